@@ -1,0 +1,51 @@
+# The two commands of the first minute are `make demo` and `make test`; the work is in scripts/.
+.PHONY: help setup build demo test lint format sanitize oracle bench install clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo      train on Fashion-MNIST, from a bare machine on  (ARGS='--max-epochs 1')"
+	@echo "make test      build everything and run every check, as CI does"
+	@echo
+	@echo "make setup     compilers, libraries and LibTorch  (LEVIN_LIBTORCH=DIR uses yours)"
+	@echo "make build     the library, the levin command and the examples, into build/"
+	@echo "make lint      clang-format on all files, clang-tidy on changed ones  (LINT_BASE=REV)"
+	@echo "make format    let clang-format rewrite the files"
+	@echo "make sanitize  address and undefined-behaviour sanitizers on the rooms without LibTorch"
+	@echo "make oracle    make the golden files of tests/oracle anew with Python's peers"
+	@echo "make bench     benchmarks, and the same work in PyTorch, Lightning and Accelerate"
+	@echo "make install   PREFIX=DIR: headers, library and the CMake package levin"
+	@echo "make clean     remove what was built; .deps/ stays"
+
+setup:
+	@scripts/setup.sh all
+
+build:
+	@scripts/setup.sh
+	@scripts/build.sh
+
+demo:
+	@scripts/demo.sh $(ARGS)
+
+test:
+	@scripts/test.sh $(ARGS)
+
+lint:
+	@scripts/lint.sh
+
+format:
+	@scripts/lint.sh --fix
+
+sanitize:
+	@scripts/sanitize.sh
+
+oracle:
+	@scripts/oracle.sh make
+
+bench:
+	@scripts/bench.sh $(ARGS)
+
+install:
+	@scripts/install.sh '$(PREFIX)'
+
+clean:
+	rm -rf build build-sanitize

@@ -1,0 +1,98 @@
+// levin's Trainer with its defaults and one logged value on the bar, and levin's DataLoader.
+// --mode barebones turns logging, bar, checkpoints and summary off.
+//
+//   peer_levin --work mlp_sgd --steps 2000 --warmup 100
+//   peer_levin --work loader --workers 2
+
+#include <levin/levin.h>
+
+#include "bench/peers/work.h"
+
+namespace {
+
+levin::OptimizerConfig optimizer_of(const std::string& work) {
+  if (work == "gpt") return levin::optim::adamw({.lr = 3e-4});
+  if (work == "mlp_sgd") return levin::optim::sgd({.lr = 0.01});
+  return levin::optim::adam({.lr = 1e-3});
+}
+
+template <class Net>
+struct Peer : levin::Module {
+  Net net;
+  peers::StepClock& clock;
+  std::string work;
+  bool logs;
+
+  Peer(Net& given, peers::StepClock& clock, const peers::Options& options)
+      : net(register_module("net", given)),
+        clock(clock),
+        work(options.work),
+        logs(options.mode != "barebones") {}
+
+  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+    clock();
+    auto loss = peers::loss_of(net, batch["x"], batch["y"]);
+    clock.keep(loss);
+    if (logs) log("train_loss", loss, {.prog_bar = true});
+    return loss;
+  }
+  levin::OptimizerConfig configure_optimizers() override { return optimizer_of(work); }
+};
+
+void train(const peers::Options& options) {
+  peers::StepClock clock(options);
+  peers::with_net(options.work, [&]<class Net>(Net& net) {
+    const auto data = peers::data_of(options.work, clock.last());
+    levin::DataLoader loader(levin::data::tensors({{"x", data.x}, {"y", data.y}}),
+                             {.batch_size = data.batch_size});
+    levin::Trainer trainer(
+        {.accelerator = "cpu", .max_epochs = 1, .barebones = options.mode == "barebones"});
+    trainer.fit(std::make_shared<Peer<Net>>(net, clock, options), loader);
+  });
+  clock.report();
+}
+
+/// Seconds that one epoch takes, and through `mean` the mean of its normalised pixels.
+double epoch(levin::DataLoader& loader, double* mean) {
+  const auto began = std::chrono::steady_clock::now();
+  double total = 0;
+  int64_t count = 0;
+  for (const auto& batch : loader) {
+    count += batch.size();
+    if (mean != nullptr) total += batch["image"].sum(at::kDouble).item<double>();
+  }
+  if (mean != nullptr) *mean = total / static_cast<double>(count * 784);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+}
+
+void load(const peers::Options& options) {
+  const auto images = at::arange(options.images * 784, at::kInt)
+                          .mul_(31)
+                          .bitwise_right_shift_(3)
+                          .bitwise_and_(255)
+                          .to(at::kByte)
+                          .view({options.images, 1, 28, 28});
+  const auto labels = at::arange(options.images).remainder_(10);
+  const auto dataset =
+      levin::data::tensors({{"image", images}, {"label", labels}}, {{"image", 0.2860, 0.3530}});
+  levin::DataLoader loader(dataset,
+                           {.batch_size = 64, .shuffle = true, .num_workers = options.workers});
+  double mean = 0, seconds = 0;
+  epoch(loader, &mean);
+  int64_t epochs = 0;
+  for (; seconds < 1.0; ++epochs) seconds += epoch(loader, nullptr);
+  std::printf("\n{\"images_per_s\": %.9g, \"mean\": %.9g}\n",
+              static_cast<double>(options.images * epochs) / seconds, mean);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto options = levin::parse<peers::Options>(argc, argv);
+  at::set_num_threads(1);
+  if (options.work == "loader") {
+    load(options);
+  } else {
+    train(options);
+  }
+}

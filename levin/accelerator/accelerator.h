@@ -1,0 +1,159 @@
+#pragma once
+// Accelerator: the engine. Puts data, module, optimizer, precision and strategy together.
+// For people with a loop of their own; the Trainer is a loop over it too.
+//
+//   levin::Accelerator accelerator({.mixed_precision = "bf16"});
+//   auto [model, optimizer, loader] = accelerator.prepare(net, optim::adamw({}), train_loader);
+//   for (const auto& batch : loader) {
+//     optimizer.zero_grad();
+//     accelerator.backward(loss_of(model->forward(batch["x"]), batch["y"]));
+//     optimizer.step();
+//   }
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include "levin/accelerator/precision.h"
+#include "levin/accelerator/prepared_loader.h"
+#include "levin/accelerator/prepared_model.h"
+#include "levin/accelerator/prepared_optimizer.h"
+#include "levin/base/export.h"
+#include "levin/base/rank.h"
+#include "levin/base/state.h"
+#include "levin/checkpoint/checkpoint.h"
+#include "levin/data/loader.h"
+#include "levin/module/optimizer_config.h"
+#include "levin/strategy/strategy.h"
+
+namespace levin {
+
+struct AcceleratorOptions {
+  std::string mixed_precision = "no";  ///< no (32-true) or bf16 (bf16-mixed)
+  bool cpu = false;                    ///< the CPU even where there is a GPU
+  std::string accelerator = "auto";    ///< auto, cpu, gpu (cuda): which kind of device
+  std::string strategy = "auto";       ///< one of strategy_names()
+};
+
+/// Whether a loader feeds training (ranks get equal counts) or evaluation (no sample repeats).
+enum class LoaderRole { kTraining, kEvaluation };
+
+/// Throws Error "accelerator.device" for a device that is not here, "accelerator.precision",
+/// "strategy.name".
+class LEVIN_API Accelerator {
+ public:
+  Accelerator(AcceleratorOptions options = {});  // NOLINT: a call with braces reads as intended
+  ~Accelerator();
+  Accelerator(const Accelerator&) = delete;
+  Accelerator& operator=(const Accelerator&) = delete;
+
+  /// Modules (holder or shared_ptr), OptimizerConfig (or a vector of them) and DataLoader, any
+  /// number in any order; returns a std::tuple of what was prepared, in that order. Modules are
+  /// placed before the optimizers are built. Throws Error "accelerator.optimizer" for an optimizer
+  /// that is not bound (.of) while there are several modules, or bound to none of them.
+  template <class... Args>
+  auto prepare(Args&&... args) {
+    (place(args), ...);
+    return std::tuple(prepared(std::forward<Args>(args))...);
+  }
+
+  /// loss: a scalar. Throws Error "accelerator.loss" for one of several elements or without graph.
+  void backward(const at::Tensor& loss, bool synchronize = true);
+  /// Over the parameters of all prepared modules; returns the norm before (optim::clip_grad_norm).
+  at::Tensor clip_grad_norm(double max_norm, double norm_type = 2.0);
+  void clip_grad_value(double clip_value);
+  /// Autocast for code beside model->forward, such as a loss that should run in it.
+  AutocastGuard autocast() const { return AutocastGuard(precision_, device_.type()); }
+
+  at::Tensor reduce(const at::Tensor& value, ReduceOp op) { return strategy_->all_reduce(value, op); }
+  /// True on every rank as soon as it is on one.
+  bool any(bool flag);
+
+  /// All that was prepared or registered, in a folder (see Checkpoint); load_state takes it up in
+  /// the same order of prepare calls. Throws what save_checkpoint and load_checkpoint throw.
+  void save_state(const std::filesystem::path& folder);
+  void load_state(const std::filesystem::path& folder);
+  /// More to be saved: anything with state_dict() and load_state_dict(State). Must outlive this.
+  template <class Stateful>
+  void register_for_checkpointing(Stateful& object) {
+    registered_.push_back({[&object] { return object.state_dict(); },
+                           [&object](const State& state) { object.load_state_dict(state); }});
+  }
+  /// The same as values, for callers that save more beside it.
+  Checkpoint state_dict() const;
+  void load_state_dict(const Checkpoint& checkpoint);
+
+  at::Device device() const { return device_; }
+  const Precision& precision() const { return precision_; }
+  Strategy& strategy() { return *strategy_; }
+  RankInfo rank() const { return rank_; }
+  bool is_main_process() const { return rank_.is_global_zero(); }
+
+  // What prepare is made of.
+  void prepare_module(const std::shared_ptr<torch::nn::Module>& module);
+  /// total_steps: optimizer steps of the run for the schedule, -1 when not known.
+  std::vector<PreparedOptimizer> prepare_optimizers(const std::vector<OptimizerConfig>& configs,
+                                                    int64_t total_steps = -1);
+  DataLoader prepare_loader(DataLoader loader, LoaderRole role);
+  /// Forgets modules, optimizers and loaders, so that others can be prepared.
+  void free_memory();
+
+ private:
+  struct Registered {
+    std::function<State()> save;
+    std::function<void(const State&)> load;
+  };
+
+  template <class T>
+  void place(T& argument) {
+    if constexpr (is_module<T>) prepare_module(pointer(argument));
+  }
+  template <class T>
+  auto prepared(T&& argument) {
+    using Plain = std::remove_cvref_t<T>;
+    if constexpr (std::is_convertible_v<T, OptimizerConfig>) {
+      return prepare_optimizers(OptimizerConfig(argument).list()).at(0);
+    } else if constexpr (std::is_same_v<Plain, std::vector<OptimizerConfig>>) {
+      return prepare_optimizers(argument);
+    } else if constexpr (std::is_same_v<Plain, DataLoader>) {
+      return PreparedLoader(prepare_loader(argument, LoaderRole::kTraining), device_);
+    } else {
+      static_assert(is_module<Plain>,
+                    "prepare takes torch::nn modules (holder or shared_ptr), OptimizerConfig, "
+                    "std::vector<OptimizerConfig> and DataLoader");
+      auto module = pointer(argument);
+      return PreparedModel<typename decltype(module)::element_type>(module, precision_,
+                                                                   device_.type());
+    }
+  }
+  template <class T>
+  static constexpr bool is_module = requires(T& t) { static_cast<torch::nn::Module&>(*t); };
+  template <class Holder>
+  static auto pointer(Holder& holder) {
+    if constexpr (requires { holder.ptr(); }) {
+      return holder.ptr();
+    } else {
+      return std::shared_ptr(holder);
+    }
+  }
+
+  std::vector<NamedTensor> parameters_for(const OptimizerConfig& config) const;
+  std::vector<NamedTensor> name_parameters() const;
+
+  RankInfo rank_;
+  at::Device device_;
+  Precision precision_;
+  std::unique_ptr<Strategy> strategy_;
+  std::vector<std::shared_ptr<torch::nn::Module>> modules_;
+  std::vector<NamedTensor> parameters_;  // of all modules, prefixed by number when several
+  std::vector<PreparedOptimizer> optimizers_;
+  std::vector<DataLoader> loaders_;
+  std::vector<Registered> registered_;
+};
+
+}  // namespace levin

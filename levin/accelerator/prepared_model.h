@@ -1,0 +1,65 @@
+#pragma once
+// PreparedModel: a user's module whose forward runs under the engine's precision.
+
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "levin/accelerator/precision.h"
+
+namespace levin {
+
+namespace detail {
+
+/// Half-precision outputs become float32, as Accelerate does, so that losses are computed in it.
+inline at::Tensor to_float(at::Tensor output) {
+  const bool half = output.defined() && (output.scalar_type() == at::kBFloat16 ||
+                                         output.scalar_type() == at::kHalf);
+  return half ? output.to(at::kFloat) : output;
+}
+template <class T>
+T to_float(T output) {
+  return output;
+}
+template <class... Ts>
+std::tuple<Ts...> to_float(std::tuple<Ts...> outputs) {
+  return std::apply([](auto&... each) { return std::tuple<Ts...>(to_float(std::move(each))...); },
+                    outputs);
+}
+inline std::vector<at::Tensor> to_float(std::vector<at::Tensor> outputs) {
+  for (at::Tensor& output : outputs) output = to_float(std::move(output));
+  return outputs;
+}
+
+}  // namespace detail
+
+/// A handle. `model->forward(...)` takes what the module's forward takes; `*model` is the module.
+template <class Module>
+class PreparedModel {
+ public:
+  PreparedModel(std::shared_ptr<Module> module, Precision precision, at::DeviceType device)
+      : module_(std::move(module)), precision_(std::move(precision)), device_(device) {}
+
+  template <class... Args>
+  auto forward(Args&&... args) {
+    const AutocastGuard autocast(precision_, device_);
+    return detail::to_float(module_->forward(std::forward<Args>(args)...));
+  }
+  void train(bool on = true) { module_->train(on); }
+  void eval() { module_->eval(); }
+  std::vector<at::Tensor> parameters() const { return module_->parameters(); }
+
+  PreparedModel* operator->() { return this; }
+  Module& operator*() const { return *module_; }
+  const std::shared_ptr<Module>& unwrap() const { return module_; }
+
+ private:
+  std::shared_ptr<Module> module_;
+  Precision precision_;
+  at::DeviceType device_;
+};
+
+}  // namespace levin

@@ -1,0 +1,83 @@
+#include "levin/accelerator/prepared_optimizer.h"
+
+#include <utility>
+
+namespace levin {
+
+struct PreparedOptimizer::Shared {
+  std::unique_ptr<optim::Optimizer> optimizer;
+  std::optional<optim::LearningRate> schedule;
+  int64_t frequency = 1;
+  int64_t steps = 0;
+  Strategy* strategy = nullptr;
+  std::vector<at::Tensor> rivals;  // parameters of the other optimizers
+  std::vector<at::Tensor> frozen;  // those that toggle() froze
+};
+
+PreparedOptimizer::PreparedOptimizer(std::unique_ptr<optim::Optimizer> optimizer,
+                                     const std::optional<Schedule>& schedule, int64_t frequency,
+                                     int64_t total_steps, Strategy* strategy)
+    : shared_(std::make_shared<Shared>()) {
+  shared_->optimizer = std::move(optimizer);
+  if (schedule) shared_->schedule.emplace(*shared_->optimizer, *schedule, total_steps);
+  shared_->frequency = frequency;
+  shared_->strategy = strategy;
+}
+
+void PreparedOptimizer::step() {
+  shared_->optimizer->step();
+  shared_->steps += 1;
+  if (shared_->schedule) shared_->schedule->step();
+}
+
+void PreparedOptimizer::zero_grad() { shared_->optimizer->zero_grad(); }
+
+void PreparedOptimizer::set_rivals(const std::vector<PreparedOptimizer>& all) {
+  shared_->rivals.clear();
+  for (const PreparedOptimizer& other : all) {
+    if (other.shared_ == shared_) continue;
+    for (const NamedTensor& parameter : other.optimizer().parameters()) {
+      shared_->rivals.push_back(parameter.tensor);
+    }
+  }
+}
+
+void PreparedOptimizer::toggle() {
+  untoggle();
+  for (const at::Tensor& parameter : shared_->rivals) {
+    if (!parameter.requires_grad()) continue;
+    parameter.set_requires_grad(false);
+    shared_->frozen.push_back(parameter);
+  }
+}
+
+void PreparedOptimizer::untoggle() {
+  for (const at::Tensor& parameter : std::exchange(shared_->frozen, {})) {
+    parameter.set_requires_grad(true);
+  }
+}
+
+void PreparedOptimizer::clip_grad_norm(double max_norm) {
+  shared_->strategy->clip_grad_norm(shared_->optimizer->parameters(), max_norm, 2.0);
+}
+
+double PreparedOptimizer::learning_rate() const { return shared_->optimizer->groups().front().lr; }
+
+optim::Optimizer& PreparedOptimizer::optimizer() const { return *shared_->optimizer; }
+int64_t PreparedOptimizer::frequency() const { return shared_->frequency; }
+int64_t PreparedOptimizer::steps() const { return shared_->steps; }
+
+State PreparedOptimizer::state_dict() const {
+  State state;
+  state.set("optimizer", shared_->optimizer->state_dict()).set("steps", shared_->steps);
+  if (shared_->schedule) state.set("schedule", shared_->schedule->state_dict());
+  return state;
+}
+
+void PreparedOptimizer::load_state_dict(const State& state) {
+  shared_->optimizer->load_state_dict(state.child("optimizer"));
+  shared_->steps = state.integer("steps");
+  if (shared_->schedule) shared_->schedule->load_state_dict(state.child("schedule"));
+}
+
+}  // namespace levin

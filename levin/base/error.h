@@ -1,0 +1,35 @@
+#pragma once
+// The one exception levin throws for a user's mistake or a failed outside world.
+// Thrown by every room; caught by the trainer, which ends the run with the message.
+//
+//   try { trainer.fit(module, data); }
+//   catch (const levin::Error& error) { if (error.id() == "trainer.monitor") ... }
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "levin/base/export.h"
+
+namespace levin {
+
+/// what() reads "id: text [rank r]" (the rank only in a run of several), where text is lower case
+/// and says what came, what was wanted and what to do. Ids are greppable; docs/errors.md lists them.
+class LEVIN_API Error : public std::runtime_error {
+ public:
+  Error(std::string id, std::string_view text, std::string_view file = "", int line = 0);
+
+  const std::string& id() const noexcept { return id_; }
+  /// Rank of the process that threw, from the environment (RANK), 0 when it is not set.
+  int64_t rank() const noexcept { return rank_; }
+  /// Source place of the check, "levin/data/loader.cpp:41".
+  const std::string& where() const noexcept { return where_; }
+
+ private:
+  std::string id_;
+  std::string where_;
+  int64_t rank_;
+};
+
+}  // namespace levin

@@ -1,0 +1,89 @@
+#pragma once
+// Options aggregates: one fields(visitor) function serves flags, TOML, --help and checkpoints.
+// A program reads them first thing; every room takes its part of them.
+//
+//   struct RunOptions {
+//     int64_t hidden = 128;
+//     void fields(levin::FieldVisitor& field) { field("hidden", hidden, "width of the hidden layer"); }
+//   };
+//   auto run = levin::parse<RunOptions>(argc, argv, {.hidden = 256});
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "levin/base/export.h"
+#include "levin/base/text.h"
+
+namespace levin {
+
+/// One option of an aggregate, by reference.
+struct Field {
+  std::string name;  ///< snake_case; the flag is --snake-case, the TOML key snake_case
+  std::string help = {};  ///< one line, with the unit
+  bool is_switch = false;  ///< a bool: the flag may stand without a value
+  bool is_number = false;  ///< TOML writes it without quotes
+  bool is_list = false;    ///< a TOML array is taken too
+  std::function<std::string()> get = {};
+  std::function<void(std::string_view)> set = {};
+};
+
+/// Walks the fields of an options aggregate.
+class LEVIN_API FieldVisitor {
+ public:
+  virtual ~FieldVisitor();
+
+  template <class T>
+  void operator()(std::string_view name, T& value, std::string_view help) {
+    Field field{std::string(name), std::string(help)};
+    field.is_switch = std::is_same_v<T, bool>;
+    field.is_number = std::is_arithmetic_v<T>;
+    field.is_list = requires { value.push_back(value.front()); } && !std::is_same_v<T, std::string>;
+    field.get = [&value] { return to_text(value); };
+    field.set = [&value](std::string_view text) { from_text(text, value); };
+    visit(std::move(field));
+  }
+
+ protected:
+  virtual void visit(Field field) = 0;
+};
+
+namespace detail {
+using WalkFields = std::function<void(FieldVisitor&)>;
+
+/// What parse_into does, as a function that neither prints nor exits: the text to print for --help
+/// and --print-config, nothing when the program should go on.
+LEVIN_API std::optional<std::string> read_options(int argc, const char* const* argv,
+                                                  const WalkFields& walk);
+LEVIN_API void read_options_or_exit(int argc, const char* const* argv, const WalkFields& walk);
+LEVIN_API std::map<std::string, std::string> options_as_text(const WalkFields& walk);
+}  // namespace detail
+
+/// Fills the aggregates from `--config FILE.toml` and then from the flags, which win over the file.
+/// `--help` prints every option with its default and `--print-config` the resulting TOML; both end
+/// the program with exit code 0. A mistake prints its message and ends the program with exit code
+/// 2: "base.options.unknown" (names the nearest known option), "base.options.value",
+/// "base.options.config" (file missing or no TOML, with the line), "base.options.duplicate".
+template <class... Options>
+void parse_into(int argc, const char* const* argv, Options&... options) {
+  detail::read_options_or_exit(argc, argv,
+                               [&](FieldVisitor& field) { (options.fields(field), ...); });
+}
+
+/// The same for one aggregate, starting from the given defaults.
+template <class Options>
+Options parse(int argc, const char* const* argv, Options defaults = {}) {
+  parse_into(argc, argv, defaults);
+  return defaults;
+}
+
+/// Every option by name, as text; what a checkpoint records of a run.
+template <class Options>
+std::map<std::string, std::string> options_as_text(Options options) {
+  return detail::options_as_text([&](FieldVisitor& field) { options.fields(field); });
+}
+
+}  // namespace levin

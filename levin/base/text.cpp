@@ -1,0 +1,70 @@
+#include "levin/base/text.h"
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+
+#include "levin/base/check.h"
+
+namespace levin {
+namespace {
+
+template <class T>
+void read_number(std::string_view text, T& value, std::string_view wanted) {
+  std::string_view digits = text;
+  if (digits.starts_with('+')) digits.remove_prefix(1);
+  T parsed{};
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), parsed);
+  LEVIN_CHECK(error == std::errc() && end == digits.data() + digits.size(), "base.text",
+              "got '{}', wanted {}", text, wanted);
+  value = parsed;
+}
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t substitution = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({substitution, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::string to_text(bool value) { return value ? "true" : "false"; }
+std::string to_text(int64_t value) { return std::to_string(value); }
+std::string to_text(double value) { return fmt::format("{}", value); }
+std::string to_text(const std::string& value) { return value; }
+
+void from_text(std::string_view text, bool& value) {
+  const bool yes = text == "true" || text == "1" || text == "yes" || text == "on";
+  const bool no = text == "false" || text == "0" || text == "no" || text == "off";
+  LEVIN_CHECK(yes || no, "base.text", "got '{}', wanted true or false", text);
+  value = yes;
+}
+
+void from_text(std::string_view text, int64_t& value) { read_number(text, value, "an integer"); }
+void from_text(std::string_view text, double& value) { read_number(text, value, "a number"); }
+void from_text(std::string_view text, std::string& value) { value = text; }
+
+std::optional<std::string> nearest(std::string_view word,
+                                   const std::vector<std::string>& candidates) {
+  std::optional<std::string> best;
+  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    const size_t distance = edit_distance(word, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace levin

@@ -1,0 +1,43 @@
+#pragma once
+// Checkpoints: weights in safetensors and the training state beside them, in one folder.
+// The end of the data's way: what a run must not lose.
+//
+//   save_checkpoint("runs/step=100", {.weights = {{"model", state}}, .training = training});
+//   Checkpoint checkpoint = load_checkpoint("runs/last");
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "levin/base/export.h"
+#include "levin/base/state.h"
+
+namespace levin {
+
+/// On disk a folder of
+///   NAME.safetensors             one for each of weights; opens in Python's safetensors
+///   training_state.json          the tree of scalars; {"$tensor": name} stands for a tensor
+///   training_state.safetensors   its tensors, named by their path in the tree
+///   manifest.json                format version, and size and XXH3-64 of each of these and itself
+struct Checkpoint {
+  std::map<std::string, State> weights;  ///< by file name; tensors only
+  State training;
+};
+
+/// Writes to a temporary name, syncs, renames: the folder is there whole or not at all, and one of
+/// that name from before stays until then. Tensors may be on any device and of any layout.
+/// Throws Error "files.write" (disk full, no permission); then nothing has changed.
+LEVIN_API void save_checkpoint(const std::filesystem::path& folder, const Checkpoint& checkpoint);
+
+/// Checks every byte against the manifest before anything is handed out; the tensors lie in memory
+/// maps of the files. Throws Error "checkpoint.missing" or "checkpoint.corrupt", which name the
+/// file, what is wrong with it and what to do.
+LEVIN_API Checkpoint load_checkpoint(const std::filesystem::path& folder);
+
+/// Weights alone, from a checkpoint's folder or any .safetensors file.
+LEVIN_API State load_weights(const std::filesystem::path& path);
+/// A .safetensors file of a state's tensors.
+LEVIN_API void save_weights(const std::filesystem::path& file, const State& weights);
+
+}  // namespace levin

@@ -1,0 +1,96 @@
+#include "levin/checkpoint/state_json.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "levin/base/check.h"
+#include "levin/base/text.h"
+
+namespace levin {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kTensorKey = "$tensor";
+constexpr const char* kNumberKey = "$number";  // inf and nan, which JSON lacks
+
+json encode(const State& state, const std::string& path,
+            std::map<std::string, at::Tensor>& tensors) {
+  json object = json::object();
+  for (const auto& [key, value] : state.values()) {
+    const std::string here = path.empty() ? key : path + "/" + key;
+    if (const auto* child = std::get_if<State>(&value)) {
+      object[key] = encode(*child, here, tensors);
+    } else if (const auto* tensor = std::get_if<at::Tensor>(&value)) {
+      LEVIN_CHECK(tensors.emplace(here, *tensor).second, "checkpoint.path",
+                  "two tensors of the state have the path '{}'; a name must not hold a slash", here);
+      object[key] = {{kTensorKey, here}};
+    } else if (const auto* number = std::get_if<double>(&value)) {
+      object[key] = std::isfinite(*number) ? json(*number) : json{{kNumberKey, to_text(*number)}};
+    } else if (const auto* integer = std::get_if<int64_t>(&value)) {
+      object[key] = *integer;
+    } else if (const auto* flag = std::get_if<bool>(&value)) {
+      object[key] = *flag;
+    } else {
+      object[key] = std::get<std::string>(value);
+    }
+  }
+  return object;
+}
+
+State decode(const json& object, const StateJson& parts, const std::string& file);
+
+void decode_object(State& state, const std::string& key, const json& value, const StateJson& parts,
+                   const std::string& file) {
+  if (value.contains(kTensorKey)) {
+    const std::string path = value.at(kTensorKey).get<std::string>();
+    const auto tensor = parts.tensors.find(path);
+    LEVIN_CHECK(tensor != parts.tensors.end(), "checkpoint.corrupt",
+                "{} names a tensor '{}' that is not beside it; load another checkpoint", file, path);
+    state.set(key, tensor->second);
+  } else if (value.contains(kNumberKey)) {
+    double number = 0.0;
+    from_text(value.at(kNumberKey).get<std::string>(), number);
+    state.set(key, number);
+  } else {
+    state.set(key, decode(value, parts, file));
+  }
+}
+
+State decode(const json& object, const StateJson& parts, const std::string& file) {
+  State state;
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_object()) {
+      decode_object(state, key, value, parts, file);
+    } else if (value.is_boolean()) {
+      state.set(key, value.get<bool>());
+    } else if (value.is_number_integer()) {
+      state.set(key, value.get<int64_t>());
+    } else if (value.is_number_float()) {
+      state.set(key, value.get<double>());
+    } else {
+      state.set(key, value.get<std::string>());
+    }
+  }
+  return state;
+}
+
+}  // namespace
+
+StateJson state_to_json(const State& state) {
+  StateJson parts;
+  parts.json = encode(state, "", parts.tensors)
+                   .dump(1, ' ', false, json::error_handler_t::replace);
+  return parts;
+}
+
+State state_from_json(const StateJson& parts, const std::string& file) {
+  try {
+    return decode(json::parse(parts.json), parts, file);
+  } catch (const json::exception& error) {
+    LEVIN_FAIL("checkpoint.corrupt", "{} is no training state: {}; load another checkpoint", file,
+               error.what());
+  }
+}
+
+}  // namespace levin

@@ -1,0 +1,21 @@
+#pragma once
+// Tensors to and from safetensors files.
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "levin/files/file_writer.h"
+
+namespace levin {
+
+/// Throws Error "checkpoint.dtype" for a dtype that safetensors has no name for.
+files::FileDigest write_tensors(const std::filesystem::path& file,
+                                const std::map<std::string, at::Tensor>& tensors);
+
+/// CPU tensors in the file's memory map, which lives as long as any of them.
+std::map<std::string, at::Tensor> read_tensors(const std::filesystem::path& file);
+
+}  // namespace levin

@@ -1,0 +1,7 @@
+#include "levin/data/module.h"
+
+namespace levin {
+
+DataModule::~DataModule() = default;
+
+}  // namespace levin

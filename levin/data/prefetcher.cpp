@@ -1,0 +1,231 @@
+#include "levin/data/prefetcher.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ThreadLocalState.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "levin/base/check.h"
+
+// Of the OpenMP runtime that LibTorch loads, for the calling thread alone: at::set_num_threads would
+// also set what threads made later start with. Weak, since LibTorch may be built without OpenMP.
+extern "C" void omp_set_num_threads(int count) __attribute__((weak));
+
+namespace levin::detail {
+namespace {
+
+void compute_in_one_thread() {
+  at::get_num_threads();  // has LibTorch set up this thread, which would else undo the next line
+  if (omp_set_num_threads != nullptr) omp_set_num_threads(1);
+}
+
+std::string current_message() {
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+/// Throws the Error that names the first sample that fails by itself, for the batch that failed with
+/// this message.
+[[noreturn]] void blame_sample(const Dataset& dataset, std::span<const int64_t> indices,
+                               const DrawContext& context, const std::string& message) {
+  for (size_t i = 0; i < indices.size() && indices.size() > 1; ++i) {
+    std::optional<std::string> alone;
+    try {
+      dataset.draw(indices.subspan(i, 1), context, {});
+    } catch (...) {
+      alone = current_message();
+    }
+    if (alone) LEVIN_FAIL("data.loader.sample", "sample {}: {}", indices[i], *alone);
+  }
+  if (indices.size() == 1) LEVIN_FAIL("data.loader.sample", "sample {}: {}", indices[0], message);
+  LEVIN_FAIL("data.loader.sample", "samples {} to {} together, each of which can be read: {}",
+             indices.front(), indices.back(), message);
+}
+
+Batch layout_of(const Batch& batch) {
+  Batch layout;
+  for (const auto& [name, tensor] : batch) {
+    layout.set(name, at::empty(tensor.sizes(), tensor.options().device(at::kMeta)));
+  }
+  return layout;
+}
+
+Batch pinned(const Batch& layout) {
+  Batch batch;
+  for (const auto& [name, tensor] : layout) {
+    batch.set(name, at::empty(tensor.sizes(),
+                              at::TensorOptions(tensor.scalar_type()).pinned_memory(true)));
+  }
+  return batch;
+}
+
+size_t ring_size(const PrefetchOptions& options) {
+  return static_cast<size_t>(
+      std::max<int64_t>(1, options.num_workers * options.prefetch_factor));
+}
+
+}  // namespace
+
+// The pool must hold what the ring, the threads and a consumer who keeps two batches hold, and one
+// that is free.
+Prefetcher::Prefetcher(DatasetPtr dataset, const PrefetchOptions& options)
+    : dataset_(std::move(dataset)),
+      options_(options),
+      ring_(ring_size(options)),
+      pool_(ring_.size() + static_cast<size_t>(options.num_workers) + 4) {}
+
+Prefetcher::~Prefetcher() {
+  stop();
+  for (std::jthread& worker : workers_) worker.request_stop();
+}
+
+void Prefetcher::start(Sampler& order, const DrawContext& context, bool pin_memory) {
+  stop();
+  const std::lock_guard lock(mutex_);
+  order_ = &order;
+  context_ = context;
+  pin_memory_ = pin_memory;
+}
+
+void Prefetcher::stop() {
+  const std::lock_guard lock(mutex_);
+  forget();
+}
+
+void Prefetcher::forget() {
+  ++run_;
+  running_ = false;
+  order_ = nullptr;
+  claimed_ = taken_ = 0;
+  for (Slot& slot : ring_) slot = {};
+}
+
+int64_t Prefetcher::next(Batch& batch) {
+  start_workers();
+  std::unique_lock lock(mutex_);
+  if (taken_ == 0 && claimed_ == 0) {
+    running_ = true;
+    room_.notify_all();
+  }
+  for (;;) {
+    Slot& slot = slot_of(taken_);
+    if (slot.ready) return take(slot, batch);
+    if (has_room() && claim(own_job_)) {
+      lock.unlock();
+      fetch(own_job_);
+      lock.lock();
+      publish(own_job_);
+    } else if (taken_ == claimed_) {
+      return 0;
+    } else {
+      ready_.wait(lock, [&] { return slot.ready; });
+    }
+  }
+}
+
+void Prefetcher::start_workers() {
+  if (std::ssize(workers_) == options_.num_workers) return;
+  const at::ThreadLocalState state;
+  while (std::ssize(workers_) < options_.num_workers) {
+    workers_.emplace_back([this, state](const std::stop_token& stop) {
+      const at::ThreadLocalStateGuard inherit(state);
+      compute_in_one_thread();
+      work(stop);
+    });
+  }
+}
+
+void Prefetcher::work(const std::stop_token& stop) {
+  Job job;
+  std::unique_lock lock(mutex_);
+  while (room_.wait(lock, stop, [&] { return has_room(); }) && !stop.stop_requested()) {
+    if (!claim(job)) continue;
+    lock.unlock();
+    fetch(job);
+    lock.lock();
+    publish(job);
+  }
+}
+
+bool Prefetcher::has_room() const { return running_ && claimed_ - taken_ < std::ssize(ring_); }
+
+bool Prefetcher::claim(Job& job) {
+  try {
+    job.indices.resize(static_cast<size_t>(options_.batch_size));
+    const int64_t count = order_->next(job.indices);
+    const int64_t least = options_.drop_last ? options_.batch_size : 1;
+    running_ = count == options_.batch_size;
+    if (count < least) return false;
+    job.indices.resize(static_cast<size_t>(count));
+  } catch (...) {
+    running_ = false;
+    job.indices.clear();
+    job.error = std::current_exception();
+  }
+  job.number = claimed_++;
+  job.run = run_;
+  job.context = context_;
+  job.pin_memory = pin_memory_;
+  job.batch = pin_memory_ ? layout_ : pool_.take();
+  return true;
+}
+
+void Prefetcher::fetch(Job& job) const {
+  if (job.error) return;
+  const c10::InferenceMode normal(false);  // inference tensors could not be trained on later
+  const at::NoGradGuard no_grad;
+  try {
+    Batch reuse = job.pin_memory ? pinned(job.batch) : std::move(job.batch);
+    job.batch = {};
+    try {
+      job.batch = dataset_->draw(job.indices, job.context, std::move(reuse));
+    } catch (...) {
+      blame_sample(*dataset_, job.indices, job.context, current_message());
+    }
+    if (job.pin_memory) job.batch = job.batch.pin_memory();
+    job.memory = job.pin_memory ? layout_of(job.batch) : BatchPool::memory_of(job.batch);
+  } catch (...) {
+    job.error = std::current_exception();
+  }
+}
+
+void Prefetcher::publish(Job& job) {
+  Batch memory = std::exchange(job.memory, {});
+  if (!job.pin_memory) {
+    pool_.keep(std::move(memory));
+  } else if (layout_.empty()) {
+    layout_ = std::move(memory);
+  }
+  Batch batch = std::exchange(job.batch, {});
+  std::exception_ptr error = std::exchange(job.error, nullptr);
+  if (job.run != run_) return;
+  slot_of(job.number) = {true, std::ssize(job.indices), std::move(batch), std::move(error)};
+  if (job.number == taken_) ready_.notify_one();
+}
+
+int64_t Prefetcher::take(Slot& slot, Batch& batch) {
+  Slot taken = std::exchange(slot, {});
+  if (taken.error) {
+    forget();
+    std::rethrow_exception(taken.error);
+  }
+  ++taken_;
+  room_.notify_one();
+  batch = std::move(taken.batch);
+  return taken.samples;
+}
+
+}  // namespace levin::detail

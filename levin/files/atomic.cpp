@@ -1,0 +1,189 @@
+#include "levin/files/atomic.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+#include <cerrno>
+#include <system_error>
+#include <vector>
+
+#include "levin/base/check.h"
+#include "levin/files/file_writer.h"
+#include "levin/files/posix_impl.h"
+#include "levin/files/staging_name_impl.h"
+
+namespace levin::files {
+namespace fs = std::filesystem;
+namespace {
+
+/// The place without trailing slash, whatever folder the process changes to.
+fs::path whole(const fs::path& path) {
+  const fs::path normal = fs::absolute(path).lexically_normal();
+  return normal.has_filename() ? normal : normal.parent_path();
+}
+
+void check(std::error_code error, std::string_view what, const fs::path& path) {
+  LEVIN_CHECK(!error, "files.write", "cannot {} {}: {}", what, path.string(),
+              detail::reason(error.value()));
+}
+
+void move_to(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  check(error, "rename " + from.filename().string() + " to", to);
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(fs::symlink_status(path, error));
+}
+
+/// Everything in it and itself: a rename must not reach the disk before what it names.
+void sync_tree(const fs::path& folder) {
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    const fs::file_status status = at->symlink_status();
+    if (fs::is_regular_file(status) || fs::is_directory(status)) detail::sync_path(at->path());
+  }
+  check(error, "read", folder);
+  detail::sync_path(folder);
+}
+
+/// Where two folders cannot be exchanged. A death between the renames leaves what was here under
+/// its kOld name, from which remove_stale_staging puts it back; what is to be removed never has it.
+void replace_in_two_steps(const fs::path& staged, const fs::path& final_path) {
+  const fs::path old = detail::staging_path(final_path, detail::kOld);
+  move_to(final_path, old);
+  try {
+    move_to(staged, final_path);
+  } catch (const Error&) {
+    move_to(old, final_path);
+    throw;
+  }
+  move_to(old, staged);
+}
+
+/// Puts the staged folder in its place; what stood there, if anything did, has its name then.
+void put_in_place(const fs::path& staged, const fs::path& final_path) {
+  if (::renameat2(AT_FDCWD, staged.c_str(), AT_FDCWD, final_path.c_str(), RENAME_EXCHANGE) == 0) {
+    return;
+  }
+  const int error = errno;
+  const bool no_exchange = error == EINVAL || error == ENOSYS || error == ENOTSUP;
+  LEVIN_CHECK(no_exchange || error == ENOENT, "files.write", "cannot replace {}: {}",
+              final_path.string(), detail::reason(error));
+  if (is_there(final_path)) {
+    replace_in_two_steps(staged, final_path);
+  } else {
+    move_to(staged, final_path);
+  }
+}
+
+/// A file or link under a temporary name that goes when it was not renamed.
+class Temporary {
+ public:
+  explicit Temporary(const fs::path& final_path)
+      : final_path_(final_path), path_(detail::staging_path(final_path, detail::kNew)) {}
+  ~Temporary() {
+    std::error_code ignored;
+    fs::remove(path_, ignored);
+  }
+  Temporary(const Temporary&) = delete;
+  Temporary& operator=(const Temporary&) = delete;
+
+  const fs::path& path() const { return path_; }
+  void put_in_place() const {
+    move_to(path_, final_path_);
+    detail::sync_path(final_path_.parent_path());
+  }
+
+ private:
+  fs::path final_path_;
+  fs::path path_;
+};
+
+}  // namespace
+
+StagedDirectory::StagedDirectory(const fs::path& final_path)
+    : final_path_(whole(final_path)), path_(detail::staging_path(final_path_, detail::kNew)) {
+  std::error_code error;
+  LEVIN_CHECK(!is_there(final_path_) || fs::is_directory(final_path_, error), "files.write",
+              "cannot replace {}: it is a file, wanted a folder; move it away",
+              final_path_.string());
+  fs::create_directories(final_path_.parent_path(), error);
+  check(error, "make the folder", final_path_.parent_path());
+  fs::create_directory(path_, error);
+  check(error, "make the folder", path_);
+}
+
+StagedDirectory::~StagedDirectory() {
+  std::error_code ignored;
+  if (!committed_) fs::remove_all(path_, ignored);
+}
+
+void StagedDirectory::commit() {
+  LEVIN_CHECK(!committed_, "files.write", "{} was committed before; stage it anew",
+              final_path_.string());
+  sync_tree(path_);
+  put_in_place(path_, final_path_);
+  committed_ = true;
+  detail::sync_path(final_path_.parent_path());
+  std::error_code error;
+  fs::remove_all(path_, error);
+  check(error, "remove", path_);
+}
+
+void replace_link(const fs::path& link, const fs::path& target) {
+  const fs::path place = whole(link);
+  std::error_code error;
+  const fs::file_status there = fs::symlink_status(place, error);
+  LEVIN_CHECK(!fs::exists(there) || fs::is_symlink(there), "files.write",
+              "cannot link {}: a file or folder stands there; move it away", place.string());
+  // Real paths: where a folder on the way is a link itself, ".." leads elsewhere than it reads.
+  const fs::path goal = whole(target);
+  LEVIN_CHECK(fs::exists(goal, error), "files.write", "cannot link {} to {}: {}", place.string(),
+              goal.string(), detail::reason(ENOENT));
+  const fs::path goal_folder = fs::canonical(goal.parent_path(), error);
+  const fs::path link_folder = fs::canonical(place.parent_path(), error);
+  check(error, "find the folder of", place);
+  const Temporary made(place);
+  fs::create_symlink((goal_folder / goal.filename()).lexically_relative(link_folder), made.path(),
+                     error);
+  check(error, "make the link", made.path());
+  made.put_in_place();
+}
+
+void write_file_atomically(const fs::path& path, std::string_view text) {
+  const Temporary made(whole(path));
+  FileWriter file(made.path());
+  file.write(text);
+  file.close();
+  made.put_in_place();
+}
+
+int64_t remove_stale_staging(const fs::path& parent) {
+  if (!is_there(parent)) return 0;
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator at(parent, error), end; !error && at != end; at.increment(error)) {
+    entries.push_back(at->path());
+  }
+  check(error, "list the folder", parent);
+  int64_t count = 0;
+  for (const fs::path& entry : entries) {
+    const auto left = detail::leftover(entry.filename().string());
+    if (!left) continue;
+    if (left->kind == detail::kOld && !is_there(parent / left->name)) {
+      move_to(entry, parent / left->name);
+    } else {
+      fs::remove_all(entry, error);
+      check(error, "remove", entry);
+    }
+    ++count;
+  }
+  if (count > 0) detail::sync_path(parent);
+  return count;
+}
+
+}  // namespace levin::files

@@ -1,0 +1,57 @@
+#pragma once
+// Files and folders that appear whole or not at all, whenever the process or the machine dies.
+// The last step of every save: a checkpoint is staged, committed, and only then linked as `last`.
+//
+//   StagedDirectory staged("runs/epoch=3");            // runs/.tmp-epoch=3@host-pid-...
+//   write_safetensors(staged.path() / "model.safetensors", tensors);
+//   staged.commit();                                   // runs/epoch=3 is there, on the disk
+//   replace_link("runs/last", "runs/epoch=3");
+
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+
+#include "levin/base/export.h"
+
+namespace levin::files {
+
+/// A folder that is filled beside its final place. Every failure throws Error "files.write" and
+/// leaves what stood at the final place as it was.
+class LEVIN_API StagedDirectory {
+ public:
+  /// Makes the temporary folder, and the folders above it where they are missing.
+  explicit StagedDirectory(const std::filesystem::path& final_path);
+  /// Removes the temporary folder when it was not committed.
+  ~StagedDirectory();
+  StagedDirectory(const StagedDirectory&) = delete;
+  StagedDirectory& operator=(const StagedDirectory&) = delete;
+
+  /// Where to write until commit().
+  const std::filesystem::path& path() const { return path_; }
+  /// Syncs all that was written and renames it to its final place; what stood there is replaced in
+  /// one step and removed. Where the file system cannot exchange two folders (some network file
+  /// systems) it takes two, and remove_stale_staging() mends a death between them.
+  void commit();
+
+ private:
+  std::filesystem::path final_path_;
+  std::filesystem::path path_;
+  bool committed_ = false;
+};
+
+/// Makes link a symbolic link to target, or points the one there is to it in one step: a reader
+/// finds the old target or the new one. Both paths as seen from here; the link stores target
+/// relative to itself, so that the folder can be moved. Throws Error "files.write", also when target
+/// is missing or link is a file or folder.
+LEVIN_API void replace_link(const std::filesystem::path& link,
+                            const std::filesystem::path& target);
+
+/// The file holds the old text or the new one, never a part. Throws Error "files.write".
+LEVIN_API void write_file_atomically(const std::filesystem::path& path, std::string_view text);
+
+/// Removes what processes of this machine that died left in that folder, and puts back a folder
+/// whose replacement they had begun in two steps. Returns how many it removed or put back; what
+/// another machine or a living process stages stays. Throws Error "files.write".
+LEVIN_API int64_t remove_stale_staging(const std::filesystem::path& parent);
+
+}  // namespace levin::files

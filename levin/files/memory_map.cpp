@@ -1,0 +1,44 @@
+#include "levin/files/memory_map.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/files/posix_impl.h"
+
+namespace levin::files {
+
+MemoryMap::MemoryMap(const std::filesystem::path& path) {
+  // O_NONBLOCK: opening a pipe must not wait for its writer.
+  const detail::Descriptor file = detail::open_file(path, O_RDONLY | O_NONBLOCK);
+  struct stat status {};
+  LEVIN_CHECK(file && ::fstat(file.number(), &status) == 0, "files.read", "cannot read {}: {}",
+              path.string(), detail::reason(errno));
+  LEVIN_CHECK(!S_ISDIR(status.st_mode), "files.read", "cannot read {}: {}", path.string(),
+              detail::reason(EISDIR));
+  LEVIN_CHECK(S_ISREG(status.st_mode), "files.read",
+              "cannot read {}: it is a device or a pipe, wanted a file", path.string());
+  if (status.st_size == 0) return;
+  const auto size = static_cast<size_t>(status.st_size);
+  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
+  LEVIN_CHECK(address != MAP_FAILED, "files.read", "cannot map {} ({} bytes): {}", path.string(),
+              size, detail::reason(errno));
+  bytes_ = {static_cast<const std::byte*>(address), size};
+}
+
+MemoryMap::~MemoryMap() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+MemoryMap::MemoryMap(MemoryMap&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+
+MemoryMap& MemoryMap::operator=(MemoryMap&& other) noexcept {
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+}  // namespace levin::files

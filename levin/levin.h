@@ -1,0 +1,31 @@
+#pragma once
+// levin: training of LibTorch models in C++. The only header a first program includes.
+
+#include <torch/torch.h>
+
+#include "levin/accelerator/accelerator.h"
+#include "levin/base/error.h"
+#include "levin/base/options.h"
+#include "levin/base/random.h"
+#include "levin/base/state.h"
+#include "levin/checkpoint/checkpoint.h"
+#include "levin/data/batch.h"
+#include "levin/data/dataset.h"
+#include "levin/data/loader.h"
+#include "levin/data/module.h"
+#include "levin/data/sampler.h"
+#include "levin/data/sources.h"
+#include "levin/models/gpt2.h"
+#include "levin/module/callback.h"
+#include "levin/module/module.h"
+#include "levin/observe/logger.h"
+#include "levin/observe/metric.h"
+#include "levin/optim/clip.h"
+#include "levin/optim/optim.h"
+#include "levin/trainer/callbacks/early_stopping.h"
+#include "levin/trainer/callbacks/learning_rate_monitor.h"
+#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/callbacks/model_summary.h"
+#include "levin/trainer/callbacks/progress_bar.h"
+#include "levin/trainer/options.h"
+#include "levin/trainer/trainer.h"

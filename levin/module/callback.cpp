@@ -1,0 +1,7 @@
+#include "levin/module/callback.h"
+
+namespace levin {
+
+Callback::~Callback() = default;
+
+}  // namespace levin

@@ -1,0 +1,66 @@
+#include "levin/module/module.h"
+
+#include "levin/base/check.h"
+#include "levin/base/log.h"
+
+namespace levin {
+
+OptimizerHandle::~OptimizerHandle() = default;
+ModuleContext::~ModuleContext() = default;
+
+void Module::validation_step(const Batch&, int64_t) {}
+void Module::test_step(const Batch&, int64_t) {}
+
+at::Tensor Module::predict_step(const Batch&, int64_t) {
+  LEVIN_FAIL("module.predict_step", "{} has none; override predict_step to use trainer.predict",
+             name());
+}
+
+OptimizerConfig Module::configure_optimizers() {
+  LEVIN_FAIL("module.configure_optimizers",
+             "{} has none; override configure_optimizers to train it", name());
+}
+
+LoggedValues* Module::logged() {
+  if (context_ != nullptr) return context_->logged();
+  if (!warned_) {
+    log::warn("module.log: {} is not in a run of a Trainer, so what it logs is dropped", name());
+    warned_ = true;
+  }
+  return nullptr;
+}
+
+void Module::log(std::string_view name, const at::Tensor& value, const LogOptions& options) {
+  if (LoggedValues* values = logged()) values->log(name, value, options);
+}
+
+void Module::log(std::string_view name, double value, const LogOptions& options) {
+  if (LoggedValues* values = logged()) values->log(name, value, options);
+}
+
+void Module::log(std::string_view name, std::shared_ptr<Metric> metric, const LogOptions& options) {
+  if (LoggedValues* values = logged()) values->log(name, std::move(metric), options);
+}
+
+void Module::log_dict(std::initializer_list<std::pair<std::string_view, at::Tensor>> values,
+                      const LogOptions& options) {
+  for (const auto& [name, value] : values) log(name, value, options);
+}
+
+ModuleContext& Module::context(std::string_view caller) const {
+  LEVIN_CHECK(context_ != nullptr, "module.context",
+              "{} was called outside of a run; a Trainer must be running this module", caller);
+  return *context_;
+}
+
+OptimizerHandle& Module::optimizer(int64_t index) { return context("optimizer").optimizer(index); }
+
+void Module::manual_backward(const at::Tensor& loss) { context("manual_backward").backward(loss); }
+
+void Module::set_loss_weight(double weight) { context("set_loss_weight").set_loss_weight(weight); }
+
+int64_t Module::current_epoch() const { return context("current_epoch").current_epoch(); }
+int64_t Module::global_step() const { return context("global_step").global_step(); }
+at::Device Module::device() const { return context("device").device(); }
+
+}  // namespace levin

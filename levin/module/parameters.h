@@ -1,0 +1,41 @@
+#pragma once
+// Parameters and buffers of a torch::nn::Module by name, and their state as a checkpoint holds it.
+// Stands between the module and whoever keeps its parameters: strategy, optimizer, checkpoint.
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "levin/base/export.h"
+#include "levin/base/state.h"
+
+namespace torch::nn {
+class Module;
+}  // namespace torch::nn
+
+namespace levin {
+
+struct NamedTensor {
+  std::string name;  ///< with the dots of named_parameters(): "net.1.weight"
+  at::Tensor tensor;
+};
+
+/// In the order of registration; a parameter shared by two modules comes once, under its first name.
+LEVIN_API std::vector<NamedTensor> named_parameters(const torch::nn::Module& module);
+
+/// Parameters and buffers, detached, each storage once: a tensor that is the same as an earlier one
+/// (tied weights) is left out, as safetensors wants it.
+LEVIN_API State module_state(const torch::nn::Module& module);
+
+struct LoadOptions {
+  bool strict = true;  ///< false passes over missing and unexpected names
+};
+
+/// Copies into the module's tensors, in place. Throws Error "module.state.missing",
+/// "module.state.unexpected" or "module.state.shape", each listing the names concerned, before
+/// anything was changed.
+LEVIN_API void load_module_state(torch::nn::Module& module, const State& state,
+                                 LoadOptions options = {});
+
+}  // namespace levin

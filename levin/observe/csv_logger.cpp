@@ -1,0 +1,179 @@
+#include <fcntl.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+#include "levin/base/check.h"
+#include "levin/files/atomic.h"
+#include "levin/observe/run_directory_impl.h"
+
+namespace levin {
+namespace {
+
+std::string quoted(const std::string& name) {
+  if (name.find_first_of(",\"\r\n") == std::string::npos) return name;
+  std::string text = "\"";
+  for (const char c : name) text += c == '"' ? "\"\"" : std::string(1, c);
+  return text + "\"";
+}
+
+std::string header_of(const std::vector<std::string>& columns) {
+  std::string header;
+  for (const std::string& column : columns) header += (header.empty() ? "" : ",") + quoted(column);
+  return header + "\n";
+}
+
+/// The columns of the header line, and where the rows begin.
+std::pair<std::vector<std::string>, size_t> read_header(std::string_view text) {
+  std::vector<std::string> columns(1);
+  bool in_quotes = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"' && in_quotes && i + 1 < text.size() && text[i + 1] == '"') {
+      columns.back() += text[++i];
+    } else if (c == '"') {
+      in_quotes = !in_quotes;
+    } else if (c == ',' && !in_quotes) {
+      columns.emplace_back();
+    } else if (c == '\n' && !in_quotes) {
+      return {columns, i + 1};
+    } else {
+      columns.back() += c;
+    }
+  }
+  return {{}, 0};
+}
+
+class CsvFile {
+ public:
+  ~CsvFile() { close(); }
+
+  /// Goes on with the file there is; a row cut short by a crash of the machine is dropped.
+  void open(std::string path) {
+    std::string text = read(path);
+    if (text.empty()) text = header_of({"step", "epoch"});
+    text.resize(text.rfind('\n') + 1);
+    auto [columns, rows] = read_header(text);
+    LEVIN_CHECK(columns.size() >= 2 && columns[0] == "step" && columns[1] == "epoch",
+                "observe.logger.csv",
+                "{} is no metrics.csv of levin: its first line does not begin with step,epoch; move "
+                "it away",
+                path);
+    replace(path, text);
+    path_ = std::move(path);
+    columns_ = std::move(columns);
+  }
+
+  bool is_open() const { return file_ >= 0; }
+
+  void add_row(const Scalars& values, int64_t epoch, int64_t step) {
+    widen(values);
+    std::vector<std::string> cells(columns_.size());
+    cells[0] = to_text(step);
+    cells[1] = to_text(epoch);
+    for (const Scalar& scalar : values) cells[place(scalar.name)] = to_text(scalar.value);
+    append(fmt::format("{}\n", fmt::join(cells, ",")));
+  }
+
+ private:
+  static std::string read(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  size_t place(const std::string& name) const {
+    return std::find(columns_.begin() + 2, columns_.end(), name) - columns_.begin();
+  }
+
+  void widen(const Scalars& values) {
+    std::vector<std::string> wider = columns_;
+    for (const Scalar& scalar : values) {
+      if (std::find(wider.begin() + 2, wider.end(), scalar.name) == wider.end()) {
+        wider.push_back(scalar.name);
+      }
+    }
+    if (wider.size() == columns_.size()) return;
+    const std::string old = read(path_);
+    const std::string commas(wider.size() - columns_.size(), ',');
+    std::string text = header_of(wider);
+    for (size_t at = header_of(columns_).size(); at < old.size();) {
+      const size_t end = std::min(old.find('\n', at), old.size());
+      text.append(old, at, end - at).append(commas).append("\n");
+      at = end + 1;
+    }
+    replace(path_, text);
+    columns_ = std::move(wider);
+  }
+
+  /// Writes the file anew and opens it, so that nothing is lost when that fails.
+  void replace(const std::string& path, const std::string& text) {
+    files::write_file_atomically(path, text);
+    const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (file < 0) fail(path);
+    close();
+    file_ = file;
+    size_ = static_cast<int64_t>(text.size());
+  }
+
+  void append(const std::string& row) {
+    const ssize_t written = ::write(file_, row.data(), row.size());
+    if (written == static_cast<ssize_t>(row.size())) {
+      size_ += written;
+      return;
+    }
+    const int error = written < 0 ? errno : ENOSPC;
+    // Half a row would spoil the next one.
+    if (written > 0 && ::ftruncate(file_, size_) != 0) size_ += written;
+    errno = error;
+    fail(path_);
+  }
+
+  [[noreturn]] static void fail(const std::string& path) {
+    const std::error_code error(errno, std::generic_category());
+    LEVIN_FAIL("observe.logger.write", "cannot write {}: {}", path, error.message());
+  }
+
+  void close() {
+    if (file_ >= 0) ::close(file_);
+    file_ = -1;
+  }
+
+  std::string path_;
+  std::vector<std::string> columns_;
+  int file_ = -1;
+  int64_t size_ = 0;
+};
+
+class CsvLogger : public Logger {
+ public:
+  explicit CsvLogger(LoggerOptions options) : directory_(std::move(options)) {}
+
+  void log_metrics(const Scalars& values, int64_t epoch, int64_t step) override {
+    directory_.attempt([&] {
+      if (!file_.is_open()) file_.open(directory_.path() + "/metrics.csv");
+      file_.add_row(values, epoch, step);
+    });
+  }
+  void log_hyperparams(const std::map<std::string, std::string>& hyperparams) override {
+    directory_.attempt([&] { directory_.write_hyperparams(hyperparams); });
+  }
+  void flush() override {}  // every row is written at once
+  std::string log_dir() const override { return directory_.path(); }
+
+ private:
+  detail::RunDirectory directory_;
+  CsvFile file_;
+};
+
+}  // namespace
+
+std::shared_ptr<Logger> csv_logger(LoggerOptions options) {
+  return std::make_shared<CsvLogger>(std::move(options));
+}
+
+}  // namespace levin

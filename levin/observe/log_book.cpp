@@ -1,0 +1,64 @@
+#include "levin/observe/log_book_impl.h"
+
+#include "levin/base/check.h"
+
+namespace levin::detail {
+
+void LogBook::begin_step(int64_t batch_size) {
+  ++step_;
+  next_ = 0;
+  batch_size_ = batch_size;
+}
+
+LogEntry& LogBook::find(std::string_view name, const LogOptions& options, bool is_metric) {
+  // Steps log the same names in the same order: one comparison finds the entry.
+  if (next_ >= entries_.size() || entries_[next_].name != name) [[unlikely]] {
+    const auto place = places_.find(name);
+    if (place == places_.end()) {
+      return add(name,
+                 {options.prog_bar, options.logger, on_step(options, is_metric),
+                  on_epoch(options, is_metric), options.reduce},
+                 is_metric);
+    }
+    next_ = place->second;
+  }
+  LogEntry& entry = entries_[next_++];
+  check_alike(entry, options, is_metric);
+  return entry;
+}
+
+LogEntry& LogBook::add(std::string_view name, LogSettings settings, bool is_metric) {
+  LEVIN_CHECK(settings.on_step || settings.on_epoch, "observe.log.when",
+              "'{}' got on_step=false and on_epoch=false, so that nobody would see it; set one",
+              name);
+  LEVIN_CHECK(!is_metric || settings.reduce == "mean", "observe.log.reduce",
+              "'{}' got reduce '{}' with a metric, which reduces itself; leave it out", name,
+              settings.reduce);
+  LogEntry& entry = entries_.emplace_back(name, std::move(settings), is_metric);
+  places_.emplace(name, entries_.size() - 1);
+  next_ = entries_.size();
+  return entry;
+}
+
+void LogBook::check_alike(const LogEntry& entry, const LogOptions& options, bool is_metric) const {
+  LEVIN_CHECK(entry.is_metric == is_metric, "observe.log.kind",
+              "'{}' was logged as a {} before and as a {} now; use two names", entry.name,
+              entry.is_metric ? "metric" : "value", is_metric ? "metric" : "value");
+  const LogSettings& was = entry.settings;
+  const bool alike = options.prog_bar == was.prog_bar && options.logger == was.logger &&
+                     on_step(options, is_metric) == was.on_step &&
+                     on_epoch(options, is_metric) == was.on_epoch && options.reduce == was.reduce;
+  LEVIN_CHECK(alike, "observe.log.options",
+              "'{}' was logged before with prog_bar={}, logger={}, on_step={}, on_epoch={}, "
+              "reduce={} and now with others; log it alike every time, or use two names",
+              entry.name, was.prog_bar, was.logger, was.on_step, was.on_epoch, was.reduce);
+}
+
+int64_t LogBook::weight(std::string_view name, const LogOptions& options) const {
+  const int64_t weight = options.batch_size ? *options.batch_size : batch_size_;
+  LEVIN_CHECK(weight >= 0, "observe.log.batch_size",
+              "'{}' got the batch size {}, wanted 0 or more samples", name, weight);
+  return weight;
+}
+
+}  // namespace levin::detail

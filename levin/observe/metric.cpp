@@ -1,0 +1,53 @@
+#include "levin/observe/metric.h"
+
+#include <ATen/ops/max.h>
+#include <ATen/ops/min.h>
+#include <ATen/ops/sum.h>
+
+#include <cmath>
+
+#include "levin/base/check.h"
+
+namespace levin {
+
+Metric::~Metric() = default;
+
+namespace metrics {
+
+using detail::Reduction;
+
+Reduced::Reduced(Reduction::Kind kind) : kind_(kind), reduction_(kind) {}
+
+void Reduced::take(double value, double weight) {
+  LEVIN_CHECK(weight >= 0 && std::isfinite(weight), "observe.metric.weight",
+              "got the weight {}, wanted a finite number that is not negative", weight);
+  reduction_.add(value, weight);
+}
+
+void Reduced::take(const at::Tensor& values, double weight) {
+  LEVIN_CHECK(weight >= 0 && std::isfinite(weight), "observe.metric.weight",
+              "got the weight {}, wanted a finite number that is not negative", weight);
+  LEVIN_CHECK(!values.is_complex(), "observe.metric.dtype",
+              "got values of {}, wanted real ones; take abs() or real()",
+              c10::toString(values.scalar_type()));
+  const int64_t count = values.numel();
+  if (count == 1) return reduction_.add(values, weight);
+  if (count == 0) return;
+  const detail::OrdinaryTensors guard;
+  if (kind_ == Reduction::Kind::kMin) return reduction_.add(values.min(), weight);
+  if (kind_ == Reduction::Kind::kMax) return reduction_.add(values.max(), weight);
+  reduction_.add(values.sum(at::kDouble), weight, weight * static_cast<double>(count));
+}
+
+at::Tensor Reduced::compute() const { return reduction_.value(); }
+void Reduced::reset() { reduction_.reset(); }
+void Reduced::merge(const State& other) { reduction_.merge(other); }
+State Reduced::state_dict() const { return reduction_.state_dict(); }
+
+void Reduced::load_state_dict(const State& state) {
+  reduction_.reset();
+  reduction_.merge(state);
+}
+
+}  // namespace metrics
+}  // namespace levin

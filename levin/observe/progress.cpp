@@ -1,0 +1,148 @@
+#include "levin/observe/progress.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+
+namespace levin {
+namespace {
+
+constexpr int64_t kMostCallsBetweenLooks = 16;
+
+double seconds(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+void write(int fd, std::string_view text) {
+  // One call, so that the line never shows half drawn; a closed terminal cannot be helped.
+  [[maybe_unused]] const ssize_t written = ::write(fd, text.data(), text.size());
+}
+
+/// Asked at each drawing, so that a change is followed without a signal handler.
+int64_t terminal_columns(int fd) {
+  winsize size{};
+  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+/// As the C library decides it; it is not asked because a C++ program has not called setlocale.
+bool locale_is_utf8() {
+  for (const char* variable : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* value = std::getenv(variable);
+    if (value == nullptr || *value == '\0') continue;
+    const std::string_view name(value);
+    for (const std::string_view utf8 : {"UTF-8", "utf-8", "UTF8", "utf8"}) {
+      if (name.find(utf8) != std::string_view::npos) return true;
+    }
+    return false;
+  }
+  return false;
+}
+
+bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
+
+int64_t width_of(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), begins_character);
+}
+
+std::string clipped(const std::string& text, int64_t columns) {
+  int64_t width = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (begins_character(text[i]) && ++width > columns) return text.substr(0, i);
+  }
+  return text;
+}
+
+std::string bar(double part, int64_t cells, bool utf8) {
+  const std::string_view full = utf8 ? "\xe2\x94\x81" : "=";
+  const std::string_view half = utf8 ? "\xe2\x95\xb8" : "-";
+  const auto halves = static_cast<int64_t>(std::clamp(part, 0.0, 1.0) * 2 * static_cast<double>(cells));
+  std::string text;
+  for (int64_t cell = 0; cell < cells; ++cell) {
+    text += halves >= 2 * cell + 2 ? full : halves == 2 * cell + 1 ? half : " ";
+  }
+  return text;
+}
+
+std::string clock_text(double time_s) {
+  const auto whole = static_cast<int64_t>(time_s);
+  if (whole < 3600) return fmt::format("{}:{:02}", whole / 60, whole % 60);
+  return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+}  // namespace
+
+ProgressLine::ProgressLine(ProgressOptions options)
+    : options_(options), terminal_(::isatty(options.fd) == 1), utf8_(locale_is_utf8()) {}
+
+void ProgressLine::start(std::string label, int64_t total, int64_t done) {
+  label_ = std::move(label);
+  total_ = total;
+  first_ = done_ = done;
+  started_ = looked_ = Clock::now();
+  calls_between_looks_ = 1;
+  calls_to_look_ = terminal_ ? 1 : std::numeric_limits<int64_t>::max();
+  draw({});
+}
+
+bool ProgressLine::look() {
+  const auto now = Clock::now();
+  // A tenth of the interval between looks; few calls, so that steps that turn slow are soon noticed.
+  const double call_s =
+      std::max(seconds(now - looked_) / static_cast<double>(calls_between_looks_), 1e-9);
+  calls_between_looks_ = static_cast<int64_t>(std::clamp(
+      options_.redraw_interval_s / 10 / call_s, 1.0, static_cast<double>(kMostCallsBetweenLooks)));
+  calls_to_look_ = calls_between_looks_;
+  looked_ = now;
+  return terminal_ && seconds(now - drawn_) >= options_.redraw_interval_s;
+}
+
+void ProgressLine::draw(const Scalars& values) {
+  if (!terminal_) return;
+  drawn_ = Clock::now();
+  // The last column stays free: a character there makes some terminals begin a new line.
+  const int64_t columns = terminal_columns(options_.fd) - 1;
+  std::string line = clipped(text(values, columns), columns);
+  const int64_t width = width_of(line);
+  // Blanks and not an escape sequence, which not every terminal knows.
+  line.append(static_cast<size_t>(std::clamp<int64_t>(width_ - width, 0, columns - width)), ' ');
+  width_ = width;
+  write(options_.fd, "\r" + line);
+}
+
+std::string ProgressLine::text(const Scalars& values, int64_t columns) const {
+  std::string text = label_;
+  const int64_t cells = columns >= 79 ? 20 : columns >= 49 ? 10 : 0;
+  if (total_ > 0 && cells > 0) {
+    text += " " + bar(static_cast<double>(done_) / static_cast<double>(total_), cells, utf8_);
+  }
+  text += total_ >= 0 ? fmt::format(" {}/{}", done_, total_) : fmt::format(" {}", done_);
+  const double time_s = seconds(drawn_ - started_);
+  const auto steps = static_cast<double>(done_ - first_);
+  const double rate = steps > 0 ? steps / std::max(time_s, 1e-9) : 0;
+  if (rate >= 1) text += fmt::format(" {:.1f} it/s", rate);
+  if (rate > 0 && rate < 1) text += fmt::format(" {:.2f} s/it", 1 / rate);
+  text += " " + clock_text(time_s);
+  if (rate > 0 && total_ >= done_) {
+    text += "<" + clock_text(static_cast<double>(total_ - done_) / rate);
+  }
+  for (const Scalar& scalar : values) text += fmt::format(" {}={:.4g}", scalar.name, scalar.value);
+  return text;
+}
+
+void ProgressLine::clear() {
+  if (width_ == 0) return;
+  const auto blanks = std::min(width_, terminal_columns(options_.fd) - 1);
+  write(options_.fd, "\r" + std::string(static_cast<size_t>(blanks), ' ') + "\r");
+  width_ = 0;
+}
+
+void ProgressLine::finish(std::string_view text) {
+  clear();
+  write(options_.fd, std::string(text) + "\n");
+}
+
+}  // namespace levin

@@ -1,0 +1,160 @@
+#include "levin/observe/reduction.h"
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/stack.h>
+
+#include <cmath>
+#include <limits>
+
+namespace levin::detail {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Whatever else a tensor carries (negative bit, functorch, Python) makes its memory not its value.
+constexpr c10::DispatchKeySet kPlainHost({c10::DispatchKey::CPU, c10::DispatchKey::AutogradCPU,
+                                          c10::DispatchKey::ADInplaceOrView,
+                                          c10::DispatchKey::AutocastCPU});
+
+double identity(Reduction::Kind kind) {
+  if (kind == Reduction::Kind::kMin) return kInfinity;
+  return kind == Reduction::Kind::kMax ? -kInfinity : 0.0;
+}
+
+at::Tensor as_scalar(const at::Tensor& value) {
+  return value.dim() == 0 ? value : value.reshape({});
+}
+
+}  // namespace
+
+std::optional<double> host_value(const at::Tensor& scalar) {
+  if ((scalar.key_set() | kPlainHost) != kPlainHost) return std::nullopt;
+  const void* data = scalar.const_data_ptr();
+  switch (scalar.scalar_type()) {
+    case at::kFloat:
+      return *static_cast<const float*>(data);
+    case at::kDouble:
+      return *static_cast<const double*>(data);
+    case at::kLong:
+      return static_cast<double>(*static_cast<const int64_t*>(data));
+    case at::kBFloat16:
+      return static_cast<float>(*static_cast<const at::BFloat16*>(data));
+    case at::kHalf:
+      return static_cast<float>(*static_cast<const at::Half*>(data));
+    case at::kInt:
+      return *static_cast<const int32_t*>(data);
+    case at::kBool:
+      return *static_cast<const bool*>(data) ? 1.0 : 0.0;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::vector<double> read_scalars(const std::vector<at::Tensor>& scalars) {
+  const OrdinaryTensors guard;
+  std::vector<double> values;
+  for (size_t first = 0, end = 0; first < scalars.size(); first = end) {
+    std::vector<at::Tensor> together;
+    while (end < scalars.size() && scalars[end].device() == scalars[first].device()) {
+      together.push_back(as_scalar(scalars[end++]).to(at::kDouble));
+    }
+    const at::Tensor read = at::stack(together).to(at::kCPU);
+    const double* data = read.const_data_ptr<double>();
+    values.insert(values.end(), data, data + together.size());
+  }
+  return values;
+}
+
+Reduction::Reduction(Kind kind) : kind_(kind), host_(identity(kind)) {}
+
+void Reduction::add(double value, double weight) {
+  if (weight == 0) return;
+  weight_ += weight;
+  combine(kind_ == Kind::kMean ? value * weight : value);
+}
+
+void Reduction::add(const at::Tensor& value, double weight) { add(value, weight, weight); }
+
+void Reduction::add(const at::Tensor& value, double factor, double weight) {
+  if (weight == 0) return;
+  weight_ += weight;
+  const double times = kind_ == Kind::kMean ? factor : 1.0;
+  if (const auto host = host_value(value)) return combine(*host * times);
+  const OrdinaryTensors guard;
+  if (device_.defined()) device_ = device_.to(value.device());
+  combine(value, times);
+}
+
+void Reduction::combine(double value) {
+  // Not std::min: a NaN must stay, as in torch.minimum.
+  if (kind_ == Kind::kMin) {
+    if (value < host_ || std::isnan(value)) host_ = value;
+  } else if (kind_ == Kind::kMax) {
+    if (value > host_ || std::isnan(value)) host_ = value;
+  } else {
+    host_ += value;
+  }
+}
+
+void Reduction::combine(const at::Tensor& value, double factor) {
+  const auto options = at::TensorOptions(at::kDouble).device(value.device());
+  if (!device_.defined()) device_ = at::full({}, identity(kind_), options);
+  const at::Tensor scalar = as_scalar(value).to(device_.device());
+  if (kind_ == Kind::kMin) {
+    at::minimum_out(device_, device_, scalar);
+  } else if (kind_ == Kind::kMax) {
+    at::maximum_out(device_, device_, scalar);
+  } else {
+    device_.add_(scalar, factor);
+  }
+}
+
+double Reduction::finish(double total) const {
+  if (empty()) return kind_ == Kind::kSum ? 0.0 : kNan;
+  return kind_ == Kind::kMean ? total / weight_ : total;
+}
+
+std::optional<double> Reduction::host() const {
+  if (device_.defined()) return std::nullopt;
+  return finish(host_);
+}
+
+at::Tensor Reduction::value() const {
+  const OrdinaryTensors guard;
+  if (empty() || !device_.defined()) return at::scalar_tensor(finish(host_), at::kDouble);
+  // A 0-dim CPU operand beside a CUDA tensor is passed to the kernel by value.
+  const at::Tensor host = at::scalar_tensor(host_, at::kDouble);
+  if (kind_ == Kind::kMin) return at::minimum(device_, host);
+  if (kind_ == Kind::kMax) return at::maximum(device_, host);
+  const at::Tensor total = device_ + host;
+  return kind_ == Kind::kMean ? total / weight_ : total;
+}
+
+void Reduction::reset() {
+  weight_ = 0;
+  host_ = identity(kind_);
+  device_.reset();
+}
+
+void Reduction::merge(const State& other) {
+  weight_ += other.number("weight");
+  combine(other.number("host"));
+  if (!other.contains("device")) return;
+  const OrdinaryTensors guard;
+  combine(other.tensor("device"), 1.0);
+}
+
+State Reduction::state_dict() const {
+  const OrdinaryTensors guard;
+  State state;
+  state.set("weight", weight_).set("host", host_);
+  if (device_.defined()) state.set("device", device_.clone());
+  return state;
+}
+
+}  // namespace levin::detail

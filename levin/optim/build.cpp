@@ -1,0 +1,94 @@
+#include <algorithm>
+
+#include "levin/base/check.h"
+#include "levin/optim/fused.h"
+#include "levin/optim/optimizer.h"
+#include "levin/optim/torch_adapter.h"
+
+namespace levin::optim {
+namespace {
+
+void check_common(double lr, double weight_decay) {
+  LEVIN_CHECK(lr >= 0.0, "optim.options", "got lr = {}, wanted at least 0", lr);
+  LEVIN_CHECK(weight_decay >= 0.0, "optim.options", "got weight_decay = {}, wanted at least 0",
+              weight_decay);
+}
+
+void check(const SgdOptions& options) {
+  check_common(options.lr, options.weight_decay);
+  LEVIN_CHECK(options.momentum >= 0.0, "optim.options", "got momentum = {}, wanted at least 0",
+              options.momentum);
+  LEVIN_CHECK(!options.nesterov || (options.momentum > 0.0 && options.dampening == 0.0),
+              "optim.options", "nesterov wants a momentum above 0 and no dampening, got {} and {}",
+              options.momentum, options.dampening);
+}
+
+template <class Options>
+void check_adam(const Options& options) {
+  check_common(options.lr, options.weight_decay);
+  for (const double beta : {options.betas.first, options.betas.second}) {
+    LEVIN_CHECK(beta >= 0.0 && beta < 1.0, "optim.options", "got beta = {}, wanted 0 to below 1",
+                beta);
+  }
+  LEVIN_CHECK(options.eps >= 0.0, "optim.options", "got eps = {}, wanted at least 0", options.eps);
+}
+void check(const AdamOptions& options) { check_adam(options); }
+void check(const AdamWOptions& options) { check_adam(options); }
+void check(const TorchOptimizerOptions&) {}
+
+double weight_decay_of(const OptimizerConfig::Kind& kind) {
+  return std::visit(
+      [](const auto& options) {
+        if constexpr (requires { options.weight_decay; }) return options.weight_decay;
+        return 0.0;
+      },
+      kind);
+}
+
+/// The groups asked for and a last one, "*", for the rest; empty ones of the latter sort are left out.
+std::vector<ParameterGroup> form_groups(const OptimizerConfig& config,
+                                        const std::vector<NamedTensor>& parameters) {
+  std::vector<ParameterGroup> groups;
+  for (const auto& [pattern, options] : config.groups()) {
+    check_common(options.lr.value_or(0.0), options.weight_decay.value_or(0.0));
+    const double lr = options.lr.value_or(config.lr());
+    groups.push_back({pattern, lr, lr,
+                      options.weight_decay.value_or(weight_decay_of(config.kind())), {}});
+  }
+  groups.push_back({"*", config.lr(), config.lr(), weight_decay_of(config.kind()), {}});
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto group = std::find_if(groups.begin(), groups.end(), [&](const ParameterGroup& g) {
+      return matches(g.pattern, parameters[i].name);
+    });
+    group->members.push_back(i);
+  }
+  for (size_t i = 0; i + 1 < groups.size(); ++i) {
+    LEVIN_CHECK(!groups[i].members.empty(), "optim.group",
+                "no parameter is left for the group '{}'; the first is named '{}'",
+                groups[i].pattern, parameters.front().name);
+  }
+  if (groups.back().members.empty()) groups.pop_back();
+  return groups;
+}
+
+}  // namespace
+
+std::unique_ptr<Optimizer> build_optimizer(const OptimizerConfig& config,
+                                           std::vector<NamedTensor> parameters) {
+  const size_t offered = parameters.size();
+  std::erase_if(parameters, [&](const NamedTensor& parameter) {
+    return !parameter.tensor.requires_grad() || !matches(config.pattern(), parameter.name);
+  });
+  LEVIN_CHECK(!parameters.empty(), "optim.parameters",
+              "none of {} parameters requires a gradient and matches '{}'", offered,
+              config.pattern());
+  std::visit([](const auto& options) { check(options); }, config.kind());
+  std::vector<ParameterGroup> groups = form_groups(config, parameters);
+  const bool fuse = !std::holds_alternative<TorchOptimizerOptions>(config.kind()) &&
+                    std::all_of(parameters.begin(), parameters.end(),
+                                [](const NamedTensor& p) { return can_fuse(p.tensor); });
+  return fuse ? make_fused(config, std::move(parameters), std::move(groups))
+              : make_torch_adapter(config, std::move(parameters), std::move(groups));
+}
+
+}  // namespace levin::optim

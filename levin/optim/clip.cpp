@@ -1,0 +1,61 @@
+#include "levin/optim/clip.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_clamp_max.h>
+#include <ATen/ops/_foreach_clamp_min.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+
+#include "levin/base/check.h"
+
+namespace levin::optim {
+namespace {
+
+std::vector<at::Tensor> gradients_of(const std::vector<NamedTensor>& parameters) {
+  std::vector<at::Tensor> gradients;
+  gradients.reserve(parameters.size());
+  for (const NamedTensor& parameter : parameters) {
+    const at::Tensor& gradient = parameter.tensor.mutable_grad();
+    if (gradient.defined()) gradients.push_back(gradient.detach());
+  }
+  return gradients;
+}
+
+}  // namespace
+
+at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
+                          double norm_type) {
+  LEVIN_CHECK(max_norm >= 0.0 && norm_type > 0.0, "optim.clip",
+              "got max_norm = {} and norm_type = {}, wanted at least 0 and above 0", max_norm,
+              norm_type);
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> gradients = gradients_of(parameters);
+  if (gradients.empty()) return at::zeros({});
+  std::vector<at::Tensor> norms = at::_foreach_norm(gradients, norm_type);
+  for (at::Tensor& norm : norms) norm = norm.to(norms.front().options());
+  const at::Tensor total = at::linalg_vector_norm(at::stack(norms), norm_type);
+  // Multiplying by 1 where nothing is to be clipped costs less than asking the device.
+  const at::Tensor scale = (max_norm / (total + 1e-6)).clamp_max(1.0);
+  at::_foreach_mul_(gradients, scale);
+  return total;
+}
+
+void clip_grad_value(const std::vector<NamedTensor>& parameters, double clip_value) {
+  LEVIN_CHECK(clip_value >= 0.0, "optim.clip", "got clip_value = {}, wanted at least 0", clip_value);
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> gradients = gradients_of(parameters);
+  if (gradients.empty()) return;
+  at::_foreach_clamp_min_(gradients, -clip_value);
+  at::_foreach_clamp_max_(gradients, clip_value);
+}
+
+void scale_grad(const std::vector<NamedTensor>& parameters, double factor) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> gradients = gradients_of(parameters);
+  if (!gradients.empty()) at::_foreach_mul_(gradients, factor);
+}
+
+}  // namespace levin::optim

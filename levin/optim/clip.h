@@ -1,0 +1,26 @@
+#pragma once
+// Gradient clipping, by norm and by value; nothing waits for the device.
+// Stands between backward and the optimizer's step.
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "levin/base/export.h"
+#include "levin/module/parameters.h"
+
+namespace levin::optim {
+
+/// Scales the gradients so that the norm of all of them together is at most max_norm, and returns
+/// the norm they had (0-dim; 0 when there is no gradient): torch.nn.utils.clip_grad_norm_.
+/// norm_type may be infinity. Throws Error "optim.clip" unless max_norm >= 0 and norm_type > 0.
+LEVIN_API at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
+                                    double norm_type = 2.0);
+
+/// Clamps each gradient value to [-clip_value, clip_value]: torch.nn.utils.clip_grad_value_.
+LEVIN_API void clip_grad_value(const std::vector<NamedTensor>& parameters, double clip_value);
+
+/// Multiplies every gradient by factor.
+LEVIN_API void scale_grad(const std::vector<NamedTensor>& parameters, double factor);
+
+}  // namespace levin::optim

@@ -1,0 +1,43 @@
+#include "levin/optim/flat.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <map>
+
+namespace levin::optim {
+namespace {
+
+// Each tensor starts on a cache line of its own, as a separate allocation would.
+constexpr int64_t kAlignBytes = 64;
+
+int64_t padded(const at::Tensor& tensor) {
+  const int64_t unit = kAlignBytes / tensor.element_size();
+  return (tensor.numel() + unit - 1) / unit * unit;
+}
+
+using Kind = std::pair<at::ScalarType, std::string>;
+Kind kind_of(const at::Tensor& tensor) { return {tensor.scalar_type(), tensor.device().str()}; }
+
+}  // namespace
+
+std::vector<at::Tensor> flat_zeros_like(const std::vector<at::Tensor>& tensors) {
+  std::map<Kind, int64_t> length;
+  for (const at::Tensor& tensor : tensors) length[kind_of(tensor)] += padded(tensor);
+  std::map<Kind, std::pair<at::Tensor, int64_t>> flat;
+  std::vector<at::Tensor> views;
+  views.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    const Kind kind = kind_of(tensor);
+    auto [place, made] = flat.try_emplace(kind);
+    auto& [storage, offset] = place->second;
+    if (made) storage = at::zeros({length[kind]}, tensor.options().requires_grad(false));
+    // A tensor set onto the storage is no autograd view, so zero_grad and in-place writes are free.
+    views.push_back(at::empty({0}, storage.options())
+                        .set_(storage.storage(), offset, tensor.sizes(), tensor.strides()));
+    offset += padded(tensor);
+  }
+  return views;
+}
+
+}  // namespace levin::optim

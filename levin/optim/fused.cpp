@@ -1,0 +1,224 @@
+#include "levin/optim/fused.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/zeros.h>
+
+#include <array>
+#include <map>
+
+#include "levin/base/check.h"
+#include "levin/optim/flat.h"
+
+namespace levin::optim {
+namespace {
+
+constexpr std::array<std::string_view, 1> kSgdSlots = {"momentum_buffer"};
+constexpr std::array<std::string_view, 3> kAdamSlots = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
+
+/// Parameters of one group, dtype and device that have taken the same number of steps: what one
+/// fused call updates. In a plain run each group stays one cohort for ever.
+struct Cohort {
+  size_t group = 0;
+  int64_t steps = 0;
+  std::vector<size_t> members;
+  std::vector<at::Tensor> parameters;
+  std::vector<at::Tensor> gradients;           // filled for the time of a step
+  std::vector<std::vector<at::Tensor>> slots;  // [slot][member]
+  at::Tensor step_count;                       // float 0-dim, shared by all members
+  std::vector<at::Tensor> step_counts;         // the same tensor once for each member
+};
+
+class FusedOptimizer : public Optimizer {
+ public:
+  FusedOptimizer(const OptimizerConfig& config, std::vector<NamedTensor> parameters,
+                 std::vector<ParameterGroup> groups)
+      : Optimizer(config.name(), std::move(parameters), std::move(groups)),
+        kind_(config.kind()),
+        steps_(this->parameters().size(), 0) {
+    std::vector<at::Tensor> tensors;
+    for (const NamedTensor& parameter : this->parameters()) tensors.push_back(parameter.tensor);
+    for (size_t slot = 0; slot < slot_names().size(); ++slot) {
+      slots_.push_back(flat_zeros_like(tensors));
+    }
+    form_cohorts();
+  }
+
+  void step() override {
+    const at::NoGradGuard no_grad;
+    for (Cohort& cohort : cohorts_) {
+      if (!collect_gradients(cohort)) {
+        split();
+        return step();
+      }
+    }
+    for (Cohort& cohort : cohorts_) {
+      if (!cohort.gradients.empty()) update(cohort);
+      cohort.gradients.clear();
+    }
+  }
+
+ protected:
+  State parameter_states() const override {
+    State states;
+    std::vector<int64_t> steps = current_steps();
+    for (size_t i = 0; i < parameters().size(); ++i) {
+      State state;
+      state.set("step", steps[i]);
+      for (size_t slot = 0; slot < slots_.size(); ++slot) {
+        state.set(slot_names()[slot], slots_[slot][i]);
+      }
+      states.set(parameters()[i].name, std::move(state));
+    }
+    return states;
+  }
+
+  void load_parameter_states(const State& states) override {
+    for (const NamedTensor& parameter : parameters()) {
+      const State& state = states.child(parameter.name);
+      state.integer("step");
+      for (const std::string_view slot : slot_names()) {
+        LEVIN_CHECK(state.tensor(slot).sizes() == parameter.tensor.sizes(), "optim.state.shape",
+                    "{} of {} has shape {}, wanted {}", slot, parameter.name,
+                    c10::str(state.tensor(slot).sizes()), c10::str(parameter.tensor.sizes()));
+      }
+    }
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < parameters().size(); ++i) {
+      const State& state = states.child(parameters()[i].name);
+      steps_[i] = state.integer("step");
+      for (size_t slot = 0; slot < slots_.size(); ++slot) {
+        slots_[slot][i].copy_(state.tensor(slot_names()[slot]));
+      }
+    }
+    form_cohorts();
+  }
+
+ private:
+  std::span<const std::string_view> slot_names() const {
+    if (const auto* sgd = std::get_if<SgdOptions>(&kind_)) {
+      return std::span(kSgdSlots).first(sgd->momentum != 0.0 ? 1 : 0);
+    }
+    const auto* adam = std::get_if<AdamOptions>(&kind_);
+    const bool amsgrad = adam != nullptr ? adam->amsgrad : std::get<AdamWOptions>(kind_).amsgrad;
+    return std::span(kAdamSlots).first(amsgrad ? 3 : 2);
+  }
+
+  std::vector<int64_t> current_steps() const {
+    std::vector<int64_t> steps(parameters().size(), 0);
+    for (const Cohort& cohort : cohorts_) {
+      for (const size_t member : cohort.members) steps[member] = cohort.steps;
+    }
+    return steps;
+  }
+
+  /// From steps_ and, in the middle of a step, from which parameters have a gradient now.
+  void form_cohorts(bool by_gradient = false) {
+    std::map<std::tuple<size_t, at::ScalarType, std::string, int64_t, bool>, Cohort> cohorts;
+    for (size_t group = 0; group < groups().size(); ++group) {
+      for (const size_t member : groups()[group].members) {
+        const at::Tensor& tensor = parameter(member);
+        const bool moves = !by_gradient || tensor.grad().defined();
+        Cohort& cohort = cohorts[{group, tensor.scalar_type(), tensor.device().str(),
+                                  steps_[member], moves}];
+        cohort.group = group;
+        cohort.steps = steps_[member];
+        cohort.members.push_back(member);
+      }
+    }
+    cohorts_.clear();
+    for (auto& [key, cohort] : cohorts) cohorts_.push_back(complete(std::move(cohort)));
+  }
+
+  Cohort complete(Cohort cohort) const {
+    cohort.slots.resize(slots_.size());
+    for (const size_t member : cohort.members) {
+      cohort.parameters.push_back(parameter(member));
+      for (size_t slot = 0; slot < slots_.size(); ++slot) {
+        cohort.slots[slot].push_back(slots_[slot][member]);
+      }
+    }
+    const at::Device device = cohort.parameters.front().device();
+    cohort.step_count = at::zeros({}, at::TensorOptions(at::kFloat).device(device));
+    cohort.step_counts.assign(cohort.members.size(), cohort.step_count);
+    return cohort;
+  }
+
+  void split() {
+    steps_ = current_steps();
+    form_cohorts(/*by_gradient=*/true);
+  }
+
+  /// False when some members have a gradient and some have none.
+  bool collect_gradients(Cohort& cohort) {
+    cohort.gradients.clear();
+    for (const at::Tensor& tensor : cohort.parameters) {
+      const at::Tensor& gradient = tensor.mutable_grad();
+      if (gradient.defined()) cohort.gradients.push_back(dense(tensor, gradient));
+    }
+    return cohort.gradients.empty() || cohort.gradients.size() == cohort.members.size();
+  }
+
+  /// The kernels walk both memories in step, so a gradient of another layout is laid out anew.
+  at::Tensor dense(const at::Tensor& tensor, const at::Tensor& gradient) const {
+    if (gradient.layout() == at::kStrided && gradient.strides() == tensor.strides()) {
+      return gradient;
+    }
+    LEVIN_CHECK(gradient.layout() == at::kStrided, "optim.sparse",
+                "{} takes dense gradients and a parameter of shape {} got a sparse one; use "
+                "optim::torch_optimizer or an embedding without sparse gradients",
+                name(), c10::str(tensor.sizes()));
+    at::Tensor laid_out =
+        at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().requires_grad(false));
+    return laid_out.copy_(gradient);
+  }
+
+  void update(Cohort& cohort) {
+    cohort.steps += 1;
+    if (cohort.step_count.is_cpu()) {
+      *cohort.step_count.mutable_data_ptr<float>() = static_cast<float>(cohort.steps);
+    } else {
+      cohort.step_count.fill_(cohort.steps);
+    }
+    const ParameterGroup& group = groups()[cohort.group];
+    if (const auto* sgd = std::get_if<SgdOptions>(&kind_)) {
+      const at::TensorList buffers = sgd->momentum != 0.0 ? cohort.slots[0] : at::TensorList();
+      at::_fused_sgd_(cohort.parameters, cohort.gradients, buffers, group.weight_decay,
+                      sgd->momentum, group.lr, sgd->dampening, sgd->nesterov, sgd->maximize,
+                      /*is_first_step=*/cohort.steps == 1);
+    } else if (const auto* adam = std::get_if<AdamOptions>(&kind_)) {
+      at::_fused_adam_(cohort.parameters, cohort.gradients, cohort.slots[0], cohort.slots[1],
+                       adam->amsgrad ? cohort.slots[2] : at::TensorList(), cohort.step_counts,
+                       group.lr, adam->betas.first, adam->betas.second, group.weight_decay,
+                       adam->eps, adam->amsgrad, adam->maximize);
+    } else {
+      const auto& adamw = std::get<AdamWOptions>(kind_);
+      at::_fused_adamw_(cohort.parameters, cohort.gradients, cohort.slots[0], cohort.slots[1],
+                        adamw.amsgrad ? cohort.slots[2] : at::TensorList(), cohort.step_counts,
+                        group.lr, adamw.betas.first, adamw.betas.second, group.weight_decay,
+                        adamw.eps, adamw.amsgrad, adamw.maximize);
+    }
+  }
+
+  OptimizerConfig::Kind kind_;
+  std::vector<int64_t> steps_;                 // by parameter; current in cohorts_ between rebuilds
+  std::vector<std::vector<at::Tensor>> slots_;  // [slot][parameter], flat
+  std::vector<Cohort> cohorts_;
+};
+
+}  // namespace
+
+bool can_fuse(const at::Tensor& parameter) {
+  return parameter.layout() == at::kStrided && at::isFloatingType(parameter.scalar_type()) &&
+         (parameter.is_cpu() || parameter.is_cuda()) && parameter.is_non_overlapping_and_dense();
+}
+
+std::unique_ptr<Optimizer> make_fused(const OptimizerConfig& config,
+                                      std::vector<NamedTensor> parameters,
+                                      std::vector<ParameterGroup> groups) {
+  return std::make_unique<FusedOptimizer>(config, std::move(parameters), std::move(groups));
+}
+
+}  // namespace levin::optim

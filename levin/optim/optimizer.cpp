@@ -1,0 +1,59 @@
+#include "levin/optim/optimizer.h"
+
+#include <set>
+
+#include "levin/base/check.h"
+
+namespace levin::optim {
+
+Optimizer::Optimizer(std::string name, std::vector<NamedTensor> parameters,
+                     std::vector<ParameterGroup> groups)
+    : name_(std::move(name)), parameters_(std::move(parameters)), groups_(std::move(groups)) {}
+
+Optimizer::~Optimizer() = default;
+
+void Optimizer::zero_grad() {
+  for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
+}
+
+State Optimizer::state_dict() const {
+  State groups;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    State group;
+    group.set("pattern", groups_[i].pattern);
+    group.set("lr", groups_[i].lr).set("initial_lr", groups_[i].initial_lr);
+    groups.set(std::to_string(i), std::move(group));
+  }
+  State state;
+  state.set("name", name_).set("groups", std::move(groups));
+  return std::move(state.set("parameters", parameter_states()));
+}
+
+void Optimizer::load_state_dict(const State& state) {
+  LEVIN_CHECK(state.text("name") == name_, "optim.state.kind",
+              "this state is of optimizer '{}', wanted '{}'; resume with the optimizer it was saved from",
+              state.text("name"), name_);
+  const State& saved = state.child("parameters");
+  std::string missing, unexpected;
+  std::set<std::string> wanted;
+  for (const NamedTensor& parameter : parameters_) {
+    wanted.insert(parameter.name);
+    if (!saved.contains(parameter.name)) missing += " " + parameter.name;
+  }
+  for (const auto& [name, value] : saved.values()) {
+    if (!wanted.contains(name)) unexpected += " " + name;
+  }
+  LEVIN_CHECK(missing.empty() && unexpected.empty(), "optim.state.names",
+              "the state is of other parameters: missing [{}], unexpected [{}]", missing, unexpected);
+  const State& groups = state.child("groups");
+  LEVIN_CHECK(groups.values().size() == groups_.size(), "optim.state.groups",
+              "the state has {} parameter groups, wanted {}", groups.values().size(), groups_.size());
+  load_parameter_states(saved);
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const State& group = groups.child(std::to_string(i));
+    groups_[i].lr = group.number("lr");
+    groups_[i].initial_lr = group.number("initial_lr");
+  }
+}
+
+}  // namespace levin::optim

@@ -1,0 +1,78 @@
+#pragma once
+// Optimizer: parameters updated from their gradients; state kept by parameter name.
+// Built from an OptimizerConfig after the strategy has placed the parameters.
+//
+//   auto optimizer = optim::build_optimizer(config, named_parameters(*net));
+//   loss.backward(); optimizer->step(); optimizer->zero_grad();
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "levin/base/export.h"
+#include "levin/base/state.h"
+#include "levin/module/optimizer_config.h"
+#include "levin/module/parameters.h"
+
+namespace levin::optim {
+
+/// Parameters that share options.
+struct ParameterGroup {
+  std::string pattern;  ///< of the names; "*" for the last group
+  double lr = 0.0;      ///< what the next step uses; a schedule writes it
+  double initial_lr = 0.0;
+  double weight_decay = 0.0;
+  std::vector<size_t> members;  ///< indices into parameters()
+};
+
+class LEVIN_API Optimizer {
+ public:
+  Optimizer(std::string name, std::vector<NamedTensor> parameters,
+            std::vector<ParameterGroup> groups);
+  virtual ~Optimizer();
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  /// One update. A parameter without gradient is left alone, and its own step count too.
+  virtual void step() = 0;
+  /// Drops the gradients (PyTorch's set_to_none).
+  void zero_grad();
+
+  const std::string& name() const { return name_; }
+  const std::vector<NamedTensor>& parameters() const { return parameters_; }
+  std::vector<ParameterGroup>& groups() { return groups_; }
+  const std::vector<ParameterGroup>& groups() const { return groups_; }
+
+  /// {"name", "groups": {"0": {"pattern", "lr", "initial_lr"}}, "parameters": {name: state}}. Tensors are the
+  /// optimizer's own, not copies.
+  State state_dict() const;
+  /// Takes up a state of the same optimizer over parameters of the same names. Throws Error
+  /// "optim.state.kind", "optim.state.names" (listing what is missing and what is too many),
+  /// "optim.state.groups" or "optim.state.shape", and then has changed nothing.
+  void load_state_dict(const State& state);
+
+ protected:
+  virtual State parameter_states() const = 0;
+  /// By name, for exactly the names of parameters().
+  virtual void load_parameter_states(const State& states) = 0;
+
+  const at::Tensor& parameter(size_t index) const { return parameters_[index].tensor; }
+
+ private:
+  std::string name_;
+  std::vector<NamedTensor> parameters_;
+  std::vector<ParameterGroup> groups_;
+};
+
+/// The optimizer that one description (config.list() of size 1) asks for, over those of the
+/// parameters that its pattern selects and that require a gradient. Fused where every parameter is
+/// of a floating type and on a CPU or CUDA device, else the class of torch::optim.
+/// Throws Error "optim.parameters" when no parameter is left, "optim.group" for a group whose
+/// pattern matches none, "optim.options" for values outside their range.
+LEVIN_API std::unique_ptr<Optimizer> build_optimizer(const OptimizerConfig& config,
+                                                     std::vector<NamedTensor> parameters);
+
+}  // namespace levin::optim

@@ -1,0 +1,116 @@
+#include "levin/optim/torch_adapter.h"
+
+#include <ATen/ops/empty.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize.h>
+
+#include <cstring>
+#include <sstream>
+
+#include "levin/base/check.h"
+#include "levin/optim/optim.h"
+
+namespace levin::optim {
+namespace {
+
+/// The state travels as torch::optim's own archive, whose parameters go by position; the names kept
+/// beside it make sure that the positions mean the same.
+class TorchAdapter : public Optimizer {
+ public:
+  TorchAdapter(std::string name, const TorchOptimizerOptions& description,
+               std::vector<NamedTensor> parameters, std::vector<ParameterGroup> groups)
+      : Optimizer(std::move(name), std::move(parameters), std::move(groups)) {
+    std::vector<torch::optim::OptimizerParamGroup> torch_groups;
+    for (const ParameterGroup& group : this->groups()) {
+      std::vector<at::Tensor> members;
+      for (const size_t member : group.members) members.push_back(parameter(member));
+      torch_groups.emplace_back(std::move(members));
+    }
+    optimizer_ = description.make(std::move(torch_groups));
+  }
+
+  void step() override {
+    for (size_t i = 0; i < groups().size(); ++i) {
+      optimizer_->param_groups()[i].options().set_lr(groups()[i].lr);
+    }
+    optimizer_->step();
+  }
+
+ protected:
+  State parameter_states() const override {
+    torch::serialize::OutputArchive archive;
+    optimizer_->save(archive);
+    std::ostringstream stream;
+    archive.save_to(stream);
+    const std::string bytes = stream.str();
+    at::Tensor packed = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
+    std::memcpy(packed.mutable_data_ptr(), bytes.data(), bytes.size());
+    State states;
+    for (size_t i = 0; i < parameters().size(); ++i) {
+      State state;
+      state.set("position", static_cast<int64_t>(i));
+      if (i == 0) state.set("archive", packed);
+      states.set(parameters()[i].name, std::move(state));
+    }
+    return states;
+  }
+
+  void load_parameter_states(const State& states) override {
+    for (size_t i = 0; i < parameters().size(); ++i) {
+      const int64_t position = states.child(parameters()[i].name).integer("position");
+      LEVIN_CHECK(position == static_cast<int64_t>(i), "optim.state.order",
+                  "{} keeps its state by position, and {} was number {} when it was saved, now {}",
+                  name(), parameters()[i].name, position, i);
+    }
+    const at::Tensor packed = states.child(parameters().front().name).tensor("archive").contiguous();
+    torch::serialize::InputArchive archive;
+    archive.load_from(static_cast<const char*>(packed.const_data_ptr()), static_cast<size_t>(packed.numel()));
+    optimizer_->load(archive);
+  }
+
+ private:
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+};
+
+TorchOptimizerOptions description_of(const SgdOptions& o) {
+  LEVIN_CHECK(!o.maximize, "optim.options", "torch::optim::SGD has no maximize; negate the loss");
+  const auto options = torch::optim::SGDOptions(o.lr).momentum(o.momentum).dampening(o.dampening)
+                           .weight_decay(o.weight_decay).nesterov(o.nesterov);
+  return std::get<TorchOptimizerOptions>(torch_optimizer<torch::optim::SGD>(options).kind());
+}
+
+template <class TorchOptimizer, class TorchOptions, class Options>
+TorchOptimizerOptions adam_description(const Options& o) {
+  LEVIN_CHECK(!o.maximize, "optim.options", "torch::optim has no maximize; negate the loss");
+  const auto options = TorchOptions(o.lr).betas({o.betas.first, o.betas.second}).eps(o.eps)
+                           .weight_decay(o.weight_decay).amsgrad(o.amsgrad);
+  return std::get<TorchOptimizerOptions>(torch_optimizer<TorchOptimizer>(options).kind());
+}
+
+TorchOptimizerOptions description_of(const AdamOptions& options) {
+  return adam_description<torch::optim::Adam, torch::optim::AdamOptions>(options);
+}
+TorchOptimizerOptions description_of(const AdamWOptions& options) {
+  return adam_description<torch::optim::AdamW, torch::optim::AdamWOptions>(options);
+}
+TorchOptimizerOptions description_of(const TorchOptimizerOptions& options) { return options; }
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_torch_adapter(const OptimizerConfig& config,
+                                              std::vector<NamedTensor> parameters,
+                                              std::vector<ParameterGroup> groups) {
+  for (const OptimizerConfig::Group& group : config.groups()) {
+    LEVIN_CHECK(!group.options.weight_decay.has_value(), "optim.group.weight_decay",
+                "{} cannot have a weight_decay for the group '{}' alone; give it in its options",
+                config.name(), group.pattern);
+  }
+  const TorchOptimizerOptions description =
+      std::visit([](const auto& options) { return description_of(options); }, config.kind());
+  return std::make_unique<TorchAdapter>(config.name(), description, std::move(parameters),
+                                        std::move(groups));
+}
+
+}  // namespace levin::optim

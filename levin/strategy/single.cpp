@@ -1,0 +1,43 @@
+#include "levin/strategy/single.h"
+
+#include <torch/nn/module.h>
+
+#include "levin/base/check.h"
+#include "levin/optim/clip.h"
+
+namespace levin {
+namespace {
+
+class Single : public Strategy {
+ public:
+  std::string_view name() const override { return "single"; }
+  DataSlice slice() const override { return {}; }
+
+  void setup(torch::nn::Module& module, at::Device device) override { module.to(device); }
+
+  std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
+                                                    std::vector<NamedTensor> parameters) override {
+    return optim::build_optimizer(config, std::move(parameters));
+  }
+
+  void backward(const at::Tensor& loss, bool) override { loss.backward(); }
+
+  at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
+                            double norm_type) override {
+    return optim::clip_grad_norm(parameters, max_norm, norm_type);
+  }
+
+  at::Tensor all_reduce(const at::Tensor& value, ReduceOp) override { return value; }
+  std::vector<State> all_gather(const State& state) override { return {state}; }
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_single(RankInfo rank) {
+  LEVIN_CHECK(rank.world_size == 1, "strategy.single.world_size",
+              "strategy 'single' runs one process and WORLD_SIZE is {}; start it by itself",
+              rank.world_size);
+  return std::make_unique<Single>();
+}
+
+}  // namespace levin

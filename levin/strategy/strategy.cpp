@@ -1,0 +1,37 @@
+#include "levin/strategy/strategy.h"
+
+#include <array>
+
+#include "levin/base/check.h"
+#include "levin/base/text.h"
+#include "levin/strategy/single.h"
+
+namespace levin {
+namespace {
+
+struct Entry {
+  std::string_view name;
+  std::unique_ptr<Strategy> (*make)(RankInfo);
+};
+constexpr std::array<Entry, 1> kStrategies = {{{"single", make_single}}};
+
+}  // namespace
+
+Strategy::~Strategy() = default;
+
+std::vector<std::string> strategy_names() {
+  std::vector<std::string> names;
+  for (const Entry& entry : kStrategies) names.emplace_back(entry.name);
+  return names;
+}
+
+std::unique_ptr<Strategy> make_strategy(std::string_view name, RankInfo rank) {
+  const std::string_view wanted = name == "auto" ? "single" : name;
+  for (const Entry& entry : kStrategies) {
+    if (entry.name == wanted) return entry.make(rank);
+  }
+  LEVIN_FAIL("strategy.name", "got '{}', wanted auto or {}; set --strategy", name,
+             to_text(strategy_names()));
+}
+
+}  // namespace levin

@@ -1,0 +1,59 @@
+#pragma once
+// Strategy: how a module's parameters, gradients and optimizer state are kept over the ranks.
+// Stands between the module and the optimizer; the engine calls it, users only name it.
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "levin/base/export.h"
+#include "levin/base/rank.h"
+#include "levin/base/state.h"
+#include "levin/data/loader.h"
+#include "levin/module/optimizer_config.h"
+#include "levin/module/parameters.h"
+#include "levin/optim/optimizer.h"
+
+namespace torch::nn {
+class Module;
+}  // namespace torch::nn
+
+namespace levin {
+
+enum class ReduceOp { kSum, kMean, kMin, kMax };
+
+/// Unsupported requests are errors that name the strategy and the feature, never passed over.
+class LEVIN_API Strategy {
+ public:
+  virtual ~Strategy();
+
+  virtual std::string_view name() const = 0;
+  /// The part of the training and evaluation data that this rank reads.
+  virtual DataSlice slice() const = 0;
+
+  /// Places the module's parameters and buffers on the device, and shards or broadcasts them.
+  virtual void setup(torch::nn::Module& module, at::Device device) = 0;
+  /// Builds one optimizer over the parameters as they were placed.
+  virtual std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
+                                                            std::vector<NamedTensor> parameters) = 0;
+
+  /// loss.backward(); with synchronize the gradients agree over the ranks afterwards, without it
+  /// (a micro-batch that is not the last of its group) they need not.
+  virtual void backward(const at::Tensor& loss, bool synchronize) = 0;
+  /// optim::clip_grad_norm over the whole of the gradients, on whatever ranks they lie.
+  virtual at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
+                                    double norm_type) = 0;
+  /// A tensor reduced over the ranks: metrics, and every decision that all must take alike.
+  virtual at::Tensor all_reduce(const at::Tensor& value, ReduceOp op) = 0;
+  /// The states of all ranks, in rank order: what a metric merges.
+  virtual std::vector<State> all_gather(const State& state) = 0;
+};
+
+/// By name, "auto" or one of strategy_names(). Throws Error "strategy.name" listing them.
+LEVIN_API std::unique_ptr<Strategy> make_strategy(std::string_view name, RankInfo rank);
+LEVIN_API std::vector<std::string> strategy_names();
+
+}  // namespace levin

@@ -1,0 +1,90 @@
+#include "levin/trainer/callbacks/early_stopping.h"
+
+#include <cmath>
+#include <limits>
+
+#include "levin/base/check.h"
+#include "levin/base/log.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+EarlyStopping::EarlyStopping(EarlyStoppingOptions options) : options_(std::move(options)) {
+  LEVIN_CHECK(!options_.monitor.empty(), "trainer.early_stopping",
+              "got no monitor, wanted the name of a logged value");
+  LEVIN_CHECK(options_.mode == "min" || options_.mode == "max", "trainer.early_stopping",
+              "got mode = '{}', wanted min or max", options_.mode);
+  LEVIN_CHECK(options_.patience >= 0 && options_.min_delta >= 0.0, "trainer.early_stopping",
+              "got patience = {} and min_delta = {}, wanted at least 0", options_.patience,
+              options_.min_delta);
+  const double worst = std::numeric_limits<double>::infinity();
+  best_ = options_.mode == "min" ? worst : -worst;
+}
+
+State EarlyStopping::state_dict() const {
+  State state;
+  state.set("best", best_).set("waited", waited_);
+  return std::move(state.set("stopped_epoch", stopped_epoch_));
+}
+
+void EarlyStopping::load_state_dict(const State& state) {
+  best_ = state.number("best");
+  waited_ = state.integer("waited");
+  stopped_epoch_ = state.integer("stopped_epoch");
+}
+
+void EarlyStopping::on_evaluation_end(Trainer& trainer, Module&, std::string_view stage) {
+  if (stage != "validate" || trainer.sanity_checking() || trainer.options().fast_dev_run > 0) return;
+  if (!options_.check_on_train_epoch_end.value_or(false)) check(trainer);
+}
+
+void EarlyStopping::on_train_epoch_end(Trainer& trainer, Module&) {
+  if (trainer.options().fast_dev_run > 0) return;
+  if (options_.check_on_train_epoch_end.value_or(!trainer.has_validation())) check(trainer);
+}
+
+bool EarlyStopping::beats(double value, double other) const {
+  return options_.mode == "min" ? value < other : value > other;
+}
+
+std::string EarlyStopping::judge(double value) {
+  if (options_.check_finite && !std::isfinite(value)) {
+    return fmt::format("{} is {}", options_.monitor, value);
+  }
+  if (options_.stopping_threshold && beats(value, *options_.stopping_threshold)) {
+    return fmt::format("{} = {} is past the wanted {}", options_.monitor, value,
+                       *options_.stopping_threshold);
+  }
+  if (options_.divergence_threshold && beats(*options_.divergence_threshold, value)) {
+    return fmt::format("{} = {} is worse than {}", options_.monitor, value,
+                       *options_.divergence_threshold);
+  }
+  const double margin = options_.mode == "min" ? -options_.min_delta : options_.min_delta;
+  if (beats(value, best_ + margin) || !std::isfinite(best_)) {
+    best_ = value;
+    waited_ = 0;
+    return "";
+  }
+  if (++waited_ < options_.patience) return "";
+  return fmt::format("{} did not get better than {} in {} checks", options_.monitor, best_, waited_);
+}
+
+void EarlyStopping::check(Trainer& trainer) {
+  const double value = trainer.monitored(options_.monitor);
+  const std::string reason = judge(value);
+  if (options_.verbose && reason.empty()) {
+    log::info("early_stopping: {} = {}, best {}, {} checks without getting better",
+              options_.monitor, value, best_, waited_);
+  }
+  // One rank's wish is every rank's, or the others would wait for it in the next step.
+  if (!trainer.accelerator().any(!reason.empty())) return;
+  stopped_epoch_ = trainer.current_epoch();
+  trainer.request_stop(reason);
+  log::info("early_stopping: the run ends, since {}", reason);
+}
+
+std::shared_ptr<EarlyStopping> early_stopping(EarlyStoppingOptions options) {
+  return std::make_shared<EarlyStopping>(std::move(options));
+}
+
+}  // namespace levin

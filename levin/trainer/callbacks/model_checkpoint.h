@@ -1,0 +1,91 @@
+#pragma once
+// ModelCheckpoint: saves the run, keeps the best and the newest; as Lightning's callback.
+//
+//   options.callbacks = {levin::model_checkpoint({.monitor = "val_acc", .save_top_k = 3, .mode = "max"})};
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/base/error.h"
+#include "levin/base/export.h"
+#include "levin/module/callback.h"
+
+namespace levin {
+
+struct ModelCheckpointOptions {
+  std::string dirpath;                   ///< folder of the checkpoints; empty: below the run's logs
+  std::string filename = "{epoch}-{step}";  ///< {name} stands for name=value: epoch, step, a metric
+  std::string monitor;                   ///< what was logged under this name ranks; empty: the newest
+  bool save_last = true;                 ///< keep the newest too, whatever its rank
+  int64_t save_top_k = 1;                ///< keep so many of the best; -1: all
+  bool save_on_exception = true;         ///< save when the run ends by an error between two steps
+  std::string mode = "min";              ///< min or max of monitor is best
+  int64_t every_n_train_steps = 0;       ///< 0: not by steps
+  std::optional<std::chrono::seconds> train_time_interval = {};  ///< unset: not by time
+  int64_t every_n_epochs = 1;            ///< where neither steps nor time are given; 0: never
+  std::optional<bool> save_on_train_epoch_end = {};  ///< unset: after validation where there is one
+};
+
+/// In dirpath each checkpoint is a folder, and `last` a link to the newest, moved only once that is
+/// whole on the disk. When a save fails (disk full) the run ends with Error "trainer.checkpoint",
+/// which names the checkpoint to go on from. Throws Error "trainer.monitor" when nothing of that
+/// name was logged, "trainer.checkpoint.options" for options that make no sense.
+class LEVIN_API ModelCheckpoint : public Callback {
+ public:
+  explicit ModelCheckpoint(ModelCheckpointOptions options);
+
+  const std::string& best_model_path() const { return best_.folder; }
+  std::optional<double> best_model_score() const { return best_.score; }
+  const std::string& last_model_path() const { return last_folder_; }
+
+  std::string state_key() const override;
+  State state_dict() const override;
+  void load_state_dict(const State& state) override;
+  bool writes_checkpoints() const override { return true; }
+  std::string checkpoint_folder() const override { return folder_; }
+
+  void setup(Trainer& trainer, Module& module, std::string_view stage) override;
+  void on_train_start(Trainer& trainer, Module& module) override;
+  void on_train_batch_end(Trainer& trainer, Module& module, const at::Tensor& loss,
+                          const Batch& batch, int64_t batch_index) override;
+  void on_evaluation_end(Trainer& trainer, Module& module, std::string_view stage) override;
+  void on_train_epoch_end(Trainer& trainer, Module& module) override;
+  void on_train_end(Trainer& trainer, Module& module) override;
+  void on_exception(Trainer& trainer, Module& module, const std::exception& error) override;
+
+ private:
+  struct Saved {
+    std::string folder;
+    std::optional<double> score;  // none where nothing is monitored
+    int64_t step = -1;
+  };
+
+  bool by_epoch() const;
+  bool at_train_epoch_end(const Trainer& trainer) const;
+  void save_ranked(Trainer& trainer, int64_t epoch);
+  void save(Trainer& trainer, int64_t epoch, std::optional<double> score);
+  std::string file_name(const Trainer& trainer, int64_t epoch) const;
+  bool ranks_before(const Saved& a, const Saved& b) const;
+  /// Ranks kept_ and takes out of it what is neither among the best nor the newest to be kept.
+  std::vector<Saved> take_surplus(const std::string& newest);
+  [[noreturn]] void fail(int64_t step, const Error& error) const;
+
+  ModelCheckpointOptions options_;
+  std::string folder_;
+  std::vector<Saved> kept_;  // best first
+  Saved best_;
+  std::string last_folder_;
+  int64_t last_step_ = -1;  // global step of the newest checkpoint
+  bool due_ = false;        // a save that waits for the end of the step's group
+  bool training_ = false;
+  bool failed_ = false;
+  std::chrono::steady_clock::time_point saved_at_;
+};
+
+LEVIN_API std::shared_ptr<ModelCheckpoint> model_checkpoint(ModelCheckpointOptions options = {});
+
+}  // namespace levin

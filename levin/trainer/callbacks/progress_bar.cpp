@@ -1,0 +1,55 @@
+#include "levin/trainer/callbacks/progress_bar.h"
+
+#include <fmt/format.h>
+
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+namespace {
+
+std::string epoch_label(const Trainer& trainer, int64_t epoch) {
+  const auto last = trainer.options().max_epochs;
+  return last && *last > 0 ? fmt::format("epoch {}/{}", epoch + 1, *last)
+                           : fmt::format("epoch {}", epoch + 1);
+}
+
+std::string epoch_text(const std::string& label, const Metrics& metrics) {
+  std::string text = label + ":";
+  for (const auto& [name, value] : metrics) text += fmt::format(" {}={:.4g}", name, value);
+  return text;
+}
+
+}  // namespace
+
+void ProgressBar::on_train_epoch_start(Trainer& trainer, Module&) {
+  started_ = trainer.accelerator().is_main_process();
+  if (!started_) return;
+  line_.start(epoch_label(trainer, trainer.current_epoch()), trainer.num_training_batches(),
+              trainer.batches_done());
+}
+
+void ProgressBar::on_train_batch_end(Trainer& trainer, Module& module, const at::Tensor&,
+                                     const Batch&, int64_t) {
+  if (!started_) on_train_epoch_start(trainer, module);  // resumed inside an epoch
+  if (started_ && line_.advance()) line_.draw(trainer.progress_bar_metrics());
+}
+
+void ProgressBar::on_train_epoch_end(Trainer& trainer, Module&) {
+  if (!started_) return;
+  line_.finish(epoch_text(epoch_label(trainer, trainer.current_epoch()), trainer.callback_metrics()));
+}
+
+void ProgressBar::on_evaluation_start(Trainer& trainer, Module&, std::string_view) {
+  if (started_) line_.draw(trainer.progress_bar_metrics());
+}
+
+void ProgressBar::on_evaluation_end(Trainer& trainer, Module&, std::string_view stage) {
+  if (started_ || trainer.sanity_checking() || !trainer.accelerator().is_main_process()) return;
+  if (stage != "predict") line_.finish(epoch_text(std::string(stage), trainer.callback_metrics()));
+}
+
+std::shared_ptr<ProgressBar> progress_bar(ProgressOptions options) {
+  return std::make_shared<ProgressBar>(options);
+}
+
+}  // namespace levin

@@ -1,0 +1,165 @@
+// The loops without gradients: validation inside a fit, validate, test and predict.
+
+#include <c10/core/InferenceMode.h>
+#include <torch/nn/module.h>
+
+#include "levin/base/check.h"
+#include "levin/base/random.h"
+#include "levin/trainer/run.h"
+
+namespace levin::detail {
+
+namespace {
+
+/// The module's functions for one stage.
+struct EvaluationHooks {
+  void (Module::*start)();
+  void (Module::*end)();
+  void (Module::*epoch_start)();
+  void (Module::*epoch_end)();
+  void (Module::*batch_start)(const Batch&, int64_t);
+};
+
+const EvaluationHooks& hooks_of(Stage stage) {
+  static constexpr EvaluationHooks kValidation = {
+      &Module::on_validation_start, &Module::on_validation_end, &Module::on_validation_epoch_start,
+      &Module::on_validation_epoch_end, &Module::on_validation_batch_start};
+  static constexpr EvaluationHooks kTest = {
+      &Module::on_test_start, &Module::on_test_end, &Module::on_test_epoch_start,
+      &Module::on_test_epoch_end, &Module::on_test_batch_start};
+  static constexpr EvaluationHooks kPredict = {
+      &Module::on_predict_start, &Module::on_predict_end, &Module::on_predict_epoch_start,
+      &Module::on_predict_epoch_end, &Module::on_predict_batch_start};
+  return stage == Stage::kPredict ? kPredict : stage == Stage::kTest ? kTest : kValidation;
+}
+
+/// Puts a module into evaluation mode and each of its parts back into the mode it had.
+class EvaluationMode {
+ public:
+  explicit EvaluationMode(torch::nn::Module& module) {
+    for (const auto& part : module.modules()) modes_.emplace_back(part.get(), part->is_training());
+    module.eval();
+  }
+  ~EvaluationMode() {
+    // Parents come first, so that a part which was in another mode than its parent has the last word.
+    for (const auto& [part, training] : modes_) {
+      if (part->is_training() != training) part->train(training);
+    }
+  }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  std::vector<std::pair<torch::nn::Module*, bool>> modes_;
+};
+
+}  // namespace
+
+bool Run::validation_due() const {
+  if (!has_validation() || progress_.batch == 0 || !at_step_boundary()) return false;
+  if ((progress_.epoch + 1) % options_.check_val_every_n_epoch != 0) return false;
+  // Several intervals may end inside one accumulation group: they are one validation.
+  return progress_.batch / limits_.val_interval > progress_.validated / limits_.val_interval;
+}
+
+void Run::validate_in_fit() {
+  progress_.validated = progress_.batch;
+  evaluation_loop(Stage::kValidate, *val_loader_, limits_.val_batches, nullptr);
+}
+
+void Run::sanity_check() {
+  const int64_t wanted = options_.num_sanity_val_steps;
+  const int64_t batches = wanted < 0 ? limits_.val_batches : std::min(wanted, limits_.val_batches);
+  if (!has_validation() || batches == 0) return;
+  // What it draws must not change the run.
+  const State random = random_state();
+  sanity_checking_ = true;
+  tell(watchers_, &Callback::on_sanity_check_start);
+  evaluation_loop(Stage::kValidate, *val_loader_, batches, nullptr);
+  tell(watchers_, &Callback::on_sanity_check_end);
+  sanity_checking_ = false;
+  metrics_.clear();
+  bar_values_.clear();
+  load_random_state(random);
+}
+
+Metrics Run::evaluate(DataLoader loader, Portion limit, std::shared_ptr<DataModule> data) {
+  set_up(std::move(data));
+  loader = accelerator_.prepare_loader(std::move(loader), LoaderRole::kEvaluation);
+  const int64_t batches = options_.fast_dev_run > 0 ? std::min(options_.fast_dev_run, loader.size())
+                                                    : limit.of(loader.size());
+  evaluation_loop(stage_, std::move(loader), batches, nullptr);
+  tear_down();
+  return metrics_;
+}
+
+std::vector<at::Tensor> Run::predict(DataLoader loader, std::shared_ptr<DataModule> data) {
+  set_up(std::move(data));
+  loader = accelerator_.prepare_loader(std::move(loader), LoaderRole::kEvaluation);
+  const int64_t batches = options_.fast_dev_run > 0
+                              ? std::min(options_.fast_dev_run, loader.size())
+                              : options_.limit_predict_batches.of(loader.size());
+  std::vector<at::Tensor> outputs;
+  evaluation_loop(Stage::kPredict, std::move(loader), batches, &outputs);
+  tear_down();
+  return outputs;
+}
+
+void Run::evaluation_loop(Stage stage, DataLoader loader, int64_t batches,
+                          std::vector<at::Tensor>* outputs) {
+  const EvaluationHooks& hooks = hooks_of(stage);
+  const std::string_view name = stage_name(stage);
+  const EvaluationMode mode(*module_);
+  LoggedValues* const logged_before = logged_;
+  evaluation_values_.reset_epoch();
+  logged_ = options_.barebones || stage == Stage::kPredict ? nullptr : &evaluation_values_;
+  ((*module_).*hooks.start)();
+  tell(watchers_, &Callback::on_evaluation_start, name);
+  ((*module_).*hooks.epoch_start)();
+  loader.set_epoch(0);
+  Batch batch;
+  for (int64_t index = 0; index < batches && loader.next(batch); ++index) {
+    evaluate_batch(stage, std::move(batch), index, outputs);
+    batch = Batch();
+  }
+  ((*module_).*hooks.epoch_end)();
+  publish(evaluation_values_);
+  ((*module_).*hooks.end)();
+  tell(watchers_, &Callback::on_evaluation_end, name);
+  logged_ = logged_before;
+  if (!sanity_checking_) tell(writers_, &Callback::on_evaluation_end, name);
+}
+
+void Run::evaluate_batch(Stage stage, Batch batch, int64_t index,
+                         std::vector<at::Tensor>* outputs) {
+  const std::string_view name = stage_name(stage);
+  batch = to_device(std::move(batch));
+  ((*module_).*hooks_of(stage).batch_start)(batch, index);
+  tell(watchers_, &Callback::on_evaluation_batch_start, name, batch, index);
+  evaluation_values_.begin_step(batch.size());
+  at::Tensor output;
+  {
+    // Inference mode also spares the version counters; tensors made in it cannot be trained on.
+    const at::NoGradGuard no_grad;
+    const c10::InferenceMode inference(options_.inference_mode);
+    const AutocastGuard autocast = accelerator_.autocast();
+    if (stage == Stage::kPredict) {
+      output = module_->predict_step(batch, index);
+    } else if (stage == Stage::kTest) {
+      module_->test_step(batch, index);
+    } else {
+      module_->validation_step(batch, index);
+    }
+  }
+  if (stage == Stage::kPredict) {
+    module_->on_predict_batch_end(output, batch, index);
+    outputs->push_back(output);
+  } else if (stage == Stage::kTest) {
+    module_->on_test_batch_end(batch, index);
+  } else {
+    module_->on_validation_batch_end(batch, index);
+  }
+  tell(watchers_, &Callback::on_evaluation_batch_end, name, batch, index);
+}
+
+}  // namespace levin::detail

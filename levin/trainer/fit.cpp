@@ -1,0 +1,141 @@
+// The training loop. Read this first: the way of a batch through levin, in the order of its folders:
+// data -> module -> strategy -> optim -> observe -> checkpoint.
+
+#include <torch/nn/module.h>
+
+#include "levin/optim/clip.h"
+#include "levin/trainer/run.h"
+
+namespace levin::detail {
+
+void Run::train() {
+  call(&Module::on_train_start, &Callback::on_train_start);
+  while (!finished()) train_epoch();
+  // A run that stops inside an epoch is saved as it stands there, and goes on there when resumed.
+  tell(writers_, &Callback::on_train_end);
+  if (progress_.batch > 0) publish(train_values_);
+  module_->on_train_end();
+  tell(watchers_, &Callback::on_train_end);
+}
+
+void Run::train_epoch() {
+  if (progress_.batch == 0) {
+    train_values_.reset_epoch();
+    call(&Module::on_train_epoch_start, &Callback::on_train_epoch_start);
+  }
+  while (true) {
+    if (validation_due()) validate_in_fit();
+    if (skip_epoch_ || progress_.batch >= limits_.train_batches) break;
+    if (at_step_boundary() && finished()) return;
+    Batch batch;
+    if (!train_loader_->next(batch)) break;
+    train_batch(std::move(batch), progress_.batch);
+  }
+  end_epoch();
+}
+
+void Run::train_batch(Batch batch, int64_t index) {
+  in_step_ = true;
+
+  // data
+  batch = to_device(std::move(batch));
+  tell(watchers_, &Callback::on_train_batch_start, batch, index);
+  if (!module_->on_train_batch_start(batch, index)) {
+    skip_epoch_ = true;
+    in_step_ = false;
+    return;
+  }
+
+  // module
+  const int64_t updates_before = manual_updates();
+  const at::Tensor loss = training_step(batch, index);
+
+  // strategy and optim
+  bool updated = manual_updates() > updates_before;
+  if (module_->automatic_optimization && loss.defined()) compute_gradients(loss, index);
+  if (gradients_ready_ && limits_.group_complete(index + 1)) {
+    update();
+    updated = true;
+  }
+  if (updated) ++progress_.global_step;
+  ++progress_.batch;
+  in_step_ = false;
+
+  // observe and checkpoint
+  module_->on_train_batch_end(loss, batch, index);
+  tell(watchers_, &Callback::on_train_batch_end, loss, batch, index);
+  if (updated && should_log()) write_row();
+  tell(writers_, &Callback::on_train_batch_end, loss, batch, index);
+}
+
+at::Tensor Run::training_step(const Batch& batch, int64_t index) {
+  train_values_.begin_step(batch.size());
+  loss_weight_.reset();
+  const AutocastGuard autocast = accelerator_.autocast();
+  return module_->training_step(batch, index);
+}
+
+void Run::compute_gradients(const at::Tensor& loss, int64_t index) {
+  if (!gradients_ready_) {  // the first batch of a group
+    for (PreparedOptimizer& optimizer : optimizers_) {
+      if (progress_.global_step % optimizer.frequency() != 0) continue;
+      module_->on_before_zero_grad(optimizer);
+      tell(watchers_, &Callback::on_before_zero_grad);
+      optimizer.zero_grad();
+    }
+  }
+  call(&Module::on_before_backward, &Callback::on_before_backward, loss);
+  accelerator_.backward(weighted(loss, index), /*synchronize=*/limits_.group_complete(index + 1));
+  call(&Module::on_after_backward, &Callback::on_after_backward);
+  gradients_ready_ = true;
+}
+
+at::Tensor Run::weighted(const at::Tensor& loss, int64_t index) {
+  const int64_t group_size = limits_.group_size(index);
+  if (group_size == 1) return loss;  // a mean is the mean of its group, whatever it weighs
+  if (gradients_ready_) check_same_weighting();
+  if (!loss_weight_) return loss / group_size;
+  group_weight_ += *loss_weight_;
+  return loss * *loss_weight_;
+}
+
+void Run::update() {
+  for (PreparedOptimizer& optimizer : optimizers_) {
+    if ((progress_.global_step + 1) % optimizer.frequency() != 0) continue;
+    const std::vector<NamedTensor>& parameters = optimizer.optimizer().parameters();
+    if (group_weight_ > 0.0) optim::scale_grad(parameters, 1.0 / group_weight_);
+    module_->on_before_optimizer_step(optimizer);
+    tell(watchers_, &Callback::on_before_optimizer_step);
+    if (options_.gradient_clip_val) clip(parameters, *options_.gradient_clip_val);
+    optimizer.step();
+  }
+  gradients_ready_ = false;
+  group_weight_ = 0.0;
+}
+
+void Run::clip(const std::vector<NamedTensor>& parameters, double limit) {
+  if (options_.gradient_clip_algorithm == "value") {
+    optim::clip_grad_value(parameters, limit);
+  } else {
+    accelerator_.strategy().clip_grad_norm(parameters, limit, 2.0);
+  }
+}
+
+void Run::end_epoch() {
+  skip_epoch_ = false;
+  gradients_ready_ = false;
+  log_to(epoch_end_values_);
+  module_->on_train_epoch_end();
+  log_to(train_values_);
+  publish(train_values_);
+  publish(epoch_end_values_);
+  epoch_end_values_.reset_epoch();
+  tell(watchers_, &Callback::on_train_epoch_end);
+  ++progress_.epoch;
+  progress_.batch = 0;
+  progress_.validated = 0;
+  train_loader_->set_epoch(progress_.epoch);
+  tell(writers_, &Callback::on_train_epoch_end);
+}
+
+}  // namespace levin::detail

@@ -1,0 +1,119 @@
+#include "levin/trainer/limits.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "levin/base/check.h"
+
+namespace levin::detail {
+namespace {
+
+void check_portions(const TrainerOptions& o) {
+  const std::array<std::pair<std::string_view, const Portion*>, 5> portions = {{
+      {"limit_train_batches", &o.limit_train_batches},
+      {"limit_val_batches", &o.limit_val_batches},
+      {"limit_test_batches", &o.limit_test_batches},
+      {"limit_predict_batches", &o.limit_predict_batches},
+      {"val_check_interval", &o.val_check_interval},
+  }};
+  for (const auto& [name, portion] : portions) {
+    LEVIN_CHECK(portion->valid(), "trainer.options",
+                "got {} = {}, wanted a fraction from 0.0 to 1.0 or a count of at least 0", name,
+                to_text(*portion));
+  }
+}
+
+void check_at_least(std::string_view name, int64_t value, int64_t least) {
+  LEVIN_CHECK(value >= least, "trainer.options", "got {} = {}, wanted at least {}", name, value,
+              least);
+}
+
+}  // namespace
+
+void check_options(const TrainerOptions& o) {
+  check_portions(o);
+  check_at_least("max_epochs", o.max_epochs.value_or(-1), -1);
+  check_at_least("max_steps", o.max_steps, -1);
+  check_at_least("fast_dev_run", o.fast_dev_run, 0);
+  check_at_least("num_sanity_val_steps", o.num_sanity_val_steps, -1);
+  check_at_least("log_every_n_steps", o.log_every_n_steps, 1);
+  check_at_least("check_val_every_n_epoch", o.check_val_every_n_epoch, 1);
+  check_at_least("accumulate_grad_batches", o.accumulate_grad_batches, 1);
+  LEVIN_CHECK(o.gradient_clip_val.value_or(0.0) >= 0.0, "trainer.options",
+              "got gradient_clip_val = {}, wanted at least 0", *o.gradient_clip_val);
+  LEVIN_CHECK(o.gradient_clip_algorithm == "norm" || o.gradient_clip_algorithm == "value",
+              "trainer.options", "got gradient_clip_algorithm = '{}', wanted norm or value",
+              o.gradient_clip_algorithm);
+  LEVIN_CHECK(o.devices.count() >= 0 && o.devices.count() <= 1 && o.num_nodes == 1,
+              "trainer.devices",
+              "got devices = {} and num_nodes = {}; this version of levin runs one process, so set "
+              "--devices 1 --num-nodes 1",
+              to_text(o.devices), o.num_nodes);
+  parse_duration(o.max_time);
+}
+
+std::optional<double> parse_duration(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  constexpr std::array<int64_t, 4> kSeconds = {1, 60, 3600, 86400};
+  std::string with_commas = text;
+  std::replace(with_commas.begin(), with_commas.end(), ':', ',');
+  std::vector<int64_t> parts;
+  try {
+    from_text(with_commas, parts);
+  } catch (const Error&) {
+    parts.clear();
+  }
+  const bool negative = std::any_of(parts.begin(), parts.end(), [](int64_t part) { return part < 0; });
+  LEVIN_CHECK(!parts.empty() && parts.size() <= kSeconds.size() && !negative, "trainer.options",
+              "got max_time = '{}', wanted DD:HH:MM:SS", text);
+  int64_t seconds = 0;
+  for (size_t i = 0; i < parts.size(); ++i) seconds += parts[parts.size() - 1 - i] * kSeconds[i];
+  return static_cast<double>(seconds);
+}
+
+int64_t Limits::total_steps() const {
+  const int64_t per_epoch = (train_batches + accumulate - 1) / accumulate;
+  const int64_t by_epochs = max_epochs < 0 ? -1 : max_epochs * per_epoch;
+  if (by_epochs < 0) return max_steps;
+  return max_steps < 0 ? by_epochs : std::min(by_epochs, max_steps);
+}
+
+int64_t Limits::group_size(int64_t batch) const {
+  const int64_t start = batch - batch % accumulate;
+  return std::min(accumulate, train_batches - start);
+}
+
+bool Limits::group_complete(int64_t batches_done) const {
+  return batches_done % accumulate == 0 || batches_done == train_batches;
+}
+
+Limits resolve_limits(const TrainerOptions& o, int64_t train_size, int64_t val_size) {
+  Limits limits;
+  limits.seconds = parse_duration(o.max_time);
+  limits.max_steps = o.max_steps;
+  const bool limited = o.max_steps >= 0 || limits.seconds.has_value();
+  limits.max_epochs = o.max_epochs.value_or(limited ? -1 : 1000);
+  limits.accumulate = o.accumulate_grad_batches;
+  limits.train_batches = o.limit_train_batches.of(train_size);
+  limits.val_batches = o.limit_val_batches.of(val_size);
+  if (o.fast_dev_run > 0) {
+    limits.max_epochs = 1;
+    limits.max_steps = -1;
+    limits.train_batches = std::min(o.fast_dev_run, train_size);
+    limits.val_batches = std::min(o.fast_dev_run, val_size);
+  }
+  if (o.val_check_interval.is_fraction()) {
+    limits.val_interval = std::max<int64_t>(1, o.val_check_interval.of(limits.train_batches));
+  } else {
+    limits.val_interval = std::max<int64_t>(1, o.val_check_interval.of(limits.train_batches + 1));
+    LEVIN_CHECK(limits.val_interval <= limits.train_batches || limits.train_batches == 0,
+                "trainer.options",
+                "got val_check_interval = {}, but an epoch has {} batches; lower it, or use "
+                "check_val_every_n_epoch",
+                to_text(o.val_check_interval), limits.train_batches);
+  }
+  return limits;
+}
+
+}  // namespace levin::detail

@@ -1,0 +1,44 @@
+#include "levin/trainer/portion.h"
+
+#include "levin/base/check.h"
+#include "levin/base/text.h"
+
+namespace levin {
+
+int64_t Portion::of(int64_t total) const {
+  if (!is_fraction_) return std::min(count_, total);
+  return static_cast<int64_t>(fraction_ * static_cast<double>(total));
+}
+
+bool Portion::valid() const {
+  return is_fraction_ ? fraction_ >= 0.0 && fraction_ <= 1.0 : count_ >= 0;
+}
+
+std::string to_text(const Portion& portion) {
+  if (!portion.is_fraction_) return to_text(portion.count_);
+  const std::string text = to_text(portion.fraction_);
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+}
+
+void from_text(std::string_view text, Portion& portion) {
+  if (text.find_first_of(".e") != std::string_view::npos) {
+    double fraction = 0.0;
+    from_text(text, fraction);
+    portion = Portion(fraction);
+  } else {
+    int64_t count = 0;
+    from_text(text, count);
+    portion = Portion(count);
+  }
+}
+
+std::string to_text(const Devices& devices) {
+  return devices.count_ == 0 ? "auto" : to_text(devices.count_);
+}
+
+void from_text(std::string_view text, Devices& devices) {
+  devices.count_ = 0;
+  if (text != "auto") from_text(text, devices.count_);
+}
+
+}  // namespace levin

@@ -1,0 +1,118 @@
+// What a checkpoint of a run holds, and how a run goes on from one.
+
+#include <torch/nn/module.h>
+
+#include <filesystem>
+
+#include "levin/base/check.h"
+#include "levin/base/log.h"
+#include "levin/trainer/run.h"
+
+namespace levin::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kVersion = "0.1.0";
+
+std::optional<fs::path> newest(const std::vector<fs::path>& folders) {
+  std::optional<fs::path> best;
+  for (const fs::path& folder : folders) {
+    const fs::path last = folder / "last";
+    if (!fs::exists(last)) continue;
+    if (!best || fs::last_write_time(last) > fs::last_write_time(*best)) best = last;
+  }
+  return best;
+}
+
+/// Every folder of checkpoints that runs under this root have written.
+std::vector<fs::path> checkpoint_folders(const fs::path& root) {
+  std::vector<fs::path> folders = {root / "checkpoints"};
+  std::error_code none_there;
+  for (const auto& entry : fs::directory_iterator(root / "levin_logs", none_there)) {
+    folders.push_back(entry.path() / "checkpoints");
+  }
+  return folders;
+}
+
+}  // namespace
+
+Checkpoint Run::checkpoint() {
+  Checkpoint checkpoint = accelerator_.state_dict();
+  Progress progress = progress_;
+  progress.seconds = seconds_trained();
+  State callbacks;
+  for (const auto& callback : callbacks_) {
+    callbacks.set(callback->state_key(), callback->state_dict());
+  }
+  State metrics;
+  for (const auto& [name, value] : metrics_) metrics.set(name, value);
+  State options;
+  for (const auto& [name, value] : options_as_text(options_)) options.set(name, value);
+  State hparams;
+  for (const auto& [name, value] : module_->hparams()) hparams.set(name, value);
+  checkpoint.training.set("levin", kVersion)
+      .set("progress", progress.state_dict())
+      .set("callbacks", std::move(callbacks))
+      .set("train_values", train_values_.state_dict())
+      .set("metrics", std::move(metrics))
+      .set("options", std::move(options))
+      .set("hparams", std::move(hparams));
+  if (data_module_) checkpoint.training.set("data", data_module_->state_dict());
+  State user;
+  module_->on_save_checkpoint(user);
+  checkpoint.training.set("user", std::move(user));
+  tell(watchers_, &Callback::on_save_checkpoint, checkpoint.training);
+  tell(writers_, &Callback::on_save_checkpoint, checkpoint.training);
+  return checkpoint;
+}
+
+bool Run::resume(const std::string& ckpt_path) {
+  if (ckpt_path.empty()) return false;
+  fs::path folder = ckpt_path;
+  if (ckpt_path == "last") {
+    std::vector<fs::path> folders = checkpoint_folders(options_.default_root_dir);
+    for (const Callback* writer : writers_) {
+      if (!writer->checkpoint_folder().empty()) folders.push_back(writer->checkpoint_folder());
+    }
+    const std::optional<fs::path> last = newest(folders);
+    if (!last) {
+      log::info("trainer: no checkpoint under '{}' yet, so training starts anew",
+                options_.default_root_dir);
+      return false;
+    }
+    folder = *last;
+  }
+  load(load_checkpoint(folder));
+  log::info("trainer: resumed from '{}' at epoch {}, step {}",
+            fs::weakly_canonical(folder).lexically_proximate(fs::current_path()).string(),
+            progress_.epoch, progress_.global_step);
+  return true;
+}
+
+void Run::load(const Checkpoint& checkpoint) {
+  const State& training = checkpoint.training;
+  accelerator_.load_state_dict(checkpoint);
+  progress_.load_state_dict(training.child("progress"));
+  train_values_.load_state_dict(training.child("train_values"));
+  for (const auto& [name, value] : training.child("metrics").values()) {
+    metrics_[name] = training.child("metrics").number(name);
+  }
+  const State& callbacks = training.child("callbacks");
+  for (const auto& callback : callbacks_) {
+    if (callbacks.contains(callback->state_key())) {
+      callback->load_state_dict(callbacks.child(callback->state_key()));
+    } else {
+      log::warn("trainer: the checkpoint has no state of callback {}, which starts anew",
+                callback->state_key());
+    }
+  }
+  if (data_module_ && training.contains("data")) {
+    data_module_->load_state_dict(training.child("data"));
+  }
+  module_->on_load_checkpoint(training.child("user"));
+  tell(watchers_, &Callback::on_load_checkpoint, training);
+  tell(writers_, &Callback::on_load_checkpoint, training);
+}
+
+}  // namespace levin::detail

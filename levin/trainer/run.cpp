@@ -1,0 +1,267 @@
+#include "levin/trainer/run.h"
+
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/nn/module.h>
+
+#include <set>
+
+#include "levin/base/check.h"
+#include "levin/base/log.h"
+#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/callbacks/model_summary.h"
+#include "levin/trainer/callbacks/progress_bar.h"
+#include "levin/trainer/signals.h"
+
+namespace levin::detail {
+
+std::string_view stage_name(Stage stage) {
+  constexpr std::array<std::string_view, 4> kNames = {"fit", "validate", "test", "predict"};
+  return kNames[static_cast<size_t>(stage)];
+}
+
+Run::Run(Trainer& trainer, std::shared_ptr<Module> module, Stage stage)
+    : trainer_(trainer),
+      options_(trainer.options()),
+      accelerator_(trainer.accelerator()),
+      module_(std::move(module)),
+      stage_(stage) {
+  LEVIN_CHECK(module_ != nullptr, "trainer.module", "got an empty module pointer, wanted a module");
+  accelerator_.free_memory();
+  choose_loggers();
+  choose_callbacks();
+  module_->attach(this);
+}
+
+Run::~Run() {
+  module_->attach(nullptr);
+  for (const auto& logger : loggers_) logger->flush();
+}
+
+void Run::choose_loggers() {
+  const bool quiet = options_.barebones || options_.fast_dev_run > 0 || stage_ == Stage::kPredict;
+  if (quiet || !options_.logger.on() || !accelerator_.is_main_process()) return;
+  loggers_ = options_.logger.list();
+  if (!loggers_.empty()) return;
+  LoggerOptions here{.save_dir = options_.default_root_dir + "/levin_logs"};
+  here.version = claim_version(here.save_dir);
+  loggers_ = {csv_logger(here), tensorboard_logger(here)};
+}
+
+void Run::choose_callbacks() {
+  callbacks_ = options_.callbacks;
+  const auto has = [&](bool (*is_one)(const Callback&)) {
+    return std::any_of(callbacks_.begin(), callbacks_.end(),
+                       [&](const auto& callback) { return is_one(*callback); });
+  };
+  const auto writes = [](const Callback& callback) { return callback.writes_checkpoints(); };
+  const bool bare = options_.barebones || options_.fast_dev_run > 0;
+  if (bare || !options_.enable_checkpointing || stage_ != Stage::kFit) {
+    std::erase_if(callbacks_, [&](const auto& callback) { return writes(*callback); });
+  } else if (!has(writes)) {
+    callbacks_.push_back(model_checkpoint({}));
+  }
+  if (!options_.barebones && options_.enable_progress_bar) callbacks_.push_back(progress_bar({}));
+  if (!options_.barebones && options_.enable_model_summary && stage_ == Stage::kFit) {
+    callbacks_.push_back(model_summary({}));
+  }
+  std::set<std::string> keys;
+  for (const auto& callback : callbacks_) {
+    LEVIN_CHECK(keys.insert(callback->state_key()).second, "trainer.callbacks",
+                "two callbacks have the state key '{}'; give one of them another", callback->state_key());
+    (callback->writes_checkpoints() ? writers_ : watchers_).push_back(callback.get());
+  }
+}
+
+void Run::set_up(std::shared_ptr<DataModule> data) {
+  const std::string_view stage = stage_name(stage_);
+  data_module_ = std::move(data);
+  module_->setup(stage);
+  module_->configure_model();
+  accelerator_.prepare_module(module_);
+  tell(watchers_, &Callback::setup, stage);
+  tell(writers_, &Callback::setup, stage);
+}
+
+void Run::tear_down() {
+  const std::string_view stage = stage_name(stage_);
+  module_->teardown(stage);
+  if (data_module_) data_module_->teardown(stage);
+  tell(watchers_, &Callback::teardown, stage);
+  tell(writers_, &Callback::teardown, stage);
+}
+
+void Run::fit(DataLoader training, std::optional<DataLoader> validation,
+              std::shared_ptr<DataModule> data, const std::string& ckpt_path) {
+  const SignalGuard signals;
+  std::optional<torch::autograd::DetectAnomalyGuard> anomaly;
+  if (options_.detect_anomaly) anomaly.emplace(/*check_nan=*/true);
+  try {
+    set_up(std::move(data));
+    prepare_fit(std::move(training), std::move(validation));
+    const bool resumed = resume(ckpt_path);
+    call(&Module::on_fit_start, &Callback::on_fit_start);
+    if (!resumed) sanity_check();
+    module_->train();
+    log_to(train_values_);
+    started_ = std::chrono::steady_clock::now();
+    train();
+    call(&Module::on_fit_end, &Callback::on_fit_end);
+    tear_down();
+    say_where();
+  } catch (const std::exception& error) {
+    report(error);
+    throw;
+  }
+}
+
+void Run::prepare_fit(DataLoader training, std::optional<DataLoader> validation) {
+  train_loader_ = accelerator_.prepare_loader(std::move(training), LoaderRole::kTraining);
+  if (validation) {
+    val_loader_ = accelerator_.prepare_loader(std::move(*validation), LoaderRole::kEvaluation);
+  }
+  limits_ = resolve_limits(options_, train_loader_->size(), val_loader_ ? val_loader_->size() : 0);
+  if (!module_->automatic_optimization) {
+    LEVIN_CHECK(options_.accumulate_grad_batches == 1 && !options_.gradient_clip_val,
+                "trainer.manual_optimization",
+                "{} optimizes by itself (automatic_optimization = false), so accumulate_grad_batches "
+                "and gradient_clip_val have no effect; do both in training_step",
+                module_->name());
+  }
+  optimizers_ = accelerator_.prepare_optimizers(module_->configure_optimizers().list(),
+                                                limits_.total_steps());
+  std::map<std::string, std::string> record = options_as_text(options_);
+  record.merge(module_->hparams());
+  for (const auto& logger : loggers_) logger->log_hyperparams(record);
+}
+
+void Run::report(const std::exception& error) {
+  for (const auto* group : {&watchers_, &writers_}) {
+    for (Callback* callback : *group) {
+      try {
+        callback->on_exception(trainer_, *module_, error);
+      } catch (const std::exception& second) {
+        log::error("trainer: callback {} failed too: {}", callback->state_key(), second.what());
+      }
+    }
+  }
+}
+
+void Run::say_where() const {
+  if (!loggers_.empty()) log::info("trainer: logs are in {}", log_dir());
+  const std::string folder = writers_.empty() ? "" : writers_.front()->checkpoint_folder();
+  if (!folder.empty()) log::info("trainer: checkpoints are in {}, the newest is 'last'", folder);
+}
+
+bool Run::finished() const {
+  if (SignalGuard::received() != 0) return true;
+  if (limits_.max_steps >= 0 && progress_.global_step >= limits_.max_steps) return true;
+  if (limits_.max_epochs >= 0 && progress_.epoch >= limits_.max_epochs) return true;
+  if (limits_.train_batches == 0) return true;
+  if (limits_.seconds && seconds_trained() >= *limits_.seconds) return true;
+  return stop_requested() && progress_.epoch >= options_.min_epochs &&
+         progress_.global_step >= options_.min_steps;
+}
+
+double Run::seconds_trained() const {
+  const std::chrono::duration<double> now = std::chrono::steady_clock::now() - started_;
+  return progress_.seconds + now.count();
+}
+
+bool Run::at_step_boundary() const {
+  if (in_step_ || !limits_.group_complete(progress_.batch)) return false;
+  return std::all_of(optimizers_.begin(), optimizers_.end(), [&](const auto& optimizer) {
+    return progress_.global_step % optimizer.frequency() == 0;
+  });
+}
+
+bool Run::should_log() const {
+  return progress_.global_step % options_.log_every_n_steps == 0;
+}
+
+int64_t Run::manual_updates() const {
+  if (module_->automatic_optimization) return 0;
+  int64_t updates = 0;
+  for (const PreparedOptimizer& optimizer : optimizers_) updates += optimizer.steps();
+  return updates;
+}
+
+void Run::check_same_weighting() const {
+  LEVIN_CHECK(loss_weight_.has_value() == (group_weight_ > 0.0), "trainer.loss_weight",
+              "set_loss_weight was called for some batches of an accumulation group and not for "
+              "others; call it for all of them");
+}
+
+OptimizerHandle& Run::optimizer(int64_t index) {
+  LEVIN_CHECK(index >= 0 && index < static_cast<int64_t>(optimizers_.size()), "trainer.optimizer",
+              "got optimizer({}), but configure_optimizers gave {}", index, optimizers_.size());
+  return optimizers_[static_cast<size_t>(index)];
+}
+
+void Run::backward(const at::Tensor& loss) { accelerator_.backward(loss); }
+
+Batch Run::to_device(Batch batch) {
+  batch = module_->on_before_batch_transfer(std::move(batch));
+  if (!accelerator_.device().is_cpu()) {
+    batch = batch.to(accelerator_.device(), /*non_blocking=*/true);
+  }
+  return module_->on_after_batch_transfer(std::move(batch));
+}
+
+void Run::publish(LoggedValues& values) {
+  if (accelerator_.rank().world_size > 1) {
+    const std::vector<State> ranks = accelerator_.strategy().all_gather(values.state_dict());
+    values.reset_epoch();
+    for (const State& rank : ranks) values.merge(rank);
+  }
+  for (const auto& [name, value] : values.epoch_values(LogTarget::kCallbacks)) {
+    metrics_[name] = value;
+  }
+  for (const Scalar& shown : values.epoch_values(LogTarget::kProgressBar)) show(shown);
+  const Scalars row = values.epoch_values(LogTarget::kLogger);
+  if (row.empty() || sanity_checking_) return;
+  for (const auto& logger : loggers_) {
+    logger->log_metrics(row, progress_.epoch, progress_.global_step);
+  }
+}
+
+void Run::show(const Scalar& scalar) {
+  const auto place = std::find_if(bar_values_.begin(), bar_values_.end(),
+                                  [&](const Scalar& old) { return old.name == scalar.name; });
+  if (place == bar_values_.end()) {
+    bar_values_.push_back(scalar);
+  } else {
+    place->value = scalar.value;
+  }
+}
+
+void Run::write_row() {
+  if (options_.barebones) return;
+  for (const Scalar& shown : train_values_.step_values(LogTarget::kProgressBar)) show(shown);
+  Scalars row = train_values_.step_values(LogTarget::kLogger);
+  row.insert(row.end(), pending_scalars_.begin(), pending_scalars_.end());
+  pending_scalars_.clear();
+  if (row.empty()) return;
+  for (const auto& logger : loggers_) {
+    logger->log_metrics(row, progress_.epoch, progress_.global_step);
+  }
+}
+
+void Run::log_metrics(const Scalars& scalars) {
+  pending_scalars_.insert(pending_scalars_.end(), scalars.begin(), scalars.end());
+}
+
+Metrics Run::callback_metrics() {
+  Metrics all = metrics_;
+  for (const auto& [name, value] : train_values_.step_values(LogTarget::kCallbacks)) {
+    all[name] = value;
+  }
+  return all;
+}
+
+std::string Run::log_dir() const { return loggers_.empty() ? "" : loggers_.front()->log_dir(); }
+
+std::string Run::checkpoint_dir() const {
+  return (loggers_.empty() ? options_.default_root_dir : log_dir()) + "/checkpoints";
+}
+
+}  // namespace levin::detail

@@ -1,0 +1,150 @@
+#pragma once
+// Run: one call of fit, validate, test or predict; what the loops share.
+// Set up by run.cpp; the loops are in fit.cpp and evaluate.cpp, saving and resuming in resume.cpp.
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/trainer/limits.h"
+#include "levin/trainer/progress.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin::detail {
+
+enum class Stage { kFit, kValidate, kTest, kPredict };
+std::string_view stage_name(Stage stage);
+
+class Run : public ModuleContext {
+ public:
+  Run(Trainer& trainer, std::shared_ptr<Module> module, Stage stage);
+  ~Run() override;
+
+  void fit(DataLoader training, std::optional<DataLoader> validation,
+           std::shared_ptr<DataModule> data, const std::string& ckpt_path);
+  Metrics evaluate(DataLoader loader, Portion limit, std::shared_ptr<DataModule> data);
+  std::vector<at::Tensor> predict(DataLoader loader, std::shared_ptr<DataModule> data);
+
+  // ModuleContext
+  LoggedValues* logged() override { return logged_; }
+  OptimizerHandle& optimizer(int64_t index) override;
+  void backward(const at::Tensor& loss) override;
+  void set_loss_weight(double weight) override { loss_weight_ = weight; }
+  int64_t current_epoch() const override { return progress_.epoch; }
+  int64_t global_step() const override { return progress_.global_step; }
+  at::Device device() const override { return accelerator_.device(); }
+
+  // What Trainer shows of a run.
+  const Limits& limits() const { return limits_; }
+  const Progress& progress() const { return progress_; }
+  bool has_validation() const { return val_loader_.has_value() && limits_.val_batches > 0; }
+  bool sanity_checking() const { return sanity_checking_; }
+  bool should_log() const;
+  bool at_step_boundary() const;
+  Metrics callback_metrics();
+  void log_metrics(const Scalars& scalars);
+  const Scalars& bar_values() const { return bar_values_; }
+  const std::vector<PreparedOptimizer>& optimizers() const { return optimizers_; }
+  const std::vector<std::shared_ptr<Callback>>& callbacks() const { return callbacks_; }
+  void request_stop(std::string reason) { stop_reason_ = std::move(reason); }
+  bool stop_requested() const { return !stop_reason_.empty(); }
+  Checkpoint checkpoint();
+  std::string log_dir() const;
+  std::string checkpoint_dir() const;
+
+ private:
+  // run.cpp
+  void choose_loggers();
+  void choose_callbacks();
+  void set_up(std::shared_ptr<DataModule> data);
+  void prepare_fit(DataLoader training, std::optional<DataLoader> validation);
+  void tear_down();
+  void report(const std::exception& error);
+  void say_where() const;
+  bool finished() const;
+  double seconds_trained() const;
+  void check_same_weighting() const;
+  int64_t manual_updates() const;
+  Batch to_device(Batch batch);
+  void log_to(LoggedValues& values) { logged_ = options_.barebones ? nullptr : &values; }
+  void publish(LoggedValues& values);
+  void show(const Scalar& scalar);
+  void write_row();
+
+  // fit.cpp: the way of a batch
+  void train();
+  void train_epoch();
+  void train_batch(Batch batch, int64_t index);
+  at::Tensor training_step(const Batch& batch, int64_t index);
+  void compute_gradients(const at::Tensor& loss, int64_t index);
+  at::Tensor weighted(const at::Tensor& loss, int64_t index);
+  void update();
+  void clip(const std::vector<NamedTensor>& parameters, double limit);
+  void end_epoch();
+
+  // evaluate.cpp
+  bool validation_due() const;
+  void validate_in_fit();
+  void sanity_check();
+  void evaluation_loop(Stage stage, DataLoader loader, int64_t batches,
+                       std::vector<at::Tensor>* outputs);
+  void evaluate_batch(Stage stage, Batch batch, int64_t index, std::vector<at::Tensor>* outputs);
+
+  // resume.cpp
+  /// Whether there was something to resume from.
+  bool resume(const std::string& ckpt_path);
+  void load(const Checkpoint& checkpoint);
+
+  /// The module's hook, then that of every callback; those that write checkpoints come last.
+  template <class... Params, class... Args>
+  void call(void (Module::*module_hook)(Params...),
+            void (Callback::*callback_hook)(Trainer&, Module&, Params...), Args&&... args) {
+    ((*module_).*module_hook)(args...);
+    tell(watchers_, callback_hook, args...);
+    tell(writers_, callback_hook, args...);
+  }
+  template <class... Params, class... Args>
+  void tell(const std::vector<Callback*>& callbacks,
+            void (Callback::*hook)(Trainer&, Module&, Params...), Args&&... args) {
+    for (Callback* callback : callbacks) (callback->*hook)(trainer_, *module_, args...);
+  }
+
+  Trainer& trainer_;
+  const TrainerOptions& options_;
+  Accelerator& accelerator_;
+  std::shared_ptr<Module> module_;
+  Stage stage_;
+
+  std::vector<std::shared_ptr<Callback>> callbacks_;
+  std::vector<Callback*> watchers_;  // callbacks that write no checkpoints
+  std::vector<Callback*> writers_;   // those that do: told last
+  std::vector<std::shared_ptr<Logger>> loggers_;
+
+  std::optional<DataLoader> train_loader_;
+  std::optional<DataLoader> val_loader_;
+  std::shared_ptr<DataModule> data_module_;
+  std::vector<PreparedOptimizer> optimizers_;
+  Limits limits_;
+  Progress progress_;
+  std::chrono::steady_clock::time_point started_;
+
+  LoggedValues train_values_{/*default_on_step=*/true, /*default_on_epoch=*/false};
+  LoggedValues epoch_end_values_{/*default_on_step=*/false, /*default_on_epoch=*/true};
+  LoggedValues evaluation_values_{/*default_on_step=*/false, /*default_on_epoch=*/true};
+  LoggedValues* logged_ = nullptr;
+  Metrics metrics_;         // the newest of each reduced value
+  Scalars pending_scalars_;  // for the loggers' next row
+  Scalars bar_values_;
+
+  bool skip_epoch_ = false;
+  bool sanity_checking_ = false;
+  bool in_step_ = false;          // from the start of a batch to the end of its update
+  bool gradients_ready_ = false;  // some batch of this group went through backward
+  std::optional<double> loss_weight_;
+  double group_weight_ = 0.0;  // sum of loss weights in this group; 0 when none was set
+  std::string stop_reason_;
+};
+
+}  // namespace levin::detail

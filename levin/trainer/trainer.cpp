@@ -1,0 +1,159 @@
+#include "levin/trainer/trainer.h"
+
+#include <ATen/Context.h>
+#include <torch/nn/module.h>
+
+#include <cstdlib>
+
+#include "levin/base/check.h"
+#include "levin/base/random.h"
+#include "levin/base/text.h"
+#include "levin/trainer/run.h"
+#include "levin/trainer/signals.h"
+
+namespace levin {
+namespace {
+
+AcceleratorOptions engine_options(const TrainerOptions& options) {
+  return {.mixed_precision = options.precision,
+          .accelerator = options.accelerator,
+          .strategy = options.strategy};
+}
+
+DataLoader needed(std::optional<DataLoader> loader, std::string_view what) {
+  LEVIN_CHECK(loader.has_value(), "trainer.dataloader",
+              "there is no {0}; give a loader, or override {0} of the module or data module", what);
+  return std::move(*loader);
+}
+
+}  // namespace
+
+Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
+  detail::check_options(options_);
+  if (options_.seed) seed_everything(*options_.seed);
+  if (options_.deterministic) at::globalContext().setDeterministicAlgorithms(true, false);
+  if (options_.benchmark) at::globalContext().setBenchmarkCuDNN(true);
+  accelerator_ = std::make_unique<Accelerator>(engine_options(options_));
+}
+
+Trainer::~Trainer() = default;
+
+detail::Run& Trainer::run() const {
+  LEVIN_CHECK(run_ != nullptr, "trainer.run", "this can be asked in a run only; call fit first");
+  return *run_;
+}
+
+void Trainer::fit(std::shared_ptr<Module> module, DataLoader train,
+                  std::optional<DataLoader> validation, FitOptions options) {
+  fit_with(std::move(module), std::move(train), std::move(validation), nullptr, options);
+}
+
+void Trainer::fit(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
+                  FitOptions options) {
+  LEVIN_CHECK(data != nullptr, "trainer.dataloader", "got an empty data module pointer");
+  data->prepare_data();
+  data->setup("fit");
+  fit_with(std::move(module), data->train_dataloader(), data->val_dataloader(), data, options);
+}
+
+void Trainer::fit(std::shared_ptr<Module> module, FitOptions options) {
+  fit_with(module, module->train_dataloader(), module->val_dataloader(), nullptr, options);
+}
+
+void Trainer::fit_with(std::shared_ptr<Module> module, std::optional<DataLoader> train,
+                       std::optional<DataLoader> validation, std::shared_ptr<DataModule> data,
+                       const FitOptions& options) {
+  module->prepare_data();
+  run_ = std::make_unique<detail::Run>(*this, std::move(module), detail::Stage::kFit);
+  run_->fit(needed(std::move(train), "train_dataloader"), std::move(validation), std::move(data),
+            options.ckpt_path.empty() ? options_.ckpt_path : options.ckpt_path);
+  interrupted_ = detail::SignalGuard::received();
+  if (interrupted_ != 0 && options_.exit_on_signal) {
+    run_.reset();
+    std::exit(128 + interrupted_);
+  }
+}
+
+Metrics Trainer::evaluate_with(std::shared_ptr<Module> module, std::optional<DataLoader> loader,
+                               std::shared_ptr<DataModule> data, bool testing) {
+  run_ = std::make_unique<detail::Run>(*this, std::move(module),
+                                       testing ? detail::Stage::kTest : detail::Stage::kValidate);
+  return run_->evaluate(needed(std::move(loader), testing ? "test_dataloader" : "val_dataloader"),
+                        testing ? options_.limit_test_batches : options_.limit_val_batches,
+                        std::move(data));
+}
+
+Metrics Trainer::validate(std::shared_ptr<Module> module, DataLoader loader) {
+  return evaluate_with(std::move(module), std::move(loader), nullptr, /*testing=*/false);
+}
+
+Metrics Trainer::validate(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data) {
+  data->prepare_data();
+  data->setup("validate");
+  return evaluate_with(std::move(module), data->val_dataloader(), data, /*testing=*/false);
+}
+
+Metrics Trainer::test(std::shared_ptr<Module> module, DataLoader loader) {
+  return evaluate_with(std::move(module), std::move(loader), nullptr, /*testing=*/true);
+}
+
+Metrics Trainer::test(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data) {
+  data->prepare_data();
+  data->setup("test");
+  return evaluate_with(std::move(module), data->test_dataloader(), data, /*testing=*/true);
+}
+
+std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module, DataLoader loader) {
+  run_ = std::make_unique<detail::Run>(*this, std::move(module), detail::Stage::kPredict);
+  return run_->predict(std::move(loader), nullptr);
+}
+
+std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module,
+                                         std::shared_ptr<DataModule> data) {
+  data->prepare_data();
+  data->setup("predict");
+  run_ = std::make_unique<detail::Run>(*this, std::move(module), detail::Stage::kPredict);
+  return run_->predict(needed(data->predict_dataloader(), "predict_dataloader"), data);
+}
+
+int64_t Trainer::current_epoch() const { return run().progress().epoch; }
+int64_t Trainer::global_step() const { return run().progress().global_step; }
+int64_t Trainer::num_training_batches() const { return run().limits().train_batches; }
+int64_t Trainer::batches_done() const { return run().progress().batch; }
+int64_t Trainer::estimated_stepping_batches() const { return run().limits().total_steps(); }
+bool Trainer::has_validation() const { return run().has_validation(); }
+bool Trainer::sanity_checking() const { return run().sanity_checking(); }
+bool Trainer::should_log() const { return run().should_log(); }
+bool Trainer::at_step_boundary() const { return run().at_step_boundary(); }
+Metrics Trainer::callback_metrics() const { return run().callback_metrics(); }
+
+double Trainer::monitored(const std::string& name) const {
+  const Metrics metrics = callback_metrics();
+  const auto found = metrics.find(name);
+  if (found != metrics.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [logged, value] : metrics) names.push_back(logged);
+  const auto close = nearest(name, names);
+  LEVIN_FAIL("trainer.monitor", "nothing named '{}' was logged, only [{}]; {}", name,
+             to_text(names), close ? fmt::format("did you mean '{}'?", *close)
+                                   : "log it in a step, or monitor one of these");
+}
+
+void Trainer::log_metrics(const Scalars& scalars) { run().log_metrics(scalars); }
+Scalars Trainer::progress_bar_metrics() const { return run().bar_values(); }
+const std::vector<PreparedOptimizer>& Trainer::optimizers() const { return run().optimizers(); }
+const std::vector<std::shared_ptr<Callback>>& Trainer::callbacks() const {
+  return run().callbacks();
+}
+void Trainer::request_stop(std::string reason) { run().request_stop(std::move(reason)); }
+bool Trainer::stop_requested() const { return run().stop_requested(); }
+
+void Trainer::save_checkpoint(const std::string& folder) {
+  const Checkpoint checkpoint = run().checkpoint();
+  if (accelerator_->is_main_process()) levin::save_checkpoint(folder, checkpoint);
+}
+
+std::string Trainer::log_dir() const { return run().log_dir(); }
+std::string Trainer::checkpoint_dir() const { return run().checkpoint_dir(); }
+
+}  // namespace levin

@@ -1,0 +1,122 @@
+#pragma once
+// Trainer: the loops over the engine: fit, validate, test, predict.
+// What a program calls last; fit.cpp tells the way of a batch through it.
+//
+//   levin::Trainer trainer({.max_epochs = 3, .accumulate_grad_batches = 4});
+//   trainer.fit(std::make_shared<Classifier>(), train_loader, val_loader);
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "levin/accelerator/accelerator.h"
+#include "levin/base/export.h"
+#include "levin/data/loader.h"
+#include "levin/data/module.h"
+#include "levin/module/module.h"
+#include "levin/observe/logged.h"
+#include "levin/trainer/options.h"
+
+namespace levin {
+
+using Metrics = std::map<std::string, double>;
+
+struct FitOptions {
+  std::string ckpt_path;  ///< as TrainerOptions::ckpt_path, over which it wins
+};
+
+namespace detail {
+class Run;
+}
+
+/// One run at a time, not thread-safe. Throws Error "trainer.options" for values outside their
+/// range or that exclude each other, and what the engine throws.
+class LEVIN_API Trainer {
+ public:
+  explicit Trainer(TrainerOptions options = {});
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  /// Trains. On SIGTERM or SIGINT the step is finished, a checkpoint saved and the program ended
+  /// with 143 or 130 (see TrainerOptions::exit_on_signal); a second SIGINT ends it at once.
+  /// Throws Error "trainer.dataloader" when a loader that the run needs is missing.
+  void fit(std::shared_ptr<Module> module, DataLoader train,
+           std::optional<DataLoader> validation = std::nullopt, FitOptions options = {});
+  void fit(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
+           FitOptions options = {});
+  /// With the loaders that the module itself gives.
+  void fit(std::shared_ptr<Module> module, FitOptions options = {});
+
+  /// What the steps logged, reduced over the data.
+  Metrics validate(std::shared_ptr<Module> module, DataLoader loader);
+  Metrics validate(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data);
+  Metrics test(std::shared_ptr<Module> module, DataLoader loader);
+  Metrics test(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data);
+  /// The output of predict_step for each batch, in order, on the device it was computed on.
+  std::vector<at::Tensor> predict(std::shared_ptr<Module> module, DataLoader loader);
+  std::vector<at::Tensor> predict(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data);
+
+  // For callbacks, in a run.
+
+  const TrainerOptions& options() const { return options_; }
+  Accelerator& accelerator() { return *accelerator_; }
+  int64_t current_epoch() const;
+  /// Training steps that updated parameters, however many optimizers there are and however many
+  /// batches were accumulated for each.
+  int64_t global_step() const;
+  /// Batches of a training epoch, and those of it done.
+  int64_t num_training_batches() const;
+  int64_t batches_done() const;
+  /// Optimizer steps the whole run will take, -1 without limit.
+  int64_t estimated_stepping_batches() const;
+  bool has_validation() const;
+  bool sanity_checking() const;
+  /// True in the steps whose values go to the loggers.
+  bool should_log() const;
+  /// No step is under way, so that a checkpoint taken now can be resumed from.
+  bool at_step_boundary() const;
+
+  /// The newest value of everything logged, by name. Waits for the device.
+  Metrics callback_metrics() const;
+  /// That of one name; Error "trainer.monitor" says which names there are when it is none of them.
+  double monitored(const std::string& name) const;
+  /// Values to go with the loggers' next row; `bar` ones are shown on the progress bar.
+  void log_metrics(const Scalars& scalars);
+  Scalars progress_bar_metrics() const;
+  const std::vector<PreparedOptimizer>& optimizers() const;
+  const std::vector<std::shared_ptr<Callback>>& callbacks() const;
+
+  /// The run ends after this step. The same on every rank.
+  void request_stop(std::string reason);
+  bool stop_requested() const;
+  /// Signal that ended the run, 0 if none did.
+  int interrupted() const { return interrupted_; }
+
+  /// Writes all that resuming needs (see Checkpoint) to that folder.
+  void save_checkpoint(const std::string& folder);
+  /// Where logs of this run go, empty with no logger; and its checkpoints.
+  std::string log_dir() const;
+  std::string checkpoint_dir() const;
+
+ private:
+  detail::Run& run() const;
+  void fit_with(std::shared_ptr<Module> module, std::optional<DataLoader> train,
+                std::optional<DataLoader> validation, std::shared_ptr<DataModule> data,
+                const FitOptions& options);
+  Metrics evaluate_with(std::shared_ptr<Module> module, std::optional<DataLoader> loader,
+                        std::shared_ptr<DataModule> data, bool testing);
+
+  TrainerOptions options_;
+  std::unique_ptr<Accelerator> accelerator_;
+  std::unique_ptr<detail::Run> run_;
+  int interrupted_ = 0;
+};
+
+}  // namespace levin

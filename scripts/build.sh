@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Configures build/ when that is needed and builds targets: `build.sh [--all] [target...]`. --all
+# turns tests and benchmarks on, and they stay on. LEVIN_CMAKE holds more options for CMake.
+# shellcheck source=scripts/environment.sh
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+all=OFF
+if [[ ${1:-} == --all ]] || grep -qs -- -DLEVIN_BUILD_TESTS=ON "$BUILD/.levin-options"; then all=ON; fi
+if [[ ${1:-} == --all ]]; then shift; fi
+
+torch=$(libtorch)
+[[ -n $torch ]] || fail "LibTorch is not here yet; run make setup"
+options=(-G Ninja "-DCMAKE_CXX_COMPILER=$(compiler)" "-DLEVIN_LIBTORCH=$torch"
+  -DLEVIN_BUILD_TESTS=$all -DLEVIN_BUILD_BENCH=$all -DLEVIN_WERROR="$([[ -n ${CI:-} ]] && echo ON || echo OFF)")
+
+# ccache takes a precompiled header of g++ only when told to, and g++ must leave the header's name
+# in what it preprocesses.
+if command -v ccache >/dev/null && "$(compiler)" --version | grep -q 'Free Software Foundation'; then
+  options+=("-DCMAKE_CXX_COMPILER_LAUNCHER=env;CCACHE_DIR=$DEPS/ccache;CCACHE_BASEDIR=$ROOT;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;ccache"
+    -DCMAKE_CXX_FLAGS=-fpch-preprocess)
+fi
+read -ra more <<<"${LEVIN_CMAKE:-}"
+options+=(${more[@]+"${more[@]}"})
+
+if [[ ! -e $BUILD/build.ninja || $(cat "$BUILD/.levin-options" 2>/dev/null) != "${options[*]}" ]]; then
+  mkdir -p "$BUILD"
+  rm -f "$BUILD/.levin-options"
+  say "configuring build/"
+  cmake -S . -B "$BUILD" "${options[@]}" >"$BUILD/configure.log" 2>&1 || {
+    cat "$BUILD/configure.log" >&2
+    fail "CMake could not configure build/ (its message is above)"
+  }
+  grep -e '^-- levin:' "$BUILD/configure.log" || true
+  echo "${options[*]}" >"$BUILD/.levin-options"
+fi
+if [[ ${1:-} == --configure-only ]]; then exit; fi
+NINJA_STATUS=${NINJA_STATUS:-'[%f/%t, %es] '} ninja -C "$BUILD" -j "$(jobs)" "$@"

@@ -1,0 +1,103 @@
+# Sourced by the scripts beside it: where things are, how they speak, which LibTorch is used.
+# shellcheck shell=bash
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$ROOT"
+DEPS=$ROOT/.deps
+BUILD=$ROOT/build
+# shellcheck source=scripts/versions.env
+source "$ROOT/scripts/versions.env"
+
+# Nothing is written outside the checkout.
+export PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PYTHONDONTWRITEBYTECODE=1
+export PIP_ROOT_USER_ACTION=ignore
+
+say() { printf 'levin: %s\n' "$*"; }
+fail() {
+  printf 'levin: %s\n' "$*" >&2
+  exit 1
+}
+
+# As many compilers at once as there are cores, and no more than memory feeds (1.5 GB each).
+jobs() {
+  local cores memory
+  cores=$(nproc 2>/dev/null || echo 2)
+  memory=$(awk '/MemAvailable/ { print int($2 / 1500000) }' /proc/meminfo 2>/dev/null || echo "$cores")
+  ((memory < cores)) && cores=$memory
+  echo $((cores > 0 ? cores : 1))
+}
+
+compiler() { command -v "${CXX:-g++}" || command -v clang++ || command -v c++ || true; }
+
+has_libtorch() { [[ -n $1 && -e $1/include/torch/csrc/api/include/torch/torch.h ]]; }
+
+# The folder of a torch package that python3 can import, of a version this code builds against.
+installed_torch() {
+  python3 - "$TORCH_OLDEST" "$TORCH_NEWEST" 2>/dev/null <<'PY' || true
+import importlib.metadata, importlib.util, sys
+spec = importlib.util.find_spec("torch")
+version = importlib.metadata.version("torch")
+number = lambda text: tuple(int(part) for part in text.split(".")[:2])
+if spec and number(sys.argv[1]) <= number(version) <= number(sys.argv[2]):
+    print(spec.submodule_search_locations[0])
+PY
+}
+
+# The LibTorch to build against, nothing when it must be fetched first: LEVIN_LIBTORCH, then
+# .deps/libtorch, then an installed torch.
+libtorch() {
+  local candidate
+  if [[ -n ${LEVIN_LIBTORCH:-} ]]; then
+    for candidate in "$LEVIN_LIBTORCH" "$LEVIN_LIBTORCH/torch" "$LEVIN_LIBTORCH/libtorch"; do
+      if has_libtorch "$candidate"; then
+        (cd "$candidate" && pwd)
+        return
+      fi
+    done
+    fail "no LibTorch in LEVIN_LIBTORCH=$LEVIN_LIBTORCH; wanted the folder that holds include/ and lib/"
+  fi
+  if has_libtorch "$DEPS/libtorch/torch"; then
+    echo "$DEPS/libtorch/torch"
+  else
+    candidate=$(installed_torch)
+    if has_libtorch "$candidate"; then echo "$candidate"; fi
+  fi
+}
+
+# python_environment NAME REQUIREMENTS: .deps/NAME is a virtual environment with what the file lists.
+# With WITH_TORCH=1 it sees the LibTorch in use as its torch, so that none is fetched twice.
+python_environment() {
+  local folder=$DEPS/$1 requirements=$2 torch="" wanted
+  [[ -z ${WITH_TORCH:-} ]] || torch=$(libtorch)
+  wanted="$torch"$'\n'"$(cat "$requirements")"
+  if [[ $(cat "$folder/.levin-complete" 2>/dev/null) == "$wanted" ]]; then return; fi
+  say "making the Python environment .deps/$1 from $requirements"
+  rm -rf "$folder"
+  python3 -m venv "$folder"
+  if [[ -n $torch ]]; then share_torch "$folder/bin/python" "$torch"; fi
+  # torch is named again, so that what it imports comes too.
+  "$folder/bin/python" -m pip install -qq -r "$requirements" ${torch:+torch} ||
+    fail "pip could not install what $requirements lists (its message is above)"
+  printf '%s' "$wanted" >"$folder/.levin-complete"
+}
+
+# A LibTorch without its Python part is no torch package: then torch is fetched for PYTHON.
+share_torch() {
+  local python=$1 torch=$2 site
+  site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  dirname "$torch" >"$site/levin-torch.pth"
+  if "$python" -c 'import importlib.metadata as m; m.version("torch")' 2>/dev/null; then return; fi
+  say "$torch has no Python part: fetching torch $TORCH_VERSION for Python (about 190 MB)"
+  rm "$site/levin-torch.pth"
+  install_torch_wheel "$python" || fail "torch $TORCH_VERSION could not be fetched (pip's message is above)"
+}
+
+# install_torch_wheel PYTHON PIP-OPTION...: the pinned CPU build, from what pip finds by itself,
+# else from PyTorch's own index of CPU builds.
+install_torch_wheel() {
+  local python=$1
+  shift
+  "$python" -m pip install -q --no-deps "$@" "torch==$TORCH_VERSION+cpu" 2>/dev/null ||
+    "$python" -m pip install --no-deps --index-url "$TORCH_CPU_INDEX" "$@" "torch==$TORCH_VERSION+cpu"
+}

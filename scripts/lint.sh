@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# clang-format on every source, clang-tidy on what changed since LINT_BASE (a revision; default:
+# where this branch left origin/main, else the commit before). `lint.sh --fix` formats instead.
+# clang-tidy stops beginning new files after LINT_SECONDS (170; 0: never) and names those left out.
+# shellcheck source=scripts/environment.sh
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+scripts/setup.sh all
+python_environment lint scripts/lint_requirements.txt
+bin=$DEPS/lint/bin
+
+mapfile -t sources < <(find levin tools tests examples bench cmake \( -name '*.cpp' -o -name '*.h' \) | sort)
+if [[ ${1:-} == --fix ]]; then
+  "$bin/clang-format" -i "${sources[@]}"
+  exit
+fi
+unformatted=$("$bin/clang-format" --dry-run -Werror "${sources[@]}" 2>&1 | sed -nE 's/^([^ :]+):[0-9]+:.*/\1/p' | sort | uniq -c) || true
+status=0
+if [[ -n $unformatted ]]; then
+  status=1
+  say "places that clang-format writes otherwise; run make format:"$'\n'"$unformatted"
+else
+  say "clang-format: ${#sources[@]} files are fine"
+fi
+
+# The revision to compare with; nothing: every file counts as changed.
+base() {
+  local head merge
+  head=$(git rev-parse -q --verify HEAD 2>/dev/null) || return 0
+  if [[ -n ${LINT_BASE:-} ]]; then
+    git rev-parse -q --verify "$LINT_BASE^{commit}" || fail "no revision LINT_BASE=$LINT_BASE"
+    return
+  fi
+  merge=$(git merge-base origin/main HEAD 2>/dev/null) || merge=$head
+  [[ $merge != "$head" ]] || merge=$(git rev-parse -q --verify HEAD~1) || return 0
+  echo "$merge"
+}
+
+changed() {
+  local from
+  from=$(base)
+  if [[ -z $from ]]; then
+    printf '%s\n' "${sources[@]}"
+  else
+    { git diff --name-only --diff-filter=d "$from"; git ls-files --others --exclude-standard; } |
+      grep -E '\.(cpp|h)$' || true
+  fi
+}
+
+# g++'s precompiled header is nothing to clang: it is left out, and the sources include what they use.
+database=$BUILD/tidy
+make_database() {
+  scripts/build.sh --all --configure-only
+  mkdir -p "$database"
+  sed -E 's/ -Winvalid-pch| -include [^ "]*cmake_pch\.hxx| -fpch-preprocess//g' \
+    "$BUILD/compile_commands.json" >"$database/compile_commands.json"
+}
+
+# The sources to read: a changed header stands for the source beside it, else for one including it.
+source_for() {
+  if [[ $1 == *.cpp ]]; then
+    echo "$1"
+  elif [[ -e ${1%.h}.cpp ]]; then
+    echo "${1%.h}.cpp"
+  else
+    grep -rlF --include='*.cpp' "#include \"$1\"" levin tools tests examples bench | sort | sed -n 1p
+  fi
+}
+units() {
+  local file source
+  while read -r file; do
+    source=$(source_for "$file") || true
+    if [[ -n $source ]] && grep -qF "/$source\"" "$database/compile_commands.json"; then echo "$source"; fi
+  done < <(changed) | sort -u
+}
+
+# tidy_one FILE: one line and clang-tidy's words when it finds something.
+tidy_one() {
+  if ((LINT_SECONDS > 0 && $(date +%s) - LINT_START > LINT_SECONDS)); then
+    echo "$1" >>"$LINT_SKIPPED"
+    return
+  fi
+  local words
+  if ! words=$("$LINT_TIDY" --quiet -p "$LINT_DATABASE" --warnings-as-errors='*' "$1" 2>/dev/null); then
+    printf '%s\n' "$words"
+    return 1
+  fi
+}
+export -f tidy_one
+LINT_SECONDS=${LINT_SECONDS:-170} LINT_START=$(date +%s) LINT_SKIPPED=$(mktemp)
+LINT_TIDY=$bin/clang-tidy LINT_DATABASE=$database
+export LINT_SECONDS LINT_START LINT_SKIPPED LINT_TIDY LINT_DATABASE
+trap 'rm -f "$LINT_SKIPPED"' EXIT
+
+make_database
+mapfile -t files < <(units)
+if ((${#files[@]} == 0)); then
+  say "clang-tidy: no source changed"
+  exit $status
+fi
+printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(jobs)" bash -c 'tidy_one "$1"' tidy || status=1
+left=$(wc -l <"$LINT_SKIPPED")
+say "clang-tidy: $((${#files[@]} - left)) of ${#files[@]} changed sources read in $(($(date +%s) - LINT_START)) s"
+if ((left > 0)); then
+  say "left out, no time (LINT_SECONDS=0 reads them too): $(sort "$LINT_SKIPPED" | paste -sd ' ')"
+fi
+exit $status

@@ -1,0 +1,165 @@
+#!/usr/bin/env bash
+# Makes the machine ready: compilers and libraries by apt-get where that may be done, LibTorch into
+# .deps/libtorch. `setup.sh` for the library and the programs; `setup.sh all` also for tests and
+# benchmarks. Done already means done in an instant. LEVIN_APT=0 keeps it from installing packages.
+# shellcheck source=scripts/environment.sh
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+what=${1:-programs}
+
+# header, Debian's package, what it is.
+headers=(
+  "zlib.h|zlib1g-dev|zlib"
+  "CLI/CLI.hpp|libcli11-dev|CLI11"
+  "nlohmann/json.hpp|nlohmann-json3-dev|nlohmann-json"
+  "toml++/toml.h|libtomlplusplus-dev|toml++"
+  "protozero/pbf_writer.hpp|libprotozero-dev|protozero"
+  "boost/crc.hpp|libboost-dev|Boost headers"
+  "xxhash.h|libxxhash-dev|xxHash"
+)
+if [[ $what == all ]]; then
+  headers+=(
+    "gtest/gtest.h|libgtest-dev|GoogleTest"
+    "gmock/gmock.h|libgmock-dev|GoogleMock"
+    "benchmark/benchmark.h|libbenchmark-dev|Google Benchmark"
+  )
+fi
+
+packages=()  # Debian packages that are missing
+names=()     # the same for people on other systems
+missing() {
+  packages+=("$1")
+  names+=("$2")
+}
+
+at_least() { printf '%s\n' "$1" "$2" | sort -CV; }  # version $1 <= version $2
+
+check_commands() {
+  [[ -n $(compiler) ]] || missing g++ "a C++20 compiler (g++ 11 or clang 14)"
+  at_least 3.22 "$(cmake --version 2>/dev/null | sed -n '1s/[^0-9]*//p')" || missing cmake "CMake 3.22"
+  command -v ninja >/dev/null || missing ninja-build Ninja
+  if ! command -v python3 >/dev/null; then
+    missing python3-venv "Python 3.10 with venv"
+  elif ! python3 -c 'import ensurepip, venv'; then
+    missing python3-venv "Python's venv"
+  fi 2>/dev/null
+}
+
+# The compiler is asked, so that any place it searches counts.
+check_headers() {
+  local row header package name source="" absent=""
+  for row in "${headers[@]}"; do
+    IFS='|' read -r header package name <<<"$row"
+    source+="#if !__has_include(<$header>)"$'\n'"\"missing:$row\""$'\n'"#endif"$'\n'
+    [[ -e /usr/include/$header || -e /usr/local/include/$header ]] || absent+="\"missing:$row\""$'\n'
+  done
+  [[ -z $(compiler) ]] || absent=$("$(compiler)" -E -P -x c++ - <<<"$source")
+  while IFS='|' read -r header package name; do
+    [[ -z $package ]] || missing "$package" "$name"
+  done < <(sed -n 's/^"missing:\(.*\)"$/\1/p' <<<"$absent")
+}
+
+# What is good to have but not needed: a failure to install it is no failure.
+wished() {
+  command -v ccache >/dev/null || echo ccache
+  local place
+  for place in "${LEVIN_DATA:-}" data data/fashion-mnist data/FashionMNIST/raw /usr/share/datasets/fashion-mnist; do
+    [[ -n $place && -n $(compgen -G "$place/train-images-idx3-ubyte*") ]] && return
+  done
+  echo dataset-fashion-mnist
+}
+
+check() {
+  packages=()
+  names=()
+  check_commands
+  check_headers
+}
+
+apt() {
+  local root=()
+  ((EUID == 0)) || root=(sudo -n)
+  ${root[@]+"${root[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@" </dev/null
+}
+may_install() {
+  [[ ${LEVIN_APT:-1} != 0 ]] && command -v apt-get >/dev/null &&
+    { ((EUID == 0)) || sudo -n true 2>/dev/null; }
+}
+apt_install() {
+  say "installing by apt-get: $*"
+  apt install -y --no-install-recommends "$@" >/dev/null 2>&1 && return
+  say "refreshing the package lists"
+  apt update >/dev/null || true
+  apt install -y --no-install-recommends "$@"
+}
+
+install_packages() {
+  check
+  local extra
+  mapfile -t extra < <(wished)
+  if ((${#packages[@]} + ${#extra[@]} == 0)); then return; fi
+  if may_install; then
+    ((${#packages[@]} == 0)) || apt_install "${packages[@]}" || true
+    ((${#extra[@]} == 0)) || apt_install "${extra[@]}" || say "went on without: ${extra[*]}"
+    check
+  fi
+  ((${#packages[@]} == 0)) && return
+  local list
+  list=$(printf ', %s' "${names[@]}")
+  fail "these are missing: ${list:2}
+  Debian, Ubuntu:  sudo apt-get install ${packages[*]} ${extra[*]-}
+  other systems:   the packages of these names from your distribution; then run the same make again"
+}
+
+check_compiler() {
+  local test='#include <span>
+#include <version>
+struct Options { int a = 1; int b = 2; };
+int main() { return Options{.b = 3}.a - std::span<const int>().size() - 1; }'
+  "$(compiler)" -std=c++20 -fsyntax-only -x c++ - <<<"$test" 2>/dev/null ||
+    fail "$(compiler) does not compile C++20; install g++ 11 or clang 14 or newer, or name one by CXX="
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+    fail "$(python3 --version) is too old for torch $TORCH_VERSION; wanted Python 3.10 or newer, or LEVIN_LIBTORCH=DIR"
+}
+
+# A CUDA build where a GPU answers, unless LEVIN_TORCH_BUILD=cpu. A half-done fetch stays in
+# .deps/libtorch.partial and counts for nothing.
+fetch_libtorch() {
+  local python=$DEPS/pip/bin/python partial=$DEPS/libtorch.partial build=${LEVIN_TORCH_BUILD:-}
+  if [[ -z $build ]]; then
+    build=cpu
+    nvidia-smi >/dev/null 2>&1 && build=cuda
+  fi
+  [[ -x $python ]] && "$python" -m pip --version >/dev/null 2>&1 || python3 -m venv --clear "$DEPS/pip"
+  rm -rf "$partial"
+  if [[ $build == cuda ]]; then
+    say "a GPU is here: fetching LibTorch $TORCH_VERSION for CUDA into .deps/libtorch (about 3 GB to download, 7 GB on disk; LEVIN_TORCH_BUILD=cpu takes the small one)"
+    "$python" -m pip install --target "$partial" "torch==$TORCH_VERSION" || fetch_failed
+  elif "$python" -m pip install -q --no-deps --no-index --target "$partial" "torch==$TORCH_VERSION+cpu" 2>/dev/null; then
+    say "LibTorch $TORCH_VERSION unpacked from a wheel on this machine into .deps/libtorch"
+  else
+    say "fetching LibTorch $TORCH_VERSION, CPU build, into .deps/libtorch (about 190 MB to download, 790 MB on disk)"
+    rm -rf "$partial"
+    install_torch_wheel "$python" --target "$partial" || fetch_failed
+  fi
+  has_libtorch "$partial/torch" || fetch_failed
+  rm -rf "$DEPS/libtorch"
+  mv "$partial" "$DEPS/libtorch"
+}
+fetch_failed() {
+  rm -rf "$DEPS/libtorch.partial"
+  fail "LibTorch $TORCH_VERSION could not be fetched (pip's message is above); fetch it by hand and set LEVIN_LIBTORCH=DIR, the folder that holds include/ and lib/"
+}
+
+check_libtorch() {
+  local found
+  found=$(libtorch)
+  if [[ -z $found ]]; then
+    fetch_libtorch
+  elif [[ $found != "$DEPS/libtorch/torch" ]]; then
+    say "LibTorch is the one in $found"
+  fi
+}
+
+install_packages
+[[ -e $BUILD/.levin-options ]] || check_compiler
+check_libtorch

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Everything CI checks: the whole build, sanitizers, lint, the golden files, then ctest. A part that
+# fails does not hide the next; the exit code is 1 when any failed.
+# shellcheck source=scripts/environment.sh
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+failed=()
+part() {
+  local name=$1 start=$SECONDS
+  shift
+  say "== $name"
+  if "$@"; then
+    say "== $name: passed, $((SECONDS - start)) s"
+  else
+    failed+=("$name")
+    say "== $name: FAILED, $((SECONDS - start)) s"
+  fi
+}
+
+start=$SECONDS
+scripts/setup.sh all
+scripts/build.sh --all
+say "== built, $((SECONDS - start)) s"
+part sanitize scripts/sanitize.sh
+part lint scripts/lint.sh
+part oracle scripts/oracle.sh check
+part tests ctest --test-dir "$BUILD" -j "$(jobs)" --output-on-failure "$@"
+
+((${#failed[@]} == 0)) || fail "failed: ${failed[*]}"

@@ -1,0 +1,37 @@
+#include "levin/base/error.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "levin/base/check.h"
+
+namespace {
+
+TEST(Error, CarriesIdTextAndPlace) {
+  try {
+    LEVIN_FAIL("base.test", "got {}, wanted {}", 1, 2);
+  } catch (const levin::Error& error) {
+    EXPECT_EQ(error.id(), "base.test");
+    EXPECT_STREQ(error.what(), "base.test: got 1, wanted 2");
+    EXPECT_NE(error.where().find("error_test.cpp:"), std::string::npos);
+    EXPECT_EQ(error.rank(), 0);
+  }
+}
+
+TEST(Error, NamesTheRankInARunOfSeveral) {
+  setenv("RANK", "3", 1);
+  setenv("WORLD_SIZE", "4", 1);
+  const levin::Error error("base.test", "broken");
+  unsetenv("RANK");
+  unsetenv("WORLD_SIZE");
+  EXPECT_EQ(error.rank(), 3);
+  EXPECT_STREQ(error.what(), "base.test: broken [rank 3]");
+}
+
+TEST(Error, CheckThrowsOnlyWhenTheConditionIsFalse) {
+  EXPECT_NO_THROW([] { LEVIN_CHECK(1 < 2, "base.test", "never"); }());
+  EXPECT_THROW([] { LEVIN_CHECK(2 < 1, "base.test", "always"); }(), levin::Error);
+}
+
+}  // namespace

@@ -1,0 +1,147 @@
+#include "levin/base/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "levin/base/error.h"
+
+namespace {
+
+using ::testing::HasSubstr;
+
+struct RunOptions {
+  int64_t max_epochs = 5;
+  double lr = 0.1;
+  bool shuffle = true;
+  std::string name = "run";
+  std::vector<int64_t> sizes = {1, 2};
+  std::optional<double> clip;
+
+  void fields(levin::FieldVisitor& field) {
+    field("max_epochs", max_epochs, "epochs to train");
+    field("lr", lr, "learning rate");
+    field("shuffle", shuffle, "new order each epoch");
+    field("name", name, "name of the run");
+    field("sizes", sizes, "widths");
+    field("clip", clip, "largest gradient norm");
+  }
+};
+
+struct Outcome {
+  RunOptions options;
+  std::optional<std::string> printed;
+};
+
+Outcome read(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "program");
+  Outcome outcome;
+  outcome.printed = levin::detail::read_options(
+      static_cast<int>(arguments.size()), arguments.data(),
+      [&](levin::FieldVisitor& field) { outcome.options.fields(field); });
+  return outcome;
+}
+
+std::string error_of(std::vector<const char*> arguments) {
+  try {
+    read(std::move(arguments));
+  } catch (const levin::Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string write_toml(const std::string& text) {
+  const std::string path = ::testing::TempDir() + "/levin_options_test.toml";
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST(Options, FlagsFillTheAggregate) {
+  const auto options =
+      read({"--max-epochs", "7", "--lr=0.5", "--shuffle=false", "--sizes", "3,4", "--clip", "1"})
+          .options;
+  EXPECT_EQ(options.max_epochs, 7);
+  EXPECT_EQ(options.lr, 0.5);
+  EXPECT_FALSE(options.shuffle);
+  EXPECT_EQ(options.sizes, (std::vector<int64_t>{3, 4}));
+  EXPECT_EQ(options.clip, 1.0);
+  EXPECT_EQ(options.name, "run");
+}
+
+TEST(Options, UnderscoresAndBareSwitchesAreTaken) {
+  const auto options = read({"--max_epochs=7", "--shuffle", "--name", "a b"}).options;
+  EXPECT_EQ(options.max_epochs, 7);
+  EXPECT_TRUE(options.shuffle);
+  EXPECT_EQ(options.name, "a b");
+}
+
+TEST(Options, NegativeNumbersAreValues) {
+  EXPECT_EQ(read({"--max-epochs", "-1"}).options.max_epochs, -1);
+}
+
+TEST(Options, FlagsWinOverTheFileWhateverTheirOrder) {
+  const std::string file = write_toml("max_epochs = 9\nlr = 2\nsizes = [5, 6]\nshuffle = false\n");
+  const auto options = read({"--max-epochs", "7", "--config", file.c_str()}).options;
+  EXPECT_EQ(options.max_epochs, 7);
+  EXPECT_EQ(options.lr, 2.0);
+  EXPECT_EQ(options.sizes, (std::vector<int64_t>{5, 6}));
+  EXPECT_FALSE(options.shuffle);
+}
+
+TEST(Options, PrintedConfigReadsBack) {
+  const auto printed = read({"--lr", "1e-3", "--name", "a \"b\"\n", "--print-config"}).printed;
+  ASSERT_TRUE(printed.has_value());
+  const std::string file = write_toml(*printed);
+  const auto options = read({"--config", file.c_str()}).options;
+  EXPECT_EQ(options.lr, 1e-3);
+  EXPECT_EQ(options.name, "a \"b\"\n");
+  EXPECT_EQ(options.clip, std::nullopt);
+}
+
+TEST(Options, HelpListsEveryOptionWithItsDefault) {
+  const auto printed = read({"--help"}).printed;
+  ASSERT_TRUE(printed.has_value());
+  EXPECT_THAT(*printed, HasSubstr("--max-epochs"));
+  EXPECT_THAT(*printed, HasSubstr("[5]"));
+  EXPECT_THAT(*printed, HasSubstr("epochs to train"));
+}
+
+TEST(Options, UnknownFlagNamesTheNearest) {
+  EXPECT_THAT(error_of({"--max-epoch", "3"}),
+              HasSubstr("base.options.unknown: the command line has no option '--max-epoch'; did "
+                        "you mean '--max-epochs'?"));
+}
+
+TEST(Options, UnknownKeyNamesFileLineAndTheNearest) {
+  const std::string file = write_toml("lr = 1\nmax_epoch = 3\n");
+  const std::string message = error_of({"--config", file.c_str()});
+  EXPECT_THAT(message, HasSubstr("base.options.unknown"));
+  EXPECT_THAT(message, HasSubstr("line 2 has no option 'max_epoch'; did you mean 'max_epochs'?"));
+}
+
+TEST(Options, WrongValuesAreNamed) {
+  EXPECT_THAT(error_of({"--max-epochs", "five"}),
+              HasSubstr("base.options.value: max_epochs of the command line: got 'five', wanted an "
+                        "integer"));
+  const std::string file = write_toml("max_epochs = [1, 2]\n");
+  EXPECT_THAT(error_of({"--config", file.c_str()}), HasSubstr("got an array, wanted one value"));
+}
+
+TEST(Options, BrokenOrMissingFileIsNamed) {
+  const std::string file = write_toml("lr = \n");
+  EXPECT_THAT(error_of({"--config", file.c_str()}), HasSubstr("base.options.config"));
+  EXPECT_THAT(error_of({"--config", "/no/such/file.toml"}), HasSubstr("no file"));
+}
+
+TEST(Options, TwoOfOneNameAreRefused) {
+  RunOptions a, b;
+  EXPECT_THROW(levin::detail::options_as_text([&](levin::FieldVisitor& field) {
+                 a.fields(field);
+                 b.fields(field);
+               }),
+               levin::Error);
+}
+
+}  // namespace

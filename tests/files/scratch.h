@@ -1,0 +1,57 @@
+#pragma once
+// A folder for one test, removed at its end, and files as strings of bytes.
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+#include "levin/base/error.h"
+
+namespace levin::files::testing {
+
+class Scratch {
+ public:
+  Scratch() {
+    std::string name = std::filesystem::path(::testing::TempDir()) / "levin_files_XXXXXX";
+    folder_ = ::mkdtemp(name.data());
+  }
+  ~Scratch() { std::filesystem::remove_all(folder_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  std::filesystem::path operator/(std::string_view name) const { return folder_ / name; }
+  const std::filesystem::path& path() const { return folder_; }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+inline std::filesystem::path put(const std::filesystem::path& path, std::string_view bytes) {
+  // A new file each time: ext4 writes a file that is emptied and filled again to the disk at once.
+  std::filesystem::remove(path);
+  std::ofstream(path, std::ios::binary) << bytes;
+  return path;
+}
+
+inline std::string get(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// What the Error of a call says; "no error" when it throws none.
+template <class Call>
+std::string error_of(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace levin::files::testing

@@ -1,0 +1,213 @@
+// Reads the #includes below levin/ and tools/: rooms depend leftwards only, and public headers stay
+// light. The same reader is shown trees that break each rule, so that it is known to see them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// In the order of dependency: a room includes only rooms left of it.
+constexpr std::array<std::string_view, 17> kRooms = {
+    "base",       "files",  "comm",     "data",        "observe", "module",
+    "text",       "shard",  "optim",    "graph",       "xla",     "models",
+    "checkpoint", "launch", "strategy", "accelerator", "trainer"};
+constexpr std::string_view kUmbrella = "levin/levin.h";
+
+struct Source {
+  std::string path;  // from the checkout's root, "levin/data/batch.h"
+  std::string first_line;
+  std::vector<std::string> includes;  // as written between the quotes or brackets
+
+  bool is_header() const { return path.ends_with(".h"); }
+};
+
+Source read_source(const fs::path& root, const fs::path& file) {
+  Source source{fs::relative(file, root).generic_string(), "", {}};
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    if (source.first_line.empty()) source.first_line = line;
+    const size_t hash = line.find_first_not_of(" \t");
+    if (hash == std::string::npos || !line.substr(hash).starts_with("#include")) continue;
+    const size_t open = line.find_first_of("\"<", hash);
+    const size_t close = line.find_first_of("\">", open + 1);
+    if (close != std::string::npos)
+      source.includes.push_back(line.substr(open + 1, close - open - 1));
+  }
+  return source;
+}
+
+std::vector<Source> read_tree(const fs::path& root) {
+  std::vector<Source> sources;
+  for (const char* part : {"levin", "tools"}) {
+    if (!fs::exists(root / part)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(root / part)) {
+      const fs::path extension = entry.path().extension();
+      if (extension == ".h" || extension == ".cpp")
+        sources.push_back(read_source(root, entry.path()));
+    }
+  }
+  std::ranges::sort(sources, {}, &Source::path);
+  return sources;
+}
+
+// "levin/data/batch.h" is of the room "data"; nothing for what lies in no room, as levin/levin.h.
+std::string_view room_of(std::string_view path) {
+  constexpr std::string_view kTop = "levin/";
+  if (!path.starts_with(kTop)) return {};
+  path.remove_prefix(kTop.size());
+  const size_t slash = path.find('/');
+  return slash == std::string_view::npos ? std::string_view{} : path.substr(0, slash);
+}
+
+size_t place_of(std::string_view room) {
+  return static_cast<size_t>(std::ranges::find(kRooms, room) - kRooms.begin());
+}
+
+void check_arrows(const Source& source, std::vector<std::string>& faults) {
+  const std::string room(room_of(source.path));
+  if (room.empty()) return;
+  if (place_of(room) == kRooms.size()) {
+    faults.push_back(source.path + ": " + room + " is no room of the house");
+    return;
+  }
+  for (const std::string& include : source.includes) {
+    if (include == kUmbrella) {
+      faults.push_back(source.path + " includes levin/levin.h: that one is for users");
+      continue;
+    }
+    const std::string other(room_of(include));
+    if (!other.empty() && place_of(room) < place_of(other)) {
+      faults.push_back(source.path + " includes " + include + ": " + room + " stands left of " +
+                       other);
+    }
+  }
+}
+
+void check_header(const Source& source, std::vector<std::string>& faults) {
+  if (!source.is_header()) return;
+  if (source.first_line != "#pragma once") {
+    faults.push_back(source.path + ": its first line is not #pragma once");
+  }
+  const bool for_sources_only =
+      source.path == "levin/base/check.h" || source.path == "levin/base/log.h";
+  for (const std::string& include : source.includes) {
+    const bool heavy = (include == "torch/torch.h" && source.path != kUmbrella) ||
+                       include.starts_with("nlohmann/") || include.starts_with("CLI/") ||
+                       include.starts_with("toml++/") || include == "toml.hpp";
+    const bool formats = include.starts_with("fmt/") || include == "levin/base/check.h" ||
+                         include == "levin/base/log.h";
+    if (heavy || (formats && !for_sources_only)) {
+      faults.push_back(source.path + " includes " + include + ": headers stay free of it");
+    }
+  }
+}
+
+void check_name(const Source& source, std::vector<std::string>& faults) {
+  const std::string stem = fs::path(source.path).stem().string();
+  for (const std::string_view vague : {"util", "utils", "helper", "helpers", "common", "manager"}) {
+    if (stem == vague || stem.ends_with("_" + std::string(vague))) {
+      faults.push_back(source.path + ": a name that says what the file is about is wanted");
+    }
+  }
+}
+
+std::vector<std::string> faults_of(const fs::path& root) {
+  std::vector<std::string> faults;
+  for (const Source& source : read_tree(root)) {
+    check_arrows(source, faults);
+    check_header(source, faults);
+    check_name(source, faults);
+  }
+  return faults;
+}
+
+// A made-up checkout, from paths and texts.
+class Layers : public ::testing::Test {
+ protected:
+  Layers() : root_(fs::temp_directory_path() / ("levin_layers_" + std::to_string(::getpid()))) {}
+  ~Layers() override { fs::remove_all(root_); }
+
+  std::vector<std::string> faults_with(const std::map<std::string, std::string>& files) {
+    for (const auto& [path, text] : files) {
+      fs::create_directories((root_ / path).parent_path());
+      std::ofstream(root_ / path) << text;
+    }
+    return faults_of(root_);
+  }
+
+ private:
+  fs::path root_;
+};
+
+TEST(House, HasSources) { EXPECT_GT(read_tree(LEVIN_SOURCE_DIR).size(), 10u); }
+
+TEST(House, KeepsItsRules) { EXPECT_THAT(faults_of(LEVIN_SOURCE_DIR), IsEmpty()); }
+
+TEST_F(Layers, AnArrowLeftwardsIsFine) {
+  EXPECT_THAT(faults_with({{"levin/data/batch.cpp", "#include \"levin/base/error.h\"\n"},
+                           {"tools/env.cpp", "#include \"levin/trainer/trainer.h\"\n"}}),
+              IsEmpty());
+}
+
+TEST_F(Layers, AnArrowRightwardsIsAFault) {
+  EXPECT_THAT(
+      faults_with({{"levin/data/batch.cpp", "  #include  \"levin/trainer/callbacks/x.h\"\n"}}),
+      ElementsAre("levin/data/batch.cpp includes levin/trainer/callbacks/x.h: "
+                  "data stands left of trainer"));
+}
+
+TEST_F(Layers, AnUnknownRoomIsAFault) {
+  EXPECT_THAT(faults_with({{"levin/attic/box.cpp", ""}}),
+              ElementsAre("levin/attic/box.cpp: attic is no room of the house"));
+}
+
+TEST_F(Layers, OnlyTheUmbrellaIncludesAllOfTorch) {
+  EXPECT_THAT(faults_with({{"levin/levin.h", "#pragma once\n#include <torch/torch.h>\n"},
+                           {"levin/data/batch.cpp", "#include <torch/torch.h>\n"},
+                           {"levin/data/batch.h", "#pragma once\n#include <torch/torch.h>\n"},
+                           {"levin/data/loader.cpp", "#include \"levin/levin.h\"\n"}}),
+              ElementsAre("levin/data/batch.h includes torch/torch.h: headers stay free of it",
+                          "levin/data/loader.cpp includes levin/levin.h: that one is for users"));
+}
+
+TEST_F(Layers, HeadersAreFreeOfTheLibrariesBehindThem) {
+  for (const char* include :
+       {"<nlohmann/json.hpp>", "<fmt/format.h>", "<CLI/CLI.hpp>", "<toml++/toml.h>",
+        "\"levin/base/check.h\"", "\"levin/base/log.h\""}) {
+    const auto faults =
+        faults_with({{"levin/files/x.h", "#pragma once\n#include " + std::string(include) + "\n"}});
+    EXPECT_EQ(faults.size(), 1u) << include;
+  }
+  EXPECT_THAT(faults_with({{"levin/files/x.h", "#pragma once\n#include <vector>\n"},
+                           {"levin/base/log.h", "#pragma once\n#include <fmt/format.h>\n"}}),
+              IsEmpty());
+}
+
+TEST_F(Layers, HeadersBeginWithPragmaOnce) {
+  EXPECT_THAT(faults_with({{"levin/base/x.h", "#ifndef X\n"}}),
+              ElementsAre("levin/base/x.h: its first line is not #pragma once"));
+}
+
+TEST_F(Layers, VagueFileNamesAreFaults) {
+  for (const char* name : {"utils", "string_helpers", "common", "checkpoint_manager"}) {
+    EXPECT_THAT(faults_with({{"levin/base/" + std::string(name) + ".cpp", ""}}),
+                Contains("levin/base/" + std::string(name) +
+                         ".cpp: a name that says what the file is about is wanted"));
+  }
+}
+
+}  // namespace

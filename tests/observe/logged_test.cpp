@@ -1,0 +1,308 @@
+#include "levin/observe/logged.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <new>
+
+#include "levin/base/error.h"
+
+namespace {
+thread_local int64_t allocations = 0;
+}  // namespace
+
+// Counted, so that a test can see that logging does without.
+void* operator new(size_t bytes) {
+  ++allocations;
+  if (void* memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace {
+
+using levin::LoggedValues;
+using levin::LogOptions;
+using levin::LogTarget;
+using levin::Scalars;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr LogTarget kAll = LogTarget::kCallbacks;
+
+// A tensor whose memory is not its value goes the way of a tensor on another device.
+at::Tensor elsewhere(double value) { return at::_neg_view(at::scalar_tensor(-value, at::kFloat)); }
+
+levin::Scalar scalar(std::string name, double value) { return {std::move(name), value}; }
+
+std::string error_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const levin::Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Logged, DefaultsAreTheStages) {
+  LoggedValues training(true, false), validation(false, true);
+  for (LoggedValues* logged : {&training, &validation}) {
+    logged->begin_step(4);
+    logged->log("loss", 0.5);
+  }
+  EXPECT_THAT(training.step_values(kAll), ElementsAre(scalar("loss", 0.5)));
+  EXPECT_THAT(training.epoch_values(kAll), IsEmpty());
+  EXPECT_THAT(validation.step_values(kAll), IsEmpty());
+  EXPECT_THAT(validation.epoch_values(kAll), ElementsAre(scalar("loss", 0.5)));
+}
+
+TEST(Logged, OnStepAndOnEpochGetTwoNamesAndCallbacksSeeThePlainOneToo) {
+  LoggedValues logged(true, false);
+  logged.begin_step(1);
+  logged.log("x", 2.0, {.on_epoch = true});
+  EXPECT_THAT(logged.step_values(LogTarget::kLogger), ElementsAre(scalar("x_step", 2)));
+  EXPECT_THAT(logged.epoch_values(LogTarget::kLogger), ElementsAre(scalar("x_epoch", 2)));
+  EXPECT_THAT(logged.step_values(kAll), ElementsAre(scalar("x", 2), scalar("x_step", 2)));
+  EXPECT_THAT(logged.epoch_values(kAll), ElementsAre(scalar("x", 2), scalar("x_epoch", 2)));
+}
+
+TEST(Logged, TargetsSeeWhatIsMeantForThem) {
+  LoggedValues logged(true, false);
+  logged.begin_step(1);
+  logged.log("both", 1.0, {.prog_bar = true});
+  logged.log("file", 2.0);
+  logged.log("bar", 3.0, {.prog_bar = true, .logger = false});
+  logged.log("neither", 4.0, {.logger = false});
+  EXPECT_THAT(logged.step_values(LogTarget::kLogger),
+              ElementsAre(scalar("both", 1), scalar("file", 2)));
+  EXPECT_THAT(logged.step_values(LogTarget::kProgressBar),
+              ElementsAre(scalar("both", 1), scalar("bar", 3)));
+  EXPECT_EQ(logged.step_values(kAll).size(), 4u);
+}
+
+TEST(Logged, OnlyTheLatestStepShows) {
+  LoggedValues logged(true, false);
+  logged.begin_step(1);
+  logged.log("a", 1.0);
+  logged.log("b", 2.0);
+  logged.begin_step(1);
+  logged.log("b", 3.0);
+  EXPECT_THAT(logged.step_values(kAll), ElementsAre(scalar("b", 3)));
+  logged.begin_step(1);
+  EXPECT_THAT(logged.step_values(kAll), IsEmpty());
+}
+
+TEST(Logged, EpochMeanIsWeightedByBatchSize) {
+  for (const bool on_device : {false, true}) {
+    LoggedValues logged(false, true);
+    const auto log = [&](double value, const LogOptions& options) {
+      on_device ? logged.log("x", elsewhere(value), options) : logged.log("x", value, options);
+    };
+    logged.begin_step(30);
+    log(1.0, {});
+    logged.begin_step(10);
+    log(2.0, {});
+    logged.begin_step(10);
+    log(5.0, {.batch_size = 20});
+    EXPECT_THAT(logged.epoch_values(kAll), ElementsAre(scalar("x", 150.0 / 60))) << on_device;
+  }
+}
+
+TEST(Logged, ReducesAsAsked) {
+  LoggedValues logged(false, true);
+  for (const double value : {3.0, -1.0, 2.0}) {
+    logged.begin_step(100);
+    for (const char* reduce : {"mean", "sum", "min", "max"}) {
+      logged.log(reduce, value, {.reduce = reduce});
+    }
+  }
+  EXPECT_THAT(logged.epoch_values(kAll), ElementsAre(scalar("mean", 4.0 / 3), scalar("sum", 4),
+                                                     scalar("min", -1), scalar("max", 3)));
+}
+
+TEST(Logged, BatchSizeZeroEntersNoReduction) {
+  for (const char* reduce : {"mean", "sum", "min", "max"}) {
+    LoggedValues logged(false, true);
+    logged.begin_step(0);
+    logged.log("x", std::nan(""), {.reduce = reduce});
+    EXPECT_THAT(logged.epoch_values(kAll), IsEmpty());
+    logged.begin_step(2);
+    logged.log("x", 7.0, {.reduce = reduce});
+    EXPECT_THAT(logged.epoch_values(kAll), ElementsAre(scalar("x", 7))) << reduce;
+  }
+}
+
+TEST(Logged, LaterChangesOfTheTensorDoNotShow) {
+  for (const bool on_device : {false, true}) {
+    LoggedValues logged(true, true);
+    at::Tensor value = on_device ? elsewhere(1) : at::ones({1});
+    logged.begin_step(1);
+    logged.log("x", value);
+    value.add_(5);
+    EXPECT_EQ(logged.step_values(LogTarget::kLogger)[0].value, 1) << on_device;
+    EXPECT_EQ(logged.epoch_values(LogTarget::kLogger)[0].value, 1) << on_device;
+  }
+}
+
+TEST(Logged, KeepsNoGraphAlive) {
+  LoggedValues logged(true, true);
+  const auto weight = torch::ones({3}, at::requires_grad());
+  std::weak_ptr<torch::autograd::Node> graph;
+  {
+    const auto loss = (weight * 2).sum();
+    graph = loss.grad_fn();
+    logged.begin_step(1);
+    logged.log("host", loss);
+    logged.log("device", at::_neg_view(loss));
+  }
+  EXPECT_TRUE(graph.expired());
+}
+
+TEST(Logged, ValuesOfHostAndDevicesAreReadInOrder) {
+  LoggedValues logged(true, false);
+  logged.begin_step(1);
+  logged.log("a", elsewhere(1));
+  logged.log("b", 2.0);
+  logged.log("c", elsewhere(3));
+  logged.begin_step(1);
+  logged.log("a", 4.0);
+  logged.log("b", elsewhere(5));
+  logged.log("c", elsewhere(6));
+  EXPECT_THAT(logged.step_values(kAll), ElementsAre(scalar("a", 4), scalar("b", 5), scalar("c", 6)));
+}
+
+TEST(Logged, OrderOfNamesMayChange) {
+  LoggedValues logged(false, true);
+  const std::vector<std::vector<std::string>> steps = {
+      {"a", "b", "c"}, {"c", "b", "a"}, {"b"}, {"a", "d", "b", "c"}, {"a", "d", "b", "c"}};
+  for (const auto& names : steps) {
+    logged.begin_step(1);
+    for (const std::string& name : names) logged.log(name, 1.0, {.reduce = "sum"});
+  }
+  EXPECT_THAT(logged.epoch_values(kAll), ElementsAre(scalar("a", 4), scalar("b", 5), scalar("c", 4),
+                                                     scalar("d", 2)));
+}
+
+TEST(Logged, AllocatesNothingOnceANameIsKnown) {
+  LoggedValues logged(true, true);
+  const at::Tensor loss = at::ones({}, at::requires_grad());
+  const auto step = [&] {
+    logged.begin_step(32);
+    logged.log("a_name_that_is_longer_than_a_short_string", loss, {.prog_bar = true});
+    logged.log("lr", 0.1, {.batch_size = 3});
+  };
+  step();
+  const int64_t before = allocations;
+  for (int i = 0; i < 100; ++i) step();
+  EXPECT_EQ(allocations, before);
+}
+
+TEST(Logged, LatestNeedsNoReading) {
+  LoggedValues logged(false, true);
+  logged.begin_step(1);
+  logged.log("acc", 0.5, {.prog_bar = true});
+  logged.log("other", 0.5);
+  EXPECT_THAT(logged.latest(LogTarget::kProgressBar), IsEmpty());
+  logged.epoch_values(kAll);
+  logged.reset_epoch();
+  logged.begin_step(1);
+  logged.log("acc", 0.75, {.prog_bar = true});
+  EXPECT_THAT(logged.latest(LogTarget::kProgressBar), ElementsAre(scalar("acc", 0.5)));
+}
+
+TEST(Logged, ResetBeginsAnEpoch) {
+  LoggedValues logged(false, true);
+  logged.begin_step(1);
+  logged.log("x", 1.0);
+  logged.log("y", elsewhere(1.0));
+  logged.reset_epoch();
+  EXPECT_THAT(logged.epoch_values(kAll), IsEmpty());
+  logged.begin_step(1);
+  logged.log("y", elsewhere(3.0));
+  EXPECT_THAT(logged.epoch_values(kAll), ElementsAre(scalar("y", 3)));
+}
+
+TEST(Logged, MetricIsComputedOverTheEpochAndReset) {
+  LoggedValues logged(true, false);
+  const auto metric = std::make_shared<levin::metrics::Mean>();
+  for (const double value : {1.0, 2.0, 6.0}) {
+    logged.begin_step(1);
+    metric->update(value);
+    logged.log("m", metric);
+  }
+  EXPECT_THAT(logged.step_values(kAll), IsEmpty());
+  EXPECT_THAT(logged.epoch_values(kAll), ElementsAre(scalar("m", 3)));
+  EXPECT_THAT(logged.epoch_values(kAll), ElementsAre(scalar("m", 3)));
+  logged.reset_epoch();
+  EXPECT_TRUE(std::isnan(metric->compute().item<double>()));
+  EXPECT_THAT(logged.epoch_values(kAll), IsEmpty());
+}
+
+TEST(Logged, MetricOnStepShowsWhatItHasSoFar) {
+  LoggedValues logged(false, true);
+  const auto metric = std::make_shared<levin::metrics::Sum>();
+  for (const double value : {1.0, 2.0}) {
+    logged.begin_step(1);
+    metric->update(value);
+    logged.log("m", metric, {.on_step = true});
+  }
+  EXPECT_THAT(logged.step_values(LogTarget::kLogger), ElementsAre(scalar("m_step", 3)));
+}
+
+TEST(Logged, MistakesAreNamed) {
+  const auto metric = std::make_shared<levin::metrics::Mean>();
+  LoggedValues logged(true, false);
+  logged.begin_step(1);
+  logged.log("x", 1.0);
+  logged.log("m", metric);
+  struct Case {
+    std::function<void()> run;
+    std::string expected;
+  };
+  const std::vector<Case> cases = {
+      {[&] { logged.log("v", at::ones({2, 3})); },
+       "observe.log.shape: 'v' got the shape [2, 3], wanted one element; log its mean() or sum()"},
+      {[&] { logged.log("v", at::Tensor()); }, "observe.log.shape: 'v' got an undefined tensor"},
+      {[&] { logged.log("v", at::ones({}, at::kComplexFloat)); }, "observe.log.dtype: 'v'"},
+      {[&] { logged.log("w", 1.0, {.reduce = "median"}); },
+       "observe.log.reduce: 'w' got reduce 'median', wanted mean, sum, min or max"},
+      {[&] { logged.log("w", metric, {.reduce = "sum"}); }, "observe.log.reduce: 'w'"},
+      {[&] { logged.log("w", 1.0, {.on_step = false}); }, "observe.log.when: 'w'"},
+      {[&] { logged.log("x", 1.0, {.prog_bar = true}); },
+       "observe.log.options: 'x' was logged before with prog_bar=false"},
+      {[&] { logged.log("x", 1.0, {.logger = false}); }, "observe.log.options"},
+      {[&] { logged.log("x", 1.0, {.on_epoch = true}); }, "observe.log.options"},
+      {[&] { logged.log("x", 1.0, {.on_step = false}); }, "observe.log.options"},
+      {[&] { logged.log("x", 1.0, {.reduce = "sum"}); }, "observe.log.options"},
+      {[&] { logged.log("x", metric); },
+       "observe.log.kind: 'x' was logged as a value before and as a metric now"},
+      {[&] { logged.log("m", 1.0); }, "observe.log.kind"},
+      {[&] { logged.log("m", std::make_shared<levin::metrics::Mean>()); }, "observe.log.kind"},
+      {[&] { logged.log("n", std::shared_ptr<levin::Metric>()); }, "observe.log.kind"},
+      {[&] { logged.log("x", 1.0, {.batch_size = -1}); },
+       "observe.log.batch_size: 'x' got the batch size -1"}};
+  for (const Case& wrong : cases) EXPECT_THAT(error_of(wrong.run), HasSubstr(wrong.expected));
+}
+
+TEST(Logged, OptionsThatSayTheDefaultAreNoChange) {
+  LoggedValues logged(true, false);
+  logged.begin_step(1);
+  logged.log("x", 1.0);
+  EXPECT_NO_THROW(logged.log("x", 1.0, {.on_step = true, .on_epoch = false, .batch_size = 9}));
+}
+
+TEST(LogOptions, FieldsStandInLightningsOrder) {
+  const LogOptions options{true, false, true, false, "max", 3};
+  EXPECT_TRUE(options.prog_bar);
+  EXPECT_FALSE(options.logger);
+  EXPECT_EQ(options.on_step, true);
+  EXPECT_EQ(options.on_epoch, false);
+  EXPECT_EQ(options.reduce, "max");
+  EXPECT_EQ(options.batch_size, 3);
+}
+
+}  // namespace

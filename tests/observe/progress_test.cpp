@@ -1,0 +1,221 @@
+#include "levin/observe/progress.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+
+namespace {
+
+using levin::ProgressLine;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+// A pseudo-terminal, or a pipe, and what was written to it.
+class Screen {
+ public:
+  explicit Screen(bool terminal, unsigned short columns = 100) {
+    if (terminal) {
+      winsize size{24, columns, 0, 0};
+      EXPECT_EQ(::openpty(&reader_, &writer_, nullptr, nullptr, &size), 0);
+    } else {
+      int ends[2];
+      EXPECT_EQ(::pipe(ends), 0);
+      reader_ = ends[0];
+      writer_ = ends[1];
+    }
+    ::fcntl(reader_, F_SETFL, O_NONBLOCK);
+  }
+  ~Screen() {
+    ::close(reader_);
+    ::close(writer_);
+  }
+
+  levin::ProgressOptions options(double redraw_interval_s = 0) const {
+    return {.fd = writer_, .redraw_interval_s = redraw_interval_s};
+  }
+  void resize(unsigned short columns) {
+    const winsize size{24, columns, 0, 0};
+    ::ioctl(writer_, TIOCSWINSZ, &size);
+  }
+  std::string read() {
+    std::string text;
+    char buffer[4096];
+    for (ssize_t n = 0; (n = ::read(reader_, buffer, sizeof buffer)) > 0;) text.append(buffer, n);
+    return text;
+  }
+
+ private:
+  int reader_ = -1;
+  int writer_ = -1;
+};
+
+class Progress : public ::testing::Test {
+ protected:
+  Progress() { ::setenv("LC_ALL", "C", 1); }
+  ~Progress() override { ::unsetenv("LC_ALL"); }
+};
+
+using OnATerminal = Progress;
+using OffATerminal = Progress;
+
+TEST_F(OnATerminal, DrawsLabelBarCountRateTimesAndValues) {
+  Screen screen(true);
+  ProgressLine line(screen.options());
+  line.start("epoch 2/3", 8);
+  screen.read();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(line.advance());
+  line.draw({{"train_loss", 0.3123456}, {"val_acc", 0.88}});
+  EXPECT_THAT(screen.read(),
+              MatchesRegex("\repoch 2/3 =======-             3/8 [0-9.]+ it/s 0:00<0:00 "
+                           "train_loss=0.3123 val_acc=0.88 *"));
+}
+
+TEST_F(OnATerminal, DrawsTheBarInUtf8WhereTheLocaleHasIt) {
+  ::setenv("LC_ALL", "de_DE.UTF-8", 1);
+  Screen screen(true);
+  ProgressLine line(screen.options());
+  line.start("x", 40, 3);
+  const std::string full = "\xe2\x94\x81", half = "\xe2\x95\xb8";
+  EXPECT_THAT(screen.read(), StartsWith("\rx " + full + half + std::string(18, ' ') + " 3/40 "));
+}
+
+TEST_F(OnATerminal, BeginsWithAnEmptyAndEndsWithAFullBar) {
+  Screen screen(true);
+  ProgressLine line(screen.options());
+  line.start("x", 2);
+  EXPECT_THAT(screen.read(), StartsWith("\rx " + std::string(20, ' ') + " 0/2 0:00"));
+  line.advance();
+  line.advance();
+  line.draw({});
+  EXPECT_THAT(screen.read(), StartsWith("\rx " + std::string(20, '=') + " 2/2 "));
+}
+
+TEST_F(OnATerminal, AnUnknownTotalHasNoBar) {
+  Screen screen(true);
+  ProgressLine line(screen.options());
+  line.start("x", -1);
+  line.advance();
+  line.draw({});
+  EXPECT_THAT(screen.read(), HasSubstr("\rx 1 "));
+}
+
+TEST_F(OnATerminal, ClipsToTheWidthAndFollowsItsChange) {
+  for (const char* locale : {"C", "C.UTF-8"}) {
+    ::setenv("LC_ALL", locale, 1);
+    Screen screen(true, 60);
+    ProgressLine line(screen.options());
+    line.start("a label that is by itself longer than thirty columns", 10, 5);
+    for (const unsigned short columns : {60, 30, 90, 1}) {
+      screen.resize(columns);
+      screen.read();
+      line.draw({{"a_long_name_of_a_metric", 1}, {"another_long_name_of_a_metric", 2}});
+      const std::string drawn = screen.read();
+      const auto width = std::count_if(drawn.begin(), drawn.end(),
+                                       [](char c) { return (c & 0xC0) != 0x80; });
+      EXPECT_EQ(width, columns) << drawn;  // \r and all columns but the last
+    }
+  }
+}
+
+TEST_F(OnATerminal, AShorterLineWipesALongerOne) {
+  Screen screen(true);
+  ProgressLine line(screen.options());
+  line.start("x", 10);
+  line.draw({{"name_of_a_metric", 1}});
+  const size_t longer = screen.read().rfind("=1") + 2;
+  line.draw({});
+  const std::string drawn = screen.read();
+  EXPECT_THAT(drawn, EndsWith("0:00" + std::string(19, ' ')));
+  EXPECT_GT(longer, 0u);
+}
+
+TEST_F(OnATerminal, ClearWipesOnceAndDrawBringsBack) {
+  Screen screen(true);
+  ProgressLine line(screen.options());
+  line.start("x", 10);
+  const size_t width = screen.read().size() - 1;
+  line.clear();
+  EXPECT_EQ(screen.read(), "\r" + std::string(width, ' ') + "\r");
+  line.clear();
+  EXPECT_EQ(screen.read(), "");
+  line.draw({});
+  EXPECT_THAT(screen.read(), StartsWith("\rx "));
+}
+
+TEST_F(OnATerminal, FinishLeavesItsText) {
+  Screen screen(true);
+  ProgressLine line(screen.options());
+  line.start("x", 10);
+  screen.read();
+  line.finish("epoch 1/3: val_acc=0.9");
+  EXPECT_THAT(screen.read(), MatchesRegex("\r +\repoch 1/3: val_acc=0.9\r\n"));
+}
+
+TEST_F(OnATerminal, IsDueAtMostOncePerInterval) {
+  Screen screen(true);
+  ProgressLine line(screen.options(0.05));
+  line.start("x", -1);
+  const auto start = std::chrono::steady_clock::now();
+  int due = 0;
+  double elapsed_s = 0;
+  while (elapsed_s < 0.22) {
+    if (line.advance()) {
+      ++due;
+      line.draw({});
+    }
+    elapsed_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  EXPECT_GE(due, 1);
+  EXPECT_LE(due, static_cast<int>(elapsed_s / 0.05));
+}
+
+TEST_F(OnATerminal, NoticesSoonWhenStepsTurnSlow) {
+  Screen screen(true);
+  ProgressLine line(screen.options(0.01));
+  line.start("x", -1);
+  for (int i = 0; i < 1000; ++i) line.advance();
+  int calls = 0;
+  bool due = false;
+  while (!due && calls < 1000) {
+    ::usleep(11000);
+    due = line.advance();
+    ++calls;
+  }
+  EXPECT_LE(calls, 16);
+}
+
+TEST_F(OnATerminal, RateLeavesOutWhatWasDoneBefore) {
+  Screen screen(true);
+  ProgressLine line(screen.options());
+  line.start("x", 2'000'000'000, 1'000'000'000);
+  ::usleep(20000);
+  line.advance();
+  line.draw({});
+  // One step in 20 ms or more: 50 a second at most, or seconds a step.
+  EXPECT_THAT(screen.read(), MatchesRegex(".* ([0-4]?[0-9]\\.[0-9] it/s|[0-9.]+ s/it) .*"));
+}
+
+TEST_F(OffATerminal, PrintsOnlyThePlainLine) {
+  Screen screen(false);
+  ProgressLine line(screen.options());
+  line.start("epoch 1/3", 3);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(line.advance());
+    line.draw({{"loss", 1}});
+  }
+  line.clear();
+  EXPECT_EQ(screen.read(), "");
+  line.finish("epoch 1/3: val_acc=0.9");
+  EXPECT_EQ(screen.read(), "epoch 1/3: val_acc=0.9\n");
+}
+
+}  // namespace

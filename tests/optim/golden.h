@@ -1,0 +1,22 @@
+#pragma once
+// Reads the golden files that tests/oracle/make_golden.py wrote.
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "levin/checkpoint/checkpoint.h"
+
+namespace golden {
+
+inline std::string path(const std::string& file) {
+  return std::string(LEVIN_SOURCE_DIR) + "/tests/oracle/golden/" + file;
+}
+inline nlohmann::json facts(const std::string& subject) {
+  return nlohmann::json::parse(std::ifstream(path(subject + ".json")));
+}
+inline levin::State tensors(const std::string& subject) {
+  return levin::load_weights(path(subject + ".safetensors"));
+}
+
+}  // namespace golden

@@ -1,0 +1,65 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "levin/base/error.h"
+#include "levin/optim/learning_rate.h"
+#include "levin/optim/optim.h"
+#include "levin/optim/optimizer.h"
+
+namespace {
+
+std::unique_ptr<levin::optim::Optimizer> sgd() {
+  return levin::optim::build_optimizer(levin::optim::sgd({.lr = 2.0}),
+                                       {{"w", torch::zeros({1}).requires_grad_()}});
+}
+
+TEST(Schedule, TakesTheRunsLengthWhenItHasNone) {
+  auto optimizer = sgd();
+  levin::optim::LearningRate rate(*optimizer, levin::optim::linear(), 4);
+  std::vector<double> rates;
+  for (int i = 0; i < 5; ++i) {
+    rates.push_back(optimizer->groups()[0].lr);
+    rate.step();
+  }
+  EXPECT_EQ(rates, (std::vector<double>{2.0, 1.5, 1.0, 0.5, 0.0}));
+}
+
+TEST(Schedule, WarmupRisesFromZeroForEachKind) {
+  for (const levin::Schedule& schedule :
+       {levin::optim::constant({.warmup_steps = 4}), levin::optim::linear({.warmup_steps = 4}),
+        levin::optim::cosine({.warmup_steps = 4}), levin::optim::step({.warmup_steps = 4})}) {
+    EXPECT_EQ(schedule.factor(0, 100), 0.0) << schedule.name;
+    EXPECT_EQ(schedule.factor(2, 100), 0.5) << schedule.name;
+    EXPECT_EQ(schedule.factor(4, 100), 1.0) << schedule.name;
+  }
+}
+
+TEST(Schedule, WithoutAnyEndIsAnError) {
+  auto optimizer = sgd();
+  try {
+    levin::optim::LearningRate rate(*optimizer, levin::optim::cosine(), -1);
+    FAIL();
+  } catch (const levin::Error& error) {
+    EXPECT_EQ(error.id(), "optim.schedule.total_steps");
+  }
+  EXPECT_THROW(levin::optim::step({.step_size = 0}), levin::Error);
+}
+
+TEST(Schedule, StateTakesUpAndRefusesAnothers) {
+  auto optimizer = sgd();
+  levin::optim::LearningRate rate(*optimizer, levin::optim::cosine(), 10);
+  for (int i = 0; i < 3; ++i) rate.step();
+  auto other = sgd();
+  levin::optim::LearningRate resumed(*other, levin::optim::cosine(), 10);
+  resumed.load_state_dict(rate.state_dict());
+  EXPECT_EQ(other->groups()[0].lr, optimizer->groups()[0].lr);
+  levin::optim::LearningRate linear(*other, levin::optim::linear(), 10);
+  EXPECT_THROW(linear.load_state_dict(rate.state_dict()), levin::Error);
+}
+
+TEST(Schedule, LambdaIsAnyFunction) {
+  const auto schedule = levin::optim::lambda([](int64_t step) { return 1.0 / (1.0 + step); });
+  EXPECT_EQ(schedule.factor(3, -1), 0.25);
+}
+
+}  // namespace

@@ -1,0 +1,11 @@
+#pragma once
+// The subcommands of the levin command: each is one function in a file of its own.
+//
+//   int env(int argc, char** argv);  // argv[0] is the subcommand's name
+
+namespace levin::tools {
+
+/// Prints versions, the machine, and which optional parts this build found. Returns the exit code.
+int env(int argc, char** argv);
+
+}  // namespace levin::tools

@@ -1,0 +1,104 @@
+// levin env: what a bug report should hold.
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "levin/base/check.h"
+#include "tools/command.h"
+
+namespace levin::tools {
+namespace {
+
+void line(std::string_view name, std::string_view value) {
+  std::cout << fmt::format("{:<18} {}\n", name, value);
+}
+
+std::string yes(bool found, std::string_view detail = "") {
+  if (!found) return "no";
+  return detail.empty() ? "yes" : fmt::format("yes, {}", detail);
+}
+
+std::string compiler() {
+#ifdef __clang__
+  return fmt::format("clang {}.{}.{}", __clang_major__, __clang_minor__, __clang_patchlevel__);
+#else
+  return fmt::format("g++ {}.{}.{}", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__);
+#endif
+}
+
+// The library that was loaded says its version in the top bytes of its ABI number.
+std::string libtorch() {
+  const uint64_t loaded = aoti_torch_abi_version();
+  const std::string running =
+      fmt::format("{}.{}.{}", loaded >> 56, (loaded >> 48) & 0xff, (loaded >> 40) & 0xff);
+  if (running == TORCH_VERSION) return running;
+  return fmt::format("{} (compiled against {})", running, TORCH_VERSION);
+}
+
+// The value of the first "key : value" line of a file of /proc, "unknown" where there is none.
+std::string proc_value(const char* file, std::string_view key) {
+  std::ifstream in(file);
+  for (std::string text; std::getline(in, text);) {
+    const size_t colon = text.find(':');
+    if (!text.starts_with(key) || colon == std::string::npos) continue;
+    const size_t value = text.find_first_not_of(" \t", colon + 1);
+    if (value != std::string::npos) return text.substr(value);
+  }
+  return "unknown";
+}
+
+std::string memory() {
+  const double pages = static_cast<double>(sysconf(_SC_PHYS_PAGES));
+  return fmt::format("{:.1f} GiB", pages * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 30));
+}
+
+std::string cuda_devices() {
+  if (!at::hasCUDA()) return "no";
+  return fmt::format("yes, {} devices", at::getNumGPUs());
+}
+
+// What LibTorch says it was built with: "  - Intel(R) oneAPI Math Kernel Library Version ...".
+bool built_with(const std::string& config, std::string_view word) {
+  return config.find(word) != std::string::npos;
+}
+
+void print_machine() {
+  line("cpu", proc_value("/proc/cpuinfo", "model name"));
+  line("cores", fmt::format("{}, {} threads for an operator", std::thread::hardware_concurrency(),
+                            at::get_num_threads()));
+  line("cpu capability", at::get_cpu_capability());
+  line("memory", memory());
+}
+
+void print_parts() {
+  const std::string config = at::show_config();
+  line("cuda", cuda_devices());
+  line("gloo", yes(built_with(config, "USE_GLOO=ON"), "in LibTorch"));
+  line("nccl", yes(at::hasCUDA() && built_with(config, "USE_NCCL=ON"), "in LibTorch"));
+  line("mkl", yes(at::hasMKL()));
+  line("onednn", yes(at::hasMKLDNN()));
+  line("openmp", yes(at::hasOpenMP()));
+}
+
+}  // namespace
+
+int env(int argc, char** argv) {
+  LEVIN_CHECK(argc == 1, "tools.env", "got '{}', wanted no argument", argv[1]);
+  line("levin", LEVIN_VERSION);
+  line("build", fmt::format("{}, {}", LEVIN_BUILD_TYPE, compiler()));
+  line("libtorch", libtorch());
+  print_machine();
+  print_parts();
+  return 0;
+}
+
+}  // namespace levin::tools

@@ -1,0 +1,73 @@
+// levin SUBCOMMAND [ARGUMENTS]: finds the subcommand in a table and hands it the rest.
+#include <array>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "levin/base/check.h"
+#include "levin/base/text.h"
+#include "tools/command.h"
+
+namespace levin::tools {
+namespace {
+
+struct Subcommand {
+  std::string_view name;
+  std::string_view help;
+  int (*run)(int argc, char** argv);
+};
+
+constexpr std::array kSubcommands = {
+    Subcommand{"env", "versions, the machine, and which optional parts are there", env},
+};
+
+void print_help(std::ostream& out) {
+  out << "usage: levin SUBCOMMAND [ARGUMENTS]\n\n";
+  for (const Subcommand& subcommand : kSubcommands) {
+    out << fmt::format("  {:<8} {}\n", subcommand.name, subcommand.help);
+  }
+  out << "\n  --help, --version\n";
+}
+
+const Subcommand& find_subcommand(std::string_view name) {
+  std::vector<std::string> names;
+  for (const Subcommand& subcommand : kSubcommands) {
+    if (subcommand.name == name) return subcommand;
+    names.emplace_back(subcommand.name);
+  }
+  const auto guess = nearest(name, names);
+  LEVIN_FAIL("tools.subcommand", "got '{}', wanted one of: {}{}", name, to_text(names),
+             guess ? fmt::format("; did you mean '{}'?", *guess) : "");
+}
+
+int run(int argc, char** argv) {
+  if (argc < 2) {
+    print_help(std::cerr);
+    return 2;
+  }
+  const std::string_view name = argv[1];
+  if (name == "--help" || name == "-h") {
+    print_help(std::cout);
+    return 0;
+  }
+  if (name == "--version") {
+    std::cout << "levin " << LEVIN_VERSION << '\n';
+    return 0;
+  }
+  return find_subcommand(name).run(argc - 1, argv + 1);
+}
+
+}  // namespace
+}  // namespace levin::tools
+
+int main(int argc, char** argv) {
+  try {
+    return levin::tools::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::cerr << "levin: " << error.what() << '\n';
+    return 2;
+  }
+}
