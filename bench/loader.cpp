@@ -1,10 +1,11 @@
 // Images a second that a DataLoader hands to a consumer who does nothing with them: 60,000 uint8
 // 1x28x28 images, normalised to float, with their labels, batch 64, shuffled; 0, 1 and 2 workers.
+#include "levin/data/loader.h"
+
 #include <ATen/Parallel.h>
 #include <ATen/ops/randint.h>
 #include <benchmark/benchmark.h>
 
-#include "levin/data/loader.h"
 #include "levin/data/sources.h"
 
 namespace {
@@ -20,8 +21,8 @@ levin::DatasetPtr images(std::vector<levin::data::Normalize> normalize) {
 
 void epochs(benchmark::State& state, const levin::DatasetPtr& dataset) {
   at::set_num_threads(1);
-  levin::DataLoader loader(
-      dataset, {.batch_size = kBatch, .shuffle = true, .num_workers = state.range(0)});
+  levin::DataLoader loader(dataset,
+                           {.batch_size = kBatch, .shuffle = true, .num_workers = state.range(0)});
   for (auto _ : state) {
     for (const auto& batch : loader) benchmark::DoNotOptimize(batch["image"].const_data_ptr());
   }

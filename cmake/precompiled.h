@@ -1,6 +1,8 @@
 #pragma once
-// What most sources of the library, the tests and the examples need, compiled once.
-#include <torch/torch.h>
+// What most sources need, compiled once. Kept small: every source pays for loading the whole of it,
+// and with torch/torch.h in it a source took twice as long. Sources free of LibTorch go without.
+#include <fmt/format.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
 #include <filesystem>

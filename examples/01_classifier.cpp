@@ -6,6 +6,8 @@
 
 #include <levin/levin.h>
 
+// clang-format off
+
 struct Classifier : levin::Module {
   torch::nn::Sequential net{nullptr};
 

@@ -3,7 +3,7 @@
 # shellcheck source=scripts/environment.sh
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 scripts/setup.sh all
-scripts/build.sh --all
+scripts/build.sh --bench
 
 for program in "$BUILD"/bin/bench_*; do
   if [[ -x $program ]]; then

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# Configures build/ when that is needed and builds targets: `build.sh [--all] [target...]`. --all
-# turns tests and benchmarks on, and they stay on. LEVIN_CMAKE holds more options for CMake.
+# Configures build/ when that is needed and builds targets: `build.sh [--all|--bench] [target...]`. --all
+# turns the tests on and --bench the benchmarks, and they stay on. LEVIN_CMAKE holds more options for CMake.
 # shellcheck source=scripts/environment.sh
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-all=OFF
+all=OFF bench=OFF
+if [[ ${1:-} == --bench ]] || grep -qs -- -DLEVIN_BUILD_BENCH=ON "$BUILD/.levin-options"; then bench=ON; fi
 if [[ ${1:-} == --all ]] || grep -qs -- -DLEVIN_BUILD_TESTS=ON "$BUILD/.levin-options"; then all=ON; fi
-if [[ ${1:-} == --all ]]; then shift; fi
+if [[ ${1:-} == --all || ${1:-} == --bench ]]; then shift; fi
 
 torch=$(libtorch)
 [[ -n $torch ]] || fail "LibTorch is not here yet; run make setup"
 options=(-G Ninja "-DCMAKE_CXX_COMPILER=$(compiler)" "-DLEVIN_LIBTORCH=$torch"
-  -DLEVIN_BUILD_TESTS=$all -DLEVIN_BUILD_BENCH=$all -DLEVIN_WERROR="$([[ -n ${CI:-} ]] && echo ON || echo OFF)")
+  -DLEVIN_BUILD_TESTS=$all -DLEVIN_BUILD_BENCH=$bench -DLEVIN_WERROR="$([[ -n ${CI:-} ]] && echo ON || echo OFF)")
 
 # ccache takes a precompiled header of g++ only when told to, and g++ must leave the header's name
 # in what it preprocesses.
@@ -34,4 +35,4 @@ if [[ ! -e $BUILD/build.ninja || $(cat "$BUILD/.levin-options" 2>/dev/null) != "
   echo "${options[*]}" >"$BUILD/.levin-options"
 fi
 if [[ ${1:-} == --configure-only ]]; then exit; fi
-NINJA_STATUS=${NINJA_STATUS:-'[%f/%t, %es] '} ninja -C "$BUILD" -j "$(jobs)" "$@"
+NINJA_STATUS=${NINJA_STATUS:-'[%f/%t, %es] '} ninja -C "$BUILD" -j "$(cores)" "$@"

@@ -20,12 +20,12 @@ fail() {
 }
 
 # As many compilers at once as there are cores, and no more than memory feeds (1.5 GB each).
-jobs() {
-  local cores memory
-  cores=$(nproc 2>/dev/null || echo 2)
-  memory=$(awk '/MemAvailable/ { print int($2 / 1500000) }' /proc/meminfo 2>/dev/null || echo "$cores")
-  ((memory < cores)) && cores=$memory
-  echo $((cores > 0 ? cores : 1))
+cores() {
+  local count memory
+  count=$(nproc 2>/dev/null || echo 2)
+  memory=$(awk '/MemAvailable/ { print int($2 / 1500000) }' /proc/meminfo 2>/dev/null || echo "$count")
+  ((memory < count)) && count=$memory
+  echo $((count > 0 ? count : 1))
 }
 
 compiler() { command -v "${CXX:-g++}" || command -v clang++ || command -v c++ || true; }
@@ -98,6 +98,6 @@ share_torch() {
 install_torch_wheel() {
   local python=$1
   shift
-  "$python" -m pip install -q --no-deps "$@" "torch==$TORCH_VERSION+cpu" 2>/dev/null ||
+  "$python" -m pip install --no-deps "$@" "torch==$TORCH_VERSION+cpu" 2>/dev/null ||
     "$python" -m pip install --no-deps --index-url "$TORCH_CPU_INDEX" "$@" "torch==$TORCH_VERSION+cpu"
 }

@@ -13,13 +13,13 @@ if [[ ${1:-} == --fix ]]; then
   "$bin/clang-format" -i "${sources[@]}"
   exit
 fi
-unformatted=$("$bin/clang-format" --dry-run -Werror "${sources[@]}" 2>&1 | sed -nE 's/^([^ :]+):[0-9]+:.*/\1/p' | sort | uniq -c) || true
 status=0
-if [[ -n $unformatted ]]; then
-  status=1
-  say "places that clang-format writes otherwise; run make format:"$'\n'"$unformatted"
-else
+if unformatted=$("$bin/clang-format" --dry-run -Werror "${sources[@]}" 2>&1); then
   say "clang-format: ${#sources[@]} files are fine"
+else
+  status=1
+  say "clang-format would write these otherwise (places, file); run make format:"
+  sed -nE 's/^([^ :]+):[0-9]+:.*/\1/p' <<<"$unformatted" | sort | uniq -c
 fi
 
 # The revision to compare with; nothing: every file counts as changed.
@@ -69,11 +69,15 @@ units() {
   local file source
   while read -r file; do
     source=$(source_for "$file") || true
-    if [[ -n $source ]] && grep -qF "/$source\"" "$database/compile_commands.json"; then echo "$source"; fi
+    if [[ -n $source ]] && grep -qF "/$source\"" "$database/compile_commands.json"; then
+      echo "$source"
+    else
+      say "clang-tidy: nothing in build/ compiles $file, so it is not read" >&2
+    fi
   done < <(changed) | sort -u
 }
 
-# tidy_one FILE: one line and clang-tidy's words when it finds something.
+# tidy_one FILE: its name and clang-tidy's words when it finds something.
 tidy_one() {
   if ((LINT_SECONDS > 0 && $(date +%s) - LINT_START > LINT_SECONDS)); then
     echo "$1" >>"$LINT_SKIPPED"
@@ -81,7 +85,7 @@ tidy_one() {
   fi
   local words
   if ! words=$("$LINT_TIDY" --quiet -p "$LINT_DATABASE" --warnings-as-errors='*' "$1" 2>/dev/null); then
-    printf '%s\n' "$words"
+    printf '%s\n' "clang-tidy: $1" "$words"
     return 1
   fi
 }
@@ -97,7 +101,7 @@ if ((${#files[@]} == 0)); then
   say "clang-tidy: no source changed"
   exit $status
 fi
-printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(jobs)" bash -c 'tidy_one "$1"' tidy || status=1
+printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(cores)" bash -c 'tidy_one "$1"' tidy || status=1
 left=$(wc -l <"$LINT_SKIPPED")
 say "clang-tidy: $((${#files[@]} - left)) of ${#files[@]} changed sources read in $(($(date +%s) - LINT_START)) s"
 if ((left > 0)); then

@@ -9,6 +9,9 @@ python=$DEPS/oracle/bin/python
 
 case ${1:-check} in
   make) "$python" tests/oracle/make_golden.py ;;
-  check) "$python" tests/oracle/make_golden.py --check ;;
+  check)
+    "$python" tests/oracle/make_golden.py --check
+    say "the golden files are what Python's peers compute"
+    ;;
   *) fail "oracle.sh got '$1', wanted make or check" ;;
 esac

@@ -19,5 +19,5 @@ if [[ ! -e $folder/build.ninja || $(cat "$folder/.levin-options" 2>/dev/null) !=
   }
   echo "${options[*]}" >"$folder/.levin-options"
 fi
-ninja -C "$folder" -j "$(jobs)"
-ctest --test-dir "$folder" -j "$(jobs)" --output-on-failure
+ninja -C "$folder" -j "$(cores)"
+ctest --test-dir "$folder" -j "$(cores)" --output-on-failure

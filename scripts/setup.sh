@@ -89,7 +89,7 @@ apt_install() {
   apt install -y --no-install-recommends "$@" >/dev/null 2>&1 && return
   say "refreshing the package lists"
   apt update >/dev/null || true
-  apt install -y --no-install-recommends "$@"
+  apt install -y --no-install-recommends "$@" >/dev/null
 }
 
 install_packages() {

@@ -24,6 +24,6 @@ say "== built, $((SECONDS - start)) s"
 part sanitize scripts/sanitize.sh
 part lint scripts/lint.sh
 part oracle scripts/oracle.sh check
-part tests ctest --test-dir "$BUILD" -j "$(jobs)" --output-on-failure "$@"
+part tests ctest --test-dir "$BUILD" -j "$(cores)" --output-on-failure "$@"
 
 ((${#failed[@]} == 0)) || fail "failed: ${failed[*]}"

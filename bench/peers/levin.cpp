@@ -4,9 +4,8 @@
 //   peer_levin --work mlp_sgd --steps 2000 --warmup 100
 //   peer_levin --work loader --workers 2
 
-#include <levin/levin.h>
-
 #include "bench/peers/work.h"
+#include <levin/levin.h>
 
 namespace {
 

@@ -39,7 +39,7 @@ def describe(build):
         "memory_gb": round(memory_kb / 2**20),
         "system": f"{platform.system()} {platform.release()}",
         "compiler": first_line([compiler, "--version"]),
-        "build_type": value_of(cache, "CMAKE_BUILD_TYPE:", "=") or "unknown",
+        "build_type": value_of(cache, "CMAKE_BUILD_TYPE:", "=") or "Release",  # CMakeLists.txt's
         "python": platform.python_version(),
         **versions,
         "load_before": round(os.getloadavg()[0], 2),

@@ -48,9 +48,11 @@ def limit(section, name, value):
 def table(section, heading, series, reference="levin"):
     lines = [f"| {heading[0]} | {heading[1]} | levin / this | promised |", "|---|---|---|---|"]
     for name, values in series.items():
-        value = ratio(series[reference], values) if reference in series else float("nan")
-        shown = "" if name == reference else f"{value:.3g}"
-        lines.append(f"| {name} | {spread(values)} | {shown} | {limit(section, name, value)} |")
+        shown = promised = ""
+        if reference in series and name != reference:
+            value = ratio(series[reference], values)
+            shown, promised = f"{value:.3g}", limit(section, name, value)
+        lines.append(f"| {name} | {spread(values)} | {shown} | {promised} |")
     return lines
 
 

@@ -20,7 +20,8 @@ Accelerator::Accelerator(AcceleratorOptions options)
 Accelerator::~Accelerator() = default;
 
 void Accelerator::prepare_module(const std::shared_ptr<torch::nn::Module>& module) {
-  LEVIN_CHECK(module != nullptr, "accelerator.module", "got an empty module pointer, wanted a module");
+  LEVIN_CHECK(module != nullptr, "accelerator.module",
+              "got an empty module pointer, wanted a module");
   strategy_->setup(*module, device_);
   modules_.push_back(module);
   parameters_ = name_parameters();
@@ -86,7 +87,8 @@ void Accelerator::free_memory() {
 
 void Accelerator::backward(const at::Tensor& loss, bool synchronize) {
   LEVIN_CHECK(loss.numel() == 1, "accelerator.loss",
-              "got a loss of shape {}, wanted a scalar; take its mean or sum", c10::str(loss.sizes()));
+              "got a loss of shape {}, wanted a scalar; take its mean or sum",
+              c10::str(loss.sizes()));
   LEVIN_CHECK(loss.requires_grad(), "accelerator.loss",
               "this loss depends on no parameter; was it detached, or computed without gradients?");
   strategy_->backward(loss, synchronize);
@@ -127,7 +129,8 @@ void check_count(std::string_view what, size_t saved, size_t here) {
 template <class Items>
 void load_numbered(std::string_view what, Items& items, const State& state) {
   check_count(what, state.values().size(), items.size());
-  for (size_t i = 0; i < items.size(); ++i) items[i].load_state_dict(state.child(std::to_string(i)));
+  for (size_t i = 0; i < items.size(); ++i)
+    items[i].load_state_dict(state.child(std::to_string(i)));
 }
 
 }  // namespace

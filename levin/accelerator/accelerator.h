@@ -70,7 +70,9 @@ class LEVIN_API Accelerator {
   /// Autocast for code beside model->forward, such as a loss that should run in it.
   AutocastGuard autocast() const { return AutocastGuard(precision_, device_.type()); }
 
-  at::Tensor reduce(const at::Tensor& value, ReduceOp op) { return strategy_->all_reduce(value, op); }
+  at::Tensor reduce(const at::Tensor& value, ReduceOp op) {
+    return strategy_->all_reduce(value, op);
+  }
   /// True on every rank as soon as it is on one.
   bool any(bool flag);
 
@@ -128,7 +130,7 @@ class LEVIN_API Accelerator {
                     "std::vector<OptimizerConfig> and DataLoader");
       auto module = pointer(argument);
       return PreparedModel<typename decltype(module)::element_type>(module, precision_,
-                                                                   device_.type());
+                                                                    device_.type());
     }
   }
   template <class T>

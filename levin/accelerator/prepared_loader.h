@@ -11,7 +11,8 @@ namespace levin {
 /// A handle, iterated as the loader itself.
 class PreparedLoader {
  public:
-  PreparedLoader(DataLoader loader, at::Device device) : loader_(std::move(loader)), device_(device) {}
+  PreparedLoader(DataLoader loader, at::Device device)
+      : loader_(std::move(loader)), device_(device) {}
 
   class Iterator {
    public:

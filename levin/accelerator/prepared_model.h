@@ -1,12 +1,12 @@
 #pragma once
 // PreparedModel: a user's module whose forward runs under the engine's precision.
 
+#include <ATen/core/Tensor.h>
+
 #include <memory>
 #include <tuple>
 #include <utility>
 #include <vector>
-
-#include <ATen/core/Tensor.h>
 
 #include "levin/accelerator/precision.h"
 
@@ -16,8 +16,8 @@ namespace detail {
 
 /// Half-precision outputs become float32, as Accelerate does, so that losses are computed in it.
 inline at::Tensor to_float(at::Tensor output) {
-  const bool half = output.defined() && (output.scalar_type() == at::kBFloat16 ||
-                                         output.scalar_type() == at::kHalf);
+  const bool half = output.defined() &&
+                    (output.scalar_type() == at::kBFloat16 || output.scalar_type() == at::kHalf);
   return half ? output.to(at::kFloat) : output;
 }
 template <class T>

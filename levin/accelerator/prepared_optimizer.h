@@ -17,8 +17,8 @@ namespace levin {
 class LEVIN_API PreparedOptimizer : public OptimizerHandle {
  public:
   PreparedOptimizer(std::unique_ptr<optim::Optimizer> optimizer,
-                    const std::optional<Schedule>& schedule, int64_t frequency,
-                    int64_t total_steps, Strategy* strategy);
+                    const std::optional<Schedule>& schedule, int64_t frequency, int64_t total_steps,
+                    Strategy* strategy);
 
   void step() override;
   void zero_grad() override;

@@ -18,12 +18,12 @@ constexpr const char* source_name(const char* file) {
 
 }  // namespace levin::detail
 
-#define LEVIN_FAIL(id, ...)                                                                   \
+#define LEVIN_FAIL(id, ...)                                                                      \
   throw ::levin::Error((id), ::fmt::format(__VA_ARGS__), ::levin::detail::source_name(__FILE__), \
                        __LINE__)
 
-#define LEVIN_CHECK(condition, id, ...)          \
-  do {                                           \
-    if (!(condition)) [[unlikely]]               \
-      LEVIN_FAIL(id, __VA_ARGS__);               \
+#define LEVIN_CHECK(condition, id, ...) \
+  do {                                  \
+    if (!(condition)) [[unlikely]]      \
+      LEVIN_FAIL(id, __VA_ARGS__);      \
   } while (false)

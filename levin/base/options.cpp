@@ -1,14 +1,14 @@
 #include "levin/base/options.h"
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <toml++/toml.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
-
-#include <toml++/toml.h>
 
 #include "levin/base/check.h"
 
@@ -140,7 +140,8 @@ std::optional<std::string> read_options(int argc, const char* const* argv, const
           given[field.name] = text.empty() || text[0].empty() ? "true" : text[0];
         },
         field.help);
-    option->type_name(fmt::format("[{}]", field.get()))->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    option->type_name(fmt::format("[{}]", field.get()))
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     option->expected(field.is_switch ? 0 : 1, 1);
   }
   try {

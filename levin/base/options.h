@@ -4,7 +4,8 @@
 //
 //   struct RunOptions {
 //     int64_t hidden = 128;
-//     void fields(levin::FieldVisitor& field) { field("hidden", hidden, "width of the hidden layer"); }
+//     void fields(levin::FieldVisitor& field) { field("hidden", hidden, "width of the hidden
+//     layer"); }
 //   };
 //   auto run = levin::parse<RunOptions>(argc, argv, {.hidden = 256});
 
@@ -22,8 +23,8 @@ namespace levin {
 
 /// One option of an aggregate, by reference.
 struct Field {
-  std::string name;  ///< snake_case; the flag is --snake-case, the TOML key snake_case
-  std::string help = {};  ///< one line, with the unit
+  std::string name;        ///< snake_case; the flag is --snake-case, the TOML key snake_case
+  std::string help = {};   ///< one line, with the unit
   bool is_switch = false;  ///< a bool: the flag may stand without a value
   bool is_number = false;  ///< TOML writes it without quotes
   bool is_list = false;    ///< a TOML array is taken too

@@ -60,9 +60,9 @@ const T& State::get(std::string_view key, std::string_view wanted) const {
     LEVIN_FAIL("base.state.missing", "no '{}' in this state, which holds [{}]", key, there);
   }
   static constexpr std::array<std::string_view, 6> kTypes = {"a boolean", "an integer", "a number",
-                                                             "a text", "a tensor", "a state"};
-  LEVIN_CHECK(std::holds_alternative<T>(found->second), "base.state.type",
-              "'{}' is {}, wanted {}", key, kTypes[found->second.index()], wanted);
+                                                             "a text",    "a tensor",   "a state"};
+  LEVIN_CHECK(std::holds_alternative<T>(found->second), "base.state.type", "'{}' is {}, wanted {}",
+              key, kTypes[found->second.index()], wanted);
   return std::get<T>(found->second);
 }
 

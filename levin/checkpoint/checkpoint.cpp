@@ -1,10 +1,10 @@
 #include "levin/checkpoint/checkpoint.h"
 
 #define XXH_INLINE_ALL
+#include <nlohmann/json.hpp>
 #include <xxhash.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "levin/base/check.h"
@@ -69,7 +69,8 @@ json read_manifest(const fs::path& folder) {
   LEVIN_CHECK(fs::is_directory(folder), "checkpoint.missing", "no checkpoint folder '{}'",
               folder.string());
   LEVIN_CHECK(fs::exists(file), "checkpoint.missing",
-              "'{}' holds no {}, so it is no complete checkpoint of levin", folder.string(), kManifest);
+              "'{}' holds no {}, so it is no complete checkpoint of levin", folder.string(),
+              kManifest);
   json manifest = json::parse(read_text(file), nullptr, /*allow_exceptions=*/false);
   if (!manifest.is_object() || !manifest.contains("seal") || !manifest["seal"].is_string()) {
     fail_corrupt(file, "it is no manifest");

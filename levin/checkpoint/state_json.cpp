@@ -1,7 +1,8 @@
 #include "levin/checkpoint/state_json.h"
 
-#include <cmath>
 #include <nlohmann/json.hpp>
+
+#include <cmath>
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
@@ -23,7 +24,8 @@ json encode(const State& state, const std::string& path,
       object[key] = encode(*child, here, tensors);
     } else if (const auto* tensor = std::get_if<at::Tensor>(&value)) {
       LEVIN_CHECK(tensors.emplace(here, *tensor).second, "checkpoint.path",
-                  "two tensors of the state have the path '{}'; a name must not hold a slash", here);
+                  "two tensors of the state have the path '{}'; a name must not hold a slash",
+                  here);
       object[key] = {{kTensorKey, here}};
     } else if (const auto* number = std::get_if<double>(&value)) {
       object[key] = std::isfinite(*number) ? json(*number) : json{{kNumberKey, to_text(*number)}};
@@ -46,7 +48,8 @@ void decode_object(State& state, const std::string& key, const json& value, cons
     const std::string path = value.at(kTensorKey).get<std::string>();
     const auto tensor = parts.tensors.find(path);
     LEVIN_CHECK(tensor != parts.tensors.end(), "checkpoint.corrupt",
-                "{} names a tensor '{}' that is not beside it; load another checkpoint", file, path);
+                "{} names a tensor '{}' that is not beside it; load another checkpoint", file,
+                path);
     state.set(key, tensor->second);
   } else if (value.contains(kNumberKey)) {
     double number = 0.0;
@@ -79,8 +82,7 @@ State decode(const json& object, const StateJson& parts, const std::string& file
 
 StateJson state_to_json(const State& state) {
   StateJson parts;
-  parts.json = encode(state, "", parts.tensors)
-                   .dump(1, ' ', false, json::error_handler_t::replace);
+  parts.json = encode(state, "", parts.tensors).dump(1, ' ', false, json::error_handler_t::replace);
   return parts;
 }
 

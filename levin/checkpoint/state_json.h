@@ -1,18 +1,19 @@
 #pragma once
 // A State as JSON with its tensors apart.
 
+#include <ATen/core/Tensor.h>
+
 #include <map>
 #include <string>
-
-#include <ATen/core/Tensor.h>
 
 #include "levin/base/state.h"
 
 namespace levin {
 
 struct StateJson {
-  std::string json;                           ///< UTF-8, the same bytes for the same state
-  std::map<std::string, at::Tensor> tensors;  ///< by path, "optimizers/0/parameters/net.weight/exp_avg"
+  std::string json;  ///< UTF-8, the same bytes for the same state
+  std::map<std::string, at::Tensor>
+      tensors;  ///< by path, "optimizers/0/parameters/net.weight/exp_avg"
 };
 
 StateJson state_to_json(const State& state);

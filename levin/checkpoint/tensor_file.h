@@ -1,11 +1,11 @@
 #pragma once
 // Tensors to and from safetensors files.
 
+#include <ATen/core/Tensor.h>
+
 #include <filesystem>
 #include <map>
 #include <string>
-
-#include <ATen/core/Tensor.h>
 
 #include "levin/files/file_writer.h"
 

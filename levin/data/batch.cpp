@@ -70,8 +70,8 @@ Batch Batch::narrow(int64_t start, int64_t length) const {
   return changed(*this, [&](const at::Tensor& tensor) {
     const int64_t there = tensor.dim() > 0 ? tensor.size(0) : 0;
     LEVIN_CHECK(start >= 0 && length >= 0 && start <= there - length, "data.batch.narrow",
-                "got samples [{}, {} + {}), wanted a part of the {} there are", start, start, length,
-                there);
+                "got samples [{}, {} + {}), wanted a part of the {} there are", start, start,
+                length, there);
     return tensor.narrow(0, start, length);
   });
 }

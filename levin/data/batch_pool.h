@@ -18,10 +18,10 @@ class BatchPool {
   /// A pool of at most so many batches; the oldest makes room.
   explicit BatchPool(size_t capacity);
 
-  /// The batch's tensors under the pool's own handles, so that nothing a user does to his (resize_,
-  /// requires_grad_) shows in them. Left out are tensors whose memory is not the batch's alone
-  /// (views of a data set), not on the CPU, or pinned: LibTorch's allocator waits for the copies
-  /// that a device still makes from pinned memory, the pool cannot.
+  /// The batch's tensors under the pool's own handles, so that nothing a user does to theirs
+  /// (resize_, requires_grad_) shows in them. Left out are tensors whose memory is not the batch's
+  /// alone (views of a data set), not on the CPU, or pinned: LibTorch's allocator waits for the
+  /// copies that a device still makes from pinned memory, the pool cannot.
   static Batch memory_of(const Batch& batch);
 
   void keep(Batch memory);

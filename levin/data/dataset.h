@@ -31,7 +31,8 @@ class LEVIN_API Dataset {
   /// The same for data that is drawn or transformed at random, and into memory that is used again:
   /// reuse holds what fields of an earlier batch nobody reads any more, or pinned memory, or
   /// nothing; its shapes may differ from those wanted. The default calls get.
-  virtual Batch draw(std::span<const int64_t> indices, const DrawContext& context, Batch reuse) const;
+  virtual Batch draw(std::span<const int64_t> indices, const DrawContext& context,
+                     Batch reuse) const;
 };
 
 using DatasetPtr = std::shared_ptr<const Dataset>;

@@ -1,6 +1,7 @@
 #pragma once
 // DistributedSampler: every world_size-th sample of a base order, from any place of it on.
-// Behind distributed_sampler() and inside every DataLoader, whose state counts samples of all ranks.
+// Behind distributed_sampler() and inside every DataLoader, whose state counts samples of all
+// ranks.
 //
 //   DistributedSampler part(base, rank, world_size, Uneven::kPad);
 //   part.start_at(epoch, samples);                    // ranks together have read so many

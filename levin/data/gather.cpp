@@ -60,8 +60,8 @@ bool is_run(std::span<const int64_t> indices, int64_t size) {
   bool run = true;
   for (size_t i = 0; i < indices.size(); ++i) {
     LEVIN_CHECK(indices[i] >= 0 && indices[i] < size, "data.tensors.index",
-                "got index {} for a data set of {} samples, wanted 0 <= index < {}", indices[i], size,
-                size);
+                "got index {} for a data set of {} samples, wanted 0 <= index < {}", indices[i],
+                size, size);
     run = run && indices[i] == indices[0] + static_cast<int64_t>(i);
   }
   return run;
@@ -70,15 +70,16 @@ bool is_run(std::span<const int64_t> indices, int64_t size) {
 at::Tensor output_for(const Batch& reuse, std::string_view name, at::IntArrayRef sizes,
                       at::ScalarType dtype) {
   if (reuse.contains(name)) {
-    at::Tensor out = reuse[name];
+    const at::Tensor& memory = reuse[name];
     const auto bytes = static_cast<size_t>(c10::multiply_integers(sizes)) * c10::elementSize(dtype);
-    // A second holder of the storage sees what is written: a view of the data set, for one.
-    if (out.scalar_type() == dtype && out.is_cpu() && out.storage_offset() == 0 &&
-        out.storage().nbytes() >= bytes && out.storage().use_count() == 1) {
-      if (out.sizes() != sizes || !out.is_contiguous()) {
-        out.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+    // A second holder of the tensor or its storage sees what is written: the data set, for one.
+    if (memory.scalar_type() == dtype && memory.is_cpu() && memory.storage_offset() == 0 &&
+        memory.storage().nbytes() >= bytes && memory.use_count() == 1 &&
+        memory.storage().use_count() == 1) {
+      if (memory.sizes() != sizes || !memory.is_contiguous()) {
+        memory.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
       }
-      return out;
+      return memory;
     }
   }
   return at::empty(sizes, at::TensorOptions(dtype));

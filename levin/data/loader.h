@@ -3,7 +3,8 @@
 // Stands between the data set and the module; its state counts the samples that were handed out.
 //
 //   DataLoader loader(dataset, {.batch_size = 64, .shuffle = true, .num_workers = 2});
-//   for (const auto& batch : loader) { ... }           // one epoch; the next loop is the next epoch
+//   for (const auto& batch : loader) { ... }           // one epoch; the next loop is the next
+//   epoch
 
 #include <cstdint>
 #include <iterator>
@@ -24,12 +25,12 @@ struct DataLoaderOptions {
   bool shuffle = false;              ///< a new permutation each epoch, from seed and epoch
   std::shared_ptr<Sampler> sampler;  ///< in place of shuffle
   // Performance
-  int64_t num_workers = 0;  ///< threads that fetch ahead; 0 fetches in the calling thread
+  int64_t num_workers = 0;         ///< threads that fetch ahead; 0 fetches in the calling thread
   std::optional<bool> pin_memory;  ///< page-locked batches; unset: when training on CUDA
   // Behaviour
-  bool drop_last = false;           ///< leave out a last batch that is shorter
-  int64_t prefetch_factor = 2;      ///< batches fetched ahead by each worker
-  std::optional<int64_t> seed;      ///< of shuffling and random transforms; unset: current_seed()
+  bool drop_last = false;       ///< leave out a last batch that is shorter
+  int64_t prefetch_factor = 2;  ///< batches fetched ahead by each worker
+  std::optional<int64_t> seed;  ///< of shuffling and random transforms; unset: current_seed()
 };
 
 /// The part of a data set that one rank reads.
@@ -40,12 +41,12 @@ struct DataSlice {
 
 /// A handle: copies share the loader. Not thread-safe; one iteration at a time (a second begin()
 /// ends the first). The order of batches does not depend on num_workers; a caller who would have to
-/// wait for a worker fetches a batch himself. A batch may hold views of the data set: clone what you
-/// write to. An exception in the data set comes out of next() and of the loop as Error
+/// wait for a worker fetches a batch itself. A batch may hold views of the data set: clone what
+/// you write to. An exception in the data set comes out of next() and of the loop as Error
 /// "data.loader.sample" with the sample's index; the loader then stands where it stood before.
 /// Throws Error "data.loader.dataset", "data.loader.batch_size", "data.loader.num_workers",
-/// "data.loader.prefetch_factor", "data.loader.sampler" (a sampler and shuffle, or a sampler that is
-/// distributed already and a slice), "data.batch.pin_memory" (without CUDA).
+/// "data.loader.prefetch_factor", "data.loader.sampler" (a sampler and shuffle, or a sampler that
+/// is distributed already and a slice), "data.batch.pin_memory" (without CUDA).
 class LEVIN_API DataLoader {
   class Impl;
 
@@ -57,9 +58,9 @@ class LEVIN_API DataLoader {
   const DatasetPtr& dataset() const;
   const DataLoaderOptions& options() const;
 
-  /// Gives this rank its part (sampler::distributed over the loader's own order). Called by the
-  /// strategy before the first batch; with even (training) ranks get equal counts, by Uneven::kPad or
-  /// with drop_last by kDrop, else (evaluation) no sample is repeated. {0, 1} changes nothing.
+  /// Gives this rank its part (distributed_sampler over the loader's own order). Called by the
+  /// strategy before the first batch; with even (training) ranks get equal counts, by Uneven::kPad
+  /// or with drop_last by kDrop, else (evaluation) no sample is repeated. {0, 1} changes nothing.
   /// Throws Error "data.sampler.rank" and "data.sampler.size".
   void set_slice(DataSlice slice, bool even);
   /// Without CUDA true throws Error "data.batch.pin_memory".
@@ -86,11 +87,9 @@ class LEVIN_API DataLoader {
 
   class Iterator {
    public:
-    using iterator_category = std::input_iterator_tag;
+    using iterator_concept = std::input_iterator_tag;
     using value_type = Batch;
     using difference_type = std::ptrdiff_t;
-    using pointer = const Batch*;
-    using reference = const Batch&;
 
     const Batch& operator*() const { return batch_; }
     const Batch* operator->() const { return &batch_; }

@@ -50,8 +50,8 @@ void DataLoader::Impl::make_order(uint64_t seed, DataSlice slice, Uneven uneven)
     base = options_.shuffle ? random_sampler(dataset_->size(), seed)
                             : sequential_sampler(dataset_->size());
   }
-  auto order = std::make_unique<detail::DistributedSampler>(base, slice.rank, slice.world_size,
-                                                            uneven);
+  auto order =
+      std::make_unique<detail::DistributedSampler>(base, slice.rank, slice.world_size, uneven);
   prefetcher_.stop();
   base_ = std::move(base);
   order_ = std::move(order);
@@ -151,12 +151,14 @@ void DataLoader::Impl::load_state_dict(const State& state) {
   const int64_t samples = state.integer("samples");
   const int64_t size = state.integer("size");
   const auto seed = static_cast<uint64_t>(state.integer("seed"));
-  LEVIN_CHECK(size == base_->size(), "data.loader.state",
-              "the state is of a data set of {} samples, this one has {}; load it with the data set "
-              "it was saved with",
-              size, base_->size());
+  LEVIN_CHECK(
+      size == base_->size(), "data.loader.state",
+      "the state is of a data set of {} samples, this one has {}; load it with the data set "
+      "it was saved with",
+      size, base_->size());
   LEVIN_CHECK(epoch >= 0 && samples >= 0 && samples <= size, "data.loader.state",
-              "got epoch {} and {} samples of {}, wanted a place in an epoch", epoch, samples, size);
+              "got epoch {} and {} samples of {}, wanted a place in an epoch", epoch, samples,
+              size);
   make_order(seed, slice_, uneven_);
   jump(epoch, samples);
 }

@@ -40,14 +40,14 @@ class DataLoader::Impl {
   DataSlice slice_;
   Uneven uneven_ = Uneven::kKeep;
   bool pin_memory_ = false;
-  std::shared_ptr<Sampler> base_;                     ///< of all ranks
+  std::shared_ptr<Sampler> base_;                      ///< of all ranks
   std::unique_ptr<detail::DistributedSampler> order_;  ///< this rank's part of it
-  detail::Prefetcher prefetcher_;  ///< after order_, which it reads from
+  detail::Prefetcher prefetcher_;                      ///< after order_, which it reads from
 
   int64_t epoch_ = 0;
-  int64_t start_ = 0;    ///< samples of all ranks at the last jump
-  int64_t handed_ = 0;   ///< samples handed out on this rank since
-  int64_t batches_ = 0;  ///< batches handed out since
+  int64_t start_ = 0;      ///< samples of all ranks at the last jump
+  int64_t handed_ = 0;     ///< samples handed out on this rank since
+  int64_t batches_ = 0;    ///< batches handed out since
   bool fetching_ = false;  ///< the prefetcher was started since
   uint64_t iteration_ = 0;
 };

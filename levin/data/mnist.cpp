@@ -44,10 +44,11 @@ Files find_files(const fs::path& root, const std::string& part) {
     looked += (looked.empty() ? "" : ", ") + folder.string();
     if (images || labels) break;
   }
-  LEVIN_FAIL("data.mnist.missing",
-             "no {0}-images-idx3-ubyte[.gz] with {0}-labels-idx1-ubyte[.gz] in any of: {1}; install "
-             "Debian's package dataset-fashion-mnist, or set root to the folder that holds them",
-             part, looked);
+  LEVIN_FAIL(
+      "data.mnist.missing",
+      "no {0}-images-idx3-ubyte[.gz] with {0}-labels-idx1-ubyte[.gz] in any of: {1}; install "
+      "Debian's package dataset-fashion-mnist, or set root to the folder that holds them",
+      part, looked);
 }
 
 at::Tensor read_images(const fs::path& file) {
@@ -103,7 +104,9 @@ class FashionMnist final : public DataModule {
  private:
   DataLoader loader(const DatasetPtr& dataset, bool shuffle) const {
     return {dataset,
-            {.batch_size = options_.batch_size, .shuffle = shuffle, .num_workers = options_.num_workers}};
+            {.batch_size = options_.batch_size,
+             .shuffle = shuffle,
+             .num_workers = options_.num_workers}};
   }
 
   MnistOptions options_;

@@ -13,8 +13,9 @@
 
 #include "levin/base/check.h"
 
-// Of the OpenMP runtime that LibTorch loads, for the calling thread alone: at::set_num_threads would
-// also set what threads made later start with. Weak, since LibTorch may be built without OpenMP.
+// Of the OpenMP runtime that LibTorch loads, for the calling thread alone: at::set_num_threads
+// would also set what threads made later start with. Weak, since LibTorch may be built without
+// OpenMP.
 extern "C" void omp_set_num_threads(int count) __attribute__((weak));
 
 namespace levin::detail {
@@ -37,8 +38,8 @@ std::string current_message() {
   }
 }
 
-/// Throws the Error that names the first sample that fails by itself, for the batch that failed with
-/// this message.
+/// Throws the Error that names the first sample that fails by itself, for the batch that failed
+/// with this message.
 [[noreturn]] void blame_sample(const Dataset& dataset, std::span<const int64_t> indices,
                                const DrawContext& context, const std::string& message) {
   for (size_t i = 0; i < indices.size() && indices.size() > 1; ++i) {
@@ -72,11 +73,6 @@ Batch pinned(const Batch& layout) {
   return batch;
 }
 
-size_t ring_size(const PrefetchOptions& options) {
-  return static_cast<size_t>(
-      std::max<int64_t>(1, options.num_workers * options.prefetch_factor));
-}
-
 }  // namespace
 
 // The pool must hold what the ring, the threads and a consumer who keeps two batches hold, and one
@@ -84,7 +80,7 @@ size_t ring_size(const PrefetchOptions& options) {
 Prefetcher::Prefetcher(DatasetPtr dataset, const PrefetchOptions& options)
     : dataset_(std::move(dataset)),
       options_(options),
-      ring_(ring_size(options)),
+      ring_(static_cast<size_t>(options.num_workers * options.prefetch_factor + 1)),
       pool_(ring_.size() + static_cast<size_t>(options.num_workers) + 4) {}
 
 Prefetcher::~Prefetcher() {
@@ -123,10 +119,12 @@ int64_t Prefetcher::next(Batch& batch) {
   for (;;) {
     Slot& slot = slot_of(taken_);
     if (slot.ready) return take(slot, batch);
-    if (has_room() && claim(own_job_)) {
+    if (has_room(/*for_consumer=*/true) && claim(own_job_)) {
+      helping_ = 1;
       lock.unlock();
       fetch(own_job_);
       lock.lock();
+      helping_ = 0;
       publish(own_job_);
     } else if (taken_ == claimed_) {
       return 0;
@@ -151,7 +149,8 @@ void Prefetcher::start_workers() {
 void Prefetcher::work(const std::stop_token& stop) {
   Job job;
   std::unique_lock lock(mutex_);
-  while (room_.wait(lock, stop, [&] { return has_room(); }) && !stop.stop_requested()) {
+  const auto wanted = [&] { return has_room(/*for_consumer=*/false); };
+  while (room_.wait(lock, stop, wanted) && !stop.stop_requested()) {
     if (!claim(job)) continue;
     lock.unlock();
     fetch(job);
@@ -160,7 +159,12 @@ void Prefetcher::work(const std::stop_token& stop) {
   }
 }
 
-bool Prefetcher::has_room() const { return running_ && claimed_ - taken_ < std::ssize(ring_); }
+// What the consumer fetches itself takes no room from the workers: they go on at full speed.
+bool Prefetcher::has_room(bool for_consumer) const {
+  const int64_t ahead = claimed_ - taken_;
+  return running_ &&
+         (for_consumer ? ahead < std::ssize(ring_) : ahead - helping_ < std::ssize(ring_) - 1);
+}
 
 bool Prefetcher::claim(Job& job) {
   try {

@@ -66,7 +66,7 @@ class Prefetcher {
   void work(const std::stop_token& stop);
   void fetch(Job& job) const;
   // The rest wants mutex_ held.
-  bool has_room() const;
+  bool has_room(bool for_consumer) const;
   bool claim(Job& job);
   void publish(Job& job);
   int64_t take(Slot& slot, Batch& batch);
@@ -78,16 +78,17 @@ class Prefetcher {
   Job own_job_;  ///< the consumer's
 
   std::mutex mutex_;
-  std::condition_variable ready_;     ///< for the consumer: his batch is there
+  std::condition_variable ready_;     ///< for the consumer: its batch is there
   std::condition_variable_any room_;  ///< for the workers: there is something to fetch
   Sampler* order_ = nullptr;
   DrawContext context_;
   bool pin_memory_ = false;
-  bool running_ = false;   ///< between the first next() and stop() or the order's end
+  bool running_ = false;  ///< between the first next() and stop() or the order's end
   uint64_t run_ = 0;
-  int64_t claimed_ = 0;    ///< batches that were begun
-  int64_t taken_ = 0;      ///< batches that were handed out
-  std::vector<Slot> ring_;
+  int64_t claimed_ = 0;     ///< batches that were begun
+  int64_t taken_ = 0;       ///< batches that were handed out
+  int64_t helping_ = 0;     ///< 1 while the consumer fetches one itself
+  std::vector<Slot> ring_;  ///< one more than the workers may fill, for the consumer's own
   BatchPool pool_;
   Batch layout_;  ///< names, shapes and dtypes (meta tensors) for pinned memory
   std::vector<std::jthread> workers_;  ///< last, so that they end first

@@ -57,9 +57,8 @@ class SampleDataset final : public Dataset {
       }
       at::DimVector sizes(first.sizes());
       sizes.insert(sizes.begin(), std::ssize(rows));
-      at::Tensor out = first.is_cpu()
-                           ? detail::output_for(reuse, name, sizes, first.scalar_type())
-                           : at::empty(sizes, first.options());
+      at::Tensor out = first.is_cpu() ? detail::output_for(reuse, name, sizes, first.scalar_type())
+                                      : at::empty(sizes, first.options());
       at::stack_out(out, rows);
       batch.set(name, out);
     }
@@ -71,11 +70,12 @@ class SampleDataset final : public Dataset {
     LEVIN_CHECK(sample.contains(name), "data.samples.stack",
                 "sample {} has no '{}', which sample {} has", index, name, first_index);
     const at::Tensor& tensor = sample[name];
-    LEVIN_CHECK(tensor.sizes() == first.sizes() && tensor.scalar_type() == first.scalar_type(),
-                "data.samples.stack",
-                "'{}' of sample {} is {}, of sample {} {}; make them alike in the transform or give "
-                "a collate",
-                name, index, describe(tensor), first_index, describe(first));
+    LEVIN_CHECK(
+        tensor.sizes() == first.sizes() && tensor.scalar_type() == first.scalar_type(),
+        "data.samples.stack",
+        "'{}' of sample {} is {}, of sample {} {}; make them alike in the transform or give "
+        "a collate",
+        name, index, describe(tensor), first_index, describe(first));
     return tensor;
   }
 

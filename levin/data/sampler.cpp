@@ -56,8 +56,8 @@ class RandomSampler final : public Sampler {
 
  private:
   void draw() {
-    auto generator = at::make_generator<at::CPUGeneratorImpl>(
-        derive_seed(seed_, static_cast<uint64_t>(epoch_)));
+    auto generator =
+        at::make_generator<at::CPUGeneratorImpl>(derive_seed(seed_, static_cast<uint64_t>(epoch_)));
     order_ = at::randperm(size_, generator, at::TensorOptions(at::kLong));
     drawn_epoch_ = epoch_;
   }

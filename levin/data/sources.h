@@ -19,9 +19,9 @@ namespace levin::data {
 
 /// Makes uint8 values v into floats (v / 255 - mean) / std while they are gathered.
 struct Normalize {
-  std::string field;    ///< name of a uint8 tensor
-  double mean = 0.0;    ///< in units of v / 255
-  double std = 1.0;     ///< in units of v / 255, above 0
+  std::string field;  ///< name of a uint8 tensor
+  double mean = 0.0;  ///< in units of v / 255
+  double std = 1.0;   ///< in units of v / 255, above 0
 };
 
 /// A data set in memory: the fields of one batch hold all samples along dim 0, on the CPU. A batch
@@ -59,7 +59,7 @@ struct MnistOptions {
   int64_t num_workers = 1;    ///< threads that fetch ahead
   int64_t limit = -1;         ///< use only so many samples of each part; -1: all
 
-  void fields(FieldVisitor& field);
+  LEVIN_API void fields(FieldVisitor& field);
 };
 
 /// Fashion-MNIST (Xiao et al. 2017): 60,000 images to train and 10,000 to test, 28x28, 10 classes.

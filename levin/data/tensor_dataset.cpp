@@ -59,8 +59,8 @@ void check_fields(const Batch& fields) {
                 "'{}' is {}, wanted a tensor with the samples along dim 0", name,
                 tensor.defined() ? "a scalar" : "undefined");
     LEVIN_CHECK(tensor.is_cpu() && tensor.layout() == at::kStrided, "data.tensors.device",
-                "'{}' is a {} tensor on {}, wanted a dense one on the CPU; batches move later", name,
-                c10::str(tensor.layout()), tensor.device().str());
+                "'{}' is a {} tensor on {}, wanted a dense one on the CPU; batches move later",
+                name, c10::str(tensor.layout()), tensor.device().str());
     LEVIN_CHECK(tensor.size(0) == first.size(0), "data.tensors.size",
                 "'{}' holds {} samples, '{}' holds {}; wanted as many in each field", name,
                 tensor.size(0), first_name, first.size(0));

@@ -16,15 +16,17 @@ namespace levin::files {
 namespace fs = std::filesystem;
 namespace {
 
-/// The place without trailing slash, whatever folder the process changes to.
-fs::path whole(const fs::path& path) {
-  const fs::path normal = fs::absolute(path).lexically_normal();
-  return normal.has_filename() ? normal : normal.parent_path();
-}
-
 void check(std::error_code error, std::string_view what, const fs::path& path) {
   LEVIN_CHECK(!error, "files.write", "cannot {} {}: {}", what, path.string(),
               detail::reason(error.value()));
+}
+
+/// The place without trailing slash, whatever folder the process changes to.
+fs::path whole(const fs::path& path) {
+  std::error_code error;
+  const fs::path normal = fs::absolute(path, error).lexically_normal();
+  check(error, "find the path", path);
+  return normal.has_filename() ? normal : normal.parent_path();
 }
 
 void move_to(const fs::path& from, const fs::path& to) {
@@ -73,7 +75,7 @@ void put_in_place(const fs::path& staged, const fs::path& final_path) {
   const bool no_exchange = error == EINVAL || error == ENOSYS || error == ENOTSUP;
   LEVIN_CHECK(no_exchange || error == ENOENT, "files.write", "cannot replace {}: {}",
               final_path.string(), detail::reason(error));
-  if (is_there(final_path)) {
+  if (no_exchange && is_there(final_path)) {
     replace_in_two_steps(staged, final_path);
   } else {
     move_to(staged, final_path);

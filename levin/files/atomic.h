@@ -41,10 +41,9 @@ class LEVIN_API StagedDirectory {
 
 /// Makes link a symbolic link to target, or points the one there is to it in one step: a reader
 /// finds the old target or the new one. Both paths as seen from here; the link stores target
-/// relative to itself, so that the folder can be moved. Throws Error "files.write", also when target
-/// is missing or link is a file or folder.
-LEVIN_API void replace_link(const std::filesystem::path& link,
-                            const std::filesystem::path& target);
+/// relative to itself, so that the folder can be moved. Throws Error "files.write", also when
+/// target is missing or link is a file or folder.
+LEVIN_API void replace_link(const std::filesystem::path& link, const std::filesystem::path& target);
 
 /// The file holds the old text or the new one, never a part. Throws Error "files.write".
 LEVIN_API void write_file_atomically(const std::filesystem::path& path, std::string_view text);

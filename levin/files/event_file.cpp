@@ -1,13 +1,12 @@
 #include "levin/files/event_file.h"
 
+#include <boost/crc.hpp>
 #include <fcntl.h>
+#include <protozero/pbf_writer.hpp>
 #include <unistd.h>
 
-#include <array>
-#include <boost/crc.hpp>
 #include <cerrno>
 #include <chrono>
-#include <protozero/pbf_writer.hpp>
 #include <string>
 
 #include "levin/base/check.h"
@@ -80,8 +79,9 @@ std::filesystem::path reserve(const std::filesystem::path& directory) {
   std::filesystem::create_directories(directory, error);
   LEVIN_CHECK(!error, "files.write", "cannot make the folder {}: {}", directory.string(),
               detail::reason(error.value()));
-  const std::string stem = fmt::format("events.out.tfevents.{}.{}.{}", static_cast<int64_t>(now_s()),
-                                       detail::host_name(), ::getpid());
+  const std::string stem =
+      fmt::format("events.out.tfevents.{}.{}.{}", static_cast<int64_t>(now_s()),
+                  detail::host_name(), ::getpid());
   for (int64_t number = 0;; ++number) {
     std::filesystem::path path = directory / fmt::format("{}.{}", stem, number);
     if (detail::open_file(path, O_WRONLY | O_CREAT | O_EXCL)) return path;

@@ -1,7 +1,6 @@
 #include "levin/files/idx.h"
 
-#define ZLIB_CONST
-#include <zlib.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -9,8 +8,8 @@
 #include <cstring>
 #include <memory>
 #include <span>
-
-#include <fmt/ranges.h>
+#define ZLIB_CONST
+#include <zlib.h>
 
 #include "levin/base/check.h"
 #include "levin/files/memory_map.h"
@@ -20,7 +19,7 @@ namespace {
 
 constexpr int kMaxRank = 8;
 // First piece of memory for the data; more only once it is full.
-constexpr size_t kFirstPiece = size_t{1} << 20;
+constexpr size_t kFirstPiece = size_t{1} << 16;
 constexpr size_t kPackedRatio = 4;
 
 /// The unpacked bytes of a file, front to back.
@@ -219,9 +218,10 @@ class IdxReader {
       const size_t count = source_.read(std::span(array.data).subspan(filled));
       if (filled + count < room) {
         offset_ += filled + count;
-        fail(fmt::format("the file ends here, {} bytes short of the shape [{}]; it is truncated, "
-                         "fetch it again",
-                         num_bytes - filled - count, fmt::join(array.shape, ", ")));
+        fail(
+            fmt::format("the file ends here, {} bytes short of the shape [{}]; it is truncated, "
+                        "fetch it again",
+                        num_bytes - filled - count, fmt::join(array.shape, ", ")));
       }
       room = num_bytes - room < room ? num_bytes : 2 * room;
     }

@@ -15,7 +15,7 @@ namespace levin::files {
 MemoryMap::MemoryMap(const std::filesystem::path& path) {
   // O_NONBLOCK: opening a pipe must not wait for its writer.
   const detail::Descriptor file = detail::open_file(path, O_RDONLY | O_NONBLOCK);
-  struct stat status {};
+  struct stat status{};
   LEVIN_CHECK(file && ::fstat(file.number(), &status) == 0, "files.read", "cannot read {}: {}",
               path.string(), detail::reason(errno));
   LEVIN_CHECK(!S_ISDIR(status.st_mode), "files.read", "cannot read {}: {}", path.string(),

@@ -1,15 +1,15 @@
 #include "levin/files/safetensors.h"
 
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <tuple>
-
-#include <fmt/ranges.h>
 
 #include "levin/base/check.h"
 #include "levin/files/memory_map.h"
@@ -173,8 +173,7 @@ std::vector<TensorEntry> make_entries(std::vector<detail::HeaderEntry> entries,
                 file, entry.name, entry.end, data.size());
     const auto view = data.subspan(entry.begin, entry.end - entry.begin);
     check_tensor(file, entry.name, entry.dtype, entry.shape, view.size());
-    result.push_back(
-        {std::move(entry.name), std::move(entry.dtype), std::move(entry.shape), view});
+    result.push_back({std::move(entry.name), std::move(entry.dtype), std::move(entry.shape), view});
     offset = entry.end;
   }
   LEVIN_CHECK(offset == data.size(), "files.safetensors",
@@ -197,10 +196,11 @@ FileDigest write_safetensors(const std::filesystem::path& path,
   LEVIN_CHECK(twice == names.end(), "files.safetensors", "{}: two tensors are named '{}'", name,
               *twice);
   const std::string header = make_header(order, metadata, name);
-  LEVIN_CHECK(header.size() <= kMaxHeaderBytes, "files.safetensors",
-              "{}: {} tensors make a header of {} bytes, more than readers take ({}); write them to "
-              "several files",
-              name, tensors.size(), header.size(), kMaxHeaderBytes);
+  LEVIN_CHECK(
+      header.size() <= kMaxHeaderBytes, "files.safetensors",
+      "{}: {} tensors make a header of {} bytes, more than readers take ({}); write them to "
+      "several files",
+      name, tensors.size(), header.size(), kMaxHeaderBytes);
   const uint64_t length = header.size();
   FileWriter file(path);
   file.write(std::as_bytes(std::span(&length, 1)));

@@ -34,10 +34,10 @@ struct TensorEntry {
 
 using TensorMetadata = std::map<std::string, std::string>;
 
-/// Writes the bytes that Hugging Face's library writes for these tensors: wide dtypes first, then by
-/// name, so that every tensor is aligned in the file. Synced when it returns.
-/// Throws Error "files.safetensors" (two of one name, unknown dtype, data that is not of that shape)
-/// and "files.write".
+/// Writes the bytes that Hugging Face's library writes for these tensors: wide dtypes first, then
+/// by name, so that every tensor is aligned in the file. Synced when it returns. Throws Error
+/// "files.safetensors" (two of one name, unknown dtype, data that is not of that shape) and
+/// "files.write".
 LEVIN_API FileDigest write_safetensors(const std::filesystem::path& path,
                                        std::span<const TensorEntry> tensors,
                                        const TensorMetadata& metadata = {});

@@ -1,5 +1,6 @@
-#include <limits>
 #include <nlohmann/json.hpp>
+
+#include <limits>
 #include <unordered_set>
 
 #include "levin/base/check.h"

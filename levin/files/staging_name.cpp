@@ -61,9 +61,9 @@ bool take_number(std::string_view& text, T& number, int base = 10) {
 std::filesystem::path staging_path(const std::filesystem::path& final_path, std::string_view kind) {
   const int64_t pid = ::getpid();
   const uint64_t start = process_stat(pid).value_or(ProcessStat{}).start;
-  return final_path.parent_path() /
-         fmt::format("{}{}@{}-{}-{}-{:08x}", kind, final_path.filename().string(), host_name(), pid,
-                     start, std::random_device{}());
+  return final_path.parent_path() / fmt::format("{}{}@{}-{}-{}-{:08x}", kind,
+                                                final_path.filename().string(), host_name(), pid,
+                                                start, std::random_device{}());
 }
 
 std::optional<Leftover> leftover(const std::string& filename) {

@@ -1,11 +1,11 @@
 #include "levin/models/gpt2.h"
 
-#include <cmath>
-
 #include <torch/nn/init.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/normalization.h>
+
+#include <cmath>
 
 #include "levin/base/check.h"
 

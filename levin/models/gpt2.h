@@ -5,12 +5,12 @@
 //   levin::models::GPT2 net(levin::models::GPT2Config{.n_layer = 6});
 //   auto logits = net->forward(input_ids);             // [B, T] -> [B, T, vocab_size]
 
-#include <cstdint>
-#include <memory>
-
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
+
+#include <cstdint>
+#include <memory>
 
 #include "levin/base/export.h"
 #include "levin/base/options.h"

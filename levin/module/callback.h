@@ -1,6 +1,7 @@
 #pragma once
 // Callback: something that happens beside the training, at the points of a run.
-// Told of every point the module is told of, after the module; takes what it needs from the trainer.
+// Told of every point the module is told of, after the module; takes what it needs from the
+// trainer.
 //
 //   struct Printer : levin::Callback {
 //     std::string state_key() const override { return "printer"; }

@@ -69,7 +69,8 @@ class LEVIN_API Module : public torch::nn::Module {
   virtual void on_train_epoch_end() {}
   /// false skips the rest of the epoch.
   virtual bool on_train_batch_start(const Batch& batch, int64_t batch_index) { return true; }
-  virtual void on_train_batch_end(const at::Tensor& loss, const Batch& batch, int64_t batch_index) {}
+  virtual void on_train_batch_end(const at::Tensor& loss, const Batch& batch, int64_t batch_index) {
+  }
   virtual void on_validation_start() {}
   virtual void on_validation_end() {}
   virtual void on_validation_epoch_start() {}

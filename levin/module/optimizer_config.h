@@ -38,7 +38,8 @@ struct SgdOptions {
   bool maximize = false;
 };
 
-/// torch.optim.Adam (Kingma and Ba 2014; amsgrad: Reddi et al. 2018); weight_decay is an L2 penalty.
+/// torch.optim.Adam (Kingma and Ba 2014; amsgrad: Reddi et al. 2018); weight_decay is an L2
+/// penalty.
 struct AdamOptions {
   double lr = 1e-3;
   std::pair<double, double> betas = {0.9, 0.999};

@@ -21,7 +21,8 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
-/// In the order of registration; a parameter shared by two modules comes once, under its first name.
+/// In the order of registration; a parameter shared by two modules comes once, under its first
+/// name.
 LEVIN_API std::vector<NamedTensor> named_parameters(const torch::nn::Module& module);
 
 /// Parameters and buffers, detached, each storage once: a tensor that is the same as an earlier one

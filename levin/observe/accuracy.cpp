@@ -18,10 +18,11 @@ std::string shape(const at::Tensor& tensor) {
 }
 
 void check_classes(const at::Tensor& scores, const at::Tensor& labels, int64_t top_k) {
-  LEVIN_CHECK(scores.sizes() == labels.sizes(), "observe.metric.shape",
-              "got scores {} and labels {}, wanted [N, C, ...] and [N, ...], or classes in the shape "
-              "of labels",
-              shape(scores), shape(labels));
+  LEVIN_CHECK(
+      scores.sizes() == labels.sizes(), "observe.metric.shape",
+      "got scores {} and labels {}, wanted [N, C, ...] and [N, ...], or classes in the shape "
+      "of labels",
+      shape(scores), shape(labels));
   LEVIN_CHECK(c10::isIntegralType(scores.scalar_type(), /*includeBool=*/true),
               "observe.metric.dtype",
               "got scores of {} in the shape of labels, {}; give scores [N, C], or classes as "
@@ -65,9 +66,15 @@ at::Tensor correct_of(const at::Tensor& scores, const at::Tensor& labels,
   return right.sum();
 }
 
+// Never adds in place to what a state or a copy of the metric holds too.
 void gather(at::Tensor& into, const at::Tensor& count) {
-  // The copy is an ordinary tensor and ours alone, whatever mode and whoever made the count.
-  into = into.defined() ? into.to(count.device()).add_(count) : count.clone();
+  if (!into.defined()) {
+    into = count.clone();
+  } else if (into.use_count() == 1 && into.device() == count.device()) {
+    into.add_(count);
+  } else {
+    into = into.to(count.device()) + count;
+  }
 }
 
 }  // namespace
@@ -115,11 +122,10 @@ void Accuracy::merge(const State& other) {
 }
 
 State Accuracy::state_dict() const {
-  const detail::OrdinaryTensors guard;
   State state;
   state.set("total", total_);
-  if (correct_.defined()) state.set("correct", correct_.clone());
-  if (ignored_.defined()) state.set("ignored", ignored_.clone());
+  if (correct_.defined()) state.set("correct", correct_);
+  if (ignored_.defined()) state.set("ignored", ignored_);
   return state;
 }
 

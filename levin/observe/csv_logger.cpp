@@ -59,11 +59,11 @@ class CsvFile {
     if (text.empty()) text = header_of({"step", "epoch"});
     text.resize(text.rfind('\n') + 1);
     auto [columns, rows] = read_header(text);
-    LEVIN_CHECK(columns.size() >= 2 && columns[0] == "step" && columns[1] == "epoch",
-                "observe.logger.csv",
-                "{} is no metrics.csv of levin: its first line does not begin with step,epoch; move "
-                "it away",
-                path);
+    LEVIN_CHECK(
+        columns.size() >= 2 && columns[0] == "step" && columns[1] == "epoch", "observe.logger.csv",
+        "{} is no metrics.csv of levin: its first line does not begin with step,epoch; move "
+        "it away",
+        path);
     replace(path, text);
     path_ = std::move(path);
     columns_ = std::move(columns);
@@ -121,16 +121,21 @@ class CsvFile {
   }
 
   void append(const std::string& row) {
-    const ssize_t written = ::write(file_, row.data(), row.size());
-    if (written == static_cast<ssize_t>(row.size())) {
-      size_ += written;
-      return;
+    size_t done = 0;
+    while (done < row.size()) {  // one call, unless the disk is full
+      const ssize_t written = ::write(file_, row.data() + done, row.size() - done);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) break;
+      done += static_cast<size_t>(written);
     }
-    const int error = written < 0 ? errno : ENOSPC;
-    // Half a row would spoil the next one.
-    if (written > 0 && ::ftruncate(file_, size_) != 0) size_ += written;
-    errno = error;
-    fail(path_);
+    if (done < row.size()) {
+      const int error = errno;
+      // Half a row would spoil the next one.
+      if (done > 0 && ::ftruncate(file_, size_) != 0) size_ += static_cast<int64_t>(done);
+      errno = error;
+      fail(path_);
+    }
+    size_ += static_cast<int64_t>(done);
   }
 
   [[noreturn]] static void fail(const std::string& path) {

@@ -1,6 +1,5 @@
-#include "levin/observe/log_book_impl.h"
-
 #include "levin/base/check.h"
+#include "levin/observe/log_book_impl.h"
 
 namespace levin::detail {
 

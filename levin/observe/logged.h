@@ -27,11 +27,11 @@ class LogBook;
 
 /// In the order of the arguments of LightningModule.log.
 struct LogOptions {
-  bool prog_bar = false;         ///< show it on the progress bar
-  bool logger = true;            ///< write it to the loggers
-  std::optional<bool> on_step = {};   ///< its value in the step; unset: true in training
-  std::optional<bool> on_epoch = {};  ///< reduced over the epoch; unset: true in evaluation
-  std::string reduce = "mean";   ///< over the epoch: mean, sum, min or max
+  bool prog_bar = false;                   ///< show it on the progress bar
+  bool logger = true;                      ///< write it to the loggers
+  std::optional<bool> on_step = {};        ///< its value in the step; unset: true in training
+  std::optional<bool> on_epoch = {};       ///< reduced over the epoch; unset: true in evaluation
+  std::string reduce = "mean";             ///< over the epoch: mean, sum, min or max
   std::optional<int64_t> batch_size = {};  ///< samples the value stands for; unset: the batch's
 };
 

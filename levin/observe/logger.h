@@ -42,7 +42,7 @@ struct LoggerOptions {
   std::string name = "";                ///< of the experiment; empty: no folder of its own
   std::optional<int64_t> version = {};  ///< unset: one more than the highest there is
 
-  void fields(FieldVisitor& field);
+  LEVIN_API void fields(FieldVisitor& field);
 };
 
 /// Makes dir/version_N, N being one more than the highest there is, and returns N; each of several
@@ -51,13 +51,14 @@ LEVIN_API int64_t claim_version(const std::string& dir);
 
 /// metrics.csv: a row for each log_metrics with the columns step, epoch and then the names in the
 /// order of their first appearance, numbers as short as they read back the same. A row has reached
-/// the system when log_metrics returns: killing the process loses none. A new name rewrites the file
-/// with one column more. hparams.toml lies beside it. A metrics.csv that does not begin with the
-/// columns step and epoch is left alone, with a warning.
+/// the system when log_metrics returns: killing the process loses none. A new name rewrites the
+/// file with one column more. hparams.toml lies beside it. A metrics.csv that does not begin with
+/// the columns step and epoch is left alone, with a warning.
 LEVIN_API std::shared_ptr<Logger> csv_logger(LoggerOptions options = {});
 
-/// TensorBoard event file: every value as a scalar of that name, "epoch" among them as in Lightning,
-/// the hyperparameters as a text of the name "hparams" and in hparams.toml. Written through as well.
+/// TensorBoard event file: every value as a scalar of that name, "epoch" among them as in
+/// Lightning, the hyperparameters as a text of the name "hparams" and in hparams.toml. Written
+/// through as well.
 LEVIN_API std::shared_ptr<Logger> tensorboard_logger(LoggerOptions options = {});
 
 }  // namespace levin

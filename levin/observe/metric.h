@@ -1,7 +1,6 @@
 #pragma once
 // Metrics: numbers over a whole data set, right whatever the sizes of its batches.
-// Updated by the module's steps, logged by name, read when the epoch ends; a rank's metric merges
-// with every other rank's.
+// Updated by the module's steps, logged by name, read when the epoch ends, merged over ranks.
 //
 //   auto val_acc = std::make_shared<levin::metrics::Accuracy>();
 //   val_acc->update(logits, batch["label"]);              // in validation_step
@@ -35,14 +34,14 @@ class LEVIN_API Metric {
 namespace metrics {
 
 struct AccuracyOptions {
-  int64_t top_k = 1;  ///< right when the label is among the k highest scores
+  int64_t top_k = 1;                         ///< right when the label is among the k highest scores
   std::optional<int64_t> ignore_index = {};  ///< samples of this label do not count
 };
 
 /// Part of the samples whose class is right: 0-dim float on the device of scores, NaN of nothing.
-/// scores is [N, C] or [N, C, ...] with labels [N] or [N, ...]; or classes, integers in the shape of
-/// labels. As torchmetrics.functional.accuracy(task="multiclass", average="micro").
-/// Throws Error "observe.metric.shape", "observe.metric.dtype", "observe.metric.top_k".
+/// scores is [N, C] or [N, C, ...] with labels [N] or [N, ...]; or classes, integers in the shape
+/// of labels. As torchmetrics.functional.accuracy(task="multiclass", average="micro"). Throws Error
+/// "observe.metric.shape", "observe.metric.dtype", "observe.metric.top_k".
 LEVIN_API at::Tensor accuracy(const at::Tensor& scores, const at::Tensor& labels,
                               const AccuracyOptions& options = {});
 
@@ -86,9 +85,8 @@ class LEVIN_API Reduced : public Metric {
   detail::Reduction reduction_;
 };
 
-/// Weighted mean of all elements of all values, each element with the same weight. A weight below 0
-/// or that is not finite throws Error "observe.metric.weight", a complex value
-/// "observe.metric.dtype".
+/// Mean of all elements of all values, each with the weight of its value. Throws Error
+/// "observe.metric.weight" (below 0 or not finite) and "observe.metric.dtype" (a complex value).
 class LEVIN_API Mean : public Reduced {
  public:
   Mean() : Reduced(detail::Reduction::Kind::kMean) {}

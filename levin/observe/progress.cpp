@@ -59,7 +59,8 @@ std::string clipped(const std::string& text, int64_t columns) {
 std::string bar(double part, int64_t cells, bool utf8) {
   const std::string_view full = utf8 ? "\xe2\x94\x81" : "=";
   const std::string_view half = utf8 ? "\xe2\x95\xb8" : "-";
-  const auto halves = static_cast<int64_t>(std::clamp(part, 0.0, 1.0) * 2 * static_cast<double>(cells));
+  const auto halves =
+      static_cast<int64_t>(std::clamp(part, 0.0, 1.0) * 2 * static_cast<double>(cells));
   std::string text;
   for (int64_t cell = 0; cell < cells; ++cell) {
     text += halves >= 2 * cell + 2 ? full : halves == 2 * cell + 1 ? half : " ";
@@ -90,7 +91,8 @@ void ProgressLine::start(std::string label, int64_t total, int64_t done) {
 
 bool ProgressLine::look() {
   const auto now = Clock::now();
-  // A tenth of the interval between looks; few calls, so that steps that turn slow are soon noticed.
+  // A tenth of the interval between looks; few calls, so that steps that turn slow are soon
+  // noticed.
   const double call_s =
       std::max(seconds(now - looked_) / static_cast<double>(calls_between_looks_), 1e-9);
   calls_between_looks_ = static_cast<int64_t>(std::clamp(

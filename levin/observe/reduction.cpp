@@ -103,7 +103,11 @@ void Reduction::combine(double value) {
 
 void Reduction::combine(const at::Tensor& value, double factor) {
   const auto options = at::TensorOptions(at::kDouble).device(value.device());
-  if (!device_.defined()) device_ = at::full({}, identity(kind_), options);
+  if (!device_.defined()) {
+    device_ = at::full({}, identity(kind_), options);
+  } else if (device_.use_count() > 1) {
+    device_ = device_.clone();  // a state or a copy of this holds it too
+  }
   const at::Tensor scalar = as_scalar(value).to(device_.device());
   if (kind_ == Kind::kMin) {
     at::minimum_out(device_, device_, scalar);
@@ -150,10 +154,9 @@ void Reduction::merge(const State& other) {
 }
 
 State Reduction::state_dict() const {
-  const OrdinaryTensors guard;
   State state;
   state.set("weight", weight_).set("host", host_);
-  if (device_.defined()) state.set("device", device_.clone());
+  if (device_.defined()) state.set("device", device_);
   return state;
 }
 

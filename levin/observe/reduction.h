@@ -34,7 +34,7 @@ LEVIN_API std::optional<double> host_value(const at::Tensor& scalar);
 LEVIN_API std::vector<double> read_scalars(const std::vector<at::Tensor>& scalars);
 
 /// Sums in double: exact to the last bit for 2^29 float values of like size. What lies in host
-/// memory is reduced there, the rest on its device; the two parts meet in value().
+/// memory is reduced there, the rest on its device; the two parts meet in value(). A value type.
 class LEVIN_API Reduction {
  public:
   enum class Kind { kMean, kSum, kMin, kMax };
@@ -56,7 +56,7 @@ class LEVIN_API Reduction {
 
   void reset();
   void merge(const State& other);
-  /// {"weight", "host", "device"}; the tensor is a copy and stays on its device.
+  /// {"weight", "host", "device"}; the tensor stays on its device and is never changed in place.
   State state_dict() const;
 
  private:
@@ -67,7 +67,7 @@ class LEVIN_API Reduction {
   Kind kind_;
   double weight_ = 0;
   double host_;
-  at::Tensor device_;  // 0-dim double, undefined until a value came from a device
+  at::Tensor device_;  // 0-dim double, undefined until a value came from a device; copied on write
 };
 
 }  // namespace levin::detail

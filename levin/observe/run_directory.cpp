@@ -1,17 +1,16 @@
-#include "levin/observe/run_directory_impl.h"
-
+#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/files/atomic.h"
+#include "levin/observe/run_directory_impl.h"
 
 namespace levin {
 namespace {
@@ -94,8 +93,8 @@ namespace detail {
 
 const std::string& RunDirectory::path() const {
   if (!path_.empty()) return path_;
-  const fs::path experiment =
-      options_.name.empty() ? fs::path(options_.save_dir) : fs::path(options_.save_dir) / options_.name;
+  const fs::path experiment = options_.name.empty() ? fs::path(options_.save_dir)
+                                                    : fs::path(options_.save_dir) / options_.name;
   const int64_t version = options_.version ? *options_.version : claim_version(experiment.string());
   const fs::path path = experiment / fmt::format("{}{}", kVersion, version);
   make(path);

@@ -45,15 +45,16 @@ double weight_decay_of(const OptimizerConfig::Kind& kind) {
       kind);
 }
 
-/// The groups asked for and a last one, "*", for the rest; empty ones of the latter sort are left out.
+/// The groups asked for and a last one, "*", for the rest; empty ones of the latter sort are left
+/// out.
 std::vector<ParameterGroup> form_groups(const OptimizerConfig& config,
                                         const std::vector<NamedTensor>& parameters) {
   std::vector<ParameterGroup> groups;
   for (const auto& [pattern, options] : config.groups()) {
     check_common(options.lr.value_or(0.0), options.weight_decay.value_or(0.0));
     const double lr = options.lr.value_or(config.lr());
-    groups.push_back({pattern, lr, lr,
-                      options.weight_decay.value_or(weight_decay_of(config.kind())), {}});
+    groups.push_back(
+        {pattern, lr, lr, options.weight_decay.value_or(weight_decay_of(config.kind())), {}});
   }
   groups.push_back({"*", config.lr(), config.lr(), weight_decay_of(config.kind()), {}});
   for (size_t i = 0; i < parameters.size(); ++i) {

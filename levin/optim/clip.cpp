@@ -44,7 +44,8 @@ at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max
 }
 
 void clip_grad_value(const std::vector<NamedTensor>& parameters, double clip_value) {
-  LEVIN_CHECK(clip_value >= 0.0, "optim.clip", "got clip_value = {}, wanted at least 0", clip_value);
+  LEVIN_CHECK(clip_value >= 0.0, "optim.clip", "got clip_value = {}, wanted at least 0",
+              clip_value);
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients = gradients_of(parameters);
   if (gradients.empty()) return;

@@ -121,8 +121,8 @@ class FusedOptimizer : public Optimizer {
       for (const size_t member : groups()[group].members) {
         const at::Tensor& tensor = parameter(member);
         const bool moves = !by_gradient || tensor.grad().defined();
-        Cohort& cohort = cohorts[{group, tensor.scalar_type(), tensor.device().str(),
-                                  steps_[member], moves}];
+        Cohort& cohort =
+            cohorts[{group, tensor.scalar_type(), tensor.device().str(), steps_[member], moves}];
         cohort.group = group;
         cohort.steps = steps_[member];
         cohort.members.push_back(member);
@@ -203,7 +203,7 @@ class FusedOptimizer : public Optimizer {
   }
 
   OptimizerConfig::Kind kind_;
-  std::vector<int64_t> steps_;                 // by parameter; current in cohorts_ between rebuilds
+  std::vector<int64_t> steps_;  // by parameter; current in cohorts_ between rebuilds
   std::vector<std::vector<at::Tensor>> slots_;  // [slot][parameter], flat
   std::vector<Cohort> cohorts_;
 };

@@ -5,9 +5,8 @@
 //   return levin::optim::sgd({.lr = 0.1, .momentum = 0.9})
 //       .schedule(levin::optim::cosine({.warmup_steps = 500}));
 
-#include <torch/optim/optimizer.h>
-
 #include <c10/util/Type.h>
+#include <torch/optim/optimizer.h>
 
 #include <cstdint>
 #include <functional>

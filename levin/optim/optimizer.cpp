@@ -30,9 +30,10 @@ State Optimizer::state_dict() const {
 }
 
 void Optimizer::load_state_dict(const State& state) {
-  LEVIN_CHECK(state.text("name") == name_, "optim.state.kind",
-              "this state is of optimizer '{}', wanted '{}'; resume with the optimizer it was saved from",
-              state.text("name"), name_);
+  LEVIN_CHECK(
+      state.text("name") == name_, "optim.state.kind",
+      "this state is of optimizer '{}', wanted '{}'; resume with the optimizer it was saved from",
+      state.text("name"), name_);
   const State& saved = state.child("parameters");
   std::string missing, unexpected;
   std::set<std::string> wanted;
@@ -44,10 +45,12 @@ void Optimizer::load_state_dict(const State& state) {
     if (!wanted.contains(name)) unexpected += " " + name;
   }
   LEVIN_CHECK(missing.empty() && unexpected.empty(), "optim.state.names",
-              "the state is of other parameters: missing [{}], unexpected [{}]", missing, unexpected);
+              "the state is of other parameters: missing [{}], unexpected [{}]", missing,
+              unexpected);
   const State& groups = state.child("groups");
   LEVIN_CHECK(groups.values().size() == groups_.size(), "optim.state.groups",
-              "the state has {} parameter groups, wanted {}", groups.values().size(), groups_.size());
+              "the state has {} parameter groups, wanted {}", groups.values().size(),
+              groups_.size());
   load_parameter_states(saved);
   for (size_t i = 0; i < groups_.size(); ++i) {
     const State& group = groups.child(std::to_string(i));

@@ -46,8 +46,8 @@ class LEVIN_API Optimizer {
   std::vector<ParameterGroup>& groups() { return groups_; }
   const std::vector<ParameterGroup>& groups() const { return groups_; }
 
-  /// {"name", "groups": {"0": {"pattern", "lr", "initial_lr"}}, "parameters": {name: state}}. Tensors are the
-  /// optimizer's own, not copies.
+  /// {"name", "groups": {"0": {"pattern", "lr", "initial_lr"}}, "parameters": {name: state}}.
+  /// Tensors are the optimizer's own, not copies.
   State state_dict() const;
   /// Takes up a state of the same optimizer over parameters of the same names. Throws Error
   /// "optim.state.kind", "optim.state.names" (listing what is missing and what is too many),

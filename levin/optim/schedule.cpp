@@ -43,9 +43,8 @@ Schedule constant(ConstantOptions options) {
 Schedule linear(LinearOptions options) {
   check_warmup("linear", options.warmup_steps);
   return {"linear", [options](int64_t step, int64_t run_total) {
-            const double gone =
-                progress("linear", std::max(step, options.warmup_steps), options.warmup_steps,
-                         options.total_steps, run_total);
+            const double gone = progress("linear", std::max(step, options.warmup_steps),
+                                         options.warmup_steps, options.total_steps, run_total);
             if (const auto rising = warmup(step, options.warmup_steps)) return *rising;
             return 1.0 + (options.end_factor - 1.0) * gone;
           }};
@@ -54,9 +53,8 @@ Schedule linear(LinearOptions options) {
 Schedule cosine(CosineOptions options) {
   check_warmup("cosine", options.warmup_steps);
   return {"cosine", [options](int64_t step, int64_t run_total) {
-            const double gone =
-                progress("cosine", std::max(step, options.warmup_steps), options.warmup_steps,
-                         options.total_steps, run_total);
+            const double gone = progress("cosine", std::max(step, options.warmup_steps),
+                                         options.warmup_steps, options.total_steps, run_total);
             if (const auto rising = warmup(step, options.warmup_steps)) return *rising;
             const double wave =
                 0.5 * (1.0 + std::cos(2.0 * std::numbers::pi * options.num_cycles * gone));
@@ -75,8 +73,7 @@ Schedule step(StepOptions options) {
 }
 
 Schedule lambda(std::function<double(int64_t step)> factor) {
-  return {"lambda",
-          [factor = std::move(factor)](int64_t step, int64_t) { return factor(step); }};
+  return {"lambda", [factor = std::move(factor)](int64_t step, int64_t) { return factor(step); }};
 }
 
 }  // namespace levin::optim

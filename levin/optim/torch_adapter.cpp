@@ -64,9 +64,11 @@ class TorchAdapter : public Optimizer {
                   "{} keeps its state by position, and {} was number {} when it was saved, now {}",
                   name(), parameters()[i].name, position, i);
     }
-    const at::Tensor packed = states.child(parameters().front().name).tensor("archive").contiguous();
+    const at::Tensor packed =
+        states.child(parameters().front().name).tensor("archive").contiguous();
     torch::serialize::InputArchive archive;
-    archive.load_from(static_cast<const char*>(packed.const_data_ptr()), static_cast<size_t>(packed.numel()));
+    archive.load_from(static_cast<const char*>(packed.const_data_ptr()),
+                      static_cast<size_t>(packed.numel()));
     optimizer_->load(archive);
   }
 
@@ -76,16 +78,22 @@ class TorchAdapter : public Optimizer {
 
 TorchOptimizerOptions description_of(const SgdOptions& o) {
   LEVIN_CHECK(!o.maximize, "optim.options", "torch::optim::SGD has no maximize; negate the loss");
-  const auto options = torch::optim::SGDOptions(o.lr).momentum(o.momentum).dampening(o.dampening)
-                           .weight_decay(o.weight_decay).nesterov(o.nesterov);
+  const auto options = torch::optim::SGDOptions(o.lr)
+                           .momentum(o.momentum)
+                           .dampening(o.dampening)
+                           .weight_decay(o.weight_decay)
+                           .nesterov(o.nesterov);
   return std::get<TorchOptimizerOptions>(torch_optimizer<torch::optim::SGD>(options).kind());
 }
 
 template <class TorchOptimizer, class TorchOptions, class Options>
 TorchOptimizerOptions adam_description(const Options& o) {
   LEVIN_CHECK(!o.maximize, "optim.options", "torch::optim has no maximize; negate the loss");
-  const auto options = TorchOptions(o.lr).betas({o.betas.first, o.betas.second}).eps(o.eps)
-                           .weight_decay(o.weight_decay).amsgrad(o.amsgrad);
+  const auto options = TorchOptions(o.lr)
+                           .betas({o.betas.first, o.betas.second})
+                           .eps(o.eps)
+                           .weight_decay(o.weight_decay)
+                           .amsgrad(o.amsgrad);
   return std::get<TorchOptimizerOptions>(torch_optimizer<TorchOptimizer>(options).kind());
 }
 

@@ -37,8 +37,8 @@ class LEVIN_API Strategy {
   /// Places the module's parameters and buffers on the device, and shards or broadcasts them.
   virtual void setup(torch::nn::Module& module, at::Device device) = 0;
   /// Builds one optimizer over the parameters as they were placed.
-  virtual std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
-                                                            std::vector<NamedTensor> parameters) = 0;
+  virtual std::unique_ptr<optim::Optimizer> build_optimizer(
+      const OptimizerConfig& config, std::vector<NamedTensor> parameters) = 0;
 
   /// loss.backward(); with synchronize the gradients agree over the ranks afterwards, without it
   /// (a micro-batch that is not the last of its group) they need not.

@@ -41,7 +41,8 @@ class EvaluationMode {
     module.eval();
   }
   ~EvaluationMode() {
-    // Parents come first, so that a part which was in another mode than its parent has the last word.
+    // Parents come first, so that a part which was in another mode than its parent has the last
+    // word.
     for (const auto& [part, training] : modes_) {
       if (part->is_training() != training) part->train(training);
     }

@@ -1,5 +1,5 @@
-// The training loop. Read this first: the way of a batch through levin, in the order of its folders:
-// data -> module -> strategy -> optim -> observe -> checkpoint.
+// The training loop. Read this first: the way of a batch through levin, in the order of its
+// folders: data -> module -> strategy -> optim -> observe -> checkpoint.
 
 #include <torch/nn/module.h>
 

@@ -64,7 +64,8 @@ std::optional<double> parse_duration(const std::string& text) {
   } catch (const Error&) {
     parts.clear();
   }
-  const bool negative = std::any_of(parts.begin(), parts.end(), [](int64_t part) { return part < 0; });
+  const bool negative =
+      std::any_of(parts.begin(), parts.end(), [](int64_t part) { return part < 0; });
   LEVIN_CHECK(!parts.empty() && parts.size() <= kSeconds.size() && !negative, "trainer.options",
               "got max_time = '{}', wanted DD:HH:MM:SS", text);
   int64_t seconds = 0;

@@ -13,9 +13,9 @@ namespace levin::detail {
 void check_options(const TrainerOptions& options);
 
 /// Seconds of "DD:HH:MM:SS" (leading parts may be left out); nothing for an empty text.
-std::optional<double> parse_duration(const std::string& text);
+LEVIN_API std::optional<double> parse_duration(const std::string& text);
 
-struct Limits {
+struct LEVIN_API Limits {
   int64_t max_epochs = -1;        ///< -1: none
   int64_t max_steps = -1;         ///< -1: none
   std::optional<double> seconds;  ///< of training
@@ -34,6 +34,7 @@ struct Limits {
 };
 
 /// The loaders' sizes are in batches of an epoch on this rank.
-Limits resolve_limits(const TrainerOptions& options, int64_t train_size, int64_t val_size);
+LEVIN_API Limits resolve_limits(const TrainerOptions& options, int64_t train_size,
+                                int64_t val_size);
 
 }  // namespace levin::detail

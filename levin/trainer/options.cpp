@@ -20,29 +20,36 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("precision", precision, "32-true or bf16-mixed");
   field("logger", logger, "write CSV and TensorBoard logs");
   field("fast_dev_run", fast_dev_run, "run so many batches of each loop and write nothing; 0: off");
-  field("max_epochs", max_epochs, "epochs to train; -1: no limit; none: 1000 unless max_steps or max_time");
+  field("max_epochs", max_epochs,
+        "epochs to train; -1: no limit; none: 1000 unless max_steps or max_time");
   field("min_epochs", min_epochs, "epochs to train at least");
   field("max_steps", max_steps, "optimizer steps to train; -1: no limit");
   field("min_steps", min_steps, "optimizer steps to train at least");
   field("max_time", max_time, "time to train, DD:HH:MM:SS; empty: no limit");
-  field("limit_train_batches", limit_train_batches, "batches of an epoch: a count, or a fraction with a point");
+  field("limit_train_batches", limit_train_batches,
+        "batches of an epoch: a count, or a fraction with a point");
   field("limit_val_batches", limit_val_batches, "batches of a validation: a count or a fraction");
   field("limit_test_batches", limit_test_batches, "batches of a test: a count or a fraction");
-  field("limit_predict_batches", limit_predict_batches, "batches to predict: a count or a fraction");
-  field("val_check_interval", val_check_interval, "validate after so many batches or this fraction of an epoch");
+  field("limit_predict_batches", limit_predict_batches,
+        "batches to predict: a count or a fraction");
+  field("val_check_interval", val_check_interval,
+        "validate after so many batches or this fraction of an epoch");
   field("check_val_every_n_epoch", check_val_every_n_epoch, "epochs between validations");
-  field("num_sanity_val_steps", num_sanity_val_steps, "validation batches before training; -1: all");
+  field("num_sanity_val_steps", num_sanity_val_steps,
+        "validation batches before training; -1: all");
   field("log_every_n_steps", log_every_n_steps, "steps between rows of the loggers");
   field("enable_checkpointing", enable_checkpointing, "write checkpoints");
   field("enable_progress_bar", enable_progress_bar, "show progress");
   field("enable_model_summary", enable_model_summary, "print the table of layers");
-  field("accumulate_grad_batches", accumulate_grad_batches, "batches whose gradients make one step");
+  field("accumulate_grad_batches", accumulate_grad_batches,
+        "batches whose gradients make one step");
   field("gradient_clip_val", gradient_clip_val, "largest gradient norm (or value)");
   field("gradient_clip_algorithm", gradient_clip_algorithm, "norm or value");
   field("deterministic", deterministic, "deterministic algorithms only");
   field("benchmark", benchmark, "let cuDNN choose its algorithms by trying them");
   field("inference_mode", inference_mode, "evaluate in inference mode");
-  field("use_distributed_sampler", use_distributed_sampler, "ranks read different parts of the data");
+  field("use_distributed_sampler", use_distributed_sampler,
+        "ranks read different parts of the data");
   field("detect_anomaly", detect_anomaly, "name the operator whose gradient is NaN (slow)");
   field("barebones", barebones, "no logging, checkpoints, bar or summary");
   field("default_root_dir", default_root_dir, "folder that levin_logs is made in");

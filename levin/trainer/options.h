@@ -1,6 +1,7 @@
 #pragma once
 // TrainerOptions: all that a run can be told, under Lightning's names and in their order.
 
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -19,8 +20,10 @@ namespace levin {
 /// true: a CSV and a TensorBoard logger in one folder; false: none; or the loggers themselves.
 class LEVIN_API Loggers {
  public:
-  Loggers(bool on = true) : on_(on) {}                                         // NOLINT
-  Loggers(std::shared_ptr<Logger> logger) : loggers_{std::move(logger)} {}     // NOLINT
+  Loggers(bool on = true) : on_(on) {}  // NOLINT: reads as the value it is
+  template <class T>
+    requires std::derived_from<T, Logger>
+  Loggers(std::shared_ptr<T> logger) : loggers_{std::move(logger)} {}  // NOLINT
   Loggers(std::initializer_list<std::shared_ptr<Logger>> list) : loggers_(list) {}
 
   bool on() const { return on_; }
@@ -35,14 +38,14 @@ LEVIN_API void from_text(std::string_view text, Loggers& loggers);
 
 struct TrainerOptions {
   // Behaviour
-  std::string accelerator = "auto";  ///< auto, cpu or gpu
-  std::string strategy = "auto";     ///< one of strategy_names()
-  Devices devices = "auto";          ///< processes on this machine, one for each device
-  int64_t num_nodes = 1;             ///< machines
+  std::string accelerator = "auto";   ///< auto, cpu or gpu
+  std::string strategy = "auto";      ///< one of strategy_names()
+  Devices devices = "auto";           ///< processes on this machine, one for each device
+  int64_t num_nodes = 1;              ///< machines
   std::string precision = "32-true";  ///< 32-true or bf16-mixed
   Loggers logger = true;
   std::vector<std::shared_ptr<Callback>> callbacks;
-  int64_t fast_dev_run = 0;  ///< run so many batches of each loop, write nothing; 0: off
+  int64_t fast_dev_run = 0;           ///< run so many batches of each loop, write nothing; 0: off
   std::optional<int64_t> max_epochs;  ///< 1000 when no limit is given; -1: none
   int64_t min_epochs = 0;
   int64_t max_steps = -1;  ///< optimizer steps; -1: no limit
@@ -62,19 +65,20 @@ struct TrainerOptions {
   int64_t accumulate_grad_batches = 1;
   std::optional<double> gradient_clip_val;
   std::string gradient_clip_algorithm = "norm";  ///< norm or value
-  bool deterministic = false;  ///< only deterministic algorithms (torch.use_deterministic_algorithms)
+  bool deterministic =
+      false;  ///< only deterministic algorithms (torch.use_deterministic_algorithms)
   // Performance
-  bool benchmark = false;           ///< let cuDNN try its algorithms
-  bool inference_mode = true;       ///< evaluation in c10::InferenceMode, else without gradients
+  bool benchmark = false;      ///< let cuDNN try its algorithms
+  bool inference_mode = true;  ///< evaluation in c10::InferenceMode, else without gradients
   // Behaviour
   bool use_distributed_sampler = true;  ///< ranks read different parts of the data
   bool detect_anomaly = false;          ///< name the operator whose gradient is NaN; slow
   bool barebones = false;               ///< nothing but the steps, to measure overhead
   std::string default_root_dir = ".";   ///< logs and checkpoints go to levin_logs in it
   // levin's own
-  std::string ckpt_path;         ///< resume: a checkpoint's folder, or "last"; empty: start anew
-  std::optional<int64_t> seed;   ///< seed_everything(seed) when the trainer is made
-  bool exit_on_signal = true;    ///< after SIGTERM or SIGINT and the save, exit with 143 or 130
+  std::string ckpt_path;        ///< resume: a checkpoint's folder, or "last"; empty: start anew
+  std::optional<int64_t> seed;  ///< seed_everything(seed) when the trainer is made
+  bool exit_on_signal = true;   ///< after SIGTERM or SIGINT and the save, exit with 143 or 130
 
   LEVIN_API void fields(FieldVisitor& field);
 };

@@ -38,7 +38,7 @@ class LEVIN_API Portion {
 class LEVIN_API Devices {
  public:
   template <std::integral T>
-  Devices(T count) : count_(count) {}  // NOLINT: reads as the number it is
+  Devices(T count) : count_(count) {}                    // NOLINT: reads as the number it is
   Devices(const char* text) { from_text(text, *this); }  // NOLINT
 
   /// 0 stands for "auto".

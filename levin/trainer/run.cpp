@@ -67,7 +67,8 @@ void Run::choose_callbacks() {
   std::set<std::string> keys;
   for (const auto& callback : callbacks_) {
     LEVIN_CHECK(keys.insert(callback->state_key()).second, "trainer.callbacks",
-                "two callbacks have the state key '{}'; give one of them another", callback->state_key());
+                "two callbacks have the state key '{}'; give one of them another",
+                callback->state_key());
     (callback->writes_checkpoints() ? writers_ : watchers_).push_back(callback.get());
   }
 }
@@ -75,6 +76,7 @@ void Run::choose_callbacks() {
 void Run::set_up(std::shared_ptr<DataModule> data) {
   const std::string_view stage = stage_name(stage_);
   data_module_ = std::move(data);
+  module_->prepare_data();
   module_->setup(stage);
   module_->configure_model();
   accelerator_.prepare_module(module_);
@@ -121,11 +123,12 @@ void Run::prepare_fit(DataLoader training, std::optional<DataLoader> validation)
   }
   limits_ = resolve_limits(options_, train_loader_->size(), val_loader_ ? val_loader_->size() : 0);
   if (!module_->automatic_optimization) {
-    LEVIN_CHECK(options_.accumulate_grad_batches == 1 && !options_.gradient_clip_val,
-                "trainer.manual_optimization",
-                "{} optimizes by itself (automatic_optimization = false), so accumulate_grad_batches "
-                "and gradient_clip_val have no effect; do both in training_step",
-                module_->name());
+    LEVIN_CHECK(
+        options_.accumulate_grad_batches == 1 && !options_.gradient_clip_val,
+        "trainer.manual_optimization",
+        "{} optimizes by itself (automatic_optimization = false), so accumulate_grad_batches "
+        "and gradient_clip_val have no effect; do both in training_step",
+        module_->name());
   }
   optimizers_ = accelerator_.prepare_optimizers(module_->configure_optimizers().list(),
                                                 limits_.total_steps());
@@ -174,9 +177,7 @@ bool Run::at_step_boundary() const {
   });
 }
 
-bool Run::should_log() const {
-  return progress_.global_step % options_.log_every_n_steps == 0;
-}
+bool Run::should_log() const { return progress_.global_step % options_.log_every_n_steps == 0; }
 
 int64_t Run::manual_updates() const {
   if (module_->automatic_optimization) return 0;

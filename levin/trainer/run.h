@@ -134,7 +134,7 @@ class Run : public ModuleContext {
   LoggedValues epoch_end_values_{/*default_on_step=*/false, /*default_on_epoch=*/true};
   LoggedValues evaluation_values_{/*default_on_step=*/false, /*default_on_epoch=*/true};
   LoggedValues* logged_ = nullptr;
-  Metrics metrics_;         // the newest of each reduced value
+  Metrics metrics_;          // the newest of each reduced value
   Scalars pending_scalars_;  // for the loggers' next row
   Scalars bar_values_;
 

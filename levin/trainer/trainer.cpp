@@ -57,16 +57,22 @@ void Trainer::fit(std::shared_ptr<Module> module, std::shared_ptr<DataModule> da
 }
 
 void Trainer::fit(std::shared_ptr<Module> module, FitOptions options) {
+  LEVIN_CHECK(module != nullptr, "trainer.module", "got an empty module pointer, wanted a module");
   fit_with(module, module->train_dataloader(), module->val_dataloader(), nullptr, options);
+}
+
+detail::Run& Trainer::begin(std::shared_ptr<Module> module, detail::Stage stage) {
+  run_.reset();  // first, since a run lets go of its module when it ends
+  run_ = std::make_unique<detail::Run>(*this, std::move(module), stage);
+  return *run_;
 }
 
 void Trainer::fit_with(std::shared_ptr<Module> module, std::optional<DataLoader> train,
                        std::optional<DataLoader> validation, std::shared_ptr<DataModule> data,
                        const FitOptions& options) {
-  module->prepare_data();
-  run_ = std::make_unique<detail::Run>(*this, std::move(module), detail::Stage::kFit);
-  run_->fit(needed(std::move(train), "train_dataloader"), std::move(validation), std::move(data),
-            options.ckpt_path.empty() ? options_.ckpt_path : options.ckpt_path);
+  detail::Run& run = begin(std::move(module), detail::Stage::kFit);
+  run.fit(needed(std::move(train), "train_dataloader"), std::move(validation), std::move(data),
+          options.ckpt_path.empty() ? options_.ckpt_path : options.ckpt_path);
   interrupted_ = detail::SignalGuard::received();
   if (interrupted_ != 0 && options_.exit_on_signal) {
     run_.reset();
@@ -76,11 +82,11 @@ void Trainer::fit_with(std::shared_ptr<Module> module, std::optional<DataLoader>
 
 Metrics Trainer::evaluate_with(std::shared_ptr<Module> module, std::optional<DataLoader> loader,
                                std::shared_ptr<DataModule> data, bool testing) {
-  run_ = std::make_unique<detail::Run>(*this, std::move(module),
-                                       testing ? detail::Stage::kTest : detail::Stage::kValidate);
-  return run_->evaluate(needed(std::move(loader), testing ? "test_dataloader" : "val_dataloader"),
-                        testing ? options_.limit_test_batches : options_.limit_val_batches,
-                        std::move(data));
+  detail::Run& run =
+      begin(std::move(module), testing ? detail::Stage::kTest : detail::Stage::kValidate);
+  return run.evaluate(needed(std::move(loader), testing ? "test_dataloader" : "val_dataloader"),
+                      testing ? options_.limit_test_batches : options_.limit_val_batches,
+                      std::move(data));
 }
 
 Metrics Trainer::validate(std::shared_ptr<Module> module, DataLoader loader) {
@@ -104,16 +110,15 @@ Metrics Trainer::test(std::shared_ptr<Module> module, std::shared_ptr<DataModule
 }
 
 std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module, DataLoader loader) {
-  run_ = std::make_unique<detail::Run>(*this, std::move(module), detail::Stage::kPredict);
-  return run_->predict(std::move(loader), nullptr);
+  return begin(std::move(module), detail::Stage::kPredict).predict(std::move(loader), nullptr);
 }
 
 std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module,
                                          std::shared_ptr<DataModule> data) {
   data->prepare_data();
   data->setup("predict");
-  run_ = std::make_unique<detail::Run>(*this, std::move(module), detail::Stage::kPredict);
-  return run_->predict(needed(data->predict_dataloader(), "predict_dataloader"), data);
+  return begin(std::move(module), detail::Stage::kPredict)
+      .predict(needed(data->predict_dataloader(), "predict_dataloader"), data);
 }
 
 int64_t Trainer::current_epoch() const { return run().progress().epoch; }
@@ -135,8 +140,9 @@ double Trainer::monitored(const std::string& name) const {
   for (const auto& [logged, value] : metrics) names.push_back(logged);
   const auto close = nearest(name, names);
   LEVIN_FAIL("trainer.monitor", "nothing named '{}' was logged, only [{}]; {}", name,
-             to_text(names), close ? fmt::format("did you mean '{}'?", *close)
-                                   : "log it in a step, or monitor one of these");
+             to_text(names),
+             close ? fmt::format("did you mean '{}'?", *close)
+                   : "log it in a step, or monitor one of these");
 }
 
 void Trainer::log_metrics(const Scalars& scalars) { run().log_metrics(scalars); }

@@ -33,7 +33,8 @@ struct FitOptions {
 
 namespace detail {
 class Run;
-}
+enum class Stage;
+}  // namespace detail
 
 /// One run at a time, not thread-safe. Throws Error "trainer.options" for values outside their
 /// range or that exclude each other, and what the engine throws.
@@ -107,6 +108,7 @@ class LEVIN_API Trainer {
 
  private:
   detail::Run& run() const;
+  detail::Run& begin(std::shared_ptr<Module> module, detail::Stage stage);
   void fit_with(std::shared_ptr<Module> module, std::optional<DataLoader> train,
                 std::optional<DataLoader> validation, std::shared_ptr<DataModule> data,
                 const FitOptions& options);

@@ -28,7 +28,8 @@ TEST(Random, StateTakesUpWhereItWasSaved) {
 TEST(Random, DerivedSeedsDiffer) {
   std::set<uint64_t> seeds;
   for (uint64_t stream = 0; stream < 30; ++stream) {
-    for (uint64_t index = 0; index < 30; ++index) seeds.insert(levin::derive_seed(5, stream, index));
+    for (uint64_t index = 0; index < 30; ++index)
+      seeds.insert(levin::derive_seed(5, stream, index));
   }
   EXPECT_EQ(seeds.size(), 900u);
 }

@@ -24,7 +24,8 @@ Sample number(int64_t index) { return {{"index", torch::tensor(index)}}; }
 
 class LoaderErrors : public testing::TestWithParam<int64_t> {
  protected:
-  static DataLoader loader(std::function<Sample(int64_t)> get, levin::data::SampleOptions options = {}) {
+  static DataLoader loader(std::function<Sample(int64_t)> get,
+                           levin::data::SampleOptions options = {}) {
     return {levin::data::samples(30, std::move(get), std::move(options)),
             {.batch_size = 4, .num_workers = GetParam()}};
   }
@@ -90,14 +91,16 @@ TEST_P(LoaderErrors, OfASamplerComeOutToo) {
     void start(int64_t, int64_t) override {}
     int64_t next(std::span<int64_t>) override { throw std::out_of_range("no order"); }
   };
-  DataLoader one(levin::test::numbers(30), {.batch_size = 4, .sampler = std::make_shared<Broken>(),
-                                            .num_workers = GetParam()});
+  DataLoader one(
+      levin::test::numbers(30),
+      {.batch_size = 4, .sampler = std::make_shared<Broken>(), .num_workers = GetParam()});
   EXPECT_THROW(read(one), std::out_of_range);
 }
 
 TEST_P(LoaderErrors, OfAnIndexOutsideNameIt) {
-  DataLoader one(levin::test::numbers(30),
-                 {.batch_size = 4, .sampler = levin::sequential_sampler(40), .num_workers = GetParam()});
+  DataLoader one(
+      levin::test::numbers(30),
+      {.batch_size = 4, .sampler = levin::sequential_sampler(40), .num_workers = GetParam()});
   EXPECT_THAT(error_of([&] { read(one); }),
               StartsWith("data.loader.sample: sample 30: data.tensors.index: got index 30"));
 }

@@ -20,7 +20,8 @@ struct Data {
       levin::data::tensors({{"image", image}, {"label", label}}, {{"image", 0.3, 0.5}});
 
   DataLoader loader(int64_t workers, bool shuffle = true, int64_t batch_size = 6) const {
-    return {dataset, {.batch_size = batch_size, .shuffle = shuffle, .num_workers = workers, .seed = 3}};
+    return {dataset,
+            {.batch_size = batch_size, .shuffle = shuffle, .num_workers = workers, .seed = 3}};
   }
   bool holds_what_it_should(const Batch& batch) const {
     const auto rows = image.index_select(0, batch["label"]).to(at::kFloat);
@@ -139,8 +140,8 @@ TEST_P(LoaderMemory, OfTheDataSetIsNeverWrittenTo) {
    private:
     int64_t position_ = 0;
   };
-  DataLoader loader(raw, {.batch_size = 6, .sampler = std::make_shared<Halves>(),
-                          .num_workers = GetParam()});
+  DataLoader loader(
+      raw, {.batch_size = 6, .sampler = std::make_shared<Halves>(), .num_workers = GetParam()});
   int64_t views = 0;
   for (int epoch = 0; epoch < 5; ++epoch) {
     for (const auto& batch : loader) {

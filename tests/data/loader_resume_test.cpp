@@ -32,9 +32,12 @@ void PrintTo(const Case& which, std::ostream* out) {
 class Resume : public testing::TestWithParam<Case> {
  protected:
   static DataLoader loader(int64_t seed) {
-    return {numbers(kSize), {.batch_size = kBatch, .shuffle = true,
-                             .num_workers = GetParam().workers, .drop_last = GetParam().drop_last,
-                             .seed = seed}};
+    return {numbers(kSize),
+            {.batch_size = kBatch,
+             .shuffle = true,
+             .num_workers = GetParam().workers,
+             .drop_last = GetParam().drop_last,
+             .seed = seed}};
   }
 
   /// The rest of this epoch and the next one, as far as epoch 1's end.

@@ -2,6 +2,7 @@
 #include <torch/torch.h>
 
 #include <numeric>
+#include <set>
 
 #include "levin/data/loader.h"
 #include "tests/data/error_of.h"
@@ -130,8 +131,8 @@ TEST(DataLoaderSlice, MistakesAreErrorsAndChangeNothing) {
   EXPECT_THAT(error_of([&] { loader.set_slice({2, 2}, true); }), StartsWith("data.sampler.rank"));
   EXPECT_THAT(error_of([&] { loader.set_slice({0, 4}, false); }), StartsWith("data.sampler.size"));
   EXPECT_EQ(read(loader), (Order{{0, 1, 2}}));
-  DataLoader split(numbers(8), {.sampler = levin::distributed_sampler(
-                                    levin::sequential_sampler(8), 0, 2, levin::Uneven::kPad)});
+  DataLoader split(numbers(8), {.sampler = levin::distributed_sampler(levin::sequential_sampler(8),
+                                                                      0, 2, levin::Uneven::kPad)});
   EXPECT_THAT(error_of([&] { split.set_slice({0, 2}, true); }),
               StartsWith("data.loader.sampler: the sampler is distributed already"));
 }

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <iterator>
+#include <set>
 #include <thread>
 
 #include "levin/base/random.h"
@@ -52,8 +53,11 @@ TEST(DataLoader, OrderDoesNotDependOnTheWorkers) {
     for (const bool drop_last : {false, true}) {
       Order wanted;
       for (const int64_t workers : {0, 1, 2, 4}) {
-        DataLoader loader(dataset, {.batch_size = 8, .shuffle = true, .num_workers = workers,
-                                    .drop_last = drop_last, .seed = 7});
+        DataLoader loader(dataset, {.batch_size = 8,
+                                    .shuffle = true,
+                                    .num_workers = workers,
+                                    .drop_last = drop_last,
+                                    .seed = 7});
         Order order;
         for (int epoch = 0; epoch < 3; ++epoch) {
           for (const auto& batch : loader) order.push_back(indices_of(batch));
@@ -177,7 +181,8 @@ TEST(DataLoader, MistakesInTheOptionsAreErrors) {
       {{.batch_size = 0}, "data.loader.batch_size: got 0, wanted at least 1"},
       {{.num_workers = -1}, "data.loader.num_workers: got -1, wanted 0 or more"},
       {{.prefetch_factor = 0}, "data.loader.prefetch_factor: got 0, wanted at least 1"},
-      {{.shuffle = true, .sampler = levin::sequential_sampler(3)}, "data.loader.sampler: got a sampler"},
+      {{.shuffle = true, .sampler = levin::sequential_sampler(3)},
+       "data.loader.sampler: got a sampler"},
   };
   for (const Case& mistake : cases) {
     EXPECT_THAT(error_of([&] { DataLoader(numbers(3), mistake.options); }),
@@ -201,8 +206,9 @@ TEST(DataLoader, PinsItsBatchesOnRequest) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no CUDA device";
   const auto dataset = levin::data::tensors({{"index", torch::arange(40)}});
   for (const int64_t workers : {0, 2}) {
-    DataLoader loader(dataset, {.batch_size = 4, .shuffle = true, .num_workers = workers,
-                                .pin_memory = true, .seed = 1});
+    DataLoader loader(
+        dataset,
+        {.batch_size = 4, .shuffle = true, .num_workers = workers, .pin_memory = true, .seed = 1});
     DataLoader plain(dataset, {.batch_size = 4, .shuffle = true, .seed = 1});
     EXPECT_EQ(read(loader), read(plain));
     for (const auto& batch : loader) EXPECT_TRUE(batch["index"].is_pinned());

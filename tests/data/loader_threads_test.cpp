@@ -52,7 +52,8 @@ bool becomes_true(Condition condition) {
 
 TEST(LoaderThreads, FetchAheadAndThenWait) {
   Seen seen;
-  DataLoader loader(recorder(seen, 1000), {.batch_size = 1, .num_workers = 2, .prefetch_factor = 3});
+  DataLoader loader(recorder(seen, 1000),
+                    {.batch_size = 1, .num_workers = 2, .prefetch_factor = 3});
   read(loader, 1);
   EXPECT_TRUE(becomes_true([&] { return seen.by_workers >= 5; }));
   std::this_thread::sleep_for(50ms);

@@ -75,7 +75,8 @@ TEST(FashionMnist, LooksInTheFoldersOfItsKin) {
 TEST(FashionMnist, LimitTakesTheFirstSamples) {
   const TemporaryFolder folder;
   write_part(folder.path(), "t10k", images(9), labels(9));
-  for (const auto& [limit, wanted] : std::vector<std::pair<int64_t, int64_t>>{{4, 4}, {90, 9}, {-1, 9}}) {
+  for (const auto& [limit, wanted] :
+       std::vector<std::pair<int64_t, int64_t>>{{4, 4}, {90, 9}, {-1, 9}}) {
     auto data = fashion_mnist({.root = folder.path(), .limit = limit});
     EXPECT_EQ(data->test_dataloader()->dataset()->size(), wanted);
   }

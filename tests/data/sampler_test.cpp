@@ -73,9 +73,9 @@ TEST(RandomSampler, LeavesTheGlobalGeneratorAlone) {
 }
 
 TEST(Samplers, StandWhereTheyAreStarted) {
-  for (const auto& sampler : {levin::sequential_sampler(10), levin::random_sampler(10, 5),
-                              levin::distributed_sampler(levin::random_sampler(21, 5), 1, 2,
-                                                         Uneven::kKeep)}) {
+  for (const auto& sampler :
+       {levin::sequential_sampler(10), levin::random_sampler(10, 5),
+        levin::distributed_sampler(levin::random_sampler(21, 5), 1, 2, Uneven::kKeep)}) {
     const Indices all = epoch_of(*sampler, 2);
     for (int64_t consumed = 0; consumed <= 10; ++consumed) {
       EXPECT_EQ(epoch_of(*sampler, 2, consumed), Indices(all.begin() + consumed, all.end()));
@@ -166,9 +166,8 @@ class ShortSampler final : public Sampler {
 
 TEST(Samplers, MistakesAreErrors) {
   const auto split = [](int64_t size, int64_t rank, int64_t world, Uneven uneven) {
-    return error_of([=] {
-      levin::distributed_sampler(levin::sequential_sampler(size), rank, world, uneven);
-    });
+    return error_of(
+        [=] { levin::distributed_sampler(levin::sequential_sampler(size), rank, world, uneven); });
   };
   EXPECT_THAT(split(10, 2, 2, Uneven::kPad), StartsWith("data.sampler.rank: got rank 2 of 2"));
   EXPECT_THAT(split(10, -1, 2, Uneven::kPad), StartsWith("data.sampler.rank"));

@@ -28,12 +28,18 @@ class TemporaryFolder {
 
 inline char idx_type(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kByte: return 0x08;
-    case at::kChar: return 0x09;
-    case at::kShort: return 0x0B;
-    case at::kInt: return 0x0C;
-    case at::kFloat: return 0x0D;
-    default: return 0x0E;
+    case at::kByte:
+      return 0x08;
+    case at::kChar:
+      return 0x09;
+    case at::kShort:
+      return 0x0B;
+    case at::kInt:
+      return 0x0C;
+    case at::kFloat:
+      return 0x0D;
+    default:
+      return 0x0E;
   }
 }
 

@@ -2,24 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <chrono>
-#include <cstddef>
 #include <thread>
-#include <vector>
 
-#include "levin/files/file_writer.h"
 #include "tests/files/child_process.h"
+#include "tests/files/saving.h"
 #include "tests/files/scratch.h"
 #include "tests/files/small_disk.h"
 
@@ -28,45 +18,15 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 using testing::error_of;
+using testing::forbid_exchange;
 using testing::get;
+using ::testing::HasSubstr;
+using testing::names_in;
 using testing::put;
+using testing::save;
 using testing::Scratch;
-
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-/// Two files that must agree.
-void save(const fs::path& final_path, const std::string& text) {
-  StagedDirectory staged(final_path);
-  for (const char* name : {"a", "b"}) {
-    FileWriter file(staged.path() / name);
-    file.write(text);
-    file.close();
-  }
-  staged.commit();
-}
-
-/// From now on this process cannot exchange two folders, as on some network file systems.
-bool forbid_exchange() {
-  sock_filter program[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_renameat2, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog filter{std::size(program), program};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
-}
+using ::testing::StartsWith;
 
 TEST(StagedDirectory, AppearsOnlyWhenCommitted) {
   const Scratch scratch;
@@ -138,6 +98,7 @@ TEST(StagedDirectory, RefusesToReplaceAFileAndToCommitTwice) {
 }
 
 TEST(StagedDirectory, NamesTheFolderItCannotMake) {
+  EXPECT_THAT(error_of([] { StagedDirectory staged(""); }), StartsWith("files.write: cannot"));
   const Scratch scratch;
   put(scratch / "file", "");
   EXPECT_THAT(error_of([&] { StagedDirectory staged(scratch / "file" / "a"); }),
@@ -161,135 +122,15 @@ TEST(StagedDirectory, LeavesTheOldOneWholeWhenFilesMayNotGrow) {
   const Scratch scratch;
   save(scratch / "a", "1");
   EXPECT_EQ(0, testing::run_child([&] {
-    ::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{1 << 16, 1 << 16};
-    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
-    const std::string message = error_of([&] { save(scratch / "a", std::string(1 << 17, 'x')); });
-    return message.find("file too large") != message.npos ? 0 : 2;
-  }));
+              ::signal(SIGXFSZ, SIG_IGN);
+              const rlimit limit{1 << 16, 1 << 16};
+              if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+              const std::string message =
+                  error_of([&] { save(scratch / "a", std::string(1 << 17, 'x')); });
+              return message.find("file too large") != message.npos ? 0 : 2;
+            }));
   EXPECT_EQ(get(scratch / "a/b"), "1");
   EXPECT_THAT(names_in(scratch.path()), ElementsAre("a"));
-}
-
-TEST(StagedDirectory, KilledWhileWritingLeavesTheOldOneAndALeftover) {
-  const Scratch scratch;
-  save(scratch / "a", "1");
-  const pid_t child = testing::start_child([&] {
-    const StagedDirectory staged(scratch / "a");
-    put(staged.path() / "a", "2");
-    for (;;) ::pause();
-    return 0;
-  });
-  while (names_in(scratch.path()).size() < 2) std::this_thread::yield();
-  ::kill(child, SIGKILL);
-  EXPECT_EQ(testing::wait_for(child), -SIGKILL);
-  EXPECT_EQ(get(scratch / "a/a"), "1");
-  EXPECT_EQ(remove_stale_staging(scratch.path()), 1);
-  EXPECT_THAT(names_in(scratch.path()), ElementsAre("a"));
-}
-
-/// Kills a process that saves over and over at many moments; whether exchange is permitted to it.
-class KilledWhileSaving : public ::testing::TestWithParam<bool> {};
-
-TEST_P(KilledWhileSaving, LeavesOneWholeFolder) {
-  const Scratch scratch;
-  save(scratch / "a", "0");
-  for (int round = 0; round < 40; ++round) {
-    const pid_t child = testing::start_child([&] {
-      if (!GetParam() && !forbid_exchange()) return testing::kSkipped;
-      for (int64_t count = 0;; ++count) save(scratch / "a", std::to_string(count));
-    });
-    std::this_thread::sleep_for(std::chrono::microseconds(20'000 + round * 777));
-    ::kill(child, SIGKILL);
-    const int code = testing::wait_for(child);
-    if (code == testing::kSkipped) GTEST_SKIP() << "seccomp is not permitted here";
-    ASSERT_EQ(code, -SIGKILL);
-    remove_stale_staging(scratch.path());
-    ASSERT_THAT(names_in(scratch.path()), ElementsAre("a"));
-    ASSERT_THAT(names_in(scratch / "a"), ElementsAre("a", "b"));
-    const std::string text = get(scratch / "a/a");
-    ASSERT_FALSE(text.empty());
-    ASSERT_EQ(text, get(scratch / "a/b"));
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(StagedDirectory, KilledWhileSaving, ::testing::Values(true, false),
-                         [](const auto& info) { return info.param ? "ByExchange" : "InTwoSteps"; });
-
-/// The name under which a process that died staged something for "a".
-fs::path dead_name(const Scratch& scratch) {
-  testing::run_child([&] {
-    new StagedDirectory(scratch / "a");
-    return 0;
-  });
-  const auto names = names_in(scratch.path());
-  EXPECT_EQ(names.size(), 1u);
-  return scratch / names.at(0);
-}
-
-TEST(RemoveStaleStaging, PutsBackAFolderWhoseReplacementWasBegun) {
-  const Scratch scratch;
-  const fs::path staged = dead_name(scratch);
-  put(staged / "model", "old");
-  fs::path begun = staged;
-  begun.replace_filename(".old" + staged.filename().string().substr(4));
-  fs::rename(staged, begun);
-  EXPECT_EQ(remove_stale_staging(scratch.path()), 1);
-  EXPECT_THAT(names_in(scratch.path()), ElementsAre("a"));
-  EXPECT_EQ(get(scratch / "a/model"), "old");
-}
-
-TEST(RemoveStaleStaging, RemovesAFolderWhoseReplacementWasDone) {
-  const Scratch scratch;
-  const fs::path staged = dead_name(scratch);
-  fs::path begun = staged;
-  begun.replace_filename(".old" + staged.filename().string().substr(4));
-  fs::rename(staged, begun);
-  save(scratch / "a", "new");
-  EXPECT_EQ(remove_stale_staging(scratch.path()), 1);
-  EXPECT_THAT(names_in(scratch.path()), ElementsAre("a"));
-  EXPECT_EQ(get(scratch / "a/a"), "new");
-}
-
-TEST(RemoveStaleStaging, KeepsWhatTheLivingStageAndWhatIsNotStaging) {
-  const Scratch scratch;
-  const StagedDirectory staged(scratch / "a");
-  const std::string own = staged.path().filename().string();
-  const std::vector<std::string> kept = {
-      ".tmp-",           ".tmp-a",         ".tmp-a@",
-      ".tmp-a@host",     ".tmp-a@-1-1-1",  ".tmp-a@host-x-1-1",
-      "tmp" + own,       ".tmp-a@elsewhere-99999999-1-1",
-      "a@host-99999999-1-1", own + "x",
-  };
-  for (const std::string& name : kept) fs::create_directory(scratch / name);
-  EXPECT_EQ(remove_stale_staging(scratch.path()), 0);
-  EXPECT_EQ(names_in(scratch.path()).size(), kept.size() + 1);
-}
-
-TEST(RemoveStaleStaging, TellsARestartedProcessOfTheSamePidFromItself) {
-  const Scratch scratch;
-  // In a container that is restarted the pid is the same, the start time is not.
-  std::string other;
-  {
-    const StagedDirectory staged(scratch / "a");
-    other = staged.path().filename().string();
-  }
-  const size_t end = other.rfind('-');
-  const size_t start = other.rfind('-', end - 1);
-  fs::create_directory(scratch / (other.substr(0, start) + "-1" + other.substr(end)));
-  EXPECT_EQ(remove_stale_staging(scratch.path()), 1);
-}
-
-TEST(RemoveStaleStaging, HasNothingToDoInAFolderThatIsNotThere) {
-  const Scratch scratch;
-  EXPECT_EQ(remove_stale_staging(scratch / "none"), 0);
-}
-
-TEST(RemoveStaleStaging, NamesWhatIsNoFolder) {
-  const Scratch scratch;
-  put(scratch / "file", "");
-  EXPECT_THAT(error_of([&] { remove_stale_staging(scratch / "file"); }),
-              HasSubstr("files.write: cannot list the folder"));
 }
 
 TEST(ReplaceLink, StoresTheTargetRelativeToItself) {
@@ -354,13 +195,13 @@ TEST(WriteFileAtomically, LeavesTheOldTextWhenItFails) {
   const Scratch scratch;
   put(scratch / "a.json", "old");
   EXPECT_EQ(0, testing::run_child([&] {
-    ::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{1 << 16, 1 << 16};
-    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
-    const std::string message =
-        error_of([&] { write_file_atomically(scratch / "a.json", std::string(1 << 17, 'x')); });
-    return message.find("files.write") == 0 ? 0 : 2;
-  }));
+              ::signal(SIGXFSZ, SIG_IGN);
+              const rlimit limit{1 << 16, 1 << 16};
+              if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+              const std::string message = error_of(
+                  [&] { write_file_atomically(scratch / "a.json", std::string(1 << 17, 'x')); });
+              return message.find("files.write") == 0 ? 0 : 2;
+            }));
   EXPECT_EQ(get(scratch / "a.json"), "old");
   EXPECT_THAT(names_in(scratch.path()), ElementsAre("a.json"));
 }

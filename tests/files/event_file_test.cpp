@@ -15,10 +15,10 @@
 namespace levin::files {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::MatchesRegex;
 using testing::error_of;
 using testing::get;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using testing::put;
 using testing::Scratch;
 
@@ -61,7 +61,9 @@ TEST(EventFile, BeginsWithTheVersion) {
   ASSERT_EQ(messages.size(), 1u);
   EXPECT_EQ(messages[0][0], '\x09');
   EXPECT_GT(number_at<double>(messages[0], 1), 1.6e9);
-  EXPECT_EQ(messages[0].substr(9), "\x1a\x0d" "brain.Event:2");
+  EXPECT_EQ(messages[0].substr(9),
+            "\x1a\x0d"
+            "brain.Event:2");
 }
 
 TEST(EventFile, FramesARecordWithMaskedChecksums) {
@@ -71,7 +73,8 @@ TEST(EventFile, FramesARecordWithMaskedChecksums) {
   events.add_scalar("loss", 0.5, 3, 1.5);
   events.flush();
   // Event {wall_time 1.5, step 3, summary {value {tag "loss", simple_value 0.5}}}.
-  const std::string message = kTimeAndStep + std::string("\x2a\x0d\x0a\x0b\x0a\x04loss\x15\0\0\0\x3f", 15);
+  const std::string message =
+      kTimeAndStep + std::string("\x2a\x0d\x0a\x0b\x0a\x04loss\x15\0\0\0\x3f", 15);
   const std::string record = get(events.path()).substr(start);
   ASSERT_EQ(record.size(), 16 + message.size());
   EXPECT_EQ(number_at<uint64_t>(record, 0), message.size());
@@ -102,9 +105,11 @@ TEST(EventFile, WritesTextsForTheTextPlugin) {
   //        metadata {plugin_data {plugin_name "text"}, data_class 2}}.
   const std::string tensor("\x08\x07\x12\x04\x12\x02\x08\x01\x42\x04lr=1", 14);
   const std::string metadata("\x0a\x06\x0a\x04text\x20\x02", 10);
-  const std::string value = "\x0a\x02hp" "\x42\x0e" + tensor + "\x4a\x0a" + metadata;
-  EXPECT_EQ(records(get(events.path())).at(1),
-            kTimeAndStep + "\x2a\x22\x0a\x20" + value);
+  const std::string value =
+      "\x0a\x02hp"
+      "\x42\x0e" +
+      tensor + "\x4a\x0a" + metadata;
+  EXPECT_EQ(records(get(events.path())).at(1), kTimeAndStep + "\x2a\x22\x0a\x20" + value);
 }
 
 TEST(EventFile, KeepsWhatItHasWhenItGoes) {
@@ -124,14 +129,15 @@ TEST(EventFile, NamesTheFolderItCannotMakeAndTheFileItCannotWrite) {
   EXPECT_THAT(error_of([&] { EventFile events(scratch / "file" / "run"); }),
               HasSubstr("files.write: cannot make the folder"));
   EXPECT_EQ(0, testing::run_child([&] {
-    ::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{1 << 12, 1 << 12};
-    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
-    EventFile events(scratch.path());
-    events.add_text("hp", std::string(1 << 13, 'x'), 0);
-    const std::string message = error_of([&] { events.flush(); });
-    return message.find("files.write: cannot write " + events.path().string()) == 0 ? 0 : 2;
-  }));
+              ::signal(SIGXFSZ, SIG_IGN);
+              const rlimit limit{1 << 12, 1 << 12};
+              if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+              EventFile events(scratch.path());
+              events.add_text("hp", std::string(1 << 13, 'x'), 0);
+              const std::string message = error_of([&] { events.flush(); });
+              return message.find("files.write: cannot write " + events.path().string()) == 0 ? 0
+                                                                                              : 2;
+            }));
 }
 
 }  // namespace

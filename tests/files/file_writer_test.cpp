@@ -20,12 +20,12 @@ namespace levin::files {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 using testing::error_of;
 using testing::get;
+using ::testing::HasSubstr;
 using testing::put;
 using testing::Scratch;
+using ::testing::StartsWith;
 
 std::string pattern(size_t size) {
   std::string bytes(size, '\0');
@@ -128,16 +128,17 @@ TEST(FileWriter, SaysHowMuchReachedAFileThatMayNotGrow) {
   const Scratch scratch;
   const std::string path = (scratch / "a").string();
   EXPECT_EQ(0, testing::run_child([&] {
-    ::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{1 << 16, 1 << 16};
-    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
-    FileWriter file(path);
-    const std::string message = error_of([&] { file.write(pattern(1 << 20)); });
-    const std::string wanted = "files.write: cannot write " + path +
-                               " after 65536 bytes: file too large; raise the limit on the size of "
-                               "a file (ulimit -f)";
-    return message == wanted ? 0 : 2;
-  }));
+              ::signal(SIGXFSZ, SIG_IGN);
+              const rlimit limit{1 << 16, 1 << 16};
+              if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+              FileWriter file(path);
+              const std::string message = error_of([&] { file.write(pattern(1 << 20)); });
+              const std::string wanted =
+                  "files.write: cannot write " + path +
+                  " after 65536 bytes: file too large; raise the limit on the size of "
+                  "a file (ulimit -f)";
+              return message == wanted ? 0 : 2;
+            }));
 }
 
 TEST(FileWriter, SaysHowMuchReachedAFullDisk) {
@@ -159,7 +160,7 @@ TEST(FileWriter, GoesOnAfterSignalsAndShortWrites) {
   const std::string bytes = pattern(3'000'000);
   // A child, so that the timer interrupts no other thread than the one that writes.
   const pid_t writer = testing::start_child([&] {
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_handler = [](int) {};
     ::sigaction(SIGALRM, &action, nullptr);
     FileWriter file(path);

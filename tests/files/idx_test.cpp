@@ -16,13 +16,13 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using testing::error_of;
 using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::Le;
-using ::testing::StartsWith;
-using testing::error_of;
 using testing::put;
 using testing::Scratch;
+using ::testing::StartsWith;
 
 /// Header of an IDX file; each size in 4 bytes, big-endian.
 std::string header(IdxType type, const std::vector<uint32_t>& sizes) {
@@ -75,9 +75,8 @@ TEST(Idx, TurnsEveryTypeIntoThisMachinesByteOrder) {
               ElementsAre(258, -2));
   EXPECT_THAT(values<float>(read(IdxType::kF32, {"\x3f\xc0\0\0\xc0\0\0\0", 8})),
               ElementsAre(1.5F, -2.0F));
-  EXPECT_THAT(
-      values<double>(read(IdxType::kF64, {"\x3f\xf8\0\0\0\0\0\0\xc0\0\0\0\0\0\0\0", 16})),
-      ElementsAre(1.5, -2.0));
+  EXPECT_THAT(values<double>(read(IdxType::kF64, {"\x3f\xf8\0\0\0\0\0\0\xc0\0\0\0\0\0\0\0", 16})),
+              ElementsAre(1.5, -2.0));
 }
 
 TEST(Idx, ReadsGzipByItsFirstBytesWhateverTheName) {
@@ -125,7 +124,8 @@ TEST(Idx, NamesFileOffsetAndReason) {
       {header(IdxType::kU8, {0x7fffffff, 0x7fffffff, 4}), 12, "more than 64 bits at dim 2"},
       {header(IdxType::kU8, {3}) + "ab", 10, "the file ends here, 1 bytes short of the shape [3]"},
       {header(IdxType::kF64, {0x7fffffff}), 8, "17179869176 bytes short"},
-      {header(IdxType::kU8, {3}) + "abcd", 11, "more data than the 3 bytes that the shape [3] takes"},
+      {header(IdxType::kU8, {3}) + "abcd", 11,
+       "more data than the 3 bytes that the shape [3] takes"},
   };
   for (const auto& [bytes, offset, wanted] : cases) {
     for (const std::string& file : {bytes, gzip(bytes)}) {

@@ -12,11 +12,11 @@ namespace levin::files {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 using testing::error_of;
+using ::testing::HasSubstr;
 using testing::put;
 using testing::Scratch;
+using ::testing::StartsWith;
 
 std::string text(const MemoryMap& map) {
   return {reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size()};

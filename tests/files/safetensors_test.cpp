@@ -16,12 +16,12 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 using testing::error_of;
 using testing::get;
+using ::testing::HasSubstr;
 using testing::put;
 using testing::Scratch;
+using ::testing::StartsWith;
 
 std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -65,8 +65,7 @@ TEST(Safetensors, WritesTheBytesHuggingFaceWrites) {
       R"("a":{"dtype":"U8","shape":[1],"data_offsets":[4,5]},)"
       R"("b":{"dtype":"U8","shape":[3],"data_offsets":[5,8]}})";
   const std::string padding((8 - header.size() % 8) % 8, ' ');
-  EXPECT_EQ(get(scratch / "a"),
-            with_length(header + padding, std::string("\0\0\xc0\x3fpxyz", 8)));
+  EXPECT_EQ(get(scratch / "a"), with_length(header + padding, std::string("\0\0\xc0\x3fpxyz", 8)));
   EXPECT_EQ(written, digest(scratch / "a"));
 }
 
@@ -97,10 +96,10 @@ TEST(Safetensors, ReadsHandMadeBytes) {
 TEST(Safetensors, EveryDtypeSurvivesTheRoundTripAligned) {
   const Scratch scratch;
   const std::vector<std::pair<const char*, size_t>> dtypes = {
-      {"BOOL", 1},        {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"F8_E8M0", 1},
-      {"F8_E4M3FNUZ", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},     {"BF16", 2},    {"I32", 4},
-      {"F8_E5M2FNUZ", 1}, {"U32", 4}, {"F32", 4}, {"C64", 8},     {"F64", 8},     {"I64", 8},
-      {"U64", 8}};
+      {"BOOL", 1},    {"U8", 1},          {"I8", 1},          {"F8_E5M2", 1}, {"F8_E4M3", 1},
+      {"F8_E8M0", 1}, {"F8_E4M3FNUZ", 1}, {"I16", 2},         {"U16", 2},     {"F16", 2},
+      {"BF16", 2},    {"I32", 4},         {"F8_E5M2FNUZ", 1}, {"U32", 4},     {"F32", 4},
+      {"C64", 8},     {"F64", 8},         {"I64", 8},         {"U64", 8}};
   const std::string data = "0123456789abcdefghijklmn";
   std::vector<TensorEntry> tensors;
   for (const auto& [dtype, bytes] : dtypes) {
@@ -213,13 +212,15 @@ TEST(Safetensors, RefusesDataThatTheHeaderDoesNotFit) {
            offsets + "]}";
   };
   const std::vector<std::tuple<std::string, std::string, std::string>> cases = {
-      {tensor("a", "1", "0,2"), "xyz", "1 bytes of data after the last tensor, which ends at byte 2"},
+      {tensor("a", "1", "0,2"), "xyz",
+       "1 bytes of data after the last tensor, which ends at byte 2"},
       {"", "xyz", "3 bytes of data after the last tensor"},
       {tensor("a", "1", "0,2"), "x", "ends at byte 2 of the data, which has 1"},
       {tensor("a", "2", "0,2"), "xy", "has 2 bytes of data, wanted 4 for I16 [2]"},
       {tensor("a", "1", "2,0"), "xy", "[2, 0], wanted to start at 0"},
       {tensor("a", "1", "1,3"), "xyz", "[1, 3], wanted to start at 0"},
-      {tensor("a", "1", "0,2") + "," + tensor("b", "1", "1,3"), "xyz", "'b' has data_offsets [1, 3]"},
+      {tensor("a", "1", "0,2") + "," + tensor("b", "1", "1,3"), "xyz",
+       "'b' has data_offsets [1, 3]"},
       {tensor("a", "1", "0,2") + "," + tensor("b", "1", "3,5"), "vwxyz", "wanted to start at 2"},
       {tensor("a", "0", "0,18446744073709551615"), "", "which has 0; the file is truncated"},
       {tensor("a", "4611686018427387904,2", "0,0"), "", "no tensor can have the shape"},

@@ -15,7 +15,8 @@ inline bool have_own_mounts() {
   if (::unshare(CLONE_NEWNS) == 0) return true;
   const uid_t user = ::getuid();
   if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
-  return static_cast<bool>(std::ofstream("/proc/self/uid_map") << "0 " << user << " 1" << std::flush);
+  return static_cast<bool>(std::ofstream("/proc/self/uid_map")
+                           << "0 " << user << " 1" << std::flush);
 }
 
 /// Mounts a tmpfs on that folder. False where that is not permitted. For child processes only: the

@@ -1,10 +1,10 @@
 #include "levin/models/gpt2.h"
 
-#include <cmath>
-#include <map>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
 
 #include "levin/base/error.h"
 #include "levin/files/safetensors.h"

@@ -18,7 +18,7 @@ constexpr LogTarget kAll = LogTarget::kCallbacks;
 at::Tensor elsewhere(double value) { return at::_neg_view(at::scalar_tensor(-value, at::kFloat)); }
 
 // What one process holds of a run: the collected values and the module's metric.
-struct Run {
+struct Process {
   LoggedValues logged{true, true};
   std::shared_ptr<levin::metrics::Mean> metric = std::make_shared<levin::metrics::Mean>();
 
@@ -38,7 +38,7 @@ class ResumeAfter : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Steps, ResumeAfter, ::testing::Values(0, 1, 3, 4, 11, 19));
 
 TEST_P(ResumeAfter, GivesTheSameValuesBitForBit) {
-  Run whole, before, after;
+  Process whole, before, after;
   for (int i = 0; i < 20; ++i) {
     if (i == GetParam()) after.logged.load_state_dict(before.logged.state_dict());
     whole.step(i);
@@ -51,7 +51,7 @@ TEST_P(ResumeAfter, GivesTheSameValuesBitForBit) {
 }
 
 TEST(LoggedState, LoadingReplacesWhatWasGathered) {
-  Run saved, other;
+  Process saved, other;
   saved.step(1);
   const State state = saved.logged.state_dict();
   const Scalars expected = saved.logged.epoch_values(kAll);
@@ -61,7 +61,7 @@ TEST(LoggedState, LoadingReplacesWhatWasGathered) {
 }
 
 TEST(LoggedState, IsACopy) {
-  Run run;
+  Process run;
   run.step(0);
   const State state = run.logged.state_dict();
   const Scalars expected = run.logged.epoch_values(kAll);
@@ -71,7 +71,7 @@ TEST(LoggedState, IsACopy) {
 }
 
 TEST(LoggedState, OfAMetricNotYetSeenAgainIsKept) {
-  Run first, second, third;
+  Process first, second, third;
   first.step(0);
   second.logged.load_state_dict(first.logged.state_dict());
   third.logged.load_state_dict(second.logged.state_dict());
@@ -81,7 +81,7 @@ TEST(LoggedState, OfAMetricNotYetSeenAgainIsKept) {
 }
 
 TEST(LoggedState, KeepsTheOrderOfNames) {
-  Run run, resumed;
+  Process run, resumed;
   run.step(3);
   resumed.logged.load_state_dict(run.logged.state_dict());
   const auto values = resumed.logged.epoch_values(LogTarget::kLogger);
@@ -114,13 +114,13 @@ TEST(LoggedMerge, ARankWithoutBatchesLearnsTheNames) {
 }
 
 TEST(LoggedMerge, InTheOrderOfRanksGivesEveryRankTheSameBits) {
-  std::vector<Run> ranks(3);
+  std::vector<Process> ranks(3);
   std::vector<State> states;
   for (int r = 0; r < 3; ++r) {
     for (int i = 0; i < 4; ++i) ranks[r].step(5 * r + 4 + i);
     states.push_back(ranks[r].logged.state_dict());
   }
-  for (Run& rank : ranks) {
+  for (Process& rank : ranks) {
     rank.logged.reset_epoch();
     for (const State& state : states) rank.logged.merge(state);
   }

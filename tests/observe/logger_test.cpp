@@ -57,10 +57,9 @@ TEST(ClaimVersion, AnImpossibleFolderIsAnError) {
   put(folder / "file", "");
   EXPECT_THAT(error_of([&] { levin::claim_version((folder / "file").string()); }),
               HasSubstr("observe.logger.dir: cannot make the folder"));
-  EXPECT_THAT(error_of([&] {
-                levin::csv_logger({.save_dir = (folder / "file/x").string()})->log_dir();
-              }),
-              HasSubstr("observe.logger.dir"));
+  EXPECT_THAT(
+      error_of([&] { levin::csv_logger({.save_dir = (folder / "file/x").string()})->log_dir(); }),
+      HasSubstr("observe.logger.dir"));
 }
 
 TEST(Logger, MakesItsFolderOnlyWhenItIsNeeded) {
@@ -75,14 +74,15 @@ TEST(Logger, TwoOfOneVersionShareTheFolder) {
   const Scratch folder;
   const int64_t version = levin::claim_version(folder.path().string());
   const auto a = levin::csv_logger({.save_dir = folder.path().string(), .version = version});
-  const auto b = levin::tensorboard_logger({.save_dir = folder.path().string(), .version = version});
+  const auto b =
+      levin::tensorboard_logger({.save_dir = folder.path().string(), .version = version});
   EXPECT_EQ(a->log_dir(), b->log_dir());
 }
 
 TEST(Logger, HyperparametersAreToml) {
   const Scratch folder;
-  const std::vector<std::shared_ptr<levin::Logger>> loggers = {levin::csv_logger(in(folder)),
-                                                               levin::tensorboard_logger(in(folder))};
+  const std::vector<std::shared_ptr<levin::Logger>> loggers = {
+      levin::csv_logger(in(folder)), levin::tensorboard_logger(in(folder))};
   for (const auto& logger : loggers) {
     logger->log_hyperparams({{"lr", "0.001"},
                              {"epochs", "3"},
@@ -123,8 +123,7 @@ TEST(CsvLogger, ANewNameWidensTheRowsThereAre) {
 
 TEST(CsvLogger, QuotesNamesThatNeedIt) {
   const Scratch folder;
-  const auto options =
-      levin::LoggerOptions{.save_dir = folder.path().string(), .version = 0};
+  const auto options = levin::LoggerOptions{.save_dir = folder.path().string(), .version = 0};
   levin::csv_logger(options)->log_metrics({{"a,b", 1}, {"say \"x\"", 2}, {"line\nend", 3}}, 0, 1);
   const std::string header = "step,epoch,\"a,b\",\"say \"\"x\"\"\",\"line\nend\"";
   const auto again = levin::csv_logger(options);
@@ -188,17 +187,17 @@ size_t count(const std::string& text, std::string_view word) {
   return found;
 }
 
-// What a logger says on stderr while files cannot grow beyond 100 bytes, and then can again.
+// What a logger says on stderr while files cannot grow beyond 400 bytes, and then can again.
 std::string stderr_on_a_full_disk(const Scratch& folder, levin::Logger& logger) {
   const int code = run_child([&] {
     std::signal(SIGXFSZ, SIG_IGN);
     if (std::freopen((folder / "stderr").c_str(), "w", stderr) == nullptr) return 1;
     logger.log_metrics({{"loss", 0.5}}, 0, 1);
-    limit_files(100);
-    for (int64_t step = 2; step < 40; ++step) logger.log_metrics({{"loss", 0.5}}, 0, step);
-    logger.log_metrics({{"another_name", 1}}, 0, 40);
+    limit_files(400);
+    for (int64_t step = 2; step < 90; ++step) logger.log_metrics({{"loss", 0.5}}, 0, step);
+    logger.log_metrics({{"another_name", 1}}, 0, 90);
     limit_files(RLIM_INFINITY);
-    logger.log_metrics({{"loss", 0.25}}, 0, 41);
+    logger.log_metrics({{"loss", 0.25}}, 0, 91);
     return 0;
   });
   EXPECT_EQ(code, 0);
@@ -212,12 +211,9 @@ TEST(CsvLogger, OnAFullDiskWarnsOnceKeepsWholeRowsAndGoesOnLater) {
   EXPECT_EQ(count(said, "levin warn: observe.logger.write: cannot write"), 1u) << said;
   EXPECT_THAT(said, HasSubstr("File too large"));
   std::string expected = "step,epoch,loss\n";
-  for (int step = 1; expected.size() + 10 <= 109; ++step) {
-    const std::string row = std::to_string(step) + ",0,0.5\n";
-    if (expected.size() + row.size() > 100) break;
-    expected += row;
-  }
-  EXPECT_EQ(csv(*logger), expected + "41,0,0.25\n");
+  for (int step = 1; step <= 43; ++step) expected += std::to_string(step) + ",0,0.5\n";
+  ASSERT_EQ(expected.size(), 394u);
+  EXPECT_EQ(csv(*logger), expected + "91,0,0.25\n");
 }
 
 TEST(TensorBoardLogger, OnAFullDiskWarnsOnceAndTrainingGoesOn) {

@@ -57,7 +57,8 @@ TEST(AccuracyFunction, TopKTakesTheLabelAmongTheHighest) {
 }
 
 TEST(AccuracyFunction, IgnoredLabelsDoNotCount) {
-  const auto scores = at::eye(4);
+  const auto scores =
+      at::tensor({3.0, 2.0, 1.0, 3.0, 2.0, 1.0, 2.0, 3.0, 1.0, 3.0, 2.0, 1.0}).reshape({4, 3});
   const auto labels = labels_of({0, -100, 0, -100});
   for (const int64_t top_k : {1, 2}) {
     const AccuracyOptions options{.top_k = top_k, .ignore_index = -100};
@@ -67,8 +68,8 @@ TEST(AccuracyFunction, IgnoredLabelsDoNotCount) {
 
 TEST(AccuracyFunction, OfNothingIsNaN) {
   EXPECT_TRUE(std::isnan(accuracy(at::empty({0, 3}), at::empty({0}, at::kLong)).item<float>()));
-  EXPECT_TRUE(std::isnan(
-      accuracy(at::eye(2), labels_of({7, 7}), {.ignore_index = 7}).item<float>()));
+  EXPECT_TRUE(
+      std::isnan(accuracy(at::eye(2), labels_of({7, 7}), {.ignore_index = 7}).item<float>()));
 }
 
 TEST(AccuracyFunction, WrongInputIsNamed) {
@@ -160,6 +161,15 @@ TEST(AccuracyMetric, StateIsACopyAndResetForgets) {
   EXPECT_EQ(read(other), 1.0);
   metric.reset();
   EXPECT_TRUE(std::isnan(read(metric)));
+}
+
+TEST(AccuracyMetric, CopiesAreValues) {
+  Accuracy metric;
+  metric.update(labels_of({1}), labels_of({1}));
+  Accuracy copy = metric;
+  copy.update(labels_of({1}), labels_of({0}));
+  EXPECT_EQ(read(metric), 1.0);
+  EXPECT_EQ(read(copy), 0.5);
 }
 
 TEST(MeanMetric, WeighsSamplesAndNotBatches) {

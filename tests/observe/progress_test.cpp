@@ -119,8 +119,8 @@ TEST_F(OnATerminal, ClipsToTheWidthAndFollowsItsChange) {
       screen.read();
       line.draw({{"a_long_name_of_a_metric", 1}, {"another_long_name_of_a_metric", 2}});
       const std::string drawn = screen.read();
-      const auto width = std::count_if(drawn.begin(), drawn.end(),
-                                       [](char c) { return (c & 0xC0) != 0x80; });
+      const auto width =
+          std::count_if(drawn.begin(), drawn.end(), [](char c) { return (c & 0xC0) != 0x80; });
       EXPECT_EQ(width, columns) << drawn;  // \r and all columns but the last
     }
   }
@@ -167,7 +167,7 @@ TEST_F(OnATerminal, IsDueAtMostOncePerInterval) {
   const auto start = std::chrono::steady_clock::now();
   int due = 0;
   double elapsed_s = 0;
-  while (elapsed_s < 0.22) {
+  while (elapsed_s < 0.22 || (due == 0 && elapsed_s < 20)) {
     if (line.advance()) {
       ++due;
       line.draw({});

@@ -57,7 +57,8 @@ class Reductions : public ::testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(
     All, Reductions,
     ::testing::Values(Case{Kind::kMean, (1.5 * 2 + -4.0 * 1 + 3.0 * 5) / 8, NAN},
-                      Case{Kind::kSum, 0.5, 0}, Case{Kind::kMin, -4, NAN}, Case{Kind::kMax, 3, NAN}),
+                      Case{Kind::kSum, 0.5, 0}, Case{Kind::kMin, -4, NAN},
+                      Case{Kind::kMax, 3, NAN}),
     [](const auto& info) { return std::to_string(static_cast<int>(info.param.kind)); });
 
 TEST_P(Reductions, AreTheSameOnTheHostOnADeviceAndMixed) {

@@ -60,8 +60,9 @@ TEST(BuildOptimizer, MistakesAreNamed) {
 }
 
 TEST(BuildOptimizer, TwoDtypesAreBothUpdated) {
-  std::vector<levin::NamedTensor> mixed = {{"a", torch::ones({2}).requires_grad_()},
-                                           {"b", torch::ones({2}, torch::kDouble).requires_grad_()}};
+  std::vector<levin::NamedTensor> mixed = {
+      {"a", torch::ones({2}).requires_grad_()},
+      {"b", torch::ones({2}, torch::kDouble).requires_grad_()}};
   auto optimizer = build_optimizer(levin::optim::sgd({.lr = 1.0}), mixed);
   for (auto& [name, tensor] : mixed) tensor.mutable_grad() = torch::ones_like(tensor);
   optimizer->step();

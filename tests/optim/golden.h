@@ -1,8 +1,9 @@
 #pragma once
 // Reads the golden files that tests/oracle/make_golden.py wrote.
 
-#include <fstream>
 #include <nlohmann/json.hpp>
+
+#include <fstream>
 #include <string>
 
 #include "levin/checkpoint/checkpoint.h"

@@ -35,7 +35,10 @@ std::vector<Case> cases() {
       {"sgd", [] { return levin::optim::sgd({.lr = 0.1}); },
        [](auto p) { return std::make_unique<torch::optim::SGD>(p, 0.1); }},
       {"sgd_momentum",
-       [] { return levin::optim::sgd({.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}); },
+       [] {
+         return levin::optim::sgd(
+             {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true});
+       },
        [](auto p) {
          return std::make_unique<torch::optim::SGD>(
              p, torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01).nesterov(true));
@@ -47,7 +50,8 @@ std::vector<Case> cases() {
        }},
       {"adamw_amsgrad", [] { return levin::optim::adamw({.lr = 0.01, .amsgrad = true}); },
        [](auto p) {
-         return std::make_unique<torch::optim::AdamW>(p, torch::optim::AdamWOptions(0.01).amsgrad(true));
+         return std::make_unique<torch::optim::AdamW>(
+             p, torch::optim::AdamWOptions(0.01).amsgrad(true));
        }},
       {"rmsprop",
        [] {
@@ -153,7 +157,9 @@ TEST(Optimizer, RefusesTheStateOfOthers) {
   renamed[1].name = "c";
   auto reshaped = make_parameters();
   reshaped[1].tensor = torch::randn({6}).requires_grad_();
-  EXPECT_EQ(error_id([&] { optimizer->load_state_dict(state_of(levin::optim::sgd(), make_parameters())); }),
+  EXPECT_EQ(error_id([&] {
+              optimizer->load_state_dict(state_of(levin::optim::sgd(), make_parameters()));
+            }),
             "optim.state.kind");
   EXPECT_EQ(error_id([&] { optimizer->load_state_dict(state_of(levin::optim::adam(), renamed)); }),
             "optim.state.names");
@@ -167,13 +173,14 @@ TEST(Optimizer, RefusesTheStateOfOthers) {
 }
 
 TEST(Optimizer, TorchClassRefusesAnotherOrder) {
-  const auto config = levin::optim::torch_optimizer<torch::optim::Adagrad>(
-      torch::optim::AdagradOptions(0.1));
+  const auto config =
+      levin::optim::torch_optimizer<torch::optim::Adagrad>(torch::optim::AdagradOptions(0.1));
   auto parameters = make_parameters();
   const levin::State state = levin::optim::build_optimizer(config, parameters)->state_dict();
   std::swap(parameters[0], parameters[1]);
-  EXPECT_EQ(error_id([&] { levin::optim::build_optimizer(config, parameters)->load_state_dict(state); }),
-            "optim.state.order");
+  EXPECT_EQ(
+      error_id([&] { levin::optim::build_optimizer(config, parameters)->load_state_dict(state); }),
+      "optim.state.order");
 }
 
 TEST(Optimizer, SparseGradientIsRefused) {

@@ -1,13 +1,13 @@
 // Files go from levin to Python's libraries and back. Needs the interpreter of `make oracle`, or
 // one named by LEVIN_ORACLE_PYTHON that has the packages of tests/oracle/requirements.txt.
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <torch/torch.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-
-#include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
-#include <torch/torch.h>
 
 #include "levin/files/event_file.h"
 #include "levin/files/safetensors.h"

@@ -40,8 +40,9 @@ endif()
 run(${CMAKE_COMMAND} -S ${SOURCE}/tests/package/consumer -B ${FOLDER}/consumer
     -DCMAKE_PREFIX_PATH=${prefix} -DLEVIN_LIBTORCH=${TORCH} -DCMAKE_CXX_COMPILER=${COMPILER})
 run(${CMAKE_COMMAND} --build ${FOLDER}/consumer)
-run(${CMAKE_COMMAND} -E env --unset=LD_LIBRARY_PATH ${FOLDER}/consumer/consumer)
-if(NOT output MATCHES "levin works")
+run(${CMAKE_COMMAND} -E env --unset=LD_LIBRARY_PATH ${FOLDER}/consumer/consumer
+    --default-root-dir ${FOLDER}/consumer)
+if(NOT output MATCHES "levin works: 8 steps")
   message(FATAL_ERROR "the user's program wrote: ${output}")
 endif()
 run(${CMAKE_COMMAND} -E env --unset=LD_LIBRARY_PATH ${prefix}/bin/levin env)

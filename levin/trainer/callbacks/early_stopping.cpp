@@ -34,7 +34,8 @@ void EarlyStopping::load_state_dict(const State& state) {
 }
 
 void EarlyStopping::on_evaluation_end(Trainer& trainer, Module&, std::string_view stage) {
-  if (stage != "validate" || trainer.sanity_checking() || trainer.options().fast_dev_run > 0) return;
+  if (stage != "validate" || trainer.sanity_checking() || trainer.options().fast_dev_run > 0)
+    return;
   if (!options_.check_on_train_epoch_end.value_or(false)) check(trainer);
 }
 
@@ -66,7 +67,8 @@ std::string EarlyStopping::judge(double value) {
     return "";
   }
   if (++waited_ < options_.patience) return "";
-  return fmt::format("{} did not get better than {} in {} checks", options_.monitor, best_, waited_);
+  return fmt::format("{} did not get better than {} in {} checks", options_.monitor, best_,
+                     waited_);
 }
 
 void EarlyStopping::check(Trainer& trainer) {

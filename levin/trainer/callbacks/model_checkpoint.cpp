@@ -11,8 +11,17 @@
 #include "levin/trainer/trainer.h"
 
 namespace levin {
+namespace {
 
 namespace fs = std::filesystem;
+
+/// The epoch that runs, or the one that has just ended.
+int64_t newest_epoch(const Trainer& trainer) {
+  const int64_t epoch = trainer.current_epoch();
+  return trainer.batches_done() == 0 ? std::max<int64_t>(0, epoch - 1) : epoch;
+}
+
+}  // namespace
 
 ModelCheckpoint::ModelCheckpoint(ModelCheckpointOptions options)
     : options_(std::move(options)), folder_(options_.dirpath) {
@@ -106,13 +115,13 @@ void ModelCheckpoint::on_train_epoch_end(Trainer& trainer, Module&) {
 void ModelCheckpoint::on_train_end(Trainer& trainer, Module&) {
   training_ = false;
   if (!options_.save_last || trainer.global_step() == last_step_) return;
-  save(trainer, trainer.current_epoch(), std::nullopt);
+  save(trainer, newest_epoch(trainer), std::nullopt);
 }
 
 void ModelCheckpoint::on_exception(Trainer& trainer, Module&, const std::exception&) {
   const bool worth_it = training_ && !failed_ && options_.save_on_exception;
   if (!worth_it || !trainer.at_step_boundary() || trainer.global_step() == last_step_) return;
-  save(trainer, trainer.current_epoch(), std::nullopt);
+  save(trainer, newest_epoch(trainer), std::nullopt);
   log::error("model_checkpoint: the run ends by an error; step {} was saved in {}",
              trainer.global_step(), last_folder_);
 }
@@ -201,11 +210,11 @@ void ModelCheckpoint::save(Trainer& trainer, int64_t epoch, std::optional<double
 
 void ModelCheckpoint::fail(int64_t step, const Error& error) const {
   const std::string before =
-      last_folder_.empty()
-          ? "there is no earlier checkpoint of this run"
-          : fmt::format("the checkpoint before it is whole: make room and resume with "
-                        "--ckpt-path {}",
-                        last_folder_);
+      last_folder_.empty() ? "there is no earlier checkpoint of this run"
+                           : fmt::format(
+                                 "the checkpoint before it is whole: make room and resume with "
+                                 "--ckpt-path {}",
+                                 last_folder_);
   LEVIN_FAIL("trainer.checkpoint", "step {} could not be saved ({}); {}", step, error.what(),
              before);
 }

@@ -1,7 +1,8 @@
 #pragma once
 // ModelCheckpoint: saves the run, keeps the best and the newest; as Lightning's callback.
 //
-//   options.callbacks = {levin::model_checkpoint({.monitor = "val_acc", .save_top_k = 3, .mode = "max"})};
+//   options.callbacks = {levin::model_checkpoint({.monitor = "val_acc", .save_top_k = 3, .mode =
+//   "max"})};
 
 #include <chrono>
 #include <cstdint>
@@ -17,16 +18,16 @@
 namespace levin {
 
 struct ModelCheckpointOptions {
-  std::string dirpath;                   ///< folder of the checkpoints; empty: below the run's logs
+  std::string dirpath;  ///< folder of the checkpoints; empty: below the run's logs
   std::string filename = "{epoch}-{step}";  ///< {name} stands for name=value: epoch, step, a metric
-  std::string monitor;                   ///< what was logged under this name ranks; empty: the newest
-  bool save_last = true;                 ///< keep the newest too, whatever its rank
-  int64_t save_top_k = 1;                ///< keep so many of the best; -1: all
-  bool save_on_exception = true;         ///< save when the run ends by an error between two steps
-  std::string mode = "min";              ///< min or max of monitor is best
-  int64_t every_n_train_steps = 0;       ///< 0: not by steps
+  std::string monitor;              ///< what was logged under this name ranks; empty: the newest
+  bool save_last = true;            ///< keep the newest too, whatever its rank
+  int64_t save_top_k = 1;           ///< keep so many of the best; -1: all
+  bool save_on_exception = true;    ///< save when the run ends by an error between two steps
+  std::string mode = "min";         ///< min or max of monitor is best
+  int64_t every_n_train_steps = 0;  ///< 0: not by steps
   std::optional<std::chrono::seconds> train_time_interval = {};  ///< unset: not by time
-  int64_t every_n_epochs = 1;            ///< where neither steps nor time are given; 0: never
+  int64_t every_n_epochs = 1;  ///< where neither steps nor time are given; 0: never
   std::optional<bool> save_on_train_epoch_end = {};  ///< unset: after validation where there is one
 };
 

@@ -72,7 +72,8 @@ std::string summarize(const torch::nn::Module& module, ModelSummaryOptions optio
   }
   const int64_t total = count(module);
   const int64_t trainable = count(module, /*trainable_only=*/true);
-  return text + fmt::format("{} parameters, {} of them trainable\n", human(total), human(trainable));
+  return text +
+         fmt::format("{} parameters, {} of them trainable\n", human(total), human(trainable));
 }
 
 void ModelSummary::on_fit_start(Trainer& trainer, Module& module) {

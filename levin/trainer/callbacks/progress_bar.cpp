@@ -36,7 +36,8 @@ void ProgressBar::on_train_batch_end(Trainer& trainer, Module& module, const at:
 
 void ProgressBar::on_train_epoch_end(Trainer& trainer, Module&) {
   if (!started_) return;
-  line_.finish(epoch_text(epoch_label(trainer, trainer.current_epoch()), trainer.callback_metrics()));
+  line_.finish(
+      epoch_text(epoch_label(trainer, trainer.current_epoch()), trainer.callback_metrics()));
 }
 
 void ProgressBar::on_evaluation_start(Trainer& trainer, Module&, std::string_view) {

@@ -1,0 +1,248 @@
+// Each of a user's mistakes and of the world's: a clear error, nothing lost.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <torch/torch.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "levin/base/error.h"
+#include "levin/checkpoint/checkpoint.h"
+#include "levin/trainer/callbacks/early_stopping.h"
+#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "tests/trainer/small_run.h"
+
+namespace {
+
+using namespace small_run;  // NOLINT
+using ::testing::HasSubstr;
+
+template <class Body>
+std::string error_of(Body body) {
+  try {
+    body();
+  } catch (const levin::Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+levin::DataLoader train() { return {dataset(40), {.batch_size = 8}}; }
+
+TEST(BadInput, OptionsOutOfRangeAreNamed) {
+  struct Case {
+    std::string wanted;
+    std::function<void(levin::TrainerOptions&)> set;
+  };
+  for (const Case& one : std::vector<Case>{
+           {"trainer.options: got limit_train_batches = 1.5",
+            [](auto& o) { o.limit_train_batches = 1.5; }},
+           {"trainer.options: got accumulate_grad_batches = 0",
+            [](auto& o) { o.accumulate_grad_batches = 0; }},
+           {"trainer.options: got max_epochs = -2", [](auto& o) { o.max_epochs = -2; }},
+           {"trainer.options: got gradient_clip_algorithm = 'l2'",
+            [](auto& o) { o.gradient_clip_algorithm = "l2"; }},
+           {"trainer.options: got max_time = 'soon'", [](auto& o) { o.max_time = "soon"; }},
+           {"trainer.devices: got devices = 2", [](auto& o) { o.devices = 2; }},
+           {"strategy.name: got 'ddp', wanted auto or single", [](auto& o) { o.strategy = "ddp"; }},
+           {"accelerator.device: got 'tpu', wanted auto, cpu or gpu",
+            [](auto& o) { o.accelerator = "tpu"; }},
+           {"accelerator.precision: got '16-mixed'", [](auto& o) { o.precision = "16-mixed"; }}}) {
+    levin::TrainerOptions options;
+    one.set(options);
+    EXPECT_THAT(error_of([&] { levin::Trainer trainer(options); }), HasSubstr(one.wanted));
+  }
+}
+
+TEST(BadInput, AMonitorThatNobodyLogsNamesWhatIsLoggedAndLosesNothing) {
+  const Scratch root("bad_monitor");
+  auto options = quiet(root.path);
+  options.max_epochs = 2;
+  options.callbacks = {levin::early_stopping({.monitor = "val_ac"}), levin::model_checkpoint({})};
+  levin::Trainer trainer(options);
+  const std::string error =
+      error_of([&] { trainer.fit(std::make_shared<Net>(), train(), train()); });
+  EXPECT_THAT(error, HasSubstr("trainer.monitor: nothing named 'val_ac' was logged"));
+  EXPECT_THAT(error, HasSubstr("did you mean 'val_acc'?"));
+  EXPECT_EQ(levin::load_checkpoint(root.path + "/checkpoints/last")
+                .training.child("progress")
+                .integer("global_step"),
+            5);
+}
+
+TEST(BadInput, MissingLoadersAndModulesAreNamed) {
+  levin::Trainer trainer(quiet("."));
+  EXPECT_THAT(error_of([&] { trainer.fit(std::make_shared<Net>()); }),
+              HasSubstr("trainer.dataloader: there is no train_dataloader"));
+  EXPECT_THAT(error_of([&] { trainer.fit(nullptr, train()); }), HasSubstr("trainer.module"));
+  EXPECT_THAT(error_of([&] { trainer.global_step(); }), HasSubstr("trainer."));
+}
+
+TEST(BadInput, ALossOfSeveralElementsOrWithoutGraphIsNamed) {
+  struct Wrong : Net {
+    bool detach = false;
+    at::Tensor training_step(const levin::Batch& batch, int64_t) override {
+      auto out = net->forward(batch["x"]);
+      return detach ? out.sum().detach() : out;
+    }
+  };
+  auto options = quiet(".");
+  options.enable_checkpointing = false;
+  auto net = std::make_shared<Wrong>();
+  EXPECT_THAT(error_of([&] { levin::Trainer(options).fit(net, train()); }),
+              HasSubstr("accelerator.loss: got a loss of shape [8, 3], wanted a scalar"));
+  net->detach = true;
+  EXPECT_THAT(error_of([&] { levin::Trainer(options).fit(net, train()); }),
+              HasSubstr("accelerator.loss: this loss depends on no parameter"));
+}
+
+TEST(BadInput, WhatManualOptimizationIgnoresIsRefused) {
+  struct Manual : Net {
+    Manual() { automatic_optimization = false; }
+  };
+  auto options = quiet(".");
+  options.enable_checkpointing = false;
+  options.gradient_clip_val = 1.0;
+  EXPECT_THAT(error_of([&] { levin::Trainer(options).fit(std::make_shared<Manual>(), train()); }),
+              HasSubstr("trainer.manual_optimization"));
+}
+
+TEST(BadInput, LossWeightsOfOnlySomeBatchesAreRefused) {
+  struct Sometimes : Net {
+    at::Tensor training_step(const levin::Batch& batch, int64_t index) override {
+      weigh = index % 2 == 0;
+      return Net::training_step(batch, index);
+    }
+  };
+  auto options = quiet(".");
+  options.enable_checkpointing = false;
+  options.accumulate_grad_batches = 2;
+  EXPECT_THAT(
+      error_of([&] { levin::Trainer(options).fit(std::make_shared<Sometimes>(), train()); }),
+      HasSubstr("trainer.loss_weight"));
+}
+
+TEST(BadInput, TwoCallbacksOfOneKeyAndAWrongOptimizerIndex) {
+  auto options = quiet(".");
+  options.callbacks = {levin::early_stopping({.monitor = "loss"}),
+                       levin::early_stopping({.monitor = "loss"})};
+  EXPECT_THAT(error_of([&] { levin::Trainer(options).fit(std::make_shared<Net>(), train()); }),
+              HasSubstr("trainer.callbacks"));
+  struct Reaching : Net {
+    at::Tensor training_step(const levin::Batch&, int64_t) override {
+      optimizer(3);
+      return {};
+    }
+  };
+  options.callbacks.clear();
+  options.enable_checkpointing = false;
+  EXPECT_THAT(error_of([&] { levin::Trainer(options).fit(std::make_shared<Reaching>(), train()); }),
+              HasSubstr("trainer.optimizer: got optimizer(3), but configure_optimizers gave 1"));
+}
+
+/// A finished run's checkpoint folder.
+std::string trained(const std::string& root) {
+  auto options = quiet(root);
+  options.max_epochs = 1;
+  levin::Trainer(options).fit(std::make_shared<Net>(), train());
+  return root + "/checkpoints/last";
+}
+
+std::string resume(const std::string& root, const std::string& ckpt_path) {
+  auto options = quiet(root);
+  options.enable_checkpointing = false;
+  options.max_epochs = 2;
+  return error_of([&] {
+    levin::Trainer(options).fit(std::make_shared<Net>(), train(), std::nullopt,
+                                {.ckpt_path = ckpt_path});
+  });
+}
+
+void flip_bit(const fs::path& file, int64_t byte) {
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekg(byte);
+  const char value = static_cast<char>(stream.get() ^ 4);
+  stream.seekp(byte);
+  stream.put(value);
+}
+
+TEST(BadInput, AnyFlippedBitOfACheckpointIsNoticed) {
+  const Scratch root("bad_bits");
+  const fs::path folder = fs::canonical(trained(root.path));
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const int64_t size = static_cast<int64_t>(fs::file_size(entry.path()));
+    for (const int64_t byte : {int64_t{20}, size / 2, size - 3}) {
+      flip_bit(entry.path(), byte);
+      EXPECT_THAT(resume(root.path, folder), HasSubstr("checkpoint.corrupt"))
+          << entry.path() << byte;
+      flip_bit(entry.path(), byte);
+    }
+  }
+  EXPECT_EQ(resume(root.path, folder), "no error");
+}
+
+TEST(BadInput, ATruncatedOrMissingCheckpointIsNamed) {
+  const Scratch root("bad_truncated");
+  const fs::path folder = fs::canonical(trained(root.path));
+  EXPECT_THAT(resume(root.path, root.path + "/nowhere"),
+              HasSubstr("checkpoint.missing: no checkpoint folder"));
+  EXPECT_THAT(resume(root.path, root.path), HasSubstr("holds no manifest.json"));
+  fs::resize_file(folder / "model.safetensors", 100);
+  EXPECT_THAT(resume(root.path, folder), HasSubstr("model.safetensors: it has 100 bytes, wanted"));
+  fs::remove(folder / "model.safetensors");
+  EXPECT_THAT(resume(root.path, folder), HasSubstr("model.safetensors: the file is missing"));
+}
+
+TEST(BadInput, AFullDiskLeavesTheCheckpointBeforeAndNamesIt) {
+  const Scratch root("bad_full");
+  const pid_t child = fork();
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    struct FullLater : Net {
+      void on_train_epoch_start() override {
+        // No file may grow past 1 kB from the second epoch on: a disk that is full.
+        const rlimit limit{1000, 1000};
+        if (current_epoch() == 1) setrlimit(RLIMIT_FSIZE, &limit);
+      }
+    };
+    auto options = quiet(root.path);
+    options.max_epochs = 3;
+    const std::string error =
+        error_of([&] { levin::Trainer(options).fit(std::make_shared<FullLater>(), train()); });
+    const bool good =
+        error.find("trainer.checkpoint: step 10 could not be saved") != std::string::npos &&
+        error.find("checkpoints/epoch=0-step=5") != std::string::npos;
+    _exit(good ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  const auto checkpoint = levin::load_checkpoint(root.path + "/checkpoints/last");
+  EXPECT_EQ(checkpoint.training.child("progress").integer("global_step"), 5);
+}
+
+TEST(BadInput, TheCheckpointOfAnotherModelOrDataIsRefused) {
+  const Scratch root("bad_other");
+  const std::string folder = trained(root.path);
+  struct Wider : Net {
+    Wider() { register_module("extra", torch::nn::Linear(2, 2)); }
+  };
+  auto options = quiet(root.path);
+  options.enable_checkpointing = false;
+  EXPECT_THAT(error_of([&] {
+                levin::Trainer(options).fit(std::make_shared<Wider>(), train(), std::nullopt,
+                                            {.ckpt_path = folder});
+              }),
+              HasSubstr("module.state.missing"));
+  EXPECT_THAT(error_of([&] {
+                levin::Trainer(options).fit(std::make_shared<Net>(),
+                                            levin::DataLoader(dataset(17), {.batch_size = 8}),
+                                            std::nullopt, {.ckpt_path = folder});
+              }),
+              HasSubstr("data.loader.state"));
+}
+
+}  // namespace

@@ -1,0 +1,95 @@
+#include "levin/trainer/options.h"
+
+#include <gtest/gtest.h>
+
+#include "levin/base/error.h"
+#include "levin/trainer/limits.h"
+
+namespace {
+
+// Lightning's users write the options in Lightning's order; this fails to compile when it changes.
+const levin::TrainerOptions kLightningsOrder = {.accelerator = "cpu",
+                                                .strategy = "auto",
+                                                .devices = 1,
+                                                .num_nodes = 1,
+                                                .precision = "32-true",
+                                                .logger = true,
+                                                .callbacks = {},
+                                                .fast_dev_run = false,
+                                                .max_epochs = 3,
+                                                .min_epochs = 1,
+                                                .max_steps = -1,
+                                                .min_steps = 0,
+                                                .max_time = "00:12:00:00",
+                                                .limit_train_batches = 1.0,
+                                                .limit_val_batches = 10,
+                                                .limit_test_batches = 0.5,
+                                                .limit_predict_batches = 1.0,
+                                                .val_check_interval = 0.25,
+                                                .check_val_every_n_epoch = 1,
+                                                .num_sanity_val_steps = 2,
+                                                .log_every_n_steps = 50,
+                                                .enable_checkpointing = true,
+                                                .enable_progress_bar = true,
+                                                .enable_model_summary = true,
+                                                .accumulate_grad_batches = 1,
+                                                .gradient_clip_val = 1.0,
+                                                .gradient_clip_algorithm = "norm",
+                                                .deterministic = false,
+                                                .benchmark = false,
+                                                .inference_mode = true,
+                                                .use_distributed_sampler = true,
+                                                .detect_anomaly = false,
+                                                .barebones = false,
+                                                .default_root_dir = "."};
+
+TEST(TrainerOptions, EveryOptionReadsBackFromItsText) {
+  levin::TrainerOptions options = kLightningsOrder;
+  const auto text = levin::options_as_text(options);
+  EXPECT_EQ(text.at("limit_val_batches"), "10");
+  EXPECT_EQ(text.at("limit_train_batches"), "1.0");
+  EXPECT_EQ(text.at("val_check_interval"), "0.25");
+  EXPECT_EQ(text.at("devices"), "1");
+  EXPECT_EQ(text.at("max_epochs"), "3");
+  const char* arguments[] = {
+      "program", "--limit-val-batches", "0.5", "--devices", "auto", "--logger", "false"};
+  const auto parsed = levin::parse<levin::TrainerOptions>(7, arguments, options);
+  EXPECT_TRUE(parsed.limit_val_batches.is_fraction());
+  EXPECT_EQ(parsed.devices.count(), 0);
+  EXPECT_FALSE(parsed.logger.on());
+}
+
+TEST(Limits, StepsOfTheRunKnowTheShortLastGroup) {
+  levin::TrainerOptions options;
+  options.max_epochs = 3;
+  options.accumulate_grad_batches = 4;
+  const auto limits = levin::detail::resolve_limits(options, 10, 0);
+  EXPECT_EQ(limits.total_steps(), 9);
+  EXPECT_EQ(limits.group_size(0), 4);
+  EXPECT_EQ(limits.group_size(9), 2);
+  EXPECT_TRUE(limits.group_complete(10));
+  EXPECT_FALSE(limits.group_complete(9));
+}
+
+TEST(Limits, WithoutAnyLimitThereAreAThousandEpochs) {
+  EXPECT_EQ(levin::detail::resolve_limits({}, 1, 0).max_epochs, 1000);
+  EXPECT_EQ(levin::detail::resolve_limits({.max_steps = 5}, 1, 0).max_epochs, -1);
+  EXPECT_EQ(levin::detail::resolve_limits({.max_epochs = -1}, 1, 0).total_steps(), -1);
+}
+
+TEST(Limits, DurationsAreDaysHoursMinutesSeconds) {
+  EXPECT_EQ(levin::detail::parse_duration("01:02:03:04"), 93784.0);
+  EXPECT_EQ(levin::detail::parse_duration("90"), 90.0);
+  EXPECT_EQ(levin::detail::parse_duration(""), std::nullopt);
+  for (const char* wrong : {"x", "1:2:3:4:5", "-1", ":"}) {
+    EXPECT_THROW(levin::detail::parse_duration(wrong), levin::Error) << wrong;
+  }
+}
+
+TEST(Limits, AnIntervalPastTheEpochIsRefused) {
+  levin::TrainerOptions options;
+  options.val_check_interval = 11;
+  EXPECT_THROW(levin::detail::resolve_limits(options, 10, 1), levin::Error);
+}
+
+}  // namespace

@@ -1,0 +1,101 @@
+#pragma once
+// A small training run for the trainer's tests: a network with dropout and batch norm on random
+// data, whose every step and logged value can be compared.
+
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <vector>
+
+#include "levin/base/random.h"
+#include "levin/data/sources.h"
+#include "levin/observe/logger.h"
+#include "levin/optim/optim.h"
+#include "levin/trainer/trainer.h"
+
+namespace small_run {
+
+namespace fs = std::filesystem;
+
+/// Keeps what was logged.
+struct Recorder : levin::Logger {
+  struct Row {
+    int64_t epoch, step;
+    std::string name;
+    double value;
+    bool operator==(const Row&) const = default;
+  };
+  std::vector<Row> rows;
+  std::string folder;
+
+  void log_metrics(const levin::Scalars& values, int64_t epoch, int64_t step) override {
+    for (const auto& [name, value] : values) rows.push_back({epoch, step, name, value});
+  }
+  void log_hyperparams(const std::map<std::string, std::string>&) override {}
+  void flush() override {}
+  std::string log_dir() const override { return folder; }
+};
+
+struct Net : levin::Module {
+  torch::nn::Sequential net{nullptr};
+  bool weigh = false;
+  double dropout = 0.3;
+
+  explicit Net(double dropout = 0.3) : dropout(dropout) {
+    net = register_module(
+        "net",
+        torch::nn::Sequential(torch::nn::Linear(6, 8), torch::nn::BatchNorm1d(8), torch::nn::ReLU(),
+                              torch::nn::Dropout(dropout), torch::nn::Linear(8, 3)));
+  }
+  at::Tensor training_step(const levin::Batch& batch, int64_t) override {
+    auto loss = torch::nn::functional::cross_entropy(net->forward(batch["x"]), batch["y"]);
+    if (weigh) set_loss_weight(static_cast<double>(batch.size()));
+    log("loss", loss, {.on_step = true, .on_epoch = true});
+    return loss;
+  }
+  void validation_step(const levin::Batch& batch, int64_t) override {
+    log("val_acc", levin::metrics::accuracy(net->forward(batch["x"]), batch["y"]));
+  }
+  levin::OptimizerConfig configure_optimizers() override {
+    return levin::optim::adamw({.lr = 1e-2}).schedule(levin::optim::cosine({.warmup_steps = 3}));
+  }
+};
+
+inline std::shared_ptr<levin::Dataset> dataset(int64_t size, int64_t seed = 5) {
+  const auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  const auto x = torch::randn({size, 6}, generator);
+  return levin::data::tensors(
+      {{"x", x}, {"y", x.sum(1).gt(0).to(torch::kLong) + x.select(1, 0).gt(1)}});
+}
+
+/// A folder of its own that is removed at the end.
+struct Scratch {
+  std::string path;
+  explicit Scratch(const std::string& name)
+      : path(::testing::TempDir() + "/levin_" + name + "_" + std::to_string(::getpid())) {
+    fs::remove_all(path);
+    fs::create_directories(path);
+  }
+  ~Scratch() { fs::remove_all(path); }
+};
+
+inline levin::TrainerOptions quiet(const std::string& root) {
+  levin::TrainerOptions options;
+  options.enable_progress_bar = false;
+  options.enable_model_summary = false;
+  options.logger = false;
+  options.num_sanity_val_steps = 0;
+  options.default_root_dir = root;
+  options.exit_on_signal = false;
+  return options;
+}
+
+inline void expect_same_weights(const torch::nn::Module& a, const torch::nn::Module& b) {
+  const auto mine = levin::module_state(a);
+  const auto theirs = levin::module_state(b);
+  for (const auto& [name, value] : mine.values()) {
+    EXPECT_TRUE(torch::equal(mine.tensor(name), theirs.tensor(name))) << name;
+  }
+}
+
+}  // namespace small_run
