@@ -3,9 +3,9 @@
 //
 // A convolutional network on Fashion-MNIST: what `make demo` runs.
 
-#include <levin/levin.h>
-
 #include <cstdio>
+
+#include <levin/levin.h>
 
 namespace nn = torch::nn;
 
@@ -14,10 +14,11 @@ struct Cnn : levin::Module {
 
   Cnn() {
     net = register_module(
-        "net", nn::Sequential(nn::Conv2d(nn::Conv2dOptions(1, 32, 3).padding(1)), nn::ReLU(),
-                              nn::MaxPool2d(2), nn::Conv2d(nn::Conv2dOptions(32, 64, 3).padding(1)),
-                              nn::ReLU(), nn::MaxPool2d(2), nn::Flatten(), nn::Linear(64 * 7 * 7, 128),
-                              nn::ReLU(), nn::Dropout(0.25), nn::Linear(128, 10)));
+        "net",
+        nn::Sequential(nn::Conv2d(nn::Conv2dOptions(1, 32, 3).padding(1)), nn::ReLU(),
+                       nn::MaxPool2d(2), nn::Conv2d(nn::Conv2dOptions(32, 64, 3).padding(1)),
+                       nn::ReLU(), nn::MaxPool2d(2), nn::Flatten(), nn::Linear(64 * 7 * 7, 128),
+                       nn::ReLU(), nn::Dropout(0.25), nn::Linear(128, 10)));
   }
   torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
     auto loss = nn::functional::cross_entropy(net->forward(batch["image"]), batch["label"]);
