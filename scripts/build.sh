@@ -34,5 +34,4 @@ if [[ ! -e $BUILD/build.ninja || $(cat "$BUILD/.levin-options" 2>/dev/null) != "
   grep -e '^-- levin:' "$BUILD/configure.log" || true
   echo "${options[*]}" >"$BUILD/.levin-options"
 fi
-if [[ ${1:-} == --configure-only ]]; then exit; fi
 NINJA_STATUS=${NINJA_STATUS:-'[%f/%t, %es] '} ninja -C "$BUILD" -j "$(cores)" "$@"

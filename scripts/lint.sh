@@ -46,13 +46,15 @@ changed() {
   fi
 }
 
-# g++'s precompiled header is nothing to clang: it is left out, and the sources include what they use.
+# Each source is read by itself and without the precompiled header, so that it includes what it uses.
 database=$BUILD/tidy
 make_database() {
-  scripts/build.sh --all --configure-only
-  mkdir -p "$database"
-  sed -E 's/ -Winvalid-pch| -include [^ "]*cmake_pch\.hxx| -fpch-preprocess//g' \
-    "$BUILD/compile_commands.json" >"$database/compile_commands.json"
+  cmake -S . -B "$database" -G Ninja "-DCMAKE_CXX_COMPILER=$(compiler)" "-DLEVIN_LIBTORCH=$(libtorch)" \
+    -DLEVIN_BUILD_TESTS=ON -DLEVIN_BUILD_BENCH=ON -DLEVIN_UNITY=OFF -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON \
+    >"$BUILD/tidy.log" 2>&1 || {
+    cat "$BUILD/tidy.log" >&2
+    fail "CMake could not list what is compiled (its message is above)"
+  }
 }
 
 # The sources to read: a changed header stands for the source beside it, else for one including it.
@@ -95,6 +97,7 @@ LINT_TIDY=$bin/clang-tidy LINT_DATABASE=$database
 export LINT_SECONDS LINT_START LINT_SKIPPED LINT_TIDY LINT_DATABASE
 trap 'rm -f "$LINT_SKIPPED"' EXIT
 
+mkdir -p "$BUILD"
 make_database
 mapfile -t files < <(units)
 if ((${#files[@]} == 0)); then

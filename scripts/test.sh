@@ -25,5 +25,7 @@ part sanitize scripts/sanitize.sh
 part lint scripts/lint.sh
 part oracle scripts/oracle.sh check
 part tests ctest --test-dir "$BUILD" -j "$(cores)" --output-on-failure "$@"
+skipped=$(grep -hs '^\[  SKIPPED \] .*)$' "$BUILD/Testing/Temporary/LastTest.log" || true)
+[[ -z $skipped ]] || say "tests that this machine could not run:"$'\n'"$skipped"
 
 ((${#failed[@]} == 0)) || fail "failed: ${failed[*]}"

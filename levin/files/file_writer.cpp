@@ -21,6 +21,10 @@ constexpr size_t kBufferBytes = size_t{1} << 18;
 // end waits for little.
 constexpr int64_t kWritebackBytes = int64_t{1} << 24;
 
+}  // namespace
+
+namespace detail {
+
 class Checksum {
  public:
   Checksum() { XXH3_64bits_reset(&state_); }
@@ -33,12 +37,12 @@ class Checksum {
   XXH3_state_t state_;
 };
 
-}  // namespace
+}  // namespace detail
 
 struct FileWriter::Impl {
   std::filesystem::path path;
   detail::Descriptor file;
-  Checksum checksum;
+  detail::Checksum checksum;
   std::vector<std::byte> buffer;
   int64_t size = 0;       // bytes given to write()
   int64_t written = 0;    // bytes that reached the file
@@ -116,7 +120,7 @@ FileDigest FileWriter::close() {
 FileDigest digest(const std::filesystem::path& path) {
   const detail::Descriptor file = detail::open_file(path, O_RDONLY);
   std::vector<std::byte> buffer(kBufferBytes);
-  Checksum checksum;
+  detail::Checksum checksum;
   FileDigest result;
   for (;;) {
     const int64_t count = file ? detail::read_some(file, buffer) : -1;

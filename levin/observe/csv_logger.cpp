@@ -15,7 +15,7 @@
 namespace levin {
 namespace {
 
-std::string quoted(const std::string& name) {
+std::string csv_field(const std::string& name) {
   if (name.find_first_of(",\"\r\n") == std::string::npos) return name;
   std::string text = "\"";
   for (const char c : name) text += c == '"' ? "\"\"" : std::string(1, c);
@@ -24,7 +24,8 @@ std::string quoted(const std::string& name) {
 
 std::string header_of(const std::vector<std::string>& columns) {
   std::string header;
-  for (const std::string& column : columns) header += (header.empty() ? "" : ",") + quoted(column);
+  for (const std::string& column : columns)
+    header += (header.empty() ? "" : ",") + csv_field(column);
   return header + "\n";
 }
 

@@ -59,7 +59,7 @@ bool reads_as(std::string_view text) {
 }
 
 // A JSON string is a TOML basic string.
-std::string quoted(const std::string& text) {
+std::string toml_string(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -67,7 +67,7 @@ std::string toml_key(const std::string& name) {
   const bool bare = !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return (c < 128 && std::isalnum(c) != 0) || c == '_' || c == '-';
   });
-  return bare ? name : quoted(name);
+  return bare ? name : toml_string(name);
 }
 
 }  // namespace
@@ -106,7 +106,7 @@ void RunDirectory::write_hyperparams(const std::map<std::string, std::string>& h
   std::string text;
   for (const auto& [key, value] : hyperparams) {
     const bool bare = reads_as<bool>(value) || reads_as<int64_t>(value) || reads_as<double>(value);
-    text += fmt::format("{} = {}\n", toml_key(key), bare ? value : quoted(value));
+    text += fmt::format("{} = {}\n", toml_key(key), bare ? value : toml_string(value));
   }
   files::write_file_atomically(fs::path(path()) / "hparams.toml", text);
 }

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
-#include "tests/data/error_of.h"
+#include "tests/support/error_of.h"
 
 namespace {
 

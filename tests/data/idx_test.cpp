@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "levin/data/sources.h"
-#include "tests/data/error_of.h"
 #include "tests/data/write_idx.h"
+#include "tests/support/error_of.h"
 
 namespace {
 

@@ -2,8 +2,8 @@
 #include <torch/torch.h>
 
 #include "levin/data/loader.h"
-#include "tests/data/error_of.h"
 #include "tests/data/read_epoch.h"
+#include "tests/support/error_of.h"
 
 namespace {
 
@@ -17,7 +17,7 @@ using levin::test::Order;
 using levin::test::read;
 using testing::StartsWith;
 
-constexpr int64_t kSize = 22;
+constexpr int64_t kSamples = 22;
 constexpr int64_t kBatch = 4;
 
 struct Case {
@@ -32,7 +32,7 @@ void PrintTo(const Case& which, std::ostream* out) {
 class Resume : public testing::TestWithParam<Case> {
  protected:
   static DataLoader loader(int64_t seed) {
-    return {numbers(kSize),
+    return {numbers(kSamples),
             {.batch_size = kBatch,
              .shuffle = true,
              .num_workers = GetParam().workers,
@@ -108,7 +108,7 @@ TEST_P(Resume, StateCountsWhatWasHandedOutNotWhatWasFetched) {
   Batch batch;
   for (int64_t done = 1; done <= one.size(); ++done) {
     one.next(batch);
-    EXPECT_EQ(one.state_dict().integer("samples"), std::min(done * kBatch, kSize));
+    EXPECT_EQ(one.state_dict().integer("samples"), std::min(done * kBatch, kSamples));
     EXPECT_EQ(one.state_dict().integer("epoch"), 0);
   }
   one.next(batch);

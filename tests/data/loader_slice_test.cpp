@@ -5,8 +5,8 @@
 #include <set>
 
 #include "levin/data/loader.h"
-#include "tests/data/error_of.h"
 #include "tests/data/read_epoch.h"
+#include "tests/support/error_of.h"
 
 namespace {
 
@@ -15,17 +15,12 @@ using levin::DataLoaderOptions;
 using levin::State;
 using levin::test::error_of;
 using levin::test::flat;
+using levin::test::from_zero;
 using levin::test::numbers;
 using levin::test::Order;
 using levin::test::read;
 using testing::StartsWith;
 using testing::UnorderedElementsAreArray;
-
-std::vector<int64_t> from_zero(int64_t size) {
-  std::vector<int64_t> all(static_cast<size_t>(size));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
 
 DataLoader part(int64_t size, int64_t rank, int64_t world, bool even,
                 DataLoaderOptions options = {.batch_size = 3, .num_workers = 1}) {

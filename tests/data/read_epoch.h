@@ -3,6 +3,7 @@
 
 #include <ATen/ops/arange.h>
 
+#include <numeric>
 #include <vector>
 
 #include "levin/data/loader.h"
@@ -11,6 +12,13 @@
 namespace levin::test {
 
 using Order = std::vector<std::vector<int64_t>>;  ///< the indices of each batch
+
+/// 0, 1, ..., size - 1.
+inline std::vector<int64_t> from_zero(int64_t size) {
+  std::vector<int64_t> all(static_cast<size_t>(size));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
 
 inline DatasetPtr numbers(int64_t size) {
   return data::tensors({{"index", at::arange(size, at::kLong)}});

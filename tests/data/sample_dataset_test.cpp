@@ -3,8 +3,8 @@
 
 #include "levin/data/loader.h"
 #include "levin/data/sources.h"
-#include "tests/data/error_of.h"
 #include "tests/data/read_epoch.h"
+#include "tests/support/error_of.h"
 
 namespace {
 

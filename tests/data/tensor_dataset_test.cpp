@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "levin/data/sources.h"
-#include "tests/data/error_of.h"
+#include "tests/support/error_of.h"
 
 namespace {
 

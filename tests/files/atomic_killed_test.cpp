@@ -7,28 +7,29 @@
 #include <thread>
 
 #include "levin/files/atomic.h"
-#include "tests/files/child_process.h"
 #include "tests/files/saving.h"
-#include "tests/files/scratch.h"
+#include "tests/support/child_process.h"
+#include "tests/support/error_of.h"
+#include "tests/support/scratch.h"
 
 namespace levin::files {
 namespace {
 
 namespace fs = std::filesystem;
+using test::error_of;
+using test::get;
+using test::names_in;
+using test::put;
+using test::Scratch;
 using ::testing::ElementsAre;
-using testing::error_of;
 using testing::forbid_exchange;
-using testing::get;
 using ::testing::HasSubstr;
-using testing::names_in;
-using testing::put;
 using testing::save;
-using testing::Scratch;
 
 TEST(StagedDirectory, KilledWhileWritingLeavesTheOldOneAndALeftover) {
   const Scratch scratch;
   save(scratch / "a", "1");
-  const pid_t child = testing::start_child([&] {
+  const pid_t child = test::start_child([&] {
     const StagedDirectory staged(scratch / "a");
     put(staged.path() / "a", "2");
     for (;;) ::pause();
@@ -36,7 +37,7 @@ TEST(StagedDirectory, KilledWhileWritingLeavesTheOldOneAndALeftover) {
   });
   while (names_in(scratch.path()).size() < 2) std::this_thread::yield();
   ::kill(child, SIGKILL);
-  EXPECT_EQ(testing::wait_for(child), -SIGKILL);
+  EXPECT_EQ(test::wait_for(child), -SIGKILL);
   EXPECT_EQ(get(scratch / "a/a"), "1");
   EXPECT_EQ(remove_stale_staging(scratch.path()), 1);
   EXPECT_THAT(names_in(scratch.path()), ElementsAre("a"));
@@ -49,14 +50,14 @@ TEST_P(KilledWhileSaving, LeavesOneWholeFolder) {
   const Scratch scratch;
   save(scratch / "a", "0");
   for (int round = 0; round < 25; ++round) {
-    const pid_t child = testing::start_child([&] {
-      if (!GetParam() && !forbid_exchange()) return testing::kSkipped;
+    const pid_t child = test::start_child([&] {
+      if (!GetParam() && !forbid_exchange()) return test::kSkipped;
       for (int64_t count = 0;; ++count) save(scratch / "a", std::to_string(count));
     });
     std::this_thread::sleep_for(std::chrono::microseconds(20'000 + round * 777));
     ::kill(child, SIGKILL);
-    const int code = testing::wait_for(child);
-    if (code == testing::kSkipped) GTEST_SKIP() << "seccomp is not permitted here";
+    const int code = test::wait_for(child);
+    if (code == test::kSkipped) GTEST_SKIP() << "seccomp is not permitted here";
     ASSERT_EQ(code, -SIGKILL);
     remove_stale_staging(scratch.path());
     ASSERT_THAT(names_in(scratch.path()), ElementsAre("a"));
@@ -72,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(StagedDirectory, KilledWhileSaving, ::testing::Values(t
 
 /// The name under which a process that died staged something for "a".
 fs::path dead_name(const Scratch& scratch) {
-  testing::run_child([&] {
+  test::run_child([&] {
     new StagedDirectory(scratch / "a");
     return 0;
   });

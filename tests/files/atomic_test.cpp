@@ -8,24 +8,25 @@
 #include <atomic>
 #include <thread>
 
-#include "tests/files/child_process.h"
 #include "tests/files/saving.h"
-#include "tests/files/scratch.h"
-#include "tests/files/small_disk.h"
+#include "tests/support/child_process.h"
+#include "tests/support/error_of.h"
+#include "tests/support/scratch.h"
+#include "tests/support/small_disk.h"
 
 namespace levin::files {
 namespace {
 
 namespace fs = std::filesystem;
+using test::error_of;
+using test::get;
+using test::names_in;
+using test::put;
+using test::Scratch;
 using ::testing::ElementsAre;
-using testing::error_of;
 using testing::forbid_exchange;
-using testing::get;
 using ::testing::HasSubstr;
-using testing::names_in;
-using testing::put;
 using testing::save;
-using testing::Scratch;
 using ::testing::StartsWith;
 
 TEST(StagedDirectory, AppearsOnlyWhenCommitted) {
@@ -75,13 +76,13 @@ TEST(StagedDirectory, ReplacesWhatStoodThere) {
 
 TEST(StagedDirectory, ReplacesWhereFoldersCannotBeExchanged) {
   const Scratch scratch;
-  const int code = testing::run_child([&] {
-    if (!forbid_exchange()) return testing::kSkipped;
+  const int code = test::run_child([&] {
+    if (!forbid_exchange()) return test::kSkipped;
     save(scratch / "a", "1");
     save(scratch / "a", "2");
     return 0;
   });
-  if (code == testing::kSkipped) GTEST_SKIP() << "seccomp is not permitted here";
+  if (code == test::kSkipped) GTEST_SKIP() << "seccomp is not permitted here";
   EXPECT_EQ(code, 0);
   EXPECT_THAT(names_in(scratch.path()), ElementsAre("a"));
   EXPECT_EQ(get(scratch / "a/a"), "2");
@@ -107,21 +108,21 @@ TEST(StagedDirectory, NamesTheFolderItCannotMake) {
 
 TEST(StagedDirectory, LeavesTheOldOneWholeOnAFullDisk) {
   const Scratch scratch;
-  const int code = testing::run_child([&] {
-    if (!testing::mount_small_disk(scratch.path().string(), 1 << 16)) return testing::kSkipped;
+  const int code = test::run_child([&] {
+    if (!test::mount_small_disk(scratch.path().string(), 1 << 16)) return test::kSkipped;
     save(scratch / "a", "1");
     const std::string message = error_of([&] { save(scratch / "a", std::string(1 << 17, 'x')); });
     if (message.find("no space left on device") == message.npos) return 1;
     return get(scratch / "a/b") == "1" && names_in(scratch.path()).size() == 1 ? 0 : 2;
   });
-  if (code == testing::kSkipped) GTEST_SKIP() << "mounting a tmpfs is not permitted here";
+  if (code == test::kSkipped) GTEST_SKIP() << "mounting a tmpfs is not permitted here";
   EXPECT_EQ(code, 0);
 }
 
 TEST(StagedDirectory, LeavesTheOldOneWholeWhenFilesMayNotGrow) {
   const Scratch scratch;
   save(scratch / "a", "1");
-  EXPECT_EQ(0, testing::run_child([&] {
+  EXPECT_EQ(0, test::run_child([&] {
               ::signal(SIGXFSZ, SIG_IGN);
               const rlimit limit{1 << 16, 1 << 16};
               if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
@@ -194,7 +195,7 @@ TEST(WriteFileAtomically, WritesAndReplaces) {
 TEST(WriteFileAtomically, LeavesTheOldTextWhenItFails) {
   const Scratch scratch;
   put(scratch / "a.json", "old");
-  EXPECT_EQ(0, testing::run_child([&] {
+  EXPECT_EQ(0, test::run_child([&] {
               ::signal(SIGXFSZ, SIG_IGN);
               const rlimit limit{1 << 16, 1 << 16};
               if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;

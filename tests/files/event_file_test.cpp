@@ -9,18 +9,19 @@
 #include <cstring>
 #include <vector>
 
-#include "tests/files/child_process.h"
-#include "tests/files/scratch.h"
+#include "tests/support/child_process.h"
+#include "tests/support/error_of.h"
+#include "tests/support/scratch.h"
 
 namespace levin::files {
 namespace {
 
-using testing::error_of;
-using testing::get;
+using test::error_of;
+using test::get;
+using test::put;
+using test::Scratch;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
-using testing::put;
-using testing::Scratch;
 
 template <class Number>
 Number number_at(const std::string& bytes, size_t at) {
@@ -128,7 +129,7 @@ TEST(EventFile, NamesTheFolderItCannotMakeAndTheFileItCannotWrite) {
   put(scratch / "file", "");
   EXPECT_THAT(error_of([&] { EventFile events(scratch / "file" / "run"); }),
               HasSubstr("files.write: cannot make the folder"));
-  EXPECT_EQ(0, testing::run_child([&] {
+  EXPECT_EQ(0, test::run_child([&] {
               ::signal(SIGXFSZ, SIG_IGN);
               const rlimit limit{1 << 12, 1 << 12};
               if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;

@@ -12,19 +12,20 @@
 #include <thread>
 #include <vector>
 
-#include "tests/files/child_process.h"
-#include "tests/files/scratch.h"
-#include "tests/files/small_disk.h"
+#include "tests/support/child_process.h"
+#include "tests/support/error_of.h"
+#include "tests/support/scratch.h"
+#include "tests/support/small_disk.h"
 
 namespace levin::files {
 namespace {
 
+using test::error_of;
+using test::get;
+using test::put;
+using test::Scratch;
 using ::testing::AllOf;
-using testing::error_of;
-using testing::get;
 using ::testing::HasSubstr;
-using testing::put;
-using testing::Scratch;
 using ::testing::StartsWith;
 
 std::string pattern(size_t size) {
@@ -127,7 +128,7 @@ TEST(FileWriter, WritesNothingAfterAnErrorOrTheEnd) {
 TEST(FileWriter, SaysHowMuchReachedAFileThatMayNotGrow) {
   const Scratch scratch;
   const std::string path = (scratch / "a").string();
-  EXPECT_EQ(0, testing::run_child([&] {
+  EXPECT_EQ(0, test::run_child([&] {
               ::signal(SIGXFSZ, SIG_IGN);
               const rlimit limit{1 << 16, 1 << 16};
               if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
@@ -143,13 +144,13 @@ TEST(FileWriter, SaysHowMuchReachedAFileThatMayNotGrow) {
 
 TEST(FileWriter, SaysHowMuchReachedAFullDisk) {
   const Scratch scratch;
-  const int code = testing::run_child([&] {
-    if (!testing::mount_small_disk(scratch.path().string(), 1 << 16)) return testing::kSkipped;
+  const int code = test::run_child([&] {
+    if (!test::mount_small_disk(scratch.path().string(), 1 << 16)) return test::kSkipped;
     FileWriter file(scratch / "a");
     const std::string message = error_of([&] { file.write(pattern(1 << 20)); });
     return message.find("after 65536 bytes: no space left on device") != message.npos ? 0 : 1;
   });
-  if (code == testing::kSkipped) GTEST_SKIP() << "mounting a tmpfs is not permitted here";
+  if (code == test::kSkipped) GTEST_SKIP() << "mounting a tmpfs is not permitted here";
   EXPECT_EQ(code, 0);
 }
 
@@ -159,7 +160,7 @@ TEST(FileWriter, GoesOnAfterSignalsAndShortWrites) {
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   const std::string bytes = pattern(3'000'000);
   // A child, so that the timer interrupts no other thread than the one that writes.
-  const pid_t writer = testing::start_child([&] {
+  const pid_t writer = test::start_child([&] {
     struct sigaction action{};
     action.sa_handler = [](int) {};
     ::sigaction(SIGALRM, &action, nullptr);
@@ -177,7 +178,7 @@ TEST(FileWriter, GoesOnAfterSignalsAndShortWrites) {
     received.append(piece.data(), static_cast<size_t>(pipe.gcount()));
     std::this_thread::sleep_for(std::chrono::milliseconds(3));
   }
-  EXPECT_EQ(testing::wait_for(writer), 0);
+  EXPECT_EQ(test::wait_for(writer), 0);
   EXPECT_TRUE(received == bytes);
 }
 

@@ -9,19 +9,20 @@
 #include <tuple>
 
 #include "tests/files/damage.h"
-#include "tests/files/scratch.h"
+#include "tests/support/error_of.h"
+#include "tests/support/scratch.h"
 
 namespace levin::files {
 namespace {
 
+using test::error_of;
+using test::put;
+using test::Scratch;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
-using testing::error_of;
 using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::Le;
-using testing::put;
-using testing::Scratch;
 using ::testing::StartsWith;
 
 /// Header of an IDX file; each size in 4 bytes, big-endian.
@@ -54,7 +55,7 @@ std::vector<T> values(const IdxArray& array) {
   return result;
 }
 
-const std::string kSample = header(IdxType::kI16, {2, 3}) + "0123456789ab";
+const std::string kSixInts = header(IdxType::kI16, {2, 3}) + "0123456789ab";
 
 TEST(Idx, ReadsShapeAndBytes) {
   const Scratch scratch;
@@ -81,15 +82,16 @@ TEST(Idx, TurnsEveryTypeIntoThisMachinesByteOrder) {
 
 TEST(Idx, ReadsGzipByItsFirstBytesWhateverTheName) {
   const Scratch scratch;
-  const IdxArray array = read_idx(put(scratch / "a", gzip(kSample)));
+  const IdxArray array = read_idx(put(scratch / "a", gzip(kSixInts)));
   EXPECT_THAT(array.shape, ElementsAre(2, 3));
   EXPECT_EQ(values<int16_t>(array).front(), ('0' << 8) + '1');
 }
 
 TEST(Idx, ReadsSeveralGzipMembersAsOne) {
   const Scratch scratch;
-  const std::string members = gzip(kSample.substr(0, 9)) + gzip("") + gzip(kSample.substr(9));
-  EXPECT_EQ(read_idx(put(scratch / "a", members)).data, read_idx(put(scratch / "b", kSample)).data);
+  const std::string members = gzip(kSixInts.substr(0, 9)) + gzip("") + gzip(kSixInts.substr(9));
+  EXPECT_EQ(read_idx(put(scratch / "a", members)).data,
+            read_idx(put(scratch / "b", kSixInts)).data);
 }
 
 TEST(Idx, MayBeEmptyAndOfEightDims) {
@@ -140,7 +142,7 @@ TEST(Idx, NamesFileOffsetAndReason) {
 
 TEST(Idx, NamesDamageOfTheGzipData) {
   const Scratch scratch;
-  const std::string packed = gzip(kSample);
+  const std::string packed = gzip(kSixInts);
   std::string wrong_sum = packed;
   wrong_sum[packed.size() - 8] = static_cast<char>(wrong_sum[packed.size() - 8] ^ 1);
   const std::vector<std::pair<std::string, std::string>> cases = {
@@ -172,7 +174,7 @@ TEST(Idx, ReadsTheLabelsOfFashionMnist) {
   EXPECT_EQ(of_class, std::vector<int>(10, 1000));
 }
 
-testing::Reading reading(const Scratch& scratch) {
+testing::Reading idx_reading(const Scratch& scratch) {
   return [&scratch](const std::string& bytes) {
     const IdxArray array = read_idx(put(scratch / "a", bytes));
     int64_t count = 1;
@@ -186,16 +188,16 @@ testing::Reading reading(const Scratch& scratch) {
 
 TEST(IdxDamage, EveryTruncationIsRefused) {
   const Scratch scratch;
-  for (const std::string& whole : {kSample, gzip(kSample)}) {
-    ASSERT_TRUE(reading(scratch)(whole));
-    EXPECT_EQ(testing::truncate_everywhere(whole, reading(scratch)).taken, 0);
+  for (const std::string& whole : {kSixInts, gzip(kSixInts)}) {
+    ASSERT_TRUE(idx_reading(scratch)(whole));
+    EXPECT_EQ(testing::truncate_everywhere(whole, idx_reading(scratch)).taken, 0);
   }
 }
 
 TEST(IdxDamage, EveryFlippedBitOfTheHeaderIsRefused) {
   const Scratch scratch;
   // IDX has no checksum: the 96 bits of the data are what it cannot see.
-  EXPECT_EQ(testing::flip_every_bit(kSample, reading(scratch)).taken, 96);
+  EXPECT_EQ(testing::flip_every_bit(kSixInts, idx_reading(scratch)).taken, 96);
 }
 
 TEST(IdxDamage, GzipLetsThroughOnlyFlipsOfWhatItIgnores) {
@@ -204,14 +206,14 @@ TEST(IdxDamage, GzipLetsThroughOnlyFlipsOfWhatItIgnores) {
   // method, the other flags, the data, its checksum or its length does.
   const int64_t ignored = 32 + 8 + 8 + 1;
   // RFC 1951: and so do up to 7 bits between the last block and the next byte.
-  EXPECT_THAT(testing::flip_every_bit(gzip(kSample), reading(scratch)).taken,
+  EXPECT_THAT(testing::flip_every_bit(gzip(kSixInts), idx_reading(scratch)).taken,
               AllOf(Ge(ignored), Le(ignored + 7)));
 }
 
 TEST(IdxDamage, RandomChangesAreRefusedOrReadable) {
   const Scratch scratch;
-  for (const std::string& whole : {kSample, gzip(kSample)}) {
-    EXPECT_GT(testing::mutate(whole, 3000, reading(scratch)).refused, 1500);
+  for (const std::string& whole : {kSixInts, gzip(kSixInts)}) {
+    EXPECT_GT(testing::mutate(whole, 3000, idx_reading(scratch)).refused, 1500);
   }
 }
 

@@ -5,17 +5,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/files/child_process.h"
-#include "tests/files/scratch.h"
+#include "tests/support/child_process.h"
+#include "tests/support/error_of.h"
+#include "tests/support/scratch.h"
 
 namespace levin::files {
 namespace {
 
+using test::error_of;
+using test::put;
+using test::Scratch;
 using ::testing::AllOf;
-using testing::error_of;
 using ::testing::HasSubstr;
-using testing::put;
-using testing::Scratch;
 using ::testing::StartsWith;
 
 std::string text(const MemoryMap& map) {
@@ -64,12 +65,12 @@ TEST(MemoryMap, NamesMissingPermission) {
   const auto path = put(scratch / "a", "secret");
   ASSERT_EQ(::chmod(path.c_str(), 0), 0);
   // Root may read everything, so the child becomes somebody.
-  const int code = testing::run_child([&] {
-    if (::geteuid() == 0 && ::seteuid(65534) != 0) return testing::kSkipped;
+  const int code = test::run_child([&] {
+    if (::geteuid() == 0 && ::seteuid(65534) != 0) return test::kSkipped;
     const std::string message = error_of([&] { MemoryMap map(path); });
     return message.find("permission denied; check its permissions") != message.npos ? 0 : 1;
   });
-  if (code == testing::kSkipped) GTEST_SKIP() << "root may not become another user here";
+  if (code == test::kSkipped) GTEST_SKIP() << "root may not become another user here";
   EXPECT_EQ(code, 0);
 }
 

@@ -9,18 +9,19 @@
 #include <utility>
 
 #include "tests/files/damage.h"
-#include "tests/files/scratch.h"
+#include "tests/support/error_of.h"
+#include "tests/support/scratch.h"
 
 namespace levin::files {
 namespace {
 
+using test::error_of;
+using test::get;
+using test::put;
+using test::Scratch;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
-using testing::error_of;
-using testing::get;
 using ::testing::HasSubstr;
-using testing::put;
-using testing::Scratch;
 using ::testing::StartsWith;
 
 std::span<const std::byte> bytes_of(std::string_view text) {
@@ -257,7 +258,7 @@ TEST(Safetensors, AMissingFileIsNamed) {
 }
 
 /// Whether the entries of damaged bytes can be read; every byte of them is.
-testing::Reading reading(const Scratch& scratch) {
+testing::Reading safetensors_reading(const Scratch& scratch) {
   return [&scratch](const std::string& bytes) {
     const SafetensorsFile file(put(scratch / "a", bytes));
     size_t size = 0;
@@ -271,13 +272,13 @@ testing::Reading reading(const Scratch& scratch) {
 
 TEST(SafetensorsDamage, EveryTruncationIsRefused) {
   const Scratch scratch;
-  ASSERT_TRUE(reading(scratch)(kSample));
-  EXPECT_EQ(testing::truncate_everywhere(kSample, reading(scratch)).taken, 0);
+  ASSERT_TRUE(safetensors_reading(scratch)(kSample));
+  EXPECT_EQ(testing::truncate_everywhere(kSample, safetensors_reading(scratch)).taken, 0);
 }
 
 TEST(SafetensorsDamage, EveryFlippedBitIsRefusedOrReadsInsideTheFile) {
   const Scratch scratch;
-  const testing::DamageCount count = testing::flip_every_bit(kSample, reading(scratch));
+  const testing::DamageCount count = testing::flip_every_bit(kSample, safetensors_reading(scratch));
   // What the format cannot see: a bit of the data, of a name, of a dtype of equal width, a space.
   EXPECT_GT(count.taken, 13 * 8);
   EXPECT_GT(count.refused, count.taken);
@@ -285,7 +286,7 @@ TEST(SafetensorsDamage, EveryFlippedBitIsRefusedOrReadsInsideTheFile) {
 
 TEST(SafetensorsDamage, RandomChangesAreRefusedOrReadInsideTheFile) {
   const Scratch scratch;
-  EXPECT_GT(testing::mutate(kSample, 4000, reading(scratch)).refused, 2000);
+  EXPECT_GT(testing::mutate(kSample, 4000, safetensors_reading(scratch)).refused, 2000);
 }
 
 }  // namespace

@@ -8,11 +8,13 @@
 
 #include "levin/base/error.h"
 #include "levin/files/safetensors.h"
+#include "tests/support/error_of.h"
 
 namespace {
 
 using levin::models::GPT2;
 using levin::models::GPT2Config;
+using levin::test::error_of;
 using ::testing::HasSubstr;
 
 /// What transformers.GPT2LMHeadModel computes for tests/oracle/golden/gpt2.json.
@@ -41,15 +43,6 @@ struct Golden {
 
 GPT2Config small() {
   return {.vocab_size = 200, .n_positions = 32, .n_embd = 64, .n_layer = 8, .n_head = 4};
-}
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const levin::Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(GPT2, NamesAndShapesAreHuggingFaces) {

@@ -5,22 +5,14 @@
 
 #include "levin/base/error.h"
 #include "levin/optim/optim.h"
+#include "tests/support/error_of.h"
 
 namespace {
 
+using levin::test::error_id;
 struct Bare : levin::Module {
   at::Tensor training_step(const levin::Batch&, int64_t) override { return {}; }
 };
-
-template <class Body>
-std::string error_id(Body body) {
-  try {
-    body();
-  } catch (const levin::Error& error) {
-    return error.id();
-  }
-  return "no error";
-}
 
 TEST(Module, WhatIsNotOverriddenIsNamedWhenNeeded) {
   Bare module;

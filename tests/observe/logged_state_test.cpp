@@ -4,6 +4,7 @@
 
 #include "levin/base/error.h"
 #include "levin/observe/logged.h"
+#include "tests/observe/elsewhere.h"
 
 namespace {
 
@@ -11,11 +12,8 @@ using levin::LoggedValues;
 using levin::LogTarget;
 using levin::Scalars;
 using levin::State;
+using levin::test::elsewhere;
 using ::testing::ElementsAre;
-
-constexpr LogTarget kAll = LogTarget::kCallbacks;
-
-at::Tensor elsewhere(double value) { return at::_neg_view(at::scalar_tensor(-value, at::kFloat)); }
 
 // What one process holds of a run: the collected values and the module's metric.
 struct Process {
@@ -44,9 +42,10 @@ TEST_P(ResumeAfter, GivesTheSameValuesBitForBit) {
     whole.step(i);
     (i < GetParam() ? before : after).step(i);
   }
-  const Scalars expected = whole.logged.epoch_values(kAll);
-  EXPECT_EQ(after.logged.step_values(kAll), whole.logged.step_values(kAll));
-  EXPECT_EQ(after.logged.epoch_values(kAll), expected);
+  const Scalars expected = whole.logged.epoch_values(LogTarget::kCallbacks);
+  EXPECT_EQ(after.logged.step_values(LogTarget::kCallbacks),
+            whole.logged.step_values(LogTarget::kCallbacks));
+  EXPECT_EQ(after.logged.epoch_values(LogTarget::kCallbacks), expected);
   EXPECT_EQ(expected.size(), 8u);
 }
 
@@ -54,20 +53,20 @@ TEST(LoggedState, LoadingReplacesWhatWasGathered) {
   Process saved, other;
   saved.step(1);
   const State state = saved.logged.state_dict();
-  const Scalars expected = saved.logged.epoch_values(kAll);
+  const Scalars expected = saved.logged.epoch_values(LogTarget::kCallbacks);
   other.step(5);
   other.logged.load_state_dict(state);
-  EXPECT_EQ(other.logged.epoch_values(kAll), expected);
+  EXPECT_EQ(other.logged.epoch_values(LogTarget::kCallbacks), expected);
 }
 
 TEST(LoggedState, IsACopy) {
   Process run;
   run.step(0);
   const State state = run.logged.state_dict();
-  const Scalars expected = run.logged.epoch_values(kAll);
+  const Scalars expected = run.logged.epoch_values(LogTarget::kCallbacks);
   run.step(1);
   run.logged.load_state_dict(state);
-  EXPECT_EQ(run.logged.epoch_values(kAll), expected);
+  EXPECT_EQ(run.logged.epoch_values(LogTarget::kCallbacks), expected);
 }
 
 TEST(LoggedState, OfAMetricNotYetSeenAgainIsKept) {
@@ -77,7 +76,8 @@ TEST(LoggedState, OfAMetricNotYetSeenAgainIsKept) {
   third.logged.load_state_dict(second.logged.state_dict());
   third.step(1);
   first.step(1);
-  EXPECT_EQ(third.logged.epoch_values(kAll), first.logged.epoch_values(kAll));
+  EXPECT_EQ(third.logged.epoch_values(LogTarget::kCallbacks),
+            first.logged.epoch_values(LogTarget::kCallbacks));
 }
 
 TEST(LoggedState, KeepsTheOrderOfNames) {
@@ -101,8 +101,9 @@ TEST(LoggedMerge, RanksInAnyGroupingGiveTheGlobalValue) {
   const auto a = rank(1, 10), b = rank(4, 30), c = rank(-2, 60);
   a->merge(b->state_dict());
   c->merge(a->state_dict());
-  EXPECT_THAT(c->epoch_values(kAll), ElementsAre(levin::Scalar{"mean", (10 + 120 - 120) / 100.0},
-                                                 levin::Scalar{"max", 4}));
+  EXPECT_THAT(
+      c->epoch_values(LogTarget::kCallbacks),
+      ElementsAre(levin::Scalar{"mean", (10 + 120 - 120) / 100.0}, levin::Scalar{"max", 4}));
 }
 
 TEST(LoggedMerge, ARankWithoutBatchesLearnsTheNames) {
@@ -110,7 +111,7 @@ TEST(LoggedMerge, ARankWithoutBatchesLearnsTheNames) {
   busy.begin_step(3);
   busy.log("x", 2.0);
   idle.merge(busy.state_dict());
-  EXPECT_THAT(idle.epoch_values(kAll), ElementsAre(levin::Scalar{"x", 2}));
+  EXPECT_THAT(idle.epoch_values(LogTarget::kCallbacks), ElementsAre(levin::Scalar{"x", 2}));
 }
 
 TEST(LoggedMerge, InTheOrderOfRanksGivesEveryRankTheSameBits) {
@@ -124,8 +125,10 @@ TEST(LoggedMerge, InTheOrderOfRanksGivesEveryRankTheSameBits) {
     rank.logged.reset_epoch();
     for (const State& state : states) rank.logged.merge(state);
   }
-  EXPECT_EQ(ranks[0].logged.epoch_values(kAll), ranks[1].logged.epoch_values(kAll));
-  EXPECT_EQ(ranks[0].logged.epoch_values(kAll), ranks[2].logged.epoch_values(kAll));
+  EXPECT_EQ(ranks[0].logged.epoch_values(LogTarget::kCallbacks),
+            ranks[1].logged.epoch_values(LogTarget::kCallbacks));
+  EXPECT_EQ(ranks[0].logged.epoch_values(LogTarget::kCallbacks),
+            ranks[2].logged.epoch_values(LogTarget::kCallbacks));
 }
 
 TEST(LoggedMerge, RanksThatLogDifferentlyAreRefused) {

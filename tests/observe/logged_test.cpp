@@ -8,6 +8,8 @@
 #include <new>
 
 #include "levin/base/error.h"
+#include "tests/observe/elsewhere.h"
+#include "tests/support/error_of.h"
 
 namespace {
 thread_local int64_t allocations = 0;
@@ -28,25 +30,13 @@ using levin::LoggedValues;
 using levin::LogOptions;
 using levin::LogTarget;
 using levin::Scalars;
+using levin::test::elsewhere;
+using levin::test::error_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr LogTarget kAll = LogTarget::kCallbacks;
-
-// A tensor whose memory is not its value goes the way of a tensor on another device.
-at::Tensor elsewhere(double value) { return at::_neg_view(at::scalar_tensor(-value, at::kFloat)); }
-
 levin::Scalar scalar(std::string name, double value) { return {std::move(name), value}; }
-
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const levin::Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(Logged, DefaultsAreTheStages) {
   LoggedValues training(true, false), validation(false, true);
@@ -54,10 +44,10 @@ TEST(Logged, DefaultsAreTheStages) {
     logged->begin_step(4);
     logged->log("loss", 0.5);
   }
-  EXPECT_THAT(training.step_values(kAll), ElementsAre(scalar("loss", 0.5)));
-  EXPECT_THAT(training.epoch_values(kAll), IsEmpty());
-  EXPECT_THAT(validation.step_values(kAll), IsEmpty());
-  EXPECT_THAT(validation.epoch_values(kAll), ElementsAre(scalar("loss", 0.5)));
+  EXPECT_THAT(training.step_values(LogTarget::kCallbacks), ElementsAre(scalar("loss", 0.5)));
+  EXPECT_THAT(training.epoch_values(LogTarget::kCallbacks), IsEmpty());
+  EXPECT_THAT(validation.step_values(LogTarget::kCallbacks), IsEmpty());
+  EXPECT_THAT(validation.epoch_values(LogTarget::kCallbacks), ElementsAre(scalar("loss", 0.5)));
 }
 
 TEST(Logged, OnStepAndOnEpochGetTwoNamesAndCallbacksSeeThePlainOneToo) {
@@ -66,8 +56,10 @@ TEST(Logged, OnStepAndOnEpochGetTwoNamesAndCallbacksSeeThePlainOneToo) {
   logged.log("x", 2.0, {.on_epoch = true});
   EXPECT_THAT(logged.step_values(LogTarget::kLogger), ElementsAre(scalar("x_step", 2)));
   EXPECT_THAT(logged.epoch_values(LogTarget::kLogger), ElementsAre(scalar("x_epoch", 2)));
-  EXPECT_THAT(logged.step_values(kAll), ElementsAre(scalar("x", 2), scalar("x_step", 2)));
-  EXPECT_THAT(logged.epoch_values(kAll), ElementsAre(scalar("x", 2), scalar("x_epoch", 2)));
+  EXPECT_THAT(logged.step_values(LogTarget::kCallbacks),
+              ElementsAre(scalar("x", 2), scalar("x_step", 2)));
+  EXPECT_THAT(logged.epoch_values(LogTarget::kCallbacks),
+              ElementsAre(scalar("x", 2), scalar("x_epoch", 2)));
 }
 
 TEST(Logged, TargetsSeeWhatIsMeantForThem) {
@@ -81,7 +73,7 @@ TEST(Logged, TargetsSeeWhatIsMeantForThem) {
               ElementsAre(scalar("both", 1), scalar("file", 2)));
   EXPECT_THAT(logged.step_values(LogTarget::kProgressBar),
               ElementsAre(scalar("both", 1), scalar("bar", 3)));
-  EXPECT_EQ(logged.step_values(kAll).size(), 4u);
+  EXPECT_EQ(logged.step_values(LogTarget::kCallbacks).size(), 4u);
 }
 
 TEST(Logged, OnlyTheLatestStepShows) {
@@ -91,9 +83,9 @@ TEST(Logged, OnlyTheLatestStepShows) {
   logged.log("b", 2.0);
   logged.begin_step(1);
   logged.log("b", 3.0);
-  EXPECT_THAT(logged.step_values(kAll), ElementsAre(scalar("b", 3)));
+  EXPECT_THAT(logged.step_values(LogTarget::kCallbacks), ElementsAre(scalar("b", 3)));
   logged.begin_step(1);
-  EXPECT_THAT(logged.step_values(kAll), IsEmpty());
+  EXPECT_THAT(logged.step_values(LogTarget::kCallbacks), IsEmpty());
 }
 
 TEST(Logged, EpochMeanIsWeightedByBatchSize) {
@@ -108,7 +100,8 @@ TEST(Logged, EpochMeanIsWeightedByBatchSize) {
     log(2.0, {});
     logged.begin_step(10);
     log(5.0, {.batch_size = 20});
-    EXPECT_THAT(logged.epoch_values(kAll), ElementsAre(scalar("x", 150.0 / 60))) << on_device;
+    EXPECT_THAT(logged.epoch_values(LogTarget::kCallbacks), ElementsAre(scalar("x", 150.0 / 60)))
+        << on_device;
   }
 }
 
@@ -120,8 +113,9 @@ TEST(Logged, ReducesAsAsked) {
       logged.log(reduce, value, {.reduce = reduce});
     }
   }
-  EXPECT_THAT(logged.epoch_values(kAll), ElementsAre(scalar("mean", 4.0 / 3), scalar("sum", 4),
-                                                     scalar("min", -1), scalar("max", 3)));
+  EXPECT_THAT(
+      logged.epoch_values(LogTarget::kCallbacks),
+      ElementsAre(scalar("mean", 4.0 / 3), scalar("sum", 4), scalar("min", -1), scalar("max", 3)));
 }
 
 TEST(Logged, BatchSizeZeroEntersNoReduction) {
@@ -129,10 +123,10 @@ TEST(Logged, BatchSizeZeroEntersNoReduction) {
     LoggedValues logged(false, true);
     logged.begin_step(0);
     logged.log("x", std::nan(""), {.reduce = reduce});
-    EXPECT_THAT(logged.epoch_values(kAll), IsEmpty());
+    EXPECT_THAT(logged.epoch_values(LogTarget::kCallbacks), IsEmpty());
     logged.begin_step(2);
     logged.log("x", 7.0, {.reduce = reduce});
-    EXPECT_THAT(logged.epoch_values(kAll), ElementsAre(scalar("x", 7))) << reduce;
+    EXPECT_THAT(logged.epoch_values(LogTarget::kCallbacks), ElementsAre(scalar("x", 7))) << reduce;
   }
 }
 
@@ -173,7 +167,7 @@ TEST(Logged, ValuesOfHostAndDevicesAreReadInOrder) {
   logged.log("a", 4.0);
   logged.log("b", elsewhere(5));
   logged.log("c", elsewhere(6));
-  EXPECT_THAT(logged.step_values(kAll),
+  EXPECT_THAT(logged.step_values(LogTarget::kCallbacks),
               ElementsAre(scalar("a", 4), scalar("b", 5), scalar("c", 6)));
 }
 
@@ -185,7 +179,7 @@ TEST(Logged, OrderOfNamesMayChange) {
     logged.begin_step(1);
     for (const std::string& name : names) logged.log(name, 1.0, {.reduce = "sum"});
   }
-  EXPECT_THAT(logged.epoch_values(kAll),
+  EXPECT_THAT(logged.epoch_values(LogTarget::kCallbacks),
               ElementsAre(scalar("a", 4), scalar("b", 5), scalar("c", 4), scalar("d", 2)));
 }
 
@@ -209,7 +203,7 @@ TEST(Logged, LatestNeedsNoReading) {
   logged.log("acc", 0.5, {.prog_bar = true});
   logged.log("other", 0.5);
   EXPECT_THAT(logged.latest(LogTarget::kProgressBar), IsEmpty());
-  logged.epoch_values(kAll);
+  logged.epoch_values(LogTarget::kCallbacks);
   logged.reset_epoch();
   logged.begin_step(1);
   logged.log("acc", 0.75, {.prog_bar = true});
@@ -222,10 +216,10 @@ TEST(Logged, ResetBeginsAnEpoch) {
   logged.log("x", 1.0);
   logged.log("y", elsewhere(1.0));
   logged.reset_epoch();
-  EXPECT_THAT(logged.epoch_values(kAll), IsEmpty());
+  EXPECT_THAT(logged.epoch_values(LogTarget::kCallbacks), IsEmpty());
   logged.begin_step(1);
   logged.log("y", elsewhere(3.0));
-  EXPECT_THAT(logged.epoch_values(kAll), ElementsAre(scalar("y", 3)));
+  EXPECT_THAT(logged.epoch_values(LogTarget::kCallbacks), ElementsAre(scalar("y", 3)));
 }
 
 TEST(Logged, MetricIsComputedOverTheEpochAndReset) {
@@ -236,13 +230,13 @@ TEST(Logged, MetricIsComputedOverTheEpochAndReset) {
     metric->update(value);
     logged.log("m", metric);
   }
-  EXPECT_THAT(logged.step_values(kAll), IsEmpty());
+  EXPECT_THAT(logged.step_values(LogTarget::kCallbacks), IsEmpty());
   for (int again = 0; again < 2; ++again) {
-    EXPECT_THAT(logged.epoch_values(kAll), ElementsAre(scalar("m", 3)));
+    EXPECT_THAT(logged.epoch_values(LogTarget::kCallbacks), ElementsAre(scalar("m", 3)));
   }
   logged.reset_epoch();
   EXPECT_TRUE(std::isnan(metric->compute().item<double>()));
-  EXPECT_THAT(logged.epoch_values(kAll), IsEmpty());
+  EXPECT_THAT(logged.epoch_values(LogTarget::kCallbacks), IsEmpty());
 }
 
 TEST(Logged, MetricOnStepShowsWhatItHasSoFar) {

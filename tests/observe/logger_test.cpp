@@ -10,17 +10,18 @@
 #include <thread>
 
 #include "levin/base/error.h"
-#include "tests/files/child_process.h"
-#include "tests/files/scratch.h"
+#include "tests/support/child_process.h"
+#include "tests/support/error_of.h"
+#include "tests/support/scratch.h"
 
 namespace {
 
 namespace fs = std::filesystem;
-using levin::files::testing::error_of;
-using levin::files::testing::get;
-using levin::files::testing::put;
-using levin::files::testing::run_child;
-using levin::files::testing::Scratch;
+using levin::test::error_of;
+using levin::test::get;
+using levin::test::put;
+using levin::test::run_child;
+using levin::test::Scratch;
 using ::testing::HasSubstr;
 using ::testing::Not;
 

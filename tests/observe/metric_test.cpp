@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "levin/base/error.h"
+#include "tests/support/error_of.h"
 
 namespace {
 
@@ -17,20 +18,12 @@ using levin::metrics::Max;
 using levin::metrics::Mean;
 using levin::metrics::Min;
 using levin::metrics::Sum;
+using levin::test::error_of;
 using ::testing::HasSubstr;
 
 double read(const levin::Metric& metric) { return metric.compute().item<double>(); }
 
 at::Tensor labels_of(std::vector<int64_t> labels) { return at::tensor(labels, at::kLong); }
-
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const levin::Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(AccuracyFunction, IsTheShareOfRightClasses) {
   const auto scores = at::tensor({0.1, 0.9, 0.8, 0.2, 0.3, 0.7, 0.6, 0.4}).reshape({4, 2});

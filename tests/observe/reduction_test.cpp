@@ -5,15 +5,15 @@
 
 #include <cmath>
 
+#include "tests/observe/elsewhere.h"
+
 namespace {
 
 using levin::detail::host_value;
 using levin::detail::read_scalars;
 using levin::detail::Reduction;
+using levin::test::elsewhere;
 using Kind = Reduction::Kind;
-
-// A tensor whose memory is not its value goes the way of a tensor on another device.
-at::Tensor elsewhere(double value) { return at::_neg_view(at::scalar_tensor(-value, at::kFloat)); }
 
 double read(const Reduction& reduction) { return read_scalars({reduction.value()})[0]; }
 

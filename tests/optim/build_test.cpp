@@ -4,25 +4,17 @@
 #include "levin/base/error.h"
 #include "levin/optim/optim.h"
 #include "levin/optim/optimizer.h"
+#include "tests/support/error_of.h"
 
 namespace {
 
 using levin::optim::build_optimizer;
+using levin::test::error_id;
 
 std::vector<levin::NamedTensor> parameters() {
   return {{"net.0.weight", torch::zeros({2, 2}).requires_grad_()},
           {"net.0.bias", torch::zeros({2}).requires_grad_()},
           {"frozen", torch::zeros({2})}};
-}
-
-template <class Body>
-std::string error_id(Body body) {
-  try {
-    body();
-  } catch (const levin::Error& error) {
-    return error.id();
-  }
-  return "no error";
 }
 
 TEST(BuildOptimizer, GroupsGoByNamePattern) {

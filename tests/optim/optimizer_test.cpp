@@ -5,10 +5,12 @@
 
 #include "levin/base/error.h"
 #include "levin/optim/optim.h"
+#include "tests/support/error_of.h"
 
 namespace {
 
 using levin::OptimizerConfig;
+using levin::test::error_id;
 
 std::vector<levin::NamedTensor> make_parameters() {
   torch::manual_seed(3);
@@ -136,16 +138,6 @@ TEST(Optimizer, GradientOfAnotherLayoutIsLaidOutAnew) {
   optimizer->step();
   reference->step();
   EXPECT_TRUE(torch::equal(mine[0].tensor, theirs[0].tensor));
-}
-
-template <class Body>
-std::string error_id(Body body) {
-  try {
-    body();
-  } catch (const levin::Error& error) {
-    return error.id();
-  }
-  return "no error";
 }
 
 TEST(Optimizer, RefusesTheStateOfOthers) {

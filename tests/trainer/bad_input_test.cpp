@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <torch/torch.h>
 
 #include <csignal>
@@ -13,22 +12,15 @@
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/trainer/callbacks/early_stopping.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
+#include "tests/support/child_process.h"
+#include "tests/support/error_of.h"
 #include "tests/trainer/small_run.h"
 
 namespace {
 
+using levin::test::error_of;
 using namespace small_run;  // NOLINT
 using ::testing::HasSubstr;
-
-template <class Body>
-std::string error_of(Body body) {
-  try {
-    body();
-  } catch (const levin::Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 levin::DataLoader train() { return {dataset(40), {.batch_size = 8}}; }
 
@@ -58,8 +50,8 @@ TEST(BadInput, OptionsOutOfRangeAreNamed) {
 }
 
 TEST(BadInput, AMonitorThatNobodyLogsNamesWhatIsLoggedAndLosesNothing) {
-  const Scratch root("bad_monitor");
-  auto options = quiet(root.path);
+  const Scratch root;
+  auto options = quiet(root.str());
   options.max_epochs = 2;
   options.callbacks = {levin::early_stopping({.monitor = "val_ac"}), levin::model_checkpoint({})};
   levin::Trainer trainer(options);
@@ -67,7 +59,7 @@ TEST(BadInput, AMonitorThatNobodyLogsNamesWhatIsLoggedAndLosesNothing) {
       error_of([&] { trainer.fit(std::make_shared<Net>(), train(), train()); });
   EXPECT_THAT(error, HasSubstr("trainer.monitor: nothing named 'val_ac' was logged"));
   EXPECT_THAT(error, HasSubstr("did you mean 'val_acc'?"));
-  EXPECT_EQ(levin::load_checkpoint(root.path + "/checkpoints/last")
+  EXPECT_EQ(levin::load_checkpoint(root.str() + "/checkpoints/last")
                 .training.child("progress")
                 .integer("global_step"),
             5);
@@ -170,36 +162,36 @@ void flip_bit(const fs::path& file, int64_t byte) {
 }
 
 TEST(BadInput, AnyFlippedBitOfACheckpointIsNoticed) {
-  const Scratch root("bad_bits");
-  const fs::path folder = fs::canonical(trained(root.path));
+  const Scratch root;
+  const fs::path folder = fs::canonical(trained(root.str()));
   for (const auto& entry : fs::directory_iterator(folder)) {
     const int64_t size = static_cast<int64_t>(fs::file_size(entry.path()));
     for (const int64_t byte : {int64_t{20}, size / 2, size - 3}) {
       flip_bit(entry.path(), byte);
-      EXPECT_THAT(resume(root.path, folder), HasSubstr("checkpoint.corrupt"))
+      EXPECT_THAT(resume(root.str(), folder), HasSubstr("checkpoint.corrupt"))
           << entry.path() << byte;
       flip_bit(entry.path(), byte);
     }
   }
-  EXPECT_EQ(resume(root.path, folder), "no error");
+  EXPECT_EQ(resume(root.str(), folder), "no error");
 }
 
 TEST(BadInput, ATruncatedOrMissingCheckpointIsNamed) {
-  const Scratch root("bad_truncated");
-  const fs::path folder = fs::canonical(trained(root.path));
-  EXPECT_THAT(resume(root.path, root.path + "/nowhere"),
+  const Scratch root;
+  const fs::path folder = fs::canonical(trained(root.str()));
+  EXPECT_THAT(resume(root.str(), root.str() + "/nowhere"),
               HasSubstr("checkpoint.missing: no checkpoint folder"));
-  EXPECT_THAT(resume(root.path, root.path), HasSubstr("holds no manifest.json"));
+  EXPECT_THAT(resume(root.str(), root.str()), HasSubstr("holds no manifest.json"));
   fs::resize_file(folder / "model.safetensors", 100);
-  EXPECT_THAT(resume(root.path, folder), HasSubstr("model.safetensors: it has 100 bytes, wanted"));
+  EXPECT_THAT(resume(root.str(), folder), HasSubstr("model.safetensors: it has 100 bytes, wanted"));
   fs::remove(folder / "model.safetensors");
-  EXPECT_THAT(resume(root.path, folder), HasSubstr("model.safetensors: the file is missing"));
+  EXPECT_THAT(resume(root.str(), folder), HasSubstr("model.safetensors: the file is missing"));
 }
 
 TEST(BadInput, AFullDiskLeavesTheCheckpointBeforeAndNamesIt) {
-  const Scratch root("bad_full");
-  const pid_t child = fork();
-  if (child == 0) {
+  const Scratch root;
+  const int code = levin::test::run_child([&] {
+    at::set_num_threads(1);
     std::signal(SIGXFSZ, SIG_IGN);
     struct FullLater : Net {
       void on_train_epoch_start() override {
@@ -208,29 +200,27 @@ TEST(BadInput, AFullDiskLeavesTheCheckpointBeforeAndNamesIt) {
         if (current_epoch() == 1) setrlimit(RLIMIT_FSIZE, &limit);
       }
     };
-    auto options = quiet(root.path);
+    auto options = quiet(root.str());
     options.max_epochs = 3;
     const std::string error =
         error_of([&] { levin::Trainer(options).fit(std::make_shared<FullLater>(), train()); });
     const bool good =
         error.find("trainer.checkpoint: step 10 could not be saved") != std::string::npos &&
         error.find("checkpoints/epoch=0-step=5") != std::string::npos;
-    _exit(good ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(WEXITSTATUS(status), 0);
-  const auto checkpoint = levin::load_checkpoint(root.path + "/checkpoints/last");
+    return good ? 0 : 1;
+  });
+  EXPECT_EQ(code, 0);
+  const auto checkpoint = levin::load_checkpoint(root.str() + "/checkpoints/last");
   EXPECT_EQ(checkpoint.training.child("progress").integer("global_step"), 5);
 }
 
 TEST(BadInput, TheCheckpointOfAnotherModelOrDataIsRefused) {
-  const Scratch root("bad_other");
-  const std::string folder = trained(root.path);
+  const Scratch root;
+  const std::string folder = trained(root.str());
   struct Wider : Net {
     Wider() { register_module("extra", torch::nn::Linear(2, 2)); }
   };
-  auto options = quiet(root.path);
+  auto options = quiet(root.str());
   options.enable_checkpointing = false;
   EXPECT_THAT(error_of([&] {
                 levin::Trainer(options).fit(std::make_shared<Wider>(), train(), std::nullopt,

@@ -39,21 +39,21 @@ std::vector<std::string> names_in(const std::string& folder) {
 }
 
 TEST(ModelCheckpoint, KeepsTheBestAndTheLast) {
-  const Scratch root("ckpt_best");
-  auto options = quiet(root.path);
+  const Scratch root;
+  auto options = quiet(root.str());
   auto checkpoint = levin::model_checkpoint({.monitor = "score", .save_top_k = 2, .mode = "max"});
   options.callbacks = {checkpoint};
   fit(std::make_shared<Scored>(std::vector<double>{0.5, 0.9, 0.1, 0.7, 0.2}), options, 5);
-  EXPECT_THAT(names_in(root.path + "/checkpoints"),
+  EXPECT_THAT(names_in(root.str() + "/checkpoints"),
               ElementsAre("epoch=1-step=10", "epoch=3-step=20", "epoch=4-step=25", "last"));
   EXPECT_EQ(checkpoint->best_model_score(), 0.9);
   EXPECT_THAT(checkpoint->best_model_path(), HasSubstr("epoch=1-step=10"));
-  EXPECT_EQ(fs::canonical(root.path + "/checkpoints/last").filename(), "epoch=4-step=25");
+  EXPECT_EQ(fs::canonical(root.str() + "/checkpoints/last").filename(), "epoch=4-step=25");
 }
 
 TEST(ModelCheckpoint, ANanIsNeverTheBest) {
-  const Scratch root("ckpt_nan");
-  auto options = quiet(root.path);
+  const Scratch root;
+  auto options = quiet(root.str());
   auto checkpoint = levin::model_checkpoint({.monitor = "score"});
   options.callbacks = {checkpoint};
   fit(std::make_shared<Scored>(std::vector<double>{std::nan(""), 0.9, std::nan("")}), options, 3);
@@ -61,36 +61,36 @@ TEST(ModelCheckpoint, ANanIsNeverTheBest) {
 }
 
 TEST(ModelCheckpoint, NamesHoldMetrics) {
-  const Scratch root("ckpt_names");
-  auto options = quiet(root.path);
+  const Scratch root;
+  auto options = quiet(root.str());
   options.callbacks = {levin::model_checkpoint({.filename = "{step}-{score}", .save_top_k = -1})};
   fit(std::make_shared<Scored>(std::vector<double>{0.5, 0.25}), options, 2);
-  EXPECT_THAT(names_in(root.path + "/checkpoints"),
+  EXPECT_THAT(names_in(root.str() + "/checkpoints"),
               ElementsAre("last", "step=10-score=0.2500", "step=5-score=0.5000"));
 }
 
 TEST(ModelCheckpoint, SavesEveryNSteps) {
-  const Scratch root("ckpt_every");
-  auto options = quiet(root.path);
+  const Scratch root;
+  auto options = quiet(root.str());
   options.callbacks = {levin::model_checkpoint({.save_top_k = -1, .every_n_train_steps = 4})};
   fit(std::make_shared<Net>(), options, 2);
-  EXPECT_THAT(names_in(root.path + "/checkpoints"),
+  EXPECT_THAT(names_in(root.str() + "/checkpoints"),
               ElementsAre("epoch=0-step=4", "epoch=1-step=10", "epoch=1-step=8", "last"));
 }
 
 TEST(ModelCheckpoint, SavesByTime) {
-  const Scratch root("ckpt_time");
-  auto options = quiet(root.path);
+  const Scratch root;
+  auto options = quiet(root.str());
   options.callbacks = {
       levin::model_checkpoint({.save_top_k = -1, .train_time_interval = std::chrono::seconds(0)})};
   fit(std::make_shared<Net>(), options, 1);
-  EXPECT_EQ(names_in(root.path + "/checkpoints").size(), 6u);
+  EXPECT_EQ(names_in(root.str() + "/checkpoints").size(), 6u);
 }
 
 TEST(ModelCheckpoint, WithoutAnyTheTrainerAddsOne) {
-  const Scratch root("ckpt_default");
-  fit(std::make_shared<Net>(), quiet(root.path), 2);
-  EXPECT_THAT(names_in(root.path + "/checkpoints"), ElementsAre("epoch=1-step=10", "last"));
+  const Scratch root;
+  fit(std::make_shared<Net>(), quiet(root.str()), 2);
+  EXPECT_THAT(names_in(root.str() + "/checkpoints"), ElementsAre("epoch=1-step=10", "last"));
 }
 
 TEST(ModelCheckpoint, WrongOptionsAreRefused) {

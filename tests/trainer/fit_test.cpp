@@ -84,8 +84,8 @@ TEST(Fit, WeightedAccumulationEqualsTheLargeBatchForUnevenBatches) {
 }
 
 TEST(Fit, BarebonesAndEverythingOnTrainAlike) {
-  const Scratch root("fit_alike");
-  auto options = quiet(root.path);
+  const Scratch root;
+  auto options = quiet(root.str());
   options.max_epochs = 2;
   options.logger = true;
   options.log_every_n_steps = 1;

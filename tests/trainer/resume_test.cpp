@@ -109,15 +109,15 @@ class Resume : public ::testing::TestWithParam<Setting> {};
 
 TEST_P(Resume, EqualsTheRunThatWasNeverInterrupted) {
   const Setting setting = GetParam();
-  const Scratch whole_root("resume_whole");
-  const Outcome whole = run(setting, whole_root.path, -1, "");
+  const Scratch whole_root;
+  const Outcome whole = run(setting, whole_root.str(), -1, "");
   auto whole_state = levin::load_checkpoint(whole.last).training;
   strip(whole_state);
   const int64_t per_epoch = (13 + setting.accumulate - 1) / setting.accumulate;
   for (const int64_t k : {int64_t{1}, int64_t{2}, per_epoch - 1, per_epoch, per_epoch + 2}) {
-    const Scratch root("resume_part");
-    run(setting, root.path, k, "");
-    const Outcome resumed = run(setting, root.path, -1, root.path + "/ckpt/last");
+    const Scratch root;
+    run(setting, root.str(), k, "");
+    const Outcome resumed = run(setting, root.str(), -1, root.str() + "/ckpt/last");
     expect_same_weights(*whole.net, *resumed.net);
     auto state = levin::load_checkpoint(resumed.last).training;
     strip(state);
@@ -134,8 +134,8 @@ INSTANTIATE_TEST_SUITE_P(Settings, Resume,
                          [](const auto& info) { return info.param.name; });
 
 TEST(Resume, LastWithoutACheckpointStartsAnew) {
-  const Scratch root("resume_none");
-  auto options = quiet(root.path);
+  const Scratch root;
+  auto options = quiet(root.str());
   options.max_steps = 2;
   options.ckpt_path = "last";
   levin::Trainer trainer(options);
@@ -144,8 +144,8 @@ TEST(Resume, LastWithoutACheckpointStartsAnew) {
 }
 
 TEST(Resume, LastFindsTheNewestRunUnderTheRoot) {
-  const Scratch root("resume_last");
-  auto options = quiet(root.path);
+  const Scratch root;
+  auto options = quiet(root.str());
   options.logger = true;
   options.max_steps = 2;
   levin::Trainer(options).fit(std::make_shared<Net>(),
@@ -159,14 +159,14 @@ TEST(Resume, LastFindsTheNewestRunUnderTheRoot) {
 }
 
 TEST(Resume, TheCheckpointsWeightsPredictAsTheModuleDid) {
-  const Scratch root("resume_weights");
-  auto options = quiet(root.path);
+  const Scratch root;
+  auto options = quiet(root.str());
   options.max_epochs = 1;
   levin::Trainer trainer(options);
   auto net = std::make_shared<Net>();
   trainer.fit(net, levin::DataLoader(dataset(32), {.batch_size = 8}));
   auto fresh = std::make_shared<Net>();
-  levin::load_module_state(*fresh, levin::load_weights(root.path + "/checkpoints/last"));
+  levin::load_module_state(*fresh, levin::load_weights(root.str() + "/checkpoints/last"));
   expect_same_weights(*net, *fresh);
 }
 

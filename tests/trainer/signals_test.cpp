@@ -1,13 +1,12 @@
 // SIGTERM and SIGINT: the step is finished, saved, and the program ends with 143 or 130.
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include <csignal>
 
 #include "levin/checkpoint/checkpoint.h"
+#include "tests/support/child_process.h"
 #include "tests/trainer/small_run.h"
 
 namespace {
@@ -27,43 +26,40 @@ struct Signalled : Net {
 };
 
 int exit_code_after(int signal, int times, const std::string& root) {
-  const pid_t child = fork();
-  if (child == 0) {
+  return levin::test::run_child([&] {
+    at::set_num_threads(1);
     auto options = quiet(root);
     options.exit_on_signal = true;
     options.max_epochs = 100;
     levin::Trainer(options).fit(
         std::make_shared<Signalled>(signal, times),
         levin::DataLoader(dataset(40), {.batch_size = 8, .num_workers = 1}));
-    _exit(1);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return 1;
+  });
 }
 
 TEST(Signals, TermSavesTheStepAndExits143) {
-  const Scratch root("signal_term");
-  EXPECT_EQ(exit_code_after(SIGTERM, 1, root.path), 143);
-  const auto training = levin::load_checkpoint(root.path + "/checkpoints/last").training;
+  const Scratch root;
+  EXPECT_EQ(exit_code_after(SIGTERM, 1, root.str()), 143);
+  const auto training = levin::load_checkpoint(root.str() + "/checkpoints/last").training;
   EXPECT_EQ(training.child("progress").integer("global_step"), 3);
 }
 
 TEST(Signals, InterruptSavesTheStepAndExits130) {
-  const Scratch root("signal_int");
-  EXPECT_EQ(exit_code_after(SIGINT, 1, root.path), 130);
-  EXPECT_TRUE(fs::exists(root.path + "/checkpoints/last"));
+  const Scratch root;
+  EXPECT_EQ(exit_code_after(SIGINT, 1, root.str()), 130);
+  EXPECT_TRUE(fs::exists(root.str() + "/checkpoints/last"));
 }
 
 TEST(Signals, ASecondInterruptStopsAtOnce) {
-  const Scratch root("signal_twice");
-  EXPECT_EQ(exit_code_after(SIGINT, 2, root.path), 130);
-  EXPECT_FALSE(fs::exists(root.path + "/checkpoints/last"));
+  const Scratch root;
+  EXPECT_EQ(exit_code_after(SIGINT, 2, root.str()), 130);
+  EXPECT_FALSE(fs::exists(root.str() + "/checkpoints/last"));
 }
 
 TEST(Signals, FitReturnsWhenAskedTo) {
-  const Scratch root("signal_return");
-  levin::Trainer trainer(quiet(root.path));
+  const Scratch root;
+  levin::Trainer trainer(quiet(root.str()));
   trainer.fit(std::make_shared<Signalled>(SIGTERM, 1),
               levin::DataLoader(dataset(40), {.batch_size = 8}));
   EXPECT_EQ(trainer.interrupted(), SIGTERM);

@@ -12,10 +12,12 @@
 #include "levin/observe/logger.h"
 #include "levin/optim/optim.h"
 #include "levin/trainer/trainer.h"
+#include "tests/support/scratch.h"
 
 namespace small_run {
 
 namespace fs = std::filesystem;
+using levin::test::Scratch;
 
 /// Keeps what was logged.
 struct Recorder : levin::Logger {
@@ -67,17 +69,6 @@ inline std::shared_ptr<levin::Dataset> dataset(int64_t size, int64_t seed = 5) {
   return levin::data::tensors(
       {{"x", x}, {"y", x.sum(1).gt(0).to(torch::kLong) + x.select(1, 0).gt(1)}});
 }
-
-/// A folder of its own that is removed at the end.
-struct Scratch {
-  std::string path;
-  explicit Scratch(const std::string& name)
-      : path(::testing::TempDir() + "/levin_" + name + "_" + std::to_string(::getpid())) {
-    fs::remove_all(path);
-    fs::create_directories(path);
-  }
-  ~Scratch() { fs::remove_all(path); }
-};
 
 inline levin::TrainerOptions quiet(const std::string& root) {
   levin::TrainerOptions options;

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-namespace levin::files::testing {
+namespace levin::test {
 
 /// A mount namespace of this process's own; by way of a user namespace where it is not root.
 inline bool have_own_mounts() {
@@ -28,4 +28,4 @@ inline bool mount_small_disk(const std::string& folder, size_t bytes) {
   return ::mount("tmpfs", folder.c_str(), "tmpfs", 0, size.c_str()) == 0;
 }
 
-}  // namespace levin::files::testing
+}  // namespace levin::test

@@ -12,14 +12,12 @@
 #include <string_view>
 #include <vector>
 
-#include "levin/base/error.h"
-
-namespace levin::files::testing {
+namespace levin::test {
 
 class Scratch {
  public:
   Scratch() {
-    std::string name = std::filesystem::path(::testing::TempDir()) / "levin_files_XXXXXX";
+    std::string name = std::filesystem::path(::testing::TempDir()) / "levin_test_XXXXXX";
     folder_ = ::mkdtemp(name.data());
   }
   ~Scratch() { std::filesystem::remove_all(folder_); }
@@ -28,6 +26,7 @@ class Scratch {
 
   std::filesystem::path operator/(std::string_view name) const { return folder_ / name; }
   const std::filesystem::path& path() const { return folder_; }
+  std::string str() const { return folder_.string(); }
 
  private:
   std::filesystem::path folder_;
@@ -55,15 +54,4 @@ inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
   return names;
 }
 
-/// What the Error of a call says; "no error" when it throws none.
-template <class Call>
-std::string error_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-}  // namespace levin::files::testing
+}  // namespace levin::test

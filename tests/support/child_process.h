@@ -10,15 +10,17 @@
 #include <exception>
 #include <functional>
 
-namespace levin::files::testing {
+namespace levin::test {
 
 constexpr int kSkipped = 77;
 constexpr int kThrew = 99;
 
-/// The child ends with what body returns.
+/// The child ends with what body returns, or by SIGALRM after two minutes. A body that computes
+/// with LibTorch calls at::set_num_threads(1) first: the threads of its pool stayed in the parent.
 inline pid_t start_child(const std::function<int()>& body) {
   const pid_t pid = ::fork();
   if (pid != 0) return pid;
+  ::alarm(120);
   int code = kThrew;
   try {
     code = body();
@@ -37,4 +39,4 @@ inline int wait_for(pid_t pid) {
 
 inline int run_child(const std::function<int()>& body) { return wait_for(start_child(body)); }
 
-}  // namespace levin::files::testing
+}  // namespace levin::test
