@@ -27,5 +27,6 @@
 #include "levin/trainer/callbacks/model_checkpoint.h"
 #include "levin/trainer/callbacks/model_summary.h"
 #include "levin/trainer/callbacks/progress_bar.h"
+#include "levin/trainer/cli.h"
 #include "levin/trainer/options.h"
 #include "levin/trainer/trainer.h"

@@ -2,6 +2,7 @@
 
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "levin/accelerator/device.h"
@@ -23,14 +24,17 @@ void Accelerator::prepare_module(const std::shared_ptr<torch::nn::Module>& modul
   LEVIN_CHECK(module != nullptr, "accelerator.module",
               "got an empty module pointer, wanted a module");
   strategy_->setup(*module, device_);
-  modules_.push_back(module);
+  const bool known = std::find(modules_.begin(), modules_.end(), module) != modules_.end();
+  if (!known) modules_.push_back(module);
   parameters_ = name_parameters();
 }
 
 std::vector<NamedTensor> Accelerator::name_parameters() const {
   std::vector<NamedTensor> all;
+  std::unordered_set<const c10::TensorImpl*> seen;  // two modules may share one
   for (size_t i = 0; i < modules_.size(); ++i) {
     for (NamedTensor& parameter : named_parameters(*modules_[i])) {
+      if (!seen.insert(parameter.tensor.unsafeGetTensorImpl()).second) continue;
       if (modules_.size() > 1) parameter.name = std::to_string(i) + "." + parameter.name;
       all.push_back(std::move(parameter));
     }
@@ -69,6 +73,16 @@ std::vector<PreparedOptimizer> Accelerator::prepare_optimizers(
   optimizers_.insert(optimizers_.end(), prepared.begin(), prepared.end());
   for (PreparedOptimizer& optimizer : optimizers_) optimizer.set_rivals(optimizers_);
   return prepared;
+}
+
+PreparedOptimizer Accelerator::prepare_optimizer(const OptimizerConfig& config) {
+  const std::vector<OptimizerConfig> configs = config.list();
+  LEVIN_CHECK(
+      configs.size() == 1, "accelerator.optimizer",
+      "got {} optimizers in one OptimizerConfig, wanted one; give prepare its list(), which "
+      "comes back as a vector",
+      configs.size());
+  return prepare_optimizers(configs).front();
 }
 
 DataLoader Accelerator::prepare_loader(DataLoader loader, LoaderRole role) {
@@ -156,6 +170,11 @@ void Accelerator::load_state_dict(const Checkpoint& checkpoint) {
   const State& training = checkpoint.training;
   check_count("registered objects", training.child("registered").values().size(),
               registered_.size());
+  for (size_t i = 0; i < modules_.size(); ++i) {
+    LEVIN_CHECK(checkpoint.weights.contains(weights_name(i)), "accelerator.state",
+                "the checkpoint holds no weights named '{}'; load one that save_state wrote",
+                weights_name(i));
+  }
   for (size_t i = 0; i < modules_.size(); ++i) {
     load_module_state(*modules_[i], checkpoint.weights.at(weights_name(i)));
   }

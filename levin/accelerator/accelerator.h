@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -55,7 +56,8 @@ class LEVIN_API Accelerator {
   /// Modules (holder or shared_ptr), OptimizerConfig (or a vector of them) and DataLoader, any
   /// number in any order; returns a std::tuple of what was prepared, in that order. Modules are
   /// placed before the optimizers are built. Throws Error "accelerator.optimizer" for an optimizer
-  /// that is not bound (.of) while there are several modules, or bound to none of them.
+  /// that is not bound (.of) while there are several modules, or bound to none of them, and for
+  /// several in one OptimizerConfig; "accelerator.module" for an empty holder or pointer.
   template <class... Args>
   auto prepare(Args&&... args) {
     (place(args), ...);
@@ -77,7 +79,8 @@ class LEVIN_API Accelerator {
   bool any(bool flag);
 
   /// All that was prepared or registered, in a folder (see Checkpoint); load_state takes it up in
-  /// the same order of prepare calls. Throws what save_checkpoint and load_checkpoint throw.
+  /// the same order of prepare calls. Throws what save_checkpoint and load_checkpoint throw, and
+  /// "accelerator.state" or what load_state_dict of a part throws for a state of something else.
   void save_state(const std::filesystem::path& folder);
   void load_state(const std::filesystem::path& folder);
   /// More to be saved: anything with state_dict() and load_state_dict(State). Must outlive this.
@@ -119,7 +122,7 @@ class LEVIN_API Accelerator {
   auto prepared(T&& argument) {
     using Plain = std::remove_cvref_t<T>;
     if constexpr (std::is_convertible_v<T, OptimizerConfig>) {
-      return prepare_optimizers(OptimizerConfig(argument).list()).at(0);
+      return prepare_optimizer(OptimizerConfig(argument));
     } else if constexpr (std::is_same_v<Plain, std::vector<OptimizerConfig>>) {
       return prepare_optimizers(argument);
     } else if constexpr (std::is_same_v<Plain, DataLoader>) {
@@ -138,12 +141,14 @@ class LEVIN_API Accelerator {
   template <class Holder>
   static auto pointer(Holder& holder) {
     if constexpr (requires { holder.ptr(); }) {
-      return holder.ptr();
+      using Pointer = std::remove_cvref_t<decltype(holder.ptr())>;
+      return holder.is_empty() ? Pointer() : Pointer(holder.ptr());
     } else {
       return std::shared_ptr(holder);
     }
   }
 
+  PreparedOptimizer prepare_optimizer(const OptimizerConfig& config);
   std::vector<NamedTensor> parameters_for(const OptimizerConfig& config) const;
   std::vector<NamedTensor> name_parameters() const;
 

@@ -9,8 +9,8 @@ namespace levin {
 Precision parse_precision(std::string_view name) {
   if (name == "32-true" || name == "32" || name == "no") return {"32-true", std::nullopt};
   if (name == "bf16-mixed" || name == "bf16") return {"bf16-mixed", at::kBFloat16};
-  LEVIN_FAIL("accelerator.precision", "got '{}', wanted 32-true or bf16-mixed; set --precision",
-             name);
+  LEVIN_FAIL("accelerator.precision",
+             "got '{}', wanted 32-true (also 32, no) or bf16-mixed (also bf16)", name);
 }
 
 AutocastGuard::AutocastGuard(const Precision& precision, at::DeviceType device)

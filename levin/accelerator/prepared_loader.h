@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <iterator>
+#include <utility>
 
 #include "levin/data/loader.h"
 
@@ -16,26 +17,37 @@ class PreparedLoader {
 
   class Iterator {
    public:
+    using iterator_concept = std::input_iterator_tag;
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+
     const Batch& operator*() const { return batch_; }
     const Batch* operator->() const { return &batch_; }
     Iterator& operator++() {
       batch_ = Batch();
-      more_ = loader_->next(batch_);
-      if (more_) batch_ = batch_.to(device_, /*non_blocking=*/true);
+      ++inner_;
+      move();
       return *this;
     }
-    bool operator==(std::default_sentinel_t) const { return !more_; }
+    void operator++(int) { ++*this; }
+    bool operator==(std::default_sentinel_t end) const { return inner_ == end; }
 
    private:
     friend class PreparedLoader;
-    Iterator(DataLoader* loader, at::Device device) : loader_(loader), device_(device) { ++*this; }
-    DataLoader* loader_;
+    Iterator(DataLoader::Iterator inner, at::Device device)
+        : inner_(std::move(inner)), device_(device) {
+      move();
+    }
+    void move() {
+      if (inner_ != std::default_sentinel) batch_ = inner_->to(device_, /*non_blocking=*/true);
+    }
+
+    DataLoader::Iterator inner_;
     at::Device device_;
     Batch batch_;
-    bool more_ = false;
   };
 
-  Iterator begin() { return Iterator(&loader_, device_); }
+  Iterator begin() { return Iterator(loader_.begin(), device_); }
   std::default_sentinel_t end() const { return {}; }
   /// Batches of one epoch on this rank.
   int64_t size() const { return loader_.size(); }

@@ -1,5 +1,6 @@
 #include "levin/accelerator/prepared_optimizer.h"
 
+#include <unordered_set>
 #include <utility>
 
 namespace levin {
@@ -10,7 +11,7 @@ struct PreparedOptimizer::Shared {
   int64_t frequency = 1;
   int64_t steps = 0;
   Strategy* strategy = nullptr;
-  std::vector<at::Tensor> rivals;  // parameters of the other optimizers
+  std::vector<at::Tensor> rivals;  // parameters of the other optimizers alone
   std::vector<at::Tensor> frozen;  // those that toggle() froze
 };
 
@@ -34,10 +35,15 @@ void PreparedOptimizer::zero_grad() { shared_->optimizer->zero_grad(); }
 
 void PreparedOptimizer::set_rivals(const std::vector<PreparedOptimizer>& all) {
   shared_->rivals.clear();
+  std::unordered_set<const c10::TensorImpl*> own;
+  for (const NamedTensor& parameter : optimizer().parameters()) {
+    own.insert(parameter.tensor.unsafeGetTensorImpl());
+  }
   for (const PreparedOptimizer& other : all) {
     if (other.shared_ == shared_) continue;
     for (const NamedTensor& parameter : other.optimizer().parameters()) {
-      shared_->rivals.push_back(parameter.tensor);
+      const bool rival = !own.contains(parameter.tensor.unsafeGetTensorImpl());
+      if (rival) shared_->rivals.push_back(parameter.tensor);
     }
   }
 }

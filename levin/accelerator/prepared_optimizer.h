@@ -32,7 +32,7 @@ class LEVIN_API PreparedOptimizer : public OptimizerHandle {
   int64_t frequency() const;
   /// Updates so far.
   int64_t steps() const;
-  /// Parameters of the other optimizers, which toggle() freezes.
+  /// Parameters of the other optimizers that are not its own too, which toggle() freezes.
   void set_rivals(const std::vector<PreparedOptimizer>& all);
 
   State state_dict() const;

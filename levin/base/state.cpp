@@ -66,9 +66,7 @@ const T& State::get(std::string_view key, std::string_view wanted) const {
   return std::get<T>(found->second);
 }
 
-bool State::contains(std::string_view key) const {
-  return tree_->values.find(key) != tree_->values.end();
-}
+bool State::contains(std::string_view key) const { return tree_->values.contains(key); }
 bool State::boolean(std::string_view key) const { return get<bool>(key, "a boolean"); }
 int64_t State::integer(std::string_view key) const { return get<int64_t>(key, "an integer"); }
 double State::number(std::string_view key) const { return get<double>(key, "a number"); }

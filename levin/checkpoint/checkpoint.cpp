@@ -6,6 +6,7 @@
 
 #include <fstream>
 #include <sstream>
+#include <system_error>
 
 #include "levin/base/check.h"
 #include "levin/checkpoint/state_json.h"
@@ -78,11 +79,18 @@ json read_manifest(const fs::path& folder) {
   const std::string sealed = manifest["seal"];
   manifest.erase("seal");
   if (sealed != seal(manifest)) fail_corrupt(file, "its content does not match its own checksum");
-  if (manifest.at("format") != kFormat) {
+  const json format = manifest.value("format", json());
+  if (format != kFormat) {
     fail_corrupt(file, fmt::format("format {} is of another version of levin, wanted {}",
-                                   manifest.at("format").dump(), kFormat));
+                                   format.dump(), kFormat));
   }
   return manifest;
+}
+
+void check_name(const std::string& name) {
+  const bool usable = !name.empty() && name.find('/') == std::string::npos;
+  LEVIN_CHECK(usable && name + ".safetensors" != kTrainingTensors, "checkpoint.path",
+              "got weights named '{}', wanted a file name other than training_state", name);
 }
 
 void verify(const fs::path& file, const json& wanted) {
@@ -100,6 +108,7 @@ void verify(const fs::path& file, const json& wanted) {
 }  // namespace
 
 void save_checkpoint(const fs::path& folder, const Checkpoint& checkpoint) {
+  for (const auto& [name, weights] : checkpoint.weights) check_name(name);
   files::StagedDirectory staged(folder);
   json written = json::object();
   for (const auto& [name, weights] : checkpoint.weights) {
@@ -133,6 +142,9 @@ Checkpoint load_checkpoint(const fs::path& folder) {
 }
 
 State load_weights(const fs::path& path) {
+  LEVIN_CHECK(fs::exists(path), "checkpoint.missing",
+              "'{}' is not there; wanted a checkpoint's folder or a .safetensors file",
+              path.string());
   if (!fs::is_directory(path)) return state_of(read_tensors(path));
   Checkpoint checkpoint = load_checkpoint(path);
   LEVIN_CHECK(checkpoint.weights.size() == 1, "checkpoint.weights",
@@ -142,7 +154,14 @@ State load_weights(const fs::path& path) {
 }
 
 void save_weights(const fs::path& file, const State& weights) {
-  write_tensors(file, tensors_of(weights));
+  // Beside its place first: the weights may lie in a map of the file that is replaced.
+  const files::StagedDirectory staged(fs::path(file) += ".staged");
+  const fs::path made = staged.path() / file.filename();
+  write_tensors(made, tensors_of(weights));
+  std::error_code error;
+  fs::rename(made, file, error);
+  LEVIN_CHECK(!error, "files.write", "cannot rename {} to {}: {}", made.string(), file.string(),
+              error.message());
 }
 
 }  // namespace levin

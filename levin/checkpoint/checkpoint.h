@@ -26,8 +26,10 @@ struct Checkpoint {
 };
 
 /// Writes to a temporary name, syncs, renames: the folder is there whole or not at all, and one of
-/// that name from before stays until then. Tensors may be on any device and of any layout.
-/// Throws Error "files.write" (disk full, no permission); then nothing has changed.
+/// that name from before stays until then. Tensors may be on any device and of any strides.
+/// Throws Error "files.write" (disk full, no permission), "checkpoint.dtype" (sparse or undefined
+/// tensors too), "checkpoint.path" (weights that cannot be a file of that name, two tensors of one
+/// path, keys that the format keeps for itself); then nothing has changed.
 LEVIN_API void save_checkpoint(const std::filesystem::path& folder, const Checkpoint& checkpoint);
 
 /// Checks every byte against the manifest before anything is handed out; the tensors lie in memory
@@ -37,7 +39,7 @@ LEVIN_API Checkpoint load_checkpoint(const std::filesystem::path& folder);
 
 /// Weights alone, from a checkpoint's folder or any .safetensors file.
 LEVIN_API State load_weights(const std::filesystem::path& path);
-/// A .safetensors file of a state's tensors.
+/// A .safetensors file of a state's tensors, whole or not at all.
 LEVIN_API void save_weights(const std::filesystem::path& file, const State& weights);
 
 }  // namespace levin

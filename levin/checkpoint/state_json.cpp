@@ -20,6 +20,8 @@ json encode(const State& state, const std::string& path,
   json object = json::object();
   for (const auto& [key, value] : state.values()) {
     const std::string here = path.empty() ? key : path + "/" + key;
+    LEVIN_CHECK(key != kTensorKey && key != kNumberKey, "checkpoint.path",
+                "the state has '{}', a name that the format keeps for itself; rename it", here);
     if (const auto* child = std::get_if<State>(&value)) {
       object[key] = encode(*child, here, tensors);
     } else if (const auto* tensor = std::get_if<at::Tensor>(&value)) {
@@ -40,6 +42,21 @@ json encode(const State& state, const std::string& path,
   return object;
 }
 
+[[noreturn]] void fail_no_state(const std::string& file, std::string_view reason) {
+  LEVIN_FAIL("checkpoint.corrupt", "{} is no training state: {}; load another checkpoint", file,
+             reason);
+}
+
+double special_number(const std::string& text, const std::string& file) {
+  double number = 0.0;
+  try {
+    from_text(text, number);
+  } catch (const Error& error) {
+    fail_no_state(file, error.what());
+  }
+  return number;
+}
+
 State decode(const json& object, const StateJson& parts, const std::string& file);
 
 void decode_object(State& state, const std::string& key, const json& value, const StateJson& parts,
@@ -52,9 +69,7 @@ void decode_object(State& state, const std::string& key, const json& value, cons
                 path);
     state.set(key, tensor->second);
   } else if (value.contains(kNumberKey)) {
-    double number = 0.0;
-    from_text(value.at(kNumberKey).get<std::string>(), number);
-    state.set(key, number);
+    state.set(key, special_number(value.at(kNumberKey).get<std::string>(), file));
   } else {
     state.set(key, decode(value, parts, file));
   }
@@ -88,10 +103,11 @@ StateJson state_to_json(const State& state) {
 
 State state_from_json(const StateJson& parts, const std::string& file) {
   try {
-    return decode(json::parse(parts.json), parts, file);
+    const json object = json::parse(parts.json);
+    if (!object.is_object()) fail_no_state(file, "it is no JSON object");
+    return decode(object, parts, file);
   } catch (const json::exception& error) {
-    LEVIN_FAIL("checkpoint.corrupt", "{} is no training state: {}; load another checkpoint", file,
-               error.what());
+    fail_no_state(file, error.what());
   }
 }
 

@@ -4,6 +4,8 @@
 #include <ATen/ops/from_blob.h>
 
 #include <array>
+#include <cstdint>
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -13,9 +15,10 @@
 namespace levin {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, at::ScalarType>, 12> kTypes = {{
+constexpr std::array<std::pair<std::string_view, at::ScalarType>, 19> kTypes = {{
     {"F64", at::kDouble},
     {"F32", at::kFloat},
+    {"C64", at::kComplexFloat},
     {"F16", at::kHalf},
     {"BF16", at::kBFloat16},
     {"I64", at::kLong},
@@ -23,9 +26,15 @@ constexpr std::array<std::pair<std::string_view, at::ScalarType>, 12> kTypes = {
     {"I16", at::kShort},
     {"I8", at::kChar},
     {"U8", at::kByte},
+    {"U64", at::kUInt64},
+    {"U32", at::kUInt32},
+    {"U16", at::kUInt16},
     {"BOOL", at::kBool},
     {"F8_E4M3", at::kFloat8_e4m3fn},
     {"F8_E5M2", at::kFloat8_e5m2},
+    {"F8_E4M3FNUZ", at::kFloat8_e4m3fnuz},
+    {"F8_E5M2FNUZ", at::kFloat8_e5m2fnuz},
+    {"F8_E8M0", at::kFloat8_e8m0fnu},
 }};
 
 std::string_view type_name(const std::string& tensor, at::ScalarType type) {
@@ -44,6 +53,31 @@ at::ScalarType scalar_type(const std::filesystem::path& file, std::string_view t
              file.string(), type);
 }
 
+/// In memory as safetensors wants it: on the CPU, row-major, each element its own value.
+at::Tensor plain(const std::string& name, const at::Tensor& tensor) {
+  const bool dense = tensor.defined() && tensor.layout() == at::kStrided;
+  LEVIN_CHECK(dense, "checkpoint.dtype",
+              "{} is {}, which safetensors cannot hold; convert it first or leave it out", name,
+              tensor.defined() ? "a sparse tensor" : "an undefined tensor");
+  return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous();
+}
+
+at::Tensor tensor_of(const files::TensorEntry& entry, at::ScalarType type,
+                     const std::shared_ptr<files::SafetensorsFile>& file) {
+  const auto options = at::TensorOptions(type);
+  const auto address = reinterpret_cast<std::uintptr_t>(entry.data.data());
+  if (entry.data.empty() || address % at::elementSize(type) != 0) {
+    at::Tensor copy = at::empty(entry.shape, options);
+    if (!entry.data.empty()) {
+      std::memcpy(copy.mutable_data_ptr(), entry.data.data(), entry.data.size());
+    }
+    return copy;
+  }
+  // The map is read-only; what is read here is copied from, never written to.
+  auto* data = const_cast<std::byte*>(entry.data.data());
+  return at::from_blob(data, entry.shape, [file](void*) {}, options);
+}
+
 }  // namespace
 
 files::FileDigest write_tensors(const std::filesystem::path& file,
@@ -51,7 +85,7 @@ files::FileDigest write_tensors(const std::filesystem::path& file,
   std::vector<at::Tensor> kept;
   std::vector<files::TensorEntry> entries;
   for (const auto& [name, tensor] : tensors) {
-    kept.push_back(tensor.detach().cpu().contiguous());
+    kept.push_back(plain(name, tensor));
     const at::Tensor& bytes = kept.back();
     entries.push_back({.name = name,
                        .dtype = std::string(type_name(name, bytes.scalar_type())),
@@ -66,12 +100,7 @@ std::map<std::string, at::Tensor> read_tensors(const std::filesystem::path& file
   const auto opened = std::make_shared<files::SafetensorsFile>(file);
   std::map<std::string, at::Tensor> tensors;
   for (const files::TensorEntry& entry : opened->entries()) {
-    const auto options = at::TensorOptions(scalar_type(file, entry.dtype));
-    // The map is read-only; what is read here is copied from, never written to.
-    auto* data = const_cast<std::byte*>(entry.data.data());
-    tensors[entry.name] = entry.data.empty()
-                              ? at::empty(entry.shape, options)
-                              : at::from_blob(data, entry.shape, [opened](void*) {}, options);
+    tensors[entry.name] = tensor_of(entry, scalar_type(file, entry.dtype), opened);
   }
   return tensors;
 }

@@ -10,7 +10,7 @@
 namespace levin {
 namespace {
 
-const DataLoaderOptions& checked(const DatasetPtr& dataset, const DataLoaderOptions& options) {
+DataLoaderOptions checked(const DatasetPtr& dataset, DataLoaderOptions options) {
   LEVIN_CHECK(dataset != nullptr, "data.loader.dataset", "got no data set (a null pointer)");
   LEVIN_CHECK(options.batch_size > 0, "data.loader.batch_size", "got {}, wanted at least 1",
               options.batch_size);

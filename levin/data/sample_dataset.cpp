@@ -1,3 +1,4 @@
+#include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 
 #include "levin/base/check.h"

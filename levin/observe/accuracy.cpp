@@ -1,3 +1,4 @@
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/scalar_tensor.h>

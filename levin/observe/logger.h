@@ -39,7 +39,7 @@ class LEVIN_API Logger {
 /// version. A version that is there already is gone on with: a resumed run adds to its files.
 struct LoggerOptions {
   std::string save_dir = "levin_logs";  ///< folder of all runs
-  std::string name = "";                ///< of the experiment; empty: no folder of its own
+  std::string name;                     ///< of the experiment; empty: no folder of its own
   std::optional<int64_t> version = {};  ///< unset: one more than the highest there is
 
   LEVIN_API void fields(FieldVisitor& field);

@@ -1,5 +1,6 @@
 #include "levin/observe/reduction.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>

@@ -4,10 +4,12 @@
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 
 #include <array>
 #include <map>
+#include <span>
 
 #include "levin/base/check.h"
 #include "levin/optim/flat.h"

@@ -68,7 +68,8 @@ Schedule step(StepOptions options) {
               "got step_size = {}, wanted at least 1", options.step_size);
   return {"step", [options](int64_t step, int64_t) {
             if (const auto rising = warmup(step, options.warmup_steps)) return *rising;
-            return std::pow(options.gamma, static_cast<double>(step / options.step_size));
+            const int64_t decays = step / options.step_size;
+            return std::pow(options.gamma, static_cast<double>(decays));
           }};
 }
 

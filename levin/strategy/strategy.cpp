@@ -30,8 +30,12 @@ std::unique_ptr<Strategy> make_strategy(std::string_view name, RankInfo rank) {
   for (const Entry& entry : kStrategies) {
     if (entry.name == wanted) return entry.make(rank);
   }
-  LEVIN_FAIL("strategy.name", "got '{}', wanted auto or {}; set --strategy", name,
-             to_text(strategy_names()));
+  std::vector<std::string> names = strategy_names();
+  const std::string listed = to_text(names);
+  names.emplace_back("auto");
+  const auto close = nearest(name, names);
+  LEVIN_FAIL("strategy.name", "got '{}', wanted auto or {}; {}", name, listed,
+             close ? fmt::format("did you mean '{}'?", *close) : "set --strategy");
 }
 
 }  // namespace levin

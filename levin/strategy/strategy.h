@@ -52,7 +52,8 @@ class LEVIN_API Strategy {
   virtual std::vector<State> all_gather(const State& state) = 0;
 };
 
-/// By name, "auto" or one of strategy_names(). Throws Error "strategy.name" listing them.
+/// By name, "auto" or one of strategy_names(). Throws Error "strategy.name" listing them
+/// and saying which one is nearest, "strategy.single.world_size".
 LEVIN_API std::unique_ptr<Strategy> make_strategy(std::string_view name, RankInfo rank);
 LEVIN_API std::vector<std::string> strategy_names();
 

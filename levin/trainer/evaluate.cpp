@@ -84,26 +84,29 @@ void Run::sanity_check() {
   load_random_state(random);
 }
 
-Metrics Run::evaluate(DataLoader loader, Portion limit, std::shared_ptr<DataModule> data) {
-  set_up(std::move(data));
-  loader = accelerator_.prepare_loader(std::move(loader), LoaderRole::kEvaluation);
-  const int64_t batches = options_.fast_dev_run > 0 ? std::min(options_.fast_dev_run, loader.size())
-                                                    : limit.of(loader.size());
-  evaluation_loop(stage_, std::move(loader), batches, nullptr);
-  tear_down();
+Metrics Run::evaluate(DataLoader loader, std::shared_ptr<DataModule> data) {
+  run_evaluation(std::move(loader), std::move(data), nullptr);
   return metrics_;
 }
 
 std::vector<at::Tensor> Run::predict(DataLoader loader, std::shared_ptr<DataModule> data) {
-  set_up(std::move(data));
-  loader = accelerator_.prepare_loader(std::move(loader), LoaderRole::kEvaluation);
-  const int64_t batches = options_.fast_dev_run > 0
-                              ? std::min(options_.fast_dev_run, loader.size())
-                              : options_.limit_predict_batches.of(loader.size());
   std::vector<at::Tensor> outputs;
-  evaluation_loop(Stage::kPredict, std::move(loader), batches, &outputs);
-  tear_down();
+  run_evaluation(std::move(loader), std::move(data), &outputs);
   return outputs;
+}
+
+void Run::run_evaluation(DataLoader loader, std::shared_ptr<DataModule> data,
+                         std::vector<at::Tensor>* outputs) {
+  set_up(std::move(data));
+  load_weights();
+  loader = accelerator_.prepare_loader(std::move(loader), LoaderRole::kEvaluation);
+  const Portion limit = stage_ == Stage::kPredict ? options_.limit_predict_batches
+                        : stage_ == Stage::kTest  ? options_.limit_test_batches
+                                                  : options_.limit_val_batches;
+  const int64_t batches = options_.fast_dev_run > 0 ? std::min(options_.fast_dev_run, loader.size())
+                                                    : limit.of(loader.size());
+  evaluation_loop(stage_, std::move(loader), batches, outputs);
+  tear_down();
 }
 
 void Run::evaluation_loop(Stage stage, DataLoader loader, int64_t batches,

@@ -6,6 +6,8 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/checkpoint/checkpoint.h"
+#include "levin/module/parameters.h"
 #include "levin/trainer/run.h"
 
 namespace levin::detail {
@@ -33,6 +35,13 @@ std::vector<fs::path> checkpoint_folders(const fs::path& root) {
     folders.push_back(entry.path() / "checkpoints");
   }
   return folders;
+}
+
+/// Where a checkpoint really is, as short as it can be said.
+std::string shown(const fs::path& folder) {
+  const fs::path real = fs::weakly_canonical(folder);
+  const std::string near = real.lexically_proximate(fs::current_path()).string();
+  return near.starts_with("..") ? real.string() : near;
 }
 
 }  // namespace
@@ -67,27 +76,38 @@ Checkpoint Run::checkpoint() {
   return checkpoint;
 }
 
+std::optional<fs::path> Run::find_checkpoint(const std::string& ckpt_path) const {
+  if (ckpt_path != "last") return ckpt_path;
+  std::vector<fs::path> folders = checkpoint_folders(options_.default_root_dir);
+  for (const auto& callback : options_.callbacks) {
+    const std::string folder = callback->checkpoint_folder();
+    if (!folder.empty()) folders.emplace_back(folder);
+  }
+  return newest(folders);
+}
+
 bool Run::resume(const std::string& ckpt_path) {
   if (ckpt_path.empty()) return false;
-  fs::path folder = ckpt_path;
-  if (ckpt_path == "last") {
-    std::vector<fs::path> folders = checkpoint_folders(options_.default_root_dir);
-    for (const Callback* writer : writers_) {
-      if (!writer->checkpoint_folder().empty()) folders.push_back(writer->checkpoint_folder());
-    }
-    const std::optional<fs::path> last = newest(folders);
-    if (!last) {
-      log::info("trainer: no checkpoint under '{}' yet, so training starts anew",
-                options_.default_root_dir);
-      return false;
-    }
-    folder = *last;
+  const std::optional<fs::path> folder = find_checkpoint(ckpt_path);
+  if (!folder) {
+    log::info("trainer: no checkpoint under '{}' yet, so training starts anew",
+              options_.default_root_dir);
+    return false;
   }
-  load(load_checkpoint(folder));
-  log::info("trainer: resumed from '{}' at epoch {}, step {}",
-            fs::weakly_canonical(folder).lexically_proximate(fs::current_path()).string(),
-            progress_.epoch, progress_.global_step);
+  load(load_checkpoint(*folder));
+  log::info("trainer: resumed from '{}' at epoch {}, step {}", shown(*folder), progress_.epoch,
+            progress_.global_step);
   return true;
+}
+
+void Run::load_weights() {
+  if (weights_from_.empty()) return;
+  const std::optional<fs::path> folder = find_checkpoint(weights_from_);
+  LEVIN_CHECK(folder.has_value(), "trainer.ckpt_path",
+              "no checkpoint under '{}'; train first, or name one by --ckpt-path",
+              options_.default_root_dir);
+  load_module_state(*module_, levin::load_weights(*folder));
+  log::info("trainer: weights are those of '{}'", shown(*folder));
 }
 
 void Run::load(const Checkpoint& checkpoint) {

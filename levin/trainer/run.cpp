@@ -39,12 +39,7 @@ Run::~Run() {
 
 void Run::choose_loggers() {
   const bool quiet = options_.barebones || options_.fast_dev_run > 0 || stage_ == Stage::kPredict;
-  if (quiet || !options_.logger.on() || !accelerator_.is_main_process()) return;
-  loggers_ = options_.logger.list();
-  if (!loggers_.empty()) return;
-  LoggerOptions here{.save_dir = options_.default_root_dir + "/levin_logs"};
-  here.version = claim_version(here.save_dir);
-  loggers_ = {csv_logger(here), tensorboard_logger(here)};
+  if (!quiet && accelerator_.is_main_process()) loggers_ = trainer_.loggers();
 }
 
 void Run::choose_callbacks() {

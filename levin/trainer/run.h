@@ -3,6 +3,7 @@
 // Set up by run.cpp; the loops are in fit.cpp and evaluate.cpp, saving and resuming in resume.cpp.
 
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,8 +25,10 @@ class Run : public ModuleContext {
 
   void fit(DataLoader training, std::optional<DataLoader> validation,
            std::shared_ptr<DataModule> data, const std::string& ckpt_path);
-  Metrics evaluate(DataLoader loader, Portion limit, std::shared_ptr<DataModule> data);
+  Metrics evaluate(DataLoader loader, std::shared_ptr<DataModule> data);
   std::vector<at::Tensor> predict(DataLoader loader, std::shared_ptr<DataModule> data);
+  /// Of evaluate and predict; empty: the module's own.
+  void take_weights_from(std::string ckpt_path) { weights_from_ = std::move(ckpt_path); }
 
   // ModuleContext
   LoggedValues* logged() override { return logged_; }
@@ -90,12 +93,16 @@ class Run : public ModuleContext {
   void sanity_check();
   void evaluation_loop(Stage stage, DataLoader loader, int64_t batches,
                        std::vector<at::Tensor>* outputs);
+  void run_evaluation(DataLoader loader, std::shared_ptr<DataModule> data,
+                      std::vector<at::Tensor>* outputs);
   void evaluate_batch(Stage stage, Batch batch, int64_t index, std::vector<at::Tensor>* outputs);
 
   // resume.cpp
   /// Whether there was something to resume from.
   bool resume(const std::string& ckpt_path);
   void load(const Checkpoint& checkpoint);
+  void load_weights();
+  std::optional<std::filesystem::path> find_checkpoint(const std::string& ckpt_path) const;
 
   /// The module's hook, then that of every callback; those that write checkpoints come last.
   template <class... Params, class... Args>
@@ -116,6 +123,7 @@ class Run : public ModuleContext {
   Accelerator& accelerator_;
   std::shared_ptr<Module> module_;
   Stage stage_;
+  std::string weights_from_;
 
   std::vector<std::shared_ptr<Callback>> callbacks_;
   std::vector<Callback*> watchers_;  // callbacks that write no checkpoints

@@ -8,6 +8,7 @@
 #include "levin/base/check.h"
 #include "levin/base/random.h"
 #include "levin/base/text.h"
+#include "levin/trainer/callbacks/model_checkpoint.h"
 #include "levin/trainer/run.h"
 #include "levin/trainer/signals.h"
 
@@ -24,6 +25,12 @@ DataLoader needed(std::optional<DataLoader> loader, std::string_view what) {
   LEVIN_CHECK(loader.has_value(), "trainer.dataloader",
               "there is no {0}; give a loader, or override {0} of the module or data module", what);
   return std::move(*loader);
+}
+
+void set_up(const std::shared_ptr<DataModule>& data, std::string_view stage) {
+  LEVIN_CHECK(data != nullptr, "trainer.dataloader", "got an empty data module pointer");
+  data->prepare_data();
+  data->setup(stage);
 }
 
 }  // namespace
@@ -50,9 +57,7 @@ void Trainer::fit(std::shared_ptr<Module> module, DataLoader train,
 
 void Trainer::fit(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
                   FitOptions options) {
-  LEVIN_CHECK(data != nullptr, "trainer.dataloader", "got an empty data module pointer");
-  data->prepare_data();
-  data->setup("fit");
+  set_up(data, "fit");
   fit_with(std::move(module), data->train_dataloader(), data->val_dataloader(), data, options);
 }
 
@@ -80,44 +85,62 @@ void Trainer::fit_with(std::shared_ptr<Module> module, std::optional<DataLoader>
   }
 }
 
-Metrics Trainer::evaluate_with(std::shared_ptr<Module> module, std::optional<DataLoader> loader,
-                               std::shared_ptr<DataModule> data, bool testing) {
-  detail::Run& run =
-      begin(std::move(module), testing ? detail::Stage::kTest : detail::Stage::kValidate);
-  return run.evaluate(needed(std::move(loader), testing ? "test_dataloader" : "val_dataloader"),
-                      testing ? options_.limit_test_batches : options_.limit_val_batches,
-                      std::move(data));
+detail::Run& Trainer::begin_evaluation(std::shared_ptr<Module> module, detail::Stage stage,
+                                       const EvaluateOptions& options) {
+  // Before the fit that knows the best one is forgotten.
+  const std::string path = options.ckpt_path == "best" ? best_checkpoint() : options.ckpt_path;
+  detail::Run& run = begin(std::move(module), stage);
+  run.take_weights_from(path);
+  return run;
 }
 
-Metrics Trainer::validate(std::shared_ptr<Module> module, DataLoader loader) {
-  return evaluate_with(std::move(module), std::move(loader), nullptr, /*testing=*/false);
+std::string Trainer::best_checkpoint() const {
+  for (const auto& callback : run_ ? run_->callbacks() : options_.callbacks) {
+    const auto* writer = dynamic_cast<const ModelCheckpoint*>(callback.get());
+    if (writer != nullptr && !writer->best_model_path().empty()) return writer->best_model_path();
+  }
+  LEVIN_FAIL("trainer.ckpt_path",
+             "got 'best', but no fit of this Trainer has saved a checkpoint; name the folder of "
+             "one, or 'last'");
 }
 
-Metrics Trainer::validate(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data) {
-  data->prepare_data();
-  data->setup("validate");
-  return evaluate_with(std::move(module), data->val_dataloader(), data, /*testing=*/false);
+Metrics Trainer::validate(std::shared_ptr<Module> module, DataLoader loader,
+                          const EvaluateOptions& options) {
+  return begin_evaluation(std::move(module), detail::Stage::kValidate, options)
+      .evaluate(std::move(loader), nullptr);
 }
 
-Metrics Trainer::test(std::shared_ptr<Module> module, DataLoader loader) {
-  return evaluate_with(std::move(module), std::move(loader), nullptr, /*testing=*/true);
+Metrics Trainer::validate(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
+                          const EvaluateOptions& options) {
+  set_up(data, "validate");
+  return begin_evaluation(std::move(module), detail::Stage::kValidate, options)
+      .evaluate(needed(data->val_dataloader(), "val_dataloader"), data);
 }
 
-Metrics Trainer::test(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data) {
-  data->prepare_data();
-  data->setup("test");
-  return evaluate_with(std::move(module), data->test_dataloader(), data, /*testing=*/true);
+Metrics Trainer::test(std::shared_ptr<Module> module, DataLoader loader,
+                      const EvaluateOptions& options) {
+  return begin_evaluation(std::move(module), detail::Stage::kTest, options)
+      .evaluate(std::move(loader), nullptr);
 }
 
-std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module, DataLoader loader) {
-  return begin(std::move(module), detail::Stage::kPredict).predict(std::move(loader), nullptr);
+Metrics Trainer::test(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
+                      const EvaluateOptions& options) {
+  set_up(data, "test");
+  return begin_evaluation(std::move(module), detail::Stage::kTest, options)
+      .evaluate(needed(data->test_dataloader(), "test_dataloader"), data);
+}
+
+std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module, DataLoader loader,
+                                         const EvaluateOptions& options) {
+  return begin_evaluation(std::move(module), detail::Stage::kPredict, options)
+      .predict(std::move(loader), nullptr);
 }
 
 std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module,
-                                         std::shared_ptr<DataModule> data) {
-  data->prepare_data();
-  data->setup("predict");
-  return begin(std::move(module), detail::Stage::kPredict)
+                                         std::shared_ptr<DataModule> data,
+                                         const EvaluateOptions& options) {
+  set_up(data, "predict");
+  return begin_evaluation(std::move(module), detail::Stage::kPredict, options)
       .predict(needed(data->predict_dataloader(), "predict_dataloader"), data);
 }
 
@@ -157,6 +180,17 @@ bool Trainer::stop_requested() const { return run().stop_requested(); }
 void Trainer::save_checkpoint(const std::string& folder) {
   const Checkpoint checkpoint = run().checkpoint();
   if (accelerator_->is_main_process()) levin::save_checkpoint(folder, checkpoint);
+}
+
+const std::vector<std::shared_ptr<Logger>>& Trainer::loggers() {
+  if (loggers_.empty() && options_.logger.on()) {
+    loggers_ = options_.logger.list();
+    if (!loggers_.empty()) return loggers_;
+    LoggerOptions here{.save_dir = options_.default_root_dir + "/levin_logs"};
+    here.version = claim_version(here.save_dir);
+    loggers_ = {csv_logger(here), tensorboard_logger(here)};
+  }
+  return loggers_;
 }
 
 std::string Trainer::log_dir() const { return run().log_dir(); }

@@ -31,6 +31,12 @@ struct FitOptions {
   std::string ckpt_path;  ///< as TrainerOptions::ckpt_path, over which it wins
 };
 
+struct EvaluateOptions {
+  /// Weights to load first: a checkpoint's folder, "last" or "best" (of the fit before, as
+  /// model_checkpoint ranked them); empty: the module's as they are.
+  std::string ckpt_path;
+};
+
 namespace detail {
 class Run;
 enum class Stage;
@@ -55,14 +61,19 @@ class LEVIN_API Trainer {
   /// With the loaders that the module itself gives.
   void fit(std::shared_ptr<Module> module, FitOptions options = {});
 
-  /// What the steps logged, reduced over the data.
-  Metrics validate(std::shared_ptr<Module> module, DataLoader loader);
-  Metrics validate(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data);
-  Metrics test(std::shared_ptr<Module> module, DataLoader loader);
-  Metrics test(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data);
+  /// What the steps logged, reduced over the data. Throws Error "trainer.dataloader", and
+  /// "trainer.ckpt_path" when there is no such checkpoint.
+  Metrics validate(std::shared_ptr<Module> module, DataLoader loader, const EvaluateOptions& options = {});
+  Metrics validate(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
+                   const EvaluateOptions& options = {});
+  Metrics test(std::shared_ptr<Module> module, DataLoader loader, const EvaluateOptions& options = {});
+  Metrics test(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
+               const EvaluateOptions& options = {});
   /// The output of predict_step for each batch, in order, on the device it was computed on.
-  std::vector<at::Tensor> predict(std::shared_ptr<Module> module, DataLoader loader);
-  std::vector<at::Tensor> predict(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data);
+  std::vector<at::Tensor> predict(std::shared_ptr<Module> module, DataLoader loader,
+                                  const EvaluateOptions& options = {});
+  std::vector<at::Tensor> predict(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
+                                  const EvaluateOptions& options = {});
 
   // For callbacks, in a run.
 
@@ -102,6 +113,8 @@ class LEVIN_API Trainer {
 
   /// Writes all that resuming needs (see Checkpoint) to that folder.
   void save_checkpoint(const std::string& folder);
+  /// The loggers of TrainerOptions; one CSV and one TensorBoard logger where it says just true.
+  const std::vector<std::shared_ptr<Logger>>& loggers();
   /// Where logs of this run go, empty with no logger; and its checkpoints.
   std::string log_dir() const;
   std::string checkpoint_dir() const;
@@ -112,11 +125,13 @@ class LEVIN_API Trainer {
   void fit_with(std::shared_ptr<Module> module, std::optional<DataLoader> train,
                 std::optional<DataLoader> validation, std::shared_ptr<DataModule> data,
                 const FitOptions& options);
-  Metrics evaluate_with(std::shared_ptr<Module> module, std::optional<DataLoader> loader,
-                        std::shared_ptr<DataModule> data, bool testing);
+  detail::Run& begin_evaluation(std::shared_ptr<Module> module, detail::Stage stage,
+                                const EvaluateOptions& options);
+  std::string best_checkpoint() const;
 
   TrainerOptions options_;
   std::unique_ptr<Accelerator> accelerator_;
+  std::vector<std::shared_ptr<Logger>> loggers_;
   std::unique_ptr<detail::Run> run_;
   int interrupted_ = 0;
 };

@@ -17,7 +17,6 @@ using levin::test::error_of;
 using levin::test::flat;
 using levin::test::Order;
 using levin::test::read;
-using testing::EndsWith;
 using testing::StartsWith;
 
 Sample number(int64_t index) { return {{"index", torch::tensor(index)}}; }
@@ -29,7 +28,7 @@ class LoaderErrors : public testing::TestWithParam<int64_t> {
     return {levin::data::samples(30, std::move(get), std::move(options)),
             {.batch_size = 4, .num_workers = GetParam()}};
   }
-  static std::string error_at_17(std::function<void()> fail) {
+  static std::string error_at_17(const std::function<void()>& fail) {
     DataLoader one = loader([fail](int64_t index) {
       if (index == 17) fail();
       return number(index);
@@ -43,7 +42,7 @@ TEST_P(LoaderErrors, NameTheSample) {
             "data.loader.sample: sample 17: no such picture");
   EXPECT_EQ(error_at_17([] { throw levin::Error("files.idx", "truncated"); }),
             "data.loader.sample: sample 17: files.idx: truncated");
-  EXPECT_EQ(error_at_17([] { throw 3; }),
+  EXPECT_EQ(error_at_17([] { throw 3; }),  // NOLINT(bugprone-std-exception-baseclass)
             "data.loader.sample: sample 17: an exception that is no std::exception");
   EXPECT_THAT(error_at_17([] { torch::ones({2}).reshape({3}); }),
               testing::AllOf(StartsWith("data.loader.sample: sample 17: shape '[3]' is invalid"),

@@ -111,7 +111,7 @@ TEST_P(LoaderMemory, ComesBackAsNewWhateverWasDoneToTheBatch) {
     for (const auto& batch : loader) {
       EXPECT_TRUE(data.holds_what_it_should(batch));
       EXPECT_FALSE(batch["image"].requires_grad());
-      at::Tensor image = batch["image"];
+      at::Tensor image = batch["image"];  // NOLINT(performance-unnecessary-copy-initialization)
       image.zero_();
       image.squeeze_(1).transpose_(1, 2);
       image.requires_grad_();

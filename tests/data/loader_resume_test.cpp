@@ -9,7 +9,6 @@ namespace {
 
 using levin::Batch;
 using levin::DataLoader;
-using levin::DataLoaderOptions;
 using levin::State;
 using levin::test::error_of;
 using levin::test::numbers;

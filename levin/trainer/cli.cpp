@@ -1,0 +1,108 @@
+#include "levin/trainer/cli.h"
+
+#include <ATen/ops/cat.h>
+#include <torch/nn/module.h>
+
+#include <array>
+#include <cstdio>
+
+#include "levin/base/check.h"
+#include "levin/base/log.h"
+#include "levin/base/text.h"
+#include "levin/checkpoint/checkpoint.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin::detail {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kCommands = {{
+    {"fit", "train, and validate as the options say"},
+    {"validate", "run the validation data through a checkpoint's weights"},
+    {"test", "run the test data through a checkpoint's weights"},
+    {"predict", "write what the module predicts to a file"},
+}};
+
+struct PredictOptions {
+  std::string output = "predictions.safetensors";
+  void fields(FieldVisitor& field) { field("output", output, "file that predictions go to"); }
+};
+
+std::string usage(std::string_view program) {
+  std::string text = fmt::format("usage: {} SUBCOMMAND [--help] [options]\n\n", program);
+  for (const auto& [name, what] : kCommands) text += fmt::format("  {:<10}{}\n", name, what);
+  return text;
+}
+
+void check_command(const std::string& given) {
+  std::vector<std::string> names;
+  for (const auto& [name, what] : kCommands) names.emplace_back(name);
+  if (std::find(names.begin(), names.end(), given) != names.end()) return;
+  const auto close = nearest(given, names);
+  LEVIN_FAIL("trainer.cli", "got '{}', wanted one of {}; {}", given, to_text(names),
+             close ? fmt::format("did you mean '{}'?", *close) : "--help lists them");
+}
+
+void print(const Metrics& metrics) {
+  for (const auto& [name, value] : metrics) std::printf("%s=%.6g\n", name.c_str(), value);
+}
+
+void run_command(const std::string& command, const TrainerOptions& options, const CliParts& parts,
+                 const std::string& output) {
+  const std::shared_ptr<Module> module = parts.module();
+  const std::shared_ptr<DataModule> data = parts.data();
+  Trainer trainer(options);
+  const EvaluateOptions from{.ckpt_path = options.ckpt_path.empty() ? "last" : options.ckpt_path};
+  if (command == "fit") {
+    trainer.fit(module, data);
+  } else if (command == "validate") {
+    print(trainer.validate(module, data, from));
+  } else if (command == "test") {
+    print(trainer.test(module, data, from));
+  } else {
+    State predictions;
+    predictions.set("predictions", at::cat(trainer.predict(module, data, from)));
+    if (trainer.accelerator().is_main_process()) save_weights(output, predictions);
+    log::info("trainer: predictions are in {}", output);
+  }
+}
+
+}  // namespace
+
+int run_cli(int argc, const char* const* argv, TrainerOptions defaults, const CliParts& parts) {
+  const std::string program = argv[0];
+  const std::string command = argc > 1 ? argv[1] : "--help";
+  if (command == "--help" || command == "-h") {
+    std::fputs(usage(program).c_str(), stdout);
+    return argc > 1 ? 0 : 2;
+  }
+  TrainerOptions options = std::move(defaults);
+  PredictOptions predict;
+  try {
+    check_command(command);
+    const std::string name = program + " " + command;
+    std::vector<const char*> arguments = {name.c_str()};
+    arguments.insert(arguments.end(), argv + 2, argv + argc);
+    const auto text = read_options(static_cast<int>(arguments.size()), arguments.data(),
+                                   [&](FieldVisitor& field) {
+                                     parts.fields(field);
+                                     if (command == "predict") predict.fields(field);
+                                     options.fields(field);
+                                   });
+    if (text) {
+      std::fputs(text->c_str(), stdout);
+      return 0;
+    }
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 2;
+  }
+  try {
+    run_command(command, options, parts, predict.output);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace levin::detail
