@@ -33,6 +33,10 @@ class LEVIN_API Dataset {
   /// nothing; its shapes may differ from those wanted. The default calls get.
   virtual Batch draw(std::span<const int64_t> indices, const DrawContext& context,
                      Batch reuse) const;
+
+  /// true: reading waits for nothing but the processor and memory, so that a loader starts no more
+  /// workers than the machine has cores to spare.
+  virtual bool in_memory() const { return false; }
 };
 
 using DatasetPtr = std::shared_ptr<const Dataset>;

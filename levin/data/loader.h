@@ -25,7 +25,8 @@ struct DataLoaderOptions {
   bool shuffle = false;              ///< a new permutation each epoch, from seed and epoch
   std::shared_ptr<Sampler> sampler;  ///< in place of shuffle
   // Performance
-  int64_t num_workers = 0;         ///< threads that fetch ahead; 0 fetches in the calling thread
+  int64_t num_workers = 0;  ///< threads that fetch ahead; 0 fetches in the calling thread. No more
+                            ///< are started for data in memory than there are cores to spare
   std::optional<bool> pin_memory;  ///< page-locked batches; unset: when training on CUDA
   // Behaviour
   bool drop_last = false;       ///< leave out a last batch that is shorter

@@ -75,11 +75,23 @@ Batch pinned(const Batch& layout) {
 
 }  // namespace
 
+namespace {
+
+// Threads that only compute and have to take turns on the cores make each other slower. The
+// consumer fetches too and has one core.
+int64_t useful_workers(const Dataset& dataset, int64_t wanted) {
+  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  return dataset.in_memory() && cores > 0 ? std::min(wanted, cores - 1) : wanted;
+}
+
+}  // namespace
+
 // The pool must hold what the ring, the threads and a consumer who keeps two batches hold, and one
 // that is free.
 Prefetcher::Prefetcher(DatasetPtr dataset, const PrefetchOptions& options)
     : dataset_(std::move(dataset)),
       options_(options),
+      num_workers_(useful_workers(*dataset_, options.num_workers)),
       ring_(static_cast<size_t>(options.num_workers * options.prefetch_factor + 1)),
       pool_(ring_.size() + static_cast<size_t>(options.num_workers) + 4) {}
 
@@ -129,15 +141,19 @@ int64_t Prefetcher::next(Batch& batch) {
     } else if (taken_ == claimed_) {
       return 0;
     } else {
+      head_ready_ = false;
+      lock.unlock();
+      spin_until([&] { return head_ready_.load(std::memory_order_acquire); });
+      lock.lock();
       ready_.wait(lock, [&] { return slot.ready; });
     }
   }
 }
 
 void Prefetcher::start_workers() {
-  if (std::ssize(workers_) == options_.num_workers) return;
+  if (std::ssize(workers_) == num_workers_) return;
   const at::ThreadLocalState state;
-  while (std::ssize(workers_) < options_.num_workers) {
+  while (std::ssize(workers_) < num_workers_) {
     workers_.emplace_back([this, state](const std::stop_token& stop) {
       const at::ThreadLocalStateGuard inherit(state);
       compute_in_one_thread();
@@ -217,7 +233,9 @@ void Prefetcher::publish(Job& job) {
   std::exception_ptr error = std::exchange(job.error, nullptr);
   if (job.run != run_) return;
   slot_of(job.number) = {true, std::ssize(job.indices), std::move(batch), std::move(error)};
-  if (job.number == taken_) ready_.notify_one();
+  if (job.number != taken_) return;
+  head_ready_.store(true, std::memory_order_release);
+  ready_.notify_one();
 }
 
 int64_t Prefetcher::take(Slot& slot, Batch& batch) {

@@ -5,6 +5,7 @@
 //   prefetcher.start(order, {seed, epoch});
 //   while (prefetcher.next(batch) > 0) { ... }
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -16,6 +17,7 @@
 #include "levin/data/batch_pool.h"
 #include "levin/data/dataset.h"
 #include "levin/data/sampler.h"
+#include "levin/data/spin.h"
 
 namespace levin::detail {
 
@@ -75,19 +77,21 @@ class Prefetcher {
 
   DatasetPtr dataset_;
   PrefetchOptions options_;
-  Job own_job_;  ///< the consumer's
+  int64_t num_workers_;  ///< threads really started
+  Job own_job_;          ///< the consumer's
 
-  std::mutex mutex_;
-  std::condition_variable ready_;     ///< for the consumer: its batch is there
-  std::condition_variable_any room_;  ///< for the workers: there is something to fetch
+  SpinningMutex mutex_;
+  std::condition_variable_any ready_;  ///< for the consumer: its batch is there
+  std::condition_variable_any room_;   ///< for the workers: there is something to fetch
   Sampler* order_ = nullptr;
   DrawContext context_;
   bool pin_memory_ = false;
   bool running_ = false;  ///< between the first next() and stop() or the order's end
   uint64_t run_ = 0;
-  int64_t claimed_ = 0;     ///< batches that were begun
-  int64_t taken_ = 0;       ///< batches that were handed out
-  int64_t helping_ = 0;     ///< 1 while the consumer fetches one itself
+  int64_t claimed_ = 0;                   ///< batches that were begun
+  int64_t taken_ = 0;                     ///< batches that were handed out
+  std::atomic<bool> head_ready_ = false;  ///< hint: the batch of taken_ was published
+  int64_t helping_ = 0;                   ///< 1 while the consumer fetches one itself
   std::vector<Slot> ring_;  ///< one more than the workers may fill, for the consumer's own
   BatchPool pool_;
   Batch layout_;  ///< names, shapes and dtypes (meta tensors) for pinned memory

@@ -21,6 +21,7 @@ class TensorDataset final : public Dataset {
 
   int64_t size() const override { return sources_.front().rows.size(0); }
   Batch get(std::span<const int64_t> indices) const override { return draw(indices, {}, {}); }
+  bool in_memory() const override { return true; }
 
   Batch draw(std::span<const int64_t> indices, const DrawContext&, Batch reuse) const override {
     const bool run = detail::is_run(indices, size());

@@ -6,9 +6,11 @@
 #include <fstream>
 
 #include "levin/base/error.h"
+#include "tests/support/error_of.h"
 
 namespace {
 
+using levin::test::error_id;
 using ::testing::HasSubstr;
 
 struct RunOptions {
@@ -137,11 +139,13 @@ TEST(Options, BrokenOrMissingFileIsNamed) {
 
 TEST(Options, TwoOfOneNameAreRefused) {
   RunOptions a, b;
-  EXPECT_THROW(levin::detail::options_as_text([&](levin::FieldVisitor& field) {
-                 a.fields(field);
-                 b.fields(field);
-               }),
-               levin::Error);
+  EXPECT_EQ(error_id([&] {
+              levin::detail::options_as_text([&](levin::FieldVisitor& field) {
+                a.fields(field);
+                b.fields(field);
+              });
+            }),
+            "base.options.duplicate");
 }
 
 }  // namespace

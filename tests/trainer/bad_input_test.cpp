@@ -73,6 +73,11 @@ TEST(BadInput, MissingLoadersAndModulesAreNamed) {
   EXPECT_THAT(error_of([&] { trainer.global_step(); }), HasSubstr("trainer."));
 }
 
+TEST(BadInput, WhatOnlyARunKnowsIsNotAskedOutsideOfOne) {
+  const levin::Trainer trainer;
+  EXPECT_EQ(levin::test::error_id([&] { trainer.current_epoch(); }), "trainer.run");
+}
+
 TEST(BadInput, ALossOfSeveralElementsOrWithoutGraphIsNamed) {
   struct Wrong : Net {
     bool detach = false;

@@ -8,10 +8,12 @@
 #include "levin/trainer/callbacks/learning_rate_monitor.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
 #include "levin/trainer/callbacks/model_summary.h"
+#include "tests/support/error_of.h"
 #include "tests/trainer/small_run.h"
 
 namespace {
 
+using levin::test::error_id;
 using namespace small_run;  // NOLINT
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -94,9 +96,12 @@ TEST(ModelCheckpoint, WithoutAnyTheTrainerAddsOne) {
 }
 
 TEST(ModelCheckpoint, WrongOptionsAreRefused) {
-  EXPECT_THROW(levin::model_checkpoint({.mode = "best"}), levin::Error);
-  EXPECT_THROW(levin::model_checkpoint({.save_top_k = -2}), levin::Error);
-  EXPECT_THROW(levin::model_checkpoint({.filename = "a/b"}), levin::Error);
+  EXPECT_EQ(error_id([&] { levin::model_checkpoint({.mode = "best"}); }),
+            "trainer.checkpoint.options");
+  EXPECT_EQ(error_id([&] { levin::model_checkpoint({.save_top_k = -2}); }),
+            "trainer.checkpoint.options");
+  EXPECT_EQ(error_id([&] { levin::model_checkpoint({.filename = "a/b"}); }),
+            "trainer.checkpoint.options");
 }
 
 TEST(EarlyStopping, EndsTheRunWhenNothingGetsBetter) {
@@ -123,8 +128,9 @@ TEST(EarlyStopping, EndsTheRunWhenNothingGetsBetter) {
     fit(std::make_shared<Scored>(one.scores), options, static_cast<int64_t>(one.scores.size()));
     EXPECT_EQ(stopping->stopped_epoch(), one.stopped_epoch) << one.name;
   }
-  EXPECT_THROW(levin::early_stopping({}), levin::Error);
-  EXPECT_THROW(levin::early_stopping({.monitor = "a", .mode = "up"}), levin::Error);
+  EXPECT_EQ(error_id([&] { levin::early_stopping({}); }), "trainer.early_stopping");
+  EXPECT_EQ(error_id([&] { levin::early_stopping({.monitor = "a", .mode = "up"}); }),
+            "trainer.early_stopping");
 }
 
 TEST(EarlyStopping, MinEpochsHoldItBack) {

@@ -4,9 +4,11 @@
 
 #include "levin/base/error.h"
 #include "levin/trainer/limits.h"
+#include "tests/support/error_of.h"
 
 namespace {
 
+using levin::test::error_id;
 // Lightning's users write the options in Lightning's order; this fails to compile when it changes.
 const levin::TrainerOptions kLightningsOrder = {.accelerator = "cpu",
                                                 .strategy = "auto",
@@ -82,14 +84,14 @@ TEST(Limits, DurationsAreDaysHoursMinutesSeconds) {
   EXPECT_EQ(levin::detail::parse_duration("90"), 90.0);
   EXPECT_EQ(levin::detail::parse_duration(""), std::nullopt);
   for (const char* wrong : {"x", "1:2:3:4:5", "-1", ":"}) {
-    EXPECT_THROW(levin::detail::parse_duration(wrong), levin::Error) << wrong;
+    EXPECT_EQ(error_id([&] { levin::detail::parse_duration(wrong); }), "trainer.options") << wrong;
   }
 }
 
 TEST(Limits, AnIntervalPastTheEpochIsRefused) {
   levin::TrainerOptions options;
   options.val_check_interval = 11;
-  EXPECT_THROW(levin::detail::resolve_limits(options, 10, 1), levin::Error);
+  EXPECT_EQ(error_id([&] { levin::detail::resolve_limits(options, 10, 1); }), "trainer.options");
 }
 
 }  // namespace

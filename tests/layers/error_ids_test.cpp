@@ -1,0 +1,91 @@
+// Every error id that the sources throw stands in docs/errors.md and in a test that triggers it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::IsEmpty;
+
+std::string text_of(const fs::path& file) {
+  std::ifstream in(file);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+template <class Visit>
+void for_each_file(const std::vector<std::string>& folders, const Visit& visit) {
+  const fs::path root = LEVIN_SOURCE_DIR;
+  for (const std::string& folder : folders) {
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      const fs::path extension = entry.path().extension();
+      if (extension != ".h" && extension != ".cpp" && extension != ".txt") continue;
+      visit(fs::relative(entry.path(), root).generic_string(), text_of(entry.path()));
+    }
+  }
+}
+
+/// Ids by the files that throw them: the first literal with a dot after LEVIN_CHECK, LEVIN_FAIL and
+/// Error.
+std::map<std::string, std::set<std::string>> thrown_ids() {
+  std::map<std::string, std::set<std::string>> ids;
+  const std::regex id("\"([a-z][a-z0-9_]*(?:\\.[a-z0-9_]+)+)\"");
+  for_each_file({"levin", "tools"}, [&](const std::string& path, const std::string& text) {
+    for (const char* opening : {"LEVIN_CHECK(", "LEVIN_FAIL(", " Error("}) {
+      for (size_t at = text.find(opening); at != std::string::npos;
+           at = text.find(opening, at + 1)) {
+        const std::string statement = text.substr(at, text.find(';', at) - at);
+        std::smatch found;
+        if (std::regex_search(statement, found, id)) ids[found[1]].insert(path);
+      }
+    }
+  });
+  return ids;
+}
+
+std::set<std::string> documented_rows() {
+  std::set<std::string> rows;
+  std::ifstream in(fs::path(LEVIN_SOURCE_DIR) / "docs/errors.md");
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("| `")) rows.insert(line);
+  }
+  return rows;
+}
+
+TEST(ErrorIds, DocsListThemAllAndNoOthers) {
+  std::set<std::string> rows;
+  for (const auto& [id, paths] : thrown_ids()) {
+    std::string where;
+    for (const std::string& path : paths) where += (where.empty() ? "`" : ", `") + path + "`";
+    rows.insert("| `" + id + "` | " + where + " |");
+  }
+  EXPECT_GT(rows.size(), 90U);
+  const std::set<std::string> documented = documented_rows();
+  std::string missing, stale;
+  for (const std::string& row : rows) missing += documented.contains(row) ? "" : row + "\n";
+  for (const std::string& row : documented) stale += rows.contains(row) ? "" : row + "\n";
+  EXPECT_EQ(missing, "") << "rows to add to docs/errors.md";
+  EXPECT_EQ(stale, "") << "rows to take out of docs/errors.md";
+}
+
+TEST(ErrorIds, EachStandsInATest) {
+  std::string tests;
+  for_each_file({"tests"}, [&](const std::string&, const std::string& text) { tests += text; });
+  std::vector<std::string> untested;
+  for (const auto& [id, paths] : thrown_ids()) {
+    const std::string in_pattern = std::regex_replace(id, std::regex("\\."), "\\\\.");
+    const bool found =
+        tests.find(id) != std::string::npos || tests.find(in_pattern) != std::string::npos;
+    if (!found) untested.push_back(id);
+  }
+  EXPECT_THAT(untested, IsEmpty());
+}
+
+}  // namespace
