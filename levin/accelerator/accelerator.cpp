@@ -12,6 +12,13 @@
 
 namespace levin {
 
+void AcceleratorOptions::fields(FieldVisitor& field) {
+  field("mixed_precision", mixed_precision, "no or bf16");
+  field("cpu", cpu, "use the CPU even where there is a GPU");
+  field("accelerator", accelerator, "auto, cpu or gpu");
+  field("strategy", strategy, "how parameters are kept over processes: auto or single");
+}
+
 Accelerator::Accelerator(AcceleratorOptions options)
     : rank_(rank_from_environment()),
       device_(select_device(options.cpu ? "cpu" : options.accelerator, rank_)),
@@ -43,20 +50,27 @@ std::vector<NamedTensor> Accelerator::name_parameters() const {
 }
 
 std::vector<NamedTensor> Accelerator::parameters_for(const OptimizerConfig& config) const {
-  std::vector<NamedTensor> parameters = parameters_;
   if (config.module() == nullptr) {
-    LEVIN_CHECK(modules_.size() == 1, "accelerator.optimizer",
+    LEVIN_CHECK(modules_.size() == 1 || config.pattern() != "*", "accelerator.optimizer",
                 "{} is bound to no module and {} are prepared; bind it: optim::{}(...).of(module)",
                 config.name(), modules_.size(), config.name());
-    return parameters;
+    return parameters_;
   }
-  std::unordered_set<const c10::TensorImpl*> bound;
+  std::unordered_set<const c10::TensorImpl*> wanted;
   for (const at::Tensor& parameter : config.module()->parameters()) {
-    bound.insert(parameter.unsafeGetTensorImpl());
+    wanted.insert(parameter.unsafeGetTensorImpl());
   }
-  std::erase_if(parameters, [&](const NamedTensor& parameter) {
-    return !bound.contains(parameter.tensor.unsafeGetTensorImpl());
-  });
+  const auto bound = [&](std::vector<NamedTensor> parameters) {
+    std::erase_if(parameters, [&](const NamedTensor& parameter) {
+      return !wanted.contains(parameter.tensor.unsafeGetTensorImpl());
+    });
+    return parameters;
+  };
+  const std::vector<NamedTensor> parameters = bound(parameters_);
+  for (const auto& module : modules_) {  // all of one module's: under the names it gives them
+    std::vector<NamedTensor> own = bound(named_parameters(*module));
+    if (own.size() == parameters.size() && !own.empty()) return own;
+  }
   LEVIN_CHECK(!parameters.empty(), "accelerator.optimizer",
               "{} is bound to a module that was not prepared; give that module to prepare too",
               config.name());

@@ -25,6 +25,7 @@
 #include "levin/accelerator/prepared_model.h"
 #include "levin/accelerator/prepared_optimizer.h"
 #include "levin/base/export.h"
+#include "levin/base/options.h"
 #include "levin/base/rank.h"
 #include "levin/base/state.h"
 #include "levin/checkpoint/checkpoint.h"
@@ -39,6 +40,8 @@ struct AcceleratorOptions {
   bool cpu = false;                    ///< the CPU even where there is a GPU
   std::string accelerator = "auto";    ///< auto, cpu, gpu (cuda): which kind of device
   std::string strategy = "auto";       ///< one of strategy_names()
+
+  LEVIN_API void fields(FieldVisitor& field);
 };
 
 /// Whether a loader feeds training (ranks get equal counts) or evaluation (no sample repeats).
@@ -55,9 +58,12 @@ class LEVIN_API Accelerator {
 
   /// Modules (holder or shared_ptr), OptimizerConfig (or a vector of them) and DataLoader, any
   /// number in any order; returns a std::tuple of what was prepared, in that order. Modules are
-  /// placed before the optimizers are built. Throws Error "accelerator.optimizer" for an optimizer
-  /// that is not bound (.of) while there are several modules, or bound to none of them, and for
-  /// several in one OptimizerConfig; "accelerator.module" for an empty holder or pointer.
+  /// placed before the optimizers are built. Patterns of an optimizer bound by .of(module) are over
+  /// the names within that module; without .of, when there are several modules, names begin with
+  /// the module's number, "1.net.weight". Throws Error "accelerator.optimizer" for an optimizer
+  /// that is bound neither by .of nor by a pattern while there are several modules, or bound to
+  /// none of them, and for several in one OptimizerConfig; "accelerator.module" for an empty holder
+  /// or pointer.
   template <class... Args>
   auto prepare(Args&&... args) {
     (place(args), ...);
@@ -80,7 +86,8 @@ class LEVIN_API Accelerator {
 
   /// All that was prepared or registered, in a folder (see Checkpoint); load_state takes it up in
   /// the same order of prepare calls. Throws what save_checkpoint and load_checkpoint throw, and
-  /// "accelerator.state" or what load_state_dict of a part throws for a state of something else.
+  /// "accelerator.state" or what load_state_dict of a part throws for a state of something else;
+  /// the parts before that one have then been loaded.
   void save_state(const std::filesystem::path& folder);
   void load_state(const std::filesystem::path& folder);
   /// More to be saved: anything with state_dict() and load_state_dict(State). Must outlive this.
@@ -116,7 +123,7 @@ class LEVIN_API Accelerator {
 
   template <class T>
   void place(T& argument) {
-    if constexpr (is_module<T>) prepare_module(pointer(argument));
+    if constexpr (is_module<std::remove_cv_t<T>>) prepare_module(pointer(argument));
   }
   template <class T>
   auto prepared(T&& argument) {

@@ -24,7 +24,8 @@ MemoryMap::MemoryMap(const std::filesystem::path& path) {
               "cannot read {}: it is a device or a pipe, wanted a file", path.string());
   if (status.st_size == 0) return;
   const auto size = static_cast<size_t>(status.st_size);
-  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
+  // Writable for tensors made over it: a page that is written to becomes this process's own.
+  void* address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, file.number(), 0);
   LEVIN_CHECK(address != MAP_FAILED, "files.read", "cannot map {} ({} bytes): {}", path.string(),
               size, detail::reason(errno));
   bytes_ = {static_cast<const std::byte*>(address), size};

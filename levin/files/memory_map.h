@@ -13,7 +13,7 @@
 
 namespace levin::files {
 
-/// Read-only; an empty file gives an empty span. A file that is replaced or removed meanwhile stays
+/// The file is never written to; an empty file gives an empty span. A file that is replaced or removed meanwhile stays
 /// readable here; one that is shortened in place does not (SIGBUS), so write files anew instead.
 class LEVIN_API MemoryMap {
  public:

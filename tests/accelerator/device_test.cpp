@@ -1,0 +1,41 @@
+#include "levin/accelerator/device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "tests/support/error_of.h"
+
+namespace {
+
+using levin::select_device;
+using levin::test::error_of;
+using ::testing::StartsWith;
+
+TEST(Device, CpuIsTheCpu) { EXPECT_EQ(select_device("cpu", {}), at::Device(at::kCPU)); }
+
+TEST(Device, AutoIsAGpuWhereThereIsOneElseTheCpu) {
+  EXPECT_EQ(select_device("auto", {}).is_cuda(), torch::cuda::is_available());
+}
+
+TEST(Device, AGpuIsTheOneOfTheLocalRank) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU";
+  EXPECT_EQ(select_device("gpu", {.local_rank = 1}), at::Device(at::kCUDA, 1));
+}
+
+TEST(Device, AGpuWhereThereIsNoneIsAnErrorThatSaysWhatToUse) {
+  if (torch::cuda::is_available()) GTEST_SKIP() << "there is a GPU";
+  for (const std::string kind : {"gpu", "cuda"}) {
+    EXPECT_THAT(error_of([&] { select_device(kind, {}); }),
+                StartsWith("accelerator.device: got '" + kind + "' and LibTorch sees no CUDA"));
+  }
+}
+
+TEST(Device, AnUnknownKindIsAnErrorThatListsThoseThereAre) {
+  for (const std::string kind : {"tpu", "", "CPU", "cuda:0"}) {
+    EXPECT_THAT(error_of([&] { select_device(kind, {}); }),
+                StartsWith("accelerator.device: got '" + kind + "', wanted auto, cpu or gpu"));
+  }
+}
+
+}  // namespace
