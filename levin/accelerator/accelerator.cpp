@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "levin/accelerator/device.h"
+#include "levin/accelerator/host_memory.h"
 #include "levin/base/check.h"
 #include "levin/base/random.h"
 #include "levin/optim/clip.h"
@@ -23,7 +24,9 @@ Accelerator::Accelerator(AcceleratorOptions options)
     : rank_(rank_from_environment()),
       device_(select_device(options.cpu ? "cpu" : options.accelerator, rank_)),
       precision_(parse_precision(options.mixed_precision)),
-      strategy_(make_strategy(options.strategy, rank_)) {}
+      strategy_(make_strategy(options.strategy, rank_)) {
+  if (device_.is_cpu()) detail::keep_freed_memory();
+}
 
 Accelerator::~Accelerator() = default;
 
