@@ -1,6 +1,7 @@
 #include "levin/accelerator/host_memory.h"
 
 #include <cstdlib>
+#include <initializer_list>
 
 #ifdef __GLIBC__
 #include <malloc.h>
