@@ -13,8 +13,9 @@
 
 namespace levin::files {
 
-/// The file is never written to; an empty file gives an empty span. A file that is replaced or removed meanwhile stays
-/// readable here; one that is shortened in place does not (SIGBUS), so write files anew instead.
+/// The file is never written to; an empty file gives an empty span. A file that is replaced or
+/// removed meanwhile stays readable here; one that is shortened in place does not (SIGBUS), so
+/// write files anew instead.
 class LEVIN_API MemoryMap {
  public:
   /// Throws Error "files.read" with path and reason: missing, a folder, no permission.

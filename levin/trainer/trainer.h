@@ -63,10 +63,12 @@ class LEVIN_API Trainer {
 
   /// What the steps logged, reduced over the data. Throws Error "trainer.dataloader", and
   /// "trainer.ckpt_path" when there is no such checkpoint.
-  Metrics validate(std::shared_ptr<Module> module, DataLoader loader, const EvaluateOptions& options = {});
+  Metrics validate(std::shared_ptr<Module> module, DataLoader loader,
+                   const EvaluateOptions& options = {});
   Metrics validate(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
                    const EvaluateOptions& options = {});
-  Metrics test(std::shared_ptr<Module> module, DataLoader loader, const EvaluateOptions& options = {});
+  Metrics test(std::shared_ptr<Module> module, DataLoader loader,
+               const EvaluateOptions& options = {});
   Metrics test(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
                const EvaluateOptions& options = {});
   /// The output of predict_step for each batch, in order, on the device it was computed on.
