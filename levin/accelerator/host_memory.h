@@ -5,7 +5,7 @@ namespace levin::detail {
 
 /// glibc gives large blocks and the end of the heap back to the system as soon as they are free,
 /// and a training step, which frees what the next one allocates, then waits for the same pages
-/// again: in a small convolutional network a third of the page faults and up to a tenth of the
+/// again: in a small convolutional network two fifths of the page faults and up to a tenth of the
 /// time, in chains of large elementwise operations most of it. The heap may then keep twice what is
 /// in use. Does nothing with another allocator, or where MALLOC_TRIM_THRESHOLD_,
 /// MALLOC_MMAP_THRESHOLD_ or GLIBC_TUNABLES say how it should be.

@@ -4,8 +4,7 @@
 //
 //   struct RunOptions {
 //     int64_t hidden = 128;
-//     void fields(levin::FieldVisitor& field) { field("hidden", hidden, "width of the hidden
-//     layer"); }
+//     void fields(levin::FieldVisitor& field) { field("hidden", hidden, "units of a layer"); }
 //   };
 //   auto run = levin::parse<RunOptions>(argc, argv, {.hidden = 256});
 

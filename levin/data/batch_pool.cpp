@@ -2,7 +2,10 @@
 
 #include <ATen/Context.h>
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
+#include <utility>
 
 namespace levin::detail {
 namespace {
@@ -22,7 +25,7 @@ bool is_free(const at::Tensor& tensor) { return tensor.storage().use_count() == 
 
 }  // namespace
 
-BatchPool::BatchPool(size_t capacity) : capacity_(capacity) { kept_.reserve(capacity + 1); }
+BatchPool::BatchPool(size_t capacity) : capacity_(capacity) {}
 
 Batch BatchPool::memory_of(const Batch& batch) {
   Batch memory;
@@ -32,26 +35,27 @@ Batch BatchPool::memory_of(const Batch& batch) {
   return memory;
 }
 
-void BatchPool::keep(Batch memory) {
-  if (memory.empty()) return;
-  if (kept_.size() == capacity_) kept_.erase(kept_.begin());
-  kept_.push_back(std::move(memory));
+void BatchPool::keep(const Batch& memory) {
+  for (const auto& [name, tensor] : memory) {
+    auto field = std::ranges::find(fields_, name, &Field::name);
+    if (field == fields_.end()) field = fields_.insert(field, {.name = name});
+    if (field->kept.size() == capacity_) field->kept.erase(field->kept.begin());
+    field->kept.push_back(tensor);
+  }
 }
 
 Batch BatchPool::take() {
-  for (size_t i = kept_.size(); i-- > 0;) {
-    Batch free;
-    for (const auto& [name, tensor] : kept_[i]) {
-      if (is_free(tensor)) free.set(name, tensor);
-    }
-    if (free.empty()) continue;
-    // Only the pool holds it, so nobody can take hold of it again; the fence orders what the last
-    // reader did before the writing to come (LibTorch counts with release, and reads relaxed).
-    std::atomic_thread_fence(std::memory_order_acquire);
-    kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(i));
-    return free;
+  Batch taken;
+  for (auto& [name, kept] : fields_) {
+    const auto latest = std::ranges::find_if(kept.rbegin(), kept.rend(), is_free);
+    if (latest == kept.rend()) continue;
+    taken.set(name, std::move(*latest));
+    kept.erase(std::next(latest).base());
   }
-  return {};
+  // Only the pool held them, so nobody can take hold of them again; the fence orders what the last
+  // readers did before the writing to come (LibTorch counts with release, and reads relaxed).
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return taken;
 }
 
 }  // namespace levin::detail

@@ -6,6 +6,7 @@
 //   Batch reuse = pool.take();                        // memory that only the pool still held
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "levin/data/batch.h"
@@ -15,7 +16,7 @@ namespace levin::detail {
 /// Not thread-safe, except that batches may be let go of in any thread at any time.
 class BatchPool {
  public:
-  /// A pool of at most so many batches; the oldest makes room.
+  /// A pool of at most so many tensors of each field; the oldest makes room.
   explicit BatchPool(size_t capacity);
 
   /// The batch's tensors under the pool's own handles, so that nothing a user does to theirs
@@ -24,14 +25,20 @@ class BatchPool {
   /// copies that a device still makes from pinned memory, the pool cannot.
   static Batch memory_of(const Batch& batch);
 
-  void keep(Batch memory);
+  void keep(const Batch& memory);
 
-  /// Those fields of the latest batch that nobody else holds; an empty batch when there are none.
+  /// Of each field the latest tensor that nobody else holds; an empty batch when there are none.
+  /// Field by field, because a batch may be let go of while this looks, or kept in part.
   Batch take();
 
  private:
+  struct Field {
+    std::string name;
+    std::vector<at::Tensor> kept = {};  ///< oldest first
+  };
+
   size_t capacity_;
-  std::vector<Batch> kept_;  ///< oldest first
+  std::vector<Field> fields_;
 };
 
 }  // namespace levin::detail

@@ -3,8 +3,7 @@
 // Stands between the data set and the module; its state counts the samples that were handed out.
 //
 //   DataLoader loader(dataset, {.batch_size = 64, .shuffle = true, .num_workers = 2});
-//   for (const auto& batch : loader) { ... }           // one epoch; the next loop is the next
-//   epoch
+//   for (const auto& batch : loader) { ... }           // one epoch, then the next
 
 #include <cstdint>
 #include <iterator>

@@ -225,7 +225,7 @@ void Prefetcher::fetch(Job& job) const {
 void Prefetcher::publish(Job& job) {
   Batch memory = std::exchange(job.memory, {});
   if (!job.pin_memory) {
-    pool_.keep(std::move(memory));
+    pool_.keep(memory);
   } else if (layout_.empty()) {
     layout_ = std::move(memory);
   }

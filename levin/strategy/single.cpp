@@ -4,6 +4,7 @@
 
 #include "levin/base/check.h"
 #include "levin/optim/clip.h"
+#include "levin/strategy/backward.h"
 
 namespace levin {
 namespace {
@@ -20,7 +21,7 @@ class Single : public Strategy {
     return optim::build_optimizer(config, std::move(parameters));
   }
 
-  void backward(const at::Tensor& loss, bool) override { loss.backward(); }
+  void backward(const at::Tensor& loss, bool) override { levin::backward(loss); }
 
   at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
                             double norm_type) override {

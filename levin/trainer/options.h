@@ -65,8 +65,7 @@ struct TrainerOptions {
   int64_t accumulate_grad_batches = 1;
   std::optional<double> gradient_clip_val;
   std::string gradient_clip_algorithm = "norm";  ///< norm or value
-  bool deterministic =
-      false;  ///< only deterministic algorithms (torch.use_deterministic_algorithms)
+  bool deterministic = false;                    ///< as torch.use_deterministic_algorithms
   // Performance
   bool benchmark = false;      ///< let cuDNN try its algorithms
   bool inference_mode = true;  ///< evaluation in c10::InferenceMode, else without gradients

@@ -7,6 +7,7 @@
 
 #include "tests/accelerator/small_nets.h"
 #include "tests/support/error_of.h"
+#include "tests/support/same_weights.h"
 #include "tests/support/scratch.h"
 
 namespace {
@@ -16,9 +17,9 @@ using levin::State;
 using levin::optim::adamw;
 using levin::optim::sgd;
 using levin::test::error_of;
+using levin::test::expect_same_weights;
 using levin::test::Scratch;
 using small_nets::dataset;
-using small_nets::expect_same_weights;
 using small_nets::loss_of;
 using small_nets::OwnNet;
 using small_nets::sequential;

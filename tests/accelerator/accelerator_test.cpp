@@ -9,6 +9,7 @@
 
 #include "tests/accelerator/small_nets.h"
 #include "tests/support/error_of.h"
+#include "tests/support/same_weights.h"
 
 namespace {
 
@@ -18,9 +19,9 @@ using levin::ReduceOp;
 using levin::optim::adamw;
 using levin::optim::sgd;
 using levin::test::error_of;
+using levin::test::expect_same_weights;
 using small_nets::dataset;
 using small_nets::expect_close_weights;
-using small_nets::expect_same_weights;
 using small_nets::loss_of;
 using small_nets::OwnNet;
 using small_nets::OwnNetImpl;

@@ -9,6 +9,7 @@
 
 #include "tests/accelerator/small_nets.h"
 #include "tests/support/error_of.h"
+#include "tests/support/same_weights.h"
 
 namespace {
 
@@ -17,8 +18,8 @@ using levin::PreparedOptimizer;
 using levin::optim::adamw;
 using levin::optim::sgd;
 using levin::test::error_id;
+using levin::test::expect_same_weights;
 using small_nets::dataset;
-using small_nets::expect_same_weights;
 using small_nets::loss_of;
 using small_nets::OwnNet;
 using small_nets::whole;

@@ -9,13 +9,15 @@
 #include "levin/data/sources.h"
 #include "levin/module/parameters.h"
 #include "levin/optim/optim.h"
+#include "tests/support/off_disk.h"
 
 namespace small_nets {
 
 /// "image" [size, 6] and "label" [size], the same each time.
 inline levin::DatasetPtr dataset(int64_t size) {
   const auto x = torch::randn({size, 6}, at::make_generator<at::CPUGeneratorImpl>(uint64_t{5}));
-  return levin::data::tensors({{"image", x}, {"label", x.sum(1).gt(0).to(torch::kLong)}});
+  return levin::test::off_disk(
+      levin::data::tensors({{"image", x}, {"label", x.sum(1).gt(0).to(torch::kLong)}}));
 }
 
 /// All samples of the data set as one batch.
@@ -56,15 +58,6 @@ inline torch::nn::Sequential with_dropout() {
 template <class Model>
 at::Tensor loss_of(Model& model, const levin::Batch& batch) {
   return torch::nn::functional::cross_entropy(model->forward(batch["image"]), batch["label"]);
-}
-
-inline void expect_same_weights(const torch::nn::Module& a, const torch::nn::Module& b) {
-  const auto mine = levin::module_state(a);
-  const auto theirs = levin::module_state(b);
-  ASSERT_EQ(mine.values().size(), theirs.values().size());
-  for (const auto& [name, value] : mine.values()) {
-    EXPECT_TRUE(torch::equal(mine.tensor(name), theirs.tensor(name))) << name;
-  }
 }
 
 /// Of the parameters in order, so that modules of other names can be compared.

@@ -5,6 +5,7 @@
 
 #include "levin/data/loader.h"
 #include "levin/data/sources.h"
+#include "tests/support/off_disk.h"
 
 namespace {
 
@@ -16,8 +17,8 @@ constexpr int64_t kSize = 64;
 struct Data {
   at::Tensor image = torch::randint(0, 256, {kSize, 1, 5, 7}, at::kByte);
   at::Tensor label = torch::arange(kSize);
-  levin::DatasetPtr dataset =
-      levin::data::tensors({{"image", image}, {"label", label}}, {{"image", 0.3, 0.5}});
+  levin::DatasetPtr dataset = levin::test::off_disk(
+      levin::data::tensors({{"image", image}, {"label", label}}, {{"image", 0.3, 0.5}}));
 
   DataLoader loader(int64_t workers, bool shuffle = true, int64_t batch_size = 6) const {
     return {dataset,
@@ -123,7 +124,8 @@ TEST_P(LoaderMemory, ComesBackAsNewWhateverWasDoneToTheBatch) {
 TEST_P(LoaderMemory, OfTheDataSetIsNeverWrittenTo) {
   const Data data;
   const auto image = data.image.clone();
-  const auto raw = levin::data::tensors({{"image", data.image}, {"label", data.label}});
+  const auto raw =
+      levin::test::off_disk(levin::data::tensors({{"image", data.image}, {"label", data.label}}));
   // One batch a view of the data, the next a gather: a sampler that is in order half of the time.
   class Halves final : public levin::Sampler {
    public:

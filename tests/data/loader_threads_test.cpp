@@ -4,12 +4,15 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <iterator>
 #include <mutex>
 #include <thread>
 
 #include "levin/data/loader.h"
 #include "levin/data/sources.h"
 #include "tests/data/read_epoch.h"
+#include "tests/support/off_disk.h"
 
 namespace {
 
@@ -129,7 +132,7 @@ TEST(LoaderThreads, RecordNoGradients) {
 }
 
 TEST(LoaderThreads, GiveTensorsThatCanBeTrainedOnEvenFromInferenceMode) {
-  const auto dataset = levin::data::tensors({{"x", torch::rand({20, 3})}});
+  const auto dataset = levin::test::off_disk(levin::data::tensors({{"x", torch::rand({20, 3})}}));
   for (const int64_t workers : {0, 2}) {
     DataLoader loader(dataset, {.batch_size = 5, .shuffle = true, .num_workers = workers});
     const c10::InferenceMode inference;
@@ -137,9 +140,30 @@ TEST(LoaderThreads, GiveTensorsThatCanBeTrainedOnEvenFromInferenceMode) {
   }
 }
 
+int64_t threads_of_this_process() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return std::distance(begin(tasks), end(tasks));
+}
+
+/// Threads that are there once a loader of so many workers has given its first batch.
+int64_t threads_started(const levin::DatasetPtr& dataset, int64_t workers) {
+  const int64_t before = threads_of_this_process();
+  DataLoader loader(dataset, {.batch_size = 2, .shuffle = true, .num_workers = workers});
+  Batch batch;
+  loader.next(batch);
+  return threads_of_this_process() - before;
+}
+
+TEST(LoaderThreads, AreNoMoreThanCoresToSpareForDataInMemoryAlone) {
+  const auto data = levin::data::tensors({{"x", torch::rand({40, 3})}});
+  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  EXPECT_EQ(threads_started(data, cores + 3), cores - 1);
+  EXPECT_EQ(threads_started(levin::test::off_disk(data), cores + 3), cores + 3);
+}
+
 TEST(LoaderThreads, BatchesMayBeLetGoOfInOtherThreads) {
   const auto x = torch::arange(512).to(at::kFloat).unsqueeze(1).expand({512, 64}).contiguous();
-  DataLoader loader(levin::data::tensors({{"x", x}}),
+  DataLoader loader(levin::test::off_disk(levin::data::tensors({{"x", x}})),
                     {.batch_size = 4, .shuffle = true, .num_workers = 2, .seed = 1});
   std::mutex mutex;
   std::vector<Batch> shelf;

@@ -8,6 +8,7 @@
 
 #include "levin/data/loader.h"
 #include "levin/data/sources.h"
+#include "tests/support/off_disk.h"
 
 namespace levin::test {
 
@@ -21,7 +22,7 @@ inline std::vector<int64_t> from_zero(int64_t size) {
 }
 
 inline DatasetPtr numbers(int64_t size) {
-  return data::tensors({{"index", at::arange(size, at::kLong)}});
+  return off_disk(data::tensors({{"index", at::arange(size, at::kLong)}}));
 }
 
 inline std::vector<int64_t> indices_of(const Batch& batch) {

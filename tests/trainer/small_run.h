@@ -12,11 +12,14 @@
 #include "levin/observe/logger.h"
 #include "levin/optim/optim.h"
 #include "levin/trainer/trainer.h"
+#include "tests/support/off_disk.h"
+#include "tests/support/same_weights.h"
 #include "tests/support/scratch.h"
 
 namespace small_run {
 
 namespace fs = std::filesystem;
+using levin::test::expect_same_weights;
 using levin::test::Scratch;
 
 /// Keeps what was logged.
@@ -66,8 +69,8 @@ struct Net : levin::Module {
 inline std::shared_ptr<levin::Dataset> dataset(int64_t size, int64_t seed = 5) {
   const auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   const auto x = torch::randn({size, 6}, generator);
-  return levin::data::tensors(
-      {{"x", x}, {"y", x.sum(1).gt(0).to(torch::kLong) + x.select(1, 0).gt(1)}});
+  return levin::test::off_disk(levin::data::tensors(
+      {{"x", x}, {"y", x.sum(1).gt(0).to(torch::kLong) + x.select(1, 0).gt(1)}}));
 }
 
 inline levin::TrainerOptions quiet(const std::string& root) {
@@ -79,14 +82,6 @@ inline levin::TrainerOptions quiet(const std::string& root) {
   options.default_root_dir = root;
   options.exit_on_signal = false;
   return options;
-}
-
-inline void expect_same_weights(const torch::nn::Module& a, const torch::nn::Module& b) {
-  const auto mine = levin::module_state(a);
-  const auto theirs = levin::module_state(b);
-  for (const auto& [name, value] : mine.values()) {
-    EXPECT_TRUE(torch::equal(mine.tensor(name), theirs.tensor(name))) << name;
-  }
 }
 
 }  // namespace small_run

@@ -20,10 +20,9 @@ struct EarlyStoppingOptions {
   bool verbose = false;      ///< say at each check how it stands
   std::string mode = "min";  ///< min or max of monitor is best
   bool check_finite = true;  ///< end the run on NaN or infinity
-  std::optional<double> stopping_threshold = {};    ///< good enough: end the run
-  std::optional<double> divergence_threshold = {};  ///< too bad: end the run
-  std::optional<bool> check_on_train_epoch_end =
-      {};  ///< unset: after validation where there is one
+  std::optional<double> stopping_threshold = {};      ///< good enough: end the run
+  std::optional<double> divergence_threshold = {};    ///< too bad: end the run
+  std::optional<bool> check_on_train_epoch_end = {};  ///< unset: after validation if there is one
 };
 
 /// Throws Error "trainer.monitor" when nothing of that name was logged, and

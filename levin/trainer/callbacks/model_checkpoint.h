@@ -1,8 +1,8 @@
 #pragma once
 // ModelCheckpoint: saves the run, keeps the best and the newest; as Lightning's callback.
 //
-//   options.callbacks = {levin::model_checkpoint({.monitor = "val_acc", .save_top_k = 3, .mode =
-//   "max"})};
+//   auto best = levin::model_checkpoint({.monitor = "val_acc", .save_top_k = 3, .mode = "max"});
+//   options.callbacks = {best};
 
 #include <chrono>
 #include <cstdint>
