@@ -153,7 +153,7 @@ TEST(Idx, NamesDamageOfTheGzipData) {
       {wrong_sum, "incorrect data check; the file is damaged, fetch it again"},
   };
   for (const auto& [bytes, wanted] : cases) {
-    EXPECT_THAT(error_of([&] { read_idx(put(scratch / "a", bytes)); }),
+    EXPECT_THAT(error_of([&, content = bytes] { read_idx(put(scratch / "a", content)); }),
                 AllOf(StartsWith("files.idx: " + (scratch / "a").string()), HasSubstr(wanted)));
   }
 }

@@ -163,7 +163,8 @@ TEST(Safetensors, RefusesHeadersThatCannotBe) {
       {with_length("{", "x"), "no JSON from byte 9 on"},
   };
   for (const auto& [bytes, wanted] : cases) {
-    const std::string message = error_of([&] { SafetensorsFile file(put(scratch / "a", bytes)); });
+    const std::string message =
+        error_of([&, content = bytes] { SafetensorsFile file(put(scratch / "a", content)); });
     EXPECT_THAT(message, StartsWith("files.safetensors: " + (scratch / "a").string()));
     EXPECT_THAT(message, HasSubstr(wanted));
   }
@@ -200,7 +201,8 @@ TEST(Safetensors, RefusesFieldsThatAreNotOfTheFormat) {
   };
   for (const auto& [fields, wanted] : cases) {
     const std::string bytes = with_length("{" + fields + "}", "x");
-    const std::string message = error_of([&] { SafetensorsFile file(put(scratch / "a", bytes)); });
+    const std::string message =
+        error_of([&, content = bytes] { SafetensorsFile file(put(scratch / "a", content)); });
     EXPECT_THAT(message, StartsWith("files.safetensors: " + (scratch / "a").string()));
     EXPECT_THAT(message, HasSubstr(wanted)) << fields;
   }
@@ -229,7 +231,8 @@ TEST(Safetensors, RefusesDataThatTheHeaderDoesNotFit) {
   };
   for (const auto& [fields, data, wanted] : cases) {
     const std::string bytes = with_length("{" + fields + "}", data);
-    const std::string message = error_of([&] { SafetensorsFile file(put(scratch / "a", bytes)); });
+    const std::string message =
+        error_of([&, content = bytes] { SafetensorsFile file(put(scratch / "a", content)); });
     EXPECT_THAT(message, StartsWith("files.safetensors: " + (scratch / "a").string()));
     EXPECT_THAT(message, HasSubstr(wanted)) << fields;
   }
