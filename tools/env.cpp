@@ -2,6 +2,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/version.h>
 #include <unistd.h>
@@ -61,9 +62,12 @@ std::string memory() {
   return fmt::format("{:.1f} GiB", pages * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 30));
 }
 
+// A CUDA build of LibTorch on a machine without a GPU has the kernels and no device.
+bool has_cuda_build() { return c10::impl::hasDeviceGuardImpl(at::kCUDA); }
+
 std::string cuda_devices() {
-  if (!at::hasCUDA()) return "no";
-  return fmt::format("yes, {} devices", at::getNumGPUs());
+  if (!has_cuda_build()) return "no";
+  return fmt::format("yes, {} devices", at::hasCUDA() ? at::getNumGPUs() : 0);
 }
 
 // What LibTorch says it was built with: "  - Intel(R) oneAPI Math Kernel Library Version ...".
@@ -83,7 +87,7 @@ void print_parts() {
   const std::string config = at::show_config();
   line("cuda", cuda_devices());
   line("gloo", yes(built_with(config, "USE_GLOO=ON"), "in LibTorch"));
-  line("nccl", yes(at::hasCUDA() && built_with(config, "USE_NCCL=ON"), "in LibTorch"));
+  line("nccl", yes(has_cuda_build() && built_with(config, "USE_NCCL=ON"), "in LibTorch"));
   line("mkl", yes(at::hasMKL()));
   line("onednn", yes(at::hasMKLDNN()));
   line("openmp", yes(at::hasOpenMP()));
