@@ -8,4 +8,8 @@ namespace levin::tools {
 /// Prints versions, the machine, and which optional parts this build found. Returns the exit code.
 int env(int argc, char** argv);
 
+/// Starts the ranks of a program and watches over them; its exit code is that of the first rank
+/// that failed.
+int run(int argc, char** argv);
+
 }  // namespace levin::tools

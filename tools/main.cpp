@@ -1,4 +1,6 @@
 // levin SUBCOMMAND [ARGUMENTS]: finds the subcommand in a table and hands it the rest.
+#include <fmt/ranges.h>
+
 #include <array>
 #include <cstdlib>
 #include <exception>
@@ -22,6 +24,7 @@ struct Subcommand {
 
 constexpr std::array kSubcommands = {
     Subcommand{"env", "versions, the machine, and which optional parts are there", env},
+    Subcommand{"run", "start a program as the ranks of a group, as torchrun does", run},
 };
 
 void print_help(std::ostream& out) {
@@ -39,11 +42,11 @@ const Subcommand& find_subcommand(std::string_view name) {
     names.emplace_back(subcommand.name);
   }
   const auto guess = nearest(name, names);
-  LEVIN_FAIL("tools.subcommand", "got '{}', wanted one of: {}{}", name, to_text(names),
+  LEVIN_FAIL("tools.subcommand", "got '{}', wanted one of: {}{}", name, fmt::join(names, ", "),
              guess ? fmt::format("; did you mean '{}'?", *guess) : "");
 }
 
-int run(int argc, char** argv) {
+int dispatch(int argc, char** argv) {
   if (argc < 2) {
     print_help(std::cerr);
     return 2;
@@ -65,7 +68,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return levin::tools::run(argc, argv);
+    return levin::tools::dispatch(argc, argv);
   } catch (const std::exception& error) {
     std::cerr << "levin: " << error.what() << '\n';
     return 2;

@@ -17,7 +17,7 @@
 #include "levin/data/batch_pool.h"
 #include "levin/data/dataset.h"
 #include "levin/data/sampler.h"
-#include "levin/data/spin.h"
+#include "levin/base/spin.h"
 
 namespace levin::detail {
 

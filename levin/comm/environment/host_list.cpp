@@ -1,0 +1,100 @@
+#include "levin/comm/environment/host_list.h"
+
+#include <charconv>
+
+#include "levin/base/check.h"
+
+namespace levin::comm {
+namespace {
+
+constexpr int64_t kMostHosts = 1 << 20;
+
+int64_t number_in(std::string_view digits, std::string_view list) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  LEVIN_CHECK(error == std::errc() && end == digits.data() + digits.size() && value >= 0,
+              "comm.environment.hosts", "'{}' in '{}' is no number; wanted a form like n[1-3,7],m",
+              digits, list);
+  return value;
+}
+
+// At the commas outside brackets.
+std::vector<std::string_view> split_items(std::string_view list) {
+  std::vector<std::string_view> items;
+  size_t start = 0;
+  int depth = 0;
+  for (size_t i = 0; i <= list.size(); ++i) {
+    if (i < list.size() && list[i] == '[') ++depth;
+    if (i < list.size() && list[i] == ']') --depth;
+    if (i == list.size() || (list[i] == ',' && depth == 0)) {
+      items.push_back(list.substr(start, i - start));
+      start = i + 1;
+    }
+  }
+  return items;
+}
+
+// "08-10" of "n[08-10]": 08, 09, 10.
+std::vector<std::string> expand_range(std::string_view range, std::string_view list) {
+  const size_t dash = range.find('-');
+  const std::string_view first = range.substr(0, dash);
+  const std::string_view last = dash == std::string_view::npos ? first : range.substr(dash + 1);
+  const int64_t begin = number_in(first, list);
+  const int64_t end = number_in(last, list);
+  LEVIN_CHECK(begin <= end && end - begin < kMostHosts, "comm.environment.hosts",
+              "range {} in '{}' is not one that rises", range, list);
+  std::vector<std::string> numbers;
+  for (int64_t i = begin; i <= end; ++i) {
+    numbers.push_back(fmt::format("{:0{}}", i, first.size()));
+  }
+  return numbers;
+}
+
+void expand_item(const std::string& before, std::string_view rest, std::string_view list,
+                 std::vector<std::string>& hosts) {
+  const size_t open = rest.find('[');
+  if (open == std::string_view::npos) {
+    const std::string host = before + std::string(rest);
+    LEVIN_CHECK(!host.empty() && rest.find(']') == std::string_view::npos, "comm.environment.hosts",
+                "cannot read the list of hosts '{}'", list);
+    hosts.push_back(host);
+    return;
+  }
+  const size_t close = rest.find(']', open);
+  LEVIN_CHECK(close != std::string_view::npos, "comm.environment.hosts",
+              "a bracket in '{}' is not closed", list);
+  const std::string start = before + std::string(rest.substr(0, open));
+  for (const std::string_view range : split_items(rest.substr(open + 1, close - open - 1))) {
+    for (const std::string& number : expand_range(range, list)) {
+      expand_item(start + number, rest.substr(close + 1), list, hosts);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> expand_host_list(std::string_view list) {
+  std::vector<std::string> hosts;
+  for (const std::string_view item : split_items(list)) expand_item("", item, list, hosts);
+  return hosts;
+}
+
+std::vector<int64_t> expand_counts(std::string_view list) {
+  std::vector<int64_t> counts;
+  for (const std::string_view item : split_items(list)) {
+    const size_t times = item.find("(x");
+    int64_t repeat = 1;
+    if (times != std::string_view::npos) {
+      LEVIN_CHECK(item.ends_with(')'), "comm.environment.hosts",
+                  "'{}' is no list of counts; wanted a form like 2(x3),1", list);
+      repeat = number_in(item.substr(times + 2, item.size() - times - 3), list);
+    }
+    LEVIN_CHECK(repeat < kMostHosts, "comm.environment.hosts", "'{}' counts {} hosts", list,
+                repeat);
+    counts.insert(counts.end(), static_cast<size_t>(repeat),
+                  number_in(item.substr(0, times), list));
+  }
+  return counts;
+}
+
+}  // namespace levin::comm

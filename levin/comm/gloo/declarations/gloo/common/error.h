@@ -1,0 +1,2 @@
+#pragma once
+// Included by ProcessGroupGloo.hpp, which uses nothing of it.

@@ -1,0 +1,7 @@
+#pragma once
+// What ProcessGroupGloo.hpp says of gloo's transport: it holds pointers.
+
+namespace gloo::transport {
+class Device;
+class UnboundBuffer;
+}  // namespace gloo::transport

@@ -1,0 +1,27 @@
+#include "levin/comm/gloo/gloo.h"
+
+#define USE_C10D_GLOO
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "levin/base/check.h"
+
+namespace levin::comm {
+
+c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
+                                                    int64_t rank, int64_t size,
+                                                    std::chrono::milliseconds timeout,
+                                                    const std::string& host) {
+  using c10d::ProcessGroupGloo;
+  const auto options = ProcessGroupGloo::Options::create(timeout);
+  try {
+    options->devices.push_back(host.empty() ? ProcessGroupGloo::createDefaultDevice()
+                                            : ProcessGroupGloo::createDeviceForHostname(host));
+    return c10::make_intrusive<ProcessGroupGloo>(store, static_cast<int>(rank),
+                                                 static_cast<int>(size), options);
+  } catch (const std::exception& error) {
+    LEVIN_FAIL("comm.gloo", "rank {} of {} found no way to the others: {}", rank, size,
+               error.what());
+  }
+}
+
+}  // namespace levin::comm

@@ -1,0 +1,24 @@
+#pragma once
+// The shm backend: collectives of the ranks of one machine through memory that they share.
+// The default of ranks on CPUs; c10d's interface over shm::Group.
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+
+#include "levin/base/export.h"
+
+namespace levin::comm {
+
+/// CPU tensors of any layout and size; those from allocateTensor are read where they lie. Results
+/// are the same bits on every rank and in every run: sums go in rank order. Calls run in the order
+/// in which they were made; asyncOp=false runs one in the caller's thread.
+///
+/// Throws "comm.shm.link", "comm.timeout", "comm.peer", "comm.mismatch", "comm.reduce",
+/// "comm.shm.tensor". send and recv are not there.
+LEVIN_API c10::intrusive_ptr<c10d::Backend> make_shm_backend(
+    const c10::intrusive_ptr<c10d::Store>& store, int64_t rank, int64_t size,
+    std::chrono::milliseconds timeout);
+
+}  // namespace levin::comm

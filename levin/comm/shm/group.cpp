@@ -1,0 +1,433 @@
+#include "levin/comm/shm/group.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+
+#include "levin/base/check.h"
+
+namespace levin::comm::shm {
+namespace {
+
+constexpr int64_t kPage = 4096;
+// A place is the number of an arena, counted from 1, and an offset in each rank's part of it.
+constexpr int kOffsetBits = 40;
+// Below this a copy costs less than asking where everybody's tensors lie.
+constexpr int64_t kSmallBytes = 64 << 10;
+
+int64_t rounded_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+/// Which elements a round carries, when it carries at most `most`.
+struct Chunk {
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+Chunk chunk(int64_t round, int64_t most, int64_t count) {
+  const int64_t begin = std::min(round * most, count);
+  return {begin, std::min(most, count - begin)};
+}
+int64_t chunks(int64_t count, int64_t most) { return (count + most - 1) / most; }
+
+/// The part of `count` elements that one of `ranks` works on.
+Chunk share_of(int64_t rank, int64_t ranks, int64_t count) {
+  // In cache lines of the largest element, so that no two ranks write to one.
+  const int64_t part = rounded_up(chunks(count, ranks), 64);
+  return chunk(rank, part, count);
+}
+
+int64_t width(Elements elements) { return static_cast<int64_t>(c10::elementSize(elements.type)); }
+
+void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+Announcement announce_elements(std::string_view name, Elements data, int64_t argument = 0,
+                               int64_t place = 0) {
+  return announce(name, c10::toString(data.type), data.count, argument, place);
+}
+
+int64_t argument_of(Reduction reduction, int64_t root = 0) {
+  return root << 8 | static_cast<int64_t>(reduction);
+}
+
+}  // namespace
+
+/// One call of allocate(): the same number of bytes of every rank.
+struct Group::Arena {
+  Segment segment;
+  int64_t bytes = 0;  ///< of a rank
+
+  std::byte* of_rank(int64_t rank) const { return segment.data() + rank * bytes; }
+};
+
+Group::Group(int64_t rank, int64_t size, const Board& board, const GroupOptions& options)
+    : rank_(rank),
+      size_(size),
+      options_(options),
+      links_(rank, size, board, std::chrono::steady_clock::now() + options.timeout),
+      segment_(links_.share(
+          static_cast<size_t>(rounded_up(static_cast<int64_t>(Rounds::bytes(size)), kPage) +
+                              2 * size * options.chunk_bytes),
+          std::chrono::steady_clock::now() + options.timeout)),
+      rounds_(segment_.data(), rank, size, options.timeout) {
+  links_.watch([this](int64_t gone) { rounds_.mark_gone(gone); });
+}
+
+Group::~Group() {
+  links_.stop_watching();  // it writes to the lines, which go before the links do
+  rounds_.leave();
+}
+
+std::byte* Group::staging(int64_t rank, size_t parity) const {
+  const int64_t lines = rounded_up(static_cast<int64_t>(Rounds::bytes(size_)), kPage);
+  const int64_t buffer = 2 * rank + static_cast<int64_t>(parity);
+  return segment_.data() + lines + buffer * options_.chunk_bytes;
+}
+
+void Group::exchange(const Announcement& announcement, int64_t rounds, const Write& write,
+                     const Read& read) {
+  LEVIN_CHECK(failure_.empty(), "comm.closed", "the group failed before: {}", failure_);
+  try {
+    rounds_.begin(announcement);
+    for (int64_t round = 0; round < std::max<int64_t>(rounds, 1); ++round) {
+      const size_t parity = rounds_.parity();
+      write(round, staging(rank_, parity));
+      rounds_.arrive();
+      rounds_.await();
+      read(round, Buffers{*this, parity});
+    }
+  } catch (const std::exception& error) {
+    close(error.what());
+    throw;
+  }
+}
+
+// The others hear of it at once.
+void Group::close(std::string_view why) {
+  failure_ = why;
+  rounds_.leave();
+}
+
+int64_t Group::most(Elements elements, int64_t parts) const {
+  return options_.chunk_bytes / (parts * 64) * 64 / width(elements);
+}
+
+int64_t Group::place_of(Elements elements) const {
+  for (size_t i = 0; i < arenas_.size(); ++i) {
+    const std::byte* mine = arenas_[i]->of_rank(rank_);
+    const bool inside =
+        std::greater_equal<>()(elements.data, mine) &&
+        std::less_equal<>()(elements.data + elements.bytes(), mine + arenas_[i]->bytes);
+    if (inside) return static_cast<int64_t>(i + 1) << kOffsetBits | (elements.data - mine);
+  }
+  return 0;
+}
+
+std::vector<const std::byte*> Group::meet(const Announcement& announcement) {
+  std::vector<const std::byte*> all;
+  exchange(
+      announcement, 1, [](int64_t, std::byte*) {},
+      [&](int64_t, const Buffers&) {
+        for (int64_t rank = 0; rank < size_; ++rank) {
+          const int64_t place = rounds_.announced(rank).place;
+          if (place == 0) return all.clear();
+          const Arena& arena = *arenas_[static_cast<size_t>((place >> kOffsetBits) - 1)];
+          all.push_back(arena.of_rank(rank) + (place & ((int64_t{1} << kOffsetBits) - 1)));
+        }
+      });
+  return all;
+}
+
+void Group::part(std::string_view name) {
+  exchange(announce(name, "", 0), 1, [](int64_t, std::byte*) {}, [](int64_t, const Buffers&) {});
+}
+
+void Group::barrier() { part("barrier"); }
+
+void Group::all_reduce(Elements data, Reduction reduction) {
+  check_reducible(reduction, data.type);
+  if (data.bytes() > kSmallBytes) {
+    const auto sources =
+        meet(announce_elements("all_reduce", data, argument_of(reduction), place_of(data)));
+    if (!sources.empty()) return all_reduce_in_place(data, sources, reduction);
+    // With two ranks the parts save nothing and cost a second round a chunk.
+    if (size_ > 2) return all_reduce_by_parts(data, reduction);
+  }
+  all_reduce_by_all(data, reduction);
+}
+
+// Each reduces its share, where all can read it, and takes the other shares from who reduced them.
+void Group::all_reduce_in_place(Elements data, std::span<const std::byte* const> sources,
+                                Reduction reduction) {
+  const auto share = [&](int64_t rank) {
+    const Chunk elements = share_of(rank, size_, data.count);
+    return Chunk{elements.begin * width(data), elements.count};
+  };
+  std::vector<const std::byte*> parts;
+  const auto [begin, count] = share(rank_);
+  for (const std::byte* source : sources) parts.push_back(source + begin);
+  shm::reduce(reduction, data.type, data.data + begin, parts, count);
+  part("all_reduce, second half");
+  for (int64_t i = 1; i < size_; ++i) {
+    const int64_t rank = (rank_ + i) % size_;  // not all from one at a time
+    const auto [from, length] = share(rank);
+    copy_bytes(data.data + from, sources[static_cast<size_t>(rank)] + from, length * width(data));
+  }
+  part("all_reduce, end");
+}
+
+void Group::all_reduce_by_all(Elements data, Reduction reduction) {
+  const int64_t most_elements = most(data);
+  std::vector<const std::byte*> sources(static_cast<size_t>(size_));
+  exchange(
+      announce_elements("all_reduce", data, argument_of(reduction)),
+      chunks(data.count, most_elements),
+      [&](int64_t round, std::byte* mine) {
+        const auto [begin, count] = chunk(round, most_elements, data.count);
+        copy_bytes(mine, data.data + begin * width(data), count * width(data));
+      },
+      [&](int64_t round, const Buffers& theirs) {
+        const auto [begin, count] = chunk(round, most_elements, data.count);
+        for (int64_t rank = 0; rank < size_; ++rank) {
+          sources[static_cast<size_t>(rank)] = theirs[rank];
+        }
+        shm::reduce(reduction, data.type, data.data + begin * width(data), sources, count);
+      });
+}
+
+// Two rounds a chunk: all give theirs and each reduces its share; then the shares go round.
+void Group::all_reduce_by_parts(Elements data, Reduction reduction) {
+  const int64_t most_elements = most(data);
+  std::vector<std::byte> reduced(static_cast<size_t>(options_.chunk_bytes));
+  exchange(
+      announce_elements("all_reduce", data, argument_of(reduction)),
+      2 * chunks(data.count, most_elements),
+      [&](int64_t round, std::byte* mine) {
+        const auto [begin, count] = chunk(round / 2, most_elements, data.count);
+        if (round % 2 == 0) {
+          copy_bytes(mine, data.data + begin * width(data), count * width(data));
+        } else {
+          copy_bytes(mine, reduced.data(), share_of(rank_, size_, count).count * width(data));
+        }
+      },
+      [&](int64_t round, const Buffers& theirs) {
+        const auto [begin, count] = chunk(round / 2, most_elements, data.count);
+        if (round % 2 == 0) {
+          const Chunk share = share_of(rank_, size_, count);
+          std::vector<const std::byte*> sources;
+          for (int64_t rank = 0; rank < size_; ++rank) {
+            sources.push_back(theirs[rank] + share.begin * width(data));
+          }
+          shm::reduce(reduction, data.type, reduced.data(), sources, share.count);
+        } else {
+          for (int64_t rank = 0; rank < size_; ++rank) {
+            const Chunk share = share_of(rank, size_, count);
+            copy_bytes(data.data + (begin + share.begin) * width(data), theirs[rank],
+                       share.count * width(data));
+          }
+        }
+      });
+}
+
+void Group::reduce(Elements data, int64_t root, Reduction reduction) {
+  check_reducible(reduction, data.type);
+  const int64_t most_elements = most(data);
+  exchange(
+      announce_elements("reduce", data, argument_of(reduction, root)),
+      chunks(data.count, most_elements),
+      [&](int64_t round, std::byte* mine) {
+        const auto [begin, count] = chunk(round, most_elements, data.count);
+        copy_bytes(mine, data.data + begin * width(data), count * width(data));
+      },
+      [&](int64_t round, const Buffers& theirs) {
+        if (rank_ != root) return;
+        const auto [begin, count] = chunk(round, most_elements, data.count);
+        std::vector<const std::byte*> sources;
+        for (int64_t rank = 0; rank < size_; ++rank) sources.push_back(theirs[rank]);
+        shm::reduce(reduction, data.type, data.data + begin * width(data), sources, count);
+      });
+}
+
+void Group::broadcast(Elements data, int64_t root) {
+  const int64_t most_elements = most(data);
+  exchange(
+      announce_elements("broadcast", data, root), chunks(data.count, most_elements),
+      [&](int64_t round, std::byte* mine) {
+        const auto [begin, count] = chunk(round, most_elements, data.count);
+        if (rank_ == root) copy_bytes(mine, data.data + begin * width(data), count * width(data));
+      },
+      [&](int64_t round, const Buffers& theirs) {
+        const auto [begin, count] = chunk(round, most_elements, data.count);
+        if (rank_ != root)
+          copy_bytes(data.data + begin * width(data), theirs[root], count * width(data));
+      });
+}
+
+void Group::all_gather(Elements result, Elements part_of_mine) {
+  const Elements& mine = part_of_mine;
+  const auto place = [&](int64_t rank) { return result.data + rank * mine.bytes(); };
+  std::vector<const std::byte*> sources;
+  if (mine.bytes() > kSmallBytes) {
+    sources = meet(announce_elements("all_gather", mine, 0, place_of(mine)));
+  }
+  if (!sources.empty()) {
+    for (int64_t i = 0; i < size_; ++i) {
+      const int64_t rank = (rank_ + i) % size_;
+      const std::byte* source = sources[static_cast<size_t>(rank)];
+      if (source != place(rank)) copy_bytes(place(rank), source, mine.bytes());
+    }
+    return part("all_gather, end");
+  }
+  std::vector<Elements> results;
+  for (int64_t rank = 0; rank < size_; ++rank) {
+    results.push_back({place(rank), mine.type, mine.count});
+  }
+  gather_to(results, mine, announce_elements("all_gather", mine));
+}
+
+void Group::all_gather(std::span<const Elements> results, Elements mine) {
+  gather_to(results, mine, announce_elements("all_gather", mine));
+}
+
+void Group::gather(std::span<const Elements> results, Elements mine, int64_t root) {
+  const auto none = std::span<const Elements>();
+  gather_to(rank_ == root ? results : none, mine, announce_elements("gather", mine, root));
+}
+
+void Group::gather_to(std::span<const Elements> results, Elements mine,
+                      const Announcement& announcement) {
+  const int64_t most_elements = most(mine);
+  exchange(
+      announcement, chunks(mine.count, most_elements),
+      [&](int64_t round, std::byte* buffer) {
+        const auto [begin, count] = chunk(round, most_elements, mine.count);
+        copy_bytes(buffer, mine.data + begin * width(mine), count * width(mine));
+      },
+      [&](int64_t round, const Buffers& theirs) {
+        const auto [begin, count] = chunk(round, most_elements, mine.count);
+        for (int64_t rank = 0; rank < std::ssize(results); ++rank) {
+          std::byte* to = results[static_cast<size_t>(rank)].data + begin * width(mine);
+          const bool own = rank == rank_;
+          copy_bytes(to, own ? mine.data + begin * width(mine) : theirs[rank], count * width(mine));
+        }
+      });
+}
+
+void Group::scatter(Elements result, std::span<const Elements> parts, int64_t root) {
+  const int64_t most_elements = most(result, size_);
+  const auto place = [&](int64_t rank) { return rank * most_elements * width(result); };
+  exchange(
+      announce_elements("scatter", result, root), chunks(result.count, most_elements),
+      [&](int64_t round, std::byte* mine) {
+        const auto [begin, count] = chunk(round, most_elements, result.count);
+        for (int64_t rank = 0; rank_ == root && rank < size_; ++rank) {
+          copy_bytes(mine + place(rank),
+                     parts[static_cast<size_t>(rank)].data + begin * width(result),
+                     count * width(result));
+        }
+      },
+      [&](int64_t round, const Buffers& theirs) {
+        const auto [begin, count] = chunk(round, most_elements, result.count);
+        copy_bytes(result.data + begin * width(result), theirs[root] + place(rank_),
+                   count * width(result));
+      });
+}
+
+void Group::reduce_scatter(Elements result, Elements data, Reduction reduction) {
+  check_reducible(reduction, data.type);
+  std::vector<const std::byte*> sources;
+  if (result.bytes() > kSmallBytes) {
+    sources =
+        meet(announce_elements("reduce_scatter", result, argument_of(reduction), place_of(data)));
+  }
+  if (!sources.empty()) {
+    for (const std::byte*& source : sources) source += rank_ * result.bytes();
+    shm::reduce(reduction, data.type, result.data, sources, result.count);
+    return part("reduce_scatter, end");
+  }
+  const int64_t most_elements = most(result, size_);
+  const auto place = [&](int64_t rank) { return rank * most_elements * width(result); };
+  exchange(
+      announce_elements("reduce_scatter", result, argument_of(reduction)),
+      chunks(result.count, most_elements),
+      [&](int64_t round, std::byte* mine) {
+        const auto [begin, count] = chunk(round, most_elements, result.count);
+        for (int64_t rank = 0; rank < size_; ++rank) {
+          const int64_t from = (rank * result.count + begin) * width(data);
+          copy_bytes(mine + place(rank), data.data + from, count * width(data));
+        }
+      },
+      [&](int64_t round, const Buffers& theirs) {
+        const auto [begin, count] = chunk(round, most_elements, result.count);
+        sources.clear();
+        for (int64_t rank = 0; rank < size_; ++rank) {
+          sources.push_back(theirs[rank] + place(rank_));
+        }
+        shm::reduce(reduction, data.type, result.data + begin * width(data), sources, count);
+      });
+}
+
+void Group::all_to_all(std::span<const Elements> results, std::span<const Elements> parts) {
+  const Elements any = {nullptr, parts[0].type, 0};
+  const int64_t longest = longest_part(results, parts);
+  const int64_t most_elements = most(any, size_);
+  const auto place = [&](int64_t rank) { return rank * most_elements * width(any); };
+  exchange(
+      announce_elements("all_to_all", {nullptr, any.type, longest}), chunks(longest, most_elements),
+      [&](int64_t round, std::byte* mine) {
+        for (int64_t rank = 0; rank < size_; ++rank) {
+          const Elements& part = parts[static_cast<size_t>(rank)];
+          const auto [begin, count] = chunk(round, most_elements, part.count);
+          copy_bytes(mine + place(rank), part.data + begin * width(any), count * width(any));
+        }
+      },
+      [&](int64_t round, const Buffers& theirs) {
+        for (int64_t rank = 0; rank < size_; ++rank) {
+          const Elements& result = results[static_cast<size_t>(rank)];
+          const auto [begin, count] = chunk(round, most_elements, result.count);
+          copy_bytes(result.data + begin * width(any), theirs[rank] + place(rank_),
+                     count * width(any));
+        }
+      });
+}
+
+// What ranks send each other may differ in length: all tell all, and check what they were told.
+int64_t Group::longest_part(std::span<const Elements> results, std::span<const Elements> parts) {
+  std::vector<int64_t> sent(static_cast<size_t>(size_ * size_));
+  std::vector<int64_t> mine;
+  for (const Elements& part : parts) mine.push_back(part.count);
+  const auto bytes_of = [](std::vector<int64_t>& counts) {
+    return Elements{reinterpret_cast<std::byte*>(counts.data()), at::kLong, std::ssize(counts)};
+  };
+  all_gather(bytes_of(sent), bytes_of(mine));
+  for (int64_t rank = 0; rank < size_; ++rank) {
+    const int64_t comes = sent[static_cast<size_t>(rank * size_ + rank_)];
+    const int64_t wanted = results[static_cast<size_t>(rank)].count;
+    if (comes == wanted) continue;
+    close("all_to_all of different lengths");
+    LEVIN_FAIL("comm.mismatch", "all_to_all: rank {} sends {} elements and rank {} expects {}",
+               rank, comes, rank_, wanted);
+  }
+  return *std::ranges::max_element(sent);
+}
+
+std::shared_ptr<std::byte> Group::allocate(int64_t bytes) {
+  const int64_t part = rounded_up(std::max<int64_t>(bytes, 1), kPage);
+  exchange(
+      announce("allocate", "Byte", bytes), 1, [](int64_t, std::byte*) {},
+      [](int64_t, const Buffers&) {});
+  auto arena = std::make_shared<Arena>();
+  arena->segment = links_.share(static_cast<size_t>(part * size_),
+                                std::chrono::steady_clock::now() + options_.timeout);
+  arena->bytes = part;
+  arenas_.push_back(arena);
+  std::byte* mine = arena->of_rank(rank_);
+  // Its pages go back to the system with the last tensor; the addresses stay until the group ends.
+  return {mine, [arena, part](std::byte* data) {
+            ::madvise(data, static_cast<size_t>(part), MADV_REMOVE);
+          }};
+}
+
+}  // namespace levin::comm::shm

@@ -1,0 +1,116 @@
+#pragma once
+// Group: the collectives of the ranks of one machine, in shared memory, one after the other.
+// ShmBackend gives them c10d's form.
+//
+//   Group group(rank, size, board, {});
+//   group.all_reduce(bytes, at::kFloat, count, Reduction::kSum);
+//
+// Two ways: tensors in memory from allocate() are read where they lie; all others pass through
+// staging buffers, a chunk a round.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "levin/base/export.h"
+#include "levin/comm/shm/links.h"
+#include "levin/comm/shm/reduce.h"
+#include "levin/comm/shm/rounds.h"
+
+namespace levin::comm::shm {
+
+struct GroupOptions {
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);
+  int64_t chunk_bytes = 256 << 10;  ///< of a staging buffer; two of them fit a core's second cache
+};
+
+/// A tensor's memory: contiguous elements of one type.
+struct Elements {
+  std::byte* data = nullptr;
+  at::ScalarType type = at::kByte;
+  int64_t count = 0;
+
+  int64_t bytes() const { return count * static_cast<int64_t>(c10::elementSize(type)); }
+};
+
+/// For one thread at a time. Every rank calls the same functions in the same order; what differs
+/// is "comm.mismatch" in all of them. After a throw the group can do no more: "comm.closed".
+class LEVIN_API Group {
+ public:
+  Group(int64_t rank, int64_t size, const Board& board, const GroupOptions& options);
+  ~Group();
+
+  int64_t rank() const { return rank_; }
+  int64_t size() const { return size_; }
+  void set_timeout(std::chrono::milliseconds timeout) { rounds_.set_timeout(timeout); }
+
+  void barrier();
+  void all_reduce(Elements data, Reduction reduction);
+  void reduce(Elements data, int64_t root, Reduction reduction);
+  void broadcast(Elements data, int64_t root);
+  /// result holds size() times the elements of part.
+  void all_gather(Elements result, Elements part);
+  /// results[i] is rank i's part.
+  void all_gather(std::span<const Elements> results, Elements part);
+  void gather(std::span<const Elements> results, Elements part, int64_t root);
+  void scatter(Elements result, std::span<const Elements> parts, int64_t root);
+  /// data holds size() times the elements of result.
+  void reduce_scatter(Elements result, Elements data, Reduction reduction);
+  /// parts[i] goes to rank i, which may be of any length; results[i] comes from rank i.
+  void all_to_all(std::span<const Elements> results, std::span<const Elements> parts);
+
+  /// Memory of this rank that the others read where it lies. All ranks call it with the same size;
+  /// each may let go of its part when it likes.
+  std::shared_ptr<std::byte> allocate(int64_t bytes);
+
+ private:
+  struct Arena;
+  /// The staging buffers that a round filled.
+  struct Buffers {
+    const Group& group;
+    size_t parity;
+    const std::byte* operator[](int64_t rank) const { return group.staging(rank, parity); }
+  };
+  using Write = std::function<void(int64_t round, std::byte* mine)>;
+  using Read = std::function<void(int64_t round, const Buffers& theirs)>;
+
+  std::byte* staging(int64_t rank, size_t parity) const;
+  /// At least one round. What is written in a round is read in it.
+  void exchange(const Announcement& announcement, int64_t rounds, const Write& write,
+                const Read& read);
+  void close(std::string_view why);
+  /// Elements that one round carries in parts of each rank.
+  int64_t most(Elements elements, int64_t parts = 1) const;
+
+  /// Where in shared memory something lies; 0 when it does not.
+  int64_t place_of(Elements elements) const;
+  /// Everybody's elements where they lie, once all are there; none when some lie elsewhere.
+  std::vector<const std::byte*> meet(const Announcement& announcement);
+  /// Returns when all have read what they wanted.
+  void part(std::string_view name);
+
+  void gather_to(std::span<const Elements> results, Elements mine,
+                 const Announcement& announcement);
+  int64_t longest_part(std::span<const Elements> results, std::span<const Elements> parts);
+  void all_reduce_in_place(Elements data, std::span<const std::byte* const> sources,
+                           Reduction reduction);
+  void all_reduce_by_all(Elements data, Reduction reduction);
+  void all_reduce_by_parts(Elements data, Reduction reduction);
+
+  int64_t rank_;
+  int64_t size_;
+  GroupOptions options_;
+  Links links_;
+  Segment segment_;  ///< the rounds' lines, then two staging buffers of each rank
+  Rounds rounds_;
+  std::vector<std::shared_ptr<Arena>> arenas_;
+  std::string failure_;  ///< what was thrown first
+};
+
+}  // namespace levin::comm::shm

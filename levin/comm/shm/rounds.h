@@ -1,0 +1,83 @@
+#pragma once
+// Rounds: how the ranks of one machine keep step in shared memory. In a round each says that its
+// part is written and waits until all have said so. Every shm collective is a number of rounds.
+//
+//   rounds.begin({.name = "all_reduce", ...});   // what all must be about to do
+//   write(staging + rounds.parity() * bytes); rounds.arrive(); rounds.await(); read(...);
+//
+// What a rank wrote in a round stays readable until it writes in the second round from there, which
+// it cannot reach before all others have left the first: two buffers, taken in turn, are enough.
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace levin::comm::shm {
+
+/// What a rank is about to do. All must announce the same, but for `place`.
+struct Announcement {
+  char name[24] = {};    ///< "all_reduce"
+  char type[16] = {};    ///< "Float"; "" where there is no tensor
+  int64_t count = 0;     ///< elements
+  int64_t argument = 0;  ///< root, operation: whatever else must agree
+  int64_t place = 0;     ///< where in shared memory this rank's elements lie; 0: not there
+
+  std::string text() const;
+  bool operator==(const Announcement& other) const;
+};
+
+Announcement announce(std::string_view name, std::string_view type, int64_t count,
+                      int64_t argument = 0, int64_t place = 0);
+
+class Rounds {
+ public:
+  /// Of memory that all ranks share and that begins as zeros.
+  Rounds(std::byte* memory, int64_t rank, int64_t size, std::chrono::milliseconds timeout);
+  static size_t bytes(int64_t size);
+
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+
+  /// Opens a collective; what was announced is compared in its first await.
+  void begin(const Announcement& announcement);
+  /// 0 or 1 in turn: which of two buffers this round writes to.
+  size_t parity() const { return round_ & 1; }
+  /// What this rank has to write in this round is written.
+  void arrive();
+  /// Returns when all have arrived; the next round is this rank's then. Throws "comm.timeout" with
+  /// the ranks that never came, "comm.peer" when one is gone, "comm.mismatch" when one announced
+  /// something else.
+  void await();
+
+  /// From any thread: the rank's process ended, or it left the group. Wakes who waits.
+  void mark_gone(int64_t rank);
+  /// This rank takes part in no more rounds.
+  void leave();
+
+  /// What a rank announced for this collective; after its first await, until this rank's second
+  /// arrive.
+  const Announcement& announced(int64_t rank) const;
+
+ private:
+  struct Line;
+  Line& line(int64_t rank) const;
+  std::atomic<uint32_t>& gone() const;
+  bool arrived(int64_t rank) const;
+  void await_rank(int64_t rank, std::chrono::steady_clock::time_point deadline);
+  void compare() const;
+  [[noreturn]] void fail_by_timeout() const;
+  void check_present(int64_t awaited) const;
+
+  std::byte* memory_;
+  int64_t rank_;
+  int64_t size_;
+  std::chrono::milliseconds timeout_;
+  uint32_t round_ = 1;  ///< the one that this rank is in
+  int64_t number_ = 0;  ///< collectives begun
+  bool opening_ = false;
+  size_t current_ = 0;  ///< where this collective was announced
+};
+
+}  // namespace levin::comm::shm

@@ -1,0 +1,73 @@
+#include "levin/comm/shm/segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "levin/base/check.h"
+
+namespace levin::comm::shm {
+namespace {
+
+/// What /proc/meminfo says can be had without swapping, in bytes.
+size_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string name; file >> name;) {
+    size_t kilobytes = 0;
+    if (name == "MemAvailable:" && file >> kilobytes) return kilobytes << 10;
+    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return std::numeric_limits<size_t>::max();
+}
+
+}  // namespace
+
+Segment Segment::create(size_t bytes) {
+  // Asked for more than there is, Linux would end processes to make room.
+  LEVIN_CHECK(bytes < available_memory(), "comm.shm.memory",
+              "wanted {} bytes of shared memory and {} are free; free memory or set the backend to "
+              "gloo",
+              bytes, available_memory());
+  Descriptor descriptor(::memfd_create("levin", MFD_CLOEXEC));
+  LEVIN_CHECK(descriptor, "comm.shm.memory", "memfd_create: {}", files::detail::reason(errno));
+  // Reserved now: else the first write to a page that is not there would end the process by SIGBUS.
+  const int failed = ::posix_fallocate(descriptor.number(), 0, static_cast<off_t>(bytes));
+  LEVIN_CHECK(failed == 0, "comm.shm.memory",
+              "{} bytes of shared memory: {}; free memory or set the backend to gloo", bytes,
+              files::detail::reason(failed));
+  return map(std::move(descriptor));
+}
+
+Segment Segment::map(Descriptor descriptor) {
+  struct stat status = {};
+  const bool known = ::fstat(descriptor.number(), &status) == 0 && status.st_size > 0;
+  const size_t bytes = known ? static_cast<size_t>(status.st_size) : 0;
+  void* data =
+      known ? ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.number(), 0)
+            : MAP_FAILED;
+  LEVIN_CHECK(data != MAP_FAILED, "comm.shm.memory", "mapping {} bytes of shared memory: {}", bytes,
+              files::detail::reason(errno));
+  Segment segment;
+  segment.descriptor_ = std::move(descriptor);
+  segment.data_ = static_cast<std::byte*>(data);
+  segment.size_ = bytes;
+  return segment;
+}
+
+Segment::~Segment() {
+  if (data_ != nullptr) ::munmap(data_, size_);
+}
+
+Segment& Segment::operator=(Segment&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+}  // namespace levin::comm::shm

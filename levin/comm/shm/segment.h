@@ -1,0 +1,40 @@
+#pragma once
+// Segment: memory that several processes of one machine map, without a name in any file system.
+// Carries the bytes of shm collectives.
+//
+//   Segment mine = Segment::create(1 << 20);
+//   Segment theirs = Segment::map(file_descriptor_received);
+
+#include <cstddef>
+#include <utility>
+
+#include "levin/files/posix_impl.h"
+
+namespace levin::comm::shm {
+
+using files::detail::Descriptor;
+
+/// A memfd: no size limit of /dev/shm, and gone with the last process that maps it, also after
+/// kill -9. Zeros at first.
+class Segment {
+ public:
+  Segment() = default;
+  /// Throws "comm.shm.memory" when the system gives no memory.
+  static Segment create(size_t bytes);
+  /// The memory of a descriptor that create() made in some process.
+  static Segment map(Descriptor descriptor);
+  ~Segment();
+  Segment(Segment&& other) noexcept { *this = std::move(other); }
+  Segment& operator=(Segment&& other) noexcept;
+
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+  int descriptor() const { return descriptor_.number(); }
+
+ private:
+  Descriptor descriptor_;
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace levin::comm::shm

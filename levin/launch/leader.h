@@ -1,0 +1,79 @@
+#pragma once
+// Leader: the launcher that serves the store decides for all nodes: who takes part, when a start is
+// given up, whether the group starts again, and how the job ends.
+//
+//   Leader leader(store, keys, options);
+//   while (!leader.over()) { leader.look(); sleep(monitor_interval); }
+
+#include <chrono>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "levin/launch/messages.h"
+#include "levin/launch/options.h"
+#include "levin/launch/shared_store.h"
+
+namespace levin::launch {
+
+class Leader {
+ public:
+  Leader(SharedStore& store, Keys keys, const LaunchOptions& options);
+
+  /// Looks at what the launchers have written, and writes what follows from it.
+  void look();
+  /// The end is written.
+  bool over() const { return phase_ == Phase::kOver; }
+  /// Every other launcher that lives has seen the end.
+  bool all_have_left();
+
+ private:
+  enum class Phase { kGathering, kRunning, kStopping, kOver };
+  using Clock = std::chrono::steady_clock;
+
+  struct Agent {
+    NodeInfo info;
+    int64_t beats = -1;
+    Clock::time_point last_beat;
+    bool gone = false;
+  };
+
+  /// Why the start under way is given up.
+  struct Cause {
+    std::optional<Failure> failure = std::nullopt;
+    std::string lost_host = "";
+    int64_t signal = 0;
+    bool joined = false;
+  };
+
+  void look_for_new_agents();
+  void look_for_lost_agents();
+  std::vector<int64_t> present() const;
+  bool has_successor(size_t agent) const;
+  bool has_twins() const;
+  void gather();
+  void publish_plan(const std::vector<int64_t>& nodes);
+  void watch();
+  bool all_reported();
+  void stop(Cause cause, bool gently);
+  void settle_stop();
+  std::optional<EndNotice> ending();
+  void refuse(const std::string& why);
+  void end(int64_t exit_code, const std::string& why);
+
+  SharedStore& store_;
+  Keys keys_;
+  const LaunchOptions& options_;
+  Phase phase_ = Phase::kGathering;
+  int64_t attempt_ = 0;
+  int64_t restarts_left_;
+  Clock::time_point gathering_since_ = Clock::now();
+  Clock::time_point last_join_ = Clock::now();
+  std::vector<Agent> agents_;
+  std::vector<int64_t> members_;
+  std::set<int64_t> reported_;
+  Cause cause_;
+};
+
+}  // namespace levin::launch

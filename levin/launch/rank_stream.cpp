@@ -1,0 +1,115 @@
+#include "levin/launch/rank_stream.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "levin/base/check.h"
+
+namespace levin::launch {
+namespace {
+
+// A line that goes on for longer is passed on in parts.
+constexpr size_t kLongestLine = size_t{1} << 16;
+constexpr size_t kLongestKept = 500;
+constexpr int kReadsAtOnce = 16;
+
+// The console may be a pipe that someone made non-blocking. A closed one loses the text.
+void write_to_console(int console, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = ::write(console, text.data(), text.size());
+    if (count >= 0) {
+      text.remove_prefix(static_cast<size_t>(count));
+    } else if (errno == EAGAIN) {
+      pollfd writable = {console, POLLOUT, 0};
+      ::poll(&writable, 1, -1);
+    } else if (errno != EINTR) {
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+RankStream::RankStream(Options options) : options_(std::move(options)) {
+  int ends[2];
+  LEVIN_CHECK(::pipe2(ends, O_CLOEXEC) == 0, "launch.log", "cannot make a pipe: {}",
+              files::detail::reason(errno));
+  read_end_ = files::detail::Descriptor(ends[0]);
+  write_end_ = files::detail::Descriptor(ends[1]);
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  if (options_.file.empty()) return;
+  std::error_code ignored;
+  std::filesystem::create_directories(options_.file.parent_path(), ignored);
+  file_ = files::detail::open_file(options_.file, O_WRONLY | O_CREAT | O_TRUNC);
+  LEVIN_CHECK(file_, "launch.log", "cannot write {}: {}", options_.file.string(),
+              files::detail::reason(errno));
+}
+
+bool RankStream::read_once() {
+  std::array<char, 1 << 14> buffer;
+  const ssize_t count = ::read(read_end_.number(), buffer.data(), buffer.size());
+  if (count < 0) return errno == EINTR;
+  if (count == 0) {
+    read_end_.close();
+    return false;
+  }
+  take({buffer.data(), static_cast<size_t>(count)});
+  return true;
+}
+
+void RankStream::pump() {
+  for (int i = 0; i < kReadsAtOnce && read_end_; ++i) {
+    if (!read_once()) return;
+  }
+}
+
+void RankStream::finish() {
+  while (read_end_ && read_once()) {
+  }
+  read_end_.close();
+  if (unfinished_.empty()) return;
+  show(unfinished_ + "\n");
+  unfinished_.clear();
+}
+
+void RankStream::take(std::string_view bytes) {
+  if (file_) files::detail::write_all(file_, std::as_bytes(std::span(bytes)));
+  unfinished_ += bytes;
+  size_t end = unfinished_.rfind('\n');
+  if (end == std::string::npos) {
+    if (unfinished_.size() < kLongestLine) return;
+    unfinished_ += '\n';
+    end = unfinished_.size() - 1;
+  }
+  show(std::string_view(unfinished_).substr(0, end + 1));
+  unfinished_.erase(0, end + 1);
+}
+
+// In one write, so that lines of several launchers on one terminal do not mix either.
+void RankStream::show(std::string_view lines) {
+  std::string text;
+  while (!lines.empty()) {
+    const size_t end = lines.find('\n');
+    const std::string_view line = lines.substr(0, end);
+    text.append(options_.prefix).append(line).append("\n");
+    keep(line);
+    lines.remove_prefix(end + 1);
+  }
+  if (options_.console >= 0) write_to_console(options_.console, text);
+}
+
+void RankStream::keep(std::string_view line) {
+  if (options_.num_last_lines == 0) return;
+  last_lines_.emplace_back(line.substr(0, kLongestKept));
+  if (last_lines_.size() > options_.num_last_lines) last_lines_.pop_front();
+}
+
+std::vector<std::string> RankStream::last_lines() const {
+  return {last_lines_.begin(), last_lines_.end()};
+}
+
+}  // namespace levin::launch

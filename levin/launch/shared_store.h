@@ -1,0 +1,39 @@
+#pragma once
+// SharedStore: c10d's TCPStore, as the launchers of a job use it. The ranks use the same one.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "levin/comm/environment/port.h"
+
+namespace levin::launch {
+
+/// Every call but serve throws c10d's exceptions when the store cannot be reached.
+class SharedStore {
+ public:
+  /// Serves it from this process, until it is destroyed.
+  static SharedStore serve(comm::ListeningSocket socket);
+  /// Throws Error "launch.rendezvous" when what listens there is no store.
+  static SharedStore connect(const std::string& host, int64_t port,
+                             std::chrono::milliseconds timeout);
+  ~SharedStore();
+  SharedStore(SharedStore&&) noexcept;
+  SharedStore& operator=(SharedStore&&) noexcept;
+
+  int64_t port() const;
+  void set(const std::string& key, const std::string& value);
+  std::optional<std::string> find(const std::string& key);
+  /// Gives the sum.
+  int64_t add(const std::string& key, int64_t amount);
+
+ private:
+  struct Impl;
+  explicit SharedStore(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace levin::launch

@@ -1,0 +1,113 @@
+#pragma once
+// `levin run` as a real process, and what its ranks are: small shell scripts in a folder of the
+// test.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "levin/comm/environment/port.h"
+#include "tests/support/scratch.h"
+
+namespace levin::test {
+
+using Words = std::vector<std::string>;
+using Settings = std::map<std::string, std::string>;
+
+inline bool soon(const std::function<bool()>& condition, double timeout_s = 20) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+inline bool is_alive(pid_t pid) { return ::kill(pid, 0) == 0; }
+
+inline std::string script(const Scratch& scratch, const std::string& name,
+                          const std::string& body) {
+  const auto path = put(scratch / name, "#!/bin/sh\n" + body + "\n");
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  return path.string();
+}
+
+inline std::string free_port() { return std::to_string(comm::listen_on(0, "").port()); }
+
+/// One `levin run`; its output goes to files of the scratch folder.
+class Launcher {
+ public:
+  Launcher(const Scratch& scratch, const Words& words, const Settings& settings = {}) {
+    static int count = 0;
+    const std::string name = "launcher" + std::to_string(count++);
+    out_ = scratch / (name + ".out");
+    err_ = scratch / (name + ".err");
+    pid_ = ::fork();
+    if (pid_ == 0) become(scratch, words, settings);
+  }
+  ~Launcher() {
+    if (pid_ < 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void signal(int number) const { ::kill(pid_, number); }
+  std::string out() const { return get(out_); }
+  std::string err() const { return get(err_); }
+
+  /// The exit code, minus the signal that ended it, or -1000 when it goes on for too long.
+  int wait(double timeout_s = 30) {
+    int status = 0;
+    if (!soon([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; }, timeout_s)) return -1000;
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+
+ private:
+  [[noreturn]] void become(const Scratch& scratch, const Words& words, const Settings& settings) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (const auto& [file, number] : {std::pair(out_, 1), std::pair(err_, 2)}) {
+      ::dup2(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), number);
+    }
+    ::dup2(::open("/dev/null", O_RDONLY), 0);
+    for (const auto& [variable, value] : settings) ::setenv(variable.c_str(), value.c_str(), 1);
+    if (::chdir(scratch.str().c_str()) != 0) ::_exit(99);
+    Words all = {LEVIN_COMMAND, "run"};
+    all.insert(all.end(), words.begin(), words.end());
+    std::vector<char*> arguments;
+    for (std::string& word : all) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    ::execv(LEVIN_COMMAND, arguments.data());
+    ::_exit(99);
+  }
+
+  pid_t pid_;
+  std::filesystem::path out_, err_;
+};
+
+/// Numbers that scripts wrote into a file, one a line.
+inline std::vector<pid_t> pids_in(const std::filesystem::path& file) {
+  std::vector<pid_t> pids;
+  std::ifstream in(file);
+  for (pid_t pid = 0; in >> pid;) pids.push_back(pid);
+  return pids;
+}
+
+inline bool any_alive(const std::vector<pid_t>& pids) {
+  return std::any_of(pids.begin(), pids.end(), is_alive);
+}
+
+}  // namespace levin::test

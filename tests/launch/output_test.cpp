@@ -1,0 +1,121 @@
+// What ranks print: whole lines with their rank on the console, and files.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "tests/launch/launcher.h"
+
+namespace {
+
+using namespace levin::test;  // NOLINT
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+std::string speaker(const Scratch& scratch) {
+  return script(scratch, "rank.sh", "echo out $RANK; echo err $RANK >&2; printf end");
+}
+
+TEST(Output, LinesCarryTheRankWhenSeveralSpeak) {
+  const Scratch scratch;
+  Launcher launcher(scratch, {"-n", "2", speaker(scratch)});
+  EXPECT_EQ(launcher.wait(), 0);
+  EXPECT_THAT(lines_of(launcher.out()), UnorderedElementsAre("[rank 0] out 0", "[rank 1] out 1",
+                                                             "[rank 0] end", "[rank 1] end"));
+  EXPECT_THAT(lines_of(launcher.err()), UnorderedElementsAre("[rank 0] err 0", "[rank 1] err 1"));
+}
+
+TEST(Output, OneRankSpeaksPlainly) {
+  const Scratch scratch;
+  Launcher launcher(scratch, {"-n", "1", speaker(scratch)});
+  EXPECT_EQ(launcher.wait(), 0);
+  EXPECT_EQ(launcher.out(), "out 0\nend");
+  EXPECT_EQ(launcher.err(), "err 0\n");
+}
+
+TEST(Output, LinesStayWholeWhenManyAreWritten) {
+  const Scratch scratch;
+  const auto program =
+      script(scratch, "rank.sh",
+             "i=0; while [ $i -lt 2000 ]; do printf 'a'; echo \"bc $i xxxxxxxxxxxxx"
+             "xxxxxxxxxxxxxxxxxxxxx\"; i=$((i+1)); done");
+  Launcher launcher(scratch, {"-n", "3", program});
+  EXPECT_EQ(launcher.wait(60), 0);
+  const auto lines = lines_of(launcher.out());
+  EXPECT_EQ(lines.size(), 6000U);
+  for (const std::string& line : lines) {
+    ASSERT_EQ(line.substr(0, 6), "[rank ") << line;
+    ASSERT_EQ(line.substr(7, 5), "] abc") << line;
+    ASSERT_EQ(line.find('a', 10), std::string::npos) << line;
+  }
+}
+
+TEST(Output, LogDirKeepsOneFileForEachRankAndStream) {
+  const Scratch scratch;
+  Launcher launcher(scratch,
+                    {"-n", "2", "--rdzv-id", "job", "--log-dir", "logs", speaker(scratch)});
+  EXPECT_EQ(launcher.wait(), 0);
+  EXPECT_EQ(get(scratch / "logs/job/attempt_0/0/stdout.log"), "out 0\nend");
+  EXPECT_EQ(get(scratch / "logs/job/attempt_0/1/stderr.log"), "err 1\n");
+  EXPECT_THAT(launcher.out(), HasSubstr("[rank 1] out 1\n"));
+}
+
+TEST(Output, RedirectedStreamsAreKeptFromTheConsole) {
+  const Scratch scratch;
+  Launcher launcher(scratch, {"-n", "2", "--rdzv-id", "job", "--log-dir", "logs", "--redirects",
+                              "1", "--tee", "1:1", speaker(scratch)});
+  EXPECT_EQ(launcher.wait(), 0);
+  EXPECT_EQ(get(scratch / "logs/job/attempt_0/0/stdout.log"), "out 0\nend");
+  EXPECT_EQ(get(scratch / "logs/job/attempt_0/1/stdout.log"), "out 1\nend");
+  EXPECT_FALSE(std::filesystem::exists(scratch / "logs/job/attempt_0/0/stderr.log"));
+  EXPECT_THAT(launcher.out(), AllOf(HasSubstr("[rank 1] out 1\n"), Not(HasSubstr("out 0"))));
+  EXPECT_THAT(launcher.err(), HasSubstr("[rank 0] err 0"));
+}
+
+TEST(Output, EachAttemptHasItsOwnFiles) {
+  const Scratch scratch;
+  const auto program = script(scratch, "rank.sh",
+                              "echo $TORCHELASTIC_RESTART_COUNT; exit $((1 - "
+                              "TORCHELASTIC_RESTART_COUNT))");
+  Launcher launcher(scratch,
+                    {"--max-restarts", "1", "--rdzv-id", "job", "--log-dir", "logs", program});
+  EXPECT_EQ(launcher.wait(), 0);
+  EXPECT_EQ(get(scratch / "logs/job/attempt_0/0/stdout.log"), "0\n");
+  EXPECT_EQ(get(scratch / "logs/job/attempt_1/0/stdout.log"), "1\n");
+}
+
+TEST(Output, TheFilterShowsSomeRanksOnly) {
+  const Scratch scratch;
+  Launcher launcher(scratch, {"-n", "3", "--local-ranks-filter", "0,2", speaker(scratch)});
+  EXPECT_EQ(launcher.wait(), 0);
+  EXPECT_THAT(lines_of(launcher.err()), UnorderedElementsAre("[rank 0] err 0", "[rank 2] err 2"));
+}
+
+TEST(Output, AHiddenRanksLastLinesStandInTheSummary) {
+  const Scratch scratch;
+  const auto program =
+      script(scratch, "rank.sh", "[ $RANK = 1 ] && { echo cause >&2; exit 9; }; sleep 30");
+  Launcher launcher(scratch, {"-n", "2", "--local-ranks-filter", "0", program});
+  EXPECT_EQ(launcher.wait(), 9);
+  EXPECT_THAT(launcher.err(), HasSubstr("\n  | cause\n"));
+}
+
+TEST(Output, ALogDirThatCannotBeMadeIsAClearError) {
+  const Scratch scratch;
+  put(scratch / "file", "");
+  Launcher launcher(scratch, {"--log-dir", "file", "/bin/true"});
+  EXPECT_EQ(launcher.wait(), 2);
+  EXPECT_THAT(launcher.err(), HasSubstr("launch.log: cannot write file/"));
+}
+
+}  // namespace
