@@ -14,10 +14,10 @@
 #include <thread>
 #include <vector>
 
+#include "levin/base/spin.h"
 #include "levin/data/batch_pool.h"
 #include "levin/data/dataset.h"
 #include "levin/data/sampler.h"
-#include "levin/base/spin.h"
 
 namespace levin::detail {
 
