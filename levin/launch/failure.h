@@ -11,12 +11,12 @@ namespace levin::launch {
 
 struct Failure {
   int64_t rank = -1;  ///< -1: no rank but a node or the program itself
-  std::string host = "";
+  std::string host = {};
   int64_t pid = 0;
   int64_t exit_code = 0;
   int64_t signal = 0;                        ///< that killed it; 0: it ended with exit_code
   std::vector<std::string> last_lines = {};  ///< of its stderr
-  std::string text = "";                     ///< what failed where it is no rank
+  std::string text = {};                     ///< what failed where it is no rank
   bool worth_a_restart = true;               ///< not so for a program that cannot be started
 };
 

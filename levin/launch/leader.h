@@ -42,7 +42,7 @@ class Leader {
   /// Why the start under way is given up.
   struct Cause {
     std::optional<Failure> failure = std::nullopt;
-    std::string lost_host = "";
+    std::string lost_host = {};
     int64_t signal = 0;
     bool joined = false;
   };

@@ -16,7 +16,7 @@ namespace levin::launch {
 
 /// A launcher's own, set once when it comes.
 struct NodeInfo {
-  std::string host = "";
+  std::string host = {};
   int64_t num_ranks = 1;
   int64_t node_rank = -1;  ///< -1: any
 };
@@ -40,12 +40,12 @@ struct GroupPlan {
 
 struct StopNotice {
   bool gently = false;  ///< ranks get the time to save
-  std::string why = "";
+  std::string why = {};
 };
 
 struct EndNotice {
   int64_t exit_code = 0;
-  std::string why = "";
+  std::string why = {};
 };
 
 LEVIN_API std::string encode(const NodeInfo& info);

@@ -24,19 +24,19 @@ struct NodeRange {
 struct LaunchOptions {
   NodeRange nnodes = {};  ///< min:max makes the job elastic
   int64_t nproc_per_node = 1;
-  std::string rdzv_endpoint = "";   ///< host[:port] where several nodes meet
-  std::string rdzv_id = "";         ///< the same on all nodes of a job
+  std::string rdzv_endpoint = {};   ///< host[:port] where several nodes meet
+  std::string rdzv_id = {};         ///< the same on all nodes of a job
   double join_timeout_s = 600;      ///< for the least number of nodes to come
   double last_call_timeout_s = 30;  ///< for more than the least, at the first start
   double node_timeout_s = 5;        ///< a node that is silent for so long is lost
   int64_t max_restarts = 0;
   double monitor_interval_s = 0.1;               ///< between looks at the other nodes
-  std::string log_dir = "";                      ///< DIR/ID/attempt_N/RANK/{stdout,stderr}.log
+  std::string log_dir = {};                      ///< DIR/ID/attempt_N/RANK/{stdout,stderr}.log
   std::string redirects = "0";                   ///< streams that go to a file only: 0-3 or 0:1,1:3
   std::string tee = "0";                         ///< streams that go to a file and the console
   std::vector<int64_t> local_ranks_filter = {};  ///< ranks shown on the console; empty: all
   std::optional<int64_t> node_rank = std::nullopt;
-  std::string master_addr = "";  ///< node 0's host; with master_port the endpoint
+  std::string master_addr = {};  ///< node 0's host; with master_port the endpoint
   std::optional<int64_t> master_port = std::nullopt;
   std::string numa_binding = "none";  ///< none, node, socket, core-complex, exclusive
   double shutdown_timeout_s = 30;     ///< for ranks that were asked to save and end

@@ -22,7 +22,7 @@ struct Plan {
   int64_t local_world_size = 1;
   std::string master_address = "127.0.0.1";
   int64_t master_port = 0;
-  std::string run_id = "";
+  std::string run_id = {};
 };
 
 /// torchrun's variables for one rank.

@@ -18,7 +18,7 @@ namespace levin::launch {
 
 struct ProcessSpec {
   std::vector<std::string> command;  ///< the program (looked for in PATH) and its arguments
-  std::string program = "";          ///< the file to run where it is not command[0]
+  std::string program = {};          ///< the file to run where it is not command[0]
   std::vector<std::pair<std::string, std::string>> variables = {};  ///< beside this process's own
   int input = -1;  ///< its stdin, stdout and stderr; -1: those of this process
   int output = -1;

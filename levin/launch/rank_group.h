@@ -40,7 +40,7 @@ class RankGroup {
     double failure_timeout_s = 0.3;
     bool failure_ends_all = true;
     bool saves_on_usr1 = false;  ///< SIGUSR1 ends the ranks as SIGTERM does, or is passed on
-    std::string host = "";       ///< for the summary
+    std::string host = {};       ///< for the summary
   };
 
   /// What happens outside, and whom to tell.

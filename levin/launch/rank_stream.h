@@ -17,7 +17,7 @@ class RankStream {
  public:
   struct Options {
     int console = -1;                 ///< descriptor; -1 shows nothing
-    std::string prefix = "";          ///< before each line on the console, "[rank 2] "
+    std::string prefix = {};          ///< before each line on the console, "[rank 2] "
     std::filesystem::path file = {};  ///< gets every byte; empty: no file
     size_t num_last_lines = 0;        ///< to keep
   };

@@ -272,6 +272,18 @@ TEST(ShmBackend, GivesAnErrorToWhoWaits) {
                          HasSubstr(" / comm.closed: the group failed before: comm.mismatch"))));
 }
 
+TEST(ShmBackend, LivesAsLongAsItsWork) {
+  const auto words = run_ranks(2, [](int64_t rank, const auto& folder) {
+    BackendPointer backend = make_backend("shm", rank, 2, folder);
+    Tensors data = {torch::ones({1000})};
+    const auto work = backend->allreduce(data);
+    backend = nullptr;
+    work->wait();
+    return difference("all_reduce", data[0], torch::full({1000}, 2.0F));
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
 TEST(ShmBackend, RefusesTensorsThatItCannotCarry) {
   const auto words = run_ranks(1, [](int64_t rank, const auto& folder) {
     const BackendPointer backend = make_backend("shm", rank, 1, folder);

@@ -17,10 +17,10 @@ namespace levin::comm {
 struct Environment {
   RankInfo rank;
   int64_t node_rank = 0;
-  std::string master_address = "";  ///< where rank 0 (or the launcher) serves the store
+  std::string master_address = {};  ///< where rank 0 (or the launcher) serves the store
   int64_t master_port = 0;
   int64_t restart_count = 0;  ///< raised at each new start: the prefix of the rendezvous keys
-  std::string run_id = "";
+  std::string run_id = {};
   std::string launcher = "alone";  ///< torchrun, kubeflow, mpirun, slurm or alone
   /// The launcher serves the store: rank 0 connects to it as all others do.
   bool launcher_hosts_store = false;

@@ -89,8 +89,9 @@ void give_back(const std::vector<Piece>& pieces) {
 
 class ShmWork final : public c10d::Work {
  public:
-  ShmWork(int rank, OpType type, std::shared_ptr<shm::Lane::Call> call)
-      : Work(rank, type), call_(std::move(call)) {}
+  ShmWork(c10::intrusive_ptr<c10d::Backend> backend, OpType type,
+          std::shared_ptr<shm::Lane::Call> call)
+      : Work(backend->getRank(), type), backend_(std::move(backend)), call_(std::move(call)) {}
 
   bool isCompleted() override { return call_ == nullptr || call_->done(); }
   bool isSuccess() const override { return call_ == nullptr || (call_->done() && !call_->error()); }
@@ -104,7 +105,8 @@ class ShmWork final : public c10d::Work {
   }
 
  private:
-  std::shared_ptr<shm::Lane::Call> call_;  // none when it has run
+  c10::intrusive_ptr<c10d::Backend> backend_;  // whose lane the call is in
+  std::shared_ptr<shm::Lane::Call> call_;      // none when it has run
 };
 
 class ShmBackend final : public c10d::Backend {
@@ -272,7 +274,8 @@ class ShmBackend final : public c10d::Backend {
     } else {
       lane_.run(std::move(body));
     }
-    return c10::make_intrusive<ShmWork>(getRank(), type, std::move(call));
+    return c10::make_intrusive<ShmWork>(c10::intrusive_ptr<c10d::Backend>::reclaim_copy(this), type,
+                                        std::move(call));
   }
 
   void check_sizes(std::string_view name, const at::Tensor& whole, const at::Tensor& part) const {

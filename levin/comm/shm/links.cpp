@@ -25,7 +25,7 @@ struct Greeting {
 int milliseconds_until(Deadline deadline) {
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 3600 * 1000));
+  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 3'600'000));
 }
 
 bool readable(int fd, Deadline deadline) {

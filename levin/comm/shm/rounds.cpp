@@ -38,9 +38,7 @@ void wake_all(Word& word) {
             0);
 }
 
-void put(char* text, size_t size, std::string_view value) {
-  std::copy_n(value.data(), std::min(value.size(), size - 1), text);
-}
+void put(char* text, size_t size, std::string_view value) { value.copy(text, size - 1); }
 
 }  // namespace
 
