@@ -13,7 +13,8 @@ namespace levin::comm {
 
 /// CPU tensors of any layout and size; those from allocateTensor are read where they lie. Results
 /// are the same bits on every rank and in every run: sums go in rank order. Calls run in the order
-/// in which they were made; asyncOp=false runs one in the caller's thread.
+/// in which they were made; asyncOp=false runs one in the caller's thread. The store is for this
+/// group alone, and for this start of it: a c10d::PrefixStore.
 ///
 /// Throws "comm.shm.link", "comm.timeout", "comm.peer", "comm.mismatch", "comm.reduce",
 /// "comm.shm.tensor". send and recv are not there.

@@ -57,21 +57,32 @@ std::string random_name() {
   return fmt::format("levin-{}-{:08x}{:08x}", ::getpid(), random(), random());
 }
 
-void send_descriptor(int socket, int fd) {
+/// One byte with room for a descriptor beside it. Stays where it was made: its parts point at each
+/// other.
+struct DescriptorMessage {
   char byte = 0;
   iovec part = {&byte, 1};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message = {};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
+
+  DescriptorMessage() {
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+  }
+  DescriptorMessage(const DescriptorMessage&) = delete;
+  DescriptorMessage& operator=(const DescriptorMessage&) = delete;
+};
+
+void send_descriptor(int socket, int fd) {
+  DescriptorMessage letter;
+  cmsghdr* header = CMSG_FIRSTHDR(&letter.message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
-  const auto sent = ::sendmsg(socket, &message, MSG_NOSIGNAL);
+  const auto sent = ::sendmsg(socket, &letter.message, MSG_NOSIGNAL);
   LEVIN_CHECK(sent == 1, "comm.shm.link", "a rank of this machine closed its link: {}",
               files::detail::reason(errno));
 }
@@ -79,16 +90,9 @@ void send_descriptor(int socket, int fd) {
 Descriptor receive_descriptor(int socket, Deadline deadline) {
   LEVIN_CHECK(readable(socket, deadline), "comm.shm.link",
               "the first rank of this machine shared no memory in time");
-  char byte = 0;
-  iovec part = {&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message = {};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  const auto received = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  const cmsghdr* header = received == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
+  DescriptorMessage letter;
+  const auto received = ::recvmsg(socket, &letter.message, MSG_CMSG_CLOEXEC);
+  const cmsghdr* header = received == 1 ? CMSG_FIRSTHDR(&letter.message) : nullptr;
   LEVIN_CHECK(header != nullptr && header->cmsg_type == SCM_RIGHTS, "comm.shm.link",
               "the first rank of this machine closed its link; its own error says why");
   int fd = -1;
