@@ -17,10 +17,11 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-Leader::Leader(SharedStore& store, Keys keys, const LaunchOptions& options)
+Leader::Leader(SharedStore& store, Keys keys, const LaunchOptions& options, int64_t own_agent)
     : store_(store),
       keys_(std::move(keys)),
       options_(options),
+      own_agent_(own_agent),
       restarts_left_(options.max_restarts) {}
 
 void Leader::look() {
@@ -44,7 +45,6 @@ void Leader::look_for_new_agents() {
   }
 }
 
-// The first agent is this launcher itself.
 void Leader::look_for_lost_agents() {
   for (size_t i = 0; i < agents_.size(); ++i) {
     Agent& agent = agents_[i];
@@ -55,7 +55,7 @@ void Leader::look_for_lost_agents() {
     agent.beats = beats;
     const double timeout_s = has_successor(i) ? std::min(kSuccessorSeconds, options_.node_timeout_s)
                                               : options_.node_timeout_s;
-    const bool lost = i > 0 && seconds_since(agent.last_beat) > timeout_s;
+    const bool lost = number != own_agent_ && seconds_since(agent.last_beat) > timeout_s;
     agent.gone = lost || store_.find(keys_.left(number));
     if (lost) {
       log::warn("the launcher on {} has been silent for {} s: taken for lost", agent.info.host,
@@ -97,7 +97,7 @@ std::vector<int64_t> Leader::present() const {
 }
 
 void Leader::gather() {
-  if (const auto signal = store_.find(keys_.left(0))) {
+  if (const auto signal = store_.find(keys_.left(own_agent_))) {
     return end(128 + std::stoi(*signal), "a launcher got signal " + *signal);
   }
   if (has_twins()) {
@@ -204,7 +204,7 @@ std::optional<EndNotice> Leader::ending() {
     log::info("starting all ranks again with {} nodes", left);
     return std::nullopt;
   }
-  const bool leader_signalled = agents_.front().gone;
+  const bool leader_signalled = agents_[static_cast<size_t>(own_agent_)].gone;
   if (cause_.signal != 0 && (leader_signalled || !fewer_will_do)) {
     return EndNotice{128 + cause_.signal, fmt::format("a launcher got signal {}", cause_.signal)};
   }
@@ -246,8 +246,8 @@ void Leader::end(int64_t exit_code, const std::string& why) {
 
 bool Leader::all_have_left() {
   look_for_lost_agents();
-  for (size_t i = 1; i < agents_.size(); ++i) {
-    if (!agents_[i].gone) return false;
+  for (size_t i = 0; i < agents_.size(); ++i) {
+    if (static_cast<int64_t>(i) != own_agent_ && !agents_[i].gone) return false;
   }
   return true;
 }

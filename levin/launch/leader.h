@@ -2,7 +2,7 @@
 // Leader: the launcher that serves the store decides for all nodes: who takes part, when a start is
 // given up, whether the group starts again, and how the job ends.
 //
-//   Leader leader(store, keys, options);
+//   Leader leader(store, keys, options, agent);
 //   while (!leader.over()) { leader.look(); sleep(monitor_interval); }
 
 #include <chrono>
@@ -19,7 +19,8 @@ namespace levin::launch {
 
 class Leader {
  public:
-  Leader(SharedStore& store, Keys keys, const LaunchOptions& options);
+  /// own_agent: the number of the launcher that leads.
+  Leader(SharedStore& store, Keys keys, const LaunchOptions& options, int64_t own_agent);
 
   /// Looks at what the launchers have written, and writes what follows from it.
   void look();
@@ -65,6 +66,7 @@ class Leader {
   SharedStore& store_;
   Keys keys_;
   const LaunchOptions& options_;
+  int64_t own_agent_;
   Phase phase_ = Phase::kGathering;
   int64_t attempt_ = 0;
   int64_t restarts_left_;

@@ -82,7 +82,7 @@ void Link::talk(const std::shared_ptr<Line>& line) {
     MeetingPoint point = meet(line->options, line->leave);
     join(*line, point, keys);
     std::optional<Leader> leader;
-    if (point.served_here) leader.emplace(point.store, keys, line->options);
+    if (point.served_here) leader.emplace(point.store, keys, line->options, line->news.agent);
     while (!line->leave) {
       exchange(*line, point, keys);
       if (leader && !leader->over()) leader->look();

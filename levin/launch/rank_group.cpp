@@ -41,6 +41,7 @@ RankGroup::~RankGroup() {
 
 Outcome RankGroup::run(Signals& signals, const Events& events) {
   if (!start_all(events)) return outcome_;
+  take_stop(events);  // it may have come with the plan, and is not announced again
   while (num_alive_ > 0) {
     wait_for_events(signals, events);
     pump_streams();

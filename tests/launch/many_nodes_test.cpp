@@ -94,6 +94,20 @@ TEST(ManyNodes, OneFailureIsHealedByARestart) {
   EXPECT_EQ(second.wait(), 0) << second.err();
 }
 
+TEST(ManyNodes, AFailureIsHeardByANodeThatHearsOfItsStartOnlyThen) {
+  const Scratch scratch;
+  const std::string port = free_port();
+  const auto program = script(scratch, "rank.sh", "[ $RANK = 0 ] && exit 3; sleep 60");
+  const auto node = [&](const std::string& rank, const std::string& interval) -> Words {
+    return {"--nnodes",      "2",  "--node-rank",        rank,     "--master-addr", "localhost",
+            "--master-port", port, "--monitor-interval", interval, program};
+  };
+  Launcher fast(scratch, node("0", "0.01"));
+  Launcher slow(scratch, node("1", "2"));
+  EXPECT_EQ(slow.wait(), 3) << slow.err();
+  EXPECT_EQ(fast.wait(), 3) << fast.err();
+}
+
 TEST(ManyNodes, ALostNodeEndsAJobOfFixedSize) {
   const Scratch scratch;
   Job job;
