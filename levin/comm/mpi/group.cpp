@@ -20,6 +20,8 @@ constexpr int64_t kSmallBytes = 128 << 10;
 // What one exchange carries: the parts of all ranks stay in a core's second cache.
 constexpr int64_t kChunkBytes = 1 << 20;
 constexpr int64_t kMostBytes = 1 << 30;  // of one message: MPI counts in int
+// A core that is given away while a chunk is on its way comes back a time slice later.
+constexpr std::chrono::microseconds kTransfer(1000);
 // Who waits for longer than a slow message takes leaves the core to others.
 constexpr std::chrono::milliseconds kPatience(50);
 constexpr std::chrono::microseconds kNap(100);
@@ -119,7 +121,7 @@ void Group::wait(const Announcement& operation, std::span<Request> requests) {
     }
     if (waited > kPatience) {
       std::this_thread::sleep_for(kNap);
-    } else {
+    } else if (!library_.has_own_core || waited > kTransfer) {
       std::this_thread::yield();
     }
   }

@@ -1,6 +1,7 @@
 #include "levin/comm/mpi/library.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -58,6 +59,15 @@ void* open_module() {
              which, name, reason, which);
 }
 
+// The mpiruns tell in the environment how many ranks are on this host.
+bool has_own_core(const Place& place) {
+  int64_t ranks = place.size;
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
+    if (const char* text = std::getenv(name)) ranks = std::strtoll(text, nullptr, 10);
+  }
+  return ranks <= ::sysconf(_SC_NPROCESSORS_ONLN);
+}
+
 Library load() {
   void* handle = open_module();
   auto* factory = reinterpret_cast<Factory*>(::dlsym(handle, kFactory));
@@ -69,7 +79,7 @@ Library load() {
     LEVIN_CHECK(module.allows_threads(), "comm.mpi.threads",
                 "MPI was started for one thread, wanted MPI_THREAD_SERIALIZED or more; ask "
                 "MPI_Init_thread for it, or let levin call it");
-    return {module, place};
+    return {module, place, has_own_core(place)};
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

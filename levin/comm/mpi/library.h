@@ -13,6 +13,7 @@ namespace levin::comm::mpi {
 struct Library {
   Module& module;
   Place place;                              ///< of this process among all that mpirun started
+  bool has_own_core;                        ///< not more ranks on this host than cores
   levin::detail::SpinningMutex mutex = {};  ///< of calls to the module
 };
 
