@@ -14,7 +14,7 @@ void from_text(std::string_view text, Loggers& loggers) {
 
 void TrainerOptions::fields(FieldVisitor& field) {
   field("accelerator", accelerator, "auto, cpu or gpu");
-  field("strategy", strategy, "how parameters are kept over processes: auto or single");
+  field("strategy", strategy, "how parameters are kept over processes: auto, single or ddp");
   field("devices", devices, "processes on this machine, or auto");
   field("num_nodes", num_nodes, "machines");
   field("precision", precision, "32-true or bf16-mixed");
@@ -56,6 +56,9 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("ckpt_path", ckpt_path, "resume from this checkpoint folder, or 'last' for the newest");
   field("seed", seed, "seed of everything random");
   field("exit_on_signal", exit_on_signal, "after SIGTERM or SIGINT save and exit with 143 or 130");
+  field("backend", backend, "what carries bytes between processes: auto, shm or gloo");
+  field("comm_timeout_s", comm_timeout_s, "longest wait for other processes, seconds");
+  ddp.fields(field);
 }
 
 }  // namespace levin

@@ -13,6 +13,7 @@
 #include "levin/base/options.h"
 #include "levin/module/callback.h"
 #include "levin/observe/logger.h"
+#include "levin/strategy/ddp/options.h"
 #include "levin/trainer/portion.h"
 
 namespace levin {
@@ -75,9 +76,12 @@ struct TrainerOptions {
   bool barebones = false;               ///< nothing but the steps, to measure overhead
   std::string default_root_dir = ".";   ///< logs and checkpoints go to levin_logs in it
   // levin's own
-  std::string ckpt_path;        ///< resume: a checkpoint's folder, or "last"; empty: start anew
-  std::optional<int64_t> seed;  ///< seed_everything(seed) when the trainer is made
-  bool exit_on_signal = true;   ///< after SIGTERM or SIGINT and the save, exit with 143 or 130
+  std::string ckpt_path;         ///< resume: a checkpoint's folder, or "last"; empty: start anew
+  std::optional<int64_t> seed;   ///< seed_everything(seed) when the trainer is made
+  bool exit_on_signal = true;    ///< after SIGTERM or SIGINT and the save, exit with 143 or 130
+  std::string backend = "auto";  ///< what carries bytes between processes: auto, shm or gloo
+  double comm_timeout_s = 1800;  ///< of one exchange between processes
+  DdpOptions ddp = {};
 
   LEVIN_API void fields(FieldVisitor& field);
 };
