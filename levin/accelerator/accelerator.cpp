@@ -33,6 +33,7 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
   field("comm_timeout_s", comm_timeout_s, "longest wait for other processes, seconds");
   field("use_distributed_sampler", use_distributed_sampler,
         "processes read different parts of the data");
+  field("sync_batchnorm", sync_batchnorm, "batch norm over the batches of all processes");
   ddp.fields(field);
 }
 
@@ -57,6 +58,9 @@ Accelerator::Accelerator(AcceleratorOptions options)
       world_(connect_world(environment_, world_options(options_, device_.is_cuda()))),
       strategy_(make_strategy(options_.strategy, {.group = world_, .ddp = options_.ddp})) {
   if (device_.is_cpu()) detail::keep_freed_memory();
+  if (options_.sync_batchnorm && rank_.world_size > 1) {
+    synced_ = std::make_shared<comm::ProcessGroup>(world_);
+  }
 }
 
 Accelerator::~Accelerator() = default;
@@ -167,6 +171,7 @@ void Accelerator::backward(const at::Tensor& loss, bool synchronize) {
               c10::str(loss.sizes()));
   LEVIN_CHECK(loss.requires_grad(), "accelerator.loss",
               "this loss depends on no parameter; was it detached, or computed without gradients?");
+  const SyncBatchNormGuard batch_norm(synced_.get());
   strategy_->backward(loss, synchronize);
 }
 

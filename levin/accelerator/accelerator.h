@@ -46,6 +46,7 @@ struct AcceleratorOptions {
   std::string backend = "auto";        ///< what carries the bytes: auto, shm or gloo
   double comm_timeout_s = 1800;        ///< of one exchange between processes
   bool use_distributed_sampler = true;  ///< processes read different parts of the data
+  bool sync_batchnorm = false;          ///< batch norm over the batches of all processes
   DdpOptions ddp = {};
 
   LEVIN_API void fields(FieldVisitor& field);
@@ -87,6 +88,8 @@ class LEVIN_API Accelerator {
   void clip_grad_value(double clip_value);
   /// Autocast for code beside model->forward, such as a loss that should run in it.
   AutocastGuard autocast() const { return AutocastGuard(precision_, device_.type()); }
+  /// What model->forward runs under, for code that calls the module itself.
+  ForwardScope forward_scope() const { return {precision_, device_.type(), synced_.get()}; }
 
   at::Tensor reduce(const at::Tensor& value, ReduceOp op) {
     return strategy_->all_reduce(value, op);
@@ -167,7 +170,7 @@ class LEVIN_API Accelerator {
                     "std::vector<OptimizerConfig> and DataLoader");
       auto module = pointer(argument);
       return PreparedModel<typename decltype(module)::element_type>(module, precision_,
-                                                                    device_.type());
+                                                                    device_.type(), synced_);
     }
   }
   template <class T>
@@ -195,6 +198,7 @@ class LEVIN_API Accelerator {
   at::Device device_;
   Precision precision_;
   comm::ProcessGroup world_;
+  std::shared_ptr<comm::ProcessGroup> synced_;  // the world, where batch norm goes over it
   std::unique_ptr<Strategy> strategy_;
   bool seeded_by_rank_ = false;
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;

@@ -74,7 +74,7 @@ void Run::train_batch(Batch batch, int64_t index) {
 at::Tensor Run::training_step(const Batch& batch, int64_t index) {
   train_values_.begin_step(batch.size());
   loss_weight_.reset();
-  const AutocastGuard autocast = accelerator_.autocast();
+  const ForwardScope scope = accelerator_.forward_scope();
   return module_->training_step(batch, index);
 }
 

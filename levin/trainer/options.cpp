@@ -52,6 +52,7 @@ void TrainerOptions::fields(FieldVisitor& field) {
         "ranks read different parts of the data");
   field("detect_anomaly", detect_anomaly, "name the operator whose gradient is NaN (slow)");
   field("barebones", barebones, "no logging, checkpoints, bar or summary");
+  field("sync_batchnorm", sync_batchnorm, "batch norm over the batches of all processes");
   field("default_root_dir", default_root_dir, "folder that levin_logs is made in");
   field("ckpt_path", ckpt_path, "resume from this checkpoint folder, or 'last' for the newest");
   field("seed", seed, "seed of everything random");

@@ -74,6 +74,7 @@ struct TrainerOptions {
   bool use_distributed_sampler = true;  ///< ranks read different parts of the data
   bool detect_anomaly = false;          ///< name the operator whose gradient is NaN; slow
   bool barebones = false;               ///< nothing but the steps, to measure overhead
+  bool sync_batchnorm = false;          ///< batch norm over the batches of all processes
   std::string default_root_dir = ".";   ///< logs and checkpoints go to levin_logs in it
   // levin's own
   std::string ckpt_path;         ///< resume: a checkpoint's folder, or "last"; empty: start anew

@@ -23,6 +23,7 @@ AcceleratorOptions engine_options(const TrainerOptions& options) {
           .backend = options.backend,
           .comm_timeout_s = options.comm_timeout_s,
           .use_distributed_sampler = options.use_distributed_sampler,
+          .sync_batchnorm = options.sync_batchnorm,
           .ddp = options.ddp};
 }
 

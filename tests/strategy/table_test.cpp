@@ -8,6 +8,7 @@
 #include "levin/models/gpt2.h"
 #include "levin/optim/optim.h"
 #include "levin/strategy/strategy.h"
+#include "levin/strategy/sync_batch_norm.h"
 #include "tests/support/world.h"
 
 namespace {
@@ -62,6 +63,20 @@ Task gpt() {
           }};
 }
 
+Task cnn() {
+  torch::nn::Sequential net(torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 4, 3).bias(false)),
+                            torch::nn::BatchNorm2d(4), torch::nn::ReLU(),
+                            torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 4, 3).bias(false)),
+                            torch::nn::BatchNorm2d(4), torch::nn::ReLU(), torch::nn::Flatten(),
+                            torch::nn::Linear(4 * 4 * 4, 3));
+  return {net.ptr(), [](int64_t step) { return drawn(step, {kGlobalBatch, 1, 8, 8}); },
+          [net](const at::Tensor& x) mutable {
+            const at::Tensor input = x.to(net->parameters().front().scalar_type());
+            return torch::nn::functional::cross_entropy(net->forward(input),
+                                                        x.flatten(1).narrow(1, 0, 3).argmax(1));
+          }};
+}
+
 struct Case {
   std::string name;
   std::string strategy = "ddp";
@@ -84,6 +99,7 @@ levin::OptimizerConfig optimizer_of(const Case& c) {
 struct Setup {
   Setup(const Case& c, const levin::comm::ProcessGroup& group)
       : task((torch::manual_seed(1 + group.rank()), c.task())),  // rank 0's weights must win
+        group(group),
         strategy(levin::make_strategy(c.strategy, {.group = group, .ddp = c.ddp})) {
     if (c.in_double) task.module->to(at::kDouble);
     strategy->setup(*task.module, at::kCPU);
@@ -96,6 +112,7 @@ struct Setup {
     const at::Tensor mine = task.inputs(number).slice(0, rank, kGlobalBatch, world_size);
     optimizer->zero_grad();
     double total = 0;
+    const levin::SyncBatchNormGuard batch_norm(group.size() > 1 ? &group : nullptr);
     const auto parts = mine.chunk(c.accumulate);
     for (size_t i = 0; i < parts.size(); ++i) {
       const at::Tensor loss = task.loss(parts[i]) / c.accumulate;
@@ -120,6 +137,7 @@ struct Setup {
   }
 
   Task task;
+  levin::comm::ProcessGroup group;
   std::unique_ptr<Strategy> strategy;
   std::unique_ptr<levin::optim::Optimizer> optimizer;
 };
@@ -220,6 +238,10 @@ INSTANTIATE_TEST_SUITE_P(
              .ddp = {.bucket_cap_mb = kTiny, .first_bucket_mb = kTiny, .overlap = false}},
         Case{.name = "MlpStaticGraph", .ddp = {.static_graph = true}},
         Case{.name = "MlpInFp32OnTheWay", .ddp = {.comm_hook = "fp32"}},
+        Case{.name = "CnnSgd", .task = cnn},
+        Case{.name = "CnnSgdGloo", .backend = "gloo", .task = cnn},
+        Case{.name = "CnnAdam", .task = cnn, .optimizer = "adam"},
+        Case{.name = "CnnAdamDouble", .task = cnn, .optimizer = "adam", .in_double = true},
         Case{.name = "GptSgd", .task = gpt},
         Case{.name = "GptSgdGloo", .backend = "gloo", .task = gpt},
         Case{.name = "GptAdam", .task = gpt, .optimizer = "adam"},
