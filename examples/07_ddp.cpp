@@ -18,7 +18,7 @@ struct Options {
   void fields(levin::FieldVisitor& field) {
     field("devices", devices, "processes; 0: as they were started");
     field("epochs", epochs, "epochs to train");
-    field("backend", backend, "what carries gradients between processes: auto, shm or gloo");
+    field("backend", backend, "what carries gradients between processes: auto, shm, gloo or mpi");
     data.fields(field);
   }
 };

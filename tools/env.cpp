@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/version.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include <thread>
 
 #include "levin/base/check.h"
+#include "levin/comm/mpi/mpi.h"
 #include "tools/command.h"
 
 namespace levin::tools {
@@ -88,6 +90,8 @@ void print_parts() {
   line("cuda", cuda_devices());
   line("gloo", yes(built_with(config, "USE_GLOO=ON"), "in LibTorch"));
   line("nccl", yes(has_cuda_build() && built_with(config, "USE_NCCL=ON"), "in LibTorch"));
+  const auto mpi = comm::mpi_modules();
+  line("mpi", yes(!mpi.empty(), fmt::format("{}", fmt::join(mpi, ", "))));
   line("mkl", yes(at::hasMKL()));
   line("onednn", yes(at::hasMKLDNN()));
   line("openmp", yes(at::hasOpenMP()));

@@ -29,7 +29,7 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
   field("strategy", strategy, "how parameters are kept over processes: auto, single or ddp");
   field("devices", devices, "processes on this machine; 0: as they were started, or 1");
   field("num_nodes", num_nodes, "machines");
-  field("backend", backend, "what carries bytes between processes: auto, shm or gloo");
+  field("backend", backend, "what carries bytes between processes: auto, shm, gloo or mpi");
   field("comm_timeout_s", comm_timeout_s, "longest wait for other processes, seconds");
   field("use_distributed_sampler", use_distributed_sampler,
         "processes read different parts of the data");

@@ -43,7 +43,7 @@ struct AcceleratorOptions {
   std::string strategy = "auto";       ///< one of strategy_names()
   int64_t devices = 0;                 ///< processes on this machine; 0: as they were started, or 1
   int64_t num_nodes = 1;               ///< machines
-  std::string backend = "auto";        ///< what carries the bytes: auto, shm or gloo
+  std::string backend = "auto";        ///< what carries the bytes: auto, shm, gloo or mpi
   double comm_timeout_s = 1800;        ///< of one exchange between processes
   bool use_distributed_sampler = true;  ///< processes read different parts of the data
   bool sync_batchnorm = false;          ///< batch norm over the batches of all processes

@@ -8,6 +8,7 @@
 #include "levin/base/check.h"
 #include "levin/base/text.h"
 #include "levin/comm/gloo/gloo.h"
+#include "levin/comm/mpi/mpi.h"
 #include "levin/comm/shm/backend.h"
 
 namespace levin::comm {
@@ -33,7 +34,12 @@ BackendPointer make_gloo(const BackendPlan& plan) {
                            loopback ? "127.0.0.1" : "");
 }
 
-constexpr std::array<Maker, 2> kMakers = {{{"shm", make_shm}, {"gloo", make_gloo}}};
+BackendPointer make_mpi(const BackendPlan& plan) {
+  return make_mpi_backend(plan.rank, plan.size, plan.timeout, plan.global_ranks);
+}
+
+constexpr std::array<Maker, 3> kMakers = {
+    {{"shm", make_shm}, {"gloo", make_gloo}, {"mpi", make_mpi}}};
 
 std::vector<std::string> backend_names() {
   std::vector<std::string> names = {"auto"};

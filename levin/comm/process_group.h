@@ -45,8 +45,7 @@ class LEVIN_API Work {
 };
 
 struct ProcessGroupOptions {
-  /// auto, shm, gloo, mpi or nccl. auto: nccl on GPUs, shm where all ranks are on one host, else
-  /// gloo.
+  /// auto, shm, gloo or mpi. auto: shm where all ranks are on one host, else gloo.
   std::string backend = "auto";
   bool on_gpu = false;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< of one collective

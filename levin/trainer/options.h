@@ -80,7 +80,7 @@ struct TrainerOptions {
   std::string ckpt_path;         ///< resume: a checkpoint's folder, or "last"; empty: start anew
   std::optional<int64_t> seed;   ///< seed_everything(seed) when the trainer is made
   bool exit_on_signal = true;    ///< after SIGTERM or SIGINT and the save, exit with 143 or 130
-  std::string backend = "auto";  ///< what carries bytes between processes: auto, shm or gloo
+  std::string backend = "auto";  ///< what carries bytes between processes: auto, shm, gloo or mpi
   double comm_timeout_s = 1800;  ///< of one exchange between processes
   DdpOptions ddp = {};
 

@@ -1,4 +1,4 @@
-#include "levin/comm/shm/lane.h"
+#include "levin/comm/lane.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 namespace {
 
-using levin::comm::shm::Lane;
+using levin::comm::Lane;
 
 TEST(Lane, RunsInTheOrderGiven) {
   std::vector<int> order;

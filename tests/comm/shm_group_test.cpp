@@ -10,10 +10,10 @@
 
 namespace {
 
-using levin::comm::shm::Elements;
+using levin::comm::Elements;
+using levin::comm::Reduction;
 using levin::comm::shm::Group;
 using levin::comm::shm::GroupOptions;
-using levin::comm::shm::Reduction;
 using levin::test::board_in;
 using levin::test::run_ranks;
 using ::testing::AllOf;

@@ -17,7 +17,7 @@ namespace levin::comm {
 /// group alone, and for this start of it: a c10d::PrefixStore.
 ///
 /// Throws "comm.shm.link", "comm.timeout", "comm.peer", "comm.mismatch", "comm.reduce",
-/// "comm.shm.tensor". send and recv are not there.
+/// "comm.tensor". send and recv are not there.
 LEVIN_API c10::intrusive_ptr<c10d::Backend> make_shm_backend(
     const c10::intrusive_ptr<c10d::Store>& store, int64_t rank, int64_t size,
     std::chrono::milliseconds timeout);

@@ -3,10 +3,10 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 
 #include "levin/base/check.h"
+#include "levin/comm/chunks.h"
 
 namespace levin::comm::shm {
 namespace {
@@ -16,41 +16,6 @@ constexpr int64_t kPage = 4096;
 constexpr int kOffsetBits = 40;
 // Below this a copy costs less than asking where everybody's tensors lie.
 constexpr int64_t kSmallBytes = 64 << 10;
-
-int64_t rounded_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
-
-/// Which elements a round carries, when it carries at most `most`.
-struct Chunk {
-  int64_t begin = 0;
-  int64_t count = 0;
-};
-Chunk chunk(int64_t round, int64_t most, int64_t count) {
-  const int64_t begin = std::min(round * most, count);
-  return {begin, std::min(most, count - begin)};
-}
-int64_t chunks(int64_t count, int64_t most) { return (count + most - 1) / most; }
-
-/// The part of `count` elements that one of `ranks` works on.
-Chunk share_of(int64_t rank, int64_t ranks, int64_t count) {
-  // In cache lines of the largest element, so that no two ranks write to one.
-  const int64_t part = rounded_up(chunks(count, ranks), 64);
-  return chunk(rank, part, count);
-}
-
-int64_t width(Elements elements) { return static_cast<int64_t>(c10::elementSize(elements.type)); }
-
-void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
-}
-
-Announcement announce_elements(std::string_view name, Elements data, int64_t argument = 0,
-                               int64_t place = 0) {
-  return announce(name, c10::toString(data.type), data.count, argument, place);
-}
-
-int64_t argument_of(Reduction reduction, int64_t root = 0) {
-  return root << 8 | static_cast<int64_t>(reduction);
-}
 
 }  // namespace
 
@@ -88,7 +53,7 @@ std::byte* Group::staging(int64_t rank, size_t parity) const {
 
 void Group::exchange(const Announcement& announcement, int64_t rounds, const Write& write,
                      const Read& read) {
-  LEVIN_CHECK(failure_.empty(), "comm.closed", "the group failed before: {}", failure_);
+  failure_.check();
   try {
     rounds_.begin(announcement);
     for (int64_t round = 0; round < std::max<int64_t>(rounds, 1); ++round) {
@@ -106,12 +71,12 @@ void Group::exchange(const Announcement& announcement, int64_t rounds, const Wri
 
 // The others hear of it at once.
 void Group::close(std::string_view why) {
-  failure_ = why;
+  failure_.note(why);
   rounds_.leave();
 }
 
 int64_t Group::most(Elements elements, int64_t parts) const {
-  return options_.chunk_bytes / (parts * 64) * 64 / width(elements);
+  return options_.chunk_bytes / (parts * 64) * 64 / elements.width();
 }
 
 int64_t Group::place_of(Elements elements) const {
@@ -149,8 +114,7 @@ void Group::barrier() { part("barrier"); }
 void Group::all_reduce(Elements data, Reduction reduction) {
   check_reducible(reduction, data.type);
   if (data.bytes() > kSmallBytes) {
-    const auto sources =
-        meet(announce_elements("all_reduce", data, argument_of(reduction), place_of(data)));
+    const auto sources = meet(announce("all_reduce", data, argument_of(reduction), place_of(data)));
     if (!sources.empty()) return all_reduce_in_place(data, sources, reduction);
     // With two ranks the parts save nothing and cost a second round a chunk.
     if (size_ > 2) return all_reduce_by_parts(data, reduction);
@@ -163,17 +127,17 @@ void Group::all_reduce_in_place(Elements data, std::span<const std::byte* const>
                                 Reduction reduction) {
   const auto share = [&](int64_t rank) {
     const Chunk elements = share_of(rank, size_, data.count);
-    return Chunk{elements.begin * width(data), elements.count};
+    return Chunk{elements.begin * data.width(), elements.count};
   };
   std::vector<const std::byte*> parts;
   const auto [begin, count] = share(rank_);
   for (const std::byte* source : sources) parts.push_back(source + begin);
-  shm::reduce(reduction, data.type, data.data + begin, parts, count);
+  comm::reduce(reduction, data.type, data.data + begin, parts, count);
   part("all_reduce, second half");
   for (int64_t i = 1; i < size_; ++i) {
     const int64_t rank = (rank_ + i) % size_;  // not all from one at a time
     const auto [from, length] = share(rank);
-    copy_bytes(data.data + from, sources[static_cast<size_t>(rank)] + from, length * width(data));
+    copy_bytes(data.data + from, sources[static_cast<size_t>(rank)] + from, length * data.width());
   }
   part("all_reduce, end");
 }
@@ -182,18 +146,17 @@ void Group::all_reduce_by_all(Elements data, Reduction reduction) {
   const int64_t most_elements = most(data);
   std::vector<const std::byte*> sources(static_cast<size_t>(size_));
   exchange(
-      announce_elements("all_reduce", data, argument_of(reduction)),
-      chunks(data.count, most_elements),
+      announce("all_reduce", data, argument_of(reduction)), num_chunks(data.count, most_elements),
       [&](int64_t round, std::byte* mine) {
-        const auto [begin, count] = chunk(round, most_elements, data.count);
-        copy_bytes(mine, data.data + begin * width(data), count * width(data));
+        const auto [begin, count] = chunk_of(round, most_elements, data.count);
+        copy_bytes(mine, data.data + begin * data.width(), count * data.width());
       },
       [&](int64_t round, const Buffers& theirs) {
-        const auto [begin, count] = chunk(round, most_elements, data.count);
+        const auto [begin, count] = chunk_of(round, most_elements, data.count);
         for (int64_t rank = 0; rank < size_; ++rank) {
           sources[static_cast<size_t>(rank)] = theirs[rank];
         }
-        shm::reduce(reduction, data.type, data.data + begin * width(data), sources, count);
+        comm::reduce(reduction, data.type, data.data + begin * data.width(), sources, count);
       });
 }
 
@@ -202,30 +165,30 @@ void Group::all_reduce_by_parts(Elements data, Reduction reduction) {
   const int64_t most_elements = most(data);
   std::vector<std::byte> reduced(static_cast<size_t>(options_.chunk_bytes));
   exchange(
-      announce_elements("all_reduce", data, argument_of(reduction)),
-      2 * chunks(data.count, most_elements),
+      announce("all_reduce", data, argument_of(reduction)),
+      2 * num_chunks(data.count, most_elements),
       [&](int64_t round, std::byte* mine) {
-        const auto [begin, count] = chunk(round / 2, most_elements, data.count);
+        const auto [begin, count] = chunk_of(round / 2, most_elements, data.count);
         if (round % 2 == 0) {
-          copy_bytes(mine, data.data + begin * width(data), count * width(data));
+          copy_bytes(mine, data.data + begin * data.width(), count * data.width());
         } else {
-          copy_bytes(mine, reduced.data(), share_of(rank_, size_, count).count * width(data));
+          copy_bytes(mine, reduced.data(), share_of(rank_, size_, count).count * data.width());
         }
       },
       [&](int64_t round, const Buffers& theirs) {
-        const auto [begin, count] = chunk(round / 2, most_elements, data.count);
+        const auto [begin, count] = chunk_of(round / 2, most_elements, data.count);
         if (round % 2 == 0) {
           const Chunk share = share_of(rank_, size_, count);
           std::vector<const std::byte*> sources;
           for (int64_t rank = 0; rank < size_; ++rank) {
-            sources.push_back(theirs[rank] + share.begin * width(data));
+            sources.push_back(theirs[rank] + share.begin * data.width());
           }
-          shm::reduce(reduction, data.type, reduced.data(), sources, share.count);
+          comm::reduce(reduction, data.type, reduced.data(), sources, share.count);
         } else {
           for (int64_t rank = 0; rank < size_; ++rank) {
             const Chunk share = share_of(rank, size_, count);
-            copy_bytes(data.data + (begin + share.begin) * width(data), theirs[rank],
-                       share.count * width(data));
+            copy_bytes(data.data + (begin + share.begin) * data.width(), theirs[rank],
+                       share.count * data.width());
           }
         }
       });
@@ -235,33 +198,32 @@ void Group::reduce(Elements data, int64_t root, Reduction reduction) {
   check_reducible(reduction, data.type);
   const int64_t most_elements = most(data);
   exchange(
-      announce_elements("reduce", data, argument_of(reduction, root)),
-      chunks(data.count, most_elements),
+      announce("reduce", data, argument_of(reduction, root)), num_chunks(data.count, most_elements),
       [&](int64_t round, std::byte* mine) {
-        const auto [begin, count] = chunk(round, most_elements, data.count);
-        copy_bytes(mine, data.data + begin * width(data), count * width(data));
+        const auto [begin, count] = chunk_of(round, most_elements, data.count);
+        copy_bytes(mine, data.data + begin * data.width(), count * data.width());
       },
       [&](int64_t round, const Buffers& theirs) {
         if (rank_ != root) return;
-        const auto [begin, count] = chunk(round, most_elements, data.count);
+        const auto [begin, count] = chunk_of(round, most_elements, data.count);
         std::vector<const std::byte*> sources;
         for (int64_t rank = 0; rank < size_; ++rank) sources.push_back(theirs[rank]);
-        shm::reduce(reduction, data.type, data.data + begin * width(data), sources, count);
+        comm::reduce(reduction, data.type, data.data + begin * data.width(), sources, count);
       });
 }
 
 void Group::broadcast(Elements data, int64_t root) {
   const int64_t most_elements = most(data);
   exchange(
-      announce_elements("broadcast", data, root), chunks(data.count, most_elements),
+      announce("broadcast", data, root), num_chunks(data.count, most_elements),
       [&](int64_t round, std::byte* mine) {
-        const auto [begin, count] = chunk(round, most_elements, data.count);
-        if (rank_ == root) copy_bytes(mine, data.data + begin * width(data), count * width(data));
+        const auto [begin, count] = chunk_of(round, most_elements, data.count);
+        if (rank_ == root) copy_bytes(mine, data.data + begin * data.width(), count * data.width());
       },
       [&](int64_t round, const Buffers& theirs) {
-        const auto [begin, count] = chunk(round, most_elements, data.count);
+        const auto [begin, count] = chunk_of(round, most_elements, data.count);
         if (rank_ != root)
-          copy_bytes(data.data + begin * width(data), theirs[root], count * width(data));
+          copy_bytes(data.data + begin * data.width(), theirs[root], count * data.width());
       });
 }
 
@@ -270,7 +232,7 @@ void Group::all_gather(Elements result, Elements part_of_mine) {
   const auto place = [&](int64_t rank) { return result.data + rank * mine.bytes(); };
   std::vector<const std::byte*> sources;
   if (mine.bytes() > kSmallBytes) {
-    sources = meet(announce_elements("all_gather", mine, 0, place_of(mine)));
+    sources = meet(announce("all_gather", mine, 0, place_of(mine)));
   }
   if (!sources.empty()) {
     for (int64_t i = 0; i < size_; ++i) {
@@ -284,54 +246,55 @@ void Group::all_gather(Elements result, Elements part_of_mine) {
   for (int64_t rank = 0; rank < size_; ++rank) {
     results.push_back({place(rank), mine.type, mine.count});
   }
-  gather_to(results, mine, announce_elements("all_gather", mine));
+  gather_to(results, mine, announce("all_gather", mine));
 }
 
 void Group::all_gather(std::span<const Elements> results, Elements mine) {
-  gather_to(results, mine, announce_elements("all_gather", mine));
+  gather_to(results, mine, announce("all_gather", mine));
 }
 
 void Group::gather(std::span<const Elements> results, Elements mine, int64_t root) {
   const auto none = std::span<const Elements>();
-  gather_to(rank_ == root ? results : none, mine, announce_elements("gather", mine, root));
+  gather_to(rank_ == root ? results : none, mine, announce("gather", mine, root));
 }
 
 void Group::gather_to(std::span<const Elements> results, Elements mine,
                       const Announcement& announcement) {
   const int64_t most_elements = most(mine);
   exchange(
-      announcement, chunks(mine.count, most_elements),
+      announcement, num_chunks(mine.count, most_elements),
       [&](int64_t round, std::byte* buffer) {
-        const auto [begin, count] = chunk(round, most_elements, mine.count);
-        copy_bytes(buffer, mine.data + begin * width(mine), count * width(mine));
+        const auto [begin, count] = chunk_of(round, most_elements, mine.count);
+        copy_bytes(buffer, mine.data + begin * mine.width(), count * mine.width());
       },
       [&](int64_t round, const Buffers& theirs) {
-        const auto [begin, count] = chunk(round, most_elements, mine.count);
+        const auto [begin, count] = chunk_of(round, most_elements, mine.count);
         for (int64_t rank = 0; rank < std::ssize(results); ++rank) {
-          std::byte* to = results[static_cast<size_t>(rank)].data + begin * width(mine);
+          std::byte* to = results[static_cast<size_t>(rank)].data + begin * mine.width();
           const bool own = rank == rank_;
-          copy_bytes(to, own ? mine.data + begin * width(mine) : theirs[rank], count * width(mine));
+          copy_bytes(to, own ? mine.data + begin * mine.width() : theirs[rank],
+                     count * mine.width());
         }
       });
 }
 
 void Group::scatter(Elements result, std::span<const Elements> parts, int64_t root) {
   const int64_t most_elements = most(result, size_);
-  const auto place = [&](int64_t rank) { return rank * most_elements * width(result); };
+  const auto place = [&](int64_t rank) { return rank * most_elements * result.width(); };
   exchange(
-      announce_elements("scatter", result, root), chunks(result.count, most_elements),
+      announce("scatter", result, root), num_chunks(result.count, most_elements),
       [&](int64_t round, std::byte* mine) {
-        const auto [begin, count] = chunk(round, most_elements, result.count);
+        const auto [begin, count] = chunk_of(round, most_elements, result.count);
         for (int64_t rank = 0; rank_ == root && rank < size_; ++rank) {
           copy_bytes(mine + place(rank),
-                     parts[static_cast<size_t>(rank)].data + begin * width(result),
-                     count * width(result));
+                     parts[static_cast<size_t>(rank)].data + begin * result.width(),
+                     count * result.width());
         }
       },
       [&](int64_t round, const Buffers& theirs) {
-        const auto [begin, count] = chunk(round, most_elements, result.count);
-        copy_bytes(result.data + begin * width(result), theirs[root] + place(rank_),
-                   count * width(result));
+        const auto [begin, count] = chunk_of(round, most_elements, result.count);
+        copy_bytes(result.data + begin * result.width(), theirs[root] + place(rank_),
+                   count * result.width());
       });
 }
 
@@ -339,33 +302,32 @@ void Group::reduce_scatter(Elements result, Elements data, Reduction reduction) 
   check_reducible(reduction, data.type);
   std::vector<const std::byte*> sources;
   if (result.bytes() > kSmallBytes) {
-    sources =
-        meet(announce_elements("reduce_scatter", result, argument_of(reduction), place_of(data)));
+    sources = meet(announce("reduce_scatter", result, argument_of(reduction), place_of(data)));
   }
   if (!sources.empty()) {
     for (const std::byte*& source : sources) source += rank_ * result.bytes();
-    shm::reduce(reduction, data.type, result.data, sources, result.count);
+    comm::reduce(reduction, data.type, result.data, sources, result.count);
     return part("reduce_scatter, end");
   }
   const int64_t most_elements = most(result, size_);
-  const auto place = [&](int64_t rank) { return rank * most_elements * width(result); };
+  const auto place = [&](int64_t rank) { return rank * most_elements * result.width(); };
   exchange(
-      announce_elements("reduce_scatter", result, argument_of(reduction)),
-      chunks(result.count, most_elements),
+      announce("reduce_scatter", result, argument_of(reduction)),
+      num_chunks(result.count, most_elements),
       [&](int64_t round, std::byte* mine) {
-        const auto [begin, count] = chunk(round, most_elements, result.count);
+        const auto [begin, count] = chunk_of(round, most_elements, result.count);
         for (int64_t rank = 0; rank < size_; ++rank) {
-          const int64_t from = (rank * result.count + begin) * width(data);
-          copy_bytes(mine + place(rank), data.data + from, count * width(data));
+          const int64_t from = (rank * result.count + begin) * data.width();
+          copy_bytes(mine + place(rank), data.data + from, count * data.width());
         }
       },
       [&](int64_t round, const Buffers& theirs) {
-        const auto [begin, count] = chunk(round, most_elements, result.count);
+        const auto [begin, count] = chunk_of(round, most_elements, result.count);
         sources.clear();
         for (int64_t rank = 0; rank < size_; ++rank) {
           sources.push_back(theirs[rank] + place(rank_));
         }
-        shm::reduce(reduction, data.type, result.data + begin * width(data), sources, count);
+        comm::reduce(reduction, data.type, result.data + begin * data.width(), sources, count);
       });
 }
 
@@ -373,22 +335,22 @@ void Group::all_to_all(std::span<const Elements> results, std::span<const Elemen
   const Elements any = {nullptr, parts[0].type, 0};
   const int64_t longest = longest_part(results, parts);
   const int64_t most_elements = most(any, size_);
-  const auto place = [&](int64_t rank) { return rank * most_elements * width(any); };
+  const auto place = [&](int64_t rank) { return rank * most_elements * any.width(); };
   exchange(
-      announce_elements("all_to_all", {nullptr, any.type, longest}), chunks(longest, most_elements),
+      announce("all_to_all", {nullptr, any.type, longest}), num_chunks(longest, most_elements),
       [&](int64_t round, std::byte* mine) {
         for (int64_t rank = 0; rank < size_; ++rank) {
           const Elements& part = parts[static_cast<size_t>(rank)];
-          const auto [begin, count] = chunk(round, most_elements, part.count);
-          copy_bytes(mine + place(rank), part.data + begin * width(any), count * width(any));
+          const auto [begin, count] = chunk_of(round, most_elements, part.count);
+          copy_bytes(mine + place(rank), part.data + begin * any.width(), count * any.width());
         }
       },
       [&](int64_t round, const Buffers& theirs) {
         for (int64_t rank = 0; rank < size_; ++rank) {
           const Elements& result = results[static_cast<size_t>(rank)];
-          const auto [begin, count] = chunk(round, most_elements, result.count);
-          copy_bytes(result.data + begin * width(any), theirs[rank] + place(rank_),
-                     count * width(any));
+          const auto [begin, count] = chunk_of(round, most_elements, result.count);
+          copy_bytes(result.data + begin * any.width(), theirs[rank] + place(rank_),
+                     count * any.width());
         }
       });
 }
@@ -411,6 +373,14 @@ int64_t Group::longest_part(std::span<const Elements> results, std::span<const E
                rank, comes, rank_, wanted);
   }
   return *std::ranges::max_element(sent);
+}
+
+void Group::send(Elements, int64_t, int64_t) {
+  LEVIN_FAIL("comm.unsupported", "the shm backend has no send");
+}
+
+void Group::receive(Elements, int64_t, int64_t) {
+  LEVIN_FAIL("comm.unsupported", "the shm backend has no recv");
 }
 
 std::shared_ptr<std::byte> Group::allocate(int64_t bytes) {

@@ -19,8 +19,9 @@
 #include <vector>
 
 #include "levin/base/export.h"
+#include "levin/comm/collectives.h"
+#include "levin/comm/failure.h"
 #include "levin/comm/shm/links.h"
-#include "levin/comm/shm/reduce.h"
 #include "levin/comm/shm/rounds.h"
 
 namespace levin::comm::shm {
@@ -30,40 +31,27 @@ struct GroupOptions {
   int64_t chunk_bytes = 256 << 10;  ///< of a staging buffer; two of them fit a core's second cache
 };
 
-/// A tensor's memory: contiguous elements of one type.
-struct Elements {
-  std::byte* data = nullptr;
-  at::ScalarType type = at::kByte;
-  int64_t count = 0;
-
-  int64_t bytes() const { return count * static_cast<int64_t>(c10::elementSize(type)); }
-};
-
-/// For one thread at a time. Every rank calls the same functions in the same order; what differs
-/// is "comm.mismatch" in all of them. After a throw the group can do no more: "comm.closed".
-class LEVIN_API Group {
+class LEVIN_API Group final : public Collectives {
  public:
   Group(int64_t rank, int64_t size, const Board& board, const GroupOptions& options);
-  ~Group();
+  ~Group() override;
 
   int64_t rank() const { return rank_; }
   int64_t size() const { return size_; }
-  void set_timeout(std::chrono::milliseconds timeout) { rounds_.set_timeout(timeout); }
 
-  void barrier();
-  void all_reduce(Elements data, Reduction reduction);
-  void reduce(Elements data, int64_t root, Reduction reduction);
-  void broadcast(Elements data, int64_t root);
-  /// result holds size() times the elements of part.
-  void all_gather(Elements result, Elements part);
-  /// results[i] is rank i's part.
-  void all_gather(std::span<const Elements> results, Elements part);
-  void gather(std::span<const Elements> results, Elements part, int64_t root);
-  void scatter(Elements result, std::span<const Elements> parts, int64_t root);
-  /// data holds size() times the elements of result.
-  void reduce_scatter(Elements result, Elements data, Reduction reduction);
-  /// parts[i] goes to rank i, which may be of any length; results[i] comes from rank i.
-  void all_to_all(std::span<const Elements> results, std::span<const Elements> parts);
+  void set_timeout(std::chrono::milliseconds timeout) override { rounds_.set_timeout(timeout); }
+  void barrier() override;
+  void all_reduce(Elements data, Reduction reduction) override;
+  void reduce(Elements data, int64_t root, Reduction reduction) override;
+  void broadcast(Elements data, int64_t root) override;
+  void all_gather(Elements result, Elements part) override;
+  void all_gather(std::span<const Elements> results, Elements part) override;
+  void gather(std::span<const Elements> results, Elements part, int64_t root) override;
+  void scatter(Elements result, std::span<const Elements> parts, int64_t root) override;
+  void reduce_scatter(Elements result, Elements data, Reduction reduction) override;
+  void all_to_all(std::span<const Elements> results, std::span<const Elements> parts) override;
+  void send(Elements data, int64_t to, int64_t tag) override;
+  void receive(Elements data, int64_t from, int64_t tag) override;
 
   /// Memory of this rank that the others read where it lies. All ranks call it with the same size;
   /// each may let go of its part when it likes.
@@ -110,7 +98,7 @@ class LEVIN_API Group {
   Segment segment_;  ///< the rounds' lines, then two staging buffers of each rank
   Rounds rounds_;
   std::vector<std::shared_ptr<Arena>> arenas_;
-  std::string failure_;  ///< what was thrown first
+  Failure failure_;
 };
 
 }  // namespace levin::comm::shm

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <cstring>
 #include <ctime>
 #include <new>
 #include <vector>
@@ -38,31 +37,7 @@ void wake_all(Word& word) {
             0);
 }
 
-void put(char* text, size_t size, std::string_view value) { value.copy(text, size - 1); }
-
 }  // namespace
-
-std::string Announcement::text() const {
-  if (type[0] == 0) return name;
-  return fmt::format("{} of {} x {}{}", name, count, type,
-                     argument == 0 ? "" : fmt::format(" ({})", argument));
-}
-
-bool Announcement::operator==(const Announcement& other) const {
-  return std::string_view(name) == other.name && std::string_view(type) == other.type &&
-         count == other.count && argument == other.argument;
-}
-
-Announcement announce(std::string_view name, std::string_view type, int64_t count, int64_t argument,
-                      int64_t place) {
-  Announcement announcement;
-  put(announcement.name, sizeof(announcement.name), name);
-  put(announcement.type, sizeof(announcement.type), type);
-  announcement.count = count;
-  announcement.argument = argument;
-  announcement.place = place;
-  return announcement;
-}
 
 /// One rank's. Only that rank writes to it, but for `sleepers` and `gone`.
 struct alignas(kCacheLine) Rounds::Line {
@@ -131,11 +106,7 @@ void Rounds::await_rank(int64_t rank, std::chrono::steady_clock::time_point dead
 void Rounds::compare() const {
   const Announcement& mine = announced(rank_);
   for (int64_t rank = 0; rank < size_; ++rank) {
-    const Announcement& theirs = announced(rank);
-    LEVIN_CHECK(theirs == mine, "comm.mismatch",
-                "collective {}: rank {} called {} and rank {} called {}; all ranks must "
-                "call the same collectives in the same order, with tensors of the same size",
-                number_, rank, theirs.text(), rank_, mine.text());
+    check_same(mine, rank_, announced(rank), rank, number_);
   }
 }
 

@@ -12,25 +12,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <string_view>
+
+#include "levin/comm/announcement.h"
 
 namespace levin::comm::shm {
-
-/// What a rank is about to do. All must announce the same, but for `place`.
-struct Announcement {
-  char name[24] = {};    ///< "all_reduce"
-  char type[16] = {};    ///< "Float"; "" where there is no tensor
-  int64_t count = 0;     ///< elements
-  int64_t argument = 0;  ///< root, operation: whatever else must agree
-  int64_t place = 0;     ///< where in shared memory this rank's elements lie; 0: not there
-
-  std::string text() const;
-  bool operator==(const Announcement& other) const;
-};
-
-Announcement announce(std::string_view name, std::string_view type, int64_t count,
-                      int64_t argument = 0, int64_t place = 0);
 
 class Rounds {
  public:

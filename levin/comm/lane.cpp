@@ -1,8 +1,8 @@
-#include "levin/comm/shm/lane.h"
+#include "levin/comm/lane.h"
 
 #include <utility>
 
-namespace levin::comm::shm {
+namespace levin::comm {
 
 bool Lane::Call::done() const {
   const std::lock_guard lock(lane->mutex_);
@@ -86,4 +86,4 @@ void Lane::work() {
   }
 }
 
-}  // namespace levin::comm::shm
+}  // namespace levin::comm

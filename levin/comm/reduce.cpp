@@ -1,4 +1,4 @@
-#include "levin/comm/shm/reduce.h"
+#include "levin/comm/reduce.h"
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -10,7 +10,7 @@
 
 #include "levin/base/check.h"
 
-namespace levin::comm::shm {
+namespace levin::comm {
 namespace {
 
 template <class T>
@@ -132,4 +132,4 @@ void check_reducible(Reduction reduction, at::ScalarType type) {
   reduce(reduction, type, nullptr, std::span(&nothing, 1), 0);
 }
 
-}  // namespace levin::comm::shm
+}  // namespace levin::comm

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-namespace levin::comm::shm {
+namespace levin::comm {
 
 enum class Reduction { kSum, kMean, kMin, kMax, kProduct, kAnd, kOr, kXor };
 
@@ -21,4 +21,4 @@ void reduce(Reduction reduction, at::ScalarType type, std::byte* result,
 /// Throws what reduce would throw, before anything is exchanged.
 void check_reducible(Reduction reduction, at::ScalarType type);
 
-}  // namespace levin::comm::shm
+}  // namespace levin::comm

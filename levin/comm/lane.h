@@ -16,7 +16,7 @@
 
 #include "levin/base/export.h"
 
-namespace levin::comm::shm {
+namespace levin::comm {
 
 class LEVIN_API Lane {
  public:
@@ -57,4 +57,4 @@ class LEVIN_API Lane {
   std::thread thread_;
 };
 
-}  // namespace levin::comm::shm
+}  // namespace levin::comm

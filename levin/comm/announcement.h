@@ -1,0 +1,34 @@
+#pragma once
+// Announcement: what a rank is about to do. The ranks of a group compare theirs before they touch
+// memory, so that a mistake is an error in all of them and no wrong number.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace levin::comm {
+
+/// Sent between processes as it is. All must announce the same, but for `place`.
+struct Announcement {
+  char name[24] = {};    ///< "all_reduce"
+  char type[16] = {};    ///< "Float"; "" where there is no tensor
+  int64_t count = 0;     ///< elements
+  int64_t argument = 0;  ///< root, operation: whatever else must agree
+  int64_t place = 0;     ///< shm: where in shared memory this rank's elements lie; 0: not there
+
+  std::string text() const;
+  bool operator==(const Announcement& other) const;
+};
+
+Announcement announce(std::string_view name, std::string_view type, int64_t count,
+                      int64_t argument = 0, int64_t place = 0);
+
+/// Throws "comm.mismatch" with both texts when they differ; number counts the group's collectives.
+void check_same(const Announcement& mine, int64_t rank, const Announcement& theirs,
+                int64_t their_rank, int64_t number);
+
+/// The same for what one rank sent and another expects; `argument` is their tag.
+void check_message(const Announcement& sent, int64_t from, const Announcement& expected,
+                   int64_t to);
+
+}  // namespace levin::comm

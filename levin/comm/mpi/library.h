@@ -1,0 +1,26 @@
+#pragma once
+// The MPI of the mpirun that started this process: loaded when it is first asked for, and started
+// once a process, as MPI wants it.
+
+#include <string>
+#include <vector>
+
+#include "levin/base/spin.h"
+#include "levin/comm/mpi/module.h"
+
+namespace levin::comm::mpi {
+
+struct Library {
+  Module& module;
+  Place place;                              ///< of this process among all that mpirun started
+  levin::detail::SpinningMutex mutex = {};  ///< of calls to the module
+};
+
+/// Throws "comm.mpi.start" in a process that no mpirun started, "comm.mpi.absent" where levin's
+/// module for that MPI is missing, "comm.mpi.threads".
+Library& library();
+
+/// Of openmpi and mpich, those whose module lies beside liblevin.
+std::vector<std::string> modules();
+
+}  // namespace levin::comm::mpi

@@ -1,0 +1,48 @@
+#include "levin/comm/mpi/mpi.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "levin/base/check.h"
+#include "levin/comm/lane_backend.h"
+#include "levin/comm/mpi/group.h"
+
+namespace levin::comm {
+namespace {
+
+/// As MPI counts them.
+std::vector<int> mpi_ranks(const std::vector<int64_t>& ranks, const mpi::Place& place) {
+  for (const int64_t rank : ranks) {
+    LEVIN_CHECK(
+        rank >= 0 && rank < place.size && std::ranges::count(ranks, rank) == 1, "comm.mpi.rank",
+        "rank {} of a group is not once one of the {} ranks that mpirun started", rank, place.size);
+  }
+  return {ranks.begin(), ranks.end()};
+}
+
+void check_place(int64_t rank, int64_t size, const std::vector<int64_t>& ranks,
+                 const mpi::Place& place) {
+  const int64_t wanted_size = ranks.empty() ? place.size : std::ssize(ranks);
+  const bool is_known = rank >= 0 && rank < wanted_size && size == wanted_size;
+  const int64_t number = is_known && !ranks.empty() ? ranks[static_cast<size_t>(rank)] : rank;
+  LEVIN_CHECK(is_known && number == place.rank, "comm.mpi.rank",
+              "got rank {} of {}, and this process is rank {} of {} that mpirun started; take rank "
+              "and size from mpirun's variables",
+              rank, size, place.rank, place.size);
+}
+
+}  // namespace
+
+std::vector<std::string> mpi_modules() { return mpi::modules(); }
+
+c10::intrusive_ptr<c10d::Backend> make_mpi_backend(int64_t rank, int64_t size,
+                                                   std::chrono::milliseconds timeout,
+                                                   const std::vector<int64_t>& global_ranks) {
+  mpi::Library& library = mpi::library();
+  const std::vector<int> ranks = mpi_ranks(global_ranks, library.place);
+  check_place(rank, size, global_ranks, library.place);
+  return c10::make_intrusive<LaneBackend>("mpi", rank, size,
+                                          std::make_unique<mpi::Group>(library, ranks, timeout));
+}
+
+}  // namespace levin::comm

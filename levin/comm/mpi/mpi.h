@@ -1,0 +1,34 @@
+#pragma once
+// The mpi backend: collectives by an MPI library, Open MPI or MPICH and its kin, over whatever
+// network that one knows. For processes that its mpirun started.
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "levin/base/export.h"
+
+namespace levin::comm {
+
+/// Of all processes, or of those of `global_ranks`, numbers that mpirun gave, in the order of their
+/// ranks in the group; all of these call it. CPU tensors of any layout and size. Sums go in rank
+/// order: the same bits on every rank, in every run and as from the shm backend. Calls run in the
+/// order in which they were made; asyncOp=false runs one in the caller's thread.
+///
+/// liblevin itself needs no MPI: it loads liblevin_mpi_openmpi.so or liblevin_mpi_mpich.so, as the
+/// mpirun says, or what the variable LEVIN_MPI_MODULE names. MPI_Init is called unless it was; the
+/// program's exit calls MPI_Finalize, or MPI_Abort after an error.
+///
+/// Throws "comm.mpi", "comm.mpi.absent", "comm.mpi.rank", "comm.mpi.start", "comm.mpi.threads",
+/// "comm.timeout", "comm.mismatch", "comm.reduce", "comm.tensor".
+LEVIN_API c10::intrusive_ptr<c10d::Backend> make_mpi_backend(
+    int64_t rank, int64_t size, std::chrono::milliseconds timeout,
+    const std::vector<int64_t>& global_ranks = {});
+
+/// The kinds of MPI that this build of levin has a module for: "openmpi", "mpich".
+LEVIN_API std::vector<std::string> mpi_modules();
+
+}  // namespace levin::comm

@@ -1,0 +1,74 @@
+// How the mpi backend finds an MPI, and what it says of one that fails; without mpirun.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "levin/comm/mpi/mpi.h"
+#include "tests/comm/ranks.h"
+
+namespace {
+
+using levin::comm::make_mpi_backend;
+using levin::test::run_ranks;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+/// What a process of its own said that made the backend and called a barrier twice.
+std::string barriers_with(const char* module, const char* behaviour) {
+  return run_ranks(1, [&](int64_t, const auto&) {
+    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK"}) {
+      ::unsetenv(name);
+    }
+    if (*module != 0) ::setenv("LEVIN_MPI_MODULE", module, 1);
+    ::setenv("LEVIN_FAKE_MPI", behaviour, 1);
+    const auto backend = make_mpi_backend(0, 1, std::chrono::milliseconds(200));
+    std::string said;
+    for (int i = 0; i < 2; ++i) {
+      try {
+        backend->barrier({.asyncOp = i == 0})->wait();
+        said += "fine ";
+      } catch (const std::exception& error) {
+        said += std::string(error.what()) + "; then ";
+      }
+    }
+    return said;
+  })[0];
+}
+
+TEST(MpiModule, IsLoadedFromTheFileThatTheVariableNames) {
+  EXPECT_EQ(barriers_with(LEVIN_FAKE_MPI, ""), "fine fine ");
+}
+
+TEST(MpiModule, IsNotLookedForWithoutMpirun) {
+  EXPECT_THAT(barriers_with("", ""),
+              StartsWith("comm.mpi.start: no mpirun started this process; start it by"));
+}
+
+TEST(MpiModule, ThatIsMissingOrNoneIsAClearError) {
+  EXPECT_THAT(barriers_with("/nowhere/module.so", ""),
+              AllOf(StartsWith("comm.mpi.absent: LEVIN_MPI_MODULE=/nowhere/module.so cannot be "
+                               "loaded: "),
+                    HasSubstr("No such file")));
+  EXPECT_THAT(barriers_with("libz.so.1", ""),
+              StartsWith("comm.mpi.absent: libz.so.1 is no module of levin"));
+}
+
+TEST(MpiModule, SaysWhenMpiIsForOneThread) {
+  EXPECT_THAT(barriers_with(LEVIN_FAKE_MPI, "no threads"),
+              StartsWith("comm.mpi.threads: MPI was started for one thread"));
+}
+
+TEST(MpiModule, GivesMpisErrorsTheirOperation) {
+  EXPECT_THAT(barriers_with(LEVIN_FAKE_MPI, "error"),
+              AllOf(StartsWith("comm.mpi: barrier: MPI_Iallgatherv: MPI_ERR_OTHER: known error"),
+                    HasSubstr("; then comm.closed: the group failed before: comm.mpi: barrier")));
+}
+
+TEST(MpiModule, SaysWhatItWaitedFor) {
+  EXPECT_THAT(barriers_with(LEVIN_FAKE_MPI, "silence"),
+              StartsWith("comm.timeout: waited 0.2 s in barrier, collective 1, for other ranks"));
+}
+
+}  // namespace
