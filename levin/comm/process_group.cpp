@@ -254,9 +254,10 @@ Work ProcessGroup::all_to_all(const Tensors& received, const Tensors& sent, Retu
   for (const at::Tensor& tensor : received) total += out.emplace_back(tensor.numel());
   const at::Tensor from = at::cat(flat_parts);
   const at::Tensor to = at::empty({total}, from.options());
-  Work work = impl_->start("all_to_all", Return::kDone, [&, to = to, from = from]() mutable {
-    return impl_->backend->alltoall_base(to, from, out, in, {});
-  });
+  auto start = [&, to = to, from = from, out_sizes = out, in_sizes = in]() mutable {
+    return impl_->backend->alltoall_base(to, from, out_sizes, in_sizes, {});  // which may take them
+  };
+  Work work = impl_->start("all_to_all", Return::kDone, start);
   const auto pieces = to.split_with_sizes(out);
   for (size_t i = 0; i < received.size(); ++i) received[i].copy_(pieces[i].view_as(received[i]));
   return work;

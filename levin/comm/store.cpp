@@ -9,13 +9,14 @@
 #include <thread>
 
 #include "levin/base/check.h"
-#include "levin/comm/environment/port.h"
+#include "levin/comm/reach.h"
 
 namespace levin::comm {
 namespace {
 
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 constexpr std::string_view kFile = "file://";
+constexpr std::chrono::milliseconds kRetryPause(20);
 
 std::string_view first_line(std::string_view text) { return text.substr(0, text.find('\n')); }
 
@@ -60,6 +61,14 @@ StorePointer open_store(const Environment& environment, std::chrono::millisecond
 
 StorePointer connect_tcp_store(const std::string& host, int64_t port,
                                std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  while (!somebody_listens(host, port)) {
+    LEVIN_CHECK(std::chrono::steady_clock::now() < deadline, "comm.store",
+                "nobody serves the store on {}:{} after {} s; is rank 0 running there? Check "
+                "MASTER_ADDR and MASTER_PORT",
+                host, port, std::chrono::duration<double>(timeout).count());
+    std::this_thread::sleep_for(kRetryPause);
+  }
   // TCPStore waits for the first answer without a limit, for ever where no store listens.
   auto made = std::make_shared<std::promise<StorePointer>>();
   auto store = made->get_future();
@@ -79,9 +88,8 @@ StorePointer connect_tcp_store(const std::string& host, int64_t port,
     return store.get();
   } catch (const std::exception& error) {
     LEVIN_FAIL("comm.store",
-               "there is no store on {}:{} ({}); is rank 0 running there? Check MASTER_ADDR and "
-               "MASTER_PORT",
-               host, port, first_line(error.what()));
+               "what listens on {}:{} is no store ({}); check MASTER_ADDR and MASTER_PORT", host,
+               port, first_line(error.what()));
   }
 }
 

@@ -236,9 +236,13 @@ void Run::publish(LoggedValues& values) {
     values.reset_epoch();
     for (const State& rank : ranks) values.merge(rank);
   }
+  // Rank 0's: another may have had no batch at all.
+  State agreed;
   for (const auto& [name, value] : values.epoch_values(LogTarget::kCallbacks)) {
-    metrics_[name] = value;
+    agreed.set(name, value);
   }
+  agreed = accelerator_.broadcast_object(agreed);
+  for (const auto& [name, value] : agreed.values()) metrics_[name] = agreed.number(name);
   for (const Scalar& shown : values.epoch_values(LogTarget::kProgressBar)) show(shown);
   const Scalars row = values.epoch_values(LogTarget::kLogger);
   if (row.empty() || sanity_checking_) return;

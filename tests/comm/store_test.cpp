@@ -74,8 +74,9 @@ TEST(Store, APortThatIsTakenIsAnErrorThatNamesIt) {
 
 TEST(Store, ARankZeroThatNeverComesIsAnErrorThatSaysWhere) {
   const int64_t port = unused_port();
-  EXPECT_THAT(error_of([&] { connect_store(rank_of_two(1, port), seconds(1)); }),
-              StartsWith("comm.store: there is no store on 127.0.0.1:" + std::to_string(port)));
+  EXPECT_THAT(
+      error_of([&] { connect_store(rank_of_two(1, port), seconds(1)); }),
+      StartsWith("comm.store: nobody serves the store on 127.0.0.1:" + std::to_string(port)));
 }
 
 TEST(Store, SomethingElseThatListensIsAnError) {
