@@ -19,6 +19,7 @@ using levin::test::BackendCollective;
 using levin::test::check_collective;
 using levin::test::difference;
 using levin::test::kCollectives;
+using levin::test::kMessages;
 using levin::test::run_ranks;
 using levin::test::Tensors;
 using ::testing::AllOf;
@@ -54,6 +55,13 @@ TEST_P(BackendTable, DoesWhatC10dSays) {
 INSTANTIATE_TEST_SUITE_P(Comm, BackendTable,
                          testing::Combine(testing::Values("shm", "gloo"),
                                           testing::ValuesIn(kCollectives)),
+                         [](const auto& info) {
+                           return std::get<0>(info.param) + std::get<1>(info.param).name;
+                         });
+
+INSTANTIATE_TEST_SUITE_P(Messages, BackendTable,
+                         testing::Combine(testing::Values("shm", "gloo"),
+                                          testing::ValuesIn(kMessages)),
                          [](const auto& info) {
                            return std::get<0>(info.param) + std::get<1>(info.param).name;
                          });
@@ -103,6 +111,18 @@ TEST(ShmBackend, BroadcastsIntoParameters) {
     Tensors parameter = {torch::full({4, 2}, rank, at::kFloat).t().requires_grad_()};
     backend->broadcast(parameter, {.rootRank = 1})->wait();
     return difference("parameter", parameter[0], torch::ones({2, 4}));
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST(ShmBackend, ReceivesIntoEverySecondElement) {
+  const auto words = run_ranks(2, [](int64_t rank, const auto& folder) {
+    const BackendPointer backend = make_backend("shm", rank, 2, folder);
+    Tensors whole = {torch::arange(100000)}, half = {torch::zeros({200000}, at::kLong)};
+    if (rank == 0) return backend->send(whole, 1, 0)->wait() ? std::string() : "not sent";
+    Tensors every_second = {half[0].slice(0, 0, std::nullopt, 2)};
+    backend->recv(every_second, 0, 0)->wait();
+    return difference("recv", half[0].view({-1, 2}).select(1, 0), whole[0]);
   });
   EXPECT_THAT(words, Each(""));
 }

@@ -316,6 +316,63 @@ TEST(ShmGroup, ChecksWhatAllToAllExpects) {
                                    "expects 4"));
 }
 
+TEST(ShmGroup, SendsToOneRankWithoutTheOthers) {
+  const auto words = run_ranks(3, [](int64_t rank, const auto& folder) {
+    Group group(rank, 3, board_in(folder), kSmallChunks);
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    const auto began = std::chrono::steady_clock::now();
+    for (const int64_t count : {0, 1, 16000, 1000000}) {
+      std::vector<float> data = values(0, count), came(static_cast<size_t>(count));
+      if (rank == 0) group.send(of(data), 2, count);
+      if (rank == 2) group.receive(of(came), 0, count);
+      if (rank == 2 && came != data) return "wrong: " + std::to_string(count);
+    }
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    group.barrier();
+    return took.count() < 0.25 ? std::string() : "waited for rank 1";
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST(ShmGroup, SaysInBothRanksThatAMessageIsNotTheExpectedOne) {
+  const auto words = run_ranks(2, [](int64_t rank, const auto& folder) {
+    Group group(rank, 2, board_in(folder), kSmallChunks);
+    std::vector<float> data(1000000);
+    if (rank == 0) group.send(of(data), 1, 3);
+    if (rank == 1) group.receive(of(data), 0, 4);
+    return std::string("no error");
+  });
+  EXPECT_THAT(words, Each(StartsWith("comm.mismatch: rank 0 sent 1000000 x Float with tag 3 and "
+                                     "rank 1 expects 1000000 x Float with tag 4")));
+}
+
+TEST(ShmGroup, HearsOfASenderThatIsGone) {
+  const auto words = run_ranks(3, [](int64_t rank, const auto& folder) {
+    Group group(rank, 3, board_in(folder), kSmallChunks);
+    std::vector<float> data(1000000);
+    group.barrier();
+    if (rank == 0) group.receive(of(data), 2, 0);
+    if (rank == 1) group.send(of(data), 2, 0);
+    ::raise(SIGKILL);
+    return std::string("no error");
+  });
+  EXPECT_THAT(words[0], StartsWith("comm.peer: rank 2 died before a message was through: 1000000 x "
+                                   "Float with tag 0 from rank 2 to rank 0"));
+  EXPECT_THAT(words[1], StartsWith("comm.peer: rank 2 died before a message was through"));
+}
+
+TEST(ShmGroup, WaitsForAMessageNoLongerThanTheTimeout) {
+  const auto words = run_ranks(2, [](int64_t rank, const auto& folder) {
+    Group group(rank, 2, board_in(folder), {.timeout = std::chrono::milliseconds(300)});
+    std::vector<float> data(10);
+    if (rank == 0) group.receive(of(data), 1, 7);
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    return std::string("slept");
+  });
+  EXPECT_THAT(words[0], StartsWith("comm.timeout: waited 0.3 s for rank 1: 10 x Float with tag 7 "
+                                   "from rank 1 to rank 0"));
+}
+
 TEST(ShmGroup, IsNotMixedUpByManyRoundsInARow) {
   const auto words = run_ranks(4, [](int64_t rank, const auto& folder) {
     Group group(rank, 4, board_in(folder), kSmallChunks);

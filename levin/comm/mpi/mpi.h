@@ -16,14 +16,16 @@ namespace levin::comm {
 /// Of all processes, or of those of `global_ranks`, numbers that mpirun gave, in the order of their
 /// ranks in the group; all of these call it. CPU tensors of any layout and size. Sums go in rank
 /// order: the same bits on every rank, in every run and as from the shm backend. Calls run in the
-/// order in which they were made; asyncOp=false runs one in the caller's thread.
+/// order in which they were made; asyncOp=false runs one in the caller's thread. send and recv involve the
+/// two ranks alone, which must name the same tags in the same order.
 ///
 /// liblevin itself needs no MPI: it loads liblevin_mpi_openmpi.so or liblevin_mpi_mpich.so, as the
 /// mpirun says, or what the variable LEVIN_MPI_MODULE names. MPI_Init is called unless it was; the
 /// program's exit calls MPI_Finalize, or MPI_Abort after an error.
 ///
 /// Throws "comm.mpi", "comm.mpi.absent", "comm.mpi.rank", "comm.mpi.start", "comm.mpi.threads",
-/// "comm.timeout", "comm.mismatch", "comm.reduce", "comm.tensor".
+/// "comm.timeout", "comm.mismatch", "comm.closed", "comm.reduce", "comm.rank", "comm.tensor",
+/// "comm.unsupported" (recvAnysource).
 LEVIN_API c10::intrusive_ptr<c10d::Backend> make_mpi_backend(
     int64_t rank, int64_t size, std::chrono::milliseconds timeout,
     const std::vector<int64_t>& global_ranks = {});

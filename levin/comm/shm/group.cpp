@@ -36,13 +36,21 @@ Group::Group(int64_t rank, int64_t size, const Board& board, const GroupOptions&
           static_cast<size_t>(rounded_up(static_cast<int64_t>(Rounds::bytes(size)), kPage) +
                               2 * size * options.chunk_bytes),
           std::chrono::steady_clock::now() + options.timeout)),
-      rounds_(segment_.data(), rank, size, options.timeout) {
+      rounds_(segment_.data(), rank, size, options.timeout),
+      mailboxes_(links_.share(Mailboxes::bytes(size), Mailboxes::reserved_bytes(size),
+                              std::chrono::steady_clock::now() + options.timeout),
+                 rank, size, rounds_, failure_, options.timeout) {
   links_.watch([this](int64_t gone) { rounds_.mark_gone(gone); });
 }
 
 Group::~Group() {
   links_.stop_watching();  // it writes to the lines, which go before the links do
   rounds_.leave();
+}
+
+void Group::set_timeout(std::chrono::milliseconds timeout) {
+  rounds_.set_timeout(timeout);
+  mailboxes_.set_timeout(timeout);
 }
 
 std::byte* Group::staging(int64_t rank, size_t parity) const {
@@ -375,12 +383,22 @@ int64_t Group::longest_part(std::span<const Elements> results, std::span<const E
   return *std::ranges::max_element(sent);
 }
 
-void Group::send(Elements, int64_t, int64_t) {
-  LEVIN_FAIL("comm.unsupported", "the shm backend has no send");
+void Group::send(Elements data, int64_t to, int64_t tag) {
+  deliver([&] { mailboxes_.send(data, to, tag); });
 }
 
-void Group::receive(Elements, int64_t, int64_t) {
-  LEVIN_FAIL("comm.unsupported", "the shm backend has no recv");
+void Group::receive(Elements data, int64_t from, int64_t tag) {
+  deliver([&] { mailboxes_.receive(data, from, tag); });
+}
+
+void Group::deliver(const std::function<void()>& body) {
+  failure_.check();
+  try {
+    body();
+  } catch (const std::exception& error) {
+    close(error.what());
+    throw;
+  }
 }
 
 std::shared_ptr<std::byte> Group::allocate(int64_t bytes) {

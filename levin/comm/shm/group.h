@@ -22,6 +22,7 @@
 #include "levin/comm/collectives.h"
 #include "levin/comm/failure.h"
 #include "levin/comm/shm/links.h"
+#include "levin/comm/shm/mailboxes.h"
 #include "levin/comm/shm/rounds.h"
 
 namespace levin::comm::shm {
@@ -39,7 +40,7 @@ class LEVIN_API Group final : public Collectives {
   int64_t rank() const { return rank_; }
   int64_t size() const { return size_; }
 
-  void set_timeout(std::chrono::milliseconds timeout) override { rounds_.set_timeout(timeout); }
+  void set_timeout(std::chrono::milliseconds timeout) override;
   void barrier() override;
   void all_reduce(Elements data, Reduction reduction) override;
   void reduce(Elements data, int64_t root, Reduction reduction) override;
@@ -83,6 +84,7 @@ class LEVIN_API Group final : public Collectives {
   /// Returns when all have read what they wanted.
   void part(std::string_view name);
 
+  void deliver(const std::function<void()>& body);
   void gather_to(std::span<const Elements> results, Elements mine,
                  const Announcement& announcement);
   int64_t longest_part(std::span<const Elements> results, std::span<const Elements> parts);
@@ -99,6 +101,7 @@ class LEVIN_API Group final : public Collectives {
   Rounds rounds_;
   std::vector<std::shared_ptr<Arena>> arenas_;
   Failure failure_;
+  Mailboxes mailboxes_;
 };
 
 }  // namespace levin::comm::shm

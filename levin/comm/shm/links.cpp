@@ -166,9 +166,9 @@ void Links::join(const std::string& name) {
   links_.push_back(std::move(link));
 }
 
-Segment Links::share(size_t bytes, Deadline deadline) {
+Segment Links::share(size_t bytes, size_t reserved, Deadline deadline) {
   if (rank_ != 0) return Segment::map(receive_descriptor(links_[0].descriptors.number(), deadline));
-  Segment segment = Segment::create(bytes);
+  Segment segment = Segment::create(bytes, reserved);
   for (const Link& link : links_) {
     send_descriptor(link.descriptors.number(), segment.descriptor());
   }

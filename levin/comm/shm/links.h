@@ -33,8 +33,10 @@ class Links {
   Links(int64_t rank, int64_t size, const Board& board, Deadline deadline);
   ~Links();
 
-  /// So many bytes of zeros that all ranks map; called by all in the same order.
-  Segment share(size_t bytes, Deadline deadline);
+  /// So many bytes of zeros that all ranks map, of which the first are reserved; called by all in
+  /// the same order.
+  Segment share(size_t bytes, size_t reserved, Deadline deadline);
+  Segment share(size_t bytes, Deadline deadline) { return share(bytes, bytes, deadline); }
 
   /// Calls gone, in a thread of its own, for each rank whose process ended: the hub sees all, the
   /// others see the hub.

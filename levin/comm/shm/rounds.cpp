@@ -1,18 +1,14 @@
 #include "levin/comm/shm/rounds.h"
 
 #include <fmt/ranges.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <climits>
-#include <ctime>
 #include <new>
 #include <vector>
 
 #include "levin/base/check.h"
 #include "levin/base/spin.h"
+#include "levin/comm/shm/counter.h"
 
 namespace levin::comm::shm {
 namespace {
@@ -20,29 +16,12 @@ namespace {
 constexpr size_t kCacheLine = 64;
 constexpr uint32_t kLeft = 1;
 constexpr uint32_t kDied = 2;
-// A rank that goes just before one falls asleep wakes nobody: look again from time to time.
-constexpr std::chrono::milliseconds kNap(100);
-
-using Word = std::atomic<uint32_t>;
-static_assert(Word::is_always_lock_free && sizeof(Word) == sizeof(uint32_t));
-
-void sleep_while(Word& word, uint32_t value, std::chrono::nanoseconds longest) {
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest);
-  const timespec time = {seconds.count(), (longest - seconds).count()};
-  ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, value, &time, nullptr, 0);
-}
-
-void wake_all(Word& word) {
-  ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr, nullptr,
-            0);
-}
 
 }  // namespace
 
-/// One rank's. Only that rank writes to it, but for `sleepers` and `gone`.
+/// One rank's. Only that rank writes to it, but for `gone`.
 struct alignas(kCacheLine) Rounds::Line {
-  Word arrived;                                   ///< the last round that it finished writing
-  Word sleepers;                                  ///< ranks that sleep until `arrived` changes
+  Counter arrived;                                ///< the last round that it finished writing
   Word gone;                                      ///< 0, kLeft or kDied
   alignas(kCacheLine) Announcement announced[2];  ///< by the parity of a collective's first round
 };
@@ -65,15 +44,11 @@ void Rounds::begin(const Announcement& announcement) {
 
 const Announcement& Rounds::announced(int64_t rank) const { return line(rank).announced[current_]; }
 
-void Rounds::arrive() {
-  Line& mine = line(rank_);
-  mine.arrived.store(round_);  // in one order with `sleepers`: who goes to sleep sees it or is seen
-  if (mine.sleepers.load() > 0) wake_all(mine.arrived);
-}
+void Rounds::arrive() { line(rank_).arrived.set(round_); }
 
 bool Rounds::arrived(int64_t rank) const {
   // The counters wrap around; ranks are never more than a round apart.
-  const uint32_t at = line(rank).arrived.load(std::memory_order_acquire);
+  const uint32_t at = line(rank).arrived.get();
   return static_cast<int32_t>(at - round_) >= 0;
 }
 
@@ -94,12 +69,8 @@ void Rounds::await_rank(int64_t rank, std::chrono::steady_clock::time_point dead
     check_present(rank);
     const auto left = deadline - std::chrono::steady_clock::now();
     if (left.count() <= 0) fail_by_timeout();
-    theirs.sleepers.fetch_add(1);
-    const uint32_t seen = theirs.arrived.load();
-    if (!arrived(rank)) {
-      sleep_while(theirs.arrived, seen, std::min<std::chrono::nanoseconds>(left, kNap));
-    }
-    theirs.sleepers.fetch_sub(1);
+    theirs.arrived.doze([&] { return arrived(rank); },
+                        std::min<std::chrono::nanoseconds>(left, kNap));
   }
 }
 
@@ -139,14 +110,19 @@ void Rounds::mark_gone(int64_t rank) {
   Line& theirs = line(rank);
   uint32_t present = 0;
   theirs.gone.compare_exchange_strong(present, kDied);
-  wake_all(theirs.arrived);
+  theirs.arrived.wake();
 }
 
 void Rounds::leave() {
   Line& mine = line(rank_);
   uint32_t present = 0;
   mine.gone.compare_exchange_strong(present, kLeft);
-  wake_all(mine.arrived);
+  mine.arrived.wake();
+}
+
+std::string_view Rounds::gone(int64_t rank) const {
+  const uint32_t how = line(rank).gone.load();
+  return how == 0 ? "" : how == kDied ? "died" : "left the group";
 }
 
 }  // namespace levin::comm::shm

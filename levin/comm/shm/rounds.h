@@ -8,10 +8,10 @@
 // What a rank wrote in a round stays readable until it writes in the second round from there, which
 // it cannot reach before all others have left the first: two buffers, taken in turn, are enough.
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "levin/comm/announcement.h"
 
@@ -41,6 +41,9 @@ class Rounds {
   /// This rank takes part in no more rounds.
   void leave();
 
+  /// "died" or "left the group"; "" while it is there. For any thread.
+  std::string_view gone(int64_t rank) const;
+
   /// What a rank announced for this collective; after its first await, until this rank's second
   /// arrive.
   const Announcement& announced(int64_t rank) const;
@@ -48,7 +51,6 @@ class Rounds {
  private:
   struct Line;
   Line& line(int64_t rank) const;
-  std::atomic<uint32_t>& gone() const;
   bool arrived(int64_t rank) const;
   void await_rank(int64_t rank, std::chrono::steady_clock::time_point deadline);
   void compare() const;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <fstream>
@@ -25,22 +26,33 @@ size_t available_memory() {
   return std::numeric_limits<size_t>::max();
 }
 
-}  // namespace
-
-Segment Segment::create(size_t bytes) {
+// Reserved, or the first write to a page that is not there would end the process by SIGBUS.
+void reserve_memory(const Descriptor& descriptor, size_t begin, size_t bytes) {
   // Asked for more than there is, Linux would end processes to make room.
   LEVIN_CHECK(bytes < available_memory(), "comm.shm.memory",
               "wanted {} bytes of shared memory and {} are free; free memory or set the backend to "
               "gloo",
               bytes, available_memory());
-  Descriptor descriptor(::memfd_create("levin", MFD_CLOEXEC));
-  LEVIN_CHECK(descriptor, "comm.shm.memory", "memfd_create: {}", files::detail::reason(errno));
-  // Reserved now: else the first write to a page that is not there would end the process by SIGBUS.
-  const int failed = ::posix_fallocate(descriptor.number(), 0, static_cast<off_t>(bytes));
+  const int failed =
+      ::posix_fallocate(descriptor.number(), static_cast<off_t>(begin), static_cast<off_t>(bytes));
   LEVIN_CHECK(failed == 0, "comm.shm.memory",
               "{} bytes of shared memory: {}; free memory or set the backend to gloo", bytes,
               files::detail::reason(failed));
+}
+
+}  // namespace
+
+Segment Segment::create(size_t bytes, size_t reserved) {
+  Descriptor descriptor(::memfd_create("levin", MFD_CLOEXEC));
+  LEVIN_CHECK(descriptor, "comm.shm.memory", "memfd_create: {}", files::detail::reason(errno));
+  reserve_memory(descriptor, 0, reserved);
+  LEVIN_CHECK(::ftruncate(descriptor.number(), static_cast<off_t>(bytes)) == 0, "comm.shm.memory",
+              "{} bytes of shared memory: {}", bytes, files::detail::reason(errno));
   return map(std::move(descriptor));
+}
+
+void Segment::reserve(size_t begin, size_t bytes) const {
+  reserve_memory(descriptor_, begin, bytes);
 }
 
 Segment Segment::map(Descriptor descriptor) {

@@ -20,12 +20,17 @@ class Segment {
  public:
   Segment() = default;
   /// Throws "comm.shm.memory" when the system gives no memory.
-  static Segment create(size_t bytes);
+  static Segment create(size_t bytes) { return create(bytes, bytes); }
+  /// Of which the first are there from the start, and the others when they were reserved.
+  static Segment create(size_t bytes, size_t reserved);
   /// The memory of a descriptor that create() made in some process.
   static Segment map(Descriptor descriptor);
   ~Segment();
   Segment(Segment&& other) noexcept { *this = std::move(other); }
   Segment& operator=(Segment&& other) noexcept;
+
+  /// Throws as create() does.
+  void reserve(size_t begin, size_t bytes) const;
 
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
