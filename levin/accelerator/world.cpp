@@ -49,7 +49,8 @@ comm::ProcessGroup connect_world(const comm::Environment& environment,
   return comm::ProcessGroup::connect(
       environment, {.backend = options.backend,
                     .on_gpu = options.on_gpu,
-                    .timeout = std::chrono::ceil<std::chrono::milliseconds>(timeout)});
+                    .timeout = std::chrono::ceil<std::chrono::milliseconds>(timeout),
+                    .check = options.check});
 }
 
 }  // namespace levin

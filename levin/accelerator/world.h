@@ -16,6 +16,7 @@ struct WorldOptions {
   std::string backend = "auto";
   double timeout_s = 1800;  ///< of one collective
   bool on_gpu = false;
+  bool check = false;  ///< compare collectives over the ranks
 };
 
 /// What a launcher left, after a look at whether it is what was asked for. A program that was

@@ -6,12 +6,16 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
-#include <functional>
+#include <array>
+#include <cstring>
+#include <numeric>
 
 #include "levin/base/check.h"
+#include "levin/comm/announcement.h"
 #include "levin/comm/backends.h"
 #include "levin/comm/objects.h"
 #include "levin/comm/store.h"
+#include "levin/comm/watchdog.h"
 
 namespace levin::comm {
 namespace {
@@ -30,24 +34,27 @@ at::Tensor flat(const at::Tensor& tensor) {
   return tensor.is_contiguous() ? tensor.view(-1) : tensor;
 }
 
-/// Errors of foreign backends under levin's ids.
-[[noreturn]] void rethrow(const std::string& name, const std::string& backend, int64_t rank,
-                          int64_t size) {
+/// What went wrong, under levin's ids.
+struct Trouble {
+  std::string id;
+  std::string text;
+};
+
+Trouble trouble_with(const std::string& name, const std::string& backend) {
   try {
     throw;
-  } catch (const Error&) {
-    throw;
+  } catch (const Error& error) {
+    return {error.id(), error.text()};
   } catch (const std::exception& error) {
     const std::string_view what = error.what();
-    const std::string_view line = what.substr(0, what.find('\n'));
     const auto says = [&](std::string_view words) { return what.find(words) != what.npos; };
     const bool late = says("imed out") || says("imeout");
     const bool closed = says("losed by peer") || says("reset by peer") || says("roken pipe");
-    LEVIN_FAIL(late     ? "comm.timeout"
-               : closed ? "comm.peer"
-                        : "comm.failed",
-               "{} over {} failed on rank {} of {}: {}; look for the rank that ended first", name,
-               backend, rank, size, line);
+    return {late     ? "comm.timeout"
+            : closed ? "comm.peer"
+                     : "comm.failed",
+            fmt::format("{} over {} failed: {}; look for the rank that ended first", name, backend,
+                        what.substr(0, what.find('\n')))};
   }
 }
 
@@ -55,10 +62,10 @@ at::Tensor flat(const at::Tensor& tensor) {
 
 struct Work::Impl {
   WorkPointer work;
-  std::string name;
-  std::string backend;
-  int64_t rank = 0;
-  int64_t size = 1;
+  const char* name = "";
+  std::shared_ptr<ProcessGroup::Impl> group;
+  int64_t number = 0;
+  uint64_t ticket = 0;
   Tensors to_divide = {};  // by the number of ranks, where the backend knows no mean
 };
 
@@ -67,19 +74,6 @@ Work::Work(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Work::~Work() = default;
 Work::Work(Work&&) noexcept = default;
 Work& Work::operator=(Work&&) noexcept = default;
-
-bool Work::done() const { return impl_ == nullptr || impl_->work->isCompleted(); }
-
-void Work::wait() {
-  if (impl_ == nullptr) return;
-  const auto impl = std::exchange(impl_, nullptr);
-  try {
-    impl->work->wait();
-  } catch (const std::exception&) {
-    rethrow(impl->name, impl->backend, impl->rank, impl->size);
-  }
-  for (at::Tensor& tensor : impl->to_divide) tensor.div_(impl->size);
-}
 
 struct ProcessGroup::Impl {
   int64_t rank = 0;
@@ -90,19 +84,61 @@ struct ProcessGroup::Impl {
   c10::intrusive_ptr<c10d::Store> store = {};
   c10::intrusive_ptr<c10d::Backend> backend = {};  // none for one rank
   int64_t num_subgroups = 0;
+  std::string label = "world";
+  int64_t num_calls = 0;
+  std::shared_ptr<Watchdog> watchdog = {};  // one for all groups of the run
 
   bool alone() const { return backend == nullptr; }
 
+  /// Called in a handler.
+  [[noreturn]] void fail(const char* what, int64_t call) const {
+    Trouble trouble = trouble_with(what, name);
+    // Of a peer that has ended nobody need be asked.
+    if (trouble.id == "comm.timeout" || trouble.id == "comm.mismatch") {
+      trouble.text += "; " + watchdog->diagnose(global_ranks, label, call);
+    }
+    throw Error(trouble.id, trouble.text);
+  }
+
+  void check_agreement(const char* what, at::ScalarType type, int64_t count, int64_t argument);
+
+  /// argument: root, operation: whatever else must agree.
   template <class Start>
-  Work start(const char* what, Return when, Start start, Tensors to_divide = {}) {
+  static Work start(const std::shared_ptr<Impl>& self, const char* what, const at::Tensor& data,
+                    int64_t argument, Return when, Start start, Tensors to_divide = {}) {
+    const int64_t call = ++self->num_calls;
+    const auto type = data.defined() ? data.scalar_type() : at::kByte;
+    const int64_t count = data.defined() ? data.numel() : 0;
+    const uint64_t ticket = self->watchdog->recorder().begin(self->label, call, what, type, count);
+    WorkPointer started;
+    try {
+      if (self->options.check) self->check_agreement(what, type, count, argument);
+      started = start();
+    } catch (const std::exception&) {
+      self->fail(what, call);
+    }
+    Work work(std::make_unique<Work::Impl>(
+        Work::Impl{std::move(started), what, self, call, ticket, std::move(to_divide)}));
+    if (when == Return::kDone) work.wait();
+    return work;
+  }
+
+  /// Between two ranks: the others know nothing of it, so that it has no number and is not
+  /// compared.
+  template <class Start>
+  static Work start_message(const std::shared_ptr<Impl>& self, const char* what,
+                            const at::Tensor& data, Return when, Start start) {
+    LEVIN_CHECK(!self->alone(), "comm.backend", "got {} in a group of one rank, wanted two", what);
+    const uint64_t ticket =
+        self->watchdog->recorder().begin(self->label, 0, what, data.scalar_type(), data.numel());
     WorkPointer started;
     try {
       started = start();
     } catch (const std::exception&) {
-      rethrow(what, name, rank, size);
+      self->fail(what, 0);
     }
-    Work work(std::make_unique<Work::Impl>(
-        Work::Impl{std::move(started), what, name, rank, size, std::move(to_divide)}));
+    Work work(
+        std::make_unique<Work::Impl>(Work::Impl{std::move(started), what, self, 0, ticket, {}}));
     if (when == Return::kDone) work.wait();
     return work;
   }
@@ -115,6 +151,36 @@ struct ProcessGroup::Impl {
     return op == ReduceOp::kMean && name == "gloo" ? data : Tensors();
   }
 };
+
+bool Work::done() const { return impl_ == nullptr || impl_->work->isCompleted(); }
+
+void Work::wait() {
+  if (impl_ == nullptr) return;
+  const auto impl = std::exchange(impl_, nullptr);
+  try {
+    impl->work->wait();
+  } catch (const std::exception&) {
+    impl->group->fail(impl->name, impl->number);
+  }
+  impl->group->watchdog->recorder().end(impl->ticket);
+  for (at::Tensor& tensor : impl->to_divide) tensor.div_(impl->group->size);
+}
+
+// All tell all, before any of them touches memory.
+void ProcessGroup::Impl::check_agreement(const char* what, at::ScalarType type, int64_t count,
+                                         int64_t argument) {
+  const Announcement own = announce(what, c10::toString(type), count, argument);
+  const auto bytes = static_cast<int64_t>(sizeof own);
+  at::Tensor mine = at::empty({bytes}, at::kByte);
+  at::Tensor all = at::empty({bytes * size}, at::kByte);
+  std::memcpy(mine.data_ptr(), &own, sizeof own);
+  backend->_allgather_base(all, mine, {})->wait();
+  for (int64_t other = 0; other < size; ++other) {
+    Announcement theirs;
+    std::memcpy(&theirs, all.const_data_ptr<uint8_t>() + other * bytes, sizeof theirs);
+    check_same(own, rank, theirs, other, num_calls);
+  }
+}
 
 ProcessGroup::ProcessGroup() : impl_(std::make_shared<Impl>()) {}
 ProcessGroup::ProcessGroup(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -133,6 +199,7 @@ ProcessGroup ProcessGroup::connect(const Environment& environment,
   // has keys of its own.
   const int64_t number = impl->store->add(fmt::format("connects/{}", impl->rank), 1);
   impl->store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("world{}", number), impl->store);
+  impl->watchdog = std::make_shared<Watchdog>(impl->store, impl->rank);
   impl->name = choose_backend(*impl->store, impl->rank, impl->size, options);
   impl->backend = make_backend(impl->name, {impl->store, impl->rank, impl->size, impl->global_ranks,
                                             options.timeout, environment.master_address});
@@ -150,8 +217,8 @@ Work ProcessGroup::all_reduce(const at::Tensor& data, ReduceOp op, Return when) 
 
 Work ProcessGroup::all_reduce(const Tensors& data, ReduceOp op, Return when) {
   if (impl_->alone() || data.empty()) return {};
-  return impl_->start(
-      "all_reduce", when,
+  return Impl::start(
+      impl_, "all_reduce", data.front(), static_cast<int64_t>(op), when,
       [&, tensors = data]() mutable {
         const auto torch = impl_->op_for(op);
         if (tensors.size() > 1 && impl_->name != "shm") {
@@ -169,7 +236,7 @@ Work ProcessGroup::all_reduce(const Tensors& data, ReduceOp op, Return when) {
 
 Work ProcessGroup::broadcast(const at::Tensor& data, int64_t root, Return when) {
   if (impl_->alone()) return {};
-  return impl_->start("broadcast", when, [&, tensors = Tensors{data}]() mutable {
+  return Impl::start(impl_, "broadcast", data, root, when, [&, tensors = Tensors{data}]() mutable {
     c10d::BroadcastOptions options;
     options.rootRank = root;
     options.asyncOp = when == Return::kStarted;
@@ -182,11 +249,12 @@ Work ProcessGroup::all_gather(const at::Tensor& whole, const at::Tensor& part, R
     whole.view_as(part).copy_(part);
     return {};
   }
-  return impl_->start("all_gather", when, [&, to = flat(whole), from = flat(part)]() mutable {
-    c10d::AllgatherOptions options;
-    options.asyncOp = when == Return::kStarted;
-    return impl_->backend->_allgather_base(to, from, options);
-  });
+  return Impl::start(impl_, "all_gather", part, 0, when,
+                     [&, to = flat(whole), from = flat(part)]() mutable {
+                       c10d::AllgatherOptions options;
+                       options.asyncOp = when == Return::kStarted;
+                       return impl_->backend->_allgather_base(to, from, options);
+                     });
 }
 
 Work ProcessGroup::reduce_scatter(const at::Tensor& part, const at::Tensor& whole, ReduceOp op,
@@ -195,8 +263,8 @@ Work ProcessGroup::reduce_scatter(const at::Tensor& part, const at::Tensor& whol
     part.copy_(whole.view_as(part));
     return {};
   }
-  return impl_->start(
-      "reduce_scatter", when,
+  return Impl::start(
+      impl_, "reduce_scatter", part, static_cast<int64_t>(op), when,
       [&, to = flat(part), from = flat(whole)]() mutable {
         c10d::ReduceScatterOptions options;
         options.reduceOp = impl_->op_for(op);
@@ -212,7 +280,7 @@ Work ProcessGroup::gather(const Tensors& wholes, const at::Tensor& part, int64_t
     wholes.at(0).copy_(part);
     return {};
   }
-  return impl_->start("gather", when, [&, from = Tensors{part}]() mutable {
+  return Impl::start(impl_, "gather", part, root, when, [&, from = Tensors{part}]() mutable {
     std::vector<Tensors> to;
     if (impl_->rank == root) to.push_back(wholes);
     c10d::GatherOptions options;
@@ -228,7 +296,7 @@ Work ProcessGroup::scatter(const at::Tensor& part, const Tensors& wholes, int64_
     part.copy_(wholes.at(0));
     return {};
   }
-  return impl_->start("scatter", when, [&, to = Tensors{part}]() mutable {
+  return Impl::start(impl_, "scatter", part, root, when, [&, to = Tensors{part}]() mutable {
     std::vector<Tensors> from;
     if (impl_->rank == root) from.push_back(wholes);
     c10d::ScatterOptions options;
@@ -257,27 +325,27 @@ Work ProcessGroup::all_to_all(const Tensors& received, const Tensors& sent, Retu
   auto start = [&, to = to, from = from, out_sizes = out, in_sizes = in]() mutable {
     return impl_->backend->alltoall_base(to, from, out_sizes, in_sizes, {});  // which may take them
   };
-  Work work = impl_->start("all_to_all", Return::kDone, start);
+  Work work = Impl::start(impl_, "all_to_all", {}, 0, Return::kDone, start);
   const auto pieces = to.split_with_sizes(out);
   for (size_t i = 0; i < received.size(); ++i) received[i].copy_(pieces[i].view_as(received[i]));
   return work;
 }
 
 Work ProcessGroup::send(const at::Tensor& data, int64_t to, int64_t tag, Return when) {
-  return impl_->start("send", when, [&, tensors = Tensors{data}]() mutable {
+  return Impl::start_message(impl_, "send", data, when, [&, tensors = Tensors{data}]() mutable {
     return impl_->backend->send(tensors, static_cast<int>(to), static_cast<int>(tag));
   });
 }
 
 Work ProcessGroup::recv(const at::Tensor& data, int64_t from, int64_t tag, Return when) {
-  return impl_->start("recv", when, [&, tensors = Tensors{data}]() mutable {
+  return Impl::start_message(impl_, "recv", data, when, [&, tensors = Tensors{data}]() mutable {
     return impl_->backend->recv(tensors, static_cast<int>(from), static_cast<int>(tag));
   });
 }
 
 void ProcessGroup::barrier() {
   if (impl_->alone()) return;
-  impl_->start("barrier", Return::kDone, [&] {
+  Impl::start(impl_, "barrier", {}, 0, Return::kDone, [&] {
     c10d::BarrierOptions options;
     options.asyncOp = false;
     return impl_->backend->barrier(options);
@@ -350,6 +418,8 @@ ProcessGroup ProcessGroup::subgroup(const std::vector<int64_t>& ranks) {
   }
   part->rank = own;
   part->name = impl_->name;
+  part->watchdog = impl_->watchdog;
+  part->label = fmt::format("{}/part{}", impl_->label, number);
   part->store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("part{}", number), impl_->store);
   part->backend = make_backend(
       part->name, {part->store, own, part->size, part->global_ranks, part->options.timeout, ""});

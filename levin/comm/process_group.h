@@ -50,11 +50,15 @@ struct ProcessGroupOptions {
   bool on_gpu = false;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< of one collective
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
+  /// Compares name, type, size and operation of each collective over the ranks before it begins.
+  /// shm always does.
+  bool check = false;
 };
 
-/// A handle: copies share the group. Every rank of it calls the same functions in the same order,
-/// with tensors of the same shape and type. Sums are over contiguous memory of any layout; a result
-/// is the same bits on every rank. A group of one rank copies and returns.
+/// A handle: copies share the group. A timeout or a mismatch is an error whose text says who came
+/// and who did not; see Watchdog. Every rank of it calls the same functions in the same order, with
+/// tensors of the same shape and type. Sums are over contiguous memory of any layout; a result is
+/// the same bits on every rank. A group of one rank copies and returns.
 class LEVIN_API ProcessGroup {
  public:
   /// This rank alone.
@@ -104,6 +108,7 @@ class LEVIN_API ProcessGroup {
   ProcessGroup subgroup(const std::vector<int64_t>& ranks);
 
  private:
+  friend class Work;
   struct Impl;
   explicit ProcessGroup(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;

@@ -54,19 +54,19 @@ StorePointer open_store(const Environment& environment, std::chrono::millisecond
   }
   const bool serves = environment.rank.is_global_zero() && !environment.launcher_hosts_store;
   if (serves) return serve(environment.master_port, timeout);
-  return connect_tcp_store(address, environment.master_port, timeout);
+  return connect_tcp_store(address, environment.master_port, timeout,
+                           "MASTER_ADDR and MASTER_PORT");
 }
 
 }  // namespace
 
 StorePointer connect_tcp_store(const std::string& host, int64_t port,
-                               std::chrono::milliseconds timeout) {
+                               std::chrono::milliseconds timeout, std::string_view what_to_check) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (!somebody_listens(host, port)) {
     LEVIN_CHECK(std::chrono::steady_clock::now() < deadline, "comm.store",
-                "nobody serves the store on {}:{} after {} s; is rank 0 running there? Check "
-                "MASTER_ADDR and MASTER_PORT",
-                host, port, std::chrono::duration<double>(timeout).count());
+                "nobody serves the store on {}:{} after {} s; is its host running? Check {}", host,
+                port, std::chrono::duration<double>(timeout).count(), what_to_check);
     std::this_thread::sleep_for(kRetryPause);
   }
   // TCPStore waits for the first answer without a limit, for ever where no store listens.
@@ -80,16 +80,13 @@ StorePointer connect_tcp_store(const std::string& host, int64_t port,
     }
   }).detach();
   LEVIN_CHECK(store.wait_for(timeout + std::chrono::seconds(1)) == std::future_status::ready,
-              "comm.store",
-              "what listens on {}:{} did not answer as a store within {} s; check MASTER_ADDR and "
-              "MASTER_PORT",
-              host, port, std::chrono::duration<double>(timeout).count());
+              "comm.store", "what listens on {}:{} did not answer as a store within {} s; check {}",
+              host, port, std::chrono::duration<double>(timeout).count(), what_to_check);
   try {
     return store.get();
   } catch (const std::exception& error) {
-    LEVIN_FAIL("comm.store",
-               "what listens on {}:{} is no store ({}); check MASTER_ADDR and MASTER_PORT", host,
-               port, first_line(error.what()));
+    LEVIN_FAIL("comm.store", "what listens on {}:{} is no store ({}); check {}", host, port,
+               first_line(error.what()), what_to_check);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "levin/base/export.h"
 #include "levin/comm/environment/environment.h"
@@ -22,8 +23,10 @@ namespace levin::comm {
 LEVIN_API c10::intrusive_ptr<c10d::Store> connect_store(const Environment& environment,
                                                         std::chrono::milliseconds timeout);
 
-/// A client of the TCPStore there. Throws "comm.store".
+/// A client of the TCPStore there. what_to_check tells the user where the address comes from,
+/// "--rdzv-endpoint". Throws "comm.store".
 LEVIN_API c10::intrusive_ptr<c10d::Store> connect_tcp_store(const std::string& host, int64_t port,
-                                                            std::chrono::milliseconds timeout);
+                                                            std::chrono::milliseconds timeout,
+                                                            std::string_view what_to_check);
 
 }  // namespace levin::comm

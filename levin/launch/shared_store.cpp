@@ -28,7 +28,7 @@ SharedStore SharedStore::serve(comm::ListeningSocket socket) {
 
 SharedStore SharedStore::connect(const std::string& host, int64_t port,
                                  std::chrono::milliseconds timeout) {
-  auto store = comm::connect_tcp_store(host, port, timeout);
+  auto store = comm::connect_tcp_store(host, port, timeout, "--rdzv-endpoint");
   return SharedStore(
       std::make_unique<Impl>(c10::static_intrusive_pointer_cast<c10d::TCPStore>(std::move(store))));
 }

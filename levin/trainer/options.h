@@ -82,6 +82,7 @@ struct TrainerOptions {
   bool exit_on_signal = true;    ///< after SIGTERM or SIGINT and the save, exit with 143 or 130
   std::string backend = "auto";  ///< what carries bytes between processes: auto, shm, gloo or mpi
   double comm_timeout_s = 1800;  ///< of one exchange between processes
+  bool comm_check = false;       ///< compare each exchange over the processes first
   DdpOptions ddp = {};
 
   LEVIN_API void fields(FieldVisitor& field);

@@ -214,6 +214,47 @@ TEST(Ddp, OfTwoModulesOneBackwardConcernsOne) {
               Each(""));
 }
 
+/// Its backward runs one of its own through the same weight, as activation checkpointing may.
+std::string backward_in_backward(bool overlap) {
+  Layers net = linear();
+  const auto strategy = ddp({.overlap = overlap});
+  strategy->setup(*net, at::kCPU);
+  const at::Tensor weight = net->parameters()[0];
+  const at::Tensor out = net->forward(ones());
+  out.register_hook([&](const at::Tensor& gradient) {
+    const at::AutoGradMode on(true);
+    (weight * 2).sum().backward();
+    return gradient;
+  });
+  strategy->backward(out.sum(), true);
+  return differs(weight.grad(), torch::full({2, 3}, 3.0));
+}
+
+TEST(Ddp, ASecondGradientInOneBackwardNeedsNoOverlap) {
+  EXPECT_THAT(run_world(2, [](int64_t, const auto&) { return backward_in_backward(false); }),
+              Each(""));
+}
+
+TEST(Ddp, ASecondGradientThatComesTooLateIsAnErrorThatSaysSo) {
+  EXPECT_THAT(run_world(2,
+                        [](int64_t, const auto&) {
+                          Layers net(torch::nn::Linear(torch::nn::LinearOptions(3, 2).bias(false)));
+                          const auto strategy = ddp();
+                          strategy->setup(*net, at::kCPU);
+                          const at::Tensor weight = net->parameters()[0];
+                          const at::Tensor out = net->forward(ones());
+                          out.register_hook([&](const at::Tensor& gradient) {
+                            const at::AutoGradMode on(true);
+                            (weight * 2).sum().backward();
+                            return gradient;
+                          });
+                          strategy->backward(out.sum(), true);
+                          return std::string();
+                        }),
+              Each(AllOf(StartsWith("strategy.ddp.twice: a second gradient came for 0.weight"),
+                         HasSubstr("--ddp-overlap false"))));
+}
+
 TEST(Ddp, ASparseGradientIsReducedAsADenseOne) {
   EXPECT_THAT(run_world(2,
                         [](int64_t rank, const auto&) {
