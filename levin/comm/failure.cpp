@@ -9,6 +9,11 @@ void Failure::check() const {
   LEVIN_CHECK(first_.empty(), "comm.closed", "the group failed before: {}", first_);
 }
 
+bool Failure::is_noted() const {
+  const std::lock_guard lock(mutex_);
+  return !first_.empty();
+}
+
 void Failure::note(std::string_view what) {
   const std::lock_guard lock(mutex_);
   if (first_.empty()) first_ = what;

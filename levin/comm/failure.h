@@ -12,6 +12,7 @@ class Failure {
  public:
   /// Throws "comm.closed" once something was noted.
   void check() const;
+  bool is_noted() const;
   void note(std::string_view what);
 
  private:

@@ -138,6 +138,23 @@ TEST(MpiBackend, MakesGroupsOfSomeRanks) {
   mpi->barrier()->wait();
 }
 
+TEST(MpiBackend, SaysWhenRanksNameOtherGroups) {
+  const auto [rank, size] = place();
+  if (size != 3) GTEST_SKIP() << "needs three ranks";
+  const BackendPointer mpi = mpi_world();
+  if (rank < 2) {
+    const std::vector<int64_t> ranks =
+        rank == 0 ? std::vector<int64_t>{0, 1, 2} : std::vector<int64_t>{0, 1};
+    EXPECT_THAT(
+        levin::test::error_of([&] { make_mpi_backend(rank, std::ssize(ranks), kTimeout, ranks); }),
+        StartsWith("comm.mismatch: "));
+  } else {
+    EXPECT_THAT(levin::test::error_of([&] { make_mpi_backend(1, 2, kTimeout, {0, 2}); }),
+                StartsWith("comm.mismatch: "));
+  }
+  mpi->barrier()->wait();
+}
+
 TEST(MpiBackend, RefusesARankThatMpirunDidNotGive) {
   const auto [rank, size] = place();
   EXPECT_THAT(levin::test::error_of([&] { make_mpi_backend(rank, size + 1, kTimeout); }),

@@ -27,23 +27,56 @@ constexpr std::chrono::microseconds kNap(100);
 constexpr int kCollectiveTag = 0;
 constexpr int kHeaderTag = 1;
 constexpr int kDataTag = 2;
+constexpr int kStartTag = 32000;  // in the world, where others may send as well
+
+/// FNV-1a: other ranks, or in another order, give another number.
+int64_t fingerprint(std::span<const int> ranks) {
+  uint64_t hash = 14695981039346656037U;
+  for (const int rank : ranks) hash = (hash ^ static_cast<uint64_t>(rank)) * 1099511628211U;
+  return static_cast<int64_t>(hash);
+}
 
 }  // namespace
 
 Group::Group(Library& library, std::span<const int> ranks, std::chrono::milliseconds timeout)
-    : library_(library), timeout_(timeout), rank_(library.place.rank), size_(library.place.size) {
-  if (!ranks.empty()) {
-    rank_ = std::ranges::find(ranks, library.place.rank) - ranks.begin();
-    size_ = std::ssize(ranks);
+    : library_(library), timeout_(timeout), rank_(library.place.rank), size_(std::ssize(ranks)) {
+  const auto operation = announce("the start of a group", "", size_, fingerprint(ranks));
+  group_ = ask(operation, [](Module& mpi) { return mpi.world(); });
+  gather_members(operation, ranks);
+  group_ = ask(operation, [&](Module& mpi) { return mpi.make_group(ranks); });
+  rank_ = std::ranges::find(ranks, library.place.rank) - ranks.begin();
+}
+
+// The first hears of all, then all hear of the first; also when their lists differ.
+void Group::gather_members(const Announcement& operation, std::span<const int> ranks) {
+  Announcement mine = operation;
+  std::vector<Announcement> theirs(ranks.size(), operation);
+  std::vector<Letter> receives, sends;
+  const bool is_first = rank_ == ranks[0];
+  for (size_t i = 0; i < (is_first ? ranks.size() : 1); ++i) {
+    const auto letter = [&](Announcement& note) {
+      return Letter{ranks[i], {reinterpret_cast<std::byte*>(&note), at::kByte, sizeof(note)}};
+    };
+    receives.push_back(letter(theirs[i]));
+    sends.push_back(letter(mine));
   }
-  group_ = ask(announce("start", "", 0), [&](Module& mpi) { return mpi.make_group(ranks); });
+  if (!is_first) exchange(operation, {}, sends, kStartTag);
+  exchange(operation, receives, {}, kStartTag);
+  if (is_first) exchange(operation, {}, sends, kStartTag);
+  for (const Announcement& note : theirs) {
+    LEVIN_CHECK(note == mine, "comm.mismatch",
+                "a group of {} ranks here is one of {} in another rank, or of others or in another "
+                "order; all its ranks must name the same",
+                mine.count, note.count);
+  }
 }
 
 Group::~Group() {
+  if (failure_.is_noted()) return;  // MPI may still be at work in it
   try {
-    failure_.check();
-    ask(announce("end", "", 0), [&](Module& mpi) { mpi.free_group(group_); });
-  } catch (const std::exception&) {  // what failed was said where it did
+    ask(announce("the end of a group", "", size_), [&](Module& mpi) { mpi.free_group(group_); });
+  } catch (const std::exception&) {
+    library_.module.fail();
   }
 }
 

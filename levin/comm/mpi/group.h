@@ -3,7 +3,7 @@
 // against a deadline. Sums are levin's own: in rank order, which MPI does not promise, and of the
 // half types, which it does not know.
 //
-//   Group group(library(), {}, std::chrono::minutes(30));
+//   Group group(library(), ranks, std::chrono::minutes(30));
 
 #include <atomic>
 #include <chrono>
@@ -21,7 +21,8 @@ namespace levin::comm::mpi {
 /// After "comm.timeout" a late message may still write to the tensor: the process should end.
 class Group final : public Collectives {
  public:
-  /// Of the ranks of all that mpirun started; empty: of all.
+  /// Of these ranks of the world. Throws "comm.timeout" when one of them does not come, and
+  /// "comm.mismatch" when one calls it with other ranks.
   Group(Library& library, std::span<const int> ranks, std::chrono::milliseconds timeout);
   ~Group() override;
 
@@ -47,6 +48,8 @@ class Group final : public Collectives {
   };
   using Sources = std::vector<const std::byte*>;
 
+  /// Returns when all ranks of a group have come to make it.
+  void gather_members(const Announcement& operation, std::span<const int> ranks);
   /// Runs an operation; what it throws closes the group.
   template <class Body>
   void run(const Body& body);

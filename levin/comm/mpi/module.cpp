@@ -18,13 +18,13 @@ template <class T>
 Handle handle_of(T value) {
   static_assert(sizeof(T) <= sizeof(Handle));
   Handle handle = 0;
-  std::memcpy(&handle, &value, sizeof(T));
+  std::memcpy(&handle, static_cast<const void*>(&value), sizeof(T));
   return handle;
 }
 template <class T>
 T value_of(Handle handle) {
   T value;
-  std::memcpy(&value, &handle, sizeof(T));
+  std::memcpy(static_cast<void*>(&value), &handle, sizeof(T));
   return value;
 }
 
@@ -67,19 +67,17 @@ class ThisMpi final : public Module {
 
   void fail() override { failed_ = true; }
 
+  Handle world() override { return handle_of(MPI_COMM_WORLD); }
+
   Handle make_group(std::span<const int> ranks) override {
     MPI_Comm made = MPI_COMM_NULL;
-    if (ranks.empty()) {
-      check(MPI_Comm_dup(MPI_COMM_WORLD, &made), "MPI_Comm_dup");
-    } else {
-      MPI_Group world = MPI_GROUP_NULL, part = MPI_GROUP_NULL;
-      check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
-      check(MPI_Group_incl(world, static_cast<int>(ranks.size()), ranks.data(), &part),
-            "MPI_Group_incl");
-      check(MPI_Comm_create_group(MPI_COMM_WORLD, part, ranks[0], &made), "MPI_Comm_create_group");
-      MPI_Group_free(&part);
-      MPI_Group_free(&world);
-    }
+    MPI_Group world = MPI_GROUP_NULL, part = MPI_GROUP_NULL;
+    check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+    check(MPI_Group_incl(world, static_cast<int>(ranks.size()), ranks.data(), &part),
+          "MPI_Group_incl");
+    check(MPI_Comm_create_group(MPI_COMM_WORLD, part, ranks[0], &made), "MPI_Comm_create_group");
+    MPI_Group_free(&part);
+    MPI_Group_free(&world);
     check(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     return handle_of(made);
   }

@@ -43,7 +43,9 @@ class Module {
   /// The ranks are out of step: MPI_Finalize would wait for ever.
   virtual void fail() = 0;
 
-  /// Of these ranks, by all of them; empty: of all ranks.
+  /// All processes that mpirun started.
+  virtual Handle world() = 0;
+  /// Of these ranks of the world, called by all of them; waits for them for ever.
   virtual Handle make_group(std::span<const int> ranks) = 0;
   virtual void free_group(Handle group) = 0;
 

@@ -10,14 +10,16 @@
 namespace levin::comm {
 namespace {
 
-/// As MPI counts them.
+/// As MPI counts them; all when none are named.
 std::vector<int> mpi_ranks(const std::vector<int64_t>& ranks, const mpi::Place& place) {
   for (const int64_t rank : ranks) {
     LEVIN_CHECK(
         rank >= 0 && rank < place.size && std::ranges::count(ranks, rank) == 1, "comm.mpi.rank",
         "rank {} of a group is not once one of the {} ranks that mpirun started", rank, place.size);
   }
-  return {ranks.begin(), ranks.end()};
+  std::vector<int> all(ranks.begin(), ranks.end());
+  for (int rank = 0; ranks.empty() && rank < place.size; ++rank) all.push_back(rank);
+  return all;
 }
 
 void check_place(int64_t rank, int64_t size, const std::vector<int64_t>& ranks,
