@@ -4,4 +4,5 @@
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 scripts/setup.sh
 scripts/build.sh 02_fashion_mnist
-exec "$BUILD/bin/02_fashion_mnist" --root "${LEVIN_DATA:-data}" "$@"
+# Two processes, each with half of a batch of 64.
+exec "$BUILD/bin/02_fashion_mnist" --root "${LEVIN_DATA:-data}" --devices 2 --batch-size 32 "$@"

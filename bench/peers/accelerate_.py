@@ -11,18 +11,22 @@ def main():
     job = work.WORKS[arguments.work]
     clock = work.StepClock(arguments)
     net = job.net()
-    accelerator = Accelerator(cpu=True)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=arguments.accumulate)
     net, optimizer, loader = accelerator.prepare(
         net, job.optimizer(net.parameters(), lr=job.lr),
-        DataLoader(job.batches(clock.last), batch_size=None))
+        DataLoader(job.batches(clock.last, accelerator.process_index), batch_size=None))
+    if accelerator.num_processes > 1:  # each has data of its own already
+        loader = job.batches(clock.last, accelerator.process_index)
     for x, y in loader:
         clock()
-        optimizer.zero_grad()
-        loss = job.loss(net, x, y)
-        accelerator.backward(loss)
-        optimizer.step()
+        with accelerator.accumulate(net):
+            loss = job.loss(net, x, y)
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
         clock.keep(loss)
-    clock.report()
+    if accelerator.is_main_process:
+        clock.report()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@
 namespace {
 
 levin::OptimizerConfig optimizer_of(const std::string& work) {
-  if (work == "gpt") return levin::optim::adamw({.lr = 3e-4});
+  if (work.starts_with("gpt")) return levin::optim::adamw({.lr = 3e-4});
   if (work == "mlp_sgd") return levin::optim::sgd({.lr = 0.01});
   return levin::optim::adam({.lr = 1e-3});
 }
@@ -39,16 +39,22 @@ struct Peer : levin::Module {
 };
 
 void train(const peers::Options& options) {
+  levin::Trainer trainer({.accelerator = "cpu",
+                          .devices = options.devices,
+                          .max_epochs = 1,
+                          .accumulate_grad_batches = options.accumulate,
+                          .use_distributed_sampler = false,
+                          .barebones = options.mode == "barebones",
+                          .backend = options.backend});
   peers::StepClock clock(options);
   peers::with_net(options.work, [&]<class Net>(Net& net) {
-    const auto data = peers::data_of(options.work, clock.last());
+    const auto rank = trainer.accelerator().rank().rank;
+    const auto data = peers::data_of(options.work, clock.last(), rank);
     levin::DataLoader loader(levin::data::tensors({{"x", data.x}, {"y", data.y}}),
                              {.batch_size = data.batch_size});
-    levin::Trainer trainer(
-        {.accelerator = "cpu", .max_epochs = 1, .barebones = options.mode == "barebones"});
     trainer.fit(std::make_shared<Peer<Net>>(net, clock, options), loader);
   });
-  clock.report();
+  if (trainer.accelerator().is_main_process()) clock.report();
 }
 
 /// Seconds that one epoch takes, and through `mean` the mean of its normalised pixels.

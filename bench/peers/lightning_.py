@@ -30,10 +30,15 @@ def main():
     clock = work.StepClock(arguments)
     off = arguments.mode == "off"
     module = Peer(job, clock, logs=not off)
-    loader = DataLoader(job.batches(clock.last), batch_size=None)
     options = {"barebones": True} if off else {}
-    lightning.Trainer(max_epochs=1, accelerator="cpu", **options).fit(module, loader)
-    clock.report()
+    if arguments.devices > 1:
+        options |= {"devices": arguments.devices, "strategy": "ddp", "use_distributed_sampler": False,
+                    "accumulate_grad_batches": arguments.accumulate}
+    trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", **options)
+    loader = DataLoader(job.batches(clock.last, trainer.global_rank), batch_size=None)
+    trainer.fit(module, loader)
+    if trainer.is_global_zero:
+        clock.report()
 
 
 if __name__ == "__main__":

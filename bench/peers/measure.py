@@ -26,15 +26,18 @@ class Outcome:
     peak_mb: float  # resident memory
 
 
+def environment():
+    return {name: value for name, value in os.environ.items() if name not in FOREIGN} | ENVIRONMENT
+
+
 def run(command):
     """Runs it in an empty folder. A terminal is its output, so that progress bars are really drawn."""
     command = [str(part) for part in command]
-    environment = {name: value for name, value in os.environ.items() if name not in FOREIGN}
     with tempfile.TemporaryDirectory() as folder:
         terminal, its_end = pty.openpty()
         fcntl.ioctl(its_end, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         began = time.perf_counter()
-        process = subprocess.Popen(command, cwd=folder, env=environment | ENVIRONMENT,
+        process = subprocess.Popen(command, cwd=folder, env=environment(),
                                    stdin=subprocess.DEVNULL, stdout=its_end, stderr=its_end)
         os.close(its_end)
         text, first_step = read_all(terminal)

@@ -23,14 +23,21 @@ struct Options {
   int64_t warmup = 1;
   int64_t workers = 0;
   int64_t images = 60000;
+  int64_t devices = 1;
+  int64_t accumulate = 1;
+  std::string backend = "auto";
 
   void fields(levin::FieldVisitor& field) {
-    field("work", work, "mlp_sgd, mlp_adam, cnn, gpt; loader where the peer has one");
+    field("work", work,
+          "mlp_sgd, mlp_adam, cnn, gpt, mlp_10m, gpt_10m; loader where the peer has one");
     field("mode", mode, "a variant of this peer");
     field("steps", steps, "timed steps");
     field("warmup", warmup, "steps before them");
     field("workers", workers, "of the loader");
     field("images", images, "of the loader");
+    field("devices", devices, "ranks");
+    field("accumulate", accumulate, "batches a step");
+    field("backend", backend, "between ranks");
   }
 };
 
@@ -73,15 +80,23 @@ inline void fill(torch::nn::Module& net) {
 template <class Body>
 void with_net(const std::string& work, const Body& body) {
   using namespace torch::nn;  // NOLINT: one screen of layers
-  if (work == "gpt") {
+  if (work.starts_with("gpt")) {
+    const bool large = work == "gpt_10m";
     levin::models::GPT2 net(levin::models::GPT2Config{.vocab_size = 256,
                                                       .n_positions = 64,
-                                                      .n_embd = 128,
-                                                      .n_layer = 4,
-                                                      .n_head = 4,
+                                                      .n_embd = large ? 320 : 128,
+                                                      .n_layer = large ? 8 : 4,
+                                                      .n_head = large ? 8 : 4,
                                                       .resid_pdrop = 0.0,
                                                       .embd_pdrop = 0.0,
                                                       .attn_pdrop = 0.0});
+    fill(*net);
+    body(net);
+    return;
+  }
+  if (work == "mlp_10m") {
+    Sequential net(Linear(784, 2048), ReLU(), Linear(2048, 2048), ReLU(), Linear(2048, 2048),
+                   ReLU(), Linear(2048, 10));
     fill(*net);
     body(net);
     return;
@@ -110,16 +125,25 @@ struct Data {
   int64_t batch_size;
 };
 
-inline Data data_of(const std::string& work, int64_t batches) {
-  const int64_t batch_size = work == "gpt" ? 8 : work == "cnn" ? 64 : 32;
+inline int64_t batch_size_of(const std::string& work) {
+  if (work == "gpt_10m") return 4;
+  if (work == "gpt") return 8;
+  return work == "cnn" || work == "mlp_10m" ? 64 : 32;
+}
+
+/// Of rank 0; every other has data of its own.
+inline Data data_of(const std::string& work, int64_t batches, int64_t rank = 0) {
+  const int64_t batch_size = batch_size_of(work);
   const int64_t count = batches * batch_size;
-  if (work == "gpt") {
-    const auto ids = integers(count * 65, 1000, 256).view({count, 65});
+  const int64_t seed = 1000 + rank;
+  if (work.starts_with("gpt")) {
+    const auto ids = integers(count * 65, seed, 256).view({count, 65});
     return {ids.narrow(1, 0, 64).contiguous(), ids.narrow(1, 1, 64).contiguous(), batch_size};
   }
   // The class of a sample is the largest of its first ten values: something to learn.
-  const auto x = work == "cnn" ? formula(count * 784, 1000).view({count, 1, 28, 28})
-                               : formula(count * 64, 1000).view({count, 64});
+  const int64_t width = work == "mlp_10m" || work == "cnn" ? 784 : 64;
+  at::Tensor x = formula(count * width, seed).view({count, width});
+  if (work == "cnn") x = x.view({count, 1, 28, 28});
   return {x, x.flatten(1).narrow(1, 0, 10).argmax(1), batch_size};
 }
 

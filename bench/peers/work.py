@@ -27,6 +27,8 @@ def arguments():
     parser.add_argument("--warmup", type=int, default=1, help="steps before them")
     parser.add_argument("--workers", type=int, default=0, help="of the loader")
     parser.add_argument("--images", type=int, default=60000, help="of the loader")
+    parser.add_argument("--accumulate", type=int, default=1, help="batches a step")
+    parser.add_argument("--devices", type=int, default=1, help="ranks that the peer starts itself")
     return parser.parse_args()
 
 
@@ -67,6 +69,15 @@ def cnn():
         nn.Flatten(), nn.Linear(32 * 7 * 7, 10))
 
 
+def mlp_10m():
+    return nn.Sequential(nn.Linear(784, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(),
+                         nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10))
+
+
+def gpt_10m():
+    return GPT(vocab_size=256, n_positions=64, n_embd=320, n_layer=8, n_head=8)
+
+
 def gpt():
     return GPT(vocab_size=256, n_positions=64, n_embd=128, n_layer=4, n_head=4)
 
@@ -80,15 +91,15 @@ def next_token(net, x, y):
 
 
 def samples(shape):
-    def make(count):
+    def make(count, seed):
         """The class of a sample is the largest of its first ten values: something to learn."""
-        x = formula(count * math.prod(shape), 1000).view(count, *shape)
+        x = formula(count * math.prod(shape), seed).view(count, *shape)
         return x, x.flatten(1)[:, :10].argmax(1)
     return make
 
 
-def tokens(count):
-    ids = integers(count * 65, 1000, 256).view(count, 65)
+def tokens(count, seed):
+    ids = integers(count * 65, seed, 256).view(count, 65)
     return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 
 
@@ -104,8 +115,9 @@ class Work:
     def net(self):
         return fill(self.make_net())
 
-    def batches(self, count):
-        x, y = self.data(count * self.batch_size)
+    def batches(self, count, rank=0):
+        """Rank 0's; every other has data of its own."""
+        x, y = self.data(count * self.batch_size, 1000 + rank)
         return list(zip(x.split(self.batch_size), y.split(self.batch_size)))
 
 
@@ -114,6 +126,8 @@ WORKS = {
     "mlp_adam": Work(mlp, classify, samples((64,)), 32, torch.optim.Adam, 1e-3),
     "cnn": Work(cnn, classify, samples((1, 28, 28)), 64, torch.optim.Adam, 1e-3),
     "gpt": Work(gpt, next_token, tokens, 8, torch.optim.AdamW, 3e-4),
+    "mlp_10m": Work(mlp_10m, classify, samples((784,)), 64, torch.optim.Adam, 1e-3),
+    "gpt_10m": Work(gpt_10m, next_token, tokens, 4, torch.optim.AdamW, 3e-4),
 }
 
 

@@ -1,5 +1,9 @@
 #include "levin/accelerator/accelerator.h"
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -12,20 +16,53 @@
 #include "levin/optim/clip.h"
 
 namespace levin {
+namespace {
+
+constexpr uint64_t kRankStream = 0x72616e6b;  // "rank"
+
+}  // namespace
 
 void AcceleratorOptions::fields(FieldVisitor& field) {
   field("mixed_precision", mixed_precision, "no or bf16");
   field("cpu", cpu, "use the CPU even where there is a GPU");
   field("accelerator", accelerator, "auto, cpu or gpu");
-  field("strategy", strategy, "how parameters are kept over processes: auto or single");
+  field("strategy", strategy, "how parameters are kept over processes: auto, single or ddp");
+  field("devices", devices, "processes on this machine; 0: as they were started, or 1");
+  field("num_nodes", num_nodes, "machines");
+  field("backend", backend, "what carries bytes between processes: auto, shm, gloo or mpi");
+  field("comm_timeout_s", comm_timeout_s, "longest wait for other processes, seconds");
+  field("comm_check", comm_check, "compare each exchange over the processes first");
+  field("use_distributed_sampler", use_distributed_sampler,
+        "processes read different parts of the data");
+  field("sync_batchnorm", sync_batchnorm, "batch norm over the batches of all processes");
+  ddp.fields(field);
 }
 
+namespace {
+
+WorldOptions world_options(const AcceleratorOptions& options, bool on_gpu = false) {
+  return {.devices = options.devices,
+          .num_nodes = options.num_nodes,
+          .backend = options.backend,
+          .timeout_s = options.comm_timeout_s,
+          .on_gpu = on_gpu,
+          .check = options.comm_check};
+}
+
+}  // namespace
+
 Accelerator::Accelerator(AcceleratorOptions options)
-    : rank_(rank_from_environment()),
-      device_(select_device(options.cpu ? "cpu" : options.accelerator, rank_)),
-      precision_(parse_precision(options.mixed_precision)),
-      strategy_(make_strategy(options.strategy, rank_)) {
+    : options_(std::move(options)),
+      environment_(join_launch(world_options(options_))),
+      rank_(environment_.rank),
+      device_(select_device(options_.cpu ? "cpu" : options_.accelerator, rank_)),
+      precision_(parse_precision(options_.mixed_precision)),
+      world_(connect_world(environment_, world_options(options_, device_.is_cuda()))),
+      strategy_(make_strategy(options_.strategy, {.group = world_, .ddp = options_.ddp})) {
   if (device_.is_cpu()) detail::keep_freed_memory();
+  if (options_.sync_batchnorm && rank_.world_size > 1) {
+    synced_ = std::make_shared<comm::ProcessGroup>(world_);
+  }
 }
 
 Accelerator::~Accelerator() = default;
@@ -34,9 +71,19 @@ void Accelerator::prepare_module(const std::shared_ptr<torch::nn::Module>& modul
   LEVIN_CHECK(module != nullptr, "accelerator.module",
               "got an empty module pointer, wanted a module");
   strategy_->setup(*module, device_);
+  seed_by_rank();
   const bool known = std::find(modules_.begin(), modules_.end(), module) != modules_.end();
   if (!known) modules_.push_back(module);
   parameters_ = name_parameters();
+}
+
+// Modules are built from one seed; dropout and augmentation then differ from rank to rank. Rank 0
+// draws what one process alone would.
+void Accelerator::seed_by_rank() {
+  if (std::exchange(seeded_by_rank_, true) || rank_.rank == 0) return;
+  const auto seed = derive_seed(static_cast<uint64_t>(current_seed()), kRankStream,
+                                static_cast<uint64_t>(rank_.rank));
+  seed_everything(static_cast<int64_t>(seed >> 1));
 }
 
 std::vector<NamedTensor> Accelerator::name_parameters() const {
@@ -103,13 +150,17 @@ PreparedOptimizer Accelerator::prepare_optimizer(const OptimizerConfig& config) 
 }
 
 DataLoader Accelerator::prepare_loader(DataLoader loader, LoaderRole role) {
-  loader.set_slice(strategy_->slice(), /*even=*/role == LoaderRole::kTraining);
+  // The order of samples is rank 0's; a data set of another size on some rank is an error.
+  if (rank_.world_size > 1) loader.load_state_dict(strategy_->broadcast(loader.state_dict()));
+  const DataSlice slice = options_.use_distributed_sampler ? strategy_->slice() : DataSlice();
+  loader.set_slice(slice, /*even=*/role == LoaderRole::kTraining);
   if (device_.is_cuda() && !loader.options().pin_memory.has_value()) loader.set_pin_memory(true);
   if (role == LoaderRole::kTraining) loaders_.push_back(loader);
   return loader;
 }
 
 void Accelerator::free_memory() {
+  strategy_->forget();
   modules_.clear();
   parameters_.clear();
   optimizers_.clear();
@@ -122,6 +173,7 @@ void Accelerator::backward(const at::Tensor& loss, bool synchronize) {
               c10::str(loss.sizes()));
   LEVIN_CHECK(loss.requires_grad(), "accelerator.loss",
               "this loss depends on no parameter; was it detached, or computed without gradients?");
+  const SyncBatchNormGuard batch_norm(synced_.get());
   strategy_->backward(loss, synchronize);
 }
 
@@ -133,9 +185,44 @@ void Accelerator::clip_grad_value(double clip_value) {
   optim::clip_grad_value(parameters_, clip_value);
 }
 
-bool Accelerator::any(bool flag) {
-  if (rank_.world_size == 1) return flag;
-  return strategy_->all_reduce(at::scalar_tensor(flag ? 1 : 0), ReduceOp::kMax).item<double>() > 0;
+bool Accelerator::from_main(bool flag) { return world_.any(flag && is_main_process()); }
+
+double Accelerator::from_main(double value) {
+  const at::Tensor word = at::full({1}, value, at::kDouble);
+  world_.broadcast(word, 0);
+  return word.item<double>();
+}
+
+void Accelerator::local_main_first(const std::function<void()>& body) {
+  if (rank_.local_rank == 0) body();
+  wait_for_everyone();
+}
+
+at::Tensor Accelerator::gather(const at::Tensor& value) {
+  if (rank_.world_size == 1) return value;
+  std::vector<int64_t> sizes = value.sizes().vec();
+  if (sizes.empty()) sizes.push_back(1);
+  sizes.front() *= rank_.world_size;
+  at::Tensor all = at::empty(sizes, value.options());
+  world_.all_gather(all, value.contiguous());
+  return all;
+}
+
+at::Tensor Accelerator::gather_for_metrics(const at::Tensor& value) {
+  LEVIN_CHECK(value.dim() > 0, "accelerator.gather",
+              "got a scalar, wanted a tensor with a row for each sample of the batch");
+  if (rank_.world_size == 1) return value;
+  const at::Tensor counts = gather(at::full({1}, value.size(0), at::kLong));
+  const int64_t most = counts.max().item<int64_t>();
+  std::vector<int64_t> sizes = value.sizes().vec();
+  sizes.front() = most;
+  const at::Tensor padded = at::zeros(sizes, value.options());
+  padded.narrow(0, 0, value.size(0)).copy_(value);
+  sizes.insert(sizes.begin(), rank_.world_size);
+  // Sample k of rank r is number k * world_size + r of the batches together.
+  const at::Tensor rows = gather(padded).view(sizes).transpose(0, 1);
+  const at::Tensor is_there = at::arange(most).unsqueeze(1).lt(counts.unsqueeze(0));
+  return rows.index({is_there.to(value.device())});
 }
 
 namespace {
@@ -166,7 +253,7 @@ void load_numbered(std::string_view what, Items& items, const State& state) {
 
 }  // namespace
 
-Checkpoint Accelerator::state_dict() const {
+Checkpoint Accelerator::state_dict() {
   Checkpoint checkpoint;
   for (size_t i = 0; i < modules_.size(); ++i) {
     checkpoint.weights[weights_name(i)] = module_state(*modules_[i]);
@@ -178,7 +265,14 @@ Checkpoint Accelerator::state_dict() const {
   checkpoint.training.set("optimizers", numbered(optimizers_))
       .set("loaders", numbered(loaders_))
       .set("random", random_state())
+      .set("strategy", strategy_->state_dict())
       .set("registered", std::move(registered));
+  if (rank_.world_size > 1) {
+    State others;  // rank 0's stands above, where one process finds its own
+    const std::vector<State> ranks = strategy_->all_gather(random_state());
+    for (size_t i = 1; i < ranks.size(); ++i) others.set(std::to_string(i), ranks[i]);
+    checkpoint.training.set("random_of_ranks", std::move(others));
+  }
   return checkpoint;
 }
 
@@ -200,11 +294,37 @@ void Accelerator::load_state_dict(const Checkpoint& checkpoint) {
   for (size_t i = 0; i < registered_.size(); ++i) {
     registered_[i].load(training.child("registered").child(std::to_string(i)));
   }
-  load_random_state(training.child("random"));
+  if (training.contains("strategy")) strategy_->load_state_dict(training.child("strategy"));
+  load_random_states(training);
+}
+
+// With another number of ranks there is no going on as before: those beyond the first begin anew.
+void Accelerator::load_random_states(const State& training) {
+  const State others =
+      training.contains("random_of_ranks") ? training.child("random_of_ranks") : State();
+  const bool same = std::ssize(others.values()) == rank_.world_size - 1;
+  if (rank_.rank == 0) {
+    load_random_state(training.child("random"));
+  } else if (same) {
+    load_random_state(others.child(std::to_string(rank_.rank)));
+  }
 }
 
 void Accelerator::save_state(const std::filesystem::path& folder) {
-  if (is_main_process()) save_checkpoint(folder, state_dict());
+  write_on_main(folder, state_dict());
+}
+
+void Accelerator::write_on_main(const std::filesystem::path& folder, const Checkpoint& checkpoint) {
+  if (rank_.world_size == 1) return save_checkpoint(folder, checkpoint);
+  State outcome;
+  try {
+    if (is_main_process()) save_checkpoint(folder, checkpoint);
+  } catch (const Error& error) {
+    outcome.set("id", error.id()).set("text", error.text());
+  }
+  outcome = strategy_->broadcast(outcome);
+  if (outcome.empty()) return;
+  throw Error(outcome.text("id"), "on rank 0: " + outcome.text("text"));
 }
 
 void Accelerator::load_state(const std::filesystem::path& folder) {

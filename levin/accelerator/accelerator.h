@@ -24,6 +24,7 @@
 #include "levin/accelerator/prepared_loader.h"
 #include "levin/accelerator/prepared_model.h"
 #include "levin/accelerator/prepared_optimizer.h"
+#include "levin/accelerator/world.h"
 #include "levin/base/export.h"
 #include "levin/base/options.h"
 #include "levin/base/rank.h"
@@ -40,6 +41,14 @@ struct AcceleratorOptions {
   bool cpu = false;                    ///< the CPU even where there is a GPU
   std::string accelerator = "auto";    ///< auto, cpu, gpu (cuda): which kind of device
   std::string strategy = "auto";       ///< one of strategy_names()
+  int64_t devices = 0;                 ///< processes on this machine; 0: as they were started, or 1
+  int64_t num_nodes = 1;               ///< machines
+  std::string backend = "auto";        ///< what carries the bytes: auto, shm, gloo or mpi
+  double comm_timeout_s = 1800;        ///< of one exchange between processes
+  bool comm_check = false;             ///< compare each exchange over the processes first
+  bool use_distributed_sampler = true;  ///< processes read different parts of the data
+  bool sync_batchnorm = false;          ///< batch norm over the batches of all processes
+  DdpOptions ddp = {};
 
   LEVIN_API void fields(FieldVisitor& field);
 };
@@ -47,8 +56,11 @@ struct AcceleratorOptions {
 /// Whether a loader feeds training (ranks get equal counts) or evaluation (no sample repeats).
 enum class LoaderRole { kTraining, kEvaluation };
 
-/// Throws Error "accelerator.device" for a device that is not here, "accelerator.precision",
-/// "strategy.name".
+/// A program that was started bare and is asked for several devices starts that many processes of
+/// itself and ends with them: code before this runs in the first process too. Throws Error
+/// "accelerator.device" for a device that is not here, "accelerator.devices" for other processes
+/// than were started, "accelerator.precision", "strategy.name", and what
+/// comm::ProcessGroup::connect throws.
 class LEVIN_API Accelerator {
  public:
   Accelerator(AcceleratorOptions options = {});  // NOLINT: a call with braces reads as intended
@@ -77,12 +89,28 @@ class LEVIN_API Accelerator {
   void clip_grad_value(double clip_value);
   /// Autocast for code beside model->forward, such as a loss that should run in it.
   AutocastGuard autocast() const { return AutocastGuard(precision_, device_.type()); }
+  /// What model->forward runs under, for code that calls the module itself.
+  ForwardScope forward_scope() const { return {precision_, device_.type(), synced_.get()}; }
 
   at::Tensor reduce(const at::Tensor& value, ReduceOp op) {
     return strategy_->all_reduce(value, op);
   }
+  /// A tensor of the same shape on every rank, one behind the other along the first dimension.
+  at::Tensor gather(const at::Tensor& value);
+  /// What evaluation computed for each sample (the first dimension) of this rank's batch, for the
+  /// batches of all ranks, in the order of the data set and each sample once. Every rank calls it
+  /// for each of its batches; one that has none left gives an empty tensor.
+  at::Tensor gather_for_metrics(const at::Tensor& value);
+  std::vector<State> gather_object(const State& object) { return strategy_->all_gather(object); }
+  State broadcast_object(const State& object) { return strategy_->broadcast(object); }
+  void wait_for_everyone() { world_.barrier(); }
   /// True on every rank as soon as it is on one.
-  bool any(bool flag);
+  bool any(bool flag) { return world_.any(flag); }
+  /// Rank 0's.
+  bool from_main(bool flag);
+  double from_main(double value);
+  /// Runs it in one process of each machine; the others wait.
+  void local_main_first(const std::function<void()>& body);
 
   /// All that was prepared or registered, in a folder (see Checkpoint); load_state takes it up in
   /// the same order of prepare calls. Throws what save_checkpoint and load_checkpoint throw, and
@@ -96,14 +124,15 @@ class LEVIN_API Accelerator {
     registered_.push_back({[&object] { return object.state_dict(); },
                            [&object](const State& state) { object.load_state_dict(state); }});
   }
-  /// The same as values, for callers that save more beside it.
-  Checkpoint state_dict() const;
+  /// The same as values, for callers that save more beside it. All ranks call it.
+  Checkpoint state_dict();
   void load_state_dict(const Checkpoint& checkpoint);
 
   at::Device device() const { return device_; }
   const Precision& precision() const { return precision_; }
   Strategy& strategy() { return *strategy_; }
   RankInfo rank() const { return rank_; }
+  comm::ProcessGroup& world() { return world_; }
   bool is_main_process() const { return rank_.is_global_zero(); }
 
   // What prepare is made of.
@@ -112,6 +141,8 @@ class LEVIN_API Accelerator {
   std::vector<PreparedOptimizer> prepare_optimizers(const std::vector<OptimizerConfig>& configs,
                                                     int64_t total_steps = -1);
   DataLoader prepare_loader(DataLoader loader, LoaderRole role);
+  /// save_checkpoint by rank 0; what goes wrong there is thrown on every rank.
+  void write_on_main(const std::filesystem::path& folder, const Checkpoint& checkpoint);
   /// Forgets modules, optimizers and loaders, so that others can be prepared.
   void free_memory();
 
@@ -140,7 +171,7 @@ class LEVIN_API Accelerator {
                     "std::vector<OptimizerConfig> and DataLoader");
       auto module = pointer(argument);
       return PreparedModel<typename decltype(module)::element_type>(module, precision_,
-                                                                    device_.type());
+                                                                    device_.type(), synced_);
     }
   }
   template <class T>
@@ -159,10 +190,18 @@ class LEVIN_API Accelerator {
   std::vector<NamedTensor> parameters_for(const OptimizerConfig& config) const;
   std::vector<NamedTensor> name_parameters() const;
 
+  void seed_by_rank();
+  void load_random_states(const State& training);
+
+  AcceleratorOptions options_;
+  comm::Environment environment_;
   RankInfo rank_;
   at::Device device_;
   Precision precision_;
+  comm::ProcessGroup world_;
+  std::shared_ptr<comm::ProcessGroup> synced_;  // the world, where batch norm goes over it
   std::unique_ptr<Strategy> strategy_;
+  bool seeded_by_rank_ = false;
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
   std::vector<NamedTensor> parameters_;  // of all modules, prefixed by number when several
   std::vector<PreparedOptimizer> optimizers_;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "levin/accelerator/forward_scope.h"
 #include "levin/accelerator/precision.h"
 
 namespace levin {
@@ -40,12 +41,16 @@ inline std::vector<at::Tensor> to_float(std::vector<at::Tensor> outputs) {
 template <class Module>
 class PreparedModel {
  public:
-  PreparedModel(std::shared_ptr<Module> module, Precision precision, at::DeviceType device)
-      : module_(std::move(module)), precision_(std::move(precision)), device_(device) {}
+  PreparedModel(std::shared_ptr<Module> module, Precision precision, at::DeviceType device,
+                std::shared_ptr<comm::ProcessGroup> synced = nullptr)
+      : module_(std::move(module)),
+        precision_(std::move(precision)),
+        device_(device),
+        synced_(std::move(synced)) {}
 
   template <class... Args>
   auto forward(Args&&... args) {
-    const AutocastGuard autocast(precision_, device_);
+    const ForwardScope scope(precision_, device_, synced_.get());
     return detail::to_float(module_->forward(std::forward<Args>(args)...));
   }
   void train(bool on = true) { module_->train(on); }
@@ -60,6 +65,7 @@ class PreparedModel {
   std::shared_ptr<Module> module_;
   Precision precision_;
   at::DeviceType device_;
+  std::shared_ptr<comm::ProcessGroup> synced_;  // ranks of batch norm
 };
 
 }  // namespace levin

@@ -18,6 +18,7 @@ std::string compose(std::string_view id, std::string_view text) {
 Error::Error(std::string id, std::string_view text, std::string_view file, int line)
     : std::runtime_error(compose(id, text)),
       id_(std::move(id)),
+      text_(text),
       where_(file.empty() ? "" : std::string(file) + ":" + std::to_string(line)),
       rank_(rank_from_environment().rank) {}
 

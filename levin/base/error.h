@@ -22,6 +22,8 @@ class LEVIN_API Error : public std::runtime_error {
   Error(std::string id, std::string_view text, std::string_view file = "", int line = 0);
 
   const std::string& id() const noexcept { return id_; }
+  /// Without the id and the rank.
+  const std::string& text() const noexcept { return text_; }
   /// Rank of the process that threw, from the environment (RANK), 0 when it is not set.
   int64_t rank() const noexcept { return rank_; }
   /// Source place of the check, "levin/data/loader.cpp:41".
@@ -29,6 +31,7 @@ class LEVIN_API Error : public std::runtime_error {
 
  private:
   std::string id_;
+  std::string text_;
   std::string where_;
   int64_t rank_;
 };

@@ -3,13 +3,20 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 
 namespace levin {
 namespace {
 
-void read(const char* variable, int64_t& value) {
-  if (const char* text = std::getenv(variable)) {
+using Names = std::initializer_list<const char*>;
+
+// torchrun's name first: its ranks inherit the variables of what it runs in.
+void read(Names variables, int64_t& value) {
+  for (const char* variable : variables) {
+    const char* text = std::getenv(variable);
+    if (text == nullptr) continue;
     std::from_chars(text, text + std::strlen(text), value);
+    return;
   }
 }
 
@@ -17,10 +24,12 @@ void read(const char* variable, int64_t& value) {
 
 RankInfo rank_from_environment() {
   RankInfo info;
-  read("RANK", info.rank);
-  read("WORLD_SIZE", info.world_size);
-  read("LOCAL_RANK", info.local_rank);
-  read("LOCAL_WORLD_SIZE", info.local_world_size);
+  read({"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}, info.rank);
+  read({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}, info.world_size);
+  read({"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"},
+       info.local_rank);
+  read({"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"},
+       info.local_world_size);
   return info;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // Which process of a run this is.
-// Read from torchrun's environment once at the start of a run and passed on to every room.
+// comm/environment reads it once at the start of a run, and it is passed on to every room.
 
 #include <cstdint>
 
@@ -17,8 +17,8 @@ struct RankInfo {
   bool is_global_zero() const { return rank == 0; }
 };
 
-/// From RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE (torchrun's contract); a variable that is
-/// missing or no number leaves its default.
+/// For messages, which may come before anything is set up: from RANK and WORLD_SIZE (torchrun's) or
+/// what mpirun and Slurm have set; a variable that is missing or no number leaves its default.
 LEVIN_API RankInfo rank_from_environment();
 
 }  // namespace levin

@@ -12,7 +12,7 @@ DistributedSampler::DistributedSampler(std::shared_ptr<Sampler> base, int64_t ra
     : base_(std::move(base)), rank_(rank), world_size_(world_size), uneven_(uneven) {
   LEVIN_CHECK(rank >= 0 && rank < world_size, "data.sampler.rank",
               "got rank {} of {}, wanted 0 <= rank < world_size", rank, world_size);
-  const int64_t least = uneven == Uneven::kPad ? 1 : world_size;
+  const int64_t least = uneven == Uneven::kDrop ? world_size : uneven == Uneven::kPad ? 1 : 0;
   LEVIN_CHECK(world_size == 1 || base_->size() >= least, "data.sampler.size",
               "{} samples cannot feed {} ranks; use fewer ranks{}", base_->size(), world_size,
               uneven == Uneven::kDrop ? " or drop_last=false" : "");
@@ -27,7 +27,7 @@ int64_t DistributedSampler::count_from(int64_t samples) const {
     case Uneven::kDrop:
       return rest / world_size_;
     case Uneven::kKeep:
-      return (rest - rank_ + world_size_ - 1) / world_size_;
+      return std::max<int64_t>(rest - rank_ + world_size_ - 1, 0) / world_size_;
   }
   return 0;
 }

@@ -37,7 +37,8 @@ enum class Uneven {
 
 /// Every world_size-th sample of the base order, beginning with number rank: torch's
 /// DistributedSampler. Throws Error "data.sampler.rank" unless 0 <= rank < world_size,
-/// "data.sampler.size" when some of several ranks would get nothing, and when read
+/// "data.sampler.size" when some of several ranks would get nothing (with kKeep some may), and when
+/// read
 /// "data.sampler.short" if base ends before its size().
 LEVIN_API std::shared_ptr<Sampler> distributed_sampler(std::shared_ptr<Sampler> base, int64_t rank,
                                                        int64_t world_size, Uneven uneven);

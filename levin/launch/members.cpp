@@ -66,8 +66,9 @@ std::vector<Member> members_of(const Plan& plan, const LaunchOptions& options,
     const Wish out = wish_for(redirected.out, teed.out, options, is_shown);
     const Wish err = wish_for(redirected.err, teed.err, options, is_shown);
     const auto folder = attempt / std::to_string(member.rank);
-    const std::string prefix = many ? fmt::format("[rank {}] ", member.rank) : "";
-    const bool straight = !many && out.console && !out.file;
+    const bool plain = !many || (options.first_rank_plain && member.rank == 0);
+    const std::string prefix = plain ? "" : fmt::format("[rank {}] ", member.rank);
+    const bool straight = plain && out.console && !out.file;
     if (!straight) {
       member.output = stream_of(out, STDOUT_FILENO, prefix, folder / "stdout.log");
     }

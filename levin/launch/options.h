@@ -41,6 +41,7 @@ struct LaunchOptions {
   std::string numa_binding = "none";  ///< none, node, socket, core-complex, exclusive
   double shutdown_timeout_s = 30;     ///< for ranks that were asked to save and end
   double failure_timeout_s = 0.3;     ///< for the other ranks when one has failed
+  bool first_rank_plain = false;      ///< rank 0 writes to the console as it would by itself
   bool signals_from_input = false;    ///< numbers of signals are read from stdin, its end is SIGHUP
   std::vector<std::string> command = {};  ///< the program and its arguments
 };

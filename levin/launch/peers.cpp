@@ -21,6 +21,7 @@ int run_peers(const PeerOptions& options) {
   launch.max_restarts = options.max_restarts;
   launch.shutdown_timeout_s = options.shutdown_timeout_s;
   launch.failure_timeout_s = options.failure_timeout_s;
+  launch.first_rank_plain = true;
   launch.command = own_command();
   // The link is this program's own file even where that was replaced or deleted meanwhile.
   return detail::supervise(launch, "/proc/self/exe");

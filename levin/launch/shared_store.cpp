@@ -2,10 +2,7 @@
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include <future>
-#include <thread>
-
-#include "levin/base/check.h"
+#include "levin/comm/store.h"
 
 namespace levin::launch {
 
@@ -31,32 +28,9 @@ SharedStore SharedStore::serve(comm::ListeningSocket socket) {
 
 SharedStore SharedStore::connect(const std::string& host, int64_t port,
                                  std::chrono::milliseconds timeout) {
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(port);
-  options.waitWorkers = false;
-  options.timeout = timeout;
-  // TCPStore waits for the first answer without a limit, for ever where no store listens.
-  auto made = std::make_shared<std::promise<c10::intrusive_ptr<c10d::TCPStore>>>();
-  auto store = made->get_future();
-  std::thread([made, host, options] {
-    try {
-      made->set_value(c10::make_intrusive<c10d::TCPStore>(host, options));
-    } catch (...) {
-      made->set_exception(std::current_exception());
-    }
-  }).detach();
-  LEVIN_CHECK(store.wait_for(timeout) == std::future_status::ready, "launch.rendezvous",
-              "what listens on {}:{} did not answer as a launcher's store within {} s; check "
-              "--rdzv-endpoint",
-              host, port, std::chrono::duration<double>(timeout).count());
-  try {
-    return SharedStore(std::make_unique<Impl>(store.get()));
-  } catch (const std::exception& error) {
-    const std::string_view what = error.what();
-    LEVIN_FAIL("launch.rendezvous",
-               "what listens on {}:{} is no store of a launcher ({}); check --rdzv-endpoint", host,
-               port, what.substr(0, what.find('\n')));
-  }
+  auto store = comm::connect_tcp_store(host, port, timeout, "--rdzv-endpoint");
+  return SharedStore(
+      std::make_unique<Impl>(c10::static_intrusive_pointer_cast<c10d::TCPStore>(std::move(store))));
 }
 
 int64_t SharedStore::port() const { return impl_->store->getPort(); }

@@ -16,7 +16,7 @@ class SharedStore {
  public:
   /// Serves it from this process, until it is destroyed.
   static SharedStore serve(comm::ListeningSocket socket);
-  /// Throws Error "launch.rendezvous" when what listens there is no store.
+  /// Throws Error "comm.store" when what listens there is no store.
   static SharedStore connect(const std::string& host, int64_t port,
                              std::chrono::milliseconds timeout);
   ~SharedStore();

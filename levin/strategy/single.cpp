@@ -30,14 +30,21 @@ class Single : public Strategy {
 
   at::Tensor all_reduce(const at::Tensor& value, ReduceOp) override { return value; }
   std::vector<State> all_gather(const State& state) override { return {state}; }
+  State broadcast(const State& state) override { return state; }
+
+  void forget() override {}
+  State state_dict() const override { return {}; }
+  void load_state_dict(const State&) override {}
 };
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_single(RankInfo rank) {
-  LEVIN_CHECK(rank.world_size == 1, "strategy.single.world_size",
-              "strategy 'single' runs one process and WORLD_SIZE is {}; start it by itself",
-              rank.world_size);
+std::unique_ptr<Strategy> make_single(const StrategyContext& context) {
+  LEVIN_CHECK(
+      context.group.size() == 1, "strategy.single.world_size",
+      "strategy 'single' runs one process and this run has {}; use --strategy ddp, or start "
+      "one process",
+      context.group.size());
   return std::make_unique<Single>();
 }
 

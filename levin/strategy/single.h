@@ -8,6 +8,6 @@
 namespace levin {
 
 /// Throws Error "strategy.single.world_size" in a run of several ranks.
-std::unique_ptr<Strategy> make_single(RankInfo rank);
+std::unique_ptr<Strategy> make_single(const StrategyContext& context);
 
 }  // namespace levin

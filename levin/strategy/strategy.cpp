@@ -4,6 +4,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
+#include "levin/strategy/ddp/ddp.h"
 #include "levin/strategy/single.h"
 
 namespace levin {
@@ -11,9 +12,9 @@ namespace {
 
 struct Entry {
   std::string_view name;
-  std::unique_ptr<Strategy> (*make)(RankInfo);
+  std::unique_ptr<Strategy> (*make)(const StrategyContext&);
 };
-constexpr std::array<Entry, 1> kStrategies = {{{"single", make_single}}};
+constexpr std::array<Entry, 2> kStrategies = {{{"single", make_single}, {"ddp", make_ddp}}};
 
 }  // namespace
 
@@ -25,10 +26,11 @@ std::vector<std::string> strategy_names() {
   return names;
 }
 
-std::unique_ptr<Strategy> make_strategy(std::string_view name, RankInfo rank) {
-  const std::string_view wanted = name == "auto" ? "single" : name;
+std::unique_ptr<Strategy> make_strategy(std::string_view name, const StrategyContext& context) {
+  const std::string_view best = context.group.size() == 1 ? "single" : "ddp";
+  const std::string_view wanted = name == "auto" ? best : name;
   for (const Entry& entry : kStrategies) {
-    if (entry.name == wanted) return entry.make(rank);
+    if (entry.name == wanted) return entry.make(context);
   }
   std::vector<std::string> names = strategy_names();
   const std::string listed = to_text(names);

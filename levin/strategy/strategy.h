@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "levin/base/export.h"
-#include "levin/base/rank.h"
 #include "levin/base/state.h"
+#include "levin/comm/process_group.h"
 #include "levin/data/loader.h"
 #include "levin/module/optimizer_config.h"
 #include "levin/module/parameters.h"
 #include "levin/optim/optimizer.h"
+#include "levin/strategy/ddp/options.h"
 
 namespace torch::nn {
 class Module;
@@ -23,7 +24,11 @@ class Module;
 
 namespace levin {
 
-enum class ReduceOp { kSum, kMean, kMin, kMax };
+/// What a strategy is made from.
+struct StrategyContext {
+  comm::ProcessGroup group = {};  ///< all ranks of the run
+  DdpOptions ddp = {};
+};
 
 /// Unsupported requests are errors that name the strategy and the feature, never passed over.
 class LEVIN_API Strategy {
@@ -50,11 +55,21 @@ class LEVIN_API Strategy {
   virtual at::Tensor all_reduce(const at::Tensor& value, ReduceOp op) = 0;
   /// The states of all ranks, in rank order: what a metric merges.
   virtual std::vector<State> all_gather(const State& state) = 0;
+  /// Rank 0's.
+  virtual State broadcast(const State& state) = 0;
+
+  /// Lets go of the modules that were set up.
+  virtual void forget() = 0;
+  /// What must be the same again for a run that is resumed to repeat bit for bit.
+  virtual State state_dict() const = 0;
+  virtual void load_state_dict(const State& state) = 0;
 };
 
-/// By name, "auto" or one of strategy_names(). Throws Error "strategy.name" listing them
-/// and saying which one is nearest, "strategy.single.world_size".
-LEVIN_API std::unique_ptr<Strategy> make_strategy(std::string_view name, RankInfo rank);
+/// By name, "auto" (single for one rank, ddp for several) or one of strategy_names(). Throws Error
+/// "strategy.name" listing them and saying which one is nearest, "strategy.single.world_size",
+/// "strategy.ddp.options".
+LEVIN_API std::unique_ptr<Strategy> make_strategy(std::string_view name,
+                                                  const StrategyContext& context);
 LEVIN_API std::vector<std::string> strategy_names();
 
 }  // namespace levin

@@ -10,7 +10,7 @@ namespace levin::detail {
 
 void Run::train() {
   call(&Module::on_train_start, &Callback::on_train_start);
-  while (!finished()) train_epoch();
+  for (agree_on_stop(false); !finished(); agree_on_stop(false)) train_epoch();
   // A run that stops inside an epoch is saved as it stands there, and goes on there when resumed.
   tell(writers_, &Callback::on_train_end);
   if (progress_.batch > 0) publish(train_values_);
@@ -26,7 +26,10 @@ void Run::train_epoch() {
   while (true) {
     if (validation_due()) validate_in_fit();
     if (skip_epoch_ || progress_.batch >= limits_.train_batches) break;
-    if (at_step_boundary() && finished()) return;
+    if (at_step_boundary()) {
+      agree_on_stop(/*between_steps=*/true);
+      if (finished()) return;
+    }
     Batch batch;
     if (!train_loader_->next(batch)) break;
     train_batch(std::move(batch), progress_.batch);
@@ -71,7 +74,7 @@ void Run::train_batch(Batch batch, int64_t index) {
 at::Tensor Run::training_step(const Batch& batch, int64_t index) {
   train_values_.begin_step(batch.size());
   loss_weight_.reset();
-  const AutocastGuard autocast = accelerator_.autocast();
+  const ForwardScope scope = accelerator_.forward_scope();
   return module_->training_step(batch, index);
 }
 
@@ -92,18 +95,20 @@ void Run::compute_gradients(const at::Tensor& loss, int64_t index) {
 
 at::Tensor Run::weighted(const at::Tensor& loss, int64_t index) {
   const int64_t group_size = limits_.group_size(index);
-  if (group_size == 1) return loss;  // a mean is the mean of its group, whatever it weighs
+  // A mean is the mean of its group, whatever it weighs.
+  if (group_size == 1 && accelerator_.rank().world_size == 1) return loss;
   if (gradients_ready_) check_same_weighting();
-  if (!loss_weight_) return loss / group_size;
+  if (!loss_weight_) return group_size == 1 ? loss : loss / group_size;
   group_weight_ += *loss_weight_;
   return loss * *loss_weight_;
 }
 
 void Run::update() {
+  const double weight = mean_weight();
   for (PreparedOptimizer& optimizer : optimizers_) {
     if ((progress_.global_step + 1) % optimizer.frequency() != 0) continue;
     const std::vector<NamedTensor>& parameters = optimizer.optimizer().parameters();
-    if (group_weight_ > 0.0) optim::scale_grad(parameters, 1.0 / group_weight_);
+    if (weight > 0.0) optim::scale_grad(parameters, 1.0 / weight);
     module_->on_before_optimizer_step(optimizer);
     tell(watchers_, &Callback::on_before_optimizer_step);
     if (options_.gradient_clip_val) clip(parameters, *options_.gradient_clip_val);
@@ -111,6 +116,13 @@ void Run::update() {
   }
   gradients_ready_ = false;
   group_weight_ = 0.0;
+}
+
+// Of the group of batches, over the ranks; gradients are the mean over the ranks already.
+double Run::mean_weight() {
+  if (group_weight_ == 0.0 || accelerator_.rank().world_size == 1) return group_weight_;
+  const at::Tensor weight = at::scalar_tensor(group_weight_, at::kDouble);
+  return accelerator_.reduce(weight, ReduceOp::kMean).item<double>();
 }
 
 void Run::clip(const std::vector<NamedTensor>& parameters, double limit) {

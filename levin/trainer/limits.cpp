@@ -45,11 +45,8 @@ void check_options(const TrainerOptions& o) {
   LEVIN_CHECK(o.gradient_clip_algorithm == "norm" || o.gradient_clip_algorithm == "value",
               "trainer.options", "got gradient_clip_algorithm = '{}', wanted norm or value",
               o.gradient_clip_algorithm);
-  LEVIN_CHECK(o.devices.count() >= 0 && o.devices.count() <= 1 && o.num_nodes == 1,
-              "trainer.devices",
-              "got devices = {} and num_nodes = {}; this version of levin runs one process, so set "
-              "--devices 1 --num-nodes 1",
-              to_text(o.devices), o.num_nodes);
+  check_at_least("devices", o.devices.count(), 0);
+  check_at_least("num_nodes", o.num_nodes, 1);
   parse_duration(o.max_time);
 }
 

@@ -14,7 +14,7 @@ void from_text(std::string_view text, Loggers& loggers) {
 
 void TrainerOptions::fields(FieldVisitor& field) {
   field("accelerator", accelerator, "auto, cpu or gpu");
-  field("strategy", strategy, "how parameters are kept over processes: auto or single");
+  field("strategy", strategy, "how parameters are kept over processes: auto, single or ddp");
   field("devices", devices, "processes on this machine, or auto");
   field("num_nodes", num_nodes, "machines");
   field("precision", precision, "32-true or bf16-mixed");
@@ -52,10 +52,15 @@ void TrainerOptions::fields(FieldVisitor& field) {
         "ranks read different parts of the data");
   field("detect_anomaly", detect_anomaly, "name the operator whose gradient is NaN (slow)");
   field("barebones", barebones, "no logging, checkpoints, bar or summary");
+  field("sync_batchnorm", sync_batchnorm, "batch norm over the batches of all processes");
   field("default_root_dir", default_root_dir, "folder that levin_logs is made in");
   field("ckpt_path", ckpt_path, "resume from this checkpoint folder, or 'last' for the newest");
   field("seed", seed, "seed of everything random");
   field("exit_on_signal", exit_on_signal, "after SIGTERM or SIGINT save and exit with 143 or 130");
+  field("backend", backend, "what carries bytes between processes: auto, shm, gloo or mpi");
+  field("comm_timeout_s", comm_timeout_s, "longest wait for other processes, seconds");
+  field("comm_check", comm_check, "compare each exchange over the processes first");
+  ddp.fields(field);
 }
 
 }  // namespace levin

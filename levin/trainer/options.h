@@ -13,6 +13,7 @@
 #include "levin/base/options.h"
 #include "levin/module/callback.h"
 #include "levin/observe/logger.h"
+#include "levin/strategy/ddp/options.h"
 #include "levin/trainer/portion.h"
 
 namespace levin {
@@ -73,11 +74,16 @@ struct TrainerOptions {
   bool use_distributed_sampler = true;  ///< ranks read different parts of the data
   bool detect_anomaly = false;          ///< name the operator whose gradient is NaN; slow
   bool barebones = false;               ///< nothing but the steps, to measure overhead
+  bool sync_batchnorm = false;          ///< batch norm over the batches of all processes
   std::string default_root_dir = ".";   ///< logs and checkpoints go to levin_logs in it
   // levin's own
-  std::string ckpt_path;        ///< resume: a checkpoint's folder, or "last"; empty: start anew
-  std::optional<int64_t> seed;  ///< seed_everything(seed) when the trainer is made
-  bool exit_on_signal = true;   ///< after SIGTERM or SIGINT and the save, exit with 143 or 130
+  std::string ckpt_path;         ///< resume: a checkpoint's folder, or "last"; empty: start anew
+  std::optional<int64_t> seed;   ///< seed_everything(seed) when the trainer is made
+  bool exit_on_signal = true;    ///< after SIGTERM or SIGINT and the save, exit with 143 or 130
+  std::string backend = "auto";  ///< what carries bytes between processes: auto, shm, gloo or mpi
+  double comm_timeout_s = 1800;  ///< of one exchange between processes
+  bool comm_check = false;       ///< compare each exchange over the processes first
+  DdpOptions ddp = {};
 
   LEVIN_API void fields(FieldVisitor& field);
 };

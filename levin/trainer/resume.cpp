@@ -67,6 +67,12 @@ Checkpoint Run::checkpoint() {
       .set("metrics", std::move(metrics))
       .set("options", std::move(options))
       .set("hparams", std::move(hparams));
+  if (accelerator_.rank().world_size > 1) {
+    State others;  // rank 0's stand above, where one process finds its own
+    const std::vector<State> ranks = accelerator_.gather_object(train_values_.state_dict());
+    for (size_t i = 1; i < ranks.size(); ++i) others.set(std::to_string(i), ranks[i]);
+    checkpoint.training.set("train_values_of_ranks", std::move(others));
+  }
   if (data_module_) checkpoint.training.set("data", data_module_->state_dict());
   State user;
   module_->on_save_checkpoint(user);
@@ -76,7 +82,17 @@ Checkpoint Run::checkpoint() {
   return checkpoint;
 }
 
-std::optional<fs::path> Run::find_checkpoint(const std::string& ckpt_path) const {
+std::optional<fs::path> Run::find_checkpoint(const std::string& ckpt_path) {
+  State found;  // by rank 0, for all
+  if (accelerator_.is_main_process()) {
+    if (const auto folder = search_checkpoint(ckpt_path)) found.set("folder", folder->string());
+  }
+  found = accelerator_.broadcast_object(found);
+  if (found.empty()) return std::nullopt;
+  return found.text("folder");
+}
+
+std::optional<fs::path> Run::search_checkpoint(const std::string& ckpt_path) const {
   if (ckpt_path != "last") return ckpt_path;
   std::vector<fs::path> folders = checkpoint_folders(options_.default_root_dir);
   for (const auto& callback : options_.callbacks) {
@@ -110,11 +126,28 @@ void Run::load_weights() {
   log::info("trainer: weights are those of '{}'", shown(*folder));
 }
 
+// With another number of ranks the first takes up what all have logged.
+void Run::load_train_values(const State& training) {
+  const State others = training.contains("train_values_of_ranks")
+                           ? training.child("train_values_of_ranks")
+                           : State();
+  const RankInfo rank = accelerator_.rank();
+  const bool same = std::ssize(others.values()) == rank.world_size - 1;
+  if (rank.rank == 0) {
+    train_values_.load_state_dict(training.child("train_values"));
+    for (size_t i = 1; !same && i <= others.values().size(); ++i) {
+      train_values_.merge(others.child(std::to_string(i)));
+    }
+  } else if (same) {
+    train_values_.load_state_dict(others.child(std::to_string(rank.rank)));
+  }
+}
+
 void Run::load(const Checkpoint& checkpoint) {
   const State& training = checkpoint.training;
   accelerator_.load_state_dict(checkpoint);
   progress_.load_state_dict(training.child("progress"));
-  train_values_.load_state_dict(training.child("train_values"));
+  load_train_values(training);
   for (const auto& [name, value] : training.child("metrics").values()) {
     metrics_[name] = training.child("metrics").number(name);
   }

@@ -71,12 +71,20 @@ void Run::choose_callbacks() {
 void Run::set_up(std::shared_ptr<DataModule> data) {
   const std::string_view stage = stage_name(stage_);
   data_module_ = std::move(data);
-  module_->prepare_data();
+  accelerator_.local_main_first([&] { module_->prepare_data(); });
   module_->setup(stage);
   module_->configure_model();
   accelerator_.prepare_module(module_);
+  agree_on_folders();
   tell(watchers_, &Callback::setup, stage);
   tell(writers_, &Callback::setup, stage);
+}
+
+// Rank 0 alone has loggers.
+void Run::agree_on_folders() {
+  State state;
+  state.set("log_dir", loggers_.empty() ? "" : loggers_.front()->log_dir());
+  log_dir_ = accelerator_.broadcast_object(state).text("log_dir");
 }
 
 void Run::tear_down() {
@@ -150,13 +158,32 @@ void Run::say_where() const {
   if (!folder.empty()) log::info("trainer: checkpoints are in {}, the newest is 'last'", folder);
 }
 
+void Run::agree_on_stop(bool between_steps) {
+  constexpr int64_t kStepsUnasked = 10;
+  comm::ProcessGroup& world = accelerator_.world();
+  const bool is_quick = world.size() == 1 || world.backend() == "shm";
+  if (between_steps && !is_quick && ++steps_unasked_ < kStepsUnasked) return;
+  steps_unasked_ = 0;
+  stop_ = {.signal = SignalGuard::received(),
+           .out_of_time = limits_.seconds && seconds_trained() >= *limits_.seconds,
+           .requested = stop_requested()};
+  if (world.size() == 1) return;
+  const at::Tensor words = at::empty({3}, at::kInt);
+  auto* word = words.mutable_data_ptr<int>();
+  word[0] = stop_.signal;
+  word[1] = stop_.out_of_time;
+  word[2] = stop_.requested;
+  world.all_reduce(words, ReduceOp::kMax);
+  stop_ = {.signal = word[0], .out_of_time = word[1] != 0, .requested = word[2] != 0};
+}
+
 bool Run::finished() const {
-  if (SignalGuard::received() != 0) return true;
+  if (stop_.signal != 0) return true;
   if (limits_.max_steps >= 0 && progress_.global_step >= limits_.max_steps) return true;
   if (limits_.max_epochs >= 0 && progress_.epoch >= limits_.max_epochs) return true;
   if (limits_.train_batches == 0) return true;
-  if (limits_.seconds && seconds_trained() >= *limits_.seconds) return true;
-  return stop_requested() && progress_.epoch >= options_.min_epochs &&
+  if (stop_.out_of_time) return true;
+  return stop_.requested && progress_.epoch >= options_.min_epochs &&
          progress_.global_step >= options_.min_steps;
 }
 
@@ -209,9 +236,13 @@ void Run::publish(LoggedValues& values) {
     values.reset_epoch();
     for (const State& rank : ranks) values.merge(rank);
   }
+  // Rank 0's: another may have had no batch at all.
+  State agreed;
   for (const auto& [name, value] : values.epoch_values(LogTarget::kCallbacks)) {
-    metrics_[name] = value;
+    agreed.set(name, value);
   }
+  agreed = accelerator_.broadcast_object(agreed);
+  for (const auto& [name, value] : agreed.values()) metrics_[name] = agreed.number(name);
   for (const Scalar& shown : values.epoch_values(LogTarget::kProgressBar)) show(shown);
   const Scalars row = values.epoch_values(LogTarget::kLogger);
   if (row.empty() || sanity_checking_) return;
@@ -254,10 +285,8 @@ Metrics Run::callback_metrics() {
   return all;
 }
 
-std::string Run::log_dir() const { return loggers_.empty() ? "" : loggers_.front()->log_dir(); }
-
 std::string Run::checkpoint_dir() const {
-  return (loggers_.empty() ? options_.default_root_dir : log_dir()) + "/checkpoints";
+  return (log_dir_.empty() ? options_.default_root_dir : log_dir_) + "/checkpoints";
 }
 
 }  // namespace levin::detail

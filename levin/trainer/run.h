@@ -53,8 +53,10 @@ class Run : public ModuleContext {
   const std::vector<std::shared_ptr<Callback>>& callbacks() const { return callbacks_; }
   void request_stop(std::string reason) { stop_reason_ = std::move(reason); }
   bool stop_requested() const { return !stop_reason_.empty(); }
+  /// That ends the run on every rank, whichever got it; 0: none.
+  int stop_signal() const { return stop_.signal; }
   Checkpoint checkpoint();
-  std::string log_dir() const;
+  const std::string& log_dir() const { return log_dir_; }
   std::string checkpoint_dir() const;
 
  private:
@@ -63,9 +65,13 @@ class Run : public ModuleContext {
   void choose_callbacks();
   void set_up(std::shared_ptr<DataModule> data);
   void prepare_fit(DataLoader training, std::optional<DataLoader> validation);
+  void agree_on_folders();
   void tear_down();
   void report(const std::exception& error);
   void say_where() const;
+  /// All ranks stop when one of them has a reason to. Between steps over a network they ask each
+  /// other only now and then.
+  void agree_on_stop(bool between_steps);
   bool finished() const;
   double seconds_trained() const;
   void check_same_weighting() const;
@@ -84,6 +90,7 @@ class Run : public ModuleContext {
   void compute_gradients(const at::Tensor& loss, int64_t index);
   at::Tensor weighted(const at::Tensor& loss, int64_t index);
   void update();
+  double mean_weight();
   void clip(const std::vector<NamedTensor>& parameters, double limit);
   void end_epoch();
 
@@ -102,7 +109,9 @@ class Run : public ModuleContext {
   bool resume(const std::string& ckpt_path);
   void load(const Checkpoint& checkpoint);
   void load_weights();
-  std::optional<std::filesystem::path> find_checkpoint(const std::string& ckpt_path) const;
+  void load_train_values(const State& training);
+  std::optional<std::filesystem::path> find_checkpoint(const std::string& ckpt_path);
+  std::optional<std::filesystem::path> search_checkpoint(const std::string& ckpt_path) const;
 
   /// The module's hook, then that of every callback; those that write checkpoints come last.
   template <class... Params, class... Args>
@@ -153,6 +162,14 @@ class Run : public ModuleContext {
   std::optional<double> loss_weight_;
   double group_weight_ = 0.0;  // sum of loss weights in this group; 0 when none was set
   std::string stop_reason_;
+  struct Stop {
+    int signal = 0;
+    bool out_of_time = false;
+    bool requested = false;
+  };
+  Stop stop_;  // as agreed
+  int64_t steps_unasked_ = 0;
+  std::string log_dir_;
 };
 
 }  // namespace levin::detail

@@ -10,7 +10,6 @@
 #include "levin/base/text.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
 #include "levin/trainer/run.h"
-#include "levin/trainer/signals.h"
 
 namespace levin {
 namespace {
@@ -18,19 +17,21 @@ namespace {
 AcceleratorOptions engine_options(const TrainerOptions& options) {
   return {.mixed_precision = options.precision,
           .accelerator = options.accelerator,
-          .strategy = options.strategy};
+          .strategy = options.strategy,
+          .devices = options.devices.count(),
+          .num_nodes = options.num_nodes,
+          .backend = options.backend,
+          .comm_timeout_s = options.comm_timeout_s,
+          .comm_check = options.comm_check,
+          .use_distributed_sampler = options.use_distributed_sampler,
+          .sync_batchnorm = options.sync_batchnorm,
+          .ddp = options.ddp};
 }
 
 DataLoader needed(std::optional<DataLoader> loader, std::string_view what) {
   LEVIN_CHECK(loader.has_value(), "trainer.dataloader",
               "there is no {0}; give a loader, or override {0} of the module or data module", what);
   return std::move(*loader);
-}
-
-void set_up(const std::shared_ptr<DataModule>& data, std::string_view stage) {
-  LEVIN_CHECK(data != nullptr, "trainer.dataloader", "got an empty data module pointer");
-  data->prepare_data();
-  data->setup(stage);
 }
 
 }  // namespace
@@ -44,6 +45,12 @@ Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
 }
 
 Trainer::~Trainer() = default;
+
+void Trainer::set_up(const std::shared_ptr<DataModule>& data, std::string_view stage) {
+  LEVIN_CHECK(data != nullptr, "trainer.dataloader", "got an empty data module pointer");
+  accelerator_->local_main_first([&] { data->prepare_data(); });
+  data->setup(stage);
+}
 
 detail::Run& Trainer::run() const {
   LEVIN_CHECK(run_ != nullptr, "trainer.run", "this can be asked in a run only; call fit first");
@@ -78,7 +85,7 @@ void Trainer::fit_with(std::shared_ptr<Module> module, std::optional<DataLoader>
   detail::Run& run = begin(std::move(module), detail::Stage::kFit);
   run.fit(needed(std::move(train), "train_dataloader"), std::move(validation), std::move(data),
           options.ckpt_path.empty() ? options_.ckpt_path : options.ckpt_path);
-  interrupted_ = detail::SignalGuard::received();
+  interrupted_ = run.stop_signal();
   if (interrupted_ != 0 && options_.exit_on_signal) {
     run_.reset();
     std::exit(128 + interrupted_);
@@ -178,8 +185,7 @@ void Trainer::request_stop(std::string reason) { run().request_stop(std::move(re
 bool Trainer::stop_requested() const { return run().stop_requested(); }
 
 void Trainer::save_checkpoint(const std::string& folder) {
-  const Checkpoint checkpoint = run().checkpoint();
-  if (accelerator_->is_main_process()) levin::save_checkpoint(folder, checkpoint);
+  accelerator_->write_on_main(folder, run().checkpoint());
 }
 
 const std::vector<std::shared_ptr<Logger>>& Trainer::loggers() {

@@ -123,6 +123,7 @@ class LEVIN_API Trainer {
 
  private:
   detail::Run& run() const;
+  void set_up(const std::shared_ptr<DataModule>& data, std::string_view stage);
   detail::Run& begin(std::shared_ptr<Module> module, detail::Stage stage);
   void fit_with(std::shared_ptr<Module> module, std::optional<DataLoader> train,
                 std::optional<DataLoader> validation, std::shared_ptr<DataModule> data,

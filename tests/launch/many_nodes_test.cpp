@@ -69,7 +69,9 @@ TEST(ManyNodes, OneFailureRestartsAllAndEndsAllWithItsCode) {
   job.more = {"--max-restarts", "1"};
   const auto program = script(scratch, "rank.sh",
                               "echo $RANK >>ran.$TORCHELASTIC_RESTART_COUNT; "
-                              "[ $RANK = 1 ] && { echo cause >&2; exit 3; }; sleep 60");
+                              "[ $RANK = 1 ] || sleep 60; "
+                              "while [ $(wc -l <ran.$TORCHELASTIC_RESTART_COUNT) != 2 ]; do sleep "
+                              "0.05; done; echo cause >&2; exit 3");
   Launcher first(scratch, job.node({program}));
   Launcher second(scratch, job.node({program}));
   EXPECT_EQ(first.wait(), 3) << first.err();
@@ -215,7 +217,8 @@ TEST(ManyNodes, SayThatSomethingElseListens) {
                  {"--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:" + std::to_string(taken.port()),
                   "--rdzv-conf", "join_timeout=0.5", "/bin/true"});
   EXPECT_EQ(alone.wait(10), 2);
-  EXPECT_THAT(alone.err(), HasSubstr("did not answer as a launcher's store within 0.5 s"));
+  EXPECT_THAT(alone.err(),
+              HasSubstr("did not answer as a store within 0.5 s; check --rdzv-endpoint"));
 }
 
 /// Nodes with ranks of their own, as pods have.

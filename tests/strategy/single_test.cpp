@@ -191,13 +191,4 @@ TEST(Single, AllGatherGivesTheOneState) {
   EXPECT_EQ(states.front().integer("count"), 4);
 }
 
-TEST(Single, SeveralRanksAreAnErrorThatNamesStrategyAndCount) {
-  for (const char* name : {"single", "auto"}) {
-    EXPECT_THAT(error_of([&] { levin::make_strategy(name, {.rank = 1, .world_size = 4}); }),
-                HasSubstr("strategy.single.world_size: strategy 'single' runs one process and "
-                          "WORLD_SIZE is 4"))
-        << name;
-  }
-}
-
 }  // namespace

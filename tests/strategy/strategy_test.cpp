@@ -27,7 +27,7 @@ TEST(Strategy, EveryListedNameIsMadeUnderThatName) {
 }
 
 TEST(Strategy, AnUnknownNameIsAnErrorThatListsThoseThereAre) {
-  for (const char* name : {"", "ddp", "Single", "single "}) {
+  for (const char* name : {"", "dpp", "Single", "single "}) {
     EXPECT_THAT(error_of([&] { make_strategy(name, {}); }),
                 StartsWith("strategy.name: got '" + std::string(name) + "', wanted auto or single"))
         << name;

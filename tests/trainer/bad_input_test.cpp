@@ -38,8 +38,8 @@ TEST(BadInput, OptionsOutOfRangeAreNamed) {
            {"trainer.options: got gradient_clip_algorithm = 'l2'",
             [](auto& o) { o.gradient_clip_algorithm = "l2"; }},
            {"trainer.options: got max_time = 'soon'", [](auto& o) { o.max_time = "soon"; }},
-           {"trainer.devices: got devices = 2", [](auto& o) { o.devices = 2; }},
-           {"strategy.name: got 'ddp', wanted auto or single", [](auto& o) { o.strategy = "ddp"; }},
+           {"trainer.options: got devices = -1", [](auto& o) { o.devices = -1; }},
+           {"strategy.name: got 'dpp', wanted auto or single", [](auto& o) { o.strategy = "ddp"; }},
            {"accelerator.device: got 'tpu', wanted auto, cpu or gpu",
             [](auto& o) { o.accelerator = "tpu"; }},
            {"accelerator.precision: got '16-mixed'", [](auto& o) { o.precision = "16-mixed"; }}}) {

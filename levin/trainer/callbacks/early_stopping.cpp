@@ -72,7 +72,7 @@ std::string EarlyStopping::judge(double value) {
 }
 
 void EarlyStopping::check(Trainer& trainer) {
-  const double value = trainer.monitored(options_.monitor);
+  const double value = trainer.accelerator().from_main(trainer.monitored(options_.monitor));
   const std::string reason = judge(value);
   if (options_.verbose && reason.empty()) {
     log::info("early_stopping: {} = {}, best {}, {} checks without getting better",

@@ -68,6 +68,7 @@ void ModelCheckpoint::load_state_dict(const State& state) {
 
 void ModelCheckpoint::setup(Trainer& trainer, Module&, std::string_view) {
   if (options_.dirpath.empty()) folder_ = trainer.checkpoint_dir();
+  if (!trainer.accelerator().is_main_process()) return;
   if (const int64_t removed = files::remove_stale_staging(folder_); removed > 0) {
     log::info("model_checkpoint: removed {} half-written checkpoints of a run that died", removed);
   }
@@ -92,9 +93,9 @@ void ModelCheckpoint::on_train_batch_end(Trainer& trainer, Module&, const at::Te
   const int64_t step = trainer.global_step();
   const int64_t every = options_.every_n_train_steps;
   if (every > 0 && step % every == 0 && step != last_step_) due_ = true;
-  if (options_.train_time_interval &&
-      std::chrono::steady_clock::now() - saved_at_ >= *options_.train_time_interval) {
-    due_ = true;
+  if (options_.train_time_interval && trainer.at_step_boundary()) {
+    const auto waited = std::chrono::steady_clock::now() - saved_at_;
+    if (trainer.accelerator().any(waited >= *options_.train_time_interval)) due_ = true;
   }
   if (due_ && trainer.at_step_boundary()) save_ranked(trainer, trainer.current_epoch());
 }
@@ -119,7 +120,9 @@ void ModelCheckpoint::on_train_end(Trainer& trainer, Module&) {
 }
 
 void ModelCheckpoint::on_exception(Trainer& trainer, Module&, const std::exception&) {
-  const bool worth_it = training_ && !failed_ && options_.save_on_exception;
+  // Ranks save together, and one that failed, or was left by the others, cannot.
+  const bool alone = trainer.accelerator().rank().world_size == 1;
+  const bool worth_it = training_ && !failed_ && options_.save_on_exception && alone;
   if (!worth_it || !trainer.at_step_boundary() || trainer.global_step() == last_step_) return;
   save(trainer, newest_epoch(trainer), std::nullopt);
   log::error("model_checkpoint: the run ends by an error; step {} was saved in {}",
@@ -128,7 +131,9 @@ void ModelCheckpoint::on_exception(Trainer& trainer, Module&, const std::excepti
 
 void ModelCheckpoint::save_ranked(Trainer& trainer, int64_t epoch) {
   std::optional<double> score;
-  if (!options_.monitor.empty()) score = trainer.monitored(options_.monitor);
+  if (!options_.monitor.empty()) {
+    score = trainer.accelerator().from_main(trainer.monitored(options_.monitor));
+  }
   save(trainer, epoch, score);
 }
 
@@ -179,20 +184,22 @@ std::vector<ModelCheckpoint::Saved> ModelCheckpoint::take_surplus(const std::str
 
 void ModelCheckpoint::save(Trainer& trainer, int64_t epoch, std::optional<double> score) {
   due_ = false;
+  const bool is_main = trainer.accelerator().is_main_process();
   const std::string folder = (fs::path(folder_) / file_name(trainer, epoch)).string();
   // The list is brought up to date first, so that the checkpoint itself holds it.
   const std::vector<Saved> kept_before = kept_;
   std::erase_if(kept_, [&](const Saved& saved) { return saved.folder == folder; });
   kept_.push_back({folder, score, trainer.global_step()});
   const std::vector<Saved> surplus = take_surplus(folder);
-  if (std::any_of(surplus.begin(), surplus.end(),
-                  [&](const Saved& saved) { return saved.folder == folder; })) {
+  const bool useless = std::any_of(surplus.begin(), surplus.end(),
+                                   [&](const Saved& saved) { return saved.folder == folder; });
+  if (trainer.accelerator().from_main(useless)) {
     kept_ = kept_before;
     return;
   }
   try {
     trainer.save_checkpoint(folder);
-    files::replace_link(fs::path(folder_) / "last", folder);
+    if (is_main) files::replace_link(fs::path(folder_) / "last", folder);
   } catch (const Error& error) {
     failed_ = true;
     kept_ = kept_before;
@@ -202,7 +209,7 @@ void ModelCheckpoint::save(Trainer& trainer, int64_t epoch, std::optional<double
   last_folder_ = folder;
   last_step_ = trainer.global_step();
   saved_at_ = std::chrono::steady_clock::now();
-  for (const Saved& old : surplus) {
+  for (const Saved& old : is_main ? surplus : std::vector<Saved>()) {
     std::error_code still_there;  // a folder that cannot be removed costs room and nothing else
     fs::remove_all(old.folder, still_there);
   }

@@ -1,0 +1,21 @@
+#pragma once
+// ForwardScope: what a module's forward runs under.
+
+#include "levin/accelerator/precision.h"
+#include "levin/strategy/sync_batch_norm.h"
+
+namespace levin {
+
+/// For the time of the object, in this thread.
+class ForwardScope {
+ public:
+  /// synced: the ranks over which batch norm is taken; none: each rank for itself.
+  ForwardScope(const Precision& precision, at::DeviceType device, comm::ProcessGroup* synced)
+      : autocast_(precision, device), batch_norm_(synced) {}
+
+ private:
+  AutocastGuard autocast_;
+  SyncBatchNormGuard batch_norm_;
+};
+
+}  // namespace levin

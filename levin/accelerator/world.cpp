@@ -1,0 +1,56 @@
+#include "levin/accelerator/world.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "levin/base/check.h"
+#include "levin/launch/peers.h"
+
+namespace levin {
+namespace {
+
+void check_launch(const comm::Environment& environment, const WorldOptions& options) {
+  const RankInfo& rank = environment.rank;
+  const int64_t here = rank.local_world_size;
+  LEVIN_CHECK(options.devices == 0 || options.devices == here, "accelerator.devices",
+              "got --devices {} and {} has started {} processes on this machine; leave --devices "
+              "out, or start as many",
+              options.devices, environment.launcher, here);
+  const int64_t nodes = rank.world_size / here;
+  LEVIN_CHECK(options.num_nodes == 1 || options.num_nodes == nodes, "accelerator.devices",
+              "got --num-nodes {} and {} has started processes on {} machines; leave --num-nodes "
+              "out, or start as many",
+              options.num_nodes, environment.launcher, nodes);
+  LEVIN_CHECK(environment.processes_per_node == 1, "accelerator.devices",
+              "this pod is asked for {} processes and holds one; let `levin run` start the program",
+              environment.processes_per_node);
+}
+
+}  // namespace
+
+comm::Environment join_launch(const WorldOptions& options) {
+  const comm::Environment environment = comm::read_environment();
+  if (environment.launcher != "alone") {
+    check_launch(environment, options);
+    return environment;
+  }
+  LEVIN_CHECK(options.num_nodes == 1, "accelerator.devices",
+              "got --num-nodes {} for a program that was started by itself; start it on every "
+              "machine by `levin run --nnodes {}`, torchrun, mpirun or srun",
+              options.num_nodes, options.num_nodes);
+  if (options.devices <= 1) return environment;
+  std::fflush(nullptr);
+  std::exit(launch::run_peers({.num_processes = options.devices}));
+}
+
+comm::ProcessGroup connect_world(const comm::Environment& environment,
+                                 const WorldOptions& options) {
+  const auto timeout = std::chrono::duration<double>(options.timeout_s);
+  return comm::ProcessGroup::connect(
+      environment, {.backend = options.backend,
+                    .on_gpu = options.on_gpu,
+                    .timeout = std::chrono::ceil<std::chrono::milliseconds>(timeout),
+                    .check = options.check});
+}
+
+}  // namespace levin

@@ -1,0 +1,30 @@
+#pragma once
+// World: the processes of a run. Found in the environment that a launcher left, or started from
+// here.
+
+#include <cstdint>
+#include <string>
+
+#include "levin/comm/environment/environment.h"
+#include "levin/comm/process_group.h"
+
+namespace levin {
+
+struct WorldOptions {
+  int64_t devices = 0;  ///< processes on this machine; 0: as many as the launcher started
+  int64_t num_nodes = 1;
+  std::string backend = "auto";
+  double timeout_s = 1800;  ///< of one collective
+  bool on_gpu = false;
+  bool check = false;  ///< compare collectives over the ranks
+};
+
+/// What a launcher left, after a look at whether it is what was asked for. A program that was
+/// started bare and is asked for several devices starts that many ranks of itself, stays as their
+/// supervisor and does not return. Throws Error "accelerator.devices".
+comm::Environment join_launch(const WorldOptions& options);
+
+/// All ranks. Throws what ProcessGroup::connect throws.
+comm::ProcessGroup connect_world(const comm::Environment& environment, const WorldOptions& options);
+
+}  // namespace levin

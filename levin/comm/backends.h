@@ -1,0 +1,32 @@
+#pragma once
+// Backends by name: what can carry the bytes of a group.
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "levin/comm/process_group.h"
+
+namespace levin::comm {
+
+struct BackendPlan {
+  c10::intrusive_ptr<c10d::Store> store;  ///< of this group alone
+  int64_t rank = 0;
+  int64_t size = 1;
+  std::vector<int64_t> global_ranks = {};
+  std::chrono::milliseconds timeout = {};
+  std::string master_address = {};  ///< of the run
+};
+
+/// What "auto" comes to, the same on every rank. Throws Error "comm.backend".
+std::string choose_backend(c10d::Store& store, int64_t rank, int64_t size,
+                           const ProcessGroupOptions& options);
+
+/// Throws Error "comm.backend" for a name that is none.
+c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& name, const BackendPlan& plan);
+
+}  // namespace levin::comm

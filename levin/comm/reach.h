@@ -1,0 +1,16 @@
+#pragma once
+// Reach: whether an address is this host's own, and whether anybody listens there.
+// Asked before a store is served or connected to, whose own words about it help nobody.
+
+#include <cstdint>
+#include <string>
+
+#include "levin/base/export.h"
+
+namespace levin::comm {
+
+LEVIN_API bool is_this_host(const std::string& host);
+/// Waits for an answer for a second at most.
+LEVIN_API bool somebody_listens(const std::string& host, int64_t port);
+
+}  // namespace levin::comm

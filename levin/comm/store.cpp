@@ -1,0 +1,100 @@
+#include "levin/comm/store.h"
+
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <future>
+#include <thread>
+
+#include "levin/base/check.h"
+#include "levin/comm/reach.h"
+
+namespace levin::comm {
+namespace {
+
+using StorePointer = c10::intrusive_ptr<c10d::Store>;
+constexpr std::string_view kFile = "file://";
+constexpr std::chrono::milliseconds kRetryPause(20);
+
+std::string_view first_line(std::string_view text) { return text.substr(0, text.find('\n')); }
+
+c10d::TCPStoreOptions options_for(int64_t port, std::chrono::milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(port);
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  return options;
+}
+
+/// One server a port serves all runs of this process, one after the other or at a time.
+StorePointer serve(int64_t port, std::chrono::milliseconds timeout) {
+  auto options = options_for(port, timeout);
+  options.isServer = true;
+  options.multiTenant = true;
+  try {
+    return c10::make_intrusive<c10d::TCPStore>("localhost", options);
+  } catch (const std::exception& error) {
+    LEVIN_FAIL("comm.environment.port",
+               "rank 0 cannot serve the store on port {} ({}); set MASTER_PORT to a free one", port,
+               first_line(error.what()));
+  }
+}
+
+std::string prefix_of(const Environment& environment) {
+  return fmt::format("levin/{}/{}", environment.run_id, environment.restart_count);
+}
+
+StorePointer open_store(const Environment& environment, std::chrono::milliseconds timeout) {
+  const std::string& address = environment.master_address;
+  if (address.starts_with(kFile)) {
+    return c10::make_intrusive<c10d::FileStore>(address.substr(kFile.size()),
+                                                static_cast<int>(environment.rank.world_size));
+  }
+  const bool serves = environment.rank.is_global_zero() && !environment.launcher_hosts_store;
+  if (serves) return serve(environment.master_port, timeout);
+  return connect_tcp_store(address, environment.master_port, timeout,
+                           "MASTER_ADDR and MASTER_PORT");
+}
+
+}  // namespace
+
+StorePointer connect_tcp_store(const std::string& host, int64_t port,
+                               std::chrono::milliseconds timeout, std::string_view what_to_check) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  while (!somebody_listens(host, port)) {
+    LEVIN_CHECK(std::chrono::steady_clock::now() < deadline, "comm.store",
+                "nobody serves the store on {}:{} after {} s; is its host running? Check {}", host,
+                port, std::chrono::duration<double>(timeout).count(), what_to_check);
+    std::this_thread::sleep_for(kRetryPause);
+  }
+  // TCPStore waits for the first answer without a limit, for ever where no store listens.
+  auto made = std::make_shared<std::promise<StorePointer>>();
+  auto store = made->get_future();
+  std::thread([made, host, options = options_for(port, timeout)] {
+    try {
+      made->set_value(c10::make_intrusive<c10d::TCPStore>(host, options));
+    } catch (...) {
+      made->set_exception(std::current_exception());
+    }
+  }).detach();
+  LEVIN_CHECK(store.wait_for(timeout + std::chrono::seconds(1)) == std::future_status::ready,
+              "comm.store", "what listens on {}:{} did not answer as a store within {} s; check {}",
+              host, port, std::chrono::duration<double>(timeout).count(), what_to_check);
+  try {
+    return store.get();
+  } catch (const std::exception& error) {
+    LEVIN_FAIL("comm.store", "what listens on {}:{} is no store ({}); check {}", host, port,
+               first_line(error.what()), what_to_check);
+  }
+}
+
+StorePointer connect_store(const Environment& environment, std::chrono::milliseconds timeout) {
+  if (environment.rank.world_size == 1) return c10::make_intrusive<c10d::HashStore>();
+  auto store = open_store(environment, timeout);
+  store->setTimeout(timeout);
+  return c10::make_intrusive<c10d::PrefixStore>(prefix_of(environment), std::move(store));
+}
+
+}  // namespace levin::comm

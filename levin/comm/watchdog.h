@@ -1,0 +1,54 @@
+#pragma once
+// Watchdog: a thread that hands out this process's flight record when another rank asks, whatever
+// the process is busy or stuck with, and asks the others for theirs.
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "levin/comm/flight_recorder.h"
+
+namespace levin::comm {
+
+class Watchdog {
+ public:
+  /// A store that all ranks of the run share; asked through a connection of its own.
+  Watchdog(const c10::intrusive_ptr<c10d::Store>& store, int64_t rank);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  FlightRecorder& recorder() { return shared_->recorder; }
+  /// Of those that answer in time, this one among them. Never takes longer than some seconds.
+  FlightRecord ask(const std::vector<int64_t>& ranks) const;
+  /// Asks these ranks, writes their records to levin_flight/rank_N.json (or the folder that the
+  /// variable LEVIN_FLIGHT_DIR names) and says in words what they tell about that operation.
+  std::string diagnose(const std::vector<int64_t>& ranks, const std::string& group,
+                       int64_t number) const;
+
+ private:
+  /// Outlives the watchdog where the store hangs.
+  struct Shared {
+    FlightRecorder recorder;
+    c10::intrusive_ptr<c10d::Store> store;
+    int64_t rank = 0;
+    std::mutex mutex;
+    std::condition_variable wake;
+    bool ending = false;
+    bool ended = false;
+  };
+
+  static void answer(const std::shared_ptr<Shared>& shared);
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  std::shared_ptr<Shared> shared_;
+  std::thread thread_;
+};
+
+}  // namespace levin::comm

@@ -1,0 +1,91 @@
+#include "levin/strategy/ddp/agreement.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <torch/nn/module.h>
+
+#include <map>
+
+#include "levin/base/check.h"
+
+namespace levin::ddp {
+namespace {
+
+constexpr int64_t kBytesAtATime = 64 << 20;
+
+std::string description(const NamedTensor& tensor) {
+  return fmt::format("{} {} {}", tensor.name, c10::toString(tensor.tensor.scalar_type()),
+                     c10::str(tensor.tensor.sizes()));
+}
+
+State descriptions(const std::vector<NamedTensor>& tensors) {
+  State state;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    state.set(fmt::format("{:06}", i), description(tensors[i]));
+  }
+  return state;
+}
+
+void broadcast_flat(comm::ProcessGroup& group, const std::vector<at::Tensor>& tensors) {
+  int64_t count = 0;
+  for (const at::Tensor& tensor : tensors) count += tensor.numel();
+  const at::Tensor flat = at::empty({count}, tensors.front().options());
+  const auto each = [&](auto&& act) {
+    int64_t offset = 0;
+    for (const at::Tensor& tensor : tensors) {
+      act(flat.narrow(0, offset, tensor.numel()).view(tensor.sizes()), tensor);
+      offset += tensor.numel();
+    }
+  };
+  if (group.rank() == 0) each([](at::Tensor part, at::Tensor tensor) { part.copy_(tensor); });
+  group.broadcast(flat, 0);
+  if (group.rank() != 0) each([](at::Tensor part, at::Tensor tensor) { tensor.copy_(part); });
+}
+
+}  // namespace
+
+std::vector<NamedTensor> tensors_of(const torch::nn::Module& module) {
+  std::vector<NamedTensor> tensors = named_parameters(module);
+  for (const auto& buffer : module.named_buffers()) {
+    if (buffer.value().defined()) tensors.push_back({buffer.key(), buffer.value()});
+  }
+  return tensors;
+}
+
+void check_same_tensors(comm::ProcessGroup& group, const std::vector<NamedTensor>& tensors) {
+  const std::vector<State> ranks = group.all_gather(descriptions(tensors));
+  const auto& wanted = ranks.front().values();
+  for (size_t rank = 1; rank < ranks.size(); ++rank) {
+    const auto& got = ranks[rank].values();
+    for (const auto& [number, value] : got.size() < wanted.size() ? wanted : got) {
+      const bool here = got.contains(number);
+      const bool there = wanted.contains(number);
+      const std::string mine = here ? ranks[rank].text(number) : "nothing";
+      const std::string first = there ? ranks.front().text(number) : "nothing";
+      LEVIN_CHECK(mine == first, "strategy.parameters",
+                  "rank {} has {} where rank 0 has {}; build the same module on every rank", rank,
+                  mine, first);
+    }
+  }
+}
+
+void broadcast_from_first(comm::ProcessGroup& group, std::span<const at::Tensor> tensors) {
+  const at::NoGradGuard no_grad;
+  std::map<at::ScalarType, std::vector<at::Tensor>> open;
+  std::map<at::ScalarType, int64_t> bytes;
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.numel() == 0) continue;
+    const at::ScalarType type = tensor.scalar_type();
+    open[type].push_back(tensor.detach());
+    bytes[type] += static_cast<int64_t>(tensor.nbytes());
+    if (bytes[type] < kBytesAtATime) continue;
+    broadcast_flat(group, open[type]);
+    open[type].clear();
+    bytes[type] = 0;
+  }
+  for (const auto& [type, rest] : open) {
+    if (!rest.empty()) broadcast_flat(group, rest);
+  }
+}
+
+}  // namespace levin::ddp

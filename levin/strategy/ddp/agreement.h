@@ -1,0 +1,24 @@
+#pragma once
+// Agreement: that all ranks hold the same module.
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+#include <vector>
+
+#include "levin/comm/process_group.h"
+#include "levin/module/parameters.h"
+
+namespace levin::ddp {
+
+/// Throws Error "strategy.parameters" on every rank, naming the first tensor whose name, type or
+/// shape differs and on which ranks.
+void check_same_tensors(comm::ProcessGroup& group, const std::vector<NamedTensor>& tensors);
+
+/// Rank 0's values, in few collectives of many tensors each.
+void broadcast_from_first(comm::ProcessGroup& group, std::span<const at::Tensor> tensors);
+
+/// Parameters, then buffers, by name.
+std::vector<NamedTensor> tensors_of(const torch::nn::Module& module);
+
+}  // namespace levin::ddp

@@ -1,0 +1,28 @@
+#pragma once
+// DdpOptions: what strategy "ddp" can be told, under the names of PyTorch's
+// DistributedDataParallel.
+
+#include <cstdint>
+#include <string>
+
+#include "levin/base/export.h"
+#include "levin/base/options.h"
+
+namespace levin {
+
+struct DdpOptions {
+  // Behaviour
+  bool broadcast_buffers = true;       ///< after each synchronized backward, from rank 0
+  bool find_unused_parameters = true;  ///< false: a parameter without gradient is an error
+  bool static_graph = false;           ///< every step uses the parameters that the first one used
+  std::string gradient_reduction = "mean";  ///< over ranks: mean or sum
+  std::string comm_hook = "none";           ///< gradients on their way: none, fp16, bf16 or fp32
+  // Performance
+  double bucket_cap_mb = 25;   ///< gradients reduced at a time, MiB
+  double first_bucket_mb = 1;  ///< of the first to arrive, so that reducing starts early
+  bool overlap = true;         ///< reduce while backward still runs
+
+  LEVIN_API void fields(FieldVisitor& field);
+};
+
+}  // namespace levin

@@ -1,0 +1,308 @@
+#include "levin/strategy/ddp/reducer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/tensor.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "levin/base/check.h"
+#include "levin/base/log.h"
+
+namespace levin::ddp {
+namespace {
+
+constexpr double kMiB = 1 << 20;
+
+at::ScalarType type_on_the_way(const std::string& hook, at::ScalarType type) {
+  if (!c10::isFloatingType(type) || hook == "none") return type;
+  if (hook == "fp16") return at::kHalf;
+  if (hook == "bf16") return at::kBFloat16;
+  return at::kFloat;
+}
+
+std::string listed(const std::vector<NamedTensor>& names, const std::vector<size_t>& indices) {
+  constexpr size_t kMost = 10;
+  std::string text;
+  for (size_t i = 0; i < std::min(indices.size(), kMost); ++i) {
+    text += (i == 0 ? "" : ", ") + names[indices[i]].name;
+  }
+  if (indices.size() > kMost) text += fmt::format(" and {} more", indices.size() - kMost);
+  return text;
+}
+
+}  // namespace
+
+/// Runs what stood there before, then tells the reducer.
+struct Reducer::Hook final : torch::autograd::PostAccumulateGradHook {
+  using Before = std::unique_ptr<torch::autograd::PostAccumulateGradHook>;
+
+  Hook(std::weak_ptr<Reducer*> reducer, size_t index, Before before)
+      : reducer(std::move(reducer)), index(index), before(std::move(before)) {}
+
+  void operator()(const torch::autograd::Variable& tensor) override {
+    if (before != nullptr) (*before)(tensor);
+    if (const auto alive = reducer.lock()) (*alive)->arrived(index);
+  }
+
+  std::weak_ptr<Reducer*> reducer;
+  size_t index;
+  Before before;
+};
+
+Reducer::Reducer(comm::ProcessGroup group, std::vector<NamedTensor> parameters,
+                 const DdpOptions& options)
+    : group_(std::move(group)),
+      options_(options),
+      frozen_(std::move(parameters)),
+      self_(std::make_shared<Reducer*>(this)) {
+  take_unfrozen();
+}
+
+Reducer::~Reducer() {
+  self_.reset();
+  for (const at::Tensor& parameter : parameters_) {
+    auto& hook = torch::autograd::impl::post_acc_grad_hooks(parameter);
+    if (auto* own = dynamic_cast<Hook*>(hook.get())) {
+      Hook::Before before = std::move(own->before);
+      hook = std::move(before);
+    }
+  }
+}
+
+// A parameter may be unfrozen in the course of training.
+void Reducer::take_unfrozen() {
+  const size_t known = parameters_.size();
+  for (NamedTensor& parameter : frozen_) {
+    if (!parameter.tensor.requires_grad()) continue;
+    types_.push_back(type_on_the_way(options_.comm_hook, parameter.tensor.scalar_type()));
+    parameters_.push_back(parameter.tensor);
+    names_.push_back(parameter);
+  }
+  if (parameters_.size() == known) return;
+  std::erase_if(frozen_, [](const NamedTensor& p) { return p.tensor.requires_grad(); });
+  for (size_t index = known; index < parameters_.size(); ++index) {
+    const at::Tensor& parameter = parameters_[index];
+    auto before = std::move(torch::autograd::impl::post_acc_grad_hooks(parameter));
+    torch::autograd::impl::set_post_acc_grad_hooks(
+        parameter, std::make_unique<Hook>(self_, index, std::move(before)));
+  }
+  // Gradients arrive about in the opposite order of use.
+  std::vector<size_t> order(parameters_.size());
+  std::iota(order.rbegin(), order.rend(), size_t{0});
+  learnt_ = settled_ = false;
+  make_buckets(order);
+}
+
+void Reducer::make_buckets(const std::vector<size_t>& order) {
+  order_ = order;
+  buckets_.clear();
+  slots_.assign(parameters_.size(), {});
+  const auto bytes = [](double mib) { return static_cast<int64_t>(mib * kMiB); };
+  for (BucketPlan& plan : plan_buckets(parameters_, order, types_, bytes(options_.first_bucket_mb),
+                                       bytes(options_.bucket_cap_mb))) {
+    const int64_t members = std::ssize(plan.members);
+    Bucket& bucket = buckets_.emplace_back();
+    bucket.memory = group_.allocate(plan.count + members, plan.type);
+    bucket.used = bucket.memory.narrow(0, plan.count, members);
+    bucket.memory.zero_();
+    for (size_t place = 0; place < plan.members.size(); ++place) {
+      const size_t index = plan.members[place];
+      slots_[index] = {buckets_.size() - 1, place,
+                       view_like(parameters_[index], bucket.memory, plan.offsets[place])};
+    }
+    bucket.plan = std::move(plan);
+  }
+}
+
+void Reducer::begin(bool synchronize) {
+  synchronizing_ = synchronize;
+  arrivals_.clear();
+  if (!synchronize) return;
+  const auto unfrozen = [](const NamedTensor& p) { return p.tensor.requires_grad(); };
+  if (std::ranges::any_of(frozen_, unfrozen)) take_unfrozen();
+  next_ = 0;
+  for (Bucket& bucket : buckets_) {
+    bucket.launched = false;
+    bucket.missing = std::ranges::count_if(bucket.plan.members,
+                                           [&](size_t index) { return is_expected(index); });
+  }
+  for (Slot& slot : slots_) slot.arrived = false;
+}
+
+void Reducer::arrived(size_t index) {
+  if (!synchronizing_) {
+    arrivals_.push_back(index);
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  Slot& slot = slots_[index];
+  Bucket& bucket = buckets_[slot.bucket];
+  LEVIN_CHECK(is_expected(index), "strategy.ddp.static_graph",
+              "{} has a gradient and had none in the first step; turn --ddp-static-graph off",
+              names_[index].name);
+  LEVIN_CHECK(
+      !bucket.launched, "strategy.ddp.twice",
+      "a second gradient came for {} in one backward, after the first was sent to the other "
+      "ranks; set --ddp-overlap false",
+      names_[index].name);
+  at::Tensor& gradient = parameters_[index].mutable_grad();
+  fill(index, gradient);
+  // What autograd made is let go of at once, and its memory serves the next layer.
+  if (types_[index] == parameters_[index].scalar_type()) gradient = slot.view;
+  if (std::exchange(slot.arrived, true)) return;
+  arrivals_.push_back(index);
+  --bucket.missing;
+  if (options_.overlap) launch_complete();
+}
+
+void Reducer::fill(size_t index, const at::Tensor& gradient) {
+  at::Tensor& view = slots_[index].view;
+  if (gradient.layout() != at::kStrided) {
+    view.copy_(gradient.to_dense());
+  } else if (gradient.const_data_ptr() != view.const_data_ptr()) {
+    view.copy_(gradient);
+  }
+}
+
+void Reducer::launch_complete() {
+  while (next_ < buckets_.size() && buckets_[next_].missing == 0) launch(buckets_[next_++]);
+}
+
+void Reducer::launch(Bucket& bucket) {
+  for (size_t place = 0; place < bucket.plan.members.size(); ++place) {
+    const bool used = slots_[bucket.plan.members[place]].arrived;
+    bucket.used.narrow(0, static_cast<int64_t>(place), 1).fill_(used ? 1 : 0);
+  }
+  bucket.launched = true;
+  const ReduceOp op = options_.gradient_reduction == "sum" ? ReduceOp::kSum : ReduceOp::kMean;
+  bucket.work = group_.all_reduce(bucket.memory, op, comm::Return::kStarted);
+}
+
+// A parameter may hold the gradient of an earlier backward that did not synchronize.
+void Reducer::fill_missing(Bucket& bucket) {
+  for (const size_t index : bucket.plan.members) {
+    Slot& slot = slots_[index];
+    if (slot.arrived) continue;
+    const at::Tensor& gradient = parameters_[index].grad();
+    if (gradient.defined()) {
+      fill(index, gradient);
+      slot.arrived = true;
+    } else {
+      slot.view.zero_();
+    }
+  }
+}
+
+void Reducer::finish() {
+  const at::NoGradGuard no_grad;
+  for (Bucket& bucket : buckets_) {
+    if (!bucket.launched) fill_missing(bucket);
+  }
+  for (; next_ < buckets_.size(); ++next_) launch(buckets_[next_]);
+  unused_.clear();
+  for (Bucket& bucket : buckets_) {
+    bucket.work.wait();
+    adopt(bucket);
+  }
+  synchronizing_ = false;
+  settle_unused();
+  if (!learnt_) learn_order();
+}
+
+void Reducer::skip() { synchronizing_ = false; }
+
+void Reducer::adopt(Bucket& bucket) {
+  const at::Tensor used = bucket.used.to(at::kFloat);
+  const float* counts = used.const_data_ptr<float>();
+  for (size_t place = 0; place < bucket.plan.members.size(); ++place) {
+    const size_t index = bucket.plan.members[place];
+    if (counts[place] == 0) {
+      unused_.push_back(index);
+      continue;
+    }
+    at::Tensor& gradient = parameters_[index].mutable_grad();
+    const at::Tensor& view = slots_[index].view;
+    if (types_[index] == parameters_[index].scalar_type()) {
+      gradient = view;
+    } else if (gradient.defined() && gradient.layout() == at::kStrided) {
+      gradient.copy_(view);
+    } else {
+      gradient = view.to(parameters_[index].scalar_type());
+    }
+  }
+}
+
+void Reducer::settle_unused() {
+  if (options_.static_graph && !settled_) {
+    expected_.assign(parameters_.size(), true);
+    for (const size_t index : unused_) expected_[index] = false;
+    settled_ = true;
+  }
+  std::erase_if(unused_, [&](size_t index) { return !parameters_[index].requires_grad(); });
+  if (unused_.empty() || told_unused_) return;
+  std::ranges::sort(unused_);
+  const std::string names = listed(names_, unused_);
+  LEVIN_CHECK(options_.find_unused_parameters, "strategy.ddp.unused",
+              "{} of {} parameters got no gradient on any rank: {}; use them in the loss, freeze "
+              "them, or allow it by --ddp-find-unused-parameters true",
+              unused_.size(), parameters_.size(), names);
+  told_unused_ = true;
+  log::warn("ddp: {} of {} parameters got no gradient in this backward: {}", unused_.size(),
+            parameters_.size(), names);
+}
+
+// Rank 0's order for all: the buckets must be the same everywhere.
+void Reducer::learn_order() {
+  learnt_ = true;
+  std::vector<size_t> order = arrivals_;
+  std::vector<bool> known(parameters_.size());
+  for (const size_t index : order) known[index] = true;
+  for (const size_t index : order_) {
+    if (!known[index]) order.push_back(index);
+  }
+  const std::vector<int64_t> numbers(order.begin(), order.end());
+  const at::Tensor agreed = at::tensor(numbers, at::kLong);
+  group_.broadcast(agreed, 0);
+  const auto* first = agreed.const_data_ptr<int64_t>();
+  order.assign(first, first + agreed.numel());
+  if (order == order_) return;
+  // Gradients lie in the buckets that go.
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& parameter : parameters_) gradients.push_back(parameter.grad());
+  make_buckets(order);
+  for (size_t index = 0; index < parameters_.size(); ++index) {
+    const bool held = gradients[index].defined() && types_[index] == gradients[index].scalar_type();
+    if (!held) continue;
+    fill(index, gradients[index]);
+    parameters_[index].mutable_grad() = slots_[index].view;
+  }
+}
+
+State Reducer::state_dict() const {
+  State order;
+  for (size_t i = 0; learnt_ && i < order_.size(); ++i) {
+    order.set(fmt::format("{:06}", i), names_[order_[i]].name);
+  }
+  State state;
+  return std::move(state.set("order", std::move(order)));
+}
+
+void Reducer::load_state_dict(const State& state) {
+  std::map<std::string, size_t, std::less<>> places;
+  for (size_t index = 0; index < names_.size(); ++index) places[names_[index].name] = index;
+  std::vector<size_t> order;
+  const State& saved = state.child("order");
+  for (const auto& [number, value] : saved.values()) {
+    const auto place = places.find(saved.text(number));
+    if (place != places.end()) order.push_back(place->second);
+  }
+  if (order.size() != names_.size()) return;
+  make_buckets(order);
+  learnt_ = true;
+}
+
+}  // namespace levin::ddp

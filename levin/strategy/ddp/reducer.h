@@ -1,0 +1,97 @@
+#pragma once
+// Reducer: gradients of one module, reduced over the ranks in buckets while backward still runs.
+// A hook on every parameter copies its finished gradient into the bucket; the parameter's .grad is
+// the place in the bucket from then on.
+//
+//   reducer.begin(true); loss.backward(); reducer.finish();
+//
+// Follows PyTorch's DistributedDataParallel (Li et al. 2020, "PyTorch Distributed").
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "levin/base/state.h"
+#include "levin/comm/process_group.h"
+#include "levin/module/parameters.h"
+#include "levin/strategy/ddp/buckets.h"
+#include "levin/strategy/ddp/options.h"
+
+namespace levin::ddp {
+
+class Reducer {
+ public:
+  /// All ranks make it at the same time.
+  Reducer(comm::ProcessGroup group, std::vector<NamedTensor> parameters, const DdpOptions& options);
+  ~Reducer();
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+
+  /// Before each backward. With synchronize its gradients are reduced.
+  void begin(bool synchronize);
+  /// Whether this backward gave a gradient to any parameter here.
+  bool touched() const { return !arrivals_.empty(); }
+  /// After a backward that synchronizes: reduces what is left and waits. Throws Error
+  /// "strategy.ddp.unused" for parameters without gradient where that was ruled out.
+  void finish();
+  /// No rank touched this module: nothing is to be reduced.
+  void skip();
+
+  /// The order in which gradients arrive, learnt from the first backward: {"order": names}.
+  State state_dict() const;
+  /// A state of other parameters is passed over.
+  void load_state_dict(const State& state);
+
+ private:
+  struct Hook;
+  struct Slot {
+    size_t bucket = 0;
+    size_t place = 0;  ///< among the bucket's members
+    at::Tensor view;
+    bool arrived = false;
+  };
+  struct Bucket {
+    BucketPlan plan;
+    at::Tensor memory;  ///< the gradients, then a number a member: on how many ranks it was used
+    at::Tensor used;
+    int64_t missing = 0;
+    bool launched = false;
+    comm::Work work;
+  };
+
+  void hook_parameters();
+  void take_unfrozen();
+  void make_buckets(const std::vector<size_t>& order);
+  void arrived(size_t index);
+  void fill(size_t index, const at::Tensor& gradient);
+  void fill_missing(Bucket& bucket);
+  void launch_complete();
+  void launch(Bucket& bucket);
+  void adopt(Bucket& bucket);
+  void settle_unused();
+  void learn_order();
+  bool is_expected(size_t index) const { return !settled_ || expected_[index]; }
+
+  comm::ProcessGroup group_;
+  DdpOptions options_;
+  std::vector<NamedTensor> frozen_;  ///< need no gradient yet
+  std::vector<NamedTensor> names_;
+  std::vector<at::Tensor> parameters_;
+  std::vector<at::ScalarType> types_;  ///< on their way
+  std::vector<Slot> slots_;
+  std::vector<Bucket> buckets_;
+  std::vector<size_t> order_;
+  std::vector<size_t> arrivals_;  ///< of this backward
+  std::vector<size_t> unused_;    ///< by every rank, in the last synchronized backward
+  std::vector<bool> expected_;    ///< of a static graph, once settled_
+  size_t next_ = 0;               ///< bucket to launch
+  bool synchronizing_ = false;
+  bool learnt_ = false;
+  bool settled_ = false;
+  bool told_unused_ = false;
+  std::shared_ptr<Reducer*> self_;  ///< what the hooks hold: none once this is gone
+};
+
+}  // namespace levin::ddp

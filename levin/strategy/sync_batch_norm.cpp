@@ -1,0 +1,154 @@
+#include "levin/strategy/sync_batch_norm.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/native_batch_norm_backward.h>
+#include <ATen/ops/var_mean.h>
+#include <torch/library.h>
+
+#include <numeric>
+
+#include "levin/base/check.h"
+
+namespace levin {
+namespace {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+using ThreeTensors = std::tuple<Tensor, Tensor, Tensor>;
+
+// A kernel is a plain function, called by the dispatcher: this is how it learns of the ranks.
+thread_local comm::ProcessGroup* current_group = nullptr;
+
+/// All dims but the channels'.
+std::vector<int64_t> reduced_dims(const Tensor& input) {
+  std::vector<int64_t> dims(static_cast<size_t>(input.dim()));
+  std::iota(dims.begin(), dims.end(), int64_t{0});
+  dims.erase(dims.begin() + 1);
+  return dims;
+}
+
+/// A number for each channel, to be combined with the input.
+Tensor by_channel(const Tensor& values, const Tensor& input) {
+  std::vector<int64_t> sizes(static_cast<size_t>(input.dim()), 1);
+  sizes[1] = values.numel();
+  return values.to(input.scalar_type()).view(sizes);
+}
+
+Tensor count_of(const Tensor& input) {
+  return at::full({1}, static_cast<double>(input.numel() / input.size(1)), at::kDouble);
+}
+
+void check_device(const Tensor& input) {
+  LEVIN_CHECK(current_group != nullptr && input.is_cpu(), "strategy.sync_batchnorm",
+              "got a batch norm over a tensor on {}, wanted the CPU: set --sync-batchnorm false",
+              input.device().str());
+}
+
+struct Statistics {
+  Tensor mean, variance;  ///< double; the variance is the biased one
+  double count = 0;
+};
+
+/// Of all ranks' batches, put together in rank order (Chan et al. 1979).
+Statistics statistics_of(const Tensor& input) {
+  const int64_t channels = input.size(1);
+  const auto [variance, mean] = at::var_mean(input, reduced_dims(input), /*correction=*/0);
+  const Tensor own = at::cat({count_of(input), mean.to(at::kDouble), variance.to(at::kDouble)});
+  const Tensor all = at::empty({current_group->size(), own.numel()}, own.options());
+  current_group->all_gather(all, own);
+  const Tensor counts = all.narrow(1, 0, 1);
+  const Tensor means = all.narrow(1, 1, channels);
+  const Tensor variances = all.narrow(1, 1 + channels, channels);
+  const Tensor total = counts.sum();
+  const Tensor overall = (counts * means).sum(0) / total;
+  const Tensor spread = (counts * (variances + (means - overall).square())).sum(0) / total;
+  return {overall, spread, total.item<double>()};
+}
+
+void move_towards(const OptionalTensor& running, const Tensor& value, double momentum) {
+  if (running && running->defined()) {
+    running->mul_(1 - momentum).add_(value.to(running->scalar_type()), momentum);
+  }
+}
+
+ThreeTensors forward_over_ranks(const Tensor& input, const OptionalTensor& weight,
+                                const OptionalTensor& bias, const OptionalTensor& running_mean,
+                                const OptionalTensor& running_var, bool training, double momentum,
+                                double eps) {
+  const c10::impl::ExcludeDispatchKeyGuard no_more(c10::DispatchKey::Fake);
+  if (!training) {
+    return at::native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum,
+                                 eps);
+  }
+  check_device(input);
+  const Statistics statistics = statistics_of(input);
+  const double unbiased = statistics.count / std::max(statistics.count - 1, 1.0);
+  move_towards(running_mean, statistics.mean, momentum);
+  move_towards(running_var, statistics.variance * unbiased, momentum);
+  const Tensor type_of = weight && weight->defined() ? *weight : input;
+  const Tensor mean = statistics.mean.to(type_of.scalar_type());
+  const Tensor inverse = (statistics.variance + eps).rsqrt().to(type_of.scalar_type());
+  const Tensor output = std::get<0>(
+      at::native_batch_norm(input, weight, bias, mean,
+                            statistics.variance.to(type_of.scalar_type()), false, momentum, eps));
+  return {output, mean, inverse};
+}
+
+// Ioffe and Szegedy 2015, with the two means over the batches of all ranks. The gradients of weight
+// and bias are this rank's; the strategy reduces them as all others.
+ThreeTensors backward_over_ranks(const Tensor& grad_out, const Tensor& input,
+                                 const OptionalTensor& weight, const OptionalTensor& running_mean,
+                                 const OptionalTensor& running_var, const OptionalTensor& save_mean,
+                                 const OptionalTensor& save_invstd, bool train, double eps,
+                                 std::array<bool, 3> output_mask) {
+  const c10::impl::ExcludeDispatchKeyGuard no_more(c10::DispatchKey::Fake);
+  if (!train) {
+    return at::native_batch_norm_backward(grad_out, input, weight, running_mean, running_var,
+                                          save_mean, save_invstd, train, eps, output_mask);
+  }
+  check_device(input);
+  const auto dims = reduced_dims(input);
+  const Tensor centred = input - by_channel(*save_mean, input);
+  const Tensor sum = grad_out.sum(dims);
+  const Tensor product = (grad_out * centred).sum(dims);
+  Tensor total = at::cat({count_of(input), sum.to(at::kDouble), product.to(at::kDouble)});
+  current_group->all_reduce(total, ReduceOp::kSum);
+  const Tensor means = total.narrow(0, 1, 2 * sum.numel()) / total[0];
+  const Tensor mean = means.narrow(0, 0, sum.numel());
+  const Tensor slope =
+      means.narrow(0, sum.numel(), sum.numel()) * save_invstd->to(at::kDouble).square();
+  ThreeTensors gradients;
+  if (output_mask[0]) {
+    Tensor scale = *save_invstd;
+    if (weight && weight->defined()) scale = scale * *weight;
+    std::get<0>(gradients) =
+        (grad_out - by_channel(mean, input) - centred * by_channel(slope, input)) *
+        by_channel(scale, input);
+  }
+  if (output_mask[1]) std::get<1>(gradients) = product * *save_invstd;
+  if (output_mask[2]) std::get<2>(gradients) = sum;
+  return gradients;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(_, Fake, library) { library.fallback(torch::CppFunction::makeFallthrough()); }
+
+TORCH_LIBRARY_IMPL(aten, Fake, library) {
+  library.impl("native_batch_norm", forward_over_ranks);
+  library.impl("native_batch_norm_backward", backward_over_ranks);
+}
+
+SyncBatchNormGuard::SyncBatchNormGuard(comm::ProcessGroup* group) : before_(current_group) {
+  if (group == nullptr) return;
+  current_group = group;
+  include_.emplace(c10::DispatchKey::Fake);
+}
+
+SyncBatchNormGuard::~SyncBatchNormGuard() { current_group = before_; }
+
+}  // namespace levin

@@ -1,0 +1,358 @@
+// What ddp does beside the table.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "levin/base/error.h"
+#include "levin/optim/optim.h"
+#include "levin/strategy/strategy.h"
+#include "tests/support/world.h"
+
+namespace {
+
+using levin::test::run_world;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Layers = torch::nn::Sequential;
+
+std::unique_ptr<levin::Strategy> ddp(const levin::DdpOptions& options = {}) {
+  return levin::make_strategy("ddp", {.group = levin::test::connect(), .ddp = options});
+}
+
+Layers linear(int64_t out = 2) {
+  torch::manual_seed(1);
+  return Layers(torch::nn::Linear(3, out));
+}
+
+struct TwoHeadsImpl : torch::nn::Module {
+  torch::nn::Linear first{nullptr}, second{nullptr};
+  TwoHeadsImpl() {
+    torch::manual_seed(1);
+    first = register_module("first", torch::nn::Linear(3, 2));
+    second = register_module("second", torch::nn::Linear(3, 2));
+  }
+};
+TORCH_MODULE(TwoHeads);
+
+at::Tensor ones() { return torch::ones({1, 3}); }
+
+std::string differs(const at::Tensor& got, const at::Tensor& wanted) {
+  return at::allclose(got, wanted) ? "" : c10::str("got ", got, ", wanted ", wanted);
+}
+
+TEST(Ddp, GradientsAreTheMeanOverRanksOrTheirSum) {
+  for (const std::string reduction : {"mean", "sum"}) {
+    EXPECT_THAT(run_world(3,
+                          [&](int64_t rank, const auto&) {
+                            Layers net = linear();
+                            const auto strategy = ddp({.gradient_reduction = reduction});
+                            strategy->setup(*net, at::kCPU);
+                            strategy->backward((net->forward(ones()) * (rank + 1)).sum(), true);
+                            const double wanted = reduction == "mean" ? 2 : 6;
+                            return differs(net->parameters()[0].grad(),
+                                           torch::full({2, 3}, wanted));
+                          }),
+                Each(""));
+  }
+}
+
+TEST(Ddp, HalfPrecisionOnTheWayIsRoundedOnce) {
+  for (const auto& [hook, type] : {std::pair("bf16", at::kBFloat16), {"fp16", at::kHalf}}) {
+    EXPECT_THAT(
+        run_world(2,
+                  [&, hook = std::string(hook), type = type](int64_t rank, const auto&) {
+                    Layers net = linear();
+                    const auto strategy = ddp({.comm_hook = hook});
+                    strategy->setup(*net, at::kCPU);
+                    const double factor = rank == 0 ? 0.1 : 0.7;
+                    strategy->backward((net->forward(ones()) * factor).sum(), true);
+                    const auto half = [&](double v) { return torch::full({2, 3}, v).to(type); };
+                    const at::Tensor wanted =
+                        ((half(0.1).to(at::kFloat) + half(0.7).to(at::kFloat)) / 2).to(type);
+                    const at::Tensor got = net->parameters()[0].grad();
+                    if (got.scalar_type() != at::kFloat) return std::string("wrong type");
+                    return differs(got, wanted.to(at::kFloat));
+                  }),
+        Each(""));
+  }
+}
+
+TEST(Ddp, WithoutSynchronizationGradientsStayApart) {
+  EXPECT_THAT(run_world(2,
+                        [](int64_t rank, const auto&) {
+                          Layers net = linear();
+                          const auto strategy = ddp();
+                          strategy->setup(*net, at::kCPU);
+                          strategy->backward((net->forward(ones()) * (rank + 1)).sum(), false);
+                          return differs(net->parameters()[0].grad(),
+                                         torch::full({2, 3}, rank + 1.0));
+                        }),
+              Each(""));
+}
+
+TEST(Ddp, GradientsThatAreNotZeroedAddUp) {
+  EXPECT_THAT(run_world(2,
+                        [](int64_t rank, const auto&) {
+                          Layers net = linear();
+                          const auto strategy = ddp();
+                          strategy->setup(*net, at::kCPU);
+                          for (int step = 0; step < 3; ++step) {
+                            strategy->backward((net->forward(ones()) * (rank + 1)).sum(), true);
+                          }
+                          return differs(net->parameters()[0].grad(), torch::full({2, 3}, 4.5));
+                        }),
+              Each(""));
+}
+
+TEST(Ddp, GradientsCanBeZeroedInPlace) {
+  EXPECT_THAT(run_world(2,
+                        [](int64_t rank, const auto&) {
+                          Layers net = linear();
+                          const auto strategy = ddp();
+                          strategy->setup(*net, at::kCPU);
+                          for (int step = 0; step < 3; ++step) {
+                            net->zero_grad(/*set_to_none=*/false);
+                            strategy->backward((net->forward(ones()) * (rank + 1)).sum(), true);
+                          }
+                          return differs(net->parameters()[0].grad(), torch::full({2, 3}, 1.5));
+                        }),
+              Each(""));
+}
+
+TEST(Ddp, AParameterThatOneRankUsesHasAGradientOnAll) {
+  EXPECT_THAT(run_world(2,
+                        [](int64_t rank, const auto&) {
+                          TwoHeads net;
+                          const auto strategy = ddp();
+                          strategy->setup(*net, at::kCPU);
+                          auto& head = rank == 0 ? net->first : net->second;
+                          strategy->backward(head->forward(ones()).sum(), true);
+                          return differs(net->first->weight.grad(), torch::full({2, 3}, 0.5)) +
+                                 differs(net->second->weight.grad(), torch::full({2, 3}, 0.5));
+                        }),
+              Each(""));
+}
+
+TEST(Ddp, AParameterThatNoRankUsesKeepsNoGradient) {
+  EXPECT_THAT(run_world(2,
+                        [](int64_t, const auto&) {
+                          TwoHeads net;
+                          const auto strategy = ddp();
+                          strategy->setup(*net, at::kCPU);
+                          for (int step = 0; step < 2; ++step) {
+                            strategy->backward(net->first->forward(ones()).sum(), true);
+                          }
+                          return std::string(net->second->weight.grad().defined() ? "has one" : "");
+                        }),
+              Each(""));
+}
+
+TEST(Ddp, UnusedParametersAreAnErrorThatNamesThem) {
+  EXPECT_THAT(run_world(2,
+                        [](int64_t, const auto&) {
+                          TwoHeads net;
+                          const auto strategy = ddp({.find_unused_parameters = false});
+                          strategy->setup(*net, at::kCPU);
+                          strategy->backward(net->first->forward(ones()).sum(), true);
+                          return "";
+                        }),
+              Each(AllOf(StartsWith("strategy.ddp.unused: 2 of 4 parameters"),
+                         HasSubstr("second.weight, second.bias"))));
+}
+
+TEST(Ddp, AStaticGraphThatChangesIsAnErrorThatNamesTheParameter) {
+  EXPECT_THAT(run_world(2,
+                        [](int64_t, const auto&) {
+                          TwoHeads net;
+                          const auto strategy = ddp({.static_graph = true});
+                          strategy->setup(*net, at::kCPU);
+                          strategy->backward(net->first->forward(ones()).sum(), true);
+                          strategy->backward(net->second->forward(ones()).sum(), true);
+                          return "";
+                        }),
+              Each(AllOf(StartsWith("strategy.ddp.static_graph: second."),
+                         HasSubstr("had none in the first step"))));
+}
+
+TEST(Ddp, AParameterThatIsUnfrozenLaterIsReducedToo) {
+  EXPECT_THAT(run_world(2,
+                        [](int64_t rank, const auto&) {
+                          TwoHeads net;
+                          net->second->weight.set_requires_grad(false);
+                          const auto strategy = ddp();
+                          strategy->setup(*net, at::kCPU);
+                          const auto loss = [&] {
+                            return ((net->first->forward(ones()) + net->second->forward(ones())) *
+                                    (rank + 1))
+                                .sum();
+                          };
+                          strategy->backward(loss(), true);
+                          net->second->weight.set_requires_grad(true);
+                          net->zero_grad();
+                          strategy->backward(loss(), true);
+                          return differs(net->second->weight.grad(), torch::full({2, 3}, 1.5)) +
+                                 differs(net->first->weight.grad(), torch::full({2, 3}, 1.5));
+                        }),
+              Each(""));
+}
+
+TEST(Ddp, OfTwoModulesOneBackwardConcernsOne) {
+  EXPECT_THAT(run_world(2,
+                        [](int64_t rank, const auto&) {
+                          Layers generator = linear();
+                          Layers critic = linear();
+                          const auto strategy = ddp();
+                          strategy->setup(*generator, at::kCPU);
+                          strategy->setup(*critic, at::kCPU);
+                          strategy->backward((generator->forward(ones()) * (rank + 1)).sum(), true);
+                          strategy->backward((critic->forward(ones()) * (rank + 3)).sum(), true);
+                          return differs(generator->parameters()[0].grad(),
+                                         torch::full({2, 3}, 1.5)) +
+                                 differs(critic->parameters()[0].grad(), torch::full({2, 3}, 3.5));
+                        }),
+              Each(""));
+}
+
+/// Its backward runs one of its own through the same weight, as activation checkpointing may.
+std::string backward_in_backward(bool overlap) {
+  Layers net = linear();
+  const auto strategy = ddp({.overlap = overlap});
+  strategy->setup(*net, at::kCPU);
+  const at::Tensor weight = net->parameters()[0];
+  const at::Tensor out = net->forward(ones());
+  out.register_hook([&](const at::Tensor& gradient) {
+    const at::AutoGradMode on(true);
+    (weight * 2).sum().backward();
+    return gradient;
+  });
+  strategy->backward(out.sum(), true);
+  return differs(weight.grad(), torch::full({2, 3}, 3.0));
+}
+
+TEST(Ddp, ASecondGradientInOneBackwardNeedsNoOverlap) {
+  EXPECT_THAT(run_world(2, [](int64_t, const auto&) { return backward_in_backward(false); }),
+              Each(""));
+}
+
+TEST(Ddp, ASecondGradientThatComesTooLateIsAnErrorThatSaysSo) {
+  EXPECT_THAT(run_world(2,
+                        [](int64_t, const auto&) {
+                          Layers net(torch::nn::Linear(torch::nn::LinearOptions(3, 2).bias(false)));
+                          const auto strategy = ddp();
+                          strategy->setup(*net, at::kCPU);
+                          const at::Tensor weight = net->parameters()[0];
+                          const at::Tensor out = net->forward(ones());
+                          out.register_hook([&](const at::Tensor& gradient) {
+                            const at::AutoGradMode on(true);
+                            (weight * 2).sum().backward();
+                            return gradient;
+                          });
+                          strategy->backward(out.sum(), true);
+                          return std::string();
+                        }),
+              Each(AllOf(StartsWith("strategy.ddp.twice: a second gradient came for 0.weight"),
+                         HasSubstr("--ddp-overlap false"))));
+}
+
+TEST(Ddp, ASparseGradientIsReducedAsADenseOne) {
+  EXPECT_THAT(run_world(2,
+                        [](int64_t rank, const auto&) {
+                          torch::nn::Embedding net(torch::nn::EmbeddingOptions(4, 2).sparse(true));
+                          const auto strategy = ddp();
+                          strategy->setup(*net, at::kCPU);
+                          strategy->backward(net->forward(torch::full({1}, rank)).sum(), true);
+                          const auto wanted = torch::tensor({0.5, 0.5, 0.0, 0.0}).unsqueeze(1);
+                          return differs(net->weight.grad(), wanted.expand({4, 2}));
+                        }),
+              Each(""));
+}
+
+TEST(Ddp, AUsersOwnHookStillRuns) {
+  struct Count final : torch::autograd::PostAccumulateGradHook {
+    explicit Count(int& runs) : runs(runs) {}
+    void operator()(const torch::autograd::Variable&) override { ++runs; }
+    int& runs;
+  };
+  EXPECT_THAT(run_world(2,
+                        [](int64_t, const auto&) {
+                          int runs = 0;
+                          Layers net = linear();
+                          torch::autograd::impl::set_post_acc_grad_hooks(
+                              net->parameters()[0], std::make_unique<Count>(runs));
+                          {
+                            const auto strategy = ddp();
+                            strategy->setup(*net, at::kCPU);
+                            strategy->backward(net->forward(ones()).sum(), true);
+                          }
+                          net->forward(ones()).sum().backward();  // the strategy is gone
+                          return runs == 2 ? "" : std::to_string(runs) + " runs";
+                        }),
+              Each(""));
+}
+
+TEST(Ddp, DifferentModulesAreAnErrorThatNamesTheTensor) {
+  EXPECT_THAT(run_world(2,
+                        [](int64_t rank, const auto&) {
+                          Layers net = linear(2 + rank);
+                          ddp()->setup(*net, at::kCPU);
+                          return "";
+                        }),
+              Each(StartsWith("strategy.parameters: rank 1 has 0.weight Float [3, 3] where rank 0 "
+                              "has 0.weight Float [2, 3]")));
+}
+
+TEST(Ddp, AModuleWithMoreParametersOnOneRankIsAnError) {
+  EXPECT_THAT(run_world(2,
+                        [](int64_t rank, const auto&) {
+                          Layers net = linear();
+                          if (rank == 1) net->push_back(torch::nn::Linear(2, 2));
+                          ddp()->setup(*net, at::kCPU);
+                          return "";
+                        }),
+              Each(AllOf(StartsWith("strategy.parameters: rank 1 has"),
+                         HasSubstr("where rank 0 has nothing"))));
+}
+
+TEST(Ddp, BuffersAreRankZerosAfterEachStep) {
+  EXPECT_THAT(run_world(2,
+                        [](int64_t rank, const auto&) {
+                          Layers net(torch::nn::BatchNorm1d(3));
+                          const auto strategy = ddp();
+                          strategy->setup(*net, at::kCPU);
+                          const at::Tensor x = torch::arange(12).view({4, 3}).to(at::kFloat);
+                          strategy->backward(net->forward(x + 100 * rank).sum(), true);
+                          return differs(net->named_buffers()["0.running_mean"],
+                                         torch::tensor({0.45, 0.55, 0.65}));
+                        }),
+              Each(""));
+}
+
+TEST(Ddp, SingleOfSeveralRanksIsAnErrorAndAutoIsDdp) {
+  EXPECT_THAT(run_world(2,
+                        [](int64_t, const auto&) {
+                          const levin::StrategyContext context{.group = levin::test::connect()};
+                          if (levin::make_strategy("auto", context)->name() != "ddp") return "auto";
+                          levin::make_strategy("single", context);
+                          return "";
+                        }),
+              Each(StartsWith("strategy.single.world_size: strategy 'single' runs one process and "
+                              "this run has 2")));
+}
+
+TEST(Ddp, WordsThatAreNoneAreErrors) {
+  for (const auto& [options, text] :
+       {std::pair(levin::DdpOptions{.gradient_reduction = "average"}, "got 'average'"),
+        {levin::DdpOptions{.comm_hook = "fp8"}, "got 'fp8'"},
+        {levin::DdpOptions{.bucket_cap_mb = 0}, "got buckets of 0"}}) {
+    try {
+      levin::make_strategy("ddp", {.ddp = options});
+      ADD_FAILURE() << text;
+    } catch (const levin::Error& error) {
+      EXPECT_EQ(error.id(), "strategy.ddp.options");
+      EXPECT_THAT(error.what(), HasSubstr(text));
+    }
+  }
+}
+
+}  // namespace

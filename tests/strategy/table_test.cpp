@@ -1,0 +1,251 @@
+// One table for every strategy that spreads a run over ranks: N ranks equal one rank, accumulation
+// equals the large batch, a resumed run equals one that was not interrupted.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "levin/base/random.h"
+#include "levin/checkpoint/checkpoint.h"
+#include "levin/models/gpt2.h"
+#include "levin/optim/optim.h"
+#include "levin/strategy/strategy.h"
+#include "levin/strategy/sync_batch_norm.h"
+#include "tests/support/world.h"
+
+namespace {
+
+using levin::State;
+using levin::Strategy;
+using levin::test::run_world;
+using ::testing::Each;
+namespace fs = std::filesystem;
+
+constexpr int64_t kGlobalBatch = 24;
+constexpr int64_t kSteps = 20;
+
+struct Task {
+  std::shared_ptr<torch::nn::Module> module;
+  std::function<at::Tensor(int64_t step)> inputs;            ///< of the global batch
+  std::function<at::Tensor(const at::Tensor& inputs)> loss;  ///< a mean over them
+};
+
+at::Tensor drawn(int64_t step, at::IntArrayRef sizes) {
+  return torch::randn(sizes, at::make_generator<at::CPUGeneratorImpl>(uint64_t(100 + step)));
+}
+
+Task mlp() {
+  torch::nn::Sequential net(torch::nn::Linear(6, 16), torch::nn::Tanh(), torch::nn::Linear(16, 16),
+                            torch::nn::ReLU(), torch::nn::Linear(16, 3));
+  return {net.ptr(), [](int64_t step) { return drawn(step, {kGlobalBatch, 6}); },
+          [net](const at::Tensor& x) mutable {
+            const at::Tensor type_of = net->parameters().front();
+            const at::Tensor input = x.to(type_of.scalar_type());
+            return torch::nn::functional::cross_entropy(net->forward(input),
+                                                        x.abs().narrow(1, 0, 3).argmax(1));
+          }};
+}
+
+Task gpt() {
+  levin::models::GPT2 net(levin::models::GPT2Config{.vocab_size = 17,
+                                                    .n_positions = 8,
+                                                    .n_embd = 16,
+                                                    .n_layer = 2,
+                                                    .n_head = 2,
+                                                    .resid_pdrop = 0,
+                                                    .embd_pdrop = 0,
+                                                    .attn_pdrop = 0});
+  return {net.ptr(),
+          [](int64_t step) {
+            return drawn(step, {kGlobalBatch, 8}).mul(100).abs().to(at::kLong).remainder(17);
+          },
+          [net](const at::Tensor& tokens) mutable {
+            const at::Tensor logits = net->forward(tokens);
+            return torch::nn::functional::cross_entropy(logits.flatten(0, 1), tokens.flatten());
+          }};
+}
+
+Task cnn() {
+  torch::nn::Sequential net(torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 4, 3).bias(false)),
+                            torch::nn::BatchNorm2d(4), torch::nn::ReLU(),
+                            torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 4, 3).bias(false)),
+                            torch::nn::BatchNorm2d(4), torch::nn::ReLU(), torch::nn::Flatten(),
+                            torch::nn::Linear(4 * 4 * 4, 3));
+  return {net.ptr(), [](int64_t step) { return drawn(step, {kGlobalBatch, 1, 8, 8}); },
+          [net](const at::Tensor& x) mutable {
+            const at::Tensor input = x.to(net->parameters().front().scalar_type());
+            return torch::nn::functional::cross_entropy(net->forward(input),
+                                                        x.flatten(1).narrow(1, 0, 3).argmax(1));
+          }};
+}
+
+struct Case {
+  std::string name;
+  std::string strategy = "ddp";
+  std::string backend = "shm";
+  Task (*task)() = mlp;
+  std::string optimizer = "sgd";
+  bool in_double = false;
+  int64_t accumulate = 1;
+  levin::DdpOptions ddp = {};
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+levin::OptimizerConfig optimizer_of(const Case& c) {
+  if (c.optimizer == "adam") return levin::optim::adam({.lr = 1e-2});
+  return levin::optim::sgd({.lr = 0.1, .momentum = 0.9});
+}
+
+/// A strategy with one module and one optimizer.
+struct Setup {
+  Setup(const Case& c, const levin::comm::ProcessGroup& group)
+      : task((torch::manual_seed(1 + group.rank()), c.task())),  // rank 0's weights must win
+        group(group),
+        strategy(levin::make_strategy(c.strategy, {.group = group, .ddp = c.ddp})) {
+    if (c.in_double) task.module->to(at::kDouble);
+    strategy->setup(*task.module, at::kCPU);
+    optimizer = strategy->build_optimizer(optimizer_of(c), levin::named_parameters(*task.module));
+  }
+
+  /// The mean loss of this rank.
+  double step(const Case& c, int64_t number) {
+    const auto [rank, world_size] = strategy->slice();
+    const at::Tensor mine = task.inputs(number).slice(0, rank, kGlobalBatch, world_size);
+    optimizer->zero_grad();
+    double total = 0;
+    const levin::SyncBatchNormGuard batch_norm(group.size() > 1 ? &group : nullptr);
+    const auto parts = mine.chunk(c.accumulate);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const at::Tensor loss = task.loss(parts[i]) / c.accumulate;
+      strategy->backward(loss, i + 1 == parts.size());
+      total += loss.item<double>();
+    }
+    optimizer->step();
+    return total;
+  }
+
+  State state() const {
+    State state;
+    state.set("module", levin::module_state(*task.module))
+        .set("optimizer", optimizer->state_dict())
+        .set("strategy", strategy->state_dict());
+    return state;
+  }
+  void load(const State& state) {
+    levin::load_module_state(*task.module, state.child("module"));
+    optimizer->load_state_dict(state.child("optimizer"));
+    strategy->load_state_dict(state.child("strategy"));
+  }
+
+  Task task;
+  levin::comm::ProcessGroup group;
+  std::unique_ptr<Strategy> strategy;
+  std::unique_ptr<levin::optim::Optimizer> optimizer;
+};
+
+/// Trains and leaves the weights of each rank and rank 0's mean losses in a folder.
+void train_case(const Case& c, const levin::comm::ProcessGroup& group, const fs::path& to,
+                int64_t break_after = 0) {
+  auto setup = std::make_unique<Setup>(c, group);
+  at::Tensor losses = at::zeros({kSteps}, at::kDouble);
+  for (int64_t step = 0; step < kSteps; ++step) {
+    if (break_after > 0 && step == break_after) {
+      // As on disk: nothing may be shared with the module that goes.
+      levin::save_checkpoint(to / ("state" + std::to_string(group.rank())),
+                             {.training = setup->state()});
+      setup.reset();
+      setup = std::make_unique<Setup>(c, group);
+      setup->load(levin::load_checkpoint(to / ("state" + std::to_string(group.rank()))).training);
+    }
+    losses[step] = setup->step(c, step);
+  }
+  losses = setup->strategy->all_reduce(losses, levin::ReduceOp::kMean);
+  State all = levin::module_state(*setup->task.module);
+  all.set("losses", losses);
+  levin::save_weights(to / (std::to_string(group.rank()) + ".safetensors"), all);
+}
+
+std::string compare(const State& got, const State& wanted, double tolerance,
+                    const std::string& only = "") {
+  for (const auto& [name, value] : wanted.values()) {
+    if (!only.empty() && name != only) continue;
+    const double off = (got.tensor(name) - wanted.tensor(name)).abs().max().item<double>();
+    if (!(off <= tolerance)) return name + " is off by " + std::to_string(off * 1e9) + "e-9";
+  }
+  return "";
+}
+
+State weights_in(const fs::path& folder, int64_t rank) {
+  return levin::load_weights(folder / (std::to_string(rank) + ".safetensors"));
+}
+
+/// The same training in one process.
+State trained_alone(Case c) {
+  c.strategy = "single";
+  c.accumulate = 1;
+  const levin::test::Scratch scratch;
+  const auto words = run_world(1, [&](int64_t, const fs::path&) {
+    train_case(c, {}, scratch.path());
+    return "";
+  });
+  EXPECT_THAT(words, Each(""));
+  State weights;  // off the file, which goes
+  const State mapped = weights_in(scratch.path(), 0);
+  for (const auto& [name, value] : mapped.values()) weights.set(name, mapped.tensor(name).clone());
+  return weights;
+}
+
+class StrategyTable : public ::testing::TestWithParam<Case> {};
+
+TEST_P(StrategyTable, RanksTogetherEqualOneRank) {
+  const Case& c = GetParam();
+  const State alone = trained_alone(c);
+  const bool adam_fp32 = c.optimizer == "adam" && !c.in_double;
+  const double tolerance = adam_fp32 ? 1e-5 : c.in_double ? 1e-9 : 1e-6;
+  for (const int64_t size : {1, 2, 3, 4}) {
+    const auto words = run_world(size, [&](int64_t rank, const fs::path& folder) {
+      train_case(c, levin::test::connect(c.backend), folder);
+      return compare(weights_in(folder, rank), alone, tolerance, adam_fp32 ? "losses" : "");
+    });
+    EXPECT_THAT(words, Each("")) << size << " ranks";
+  }
+}
+
+TEST_P(StrategyTable, AResumedRunRepeatsBitForBit) {
+  const Case& c = GetParam();
+  const auto words = run_world(2, [&](int64_t rank, const fs::path& folder) {
+    const auto group = levin::test::connect(c.backend);
+    fs::create_directories(folder / "whole");
+    fs::create_directories(folder / "broken");
+    train_case(c, group, folder / "whole");
+    train_case(c, group, folder / "broken", /*break_after=*/7);
+    return compare(weights_in(folder / "broken", rank), weights_in(folder / "whole", rank), 0);
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+constexpr double kTiny = 1e-4;  // MiB: a bucket for each few gradients
+
+INSTANTIATE_TEST_SUITE_P(
+    Ddp, StrategyTable,
+    ::testing::Values(
+        Case{"MlpSgd"}, Case{.name = "MlpSgdGloo", .backend = "gloo"},
+        Case{.name = "MlpAdam", .optimizer = "adam"},
+        Case{.name = "MlpAdamDouble", .optimizer = "adam", .in_double = true},
+        Case{.name = "MlpAccumulated", .accumulate = 2},
+        Case{.name = "MlpAccumulatedGloo", .backend = "gloo", .accumulate = 2},
+        Case{.name = "MlpManyBuckets", .ddp = {.bucket_cap_mb = kTiny, .first_bucket_mb = kTiny}},
+        Case{.name = "MlpNoOverlap",
+             .ddp = {.bucket_cap_mb = kTiny, .first_bucket_mb = kTiny, .overlap = false}},
+        Case{.name = "MlpStaticGraph", .ddp = {.static_graph = true}},
+        Case{.name = "MlpInFp32OnTheWay", .ddp = {.comm_hook = "fp32"}},
+        Case{.name = "CnnSgd", .task = cnn},
+        Case{.name = "CnnSgdGloo", .backend = "gloo", .task = cnn},
+        Case{.name = "CnnAdam", .task = cnn, .optimizer = "adam"},
+        Case{.name = "CnnAdamDouble", .task = cnn, .optimizer = "adam", .in_double = true},
+        Case{.name = "GptSgd", .task = gpt},
+        Case{.name = "GptSgdGloo", .backend = "gloo", .task = gpt},
+        Case{.name = "GptAdam", .task = gpt, .optimizer = "adam"},
+        Case{.name = "GptAdamDouble", .task = gpt, .optimizer = "adam", .in_double = true}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace

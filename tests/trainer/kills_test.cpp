@@ -1,0 +1,131 @@
+// Ranks that are killed, stopped or asked to end at random moments, under `levin run`: every run
+// goes on from its last checkpoint and ends with the weights of one that nobody disturbed.
+//
+// LEVIN_KILLS=50 does so 50 times and says how long the way from the kill to the next finished step
+// took.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "levin/checkpoint/checkpoint.h"
+#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "tests/launch/launcher.h"
+#include "tests/trainer/small_run.h"
+
+namespace {
+
+using namespace small_run;  // NOLINT
+using levin::test::get;
+using levin::test::Launcher;
+using levin::test::put;
+using levin::test::soon;
+
+constexpr int64_t kEpochs = 6;
+constexpr const char* kFolder = "LEVIN_KILLS_FOLDER";
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Leaves its process id when training begins, and the time of the first step it has finished.
+struct Traces : levin::Callback {
+  fs::path folder;
+  bool stepped = false;
+
+  std::string state_key() const override { return "traces"; }
+  static std::string attempt() { return std::getenv("TORCHELASTIC_RESTART_COUNT"); }
+  void on_train_start(levin::Trainer& trainer, levin::Module&) override {
+    const auto rank = std::to_string(trainer.accelerator().rank().rank);
+    put(folder / ("pid." + attempt() + "." + rank + ".new"), std::to_string(::getpid()));
+    fs::rename(folder / ("pid." + attempt() + "." + rank + ".new"),
+               folder / ("pid." + attempt() + "." + rank));
+  }
+  void on_train_batch_end(levin::Trainer& trainer, levin::Module&, const at::Tensor&,
+                          const levin::Batch&, int64_t) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    if (trainer.accelerator().rank().rank != 0 || std::exchange(stepped, true)) return;
+    put(folder / ("step." + attempt()), fmt::format("{:.6f}", seconds_now()));
+  }
+};
+
+/// One rank of the program that is killed; `levin run` starts it.
+TEST(Kills, DISABLED_Rank) {
+  const fs::path folder = std::getenv(kFolder);
+  auto options = quiet(folder.string());
+  options.exit_on_signal = true;
+  options.seed = 3;
+  options.max_epochs = kEpochs;
+  options.ckpt_path = "last";
+  options.comm_timeout_s = 2;
+  auto traces = std::make_shared<Traces>();
+  traces->folder = folder;
+  options.callbacks = {traces, levin::model_checkpoint({.dirpath = (folder / "ckpt").string(),
+                                                        .save_top_k = 2,
+                                                        .every_n_train_steps = 5})};
+  levin::Trainer trainer(options);
+  const auto net = std::make_shared<Net>();
+  trainer.fit(net, levin::DataLoader(dataset(100), {.batch_size = 4, .shuffle = true}));
+  if (trainer.accelerator().is_main_process()) {
+    levin::save_weights(folder / "final.safetensors", levin::module_state(*net));
+  }
+}
+
+struct Program {
+  Scratch scratch;
+  Launcher launcher;
+
+  Program()
+      : launcher(scratch,
+                 {"-n", "2", "--max-restarts", "3", fs::read_symlink("/proc/self/exe").string(),
+                  "--gtest_also_run_disabled_tests", "--gtest_filter=Kills.DISABLED_Rank"},
+                 {{kFolder, scratch.str()}}) {}
+
+  fs::path pid_of(int64_t rank) const { return scratch / ("pid.0." + std::to_string(rank)); }
+};
+
+levin::State final_weights(const Program& program) {
+  levin::State copy;  // off the file, which goes
+  const auto weights = levin::load_weights(program.scratch / "final.safetensors");
+  for (const auto& [name, value] : weights.values()) copy.set(name, weights.tensor(name).clone());
+  return copy;
+}
+
+void expect_equal(const levin::State& got, const levin::State& wanted) {
+  for (const auto& [name, value] : wanted.values()) {
+    EXPECT_TRUE(at::equal(got.tensor(name), wanted.tensor(name))) << name;
+  }
+}
+
+TEST(Kills, EveryRunRecoversAndEndsWithTheSameWeights) {
+  const char* asked = std::getenv("LEVIN_KILLS");
+  const int64_t runs = asked == nullptr ? 6 : std::stoll(asked);
+  Program undisturbed;
+  ASSERT_EQ(undisturbed.launcher.wait(), 0) << undisturbed.launcher.err();
+  const levin::State wanted = final_weights(undisturbed);
+  std::mt19937 random(static_cast<unsigned>(::getpid()));
+  std::vector<double> seconds;
+  for (int64_t number = 0; number < runs; ++number) {
+    Program program;
+    ASSERT_TRUE(soon([&] {
+      return fs::exists(program.pid_of(0)) && fs::exists(program.pid_of(1));
+    })) << program.launcher.err();
+    const int64_t rank = static_cast<int64_t>(random() % 2);
+    const int signal = std::array{SIGKILL, SIGSTOP, SIGTERM}[static_cast<size_t>(number % 3)];
+    const auto moment = std::chrono::milliseconds(random() % 400);
+    std::this_thread::sleep_for(moment);
+    const double killed = seconds_now();
+    ::kill(std::stoi(get(program.pid_of(rank))), signal);
+    SCOPED_TRACE(fmt::format("run {}: signal {} to rank {} after {} ms", number, signal, rank,
+                             moment.count()));
+    ASSERT_EQ(program.launcher.wait(60), 0) << program.launcher.err();
+    ASSERT_TRUE(fs::exists(program.scratch / "step.1")) << program.launcher.err();
+    expect_equal(final_weights(program), wanted);
+    if (signal == SIGKILL) seconds.push_back(std::stod(get(program.scratch / "step.1")) - killed);
+  }
+  std::ranges::sort(seconds);
+  std::printf("from kill -9 to the next finished step: median %.3f s, worst %.3f s, %zu kills\n",
+              seconds[seconds.size() / 2], seconds.back(), seconds.size());
+}
+
+}  // namespace
