@@ -61,6 +61,10 @@ check_headers() {
 # What is good to have but not needed: a failure to install it is no failure.
 wished() {
   command -v ccache >/dev/null || echo ccache
+  if [[ $what == all ]]; then  # the mpi backend is tested with both
+    command -v mpicc.openmpi >/dev/null || echo libopenmpi-dev openmpi-bin
+    command -v mpicc.mpich >/dev/null || echo libmpich-dev mpich
+  fi
   local place
   for place in "${LEVIN_DATA:-}" data data/fashion-mnist data/FashionMNIST/raw /usr/share/datasets/fashion-mnist; do
     [[ -n $place && -n $(compgen -G "$place/train-images-idx3-ubyte*") ]] && return

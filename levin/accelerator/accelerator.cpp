@@ -159,6 +159,21 @@ DataLoader Accelerator::prepare_loader(DataLoader loader, LoaderRole role) {
   return loader;
 }
 
+void Accelerator::join_uneven_inputs(const std::function<void()>& loop,
+                                     const JoinOptions& options) {
+  LEVIN_CHECK(synced_ == nullptr, "strategy.join",
+              "batch norm over all processes needs a batch of each; set sync_batchnorm = false");
+  strategy_->begin_join(!options.divide_by_initial_world_size);
+  loop();
+  const auto drop_gradients = [&] {
+    for (PreparedOptimizer& optimizer : optimizers_) optimizer.zero_grad();
+  };
+  // It makes the others' steps, so that weights and the optimizer's state stay theirs.
+  for (drop_gradients(); strategy_->shadow_step(); drop_gradients()) {
+    for (PreparedOptimizer& optimizer : optimizers_) optimizer.step();
+  }
+}
+
 void Accelerator::free_memory() {
   strategy_->forget();
   modules_.clear();
@@ -254,6 +269,7 @@ void load_numbered(std::string_view what, Items& items, const State& state) {
 }  // namespace
 
 Checkpoint Accelerator::state_dict() {
+  strategy_->settle();
   Checkpoint checkpoint;
   for (size_t i = 0; i < modules_.size(); ++i) {
     checkpoint.weights[weights_name(i)] = module_state(*modules_[i]);

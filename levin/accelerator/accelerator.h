@@ -56,6 +56,11 @@ struct AcceleratorOptions {
 /// Whether a loader feeds training (ranks get equal counts) or evaluation (no sample repeats).
 enum class LoaderRole { kTraining, kEvaluation };
 
+struct JoinOptions {
+  /// The mean of gradients is over all processes, also when some have none left.
+  bool divide_by_initial_world_size = true;
+};
+
 /// A program that was started bare and is asked for several devices starts that many processes of
 /// itself and ends with them: code before this runs in the first process too. Throws Error
 /// "accelerator.device" for a device that is not here, "accelerator.devices" for other processes
@@ -84,6 +89,11 @@ class LEVIN_API Accelerator {
 
   /// loss: a scalar. Throws Error "accelerator.loss" for one of several elements or without graph.
   void backward(const at::Tensor& loss, bool synchronize = true);
+  /// Runs a training loop in which processes may run out of batches at different times: one that
+  /// has goes on making the others' steps until the last is done. One backward that synchronizes
+  /// and one step of every optimizer each turn. Throws Error "strategy.join". Follows Accelerate's
+  /// function of that name.
+  void join_uneven_inputs(const std::function<void()>& loop, const JoinOptions& options = {});
   /// Over the parameters of all prepared modules; returns the norm before (optim::clip_grad_norm).
   at::Tensor clip_grad_norm(double max_norm, double norm_type = 2.0);
   void clip_grad_value(double clip_value);

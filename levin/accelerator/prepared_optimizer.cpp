@@ -27,6 +27,7 @@ PreparedOptimizer::PreparedOptimizer(std::unique_ptr<optim::Optimizer> optimizer
 
 void PreparedOptimizer::step() {
   shared_->optimizer->step();
+  if (shared_->strategy != nullptr) shared_->strategy->after_step();
   shared_->steps += 1;
   if (shared_->schedule) shared_->schedule->step();
 }

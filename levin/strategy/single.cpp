@@ -32,6 +32,7 @@ class Single : public Strategy {
   std::vector<State> all_gather(const State& state) override { return {state}; }
   State broadcast(const State& state) override { return state; }
 
+  void begin_join(bool) override {}
   void forget() override {}
   State state_dict() const override { return {}; }
   void load_state_dict(const State&) override {}

@@ -20,6 +20,11 @@ constexpr std::array<Entry, 2> kStrategies = {{{"single", make_single}, {"ddp", 
 
 Strategy::~Strategy() = default;
 
+void Strategy::begin_join(bool) {
+  LEVIN_FAIL("strategy.join", "strategy '{}' wants the same number of batches on every rank",
+             name());
+}
+
 std::vector<std::string> strategy_names() {
   std::vector<std::string> names;
   for (const Entry& entry : kStrategies) names.emplace_back(entry.name);

@@ -48,6 +48,16 @@ class LEVIN_API Strategy {
   /// loss.backward(); with synchronize the gradients agree over the ranks afterwards, without it
   /// (a micro-batch that is not the last of its group) they need not.
   virtual void backward(const at::Tensor& loss, bool synchronize) = 0;
+  /// An optimizer has made its step.
+  virtual void after_step() {}
+  /// All ranks' parameters are what a checkpoint is to hold.
+  virtual void settle() {}
+  /// From here until shadow_step() gives false ranks may run out of data at different times; one
+  /// that has calls shadow_step(), which takes part in one backward of the others with no gradient
+  /// of its own. by_present: the mean is over the ranks that still have data. Throws Error
+  /// "strategy.join" where the strategy knows no such thing.
+  virtual void begin_join(bool by_present);
+  virtual bool shadow_step() { return false; }
   /// optim::clip_grad_norm over the whole of the gradients, on whatever ranks they lie.
   virtual at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
                                     double norm_type) = 0;

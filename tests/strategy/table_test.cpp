@@ -238,6 +238,7 @@ INSTANTIATE_TEST_SUITE_P(
              .ddp = {.bucket_cap_mb = kTiny, .first_bucket_mb = kTiny, .overlap = false}},
         Case{.name = "MlpStaticGraph", .ddp = {.static_graph = true}},
         Case{.name = "MlpInFp32OnTheWay", .ddp = {.comm_hook = "fp32"}},
+        Case{.name = "MlpPowerSgdBeforeItsStart", .ddp = {.comm_hook = "power_sgd"}},
         Case{.name = "CnnSgd", .task = cnn},
         Case{.name = "CnnSgdGloo", .backend = "gloo", .task = cnn},
         Case{.name = "CnnAdam", .task = cnn, .optimizer = "adam"},

@@ -39,7 +39,7 @@ TEST(BadInput, OptionsOutOfRangeAreNamed) {
             [](auto& o) { o.gradient_clip_algorithm = "l2"; }},
            {"trainer.options: got max_time = 'soon'", [](auto& o) { o.max_time = "soon"; }},
            {"trainer.options: got devices = -1", [](auto& o) { o.devices = -1; }},
-           {"strategy.name: got 'dpp', wanted auto or single", [](auto& o) { o.strategy = "ddp"; }},
+           {"strategy.name: got 'dpp', wanted auto or single", [](auto& o) { o.strategy = "dpp"; }},
            {"accelerator.device: got 'tpu', wanted auto, cpu or gpu",
             [](auto& o) { o.accelerator = "tpu"; }},
            {"accelerator.precision: got '16-mixed'", [](auto& o) { o.precision = "16-mixed"; }}}) {

@@ -229,6 +229,56 @@ TEST(Ranks, ARunOfTwoIsResumedByThreeAndByOne) {
   }
 }
 
+/// Rank r has 3 + 2 r batches, of a gradient of r + 1.
+std::string uneven_inputs(int64_t rank, const levin::JoinOptions& options, double wanted) {
+  levin::Accelerator accelerator({.cpu = true});
+  torch::nn::Sequential net(torch::nn::Linear(torch::nn::LinearOptions(1, 1).bias(false)));
+  {
+    const at::NoGradGuard no_grad;
+    net->parameters()[0].zero_();
+  }
+  auto [model, optimizer] = accelerator.prepare(net, levin::optim::sgd({.lr = 1, .momentum = 0.5}));
+  // `model` cannot be captured: it is a structured binding.
+  auto& forward = model;
+  auto& updates = optimizer;
+  accelerator.join_uneven_inputs(
+      [&, &model = forward, &optimizer = updates] {
+        for (int64_t i = 0; i < 3 + 2 * rank; ++i) {
+          optimizer.zero_grad();
+          accelerator.backward(-double(rank + 1) * model->forward(torch::ones({1, 1})).sum());
+          optimizer.step();
+        }
+      },
+      options);
+  const double got = net->parameters()[0].item<double>();
+  return std::abs(got - wanted) < 1e-5 ? "" : "got " + std::to_string(got);
+}
+
+/// The weight after steps of these gradients.
+double stepped(const std::vector<double>& gradients) {
+  double weight = 0, momentum = 0;
+  for (const double gradient : gradients) weight += momentum = 0.5 * momentum + gradient;
+  return weight;
+}
+
+TEST(Ranks, OneThatHasNoMoreBatchesMakesTheOthersSteps) {
+  EXPECT_THAT(run_world(2,
+                        [](int64_t rank, const fs::path&) {
+                          return uneven_inputs(rank, {}, stepped({1.5, 1.5, 1.5, 1, 1}));
+                        }),
+              Each(""));
+  EXPECT_THAT(run_world(2,
+                        [](int64_t rank, const fs::path&) {
+                          return uneven_inputs(rank, {.divide_by_initial_world_size = false},
+                                               stepped({1.5, 1.5, 1.5, 2, 2}));
+                        }),
+              Each(""));
+  EXPECT_THAT(
+      run_world(1, [](int64_t rank,
+                      const fs::path&) { return uneven_inputs(rank, {}, stepped({1, 1, 1})); }),
+      Each(""));
+}
+
 TEST(Ranks, LogsAndCheckpointsAreWrittenOnce) {
   EXPECT_THAT(run_world(2,
                         [](int64_t, const fs::path& folder) {

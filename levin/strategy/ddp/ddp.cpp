@@ -1,7 +1,6 @@
 #include "levin/strategy/ddp/ddp.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 
@@ -10,6 +9,7 @@
 #include "levin/optim/clip.h"
 #include "levin/strategy/backward.h"
 #include "levin/strategy/ddp/agreement.h"
+#include "levin/strategy/ddp/buffers.h"
 #include "levin/strategy/ddp/reducer.h"
 
 namespace levin {
@@ -20,7 +20,14 @@ void DdpOptions::fields(FieldVisitor& field) {
         "ddp: allow parameters that get no gradient");
   field("ddp_static_graph", static_graph, "ddp: each step uses the same parameters as the first");
   field("ddp_gradient_reduction", gradient_reduction, "ddp: mean or sum over processes");
-  field("ddp_comm_hook", comm_hook, "ddp: type of gradients on their way: none, fp16, bf16, fp32");
+  field("ddp_comm_hook", comm_hook,
+        "ddp: gradients on their way: none, fp16, bf16, fp32 or power_sgd");
+  field("ddp_power_sgd_rank", power_sgd_rank, "ddp: columns of power_sgd's matrices");
+  field("ddp_power_sgd_start_step", power_sgd_start_step, "ddp: steps before power_sgd begins");
+  field("ddp_local_sgd_start_step", local_sgd_start_step,
+        "ddp: step from which ranks step for themselves; -1: never");
+  field("ddp_local_sgd_period", local_sgd_period,
+        "ddp: steps after which their parameters are averaged");
   field("ddp_bucket_cap_mb", bucket_cap_mb, "ddp: gradients reduced at a time, MiB");
   field("ddp_first_bucket_mb", first_bucket_mb, "ddp: the same of the first ones, MiB");
   field("ddp_overlap", overlap, "ddp: reduce gradients while backward still runs");
@@ -37,59 +44,19 @@ void check_word(std::string_view flag, const std::string& word,
 
 const DdpOptions& checked(const DdpOptions& options) {
   check_word("--ddp-gradient-reduction", options.gradient_reduction, {"mean", "sum"});
-  check_word("--ddp-comm-hook", options.comm_hook, {"none", "fp16", "bf16", "fp32"});
+  check_word("--ddp-comm-hook", options.comm_hook, {"none", "fp16", "bf16", "fp32", "power_sgd"});
   LEVIN_CHECK(options.bucket_cap_mb > 0 && options.first_bucket_mb > 0, "strategy.ddp.options",
               "got buckets of {} and {} MiB, wanted more than 0", options.bucket_cap_mb,
               options.first_bucket_mb);
+  LEVIN_CHECK(
+      options.power_sgd_rank > 0 && options.power_sgd_start_step >= 0 &&
+          options.local_sgd_period > 0,
+      "strategy.ddp.options",
+      "got power_sgd_rank = {}, power_sgd_start_step = {} and local_sgd_period = {}, wanted "
+      "at least 1, 0 and 1",
+      options.power_sgd_rank, options.power_sgd_start_step, options.local_sgd_period);
   return options;
 }
-
-/// Buffers that some rank has written to go to all from rank 0. Version counters do not tell: batch
-/// norm writes its statistics past them.
-class Buffers {
- public:
-  explicit Buffers(const torch::nn::Module& module) {
-    for (const auto& buffer : module.buffers()) {
-      if (buffer.defined()) buffers_.push_back(buffer);
-    }
-    note_values();
-  }
-
-  void synchronize(comm::ProcessGroup& group) {
-    if (buffers_.empty()) return;
-    const at::Tensor written = at::zeros({std::ssize(buffers_)}, at::kByte);
-    auto* flags = written.mutable_data_ptr<uint8_t>();
-    for (size_t i = 0; i < buffers_.size(); ++i) flags[i] = is_written(i) ? 1 : 0;
-    group.all_reduce(written, ReduceOp::kMax);
-    std::vector<at::Tensor> changed;
-    for (size_t i = 0; i < buffers_.size(); ++i) {
-      if (flags[i] != 0) changed.push_back(buffers_[i]);
-    }
-    ddp::broadcast_from_first(group, changed);
-    if (!changed.empty()) note_values();
-  }
-
- private:
-  /// To compare on a GPU would be to wait for it.
-  bool is_written(size_t i) const {
-    return !buffers_[i].is_cpu() || !at::equal(buffers_[i], values_[i]);
-  }
-  void note_values() {
-    const at::NoGradGuard no_grad;
-    values_.resize(buffers_.size());
-    for (size_t i = 0; i < buffers_.size(); ++i) {
-      if (!buffers_[i].is_cpu()) continue;
-      if (values_[i].defined()) {
-        values_[i].copy_(buffers_[i]);
-      } else {
-        values_[i] = buffers_[i].detach().clone();
-      }
-    }
-  }
-
-  std::vector<at::Tensor> buffers_;
-  std::vector<at::Tensor> values_;  ///< as they were last agreed on
-};
 
 class Ddp final : public Strategy {
  public:
@@ -109,7 +76,7 @@ class Ddp final : public Strategy {
     Part& part = part_of(module);
     part.reducer.reset();
     part.reducer = std::make_unique<ddp::Reducer>(group_, named_parameters(module), options_);
-    part.buffers = std::make_unique<Buffers>(module);
+    part.buffers = std::make_unique<ddp::Buffers>(module);
   }
 
   void forget() override { parts_.clear(); }
@@ -120,18 +87,42 @@ class Ddp final : public Strategy {
   }
 
   void backward(const at::Tensor& loss, bool synchronize) override {
+    synchronize = synchronize && !steps_alone();
+    if (synchronize) begin_joined();
     for (Part& part : parts_) part.reducer->begin(synchronize);
     levin::backward(loss);
-    if (!synchronize) return;
-    const std::vector<bool> touched = touched_anywhere();
-    for (size_t i = 0; i < parts_.size(); ++i) {
-      if (!touched[i]) {
-        parts_[i].reducer->skip();
-        continue;
-      }
-      parts_[i].reducer->finish();
-      if (options_.broadcast_buffers) parts_[i].buffers->synchronize(group_);
+    if (synchronize) finish();
+  }
+
+  void after_step() override {
+    ++steps_;
+    if (steps_alone() &&
+        (steps_ - options_.local_sgd_start_step) % options_.local_sgd_period == 0) {
+      average_parameters();
     }
+  }
+  void settle() override {
+    if (steps_alone()) average_parameters();
+  }
+
+  void begin_join(bool by_present) override {
+    LEVIN_CHECK(options_.local_sgd_start_step < 0, "strategy.ddp.options",
+                "got uneven inputs and local SGD, wanted one of them");
+    joining_ = true;
+    by_present_ = by_present;
+  }
+  bool shadow_step() override {
+    if (!joining_) return false;
+    present_ = count_present(false);
+    if (present_ == 0) {
+      joining_ = false;
+      for (Part& part : parts_) part.reducer->set_scale(1);
+      return false;
+    }
+    scale_by_present();
+    for (Part& part : parts_) part.reducer->begin(true);
+    finish();
+    return true;
   }
 
   at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
@@ -150,6 +141,7 @@ class Ddp final : public Strategy {
 
   State state_dict() const override {
     State state;
+    state.set("steps", steps_);
     size_t number = 0;
     for (const Part& part : parts_) {
       state.set(std::to_string(number++), part.reducer->state_dict());
@@ -158,6 +150,7 @@ class Ddp final : public Strategy {
   }
 
   void load_state_dict(const State& state) override {
+    if (state.contains("steps")) steps_ = state.integer("steps");
     size_t number = 0;
     for (Part& part : parts_) {
       const std::string key = std::to_string(number++);
@@ -169,7 +162,7 @@ class Ddp final : public Strategy {
   struct Part {
     const torch::nn::Module* module;
     std::unique_ptr<ddp::Reducer> reducer = nullptr;
-    std::unique_ptr<Buffers> buffers = nullptr;
+    std::unique_ptr<ddp::Buffers> buffers = nullptr;
   };
 
   Part& part_of(const torch::nn::Module& module) {
@@ -177,6 +170,54 @@ class Ddp final : public Strategy {
       if (part.module == &module) return part;
     }
     return parts_.emplace_back(Part{&module});
+  }
+
+  /// Between two averages each rank goes its own way (Lin et al. 2020, "Don't use large
+  /// mini-batches, use local SGD").
+  bool steps_alone() const {
+    return options_.local_sgd_start_step >= 0 && steps_ >= options_.local_sgd_start_step;
+  }
+
+  void average_parameters() {
+    const at::NoGradGuard no_grad;
+    for (Part& part : parts_) {
+      std::vector<at::Tensor> values;
+      for (const at::Tensor& parameter : part.module->parameters()) {
+        if (parameter.requires_grad()) values.push_back(parameter.detach());
+      }
+      group_.all_reduce(values, ReduceOp::kMean);
+    }
+  }
+
+  /// Ranks that still have data.
+  int64_t count_present(bool here) {
+    const at::Tensor present = at::zeros({1}, at::kLong);
+    present.fill_(here ? 1 : 0);
+    group_.all_reduce(present, ReduceOp::kSum);
+    return present.item<int64_t>();
+  }
+  void begin_joined() {
+    if (!joining_) return;
+    present_ = count_present(true);
+    scale_by_present();
+  }
+  void scale_by_present() {
+    const bool mean = options_.gradient_reduction == "mean" && by_present_;
+    const double scale =
+        mean ? static_cast<double>(group_.size()) / static_cast<double>(present_) : 1;
+    for (Part& part : parts_) part.reducer->set_scale(scale);
+  }
+
+  void finish() {
+    const std::vector<bool> touched = touched_anywhere();
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      if (!touched[i]) {
+        parts_[i].reducer->skip();
+        continue;
+      }
+      parts_[i].reducer->finish();
+      if (options_.broadcast_buffers) parts_[i].buffers->synchronize(group_);
+    }
   }
 
   /// Of several modules (as of a GAN) one backward often concerns one.
@@ -193,6 +234,10 @@ class Ddp final : public Strategy {
 
   comm::ProcessGroup group_;
   DdpOptions options_;
+  int64_t steps_ = 0;
+  bool joining_ = false;
+  bool by_present_ = false;
+  int64_t present_ = 0;
   std::vector<Part> parts_;  ///< in the order of setup, which is the same on every rank
 };
 

@@ -2,8 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/tensor.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <map>
@@ -11,6 +9,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/strategy/ddp/arrival_hook.h"
 
 namespace levin::ddp {
 namespace {
@@ -18,7 +17,7 @@ namespace {
 constexpr double kMiB = 1 << 20;
 
 at::ScalarType type_on_the_way(const std::string& hook, at::ScalarType type) {
-  if (!c10::isFloatingType(type) || hook == "none") return type;
+  if (!c10::isFloatingType(type) || hook == "none" || hook == "power_sgd") return type;
   if (hook == "fp16") return at::kHalf;
   if (hook == "bf16") return at::kBFloat16;
   return at::kFloat;
@@ -36,23 +35,6 @@ std::string listed(const std::vector<NamedTensor>& names, const std::vector<size
 
 }  // namespace
 
-/// Runs what stood there before, then tells the reducer.
-struct Reducer::Hook final : torch::autograd::PostAccumulateGradHook {
-  using Before = std::unique_ptr<torch::autograd::PostAccumulateGradHook>;
-
-  Hook(std::weak_ptr<Reducer*> reducer, size_t index, Before before)
-      : reducer(std::move(reducer)), index(index), before(std::move(before)) {}
-
-  void operator()(const torch::autograd::Variable& tensor) override {
-    if (before != nullptr) (*before)(tensor);
-    if (const auto alive = reducer.lock()) (*alive)->arrived(index);
-  }
-
-  std::weak_ptr<Reducer*> reducer;
-  size_t index;
-  Before before;
-};
-
 Reducer::Reducer(comm::ProcessGroup group, std::vector<NamedTensor> parameters,
                  const DdpOptions& options)
     : group_(std::move(group)),
@@ -64,13 +46,7 @@ Reducer::Reducer(comm::ProcessGroup group, std::vector<NamedTensor> parameters,
 
 Reducer::~Reducer() {
   self_.reset();
-  for (const at::Tensor& parameter : parameters_) {
-    auto& hook = torch::autograd::impl::post_acc_grad_hooks(parameter);
-    if (auto* own = dynamic_cast<Hook*>(hook.get())) {
-      Hook::Before before = std::move(own->before);
-      hook = std::move(before);
-    }
-  }
+  for (const at::Tensor& parameter : parameters_) remove_arrival_hook(parameter);
 }
 
 // A parameter may be unfrozen in the course of training.
@@ -85,27 +61,49 @@ void Reducer::take_unfrozen() {
   if (parameters_.size() == known) return;
   std::erase_if(frozen_, [](const NamedTensor& p) { return p.tensor.requires_grad(); });
   for (size_t index = known; index < parameters_.size(); ++index) {
-    const at::Tensor& parameter = parameters_[index];
-    auto before = std::move(torch::autograd::impl::post_acc_grad_hooks(parameter));
-    torch::autograd::impl::set_post_acc_grad_hooks(
-        parameter, std::make_unique<Hook>(self_, index, std::move(before)));
+    add_arrival_hook(parameters_[index], [self = std::weak_ptr(self_), index] {
+      if (const auto alive = self.lock()) (*alive)->arrived(index);
+    });
   }
   // Gradients arrive about in the opposite order of use.
   std::vector<size_t> order(parameters_.size());
   std::iota(order.rbegin(), order.rend(), size_t{0});
   learnt_ = settled_ = false;
+  if (options_.comm_hook == "power_sgd") make_power_sgd();
   make_buckets(order);
+}
+
+void Reducer::make_power_sgd() {
+  std::vector<std::vector<int64_t>> sizes;
+  for (const at::Tensor& parameter : parameters_) sizes.push_back(parameter.sizes().vec());
+  const PowerSgd::Options options = {.rank = options_.power_sgd_rank,
+                                     .start_step = options_.power_sgd_start_step};
+  power_sgd_ = std::make_unique<PowerSgd>(group_, std::move(sizes), options);
 }
 
 void Reducer::make_buckets(const std::vector<size_t>& order) {
   order_ = order;
   buckets_.clear();
   slots_.assign(parameters_.size(), {});
+  // What may go as thin matrices lies in buckets of its own.
+  const auto may_be_thin = [&](size_t index) {
+    return power_sgd_ != nullptr && power_sgd_->compresses(index);
+  };
+  for (const bool thin : {false, true}) {
+    std::vector<size_t> part;
+    std::ranges::copy_if(order, std::back_inserter(part),
+                         [&](size_t index) { return may_be_thin(index) == thin; });
+    if (!part.empty()) add_buckets(part, thin);
+  }
+}
+
+void Reducer::add_buckets(const std::vector<size_t>& order, bool thin) {
   const auto bytes = [](double mib) { return static_cast<int64_t>(mib * kMiB); };
   for (BucketPlan& plan : plan_buckets(parameters_, order, types_, bytes(options_.first_bucket_mb),
                                        bytes(options_.bucket_cap_mb))) {
     const int64_t members = std::ssize(plan.members);
     Bucket& bucket = buckets_.emplace_back();
+    bucket.thin = thin;
     bucket.memory = group_.allocate(plan.count + members, plan.type);
     bucket.used = bucket.memory.narrow(0, plan.count, members);
     bucket.memory.zero_();
@@ -125,6 +123,7 @@ void Reducer::begin(bool synchronize) {
   const auto unfrozen = [](const NamedTensor& p) { return p.tensor.requires_grad(); };
   if (std::ranges::any_of(frozen_, unfrozen)) take_unfrozen();
   next_ = 0;
+  thin_ = power_sgd_ != nullptr && power_sgd_->begin_step();
   for (Bucket& bucket : buckets_) {
     bucket.launched = false;
     bucket.missing = std::ranges::count_if(bucket.plan.members,
@@ -156,7 +155,7 @@ void Reducer::arrived(size_t index) {
   if (std::exchange(slot.arrived, true)) return;
   arrivals_.push_back(index);
   --bucket.missing;
-  if (options_.overlap) launch_complete();
+  if (options_.overlap && !thin_) launch_complete();
 }
 
 void Reducer::fill(size_t index, const at::Tensor& gradient) {
@@ -179,7 +178,9 @@ void Reducer::launch(Bucket& bucket) {
   }
   bucket.launched = true;
   const ReduceOp op = options_.gradient_reduction == "sum" ? ReduceOp::kSum : ReduceOp::kMean;
-  bucket.work = group_.all_reduce(bucket.memory, op, comm::Return::kStarted);
+  // Of gradients that went as thin matrices only who used them is left to be told.
+  const at::Tensor& data = thin_ && bucket.thin ? bucket.used : bucket.memory;
+  bucket.work = group_.all_reduce(data, op, comm::Return::kStarted);
 }
 
 // A parameter may hold the gradient of an earlier backward that did not synchronize.
@@ -202,6 +203,7 @@ void Reducer::finish() {
   for (Bucket& bucket : buckets_) {
     if (!bucket.launched) fill_missing(bucket);
   }
+  if (thin_) reduce_thin();
   for (; next_ < buckets_.size(); ++next_) launch(buckets_[next_]);
   unused_.clear();
   for (Bucket& bucket : buckets_) {
@@ -211,6 +213,17 @@ void Reducer::finish() {
   synchronizing_ = false;
   settle_unused();
   if (!learnt_) learn_order();
+}
+
+void Reducer::reduce_thin() {
+  std::vector<size_t> indices;
+  std::vector<at::Tensor> gradients;
+  for (size_t index = 0; index < parameters_.size(); ++index) {
+    if (!power_sgd_->compresses(index)) continue;
+    indices.push_back(index);
+    gradients.push_back(slots_[index].view);
+  }
+  if (!indices.empty()) power_sgd_->reduce(indices, gradients);
 }
 
 void Reducer::skip() { synchronizing_ = false; }
@@ -225,7 +238,8 @@ void Reducer::adopt(Bucket& bucket) {
       continue;
     }
     at::Tensor& gradient = parameters_[index].mutable_grad();
-    const at::Tensor& view = slots_[index].view;
+    at::Tensor& view = slots_[index].view;
+    if (scale_ != 1) view.mul_(scale_);
     if (types_[index] == parameters_[index].scalar_type()) {
       gradient = view;
     } else if (gradient.defined() && gradient.layout() == at::kStrided) {
@@ -288,10 +302,14 @@ State Reducer::state_dict() const {
     order.set(fmt::format("{:06}", i), names_[order_[i]].name);
   }
   State state;
+  if (power_sgd_ != nullptr) state.set("power_sgd", power_sgd_->state_dict());
   return std::move(state.set("order", std::move(order)));
 }
 
 void Reducer::load_state_dict(const State& state) {
+  if (power_sgd_ != nullptr && state.contains("power_sgd")) {
+    power_sgd_->load_state_dict(state.child("power_sgd"));
+  }
   std::map<std::string, size_t, std::less<>> places;
   for (size_t index = 0; index < names_.size(); ++index) places[names_[index].name] = index;
   std::vector<size_t> order;

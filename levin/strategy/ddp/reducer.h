@@ -18,6 +18,7 @@
 #include "levin/module/parameters.h"
 #include "levin/strategy/ddp/buckets.h"
 #include "levin/strategy/ddp/options.h"
+#include "levin/strategy/ddp/power_sgd.h"
 
 namespace levin::ddp {
 
@@ -36,6 +37,8 @@ class Reducer {
   /// After a backward that synchronizes: reduces what is left and waits. Throws Error
   /// "strategy.ddp.unused" for parameters without gradient where that was ruled out.
   void finish();
+  /// What reduced gradients are multiplied with; 1 at first.
+  void set_scale(double scale) { scale_ = scale; }
   /// No rank touched this module: nothing is to be reduced.
   void skip();
 
@@ -45,7 +48,6 @@ class Reducer {
   void load_state_dict(const State& state);
 
  private:
-  struct Hook;
   struct Slot {
     size_t bucket = 0;
     size_t place = 0;  ///< among the bucket's members
@@ -58,17 +60,20 @@ class Reducer {
     at::Tensor used;
     int64_t missing = 0;
     bool launched = false;
+    bool thin = false;  ///< its members may go as thin matrices
     comm::Work work;
   };
 
-  void hook_parameters();
   void take_unfrozen();
   void make_buckets(const std::vector<size_t>& order);
+  void add_buckets(const std::vector<size_t>& order, bool thin);
+  void make_power_sgd();
   void arrived(size_t index);
   void fill(size_t index, const at::Tensor& gradient);
   void fill_missing(Bucket& bucket);
   void launch_complete();
   void launch(Bucket& bucket);
+  void reduce_thin();
   void adopt(Bucket& bucket);
   void settle_unused();
   void learn_order();
@@ -90,8 +95,11 @@ class Reducer {
   bool synchronizing_ = false;
   bool learnt_ = false;
   bool settled_ = false;
+  bool thin_ = false;  ///< this backward's gradients go as thin matrices
   bool told_unused_ = false;
-  std::shared_ptr<Reducer*> self_;  ///< what the hooks hold: none once this is gone
+  double scale_ = 1;
+  std::unique_ptr<PowerSgd> power_sgd_;  ///< none where gradients go whole
+  std::shared_ptr<Reducer*> self_;       ///< what the hooks hold: none once this is gone
 };
 
 }  // namespace levin::ddp

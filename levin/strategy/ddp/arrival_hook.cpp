@@ -1,0 +1,44 @@
+#include "levin/strategy/ddp/arrival_hook.h"
+
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <memory>
+#include <utility>
+
+namespace levin::ddp {
+namespace {
+
+using torch::autograd::PostAccumulateGradHook;
+using torch::autograd::impl::post_acc_grad_hooks;
+
+struct ArrivalHook final : PostAccumulateGradHook {
+  ArrivalHook(std::function<void()> arrived, std::unique_ptr<PostAccumulateGradHook> before)
+      : arrived(std::move(arrived)), before(std::move(before)) {}
+
+  void operator()(const torch::autograd::Variable& tensor) override {
+    if (before != nullptr) (*before)(tensor);
+    arrived();
+  }
+
+  std::function<void()> arrived;
+  std::unique_ptr<PostAccumulateGradHook> before;
+};
+
+}  // namespace
+
+void add_arrival_hook(const at::Tensor& parameter, std::function<void()> arrived) {
+  auto before = std::move(post_acc_grad_hooks(parameter));
+  torch::autograd::impl::set_post_acc_grad_hooks(
+      parameter, std::make_unique<ArrivalHook>(std::move(arrived), std::move(before)));
+}
+
+void remove_arrival_hook(const at::Tensor& parameter) {
+  auto& hook = post_acc_grad_hooks(parameter);
+  auto* own = dynamic_cast<ArrivalHook*>(hook.get());
+  if (own == nullptr) return;
+  auto before = std::move(own->before);
+  hook = std::move(before);
+}
+
+}  // namespace levin::ddp

@@ -1,0 +1,75 @@
+#include "levin/comm/device_mesh.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/error_of.h"
+#include "tests/support/world.h"
+
+namespace {
+
+using levin::ReduceOp;
+using levin::comm::DeviceMesh;
+using levin::comm::ProcessGroup;
+using levin::test::connect;
+using levin::test::error_of;
+using levin::test::run_world;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+double sum_over(ProcessGroup& group, int64_t value) {
+  const at::Tensor data = torch::full({1}, double(value));
+  group.all_reduce(data, ReduceOp::kSum);
+  return data.item<double>();
+}
+
+TEST(DeviceMesh, AxesHaveGroupsAndTheLastVariesFastest) {
+  EXPECT_THAT(run_world(6,
+                        [](int64_t rank, const auto&) {
+                          DeviceMesh mesh(connect(), {{"replicate", 2}, {"shard", 3}});
+                          const int64_t row = rank / 3, column = rank % 3;
+                          std::string wrong;
+                          if (mesh.coordinate("replicate") != row) wrong += "row ";
+                          if (mesh.coordinate("shard") != column) wrong += "column ";
+                          if (mesh.size("shard") != 3 || mesh.size() != 6) wrong += "size ";
+                          if (mesh.group("shard").rank() != column) wrong += "rank ";
+                          if (sum_over(mesh.group("shard"), rank) != 9 * row + 3) wrong += "shard ";
+                          if (sum_over(mesh.group("replicate"), rank) != 2 * column + 3) {
+                            wrong += "replicate ";
+                          }
+                          return wrong;
+                        }),
+              Each(""));
+}
+
+TEST(DeviceMesh, SomeOfItsAxesAreAMeshOfTheirOwn) {
+  EXPECT_THAT(run_world(8,
+                        [](int64_t rank, const auto&) {
+                          DeviceMesh mesh(connect(), {{"a", 2}, {"b", 2}, {"c", 2}});
+                          DeviceMesh part = mesh[{"a", "c"}];
+                          const int64_t b = rank / 2 % 2;
+                          std::string wrong;
+                          if (part.axes().size() != 2 || part.size() != 4) wrong += "size ";
+                          if (part.coordinate("a") != rank / 4) wrong += "a ";
+                          if (part.coordinate("c") != rank % 2) wrong += "c ";
+                          // 0, 1, 4, 5 or 2, 3, 6, 7.
+                          if (sum_over(part.flat(), rank) != 10 + 8 * b) wrong += "flat ";
+                          return wrong;
+                        }),
+              Each(""));
+}
+
+TEST(DeviceMesh, MistakesAreErrorsThatSayWhatThereIs) {
+  const ProcessGroup one;
+  EXPECT_THAT(error_of([&] { DeviceMesh(one, {{"a", 2}}); }),
+              HasSubstr("comm.mesh: got axes a=2 for 1 ranks"));
+  EXPECT_THAT(error_of([&] { DeviceMesh(one, {{"a", 1}, {"a", 1}}); }),
+              HasSubstr("wanted different names"));
+  EXPECT_THAT(error_of([&] { DeviceMesh(one, {{"a", 0}}); }), HasSubstr("at least 1"));
+  DeviceMesh mesh(one, {{"a", 1}, {"b", 1}});
+  EXPECT_THAT(error_of([&] { mesh.group("c"); }),
+              HasSubstr("comm.mesh: got axis 'c', wanted one of a=1, b=1"));
+  EXPECT_THAT(error_of([&] { mesh[{"b", "a"}]; }), HasSubstr("wanted that of the mesh"));
+}
+
+}  // namespace
