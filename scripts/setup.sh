@@ -62,8 +62,8 @@ check_headers() {
 wished() {
   command -v ccache >/dev/null || echo ccache
   if [[ $what == all ]]; then  # the mpi backend is tested with both
-    command -v mpicc.openmpi >/dev/null || echo libopenmpi-dev openmpi-bin
-    command -v mpicc.mpich >/dev/null || echo libmpich-dev mpich
+    command -v mpicc.openmpi >/dev/null || printf '%s\n' libopenmpi-dev openmpi-bin
+    command -v mpicc.mpich >/dev/null || printf '%s\n' libmpich-dev mpich
   fi
   local place
   for place in "${LEVIN_DATA:-}" data data/fashion-mnist data/FashionMNIST/raw /usr/share/datasets/fashion-mnist; do

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "levin/base/export.h"
 #include "levin/comm/environment/environment.h"
 #include "levin/comm/process_group.h"
 
@@ -22,9 +23,10 @@ struct WorldOptions {
 /// What a launcher left, after a look at whether it is what was asked for. A program that was
 /// started bare and is asked for several devices starts that many ranks of itself, stays as their
 /// supervisor and does not return. Throws Error "accelerator.devices".
-comm::Environment join_launch(const WorldOptions& options);
+LEVIN_API comm::Environment join_launch(const WorldOptions& options);
 
 /// All ranks. Throws what ProcessGroup::connect throws.
-comm::ProcessGroup connect_world(const comm::Environment& environment, const WorldOptions& options);
+LEVIN_API comm::ProcessGroup connect_world(const comm::Environment& environment,
+                                           const WorldOptions& options);
 
 }  // namespace levin

@@ -74,6 +74,7 @@ std::vector<Member> members_of(const Plan& plan, const LaunchOptions& options,
     }
     member.error = stream_of(err, STDERR_FILENO, prefix, folder / "stderr.log");
     member.error.num_last_lines = kNumLastLines;
+    member.error.as_it_comes = straight;
     members.push_back(std::move(member));
   }
   return members;

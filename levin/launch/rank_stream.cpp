@@ -2,6 +2,9 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <array>
@@ -35,12 +38,8 @@ void write_to_console(int console, std::string_view text) {
 }  // namespace
 
 RankStream::RankStream(Options options) : options_(std::move(options)) {
-  int ends[2];
-  LEVIN_CHECK(::pipe2(ends, O_CLOEXEC) == 0, "launch.log", "cannot make a pipe: {}",
-              files::detail::reason(errno));
-  read_end_ = files::detail::Descriptor(ends[0]);
-  write_end_ = files::detail::Descriptor(ends[1]);
-  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  make_ends();
+  ::fcntl(read_end_.number(), F_SETFL, O_NONBLOCK);
   if (options_.file.empty()) return;
   std::error_code ignored;
   std::filesystem::create_directories(options_.file.parent_path(), ignored);
@@ -49,11 +48,29 @@ RankStream::RankStream(Options options) : options_(std::move(options)) {
               files::detail::reason(errno));
 }
 
+void RankStream::make_ends() {
+  int ends[2];
+  winsize size = {};
+  if (options_.as_it_comes && ::ioctl(options_.console, TIOCGWINSZ, &size) == 0) {
+    termios settings = {};
+    ::cfmakeraw(&settings);  // the console itself sees to line ends
+    ::cfsetspeed(&settings, B38400);
+    LEVIN_CHECK(::openpty(&ends[0], &ends[1], nullptr, &settings, &size) == 0, "launch.log",
+                "cannot make a pseudo-terminal: {}", files::detail::reason(errno));
+    for (const int end : ends) ::fcntl(end, F_SETFD, FD_CLOEXEC);
+  } else {
+    LEVIN_CHECK(::pipe2(ends, O_CLOEXEC) == 0, "launch.log", "cannot make a pipe: {}",
+                files::detail::reason(errno));
+  }
+  read_end_ = files::detail::Descriptor(ends[0]);
+  write_end_ = files::detail::Descriptor(ends[1]);
+}
+
 bool RankStream::read_once() {
   std::array<char, 1 << 14> buffer;
   const ssize_t count = ::read(read_end_.number(), buffer.data(), buffer.size());
-  if (count < 0) return errno == EINTR;
-  if (count == 0) {
+  if (count < 0 && errno != EIO) return errno == EINTR;
+  if (count <= 0) {  // a pseudo-terminal whose other end is closed says EIO
     read_end_.close();
     return false;
   }
@@ -78,8 +95,9 @@ void RankStream::finish() {
 
 void RankStream::take(std::string_view bytes) {
   if (file_) files::detail::write_all(file_, std::as_bytes(std::span(bytes)));
+  if (options_.as_it_comes && options_.console >= 0) write_to_console(options_.console, bytes);
   unfinished_ += bytes;
-  size_t end = unfinished_.rfind('\n');
+  size_t end = unfinished_.find_last_of(options_.as_it_comes ? "\r\n" : "\n");
   if (end == std::string::npos) {
     if (unfinished_.size() < kLongestLine) return;
     unfinished_ += '\n';
@@ -93,13 +111,13 @@ void RankStream::take(std::string_view bytes) {
 void RankStream::show(std::string_view lines) {
   std::string text;
   while (!lines.empty()) {
-    const size_t end = lines.find('\n');
+    const size_t end = lines.find_first_of(options_.as_it_comes ? "\r\n" : "\n");
     const std::string_view line = lines.substr(0, end);
     text.append(options_.prefix).append(line).append("\n");
-    keep(line);
+    if (!options_.as_it_comes || !line.empty()) keep(line);
     lines.remove_prefix(end + 1);
   }
-  if (options_.console >= 0) write_to_console(options_.console, text);
+  if (options_.console >= 0 && !options_.as_it_comes) write_to_console(options_.console, text);
 }
 
 void RankStream::keep(std::string_view line) {

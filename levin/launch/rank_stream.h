@@ -20,9 +20,12 @@ class RankStream {
     std::string prefix = {};          ///< before each line on the console, "[rank 2] "
     std::filesystem::path file = {};  ///< gets every byte; empty: no file
     size_t num_last_lines = 0;        ///< to keep
+    /// Bytes go to the console as they come, and where that is a terminal the rank writes to one: a
+    /// progress bar is drawn as ever.
+    bool as_it_comes = false;
   };
 
-  /// Makes a pipe and the file with its folder. Throws Error "launch.log".
+  /// Makes a pipe or a pseudo-terminal, and the file with its folder. Throws Error "launch.log".
   explicit RankStream(Options options);
 
   /// For the rank; closed by started() once it has its copy.
@@ -37,6 +40,7 @@ class RankStream {
   std::vector<std::string> last_lines() const;
 
  private:
+  void make_ends();
   bool read_once();
   void take(std::string_view bytes);
   void show(std::string_view lines);

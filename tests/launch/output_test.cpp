@@ -1,7 +1,9 @@
 // What ranks print: whole lines with their rank on the console, and files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 
+#include <array>
 #include <sstream>
 
 #include "tests/launch/launcher.h"
@@ -116,6 +118,41 @@ TEST(Output, ALogDirThatCannotBeMadeIsAClearError) {
   Launcher launcher(scratch, {"--log-dir", "file", "/bin/true"});
   EXPECT_EQ(launcher.wait(), 2);
   EXPECT_THAT(launcher.err(), HasSubstr("launch.log: cannot write file/"));
+}
+
+/// What `levin run` with these words shows on a terminal.
+std::string shown_on_a_terminal(const Scratch& scratch, const Words& words) {
+  int screen = -1, its_end = -1;
+  EXPECT_EQ(::openpty(&screen, &its_end, nullptr, nullptr, nullptr), 0);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    for (const int number : {1, 2}) ::dup2(its_end, number);
+    Words all = {LEVIN_COMMAND, "run"};
+    all.insert(all.end(), words.begin(), words.end());
+    std::vector<char*> arguments;
+    for (std::string& word : all) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    ::execv(LEVIN_COMMAND, arguments.data());
+    ::_exit(99);
+  }
+  ::close(its_end);
+  std::string text;
+  std::array<char, 512> part;
+  for (ssize_t count = 0; (count = ::read(screen, part.data(), part.size())) > 0;) {
+    text.append(part.data(), static_cast<size_t>(count));
+  }
+  ::close(screen);
+  ::waitpid(pid, nullptr, 0);
+  return text;
+}
+
+TEST(Output, ARankAloneDrawsOnTheTerminalAsEver) {
+  const Scratch scratch;
+  const auto program =
+      script(scratch, "rank.sh", "[ -t 2 ] && printf 'a terminal\\r10%%\\r20%%' >&2; exit 3");
+  const std::string text = shown_on_a_terminal(scratch, {"-n", "1", program});
+  EXPECT_THAT(text, HasSubstr("a terminal\r10%\r20%"));
+  EXPECT_THAT(text, HasSubstr("| 20%"));  // in the summary
 }
 
 }  // namespace
