@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <exception>
 #include <numeric>
+#include <thread>
 
 #include "levin/base/check.h"
 #include "levin/comm/announcement.h"
@@ -21,6 +23,7 @@ namespace levin::comm {
 namespace {
 
 using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+constexpr std::chrono::seconds kGoodbye(2);
 using Tensors = std::vector<at::Tensor>;
 
 c10d::ReduceOp torch_op(ReduceOp op) {
@@ -47,7 +50,9 @@ Trouble trouble_with(const std::string& name, const std::string& backend) {
     return {error.id(), error.text()};
   } catch (const std::exception& error) {
     const std::string_view what = error.what();
-    const auto says = [&](std::string_view words) { return what.find(words) != what.npos; };
+    const auto says = [&](std::string_view words) {
+      return what.find(words) != std::string_view::npos;
+    };
     const bool late = says("imed out") || says("imeout");
     const bool closed = says("losed by peer") || says("reset by peer") || says("roken pipe");
     return {late     ? "comm.timeout"
@@ -88,7 +93,29 @@ struct ProcessGroup::Impl {
   int64_t num_calls = 0;
   std::shared_ptr<Watchdog> watchdog = {};  // one for all groups of the run
 
+  bool serves_store = false;  ///< which must outlast the other ranks' last look
+
+  ~Impl() {
+    const bool well = std::uncaught_exceptions() == 0;
+    if (label == "world" && watchdog != nullptr && well) say_goodbye();
+  }
+
   bool alone() const { return backend == nullptr; }
+
+  // Without it the others' watchdogs would find the store gone, and LibTorch would say so.
+  void say_goodbye() noexcept {
+    try {
+      watchdog.reset();
+      store->add("left", 1);
+      const auto deadline = std::chrono::steady_clock::now() + kGoodbye;
+      while (serves_store && store->add("left", 0) < size &&
+             std::chrono::steady_clock::now() < deadline) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    } catch (const std::exception&) {
+      return;  // then there is nobody to say it to
+    }
+  }
 
   /// Called in a handler.
   [[noreturn]] void fail(const char* what, int64_t call) const {
@@ -199,6 +226,7 @@ ProcessGroup ProcessGroup::connect(const Environment& environment,
   // has keys of its own.
   const int64_t number = impl->store->add(fmt::format("connects/{}", impl->rank), 1);
   impl->store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("world{}", number), impl->store);
+  impl->serves_store = environment.rank.is_global_zero() && !environment.launcher_hosts_store;
   impl->watchdog = std::make_shared<Watchdog>(impl->store, impl->rank);
   impl->name = choose_backend(*impl->store, impl->rank, impl->size, options);
   impl->backend = make_backend(impl->name, {impl->store, impl->rank, impl->size, impl->global_ranks,

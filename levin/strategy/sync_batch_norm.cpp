@@ -1,5 +1,6 @@
 #include "levin/strategy/sync_batch_norm.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -39,7 +40,8 @@ Tensor by_channel(const Tensor& values, const Tensor& input) {
 }
 
 Tensor count_of(const Tensor& input) {
-  return at::full({1}, static_cast<double>(input.numel() / input.size(1)), at::kDouble);
+  const int64_t count = input.numel() / input.size(1);
+  return at::full({1}, static_cast<double>(count), at::kDouble);
 }
 
 void check_device(const Tensor& input) {

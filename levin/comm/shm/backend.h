@@ -13,9 +13,9 @@ namespace levin::comm {
 
 /// CPU tensors of any layout and size; those from allocateTensor are read where they lie. Results
 /// are the same bits on every rank and in every run: sums go in rank order. Calls run in the order
-/// in which they were made; asyncOp=false runs one in the caller's thread. send and recv involve the
-/// two ranks alone, which must name the same tags in the same order. The store is for this group
-/// alone, and for this start of it: a c10d::PrefixStore.
+/// in which they were made; asyncOp=false runs one in the caller's thread. send and recv involve
+/// the two ranks alone, which must name the same tags in the same order. The store is for this
+/// group alone, and for this start of it: a c10d::PrefixStore.
 ///
 /// Throws "comm.shm.link", "comm.shm.memory", "comm.timeout", "comm.peer", "comm.mismatch",
 /// "comm.closed", "comm.reduce", "comm.rank", "comm.tensor", "comm.unsupported" (recvAnysource).

@@ -42,7 +42,7 @@ void check_word(std::string_view flag, const std::string& word,
               to_text(std::vector<std::string>(words)));
 }
 
-const DdpOptions& checked(const DdpOptions& options) {
+DdpOptions checked(DdpOptions options) {
   check_word("--ddp-gradient-reduction", options.gradient_reduction, {"mean", "sum"});
   check_word("--ddp-comm-hook", options.comm_hook, {"none", "fp16", "bf16", "fp32", "power_sgd"});
   LEVIN_CHECK(options.bucket_cap_mb > 0 && options.first_bucket_mb > 0, "strategy.ddp.options",

@@ -1,11 +1,12 @@
 #include "levin/strategy/ddp/power_sgd.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Generator.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/linalg_qr.h>
 #include <ATen/ops/randn.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 
