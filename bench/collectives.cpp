@@ -7,6 +7,7 @@
 // ProcessGroup::allocate gave, as gradient buckets do.
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
