@@ -12,7 +12,6 @@ namespace {
 
 using namespace levin::test;  // NOLINT
 using ::testing::AllOf;
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
