@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "levin/base/error.h"
 #include "levin/comm/flight_recorder.h"
 #include "tests/support/world.h"
 

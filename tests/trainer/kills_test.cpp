@@ -3,6 +3,7 @@
 //
 // LEVIN_KILLS=50 does so 50 times and says how long the way from the kill to the next finished step
 // took.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

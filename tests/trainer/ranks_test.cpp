@@ -1,7 +1,11 @@
 // A run of several ranks: equal to one rank, resumed bit for bit, evaluated to the sample, stopped
 // together.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <csignal>
+#include <set>
 
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
@@ -13,7 +17,6 @@ namespace {
 
 using namespace small_run;  // NOLINT
 using levin::test::run_world;
-using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -196,7 +199,7 @@ TEST(Ranks, AResumedRunRepeatsBitForBit) {
                   for (const char* name : {"whole", "broken"})
                     fs::create_directories(folder / name);
                   const std::string whole = train_noisy(folder / "whole", -1, "");
-                  std::string rows = train_noisy(folder / "broken", 10, "");
+                  train_noisy(folder / "broken", 10, "");
                   // What the broken run says at its end about an unfinished epoch is not repeated.
                   const auto last = folder / "broken/ckpt/last";
                   const std::string rest = train_noisy(folder / "broken", -1, last.string());
