@@ -282,6 +282,16 @@ TEST(Ranks, OneThatHasNoMoreBatchesMakesTheOthersSteps) {
       Each(""));
 }
 
+TEST(Ranks, BatchNormOverAllNeedsABatchOfEach) {
+  EXPECT_THAT(run_world(2,
+                        [](int64_t, const fs::path&) {
+                          levin::Accelerator accelerator({.cpu = true, .sync_batchnorm = true});
+                          accelerator.join_uneven_inputs([] {});
+                          return "";
+                        }),
+              Each(StartsWith("strategy.join: batch norm over all processes")));
+}
+
 TEST(Ranks, LogsAndCheckpointsAreWrittenOnce) {
   EXPECT_THAT(run_world(2,
                         [](int64_t, const fs::path& folder) {
