@@ -43,5 +43,6 @@ int main(int argc, char** argv) {
   auto net = std::make_shared<Cnn>();
   levin::Trainer trainer(options);
   trainer.fit(net, data);
-  std::printf("val_acc=%.4f\n", trainer.validate(net, data).at("val_acc"));
+  const double accuracy = trainer.validate(net, data).at("val_acc");
+  if (trainer.accelerator().is_main_process()) std::printf("val_acc=%.4f\n", accuracy);
 }
