@@ -151,7 +151,7 @@ PreparedOptimizer Accelerator::prepare_optimizer(const OptimizerConfig& config) 
 
 DataLoader Accelerator::prepare_loader(DataLoader loader, LoaderRole role) {
   // The order of samples is rank 0's; a data set of another size on some rank is an error.
-  if (rank_.world_size > 1) loader.load_state_dict(strategy_->broadcast(loader.state_dict()));
+  if (rank_.world_size > 1) loader.load_state_dict(broadcast_object(loader.state_dict()));
   const DataSlice slice = options_.use_distributed_sampler ? strategy_->slice() : DataSlice();
   loader.set_slice(slice, /*even=*/role == LoaderRole::kTraining);
   if (device_.is_cuda() && !loader.options().pin_memory.has_value()) loader.set_pin_memory(true);
@@ -211,6 +211,13 @@ double Accelerator::from_main(double value) {
 void Accelerator::local_main_first(const std::function<void()>& body) {
   if (rank_.local_rank == 0) body();
   wait_for_everyone();
+}
+
+at::Tensor Accelerator::reduce(const at::Tensor& value, ReduceOp op) {
+  if (rank_.world_size == 1) return value;
+  at::Tensor reduced = value.detach().clone();
+  world_.all_reduce(reduced, op);
+  return reduced;
 }
 
 at::Tensor Accelerator::gather(const at::Tensor& value) {
@@ -285,7 +292,7 @@ Checkpoint Accelerator::state_dict() {
       .set("registered", std::move(registered));
   if (rank_.world_size > 1) {
     State others;  // rank 0's stands above, where one process finds its own
-    const std::vector<State> ranks = strategy_->all_gather(random_state());
+    const std::vector<State> ranks = gather_object(random_state());
     for (size_t i = 1; i < ranks.size(); ++i) others.set(std::to_string(i), ranks[i]);
     checkpoint.training.set("random_of_ranks", std::move(others));
   }
@@ -338,7 +345,7 @@ void Accelerator::write_on_main(const std::filesystem::path& folder, const Check
   } catch (const Error& error) {
     outcome.set("id", error.id()).set("text", error.text());
   }
-  outcome = strategy_->broadcast(outcome);
+  outcome = broadcast_object(outcome);
   if (outcome.empty()) return;
   throw Error(outcome.text("id"), "on rank 0: " + outcome.text("text"));
 }

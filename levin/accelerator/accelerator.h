@@ -102,17 +102,16 @@ class LEVIN_API Accelerator {
   /// What model->forward runs under, for code that calls the module itself.
   ForwardScope forward_scope() const { return {precision_, device_.type(), synced_.get()}; }
 
-  at::Tensor reduce(const at::Tensor& value, ReduceOp op) {
-    return strategy_->all_reduce(value, op);
-  }
+  /// The ranks' values put together, on every rank.
+  at::Tensor reduce(const at::Tensor& value, ReduceOp op);
   /// A tensor of the same shape on every rank, one behind the other along the first dimension.
   at::Tensor gather(const at::Tensor& value);
   /// What evaluation computed for each sample (the first dimension) of this rank's batch, for the
   /// batches of all ranks, in the order of the data set and each sample once. Every rank calls it
   /// for each of its batches; one that has none left gives an empty tensor.
   at::Tensor gather_for_metrics(const at::Tensor& value);
-  std::vector<State> gather_object(const State& object) { return strategy_->all_gather(object); }
-  State broadcast_object(const State& object) { return strategy_->broadcast(object); }
+  std::vector<State> gather_object(const State& object) { return world_.all_gather(object); }
+  State broadcast_object(const State& object) { return world_.broadcast(object, 0); }
   void wait_for_everyone() { world_.barrier(); }
   /// True on every rank as soon as it is on one.
   bool any(bool flag) { return world_.any(flag); }

@@ -75,6 +75,9 @@ std::string choose_backend(c10d::Store& store, int64_t rank, int64_t size,
   LEVIN_CHECK(options.backend != "shm" || one_host, "comm.backend",
               "got backend shm for ranks on several hosts, wanted gloo or auto; set --backend");
   if (options.backend != "auto") return options.backend;
+  LEVIN_CHECK(!options.on_gpu, "comm.backend",
+              "got several ranks on GPUs, which nccl would join, and this version of levin has no "
+              "nccl; set --accelerator cpu");
   return one_host ? "shm" : "gloo";
 }
 

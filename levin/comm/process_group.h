@@ -47,7 +47,7 @@ class LEVIN_API Work {
 struct ProcessGroupOptions {
   /// auto, shm, gloo or mpi. auto: shm where all ranks are on one host, else gloo.
   std::string backend = "auto";
-  bool on_gpu = false;
+  bool on_gpu = false;  ///< the tensors are on GPUs, which no backend of auto reaches yet
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< of one collective
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
   /// Compares name, type, size and operation of each collective over the ranks before it begins.

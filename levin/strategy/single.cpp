@@ -28,10 +28,6 @@ class Single : public Strategy {
     return optim::clip_grad_norm(parameters, max_norm, norm_type);
   }
 
-  at::Tensor all_reduce(const at::Tensor& value, ReduceOp) override { return value; }
-  std::vector<State> all_gather(const State& state) override { return {state}; }
-  State broadcast(const State& state) override { return state; }
-
   void begin_join(bool) override {}
   void forget() override {}
   State state_dict() const override { return {}; }

@@ -61,12 +61,6 @@ class LEVIN_API Strategy {
   /// optim::clip_grad_norm over the whole of the gradients, on whatever ranks they lie.
   virtual at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
                                     double norm_type) = 0;
-  /// A tensor reduced over the ranks: metrics, and every decision that all must take alike.
-  virtual at::Tensor all_reduce(const at::Tensor& value, ReduceOp op) = 0;
-  /// The states of all ranks, in rank order: what a metric merges.
-  virtual std::vector<State> all_gather(const State& state) = 0;
-  /// Rank 0's.
-  virtual State broadcast(const State& state) = 0;
 
   /// Lets go of the modules that were set up.
   virtual void forget() = 0;

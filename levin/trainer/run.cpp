@@ -232,7 +232,7 @@ Batch Run::to_device(Batch batch) {
 
 void Run::publish(LoggedValues& values) {
   if (accelerator_.rank().world_size > 1) {
-    const std::vector<State> ranks = accelerator_.strategy().all_gather(values.state_dict());
+    const std::vector<State> ranks = accelerator_.gather_object(values.state_dict());
     values.reset_epoch();
     for (const State& rank : ranks) values.merge(rank);
   }

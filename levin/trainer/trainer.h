@@ -113,7 +113,7 @@ class LEVIN_API Trainer {
   /// Signal that ended the run, 0 if none did.
   int interrupted() const { return interrupted_; }
 
-  /// Writes all that resuming needs (see Checkpoint) to that folder.
+  /// Writes all that resuming needs (see Checkpoint) to that folder. All ranks call it.
   void save_checkpoint(const std::string& folder);
   /// The loggers of TrainerOptions; one CSV and one TensorBoard logger where it says just true.
   const std::vector<std::shared_ptr<Logger>>& loggers();

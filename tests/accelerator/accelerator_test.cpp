@@ -351,6 +351,19 @@ TEST(Accelerator, ASingleProcessIsTheMainOneAndReducesToItsOwnValue) {
   EXPECT_FALSE(accelerator.any(false));
 }
 
+TEST(Accelerator, OfASingleProcessReducesAndGathersItsOwn) {
+  Accelerator accelerator({.cpu = true});
+  const at::Tensor value = torch::tensor({1.5, -2.0});
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMin, ReduceOp::kMax}) {
+    EXPECT_TRUE(torch::equal(accelerator.reduce(value, op), value)) << static_cast<int>(op);
+  }
+  levin::State state;
+  state.set("count", int64_t{4});
+  const auto states = accelerator.gather_object(state);
+  ASSERT_EQ(states.size(), 1U);
+  EXPECT_EQ(states.front().integer("count"), 4);
+}
+
 TEST(Accelerator, VariablesOfALauncherThatAreSetByHalfAreAnError) {
   ::setenv("WORLD_SIZE", "2", 1);
   const std::string error = error_of([] { Accelerator accelerator({.cpu = true}); });

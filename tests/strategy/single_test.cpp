@@ -11,7 +11,6 @@
 
 namespace {
 
-using levin::ReduceOp;
 using levin::State;
 using levin::test::error_of;
 using ::testing::HasSubstr;
@@ -174,21 +173,6 @@ std::vector<at::Tensor> weights_after_steps(int64_t reload_after) {
 
 TEST(Single, AnOptimizersStateInANewOneGoesOnBitForBit) {
   expect_equal(weights_after_steps(3), weights_after_steps(-1));
-}
-
-TEST(Single, AllReduceGivesTheValueItself) {
-  const at::Tensor value = torch::tensor({1.5, -2.0});
-  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMin, ReduceOp::kMax}) {
-    EXPECT_TRUE(torch::equal(single()->all_reduce(value, op), value)) << static_cast<int>(op);
-  }
-}
-
-TEST(Single, AllGatherGivesTheOneState) {
-  State state;
-  state.set("count", int64_t{4});
-  const auto states = single()->all_gather(state);
-  ASSERT_EQ(states.size(), 1u);
-  EXPECT_EQ(states.front().integer("count"), 4);
 }
 
 }  // namespace

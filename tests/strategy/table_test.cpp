@@ -158,7 +158,7 @@ void train_case(const Case& c, const levin::comm::ProcessGroup& group, const fs:
     }
     losses[step] = setup->step(c, step);
   }
-  losses = setup->strategy->all_reduce(losses, levin::ReduceOp::kMean);
+  setup->group.all_reduce(losses, levin::ReduceOp::kMean);
   State all = levin::module_state(*setup->task.module);
   all.set("losses", losses);
   levin::save_weights(to / (std::to_string(group.rank()) + ".safetensors"), all);

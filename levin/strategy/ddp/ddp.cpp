@@ -130,15 +130,6 @@ class Ddp final : public Strategy {
     return optim::clip_grad_norm(parameters, max_norm, norm_type);
   }
 
-  at::Tensor all_reduce(const at::Tensor& value, ReduceOp op) override {
-    at::Tensor reduced = value.detach().clone();
-    group_.all_reduce(reduced, op);
-    return reduced;
-  }
-
-  std::vector<State> all_gather(const State& state) override { return group_.all_gather(state); }
-  State broadcast(const State& state) override { return group_.broadcast(state, 0); }
-
   State state_dict() const override {
     State state;
     state.set("steps", steps_);

@@ -1,0 +1,230 @@
+// ProcessGroup's collectives, messages and objects, in c10d's terms.
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include <array>
+
+#include "levin/base/check.h"
+#include "levin/comm/objects.h"
+#include "levin/comm/process_group_impl.h"
+
+namespace levin::comm {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// gloo looks at shapes, which mean nothing to the others.
+at::Tensor flat(const at::Tensor& tensor) {
+  return tensor.is_contiguous() ? tensor.view(-1) : tensor;
+}
+
+/// gloo has no mean: it sums, and we divide.
+bool lacks_mean(const std::string& backend) { return backend == "gloo"; }
+
+c10d::ReduceOp op_for(ReduceOp op, const std::string& backend) {
+  constexpr std::array kOps = {c10d::ReduceOp::SUM, c10d::ReduceOp::AVG, c10d::ReduceOp::MIN,
+                               c10d::ReduceOp::MAX, c10d::ReduceOp::PRODUCT};
+  if (op == ReduceOp::kMean && lacks_mean(backend)) op = ReduceOp::kSum;
+  return kOps[static_cast<size_t>(op)];
+}
+
+Tensors divided_later(const Tensors& data, ReduceOp op, const std::string& backend) {
+  return op == ReduceOp::kMean && lacks_mean(backend) ? data : Tensors();
+}
+
+void check_two(const ProcessGroup& group, std::string_view what) {
+  LEVIN_CHECK(group.size() > 1, "comm.backend", "got {} in a group of one rank, wanted two", what);
+}
+
+}  // namespace
+
+Work ProcessGroup::all_reduce(const at::Tensor& data, ReduceOp op, Return when) {
+  return all_reduce(Tensors{data}, op, when);
+}
+
+Work ProcessGroup::all_reduce(const Tensors& data, ReduceOp op, Return when) {
+  if (impl_->alone() || data.empty()) return {};
+  return Impl::start(
+      impl_, {.name = "all_reduce", .data = data.front(), .argument = static_cast<int64_t>(op)},
+      when,
+      [&, tensors = data]() mutable {
+        const auto torch = op_for(op, impl_->name);
+        if (tensors.size() > 1 && impl_->name != "shm") {
+          c10d::AllreduceCoalescedOptions options;
+          options.reduceOp = torch;
+          return impl_->backend->allreduce_coalesced(tensors, options);
+        }
+        c10d::AllreduceOptions options;
+        options.reduceOp = torch;
+        options.asyncOp = when == Return::kStarted;
+        return impl_->backend->allreduce(tensors, options);
+      },
+      divided_later(data, op, impl_->name));
+}
+
+Work ProcessGroup::broadcast(const at::Tensor& data, int64_t root, Return when) {
+  if (impl_->alone()) return {};
+  return Impl::start(impl_, {.name = "broadcast", .data = data, .argument = root}, when,
+                     [&, tensors = Tensors{data}]() mutable {
+                       c10d::BroadcastOptions options;
+                       options.rootRank = root;
+                       options.asyncOp = when == Return::kStarted;
+                       return impl_->backend->broadcast(tensors, options);
+                     });
+}
+
+Work ProcessGroup::all_gather(const at::Tensor& whole, const at::Tensor& part, Return when) {
+  if (impl_->alone()) {
+    whole.view_as(part).copy_(part);
+    return {};
+  }
+  return Impl::start(impl_, {.name = "all_gather", .data = part}, when,
+                     [&, to = flat(whole), from = flat(part)]() mutable {
+                       c10d::AllgatherOptions options;
+                       options.asyncOp = when == Return::kStarted;
+                       return impl_->backend->_allgather_base(to, from, options);
+                     });
+}
+
+Work ProcessGroup::reduce_scatter(const at::Tensor& part, const at::Tensor& whole, ReduceOp op,
+                                  Return when) {
+  if (impl_->alone()) {
+    part.copy_(whole.view_as(part));
+    return {};
+  }
+  return Impl::start(
+      impl_, {.name = "reduce_scatter", .data = part, .argument = static_cast<int64_t>(op)}, when,
+      [&, to = flat(part), from = flat(whole)]() mutable {
+        c10d::ReduceScatterOptions options;
+        options.reduceOp = op_for(op, impl_->name);
+        options.asyncOp = when == Return::kStarted;
+        return impl_->backend->_reduce_scatter_base(to, from, options);
+      },
+      divided_later({part}, op, impl_->name));
+}
+
+Work ProcessGroup::gather(const Tensors& wholes, const at::Tensor& part, int64_t root,
+                          Return when) {
+  if (impl_->alone()) {
+    wholes.at(0).copy_(part);
+    return {};
+  }
+  return Impl::start(impl_, {.name = "gather", .data = part, .argument = root}, when,
+                     [&, from = Tensors{part}]() mutable {
+                       std::vector<Tensors> to;
+                       if (impl_->rank == root) to.push_back(wholes);
+                       c10d::GatherOptions options;
+                       options.rootRank = root;
+                       options.asyncOp = when == Return::kStarted;
+                       return impl_->backend->gather(to, from, options);
+                     });
+}
+
+Work ProcessGroup::scatter(const at::Tensor& part, const Tensors& wholes, int64_t root,
+                           Return when) {
+  if (impl_->alone()) {
+    part.copy_(wholes.at(0));
+    return {};
+  }
+  return Impl::start(impl_, {.name = "scatter", .data = part, .argument = root}, when,
+                     [&, to = Tensors{part}]() mutable {
+                       std::vector<Tensors> from;
+                       if (impl_->rank == root) from.push_back(wholes);
+                       c10d::ScatterOptions options;
+                       options.rootRank = root;
+                       options.asyncOp = when == Return::kStarted;
+                       return impl_->backend->scatter(to, from, options);
+                     });
+}
+
+Work ProcessGroup::all_to_all(const Tensors& received, const Tensors& sent, Return when) {
+  if (impl_->alone()) {
+    received.at(0).copy_(sent.at(0));
+    return {};
+  }
+  // gloo has the flat form alone.
+  Tensors flat_parts;
+  std::vector<int64_t> out, in;
+  for (const at::Tensor& tensor : sent) {
+    flat_parts.push_back(tensor.reshape({-1}));
+    in.push_back(tensor.numel());
+  }
+  int64_t total = 0;
+  for (const at::Tensor& tensor : received) total += out.emplace_back(tensor.numel());
+  const at::Tensor from = at::cat(flat_parts);
+  const at::Tensor to = at::empty({total}, from.options());
+  auto start = [&, to = to, from = from, out_sizes = out, in_sizes = in]() mutable {
+    return impl_->backend->alltoall_base(to, from, out_sizes, in_sizes, {});  // which may take them
+  };
+  Work work = Impl::start(impl_, {.name = "all_to_all"}, Return::kDone, start);
+  const auto pieces = to.split_with_sizes(out);
+  for (size_t i = 0; i < received.size(); ++i) received[i].copy_(pieces[i].view_as(received[i]));
+  return work;
+}
+
+Work ProcessGroup::send(const at::Tensor& data, int64_t to, int64_t tag, Return when) {
+  check_two(*this, "send");
+  return Impl::start(impl_, {.name = "send", .data = data, .between_two = true}, when,
+                     [&, tensors = Tensors{data}]() mutable {
+                       return impl_->backend->send(tensors, static_cast<int>(to),
+                                                   static_cast<int>(tag));
+                     });
+}
+
+Work ProcessGroup::recv(const at::Tensor& data, int64_t from, int64_t tag, Return when) {
+  check_two(*this, "recv");
+  return Impl::start(impl_, {.name = "recv", .data = data, .between_two = true}, when,
+                     [&, tensors = Tensors{data}]() mutable {
+                       return impl_->backend->recv(tensors, static_cast<int>(from),
+                                                   static_cast<int>(tag));
+                     });
+}
+
+void ProcessGroup::barrier() {
+  if (impl_->alone()) return;
+  Impl::start(impl_, {.name = "barrier"}, Return::kDone, [&] {
+    c10d::BarrierOptions options;
+    options.asyncOp = false;
+    return impl_->backend->barrier(options);
+  });
+}
+
+State ProcessGroup::broadcast(const State& object, int64_t root) {
+  if (impl_->alone()) return object;
+  at::Tensor bytes = rank() == root ? bytes_of(object) : at::Tensor();
+  const at::Tensor length = at::zeros({1}, at::kLong);
+  if (bytes.defined()) length.fill_(bytes.numel());
+  broadcast(length, root);
+  if (!bytes.defined()) bytes = at::empty({length.item<int64_t>()}, at::kByte);
+  broadcast(bytes, root);
+  return rank() == root ? object : state_of(bytes);
+}
+
+std::vector<State> ProcessGroup::all_gather(const State& object) {
+  if (impl_->alone()) return {object};
+  const at::Tensor bytes = bytes_of(object);
+  const at::Tensor lengths = at::zeros({size()}, at::kLong);
+  all_gather(lengths, at::full({1}, bytes.numel(), at::kLong));
+  const int64_t longest = lengths.max().item<int64_t>();
+  const at::Tensor padded = at::zeros({longest}, at::kByte);
+  padded.narrow(0, 0, bytes.numel()).copy_(bytes);
+  const at::Tensor all = at::empty({size(), longest}, at::kByte);
+  all_gather(all, padded);
+  std::vector<State> states;
+  for (int64_t from = 0; from < size(); ++from) {
+    states.push_back(state_of(all[from].narrow(0, 0, lengths[from].item<int64_t>())));
+  }
+  return states;
+}
+
+bool ProcessGroup::any(bool flag) {
+  if (impl_->alone()) return flag;
+  const at::Tensor word = at::full({1}, flag ? 1 : 0, at::kInt);
+  all_reduce(word, ReduceOp::kMax);
+  return word.item<int>() != 0;
+}
+
+}  // namespace levin::comm

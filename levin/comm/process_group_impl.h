@@ -1,0 +1,82 @@
+#pragma once
+// ProcessGroup's inside: what a group is, and how a call of its backend is begun, written down and
+// waited for.
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "levin/comm/process_group.h"
+#include "levin/comm/watchdog.h"
+
+namespace levin::comm {
+
+struct Work::Impl {
+  c10::intrusive_ptr<c10d::Work> work;
+  const char* name = "";
+  std::shared_ptr<ProcessGroup::Impl> group;
+  int64_t number = 0;
+  uint64_t ticket = 0;
+  std::vector<at::Tensor> to_divide =
+      {};  // by the number of ranks, where the backend knows no mean
+};
+
+struct ProcessGroup::Impl {
+  int64_t rank = 0;
+  int64_t size = 1;
+  std::string name = "none";
+  std::vector<int64_t> global_ranks = {0};
+  ProcessGroupOptions options = {};
+  c10::intrusive_ptr<c10d::Store> store = {};
+  c10::intrusive_ptr<c10d::Backend> backend = {};  // none for one rank
+  int64_t num_subgroups = 0;
+  std::string label = "world";
+  int64_t num_calls = 0;
+  std::shared_ptr<Watchdog> watchdog = {};  // one for all groups of the run
+
+  bool serves_store = false;  ///< which must outlast the other ranks' last look
+
+  ~Impl();
+
+  bool alone() const { return backend == nullptr; }
+
+  void say_goodbye() noexcept;
+  /// Called in a handler.
+  [[noreturn]] void fail(const char* what, int64_t call) const;
+
+  /// One call as all ranks of the group should make it.
+  struct Call {
+    const char* name = "";
+    at::Tensor data = {};
+    int64_t argument = 0;      ///< root, operation: whatever else must agree
+    bool between_two = false;  ///< the other ranks know nothing of it: no number, no comparison
+  };
+  void check_agreement(const Call& call) const;
+  /// to_divide: by the number of ranks, once it is done.
+  template <class Start>
+  static Work start(const std::shared_ptr<Impl>& self, const Call& call, Return when, Start start,
+                    std::vector<at::Tensor> to_divide = {}) {
+    const int64_t number = call.between_two ? 0 : ++self->num_calls;
+    const auto type = call.data.defined() ? call.data.scalar_type() : at::kByte;
+    const int64_t count = call.data.defined() ? call.data.numel() : 0;
+    const uint64_t ticket =
+        self->watchdog->recorder().begin(self->label, number, call.name, type, count);
+    c10::intrusive_ptr<c10d::Work> started;
+    try {
+      if (self->options.check && !call.between_two) self->check_agreement(call);
+      started = start();
+    } catch (const std::exception&) {
+      self->fail(call.name, number);
+    }
+    Work work(std::make_unique<Work::Impl>(
+        Work::Impl{std::move(started), call.name, self, number, ticket, std::move(to_divide)}));
+    if (when == Return::kDone) work.wait();
+    return work;
+  }
+};
+
+}  // namespace levin::comm
