@@ -31,6 +31,8 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
   field("num_nodes", num_nodes, "machines");
   field("backend", backend, "what carries bytes between processes: auto, shm, gloo or mpi");
   field("comm_timeout_s", comm_timeout_s, "longest wait for other processes, seconds");
+  field("comm_connect_timeout_s", comm_connect_timeout_s,
+        "longest wait for all processes to come at the start, seconds");
   field("comm_check", comm_check, "compare each exchange over the processes first");
   field("use_distributed_sampler", use_distributed_sampler,
         "processes read different parts of the data");
@@ -45,6 +47,7 @@ WorldOptions world_options(const AcceleratorOptions& options, bool on_gpu = fals
           .num_nodes = options.num_nodes,
           .backend = options.backend,
           .timeout_s = options.comm_timeout_s,
+          .connect_timeout_s = options.comm_connect_timeout_s,
           .on_gpu = on_gpu,
           .check = options.comm_check};
 }

@@ -45,7 +45,8 @@ struct AcceleratorOptions {
   int64_t num_nodes = 1;               ///< machines
   std::string backend = "auto";        ///< what carries the bytes: auto, shm, gloo or mpi
   double comm_timeout_s = 1800;        ///< of one exchange between processes
-  bool comm_check = false;             ///< compare each exchange over the processes first
+  double comm_connect_timeout_s = 300;  ///< for all processes to come at the start
+  bool comm_check = false;              ///< compare each exchange over the processes first
   bool use_distributed_sampler = true;  ///< processes read different parts of the data
   bool sync_batchnorm = false;          ///< batch norm over the batches of all processes
   DdpOptions ddp = {};

@@ -45,12 +45,15 @@ comm::Environment join_launch(const WorldOptions& options) {
 
 comm::ProcessGroup connect_world(const comm::Environment& environment,
                                  const WorldOptions& options) {
-  const auto timeout = std::chrono::duration<double>(options.timeout_s);
-  return comm::ProcessGroup::connect(
-      environment, {.backend = options.backend,
-                    .on_gpu = options.on_gpu,
-                    .timeout = std::chrono::ceil<std::chrono::milliseconds>(timeout),
-                    .check = options.check});
+  const auto milliseconds = [](double seconds) {
+    return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+  };
+  return comm::ProcessGroup::connect(environment,
+                                     {.backend = options.backend,
+                                      .on_gpu = options.on_gpu,
+                                      .timeout = milliseconds(options.timeout_s),
+                                      .connect_timeout = milliseconds(options.connect_timeout_s),
+                                      .check = options.check});
 }
 
 }  // namespace levin

@@ -15,7 +15,8 @@ struct WorldOptions {
   int64_t devices = 0;  ///< processes on this machine; 0: as many as the launcher started
   int64_t num_nodes = 1;
   std::string backend = "auto";
-  double timeout_s = 1800;  ///< of one collective
+  double timeout_s = 1800;         ///< of one collective
+  double connect_timeout_s = 300;  ///< for all ranks to come
   bool on_gpu = false;
   bool check = false;  ///< compare collectives over the ranks
 };

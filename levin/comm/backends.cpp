@@ -9,6 +9,7 @@
 #include "levin/base/text.h"
 #include "levin/comm/gloo/gloo.h"
 #include "levin/comm/mpi/mpi.h"
+#include "levin/comm/reach.h"
 #include "levin/comm/shm/backend.h"
 
 namespace levin::comm {
@@ -25,13 +26,8 @@ BackendPointer make_shm(const BackendPlan& plan) {
   return make_shm_backend(plan.store, plan.rank, plan.size, plan.timeout);
 }
 
-// This host's own name need not resolve to an address that the others reach; where the master is
-// this very machine the loopback does.
 BackendPointer make_gloo(const BackendPlan& plan) {
-  const std::string& master = plan.master_address;
-  const bool loopback = master == "127.0.0.1" || master == "localhost" || master == "::1";
-  return make_gloo_backend(plan.store, plan.rank, plan.size, plan.timeout,
-                           loopback ? "127.0.0.1" : "");
+  return make_gloo_backend(plan.store, plan.rank, plan.size, plan.timeout, plan.own_address);
 }
 
 BackendPointer make_mpi(const BackendPlan& plan) {
@@ -56,13 +52,58 @@ std::string host_identity() {
   return fmt::format("{}/{}", boot, network.st_ino);
 }
 
+/// What each rank says of itself under a key of its own.
+class Words {
+ public:
+  Words(c10d::Store& store, std::string_view topic, int64_t size)
+      : store_(store), topic_(topic), size_(size) {}
+
+  void say(int64_t rank, const std::string& word) {
+    store_.set(key(rank), std::vector<uint8_t>(word.begin(), word.end()));
+  }
+  /// Waits until it is there, for as long as the store does.
+  std::string of(int64_t rank) {
+    try {
+      const auto word = store_.get(key(rank));
+      return {word.begin(), word.end()};
+    } catch (const std::exception& error) {
+      fail(error.what());
+    }
+  }
+
+ private:
+  std::string key(int64_t rank) const { return fmt::format("{}{}", topic_, rank); }
+
+  [[noreturn]] void fail(std::string_view what) {
+    std::vector<std::string> missing;
+    try {
+      for (int64_t rank = 0; rank < size_; ++rank) {
+        if (!store_.check({key(rank)})) missing.push_back(std::to_string(rank));
+      }
+    } catch (const std::exception&) {
+      missing.clear();  // the store itself is gone
+    }
+    LEVIN_CHECK(!missing.empty(), "comm.connect",
+                "the store of the run was lost while the ranks came ({}); look for what ended rank "
+                "0 or its launcher",
+                what.substr(0, what.find('\n')));
+    LEVIN_FAIL("comm.connect",
+               "rank {} of {} did not come within {} s; look at whether it was started, and what "
+               "it says",
+               to_text(missing), size_, std::chrono::duration<double>(store_.getTimeout()).count());
+  }
+
+  c10d::Store& store_;
+  std::string topic_;
+  int64_t size_;
+};
+
 bool all_on_one_host(c10d::Store& store, int64_t rank, int64_t size) {
-  const auto key = [](int64_t of) { return fmt::format("host{}", of); };
+  Words hosts(store, "host", size);
   const std::string own = host_identity();
-  store.set(key(rank), std::vector<uint8_t>(own.begin(), own.end()));
+  hosts.say(rank, own);
   for (int64_t other = 0; other < size; ++other) {
-    const auto word = store.get(key(other));
-    if (std::string(word.begin(), word.end()) != own) return false;
+    if (hosts.of(other) != own) return false;
   }
   return true;
 }
@@ -79,6 +120,22 @@ std::string choose_backend(c10d::Store& store, int64_t rank, int64_t size,
               "got several ranks on GPUs, which nccl would join, and this version of levin has no "
               "nccl; set --accelerator cpu");
   return one_host ? "shm" : "gloo";
+}
+
+// A host's own name need not resolve to an address that the others reach: on the master's host it
+// is often a loopback, which the way to any other host is not.
+std::string choose_address(c10d::Store& store, int64_t rank, int64_t size,
+                           const std::string& master_address) {
+  Words addresses(store, "address", size);
+  const bool is_file = master_address.starts_with("file://");
+  const std::string own = is_file ? "" : address_towards(master_address);
+  addresses.say(rank, own);
+  if (!own.empty() && !is_loopback(own)) return own;
+  for (int64_t other = 0; other < size; ++other) {
+    const std::string theirs = addresses.of(other);
+    if (!theirs.empty() && !is_loopback(theirs)) return address_towards(theirs);
+  }
+  return own;
 }
 
 BackendPointer make_backend(const std::string& name, const BackendPlan& plan) {

@@ -134,8 +134,12 @@ ProcessGroup ProcessGroup::connect(const Environment& environment,
   impl->serves_store = environment.rank.is_global_zero() && !environment.launcher_hosts_store;
   impl->watchdog = std::make_shared<Watchdog>(impl->store, impl->rank);
   impl->name = choose_backend(*impl->store, impl->rank, impl->size, options);
+  if (impl->name == "gloo") {
+    impl->own_address =
+        choose_address(*impl->store, impl->rank, impl->size, environment.master_address);
+  }
   impl->backend = make_backend(impl->name, {impl->store, impl->rank, impl->size, impl->global_ranks,
-                                            options.timeout, environment.master_address});
+                                            options.timeout, impl->own_address});
   return ProcessGroup(std::move(impl));
 }
 
@@ -175,11 +179,12 @@ ProcessGroup ProcessGroup::subgroup(const std::vector<int64_t>& ranks) {
   }
   part->rank = own;
   part->name = impl_->name;
+  part->own_address = impl_->own_address;
   part->watchdog = impl_->watchdog;
   part->label = fmt::format("{}/part{}", impl_->label, number);
   part->store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("part{}", number), impl_->store);
-  part->backend = make_backend(
-      part->name, {part->store, own, part->size, part->global_ranks, part->options.timeout, ""});
+  part->backend = make_backend(part->name, {part->store, own, part->size, part->global_ranks,
+                                            part->options.timeout, part->own_address});
   return ProcessGroup(std::move(part));
 }
 

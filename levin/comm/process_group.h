@@ -63,8 +63,8 @@ class LEVIN_API ProcessGroup {
  public:
   /// This rank alone.
   ProcessGroup();
-  /// All ranks of the run. Throws what connect_store throws and "comm.backend" for a backend that
-  /// is not there or does not reach all ranks.
+  /// All ranks of the run. Throws what connect_store throws, "comm.connect" when not all of them
+  /// come in time and "comm.backend" for a backend that is not there or does not reach all ranks.
   static ProcessGroup connect(const Environment& environment, const ProcessGroupOptions& options);
 
   int64_t rank() const;

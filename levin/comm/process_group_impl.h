@@ -29,6 +29,7 @@ struct ProcessGroup::Impl {
   int64_t rank = 0;
   int64_t size = 1;
   std::string name = "none";
+  std::string own_address = {};  ///< for gloo
   std::vector<int64_t> global_ranks = {0};
   ProcessGroupOptions options = {};
   c10::intrusive_ptr<c10d::Store> store = {};

@@ -52,6 +52,29 @@ bool is_this_host(const std::string& host) {
   return false;
 }
 
+// A UDP socket that is connected has the address that the routes give it.
+std::string address_towards(const std::string& host) {
+  constexpr int64_t kDiscard = 9;  // a port is a must, and takes no part in a route
+  const Addresses addresses = addresses_of(host, kDiscard);
+  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+    const Descriptor socket(::socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (!socket || ::connect(socket.number(), at->ai_addr, at->ai_addrlen) != 0) continue;
+    sockaddr_storage own = {};
+    socklen_t size = sizeof own;
+    auto* address = reinterpret_cast<sockaddr*>(&own);
+    if (::getsockname(socket.number(), address, &size) != 0) continue;
+    char text[NI_MAXHOST];
+    if (::getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) {
+      return text;
+    }
+  }
+  return "";
+}
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
 bool somebody_listens(const std::string& host, int64_t port) {
   const Addresses addresses = addresses_of(host, port);
   for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {

@@ -10,6 +10,11 @@
 namespace levin::comm {
 
 LEVIN_API bool is_this_host(const std::string& host);
+/// This host's own address on the way to that one, as numbers; "" where there is no way or no such
+/// name. Sends nothing.
+LEVIN_API std::string address_towards(const std::string& host);
+/// Whether such an address reaches no other host.
+LEVIN_API bool is_loopback(const std::string& address);
 /// Waits for an answer for a second at most.
 LEVIN_API bool somebody_listens(const std::string& host, int64_t port);
 

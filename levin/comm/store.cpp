@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "levin/base/check.h"
+#include "levin/comm/environment/kubeflow.h"
 #include "levin/comm/reach.h"
 
 namespace levin::comm {
@@ -63,6 +64,7 @@ StorePointer open_store(const Environment& environment, std::chrono::millisecond
 StorePointer connect_tcp_store(const std::string& host, int64_t port,
                                std::chrono::milliseconds timeout, std::string_view what_to_check) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
+  wait_for_name(host, timeout);
   while (!somebody_listens(host, port)) {
     LEVIN_CHECK(std::chrono::steady_clock::now() < deadline, "comm.store",
                 "nobody serves the store on {}:{} after {} s; is its host running? Check {}", host,

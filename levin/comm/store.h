@@ -19,7 +19,8 @@ namespace levin::comm {
 /// a c10d::FileStore where that address is file:///path (of a file that is new in each run); a
 /// c10d::HashStore for one process. Under keys of this start of the run alone. Throws
 /// "comm.environment.port" on rank 0 when the port is taken, "comm.store" on the others when nobody
-/// answers before the timeout or what answers is no store.
+/// answers before the timeout or what answers is no store, "comm.environment.name" where the
+/// address does not resolve in that time.
 LEVIN_API c10::intrusive_ptr<c10d::Store> connect_store(const Environment& environment,
                                                         std::chrono::milliseconds timeout);
 

@@ -3,6 +3,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <stdexcept>
+
 #include "levin/base/check.h"
 #include "levin/launch/leader.h"
 
@@ -25,15 +27,18 @@ Link::Link(const LaunchOptions& options) : line_(std::make_shared<Line>()) {
   line_->options = options;
   line_->event = files::detail::Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   thread_ = std::thread([line = line_] { talk(line); });
+  silence_ = std::thread([line = line_] { listen_for_silence(line); });
 }
 
 Link::~Link() {
   std::unique_lock lock(line_->mutex);
   line_->leave = true;
   line_->wake.notify_all();
-  const bool finished = line_->wake.wait_for(lock, kGoodbye + std::chrono::seconds(1),
-                                             [&] { return line_->finished; });
+  const bool finished = line_->wake.wait_for(lock, kGoodbye + std::chrono::seconds(1), [&] {
+    return line_->finished || line_->silent;
+  }) && line_->finished;
   lock.unlock();
+  silence_.join();
   finished ? thread_.join() : thread_.detach();
 }
 
@@ -98,12 +103,33 @@ void Link::talk(const std::shared_ptr<Line>& line) {
     }
   } catch (...) {
     const std::lock_guard lock(line->mutex);
-    line->news.error = std::current_exception();
+    if (!line->news.error) line->news.error = std::current_exception();
   }
   const std::lock_guard lock(line->mutex);
   line->finished = true;
   notify(*line);
   line->wake.notify_all();
+}
+
+// A call of the store waits for ever where the network drops what it sends: the leader takes this
+// node for lost, and this node has to find out by itself.
+void Link::listen_for_silence(const std::shared_ptr<Line>& line) {
+  std::unique_lock lock(line->mutex);
+  const auto over = [&] { return line->leave || line->finished; };
+  while (!line->wake.wait_for(lock, pause_of(line->options), [&] { return over(); })) {
+    if (!is_silent(*line)) continue;
+    line->leave = line->silent = true;
+    line->news.error = std::make_exception_ptr(std::runtime_error(
+        fmt::format("no answer from it for {} s", line->options.node_timeout_s)));
+    notify(*line);
+    return;
+  }
+}
+
+bool Link::is_silent(const Line& line) {
+  if (line.news.agent < 0 || line.news.serves || line.news.end) return false;
+  const std::chrono::duration<double> silence = std::chrono::steady_clock::now() - line.last_answer;
+  return silence.count() > line.options.node_timeout_s;
 }
 
 void Link::join(Line& line, MeetingPoint& point, const Keys& keys) {
@@ -113,6 +139,7 @@ void Link::join(Line& line, MeetingPoint& point, const Keys& keys) {
                                   line.options.node_rank.value_or(-1)}));
   const std::lock_guard lock(line.mutex);
   line.news.agent = agent;
+  line.last_answer = std::chrono::steady_clock::now();
   line.news.serves = point.served_here;
   line.news.endpoint = point.endpoint;
 }
@@ -127,6 +154,8 @@ void Link::exchange(Line& line, MeetingPoint& point, const Keys& keys) {
   }
   for (const Message& message : outbox) message(point.store, keys, agent);
   point.store.add(keys.beat(agent), 1);
+  const std::lock_guard lock(line.mutex);
+  line.last_answer = std::chrono::steady_clock::now();
 }
 
 void Link::read_news(Line& line, SharedStore& store, const Keys& keys) {

@@ -3,6 +3,7 @@
 // hangs never keeps a launcher from its ranks. The thread of the serving launcher leads, too.
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <functional>
@@ -60,19 +61,24 @@ class Link {
     std::vector<Message> outbox;
     int64_t attempt = 0;
     News news;
+    std::chrono::steady_clock::time_point last_answer;  // of the store
+    bool silent = false;                                // no answer came: the thread may hang
     bool finished = false;
   };
 
   static void talk(const std::shared_ptr<Line>& line);
+  static void listen_for_silence(const std::shared_ptr<Line>& line);
   static void join(Line& line, MeetingPoint& point, const Keys& keys);
   static void exchange(Line& line, MeetingPoint& point, const Keys& keys);
   static void read_news(Line& line, SharedStore& store, const Keys& keys);
   static void say_goodbye(Line& line, MeetingPoint& point, const Keys& keys);
+  static bool is_silent(const Line& line);
   static void notify(Line& line);
   void send(Message message);
 
   std::shared_ptr<Line> line_;
   std::thread thread_;
+  std::thread silence_;
 };
 
 }  // namespace levin::launch

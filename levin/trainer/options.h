@@ -82,7 +82,8 @@ struct TrainerOptions {
   bool exit_on_signal = true;    ///< after SIGTERM or SIGINT and the save, exit with 143 or 130
   std::string backend = "auto";  ///< what carries bytes between processes: auto, shm, gloo or mpi
   double comm_timeout_s = 1800;  ///< of one exchange between processes
-  bool comm_check = false;       ///< compare each exchange over the processes first
+  double comm_connect_timeout_s = 300;  ///< for all processes to come at the start
+  bool comm_check = false;              ///< compare each exchange over the processes first
   DdpOptions ddp = {};
 
   LEVIN_API void fields(FieldVisitor& field);

@@ -22,6 +22,7 @@ AcceleratorOptions engine_options(const TrainerOptions& options) {
           .num_nodes = options.num_nodes,
           .backend = options.backend,
           .comm_timeout_s = options.comm_timeout_s,
+          .comm_connect_timeout_s = options.comm_connect_timeout_s,
           .comm_check = options.comm_check,
           .use_distributed_sampler = options.use_distributed_sampler,
           .sync_batchnorm = options.sync_batchnorm,

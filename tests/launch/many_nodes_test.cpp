@@ -282,4 +282,19 @@ TEST(ManyNodes, AFollowerEndsWhenTheServingLauncherIsKilled) {
   EXPECT_THAT(second.err(), HasSubstr("lost the launcher that serves the rendezvous at"));
 }
 
+// Its host still takes what is sent, and nobody answers, as where a network is cut.
+TEST(ManyNodes, AFollowerEndsWhenTheServingLauncherIsSilent) {
+  const Scratch scratch;
+  Job job;
+  job.more = {"--rdzv-conf", "node_timeout=1"};
+  const auto program = script(scratch, "rank.sh", "touch $RANK.up; sleep 60");
+  Launcher first(scratch, job.node({program}));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  Launcher second(scratch, job.node({program}));
+  ASSERT_TRUE(soon([&] { return has(scratch, "0.up") && has(scratch, "1.up"); }));
+  first.signal(SIGSTOP);
+  EXPECT_EQ(second.wait(5), 1);
+  EXPECT_THAT(second.err(), HasSubstr("(no answer from it for 1 s)"));
+}
+
 }  // namespace

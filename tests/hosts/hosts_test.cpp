@@ -1,0 +1,174 @@
+// Training over hosts that have nothing but a network in common: namespaces of this machine.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "tests/hosts/examples.h"
+#include "tests/hosts/network.h"
+#include "tests/trainer/small_run.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace levin::test;  // NOLINT
+using ::testing::HasSubstr;
+
+constexpr const char* kFolder = "LEVIN_HOSTS_FOLDER";
+constexpr double kNodeTimeout = 2;
+constexpr double kGrace = 6;  // of a machine that does other things too
+
+std::string last_line(const std::string& text) {
+  const size_t end = text.find_last_not_of('\n');
+  if (end == std::string::npos) return "";
+  const size_t start = text.rfind('\n', end);
+  return text.substr(start == std::string::npos ? 0 : start + 1, end - start);
+}
+
+/// Leaves what step each start began with, and when training is under way.
+struct Traces : levin::Callback {
+  fs::path folder;
+
+  std::string state_key() const override { return "traces"; }
+  static std::string start() {
+    return std::string(std::getenv("TORCHELASTIC_RESTART_COUNT")) + "." + std::getenv("RANK");
+  }
+  void on_train_start(levin::Trainer& trainer, levin::Module&) override {
+    put(folder / ("began." + start()), std::to_string(trainer.global_step()));
+  }
+  void on_train_batch_end(levin::Trainer& trainer, levin::Module&, const at::Tensor&,
+                          const levin::Batch&, int64_t) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (trainer.global_step() % 30 == 0) put(folder / ("trains." + start()), "");
+  }
+};
+
+/// One rank of the program whose hosts are cut off.
+TEST(HostsRank, DISABLED_Rank) {
+  const fs::path folder = std::getenv(kFolder);
+  auto options = small_run::quiet(folder.string());
+  options.exit_on_signal = true;
+  options.seed = 3;
+  options.max_epochs = 8;
+  options.ckpt_path = "last";
+  auto traces = std::make_shared<Traces>();
+  traces->folder = folder;
+  options.callbacks = {traces, levin::model_checkpoint({.dirpath = (folder / "ckpt").string(),
+                                                        .save_top_k = 2,
+                                                        .every_n_train_steps = 5})};
+  levin::Trainer trainer(options);
+  trainer.fit(std::make_shared<small_run::Net>(),
+              levin::DataLoader(small_run::dataset(200), {.batch_size = 4, .shuffle = true}));
+  if (trainer.accelerator().is_main_process()) {
+    put(folder / "finished", std::to_string(trainer.global_step()));
+  }
+}
+
+class Hosts : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { obstacle_ = Network::obstacle(); }
+  void SetUp() override {
+    if (!obstacle_.empty()) GTEST_SKIP() << obstacle_;
+    network_.emplace(scratch_, 2);
+    ASSERT_TRUE(network_->made());
+  }
+
+  std::unique_ptr<Program> start(int host, const Words& options, const Words& command) {
+    Words words = {LEVIN_COMMAND,
+                   "run",
+                   "-n",
+                   "1",
+                   "--node-rank",
+                   std::to_string(host),
+                   "--master-addr",
+                   master_,
+                   "--rdzv-conf",
+                   "join_timeout=20,node_timeout=2"};
+    words.insert(words.end(), options.begin(), options.end());
+    words.insert(words.end(), command.begin(), command.end());
+    return std::make_unique<Program>(scratch_, words, Settings{{kFolder, scratch_.str()}},
+                                     [this, host] { return network_->enter(host); });
+  }
+  Words rank() const {
+    return {fs::read_symlink("/proc/self/exe").string(), "--gtest_also_run_disabled_tests",
+            "--gtest_filter=HostsRank.DISABLED_Rank"};
+  }
+  bool trains(const std::string& start) const { return fs::exists(scratch_ / ("trains." + start)); }
+
+  /// The last line of 07_ddp on two hosts.
+  void run_example(std::string& line) {
+    const Example example = ddp();
+    const auto zero = start(0, {"--nnodes", "2"}, example.words);
+    const auto one = start(1, {"--nnodes", "2"}, example.words);
+    const int code = zero->wait(40);
+    if (lacks_data(*zero)) GTEST_SKIP() << "Fashion-MNIST is not here";
+    ASSERT_EQ(code, 0) << zero->err() << one->err();
+    EXPECT_EQ(one->wait(10), 0) << one->err();
+    EXPECT_TRUE(example.kept_its_promise(*zero)) << zero->out() << zero->err();
+    line = last_line(zero->out());
+  }
+
+  Scratch scratch_;
+  std::optional<Network> network_;
+  std::string master_ = Network::address(0);
+
+ private:
+  static inline std::string obstacle_;
+};
+
+TEST_F(Hosts, TwoTrainAsOneDoes) {
+  std::string line;
+  run_example(line);
+  if (IsSkipped() || HasFatalFailure()) return;
+  Words words = {LEVIN_COMMAND, "run", "-n", "2"};
+  for (const std::string& word : ddp().words) words.push_back(word);
+  Program alone(scratch_, words);
+  ASSERT_EQ(alone.wait(40), 0) << alone.err();
+  EXPECT_EQ(last_line(alone.out()), line);
+}
+
+// Each finds its own name at a loopback.
+TEST_F(Hosts, FindEachOtherByNamesAsDebianWritesThem) {
+  master_ = "host0";
+  std::string line;
+  run_example(line);
+}
+
+TEST_F(Hosts, TrainOverASlowNetwork) {
+  if (!network_->delay(0, 20) || !network_->delay(1, 20)) {
+    GTEST_SKIP() << "the kernel has no netem";
+  }
+  std::string line;
+  run_example(line);
+}
+
+TEST_F(Hosts, ACableThatIsPulledEndsBothSidesInTime) {
+  const auto zero = start(0, {"--nnodes", "2"}, rank());
+  const auto one = start(1, {"--nnodes", "2"}, rank());
+  ASSERT_TRUE(soon([&] { return trains("0.0") && trains("0.1"); }, 30))
+      << zero->err() << one->err();
+  ASSERT_TRUE(network_->pull_cable(1));
+  EXPECT_EQ(zero->wait(kNodeTimeout + kGrace), 1) << zero->err();
+  EXPECT_EQ(one->wait(kGrace), 1) << one->err();
+  EXPECT_THAT(zero->err(), HasSubstr("the node host1 was lost"));
+  EXPECT_THAT(one->err(),
+              HasSubstr("lost the launcher that serves the rendezvous at 10.77.0.1:29500"));
+  EXPECT_TRUE(soon([&] { return zero->alive().empty() && one->alive().empty(); }, 5));
+  EXPECT_FALSE(fs::exists(scratch_ / "finished"));
+}
+
+TEST_F(Hosts, AnElasticRunGoesOnWithoutTheHostThatIsCutOff) {
+  const Words elastic = {"--nnodes", "1:2", "--max-restarts", "2"};
+  const auto zero = start(0, elastic, rank());
+  const auto one = start(1, elastic, rank());
+  ASSERT_TRUE(soon([&] { return trains("0.0") && trains("0.1"); }, 30))
+      << zero->err() << one->err();
+  ASSERT_TRUE(network_->pull_cable(1));
+  EXPECT_EQ(zero->wait(40), 0) << zero->err();
+  EXPECT_EQ(one->wait(kGrace), 1) << one->err();
+  EXPECT_THAT(zero->err(), HasSubstr("going on with 1 nodes"));
+  EXPECT_TRUE(fs::exists(scratch_ / "finished"));
+  EXPECT_GE(std::stoi("0" + get(scratch_ / "began.1.0")), 25);
+  EXPECT_TRUE(soon([&] { return zero->alive().empty() && one->alive().empty(); }, 5));
+}
+
+}  // namespace
