@@ -16,23 +16,15 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// gloo looks at shapes, which mean nothing to the others.
+/// nccl looks at shapes, which mean nothing to the others.
 at::Tensor flat(const at::Tensor& tensor) {
   return tensor.is_contiguous() ? tensor.view(-1) : tensor;
 }
 
-/// gloo has no mean: it sums, and we divide.
-bool lacks_mean(const std::string& backend) { return backend == "gloo"; }
-
-c10d::ReduceOp op_for(ReduceOp op, const std::string& backend) {
+c10d::ReduceOp torch_op(ReduceOp op) {
   constexpr std::array kOps = {c10d::ReduceOp::SUM, c10d::ReduceOp::AVG, c10d::ReduceOp::MIN,
                                c10d::ReduceOp::MAX, c10d::ReduceOp::PRODUCT};
-  if (op == ReduceOp::kMean && lacks_mean(backend)) op = ReduceOp::kSum;
   return kOps[static_cast<size_t>(op)];
-}
-
-Tensors divided_later(const Tensors& data, ReduceOp op, const std::string& backend) {
-  return op == ReduceOp::kMean && lacks_mean(backend) ? data : Tensors();
 }
 
 void check_two(const ProcessGroup& group, std::string_view what) {
@@ -49,20 +41,13 @@ Work ProcessGroup::all_reduce(const Tensors& data, ReduceOp op, Return when) {
   if (impl_->alone() || data.empty()) return {};
   return Impl::start(
       impl_, {.name = "all_reduce", .data = data.front(), .argument = static_cast<int64_t>(op)},
-      when,
-      [&, tensors = data]() mutable {
-        const auto torch = op_for(op, impl_->name);
-        if (tensors.size() > 1 && impl_->name != "shm") {
-          c10d::AllreduceCoalescedOptions options;
-          options.reduceOp = torch;
-          return impl_->backend->allreduce_coalesced(tensors, options);
-        }
-        c10d::AllreduceOptions options;
-        options.reduceOp = torch;
+      when, [&, tensors = data]() mutable {
+        c10d::AllreduceCoalescedOptions options;
+        options.reduceOp = torch_op(op);
         options.asyncOp = when == Return::kStarted;
-        return impl_->backend->allreduce(tensors, options);
-      },
-      divided_later(data, op, impl_->name));
+        return tensors.size() > 1 ? impl_->backend->allreduce_coalesced(tensors, options)
+                                  : impl_->backend->allreduce(tensors, options);
+      });
 }
 
 Work ProcessGroup::broadcast(const at::Tensor& data, int64_t root, Return when) {
@@ -95,15 +80,14 @@ Work ProcessGroup::reduce_scatter(const at::Tensor& part, const at::Tensor& whol
     part.copy_(whole.view_as(part));
     return {};
   }
-  return Impl::start(
-      impl_, {.name = "reduce_scatter", .data = part, .argument = static_cast<int64_t>(op)}, when,
-      [&, to = flat(part), from = flat(whole)]() mutable {
-        c10d::ReduceScatterOptions options;
-        options.reduceOp = op_for(op, impl_->name);
-        options.asyncOp = when == Return::kStarted;
-        return impl_->backend->_reduce_scatter_base(to, from, options);
-      },
-      divided_later({part}, op, impl_->name));
+  return Impl::start(impl_,
+                     {.name = "reduce_scatter", .data = part, .argument = static_cast<int64_t>(op)},
+                     when, [&, to = flat(part), from = flat(whole)]() mutable {
+                       c10d::ReduceScatterOptions options;
+                       options.reduceOp = torch_op(op);
+                       options.asyncOp = when == Return::kStarted;
+                       return impl_->backend->_reduce_scatter_base(to, from, options);
+                     });
 }
 
 Work ProcessGroup::gather(const Tensors& wholes, const at::Tensor& part, int64_t root,
@@ -145,7 +129,7 @@ Work ProcessGroup::all_to_all(const Tensors& received, const Tensors& sent, Retu
     received.at(0).copy_(sent.at(0));
     return {};
   }
-  // gloo has the flat form alone.
+  // nccl wants the flat form.
   Tensors flat_parts;
   std::vector<int64_t> out, in;
   for (const at::Tensor& tensor : sent) {

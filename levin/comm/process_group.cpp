@@ -65,7 +65,6 @@ void Work::wait() {
     impl->group->fail(impl->name, impl->number);
   }
   impl->group->watchdog->recorder().end(impl->ticket);
-  for (at::Tensor& tensor : impl->to_divide) tensor.div_(impl->group->size);
 }
 
 ProcessGroup::Impl::~Impl() {

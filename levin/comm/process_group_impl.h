@@ -21,8 +21,6 @@ struct Work::Impl {
   std::shared_ptr<ProcessGroup::Impl> group;
   int64_t number = 0;
   uint64_t ticket = 0;
-  std::vector<at::Tensor> to_divide =
-      {};  // by the number of ranks, where the backend knows no mean
 };
 
 struct ProcessGroup::Impl {
@@ -57,10 +55,8 @@ struct ProcessGroup::Impl {
     bool between_two = false;  ///< the other ranks know nothing of it: no number, no comparison
   };
   void check_agreement(const Call& call) const;
-  /// to_divide: by the number of ranks, once it is done.
   template <class Start>
-  static Work start(const std::shared_ptr<Impl>& self, const Call& call, Return when, Start start,
-                    std::vector<at::Tensor> to_divide = {}) {
+  static Work start(const std::shared_ptr<Impl>& self, const Call& call, Return when, Start start) {
     const int64_t number = call.between_two ? 0 : ++self->num_calls;
     const auto type = call.data.defined() ? call.data.scalar_type() : at::kByte;
     const int64_t count = call.data.defined() ? call.data.numel() : 0;
@@ -74,7 +70,7 @@ struct ProcessGroup::Impl {
       self->fail(call.name, number);
     }
     Work work(std::make_unique<Work::Impl>(
-        Work::Impl{std::move(started), call.name, self, number, ticket, std::move(to_divide)}));
+        Work::Impl{std::move(started), call.name, self, number, ticket}));
     if (when == Return::kDone) work.wait();
     return work;
   }

@@ -205,7 +205,7 @@ TEST(MpiJob, DISABLED_EndsAfterATimeout) {
   const BackendPointer mpi = mpi_world(std::chrono::milliseconds(300));
   if (place().rank == 1) std::this_thread::sleep_for(std::chrono::minutes(1));
   EXPECT_THAT(levin::test::error_of([&] { mpi->barrier()->wait(); }),
-              StartsWith("comm.timeout: waited 0.3 s in barrier, collective 1"));
+              StartsWith("comm.timeout: waited 0.3 s in barrier for "));
 }
 
 TEST(MpiJob, DISABLED_EndsWithARankThatExitsWithAnError) {

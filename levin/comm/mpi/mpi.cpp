@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "levin/base/check.h"
 #include "levin/comm/lane_backend.h"
-#include "levin/comm/mpi/group.h"
+#include "levin/comm/messages/collectives.h"
+#include "levin/comm/mpi/transport.h"
 
 namespace levin::comm {
 namespace {
@@ -43,8 +45,11 @@ c10::intrusive_ptr<c10d::Backend> make_mpi_backend(int64_t rank, int64_t size,
   mpi::Library& library = mpi::library();
   const std::vector<int> ranks = mpi_ranks(global_ranks, library.place);
   check_place(rank, size, global_ranks, library.place);
-  return c10::make_intrusive<LaneBackend>("mpi", rank, size,
-                                          std::make_unique<mpi::Group>(library, ranks, timeout));
+  auto transport = std::make_unique<mpi::MpiTransport>(library, ranks, timeout);
+  return c10::make_intrusive<LaneBackend>(
+      "mpi", rank, size,
+      std::make_unique<MessageCollectives>(std::move(transport),
+                                           algorithms_of(Carrier::kMpi, size)));
 }
 
 }  // namespace levin::comm

@@ -1,0 +1,333 @@
+#include "levin/comm/messages/collectives.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/comm/chunks.h"
+
+namespace levin::comm {
+namespace {
+
+// All announce with messages of one length, or the texts could not be compared where they differ.
+constexpr int64_t kNoteBytes = 256;
+constexpr int64_t kTinyBytes = kNoteBytes - static_cast<int64_t>(sizeof(Announcement));
+
+constexpr int kCollectiveTag = 0;
+constexpr int kHeaderTag = 1;
+constexpr int kDataTag = 2;
+
+}  // namespace
+
+MessageCollectives::MessageCollectives(std::unique_ptr<Transport> transport,
+                                       const Algorithms& algorithms)
+    : transport_(std::move(transport)),
+      algorithms_(algorithms),
+      rank_(transport_->rank()),
+      size_(transport_->size()) {}
+
+template <class Body>
+void MessageCollectives::run(const Body& body) {
+  failure_.check();
+  try {
+    body();
+  } catch (const std::exception& error) {
+    failure_.note(error.what());
+    throw;
+  }
+}
+
+MessageCollectives::Sources MessageCollectives::meet(const Announcement& announcement,
+                                                     Elements mine) {
+  ++number_;
+  scratch_.assign(static_cast<size_t>(size_ * kNoteBytes), std::byte{0});
+  std::byte* note = scratch_.data() + rank_ * kNoteBytes;
+  std::memcpy(note, &announcement, sizeof(announcement));
+  const bool is_tiny = mine.bytes() <= kTinyBytes;
+  if (is_tiny) copy_bytes(note + sizeof(announcement), mine.data, mine.bytes());
+  const std::vector<int64_t> counts(static_cast<size_t>(size_), kNoteBytes);
+  transport_->all_gather(announcement, scratch_.data(), counts, kCollectiveTag);
+  Sources sources;
+  for (int64_t rank = 0; rank < size_; ++rank) {
+    Announcement theirs;
+    const std::byte* from = scratch_.data() + rank * kNoteBytes;
+    std::memcpy(&theirs, from, sizeof(theirs));
+    check_same(announcement, rank_, theirs, rank, number_);
+    if (is_tiny) sources.push_back(from + sizeof(announcement));
+  }
+  return sources;
+}
+
+MessageCollectives::Sources MessageCollectives::gather_small(const Announcement& operation,
+                                                             Elements mine) {
+  const int64_t bytes = mine.bytes();
+  scratch_.resize(static_cast<size_t>(bytes * size_));
+  copy_bytes(scratch_.data() + rank_ * bytes, mine.data, bytes);
+  const std::vector<int64_t> counts(static_cast<size_t>(size_), bytes);
+  transport_->all_gather(operation, scratch_.data(), counts, kCollectiveTag);
+  Sources sources;
+  for (int64_t rank = 0; rank < size_; ++rank) sources.push_back(scratch_.data() + rank * bytes);
+  return sources;
+}
+
+MessageCollectives::Sources MessageCollectives::meet_small(const Announcement& announcement,
+                                                           Elements mine) {
+  Sources sources = meet(announcement, mine);
+  if (!sources.empty() || mine.bytes() * size_ > algorithms_.whole_up_to_bytes) return sources;
+  return gather_small(announcement, mine);
+}
+
+// To the next rank first: not all to one at a time.
+std::vector<Letter> MessageCollectives::letters(std::span<const Elements> elements) const {
+  std::vector<Letter> all;
+  for (int64_t i = 1; i < size_; ++i) {
+    const int64_t rank = (rank_ + i) % size_;
+    all.push_back({rank, elements[static_cast<size_t>(rank)]});
+  }
+  return all;
+}
+
+std::vector<Elements> MessageCollectives::shares(Elements elements) const {
+  std::vector<Elements> all;
+  for (int64_t rank = 0; rank < size_; ++rank) {
+    const Chunk share = share_of(rank, size_, elements.count);
+    all.push_back(elements.part(share.begin, share.count));
+  }
+  return all;
+}
+
+MessageCollectives::Sources MessageCollectives::exchange_parts(const Announcement& operation,
+                                                               std::span<const Elements> parts,
+                                                               std::span<const Letter> taken,
+                                                               std::span<const Letter> given) {
+  const Elements& mine = parts[static_cast<size_t>(rank_)];
+  const int64_t stride = rounded_up(mine.bytes(), 64);
+  scratch_.resize(static_cast<size_t>(stride * size_));
+  std::vector<Elements> theirs;
+  Sources sources;
+  for (int64_t rank = 0; rank < size_; ++rank) {
+    theirs.push_back({scratch_.data() + rank * stride, mine.type, mine.count});
+    sources.push_back(rank == rank_ ? mine.data : theirs.back().data);
+  }
+  std::vector<Letter> receives = letters(theirs), sends = letters(parts);
+  receives.insert(receives.begin(), taken.begin(), taken.end());
+  sends.insert(sends.begin(), given.begin(), given.end());
+  transport_->exchange(operation, receives, sends, kCollectiveTag);
+  return sources;
+}
+
+void MessageCollectives::barrier() {
+  run([&] { meet(announce("barrier", "", 0)); });
+}
+
+// While the parts of a chunk go to who reduces them, the reduced shares of the last go to all.
+void MessageCollectives::all_reduce(Elements data, Reduction reduction) {
+  check_reducible(reduction, data.type);
+  run([&] {
+    const auto operation = announce("all_reduce", data, argument_of(reduction));
+    const Sources small = meet_small(operation, data);
+    if (!small.empty()) return comm::reduce(reduction, data.type, data.data, small, data.count);
+    const int64_t most = algorithms_.chunk_bytes / data.width();
+    std::vector<Letter> taken, given;
+    for (int64_t i = 0; i < num_chunks(data.count, most); ++i) {
+      const Chunk chunk = chunk_of(i, most, data.count);
+      const std::vector<Elements> parts = shares(data.part(chunk.begin, chunk.count));
+      const Elements& mine = parts[static_cast<size_t>(rank_)];
+      const Sources sources = exchange_parts(operation, parts, taken, given);
+      comm::reduce(reduction, data.type, mine.data, sources, mine.count);
+      taken = letters(parts);
+      given = letters(std::vector<Elements>(static_cast<size_t>(size_), mine));
+    }
+    transport_->exchange(operation, taken, given, kCollectiveTag);
+  });
+}
+
+// Each reduces its share and sends it to the root.
+void MessageCollectives::reduce(Elements data, int64_t root, Reduction reduction) {
+  check_reducible(reduction, data.type);
+  run([&] {
+    const auto operation = announce("reduce", data, argument_of(reduction, root));
+    const Sources small = meet_small(operation, data);
+    if (!small.empty()) {
+      if (rank_ == root) comm::reduce(reduction, data.type, data.data, small, data.count);
+      return;
+    }
+    const int64_t most = algorithms_.chunk_bytes / data.width();
+    for (int64_t i = 0; i < num_chunks(data.count, most); ++i) {
+      const Chunk chunk = chunk_of(i, most, data.count);
+      const std::vector<Elements> parts = shares(data.part(chunk.begin, chunk.count));
+      const Elements& mine = parts[static_cast<size_t>(rank_)];
+      const Sources sources = exchange_parts(operation, parts);
+      // Elsewhere than in the data: that of ranks other than the root stays what it was.
+      std::vector<std::byte> reduced(static_cast<size_t>(rank_ == root ? 0 : mine.bytes()));
+      const Elements result = {rank_ == root ? mine.data : reduced.data(), mine.type, mine.count};
+      comm::reduce(reduction, data.type, result.data, sources, mine.count);
+      const std::array<Letter, 1> share = {{{root, result}}};
+      if (rank_ == root) {
+        transport_->exchange(operation, letters(parts), {}, kCollectiveTag);
+      } else {
+        transport_->exchange(operation, {}, share, kCollectiveTag);
+      }
+    }
+  });
+}
+
+void MessageCollectives::broadcast(Elements data, int64_t root) {
+  run([&] {
+    const auto operation = announce("broadcast", data, root);
+    const Sources tiny = meet(operation, data);
+    if (!tiny.empty()) {
+      return copy_bytes(data.data, tiny[static_cast<size_t>(root)],
+                        rank_ == root ? 0 : data.bytes());
+    }
+    transport_->broadcast(operation, data, root, kCollectiveTag);
+  });
+}
+
+void MessageCollectives::all_gather(Elements result, Elements part) {
+  std::vector<Elements> results;
+  for (int64_t rank = 0; rank < size_; ++rank) {
+    results.push_back(result.part(rank * part.count, part.count));
+  }
+  if (part.bytes() <= kTinyBytes) return all_gather(results, part);
+  run([&] {
+    const auto operation = announce("all_gather", part);
+    meet(operation);
+    std::byte* mine = results[static_cast<size_t>(rank_)].data;
+    if (mine != part.data) copy_bytes(mine, part.data, part.bytes());
+    const std::vector<int64_t> counts(static_cast<size_t>(size_), part.bytes());
+    transport_->all_gather(operation, result.data, counts, kCollectiveTag);
+  });
+}
+
+void MessageCollectives::all_gather(std::span<const Elements> results, Elements part) {
+  run([&] {
+    const auto operation = announce("all_gather", part);
+    const Sources small = meet_small(operation, part);
+    const Elements& own = results[static_cast<size_t>(rank_)];
+    if (own.data != part.data) copy_bytes(own.data, part.data, part.bytes());
+    if (small.empty()) {
+      const std::vector<Elements> parts(static_cast<size_t>(size_), part);
+      return transport_->exchange(operation, letters(results), letters(parts), kCollectiveTag);
+    }
+    for (int64_t rank = 0; rank < size_; ++rank) {
+      const auto i = static_cast<size_t>(rank);
+      if (rank != rank_) copy_bytes(results[i].data, small[i], part.bytes());
+    }
+  });
+}
+
+void MessageCollectives::gather(std::span<const Elements> results, Elements part, int64_t root) {
+  run([&] {
+    const auto operation = announce("gather", part, root);
+    meet(operation);
+    if (rank_ != root) {
+      const std::array<Letter, 1> mine = {{{root, part}}};
+      return transport_->exchange(operation, {}, mine, kCollectiveTag);
+    }
+    copy_bytes(results[static_cast<size_t>(root)].data, part.data, part.bytes());
+    transport_->exchange(operation, letters(results), {}, kCollectiveTag);
+  });
+}
+
+void MessageCollectives::scatter(Elements result, std::span<const Elements> parts, int64_t root) {
+  run([&] {
+    const auto operation = announce("scatter", result, root);
+    meet(operation);
+    if (rank_ != root) {
+      const std::array<Letter, 1> mine = {{{root, result}}};
+      return transport_->exchange(operation, mine, {}, kCollectiveTag);
+    }
+    copy_bytes(result.data, parts[static_cast<size_t>(root)].data, result.bytes());
+    transport_->exchange(operation, {}, letters(parts), kCollectiveTag);
+  });
+}
+
+void MessageCollectives::reduce_scatter(Elements result, Elements data, Reduction reduction) {
+  check_reducible(reduction, data.type);
+  run([&] {
+    const auto operation = announce("reduce_scatter", result, argument_of(reduction));
+    Sources sources = meet_small(operation, data);
+    if (!sources.empty()) {
+      for (const std::byte*& source : sources) source += rank_ * result.bytes();
+      return comm::reduce(reduction, data.type, result.data, sources, result.count);
+    }
+    const int64_t most = algorithms_.chunk_bytes / size_ / data.width();
+    for (int64_t i = 0; i < num_chunks(result.count, most); ++i) {
+      const Chunk chunk = chunk_of(i, most, result.count);
+      std::vector<Elements> parts;
+      for (int64_t rank = 0; rank < size_; ++rank) {
+        parts.push_back(data.part(rank * result.count + chunk.begin, chunk.count));
+      }
+      sources = exchange_parts(operation, parts);
+      comm::reduce(reduction, data.type, result.part(chunk.begin, chunk.count).data, sources,
+                   chunk.count);
+    }
+  });
+}
+
+void MessageCollectives::all_to_all(std::span<const Elements> results,
+                                    std::span<const Elements> parts) {
+  run([&] {
+    const auto operation = announce("all_to_all", {nullptr, parts[0].type, 0});
+    meet(operation);
+    check_lengths(operation, results, parts);
+    copy_bytes(results[static_cast<size_t>(rank_)].data, parts[static_cast<size_t>(rank_)].data,
+               parts[static_cast<size_t>(rank_)].bytes());
+    transport_->exchange(operation, letters(results), letters(parts), kCollectiveTag);
+  });
+}
+
+// They may differ from pair to pair: all tell all what they send, and all see the same mistake.
+void MessageCollectives::check_lengths(const Announcement& operation,
+                                       std::span<const Elements> results,
+                                       std::span<const Elements> parts) {
+  std::vector<int64_t> lengths(static_cast<size_t>(2 * size_ * size_));
+  int64_t* mine = lengths.data() + 2 * size_ * rank_;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    mine[2 * i] = parts[i].count;
+    mine[2 * i + 1] = results[i].count;
+  }
+  const std::vector<int64_t> bytes(static_cast<size_t>(size_),
+                                   2 * size_ * static_cast<int64_t>(sizeof(int64_t)));
+  transport_->all_gather(operation, reinterpret_cast<std::byte*>(lengths.data()), bytes,
+                         kCollectiveTag);
+  for (int64_t from = 0; from < size_; ++from) {
+    for (int64_t to = 0; to < size_; ++to) {
+      const int64_t sent = lengths[static_cast<size_t>(2 * (size_ * from + to))];
+      const int64_t wanted = lengths[static_cast<size_t>(2 * (size_ * to + from) + 1)];
+      LEVIN_CHECK(sent == wanted, "comm.mismatch",
+                  "all_to_all: rank {} sends {} elements and rank {} expects {}", from, sent, to,
+                  wanted);
+    }
+  }
+}
+
+// What is sent goes ahead of the elements, so that the receiver can say what was wrong.
+void MessageCollectives::send(Elements data, int64_t to, int64_t tag) {
+  run([&] {
+    const auto operation = announce("message", data, tag);
+    Announcement header = operation;
+    const std::array<Letter, 1> ahead = {
+        {{to, {reinterpret_cast<std::byte*>(&header), at::kByte, sizeof(header)}}}};
+    transport_->exchange(operation, {}, ahead, kHeaderTag);
+    const std::array<Letter, 1> body = {{{to, data}}};
+    transport_->exchange(operation, {}, body, kDataTag);
+  });
+}
+
+void MessageCollectives::receive(Elements data, int64_t from, int64_t tag) {
+  run([&] {
+    const auto operation = announce("message", data, tag);
+    Announcement header;
+    const std::array<Letter, 1> ahead = {
+        {{from, {reinterpret_cast<std::byte*>(&header), at::kByte, sizeof(header)}}}};
+    transport_->exchange(operation, ahead, {}, kHeaderTag);
+    check_message(header, from, operation, rank_);
+    const std::array<Letter, 1> body = {{{from, data}}};
+    transport_->exchange(operation, body, {}, kDataTag);
+  });
+}
+
+}  // namespace levin::comm

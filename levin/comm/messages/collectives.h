@@ -1,0 +1,72 @@
+#pragma once
+// MessageCollectives: collectives made of messages, over any transport. Sums are levin's own: in
+// rank order, which neither MPI nor gloo promises, and of all types.
+//
+//   MessageCollectives group(std::move(transport), algorithms_of(Carrier::kMpi, ranks));
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "levin/comm/collectives.h"
+#include "levin/comm/failure.h"
+#include "levin/comm/messages/algorithms.h"
+#include "levin/comm/messages/transport.h"
+
+namespace levin::comm {
+
+class MessageCollectives final : public Collectives {
+ public:
+  MessageCollectives(std::unique_ptr<Transport> transport, const Algorithms& algorithms);
+
+  void set_timeout(std::chrono::milliseconds timeout) override { transport_->set_timeout(timeout); }
+  void barrier() override;
+  void all_reduce(Elements data, Reduction reduction) override;
+  void reduce(Elements data, int64_t root, Reduction reduction) override;
+  void broadcast(Elements data, int64_t root) override;
+  void all_gather(Elements result, Elements part) override;
+  void all_gather(std::span<const Elements> results, Elements part) override;
+  void gather(std::span<const Elements> results, Elements part, int64_t root) override;
+  void scatter(Elements result, std::span<const Elements> parts, int64_t root) override;
+  void reduce_scatter(Elements result, Elements data, Reduction reduction) override;
+  void all_to_all(std::span<const Elements> results, std::span<const Elements> parts) override;
+  void send(Elements data, int64_t to, int64_t tag) override;
+  void receive(Elements data, int64_t from, int64_t tag) override;
+
+ private:
+  using Sources = std::vector<const std::byte*>;
+
+  /// Runs an operation; what it throws closes the group.
+  template <class Body>
+  void run(const Body& body);
+
+  /// Compares what all are about to do. A tensor that is small comes along: everybody's then, else
+  /// nothing.
+  Sources meet(const Announcement& announcement, Elements mine = {});
+  Sources gather_small(const Announcement& operation, Elements mine);
+  /// meet() and gather_small() where these pay, else nothing.
+  Sources meet_small(const Announcement& announcement, Elements mine);
+
+  /// Everybody's elements of this rank's share; parts[i] is what this rank has of rank i's. With
+  /// them go the shares `given` out, which arrive in `taken`.
+  Sources exchange_parts(const Announcement& operation, std::span<const Elements> parts,
+                         std::span<const Letter> taken = {}, std::span<const Letter> given = {});
+  void check_lengths(const Announcement& operation, std::span<const Elements> results,
+                     std::span<const Elements> parts);
+  std::vector<Letter> letters(std::span<const Elements> elements) const;
+  /// The parts of a tensor that each rank reduces.
+  std::vector<Elements> shares(Elements elements) const;
+
+  std::unique_ptr<Transport> transport_;
+  Algorithms algorithms_;
+  int64_t rank_;
+  int64_t size_;
+  int64_t number_ = 0;  ///< collectives begun
+  std::vector<std::byte> scratch_;
+  Failure failure_;
+};
+
+}  // namespace levin::comm

@@ -1,0 +1,43 @@
+#pragma once
+// Transport: messages between the ranks of a group, whatever carries them. Below
+// MessageCollectives, which makes collectives of them.
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+
+#include "levin/comm/announcement.h"
+#include "levin/comm/collectives.h"
+
+namespace levin::comm {
+
+/// Bytes to or from a rank.
+struct Letter {
+  int64_t rank = 0;
+  Elements elements;
+};
+
+/// Messages of one tag between two ranks arrive in the order in which they were sent.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual int64_t rank() const = 0;
+  virtual int64_t size() const = 0;
+  virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
+
+  /// Sends and receives all of these at once and returns when they are done; letters of this rank
+  /// itself are passed over. `operation` is for the errors: "comm.timeout", "comm.peer", and
+  /// "comm.mismatch" for a message of another length. For several threads with different tags.
+  virtual void exchange(const Announcement& operation, std::span<const Letter> receives,
+                        std::span<const Letter> sends, int tag) = 0;
+
+  /// Everybody's part, counts[i] bytes of rank i one after the other; this rank's is there already.
+  /// By default, an exchange of all with all.
+  virtual void all_gather(const Announcement& operation, std::byte* data,
+                          std::span<const int64_t> counts, int tag);
+  /// By default, along a binomial tree.
+  virtual void broadcast(const Announcement& operation, Elements data, int64_t root, int tag);
+};
+
+}  // namespace levin::comm

@@ -1,0 +1,174 @@
+#include "levin/comm/mpi/transport.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/base/spin.h"
+#include "levin/comm/chunks.h"
+
+namespace levin::comm::mpi {
+namespace {
+
+constexpr int64_t kMostBytes = 1 << 30;  // of one message: MPI counts in int
+// A core that is given away while a chunk is on its way comes back a time slice later.
+constexpr std::chrono::microseconds kTransfer(1000);
+// Who waits for longer than a slow message takes leaves the core to others.
+constexpr std::chrono::milliseconds kPatience(50);
+constexpr std::chrono::microseconds kNap(100);
+
+constexpr int kStartTag = 32000;  // in the world, where others may send as well
+
+/// FNV-1a: other ranks, or in another order, give another number.
+int64_t fingerprint(std::span<const int> ranks) {
+  uint64_t hash = 14695981039346656037U;
+  for (const int rank : ranks) hash = (hash ^ static_cast<uint64_t>(rank)) * 1099511628211U;
+  return static_cast<int64_t>(hash);
+}
+
+}  // namespace
+
+MpiTransport::MpiTransport(Library& library, std::span<const int> ranks,
+                           std::chrono::milliseconds timeout)
+    : library_(library), timeout_(timeout), rank_(library.place.rank), size_(std::ssize(ranks)) {
+  const auto operation = announce("the start of a group", "", size_, fingerprint(ranks));
+  group_ = ask(operation, [](Module& mpi) { return mpi.world(); });
+  gather_members(operation, ranks);
+  group_ = ask(operation, [&](Module& mpi) { return mpi.make_group(ranks); });
+  rank_ = std::ranges::find(ranks, library.place.rank) - ranks.begin();
+}
+
+// The first hears of all, then all hear of the first; also when their lists differ.
+void MpiTransport::gather_members(const Announcement& operation, std::span<const int> ranks) {
+  Announcement mine = operation;
+  std::vector<Announcement> theirs(ranks.size(), operation);
+  std::vector<Letter> receives, sends;
+  const bool is_first = rank_ == ranks[0];
+  for (size_t i = 0; i < (is_first ? ranks.size() : 1); ++i) {
+    const auto letter = [&](Announcement& note) {
+      return Letter{ranks[i], {reinterpret_cast<std::byte*>(&note), at::kByte, sizeof(note)}};
+    };
+    receives.push_back(letter(theirs[i]));
+    sends.push_back(letter(mine));
+  }
+  if (!is_first) exchange(operation, {}, sends, kStartTag);
+  exchange(operation, receives, {}, kStartTag);
+  if (is_first) exchange(operation, {}, sends, kStartTag);
+  for (const Announcement& note : theirs) {
+    LEVIN_CHECK(note == mine, "comm.mismatch",
+                "a group of {} ranks here is one of {} in another rank, or of others or in another "
+                "order; all its ranks must name the same",
+                mine.count, note.count);
+  }
+}
+
+MpiTransport::~MpiTransport() {
+  if (is_broken_) return;  // MPI may still be at work in it
+  try {
+    ask(announce("the end of a group", "", size_), [&](Module& mpi) { mpi.free_group(group_); });
+  } catch (const std::exception&) {
+    library_.module.fail();
+  }
+}
+
+// One call at a time, whichever lane it comes from.
+template <class Call>
+std::invoke_result_t<Call, Module&> MpiTransport::ask(const Announcement& operation,
+                                                      const Call& call) {
+  const std::lock_guard lock(library_.mutex);
+  try {
+    return call(library_.module);
+  } catch (const std::runtime_error& error) {
+    is_broken_ = true;
+    library_.module.fail();
+    LEVIN_FAIL("comm.mpi", "{}: {}", operation.text(), error.what());
+  }
+}
+
+void MpiTransport::wait(const Announcement& operation, std::span<Request> requests) {
+  const auto done = [&] { return ask(operation, [&](Module& mpi) { return mpi.test(requests); }); };
+  if (levin::detail::spin_until(done)) return;
+  const auto start = std::chrono::steady_clock::now();
+  const std::chrono::milliseconds timeout = timeout_;
+  while (!done()) {
+    const auto waited = std::chrono::steady_clock::now() - start;
+    if (waited > timeout) {
+      is_broken_ = true;
+      ask(operation, [&](Module& mpi) { mpi.fail(); });
+      LEVIN_FAIL("comm.timeout",
+                 "waited {} s in {} for other ranks; see where each is, or raise the timeout",
+                 std::chrono::duration<double>(timeout).count(), operation.text());
+    }
+    if (waited > kPatience) {
+      std::this_thread::sleep_for(kNap);
+    } else if (!library_.has_own_core || waited > kTransfer) {
+      std::this_thread::yield();
+    }
+  }
+}
+
+void MpiTransport::exchange(const Announcement& operation, std::span<const Letter> receives,
+                            std::span<const Letter> sends, int tag) {
+  std::vector<Request> requests;
+  std::vector<std::pair<int64_t, int>> wanted;  // of each receive: rank, bytes
+  const auto start = [&](const Letter& letter, const auto& begin) {
+    const int64_t bytes = letter.elements.bytes();
+    // At least one message, so that the other side learns of a length that it does not expect.
+    for (int64_t i = 0; i < std::max<int64_t>(num_chunks(bytes, kMostBytes), 1); ++i) {
+      const Chunk piece = chunk_of(i, kMostBytes, bytes);
+      requests.push_back(ask(operation, [&](Module& mpi) {
+        return begin(mpi, letter.elements.data + piece.begin, static_cast<int>(piece.count));
+      }));
+      if (requests.back().receives) wanted.emplace_back(letter.rank, static_cast<int>(piece.count));
+    }
+  };
+  for (const Letter& letter : receives) {
+    if (letter.rank == rank_) continue;
+    start(letter, [&](Module& mpi, std::byte* data, int bytes) {
+      return mpi.receive(data, bytes, static_cast<int>(letter.rank), tag, group_);
+    });
+  }
+  for (const Letter& letter : sends) {
+    if (letter.rank == rank_) continue;
+    start(letter, [&](Module& mpi, const std::byte* data, int bytes) {
+      return mpi.send(data, bytes, static_cast<int>(letter.rank), tag, group_);
+    });
+  }
+  wait(operation, requests);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const auto& [rank, bytes] = wanted[i];
+    const int came = requests[i].bytes;
+    LEVIN_CHECK(came == bytes, "comm.mismatch", "{}: rank {} sent {} bytes and rank {} expects {}",
+                operation.text(), rank, came == Request::kTooLong ? "more" : std::to_string(came),
+                rank_, bytes);
+  }
+}
+
+void MpiTransport::all_gather(const Announcement& operation, std::byte* data,
+                              std::span<const int64_t> counts, int tag) {
+  const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  if (total > kMostBytes) return Transport::all_gather(operation, data, counts, tag);
+  const std::vector<int> lengths(counts.begin(), counts.end());
+  std::vector<int> places = {0};
+  for (const int length : lengths) places.push_back(places.back() + length);
+  Request request = ask(operation, [&](Module& mpi) {
+    return mpi.all_gather(data, lengths.data(), places.data(), group_);
+  });
+  wait(operation, {&request, 1});
+}
+
+void MpiTransport::broadcast(const Announcement& operation, Elements data, int64_t root, int) {
+  for (int64_t i = 0; i < num_chunks(data.bytes(), kMostBytes); ++i) {
+    const Chunk piece = chunk_of(i, kMostBytes, data.bytes());
+    Request request = ask(operation, [&](Module& mpi) {
+      return mpi.broadcast(data.data + piece.begin, static_cast<int>(piece.count),
+                           static_cast<int>(root), group_);
+    });
+    wait(operation, {&request, 1});
+  }
+}
+
+}  // namespace levin::comm::mpi
