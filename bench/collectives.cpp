@@ -29,7 +29,7 @@ struct Options {
   int64_t most_bytes = 400'000'000;
 
   void fields(levin::FieldVisitor& field) {
-    field("backend", backend, "shm, gloo or mpi");
+    field("backend", backend, "shm, gloo, hierarchical or mpi");
     field("devices", devices, "ranks to start; 0: as they were started");
     field("seconds", seconds, "for each operation and size");
     field("most_bytes", most_bytes, "of the largest size");

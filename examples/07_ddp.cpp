@@ -18,7 +18,8 @@ struct Options {
   void fields(levin::FieldVisitor& field) {
     field("devices", devices, "processes; 0: as they were started");
     field("epochs", epochs, "epochs to train");
-    field("backend", backend, "what carries gradients between processes: auto, shm, gloo or mpi");
+    field("backend", backend,
+          "what carries gradients between processes: auto, shm, gloo, hierarchical or mpi");
     data.fields(field);
   }
 };

@@ -1,13 +1,11 @@
 #include "levin/comm/backends.h"
 
-#include <sys/stat.h>
-
 #include <array>
-#include <fstream>
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
 #include "levin/comm/gloo/gloo.h"
+#include "levin/comm/hierarchical/backend.h"
 #include "levin/comm/mpi/mpi.h"
 #include "levin/comm/reach.h"
 #include "levin/comm/shm/backend.h"
@@ -16,41 +14,6 @@ namespace levin::comm {
 namespace {
 
 using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
-
-struct Maker {
-  std::string_view name;
-  BackendPointer (*make)(const BackendPlan&);
-};
-
-BackendPointer make_shm(const BackendPlan& plan) {
-  return make_shm_backend(plan.store, plan.rank, plan.size, plan.timeout);
-}
-
-BackendPointer make_gloo(const BackendPlan& plan) {
-  return make_gloo_backend(plan.store, plan.rank, plan.size, plan.timeout, plan.own_address);
-}
-
-BackendPointer make_mpi(const BackendPlan& plan) {
-  return make_mpi_backend(plan.rank, plan.size, plan.timeout, plan.global_ranks);
-}
-
-constexpr std::array<Maker, 3> kMakers = {
-    {{"shm", make_shm}, {"gloo", make_gloo}, {"mpi", make_mpi}}};
-
-std::vector<std::string> backend_names() {
-  std::vector<std::string> names = {"auto"};
-  for (const Maker& maker : kMakers) names.emplace_back(maker.name);
-  return names;
-}
-
-/// Ranks of equal words share a kernel and its unix sockets.
-std::string host_identity() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  struct stat network = {};
-  ::stat("/proc/self/ns/net", &network);
-  return fmt::format("{}/{}", boot, network.st_ino);
-}
 
 /// What each rank says of itself under a key of its own.
 class Words {
@@ -98,28 +61,63 @@ class Words {
   int64_t size_;
 };
 
-bool all_on_one_host(c10d::Store& store, int64_t rank, int64_t size) {
+HostLayout layout_of(c10d::Store& store, int64_t rank, int64_t size) {
   Words hosts(store, "host", size);
-  const std::string own = host_identity();
-  hosts.say(rank, own);
-  for (int64_t other = 0; other < size; ++other) {
-    if (hosts.of(other) != own) return false;
-  }
-  return true;
+  hosts.say(rank, host_identity());
+  std::vector<std::string> identities;
+  for (int64_t other = 0; other < size; ++other) identities.push_back(hosts.of(other));
+  return HostLayout::of(identities);
+}
+
+struct Maker {
+  std::string_view name;
+  BackendPointer (*make)(const BackendPlan&);
+};
+
+BackendPointer make_shm(const BackendPlan& plan) {
+  return make_shm_backend(plan.store, plan.rank, plan.size, plan.timeout);
+}
+
+BackendPointer make_gloo(const BackendPlan& plan) {
+  return make_gloo_backend(plan.store, plan.rank, plan.size, plan.timeout, plan.own_address);
+}
+
+BackendPointer make_mpi(const BackendPlan& plan) {
+  return make_mpi_backend(plan.rank, plan.size, plan.timeout, plan.global_ranks);
+}
+
+BackendPointer make_hierarchical(const BackendPlan& plan) {
+  return make_hierarchical_backend(plan.store, plan.rank,
+                                   layout_of(*plan.store, plan.rank, plan.size), plan.timeout,
+                                   plan.own_address);
+}
+
+constexpr std::array<Maker, 4> kMakers = {{{"shm", make_shm},
+                                           {"gloo", make_gloo},
+                                           {"hierarchical", make_hierarchical},
+                                           {"mpi", make_mpi}}};
+
+std::vector<std::string> backend_names() {
+  std::vector<std::string> names = {"auto"};
+  for (const Maker& maker : kMakers) names.emplace_back(maker.name);
+  return names;
 }
 
 }  // namespace
 
 std::string choose_backend(c10d::Store& store, int64_t rank, int64_t size,
                            const ProcessGroupOptions& options) {
-  const bool one_host = all_on_one_host(store, rank, size);
-  LEVIN_CHECK(options.backend != "shm" || one_host, "comm.backend",
-              "got backend shm for ranks on several hosts, wanted gloo or auto; set --backend");
+  const auto num_hosts = std::ssize(layout_of(store, rank, size).hosts);
+  LEVIN_CHECK(options.backend != "shm" || num_hosts == 1, "comm.backend",
+              "got backend shm for ranks on {} hosts, wanted hierarchical, gloo or auto; set "
+              "--backend",
+              num_hosts);
   if (options.backend != "auto") return options.backend;
   LEVIN_CHECK(!options.on_gpu, "comm.backend",
               "got several ranks on GPUs, which nccl would join, and this version of levin has no "
               "nccl; set --accelerator cpu");
-  return one_host ? "shm" : "gloo";
+  if (num_hosts == 1) return "shm";
+  return num_hosts == size ? "gloo" : "hierarchical";
 }
 
 // A host's own name need not resolve to an address that the others reach: on the master's host it

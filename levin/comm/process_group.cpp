@@ -133,7 +133,7 @@ ProcessGroup ProcessGroup::connect(const Environment& environment,
   impl->serves_store = environment.rank.is_global_zero() && !environment.launcher_hosts_store;
   impl->watchdog = std::make_shared<Watchdog>(impl->store, impl->rank);
   impl->name = choose_backend(*impl->store, impl->rank, impl->size, options);
-  if (impl->name == "gloo") {
+  if (impl->name == "gloo" || impl->name == "hierarchical") {
     impl->own_address =
         choose_address(*impl->store, impl->rank, impl->size, environment.master_address);
   }

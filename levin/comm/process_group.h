@@ -45,7 +45,8 @@ class LEVIN_API Work {
 };
 
 struct ProcessGroupOptions {
-  /// auto, shm, gloo or mpi. auto: shm where all ranks are on one host, else gloo.
+  /// auto, shm, gloo, hierarchical or mpi. auto: shm where all ranks are on one host, gloo where
+  /// each is on a host of its own, else hierarchical: shm on each host and gloo between them.
   std::string backend = "auto";
   bool on_gpu = false;  ///< the tensors are on GPUs, which no backend of auto reaches yet
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< of one collective

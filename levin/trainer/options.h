@@ -77,11 +77,12 @@ struct TrainerOptions {
   bool sync_batchnorm = false;          ///< batch norm over the batches of all processes
   std::string default_root_dir = ".";   ///< logs and checkpoints go to levin_logs in it
   // levin's own
-  std::string ckpt_path;         ///< resume: a checkpoint's folder, or "last"; empty: start anew
-  std::optional<int64_t> seed;   ///< seed_everything(seed) when the trainer is made
-  bool exit_on_signal = true;    ///< after SIGTERM or SIGINT and the save, exit with 143 or 130
-  std::string backend = "auto";  ///< what carries bytes between processes: auto, shm, gloo or mpi
-  double comm_timeout_s = 1800;  ///< of one exchange between processes
+  std::string ckpt_path;        ///< resume: a checkpoint's folder, or "last"; empty: start anew
+  std::optional<int64_t> seed;  ///< seed_everything(seed) when the trainer is made
+  bool exit_on_signal = true;   ///< after SIGTERM or SIGINT and the save, exit with 143 or 130
+  std::string backend =
+      "auto";  ///< what carries bytes between processes: auto, shm, gloo, hierarchical or mpi
+  double comm_timeout_s = 1800;         ///< of one exchange between processes
   double comm_connect_timeout_s = 300;  ///< for all processes to come at the start
   bool comm_check = false;              ///< compare each exchange over the processes first
   DdpOptions ddp = {};

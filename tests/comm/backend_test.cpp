@@ -6,9 +6,13 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 
+#include <algorithm>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "levin/comm/gloo/gloo.h"
+#include "levin/comm/hierarchical/backend.h"
 #include "tests/comm/backend_table.h"
 #include "tests/comm/ranks.h"
 
@@ -36,6 +40,15 @@ BackendPointer make_backend(const std::string& name, int64_t rank, int64_t size,
   const auto store =
       c10::make_intrusive<c10d::FileStore>((folder / "store").string(), static_cast<int>(size));
   if (name == "shm") return levin::comm::make_shm_backend(store, rank, size, kTimeout);
+  if (name.starts_with("hosts")) {
+    // hostsABA: rank 0 and 2 on one host; ranks beyond the letters share the last.
+    std::vector<std::string> hosts;
+    for (int64_t i = 0; i < size; ++i) {
+      hosts.emplace_back(1, name[static_cast<size_t>(std::min(5 + i, std::ssize(name) - 1))]);
+    }
+    return levin::comm::make_hierarchical_backend(store, rank, levin::comm::HostLayout::of(hosts),
+                                                  kTimeout, "127.0.0.1");
+  }
   return levin::comm::make_gloo_backend(store, rank, size, kTimeout, "127.0.0.1");
 }
 
@@ -52,9 +65,35 @@ TEST_P(BackendTable, DoesWhatC10dSays) {
   }
 }
 
+class HierarchicalTable
+    : public testing::TestWithParam<std::tuple<std::string, BackendCollective>> {};
+
+TEST_P(HierarchicalTable, DoesWhatC10dSays) {
+  const auto& [name, collective] = GetParam();
+  const auto words = run_ranks(4, [&](int64_t rank, const auto& folder) {
+    const BackendPointer backend = make_backend(name, rank, 4, folder);
+    return check_collective(collective, *backend);
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
 INSTANTIATE_TEST_SUITE_P(Comm, BackendTable,
                          testing::Combine(testing::Values("shm", "gloo"),
                                           testing::ValuesIn(kCollectives)),
+                         [](const auto& info) {
+                           return std::get<0>(info.param) + std::get<1>(info.param).name;
+                         });
+
+// As many ranks on each host, in order and mixed, another number on each, and all on one.
+INSTANTIATE_TEST_SUITE_P(
+    Hierarchical, HierarchicalTable,
+    testing::Combine(testing::Values("hostsAABB", "hostsABAB", "hostsAABA", "hostsAAAA"),
+                     testing::ValuesIn(kCollectives)),
+    [](const auto& info) { return std::get<0>(info.param) + std::get<1>(info.param).name; });
+
+INSTANTIATE_TEST_SUITE_P(HierarchicalMessages, HierarchicalTable,
+                         testing::Combine(testing::Values("hostsAABB", "hostsABAA"),
+                                          testing::ValuesIn(kMessages)),
                          [](const auto& info) {
                            return std::get<0>(info.param) + std::get<1>(info.param).name;
                          });

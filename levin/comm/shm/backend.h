@@ -6,16 +6,41 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <chrono>
+#include <memory>
+#include <string>
 
 #include "levin/base/export.h"
+#include "levin/comm/lane_backend.h"
+#include "levin/comm/shm/group.h"
 
 namespace levin::comm {
+
+/// Of a host's ranks. The store is for this group alone, and for this start of it: a
+/// c10d::PrefixStore. Throws "comm.shm.link" and "comm.shm.memory".
+std::unique_ptr<shm::Group> make_shm_group(const c10::intrusive_ptr<c10d::Store>& store,
+                                           int64_t rank, int64_t size,
+                                           std::chrono::milliseconds timeout);
+
+/// A backend whose tensors may lie in memory that the ranks of a host share.
+class SharedMemoryBackend final : public LaneBackend {
+ public:
+  /// memory belongs to the collectives.
+  SharedMemoryBackend(std::string name, int64_t rank, int64_t size,
+                      std::unique_ptr<Collectives> collectives, shm::Group& memory);
+
+  bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
+  /// Collective: every rank asks for the same size.
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+
+ private:
+  shm::Group& memory_;
+};
 
 /// CPU tensors of any layout and size; those from allocateTensor are read where they lie. Results
 /// are the same bits on every rank and in every run: sums go in rank order. Calls run in the order
 /// in which they were made; asyncOp=false runs one in the caller's thread. send and recv involve
-/// the two ranks alone, which must name the same tags in the same order. The store is for this
-/// group alone, and for this start of it: a c10d::PrefixStore.
+/// the two ranks alone, which must name the same tags in the same order. The store is as in
+/// make_shm_group.
 ///
 /// Throws "comm.shm.link", "comm.shm.memory", "comm.timeout", "comm.peer", "comm.mismatch",
 /// "comm.closed", "comm.reduce", "comm.rank", "comm.tensor", "comm.unsupported" (recvAnysource).

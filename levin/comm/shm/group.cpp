@@ -279,9 +279,8 @@ void Group::gather_to(std::span<const Elements> results, Elements mine,
         const auto [begin, count] = chunk_of(round, most_elements, mine.count);
         for (int64_t rank = 0; rank < std::ssize(results); ++rank) {
           std::byte* to = results[static_cast<size_t>(rank)].data + begin * mine.width();
-          const bool own = rank == rank_;
-          copy_bytes(to, own ? mine.data + begin * mine.width() : theirs[rank],
-                     count * mine.width());
+          const std::byte* from = rank == rank_ ? mine.data + begin * mine.width() : theirs[rank];
+          if (to != from) copy_bytes(to, from, count * mine.width());
         }
       });
 }

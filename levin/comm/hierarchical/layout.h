@@ -1,0 +1,32 @@
+#pragma once
+// HostLayout: which ranks of a group share a host.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "levin/base/export.h"
+
+namespace levin::comm {
+
+/// Processes of equal words share a kernel, its unix sockets and its memory.
+std::string host_identity();
+
+struct LEVIN_API HostLayout {
+  std::vector<std::vector<int64_t>> hosts;  ///< ranks of each, in the order of their first ranks
+  std::vector<int64_t> host_of = {};        ///< by rank
+  std::vector<int64_t> place_of = {};       ///< by rank, among those of its host
+
+  /// identities[i] is rank i's.
+  static HostLayout of(const std::vector<std::string>& identities);
+  /// As many ranks on each host.
+  bool is_even() const;
+  /// The ranks of each host follow one another.
+  bool is_in_order() const;
+  /// Of each host the first rank, but of that rank's host itself.
+  std::vector<int64_t> first_ranks_and(int64_t rank) const;
+  /// Of each host the rank of that place. For an even layout.
+  std::vector<int64_t> ranks_at(int64_t place) const;
+};
+
+}  // namespace levin::comm
