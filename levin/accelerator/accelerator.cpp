@@ -34,7 +34,8 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
   field("comm_timeout_s", comm_timeout_s, "longest wait for other processes, seconds");
   field("comm_connect_timeout_s", comm_connect_timeout_s,
         "longest wait for all processes to come at the start, seconds");
-  field("comm_check", comm_check, "compare each exchange over the processes first");
+  field("comm_check", comm_check,
+        "compare each exchange between GPUs over the processes first, as it is between CPUs");
   field("use_distributed_sampler", use_distributed_sampler,
         "processes read different parts of the data");
   field("sync_batchnorm", sync_batchnorm, "batch norm over the batches of all processes");
@@ -201,6 +202,7 @@ at::Tensor Accelerator::clip_grad_norm(double max_norm, double norm_type) {
 }
 
 void Accelerator::clip_grad_value(double clip_value) {
+  strategy_->wait_gradients();
   optim::clip_grad_value(parameters_, clip_value);
 }
 

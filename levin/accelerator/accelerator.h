@@ -46,7 +46,7 @@ struct AcceleratorOptions {
   std::string backend = "auto";  ///< what carries the bytes: auto, shm, gloo, hierarchical or mpi
   double comm_timeout_s = 1800;  ///< of one exchange between processes
   double comm_connect_timeout_s = 300;  ///< for all processes to come at the start
-  bool comm_check = false;              ///< compare each exchange over the processes first
+  bool comm_check = false;  ///< compare each exchange between GPUs first, as it is between CPUs
   bool use_distributed_sampler = true;  ///< processes read different parts of the data
   bool sync_batchnorm = false;          ///< batch norm over the batches of all processes
   DdpOptions ddp = {};

@@ -1,6 +1,7 @@
 #include "levin/accelerator/device.h"
 
 #include <ATen/Context.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "levin/base/check.h"
 
@@ -15,7 +16,14 @@ at::Device select_device(std::string_view kind, RankInfo rank) {
   LEVIN_CHECK(has_cuda, "accelerator.device",
               "got '{}' and LibTorch sees no CUDA device{}; use --accelerator cpu", kind,
               at::hasCUDA() ? "" : " (it is a build without CUDA)");
-  return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(rank.local_rank));
+  const auto count = static_cast<int64_t>(at::detail::getCUDAHooks().deviceCount());
+  LEVIN_CHECK(rank.local_rank < count, "accelerator.device",
+              "got process {} of this machine and {} CUDA devices, wanted one for each process; "
+              "set --devices {}, or --accelerator cpu",
+              rank.local_rank, count, count);
+  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(rank.local_rank));
+  c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+  return device;
 }
 
 }  // namespace levin

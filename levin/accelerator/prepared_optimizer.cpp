@@ -26,8 +26,12 @@ PreparedOptimizer::PreparedOptimizer(std::unique_ptr<optim::Optimizer> optimizer
 }
 
 void PreparedOptimizer::step() {
-  shared_->optimizer->step();
-  if (shared_->strategy != nullptr) shared_->strategy->after_step();
+  if (shared_->strategy == nullptr) {
+    shared_->optimizer->step();
+  } else {
+    shared_->strategy->update(*shared_->optimizer);
+    shared_->strategy->after_step();
+  }
   shared_->steps += 1;
   if (shared_->schedule) shared_->schedule->step();
 }

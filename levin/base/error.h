@@ -16,7 +16,7 @@ namespace levin {
 
 /// what() reads "id: text [rank r]" (the rank only in a run of several), where text is lower case
 /// and says what came, what was wanted and what to do. Ids are greppable; docs/errors.md lists
-/// them.
+/// them. One that nobody catches ends the process with "error: ..." on stderr and code 1.
 class LEVIN_API Error : public std::runtime_error {
  public:
   Error(std::string id, std::string_view text, std::string_view file = "", int line = 0);

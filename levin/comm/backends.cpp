@@ -113,9 +113,6 @@ std::string choose_backend(c10d::Store& store, int64_t rank, int64_t size,
               "--backend",
               num_hosts);
   if (options.backend != "auto") return options.backend;
-  LEVIN_CHECK(!options.on_gpu, "comm.backend",
-              "got several ranks on GPUs, which nccl would join, and this version of levin has no "
-              "nccl; set --accelerator cpu");
   if (num_hosts == 1) return "shm";
   return num_hosts == size ? "gloo" : "hierarchical";
 }

@@ -45,8 +45,9 @@ Work ProcessGroup::all_reduce(const Tensors& data, ReduceOp op, Return when) {
         c10d::AllreduceCoalescedOptions options;
         options.reduceOp = torch_op(op);
         options.asyncOp = when == Return::kStarted;
-        return tensors.size() > 1 ? impl_->backend->allreduce_coalesced(tensors, options)
-                                  : impl_->backend->allreduce(tensors, options);
+        return tensors.size() > 1
+                   ? impl_->backend_of(tensors.front()).allreduce_coalesced(tensors, options)
+                   : impl_->backend_of(tensors.front()).allreduce(tensors, options);
       });
 }
 
@@ -57,7 +58,7 @@ Work ProcessGroup::broadcast(const at::Tensor& data, int64_t root, Return when) 
                        c10d::BroadcastOptions options;
                        options.rootRank = root;
                        options.asyncOp = when == Return::kStarted;
-                       return impl_->backend->broadcast(tensors, options);
+                       return impl_->backend_of(tensors.front()).broadcast(tensors, options);
                      });
 }
 
@@ -70,7 +71,7 @@ Work ProcessGroup::all_gather(const at::Tensor& whole, const at::Tensor& part, R
                      [&, to = flat(whole), from = flat(part)]() mutable {
                        c10d::AllgatherOptions options;
                        options.asyncOp = when == Return::kStarted;
-                       return impl_->backend->_allgather_base(to, from, options);
+                       return impl_->backend_of(from)._allgather_base(to, from, options);
                      });
 }
 
@@ -86,7 +87,7 @@ Work ProcessGroup::reduce_scatter(const at::Tensor& part, const at::Tensor& whol
                        c10d::ReduceScatterOptions options;
                        options.reduceOp = torch_op(op);
                        options.asyncOp = when == Return::kStarted;
-                       return impl_->backend->_reduce_scatter_base(to, from, options);
+                       return impl_->backend_of(from)._reduce_scatter_base(to, from, options);
                      });
 }
 
@@ -103,7 +104,7 @@ Work ProcessGroup::gather(const Tensors& wholes, const at::Tensor& part, int64_t
                        c10d::GatherOptions options;
                        options.rootRank = root;
                        options.asyncOp = when == Return::kStarted;
-                       return impl_->backend->gather(to, from, options);
+                       return impl_->backend_of(from.front()).gather(to, from, options);
                      });
 }
 
@@ -120,7 +121,7 @@ Work ProcessGroup::scatter(const at::Tensor& part, const Tensors& wholes, int64_
                        c10d::ScatterOptions options;
                        options.rootRank = root;
                        options.asyncOp = when == Return::kStarted;
-                       return impl_->backend->scatter(to, from, options);
+                       return impl_->backend_of(to.front()).scatter(to, from, options);
                      });
 }
 
@@ -141,7 +142,8 @@ Work ProcessGroup::all_to_all(const Tensors& received, const Tensors& sent, Retu
   const at::Tensor from = at::cat(flat_parts);
   const at::Tensor to = at::empty({total}, from.options());
   auto start = [&, to = to, from = from, out_sizes = out, in_sizes = in]() mutable {
-    return impl_->backend->alltoall_base(to, from, out_sizes, in_sizes, {});  // which may take them
+    return impl_->backend_of(from).alltoall_base(to, from, out_sizes, in_sizes,
+                                                 {});  // which may take them
   };
   Work work = Impl::start(impl_, {.name = "all_to_all"}, Return::kDone, start);
   const auto pieces = to.split_with_sizes(out);
@@ -153,8 +155,8 @@ Work ProcessGroup::send(const at::Tensor& data, int64_t to, int64_t tag, Return 
   check_two(*this, "send");
   return Impl::start(impl_, {.name = "send", .data = data, .between_two = true}, when,
                      [&, tensors = Tensors{data}]() mutable {
-                       return impl_->backend->send(tensors, static_cast<int>(to),
-                                                   static_cast<int>(tag));
+                       return impl_->backend_of(tensors.front())
+                           .send(tensors, static_cast<int>(to), static_cast<int>(tag));
                      });
 }
 
@@ -162,8 +164,8 @@ Work ProcessGroup::recv(const at::Tensor& data, int64_t from, int64_t tag, Retur
   check_two(*this, "recv");
   return Impl::start(impl_, {.name = "recv", .data = data, .between_two = true}, when,
                      [&, tensors = Tensors{data}]() mutable {
-                       return impl_->backend->recv(tensors, static_cast<int>(from),
-                                                   static_cast<int>(tag));
+                       return impl_->backend_of(tensors.front())
+                           .recv(tensors, static_cast<int>(from), static_cast<int>(tag));
                      });
 }
 

@@ -12,6 +12,7 @@
 #include "levin/base/check.h"
 #include "levin/comm/announcement.h"
 #include "levin/comm/backends.h"
+#include "levin/comm/nccl/nccl.h"
 #include "levin/comm/process_group_impl.h"
 #include "levin/comm/store.h"
 
@@ -65,6 +66,13 @@ void Work::wait() {
     impl->group->fail(impl->name, impl->number);
   }
   impl->group->watchdog->recorder().end(impl->ticket);
+}
+
+void ProcessGroup::Impl::make_backends() {
+  backend = make_backend(name, {store, rank, size, global_ranks, options.timeout, own_address});
+  if (!options.on_gpu) return;
+  gpu_backend = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", store), rank, size,
+                                  options.timeout);
 }
 
 ProcessGroup::Impl::~Impl() {
@@ -137,8 +145,7 @@ ProcessGroup ProcessGroup::connect(const Environment& environment,
     impl->own_address =
         choose_address(*impl->store, impl->rank, impl->size, environment.master_address);
   }
-  impl->backend = make_backend(impl->name, {impl->store, impl->rank, impl->size, impl->global_ranks,
-                                            options.timeout, impl->own_address});
+  impl->make_backends();
   return ProcessGroup(std::move(impl));
 }
 
@@ -147,9 +154,10 @@ int64_t ProcessGroup::size() const { return impl_->size; }
 const std::string& ProcessGroup::backend() const { return impl_->name; }
 const std::vector<int64_t>& ProcessGroup::global_ranks() const { return impl_->global_ranks; }
 
-at::Tensor ProcessGroup::allocate(int64_t count, at::ScalarType type) {
-  const at::TensorOptions options(type);
-  if (impl_->alone() || !impl_->backend->supportsTensorAlloc(0)) return at::empty({count}, options);
+at::Tensor ProcessGroup::allocate(int64_t count, at::ScalarType type, at::Device device) {
+  const at::TensorOptions options = at::TensorOptions(type).device(device);
+  if (!device.is_cpu() || impl_->alone() || !impl_->backend->supportsTensorAlloc(0))
+    return at::empty({count}, options);
   return impl_->backend->allocateTensor(count, options);
 }
 
@@ -182,8 +190,7 @@ ProcessGroup ProcessGroup::subgroup(const std::vector<int64_t>& ranks) {
   part->watchdog = impl_->watchdog;
   part->label = fmt::format("{}/part{}", impl_->label, number);
   part->store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("part{}", number), impl_->store);
-  part->backend = make_backend(part->name, {part->store, own, part->size, part->global_ranks,
-                                            part->options.timeout, part->own_address});
+  part->make_backends();
   return ProcessGroup(std::move(part));
 }
 

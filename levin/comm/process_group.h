@@ -48,11 +48,12 @@ struct ProcessGroupOptions {
   /// auto, shm, gloo, hierarchical or mpi. auto: shm where all ranks are on one host, gloo where
   /// each is on a host of its own, else hierarchical: shm on each host and gloo between them.
   std::string backend = "auto";
-  bool on_gpu = false;  ///< the tensors are on GPUs, which no backend of auto reaches yet
+  /// This process has a GPU of its own: tensors on it go over nccl, those on the CPU over backend.
+  bool on_gpu = false;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< of one collective
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
-  /// Compares name, type, size and operation of each collective over the ranks before it begins.
-  /// shm always does.
+  /// Compares name, type, size and operation of each collective of GPUs over the ranks before it
+  /// begins; those of CPUs always are.
   bool check = false;
 };
 
@@ -70,7 +71,7 @@ class LEVIN_API ProcessGroup {
 
   int64_t rank() const;
   int64_t size() const;
-  /// shm, gloo, ...; "none" for one rank.
+  /// Of tensors on the CPU: shm, gloo, ...; "none" for one rank.
   const std::string& backend() const;
   /// Number in the run of each rank of this group.
   const std::vector<int64_t>& global_ranks() const;
@@ -100,9 +101,9 @@ class LEVIN_API ProcessGroup {
   /// True on all ranks as soon as it is on one.
   bool any(bool flag);
 
-  /// A flat tensor that the backend reduces fastest: in memory that the ranks of a host share,
-  /// where there is any. All ranks ask for the same.
-  at::Tensor allocate(int64_t count, at::ScalarType type);
+  /// A flat tensor that the backend reduces fastest: on the CPU, in memory that the ranks of a host
+  /// share, where there is any. All ranks ask for the same.
+  at::Tensor allocate(int64_t count, at::ScalarType type, at::Device device = at::kCPU);
 
   /// The group of these ranks of this group. All of this group's ranks call it, and those outside
   /// get a group of themselves alone. Throws "comm.subgroup".

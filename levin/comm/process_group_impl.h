@@ -31,7 +31,8 @@ struct ProcessGroup::Impl {
   std::vector<int64_t> global_ranks = {0};
   ProcessGroupOptions options = {};
   c10::intrusive_ptr<c10d::Store> store = {};
-  c10::intrusive_ptr<c10d::Backend> backend = {};  // none for one rank
+  c10::intrusive_ptr<c10d::Backend> backend = {};      ///< none for one rank
+  c10::intrusive_ptr<c10d::Backend> gpu_backend = {};  ///< for tensors on GPUs, where there are any
   int64_t num_subgroups = 0;
   std::string label = "world";
   int64_t num_calls = 0;
@@ -42,7 +43,11 @@ struct ProcessGroup::Impl {
   ~Impl();
 
   bool alone() const { return backend == nullptr; }
+  c10d::Backend& backend_of(const at::Tensor& tensor) const {
+    return tensor.is_cuda() && gpu_backend != nullptr ? *gpu_backend : *backend;
+  }
 
+  void make_backends();
   void say_goodbye() noexcept;
   /// Called in a handler.
   [[noreturn]] void fail(const char* what, int64_t call) const;
@@ -64,7 +69,9 @@ struct ProcessGroup::Impl {
         self->watchdog->recorder().begin(self->label, number, call.name, type, count);
     c10::intrusive_ptr<c10d::Work> started;
     try {
-      if (self->options.check && !call.between_two) self->check_agreement(call);
+      // The backends of CPUs compare for themselves.
+      const bool on_gpu = call.data.defined() && call.data.is_cuda();
+      if (self->options.check && on_gpu && !call.between_two) self->check_agreement(call);
       started = start();
     } catch (const std::exception&) {
       self->fail(call.name, number);

@@ -10,6 +10,9 @@
 #include <array>
 #include <map>
 #include <span>
+#include <string>
+#include <tuple>
+#include <utility>
 
 #include "levin/base/check.h"
 #include "levin/optim/flat.h"
@@ -20,10 +23,11 @@ namespace {
 constexpr std::array<std::string_view, 1> kSgdSlots = {"momentum_buffer"};
 constexpr std::array<std::string_view, 3> kAdamSlots = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
 
-/// Parameters of one group, dtype and device that have taken the same number of steps: what one
-/// fused call updates. In a plain run each group stays one cohort for ever.
+/// Parameters of one group, wave, dtype and device that have taken the same number of steps: what
+/// one fused call updates. In a plain run each group stays one cohort for ever.
 struct Cohort {
   size_t group = 0;
+  int64_t wave = 0;
   int64_t steps = 0;
   std::vector<size_t> members;
   std::vector<at::Tensor> parameters;
@@ -39,7 +43,8 @@ class FusedOptimizer : public Optimizer {
                  std::vector<ParameterGroup> groups)
       : Optimizer(config.name(), std::move(parameters), std::move(groups)),
         kind_(config.kind()),
-        steps_(this->parameters().size(), 0) {
+        steps_(this->parameters().size(), 0),
+        waves_(this->parameters().size(), 0) {
     std::vector<at::Tensor> tensors;
     for (const NamedTensor& parameter : this->parameters()) tensors.push_back(parameter.tensor);
     for (size_t slot = 0; slot < slot_names().size(); ++slot) {
@@ -49,17 +54,18 @@ class FusedOptimizer : public Optimizer {
   }
 
   void step() override {
-    const at::NoGradGuard no_grad;
-    for (Cohort& cohort : cohorts_) {
-      if (!collect_gradients(cohort)) {
-        split();
-        return step();
-      }
-    }
-    for (Cohort& cohort : cohorts_) {
-      if (!cohort.gradients.empty()) update(cohort);
-      cohort.gradients.clear();
-    }
+    step_if([](const Cohort&) { return true; });
+  }
+
+  bool set_waves(std::vector<int64_t> waves) override {
+    steps_ = current_steps();
+    waves_ = std::move(waves);
+    form_cohorts();
+    return true;
+  }
+
+  void step_wave(int64_t wave) override {
+    step_if([wave](const Cohort& cohort) { return cohort.wave == wave; });
   }
 
  protected:
@@ -99,6 +105,22 @@ class FusedOptimizer : public Optimizer {
   }
 
  private:
+  template <class Taken>
+  void step_if(const Taken& taken) {
+    const at::NoGradGuard no_grad;
+    for (Cohort& cohort : cohorts_) {
+      if (taken(cohort) && !collect_gradients(cohort)) {
+        split();
+        return step_if(taken);
+      }
+    }
+    for (Cohort& cohort : cohorts_) {
+      if (!taken(cohort)) continue;
+      if (!cohort.gradients.empty()) update(cohort);
+      cohort.gradients.clear();
+    }
+  }
+
   std::span<const std::string_view> slot_names() const {
     if (const auto* sgd = std::get_if<SgdOptions>(&kind_)) {
       return std::span(kSgdSlots).first(sgd->momentum != 0.0 ? 1 : 0);
@@ -118,14 +140,16 @@ class FusedOptimizer : public Optimizer {
 
   /// From steps_ and, in the middle of a step, from which parameters have a gradient now.
   void form_cohorts(bool by_gradient = false) {
-    std::map<std::tuple<size_t, at::ScalarType, std::string, int64_t, bool>, Cohort> cohorts;
+    using Key = std::tuple<size_t, int64_t, at::ScalarType, std::string, int64_t, bool>;
+    std::map<Key, Cohort> cohorts;
     for (size_t group = 0; group < groups().size(); ++group) {
       for (const size_t member : groups()[group].members) {
         const at::Tensor& tensor = parameter(member);
         const bool moves = !by_gradient || tensor.grad().defined();
-        Cohort& cohort =
-            cohorts[{group, tensor.scalar_type(), tensor.device().str(), steps_[member], moves}];
+        Cohort& cohort = cohorts[{group, waves_[member], tensor.scalar_type(),
+                                  tensor.device().str(), steps_[member], moves}];
         cohort.group = group;
+        cohort.wave = waves_[member];
         cohort.steps = steps_[member];
         cohort.members.push_back(member);
       }
@@ -206,6 +230,7 @@ class FusedOptimizer : public Optimizer {
 
   OptimizerConfig::Kind kind_;
   std::vector<int64_t> steps_;  // by parameter; current in cohorts_ between rebuilds
+  std::vector<int64_t> waves_;  // by parameter
   std::vector<std::vector<at::Tensor>> slots_;  // [slot][parameter], flat
   std::vector<Cohort> cohorts_;
 };

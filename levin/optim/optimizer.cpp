@@ -12,6 +12,10 @@ Optimizer::Optimizer(std::string name, std::vector<NamedTensor> parameters,
 
 Optimizer::~Optimizer() = default;
 
+bool Optimizer::set_waves(std::vector<int64_t>) { return false; }
+
+void Optimizer::step_wave(int64_t) { step(); }
+
 void Optimizer::zero_grad() {
   for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
 }

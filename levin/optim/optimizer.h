@@ -38,6 +38,12 @@ class LEVIN_API Optimizer {
 
   /// One update. A parameter without gradient is left alone, and its own step count too.
   virtual void step() = 0;
+  /// Cuts later steps into waves, so that a wave can be updated while the gradients of the next are
+  /// still on their way: step_wave(0), step_wave(1), ... in place of step(), which does them all.
+  /// waves[i] is that of parameters()[i]. False, and nothing changed, where this optimizer has only
+  /// whole steps.
+  virtual bool set_waves(std::vector<int64_t> waves);
+  virtual void step_wave(int64_t wave);
   /// Drops the gradients (PyTorch's set_to_none).
   void zero_grad();
 

@@ -48,6 +48,11 @@ class LEVIN_API Strategy {
   /// loss.backward(); with synchronize the gradients agree over the ranks afterwards, without it
   /// (a micro-batch that is not the last of its group) they need not.
   virtual void backward(const at::Tensor& loss, bool synchronize) = 0;
+  /// Returns when the gradients of the last backward agree; at once, unless the strategy left them
+  /// on their way for update() to wait for.
+  virtual void wait_gradients() {}
+  /// The optimizer's step.
+  virtual void update(optim::Optimizer& optimizer) { optimizer.step(); }
   /// An optimizer has made its step.
   virtual void after_step() {}
   /// All ranks' parameters are what a checkpoint is to hold.

@@ -108,7 +108,10 @@ void Run::update() {
   for (PreparedOptimizer& optimizer : optimizers_) {
     if ((progress_.global_step + 1) % optimizer.frequency() != 0) continue;
     const std::vector<NamedTensor>& parameters = optimizer.optimizer().parameters();
-    if (weight > 0.0) optim::scale_grad(parameters, 1.0 / weight);
+    if (weight > 0.0) {
+      accelerator_.strategy().wait_gradients();
+      optim::scale_grad(parameters, 1.0 / weight);
+    }
     module_->on_before_optimizer_step(optimizer);
     tell(watchers_, &Callback::on_before_optimizer_step);
     if (options_.gradient_clip_val) clip(parameters, *options_.gradient_clip_val);
@@ -126,6 +129,7 @@ double Run::mean_weight() {
 }
 
 void Run::clip(const std::vector<NamedTensor>& parameters, double limit) {
+  accelerator_.strategy().wait_gradients();
   if (options_.gradient_clip_algorithm == "value") {
     optim::clip_grad_value(parameters, limit);
   } else {

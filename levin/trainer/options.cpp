@@ -62,7 +62,8 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("comm_timeout_s", comm_timeout_s, "longest wait for other processes, seconds");
   field("comm_connect_timeout_s", comm_connect_timeout_s,
         "longest wait for all processes to come at the start, seconds");
-  field("comm_check", comm_check, "compare each exchange over the processes first");
+  field("comm_check", comm_check,
+        "compare each exchange between GPUs over the processes first, as it is between CPUs");
   ddp.fields(field);
 }
 

@@ -84,7 +84,7 @@ struct TrainerOptions {
       "auto";  ///< what carries bytes between processes: auto, shm, gloo, hierarchical or mpi
   double comm_timeout_s = 1800;         ///< of one exchange between processes
   double comm_connect_timeout_s = 300;  ///< for all processes to come at the start
-  bool comm_check = false;              ///< compare each exchange over the processes first
+  bool comm_check = false;  ///< compare each exchange between GPUs first, as it is between CPUs
   DdpOptions ddp = {};
 
   LEVIN_API void fields(FieldVisitor& field);

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <thread>
 
 #include "levin/base/check.h"
 
@@ -32,6 +36,26 @@ TEST(Error, NamesTheRankInARunOfSeveral) {
 TEST(Error, CheckThrowsOnlyWhenTheConditionIsFalse) {
   EXPECT_NO_THROW([] { LEVIN_CHECK(1 < 2, "base.test", "never"); }());
   EXPECT_THROW([] { LEVIN_CHECK(2 < 1, "base.test", "always"); }(), levin::Error);
+}
+
+/// In a thread, where no test catches it.
+template <class Thrown>
+void throw_uncaught(const Thrown& thrown) {
+  std::thread([&] { throw thrown; }).join();
+}
+
+TEST(ErrorDeathTest, UncaughtEndsTheProcessWithItsTextAndCodeOne) {
+  EXPECT_EXIT(throw_uncaught(levin::Error("base.test", "got 1, wanted 2")),
+              testing::ExitedWithCode(1), "^error: base.test: got 1, wanted 2\n$");
+}
+
+TEST(ErrorDeathTest, OtherExceptionsEndItAsEver) {
+  EXPECT_EXIT(
+      {
+        const levin::Error caught("base.test", "one that was caught");
+        throw_uncaught(std::runtime_error("not levin's"));
+      },
+      testing::KilledBySignal(SIGABRT), "not levin's");
 }
 
 }  // namespace

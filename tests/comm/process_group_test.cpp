@@ -204,15 +204,6 @@ TEST(ProcessGroup, AutoIsSharedMemoryOnOneHost) {
   EXPECT_THAT(run_world(2, [](int64_t, const auto&) { return connect().backend(); }), Each("shm"));
 }
 
-TEST(ProcessGroup, GpusAreAnErrorWhileThereIsNoNccl) {
-  EXPECT_THAT(run_world(2,
-                        [](int64_t, const auto&) {
-                          ProcessGroup::connect(levin::comm::read_environment(), {.on_gpu = true});
-                          return "";
-                        }),
-              Each(StartsWith("comm.backend: got several ranks on GPUs")));
-}
-
 TEST(ProcessGroup, ASecondOneOfTheSameProcessesHasKeysOfItsOwn) {
   EXPECT_THAT(run_world(2,
                         [](int64_t rank, const auto&) {
@@ -226,8 +217,9 @@ TEST(ProcessGroup, ASecondOneOfTheSameProcessesHasKeysOfItsOwn) {
 }
 
 TEST(ProcessGroup, AnUnknownBackendIsAnErrorThatNamesTheNearest) {
-  EXPECT_THAT(run_world(2, [](int64_t, const auto&) { return connect("glo").backend(); }),
-              Each(HasSubstr("comm.backend: got 'glo', wanted one of auto,shm,gloo,hierarchical,mpi")));
+  EXPECT_THAT(
+      run_world(2, [](int64_t, const auto&) { return connect("glo").backend(); }),
+      Each(HasSubstr("comm.backend: got 'glo', wanted one of auto,shm,gloo,hierarchical,mpi")));
 }
 
 TEST(ProcessGroup, PartsWithWrongRanksAreErrors) {

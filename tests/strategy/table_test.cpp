@@ -119,7 +119,7 @@ struct Setup {
       strategy->backward(loss, i + 1 == parts.size());
       total += loss.item<double>();
     }
-    optimizer->step();
+    strategy->update(*optimizer);
     return total;
   }
 
@@ -236,9 +236,16 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "MlpManyBuckets", .ddp = {.bucket_cap_mb = kTiny, .first_bucket_mb = kTiny}},
         Case{.name = "MlpNoOverlap",
              .ddp = {.bucket_cap_mb = kTiny, .first_bucket_mb = kTiny, .overlap = false}},
+        Case{.name = "MlpUpdatesInWaves",
+             .ddp = {.bucket_cap_mb = kTiny, .first_bucket_mb = kTiny, .overlap_update = true}},
+        Case{.name = "MlpAdamUpdatesInWavesAccumulated",
+             .optimizer = "adam",
+             .accumulate = 2,
+             .ddp = {.bucket_cap_mb = kTiny, .first_bucket_mb = kTiny, .overlap_update = true}},
         Case{.name = "MlpStaticGraph", .ddp = {.static_graph = true}},
         Case{.name = "MlpInFp32OnTheWay", .ddp = {.comm_hook = "fp32"}},
         Case{.name = "MlpPowerSgdBeforeItsStart", .ddp = {.comm_hook = "power_sgd"}},
+        Case{.name = "MlpSgdHierarchical", .backend = "hierarchical"},
         Case{.name = "CnnSgd", .task = cnn},
         Case{.name = "CnnSgdGloo", .backend = "gloo", .task = cnn},
         Case{.name = "CnnAdam", .task = cnn, .optimizer = "adam"},

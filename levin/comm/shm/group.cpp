@@ -16,6 +16,8 @@ constexpr int64_t kPage = 4096;
 constexpr int kOffsetBits = 40;
 // Below this a copy costs less than asking where everybody's tensors lie.
 constexpr int64_t kSmallBytes = 64 << 10;
+// What is read from another process at a time: it stays in a core's cache until it is summed.
+constexpr int64_t kViewBytes = 128 << 10;
 
 }  // namespace
 
@@ -41,6 +43,12 @@ Group::Group(int64_t rank, int64_t size, const Board& board, const GroupOptions&
                               std::chrono::steady_clock::now() + options.timeout),
                  rank, size, rounds_, failure_, options.timeout) {
   links_.watch([this](int64_t gone) { rounds_.mark_gone(gone); });
+  try {
+    if (options_.read_peers && size_ > 1) meet_peers();
+  } catch (const std::exception&) {
+    links_.stop_watching();
+    throw;
+  }
 }
 
 Group::~Group() {
@@ -98,19 +106,90 @@ int64_t Group::place_of(Elements elements) const {
   return 0;
 }
 
-std::vector<const std::byte*> Group::meet(const Announcement& announcement) {
-  std::vector<const std::byte*> all;
+// All or none: every rank must take the same way.
+void Group::meet_peers() {
+  std::vector<int64_t> processes;
+  int64_t can_read_all = 1;
   exchange(
-      announcement, 1, [](int64_t, std::byte*) {},
-      [&](int64_t, const Buffers&) {
+      announce("the start of a group", "", size_), 2,
+      [&](int64_t round, std::byte* mine) {
+        const PeerCard card = own_.card();
+        if (round == 0) std::memcpy(mine, &card, sizeof(card));
+        if (round == 1) std::memcpy(mine, &can_read_all, sizeof(can_read_all));
+      },
+      [&](int64_t round, const Buffers& theirs) {
+        for (int64_t rank = 0; rank < size_; ++rank) {
+          PeerCard card;
+          int64_t can_read = 1;
+          if (round == 0) {
+            std::memcpy(&card, theirs[rank], sizeof(card));
+            processes.push_back(card.process);
+            can_read_all &= PeerMemory::can_read(card) ? 1 : 0;
+          } else {
+            std::memcpy(&can_read, theirs[rank], sizeof(can_read));
+            can_read_all &= can_read;
+          }
+        }
+      });
+  if (can_read_all == 0) return;
+  processes_ = std::move(processes);
+  buffers_.resize(static_cast<size_t>(size_));
+}
+
+void Group::Source::copy(int64_t offset, std::byte* to, int64_t bytes) const {
+  if (here == nullptr)
+    return PeerMemory::read(process, address + static_cast<uint64_t>(offset), to, bytes);
+  if (here + offset != to) copy_bytes(to, here + offset, bytes);
+}
+
+const std::byte* Group::Source::view(int64_t offset, int64_t bytes,
+                                     std::vector<std::byte>& buffer) const {
+  if (here != nullptr) return here + offset;
+  buffer.resize(kViewBytes);
+  copy(offset, buffer.data(), bytes);
+  return buffer.data();
+}
+
+Group::Sources Group::meet(const Announcement& announcement, Elements mine) {
+  Sources all;
+  exchange(
+      announcement, 1,
+      [&](int64_t, std::byte* buffer) { std::memcpy(buffer, &mine.data, sizeof(mine.data)); },
+      [&](int64_t, const Buffers& theirs) {
         for (int64_t rank = 0; rank < size_; ++rank) {
           const int64_t place = rounds_.announced(rank).place;
-          if (place == 0) return all.clear();
-          const Arena& arena = *arenas_[static_cast<size_t>((place >> kOffsetBits) - 1)];
-          all.push_back(arena.of_rank(rank) + (place & ((int64_t{1} << kOffsetBits) - 1)));
+          Source& source = all.emplace_back();
+          if (place != 0) {
+            const Arena& arena = *arenas_[static_cast<size_t>((place >> kOffsetBits) - 1)];
+            source.here = arena.of_rank(rank) + (place & ((int64_t{1} << kOffsetBits) - 1));
+          } else if (processes_.empty()) {
+            return all.clear();
+          } else if (rank == rank_) {
+            source.here = mine.data;
+          } else {
+            source.process = processes_[static_cast<size_t>(rank)];
+            std::memcpy(&source.address, theirs[rank], sizeof(source.address));
+          }
         }
       });
   return all;
+}
+
+void Group::reduce_from(const Sources& sources, int64_t offset, Elements result,
+                        Reduction reduction) {
+  const bool all_here = std::ranges::all_of(sources, [](const Source& s) { return s.here; });
+  const int64_t most_elements = all_here ? result.count : kViewBytes / result.width();
+  std::vector<const std::byte*> views(sources.size());
+  for (int64_t i = 0; i < num_chunks(result.count, most_elements); ++i) {
+    const Chunk chunk = chunk_of(i, most_elements, result.count);
+    const Elements part = result.part(chunk.begin, chunk.count);
+    for (size_t rank = 0; rank < sources.size(); ++rank) {
+      std::vector<std::byte> none;
+      views[rank] = sources[rank].view(offset + chunk.begin * result.width(), part.bytes(),
+                                       all_here ? none : buffers_[rank]);
+    }
+    comm::reduce(reduction, part.type, part.data, views, part.count);
+  }
 }
 
 void Group::part(std::string_view name) {
@@ -122,7 +201,8 @@ void Group::barrier() { part("barrier"); }
 void Group::all_reduce(Elements data, Reduction reduction) {
   check_reducible(reduction, data.type);
   if (data.bytes() > kSmallBytes) {
-    const auto sources = meet(announce("all_reduce", data, argument_of(reduction), place_of(data)));
+    const auto sources =
+        meet(announce("all_reduce", data, argument_of(reduction), place_of(data)), data);
     if (!sources.empty()) return all_reduce_in_place(data, sources, reduction);
     // With two ranks the parts save nothing and cost a second round a chunk.
     if (size_ > 2) return all_reduce_by_parts(data, reduction);
@@ -131,23 +211,22 @@ void Group::all_reduce(Elements data, Reduction reduction) {
 }
 
 // Each reduces its share, where all can read it, and takes the other shares from who reduced them.
-void Group::all_reduce_in_place(Elements data, std::span<const std::byte* const> sources,
-                                Reduction reduction) {
-  const auto share = [&](int64_t rank) {
-    const Chunk elements = share_of(rank, size_, data.count);
-    return Chunk{elements.begin * data.width(), elements.count};
-  };
-  std::vector<const std::byte*> parts;
-  const auto [begin, count] = share(rank_);
-  for (const std::byte* source : sources) parts.push_back(source + begin);
-  comm::reduce(reduction, data.type, data.data + begin, parts, count);
-  part("all_reduce, second half");
-  for (int64_t i = 1; i < size_; ++i) {
-    const int64_t rank = (rank_ + i) % size_;  // not all from one at a time
-    const auto [from, length] = share(rank);
-    copy_bytes(data.data + from, sources[static_cast<size_t>(rank)] + from, length * data.width());
-  }
-  part("all_reduce, end");
+void Group::all_reduce_in_place(Elements data, const Sources& sources, Reduction reduction) {
+  run([&] {
+    const auto share = [&](int64_t rank) {
+      const Chunk elements = share_of(rank, size_, data.count);
+      return Chunk{elements.begin * data.width(), elements.count};
+    };
+    const auto [begin, count] = share(rank_);
+    reduce_from(sources, begin, {data.data + begin, data.type, count}, reduction);
+    part("all_reduce, second half");
+    for (int64_t i = 1; i < size_; ++i) {
+      const int64_t rank = (rank_ + i) % size_;  // not all from one at a time
+      const auto [from, length] = share(rank);
+      sources[static_cast<size_t>(rank)].copy(from, data.data + from, length * data.width());
+    }
+    part("all_reduce, end");
+  });
 }
 
 void Group::all_reduce_by_all(Elements data, Reduction reduction) {
@@ -238,17 +317,18 @@ void Group::broadcast(Elements data, int64_t root) {
 void Group::all_gather(Elements result, Elements part_of_mine) {
   const Elements& mine = part_of_mine;
   const auto place = [&](int64_t rank) { return result.data + rank * mine.bytes(); };
-  std::vector<const std::byte*> sources;
+  Sources sources;
   if (mine.bytes() > kSmallBytes) {
-    sources = meet(announce("all_gather", mine, 0, place_of(mine)));
+    sources = meet(announce("all_gather", mine, 0, place_of(mine)), mine);
   }
   if (!sources.empty()) {
-    for (int64_t i = 0; i < size_; ++i) {
-      const int64_t rank = (rank_ + i) % size_;
-      const std::byte* source = sources[static_cast<size_t>(rank)];
-      if (source != place(rank)) copy_bytes(place(rank), source, mine.bytes());
-    }
-    return part("all_gather, end");
+    return run([&] {
+      for (int64_t i = 0; i < size_; ++i) {
+        const int64_t rank = (rank_ + i) % size_;
+        sources[static_cast<size_t>(rank)].copy(0, place(rank), mine.bytes());
+      }
+      part("all_gather, end");
+    });
   }
   std::vector<Elements> results;
   for (int64_t rank = 0; rank < size_; ++rank) {
@@ -307,15 +387,17 @@ void Group::scatter(Elements result, std::span<const Elements> parts, int64_t ro
 
 void Group::reduce_scatter(Elements result, Elements data, Reduction reduction) {
   check_reducible(reduction, data.type);
-  std::vector<const std::byte*> sources;
   if (result.bytes() > kSmallBytes) {
-    sources = meet(announce("reduce_scatter", result, argument_of(reduction), place_of(data)));
+    const Sources lying =
+        meet(announce("reduce_scatter", result, argument_of(reduction), place_of(data)), data);
+    if (!lying.empty()) {
+      return run([&] {
+        reduce_from(lying, rank_ * result.bytes(), result, reduction);
+        part("reduce_scatter, end");
+      });
+    }
   }
-  if (!sources.empty()) {
-    for (const std::byte*& source : sources) source += rank_ * result.bytes();
-    comm::reduce(reduction, data.type, result.data, sources, result.count);
-    return part("reduce_scatter, end");
-  }
+  std::vector<const std::byte*> sources;
   const int64_t most_elements = most(result, size_);
   const auto place = [&](int64_t rank) { return rank * most_elements * result.width(); };
   exchange(
@@ -383,14 +465,14 @@ int64_t Group::longest_part(std::span<const Elements> results, std::span<const E
 }
 
 void Group::send(Elements data, int64_t to, int64_t tag) {
-  deliver([&] { mailboxes_.send(data, to, tag); });
+  run([&] { mailboxes_.send(data, to, tag); });
 }
 
 void Group::receive(Elements data, int64_t from, int64_t tag) {
-  deliver([&] { mailboxes_.receive(data, from, tag); });
+  run([&] { mailboxes_.receive(data, from, tag); });
 }
 
-void Group::deliver(const std::function<void()>& body) {
+void Group::run(const std::function<void()>& body) {
   failure_.check();
   try {
     body();

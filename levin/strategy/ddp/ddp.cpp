@@ -4,6 +4,9 @@
 #include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "levin/base/check.h"
 #include "levin/base/text.h"
 #include "levin/optim/clip.h"
@@ -31,6 +34,8 @@ void DdpOptions::fields(FieldVisitor& field) {
   field("ddp_bucket_cap_mb", bucket_cap_mb, "ddp: gradients reduced at a time, MiB");
   field("ddp_first_bucket_mb", first_bucket_mb, "ddp: the same of the first ones, MiB");
   field("ddp_overlap", overlap, "ddp: reduce gradients while backward still runs");
+  field("ddp_overlap_update", overlap_update,
+        "ddp: update parameters while other gradients are still on their way");
 }
 
 namespace {
@@ -83,15 +88,40 @@ class Ddp final : public Strategy {
 
   std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
                                                     std::vector<NamedTensor> parameters) override {
+    for (Part& part : parts_) part.cut_optimizer = nullptr;
     return optim::build_optimizer(config, std::move(parameters));
   }
 
   void backward(const at::Tensor& loss, bool synchronize) override {
+    wait_gradients();
     synchronize = synchronize && !steps_alone();
     if (synchronize) begin_joined();
     for (Part& part : parts_) part.reducer->begin(synchronize);
     levin::backward(loss);
     if (synchronize) finish();
+  }
+
+  void wait_gradients() override {
+    for (Part& part : parts_) {
+      if (!std::exchange(part.pending, false)) continue;
+      for (size_t i = 0; i < part.reducer->num_buckets(); ++i) part.reducer->settle(i);
+      part.reducer->finish();
+    }
+  }
+
+  void update(optim::Optimizer& optimizer) override {
+    const bool in_waves = parts_.size() == 1 && parts_[0].pending && cut_in_waves(optimizer);
+    if (!in_waves) {
+      wait_gradients();
+      return optimizer.step();
+    }
+    Part& part = parts_[0];
+    part.pending = false;
+    for (size_t i = 0; i < part.reducer->num_buckets(); ++i) {
+      part.reducer->settle(i);
+      optimizer.step_wave(static_cast<int64_t>(i));
+    }
+    part.reducer->finish();
   }
 
   void after_step() override {
@@ -113,6 +143,7 @@ class Ddp final : public Strategy {
   }
   bool shadow_step() override {
     if (!joining_) return false;
+    wait_gradients();
     present_ = count_present(false);
     if (present_ == 0) {
       joining_ = false;
@@ -127,6 +158,7 @@ class Ddp final : public Strategy {
 
   at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
                             double norm_type) override {
+    wait_gradients();
     return optim::clip_grad_norm(parameters, max_norm, norm_type);
   }
 
@@ -154,6 +186,9 @@ class Ddp final : public Strategy {
     const torch::nn::Module* module;
     std::unique_ptr<ddp::Reducer> reducer = nullptr;
     std::unique_ptr<ddp::Buffers> buffers = nullptr;
+    bool pending = false;  ///< gradients are on their way
+    const optim::Optimizer* cut_optimizer = nullptr;
+    int64_t cut_layout = 0;
   };
 
   Part& part_of(const torch::nn::Module& module) {
@@ -199,6 +234,20 @@ class Ddp final : public Strategy {
     for (Part& part : parts_) part.reducer->set_scale(scale);
   }
 
+  /// A wave for each bucket.
+  bool cut_in_waves(optim::Optimizer& optimizer) {
+    Part& part = parts_[0];
+    if (part.cut_optimizer == &optimizer && part.cut_layout == part.reducer->layout()) return true;
+    std::vector<int64_t> waves;
+    for (const NamedTensor& parameter : optimizer.parameters()) {
+      waves.push_back(static_cast<int64_t>(part.reducer->bucket_of(parameter.tensor).value_or(0)));
+    }
+    if (!optimizer.set_waves(std::move(waves))) return false;
+    part.cut_optimizer = &optimizer;
+    part.cut_layout = part.reducer->layout();
+    return true;
+  }
+
   void finish() {
     const std::vector<bool> touched = touched_anywhere();
     for (size_t i = 0; i < parts_.size(); ++i) {
@@ -206,9 +255,11 @@ class Ddp final : public Strategy {
         parts_[i].reducer->skip();
         continue;
       }
-      parts_[i].reducer->finish();
+      parts_[i].reducer->launch_rest();
+      parts_[i].pending = true;
       if (options_.broadcast_buffers) parts_[i].buffers->synchronize(group_);
     }
+    if (!options_.overlap_update) wait_gradients();
   }
 
   /// Of several modules (as of a GAN) one backward often concerns one.

@@ -83,6 +83,7 @@ void Reducer::make_power_sgd() {
 
 void Reducer::make_buckets(const std::vector<size_t>& order) {
   order_ = order;
+  ++layout_;
   buckets_.clear();
   slots_.assign(parameters_.size(), {});
   // What may go as thin matrices lies in buckets of its own.
@@ -104,9 +105,17 @@ void Reducer::add_buckets(const std::vector<size_t>& order, bool thin) {
     const int64_t members = std::ssize(plan.members);
     Bucket& bucket = buckets_.emplace_back();
     bucket.thin = thin;
-    bucket.memory = group_.allocate(plan.count + members, plan.type);
-    bucket.used = bucket.memory.narrow(0, plan.count, members);
-    bucket.memory.zero_();
+    const at::Device device = parameters_[plan.members.front()].device();
+    if (device.is_cpu()) {
+      bucket.sent = group_.allocate(plan.count + members, plan.type);
+      bucket.used = bucket.sent.narrow(0, plan.count, members);
+    } else {
+      // Read by the process, which would have to wait for the GPU.
+      bucket.sent = group_.allocate(plan.count, plan.type, device);
+      bucket.used = group_.allocate(members, at::kFloat);
+    }
+    bucket.sent.zero_();
+    bucket.memory = bucket.sent.narrow(0, 0, plan.count);
     for (size_t place = 0; place < plan.members.size(); ++place) {
       const size_t index = plan.members[place];
       slots_[index] = {buckets_.size() - 1, place,
@@ -172,15 +181,17 @@ void Reducer::launch_complete() {
 }
 
 void Reducer::launch(Bucket& bucket) {
-  for (size_t place = 0; place < bucket.plan.members.size(); ++place) {
-    const bool used = slots_[bucket.plan.members[place]].arrived;
-    bucket.used.narrow(0, static_cast<int64_t>(place), 1).fill_(used ? 1 : 0);
-  }
+  std::vector<float> used;
+  for (const size_t index : bucket.plan.members) used.push_back(slots_[index].arrived ? 1 : 0);
+  bucket.used.copy_(at::tensor(used));
   bucket.launched = true;
   const ReduceOp op = options_.gradient_reduction == "sum" ? ReduceOp::kSum : ReduceOp::kMean;
   // Of gradients that went as thin matrices only who used them is left to be told.
-  const at::Tensor& data = thin_ && bucket.thin ? bucket.used : bucket.memory;
-  bucket.work = group_.all_reduce(data, op, comm::Return::kStarted);
+  const bool went_thin = thin_ && bucket.thin;
+  if (!went_thin) bucket.work = group_.all_reduce(bucket.sent, op, comm::Return::kStarted);
+  if (went_thin || !bucket.sent.is_cpu()) {
+    bucket.used_work = group_.all_reduce(bucket.used, op, comm::Return::kStarted);
+  }
 }
 
 // A parameter may hold the gradient of an earlier backward that did not synchronize.
@@ -198,7 +209,7 @@ void Reducer::fill_missing(Bucket& bucket) {
   }
 }
 
-void Reducer::finish() {
+void Reducer::launch_rest() {
   const at::NoGradGuard no_grad;
   for (Bucket& bucket : buckets_) {
     if (!bucket.launched) fill_missing(bucket);
@@ -206,13 +217,28 @@ void Reducer::finish() {
   if (thin_) reduce_thin();
   for (; next_ < buckets_.size(); ++next_) launch(buckets_[next_]);
   unused_.clear();
-  for (Bucket& bucket : buckets_) {
-    bucket.work.wait();
-    adopt(bucket);
-  }
   synchronizing_ = false;
+}
+
+void Reducer::settle(size_t index) {
+  const at::NoGradGuard no_grad;
+  Bucket& bucket = buckets_[index];
+  bucket.work.wait();
+  bucket.used_work.wait();
+  adopt(bucket);
+}
+
+void Reducer::finish() {
+  const at::NoGradGuard no_grad;
   settle_unused();
   if (!learnt_) learn_order();
+}
+
+std::optional<size_t> Reducer::bucket_of(const at::Tensor& parameter) const {
+  for (size_t index = 0; index < parameters_.size(); ++index) {
+    if (parameters_[index].is_same(parameter)) return slots_[index].bucket;
+  }
+  return std::nullopt;
 }
 
 void Reducer::reduce_thin() {

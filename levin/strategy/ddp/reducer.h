@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "levin/base/state.h"
@@ -34,9 +35,19 @@ class Reducer {
   void begin(bool synchronize);
   /// Whether this backward gave a gradient to any parameter here.
   bool touched() const { return !arrivals_.empty(); }
-  /// After a backward that synchronizes: reduces what is left and waits. Throws Error
-  /// "strategy.ddp.unused" for parameters without gradient where that was ruled out.
+  /// After a backward that synchronizes: what is left goes on its way.
+  void launch_rest();
+  /// Then, for each bucket in turn: waits until its parameters have their gradients.
+  void settle(size_t bucket);
+  size_t num_buckets() const { return buckets_.size(); }
+  /// After all of them. Throws Error "strategy.ddp.unused" for parameters without gradient where
+  /// that was ruled out.
   void finish();
+
+  /// The bucket of a parameter; none of one that is not here or needs no gradient.
+  std::optional<size_t> bucket_of(const at::Tensor& parameter) const;
+  /// Another number whenever parameters went to other buckets.
+  int64_t layout() const { return layout_; }
   /// What reduced gradients are multiplied with; 1 at first.
   void set_scale(double scale) { scale_ = scale; }
   /// No rank touched this module: nothing is to be reduced.
@@ -56,12 +67,14 @@ class Reducer {
   };
   struct Bucket {
     BucketPlan plan;
-    at::Tensor memory;  ///< the gradients, then a number a member: on how many ranks it was used
-    at::Tensor used;
+    at::Tensor memory;  ///< the gradients
+    at::Tensor used;    ///< a number a member: on how many ranks it was used; on the CPU
+    at::Tensor sent;    ///< what is reduced: memory, and used behind it where that is one tensor
     int64_t missing = 0;
     bool launched = false;
     bool thin = false;  ///< its members may go as thin matrices
     comm::Work work;
+    comm::Work used_work;  ///< where used goes by itself
   };
 
   void take_unfrozen();
@@ -92,6 +105,7 @@ class Reducer {
   std::vector<size_t> unused_;    ///< by every rank, in the last synchronized backward
   std::vector<bool> expected_;    ///< of a static graph, once settled_
   size_t next_ = 0;               ///< bucket to launch
+  int64_t layout_ = 0;
   bool synchronizing_ = false;
   bool learnt_ = false;
   bool settled_ = false;

@@ -9,6 +9,7 @@
 
 namespace {
 
+namespace comm = levin::comm;
 using levin::test::run_world;
 using ::testing::AllOf;
 using ::testing::Each;
@@ -264,6 +265,39 @@ TEST(Ddp, ASparseGradientIsReducedAsADenseOne) {
                           strategy->backward(net->forward(torch::full({1}, rank)).sum(), true);
                           const auto wanted = torch::tensor({0.5, 0.5, 0.0, 0.0}).unsqueeze(1);
                           return differs(net->weight.grad(), wanted.expand({4, 2}));
+                        }),
+              Each(""));
+}
+
+// Heads that a rank uses in some steps only, clipping in others, and buckets of one tensor.
+at::Tensor trained_heads(const comm::ProcessGroup& group, bool in_waves) {
+  const levin::DdpOptions options = {
+      .bucket_cap_mb = 1e-5, .first_bucket_mb = 1e-5, .overlap_update = in_waves};
+  const auto strategy = levin::make_strategy("ddp", {.group = group, .ddp = options});
+  TwoHeads net;
+  strategy->setup(*net, at::kCPU);
+  const auto optimizer =
+      strategy->build_optimizer(levin::optim::adam({.lr = 0.1}), levin::named_parameters(*net));
+  for (int64_t step = 0; step < 8; ++step) {
+    optimizer->zero_grad();
+    at::Tensor out = net->first->forward(ones() * (group.rank() + 1));
+    if (step % 2 == group.rank() || step == 5) out = out + net->second->forward(ones());
+    strategy->backward(out.square().sum(), true);
+    if (step % 3 == 2) strategy->clip_grad_norm(optimizer->parameters(), 0.5, 2.0);
+    strategy->update(*optimizer);
+  }
+  return torch::nn::utils::parameters_to_vector(net->parameters()).detach();
+}
+
+TEST(Ddp, UpdatesInWavesEqualWholeSteps) {
+  EXPECT_THAT(run_world(2,
+                        [](int64_t, const auto&) {
+                          const auto group = levin::test::connect();
+                          const at::Tensor whole = trained_heads(group, false);
+                          const at::Tensor in_waves = trained_heads(group, true);
+                          return at::equal(in_waves, whole)
+                                     ? ""
+                                     : c10::str("got ", in_waves, ", wanted ", whole);
                         }),
               Each(""));
 }
