@@ -11,11 +11,6 @@
 namespace levin::comm {
 namespace {
 
-struct Pending {
-  int64_t rank = 0;
-  c10::intrusive_ptr<c10d::Work> work;
-};
-
 /// gloo tells its troubles apart by words alone.
 [[noreturn]] void fail_by_gloo(const Announcement& operation, int64_t rank,
                                std::chrono::milliseconds timeout, std::string_view what) {
@@ -30,6 +25,42 @@ struct Pending {
              operation.text(), what.substr(0, what.find('\n')));
 }
 
+class GlooExchange final : public Transport::Exchange {
+ public:
+  GlooExchange(const Announcement& operation, std::chrono::milliseconds timeout)
+      : operation_(operation), timeout_(timeout) {}
+
+  /// start() gives c10d's work.
+  template <class Start>
+  void add(int64_t rank, const Start& start) {
+    at(rank, [&] { letters_.push_back({rank, start()}); });
+  }
+  void wait() override {
+    for (const Pending& letter : letters_) {
+      at(letter.rank, [&] { letter.work->wait(timeout_); });
+    }
+  }
+
+ private:
+  struct Pending {
+    int64_t rank = 0;
+    c10::intrusive_ptr<c10d::Work> work;
+  };
+
+  template <class Body>
+  void at(int64_t rank, const Body& body) const {
+    try {
+      body();
+    } catch (const std::exception& error) {
+      fail_by_gloo(operation_, rank, timeout_, error.what());
+    }
+  }
+
+  Announcement operation_;
+  std::chrono::milliseconds timeout_;
+  std::vector<Pending> letters_;
+};
+
 }  // namespace
 
 GlooTransport::GlooTransport(c10::intrusive_ptr<c10d::Backend> connection, GlooPart part,
@@ -38,31 +69,23 @@ GlooTransport::GlooTransport(c10::intrusive_ptr<c10d::Backend> connection, GlooP
   rank_ = std::ranges::find(part_.members, connection_->getRank()) - part_.members.begin();
 }
 
-void GlooTransport::exchange(const Announcement& operation, std::span<const Letter> receives,
-                             std::span<const Letter> sends, int tag) {
-  const std::chrono::milliseconds timeout = timeout_;
-  std::vector<Pending> pending;
-  int64_t rank = 0;
-  const auto start = [&](std::span<const Letter> letters, auto call) {
+std::unique_ptr<Transport::Exchange> GlooTransport::start(const Announcement& operation,
+                                                          std::span<const Letter> receives,
+                                                          std::span<const Letter> sends, int tag) {
+  auto exchange = std::make_unique<GlooExchange>(operation, timeout_);
+  const auto add = [&](std::span<const Letter> letters, auto call) {
     for (const Letter& letter : letters) {
       if (letter.rank == rank_ || letter.elements.bytes() == 0) continue;
-      rank = letter.rank;
       std::vector<at::Tensor> data = {
           at::from_blob(letter.elements.data, {letter.elements.bytes()}, at::kByte)};
-      const auto peer = static_cast<int>(part_.members[static_cast<size_t>(rank)]);
-      pending.push_back({rank, (connection_.get()->*call)(data, peer, part_.first_tag + tag)});
+      const auto peer = static_cast<int>(part_.members[static_cast<size_t>(letter.rank)]);
+      exchange->add(letter.rank,
+                    [&] { return (connection_.get()->*call)(data, peer, part_.first_tag + tag); });
     }
   };
-  try {
-    start(receives, &c10d::Backend::recv);
-    start(sends, &c10d::Backend::send);
-    for (const Pending& letter : pending) {
-      rank = letter.rank;
-      letter.work->wait(timeout);
-    }
-  } catch (const std::exception& error) {
-    fail_by_gloo(operation, rank, timeout, error.what());
-  }
+  add(receives, &c10d::Backend::recv);
+  add(sends, &c10d::Backend::send);
+  return exchange;
 }
 
 }  // namespace levin::comm

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -31,8 +32,8 @@ class GlooTransport final : public Transport {
   int64_t size() const override { return std::ssize(part_.members); }
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
   /// Empty letters are not sent.
-  void exchange(const Announcement& operation, std::span<const Letter> receives,
-                std::span<const Letter> sends, int tag) override;
+  std::unique_ptr<Exchange> start(const Announcement& operation, std::span<const Letter> receives,
+                                  std::span<const Letter> sends, int tag) override;
 
  private:
   c10::intrusive_ptr<c10d::Backend> connection_;

@@ -97,31 +97,32 @@ std::vector<Elements> MessageCollectives::shares(Elements elements) const {
   return all;
 }
 
-MessageCollectives::Sources MessageCollectives::exchange_parts(const Announcement& operation,
-                                                               std::span<const Elements> parts,
-                                                               std::span<const Letter> taken,
-                                                               std::span<const Letter> given) {
-  const Elements& mine = parts[static_cast<size_t>(rank_)];
+MessageCollectives::Parts MessageCollectives::start_parts(const Announcement& operation,
+                                                          std::vector<Elements> parts) {
+  std::vector<std::byte>& memory = turns_[turn_++ % turns_.size()];
+  const Elements mine = parts[static_cast<size_t>(rank_)];
   const int64_t stride = rounded_up(mine.bytes(), 64);
-  scratch_.resize(static_cast<size_t>(stride * size_));
+  memory.resize(static_cast<size_t>(stride * size_));
   std::vector<Elements> theirs;
   Sources sources;
   for (int64_t rank = 0; rank < size_; ++rank) {
-    theirs.push_back({scratch_.data() + rank * stride, mine.type, mine.count});
+    theirs.push_back({memory.data() + rank * stride, mine.type, mine.count});
     sources.push_back(rank == rank_ ? mine.data : theirs.back().data);
   }
-  std::vector<Letter> receives = letters(theirs), sends = letters(parts);
-  receives.insert(receives.begin(), taken.begin(), taken.end());
-  sends.insert(sends.begin(), given.begin(), given.end());
-  transport_->exchange(operation, receives, sends, kCollectiveTag);
-  return sources;
+  return {transport_->start(operation, letters(theirs), letters(parts), kCollectiveTag), mine,
+          std::move(sources)};
+}
+
+void MessageCollectives::finish_parts(Parts& parts, Elements result, Reduction reduction) {
+  parts.exchange->wait();
+  comm::reduce(reduction, result.type, result.data, parts.sources, result.count);
 }
 
 void MessageCollectives::barrier() {
   run([&] { meet(announce("barrier", "", 0)); });
 }
 
-// While the parts of a chunk go to who reduces them, the reduced shares of the last go to all.
+// While a chunk is reduced the next is on its way to who reduces it, and the last to all.
 void MessageCollectives::all_reduce(Elements data, Reduction reduction) {
   check_reducible(reduction, data.type);
   run([&] {
@@ -129,17 +130,22 @@ void MessageCollectives::all_reduce(Elements data, Reduction reduction) {
     const Sources small = meet_small(operation, data);
     if (!small.empty()) return comm::reduce(reduction, data.type, data.data, small, data.count);
     const int64_t most = algorithms_.chunk_bytes / data.width();
-    std::vector<Letter> taken, given;
-    for (int64_t i = 0; i < num_chunks(data.count, most); ++i) {
+    const int64_t num = num_chunks(data.count, most);
+    const auto shares_of = [&](int64_t i) {
       const Chunk chunk = chunk_of(i, most, data.count);
-      const std::vector<Elements> parts = shares(data.part(chunk.begin, chunk.count));
-      const Elements& mine = parts[static_cast<size_t>(rank_)];
-      const Sources sources = exchange_parts(operation, parts, taken, given);
-      comm::reduce(reduction, data.type, mine.data, sources, mine.count);
-      taken = letters(parts);
-      given = letters(std::vector<Elements>(static_cast<size_t>(size_), mine));
+      return shares(data.part(chunk.begin, chunk.count));
+    };
+    std::vector<std::unique_ptr<Transport::Exchange>> given;
+    Parts next = start_parts(operation, shares_of(0));
+    for (int64_t i = 0; i < num; ++i) {
+      Parts parts = std::move(next);
+      if (i + 1 < num) next = start_parts(operation, shares_of(i + 1));
+      finish_parts(parts, parts.mine, reduction);
+      const std::vector<Elements> to_all(static_cast<size_t>(size_), parts.mine);
+      given.push_back(
+          transport_->start(operation, letters(shares_of(i)), letters(to_all), kCollectiveTag));
     }
-    transport_->exchange(operation, taken, given, kCollectiveTag);
+    for (const auto& exchange : given) exchange->wait();
   });
 }
 
@@ -156,16 +162,16 @@ void MessageCollectives::reduce(Elements data, int64_t root, Reduction reduction
     const int64_t most = algorithms_.chunk_bytes / data.width();
     for (int64_t i = 0; i < num_chunks(data.count, most); ++i) {
       const Chunk chunk = chunk_of(i, most, data.count);
-      const std::vector<Elements> parts = shares(data.part(chunk.begin, chunk.count));
-      const Elements& mine = parts[static_cast<size_t>(rank_)];
-      const Sources sources = exchange_parts(operation, parts);
+      const std::vector<Elements> all = shares(data.part(chunk.begin, chunk.count));
+      Parts parts = start_parts(operation, all);
       // Elsewhere than in the data: that of ranks other than the root stays what it was.
-      std::vector<std::byte> reduced(static_cast<size_t>(rank_ == root ? 0 : mine.bytes()));
-      const Elements result = {rank_ == root ? mine.data : reduced.data(), mine.type, mine.count};
-      comm::reduce(reduction, data.type, result.data, sources, mine.count);
+      std::vector<std::byte> reduced(static_cast<size_t>(rank_ == root ? 0 : parts.mine.bytes()));
+      Elements result = parts.mine;
+      if (rank_ != root) result.data = reduced.data();
+      finish_parts(parts, result, reduction);
       const std::array<Letter, 1> share = {{{root, result}}};
       if (rank_ == root) {
-        transport_->exchange(operation, letters(parts), {}, kCollectiveTag);
+        transport_->exchange(operation, letters(all), {}, kCollectiveTag);
       } else {
         transport_->exchange(operation, {}, share, kCollectiveTag);
       }
@@ -253,16 +259,22 @@ void MessageCollectives::reduce_scatter(Elements result, Elements data, Reductio
       for (const std::byte*& source : sources) source += rank_ * result.bytes();
       return comm::reduce(reduction, data.type, result.data, sources, result.count);
     }
-    const int64_t most = algorithms_.chunk_bytes / size_ / data.width();
-    for (int64_t i = 0; i < num_chunks(result.count, most); ++i) {
+    const int64_t most = std::max<int64_t>(algorithms_.chunk_bytes / size_ / data.width(), 1);
+    const int64_t num = num_chunks(result.count, most);
+    const auto start = [&](int64_t i) {
       const Chunk chunk = chunk_of(i, most, result.count);
       std::vector<Elements> parts;
       for (int64_t rank = 0; rank < size_; ++rank) {
         parts.push_back(data.part(rank * result.count + chunk.begin, chunk.count));
       }
-      sources = exchange_parts(operation, parts);
-      comm::reduce(reduction, data.type, result.part(chunk.begin, chunk.count).data, sources,
-                   chunk.count);
+      return start_parts(operation, std::move(parts));
+    };
+    Parts next = start(0);
+    for (int64_t i = 0; i < num; ++i) {
+      Parts parts = std::move(next);
+      if (i + 1 < num) next = start(i + 1);
+      const Chunk chunk = chunk_of(i, most, result.count);
+      finish_parts(parts, result.part(chunk.begin, chunk.count), reduction);
     }
   });
 }

@@ -4,7 +4,7 @@
 //
 //   MessageCollectives group(std::move(transport), algorithms_of(Carrier::kMpi, ranks));
 
-#include <atomic>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -50,10 +50,15 @@ class MessageCollectives final : public Collectives {
   /// meet() and gather_small() where these pay, else nothing.
   Sources meet_small(const Announcement& announcement, Elements mine);
 
-  /// Everybody's elements of this rank's share; parts[i] is what this rank has of rank i's. With
-  /// them go the shares `given` out, which arrive in `taken`.
-  Sources exchange_parts(const Announcement& operation, std::span<const Elements> parts,
-                         std::span<const Letter> taken = {}, std::span<const Letter> given = {});
+  /// Everybody's elements of this rank's share, on their way into memory that is used in turns.
+  struct Parts {
+    std::unique_ptr<Transport::Exchange> exchange;
+    Elements mine;
+    Sources sources;
+  };
+  /// parts[i] is what this rank has of rank i's share.
+  Parts start_parts(const Announcement& operation, std::vector<Elements> parts);
+  void finish_parts(Parts& parts, Elements result, Reduction reduction);
   void check_lengths(const Announcement& operation, std::span<const Elements> results,
                      std::span<const Elements> parts);
   std::vector<Letter> letters(std::span<const Elements> elements) const;
@@ -66,6 +71,8 @@ class MessageCollectives final : public Collectives {
   int64_t size_;
   int64_t number_ = 0;  ///< collectives begun
   std::vector<std::byte> scratch_;
+  std::array<std::vector<std::byte>, 2> turns_;
+  size_t turn_ = 0;
   Failure failure_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "levin/comm/announcement.h"
@@ -20,17 +21,30 @@ struct Letter {
 /// Messages of one tag between two ranks arrive in the order in which they were sent.
 class Transport {
  public:
+  /// Letters on their way.
+  class Exchange {
+   public:
+    virtual ~Exchange() = default;
+    /// Returns when all have come and gone. Throws "comm.timeout", "comm.peer", and "comm.mismatch"
+    /// for a message of another length.
+    virtual void wait() = 0;
+  };
+
   virtual ~Transport() = default;
 
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
 
-  /// Sends and receives all of these at once and returns when they are done; letters of this rank
-  /// itself are passed over. `operation` is for the errors: "comm.timeout", "comm.peer", and
-  /// "comm.mismatch" for a message of another length. For several threads with different tags.
-  virtual void exchange(const Announcement& operation, std::span<const Letter> receives,
-                        std::span<const Letter> sends, int tag) = 0;
+  /// Sends and receives all of these at once; letters of this rank itself are passed over. Must be
+  /// waited for. `operation` is for the errors. For several threads with different tags.
+  virtual std::unique_ptr<Exchange> start(const Announcement& operation,
+                                          std::span<const Letter> receives,
+                                          std::span<const Letter> sends, int tag) = 0;
+  void exchange(const Announcement& operation, std::span<const Letter> receives,
+                std::span<const Letter> sends, int tag) {
+    start(operation, receives, sends, tag)->wait();
+  }
 
   /// Everybody's part, counts[i] bytes of rank i one after the other; this rank's is there already.
   /// By default, an exchange of all with all.

@@ -110,41 +110,62 @@ void MpiTransport::wait(const Announcement& operation, std::span<Request> reques
   }
 }
 
-void MpiTransport::exchange(const Announcement& operation, std::span<const Letter> receives,
-                            std::span<const Letter> sends, int tag) {
-  std::vector<Request> requests;
-  std::vector<std::pair<int64_t, int>> wanted;  // of each receive: rank, bytes
-  const auto start = [&](const Letter& letter, const auto& begin) {
+class MpiTransport::MpiExchange final : public Exchange {
+ public:
+  MpiExchange(MpiTransport& transport, const Announcement& operation)
+      : transport_(transport), operation_(operation) {}
+
+  template <class Begin>
+  void add(const Letter& letter, const Begin& begin) {
     const int64_t bytes = letter.elements.bytes();
     // At least one message, so that the other side learns of a length that it does not expect.
     for (int64_t i = 0; i < std::max<int64_t>(num_chunks(bytes, kMostBytes), 1); ++i) {
       const Chunk piece = chunk_of(i, kMostBytes, bytes);
-      requests.push_back(ask(operation, [&](Module& mpi) {
+      requests_.push_back(transport_.ask(operation_, [&](Module& mpi) {
         return begin(mpi, letter.elements.data + piece.begin, static_cast<int>(piece.count));
       }));
-      if (requests.back().receives) wanted.emplace_back(letter.rank, static_cast<int>(piece.count));
+      if (requests_.back().receives) {
+        wanted_.emplace_back(letter.rank, static_cast<int>(piece.count));
+      }
     }
-  };
+  }
+
+  void wait() override {
+    transport_.wait(operation_, requests_);
+    for (size_t i = 0; i < wanted_.size(); ++i) {
+      const auto& [rank, bytes] = wanted_[i];
+      const int came = requests_[i].bytes;
+      LEVIN_CHECK(came == bytes, "comm.mismatch",
+                  "{}: rank {} sent {} bytes and rank {} expects {}", operation_.text(), rank,
+                  came == Request::kTooLong ? "more" : std::to_string(came), transport_.rank_,
+                  bytes);
+    }
+  }
+
+ private:
+  MpiTransport& transport_;
+  Announcement operation_;
+  std::vector<Request> requests_;                // the receives first
+  std::vector<std::pair<int64_t, int>> wanted_;  // of each receive: rank, bytes
+};
+
+std::unique_ptr<Transport::Exchange> MpiTransport::start(const Announcement& operation,
+                                                         std::span<const Letter> receives,
+                                                         std::span<const Letter> sends, int tag) {
+  auto exchange = std::make_unique<MpiExchange>(*this, operation);
   for (const Letter& letter : receives) {
     if (letter.rank == rank_) continue;
-    start(letter, [&](Module& mpi, std::byte* data, int bytes) {
+    exchange->add(letter, [&](Module& mpi, std::byte* data, int bytes) {
       return mpi.receive(data, bytes, static_cast<int>(letter.rank), tag, group_);
     });
   }
   for (const Letter& letter : sends) {
     if (letter.rank == rank_) continue;
-    start(letter, [&](Module& mpi, const std::byte* data, int bytes) {
+    exchange->add(letter, [&](Module& mpi, const std::byte* data, int bytes) {
       return mpi.send(data, bytes, static_cast<int>(letter.rank), tag, group_);
     });
   }
-  wait(operation, requests);
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    const auto& [rank, bytes] = wanted[i];
-    const int came = requests[i].bytes;
-    LEVIN_CHECK(came == bytes, "comm.mismatch", "{}: rank {} sent {} bytes and rank {} expects {}",
-                operation.text(), rank, came == Request::kTooLong ? "more" : std::to_string(came),
-                rank_, bytes);
-  }
+  return exchange;
 }
 
 void MpiTransport::all_gather(const Announcement& operation, std::byte* data,

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -26,13 +27,15 @@ class MpiTransport final : public Transport {
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return size_; }
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
-  void exchange(const Announcement& operation, std::span<const Letter> receives,
-                std::span<const Letter> sends, int tag) override;
+  std::unique_ptr<Exchange> start(const Announcement& operation, std::span<const Letter> receives,
+                                  std::span<const Letter> sends, int tag) override;
   void all_gather(const Announcement& operation, std::byte* data, std::span<const int64_t> counts,
                   int tag) override;
   void broadcast(const Announcement& operation, Elements data, int64_t root, int tag) override;
 
  private:
+  class MpiExchange;
+
   /// Returns when all ranks of a group have come to make it.
   void gather_members(const Announcement& operation, std::span<const int> ranks);
   template <class Call>

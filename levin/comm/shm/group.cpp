@@ -69,19 +69,19 @@ std::byte* Group::staging(int64_t rank, size_t parity) const {
 
 void Group::exchange(const Announcement& announcement, int64_t rounds, const Write& write,
                      const Read& read) {
-  failure_.check();
-  try {
+  run([&] {
     rounds_.begin(announcement);
-    for (int64_t round = 0; round < std::max<int64_t>(rounds, 1); ++round) {
-      const size_t parity = rounds_.parity();
-      write(round, staging(rank_, parity));
-      rounds_.arrive();
-      rounds_.await();
-      read(round, Buffers{*this, parity});
-    }
-  } catch (const std::exception& error) {
-    close(error.what());
-    throw;
+    turn(rounds, write, read);
+  });
+}
+
+void Group::turn(int64_t rounds, const Write& write, const Read& read) {
+  for (int64_t round = 0; round < std::max<int64_t>(rounds, 1); ++round) {
+    const size_t parity = rounds_.parity();
+    write(round, staging(rank_, parity));
+    rounds_.arrive();
+    rounds_.await();
+    read(round, Buffers{*this, parity});
   }
 }
 
@@ -110,8 +110,8 @@ int64_t Group::place_of(Elements elements) const {
 void Group::meet_peers() {
   std::vector<int64_t> processes;
   int64_t can_read_all = 1;
-  exchange(
-      announce("the start of a group", "", size_), 2,
+  turn(
+      2,
       [&](int64_t round, std::byte* mine) {
         const PeerCard card = own_.card();
         if (round == 0) std::memcpy(mine, &card, sizeof(card));

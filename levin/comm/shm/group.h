@@ -76,6 +76,7 @@ class LEVIN_API Group final : public Collectives {
   /// At least one round. What is written in a round is read in it.
   void exchange(const Announcement& announcement, int64_t rounds, const Write& write,
                 const Read& read);
+  void turn(int64_t rounds, const Write& write, const Read& read);
   void close(std::string_view why);
   /// Elements that one round carries in parts of each rank.
   int64_t most(Elements elements, int64_t parts = 1) const;
