@@ -9,9 +9,9 @@ import torch.distributed as dist
 
 import work
 
-# Its all-reduce in shared memory is for inference alone: training's goes over gloo whether it is there
-# or not. Without this line the first run compiles it, and one that was interrupted there leaves a lock
-# that later runs wait for in silence.
+# Its all-reduce in shared memory serves inference alone: training's goes over gloo, whether it is
+# there or not. Without this line the first run compiles it, and one that was interrupted there
+# leaves a lock that later runs wait for in silence.
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 

@@ -23,6 +23,7 @@ import report
 HERE = pathlib.Path(__file__).parent
 WORK = ["--work", "mlp_10m", "--steps", "100"]
 RESTARTS = "3"
+SAVE_EVERY = 10  # steps; both programs do
 STEPS_BEFORE = 12  # so that there is a checkpoint
 WITHIN_S = 2.0  # the kill comes at a random moment within so many seconds from there
 START_S, RECOVERY_S = 90.0, 45.0
@@ -118,9 +119,10 @@ def kill_and_wait(launcher, folder, chance):
                 RECOVERY_S, launcher)
     if step is None:
         gone = launcher.poll() is not None
-        return Kill("given up by the launcher" if gone else f"without a step for {RECOVERY_S:g} s", float("nan"))
+        return Kill("given up by the launcher" if gone else f"without a step for {RECOVERY_S:g} s",
+                    float("nan"))
     attempt, first, at = step
-    if first <= 10:
+    if first <= SAVE_EVERY:
         return Kill("begun from nothing", float("nan"))
     return Kill(RECOVERED, at - killed, attempt)
 
@@ -150,8 +152,9 @@ def table(results):
         again = sum(k["attempts"] > 1 for k in kills)
         notes = [f"{others.count(what)} {what}" for what in dict.fromkeys(others)]
         notes += [f"{again} only at a further restart"] if again else []
-        ratio = medians[name] / medians.get("torchrun", float("nan"))
-        yield (f"| {name} | {report.spread(seconds) if seconds else ''} | {ratio:.3g} | {len(kills)} | "
+        ratio = medians[name] / medians.get("torchrun", float("nan"))  # nan where none recovered
+        shown = f"{ratio:.3g}" if ratio == ratio else ""
+        yield (f"| {name} | {report.spread(seconds) if seconds else ''} | {shown} | {len(kills)} | "
                f"{len(seconds)} | {'; '.join(notes)} |")
     yield ""
 

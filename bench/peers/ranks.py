@@ -76,8 +76,8 @@ def failure_of(command):
 def measure_steps(arguments, results):
     for work in arguments.works:
         for accumulate in (1, 4):
-            options = ["--work", work, "--steps", str(arguments.steps), "--warmup", "8",
-                       "--accumulate", str(accumulate)]
+            options = ["--work", work, "--steps", str(arguments.steps),
+                       "--warmup", str(arguments.warmup), "--accumulate", str(accumulate)]
             losses = {}
             for name, command in arguments.systems.items():
                 said = measure.run([*command, *options]).said
@@ -154,7 +154,7 @@ def collective_tables(results):
 
 def quick(arguments):
     """Only proves that all of it runs: its numbers mean nothing."""
-    arguments.rounds, arguments.steps, arguments.kills = 1, 4, 1
+    arguments.rounds, arguments.steps, arguments.warmup, arguments.kills = 1, 4, 4, 1
     arguments.seconds, arguments.most_bytes = 0.01, 400_000
 
 
@@ -163,6 +163,7 @@ def main():
     parser.add_argument("--levin-bin", type=pathlib.Path, default=HERE.parent.parent / "build/bin")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=24, help="timed batches; a multiple of 4")
+    parser.add_argument("--warmup", type=int, default=8, help="batches before them; likewise")
     parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS))
     parser.add_argument("--seconds", type=float, default=0.1, help="of a collective of one size")
     parser.add_argument("--most-bytes", type=int, default=400_000_000, help="of a collective")
@@ -173,6 +174,8 @@ def main():
     arguments = parser.parse_args()
     arguments.levin_bin = arguments.levin_bin.absolute()
     if arguments.quick:
+        if arguments.out:
+            parser.error("--quick gives no numbers to keep: leave out --out")
         quick(arguments)
     results = {"machine": machine.describe(arguments.levin_bin.parent), "rounds": arguments.rounds,
                "steps": {}, "cannot_run": {}, "collectives": {}, "kills": {}}

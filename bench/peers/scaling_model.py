@@ -38,7 +38,7 @@ def shm_terms(size, ranks):
 
 
 def ring_terms(size, ranks):
-    """Reduce-scatter and all-gather round a ring (Thakur et al. 2005, section 4)."""
+    """Reduce-scatter and all-gather round a ring (Thakur et al. 2005)."""
     return 2 * (ranks - 1), 2 * (ranks - 1) / ranks * size
 
 
@@ -109,12 +109,14 @@ class Cluster:
     ranks_per_host: int
 
     def flat(self, size, ranks):
-        """One ring over all ranks; over loopback where all are on one host. levin over gloo."""
+        """One ring over all ranks by gloo. No card makes it faster than it is over loopback, where it copies
+        and adds."""
         if ranks <= self.ranks_per_host:
             return on_one_host(self.gloo, "gloo", size, ranks, ranks)
         a, b = ring_terms(size, ranks)
-        line = self.network.line
-        return line.alpha * a + line.beta * b + self.adding(size, ranks)
+        card = self.network.line
+        return (max(card.alpha, self.gloo.alpha) * a +
+                max(card.beta + self.gamma / 2, self.gloo.beta) * b)
 
     def hierarchical(self, size, ranks):
         """In shared memory within each host, and a ring over the hosts, in which each rank sends its share of
@@ -125,8 +127,9 @@ class Cluster:
             return inside
         a, b = ring_terms(size, hosts)
         line = self.network.line
-        return inside + line.alpha * a + line.beta * b + self.adding(size / here, hosts)
+        return inside + line.alpha * a + line.beta * b + self.gamma * (hosts - 1) / hosts * size / here
 
-    def adding(self, size, ranks):
-        """The sums in a ring: two reads and a write of each byte but the rank's own."""
-        return 3 * self.shm.beta * size * (ranks - 1) / ranks
+    @property
+    def gamma(self):
+        """Of a byte that is added: two reads and a write. A ring adds one for every two that it carries."""
+        return 3 * self.shm.beta
