@@ -109,8 +109,9 @@ def kill_once(command, chance):
 
 def kill_and_wait(launcher, folder, chance):
     if not soon(lambda: len(finished_steps(folder)) >= STEPS_BEFORE, START_S, launcher):
-        sys.exit(f"{' '.join(launcher.args)}\nbegan no training:\n"
-                 f"{(folder / 'output').read_text()[-4000:]}")
+        print(f"{' '.join(launcher.args)}\nbegan no training:\n"
+              f"{(folder / 'output').read_text()[-4000:]}", file=sys.stderr)
+        return Kill(f"without {STEPS_BEFORE} steps in {START_S:g} s, so not killed", float("nan"))
     time.sleep(chance.uniform(0, WITHIN_S))
     killed = time.monotonic()
     os.kill(pid_of(folder, chance.randrange(2)), signal.SIGKILL)

@@ -3,14 +3,15 @@
 //
 //   peer_levin --work mlp_sgd --steps 2000 --warmup 100
 //   peer_levin --work loader --workers 2
-//   levin run -n 2 --max-restarts 3 peer_levin --work mlp_10m --devices 2 --steps 100 --trace FOLDER
+//   levin run -n 2 --max-restarts 3 peer_levin --work mlp_10m --devices 2 --trace FOLDER
 
-#include "bench/peers/work.h"
-#include <levin/levin.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
+
+#include "bench/peers/work.h"
+#include <levin/levin.h>
 
 namespace {
 

@@ -107,7 +107,10 @@ def measure_collectives(arguments, results):
                                  env=measure.environment() | {"OMPI_ALLOW_RUN_AS_ROOT": "1",
                                                               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
         if outcome.returncode != 0:
-            sys.exit(f"{name} ended with {outcome.returncode}:\n{outcome.stderr[-2000:]}")
+            why = f"ended with {outcome.returncode}"
+            results["cannot_run"][f"collectives by {name}"] = why
+            print(f"collectives by {name} {why}:\n{outcome.stderr[-2000:]}", file=sys.stderr)
+            continue
         for line in outcome.stdout.splitlines():
             if not line.startswith("{"):
                 continue
@@ -131,8 +134,6 @@ def step_tables(results):
             promise = "" if bound is None else f"at most {bound:g}: {'yes' if ratio <= bound else 'NO'}"
             yield f"| {name} | {report.spread([v / 1e3 for v in values])} | {ratio:.3g} | {promise} |"
         yield ""
-    for name, why in results["cannot_run"].items():
-        yield f"{name} could not run here: {why}\n"
 
 
 def collective_tables(results):
@@ -152,6 +153,11 @@ def collective_tables(results):
         yield ""
 
 
+def left_out(results):
+    for name, why in results["cannot_run"].items():
+        yield f"{name} could not run here: {why}\n"
+
+
 def quick(arguments):
     """Only proves that all of it runs: its numbers mean nothing."""
     arguments.rounds, arguments.steps, arguments.warmup, arguments.kills = 1, 4, 4, 1
@@ -162,7 +168,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--levin-bin", type=pathlib.Path, default=HERE.parent.parent / "build/bin")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=24, help="timed batches; a multiple of 4")
+    parser.add_argument("--steps", type=int, default=20, help="timed batches; a multiple of 4")
     parser.add_argument("--warmup", type=int, default=8, help="batches before them; likewise")
     parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS))
     parser.add_argument("--seconds", type=float, default=0.1, help="of a collective of one size")
@@ -189,14 +195,16 @@ def main():
             measure_collectives(arguments, results)
         if "kills" in arguments.only:
             kills.measure_kills(arguments.levin_bin, arguments.kills, results["kills"], seed=number)
+        if arguments.out:  # each round, so that a run that is broken off leaves what it has
+            arguments.out.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n")
     text = "\n".join(["# Two ranks on one machine, levin and its peers", "",
                       *report.machine_lines(results["machine"], results["rounds"]), "",
                       *step_tables(results), *collective_tables(results),
-                      *(kills.table(results["kills"]) if results["kills"] else [])])
+                      *(kills.table(results["kills"]) if results["kills"] else []),
+                      *left_out(results)])
     print(text)
     if arguments.out:
         arguments.out.write_text(text)
-        arguments.out.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

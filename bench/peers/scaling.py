@@ -157,7 +157,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--levin-bin", type=pathlib.Path, default=HERE.parent.parent / "build/bin")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=16, help="timed steps")
+    parser.add_argument("--steps", type=int, default=12, help="timed steps")
     parser.add_argument("--seconds", type=float, default=0.1, help="of an all-reduce of one size")
     parser.add_argument("--most-bytes", type=int, default=40_000_000, help="of an all-reduce")
     parser.add_argument("--quick", action="store_true", help="few steps, to see that all of it runs")
