@@ -27,12 +27,14 @@ struct Options {
   int64_t devices = 0;
   double seconds = 0.5;
   int64_t most_bytes = 400'000'000;
+  std::string operation;
 
   void fields(levin::FieldVisitor& field) {
     field("backend", backend, "shm, gloo, hierarchical or mpi");
     field("devices", devices, "ranks to start; 0: as they were started");
     field("seconds", seconds, "for each operation and size");
     field("most_bytes", most_bytes, "of the largest size");
+    field("operation", operation, "this one alone; empty: all");
   }
 };
 
@@ -68,6 +70,7 @@ class Measure {
 
   template <class Call>
   void report(const char* name, int64_t bytes, bool shared, const Call& call) {
+    if (!options_.operation.empty() && options_.operation != name) return;
     call();
     const double once = seconds_of(1, call);
     const auto batch = std::clamp<int64_t>(static_cast<int64_t>(0.02 / once), 1, 10000);

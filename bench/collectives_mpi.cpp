@@ -1,6 +1,6 @@
 // The same table as bench_collectives, by the MPI library's own calls: what others can have today.
 //
-//   mpirun -n 2 bench_collectives_openmpi
+//   mpirun -n 2 bench_collectives_openmpi [SECONDS [MOST_BYTES]]
 // The C++ bindings that MPI itself gave up.
 #define OMPI_SKIP_MPICXX
 #define MPICH_SKIP_MPICXX
@@ -48,7 +48,8 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   const double seconds = argc > 1 ? std::atof(argv[1]) : 0.5;
-  for (long bytes = 40; bytes <= 400'000'000; bytes *= 10) {
+  const long most_bytes = argc > 2 ? std::atol(argv[2]) : 400'000'000;
+  for (long bytes = 40; bytes <= most_bytes; bytes *= 10) {
     const int part = static_cast<int>(std::max<long>(bytes / 4, size) / size);
     const int count = part * size;
     std::vector<float> whole(static_cast<size_t>(count), 1), small(static_cast<size_t>(part), 1);

@@ -3,6 +3,12 @@
 //
 //   peer_levin --work mlp_sgd --steps 2000 --warmup 100
 //   peer_levin --work loader --workers 2
+//   levin run -n 2 --max-restarts 3 peer_levin --work mlp_10m --devices 2 --trace FOLDER
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
 
 #include "bench/peers/work.h"
 #include <levin/levin.h>
@@ -38,23 +44,57 @@ struct Peer : levin::Module {
   levin::OptimizerConfig configure_optimizers() override { return optimizer_of(work); }
 };
 
+/// What kills.py reads: FOLDER/RANK has "ATTEMPT PID" where training begins, FOLDER/steps a line
+/// "ATTEMPT STEP SECONDS" for each step that rank 0 has finished, on the clock of time.monotonic().
+struct Trace : levin::Callback {
+  std::string folder, attempt;
+  std::ofstream steps;
+
+  explicit Trace(const std::string& folder) : folder(folder) {
+    const char* count = std::getenv("TORCHELASTIC_RESTART_COUNT");
+    attempt = count == nullptr ? "0" : count;
+  }
+  std::string state_key() const override { return "trace"; }
+  void on_train_start(levin::Trainer& trainer, levin::Module&) override {
+    const auto rank = std::to_string(trainer.accelerator().rank().rank);
+    std::ofstream(folder + "/" + rank, std::ios::app) << attempt << ' ' << ::getpid() << std::endl;
+    if (rank == "0") steps.open(folder + "/steps", std::ios::app);
+  }
+  void on_train_batch_end(levin::Trainer& trainer, levin::Module&, const at::Tensor&,
+                          const levin::Batch&, int64_t) override {
+    if (!steps.is_open()) return;
+    const std::chrono::duration<double> now = std::chrono::steady_clock::now().time_since_epoch();
+    steps << attempt << ' ' << trainer.global_step() << ' ' << std::fixed << now.count()
+          << std::endl;
+  }
+};
+
 void train(const peers::Options& options) {
+  const bool traced = !options.trace.empty();
+  std::vector<std::shared_ptr<levin::Callback>> callbacks;
+  if (traced) {
+    callbacks = {std::make_shared<Trace>(options.trace),
+                 levin::model_checkpoint(
+                     {.dirpath = options.trace + "/checkpoints", .every_n_train_steps = 10})};
+  }
   levin::Trainer trainer({.accelerator = "cpu",
                           .devices = options.devices,
-                          .max_epochs = 1,
+                          .callbacks = callbacks,
+                          .max_epochs = traced ? -1 : 1,
                           .accumulate_grad_batches = options.accumulate,
                           .use_distributed_sampler = false,
                           .barebones = options.mode == "barebones",
+                          .ckpt_path = traced ? "last" : "",
                           .backend = options.backend});
   peers::StepClock clock(options);
   peers::with_net(options.work, [&]<class Net>(Net& net) {
     const auto rank = trainer.accelerator().rank().rank;
-    const auto data = peers::data_of(options.work, clock.last(), rank);
+    const auto data = peers::data_of(options.work, clock.last(), rank, options.batch_size);
     levin::DataLoader loader(levin::data::tensors({{"x", data.x}, {"y", data.y}}),
                              {.batch_size = data.batch_size});
     trainer.fit(std::make_shared<Peer<Net>>(net, clock, options), loader);
   });
-  if (trainer.accelerator().is_main_process()) clock.report();
+  if (!traced && trainer.accelerator().is_main_process()) clock.report();
 }
 
 /// Seconds that one epoch takes, and through `mean` the mean of its normalised pixels.

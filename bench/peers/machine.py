@@ -26,12 +26,19 @@ def value_of(path, key, separator):
     return ""
 
 
+def version_of(package):
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "none"
+
+
 def describe(build):
     """build: the CMake build folder that the C++ peers come from."""
     cache = build / "CMakeCache.txt"
     compiler = value_of(cache, "CMAKE_CXX_COMPILER:", "=") or "c++"
     memory_kb = int(value_of("/proc/meminfo", "MemTotal", ":").split()[0])
-    versions = {name: metadata.version(name) for name in ("torch", "lightning", "accelerate")}
+    versions = {name: version_of(name) for name in ("torch", "lightning", "accelerate", "deepspeed")}
     return {
         "date": datetime.date.today().isoformat(),
         "cpu": value_of("/proc/cpuinfo", "model name", ":") or platform.machine(),

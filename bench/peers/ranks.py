@@ -3,6 +3,7 @@
     python bench/peers/ranks.py --levin-bin build/bin
     python bench/peers/ranks.py --levin-bin build/bin --out bench/RANKS.md
     python bench/peers/ranks.py --levin-bin build/bin --only collectives
+    python bench/peers/ranks.py --levin-bin build/bin --quick
 
 Run by the Python that has the peers (requirements.txt).
 """
@@ -13,7 +14,9 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 
+import kills
 import machine
 import measure
 import report
@@ -25,6 +28,7 @@ WORKS = {"mlp_10m": "MLP 784-2048-2048-2048-10 (10 M), batch 64 a rank, Adam",
 LIMITS = {("mlp_10m", "levin"): 0.65, ("gpt_10m", "levin"): 0.90,
           ("mlp_10m", "levin over gloo"): 0.9, ("gpt_10m", "levin over gloo"): 1.0}
 LOSS_TOLERANCE = 1e-3
+PARTS = ["steps", "collectives", "kills"]
 
 
 def systems(arguments):
@@ -36,16 +40,46 @@ def systems(arguments):
         "PyTorch DDP": [*torchrun, HERE / "pytorch_ddp.py"],
         "Accelerate": [*torchrun, HERE / "accelerate_.py"],
         "Lightning": [sys.executable, HERE / "lightning_.py", "--devices", "2"],
+        "DeepSpeed": [*torchrun, HERE / "deepspeed_.py"],
     }
+
+
+def systems_that_run(arguments, results):
+    """All but those that fail at two steps of the small MLP; why is kept."""
+    running = {}
+    for name, command in systems(arguments).items():
+        why = failure_of([*command, "--work", "mlp_sgd"])
+        if why is None:
+            running[name] = command
+            continue
+        if name in ("levin", "PyTorch DDP"):  # what all others are compared with
+            sys.exit(f"{name} cannot run here: {why}")
+        results["cannot_run"][name] = why
+        print(f"{name} cannot run here: {why}", file=sys.stderr)
+    return running
+
+
+def failure_of(command):
+    """None, or the line that says what went wrong: a traceback's first error, else the last line."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            outcome = subprocess.run([str(part) for part in command], cwd=folder, text=True,
+                                     env=measure.environment(), capture_output=True, timeout=120)
+        except subprocess.TimeoutExpired:
+            return "no end within 120 s"
+    if outcome.returncode == 0:
+        return None
+    lines = [line.strip() for line in outcome.stderr.splitlines() if line.strip()]
+    return next((line for line in lines if "Error: " in line), lines[-1] if lines else "no word")
 
 
 def measure_steps(arguments, results):
     for work in arguments.works:
         for accumulate in (1, 4):
-            options = ["--work", work, "--steps", str(arguments.steps), "--warmup", "8",
-                       "--accumulate", str(accumulate)]
+            options = ["--work", work, "--steps", str(arguments.steps),
+                       "--warmup", str(arguments.warmup), "--accumulate", str(accumulate)]
             losses = {}
-            for name, command in systems(arguments).items():
+            for name, command in arguments.systems.items():
                 said = measure.run([*command, *options]).said
                 key = f"{work}/{accumulate}"
                 results["steps"].setdefault(key, {}).setdefault(name, []).append(said["step_us"])
@@ -58,19 +92,25 @@ def measure_steps(arguments, results):
 
 def measure_collectives(arguments, results):
     program = arguments.levin_bin / "ranks" / "bench_collectives"
-    commands = {backend: [program, "--devices", "2", "--backend", backend]
+    options = ["--seconds", f"{arguments.seconds:g}", "--most-bytes", f"{arguments.most_bytes}"]
+    commands = {backend: [program, "--devices", "2", "--backend", backend, *options]
                 for backend in ("shm", "gloo")}
     for mpi in ("openmpi", "mpich"):
         its_own = arguments.levin_bin / "ranks" / f"bench_collectives_{mpi}"
         if its_own.exists():
-            commands[f"{mpi} itself"] = [f"mpirun.{mpi}", "-n", "2", its_own]
-            commands[f"mpi by {mpi}"] = [f"mpirun.{mpi}", "-n", "2", program, "--backend", "mpi"]
+            two = [f"mpirun.{mpi}", "-n", "2"]
+            commands[f"{mpi} itself"] = [*two, its_own, f"{arguments.seconds:g}",
+                                         f"{arguments.most_bytes}"]
+            commands[f"mpi by {mpi}"] = [*two, program, "--backend", "mpi", *options]
     for name, command in commands.items():
         outcome = subprocess.run([str(part) for part in command], capture_output=True, text=True,
                                  env=measure.environment() | {"OMPI_ALLOW_RUN_AS_ROOT": "1",
                                                               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
         if outcome.returncode != 0:
-            sys.exit(f"{name} ended with {outcome.returncode}:\n{outcome.stderr[-2000:]}")
+            why = f"ended with {outcome.returncode}"
+            results["cannot_run"][f"collectives by {name}"] = why
+            print(f"collectives by {name} {why}:\n{outcome.stderr[-2000:]}", file=sys.stderr)
+            continue
         for line in outcome.stdout.splitlines():
             if not line.startswith("{"):
                 continue
@@ -113,31 +153,58 @@ def collective_tables(results):
         yield ""
 
 
+def left_out(results):
+    for name, why in results["cannot_run"].items():
+        yield f"{name} could not run here: {why}\n"
+
+
+def quick(arguments):
+    """Only proves that all of it runs: its numbers mean nothing."""
+    arguments.rounds, arguments.steps, arguments.warmup, arguments.kills = 1, 4, 4, 1
+    arguments.seconds, arguments.most_bytes = 0.01, 400_000
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--levin-bin", type=pathlib.Path, default=HERE.parent.parent / "build/bin")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=24, help="timed batches; a multiple of 4")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=20, help="timed batches; a multiple of 4")
+    parser.add_argument("--warmup", type=int, default=8, help="batches before them; likewise")
     parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS))
-    parser.add_argument("--only", nargs="+", choices=["steps", "collectives"],
-                        default=["steps", "collectives"])
+    parser.add_argument("--seconds", type=float, default=0.1, help="of a collective of one size")
+    parser.add_argument("--most-bytes", type=int, default=400_000_000, help="of a collective")
+    parser.add_argument("--kills", type=int, default=2, help="of each launcher, a round")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--quick", action="store_true", help="few steps, to see that all of it runs")
     parser.add_argument("--out", type=pathlib.Path, help="Markdown file to write")
     arguments = parser.parse_args()
     arguments.levin_bin = arguments.levin_bin.absolute()
+    if arguments.quick:
+        if arguments.out:
+            parser.error("--quick gives no numbers to keep: leave out --out")
+        quick(arguments)
     results = {"machine": machine.describe(arguments.levin_bin.parent), "rounds": arguments.rounds,
-               "steps": {}, "collectives": {}}
-    for _ in range(arguments.rounds):
+               "steps": {}, "cannot_run": {}, "collectives": {}, "kills": {}}
+    if "steps" in arguments.only:
+        arguments.systems = systems_that_run(arguments, results)
+    for number in range(arguments.rounds):
+        print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
         if "steps" in arguments.only:
             measure_steps(arguments, results)
         if "collectives" in arguments.only:
             measure_collectives(arguments, results)
+        if "kills" in arguments.only:
+            kills.measure_kills(arguments.levin_bin, arguments.kills, results["kills"], seed=number)
+        if arguments.out:  # each round, so that a run that is broken off leaves what it has
+            arguments.out.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n")
     text = "\n".join(["# Two ranks on one machine, levin and its peers", "",
                       *report.machine_lines(results["machine"], results["rounds"]), "",
-                      *step_tables(results), *collective_tables(results)])
+                      *step_tables(results), *collective_tables(results),
+                      *(kills.table(results["kills"]) if results["kills"] else []),
+                      *left_out(results)])
     print(text)
     if arguments.out:
         arguments.out.write_text(text)
-        arguments.out.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def machine_lines(machine, rounds):
         f"load {machine['load_before']} before the run.",
         f"{machine['compiler']}, {machine['build_type']}; torch {machine['torch']}, "
         f"Lightning {machine['lightning']}, Accelerate {machine['accelerate']}, "
-        f"Python {machine['python']}; {machine['date']}.",
+        f"DeepSpeed {machine['deepspeed']}, Python {machine['python']}; {machine['date']}.",
         "",
         f"{rounds} rounds, in each of which every system runs once, in turn; one thread each. "
         "Median [smallest..largest]; a ratio is the median of the rounds' ratios. "

@@ -25,7 +25,9 @@ struct Options {
   int64_t images = 60000;
   int64_t devices = 1;
   int64_t accumulate = 1;
+  int64_t batch_size = 0;
   std::string backend = "auto";
+  std::string trace;
 
   void fields(levin::FieldVisitor& field) {
     field("work", work,
@@ -37,7 +39,9 @@ struct Options {
     field("images", images, "of the loader");
     field("devices", devices, "ranks");
     field("accumulate", accumulate, "batches a step");
+    field("batch_size", batch_size, "samples of a rank's batch; 0: the work's");
     field("backend", backend, "between ranks");
+    field("trace", trace, "folder: train until killed, from the last checkpoint on; kills.py");
   }
 };
 
@@ -132,8 +136,9 @@ inline int64_t batch_size_of(const std::string& work) {
 }
 
 /// Of rank 0; every other has data of its own.
-inline Data data_of(const std::string& work, int64_t batches, int64_t rank = 0) {
-  const int64_t batch_size = batch_size_of(work);
+inline Data data_of(const std::string& work, int64_t batches, int64_t rank = 0,
+                    int64_t batch_size = 0) {
+  if (batch_size == 0) batch_size = batch_size_of(work);
   const int64_t count = batches * batch_size;
   const int64_t seed = 1000 + rank;
   if (work.starts_with("gpt")) {
