@@ -34,6 +34,7 @@ void MessageCollectives::run(const Body& body) {
     body();
   } catch (const std::exception& error) {
     failure_.note(error.what());
+    transport_->abandon();
     throw;
   }
 }

@@ -46,6 +46,9 @@ class Transport {
     start(operation, receives, sends, tag)->wait();
   }
 
+  /// Something failed above: messages may be left that nobody receives, and no more will follow.
+  virtual void abandon() {}
+
   /// Everybody's part, counts[i] bytes of rank i one after the other; this rank's is there already.
   /// By default, an exchange of all with all.
   virtual void all_gather(const Announcement& operation, std::byte* data,

@@ -66,7 +66,7 @@ void MpiTransport::gather_members(const Announcement& operation, std::span<const
 }
 
 MpiTransport::~MpiTransport() {
-  if (is_broken_) return;  // MPI may still be at work in it
+  if (is_abandoned_) return;
   try {
     ask(announce("the end of a group", "", size_), [&](Module& mpi) { mpi.free_group(group_); });
   } catch (const std::exception&) {
@@ -82,7 +82,7 @@ std::invoke_result_t<Call, Module&> MpiTransport::ask(const Announcement& operat
   try {
     return call(library_.module);
   } catch (const std::runtime_error& error) {
-    is_broken_ = true;
+    abandon();
     library_.module.fail();
     LEVIN_FAIL("comm.mpi", "{}: {}", operation.text(), error.what());
   }
@@ -96,7 +96,7 @@ void MpiTransport::wait(const Announcement& operation, std::span<Request> reques
   while (!done()) {
     const auto waited = std::chrono::steady_clock::now() - start;
     if (waited > timeout) {
-      is_broken_ = true;
+      abandon();
       ask(operation, [&](Module& mpi) { mpi.fail(); });
       LEVIN_FAIL("comm.timeout",
                  "waited {} s in {} for other ranks; see where each is, or raise the timeout",

@@ -29,6 +29,8 @@ class MpiTransport final : public Transport {
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
   std::unique_ptr<Exchange> start(const Announcement& operation, std::span<const Letter> receives,
                                   std::span<const Letter> sends, int tag) override;
+  /// The communicator is kept: another one in its place would receive what was left in it.
+  void abandon() override { is_abandoned_ = true; }
   void all_gather(const Announcement& operation, std::byte* data, std::span<const int64_t> counts,
                   int tag) override;
   void broadcast(const Announcement& operation, Elements data, int64_t root, int tag) override;
@@ -47,7 +49,7 @@ class MpiTransport final : public Transport {
   Handle group_ = 0;
   int64_t rank_ = 0;
   int64_t size_ = 1;
-  std::atomic<bool> is_broken_ = false;
+  std::atomic<bool> is_abandoned_ = false;
 };
 
 }  // namespace levin::comm::mpi
