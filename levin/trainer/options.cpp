@@ -62,6 +62,8 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("comm_connect_timeout_s", comm_connect_timeout_s,
         "longest wait for all processes to come at the start, seconds");
   field("comm_check", comm_check, "compare each exchange over the processes first");
+  field("dispatch_batches", dispatch_batches,
+        "the first process alone reads the data and hands out the batches");
   ddp.fields(field);
 }
 

@@ -84,6 +84,7 @@ struct TrainerOptions {
   double comm_timeout_s = 1800;  ///< of one exchange between processes
   double comm_connect_timeout_s = 300;  ///< for all processes to come at the start
   bool comm_check = false;              ///< compare each exchange over the processes first
+  bool dispatch_batches = false;        ///< rank 0 alone reads the data and hands out the batches
   DdpOptions ddp = {};
 
   LEVIN_API void fields(FieldVisitor& field);
