@@ -307,7 +307,7 @@ TEST(StreamLoader, OptionsThatDoNotFitAreErrors) {
   EXPECT_EQ(made({.open_shards = 0}), "data.loader.stream");
   EXPECT_EQ(made({.batch_size = 0}), "data.loader.batch_size");
   EXPECT_EQ(error_id([] { DataLoader(numbers_in_shards({})); }), "data.loader.stream");
-  EXPECT_EQ(error_id([] { DataLoader(levin::IterableDatasetPtr()); }), "data.loader.dataset");
+  EXPECT_EQ(error_id([] { DataLoader{levin::IterableDatasetPtr()}; }), "data.loader.dataset");
   DataLoader loader(numbers_in_shards({3}));
   EXPECT_EQ(error_id([&] { loader.set_slice({2, 2}, true); }), "data.sampler.rank");
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <numeric>
 #include <set>
 
 #include "levin/checkpoint/checkpoint.h"
@@ -40,7 +41,7 @@ DataLoader stream_loader(const std::vector<int64_t>& sizes, levin::DataLoaderOpt
 
 /// Without a schedule, which would want to know the length of the run.
 struct Free : Net {
-  int64_t validations = 0, validation_samples = 0;
+  int64_t validation_samples = 0;
   std::vector<int64_t> validated_at;
   levin::OptimizerConfig configure_optimizers() override { return levin::optim::sgd({.lr = 0.1}); }
   void validation_step(const levin::Batch& batch, int64_t index) override {
@@ -57,8 +58,8 @@ levin::TrainerOptions silent(const std::string& root) {
   return options;
 }
 
-std::shared_ptr<Free> trained(levin::TrainerOptions options, const DataLoader& loader,
-                              std::optional<DataLoader> validation = std::nullopt) {
+std::shared_ptr<Free> fitted(levin::TrainerOptions options, const DataLoader& loader,
+                             std::optional<DataLoader> validation = std::nullopt) {
   levin::Trainer trainer(options);
   const auto net = std::make_shared<Free>();
   trainer.fit(net, loader, std::move(validation));
@@ -71,12 +72,12 @@ TEST(StreamTraining, OfOneShardEqualsDataThatIsReadByIndex) {
     auto options = silent(root.str());
     options.max_epochs = 3;
     options.accumulate_grad_batches = accumulate;
-    const auto by_index = trained(options, DataLoader(dataset(77), {.batch_size = 8}));
-    const auto counted = trained(
+    const auto by_index = fitted(options, DataLoader(dataset(77), {.batch_size = 8}));
+    const auto counted = fitted(
         options, stream_loader({77}, {.batch_size = 8, .num_workers = 2}, /*tells_sizes=*/true));
     expect_same_weights(*counted, *by_index);
     const auto uncounted =
-        trained(options, stream_loader({77}, {.batch_size = 8, .num_workers = 2}));
+        fitted(options, stream_loader({77}, {.batch_size = 8, .num_workers = 2}));
     if (accumulate == 1) {
       expect_same_weights(*uncounted, *by_index);
     } else {  // 10 batches: the last group has two, which is known when its second one comes
@@ -120,12 +121,12 @@ TEST(StreamTraining, ValidatesAtTheEndOfAnEpochOrAfterACountOfBatches) {
   auto options = silent(root.str());
   options.max_epochs = 2;
   const auto validation = [] { return stream_loader({9, 4}, {.batch_size = 4}); };
-  auto net = trained(options, stream_loader({40}, {.batch_size = 8}), validation());
+  auto net = fitted(options, stream_loader({40}, {.batch_size = 8}), validation());
   EXPECT_EQ(net->validated_at, (std::vector<int64_t>{5, 10}));
   EXPECT_EQ(net->validation_samples, 26);
   options.val_check_interval = 2;
   options.limit_val_batches = 2;
-  net = trained(options, stream_loader({40}, {.batch_size = 8}), validation());
+  net = fitted(options, stream_loader({40}, {.batch_size = 8}), validation());
   EXPECT_EQ(net->validated_at, (std::vector<int64_t>{2, 4, 7, 9}));
   EXPECT_EQ(net->validation_samples, 4 * 8);
 }
@@ -137,7 +138,7 @@ TEST(StreamTraining, AFractionOfAnUnknownLengthIsAnErrorThatNamesTheFlag) {
     options.max_steps = 2;
     set(options);
     return error_of(
-        [&] { trained(options, stream_loader({40}, {.batch_size = 8}), stream_loader({9}, {})); });
+        [&] { fitted(options, stream_loader({40}, {.batch_size = 8}), stream_loader({9}, {})); });
   };
   EXPECT_THAT(fit([](auto& o) { o.val_check_interval = 0.25; }),
               StartsWith("trainer.options: got val_check_interval = 0.25, a fraction of a stream "
@@ -159,7 +160,7 @@ TEST(StreamTraining, AStreamWithoutABatchIsAnError) {
   const Scratch root;
   auto options = silent(root.str());
   options.max_steps = 2;
-  EXPECT_THAT(error_of([&] { trained(options, stream_loader({0, 0}, {.batch_size = 8})); }),
+  EXPECT_THAT(error_of([&] { fitted(options, stream_loader({0, 0}, {.batch_size = 8})); }),
               StartsWith("trainer.dataloader: the stream of training data gave no batch"));
 }
 
@@ -331,7 +332,7 @@ TEST(DispatchBatches, AnExceptionOfTheDataIsThrownOnEveryRank) {
                           data->on_read = [](int64_t, int64_t sample) {
                             if (sample == 20) throw std::runtime_error("end of tape");
                           };
-                          trained(options, {levin::IterableDatasetPtr(data), {.batch_size = 4}});
+                          fitted(options, {levin::IterableDatasetPtr(data), {.batch_size = 4}});
                           return "";
                         }),
               ::testing::ElementsAre(
