@@ -137,7 +137,8 @@ TEST(Streams, UnequalLengthsEndTheEpochOnAllRanksTogether) {
                         [](int64_t, const fs::path&) {
                           Trained run(false, stream());
                           // Rank 0 has 4 + 2 batches of its two shards, rank 1 5 + 5.
-                          return fmt::format("{} steps, epoch {}", run.train(),
+                          const int64_t steps = run.train();
+                          return fmt::format("{} steps, epoch {}", steps,
                                              run.loader.loader().epoch());
                         }),
               Each("12 steps, epoch 2"));

@@ -205,7 +205,7 @@ Result train_way(const DataWay& way, const fs::path& root, int64_t stop_at,
   const levin::DataLoaderOptions loading = {
       .batch_size = 4, .shuffle = true, .num_workers = 1, .shuffle_buffer_size = 6};
   const DataLoader training =
-      way.is_stream ? stream_loader({14, 20, 6, 20}, loading) : DataLoader(dataset(61), loading);
+      way.is_stream ? stream_loader({14, 20, 6, 20}, loading) : DataLoader(dataset(63), loading);
   const DataLoader validation = way.is_stream ? stream_loader({9, 4}, {.batch_size = 4})
                                               : DataLoader(dataset(13, 6), {.batch_size = 4});
   trainer.fit(net, training, validation, {.ckpt_path = ckpt_path});
