@@ -11,6 +11,7 @@
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/data/batch.h"
 #include "levin/data/dataset.h"
+#include "levin/data/iterable_dataset.h"
 #include "levin/data/loader.h"
 #include "levin/data/module.h"
 #include "levin/data/sampler.h"

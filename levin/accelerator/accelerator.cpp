@@ -13,6 +13,7 @@
 #include "levin/accelerator/host_memory.h"
 #include "levin/base/check.h"
 #include "levin/base/random.h"
+#include "levin/data/dispatched_loader.h"
 #include "levin/optim/clip.h"
 
 namespace levin {
@@ -38,6 +39,8 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
         "compare each exchange between GPUs over the processes first, as it is between CPUs");
   field("use_distributed_sampler", use_distributed_sampler,
         "processes read different parts of the data");
+  field("dispatch_batches", dispatch_batches,
+        "the first process alone reads the data and hands out the batches");
   field("sync_batchnorm", sync_batchnorm, "batch norm over the batches of all processes");
   ddp.fields(field);
 }
@@ -155,12 +158,26 @@ PreparedOptimizer Accelerator::prepare_optimizer(const OptimizerConfig& config) 
 }
 
 DataLoader Accelerator::prepare_loader(DataLoader loader, LoaderRole role) {
-  // The order of samples is rank 0's; a data set of another size on some rank is an error.
-  if (rank_.world_size > 1) loader.load_state_dict(broadcast_object(loader.state_dict()));
+  const bool training = role == LoaderRole::kTraining;
   const DataSlice slice = options_.use_distributed_sampler ? strategy_->slice() : DataSlice();
-  loader.set_slice(slice, /*even=*/role == LoaderRole::kTraining);
+  if (options_.dispatch_batches) {
+    LEVIN_CHECK(slice.world_size == rank_.world_size, "accelerator.dispatch_batches",
+                "each batch would be split over {} processes that are to read the same data; set "
+                "dispatch_batches = false or use_distributed_sampler = true",
+                rank_.world_size);
+    loader = dispatched(loader, world_, /*even=*/training);
+  } else {
+    // The order of samples is rank 0's; a data set of another size on some rank is an error.
+    if (rank_.world_size > 1) loader.load_state_dict(broadcast_object(loader.state_dict()));
+    loader.set_slice(slice, /*even=*/training);
+    if (training && slice.world_size > 1) {
+      loader.end_together([world = world_, joining = joining_](bool ended) mutable {
+        return *joining ? ended : world.any(ended);
+      });
+    }
+  }
   if (device_.is_cuda() && !loader.options().pin_memory.has_value()) loader.set_pin_memory(true);
-  if (role == LoaderRole::kTraining) loaders_.push_back(loader);
+  if (training) loaders_.push_back(loader);
   return loader;
 }
 
@@ -169,7 +186,9 @@ void Accelerator::join_uneven_inputs(const std::function<void()>& loop,
   LEVIN_CHECK(synced_ == nullptr, "strategy.join",
               "batch norm over all processes needs a batch of each; set sync_batchnorm = false");
   strategy_->begin_join(!options.divide_by_initial_world_size);
+  *joining_ = true;
   loop();
+  *joining_ = false;
   const auto drop_gradients = [&] {
     for (PreparedOptimizer& optimizer : optimizers_) optimizer.zero_grad();
   };
@@ -297,10 +316,16 @@ Checkpoint Accelerator::state_dict() {
       .set("strategy", strategy_->state_dict())
       .set("registered", std::move(registered));
   if (rank_.world_size > 1) {
-    State others;  // rank 0's stands above, where one process finds its own
-    const std::vector<State> ranks = gather_object(random_state());
-    for (size_t i = 1; i < ranks.size(); ++i) others.set(std::to_string(i), ranks[i]);
-    checkpoint.training.set("random_of_ranks", std::move(others));
+    State own;
+    own.set("random", random_state()).set("loaders", numbered(loaders_));
+    State random, loaders;  // rank 0's stand above, where one process finds its own
+    const std::vector<State> ranks = gather_object(own);
+    for (size_t i = 1; i < ranks.size(); ++i) {
+      random.set(std::to_string(i), ranks[i].child("random"));
+      loaders.set(std::to_string(i), ranks[i].child("loaders"));
+    }
+    checkpoint.training.set("random_of_ranks", std::move(random))
+        .set("loaders_of_ranks", std::move(loaders));
   }
   return checkpoint;
 }
@@ -319,12 +344,27 @@ void Accelerator::load_state_dict(const Checkpoint& checkpoint) {
     load_module_state(*modules_[i], checkpoint.weights.at(weights_name(i)));
   }
   load_numbered("optimizers", optimizers_, training.child("optimizers"));
-  load_numbered("loaders", loaders_, training.child("loaders"));
+  load_loaders(training);
   for (size_t i = 0; i < registered_.size(); ++i) {
     registered_[i].load(training.child("registered").child(std::to_string(i)));
   }
   if (training.contains("strategy")) strategy_->load_state_dict(training.child("strategy"));
   load_random_states(training);
+}
+
+// Each rank of a stream has a place of its own. Of other data, and with another number of ranks,
+// all take rank 0's.
+void Accelerator::load_loaders(const State& training) {
+  State states = training.child("loaders");
+  const State others =
+      training.contains("loaders_of_ranks") ? training.child("loaders_of_ranks") : State();
+  if (rank_.rank > 0 && std::ssize(others.values()) == rank_.world_size - 1) {
+    const State& own = others.child(std::to_string(rank_.rank));
+    for (const auto& [number, value] : own.values()) {
+      if (own.child(number).contains("rank")) states.set(number, own.child(number));
+    }
+  }
+  load_numbered("loaders", loaders_, states);
 }
 
 // With another number of ranks there is no going on as before: those beyond the first begin anew.

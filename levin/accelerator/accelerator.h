@@ -48,13 +48,16 @@ struct AcceleratorOptions {
   double comm_connect_timeout_s = 300;  ///< for all processes to come at the start
   bool comm_check = false;  ///< compare each exchange between GPUs first, as it is between CPUs
   bool use_distributed_sampler = true;  ///< processes read different parts of the data
+  bool dispatch_batches = false;        ///< rank 0 alone reads the data and hands out the batches
   bool sync_batchnorm = false;          ///< batch norm over the batches of all processes
   DdpOptions ddp = {};
 
   LEVIN_API void fields(FieldVisitor& field);
 };
 
-/// Whether a loader feeds training (ranks get equal counts) or evaluation (no sample repeats).
+/// Whether a loader feeds training (ranks get equal counts; of streams, whose ranks may have
+/// different ones, the epoch ends on all as soon as it ends on one) or evaluation (no sample
+/// repeats).
 enum class LoaderRole { kTraining, kEvaluation };
 
 struct JoinOptions {
@@ -150,6 +153,8 @@ class LEVIN_API Accelerator {
   /// total_steps: optimizer steps of the run for the schedule, -1 when not known.
   std::vector<PreparedOptimizer> prepare_optimizers(const std::vector<OptimizerConfig>& configs,
                                                     int64_t total_steps = -1);
+  /// All ranks call it. With dispatch_batches see levin::dispatched, and the loader that is given
+  /// stays as it is. Throws Error "accelerator.dispatch_batches" where ranks are to read the same.
   DataLoader prepare_loader(DataLoader loader, LoaderRole role);
   /// save_checkpoint by rank 0; what goes wrong there is thrown on every rank.
   void write_on_main(const std::filesystem::path& folder, const Checkpoint& checkpoint);
@@ -202,6 +207,7 @@ class LEVIN_API Accelerator {
 
   void seed_by_rank();
   void load_random_states(const State& training);
+  void load_loaders(const State& training);
 
   AcceleratorOptions options_;
   comm::Environment environment_;
@@ -216,6 +222,8 @@ class LEVIN_API Accelerator {
   std::vector<NamedTensor> parameters_;  // of all modules, prefixed by number when several
   std::vector<PreparedOptimizer> optimizers_;
   std::vector<DataLoader> loaders_;
+  /// Processes may run out of batches at different times, as join_uneven_inputs makes up for.
+  std::shared_ptr<bool> joining_ = std::make_shared<bool>(false);
   std::vector<Registered> registered_;
 };
 

@@ -49,7 +49,8 @@ class PreparedLoader {
 
   Iterator begin() { return Iterator(loader_.begin(), device_); }
   std::default_sentinel_t end() const { return {}; }
-  /// Batches of one epoch on this rank.
+  /// As the loader's.
+  bool has_size() const { return loader_.has_size(); }
   int64_t size() const { return loader_.size(); }
   DataLoader& loader() { return loader_; }
 

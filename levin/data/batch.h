@@ -51,4 +51,10 @@ class LEVIN_API Batch {
   std::vector<Field> fields_;
 };
 
+namespace data {
+
+/// One sample: a batch without the batch dim.
+using Sample = Batch;
+
+}  // namespace data
 }  // namespace levin

@@ -23,10 +23,10 @@ class DistributedSampler final : public Sampler {
 
   /// Stands behind the first `samples` of the base order, which any number of ranks may have read.
   void start_at(int64_t epoch, int64_t samples);
-
- private:
+  /// Samples of this rank behind the first `samples` of the base order.
   int64_t count_from(int64_t samples) const;
 
+ private:
   std::shared_ptr<Sampler> base_;
   int64_t rank_;
   int64_t world_size_;

@@ -1,18 +1,43 @@
 #include "levin/data/loader.h"
 
+#include <optional>
+#include <utility>
+
+#include "levin/base/check.h"
 #include "levin/data/loader_impl.h"
+#include "levin/data/map_loader.h"
+#include "levin/data/stream_loader.h"
 
 namespace levin {
 
 DataLoader::DataLoader(DatasetPtr dataset, DataLoaderOptions options)
-    : impl_(std::make_shared<Impl>(std::move(dataset), std::move(options))) {}
+    : impl_(std::make_shared<detail::MapLoader>(std::move(dataset), std::move(options))) {}
+DataLoader::DataLoader(std::nullptr_t, DataLoaderOptions options)
+    : DataLoader(DatasetPtr(), std::move(options)) {}
+DataLoader::DataLoader(IterableDatasetPtr dataset, DataLoaderOptions options)
+    : impl_(std::make_shared<detail::StreamLoader>(std::move(dataset), std::move(options))) {}
+DataLoader::DataLoader(std::shared_ptr<detail::LoaderImpl> impl) : impl_(std::move(impl)) {}
 
-int64_t DataLoader::size() const { return impl_->size(); }
+bool DataLoader::has_size() const { return impl_->size().has_value(); }
+
+int64_t DataLoader::size() const {
+  const std::optional<int64_t> size = impl_->size();
+  LEVIN_CHECK(
+      size.has_value(), "data.loader.size",
+      "the number of batches of this stream is not known; ask has_size() first, or override "
+      "shard_size() of the data set");
+  return *size;
+}
+
 const DatasetPtr& DataLoader::dataset() const { return impl_->dataset(); }
 const DataLoaderOptions& DataLoader::options() const { return impl_->options(); }
 void DataLoader::set_slice(DataSlice slice, bool even) { impl_->set_slice(slice, even); }
+void DataLoader::end_together(std::function<bool(bool ended)> any_ended) {
+  impl_->end_together(std::move(any_ended));
+}
 void DataLoader::set_pin_memory(bool pin_memory) { impl_->set_pin_memory(pin_memory); }
 bool DataLoader::next(Batch& batch) { return impl_->next(batch); }
+bool DataLoader::at_end() { return impl_->at_end(); }
 int64_t DataLoader::epoch() const { return impl_->epoch(); }
 int64_t DataLoader::batches_done() const { return impl_->batches_done(); }
 void DataLoader::set_epoch(int64_t epoch) { impl_->set_epoch(epoch); }
@@ -21,7 +46,7 @@ void DataLoader::load_state_dict(const State& state) { impl_->load_state_dict(st
 
 DataLoader::Iterator DataLoader::begin() { return Iterator(impl_); }
 
-DataLoader::Iterator::Iterator(std::shared_ptr<Impl> impl)
+DataLoader::Iterator::Iterator(std::shared_ptr<detail::LoaderImpl> impl)
     : impl_(std::move(impl)), iteration_(impl_->iterate()) {
   advance();
 }

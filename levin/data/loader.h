@@ -1,11 +1,14 @@
 #pragma once
-// DataLoader: batches of a data set in a sampler's order, fetched ahead by worker threads.
+// DataLoader: batches of a data set in a sampler's order, or of a stream in its own, fetched ahead
+// by worker threads.
 // Stands between the data set and the module; its state counts the samples that were handed out.
 //
 //   DataLoader loader(dataset, {.batch_size = 64, .shuffle = true, .num_workers = 2});
 //   for (const auto& batch : loader) { ... }           // one epoch, then the next
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -14,6 +17,7 @@
 #include "levin/base/state.h"
 #include "levin/data/batch.h"
 #include "levin/data/dataset.h"
+#include "levin/data/iterable_dataset.h"
 #include "levin/data/sampler.h"
 
 namespace levin {
@@ -21,8 +25,9 @@ namespace levin {
 struct DataLoaderOptions {
   // Behaviour
   int64_t batch_size = 1;            ///< samples of a batch on this rank
-  bool shuffle = false;              ///< a new permutation each epoch, from seed and epoch
-  std::shared_ptr<Sampler> sampler;  ///< in place of shuffle
+  bool shuffle = false;              ///< a new permutation each epoch, from seed and epoch; of a
+                                     ///< stream as far as shuffle_buffer_size allows
+  std::shared_ptr<Sampler> sampler;  ///< in place of shuffle, not for streams
   // Performance
   int64_t num_workers = 0;  ///< threads that fetch ahead; 0 fetches in the calling thread. No more
                             ///< are started for data in memory than there are cores to spare
@@ -31,6 +36,10 @@ struct DataLoaderOptions {
   bool drop_last = false;       ///< leave out a last batch that is shorter
   int64_t prefetch_factor = 2;  ///< batches fetched ahead by each worker
   std::optional<int64_t> seed;  ///< of shuffling and random transforms; unset: current_seed()
+  // Of streams (IterableDataset)
+  int64_t shuffle_buffer_size = 1000;  ///< samples of each open shard among which shuffle draws
+  int64_t open_shards = 4;             ///< read in turn, a batch of each; also how many workers can
+                                       ///< read at the same time
 };
 
 /// The part of a data set that one rank reads.
@@ -39,30 +48,54 @@ struct DataSlice {
   int64_t world_size = 1;
 };
 
+namespace detail {
+class LoaderImpl;
+}  // namespace detail
+
 /// A handle: copies share the loader. Not thread-safe; one iteration at a time (a second begin()
 /// ends the first). The order of batches does not depend on num_workers; a caller who would have to
 /// wait for a worker fetches a batch itself. A batch may hold views of the data set: clone what
 /// you write to. An exception in the data set comes out of next() and of the loop as Error
-/// "data.loader.sample" with the sample's index; the loader then stands where it stood before.
+/// "data.loader.sample" with the sample's index, or shard and place in it; the loader then stands
+/// where it stood before.
+///
+/// A stream: this rank's shards are dealt out to open_shards lanes, each of which reads its shards
+/// one after another (shuffle: in a new order each epoch). Batch after batch comes from the lanes
+/// in turn; one that has ended drops out, its last batch may be shorter. For torch's order,
+/// open_shards = 1.
+///
 /// Throws Error "data.loader.dataset", "data.loader.batch_size", "data.loader.num_workers",
 /// "data.loader.prefetch_factor", "data.loader.sampler" (a sampler and shuffle, or a sampler that
-/// is distributed already and a slice), "data.batch.pin_memory" (without CUDA).
+/// is distributed already and a slice, or a sampler for a stream), "data.batch.pin_memory" (without
+/// CUDA), "data.loader.stream" (an option of streams below 1, or no shard).
 class LEVIN_API DataLoader {
-  class Impl;
-
  public:
   DataLoader(DatasetPtr dataset, DataLoaderOptions options = {});
+  DataLoader(std::nullptr_t, DataLoaderOptions options = {});  ///< throws "data.loader.dataset"
+  DataLoader(IterableDatasetPtr dataset, DataLoaderOptions options = {});
+  explicit DataLoader(std::shared_ptr<detail::LoaderImpl> impl);
 
-  /// Batches of one epoch on this rank.
+  /// Whether the number of batches is known: false for a stream that does not tell its shard_size.
+  bool has_size() const;
+  /// Batches of one epoch on this rank; of a stream in training those of the rank with the fewest.
+  /// Throws Error "data.loader.size" when it is not known.
   int64_t size() const;
+  /// The data set that is read by index, null for a stream.
   const DatasetPtr& dataset() const;
   const DataLoaderOptions& options() const;
 
   /// Gives this rank its part (distributed_sampler over the loader's own order). Called by the
   /// strategy before the first batch; with even (training) ranks get equal counts, by Uneven::kPad
   /// or with drop_last by kDrop, else (evaluation) no sample is repeated. {0, 1} changes nothing.
-  /// Throws Error "data.sampler.rank" and "data.sampler.size".
+  /// Of a stream each rank gets its shards or each world_size-th sample (see IterableDataset), with
+  /// or without even. Throws Error "data.sampler.rank" and "data.sampler.size", and
+  /// "data.loader.state" for a stream that is inside an epoch.
   void set_slice(DataSlice slice, bool even);
+  /// A stream's ranks may have different numbers of batches: with this the epoch ends on all of
+  /// them as soon as it ends on one. any_ended gives true on every rank when one of them says true,
+  /// and is asked once for each batch. Called by the engine for training; nothing for other data,
+  /// whose ranks get equal counts.
+  void end_together(std::function<bool(bool ended)> any_ended);
   /// Without CUDA true throws Error "data.batch.pin_memory".
   void set_pin_memory(bool pin_memory);
 
@@ -70,6 +103,10 @@ class LEVIN_API DataLoader {
   /// start of the next epoch. The batch's memory may be used again once the caller has let go of
   /// every tensor of it.
   bool next(Batch& batch);
+
+  /// No batch of the running epoch is left, so that next() will give false. A stream reads one
+  /// ahead to know. Where ranks end together all of them call it.
+  bool at_end();
 
   /// Epoch whose samples are read next, and how many batches of it were handed out.
   int64_t epoch() const;
@@ -81,7 +118,9 @@ class LEVIN_API DataLoader {
   /// {"epoch", "samples", "seed", "size"}: samples counts those handed out on all ranks in this
   /// epoch, not those fetched ahead; size is the count of one epoch on all ranks. load_state_dict
   /// takes up there, also with another number of ranks or workers; a state of another size throws
-  /// Error "data.loader.state".
+  /// Error "data.loader.state". That of a stream is this rank's own: {"epoch", "seed", "batches",
+  /// "rank", "world_size", "num_shards", "shuffle_buffer_size", "turn", "places"}; inside an epoch
+  /// it wants the same number of ranks, shards and open_shards and the same shuffling.
   State state_dict() const;
   void load_state_dict(const State& state);
 
@@ -102,9 +141,9 @@ class LEVIN_API DataLoader {
 
    private:
     friend class DataLoader;
-    LEVIN_API explicit Iterator(std::shared_ptr<Impl> impl);
+    LEVIN_API explicit Iterator(std::shared_ptr<detail::LoaderImpl> impl);
     LEVIN_API void advance();
-    std::shared_ptr<Impl> impl_;
+    std::shared_ptr<detail::LoaderImpl> impl_;
     uint64_t iteration_;
     Batch batch_;
   };
@@ -114,8 +153,11 @@ class LEVIN_API DataLoader {
   Iterator begin();
   std::default_sentinel_t end() const { return {}; }
 
+  /// For levin's own sources.
+  const std::shared_ptr<detail::LoaderImpl>& impl() const { return impl_; }
+
  private:
-  std::shared_ptr<Impl> impl_;
+  std::shared_ptr<detail::LoaderImpl> impl_;
 };
 
 }  // namespace levin

@@ -1,55 +1,61 @@
 #pragma once
-// DataLoader::Impl: where the loader stands (epoch, samples handed out), and what follows from it.
-// Owns the order of samples and the Prefetcher, which it starts anew after every jump.
+// LoaderImpl: what is behind a DataLoader: a data set read by index (MapLoader), a stream
+// (StreamLoader), or what rank 0 reads for all (DispatchedLoader).
 
-#include "levin/data/distributed_sampler.h"
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
 #include "levin/data/loader.h"
-#include "levin/data/prefetcher.h"
 
-namespace levin {
+namespace levin::detail {
 
-class DataLoader::Impl {
+/// Throws the errors of DataLoader's constructors.
+DataLoaderOptions checked(DataLoaderOptions options);
+void check_pin_memory(bool pin_memory);
+
+class LoaderImpl {
  public:
-  Impl(DatasetPtr dataset, DataLoaderOptions options);
+  explicit LoaderImpl(DataLoaderOptions options) : options_(std::move(options)) {}
+  virtual ~LoaderImpl();
+  LoaderImpl(const LoaderImpl&) = delete;
+  LoaderImpl& operator=(const LoaderImpl&) = delete;
 
-  const DatasetPtr& dataset() const { return dataset_; }
   const DataLoaderOptions& options() const { return options_; }
-  int64_t size() const;
-  void set_slice(DataSlice slice, bool even);
-  void set_pin_memory(bool pin_memory);
+  virtual const DatasetPtr& dataset() const { return no_dataset_; }
+  virtual std::optional<int64_t> size() const = 0;
+  virtual void set_slice(DataSlice slice, bool even) = 0;
+  virtual void set_pin_memory(bool pin_memory) = 0;
+  virtual void end_together(std::function<bool(bool ended)> any_ended) {}
+  /// The same data in the same order from the same place, in batches of so many times the size, as
+  /// rank 0 reads them for that many ranks.
+  virtual std::shared_ptr<LoaderImpl> widened(int64_t times) const = 0;
 
-  bool next(Batch& batch);
+  virtual bool next(Batch& batch) = 0;
+  virtual bool at_end() = 0;
+  virtual int64_t epoch() const = 0;
+  virtual int64_t batches_done() const = 0;
+  virtual void set_epoch(int64_t epoch) = 0;
+  virtual State state_dict() const = 0;
+  virtual void load_state_dict(const State& state) = 0;
+
   /// Begins an iteration and returns its number; only the latest may go on.
-  uint64_t iterate();
+  uint64_t iterate() {
+    if (has_begun()) set_epoch(epoch() + 1);
+    return ++iteration_;
+  }
   uint64_t iteration() const { return iteration_; }
 
-  int64_t epoch() const { return epoch_; }
-  int64_t batches_done() const;
-  void set_epoch(int64_t epoch);
-  State state_dict() const;
-  void load_state_dict(const State& state);
+ protected:
+  /// Batches were handed out since the last jump.
+  virtual bool has_begun() const = 0;
 
  private:
-  void make_order(uint64_t seed, DataSlice slice, Uneven uneven);
-  void jump(int64_t epoch, int64_t samples);
-  int64_t samples_done() const;
-
-  DatasetPtr dataset_;
   DataLoaderOptions options_;
-  uint64_t seed_ = 0;
-  DataSlice slice_;
-  Uneven uneven_ = Uneven::kKeep;
-  bool pin_memory_ = false;
-  std::shared_ptr<Sampler> base_;                      ///< of all ranks
-  std::unique_ptr<detail::DistributedSampler> order_;  ///< this rank's part of it
-  detail::Prefetcher prefetcher_;                      ///< after order_, which it reads from
-
-  int64_t epoch_ = 0;
-  int64_t start_ = 0;      ///< samples of all ranks at the last jump
-  int64_t handed_ = 0;     ///< samples handed out on this rank since
-  int64_t batches_ = 0;    ///< batches handed out since
-  bool fetching_ = false;  ///< the prefetcher was started since
+  DatasetPtr no_dataset_;
   uint64_t iteration_ = 0;
 };
 
-}  // namespace levin
+}  // namespace levin::detail

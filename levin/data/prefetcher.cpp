@@ -1,7 +1,5 @@
 #include "levin/data/prefetcher.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/ThreadLocalState.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
@@ -12,31 +10,10 @@
 #include <utility>
 
 #include "levin/base/check.h"
-
-// Of the OpenMP runtime that LibTorch loads, for the calling thread alone: at::set_num_threads
-// would also set what threads made later start with. Weak, since LibTorch may be built without
-// OpenMP.
-extern "C" void omp_set_num_threads(int count) __attribute__((weak));
+#include "levin/data/worker_thread.h"
 
 namespace levin::detail {
 namespace {
-
-void compute_in_one_thread() {
-  at::get_num_threads();  // has LibTorch set up this thread, which would else undo the next line
-  if (omp_set_num_threads != nullptr) omp_set_num_threads(1);
-}
-
-std::string current_message() {
-  try {
-    throw;
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "an exception that is no std::exception";
-  }
-}
 
 /// Throws the Error that names the first sample that fails by itself, for the batch that failed
 /// with this message.
@@ -151,14 +128,8 @@ int64_t Prefetcher::next(Batch& batch) {
 }
 
 void Prefetcher::start_workers() {
-  if (std::ssize(workers_) == num_workers_) return;
-  const at::ThreadLocalState state;
   while (std::ssize(workers_) < num_workers_) {
-    workers_.emplace_back([this, state](const std::stop_token& stop) {
-      const at::ThreadLocalStateGuard inherit(state);
-      compute_in_one_thread();
-      work(stop);
-    });
+    workers_.push_back(start_worker([this](const std::stop_token& stop) { work(stop); }));
   }
 }
 

@@ -1,17 +1,10 @@
-#include <ATen/ops/empty.h>
-#include <ATen/ops/stack.h>
-
 #include "levin/base/check.h"
 #include "levin/base/random.h"
-#include "levin/data/gather.h"
 #include "levin/data/sources.h"
+#include "levin/data/stack.h"
 
 namespace levin::data {
 namespace {
-
-std::string describe(const at::Tensor& tensor) {
-  return c10::str(c10::toString(tensor.scalar_type()), " ", tensor.sizes());
-}
 
 class SampleDataset final : public Dataset {
  public:
@@ -27,7 +20,7 @@ class SampleDataset final : public Dataset {
     samples.reserve(indices.size());
     for (const int64_t index : indices) samples.push_back(sample(index, context));
     if (options_.collate) return options_.collate(std::move(samples));
-    return stack(indices, samples, reuse);
+    return detail::stack_samples(samples, indices, reuse);
   }
 
  private:
@@ -40,44 +33,6 @@ class SampleDataset final : public Dataset {
     std::mt19937_64 random(derive_seed(context.seed, static_cast<uint64_t>(context.epoch),
                                        static_cast<uint64_t>(index)));
     return options_.transform(std::move(sample), random);
-  }
-
-  static Batch stack(std::span<const int64_t> indices, const std::vector<Sample>& samples,
-                     const Batch& reuse) {
-    Batch batch;
-    if (samples.empty()) return batch;
-    for (size_t i = 0; i < samples.size(); ++i) {
-      LEVIN_CHECK(samples[i].fields().size() == samples.front().fields().size(),
-                  "data.samples.stack", "sample {} has {} fields, sample {} has {}", indices[i],
-                  samples[i].fields().size(), indices.front(), samples.front().fields().size());
-    }
-    std::vector<at::Tensor> rows(samples.size());
-    for (const auto& [name, first] : samples.front()) {
-      for (size_t i = 0; i < samples.size(); ++i) {
-        rows[i] = alike(samples[i], indices[i], name, first, indices.front());
-      }
-      at::DimVector sizes(first.sizes());
-      sizes.insert(sizes.begin(), std::ssize(rows));
-      at::Tensor out = first.is_cpu() ? detail::output_for(reuse, name, sizes, first.scalar_type())
-                                      : at::empty(sizes, first.options());
-      at::stack_out(out, rows);
-      batch.set(name, out);
-    }
-    return batch;
-  }
-
-  static const at::Tensor& alike(const Sample& sample, int64_t index, const std::string& name,
-                                 const at::Tensor& first, int64_t first_index) {
-    LEVIN_CHECK(sample.contains(name), "data.samples.stack",
-                "sample {} has no '{}', which sample {} has", index, name, first_index);
-    const at::Tensor& tensor = sample[name];
-    LEVIN_CHECK(
-        tensor.sizes() == first.sizes() && tensor.scalar_type() == first.scalar_type(),
-        "data.samples.stack",
-        "'{}' of sample {} is {}, of sample {} {}; make them alike in the transform or give "
-        "a collate",
-        name, index, describe(tensor), first_index, describe(first));
-    return tensor;
   }
 
   int64_t size_;

@@ -12,6 +12,7 @@
 
 #include "levin/base/export.h"
 #include "levin/base/options.h"
+#include "levin/data/batch.h"
 #include "levin/data/dataset.h"
 #include "levin/data/module.h"
 
@@ -31,9 +32,6 @@ struct Normalize {
 /// length, with both), "data.tensors.device", "data.tensors.normalize", and when read with a wrong
 /// index "data.tensors.index".
 LEVIN_API std::shared_ptr<Dataset> tensors(Batch fields, std::vector<Normalize> normalize = {});
-
-/// One sample, without the batch dim.
-using Sample = Batch;
 
 struct SampleOptions {
   /// Changes a sample; draws from random give the same result whichever worker runs it.

@@ -3,6 +3,8 @@
 #include <c10/core/InferenceMode.h>
 #include <torch/nn/module.h>
 
+#include <utility>
+
 #include "levin/base/check.h"
 #include "levin/base/random.h"
 #include "levin/trainer/run.h"
@@ -59,6 +61,9 @@ class EvaluationMode {
 bool Run::validation_due() const {
   if (!has_validation() || progress_.batch == 0 || !at_step_boundary()) return false;
   if ((progress_.epoch + 1) % options_.check_val_every_n_epoch != 0) return false;
+  if (limits_.val_interval == kUncounted) {
+    return limits_.epoch_complete(progress_.batch) && progress_.validated < progress_.batch;
+  }
   // Several intervals may end inside one accumulation group: they are one validation.
   return progress_.batch / limits_.val_interval > progress_.validated / limits_.val_interval;
 }
@@ -100,11 +105,14 @@ void Run::run_evaluation(DataLoader loader, std::shared_ptr<DataModule> data,
   set_up(std::move(data));
   load_weights();
   loader = accelerator_.prepare_loader(std::move(loader), LoaderRole::kEvaluation);
-  const Portion limit = stage_ == Stage::kPredict ? options_.limit_predict_batches
-                        : stage_ == Stage::kTest  ? options_.limit_test_batches
-                                                  : options_.limit_val_batches;
-  const int64_t batches = options_.fast_dev_run > 0 ? std::min(options_.fast_dev_run, loader.size())
-                                                    : limit.of(loader.size());
+  const auto [option, limit] =
+      stage_ == Stage::kPredict ? std::pair("limit_predict_batches", options_.limit_predict_batches)
+      : stage_ == Stage::kTest  ? std::pair("limit_test_batches", options_.limit_test_batches)
+                                : std::pair("limit_val_batches", options_.limit_val_batches);
+  const std::optional<int64_t> size = size_of(loader);
+  const int64_t batches = options_.fast_dev_run > 0
+                              ? std::min(options_.fast_dev_run, size.value_or(kUncounted))
+                              : portion_of(size, option, limit);
   evaluation_loop(stage_, std::move(loader), batches, outputs);
   tear_down();
 }

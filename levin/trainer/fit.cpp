@@ -23,15 +23,17 @@ void Run::train_epoch() {
     train_values_.reset_epoch();
     call(&Module::on_train_epoch_start, &Callback::on_train_epoch_start);
   }
+  look_for_end(progress_.batch);
   while (true) {
     if (validation_due()) validate_in_fit();
-    if (skip_epoch_ || progress_.batch >= limits_.train_batches) break;
+    if (skip_epoch_ || limits_.epoch_complete(progress_.batch)) break;
     if (at_step_boundary()) {
       agree_on_stop(/*between_steps=*/true);
       if (finished()) return;
     }
     Batch batch;
     if (!train_loader_->next(batch)) break;
+    look_for_end(progress_.batch + 1);
     train_batch(std::move(batch), progress_.batch);
   }
   end_epoch();
@@ -105,12 +107,13 @@ at::Tensor Run::weighted(const at::Tensor& loss, int64_t index) {
 
 void Run::update() {
   const double weight = mean_weight();
+  const double scale = weight > 0.0 ? 1.0 / weight : cut_short();
   for (PreparedOptimizer& optimizer : optimizers_) {
     if ((progress_.global_step + 1) % optimizer.frequency() != 0) continue;
     const std::vector<NamedTensor>& parameters = optimizer.optimizer().parameters();
-    if (weight > 0.0) {
+    if (scale != 1.0) {
       accelerator_.strategy().wait_gradients();
-      optim::scale_grad(parameters, 1.0 / weight);
+      optim::scale_grad(parameters, scale);
     }
     module_->on_before_optimizer_step(optimizer);
     tell(watchers_, &Callback::on_before_optimizer_step);
@@ -150,6 +153,7 @@ void Run::end_epoch() {
   ++progress_.epoch;
   progress_.batch = 0;
   progress_.validated = 0;
+  limits_.ended_after.reset();
   train_loader_->set_epoch(progress_.epoch);
   tell(writers_, &Callback::on_train_epoch_end);
 }

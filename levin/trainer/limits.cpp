@@ -70,7 +70,18 @@ std::optional<double> parse_duration(const std::string& text) {
   return static_cast<double>(seconds);
 }
 
+int64_t portion_of(std::optional<int64_t> total, std::string_view option, const Portion& portion) {
+  if (total) return portion.of(*total);
+  if (!portion.is_fraction()) return portion.of(kUncounted);
+  LEVIN_CHECK(to_text(portion) == "1.0" || to_text(portion) == "0.0", "trainer.options",
+              "got {} = {}, a fraction of a stream whose length is not known; give a count, or "
+              "override shard_size() of the data set",
+              option, to_text(portion));
+  return to_text(portion) == "0.0" ? 0 : kUncounted;
+}
+
 int64_t Limits::total_steps() const {
+  if (!counted) return max_epochs == 0 ? 0 : max_steps;
   const int64_t per_epoch = (train_batches + accumulate - 1) / accumulate;
   const int64_t by_epochs = max_epochs < 0 ? -1 : max_epochs * per_epoch;
   if (by_epochs < 0) return max_steps;
@@ -79,37 +90,47 @@ int64_t Limits::total_steps() const {
 
 int64_t Limits::group_size(int64_t batch) const {
   const int64_t start = batch - batch % accumulate;
-  return std::min(accumulate, train_batches - start);
+  return counted ? std::min(accumulate, train_batches - start) : accumulate;
 }
 
 bool Limits::group_complete(int64_t batches_done) const {
-  return batches_done % accumulate == 0 || batches_done == train_batches;
+  return batches_done % accumulate == 0 || epoch_complete(batches_done);
 }
 
-Limits resolve_limits(const TrainerOptions& o, int64_t train_size, int64_t val_size) {
+bool Limits::epoch_complete(int64_t batches_done) const {
+  return batches_done >= train_batches || (ended_after && batches_done >= *ended_after);
+}
+
+Limits resolve_limits(const TrainerOptions& o, std::optional<int64_t> train_size,
+                      std::optional<int64_t> val_size) {
   Limits limits;
   limits.seconds = parse_duration(o.max_time);
   limits.max_steps = o.max_steps;
   const bool limited = o.max_steps >= 0 || limits.seconds.has_value();
   limits.max_epochs = o.max_epochs.value_or(limited ? -1 : 1000);
   limits.accumulate = o.accumulate_grad_batches;
-  limits.train_batches = o.limit_train_batches.of(train_size);
-  limits.val_batches = o.limit_val_batches.of(val_size);
+  limits.counted = train_size.has_value();
+  limits.train_batches = portion_of(train_size, "limit_train_batches", o.limit_train_batches);
+  limits.val_batches = portion_of(val_size, "limit_val_batches", o.limit_val_batches);
   if (o.fast_dev_run > 0) {
     limits.max_epochs = 1;
     limits.max_steps = -1;
-    limits.train_batches = std::min(o.fast_dev_run, train_size);
-    limits.val_batches = std::min(o.fast_dev_run, val_size);
+    limits.train_batches = std::min(o.fast_dev_run, train_size.value_or(kUncounted));
+    limits.val_batches = std::min(o.fast_dev_run, val_size.value_or(kUncounted));
   }
-  if (o.val_check_interval.is_fraction()) {
-    limits.val_interval = std::max<int64_t>(1, o.val_check_interval.of(limits.train_batches));
+  const Portion& interval = o.val_check_interval;
+  if (!limits.counted) {
+    const int64_t batches = portion_of(std::nullopt, "val_check_interval", interval);
+    limits.val_interval = std::max<int64_t>(1, batches);
+  } else if (interval.is_fraction()) {
+    limits.val_interval = std::max<int64_t>(1, interval.of(limits.train_batches));
   } else {
-    limits.val_interval = std::max<int64_t>(1, o.val_check_interval.of(limits.train_batches + 1));
+    limits.val_interval = std::max<int64_t>(1, interval.of(limits.train_batches + 1));
     LEVIN_CHECK(limits.val_interval <= limits.train_batches || limits.train_batches == 0,
                 "trainer.options",
                 "got val_check_interval = {}, but an epoch has {} batches; lower it, or use "
                 "check_val_every_n_epoch",
-                to_text(o.val_check_interval), limits.train_batches);
+                to_text(interval), limits.train_batches);
   }
   return limits;
 }

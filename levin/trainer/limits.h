@@ -2,7 +2,9 @@
 // Limits: the trainer's options about how long and how often, checked and resolved into counts.
 
 #include <cstdint>
+#include <limits>
 #include <optional>
+#include <string_view>
 
 #include "levin/trainer/options.h"
 #include "levin/trainer/progress.h"
@@ -15,26 +17,38 @@ void check_options(const TrainerOptions& options);
 /// Seconds of "DD:HH:MM:SS" (leading parts may be left out); nothing for an empty text.
 LEVIN_API std::optional<double> parse_duration(const std::string& text);
 
+/// Batches of an epoch of a stream that nobody counted.
+inline constexpr int64_t kUncounted = std::numeric_limits<int64_t>::max();
+
+/// Of so many batches, none where they are uncounted: kUncounted for the whole then. Throws Error
+/// "trainer.options" that names the option for another fraction of what is uncounted.
+LEVIN_API int64_t portion_of(std::optional<int64_t> total, std::string_view option,
+                             const Portion& portion);
+
 struct LEVIN_API Limits {
   int64_t max_epochs = -1;        ///< -1: none
   int64_t max_steps = -1;         ///< -1: none
   std::optional<double> seconds;  ///< of training
-  int64_t train_batches = 0;      ///< of an epoch
-  int64_t val_batches = 0;        ///< of a validation
-  int64_t val_interval = 0;       ///< batches between validations
+  int64_t train_batches = 0;      ///< of an epoch; uncounted: at most, or kUncounted
+  int64_t val_batches = 0;        ///< of a validation, or kUncounted
+  int64_t val_interval = 0;       ///< batches between validations; kUncounted: an epoch
   int64_t accumulate = 1;
+  bool counted = true;                 ///< train_batches is how many there are
+  std::optional<int64_t> ended_after;  ///< batches of the running epoch, once its end is in sight
 
-  /// Optimizer steps of the whole run, -1 without limit.
+  /// Optimizer steps of the whole run, -1 without limit or when they are not known.
   int64_t total_steps() const;
+  /// Whether, after so many batches, an epoch is complete.
+  bool epoch_complete(int64_t batches_done) const;
   /// Number of batches in the accumulation group that the batch of this index belongs to: the last
-  /// group of an epoch may be shorter.
+  /// group of an epoch may be shorter, which is not known of an uncounted one.
   int64_t group_size(int64_t batch) const;
   /// Whether, after so many batches of an epoch, a group is complete.
   bool group_complete(int64_t batches_done) const;
 };
 
-/// The loaders' sizes are in batches of an epoch on this rank.
-LEVIN_API Limits resolve_limits(const TrainerOptions& options, int64_t train_size,
-                                int64_t val_size);
+/// The loaders' sizes are in batches of an epoch on this rank, none for a stream that is uncounted.
+LEVIN_API Limits resolve_limits(const TrainerOptions& options, std::optional<int64_t> train_size,
+                                std::optional<int64_t> val_size);
 
 }  // namespace levin::detail

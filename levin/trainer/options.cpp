@@ -64,6 +64,8 @@ void TrainerOptions::fields(FieldVisitor& field) {
         "longest wait for all processes to come at the start, seconds");
   field("comm_check", comm_check,
         "compare each exchange between GPUs over the processes first, as it is between CPUs");
+  field("dispatch_batches", dispatch_batches,
+        "the first process alone reads the data and hands out the batches");
   ddp.fields(field);
 }
 

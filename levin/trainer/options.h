@@ -80,11 +80,12 @@ struct TrainerOptions {
   std::string ckpt_path;        ///< resume: a checkpoint's folder, or "last"; empty: start anew
   std::optional<int64_t> seed;  ///< seed_everything(seed) when the trainer is made
   bool exit_on_signal = true;   ///< after SIGTERM or SIGINT and the save, exit with 143 or 130
-  std::string backend =
-      "auto";  ///< what carries bytes between processes: auto, shm, gloo, hierarchical or mpi
+  /// What carries bytes between processes: auto, shm, gloo, hierarchical or mpi.
+  std::string backend = "auto";
   double comm_timeout_s = 1800;         ///< of one exchange between processes
   double comm_connect_timeout_s = 300;  ///< for all processes to come at the start
   bool comm_check = false;  ///< compare each exchange between GPUs first, as it is between CPUs
+  bool dispatch_batches = false;  ///< rank 0 alone reads the data and hands out the batches
   DdpOptions ddp = {};
 
   LEVIN_API void fields(FieldVisitor& field);

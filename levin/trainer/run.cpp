@@ -19,6 +19,10 @@ std::string_view stage_name(Stage stage) {
   return kNames[static_cast<size_t>(stage)];
 }
 
+std::optional<int64_t> size_of(const DataLoader& loader) {
+  return loader.has_size() ? std::optional(loader.size()) : std::nullopt;
+}
+
 Run::Run(Trainer& trainer, std::shared_ptr<Module> module, Stage stage)
     : trainer_(trainer),
       options_(trainer.options()),
@@ -124,7 +128,8 @@ void Run::prepare_fit(DataLoader training, std::optional<DataLoader> validation)
   if (validation) {
     val_loader_ = accelerator_.prepare_loader(std::move(*validation), LoaderRole::kEvaluation);
   }
-  limits_ = resolve_limits(options_, train_loader_->size(), val_loader_ ? val_loader_->size() : 0);
+  limits_ =
+      resolve_limits(options_, size_of(*train_loader_), val_loader_ ? size_of(*val_loader_) : 0);
   if (!module_->automatic_optimization) {
     LEVIN_CHECK(
         options_.accumulate_grad_batches == 1 && !options_.gradient_clip_val,

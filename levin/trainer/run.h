@@ -18,6 +18,9 @@ namespace levin::detail {
 enum class Stage { kFit, kValidate, kTest, kPredict };
 std::string_view stage_name(Stage stage);
 
+/// Batches of an epoch, none when they are not known.
+std::optional<int64_t> size_of(const DataLoader& loader);
+
 class Run : public ModuleContext {
  public:
   Run(Trainer& trainer, std::shared_ptr<Module> module, Stage stage);
@@ -93,6 +96,12 @@ class Run : public ModuleContext {
   double mean_weight();
   void clip(const std::vector<NamedTensor>& parameters, double limit);
   void end_epoch();
+
+  // uncounted.cpp
+  /// Sees whether the epoch ends after so many batches, where nobody counted them.
+  void look_for_end(int64_t batches);
+  /// By what the gradients of a group that the epoch's end cut short are too small.
+  double cut_short() const;
 
   // evaluate.cpp
   bool validation_due() const;

@@ -25,6 +25,7 @@ AcceleratorOptions engine_options(const TrainerOptions& options) {
           .comm_connect_timeout_s = options.comm_connect_timeout_s,
           .comm_check = options.comm_check,
           .use_distributed_sampler = options.use_distributed_sampler,
+          .dispatch_batches = options.dispatch_batches,
           .sync_batchnorm = options.sync_batchnorm,
           .ddp = options.ddp};
 }
@@ -154,7 +155,10 @@ std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module,
 
 int64_t Trainer::current_epoch() const { return run().progress().epoch; }
 int64_t Trainer::global_step() const { return run().progress().global_step; }
-int64_t Trainer::num_training_batches() const { return run().limits().train_batches; }
+int64_t Trainer::num_training_batches() const {
+  const int64_t batches = run().limits().train_batches;
+  return batches == detail::kUncounted ? -1 : batches;
+}
 int64_t Trainer::batches_done() const { return run().progress().batch; }
 int64_t Trainer::estimated_stepping_batches() const { return run().limits().total_steps(); }
 bool Trainer::has_validation() const { return run().has_validation(); }

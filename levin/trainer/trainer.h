@@ -85,10 +85,10 @@ class LEVIN_API Trainer {
   /// Training steps that updated parameters, however many optimizers there are and however many
   /// batches were accumulated for each.
   int64_t global_step() const;
-  /// Batches of a training epoch, and those of it done.
+  /// Batches of a training epoch (-1: a stream's, not known), and those of it done.
   int64_t num_training_batches() const;
   int64_t batches_done() const;
-  /// Optimizer steps the whole run will take, -1 without limit.
+  /// Optimizer steps the whole run will take, -1 without limit or when they are not known.
   int64_t estimated_stepping_batches() const;
   bool has_validation() const;
   bool sanity_checking() const;

@@ -1,0 +1,23 @@
+#include "levin/data/iterable_dataset.h"
+
+#include "levin/data/stack.h"
+
+namespace levin {
+
+SampleStream::~SampleStream() = default;
+
+int64_t SampleStream::skip(int64_t count) {
+  data::Sample forgotten;
+  int64_t skipped = 0;
+  while (skipped < count && next(forgotten)) ++skipped;
+  return skipped;
+}
+
+IterableDataset::~IterableDataset() = default;
+
+Batch IterableDataset::collate(std::vector<data::Sample> samples, std::span<const int64_t> numbers,
+                               Batch reuse) const {
+  return detail::stack_samples(samples, numbers, reuse);
+}
+
+}  // namespace levin
