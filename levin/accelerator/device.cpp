@@ -16,7 +16,7 @@ at::Device select_device(std::string_view kind, RankInfo rank) {
   LEVIN_CHECK(has_cuda, "accelerator.device",
               "got '{}' and LibTorch sees no CUDA device{}; use --accelerator cpu", kind,
               at::hasCUDA() ? "" : " (it is a build without CUDA)");
-  const auto count = static_cast<int64_t>(at::detail::getCUDAHooks().deviceCount());
+  const auto count = at::detail::getCUDAHooks().deviceCount();
   LEVIN_CHECK(rank.local_rank < count, "accelerator.device",
               "got process {} of this machine and {} CUDA devices, wanted one for each process; "
               "set --devices {}, or --accelerator cpu",

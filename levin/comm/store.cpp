@@ -6,6 +6,9 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <future>
+#include <map>
+#include <mutex>
+#include <string>
 #include <thread>
 
 #include "levin/base/check.h"
@@ -47,11 +50,23 @@ std::string prefix_of(const Environment& environment) {
   return fmt::format("levin/{}/{}", environment.run_id, environment.restart_count);
 }
 
+/// One for all runs of this process: the file goes when the last rank closes it, which may be
+/// before another has opened it for the next run.
+StorePointer open_file(const std::string& path, int64_t size) {
+  static std::mutex mutex;
+  static std::map<std::string, StorePointer> open;
+  const std::lock_guard lock(mutex);
+  StorePointer& store = open[path];
+  if (store == nullptr) {
+    store = c10::make_intrusive<c10d::FileStore>(path, static_cast<int>(size));
+  }
+  return store;
+}
+
 StorePointer open_store(const Environment& environment, std::chrono::milliseconds timeout) {
   const std::string& address = environment.master_address;
   if (address.starts_with(kFile)) {
-    return c10::make_intrusive<c10d::FileStore>(address.substr(kFile.size()),
-                                                static_cast<int>(environment.rank.world_size));
+    return open_file(address.substr(kFile.size()), environment.rank.world_size);
   }
   const bool serves = environment.rank.is_global_zero() && !environment.launcher_hosts_store;
   if (serves) return serve(environment.master_port, timeout);

@@ -188,7 +188,7 @@ void DispatchedLoader::remember_opening(const Batch& batch) {
 void DispatchedLoader::fill_up(Batch& batch) {
   const int64_t samples = batch.size();
   const int64_t missing = (group_.size() - samples % group_.size()) % group_.size();
-  if (missing == 0 || opening_.size() == 0) return;
+  if (missing == 0 || opening_.empty()) return;
   const at::Tensor which = at::arange(missing, at::kLong).remainder(opening_.size());
   Batch filled;
   for (const auto& [name, tensor] : batch) {

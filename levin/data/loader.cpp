@@ -32,8 +32,8 @@ int64_t DataLoader::size() const {
 const DatasetPtr& DataLoader::dataset() const { return impl_->dataset(); }
 const DataLoaderOptions& DataLoader::options() const { return impl_->options(); }
 void DataLoader::set_slice(DataSlice slice, bool even) { impl_->set_slice(slice, even); }
-void DataLoader::end_together(std::function<bool(bool ended)> any_ended) {
-  impl_->end_together(std::move(any_ended));
+void DataLoader::end_together(const std::function<bool(bool ended)>& any_ended) {
+  impl_->end_together(any_ended);
 }
 void DataLoader::set_pin_memory(bool pin_memory) { impl_->set_pin_memory(pin_memory); }
 bool DataLoader::next(Batch& batch) { return impl_->next(batch); }

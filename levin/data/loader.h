@@ -95,7 +95,7 @@ class LEVIN_API DataLoader {
   /// them as soon as it ends on one. any_ended gives true on every rank when one of them says true,
   /// and is asked once for each batch. Called by the engine for training; nothing for other data,
   /// whose ranks get equal counts.
-  void end_together(std::function<bool(bool ended)> any_ended);
+  void end_together(const std::function<bool(bool ended)>& any_ended);
   /// Without CUDA true throws Error "data.batch.pin_memory".
   void set_pin_memory(bool pin_memory);
 

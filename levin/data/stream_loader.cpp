@@ -150,8 +150,8 @@ void StreamLoader::set_pin_memory(bool pin_memory) {
   forget_ahead();
 }
 
-void StreamLoader::end_together(std::function<bool(bool ended)> any_ended) {
-  any_ended_ = std::move(any_ended);
+void StreamLoader::end_together(const std::function<bool(bool ended)>& any_ended) {
+  any_ended_ = any_ended;
 }
 
 void StreamLoader::forget_ahead() {

@@ -24,7 +24,7 @@ class StreamLoader final : public LoaderImpl {
   std::optional<int64_t> size() const override;
   void set_slice(DataSlice slice, bool even) override;
   void set_pin_memory(bool pin_memory) override;
-  void end_together(std::function<bool(bool ended)> any_ended) override;
+  void end_together(const std::function<bool(bool ended)>& any_ended) override;
   std::shared_ptr<LoaderImpl> widened(int64_t times) const override;
 
   bool next(Batch& batch) override;

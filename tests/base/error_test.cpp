@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -39,13 +40,10 @@ TEST(Error, CheckThrowsOnlyWhenTheConditionIsFalse) {
 }
 
 /// In a thread, where no test catches it.
-template <class Thrown>
-void throw_uncaught(const Thrown& thrown) {
-  std::thread([&] { throw thrown; }).join();
-}
+void throw_uncaught(const std::function<void()>& throws) { std::thread(throws).join(); }
 
 TEST(ErrorDeathTest, UncaughtEndsTheProcessWithItsTextAndCodeOne) {
-  EXPECT_EXIT(throw_uncaught(levin::Error("base.test", "got 1, wanted 2")),
+  EXPECT_EXIT(throw_uncaught([] { throw levin::Error("base.test", "got 1, wanted 2"); }),
               testing::ExitedWithCode(1), "^error: base.test: got 1, wanted 2\n$");
 }
 
@@ -53,7 +51,7 @@ TEST(ErrorDeathTest, OtherExceptionsEndItAsEver) {
   EXPECT_EXIT(
       {
         const levin::Error caught("base.test", "one that was caught");
-        throw_uncaught(std::runtime_error("not levin's"));
+        throw_uncaught([] { throw std::runtime_error("not levin's"); });
       },
       testing::KilledBySignal(SIGABRT), "not levin's");
 }

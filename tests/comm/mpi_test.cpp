@@ -78,7 +78,7 @@ TEST(MpiBackend, SumsToTheSameBitsAsShm) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
     for (const int64_t count : {1, 40, 5000, 700001}) {
       for (const auto op : {c10d::ReduceOp::SUM, c10d::ReduceOp::AVG}) {
-        torch::manual_seed(100 * mpi->getRank() + count);
+        torch::manual_seed(int64_t{100} * mpi->getRank() + count);
         const Tensor data = torch::randn({size * count}).to(type);
         Tensors by_mpi = {data.clone()}, by_shm = {data.clone()};
         mpi->allreduce(by_mpi, {.reduceOp = op})->wait();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "levin/base/check.h"
@@ -137,9 +138,9 @@ void MessageCollectives::all_reduce(Elements data, Reduction reduction) {
       return shares(data.part(chunk.begin, chunk.count));
     };
     std::vector<std::unique_ptr<Transport::Exchange>> given;
-    Parts next = start_parts(operation, shares_of(0));
+    std::optional<Parts> next = start_parts(operation, shares_of(0));
     for (int64_t i = 0; i < num; ++i) {
-      Parts parts = std::move(next);
+      Parts parts = *std::exchange(next, std::nullopt);
       if (i + 1 < num) next = start_parts(operation, shares_of(i + 1));
       finish_parts(parts, parts.mine, reduction);
       const std::vector<Elements> to_all(static_cast<size_t>(size_), parts.mine);
@@ -270,9 +271,9 @@ void MessageCollectives::reduce_scatter(Elements result, Elements data, Reductio
       }
       return start_parts(operation, std::move(parts));
     };
-    Parts next = start(0);
+    std::optional<Parts> next = start(0);
     for (int64_t i = 0; i < num; ++i) {
-      Parts parts = std::move(next);
+      Parts parts = *std::exchange(next, std::nullopt);
       if (i + 1 < num) next = start(i + 1);
       const Chunk chunk = chunk_of(i, most, result.count);
       finish_parts(parts, result.part(chunk.begin, chunk.count), reduction);

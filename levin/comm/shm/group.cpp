@@ -154,7 +154,10 @@ Group::Sources Group::meet(const Announcement& announcement, Elements mine) {
   Sources all;
   exchange(
       announcement, 1,
-      [&](int64_t, std::byte* buffer) { std::memcpy(buffer, &mine.data, sizeof(mine.data)); },
+      [&](int64_t, std::byte* buffer) {
+        const auto address = reinterpret_cast<uint64_t>(mine.data);
+        std::memcpy(buffer, &address, sizeof(address));
+      },
       [&](int64_t, const Buffers& theirs) {
         for (int64_t rank = 0; rank < size_; ++rank) {
           const int64_t place = rounds_.announced(rank).place;
