@@ -43,9 +43,8 @@ struct BackendCollective {
   std::string (*check)(const Ranks& ranks);
 };
 
-// A test program may end where it begins.
+// A test program may end where it begins. NOLINTNEXTLINE(bugprone-throwing-static-initialization)
 inline const std::vector<BackendCollective> kCollectives = {
-    // NOLINT(bugprone-throwing-static-initialization)
     {"AllReduce",
      [](const Ranks& ranks) {
        Tensors data = {ranks.mine()};
@@ -156,9 +155,8 @@ inline const std::vector<BackendCollective> kCollectives = {
 };
 
 /// What two ranks send each other.
-// A test program may end where it begins.
+// A test program may end where it begins. NOLINTNEXTLINE(bugprone-throwing-static-initialization)
 inline const std::vector<BackendCollective> kMessages = {
-    // NOLINT(bugprone-throwing-static-initialization)
     {"RoundTheRing",
      [](const Ranks& ranks) {
        if (ranks.size == 1) return std::string();

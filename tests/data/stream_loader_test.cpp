@@ -27,7 +27,7 @@ using testing::ElementsAreArray;
 using testing::StartsWith;
 using testing::UnorderedElementsAreArray;
 
-const std::vector<int64_t> kUneven = {7, 0, 12, 5, 9, 3};  // 36 samples
+std::vector<int64_t> uneven() { return {7, 0, 12, 5, 9, 3}; }  // 36 samples
 constexpr int64_t kAll = 36;
 
 TEST(StreamLoader, RanksReadEachSampleOnceWhateverTheirNumber) {
@@ -35,7 +35,7 @@ TEST(StreamLoader, RanksReadEachSampleOnceWhateverTheirNumber) {
     for (const bool shuffle : {false, true}) {
       std::vector<int64_t> all;
       for (int64_t rank = 0; rank < world; ++rank) {
-        DataLoader loader(numbers_in_shards(kUneven),
+        DataLoader loader(numbers_in_shards(uneven()),
                           {.batch_size = 4, .shuffle = shuffle, .num_workers = 2, .seed = 3});
         loader.set_slice({rank, world}, /*even=*/true);
         const auto mine = flat(read(loader));
@@ -48,7 +48,7 @@ TEST(StreamLoader, RanksReadEachSampleOnceWhateverTheirNumber) {
 
 TEST(StreamLoader, ARankReadsWholeShardsWhereTheirNumberIsDivided) {
   std::set<int64_t> opened;
-  auto data = numbers_in_shards(kUneven);
+  auto data = numbers_in_shards(uneven());
   data->on_read = [&](int64_t shard, int64_t) { opened.insert(shard); };
   DataLoader loader(data, {.batch_size = 4});
   loader.set_slice({0, 2}, true);
@@ -83,12 +83,12 @@ TEST(StreamLoader, TheOrderDoesNotDependOnTheNumberOfWorkers) {
   for (const bool shuffle : {false, true}) {
     std::optional<std::vector<Order>> wanted;
     for (const int64_t workers : {0, 1, 2, 3, 8}) {
-      DataLoader loader(numbers_in_shards(kUneven), {.batch_size = 2,
-                                                     .shuffle = shuffle,
-                                                     .num_workers = workers,
-                                                     .prefetch_factor = 3,
-                                                     .seed = 3,
-                                                     .shuffle_buffer_size = 4});
+      DataLoader loader(numbers_in_shards(uneven()), {.batch_size = 2,
+                                                      .shuffle = shuffle,
+                                                      .num_workers = workers,
+                                                      .prefetch_factor = 3,
+                                                      .seed = 3,
+                                                      .shuffle_buffer_size = 4});
       const std::vector<Order> order = {read(loader), read(loader), read(loader)};
       if (!wanted) wanted = order;
       EXPECT_EQ(order, *wanted) << workers << " workers";
@@ -129,7 +129,7 @@ TEST(StreamLoader, HasASizeWhereTheShardsTellTheirs) {
     for (const bool drop_last : {false, true}) {
       int64_t fewest = kAll;
       for (int64_t rank = 0; rank < world; ++rank) {
-        DataLoader loader(numbers_in_shards(kUneven, /*tells_sizes=*/true),
+        DataLoader loader(numbers_in_shards(uneven(), /*tells_sizes=*/true),
                           {.batch_size = 4, .shuffle = true, .drop_last = drop_last, .seed = 2});
         loader.set_slice({rank, world}, true);
         ASSERT_TRUE(loader.has_size());
@@ -138,7 +138,7 @@ TEST(StreamLoader, HasASizeWhereTheShardsTellTheirs) {
         EXPECT_EQ(std::ssize(read(loader)), size) << "in the second epoch";
         fewest = std::min(fewest, size);
       }
-      DataLoader together(numbers_in_shards(kUneven, true),
+      DataLoader together(numbers_in_shards(uneven(), true),
                           {.batch_size = 4, .drop_last = drop_last});
       together.set_slice({0, world}, true);
       together.end_together([](bool ended) { return ended; });

@@ -72,11 +72,12 @@ class Hosts : public ::testing::Test {
     ASSERT_TRUE(network_->made());
   }
 
-  std::unique_ptr<Program> start(int host, const Words& options, const Words& command) {
+  std::unique_ptr<Program> start(int host, const Words& options, const Words& command,
+                                 int processes = 1) {
     Words words = {LEVIN_COMMAND,
                    "run",
                    "-n",
-                   "1",
+                   std::to_string(processes),
                    "--node-rank",
                    std::to_string(host),
                    "--master-addr",
@@ -95,10 +96,10 @@ class Hosts : public ::testing::Test {
   bool trains(const std::string& start) const { return fs::exists(scratch_ / ("trains." + start)); }
 
   /// The last line of 07_ddp on two hosts.
-  void run_example(std::string& line) {
+  void run_example(std::string& line, int processes = 1) {
     const Example example = ddp();
-    const auto zero = start(0, {"--nnodes", "2"}, example.words);
-    const auto one = start(1, {"--nnodes", "2"}, example.words);
+    const auto zero = start(0, {"--nnodes", "2"}, example.words, processes);
+    const auto one = start(1, {"--nnodes", "2"}, example.words, processes);
     const int code = zero->wait(40);
     if (lacks_data(*zero)) GTEST_SKIP() << "Fashion-MNIST is not here";
     ASSERT_EQ(code, 0) << zero->err() << one->err();
@@ -115,15 +116,18 @@ class Hosts : public ::testing::Test {
   static inline std::string obstacle_;
 };
 
+// Over gloo, and with two processes each over shared memory and gloo.
 TEST_F(Hosts, TwoTrainAsOneDoes) {
-  std::string line;
-  run_example(line);
-  if (IsSkipped() || HasFatalFailure()) return;
-  Words words = {LEVIN_COMMAND, "run", "-n", "2"};
-  for (const std::string& word : ddp().words) words.push_back(word);
-  Program alone(scratch_, words);
-  ASSERT_EQ(alone.wait(40), 0) << alone.err();
-  EXPECT_EQ(last_line(alone.out()), line);
+  for (const int processes : {1, 2}) {
+    std::string line;
+    run_example(line, processes);
+    if (IsSkipped() || HasFatalFailure()) return;
+    Words words = {LEVIN_COMMAND, "run", "-n", std::to_string(2 * processes)};
+    for (const std::string& word : ddp().words) words.push_back(word);
+    Program alone(scratch_, words);
+    ASSERT_EQ(alone.wait(40), 0) << alone.err();
+    EXPECT_EQ(last_line(alone.out()), line) << processes << " on each host";
+  }
 }
 
 // Each finds its own name at a loopback.

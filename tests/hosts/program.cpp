@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <sstream>
@@ -17,8 +18,9 @@ namespace {
 constexpr const char* kMark = "LEVIN_HOSTS_TEST";
 
 // What the test itself may have been started under is not the program's.
-const Words kForeign = {"RANK",        "WORLD_SIZE",  "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-                        "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK", "KUBERNETES_SERVICE_HOST"};
+constexpr std::array kForeign = {
+    "RANK",        "WORLD_SIZE",  "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK", "KUBERNETES_SERVICE_HOST"};
 
 }  // namespace
 
@@ -31,7 +33,7 @@ bool soon(const std::function<bool()>& condition, double timeout_s) {
   return true;
 }
 
-Program::Program(const Scratch& scratch, Words words, const Settings& settings,
+Program::Program(const Scratch& scratch, const Words& words, const Settings& settings,
                  const std::function<bool()>& enter) {
   static int count = 0;
   const std::string name = "program" + std::to_string(count++);
@@ -69,7 +71,7 @@ std::vector<pid_t> Program::alive() const {
   const std::string wanted = std::string(kMark) + "=" + mark_;
   std::vector<pid_t> pids;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    const pid_t pid = std::atoi(entry.path().filename().c_str());
+    const auto pid = static_cast<pid_t>(std::strtol(entry.path().filename().c_str(), nullptr, 10));
     if (pid <= 0) continue;
     std::istringstream variables(get(entry.path() / "environ"));  // a zombie has none
     for (std::string variable; std::getline(variables, variable, '\0');) {
@@ -87,7 +89,7 @@ void Program::become(const Scratch& scratch, const Words& words, const Settings&
   ::dup2(::open("/dev/null", O_RDONLY), 0);
   if (!enter() || ::chdir(scratch.str().c_str()) != 0) ::_exit(99);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  for (const std::string& variable : kForeign) ::unsetenv(variable.c_str());
+  for (const char* variable : kForeign) ::unsetenv(variable);
   ::setenv(kMark, mark_.c_str(), 1);
   ::setenv("OMP_NUM_THREADS", "1", 1);
   for (const auto& [variable, value] : settings) ::setenv(variable.c_str(), value.c_str(), 1);

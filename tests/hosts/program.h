@@ -24,7 +24,7 @@ class Program {
  public:
   /// enter is called in the new process before it becomes the program; false: it cannot.
   Program(
-      const Scratch& scratch, Words words, const Settings& settings = {},
+      const Scratch& scratch, const Words& words, const Settings& settings = {},
       const std::function<bool()>& enter = [] { return true; });
   ~Program();
   Program(const Program&) = delete;

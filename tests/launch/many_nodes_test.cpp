@@ -9,7 +9,6 @@
 namespace {
 
 using namespace levin::test;  // NOLINT
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 /// The same options for every node of a job.

@@ -7,13 +7,10 @@
 #include <limits>
 
 #include "levin/optim/optim.h"
-#include "tests/support/error_of.h"
 
 namespace {
 
 using levin::State;
-using levin::test::error_of;
-using ::testing::HasSubstr;
 
 std::unique_ptr<levin::Strategy> single() { return levin::make_strategy("single", {}); }
 
