@@ -2,6 +2,7 @@
 // Waiting for what comes within microseconds: first by looking again, then by sleeping.
 // Sleeping and being woken costs as much as fetching a small batch.
 
+#include <chrono>
 #include <mutex>
 
 namespace levin::detail {
@@ -17,6 +18,20 @@ bool spin_until(const Ready& ready) {
     asm volatile("yield");
 #endif
   }
+  return false;
+}
+
+/// What going to sleep and being woken takes on a virtual machine. Who looks for that long before
+/// going to sleep waits at most twice as long as it had to.
+constexpr std::chrono::microseconds kWakeTime(100);
+
+/// As spin_until, for longer.
+template <class Ready>
+bool spin_for(const Ready& ready, std::chrono::microseconds longest) {
+  const auto end = std::chrono::steady_clock::now() + longest;
+  do {
+    if (spin_until(ready)) return true;
+  } while (std::chrono::steady_clock::now() < end);
   return false;
 }
 

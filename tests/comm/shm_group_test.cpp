@@ -189,16 +189,10 @@ class ShmCollective : public testing::TestWithParam<GroupCollective> {};
 TEST_P(ShmCollective, IsRightForAllSizesAndNumbersOfRanks) {
   for (const int64_t size : {1, 2, 3, 4}) {
     const auto words = run_ranks(size, [&](int64_t rank, const auto& folder) {
-      for (const bool read_peers : {true, false}) {
-        GroupOptions options = kSmallChunks;
-        options.read_peers = read_peers;
-        const auto part = folder / (read_peers ? "reading" : "staging");
-        std::filesystem::create_directories(part);
-        Group group(rank, size, board_in(part), options);
-        for (const int64_t count : {1, 7, 1024, 1025, 40000, 100003}) {
-          std::string wrong = GetParam().check(group, count);
-          if (!wrong.empty()) return wrong;
-        }
+      Group group(rank, size, board_in(folder), kSmallChunks);
+      for (const int64_t count : {1, 7, 1024, 1025, 40000, 100003}) {
+        std::string wrong = GetParam().check(group, count);
+        if (!wrong.empty()) return wrong;
       }
       return std::string();
     });

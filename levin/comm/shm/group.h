@@ -23,15 +23,12 @@
 #include "levin/comm/failure.h"
 #include "levin/comm/shm/links.h"
 #include "levin/comm/shm/mailboxes.h"
-#include "levin/comm/shm/peer_memory.h"
 #include "levin/comm/shm/rounds.h"
 
 namespace levin::comm::shm {
 
 struct GroupOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
-  /// Read large tensors where they lie in the other processes, if the system lets all ranks.
-  bool read_peers = true;
   int64_t chunk_bytes = 256 << 10;  ///< of a staging buffer; two of them fit a core's second cache
 };
 
@@ -81,26 +78,12 @@ class LEVIN_API Group final : public Collectives {
   /// Elements that one round carries in parts of each rank.
   int64_t most(Elements elements, int64_t parts = 1) const;
 
-  /// Where a rank's elements lie: in memory of this process, shared or its own, or in that of
-  /// another, which is read through a copy.
-  struct Source {
-    const std::byte* here = nullptr;
-    int64_t process = 0;
-    uint64_t address = 0;
-
-    void copy(int64_t offset, std::byte* to, int64_t bytes) const;
-    /// The bytes from there on, if need be in a buffer that has room for them.
-    const std::byte* view(int64_t offset, int64_t bytes, std::vector<std::byte>& buffer) const;
-  };
-  using Sources = std::vector<Source>;
-
-  void meet_peers();
+  /// Where the elements of each rank lie in shared memory.
+  using Sources = std::vector<const std::byte*>;
   /// Where in shared memory something lies; 0 when it does not.
   int64_t place_of(Elements elements) const;
-  /// Everybody's elements where they lie, once all are there; none when some are out of reach.
-  Sources meet(const Announcement& announcement, Elements mine);
-  /// result = the sum of the elements that begin `offset` bytes into each source.
-  void reduce_from(const Sources& sources, int64_t offset, Elements result, Reduction reduction);
+  /// Once all are there; none when the elements of some lie elsewhere.
+  Sources meet(const Announcement& announcement);
   /// Returns when all have read what they wanted.
   void part(std::string_view name);
 
@@ -120,9 +103,6 @@ class LEVIN_API Group final : public Collectives {
   Segment segment_;  ///< the rounds' lines, then two staging buffers of each rank
   Rounds rounds_;
   std::vector<std::shared_ptr<Arena>> arenas_;
-  PeerMemory own_;
-  std::vector<int64_t> processes_;               ///< of the ranks; none where they may not be read
-  std::vector<std::vector<std::byte>> buffers_;  ///< of what is read from each
   Failure failure_;
   Mailboxes mailboxes_;
 };

@@ -108,7 +108,7 @@ void Mailboxes::check_refusal(const Letter& letter) const {
 
 template <class Ready>
 void Mailboxes::await(const Letter& letter, Counter& counter, const Ready& ready) const {
-  if (levin::detail::spin_until(ready)) return;
+  if (levin::detail::spin_for(ready, levin::detail::kWakeTime)) return;
   const int64_t peer = letter.from == rank_ ? letter.to : letter.from;
   const std::chrono::milliseconds timeout = timeout_;
   const auto deadline = std::chrono::steady_clock::now() + timeout;

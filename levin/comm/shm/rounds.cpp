@@ -1,6 +1,7 @@
 #include "levin/comm/shm/rounds.h"
 
 #include <fmt/ranges.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <new>
@@ -17,12 +18,16 @@ constexpr size_t kCacheLine = 64;
 constexpr uint32_t kLeft = 1;
 constexpr uint32_t kDied = 2;
 
+// From 1 on: the lines begin as zeros.
+uint32_t own_core() { return static_cast<uint32_t>(::sched_getcpu() + 1); }
+
 }  // namespace
 
 /// One rank's. Only that rank writes to it, but for `gone`.
 struct alignas(kCacheLine) Rounds::Line {
   Counter arrived;                                ///< the last round that it finished writing
   Word gone;                                      ///< 0, kLeft or kDied
+  Word core;                                      ///< where it ran when it arrived, from 1 on
   alignas(kCacheLine) Announcement announced[2];  ///< by the parity of a collective's first round
 };
 
@@ -44,7 +49,11 @@ void Rounds::begin(const Announcement& announcement) {
 
 const Announcement& Rounds::announced(int64_t rank) const { return line(rank).announced[current_]; }
 
-void Rounds::arrive() { line(rank_).arrived.set(round_); }
+void Rounds::arrive() {
+  Line& mine = line(rank_);
+  mine.core.store(own_core(), std::memory_order_relaxed);
+  mine.arrived.set(round_);
+}
 
 bool Rounds::arrived(int64_t rank) const {
   // The counters wrap around; ranks are never more than a round apart.
@@ -55,12 +64,18 @@ bool Rounds::arrived(int64_t rank) const {
 void Rounds::await() {
   const auto deadline = std::chrono::steady_clock::now() + timeout_;
   for (int64_t rank = 0; rank < size_; ++rank) {
-    if (rank == rank_ || levin::detail::spin_until([&] { return arrived(rank); })) continue;
+    if (rank == rank_ || arrived(rank) || arrives_soon(rank)) continue;
     await_rank(rank, deadline);
   }
   if (opening_) compare();
   opening_ = false;
   ++round_;
+}
+
+// A rank that is to run on this core can only come once it is free.
+bool Rounds::arrives_soon(int64_t rank) const {
+  return line(rank).core.load(std::memory_order_relaxed) != own_core() &&
+         levin::detail::spin_for([&] { return arrived(rank); }, levin::detail::kWakeTime);
 }
 
 void Rounds::await_rank(int64_t rank, std::chrono::steady_clock::time_point deadline) {

@@ -52,6 +52,7 @@ class Rounds {
   struct Line;
   Line& line(int64_t rank) const;
   bool arrived(int64_t rank) const;
+  bool arrives_soon(int64_t rank) const;
   void await_rank(int64_t rank, std::chrono::steady_clock::time_point deadline);
   void compare() const;
   [[noreturn]] void fail_by_timeout() const;
