@@ -19,7 +19,8 @@ struct Options {
     field("devices", devices, "processes; 0: as they were started");
     field("epochs", epochs, "epochs to train");
     field("backend", backend,
-          "what carries gradients between processes: auto, shm, gloo, hierarchical or mpi");
+          "what carries gradients between processes: auto, shm, gloo, mpi, hierarchical or "
+          "hierarchical-mpi");
     data.fields(field);
   }
 };

@@ -31,7 +31,8 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
   field("devices", devices, "processes on this machine; 0: as they were started, or 1");
   field("num_nodes", num_nodes, "machines");
   field("backend", backend,
-        "what carries bytes between processes: auto, shm, gloo, hierarchical or mpi");
+        "what carries bytes between processes: auto, shm, gloo, mpi, hierarchical or "
+        "hierarchical-mpi");
   field("comm_timeout_s", comm_timeout_s, "longest wait for other processes, seconds");
   field("comm_connect_timeout_s", comm_connect_timeout_s,
         "longest wait for all processes to come at the start, seconds");

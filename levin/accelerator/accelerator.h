@@ -43,8 +43,9 @@ struct AcceleratorOptions {
   std::string strategy = "auto";       ///< one of strategy_names()
   int64_t devices = 0;                 ///< processes on this machine; 0: as they were started, or 1
   int64_t num_nodes = 1;               ///< machines
-  std::string backend = "auto";  ///< what carries the bytes: auto, shm, gloo, hierarchical or mpi
-  double comm_timeout_s = 1800;  ///< of one exchange between processes
+  std::string backend =
+      "auto";  ///< what carries the bytes: auto, shm, gloo, mpi, hierarchical or hierarchical-mpi
+  double comm_timeout_s = 1800;         ///< of one exchange between processes
   double comm_connect_timeout_s = 300;  ///< for all processes to come at the start
   bool comm_check = false;  ///< compare each exchange between GPUs first, as it is between CPUs
   bool use_distributed_sampler = true;  ///< processes read different parts of the data

@@ -89,13 +89,20 @@ BackendPointer make_mpi(const BackendPlan& plan) {
 BackendPointer make_hierarchical(const BackendPlan& plan) {
   return make_hierarchical_backend(plan.store, plan.rank,
                                    layout_of(*plan.store, plan.rank, plan.size), plan.timeout,
-                                   plan.own_address);
+                                   {.carrier = Carrier::kGloo, .own_address = plan.own_address});
 }
 
-constexpr std::array<Maker, 4> kMakers = {{{"shm", make_shm},
+BackendPointer make_hierarchical_mpi(const BackendPlan& plan) {
+  return make_hierarchical_backend(plan.store, plan.rank,
+                                   layout_of(*plan.store, plan.rank, plan.size), plan.timeout,
+                                   {.carrier = Carrier::kMpi, .global_ranks = plan.global_ranks});
+}
+
+constexpr std::array<Maker, 5> kMakers = {{{"shm", make_shm},
                                            {"gloo", make_gloo},
+                                           {"mpi", make_mpi},
                                            {"hierarchical", make_hierarchical},
-                                           {"mpi", make_mpi}}};
+                                           {"hierarchical-mpi", make_hierarchical_mpi}}};
 
 std::vector<std::string> backend_names() {
   std::vector<std::string> names = {"auto"};

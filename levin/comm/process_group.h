@@ -45,8 +45,9 @@ class LEVIN_API Work {
 };
 
 struct ProcessGroupOptions {
-  /// auto, shm, gloo, hierarchical or mpi. auto: shm where all ranks are on one host, gloo where
-  /// each is on a host of its own, else hierarchical: shm on each host and gloo between them.
+  /// auto, shm, gloo, mpi, hierarchical or hierarchical-mpi. auto: shm where all ranks are on one
+  /// host, gloo where each is on a host of its own, else hierarchical: shm on each host and gloo
+  /// between them.
   std::string backend = "auto";
   /// This process has a GPU of its own: tensors on it go over nccl, those on the CPU over backend.
   bool on_gpu = false;

@@ -58,7 +58,8 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("seed", seed, "seed of everything random");
   field("exit_on_signal", exit_on_signal, "after SIGTERM or SIGINT save and exit with 143 or 130");
   field("backend", backend,
-        "what carries bytes between processes: auto, shm, gloo, hierarchical or mpi");
+        "what carries bytes between processes: auto, shm, gloo, mpi, hierarchical or "
+        "hierarchical-mpi");
   field("comm_timeout_s", comm_timeout_s, "longest wait for other processes, seconds");
   field("comm_connect_timeout_s", comm_connect_timeout_s,
         "longest wait for all processes to come at the start, seconds");

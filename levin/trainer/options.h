@@ -80,7 +80,7 @@ struct TrainerOptions {
   std::string ckpt_path;        ///< resume: a checkpoint's folder, or "last"; empty: start anew
   std::optional<int64_t> seed;  ///< seed_everything(seed) when the trainer is made
   bool exit_on_signal = true;   ///< after SIGTERM or SIGINT and the save, exit with 143 or 130
-  /// What carries bytes between processes: auto, shm, gloo, hierarchical or mpi.
+  /// What carries bytes between processes: auto, shm, gloo, mpi, hierarchical or hierarchical-mpi.
   std::string backend = "auto";
   double comm_timeout_s = 1800;         ///< of one exchange between processes
   double comm_connect_timeout_s = 300;  ///< for all processes to come at the start

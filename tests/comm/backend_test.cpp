@@ -47,7 +47,7 @@ BackendPointer make_backend(const std::string& name, int64_t rank, int64_t size,
       hosts.emplace_back(1, name[static_cast<size_t>(std::min(5 + i, std::ssize(name) - 1))]);
     }
     return levin::comm::make_hierarchical_backend(store, rank, levin::comm::HostLayout::of(hosts),
-                                                  kTimeout, "127.0.0.1");
+                                                  kTimeout, {.own_address = "127.0.0.1"});
   }
   return levin::comm::make_gloo_backend(store, rank, size, kTimeout, "127.0.0.1");
 }

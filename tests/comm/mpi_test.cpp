@@ -10,8 +10,11 @@
 #include <filesystem>
 #include <string>
 #include <thread>
+#include <tuple>
+#include <vector>
 
 #include "levin/comm/environment/environment.h"
+#include "levin/comm/hierarchical/backend.h"
 #include "levin/comm/shm/backend.h"
 #include "tests/comm/backend_table.h"
 #include "tests/support/error_of.h"
@@ -60,15 +63,68 @@ TEST_P(MpiMessages, ComeAsSent) { EXPECT_EQ(check_collective(GetParam(), *mpi_wo
 INSTANTIATE_TEST_SUITE_P(Comm, MpiMessages, testing::ValuesIn(kMessages),
                          [](const auto& info) { return info.param.name; });
 
-/// The shm backend of the same ranks.
-BackendPointer shm_beside(c10d::Backend& mpi, const levin::test::Scratch& scratch) {
+/// A store of the same ranks, in rank 0's folder.
+c10::intrusive_ptr<c10d::Store> store_of(c10d::Backend& mpi, const levin::test::Scratch& scratch) {
   Tensors path = {torch::zeros({512}, at::kByte)};
   const std::string own = (scratch / "store").string();
   std::memcpy(path[0].data_ptr(), own.data(), own.size());
   mpi.broadcast(path, {.rootRank = 0})->wait();
-  const auto store = c10::make_intrusive<c10d::FileStore>(
-      static_cast<const char*>(path[0].data_ptr()), mpi.getSize());
-  return levin::comm::make_shm_backend(store, mpi.getRank(), mpi.getSize(), kTimeout);
+  return c10::make_intrusive<c10d::FileStore>(static_cast<const char*>(path[0].data_ptr()),
+                                              mpi.getSize());
+}
+
+/// The shm backend of the same ranks.
+BackendPointer shm_beside(c10d::Backend& mpi, const levin::test::Scratch& scratch) {
+  return levin::comm::make_shm_backend(store_of(mpi, scratch), mpi.getRank(), mpi.getSize(),
+                                       kTimeout);
+}
+
+// As if the ranks were on several hosts: in order and mixed, as many on each and not.
+class MpiBetweenHosts : public testing::TestWithParam<std::tuple<std::string, BackendCollective>> {
+};
+
+TEST_P(MpiBetweenHosts, DoesWhatC10dSays) {
+  const auto& [letters, collective] = GetParam();
+  const levin::test::Scratch scratch;
+  const BackendPointer mpi = mpi_world();
+  std::vector<std::string> hosts;
+  for (int64_t i = 0; i < mpi->getSize(); ++i) hosts.emplace_back(1, letters.at(i));
+  const BackendPointer hierarchical = levin::comm::make_hierarchical_backend(
+      store_of(*mpi, scratch), mpi->getRank(), levin::comm::HostLayout::of(hosts), kTimeout,
+      {.carrier = levin::comm::Carrier::kMpi});
+  EXPECT_EQ(check_collective(collective, *hierarchical), "");
+  mpi->barrier()->wait();
+}
+
+INSTANTIATE_TEST_SUITE_P(Comm, MpiBetweenHosts,
+                         testing::Combine(testing::Values("AABB", "ABAB", "ABBB"),
+                                          testing::ValuesIn(kCollectives)),
+                         [](const auto& info) {
+                           return std::get<0>(info.param) + std::get<1>(info.param).name;
+                         });
+
+// A part of the ranks, from the last to the first: MPI counts them as mpirun did.
+TEST(MpiBetweenHostsOf, SomeRanks) {
+  const auto [rank, size] = place();
+  if (size < 3) GTEST_SKIP() << "needs three ranks";
+  const levin::test::Scratch scratch;
+  const BackendPointer mpi = mpi_world();
+  const auto store = store_of(*mpi, scratch);
+  if (rank > 0) {
+    std::vector<int64_t> ranks;
+    std::vector<std::string> hosts;
+    for (int64_t from = size - 1; from > 0; --from) {
+      ranks.push_back(from);
+      hosts.emplace_back(from == 1 ? "A" : "B");
+    }
+    const BackendPointer others = levin::comm::make_hierarchical_backend(
+        store, size - 1 - rank, levin::comm::HostLayout::of(hosts), kTimeout,
+        {.carrier = levin::comm::Carrier::kMpi, .global_ranks = ranks});
+    Tensors data = {torch::full({5}, rank)};
+    others->allreduce(data)->wait();
+    EXPECT_EQ(difference("sum", data[0], torch::full({5}, size * (size - 1) / 2)), "");
+  }
+  mpi->barrier()->wait();
 }
 
 TEST(MpiBackend, SumsToTheSameBitsAsShm) {

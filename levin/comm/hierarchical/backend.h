@@ -1,6 +1,6 @@
 #pragma once
-// The hierarchical backend: shared memory within each host, gloo between hosts. The default of CPU
-// ranks on several hosts of which some have several ranks.
+// The hierarchical backend: shared memory within each host, gloo or MPI between hosts. The default
+// of CPU ranks on several hosts of which some have several ranks, over gloo.
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -8,16 +8,25 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "levin/base/export.h"
 #include "levin/comm/hierarchical/layout.h"
+#include "levin/comm/messages/algorithms.h"
 
 namespace levin::comm {
 
-/// As make_shm_backend for what a host's ranks do, as make_gloo_backend between hosts; own_address
-/// is where other hosts reach this one.
+/// What carries the bytes from host to host.
+struct BetweenHosts {
+  Carrier carrier = Carrier::kGloo;
+  std::string own_address = {};            ///< for gloo: where other hosts reach this one
+  std::vector<int64_t> global_ranks = {};  ///< for MPI: as mpirun numbers the group's; none: all
+};
+
+/// As make_shm_backend for what a host's ranks do, as make_gloo_backend or make_mpi_backend between
+/// hosts.
 LEVIN_API c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(
     const c10::intrusive_ptr<c10d::Store>& store, int64_t rank, const HostLayout& layout,
-    std::chrono::milliseconds timeout, const std::string& own_address = "");
+    std::chrono::milliseconds timeout, const BetweenHosts& between = {});
 
 }  // namespace levin::comm

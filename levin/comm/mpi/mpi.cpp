@@ -39,16 +39,21 @@ void check_place(int64_t rank, int64_t size, const std::vector<int64_t>& ranks,
 
 std::vector<std::string> mpi_modules() { return mpi::modules(); }
 
-c10::intrusive_ptr<c10d::Backend> make_mpi_backend(int64_t rank, int64_t size,
-                                                   std::chrono::milliseconds timeout,
-                                                   const std::vector<int64_t>& global_ranks) {
+std::unique_ptr<Transport> connect_by_mpi(int64_t rank, int64_t size,
+                                          std::chrono::milliseconds timeout,
+                                          const std::vector<int64_t>& global_ranks) {
   mpi::Library& library = mpi::library();
   const std::vector<int> ranks = mpi_ranks(global_ranks, library.place);
   check_place(rank, size, global_ranks, library.place);
-  auto transport = std::make_unique<mpi::MpiTransport>(library, ranks, timeout);
+  return std::make_unique<mpi::MpiTransport>(library, ranks, timeout);
+}
+
+c10::intrusive_ptr<c10d::Backend> make_mpi_backend(int64_t rank, int64_t size,
+                                                   std::chrono::milliseconds timeout,
+                                                   const std::vector<int64_t>& global_ranks) {
   return c10::make_intrusive<LaneBackend>(
       "mpi", rank, size,
-      std::make_unique<MessageCollectives>(std::move(transport),
+      std::make_unique<MessageCollectives>(connect_by_mpi(rank, size, timeout, global_ranks),
                                            algorithms_of(Carrier::kMpi, size)));
 }
 

@@ -6,10 +6,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "levin/base/export.h"
+#include "levin/comm/messages/transport.h"
 
 namespace levin::comm {
 
@@ -29,6 +31,11 @@ namespace levin::comm {
 LEVIN_API c10::intrusive_ptr<c10d::Backend> make_mpi_backend(
     int64_t rank, int64_t size, std::chrono::milliseconds timeout,
     const std::vector<int64_t>& global_ranks = {});
+
+/// The messages of such a group, for other collectives over them. Throws as make_mpi_backend.
+std::unique_ptr<Transport> connect_by_mpi(int64_t rank, int64_t size,
+                                          std::chrono::milliseconds timeout,
+                                          const std::vector<int64_t>& global_ranks);
 
 /// The kinds of MPI that this build of levin has a module for: "openmpi", "mpich".
 LEVIN_API std::vector<std::string> mpi_modules();
