@@ -89,11 +89,13 @@ TEST_P(MpiBetweenHosts, DoesWhatC10dSays) {
   const BackendPointer mpi = mpi_world();
   std::vector<std::string> hosts;
   for (int64_t i = 0; i < mpi->getSize(); ++i) hosts.emplace_back(1, letters.at(i));
-  const BackendPointer hierarchical = levin::comm::make_hierarchical_backend(
-      store_of(*mpi, scratch), mpi->getRank(), levin::comm::HostLayout::of(hosts), kTimeout,
-      {.carrier = levin::comm::Carrier::kMpi});
-  EXPECT_EQ(check_collective(collective, *hierarchical), "");
-  mpi->barrier()->wait();
+  {
+    const BackendPointer hierarchical = levin::comm::make_hierarchical_backend(
+        store_of(*mpi, scratch), mpi->getRank(), levin::comm::HostLayout::of(hosts), kTimeout,
+        {.carrier = levin::comm::Carrier::kMpi});
+    EXPECT_EQ(check_collective(collective, *hierarchical), "");
+  }
+  mpi->barrier()->wait();  // rank 0's folder outlives the others' use of it
 }
 
 INSTANTIATE_TEST_SUITE_P(Comm, MpiBetweenHosts,
@@ -109,7 +111,7 @@ TEST(MpiBetweenHostsOf, SomeRanks) {
   if (size < 3) GTEST_SKIP() << "needs three ranks";
   const levin::test::Scratch scratch;
   const BackendPointer mpi = mpi_world();
-  const auto store = store_of(*mpi, scratch);
+  auto store = store_of(*mpi, scratch);
   if (rank > 0) {
     std::vector<int64_t> ranks;
     std::vector<std::string> hosts;
@@ -124,12 +126,14 @@ TEST(MpiBetweenHostsOf, SomeRanks) {
     others->allreduce(data)->wait();
     EXPECT_EQ(difference("sum", data[0], torch::full({5}, size * (size - 1) / 2)), "");
   }
+  store.reset();
   mpi->barrier()->wait();
 }
 
 TEST(MpiBackend, SumsToTheSameBitsAsShm) {
   const levin::test::Scratch scratch;
-  const BackendPointer mpi = mpi_world(), shm = shm_beside(*mpi, scratch);
+  const BackendPointer mpi = mpi_world();
+  BackendPointer shm = shm_beside(*mpi, scratch);
   const int64_t size = mpi->getSize();
   for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
     for (const int64_t count : {1, 40, 5000, 700001}) {
@@ -151,6 +155,7 @@ TEST(MpiBackend, SumsToTheSameBitsAsShm) {
       }
     }
   }
+  shm.reset();
   mpi->barrier()->wait();
 }
 
