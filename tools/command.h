@@ -12,4 +12,8 @@ int env(int argc, char** argv);
 /// that failed.
 int run(int argc, char** argv);
 
+/// Checks the installation on all devices: collectives, many ranks against one, a checkpoint.
+/// Returns 0 when all is well.
+int test(int argc, char** argv);
+
 }  // namespace levin::tools

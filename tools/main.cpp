@@ -25,6 +25,7 @@ struct Subcommand {
 constexpr std::array kSubcommands = {
     Subcommand{"env", "versions, the machine, and which optional parts are there", env},
     Subcommand{"run", "start a program as the ranks of a group, as torchrun does", run},
+    Subcommand{"test", "check that this installation trains, on all devices", test},
 };
 
 void print_help(std::ostream& out) {

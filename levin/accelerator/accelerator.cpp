@@ -15,6 +15,7 @@
 #include "levin/base/random.h"
 #include "levin/data/dispatched_loader.h"
 #include "levin/optim/clip.h"
+#include "levin/optim/torch_adapter.h"
 
 namespace levin {
 namespace {
@@ -24,7 +25,20 @@ constexpr uint64_t kRankStream = 0x72616e6b;  // "rank"
 }  // namespace
 
 void AcceleratorOptions::fields(FieldVisitor& field) {
-  field("mixed_precision", mixed_precision, "no or bf16");
+  field("mixed_precision", mixed_precision, "no, bf16, fp16, bf16-true, 16-true or 64-true");
+  field("gradient_accumulation_steps", gradient_accumulation_steps, "batches of an optimizer step");
+  field("split_batches", dataloader_config.split_batches,
+        "a loader's batch size is that of all processes together");
+  field("dispatch_batches", dataloader_config.dispatch_batches,
+        "the first process alone reads the data and hands out the batches");
+  field("even_batches", dataloader_config.even_batches,
+        "processes get equal counts of batches: samples repeat where the number does not divide");
+  field("project_dir", project_dir, "folder of trackers, and of checkpoints without a path");
+  field("automatic_checkpoint_naming", project_config.automatic_checkpoint_naming,
+        "number the checkpoints of project_dir");
+  field("total_limit", project_config.total_limit, "how many of those are kept; 0: all");
+  field("step_scheduler_with_optimizer", step_scheduler_with_optimizer,
+        "schedules move with the optimizer's steps");
   field("cpu", cpu, "use the CPU even where there is a GPU");
   field("accelerator", accelerator, "auto, cpu or gpu");
   field("strategy", strategy, "how parameters are kept over processes: auto, single or ddp");
@@ -40,9 +54,10 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
         "compare each exchange between GPUs over the processes first, as it is between CPUs");
   field("use_distributed_sampler", use_distributed_sampler,
         "processes read different parts of the data");
-  field("dispatch_batches", dispatch_batches,
-        "the first process alone reads the data and hands out the batches");
   field("sync_batchnorm", sync_batchnorm, "batch norm over the batches of all processes");
+  field("master_weights", master_weights, "update parameters of bf16-true and 16-true in float32");
+  scaler.fields(field);
+  loss_guard.fields(field);
   ddp.fields(field);
 }
 
@@ -61,16 +76,37 @@ WorldOptions world_options(const AcceleratorOptions& options, bool on_gpu = fals
 }  // namespace
 
 Accelerator::Accelerator(AcceleratorOptions options)
-    : options_(std::move(options)),
-      environment_(join_launch(world_options(options_))),
-      rank_(environment_.rank),
-      device_(select_device(options_.cpu ? "cpu" : options_.accelerator, rank_)),
+    : Accelerator(options, join_launch(world_options(options))) {}
+
+Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environment& environment)
+    : Accelerator(options, environment,
+                  select_device(options.cpu ? "cpu" : options.accelerator, environment.rank)) {}
+
+Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environment& environment,
+                         at::Device device)
+    : Processes(environment.rank,
+                connect_world(environment, world_options(options, device.is_cuda()))),
+      options_(options),
+      device_(device),
       precision_(parse_precision(options_.mixed_precision)),
-      world_(connect_world(environment_, world_options(options_, device_.is_cuda()))),
-      strategy_(make_strategy(options_.strategy, {.group = world_, .ddp = options_.ddp})) {
+      strategy_(make_strategy(options_.strategy, {.group = world(), .ddp = options_.ddp})),
+      project_(options_.project_dir, options_.project_config),
+      trackers_(options_.log_with, options_.project_dir, is_main_process()) {
+  check_precision(precision_, device_, compute_capability(device_));
+  LEVIN_CHECK(!options_.master_weights || precision_.has_half_parameters(), "accelerator.precision",
+              "master_weights are of parameters in bfloat16 or float16 and {} has none; set "
+              "--precision bf16-true, or leave out --master-weights",
+              precision_.name);
+  stepping_ = std::make_unique<Stepping>(
+      *strategy_, world(),
+      SteppingOptions{.gradient_accumulation_steps = options_.gradient_accumulation_steps,
+                      .step_scheduler_with_optimizer = options_.step_scheduler_with_optimizer,
+                      .scales_loss = precision_.scales_loss,
+                      .scaler = options_.scaler,
+                      .loss_guard = options_.loss_guard});
   if (device_.is_cpu()) detail::keep_freed_memory();
-  if (options_.sync_batchnorm && rank_.world_size > 1) {
-    synced_ = std::make_shared<comm::ProcessGroup>(world_);
+  if (options_.sync_batchnorm && num_processes() > 1) {
+    synced_ = std::make_shared<comm::ProcessGroup>(world());
   }
 }
 
@@ -79,6 +115,7 @@ Accelerator::~Accelerator() = default;
 void Accelerator::prepare_module(const std::shared_ptr<torch::nn::Module>& module) {
   LEVIN_CHECK(module != nullptr, "accelerator.module",
               "got an empty module pointer, wanted a module");
+  precision_.convert(*module);
   strategy_->setup(*module, device_);
   seed_by_rank();
   const bool known = std::find(modules_.begin(), modules_.end(), module) != modules_.end();
@@ -89,9 +126,9 @@ void Accelerator::prepare_module(const std::shared_ptr<torch::nn::Module>& modul
 // Modules are built from one seed; dropout and augmentation then differ from rank to rank. Rank 0
 // draws what one process alone would.
 void Accelerator::seed_by_rank() {
-  if (std::exchange(seeded_by_rank_, true) || rank_.rank == 0) return;
+  if (std::exchange(seeded_by_rank_, true) || process_index() == 0) return;
   const auto seed = derive_seed(static_cast<uint64_t>(current_seed()), kRankStream,
-                                static_cast<uint64_t>(rank_.rank));
+                                static_cast<uint64_t>(process_index()));
   seed_everything(static_cast<int64_t>(seed >> 1));
 }
 
@@ -139,9 +176,11 @@ std::vector<NamedTensor> Accelerator::parameters_for(const OptimizerConfig& conf
 std::vector<PreparedOptimizer> Accelerator::prepare_optimizers(
     const std::vector<OptimizerConfig>& configs, int64_t total_steps) {
   std::vector<PreparedOptimizer> prepared;
-  for (const OptimizerConfig& config : configs) {
+  for (OptimizerConfig config : configs) {
+    if (options_.master_weights) config.master_weights();
     prepared.emplace_back(strategy_->build_optimizer(config, parameters_for(config)),
-                          config.schedule(), config.frequency(), total_steps, strategy_.get());
+                          config.schedule(), config.frequency(), total_steps, stepping_.get());
+    stepping_->add(prepared.back().optimizer());
   }
   optimizers_.insert(optimizers_.end(), prepared.begin(), prepared.end());
   for (PreparedOptimizer& optimizer : optimizers_) optimizer.set_rivals(optimizers_);
@@ -158,21 +197,39 @@ PreparedOptimizer Accelerator::prepare_optimizer(const OptimizerConfig& config) 
   return prepare_optimizers(configs).front();
 }
 
+// The part of each process: the loader's own batch size is that of all together.
+DataLoader Accelerator::split(const DataLoader& loader) const {
+  DataLoaderOptions part = loader.options();
+  LEVIN_CHECK(
+      loader.dataset() != nullptr && part.batch_size % num_processes() == 0,
+      "accelerator.split_batches",
+      "batches of {} samples cannot be split over {} processes{}; set another batch_size, or "
+      "split_batches = false",
+      part.batch_size, num_processes(),
+      loader.dataset() == nullptr ? " where they come from a stream" : "");
+  part.batch_size /= num_processes();
+  DataLoader own(loader.dataset(), std::move(part));
+  own.load_state_dict(loader.state_dict());
+  return own;
+}
+
 DataLoader Accelerator::prepare_loader(DataLoader loader, LoaderRole role) {
   const bool training = role == LoaderRole::kTraining;
+  const bool even = training && options_.dataloader_config.even_batches;
+  if (options_.dataloader_config.split_batches && num_processes() > 1) loader = split(loader);
   const DataSlice slice = options_.use_distributed_sampler ? strategy_->slice() : DataSlice();
-  if (options_.dispatch_batches) {
-    LEVIN_CHECK(slice.world_size == rank_.world_size, "accelerator.dispatch_batches",
+  if (options_.dataloader_config.dispatch_batches) {
+    LEVIN_CHECK(slice.world_size == num_processes(), "accelerator.dispatch_batches",
                 "each batch would be split over {} processes that are to read the same data; set "
                 "dispatch_batches = false or use_distributed_sampler = true",
-                rank_.world_size);
-    loader = dispatched(loader, world_, /*even=*/training);
+                num_processes());
+    loader = dispatched(loader, world(), even);
   } else {
     // The order of samples is rank 0's; a data set of another size on some rank is an error.
-    if (rank_.world_size > 1) loader.load_state_dict(broadcast_object(loader.state_dict()));
-    loader.set_slice(slice, /*even=*/training);
+    if (num_processes() > 1) loader.load_state_dict(broadcast_object(loader.state_dict()));
+    loader.set_slice(slice, even);
     if (training && slice.world_size > 1) {
-      loader.end_together([world = world_, joining = joining_](bool ended) mutable {
+      loader.end_together([world = world(), joining = joining_](bool ended) mutable {
         return *joining ? ended : world.any(ended);
       });
     }
@@ -180,6 +237,40 @@ DataLoader Accelerator::prepare_loader(DataLoader loader, LoaderRole role) {
   if (device_.is_cuda() && !loader.options().pin_memory.has_value()) loader.set_pin_memory(true);
   if (training) loaders_.push_back(loader);
   return loader;
+}
+
+void Accelerator::in_step(const std::function<void()>& draws) {
+  const State own = random_state();
+  if (num_processes() > 1) load_random_state(broadcast_object(own));
+  draws();
+  if (!is_main_process()) load_random_state(own);
+}
+
+PreparedOptimizer Accelerator::prepare_torch_optimizer(
+    std::shared_ptr<torch::optim::Optimizer> optimizer) {
+  auto adapted = optim::adapt_torch_optimizer(std::move(optimizer), parameters_);
+  optimizers_.emplace_back(std::move(adapted), std::nullopt, /*frequency=*/1, /*total_steps=*/-1,
+                           stepping_.get());
+  stepping_->add(optimizers_.back().optimizer());
+  for (PreparedOptimizer& each : optimizers_) each.set_rivals(optimizers_);
+  return optimizers_.back();
+}
+
+PreparedLoader Accelerator::prepared_loader(const DataLoader& loader) {
+  DataLoader own = prepare_loader(loader, LoaderRole::kTraining);
+  PreparedLoader::OnBatch check;
+  if (!options_.dataloader_config.even_batches && num_processes() > 1 && own.dataset() != nullptr) {
+    check = [this, joining = joining_](bool ended) {
+      if (*joining) return;
+      const at::Tensor left = at::full({1}, ended ? 0 : 1, at::kLong);
+      const auto have_one = reduce(left, ReduceOp::kSum).item<int64_t>();
+      LEVIN_CHECK(have_one == 0 || have_one == num_processes(), "accelerator.even_batches",
+                  "{} of {} processes have a batch left and the others none; set even_batches = "
+                  "true, or train in join_uneven_inputs",
+                  have_one, num_processes());
+    };
+  }
+  return {std::move(own), device_, in_use_, std::move(check)};
 }
 
 void Accelerator::join_uneven_inputs(const std::function<void()>& loop,
@@ -191,16 +282,18 @@ void Accelerator::join_uneven_inputs(const std::function<void()>& loop,
   loop();
   *joining_ = false;
   const auto drop_gradients = [&] {
-    for (PreparedOptimizer& optimizer : optimizers_) optimizer.zero_grad();
+    for (PreparedOptimizer& optimizer : optimizers_) optimizer.optimizer().zero_grad();
   };
   // It makes the others' steps, so that weights and the optimizer's state stay theirs.
   for (drop_gradients(); strategy_->shadow_step(); drop_gradients()) {
+    stepping_->begin_backward();
     for (PreparedOptimizer& optimizer : optimizers_) optimizer.step();
   }
 }
 
 void Accelerator::free_memory() {
   strategy_->forget();
+  stepping_->forget();
   modules_.clear();
   parameters_.clear();
   optimizers_.clear();
@@ -214,191 +307,70 @@ void Accelerator::backward(const at::Tensor& loss, bool synchronize) {
   LEVIN_CHECK(loss.requires_grad(), "accelerator.loss",
               "this loss depends on no parameter; was it detached, or computed without gradients?");
   const SyncBatchNormGuard batch_norm(synced_.get());
-  strategy_->backward(loss, synchronize);
+  stepping_->backward(loss, synchronize);
+  if (!reaches_parameters_) check_gradients();
+}
+
+// Once: a loop that forgot to prepare its module would train nothing and not say so.
+void Accelerator::check_gradients() {
+  reaches_parameters_ = std::ranges::any_of(
+      parameters_, [](const NamedTensor& parameter) { return parameter.tensor.grad().defined(); });
+  LEVIN_CHECK(
+      reaches_parameters_ || parameters_.empty(), "accelerator.loss",
+      "this loss depends on no parameter of a prepared module; give prepare the module that "
+      "it was computed with");
+}
+
+void Accelerator::accumulate() {
+  const auto loop = in_use_->current();
+  const bool ends_epoch =
+      options_.gradient_accumulation_steps > 1 && loop != nullptr && loop->at_end();
+  stepping_->begin_batch(ends_epoch);
+}
+
+void Accelerator::unscale_gradients() {
+  for (const PreparedOptimizer& optimizer : optimizers_) unscale_gradients(optimizer);
+}
+
+void Accelerator::unscale_gradients(const PreparedOptimizer& optimizer) {
+  stepping_->finish_gradients(optimizer.optimizer());
+}
+
+bool Accelerator::optimizer_step_was_skipped() const {
+  return std::ranges::any_of(optimizers_, &PreparedOptimizer::step_was_skipped);
 }
 
 at::Tensor Accelerator::clip_grad_norm(double max_norm, double norm_type) {
+  if (!sync_gradients()) return at::zeros({});
+  unscale_gradients();
   return strategy_->clip_grad_norm(parameters_, max_norm, norm_type);
 }
 
 void Accelerator::clip_grad_value(double clip_value) {
+  if (!sync_gradients()) return;
+  unscale_gradients();
   strategy_->wait_gradients();
   optim::clip_grad_value(parameters_, clip_value);
-}
-
-bool Accelerator::from_main(bool flag) { return world_.any(flag && is_main_process()); }
-
-double Accelerator::from_main(double value) {
-  const at::Tensor word = at::full({1}, value, at::kDouble);
-  world_.broadcast(word, 0);
-  return word.item<double>();
-}
-
-void Accelerator::local_main_first(const std::function<void()>& body) {
-  if (rank_.local_rank == 0) body();
-  wait_for_everyone();
-}
-
-at::Tensor Accelerator::reduce(const at::Tensor& value, ReduceOp op) {
-  if (rank_.world_size == 1) return value;
-  at::Tensor reduced = value.detach().clone();
-  world_.all_reduce(reduced, op);
-  return reduced;
-}
-
-at::Tensor Accelerator::gather(const at::Tensor& value) {
-  if (rank_.world_size == 1) return value;
-  std::vector<int64_t> sizes = value.sizes().vec();
-  if (sizes.empty()) sizes.push_back(1);
-  sizes.front() *= rank_.world_size;
-  at::Tensor all = at::empty(sizes, value.options());
-  world_.all_gather(all, value.contiguous());
-  return all;
 }
 
 at::Tensor Accelerator::gather_for_metrics(const at::Tensor& value) {
   LEVIN_CHECK(value.dim() > 0, "accelerator.gather",
               "got a scalar, wanted a tensor with a row for each sample of the batch");
-  if (rank_.world_size == 1) return value;
+  if (num_processes() == 1) return value;
   const at::Tensor counts = gather(at::full({1}, value.size(0), at::kLong));
   const int64_t most = counts.max().item<int64_t>();
   std::vector<int64_t> sizes = value.sizes().vec();
   sizes.front() = most;
   const at::Tensor padded = at::zeros(sizes, value.options());
   padded.narrow(0, 0, value.size(0)).copy_(value);
-  sizes.insert(sizes.begin(), rank_.world_size);
+  sizes.insert(sizes.begin(), num_processes());
   // Sample k of rank r is number k * world_size + r of the batches together.
   const at::Tensor rows = gather(padded).view(sizes).transpose(0, 1);
   const at::Tensor is_there = at::arange(most).unsqueeze(1).lt(counts.unsqueeze(0));
-  return rows.index({is_there.to(value.device())});
-}
-
-namespace {
-
-std::string weights_name(size_t index) {
-  return index == 0 ? "model" : "model_" + std::to_string(index);
-}
-
-template <class Items>
-State numbered(const Items& items) {
-  State state;
-  for (size_t i = 0; i < items.size(); ++i) state.set(std::to_string(i), items[i].state_dict());
-  return state;
-}
-
-void check_count(std::string_view what, size_t saved, size_t here) {
-  LEVIN_CHECK(saved == here, "accelerator.state",
-              "the checkpoint holds {} {} and {} are prepared; prepare the same before load_state",
-              saved, what, here);
-}
-
-template <class Items>
-void load_numbered(std::string_view what, Items& items, const State& state) {
-  check_count(what, state.values().size(), items.size());
-  for (size_t i = 0; i < items.size(); ++i)
-    items[i].load_state_dict(state.child(std::to_string(i)));
-}
-
-}  // namespace
-
-Checkpoint Accelerator::state_dict() {
-  strategy_->settle();
-  Checkpoint checkpoint;
-  for (size_t i = 0; i < modules_.size(); ++i) {
-    checkpoint.weights[weights_name(i)] = module_state(*modules_[i]);
-  }
-  State registered;
-  for (size_t i = 0; i < registered_.size(); ++i) {
-    registered.set(std::to_string(i), registered_[i].save());
-  }
-  checkpoint.training.set("optimizers", numbered(optimizers_))
-      .set("loaders", numbered(loaders_))
-      .set("random", random_state())
-      .set("strategy", strategy_->state_dict())
-      .set("registered", std::move(registered));
-  if (rank_.world_size > 1) {
-    State own;
-    own.set("random", random_state()).set("loaders", numbered(loaders_));
-    State random, loaders;  // rank 0's stand above, where one process finds its own
-    const std::vector<State> ranks = gather_object(own);
-    for (size_t i = 1; i < ranks.size(); ++i) {
-      random.set(std::to_string(i), ranks[i].child("random"));
-      loaders.set(std::to_string(i), ranks[i].child("loaders"));
-    }
-    checkpoint.training.set("random_of_ranks", std::move(random))
-        .set("loaders_of_ranks", std::move(loaders));
-  }
-  return checkpoint;
-}
-
-void Accelerator::load_state_dict(const Checkpoint& checkpoint) {
-  check_count("modules", checkpoint.weights.size(), modules_.size());
-  const State& training = checkpoint.training;
-  check_count("registered objects", training.child("registered").values().size(),
-              registered_.size());
-  for (size_t i = 0; i < modules_.size(); ++i) {
-    LEVIN_CHECK(checkpoint.weights.contains(weights_name(i)), "accelerator.state",
-                "the checkpoint holds no weights named '{}'; load one that save_state wrote",
-                weights_name(i));
-  }
-  for (size_t i = 0; i < modules_.size(); ++i) {
-    load_module_state(*modules_[i], checkpoint.weights.at(weights_name(i)));
-  }
-  load_numbered("optimizers", optimizers_, training.child("optimizers"));
-  load_loaders(training);
-  for (size_t i = 0; i < registered_.size(); ++i) {
-    registered_[i].load(training.child("registered").child(std::to_string(i)));
-  }
-  if (training.contains("strategy")) strategy_->load_state_dict(training.child("strategy"));
-  load_random_states(training);
-}
-
-// Each rank of a stream has a place of its own. Of other data, and with another number of ranks,
-// all take rank 0's.
-void Accelerator::load_loaders(const State& training) {
-  State states = training.child("loaders");
-  const State others =
-      training.contains("loaders_of_ranks") ? training.child("loaders_of_ranks") : State();
-  if (rank_.rank > 0 && std::ssize(others.values()) == rank_.world_size - 1) {
-    const State& own = others.child(std::to_string(rank_.rank));
-    for (const auto& [number, value] : own.values()) {
-      if (own.child(number).contains("rank")) states.set(number, own.child(number));
-    }
-  }
-  load_numbered("loaders", loaders_, states);
-}
-
-// With another number of ranks there is no going on as before: those beyond the first begin anew.
-void Accelerator::load_random_states(const State& training) {
-  const State others =
-      training.contains("random_of_ranks") ? training.child("random_of_ranks") : State();
-  const bool same = std::ssize(others.values()) == rank_.world_size - 1;
-  if (rank_.rank == 0) {
-    load_random_state(training.child("random"));
-  } else if (same) {
-    load_random_state(others.child(std::to_string(rank_.rank)));
-  }
-}
-
-void Accelerator::save_state(const std::filesystem::path& folder) {
-  write_on_main(folder, state_dict());
-}
-
-void Accelerator::write_on_main(const std::filesystem::path& folder, const Checkpoint& checkpoint) {
-  if (rank_.world_size == 1) return save_checkpoint(folder, checkpoint);
-  State outcome;
-  try {
-    if (is_main_process()) save_checkpoint(folder, checkpoint);
-  } catch (const Error& error) {
-    outcome.set("id", error.id()).set("text", error.text());
-  }
-  outcome = broadcast_object(outcome);
-  if (outcome.empty()) return;
-  throw Error(outcome.text("id"), "on rank 0: " + outcome.text("text"));
-}
-
-void Accelerator::load_state(const std::filesystem::path& folder) {
-  load_state_dict(load_checkpoint(folder));
+  const at::Tensor all = rows.index({is_there.to(value.device())});
+  const auto loop = in_use_->current();
+  const int64_t repeated = loop == nullptr ? 0 : loop->padding();
+  return all.narrow(0, 0, std::max<int64_t>(all.size(0) - repeated, 0));
 }
 
 }  // namespace levin

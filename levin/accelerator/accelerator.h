@@ -13,44 +13,76 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "levin/accelerator/precision.h"
 #include "levin/accelerator/prepared_loader.h"
 #include "levin/accelerator/prepared_model.h"
 #include "levin/accelerator/prepared_optimizer.h"
+#include "levin/accelerator/prepared_scheduler.h"
+#include "levin/accelerator/prepared_torch_loader.h"
+#include "levin/accelerator/processes.h"
+#include "levin/accelerator/project.h"
+#include "levin/accelerator/stepping.h"
+#include "levin/accelerator/trackers.h"
 #include "levin/accelerator/world.h"
 #include "levin/base/export.h"
 #include "levin/base/options.h"
-#include "levin/base/rank.h"
 #include "levin/base/state.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/data/loader.h"
 #include "levin/module/optimizer_config.h"
+#include "levin/module/parameters.h"
 #include "levin/strategy/strategy.h"
+
+namespace torch::optim {
+class Optimizer;
+class LRScheduler;
+class ReduceLROnPlateauScheduler;
+}  // namespace torch::optim
 
 namespace levin {
 
+/// How loaders are read over the processes.
+struct DataLoaderConfiguration {
+  bool split_batches = false;     ///< a loader's batch_size is that of all processes together
+  bool dispatch_batches = false;  ///< rank 0 alone reads the data and hands out the batches
+  bool even_batches = true;  ///< equal counts on all processes: the first samples come again at
+                             ///< the end of an epoch, where the number does not divide
+};
+
 struct AcceleratorOptions {
-  std::string mixed_precision = "no";  ///< no (32-true) or bf16 (bf16-mixed)
-  bool cpu = false;                    ///< the CPU even where there is a GPU
-  std::string accelerator = "auto";    ///< auto, cpu, gpu (cuda): which kind of device
-  std::string strategy = "auto";       ///< one of strategy_names()
-  int64_t devices = 0;                 ///< processes on this machine; 0: as they were started, or 1
-  int64_t num_nodes = 1;               ///< machines
+  std::string mixed_precision = "no";       ///< no, bf16, fp16, or any name of parse_precision
+  int64_t gradient_accumulation_steps = 1;  ///< batches of an optimizer step, see accumulate()
+  bool cpu = false;                         ///< the CPU even where there is a GPU
+  DataLoaderConfiguration dataloader_config = {};
+  std::vector<std::string> log_with = {};  ///< trackers: csv, tensorboard, or all
+  std::string project_dir = {};            ///< of trackers and of checkpoints without a path
+  ProjectConfiguration project_config = {};
+  bool step_scheduler_with_optimizer = true;  ///< schedules move with steps that are taken; false:
+                                              ///< by PreparedOptimizer::step_schedule() alone
+  std::string accelerator = "auto";           ///< auto, cpu, gpu (cuda): which kind of device
+  std::string strategy = "auto";              ///< one of strategy_names()
+  int64_t devices = 0;    ///< processes on this machine; 0: as they were started, or 1
+  int64_t num_nodes = 1;  ///< machines
   std::string backend =
       "auto";  ///< what carries the bytes: auto, shm, gloo, mpi, hierarchical or hierarchical-mpi
   double comm_timeout_s = 1800;         ///< of one exchange between processes
   double comm_connect_timeout_s = 300;  ///< for all processes to come at the start
   bool comm_check = false;  ///< compare each exchange between GPUs first, as it is between CPUs
   bool use_distributed_sampler = true;  ///< processes read different parts of the data
-  bool dispatch_batches = false;        ///< rank 0 alone reads the data and hands out the batches
   bool sync_batchnorm = false;          ///< batch norm over the batches of all processes
+  /// Parameters of bf16-true and 16-true are updated in float32 copies, which optimizers keep.
+  bool master_weights = false;
+  optim::GradScalerOptions scaler = {};  ///< of 16-mixed
+  LossGuardOptions loss_guard = {};
   DdpOptions ddp = {};
 
   LEVIN_API void fields(FieldVisitor& field);
@@ -66,40 +98,80 @@ struct JoinOptions {
   bool divide_by_initial_world_size = true;
 };
 
+/// For the time of the object gradients stay those of this process.
+class LEVIN_API NoSyncScope {
+ public:
+  explicit NoSyncScope(Stepping& stepping) : stepping_(&stepping) { stepping.enter_no_sync(); }
+  NoSyncScope(NoSyncScope&& other) noexcept : stepping_(std::exchange(other.stepping_, nullptr)) {}
+  NoSyncScope& operator=(NoSyncScope&&) = delete;
+  ~NoSyncScope() {
+    if (stepping_ != nullptr) stepping_->leave_no_sync();
+  }
+
+ private:
+  Stepping* stepping_;
+};
+
 /// A program that was started bare and is asked for several devices starts that many processes of
 /// itself and ends with them: code before this runs in the first process too. Throws Error
 /// "accelerator.device" for a device that is not here, "accelerator.devices" for other processes
-/// than were started, "accelerator.precision", "strategy.name", and what
-/// comm::ProcessGroup::connect throws.
-class LEVIN_API Accelerator {
+/// than were started, "accelerator.precision", "accelerator.precision.device", "strategy.name",
+/// what Stepping's constructor and comm::ProcessGroup::connect throw.
+class LEVIN_API Accelerator : public Processes {
  public:
   Accelerator(AcceleratorOptions options = {});  // NOLINT: a call with braces reads as intended
   ~Accelerator();
   Accelerator(const Accelerator&) = delete;
   Accelerator& operator=(const Accelerator&) = delete;
 
-  /// Modules (holder or shared_ptr), OptimizerConfig (or a vector of them) and DataLoader, any
-  /// number in any order; returns a std::tuple of what was prepared, in that order. Modules are
+  /// Modules (holder or shared_ptr), OptimizerConfig (or a vector of them) and DataLoader; also
+  /// optimizers and schedules of torch::optim and loaders of torch::data, by reference. Any number
+  /// in any order; returns a std::tuple of what was prepared, in that order. Modules are
   /// placed before the optimizers are built. Patterns of an optimizer bound by .of(module) are over
   /// the names within that module; without .of, when there are several modules, names begin with
   /// the module's number, "1.net.weight". Throws Error "accelerator.optimizer" for an optimizer
   /// that is bound neither by .of nor by a pattern while there are several modules, or bound to
   /// none of them, and for several in one OptimizerConfig; "accelerator.module" for an empty holder
-  /// or pointer.
+  /// or pointer, "optim.torch.parameters" for a torch::optim class over other parameters.
   template <class... Args>
   auto prepare(Args&&... args) {
     (place(args), ...);
     return std::tuple(prepared(std::forward<Args>(args))...);
   }
 
-  /// loss: a scalar. Throws Error "accelerator.loss" for one of several elements or without graph.
+  /// loss: a scalar. Throws Error "accelerator.loss" for one of several elements, without graph or
+  /// of no prepared module, and "accelerator.loss.stop" (LossGuardOptions).
   void backward(const at::Tensor& loss, bool synchronize = true);
+  /// Takes the next batch into a group of gradient_accumulation_steps. Losses are divided by that
+  /// number; optimizers step, drop their gradients and move their schedules at the last batch
+  /// alone, where gradients agree over the ranks. The last batch of a prepared loader ends its
+  /// group, whose gradients are then those of the batches that it has.
+  void accumulate();
+  template <class... Models>
+  void accumulate(const Models&...) {
+    accumulate();
+  }
+  /// Whether this batch's gradients agree over the ranks and are stepped with.
+  bool sync_gradients() const { return stepping_->sync_gradients(); }
+  int64_t gradient_accumulation_steps() const { return options_.gradient_accumulation_steps; }
+  [[nodiscard]] NoSyncScope no_sync() { return NoSyncScope(*stepping_); }
+  template <class... Models>
+  [[nodiscard]] NoSyncScope no_sync(const Models&...) {
+    return no_sync();
+  }
   /// Runs a training loop in which processes may run out of batches at different times: one that
   /// has goes on making the others' steps until the last is done. One backward that synchronizes
   /// and one step of every optimizer each turn. Throws Error "strategy.join". Follows Accelerate's
   /// function of that name.
   void join_uneven_inputs(const std::function<void()>& loop, const JoinOptions& options = {});
+  /// Divides the gradients of that optimizer, or of all, by the loss scale of 16-mixed, for code
+  /// that looks at them; clipping and stepping do it themselves.
+  void unscale_gradients();
+  void unscale_gradients(const PreparedOptimizer& optimizer);
+  /// The last step of some optimizer changed nothing: gradients overflowed, or the loss was bad.
+  bool optimizer_step_was_skipped() const;
   /// Over the parameters of all prepared modules; returns the norm before (optim::clip_grad_norm).
+  /// Inside a group of batches that is not complete they do nothing, and give 0.
   at::Tensor clip_grad_norm(double max_norm, double norm_type = 2.0);
   void clip_grad_value(double clip_value);
   /// Autocast for code beside model->forward, such as a loss that should run in it.
@@ -107,31 +179,55 @@ class LEVIN_API Accelerator {
   /// What model->forward runs under, for code that calls the module itself.
   ForwardScope forward_scope() const { return {precision_, device_.type(), synced_.get()}; }
 
-  /// The ranks' values put together, on every rank.
-  at::Tensor reduce(const at::Tensor& value, ReduceOp op);
-  /// A tensor of the same shape on every rank, one behind the other along the first dimension.
-  at::Tensor gather(const at::Tensor& value);
   /// What evaluation computed for each sample (the first dimension) of this rank's batch, for the
   /// batches of all ranks, in the order of the data set and each sample once. Every rank calls it
-  /// for each of its batches; one that has none left gives an empty tensor.
+  /// for each of its batches; one that has none left gives an empty tensor. Throws Error
+  /// "accelerator.gather" for a scalar.
   at::Tensor gather_for_metrics(const at::Tensor& value);
-  std::vector<State> gather_object(const State& object) { return world_.all_gather(object); }
-  State broadcast_object(const State& object) { return world_.broadcast(object, 0); }
-  void wait_for_everyone() { world_.barrier(); }
-  /// True on every rank as soon as it is on one.
-  bool any(bool flag) { return world_.any(flag); }
-  /// Rank 0's.
-  bool from_main(bool flag);
-  double from_main(double value);
-  /// Runs it in one process of each machine; the others wait.
-  void local_main_first(const std::function<void()>& body);
 
-  /// All that was prepared or registered, in a folder (see Checkpoint); load_state takes it up in
-  /// the same order of prepare calls. Throws what save_checkpoint and load_checkpoint throw, and
-  /// "accelerator.state" or what load_state_dict of a part throws for a state of something else;
-  /// the parts before that one have then been loaded.
-  void save_state(const std::filesystem::path& folder);
-  void load_state(const std::filesystem::path& folder);
+  /// All that was prepared or registered, in a folder (see Checkpoint), which it returns; without a
+  /// path the next of the project (ProjectConfiguration). load_state takes it up in the same order
+  /// of prepare calls, without a path the project's newest. Throws what save_checkpoint and
+  /// load_checkpoint throw, "accelerator.project", and "accelerator.state" or what load_state_dict
+  /// of a part throws for a state of something else; the parts before that one have then been
+  /// loaded.
+  std::filesystem::path save_state(const std::filesystem::path& folder = {});
+  void load_state(const std::filesystem::path& folder = {});
+  /// Called with what is about to be written, and with what was read and is about to be taken up.
+  void register_save_state_pre_hook(std::function<void(Checkpoint&)> hook);
+  void register_load_state_pre_hook(std::function<void(const Checkpoint&)> hook);
+  /// The weights alone: model.safetensors in the folder, or several files of that size with their
+  /// index, as Hugging Face's (save_sharded_weights). Written by the main process.
+  template <class Model>
+  void save_model(const Model& model, const std::filesystem::path& folder,
+                  int64_t max_shard_bytes = int64_t{10} << 30) {
+    save_model_state(get_state_dict(model), folder, max_shard_bytes);
+  }
+  template <class Model>
+  State get_state_dict(const Model& model) {
+    strategy_->settle();
+    return module_state(*unwrap_model(model));
+  }
+  /// The user's own module.
+  template <class Module>
+  std::shared_ptr<Module> unwrap_model(const PreparedModel<Module>& model) const {
+    return model.unwrap();
+  }
+  /// The loader's running epoch from that batch on, for a loop that was resumed by its own count;
+  /// later epochs are whole.
+  PreparedLoader skip_first_batches(PreparedLoader loader, int64_t num_batches);
+
+  /// Trackers of log_with, under project_dir/project_name, and their common log.
+  void init_trackers(const std::string& project_name,
+                     const std::map<std::string, std::string>& config = {}) {
+    trackers_.init(project_name, config);
+  }
+  void add_tracker(std::string name, std::shared_ptr<Logger> logger) {
+    trackers_.add(std::move(name), std::move(logger));
+  }
+  std::shared_ptr<Logger> get_tracker(const std::string& name) const { return trackers_.get(name); }
+  void log(const Scalars& values, int64_t step) { trackers_.log(values, step); }
+  void end_training() { trackers_.end(); }
   /// More to be saved: anything with state_dict() and load_state_dict(State). Must outlive this.
   template <class Stateful>
   void register_for_checkpointing(Stateful& object) {
@@ -145,9 +241,7 @@ class LEVIN_API Accelerator {
   at::Device device() const { return device_; }
   const Precision& precision() const { return precision_; }
   Strategy& strategy() { return *strategy_; }
-  RankInfo rank() const { return rank_; }
-  comm::ProcessGroup& world() { return world_; }
-  bool is_main_process() const { return rank_.is_global_zero(); }
+  Stepping& stepping() { return *stepping_; }
 
   // What prepare is made of.
   void prepare_module(const std::shared_ptr<torch::nn::Module>& module);
@@ -180,16 +274,35 @@ class LEVIN_API Accelerator {
     } else if constexpr (std::is_same_v<Plain, std::vector<OptimizerConfig>>) {
       return prepare_optimizers(argument);
     } else if constexpr (std::is_same_v<Plain, DataLoader>) {
-      return PreparedLoader(prepare_loader(argument, LoaderRole::kTraining), device_);
+      return prepared_loader(argument);
+    } else if constexpr (std::is_base_of_v<torch::optim::Optimizer, Plain>) {
+      return prepare_torch_optimizer(
+          std::shared_ptr<torch::optim::Optimizer>(&argument, [](auto*) {}));
+    } else if constexpr (std::is_base_of_v<torch::optim::LRScheduler, Plain> ||
+                         std::is_same_v<torch::optim::ReduceLROnPlateauScheduler, Plain>) {
+      return PreparedScheduler<Plain>(argument, *stepping_);
+    } else if constexpr (is_torch_loader<Plain>) {
+      using Loader = std::remove_cvref_t<decltype(*argument)>;
+      return PreparedTorchLoader<Loader>(
+          *argument, {.rank = process_index(),
+                      .size = num_processes(),
+                      .device = device_,
+                      .in_use = in_use_,
+                      .in_step = [this](const auto& draws) { in_step(draws); }});
     } else {
       static_assert(is_module<Plain>,
-                    "prepare takes torch::nn modules (holder or shared_ptr), OptimizerConfig, "
-                    "std::vector<OptimizerConfig> and DataLoader");
+                    "prepare takes torch::nn modules (holder or shared_ptr), optimizers "
+                    "(OptimizerConfig, a vector of them, or a torch::optim class), loaders "
+                    "(DataLoader, or what torch::data::make_data_loader returned) and schedules "
+                    "of torch::optim");
       auto module = pointer(argument);
       return PreparedModel<typename decltype(module)::element_type>(module, precision_,
                                                                     device_.type(), synced_);
     }
   }
+  template <class T>
+  static constexpr bool is_torch_loader =
+      requires(T& loader) { typename std::remove_cvref_t<decltype(*loader)>::BatchRequestType; };
   template <class T>
   static constexpr bool is_module = requires(T& t) { static_cast<torch::nn::Module&>(*t); };
   template <class Holder>
@@ -202,6 +315,19 @@ class LEVIN_API Accelerator {
     }
   }
 
+  Accelerator(const AcceleratorOptions& options, const comm::Environment& environment);
+  Accelerator(const AcceleratorOptions& options, const comm::Environment& environment,
+              at::Device device);
+  void check_gradients();
+  void save_model_state(const State& weights, const std::filesystem::path& folder,
+                        int64_t max_shard_bytes);
+  /// Done by the main process; what goes wrong there is thrown on every rank.
+  void on_main_or_throw(const std::function<void()>& body);
+  DataLoader split(const DataLoader& loader) const;
+  PreparedLoader prepared_loader(const DataLoader& loader);
+  PreparedOptimizer prepare_torch_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
+  /// With the main process' random numbers, in all.
+  void in_step(const std::function<void()>& draws);
   PreparedOptimizer prepare_optimizer(const OptimizerConfig& config);
   std::vector<NamedTensor> parameters_for(const OptimizerConfig& config) const;
   std::vector<NamedTensor> name_parameters() const;
@@ -211,21 +337,25 @@ class LEVIN_API Accelerator {
   void load_loaders(const State& training);
 
   AcceleratorOptions options_;
-  comm::Environment environment_;
-  RankInfo rank_;
   at::Device device_;
   Precision precision_;
-  comm::ProcessGroup world_;
   std::shared_ptr<comm::ProcessGroup> synced_;  // the world, where batch norm goes over it
   std::unique_ptr<Strategy> strategy_;
+  std::unique_ptr<Stepping> stepping_;
   bool seeded_by_rank_ = false;
+  bool reaches_parameters_ = false;  ///< some loss gave a gradient to a prepared module
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
   std::vector<NamedTensor> parameters_;  // of all modules, prefixed by number when several
   std::vector<PreparedOptimizer> optimizers_;
   std::vector<DataLoader> loaders_;
+  std::shared_ptr<LoadersInUse> in_use_ = std::make_shared<LoadersInUse>();
   /// Processes may run out of batches at different times, as join_uneven_inputs makes up for.
   std::shared_ptr<bool> joining_ = std::make_shared<bool>(false);
   std::vector<Registered> registered_;
+  Project project_;
+  Trackers trackers_;
+  std::vector<std::function<void(Checkpoint&)>> save_hooks_;
+  std::vector<std::function<void(const Checkpoint&)>> load_hooks_;
 };
 
 }  // namespace levin

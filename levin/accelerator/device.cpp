@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <dlfcn.h>
 
 #include "levin/base/check.h"
 
@@ -24,6 +25,19 @@ at::Device select_device(std::string_view kind, RankInfo rank) {
   const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(rank.local_rank));
   c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
   return device;
+}
+
+// CUDA's headers are not LibTorch's; its runtime is in the process where a CUDA device is.
+std::optional<std::pair<int, int>> compute_capability(at::Device device) {
+  if (!device.is_cuda()) return std::nullopt;
+  using GetAttribute = int(int* value, int attribute, int device);
+  auto* get = reinterpret_cast<GetAttribute*>(::dlsym(RTLD_DEFAULT, "cudaDeviceGetAttribute"));
+  constexpr int kMajor = 75, kMinor = 76;  // cudaDevAttrComputeCapabilityMajor and Minor
+  int major = 0, minor = 0;
+  const bool known = get != nullptr && get(&major, kMajor, device.index()) == 0 &&
+                     get(&minor, kMinor, device.index()) == 0;
+  if (!known) return std::nullopt;
+  return std::pair(major, minor);
 }
 
 }  // namespace levin

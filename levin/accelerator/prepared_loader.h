@@ -2,18 +2,48 @@
 // PreparedLoader: a DataLoader whose batches arrive on the engine's device.
 
 #include <cstddef>
+#include <functional>
 #include <iterator>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "levin/data/loader.h"
 
 namespace levin {
 
+/// The loops over prepared loaders that run, the innermost last.
+class LoadersInUse {
+ public:
+  struct Loop {
+    std::function<bool()> at_end;      ///< this batch is the last
+    std::function<int64_t()> padding;  ///< its last rows, on all processes together, repeat others
+  };
+
+  void add(const std::shared_ptr<Loop>& loop) { loops_.push_back(loop); }
+  /// Null outside of all loops.
+  std::shared_ptr<Loop> current() {
+    while (!loops_.empty() && loops_.back().expired()) loops_.pop_back();
+    return loops_.empty() ? nullptr : loops_.back().lock();
+  }
+
+ private:
+  std::vector<std::weak_ptr<Loop>> loops_;
+};
+
 /// A handle, iterated as the loader itself.
 class PreparedLoader {
  public:
-  PreparedLoader(DataLoader loader, at::Device device)
-      : loader_(std::move(loader)), device_(device) {}
+  /// Called for each batch with false and at the end with true.
+  using OnBatch = std::function<void(bool ended)>;
+
+  PreparedLoader(DataLoader loader, at::Device device,
+                 std::shared_ptr<LoadersInUse> in_use = std::make_shared<LoadersInUse>(),
+                 OnBatch on_batch = nullptr)
+      : loader_(std::move(loader)),
+        device_(device),
+        in_use_(std::move(in_use)),
+        on_batch_(std::make_shared<OnBatch>(std::move(on_batch))) {}
 
   class Iterator {
    public:
@@ -34,20 +64,37 @@ class PreparedLoader {
 
    private:
     friend class PreparedLoader;
-    Iterator(DataLoader::Iterator inner, at::Device device)
-        : inner_(std::move(inner)), device_(device) {
+    Iterator(DataLoader::Iterator inner, at::Device device,
+             std::shared_ptr<LoadersInUse::Loop> loop, std::shared_ptr<OnBatch> on_batch)
+        : inner_(std::move(inner)),
+          device_(device),
+          loop_(std::move(loop)),
+          on_batch_(std::move(on_batch)) {
       move();
     }
     void move() {
-      if (inner_ != std::default_sentinel) batch_ = inner_->to(device_, /*non_blocking=*/true);
+      if (*on_batch_) (*on_batch_)(inner_ == std::default_sentinel);
+      if (inner_ != std::default_sentinel) {
+        batch_ = inner_->to(device_, /*non_blocking=*/true);
+      } else {
+        loop_.reset();
+      }
     }
 
     DataLoader::Iterator inner_;
     at::Device device_;
+    std::shared_ptr<LoadersInUse::Loop> loop_;
+    std::shared_ptr<OnBatch> on_batch_;
     Batch batch_;
   };
 
-  Iterator begin() { return Iterator(loader_.begin(), device_); }
+  Iterator begin() {
+    auto loop = std::make_shared<LoadersInUse::Loop>(
+        LoadersInUse::Loop{.at_end = [loader = loader_]() mutable { return loader.at_end(); },
+                           .padding = [loader = loader_] { return loader.padding(); }});
+    in_use_->add(loop);
+    return Iterator(loader_.begin(), device_, std::move(loop), on_batch_);
+  }
   std::default_sentinel_t end() const { return {}; }
   /// As the loader's.
   bool has_size() const { return loader_.has_size(); }
@@ -57,6 +104,8 @@ class PreparedLoader {
  private:
   DataLoader loader_;
   at::Device device_;
+  std::shared_ptr<LoadersInUse> in_use_;
+  std::shared_ptr<OnBatch> on_batch_;
 };
 
 }  // namespace levin

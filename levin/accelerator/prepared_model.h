@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -51,7 +52,7 @@ class PreparedModel {
   template <class... Args>
   auto forward(Args&&... args) {
     const ForwardScope scope(precision_, device_, synced_.get());
-    return detail::to_float(module_->forward(std::forward<Args>(args)...));
+    return detail::to_float(module_->forward(converted(std::forward<Args>(args))...));
   }
   void train(bool on = true) { module_->train(on); }
   void eval() { module_->eval(); }
@@ -62,6 +63,15 @@ class PreparedModel {
   const std::shared_ptr<Module>& unwrap() const { return module_; }
 
  private:
+  template <class T>
+  decltype(auto) converted(T&& argument) const {
+    if constexpr (std::is_same_v<std::remove_cvref_t<T>, at::Tensor>) {
+      return precision_.convert(argument);
+    } else {
+      return std::forward<T>(argument);
+    }
+  }
+
   std::shared_ptr<Module> module_;
   Precision precision_;
   at::DeviceType device_;

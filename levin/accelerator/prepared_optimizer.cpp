@@ -10,33 +10,47 @@ struct PreparedOptimizer::Shared {
   std::optional<optim::LearningRate> schedule;
   int64_t frequency = 1;
   int64_t steps = 0;
-  Strategy* strategy = nullptr;
+  bool skipped = false;
+  Stepping* stepping = nullptr;
   std::vector<at::Tensor> rivals;  // parameters of the other optimizers alone
   std::vector<at::Tensor> frozen;  // those that toggle() froze
 };
 
 PreparedOptimizer::PreparedOptimizer(std::unique_ptr<optim::Optimizer> optimizer,
                                      const std::optional<Schedule>& schedule, int64_t frequency,
-                                     int64_t total_steps, Strategy* strategy)
+                                     int64_t total_steps, Stepping* stepping)
     : shared_(std::make_shared<Shared>()) {
   shared_->optimizer = std::move(optimizer);
   if (schedule) shared_->schedule.emplace(*shared_->optimizer, *schedule, total_steps);
   shared_->frequency = frequency;
-  shared_->strategy = strategy;
+  shared_->stepping = stepping;
 }
 
 void PreparedOptimizer::step() {
-  if (shared_->strategy == nullptr) {
+  if (shared_->stepping == nullptr) {
     shared_->optimizer->step();
   } else {
-    shared_->strategy->update(*shared_->optimizer);
-    shared_->strategy->after_step();
+    if (!shared_->stepping->sync_gradients()) return;
+    shared_->skipped = !shared_->stepping->step(*shared_->optimizer);
+    if (shared_->skipped) return;
   }
   shared_->steps += 1;
+  if (shared_->stepping == nullptr || shared_->stepping->moves_schedules()) step_schedule();
+}
+
+void PreparedOptimizer::step_schedule() {
   if (shared_->schedule) shared_->schedule->step();
 }
 
-void PreparedOptimizer::zero_grad() { shared_->optimizer->zero_grad(); }
+bool PreparedOptimizer::step_was_skipped() const { return shared_->skipped; }
+
+void PreparedOptimizer::zero_grad() {
+  if (shared_->stepping == nullptr) {
+    shared_->optimizer->zero_grad();
+  } else {
+    shared_->stepping->zero_grad(*shared_->optimizer);
+  }
+}
 
 void PreparedOptimizer::set_rivals(const std::vector<PreparedOptimizer>& all) {
   shared_->rivals.clear();
@@ -69,7 +83,7 @@ void PreparedOptimizer::untoggle() {
 }
 
 void PreparedOptimizer::clip_grad_norm(double max_norm) {
-  shared_->strategy->clip_grad_norm(shared_->optimizer->parameters(), max_norm, 2.0);
+  shared_->stepping->clip_grad_norm(*shared_->optimizer, max_norm);
 }
 
 double PreparedOptimizer::learning_rate() const { return shared_->optimizer->groups().front().lr; }

@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <memory>
 
+#include "levin/accelerator/stepping.h"
 #include "levin/base/export.h"
 #include "levin/base/state.h"
 #include "levin/module/context.h"
 #include "levin/optim/learning_rate.h"
 #include "levin/optim/optimizer.h"
-#include "levin/strategy/strategy.h"
 
 namespace levin {
 
@@ -18,8 +18,11 @@ class LEVIN_API PreparedOptimizer : public OptimizerHandle {
  public:
   PreparedOptimizer(std::unique_ptr<optim::Optimizer> optimizer,
                     const std::optional<Schedule>& schedule, int64_t frequency, int64_t total_steps,
-                    Strategy* strategy);
+                    Stepping* stepping);
 
+  /// Inside a group of batches (Accelerator::accumulate) that is not complete, step does nothing
+  /// and zero_grad keeps the gradients. A step that is left out (step_was_skipped) does not move
+  /// the schedule.
   void step() override;
   void zero_grad() override;
   /// Works for the optimizers that were prepared together.
@@ -32,6 +35,10 @@ class LEVIN_API PreparedOptimizer : public OptimizerHandle {
   int64_t frequency() const;
   /// Updates so far.
   int64_t steps() const;
+  /// The last step() changed no parameter: gradients overflowed, or the loss was bad.
+  bool step_was_skipped() const;
+  /// Moves the schedule on, where steps do not (AcceleratorOptions::step_scheduler_with_optimizer).
+  void step_schedule();
   /// Parameters of the other optimizers that are not its own too, which toggle() freezes.
   void set_rivals(const std::vector<PreparedOptimizer>& all);
 

@@ -85,6 +85,7 @@ bool DispatchedLoader::next(Batch& batch) {
     return false;
   }
   batch = std::move(ahead_->batch);
+  padding_ = ahead_->padding;
   if (is_root()) stands_ = std::move(ahead_->after);
   ahead_.reset();
   ++batches_;
@@ -113,7 +114,9 @@ void DispatchedLoader::receive() {
   if (rows == 0) return;
   Batch part = unpack(bytes, layout, rows);
   if (pin_memory_) part = part.pin_memory();
-  ahead_ = Part{.batch = std::move(part), .after = std::move(whole.after)};
+  ahead_ = Part{.batch = std::move(part),
+                .after = std::move(whole.after),
+                .padding = header.integer("padding")};
 }
 
 /// On rank 0: the batch to be sent, none at the end, and what the others must know of it.
@@ -134,7 +137,7 @@ State DispatchedLoader::next_header(Global& next) {
                "a batch of {} samples cannot be split over {} ranks; wanted at least {}", samples,
                group_.size(), least);
   }
-  told.set("samples", samples).set("is_last", is_last);
+  told.set("samples", samples).set("padding", next.padding).set("is_last", is_last);
   return std::move(told.set("layout", BatchLayout::of(next.batch, group_.size()).state_dict()));
 }
 
@@ -151,7 +154,7 @@ DispatchedLoader::Global DispatchedLoader::read_global() {
       remember_opening(global.batch);
       opening_epoch_ = epoch;
     }
-    if (pads) fill_up(global.batch);
+    if (pads) global.padding = fill_up(global.batch);
   } catch (...) {
     global = {.error = std::current_exception()};
   }
@@ -184,11 +187,11 @@ void DispatchedLoader::remember_opening(const Batch& batch) {
   }
 }
 
-/// Repeats samples from the epoch's start until every rank gets as many.
-void DispatchedLoader::fill_up(Batch& batch) {
+/// Repeats samples from the epoch's start until every rank gets as many, and says how many.
+int64_t DispatchedLoader::fill_up(Batch& batch) {
   const int64_t samples = batch.size();
   const int64_t missing = (group_.size() - samples % group_.size()) % group_.size();
-  if (missing == 0 || opening_.empty()) return;
+  if (missing == 0 || opening_.empty()) return 0;
   const at::Tensor which = at::arange(missing, at::kLong).remainder(opening_.size());
   Batch filled;
   for (const auto& [name, tensor] : batch) {
@@ -196,6 +199,7 @@ void DispatchedLoader::fill_up(Batch& batch) {
     filled.set(name, is_split ? at::cat({tensor, opening_[name].index_select(0, which)}) : tensor);
   }
   batch = std::move(filled);
+  return missing;
 }
 
 void DispatchedLoader::jump(int64_t epoch, int64_t batches) {

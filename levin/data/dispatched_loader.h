@@ -42,6 +42,7 @@ class DispatchedLoader final : public LoaderImpl {
   bool next(Batch& batch) override;
   bool at_end() override;
   int64_t epoch() const override { return epoch_; }
+  int64_t padding() const override { return padding_; }
   int64_t batches_done() const override { return batches_; }
   void set_epoch(int64_t epoch) override;
   /// Rank 0's is the state of the loader of the data; of one read by index a run without dispatch
@@ -54,12 +55,14 @@ class DispatchedLoader final : public LoaderImpl {
   struct Global {
     Batch batch = {};  ///< empty at the epoch's end
     State after = {};  ///< the loader's, behind it
+    int64_t padding = 0;
     std::exception_ptr error = {};
   };
   /// This rank's part of the next batch.
   struct Part {
     Batch batch = {};
     State after = {};
+    int64_t padding = 0;  ///< of all ranks' parts
   };
 
   bool has_begun() const override { return batches_ > start_; }
@@ -70,7 +73,7 @@ class DispatchedLoader final : public LoaderImpl {
   State next_header(Global& next);
   Global read_global();
   void read_opening();
-  void fill_up(Batch& batch);
+  int64_t fill_up(Batch& batch);
   void remember_opening(const Batch& batch);
   void jump(int64_t epoch, int64_t batches);
 
@@ -82,6 +85,7 @@ class DispatchedLoader final : public LoaderImpl {
   int64_t epoch_ = 0;
   int64_t batches_ = 0;
   int64_t start_ = 0;
+  int64_t padding_ = 0;
   std::optional<Part> ahead_;  ///< received and not handed out yet
   bool ended_ = false;         ///< nothing more will be received in this epoch
 

@@ -38,6 +38,7 @@ void DataLoader::end_together(const std::function<bool(bool ended)>& any_ended) 
 void DataLoader::set_pin_memory(bool pin_memory) { impl_->set_pin_memory(pin_memory); }
 bool DataLoader::next(Batch& batch) { return impl_->next(batch); }
 bool DataLoader::at_end() { return impl_->at_end(); }
+int64_t DataLoader::padding() const { return impl_->padding(); }
 int64_t DataLoader::epoch() const { return impl_->epoch(); }
 int64_t DataLoader::batches_done() const { return impl_->batches_done(); }
 void DataLoader::set_epoch(int64_t epoch) { impl_->set_epoch(epoch); }

@@ -108,6 +108,10 @@ class LEVIN_API DataLoader {
   /// ahead to know. Where ranks end together all of them call it.
   bool at_end();
 
+  /// How many samples of the batches handed out last, on all ranks together, repeat others so that
+  /// ranks get equal counts; they are the last of them.
+  int64_t padding() const;
+
   /// Epoch whose samples are read next, and how many batches of it were handed out.
   int64_t epoch() const;
   int64_t batches_done() const;

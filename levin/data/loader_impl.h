@@ -35,6 +35,7 @@ class LoaderImpl {
 
   virtual bool next(Batch& batch) = 0;
   virtual bool at_end() = 0;
+  virtual int64_t padding() const { return 0; }
   virtual int64_t epoch() const = 0;
   virtual int64_t batches_done() const = 0;
   virtual void set_epoch(int64_t epoch) = 0;

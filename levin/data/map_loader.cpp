@@ -113,6 +113,10 @@ bool MapLoader::at_end() {
   return left < (options().drop_last ? options().batch_size : 1);
 }
 
+int64_t MapLoader::padding() const {
+  return std::max<int64_t>(start_ + handed_ * slice_.world_size - base_->size(), 0);
+}
+
 int64_t MapLoader::batches_done() const {
   return divide_up(start_, options().batch_size * slice_.world_size) + batches_;
 }

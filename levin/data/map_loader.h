@@ -25,6 +25,7 @@ class MapLoader final : public LoaderImpl {
   bool next(Batch& batch) override;
   bool at_end() override;
   int64_t epoch() const override { return epoch_; }
+  int64_t padding() const override;
   int64_t batches_done() const override;
   void set_epoch(int64_t epoch) override;
   State state_dict() const override;

@@ -43,6 +43,11 @@ OptimizerConfig& OptimizerConfig::frequency(int64_t n) {
   return *this;
 }
 
+OptimizerConfig& OptimizerConfig::master_weights(bool on) {
+  master_weights_ = on;
+  return *this;
+}
+
 std::string OptimizerConfig::name() const {
   switch (kind_.index()) {
     case 0:

@@ -110,6 +110,9 @@ class LEVIN_API OptimizerConfig {
   OptimizerConfig& schedule(Schedule schedule);
   /// Steps only after every n-th training step; gradients add up in between.
   OptimizerConfig& frequency(int64_t n);
+  /// Parameters in bfloat16 or float16 are updated in float32 copies of them, which the optimizer
+  /// keeps: small updates are not lost to rounding. Has no effect on other parameters.
+  OptimizerConfig& master_weights(bool on = true);
 
   /// The optimizers described here: this one, or the several it was made of.
   std::vector<OptimizerConfig> list() const;
@@ -119,6 +122,7 @@ class LEVIN_API OptimizerConfig {
   const torch::nn::Module* module() const { return module_; }
   const std::optional<Schedule>& schedule() const { return schedule_; }
   int64_t frequency() const { return frequency_; }
+  bool has_master_weights() const { return master_weights_; }
   /// "sgd", "adam", "adamw" or the name of the torch::optim class.
   std::string name() const;
   double lr() const;
@@ -130,6 +134,7 @@ class LEVIN_API OptimizerConfig {
   const torch::nn::Module* module_ = nullptr;
   std::optional<Schedule> schedule_;
   int64_t frequency_ = 1;
+  bool master_weights_ = false;
   std::vector<OptimizerConfig> several_;
 };
 

@@ -2,6 +2,7 @@
 
 #include "levin/base/check.h"
 #include "levin/optim/fused.h"
+#include "levin/optim/master_weights.h"
 #include "levin/optim/optimizer.h"
 #include "levin/optim/torch_adapter.h"
 
@@ -83,11 +84,19 @@ std::unique_ptr<Optimizer> build_optimizer(const OptimizerConfig& config,
   LEVIN_CHECK(!parameters.empty(), "optim.parameters",
               "none of {} parameters requires a gradient and matches '{}'", offered,
               config.pattern());
+  const bool has_half = std::ranges::any_of(parameters, [](const NamedTensor& parameter) {
+    return at::isReducedFloatingType(parameter.tensor.scalar_type());
+  });
+  if (config.has_master_weights() && has_half) return make_master_weights(config, parameters);
   std::visit([](const auto& options) { check(options); }, config.kind());
   std::vector<ParameterGroup> groups = form_groups(config, parameters);
+  // LibTorch 2.13's fused SGD leaves half parameters on the CPU as they are, but for a vector's
+  // rest.
+  const bool is_half_sgd = std::holds_alternative<SgdOptions>(config.kind()) && has_half;
   const bool fuse = !std::holds_alternative<TorchOptimizerOptions>(config.kind()) &&
-                    std::all_of(parameters.begin(), parameters.end(),
-                                [](const NamedTensor& p) { return can_fuse(p.tensor); });
+                    std::ranges::all_of(parameters, [&](const NamedTensor& p) {
+                      return can_fuse(p.tensor) && !(is_half_sgd && p.tensor.is_cpu());
+                    });
   return fuse ? make_fused(config, std::move(parameters), std::move(groups))
               : make_torch_adapter(config, std::move(parameters), std::move(groups));
 }

@@ -6,6 +6,7 @@
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
 
+#include <algorithm>
 #include <cstring>
 #include <sstream>
 
@@ -19,21 +20,20 @@ namespace {
 /// beside it make sure that the positions mean the same.
 class TorchAdapter : public Optimizer {
  public:
-  TorchAdapter(std::string name, const TorchOptimizerOptions& description,
-               std::vector<NamedTensor> parameters, std::vector<ParameterGroup> groups)
-      : Optimizer(std::move(name), std::move(parameters), std::move(groups)) {
-    std::vector<torch::optim::OptimizerParamGroup> torch_groups;
-    for (const ParameterGroup& group : this->groups()) {
-      std::vector<at::Tensor> members;
-      for (const size_t member : group.members) members.push_back(parameter(member));
-      torch_groups.emplace_back(std::move(members));
-    }
-    optimizer_ = description.make(std::move(torch_groups));
-  }
+  /// Whose learning rates count: the groups', or the torch class' own.
+  enum class Rates { kOfGroups, kOfTorch };
+
+  TorchAdapter(std::string name, std::shared_ptr<torch::optim::Optimizer> optimizer,
+               std::vector<NamedTensor> parameters, std::vector<ParameterGroup> groups, Rates rates)
+      : Optimizer(std::move(name), std::move(parameters), std::move(groups)),
+        optimizer_(std::move(optimizer)),
+        rates_(rates) {}
 
   void step() override {
     for (size_t i = 0; i < groups().size(); ++i) {
-      optimizer_->param_groups()[i].options().set_lr(groups()[i].lr);
+      auto& options = optimizer_->param_groups()[i].options();
+      if (rates_ == Rates::kOfGroups) options.set_lr(groups()[i].lr);
+      groups()[i].lr = options.get_lr();
     }
     optimizer_->step();
   }
@@ -73,7 +73,8 @@ class TorchAdapter : public Optimizer {
   }
 
  private:
-  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  std::shared_ptr<torch::optim::Optimizer> optimizer_;
+  Rates rates_;
 };
 
 TorchOptimizerOptions description_of(const SgdOptions& o) {
@@ -117,8 +118,38 @@ std::unique_ptr<Optimizer> make_torch_adapter(const OptimizerConfig& config,
   }
   const TorchOptimizerOptions description =
       std::visit([](const auto& options) { return description_of(options); }, config.kind());
-  return std::make_unique<TorchAdapter>(config.name(), description, std::move(parameters),
-                                        std::move(groups));
+  std::vector<torch::optim::OptimizerParamGroup> torch_groups;
+  for (const ParameterGroup& group : groups) {
+    std::vector<at::Tensor> members;
+    for (const size_t member : group.members) members.push_back(parameters[member].tensor);
+    torch_groups.emplace_back(std::move(members));
+  }
+  return std::make_unique<TorchAdapter>(config.name(), description.make(std::move(torch_groups)),
+                                        std::move(parameters), std::move(groups),
+                                        TorchAdapter::Rates::kOfGroups);
+}
+
+std::unique_ptr<Optimizer> adapt_torch_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
+                                                 const std::vector<NamedTensor>& named) {
+  std::vector<NamedTensor> parameters;
+  std::vector<ParameterGroup> groups;
+  for (const auto& torch_group : optimizer->param_groups()) {
+    const double lr = torch_group.options().get_lr();
+    ParameterGroup& group = groups.emplace_back(ParameterGroup{"*", lr, lr, 0.0, {}});
+    for (const at::Tensor& tensor : torch_group.params()) {
+      const auto known = std::ranges::find_if(
+          named, [&](const NamedTensor& parameter) { return parameter.tensor.is_same(tensor); });
+      LEVIN_CHECK(
+          known != named.end(), "optim.torch.parameters",
+          "parameter {} of an optimizer of torch::optim, of shape {}, belongs to no prepared "
+          "module; prepare its module before",
+          parameters.size(), c10::str(tensor.sizes()));
+      group.members.push_back(parameters.size());
+      parameters.push_back(*known);
+    }
+  }
+  return std::make_unique<TorchAdapter>("torch", std::move(optimizer), std::move(parameters),
+                                        std::move(groups), TorchAdapter::Rates::kOfTorch);
 }
 
 }  // namespace levin::optim

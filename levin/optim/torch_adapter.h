@@ -2,8 +2,13 @@
 // A torch::optim class as one of levin's optimizers.
 
 #include <memory>
+#include <vector>
 
 #include "levin/optim/optimizer.h"
+
+namespace torch::optim {
+class Optimizer;
+}  // namespace torch::optim
 
 namespace levin::optim {
 
@@ -12,5 +17,11 @@ namespace levin::optim {
 std::unique_ptr<Optimizer> make_torch_adapter(const OptimizerConfig& config,
                                               std::vector<NamedTensor> parameters,
                                               std::vector<ParameterGroup> groups);
+
+/// One that a user made, under the names that its parameters have among those given; its learning
+/// rates stay its own, for schedules of torch::optim. Throws Error "optim.torch.parameters" for a
+/// parameter that is not among them.
+std::unique_ptr<Optimizer> adapt_torch_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
+                                                 const std::vector<NamedTensor>& named);
 
 }  // namespace levin::optim

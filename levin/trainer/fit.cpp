@@ -115,6 +115,7 @@ void Run::update() {
       accelerator_.strategy().wait_gradients();
       optim::scale_grad(parameters, scale);
     }
+    accelerator_.unscale_gradients(optimizer);
     module_->on_before_optimizer_step(optimizer);
     tell(watchers_, &Callback::on_before_optimizer_step);
     if (options_.gradient_clip_val) clip(parameters, *options_.gradient_clip_val);

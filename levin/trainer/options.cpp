@@ -17,7 +17,7 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("strategy", strategy, "how parameters are kept over processes: auto, single or ddp");
   field("devices", devices, "processes on this machine, or auto");
   field("num_nodes", num_nodes, "machines");
-  field("precision", precision, "32-true or bf16-mixed");
+  field("precision", precision, "32-true, 64-true, bf16-true, 16-true, bf16-mixed or 16-mixed");
   field("logger", logger, "write CSV and TensorBoard logs");
   field("fast_dev_run", fast_dev_run, "run so many batches of each loop and write nothing; 0: off");
   field("max_epochs", max_epochs,
@@ -67,6 +67,9 @@ void TrainerOptions::fields(FieldVisitor& field) {
         "compare each exchange between GPUs over the processes first, as it is between CPUs");
   field("dispatch_batches", dispatch_batches,
         "the first process alone reads the data and hands out the batches");
+  field("master_weights", master_weights, "update parameters of bf16-true and 16-true in float32");
+  scaler.fields(field);
+  loss_guard.fields(field);
   ddp.fields(field);
 }
 

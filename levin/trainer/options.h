@@ -9,10 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "levin/accelerator/loss_guard.h"
 #include "levin/base/export.h"
 #include "levin/base/options.h"
 #include "levin/module/callback.h"
 #include "levin/observe/logger.h"
+#include "levin/optim/grad_scaler.h"
 #include "levin/strategy/ddp/options.h"
 #include "levin/trainer/portion.h"
 
@@ -39,11 +41,12 @@ LEVIN_API void from_text(std::string_view text, Loggers& loggers);
 
 struct TrainerOptions {
   // Behaviour
-  std::string accelerator = "auto";   ///< auto, cpu or gpu
-  std::string strategy = "auto";      ///< one of strategy_names()
-  Devices devices = "auto";           ///< processes on this machine, one for each device
-  int64_t num_nodes = 1;              ///< machines
-  std::string precision = "32-true";  ///< 32-true or bf16-mixed
+  std::string accelerator = "auto";  ///< auto, cpu or gpu
+  std::string strategy = "auto";     ///< one of strategy_names()
+  Devices devices = "auto";          ///< processes on this machine, one for each device
+  int64_t num_nodes = 1;             ///< machines
+  std::string precision =
+      "32-true";  ///< 32-true, 64-true, bf16-true, 16-true, bf16-mixed, 16-mixed
   Loggers logger = true;
   std::vector<std::shared_ptr<Callback>> callbacks;
   int64_t fast_dev_run = 0;           ///< run so many batches of each loop, write nothing; 0: off
@@ -86,6 +89,9 @@ struct TrainerOptions {
   double comm_connect_timeout_s = 300;  ///< for all processes to come at the start
   bool comm_check = false;  ///< compare each exchange between GPUs first, as it is between CPUs
   bool dispatch_batches = false;  ///< rank 0 alone reads the data and hands out the batches
+  bool master_weights = false;    ///< update parameters of bf16-true and 16-true in float32 copies
+  optim::GradScalerOptions scaler = {};  ///< of 16-mixed
+  LossGuardOptions loss_guard = {};      ///< losses that are NaN, or far above those before
   DdpOptions ddp = {};
 
   LEVIN_API void fields(FieldVisitor& field);

@@ -38,6 +38,7 @@ Run::Run(Trainer& trainer, std::shared_ptr<Module> module, Stage stage)
 
 Run::~Run() {
   module_->attach(nullptr);
+  accelerator_.stepping().set_where(nullptr);
   for (const auto& logger : loggers_) logger->flush();
 }
 
@@ -124,6 +125,8 @@ void Run::fit(DataLoader training, std::optional<DataLoader> validation,
 }
 
 void Run::prepare_fit(DataLoader training, std::optional<DataLoader> validation) {
+  accelerator_.stepping().set_where(
+      [this] { return fmt::format("batch {} of epoch {}", progress_.batch, progress_.epoch); });
   train_loader_ = accelerator_.prepare_loader(std::move(training), LoaderRole::kTraining);
   if (validation) {
     val_loader_ = accelerator_.prepare_loader(std::move(*validation), LoaderRole::kEvaluation);
@@ -232,7 +235,9 @@ Batch Run::to_device(Batch batch) {
   if (!accelerator_.device().is_cpu()) {
     batch = batch.to(accelerator_.device(), /*non_blocking=*/true);
   }
-  return module_->on_after_batch_transfer(std::move(batch));
+  batch = module_->on_after_batch_transfer(std::move(batch));
+  const Precision& precision = accelerator_.precision();
+  return precision.parameters ? precision.convert(batch) : batch;
 }
 
 void Run::publish(LoggedValues& values) {

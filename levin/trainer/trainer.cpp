@@ -16,6 +16,7 @@ namespace {
 
 AcceleratorOptions engine_options(const TrainerOptions& options) {
   return {.mixed_precision = options.precision,
+          .dataloader_config = {.dispatch_batches = options.dispatch_batches},
           .accelerator = options.accelerator,
           .strategy = options.strategy,
           .devices = options.devices.count(),
@@ -25,8 +26,10 @@ AcceleratorOptions engine_options(const TrainerOptions& options) {
           .comm_connect_timeout_s = options.comm_connect_timeout_s,
           .comm_check = options.comm_check,
           .use_distributed_sampler = options.use_distributed_sampler,
-          .dispatch_batches = options.dispatch_batches,
           .sync_batchnorm = options.sync_batchnorm,
+          .master_weights = options.master_weights,
+          .scaler = options.scaler,
+          .loss_guard = options.loss_guard,
           .ddp = options.ddp};
 }
 

@@ -26,7 +26,7 @@ using ::testing::StartsWith;
 namespace fs = std::filesystem;
 
 levin::AcceleratorOptions on_cpu(bool dispatch) {
-  return {.cpu = true, .dispatch_batches = dispatch};
+  return {.cpu = true, .dataloader_config = {.dispatch_batches = dispatch}};
 }
 
 /// A program with dropout that stops after so many steps, and its weights.

@@ -5,13 +5,21 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <map>
+#include <string>
+
+#include "levin/accelerator/device.h"
 #include "tests/support/error_of.h"
 
 namespace {
 
 using levin::AutocastGuard;
+using levin::check_precision;
 using levin::parse_precision;
 using levin::test::error_of;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 at::ScalarType dtype_of_a_product() {
   return torch::matmul(torch::ones({2, 2}), torch::ones({2, 2})).scalar_type();
@@ -31,12 +39,54 @@ TEST(Precision, NamesOfBfloat16MeanAutocastToIt) {
   }
 }
 
-TEST(Precision, AnUnknownNameIsAnErrorThatListsThoseThereAre) {
-  for (const std::string name : {"fp16", "", "BF16", "64-true"}) {
-    EXPECT_EQ(error_of([&] { parse_precision(name); }),
-              "accelerator.precision: got '" + name +
-                  "', wanted 32-true (also 32, no) or bf16-mixed (also bf16)");
+TEST(Precision, NamesOfFloat16MeanAutocastToItAndALossScale) {
+  for (const char* name : {"16-mixed", "16", "fp16"}) {
+    EXPECT_EQ(parse_precision(name).name, "16-mixed");
+    EXPECT_EQ(parse_precision(name).autocast, at::kHalf);
+    EXPECT_TRUE(parse_precision(name).scales_loss);
   }
+}
+
+TEST(Precision, TrueOnesConvertParametersAndInputs) {
+  const std::map<std::string, at::ScalarType> types = {
+      {"64-true", at::kDouble}, {"bf16-true", at::kBFloat16}, {"16-true", at::kHalf}};
+  for (const auto& [name, type] : types) {
+    const levin::Precision precision = parse_precision(name);
+    EXPECT_EQ(precision.autocast, std::nullopt);
+    torch::nn::BatchNorm1d norm(3);
+    const c10::TensorImpl* weight = norm->weight.unsafeGetTensorImpl();
+    precision.convert(*norm);
+    EXPECT_EQ(norm->weight.scalar_type(), type);
+    EXPECT_EQ(norm->running_mean.scalar_type(), type);
+    EXPECT_EQ(norm->num_batches_tracked.scalar_type(), at::kLong);
+    EXPECT_EQ(norm->weight.unsafeGetTensorImpl(), weight);  // an optimizer still knows it
+    const levin::Batch batch =
+        precision.convert({{"x", torch::ones({2})}, {"label", torch::ones({2}, at::kLong)}});
+    EXPECT_EQ(batch["x"].scalar_type(), type);
+    EXPECT_EQ(batch["label"].scalar_type(), at::kLong);
+  }
+}
+
+TEST(Precision, AnUnknownNameIsAnErrorThatListsThoseThereAre) {
+  EXPECT_THAT(error_of([&] { parse_precision("bf16-mix"); }),
+              AllOf(StartsWith("accelerator.precision: got 'bf16-mix', wanted one of 32-true,"),
+                    HasSubstr("did you mean 'bf16-mixed'?")));
+  EXPECT_THAT(error_of([&] { parse_precision("float"); }), HasSubstr("set --precision"));
+}
+
+TEST(Precision, Bfloat16OnAGpuWithoutItIsAnError) {
+  const at::Device gpu(at::kCUDA, 0);
+  for (const char* name : {"bf16-mixed", "bf16-true"}) {
+    EXPECT_EQ(error_of([&] { check_precision(parse_precision(name), gpu, std::pair(7, 5)); }),
+              "accelerator.precision.device: " + std::string(name) +
+                  " needs a GPU of compute capability 8.0 and cuda:0 has 7.5; set --precision "
+                  "16-mixed or 32-true");
+    EXPECT_EQ(error_of([&] { check_precision(parse_precision(name), gpu, std::pair(9, 0)); }),
+              "no error");
+  }
+  EXPECT_EQ(error_of([&] { check_precision(parse_precision("16-mixed"), gpu, std::pair(7, 5)); }),
+            "no error");
+  EXPECT_EQ(levin::compute_capability(at::kCPU), std::nullopt);
 }
 
 TEST(AutocastGuard, LastsAsLongAsTheObject) {
@@ -84,6 +134,18 @@ TEST(AutocastGuard, AWeightThatChangedSinceTheLastOneIsSeenByTheNext) {
     weight.fill_(2.0);
   }
   EXPECT_EQ(product(), 16.0);
+}
+
+// A cast of a parameter that was made without a graph must not serve a forward pass with one.
+TEST(AutocastGuard, AForwardPassWithoutGradientsLeavesTheNextOneItsGradients) {
+  const at::Tensor weight = torch::ones({2, 2}).requires_grad_();
+  const AutocastGuard guard(parse_precision("bf16"), at::kCPU);
+  {
+    const torch::NoGradGuard no_grad;
+    torch::matmul(torch::ones({2, 2}), weight);
+  }
+  const at::Tensor product = torch::matmul(torch::ones({2, 2}), weight);
+  EXPECT_TRUE(product.requires_grad());
 }
 
 }  // namespace

@@ -62,6 +62,22 @@ TEST(BuildOptimizer, TwoDtypesAreBothUpdated) {
   EXPECT_EQ(mixed[1].tensor[0].item<double>(), 0.0);
 }
 
+TEST(BuildOptimizer, HalfTypesAreUpdatedInEveryPlace) {
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    for (const levin::OptimizerConfig& config :
+         {levin::OptimizerConfig(levin::optim::sgd({.lr = 0.1})),
+          levin::OptimizerConfig(levin::optim::sgd({.lr = 0.1, .momentum = 0.9})),
+          levin::OptimizerConfig(levin::optim::adam({.lr = 0.1})),
+          levin::OptimizerConfig(levin::optim::adamw({.lr = 0.1}))}) {
+      const at::Tensor weight = torch::ones({101}, type).requires_grad_();
+      weight.mutable_grad() = torch::ones({101}, type);
+      levin::optim::build_optimizer(config, {{"weight", weight}})->step();
+      EXPECT_TRUE(torch::allclose(weight.to(at::kFloat), torch::full({101}, 0.9), 1e-2, 1e-2))
+          << config.name() << " of " << type;
+    }
+  }
+}
+
 TEST(BuildOptimizer, ComplexParametersFallBackToTorchOptim) {
   std::vector<levin::NamedTensor> complex = {
       {"c", torch::ones({2}, torch::kComplexFloat).requires_grad_()}};

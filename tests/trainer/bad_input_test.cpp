@@ -42,7 +42,7 @@ TEST(BadInput, OptionsOutOfRangeAreNamed) {
            {"strategy.name: got 'dpp', wanted auto or single", [](auto& o) { o.strategy = "dpp"; }},
            {"accelerator.device: got 'tpu', wanted auto, cpu or gpu",
             [](auto& o) { o.accelerator = "tpu"; }},
-           {"accelerator.precision: got '16-mixed'", [](auto& o) { o.precision = "16-mixed"; }}}) {
+           {"accelerator.precision: got '8-mixed'", [](auto& o) { o.precision = "8-mixed"; }}}) {
     levin::TrainerOptions options;
     one.set(options);
     EXPECT_THAT(error_of([&] { levin::Trainer trainer(options); }), HasSubstr(one.wanted));

@@ -1,0 +1,37 @@
+// ./multi_process_metrics --devices 2
+// last line: samples=103
+//
+// Evaluation over several processes, exact to the sample: 103 of them, which no number of
+// processes divides, each counted once and in their order.
+
+#include <cstdio>
+
+#include <levin/levin.h>
+
+struct Options {
+  int64_t devices = 1;
+
+  void fields(levin::FieldVisitor& field) { field("devices", devices, "processes"); }
+};
+
+int main(int argc, char** argv) {
+  const auto options = levin::parse<Options>(argc, argv);
+  levin::seed_everything(1);
+  const auto x = torch::randn({103, 4});
+
+  levin::Accelerator accelerator({.devices = options.devices});
+  torch::nn::Linear net(4, 1);
+  auto [model, loader] = accelerator.prepare(
+      net, levin::DataLoader(levin::data::tensors({{"x", x}}), {.batch_size = 10}));
+
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> outputs;
+  for (const auto& batch : loader) {
+    outputs.push_back(accelerator.gather_for_metrics(model->forward(batch["x"])));
+  }
+  const auto all = torch::cat(outputs);
+  const bool right = torch::allclose(all, model->forward(x));
+  accelerator.on_main_process([&] {
+    std::printf("in order: %s\nsamples=%d\n", right ? "yes" : "no", static_cast<int>(all.size(0)));
+  });
+}

@@ -1,0 +1,199 @@
+// What the engine saves, and takes up again.
+
+#include <string>
+
+#include "levin/accelerator/accelerator.h"
+#include "levin/base/check.h"
+#include "levin/base/random.h"
+#include "levin/checkpoint/sharded_weights.h"
+
+namespace levin {
+namespace {
+
+std::string weights_name(size_t index) {
+  return index == 0 ? "model" : "model_" + std::to_string(index);
+}
+
+template <class Items>
+State numbered(const Items& items) {
+  State state;
+  for (size_t i = 0; i < items.size(); ++i) state.set(std::to_string(i), items[i].state_dict());
+  return state;
+}
+
+void check_count(std::string_view what, size_t saved, size_t here) {
+  LEVIN_CHECK(saved == here, "accelerator.state",
+              "the checkpoint holds {} {} and {} are prepared; prepare the same before load_state",
+              saved, what, here);
+}
+
+template <class Items>
+void load_numbered(std::string_view what, Items& items, const State& state) {
+  check_count(what, state.values().size(), items.size());
+  for (size_t i = 0; i < items.size(); ++i)
+    items[i].load_state_dict(state.child(std::to_string(i)));
+}
+
+}  // namespace
+
+Checkpoint Accelerator::state_dict() {
+  strategy_->settle();
+  Checkpoint checkpoint;
+  for (size_t i = 0; i < modules_.size(); ++i) {
+    checkpoint.weights[weights_name(i)] = module_state(*modules_[i]);
+  }
+  State registered;
+  for (size_t i = 0; i < registered_.size(); ++i) {
+    registered.set(std::to_string(i), registered_[i].save());
+  }
+  checkpoint.training.set("optimizers", numbered(optimizers_))
+      .set("loaders", numbered(loaders_))
+      .set("random", random_state())
+      .set("strategy", strategy_->state_dict())
+      .set("stepping", stepping_->state_dict())
+      .set("registered", std::move(registered));
+  if (num_processes() > 1) {
+    State own;
+    own.set("random", random_state()).set("loaders", numbered(loaders_));
+    State random, loaders;  // rank 0's stand above, where one process finds its own
+    const std::vector<State> ranks = gather_object(own);
+    for (size_t i = 1; i < ranks.size(); ++i) {
+      random.set(std::to_string(i), ranks[i].child("random"));
+      loaders.set(std::to_string(i), ranks[i].child("loaders"));
+    }
+    checkpoint.training.set("random_of_ranks", std::move(random))
+        .set("loaders_of_ranks", std::move(loaders));
+  }
+  return checkpoint;
+}
+
+void Accelerator::load_state_dict(const Checkpoint& checkpoint) {
+  check_count("modules", checkpoint.weights.size(), modules_.size());
+  const State& training = checkpoint.training;
+  check_count("registered objects", training.child("registered").values().size(),
+              registered_.size());
+  for (size_t i = 0; i < modules_.size(); ++i) {
+    LEVIN_CHECK(checkpoint.weights.contains(weights_name(i)), "accelerator.state",
+                "the checkpoint holds no weights named '{}'; load one that save_state wrote",
+                weights_name(i));
+  }
+  for (size_t i = 0; i < modules_.size(); ++i) {
+    load_module_state(*modules_[i], checkpoint.weights.at(weights_name(i)));
+  }
+  load_numbered("optimizers", optimizers_, training.child("optimizers"));
+  load_loaders(training);
+  for (size_t i = 0; i < registered_.size(); ++i) {
+    registered_[i].load(training.child("registered").child(std::to_string(i)));
+  }
+  if (training.contains("strategy")) strategy_->load_state_dict(training.child("strategy"));
+  if (training.contains("stepping")) stepping_->load_state_dict(training.child("stepping"));
+  load_random_states(training);
+}
+
+// Each rank of a stream has a place of its own. Of other data, and with another number of ranks,
+// all take rank 0's.
+void Accelerator::load_loaders(const State& training) {
+  State states = training.child("loaders");
+  const State others =
+      training.contains("loaders_of_ranks") ? training.child("loaders_of_ranks") : State();
+  if (process_index() > 0 && std::ssize(others.values()) == num_processes() - 1) {
+    const State& own = others.child(std::to_string(process_index()));
+    for (const auto& [number, value] : own.values()) {
+      if (own.child(number).contains("rank")) states.set(number, own.child(number));
+    }
+  }
+  load_numbered("loaders", loaders_, states);
+}
+
+// With another number of ranks there is no going on as before: those beyond the first begin anew.
+void Accelerator::load_random_states(const State& training) {
+  const State others =
+      training.contains("random_of_ranks") ? training.child("random_of_ranks") : State();
+  const bool same = std::ssize(others.values()) == num_processes() - 1;
+  if (process_index() == 0) {
+    load_random_state(training.child("random"));
+  } else if (same) {
+    load_random_state(others.child(std::to_string(process_index())));
+  }
+}
+
+std::filesystem::path Accelerator::save_state(const std::filesystem::path& folder) {
+  State place;
+  if (folder.empty()) {
+    on_main_or_throw([&] { place.set("folder", project_.next_checkpoint().string()); });
+    place = broadcast_object(place);
+  }
+  const std::filesystem::path target =
+      folder.empty() ? std::filesystem::path(place.text("folder")) : folder;
+  Checkpoint checkpoint = state_dict();
+  for (const auto& hook : save_hooks_) hook(checkpoint);
+  write_on_main(target, checkpoint);
+  if (folder.empty()) on_main_process([&] { project_.remove_old_checkpoints(); });
+  return target;
+}
+
+void Accelerator::on_main_or_throw(const std::function<void()>& body) {
+  if (num_processes() == 1) return body();
+  State outcome;
+  try {
+    on_main_process(body);
+  } catch (const Error& error) {
+    outcome.set("id", error.id()).set("text", error.text());
+  }
+  outcome = broadcast_object(outcome);
+  if (outcome.empty()) return;
+  throw Error(outcome.text("id"), "on rank 0: " + outcome.text("text"));
+}
+
+void Accelerator::write_on_main(const std::filesystem::path& folder, const Checkpoint& checkpoint) {
+  on_main_or_throw([&] { save_checkpoint(folder, checkpoint); });
+}
+
+void Accelerator::save_model_state(const State& weights, const std::filesystem::path& folder,
+                                   int64_t max_shard_bytes) {
+  on_main_or_throw([&] { save_sharded_weights(folder, weights, max_shard_bytes); });
+}
+
+void Accelerator::load_state(const std::filesystem::path& folder) {
+  State place;
+  if (folder.empty()) {
+    on_main_or_throw([&] { place.set("folder", project_.newest_checkpoint().string()); });
+    place = broadcast_object(place);
+  }
+  const Checkpoint checkpoint =
+      load_checkpoint(folder.empty() ? std::filesystem::path(place.text("folder")) : folder);
+  for (const auto& hook : load_hooks_) hook(checkpoint);
+  load_state_dict(checkpoint);
+}
+
+void Accelerator::register_save_state_pre_hook(std::function<void(Checkpoint&)> hook) {
+  save_hooks_.push_back(std::move(hook));
+}
+
+void Accelerator::register_load_state_pre_hook(std::function<void(const Checkpoint&)> hook) {
+  load_hooks_.push_back(std::move(hook));
+}
+
+PreparedLoader Accelerator::skip_first_batches(PreparedLoader loader, int64_t num_batches) {
+  LEVIN_CHECK(num_batches >= 0, "accelerator.skip", "got {} batches to skip, wanted 0 or more",
+              num_batches);
+  DataLoader& inner = loader.loader();
+  if (inner.dataset() != nullptr) {  // nothing need be read
+    State state = inner.state_dict();
+    const int64_t more = num_batches * inner.options().batch_size * strategy_->slice().world_size;
+    const int64_t samples = state.integer("samples") + more;
+    LEVIN_CHECK(samples <= state.integer("size"), "accelerator.skip",
+                "got {} batches to skip and the epoch has {}", num_batches, inner.size());
+    inner.load_state_dict(state.set("samples", samples));
+    return loader;
+  }
+  Batch batch;
+  for (int64_t i = 0; i < num_batches; ++i) {
+    LEVIN_CHECK(inner.next(batch), "accelerator.skip",
+                "got {} batches to skip and the stream has {}", num_batches, i);
+  }
+  inner.load_state_dict(inner.state_dict());  // stands there, to go on
+  return loader;
+}
+
+}  // namespace levin

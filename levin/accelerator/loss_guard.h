@@ -1,0 +1,52 @@
+#pragma once
+// LossGuard: what becomes of a step whose loss is NaN, infinite or far above the ones before.
+// Looks at each loss before backward; the engine leaves out the steps that it names.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "levin/base/export.h"
+#include "levin/base/options.h"
+#include "levin/base/state.h"
+
+namespace levin {
+
+struct LossGuardOptions {
+  std::string nan_policy = "off";    ///< off, warn, skip or stop, for a loss that is no number
+  std::string spike_policy = "off";  ///< the same for a loss far above those before
+  double spike_factor = 3.0;         ///< how many times the running mean is far above
+  int64_t spike_window = 100;        ///< batches that the mean runs over, and that come before any
+                                     ///< is called a spike
+
+  LEVIN_API void fields(FieldVisitor& field);
+};
+
+/// warn: a line in the log; skip: one too, and the optimizer step that the batch belongs to is not
+/// taken, on any rank; stop: an Error, which ends the run, whose last checkpoint stands. On a GPU
+/// each policy but off waits for the loss.
+class LEVIN_API LossGuard {
+ public:
+  /// Throws Error "accelerator.loss.policy".
+  explicit LossGuard(const LossGuardOptions& options = {});
+
+  bool is_on() const;
+  /// Some loss makes it skip: the ranks must agree on each step.
+  bool may_skip() const;
+  /// Whether the step is to be left out. where: "batch 3 of epoch 1". Throws Error
+  /// "accelerator.loss.stop".
+  bool look(const at::Tensor& loss, const std::function<std::string()>& where);
+
+  /// The running mean, so that a resumed run sees the same spikes.
+  State state_dict() const;
+  void load_state_dict(const State& state);
+
+ private:
+  LossGuardOptions options_;
+  double mean_ = 0.0;
+  int64_t count_ = 0;
+};
+
+}  // namespace levin

@@ -1,0 +1,120 @@
+#include "levin/accelerator/processes.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "levin/base/check.h"
+
+namespace levin {
+
+Processes::Processes(RankInfo rank, comm::ProcessGroup world)
+    : rank_(rank), world_(std::move(world)) {}
+
+void Processes::on_main_process(const Body& body) const { on_process(0, body); }
+void Processes::on_local_main_process(const Body& body) const { on_local_process(0, body); }
+void Processes::on_last_process(const Body& body) const { on_process(rank_.world_size - 1, body); }
+
+void Processes::on_process(int64_t process_index, const Body& body) const {
+  LEVIN_CHECK(process_index >= 0 && process_index < rank_.world_size, "accelerator.process",
+              "got process {}, wanted 0 to {}", process_index, rank_.world_size - 1);
+  if (rank_.rank == process_index) body();
+}
+
+void Processes::on_local_process(int64_t local_process_index, const Body& body) const {
+  LEVIN_CHECK(local_process_index >= 0 && local_process_index < rank_.local_world_size,
+              "accelerator.process", "got process {} of this machine, wanted 0 to {}",
+              local_process_index, rank_.local_world_size - 1);
+  if (rank_.local_rank == local_process_index) body();
+}
+
+void Processes::main_process_first(const Body& body) {
+  if (is_main_process()) body();
+  wait_for_everyone();
+  if (!is_main_process()) body();
+}
+
+void Processes::local_main_process_first(const Body& body) {
+  local_main_first(body);
+  if (!is_local_main_process()) body();
+}
+
+void Processes::local_main_first(const Body& body) {
+  if (is_local_main_process()) body();
+  wait_for_everyone();
+}
+
+void Processes::print(std::string_view line) const {
+  if (!is_local_main_process()) return;
+  const std::string text = std::string(line) + "\n";
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+at::Tensor Processes::reduce(const at::Tensor& value, ReduceOp op, double scale) {
+  if (rank_.world_size == 1) return scale == 1.0 ? value : value * scale;
+  at::Tensor reduced = value.detach().clone();
+  world_.all_reduce(reduced, op);
+  return scale == 1.0 ? reduced : reduced * scale;
+}
+
+at::Tensor Processes::gather(const at::Tensor& value) {
+  if (rank_.world_size == 1) return value;
+  std::vector<int64_t> sizes = value.sizes().vec();
+  if (sizes.empty()) sizes.push_back(1);
+  sizes.front() *= rank_.world_size;
+  at::Tensor all = at::empty(sizes, value.options());
+  world_.all_gather(all, value.contiguous());
+  return all;
+}
+
+at::Tensor Processes::pad_across_processes(const at::Tensor& value, int64_t dim, double pad_value,
+                                           bool pad_first) {
+  LEVIN_CHECK(dim >= -value.dim() && dim < value.dim(), "accelerator.pad",
+              "got dim {} for a tensor of {} dims", dim, value.dim());
+  if (dim < 0) dim += value.dim();
+  if (rank_.world_size == 1) return value;
+  const int64_t own = value.size(dim);
+  const int64_t most = gather(at::full({1}, own, at::kLong)).max().item<int64_t>();
+  if (own == most) return value;
+  std::vector<int64_t> sizes = value.sizes().vec();
+  sizes[static_cast<size_t>(dim)] = most;
+  at::Tensor padded = at::full(sizes, pad_value, value.options());
+  padded.narrow(dim, pad_first ? most - own : 0, own).copy_(value);
+  return padded;
+}
+
+std::vector<int64_t> Processes::own_part(int64_t count, bool apply_padding) const {
+  const int64_t each = count / rank_.world_size, more = count % rank_.world_size;
+  const int64_t begin = rank_.rank * each + std::min(rank_.rank, more);
+  const int64_t own = each + (rank_.rank < more ? 1 : 0);
+  std::vector<int64_t> items;
+  for (int64_t i = 0; i < own; ++i) items.push_back(begin + i);
+  const bool is_short = more > 0 && rank_.rank >= more;
+  if (apply_padding && is_short) items.push_back(own > 0 ? items.back() : count - 1);
+  return items;
+}
+
+at::Tensor Processes::split_between_processes(const at::Tensor& value, bool apply_padding) const {
+  LEVIN_CHECK(value.dim() > 0, "accelerator.split", "got a scalar, wanted a tensor with rows");
+  return value.index_select(0,
+                            at::tensor(own_part(value.size(0), apply_padding)).to(value.device()));
+}
+
+bool Processes::check_trigger() { return any(std::exchange(triggered_, false)); }
+
+bool Processes::from_main(bool flag) { return world_.any(flag && is_main_process()); }
+
+double Processes::from_main(double value) {
+  const at::Tensor word = at::full({1}, value, at::kDouble);
+  world_.broadcast(word, 0);
+  return word.item<double>();
+}
+
+}  // namespace levin

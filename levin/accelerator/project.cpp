@@ -1,0 +1,71 @@
+#include "levin/accelerator/project.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "levin/base/check.h"
+
+namespace levin {
+namespace {
+
+constexpr std::string_view kPrefix = "checkpoint_";
+
+}  // namespace
+
+Project::Project(std::filesystem::path project_dir, const ProjectConfiguration& configuration)
+    : project_dir_(std::move(project_dir)), configuration_(configuration) {}
+
+void Project::check() const {
+  LEVIN_CHECK(!project_dir_.empty() && configuration_.automatic_checkpoint_naming,
+              "accelerator.project",
+              "got no folder for the state; give one, or set project_dir and "
+              "project_config.automatic_checkpoint_naming");
+}
+
+std::filesystem::path Project::folder(int64_t number) const {
+  return project_dir_ / "checkpoints" / fmt::format("{}{}", kPrefix, number);
+}
+
+std::vector<int64_t> Project::numbers() const {
+  std::vector<int64_t> found;
+  std::error_code none;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(project_dir_ / "checkpoints", none)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix)) continue;
+    int64_t number = 0;
+    const char* end = name.data() + name.size();
+    const auto [stop, error] = std::from_chars(name.data() + kPrefix.size(), end, number);
+    if (error == std::errc() && stop == end) found.push_back(number);
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+std::filesystem::path Project::next_checkpoint() const {
+  check();
+  const std::vector<int64_t> known = numbers();
+  return folder(known.empty() ? 0 : known.back() + 1);
+}
+
+std::filesystem::path Project::newest_checkpoint() const {
+  check();
+  const std::vector<int64_t> known = numbers();
+  LEVIN_CHECK(!known.empty(), "accelerator.project",
+              "there is no checkpoint under '{}' yet; call save_state first, or give a folder",
+              (project_dir_ / "checkpoints").string());
+  return folder(known.back());
+}
+
+void Project::remove_old_checkpoints() const {
+  if (configuration_.total_limit <= 0) return;
+  const std::vector<int64_t> known = numbers();
+  const int64_t too_many = std::ssize(known) - configuration_.total_limit;
+  for (int64_t i = 0; i < too_many; ++i) {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder(known[static_cast<size_t>(i)]), ignored);
+  }
+}
+
+}  // namespace levin

@@ -1,0 +1,42 @@
+#pragma once
+// Project: a folder of numbered checkpoints, for save_state without a path.
+// Beside the engine, which writes and reads them.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/base/export.h"
+
+namespace levin {
+
+struct ProjectConfiguration {
+  bool automatic_checkpoint_naming = false;  ///< save_state() names its folder itself
+  int64_t total_limit = 0;                   ///< how many of those are kept, the newest; 0: all
+};
+
+/// Folders project_dir/checkpoints/checkpoint_N, in the order of their numbers.
+class LEVIN_API Project {
+ public:
+  Project(std::filesystem::path project_dir, const ProjectConfiguration& configuration);
+
+  /// Where the next one goes. Throws Error "accelerator.project" without project_dir or without
+  /// automatic_checkpoint_naming.
+  std::filesystem::path next_checkpoint() const;
+  /// Throws Error "accelerator.project" when there is none.
+  std::filesystem::path newest_checkpoint() const;
+  /// Removes all but the newest total_limit.
+  void remove_old_checkpoints() const;
+
+ private:
+  void check() const;
+  std::vector<int64_t> numbers() const;
+  std::filesystem::path folder(int64_t number) const;
+
+  std::filesystem::path project_dir_;
+  ProjectConfiguration configuration_;
+};
+
+}  // namespace levin

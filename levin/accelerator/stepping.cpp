@@ -1,0 +1,135 @@
+#include "levin/accelerator/stepping.h"
+
+#include <ATen/TensorOperators.h>
+
+#include <utility>
+
+#include "levin/base/autocast.h"
+#include "levin/base/check.h"
+#include "levin/optim/clip.h"
+
+namespace levin {
+
+Stepping::Stepping(Strategy& strategy, const comm::ProcessGroup& world,
+                   const SteppingOptions& options)
+    : strategy_(strategy), world_(world), options_(options), guard_(options.loss_guard) {
+  LEVIN_CHECK(options.gradient_accumulation_steps >= 1, "accelerator.accumulate",
+              "got gradient_accumulation_steps = {}, wanted at least 1",
+              options.gradient_accumulation_steps);
+  if (options.scales_loss) {
+    scaler_.emplace(options.scaler, [this](bool flag) { return agree(flag); });
+  }
+}
+
+std::string Stepping::where() const {
+  return where_ ? where_() : "batch " + std::to_string(losses_ - 1);
+}
+
+bool Stepping::agree(bool flag) { return world_.size() == 1 ? flag : world_.any(flag); }
+
+void Stepping::forget() {
+  optimizers_.clear();
+  finished_.clear();
+  used_up_.clear();
+}
+
+void Stepping::begin_batch(bool ends_epoch) {
+  if (synchronizes_) batches_ = 0;  // the last batch ended a group
+  ++batches_;
+  synchronizes_ = ends_epoch || batches_ == options_.gradient_accumulation_steps;
+  cut_short_ = synchronizes_ ? static_cast<double>(options_.gradient_accumulation_steps) /
+                                   static_cast<double>(batches_)
+                             : 1.0;
+}
+
+void Stepping::begin_backward() {
+  if (scaler_ && scaler_->has_stepped()) update_scale();
+  if (leave_out_) {
+    leave_out_.reset();
+    bad_loss_ = false;
+  }
+  finished_.clear();
+}
+
+void Stepping::backward(const at::Tensor& loss, bool synchronize) {
+  begin_backward();
+  ++losses_;
+  if (guard_.is_on() && guard_.look(loss, [this] { return where(); })) bad_loss_ = true;
+  at::Tensor whole = loss;
+  if (batches_ > 0 && accumulates()) whole = whole / options_.gradient_accumulation_steps;
+  if (scaler_) whole = scaler_->scale(whole);
+  // Gradients are computed in the types that the forward pass chose.
+  std::optional<AutocastScope> no_autocast;
+  const at::DeviceType device = loss.device().type();
+  if (current_autocast(device).enabled) no_autocast.emplace(device, Autocast());
+  strategy_.backward(whole, synchronize && synchronizes_ && unsynchronized_ == 0);
+}
+
+void Stepping::finish_gradients(const optim::Optimizer& optimizer) {
+  if (!needs_finish() || !finished_.insert(&optimizer).second) return;
+  strategy_.wait_gradients();
+  if (cut_short_ != 1.0) optim::scale_grad(optimizer.parameters(), cut_short_);
+  if (scaler_) scaler_->unscale(optimizer);
+}
+
+bool Stepping::step(optim::Optimizer& optimizer) {
+  if (!sync_gradients()) return false;
+  finish_gradients(optimizer);
+  if (guard_.may_skip() && !leave_out_) leave_out_ = agree(bad_loss_);
+  used_up_.insert(&optimizer);
+  bool taken = false;
+  const auto take = [&] {
+    if (leave_out_.value_or(false)) return;
+    strategy_.update(optimizer);
+    strategy_.after_step();
+    forget_casts();  // of the parameters as they were
+    taken = true;
+  };
+  if (scaler_) {
+    scaler_->step(optimizer, take);
+  } else {
+    take();
+  }
+  was_left_out_ = !taken;
+  return taken;
+}
+
+void Stepping::clip_grad_norm(const optim::Optimizer& optimizer, double max_norm) {
+  finish_gradients(optimizer);
+  strategy_.clip_grad_norm(optimizer.parameters(), max_norm, 2.0);
+}
+
+void Stepping::zero_grad(optim::Optimizer& optimizer) {
+  if (accumulates() && used_up_.erase(&optimizer) == 0) return;
+  optimizer.zero_grad();
+}
+
+// Gradients that wait for later batches were scaled by the old one.
+void Stepping::update_scale() {
+  std::vector<optim::Optimizer*> waiting;
+  for (optim::Optimizer* optimizer : optimizers_) {
+    if (!scaler_->is_unscaled(*optimizer)) waiting.push_back(optimizer);
+  }
+  const double before = scaler_->get_scale();
+  scaler_->update();
+  const double factor = scaler_->get_scale() / before;
+  if (factor == 1.0) return;
+  for (optim::Optimizer* optimizer : waiting) optim::scale_grad(optimizer->parameters(), factor);
+}
+
+State Stepping::state_dict() {
+  State state;
+  if (scaler_) {
+    if (scaler_->has_stepped()) update_scale();
+    state.set("scaler", scaler_->state_dict());
+  }
+  if (guard_.is_on()) state.set("loss_guard", guard_.state_dict());
+  return state;
+}
+
+void Stepping::load_state_dict(const State& state) {
+  if (scaler_ && state.contains("scaler")) scaler_->load_state_dict(state.child("scaler"));
+  if (state.contains("loss_guard")) guard_.load_state_dict(state.child("loss_guard"));
+}
+
+}  // namespace levin

@@ -1,0 +1,107 @@
+#pragma once
+// Stepping: when gradients agree over the ranks and when the optimizers step with them.
+// The part of the engine between a loss and the optimizers: accumulation, the loss scale of
+// 16-mixed, losses that are left out.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "levin/accelerator/loss_guard.h"
+#include "levin/base/export.h"
+#include "levin/base/state.h"
+#include "levin/comm/process_group.h"
+#include "levin/optim/grad_scaler.h"
+#include "levin/optim/optimizer.h"
+#include "levin/strategy/strategy.h"
+
+namespace levin {
+
+struct SteppingOptions {
+  int64_t gradient_accumulation_steps = 1;
+  bool step_scheduler_with_optimizer = true;
+  bool scales_loss = false;
+  optim::GradScalerOptions scaler = {};
+  LossGuardOptions loss_guard = {};
+};
+
+class LEVIN_API Stepping {
+ public:
+  /// The strategy must outlive it. Throws Error "accelerator.accumulate",
+  /// "accelerator.loss.policy" and "optim.scaler.options".
+  Stepping(Strategy& strategy, const comm::ProcessGroup& world, const SteppingOptions& options);
+  Stepping(const Stepping&) = delete;
+  Stepping& operator=(const Stepping&) = delete;
+
+  /// An optimizer whose steps these are; must outlive this, or be forgotten.
+  void add(optim::Optimizer& optimizer) { optimizers_.push_back(&optimizer); }
+  void forget();
+
+  /// The next batch of a group; the last one's gradients agree over the ranks and are stepped with.
+  /// ends_epoch: it is the last of the epoch, and of its group however small that is.
+  void begin_batch(bool ends_epoch);
+  /// Whether this batch ends a group.
+  bool sync_gradients() const { return synchronizes_; }
+  int64_t accumulation_steps() const { return options_.gradient_accumulation_steps; }
+  /// Until left as often, gradients of this rank stay its own.
+  void enter_no_sync() { ++unsynchronized_; }
+  void leave_no_sync() { --unsynchronized_; }
+
+  /// What the loss guard calls a batch; none: its number.
+  void set_where(std::function<std::string()> where) { where_ = std::move(where); }
+
+  void backward(const at::Tensor& loss, bool synchronize);
+  /// What backward does first; for a rank that makes the others' steps without a loss of its own.
+  void begin_backward();
+  /// Makes the optimizer's gradients those of its batches: waits for the ranks', divides by the
+  /// loss scale, and weighs a group that the epoch's end cut short. Once a step; step() does it
+  /// too.
+  void finish_gradients(const optim::Optimizer& optimizer);
+  /// False where it was left out: inside a group of batches, after an overflow, for a bad loss.
+  bool step(optim::Optimizer& optimizer);
+  /// The last step() of some optimizer was.
+  bool was_left_out() const { return was_left_out_; }
+  /// Unless the gradients still wait for the other batches of their group.
+  void zero_grad(optim::Optimizer& optimizer);
+
+  void clip_grad_norm(const optim::Optimizer& optimizer, double max_norm);
+  bool moves_schedules() const { return options_.step_scheduler_with_optimizer; }
+
+  const optim::GradScaler* scaler() const { return scaler_ ? &*scaler_ : nullptr; }
+
+  State state_dict();
+  void load_state_dict(const State& state);
+
+ private:
+  bool accumulates() const { return options_.gradient_accumulation_steps > 1; }
+  bool needs_finish() const { return scaler_.has_value() || cut_short_ != 1.0; }
+  bool agree(bool flag);
+  std::string where() const;
+  void update_scale();
+
+  Strategy& strategy_;
+  comm::ProcessGroup world_;
+  SteppingOptions options_;
+  std::optional<optim::GradScaler> scaler_;
+  LossGuard guard_;
+  std::function<std::string()> where_;
+  std::vector<optim::Optimizer*> optimizers_;
+
+  int64_t batches_ = 0;  ///< of the running group, this one among them
+  bool synchronizes_ = true;
+  int64_t unsynchronized_ = 0;
+  double cut_short_ = 1.0;  ///< by what the gradients of a short group are too small
+  int64_t losses_ = 0;
+  bool bad_loss_ = false;          ///< of the coming step, on this rank
+  std::optional<bool> leave_out_;  ///< as agreed by the ranks
+  bool was_left_out_ = false;
+  std::set<const optim::Optimizer*> finished_;  ///< whose gradients are
+  std::set<const optim::Optimizer*> used_up_;   ///< whose gradients were stepped with
+};
+
+}  // namespace levin

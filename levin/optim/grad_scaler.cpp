@@ -1,0 +1,152 @@
+#include "levin/optim/grad_scaler.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "levin/base/check.h"
+
+namespace levin::optim {
+namespace {
+
+/// The kernel takes those of one device and type together.
+using GradientKind = std::tuple<c10::DeviceType, c10::DeviceIndex, at::ScalarType>;
+
+std::map<GradientKind, std::vector<at::Tensor>> gradients_by_kind(const Optimizer& optimizer) {
+  std::map<GradientKind, std::vector<at::Tensor>> kinds;
+  for (const NamedTensor& parameter : optimizer.parameters()) {
+    at::Tensor gradient = parameter.tensor.grad();
+    if (!gradient.defined()) continue;
+    LEVIN_CHECK(gradient.scalar_type() != at::kHalf, "optim.scaler.half",
+                "the gradient of {} is in float16, wanted float32; keep parameters in float32 "
+                "(--precision 16-mixed) or take no scaler (--precision 16-true)",
+                parameter.name);
+    if (gradient.is_sparse()) {
+      // Rows that occur twice may overflow only in their sum.
+      parameter.tensor.mutable_grad() = gradient = gradient.coalesce();
+      gradient = gradient._values();
+    }
+    kinds[{gradient.device().type(), gradient.device().index(), gradient.scalar_type()}].push_back(
+        gradient.detach());
+  }
+  return kinds;
+}
+
+}  // namespace
+
+void GradScalerOptions::fields(FieldVisitor& field) {
+  field("scaler_init_scale", init_scale, "16-mixed: what the loss is multiplied by at first");
+  field("scaler_growth_factor", growth_factor, "16-mixed: the scale grows by it");
+  field("scaler_backoff_factor", backoff_factor,
+        "16-mixed: the scale shrinks by it at an overflow");
+  field("scaler_growth_interval", growth_interval,
+        "16-mixed: the scale grows after so many steps without overflow");
+}
+
+GradScaler::GradScaler(const GradScalerOptions& options, std::function<bool(bool)> agree)
+    : options_(options), agree_(std::move(agree)), scale_(static_cast<float>(options.init_scale)) {
+  LEVIN_CHECK(
+      options.init_scale > 0.0 && options.growth_factor > 1.0 && options.backoff_factor > 0.0 &&
+          options.backoff_factor < 1.0 && options.growth_interval > 0,
+      "optim.scaler.options",
+      "got init_scale = {}, growth_factor = {}, backoff_factor = {}, growth_interval = {}, "
+      "wanted above 0, above 1, between 0 and 1, above 0",
+      options.init_scale, options.growth_factor, options.backoff_factor, options.growth_interval);
+}
+
+at::Tensor GradScaler::scale(const at::Tensor& loss) const {
+  // A tensor, not a number: a float16 loss would overflow in its own type.
+  return loss * at::full({}, scale_, at::TensorOptions(at::kFloat).device(loss.device()));
+}
+
+bool GradScaler::is_unscaled(const Optimizer& optimizer) const {
+  return stages_.contains(&optimizer);
+}
+
+void GradScaler::unscale(const Optimizer& optimizer) {
+  LEVIN_CHECK(!is_unscaled(optimizer), "optim.scaler.twice",
+              "the gradients of {} are already {} since the last update, wanted once a step; call "
+              "backward before the next",
+              optimizer.name(), has_stepped(optimizer) ? "stepped with" : "unscaled");
+  const at::NoGradGuard no_grad;
+  const auto inverse = static_cast<float>(1.0 / static_cast<double>(scale_));
+  bool overflowed = false;
+  for (auto& [kind, gradients] : gradients_by_kind(optimizer)) {
+    const auto on_device = at::TensorOptions(at::kFloat).device(gradients.front().device());
+    at::Tensor found = at::zeros({1}, on_device);
+    at::_amp_foreach_non_finite_check_and_unscale_(gradients, found,
+                                                   at::full({1}, inverse, on_device));
+    overflowed = overflowed || found.item<float>() != 0.0F;
+  }
+  stages_[&optimizer].overflowed = agree_ ? agree_(overflowed) : overflowed;
+}
+
+GradScaler::Stage& GradScaler::unscaled(const Optimizer& optimizer) {
+  if (!is_unscaled(optimizer) || has_stepped(optimizer)) unscale(optimizer);
+  return stages_.at(&optimizer);
+}
+
+bool GradScaler::step(Optimizer& optimizer) {
+  return step(optimizer, [&] { optimizer.step(); });
+}
+
+bool GradScaler::step(const Optimizer& optimizer, const std::function<void()>& take) {
+  Stage& stage = unscaled(optimizer);
+  if (!stage.overflowed) take();
+  stage.stepped = true;
+  return !stage.overflowed;
+}
+
+bool GradScaler::has_stepped() const {
+  return std::ranges::any_of(stages_, [](const auto& stage) { return stage.second.stepped; });
+}
+
+bool GradScaler::has_stepped(const Optimizer& optimizer) const {
+  const auto stage = stages_.find(&optimizer);
+  return stage != stages_.end() && stage->second.stepped;
+}
+
+void GradScaler::update() {
+  LEVIN_CHECK(!stages_.empty(), "optim.scaler.update",
+              "no optimizer was stepped since the last update, wanted one; call step before");
+  const bool overflowed =
+      std::ranges::any_of(stages_, [](const auto& stage) { return stage.second.overflowed; });
+  stages_.clear();
+  if (overflowed) {
+    scale_ = static_cast<float>(static_cast<double>(scale_) * options_.backoff_factor);
+    growth_tracker_ = 0;
+  } else if (++growth_tracker_ == options_.growth_interval) {
+    const auto grown = static_cast<float>(static_cast<double>(scale_) * options_.growth_factor);
+    if (std::isfinite(grown)) scale_ = grown;
+    growth_tracker_ = 0;
+  }
+}
+
+State GradScaler::state_dict() const {
+  State state;
+  state.set("scale", static_cast<double>(scale_))
+      .set("growth_factor", options_.growth_factor)
+      .set("backoff_factor", options_.backoff_factor)
+      .set("growth_interval", options_.growth_interval)
+      .set("_growth_tracker", growth_tracker_);
+  return state;
+}
+
+void GradScaler::load_state_dict(const State& state) {
+  scale_ = static_cast<float>(state.number("scale"));
+  options_.growth_factor = state.number("growth_factor");
+  options_.backoff_factor = state.number("backoff_factor");
+  options_.growth_interval = state.integer("growth_interval");
+  growth_tracker_ = state.integer("_growth_tracker");
+  stages_.clear();
+}
+
+}  // namespace levin::optim

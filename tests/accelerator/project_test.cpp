@@ -1,0 +1,209 @@
+// Checkpoints with a number, trackers, weights in several files, batches that are passed over.
+
+#include "levin/accelerator/project.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "levin/accelerator/local_sgd.h"
+#include "levin/checkpoint/sharded_weights.h"
+#include "tests/accelerator/small_nets.h"
+#include "tests/support/error_of.h"
+#include "tests/support/same_weights.h"
+#include "tests/support/scratch.h"
+#include "tests/support/world.h"
+
+namespace {
+
+using levin::Accelerator;
+using levin::optim::sgd;
+using levin::test::error_of;
+using levin::test::get;
+using levin::test::names_in;
+using levin::test::run_world;
+using levin::test::Scratch;
+using small_nets::dataset;
+using small_nets::loss_of;
+using small_nets::sequential;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+levin::AcceleratorOptions numbered(const Scratch& scratch, int64_t limit) {
+  return {.cpu = true,
+          .project_dir = scratch.str(),
+          .project_config = {.automatic_checkpoint_naming = true, .total_limit = limit}};
+}
+
+TEST(Project, NumbersItsCheckpointsAndKeepsTheNewest) {
+  const Scratch scratch;
+  Accelerator accelerator(numbered(scratch, 2));
+  auto net = sequential();
+  auto [model, optimizer] = accelerator.prepare(net, sgd({.lr = 0.1}));
+  for (int i = 0; i < 4; ++i) {
+    accelerator.backward(loss_of(model, small_nets::whole(dataset(8))));
+    optimizer.step();
+    EXPECT_EQ(accelerator.save_state(), scratch / ("checkpoints/checkpoint_" + std::to_string(i)));
+  }
+  EXPECT_THAT(names_in(scratch / "checkpoints"), ElementsAre("checkpoint_2", "checkpoint_3"));
+
+  Accelerator again(numbered(scratch, 2));
+  auto other = sequential();
+  again.prepare(other, sgd({.lr = 0.1}));
+  again.load_state();
+  levin::test::expect_same_weights(*net, *other);
+  EXPECT_EQ(again.save_state(), scratch / "checkpoints/checkpoint_4");
+}
+
+TEST(Project, GoesByNumberAndNotByName) {
+  const Scratch scratch;
+  for (const char* name : {"checkpoint_9", "checkpoint_10", "checkpoint_x", "other"}) {
+    std::filesystem::create_directories(scratch / "checkpoints" / name);
+  }
+  const levin::Project project(scratch.path(), {.automatic_checkpoint_naming = true});
+  EXPECT_EQ(project.newest_checkpoint().filename(), "checkpoint_10");
+  EXPECT_EQ(project.next_checkpoint().filename(), "checkpoint_11");
+}
+
+TEST(Project, WithoutAFolderIsAnError) {
+  Accelerator accelerator({.cpu = true});
+  EXPECT_THAT(error_of([&] { accelerator.save_state(); }),
+              StartsWith("accelerator.project: got no folder for the state; give one, or set"));
+  const Scratch scratch;
+  Accelerator empty(numbered(scratch, 0));
+  EXPECT_THAT(error_of([&] { empty.load_state(); }),
+              StartsWith("accelerator.project: there is no checkpoint under"));
+}
+
+TEST(Project, HooksSeeWhatIsSavedAndLoaded) {
+  const Scratch scratch;
+  Accelerator accelerator({.cpu = true});
+  accelerator.prepare(sequential());
+  int64_t seen = 0;
+  accelerator.register_save_state_pre_hook(
+      [](levin::Checkpoint& checkpoint) { checkpoint.training.set("mine", int64_t{7}); });
+  accelerator.register_load_state_pre_hook(
+      [&](const levin::Checkpoint& checkpoint) { seen = checkpoint.training.integer("mine"); });
+  accelerator.save_state(scratch / "state");
+  accelerator.load_state(scratch / "state");
+  EXPECT_EQ(seen, 7);
+}
+
+TEST(SaveModel, WritesOneFileOrSeveralWithAnIndex) {
+  const Scratch scratch;
+  Accelerator accelerator({.cpu = true});
+  auto net = sequential();
+  auto [model] = accelerator.prepare(net);
+  accelerator.save_model(model, scratch / "model", 300);
+  EXPECT_THAT(names_in(scratch / "model"),
+              ElementsAre("model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors",
+                          "model-00003-of-00003.safetensors", "model.safetensors.index.json"));
+  EXPECT_THAT(get(scratch / "model/model.safetensors.index.json"),
+              HasSubstr("\"2.weight\": \"model-00003-of-00003.safetensors\""));
+  auto other = sequential();
+  for (at::Tensor& parameter : other->parameters()) parameter.data().zero_();
+  levin::load_module_state(*other, levin::load_sharded_weights(scratch / "model"));
+  levin::test::expect_same_weights(*net, *other);
+
+  accelerator.save_model(model, scratch / "model");
+  EXPECT_THAT(names_in(scratch / "model"), ElementsAre("model.safetensors"));
+  levin::load_module_state(*other, levin::load_sharded_weights(scratch / "model"));
+  levin::test::expect_same_weights(*net, *other);
+  EXPECT_THAT(error_of([&] { accelerator.save_model(model, scratch / "model", 0); }),
+              StartsWith("checkpoint.shard: got 0 bytes"));
+}
+
+TEST(SaveModel, AnIndexOfSomethingElseIsAnError) {
+  const Scratch scratch;
+  const auto index = [&](const char* text) {
+    levin::test::put(scratch / "model.safetensors.index.json", text);
+    return error_of([&] { levin::load_sharded_weights(scratch.path()); });
+  };
+  EXPECT_THAT(index("[]"), HasSubstr("is no index of weights"));
+  EXPECT_THAT(index("{"), StartsWith("checkpoint.corrupt: "));
+  EXPECT_THAT(index(R"({"weight_map": {"a": "../b.safetensors"}})"),
+              HasSubstr("names no file of the folder for a"));
+  levin::State weights;
+  weights.set("b", torch::ones({2}));
+  levin::save_weights(scratch / "model-00001-of-00001.safetensors", weights);
+  EXPECT_THAT(index(R"({"weight_map": {"a": "model-00001-of-00001.safetensors"}})"),
+              HasSubstr("which does not have it"));
+}
+
+TEST(SkipFirstBatches, GoesOnInTheMiddleOfTheEpochOnce) {
+  Accelerator accelerator({.cpu = true});
+  const auto data = levin::data::tensors({{"n", torch::arange(10)}});
+  auto [loader] = accelerator.prepare(levin::DataLoader(data, {.batch_size = 2}));
+  std::vector<int64_t> firsts;
+  auto rest = accelerator.skip_first_batches(loader, 3);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (const auto& batch : rest) firsts.push_back(batch["n"][0].item<int64_t>());
+  }
+  EXPECT_THAT(firsts, ElementsAre(6, 8, 0, 2, 4, 6, 8));
+  EXPECT_THAT(error_of([&] { accelerator.skip_first_batches(loader, 6); }),
+              StartsWith("accelerator.skip: got 6 batches to skip and the epoch has 5"));
+  EXPECT_THAT(error_of([&] { accelerator.skip_first_batches(loader, -1); }),
+              StartsWith("accelerator.skip: got -1"));
+}
+
+TEST(Trackers, WriteWhereTheProjectIs) {
+  const Scratch scratch;
+  Accelerator accelerator({.cpu = true, .log_with = {"all"}, .project_dir = scratch.str()});
+  accelerator.init_trackers("mine", {{"lr", "0.1"}});
+  accelerator.log({{"loss", 0.5}}, 1);
+  accelerator.log({{"loss", 0.25}}, 2);
+  EXPECT_THAT(accelerator.get_tracker("csv")->log_dir(), HasSubstr("mine/version_0"));
+  EXPECT_THAT(error_of([&] { accelerator.get_tracker("wandb"); }),
+              StartsWith("accelerator.tracker: there is no tracker 'wandb' among [csv"));
+  accelerator.end_training();
+  EXPECT_THAT(get(scratch / "mine/version_0/metrics.csv"), HasSubstr("0.25"));
+  EXPECT_EQ(names_in(scratch / "mine/version_0").size(), 3u);
+  EXPECT_THAT(error_of([] { Accelerator({.cpu = true, .log_with = {"wandb"}}); }),
+              StartsWith("accelerator.log_with: got 'wandb', wanted csv, tensorboard or all"));
+}
+
+TEST(Trackers, AreTheMainProcessAlone) {
+  const auto words = run_world(2, [](int64_t rank, const auto& folder) {
+    Accelerator accelerator(
+        {.cpu = true, .log_with = {"csv"}, .project_dir = (folder / "logs").string()});
+    accelerator.init_trackers("run");
+    accelerator.log({{"loss", 1.0}}, 1);
+    const bool has_one = accelerator.get_tracker("csv") != nullptr;
+    accelerator.end_training();
+    return has_one == (rank == 0) ? std::string() : std::string("wrong");
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST(LocalSgd, AveragesEverySoManySteps) {
+  const auto words = run_world(2, [](int64_t rank, const auto&) {
+    Accelerator accelerator({.cpu = true, .strategy = "ddp"});
+    auto net = sequential();
+    auto [model, optimizer] = accelerator.prepare(net, sgd({.lr = 0.1}));
+    levin::LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 2});
+    std::string agreed;
+    const auto agree = [&] {
+      const at::Tensor all = accelerator.gather(net->parameters()[0].detach().flatten());
+      const auto halves = all.chunk(2);
+      return torch::equal(halves[0], halves[1]) ? "=" : "/";
+    };
+    for (int step = 0; step < 5; ++step) {
+      optimizer.zero_grad();
+      accelerator.backward(loss_of(model, small_nets::whole(dataset(8))) * (rank == 0 ? 1.0 : 2.0));
+      optimizer.step();
+      local_sgd.step();
+      agreed += agree();
+    }
+    local_sgd.end();
+    return agreed + agree();
+  });
+  EXPECT_THAT(words, Each("/=/=/="));
+  Accelerator alone({.cpu = true});
+  auto [model] = alone.prepare(sequential());
+  EXPECT_THAT(error_of([&] { levin::LocalSGD(alone, model, {.local_sgd_steps = 0}); }),
+              StartsWith("accelerator.local_sgd: got local_sgd_steps = 0"));
+}
+
+}  // namespace
