@@ -31,6 +31,7 @@ OptimizerConfig torch_optimizer(Options options) {
   TorchOptimizerOptions description;
   description.class_name = c10::demangle(typeid(TorchOptimizer).name());
   description.lr = options.get_lr();
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): torch's classes take them over
   description.make = [options](Groups groups) -> std::unique_ptr<torch::optim::Optimizer> {
     return std::make_unique<TorchOptimizer>(std::move(groups), options);
   };
