@@ -5,6 +5,9 @@
 
 namespace levin::tools {
 
+/// Writes the options of run to a file that it reads; asks for them on a terminal.
+int config(int argc, char** argv);
+
 /// Prints versions, the machine, and which optional parts this build found. Returns the exit code.
 int env(int argc, char** argv);
 

@@ -23,6 +23,7 @@ struct Subcommand {
 };
 
 constexpr std::array kSubcommands = {
+    Subcommand{"config", "write the options of run to a file that it reads", config},
     Subcommand{"env", "versions, the machine, and which optional parts are there", env},
     Subcommand{"run", "start a program as the ranks of a group, as torchrun does", run},
     Subcommand{"test", "check that this installation trains, on all devices", test},

@@ -11,7 +11,8 @@ def main():
     job = work.WORKS[arguments.work]
     clock = work.StepClock(arguments)
     net = job.net()
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=arguments.accumulate)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=arguments.accumulate,
+                              mixed_precision="bf16" if arguments.precision == "bf16" else "no")
     net, optimizer, loader = accelerator.prepare(
         net, job.optimizer(net.parameters(), lr=job.lr),
         DataLoader(job.batches(clock.last, accelerator.process_index), batch_size=None))

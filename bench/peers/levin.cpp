@@ -79,6 +79,7 @@ void train(const peers::Options& options) {
   }
   levin::Trainer trainer({.accelerator = "cpu",
                           .devices = options.devices,
+                          .precision = options.precision == "bf16" ? "bf16-mixed" : "32-true",
                           .callbacks = callbacks,
                           .max_epochs = traced ? -1 : 1,
                           .accumulate_grad_batches = options.accumulate,

@@ -1,5 +1,9 @@
 """Plain PyTorch: the loop of its own tutorials. --mode fused takes the fused optimizer."""
 
+import contextlib
+import functools
+
+import torch
 from torch.utils.data import DataLoader
 
 import work
@@ -10,12 +14,17 @@ def main():
     job = work.WORKS[arguments.work]
     clock = work.StepClock(arguments)
     net = job.net()
+    # A context of its own each time: autocast's cannot be entered twice.
+    autocast = contextlib.nullcontext
+    if arguments.precision == "bf16":
+        autocast = functools.partial(torch.autocast, "cpu", dtype=torch.bfloat16)
     options = {"fused": True} if arguments.mode == "fused" else {}
     optimizer = job.optimizer(net.parameters(), lr=job.lr, **options)
     for x, y in DataLoader(job.batches(clock.last), batch_size=None):
         clock()
         optimizer.zero_grad()
-        loss = job.loss(net, x, y)
+        with autocast():
+            loss = job.loss(net, x, y)
         loss.backward()
         optimizer.step()
         clock.keep(loss)

@@ -27,6 +27,7 @@ struct Options {
   int64_t accumulate = 1;
   int64_t batch_size = 0;
   std::string backend = "auto";
+  std::string precision = "float32";
   std::string trace;
 
   void fields(levin::FieldVisitor& field) {
@@ -41,6 +42,7 @@ struct Options {
     field("accumulate", accumulate, "batches a step");
     field("batch_size", batch_size, "samples of a rank's batch; 0: the work's");
     field("backend", backend, "between ranks");
+    field("precision", precision, "float32 or bf16");
     field("trace", trace, "folder: train until killed, from the last checkpoint on; kills.py");
   }
 };

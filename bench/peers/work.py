@@ -29,6 +29,7 @@ def arguments():
     parser.add_argument("--images", type=int, default=60000, help="of the loader")
     parser.add_argument("--accumulate", type=int, default=1, help="batches a step")
     parser.add_argument("--devices", type=int, default=1, help="ranks that the peer starts itself")
+    parser.add_argument("--precision", default="float32", choices=["float32", "bf16"])
     parser.add_argument("--trace", help="folder that kills.py reads")
     return parser.parse_args()
 

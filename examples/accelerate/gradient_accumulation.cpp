@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
 
   for (int epoch = 0; epoch < 20; ++epoch) {
     for (const auto& batch : loader) {
-      accelerator.accumulate(model);
+      const auto scope = accelerator.accumulate(model);
       accelerator.backward(torch::mse_loss(model->forward(batch["x"]), batch["y"]));
       optimizer.step();
       optimizer.zero_grad();

@@ -321,11 +321,11 @@ void Accelerator::check_gradients() {
       "it was computed with");
 }
 
-void Accelerator::accumulate() {
+AccumulateScope Accelerator::accumulate() {
   const auto loop = in_use_->current();
   const bool ends_epoch =
       options_.gradient_accumulation_steps > 1 && loop != nullptr && loop->at_end();
-  stepping_->begin_batch(ends_epoch);
+  return {*stepping_, ends_epoch};
 }
 
 void Accelerator::unscale_gradients() {

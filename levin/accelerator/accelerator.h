@@ -98,6 +98,23 @@ struct JoinOptions {
   bool divide_by_initial_world_size = true;
 };
 
+/// A batch of a group, for the time of the object.
+class LEVIN_API AccumulateScope {
+ public:
+  AccumulateScope(Stepping& stepping, bool ends_epoch) : stepping_(&stepping) {
+    stepping.begin_batch(ends_epoch);
+  }
+  AccumulateScope(AccumulateScope&& other) noexcept
+      : stepping_(std::exchange(other.stepping_, nullptr)) {}
+  AccumulateScope& operator=(AccumulateScope&&) = delete;
+  ~AccumulateScope() {
+    if (stepping_ != nullptr) stepping_->end_batch();
+  }
+
+ private:
+  Stepping* stepping_;
+};
+
 /// For the time of the object gradients stay those of this process.
 class LEVIN_API NoSyncScope {
  public:
@@ -142,14 +159,15 @@ class LEVIN_API Accelerator : public Processes {
   /// loss: a scalar. Throws Error "accelerator.loss" for one of several elements, without graph or
   /// of no prepared module, and "accelerator.loss.stop" (LossGuardOptions).
   void backward(const at::Tensor& loss, bool synchronize = true);
-  /// Takes the next batch into a group of gradient_accumulation_steps. Losses are divided by that
-  /// number; optimizers step, drop their gradients and move their schedules at the last batch
-  /// alone, where gradients agree over the ranks. The last batch of a prepared loader ends its
-  /// group, whose gradients are then those of the batches that it has.
-  void accumulate();
+  /// Takes the next batch into a group of gradient_accumulation_steps, for the time of the object
+  /// that it returns. Losses are divided by that number; optimizers step, drop their gradients and
+  /// move their schedules at the last batch alone, where gradients agree over the ranks. The last
+  /// batch of a prepared loader ends its group, whose gradients are then those of the batches that
+  /// it has.
+  [[nodiscard]] AccumulateScope accumulate();
   template <class... Models>
-  void accumulate(const Models&...) {
-    accumulate();
+  [[nodiscard]] AccumulateScope accumulate(const Models&...) {
+    return accumulate();
   }
   /// Whether this batch's gradients agree over the ranks and are stepped with.
   bool sync_gradients() const { return stepping_->sync_gradients(); }

@@ -28,14 +28,19 @@ std::string Stepping::where() const {
 bool Stepping::agree(bool flag) { return world_.size() == 1 ? flag : world_.any(flag); }
 
 void Stepping::forget() {
+  load_state_dict(state_dict());  // the scaler knows optimizers by their addresses
   optimizers_.clear();
   finished_.clear();
   used_up_.clear();
+  batches_ = 0;
+  in_batch_ = false;
+  synchronizes_ = true;
 }
 
 void Stepping::begin_batch(bool ends_epoch) {
   if (synchronizes_) batches_ = 0;  // the last batch ended a group
   ++batches_;
+  in_batch_ = true;
   synchronizes_ = ends_epoch || batches_ == options_.gradient_accumulation_steps;
   cut_short_ = synchronizes_ ? static_cast<double>(options_.gradient_accumulation_steps) /
                                    static_cast<double>(batches_)
@@ -56,13 +61,13 @@ void Stepping::backward(const at::Tensor& loss, bool synchronize) {
   ++losses_;
   if (guard_.is_on() && guard_.look(loss, [this] { return where(); })) bad_loss_ = true;
   at::Tensor whole = loss;
-  if (batches_ > 0 && accumulates()) whole = whole / options_.gradient_accumulation_steps;
+  if (in_batch_ && accumulates()) whole = whole / options_.gradient_accumulation_steps;
   if (scaler_) whole = scaler_->scale(whole);
   // Gradients are computed in the types that the forward pass chose.
   std::optional<AutocastScope> no_autocast;
   const at::DeviceType device = loss.device().type();
   if (current_autocast(device).enabled) no_autocast.emplace(device, Autocast());
-  strategy_.backward(whole, synchronize && synchronizes_ && unsynchronized_ == 0);
+  strategy_.backward(whole, synchronize && sync_gradients() && unsynchronized_ == 0);
 }
 
 void Stepping::finish_gradients(const optim::Optimizer& optimizer) {
@@ -74,12 +79,17 @@ void Stepping::finish_gradients(const optim::Optimizer& optimizer) {
 
 bool Stepping::step(optim::Optimizer& optimizer) {
   if (!sync_gradients()) return false;
+  LEVIN_CHECK(
+      in_batch_ || synchronizes_, "accelerator.step",
+      "a step after {} of the {} batches of a group; step while the scope that accumulate() "
+      "gave is there, where the steps in between do nothing",
+      batches_, options_.gradient_accumulation_steps);
   finish_gradients(optimizer);
   if (guard_.may_skip() && !leave_out_) leave_out_ = agree(bad_loss_);
   used_up_.insert(&optimizer);
   bool taken = false;
   const auto take = [&] {
-    if (leave_out_.value_or(false)) return;
+    if (leave_out_.value_or(false)) return strategy_.wait_gradients();
     strategy_.update(optimizer);
     strategy_.after_step();
     forget_casts();  // of the parameters as they were

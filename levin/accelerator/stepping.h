@@ -45,8 +45,9 @@ class LEVIN_API Stepping {
   /// The next batch of a group; the last one's gradients agree over the ranks and are stepped with.
   /// ends_epoch: it is the last of the epoch, and of its group however small that is.
   void begin_batch(bool ends_epoch);
-  /// Whether this batch ends a group.
-  bool sync_gradients() const { return synchronizes_; }
+  void end_batch() { in_batch_ = false; }
+  /// Whether this batch ends a group; true outside of all batches.
+  bool sync_gradients() const { return !in_batch_ || synchronizes_; }
   int64_t accumulation_steps() const { return options_.gradient_accumulation_steps; }
   /// Until left as often, gradients of this rank stay its own.
   void enter_no_sync() { ++unsynchronized_; }
@@ -63,6 +64,7 @@ class LEVIN_API Stepping {
   /// too.
   void finish_gradients(const optim::Optimizer& optimizer);
   /// False where it was left out: inside a group of batches, after an overflow, for a bad loss.
+  /// Throws Error "accelerator.step" between the batches of a group.
   bool step(optim::Optimizer& optimizer);
   /// The last step() of some optimizer was.
   bool was_left_out() const { return was_left_out_; }
@@ -93,6 +95,7 @@ class LEVIN_API Stepping {
   std::vector<optim::Optimizer*> optimizers_;
 
   int64_t batches_ = 0;  ///< of the running group, this one among them
+  bool in_batch_ = false;
   bool synchronizes_ = true;
   int64_t unsynchronized_ = 0;
   double cut_short_ = 1.0;  ///< by what the gradients of a short group are too small

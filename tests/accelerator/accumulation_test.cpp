@@ -34,7 +34,7 @@ int64_t train(const torch::nn::Sequential& net, int64_t batch_size,
                               .schedule(levin::optim::step({.step_size = 2, .gamma = 0.5})),
                           levin::DataLoader(dataset(40), {.batch_size = batch_size}));
   for (const auto& batch : loader) {
-    accelerator.accumulate(model);
+    const auto scope = accelerator.accumulate(model);
     if (order == Order::kZeroFirst) optimizer.zero_grad();
     accelerator.backward(loss_of(model, batch));
     accelerator.clip_grad_norm(0.7);
@@ -92,12 +92,38 @@ TEST(Accumulate, TellsWhichBatchesAreSteppedWith) {
   std::vector<bool> synced;
   for (int epoch = 0; epoch < 2; ++epoch) {
     for ([[maybe_unused]] const auto& batch : loader) {
-      accelerator.accumulate();
+      const auto scope = accelerator.accumulate();
       synced.push_back(accelerator.sync_gradients());
     }
   }
   EXPECT_EQ(synced, (std::vector<bool>{false, false, true, false, true,  //
                                        false, false, true, false, true}));
+}
+
+TEST(Accumulate, AStepBetweenTheBatchesOfAGroupIsAnError) {
+  Accelerator accelerator({.gradient_accumulation_steps = 3, .cpu = true});
+  auto net = sequential();
+  auto [model, optimizer] = accelerator.prepare(net, sgd({.lr = 0.1}));
+  {
+    const auto scope = accelerator.accumulate(model);
+    accelerator.backward(loss_of(model, small_nets::whole(dataset(8))));
+    optimizer.step();
+  }
+  EXPECT_EQ(optimizer.steps(), 0);
+  EXPECT_THAT(error_of([&] { optimizer.step(); }),
+              StartsWith("accelerator.step: a step after 1 of the 3 batches of a group"));
+}
+
+TEST(Accumulate, ForgetsAnOptimizerWithItsModule) {
+  Accelerator accelerator({.mixed_precision = "fp16", .cpu = true});
+  for (int i = 0; i < 3; ++i) {
+    auto net = sequential();
+    auto [model, optimizer] = accelerator.prepare(net, sgd({.lr = 0.1}));
+    accelerator.backward(loss_of(model, small_nets::whole(dataset(8))));
+    optimizer.step();
+    EXPECT_FALSE(optimizer.step_was_skipped());
+    accelerator.free_memory();
+  }
 }
 
 TEST(Accumulate, WithoutItEveryBatchIsAStep) {

@@ -158,7 +158,7 @@ TEST(TorchParts, AccumulateAndGatherToTheSample) {
         std::vector<at::Tensor> all;
         bool synced = false;
         for (auto& batch : loader) {
-          accelerator.accumulate();
+          const auto scope = accelerator.accumulate();
           synced = accelerator.sync_gradients();
           all.push_back(accelerator.gather_for_metrics(batch.data));
         }

@@ -1,0 +1,91 @@
+// levin config [OPTIONS OF RUN]: writes them to the file that levin run reads.
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "levin/base/check.h"
+#include "levin/files/atomic.h"
+#include "tools/command.h"
+#include "tools/run_parser.h"
+
+namespace levin::tools {
+namespace {
+
+struct Question {
+  std::string flag;
+  std::string text;
+  std::string usual;  ///< what an empty answer means
+};
+
+std::string ask(const Question& question) {
+  std::cout << fmt::format("{} [{}]: ", question.text, question.usual) << std::flush;
+  std::string answer;
+  std::getline(std::cin, answer);
+  return answer.empty() ? question.usual : answer;
+}
+
+/// The flags that somebody would have given.
+std::vector<std::string> ask_all() {
+  std::vector<std::string> words;
+  const auto take = [&](const Question& question) {
+    const std::string answer = ask(question);
+    if (!answer.empty()) words.insert(words.end(), {"--" + question.flag, answer});
+    return answer;
+  };
+  take({"nproc-per-node", "processes on this machine (a number, cpu, gpu or auto)", "auto"});
+  const std::string nodes = take({"nnodes", "machines (a number, or MIN:MAX)", "1"});
+  if (nodes != "1") take({"rdzv-endpoint", "where they meet, HOST:PORT of the first", ""});
+  take({"max-restarts", "how often a group that failed starts again", "0"});
+  take({"log-dir", "folder of the processes' logs, empty for none", ""});
+  return words;
+}
+
+}  // namespace
+
+int config(int argc, char** argv) {
+  launch::LaunchOptions options;
+  RunFlags flags;
+  const auto parser = make_run_parser(options, flags, "config");
+  std::string output = run_config_path();
+  CLI::App& app = *parser;
+  CLI::Option* place =
+      app.add_option("--output", output, "file to write")->type_name("")->configurable(false);
+  try {
+    app.parse(argc, argv);
+    const bool asks = argc == 1 || (argc == 3 && place->count() > 0);
+    LEVIN_CHECK(!asks || ::isatty(STDIN_FILENO) != 0, "tools.config",
+                "got no option, and nobody is there to be asked; give those of levin run");
+    if (asks) {
+      const std::string kept = output;
+      std::vector<std::string> words = ask_all();
+      std::reverse(words.begin(), words.end());  // as CLI11 takes them
+      app.parse(words);
+      output = kept;
+    }
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    LEVIN_FAIL("tools.config", "{}; levin config --help lists the options", error.what());
+  }
+  launch::parse_node_range(flags.nnodes);
+  const std::filesystem::path path = std::filesystem::absolute(output);
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  LEVIN_CHECK(!error, "tools.config", "cannot make {}: {}", path.parent_path().string(),
+              error.message());
+  files::write_file_atomically(path, app.config_to_str());
+  std::cout << fmt::format("{}:\n{}", path.string(), app.config_to_str());
+  std::cout << (path == run_config_path()
+                    ? "levin run reads it\n"
+                    : fmt::format("levin run --config {} reads it\n", path.string()));
+  return 0;
+}
+
+}  // namespace levin::tools
