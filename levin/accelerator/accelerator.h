@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "levin/accelerator/options.h"
 #include "levin/accelerator/precision.h"
 #include "levin/accelerator/prepared_loader.h"
 #include "levin/accelerator/prepared_model.h"
@@ -30,6 +31,7 @@
 #include "levin/accelerator/prepared_torch_loader.h"
 #include "levin/accelerator/processes.h"
 #include "levin/accelerator/project.h"
+#include "levin/accelerator/scopes.h"
 #include "levin/accelerator/stepping.h"
 #include "levin/accelerator/trackers.h"
 #include "levin/accelerator/world.h"
@@ -40,6 +42,7 @@
 #include "levin/data/loader.h"
 #include "levin/module/optimizer_config.h"
 #include "levin/module/parameters.h"
+#include "levin/observe/profiler.h"
 #include "levin/strategy/strategy.h"
 
 namespace torch::optim {
@@ -50,44 +53,6 @@ class ReduceLROnPlateauScheduler;
 
 namespace levin {
 
-/// How loaders are read over the processes.
-struct DataLoaderConfiguration {
-  bool split_batches = false;     ///< a loader's batch_size is that of all processes together
-  bool dispatch_batches = false;  ///< rank 0 alone reads the data and hands out the batches
-  bool even_batches = true;  ///< equal counts on all processes: the first samples come again at
-                             ///< the end of an epoch, where the number does not divide
-};
-
-struct AcceleratorOptions {
-  std::string mixed_precision = "no";       ///< no, bf16, fp16, or any name of parse_precision
-  int64_t gradient_accumulation_steps = 1;  ///< batches of an optimizer step, see accumulate()
-  bool cpu = false;                         ///< the CPU even where there is a GPU
-  DataLoaderConfiguration dataloader_config = {};
-  std::vector<std::string> log_with = {};  ///< trackers: csv, tensorboard, or all
-  std::string project_dir = {};            ///< of trackers and of checkpoints without a path
-  ProjectConfiguration project_config = {};
-  bool step_scheduler_with_optimizer = true;  ///< schedules move with steps that are taken; false:
-                                              ///< by PreparedOptimizer::step_schedule() alone
-  std::string accelerator = "auto";           ///< auto, cpu, gpu (cuda): which kind of device
-  std::string strategy = "auto";              ///< one of strategy_names()
-  int64_t devices = 0;    ///< processes on this machine; 0: as they were started, or 1
-  int64_t num_nodes = 1;  ///< machines
-  std::string backend =
-      "auto";  ///< what carries the bytes: auto, shm, gloo, mpi, hierarchical or hierarchical-mpi
-  double comm_timeout_s = 1800;         ///< of one exchange between processes
-  double comm_connect_timeout_s = 300;  ///< for all processes to come at the start
-  bool comm_check = false;  ///< compare each exchange between GPUs first, as it is between CPUs
-  bool use_distributed_sampler = true;  ///< processes read different parts of the data
-  bool sync_batchnorm = false;          ///< batch norm over the batches of all processes
-  /// Parameters of bf16-true and 16-true are updated in float32 copies, which optimizers keep.
-  bool master_weights = false;
-  optim::GradScalerOptions scaler = {};  ///< of 16-mixed
-  LossGuardOptions loss_guard = {};
-  DdpOptions ddp = {};
-
-  LEVIN_API void fields(FieldVisitor& field);
-};
-
 /// Whether a loader feeds training (ranks get equal counts; of streams, whose ranks may have
 /// different ones, the epoch ends on all as soon as it ends on one) or evaluation (no sample
 /// repeats).
@@ -96,37 +61,6 @@ enum class LoaderRole { kTraining, kEvaluation };
 struct JoinOptions {
   /// The mean of gradients is over all processes, also when some have none left.
   bool divide_by_initial_world_size = true;
-};
-
-/// A batch of a group, for the time of the object.
-class LEVIN_API AccumulateScope {
- public:
-  AccumulateScope(Stepping& stepping, bool ends_epoch) : stepping_(&stepping) {
-    stepping.begin_batch(ends_epoch);
-  }
-  AccumulateScope(AccumulateScope&& other) noexcept
-      : stepping_(std::exchange(other.stepping_, nullptr)) {}
-  AccumulateScope& operator=(AccumulateScope&&) = delete;
-  ~AccumulateScope() {
-    if (stepping_ != nullptr) stepping_->end_batch();
-  }
-
- private:
-  Stepping* stepping_;
-};
-
-/// For the time of the object gradients stay those of this process.
-class LEVIN_API NoSyncScope {
- public:
-  explicit NoSyncScope(Stepping& stepping) : stepping_(&stepping) { stepping.enter_no_sync(); }
-  NoSyncScope(NoSyncScope&& other) noexcept : stepping_(std::exchange(other.stepping_, nullptr)) {}
-  NoSyncScope& operator=(NoSyncScope&&) = delete;
-  ~NoSyncScope() {
-    if (stepping_ != nullptr) stepping_->leave_no_sync();
-  }
-
- private:
-  Stepping* stepping_;
 };
 
 /// A program that was started bare and is asked for several devices starts that many processes of
@@ -171,11 +105,18 @@ class LEVIN_API Accelerator : public Processes {
   }
   /// Whether this batch's gradients agree over the ranks and are stepped with.
   bool sync_gradients() const { return stepping_->sync_gradients(); }
-  int64_t gradient_accumulation_steps() const { return options_.gradient_accumulation_steps; }
+  int64_t gradient_accumulation_steps() const { return stepping_->accumulation_steps(); }
   [[nodiscard]] NoSyncScope no_sync() { return NoSyncScope(*stepping_); }
   template <class... Models>
   [[nodiscard]] NoSyncScope no_sync(const Models&...) {
     return no_sync();
+  }
+  /// The next backward, also within no_sync or a group, ends with gradients that agree over the
+  /// processes: those that were added up without it among them.
+  void trigger_sync_in_backward() { stepping_->synchronize_next(); }
+  template <class... Models>
+  void trigger_sync_in_backward(const Models&...) {
+    trigger_sync_in_backward();
   }
   /// Runs a training loop in which processes may run out of batches at different times: one that
   /// has goes on making the others' steps until the last is done. One backward that synchronizes
@@ -192,8 +133,16 @@ class LEVIN_API Accelerator : public Processes {
   /// Inside a group of batches that is not complete they do nothing, and give 0.
   at::Tensor clip_grad_norm(double max_norm, double norm_type = 2.0);
   void clip_grad_value(double clip_value);
-  /// Autocast for code beside model->forward, such as a loss that should run in it.
-  AutocastGuard autocast() const { return AutocastGuard(precision_, device_.type()); }
+  /// Autocast for code beside model->forward, such as a loss that should run in it; not enabled:
+  /// code within it that should not.
+  AutocastGuard autocast(const AutocastKwargs& kwargs = {}) const {
+    return AutocastGuard(precision_, device_.type(), kwargs);
+  }
+  /// Records the operators of this process until the object's end; on each process a file.
+  Profiler profile(ProfilerOptions options = {}) const {
+    options.rank = process_index();
+    return Profiler(std::move(options));
+  }
   /// What model->forward runs under, for code that calls the module itself.
   ForwardScope forward_scope() const { return {precision_, device_.type(), synced_.get()}; }
 
@@ -204,11 +153,12 @@ class LEVIN_API Accelerator : public Processes {
   at::Tensor gather_for_metrics(const at::Tensor& value);
 
   /// All that was prepared or registered, in a folder (see Checkpoint), which it returns; without a
-  /// path the next of the project (ProjectConfiguration). load_state takes it up in the same order
-  /// of prepare calls, without a path the project's newest. Throws what save_checkpoint and
-  /// load_checkpoint throw, "accelerator.project", and "accelerator.state" or what load_state_dict
-  /// of a part throws for a state of something else; the parts before that one have then been
-  /// loaded.
+  /// path the next of the project (ProjectConfiguration). Gradients are not in it: inside a group
+  /// of batches those of the group so far are lost, so save where a group has ended. load_state
+  /// takes it up in the same order of prepare calls, without a path the project's newest. Throws
+  /// what save_checkpoint and load_checkpoint throw, "accelerator.project", and "accelerator.state"
+  /// or what load_state_dict of a part throws for a state of something else; the parts before that
+  /// one have then been loaded.
   std::filesystem::path save_state(const std::filesystem::path& folder = {});
   void load_state(const std::filesystem::path& folder = {});
   /// Called with what is about to be written, and with what was read and is about to be taken up.
@@ -221,6 +171,9 @@ class LEVIN_API Accelerator : public Processes {
                   int64_t max_shard_bytes = int64_t{10} << 30) {
     save_model_state(get_state_dict(model), folder, max_shard_bytes);
   }
+  /// Tensors as they are, in a safetensors file that is replaced as a whole. Written by the main
+  /// process, by one of each machine with save_on_each_node. Throws what save_weights throws.
+  void save(const State& tensors, const std::filesystem::path& file);
   template <class Model>
   State get_state_dict(const Model& model) {
     strategy_->settle();
@@ -273,6 +226,7 @@ class LEVIN_API Accelerator : public Processes {
   void write_on_main(const std::filesystem::path& folder, const Checkpoint& checkpoint);
   /// Forgets modules, optimizers and loaders, so that others can be prepared.
   void free_memory();
+  void clear() { free_memory(); }
 
  private:
   struct Registered {
@@ -339,11 +293,14 @@ class LEVIN_API Accelerator : public Processes {
   void check_gradients();
   void save_model_state(const State& weights, const std::filesystem::path& folder,
                         int64_t max_shard_bytes);
-  /// Done by the main process; what goes wrong there is thrown on every rank.
-  void on_main_or_throw(const std::function<void()>& body);
+  /// Done by the process, or those of each machine, that write; what goes wrong there is thrown on
+  /// every rank.
+  void on_writers_or_throw(const std::function<void()>& body);
   DataLoader split(const DataLoader& loader) const;
   PreparedLoader prepared_loader(const DataLoader& loader);
   PreparedOptimizer prepare_torch_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
+  /// At the start of a loop over a loader.
+  void synchronize_rng_states();
   /// With the main process' random numbers, in all.
   void in_step(const std::function<void()>& draws);
   PreparedOptimizer prepare_optimizer(const OptimizerConfig& config);
@@ -366,7 +323,8 @@ class LEVIN_API Accelerator : public Processes {
   std::vector<NamedTensor> parameters_;  // of all modules, prefixed by number when several
   std::vector<PreparedOptimizer> optimizers_;
   std::vector<DataLoader> loaders_;
-  std::shared_ptr<LoadersInUse> in_use_ = std::make_shared<LoadersInUse>();
+  std::shared_ptr<LoadersInUse> in_use_ =
+      std::make_shared<LoadersInUse>([this] { synchronize_rng_states(); });
   /// Processes may run out of batches at different times, as join_uneven_inputs makes up for.
   std::shared_ptr<bool> joining_ = std::make_shared<bool>(false);
   std::vector<Registered> registered_;

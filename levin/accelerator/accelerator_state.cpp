@@ -120,7 +120,7 @@ void Accelerator::load_random_states(const State& training) {
 std::filesystem::path Accelerator::save_state(const std::filesystem::path& folder) {
   State place;
   if (folder.empty()) {
-    on_main_or_throw([&] { place.set("folder", project_.next_checkpoint().string()); });
+    on_writers_or_throw([&] { place.set("folder", project_.next_checkpoint().string()); });
     place = broadcast_object(place);
   }
   const std::filesystem::path target =
@@ -128,36 +128,46 @@ std::filesystem::path Accelerator::save_state(const std::filesystem::path& folde
   Checkpoint checkpoint = state_dict();
   for (const auto& hook : save_hooks_) hook(checkpoint);
   write_on_main(target, checkpoint);
-  if (folder.empty()) on_main_process([&] { project_.remove_old_checkpoints(); });
+  if (folder.empty()) on_writers_or_throw([&] { project_.remove_old_checkpoints(); });
   return target;
 }
 
-void Accelerator::on_main_or_throw(const std::function<void()>& body) {
+void Accelerator::on_writers_or_throw(const std::function<void()>& body) {
   if (num_processes() == 1) return body();
   State outcome;
   try {
-    on_main_process(body);
+    if (options_.project_config.save_on_each_node) {
+      on_local_main_process(body);
+    } else {
+      on_main_process(body);
+    }
   } catch (const Error& error) {
     outcome.set("id", error.id()).set("text", error.text());
   }
-  outcome = broadcast_object(outcome);
-  if (outcome.empty()) return;
-  throw Error(outcome.text("id"), "on rank 0: " + outcome.text("text"));
+  const std::vector<State> outcomes = gather_object(outcome);
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    if (outcomes[i].empty()) continue;
+    throw Error(outcomes[i].text("id"), fmt::format("on rank {}: {}", i, outcomes[i].text("text")));
+  }
 }
 
 void Accelerator::write_on_main(const std::filesystem::path& folder, const Checkpoint& checkpoint) {
-  on_main_or_throw([&] { save_checkpoint(folder, checkpoint); });
+  on_writers_or_throw([&] { save_checkpoint(folder, checkpoint); });
+}
+
+void Accelerator::save(const State& tensors, const std::filesystem::path& file) {
+  on_writers_or_throw([&] { save_weights(file, tensors); });
 }
 
 void Accelerator::save_model_state(const State& weights, const std::filesystem::path& folder,
                                    int64_t max_shard_bytes) {
-  on_main_or_throw([&] { save_sharded_weights(folder, weights, max_shard_bytes); });
+  on_writers_or_throw([&] { save_sharded_weights(folder, weights, max_shard_bytes); });
 }
 
 void Accelerator::load_state(const std::filesystem::path& folder) {
   State place;
   if (folder.empty()) {
-    on_main_or_throw([&] { place.set("folder", project_.newest_checkpoint().string()); });
+    on_writers_or_throw([&] { place.set("folder", project_.newest_checkpoint().string()); });
     place = broadcast_object(place);
   }
   const Checkpoint checkpoint =
@@ -172,28 +182,6 @@ void Accelerator::register_save_state_pre_hook(std::function<void(Checkpoint&)> 
 
 void Accelerator::register_load_state_pre_hook(std::function<void(const Checkpoint&)> hook) {
   load_hooks_.push_back(std::move(hook));
-}
-
-PreparedLoader Accelerator::skip_first_batches(PreparedLoader loader, int64_t num_batches) {
-  LEVIN_CHECK(num_batches >= 0, "accelerator.skip", "got {} batches to skip, wanted 0 or more",
-              num_batches);
-  DataLoader& inner = loader.loader();
-  if (inner.dataset() != nullptr) {  // nothing need be read
-    State state = inner.state_dict();
-    const int64_t more = num_batches * inner.options().batch_size * strategy_->slice().world_size;
-    const int64_t samples = state.integer("samples") + more;
-    LEVIN_CHECK(samples <= state.integer("size"), "accelerator.skip",
-                "got {} batches to skip and the epoch has {}", num_batches, inner.size());
-    inner.load_state_dict(state.set("samples", samples));
-    return loader;
-  }
-  Batch batch;
-  for (int64_t i = 0; i < num_batches; ++i) {
-    LEVIN_CHECK(inner.next(batch), "accelerator.skip",
-                "got {} batches to skip and the stream has {}", num_batches, i);
-  }
-  inner.load_state_dict(inner.state_dict());  // stands there, to go on
-  return loader;
 }
 
 }  // namespace levin

@@ -20,7 +20,14 @@ class LoadersInUse {
     std::function<int64_t()> padding;  ///< its last rows, on all processes together, repeat others
   };
 
-  void add(const std::shared_ptr<Loop>& loop) { loops_.push_back(loop); }
+  /// at_start is called when a loop starts.
+  explicit LoadersInUse(std::function<void()> at_start = nullptr)
+      : at_start_(std::move(at_start)) {}
+
+  void add(const std::shared_ptr<Loop>& loop) {
+    loops_.push_back(loop);
+    if (at_start_) at_start_();
+  }
   /// Null outside of all loops.
   std::shared_ptr<Loop> current() {
     while (!loops_.empty() && loops_.back().expired()) loops_.pop_back();
@@ -28,6 +35,7 @@ class LoadersInUse {
   }
 
  private:
+  std::function<void()> at_start_;
   std::vector<std::weak_ptr<Loop>> loops_;
 };
 

@@ -14,7 +14,11 @@ constexpr std::string_view kPrefix = "checkpoint_";
 }  // namespace
 
 Project::Project(std::filesystem::path project_dir, const ProjectConfiguration& configuration)
-    : project_dir_(std::move(project_dir)), configuration_(configuration) {}
+    : project_dir_(std::move(project_dir)), configuration_(configuration) {
+  LEVIN_CHECK(configuration.iteration >= 0 && configuration.total_limit >= 0, "accelerator.project",
+              "got total_limit = {} and iteration = {}, wanted 0 or more",
+              configuration.total_limit, configuration.iteration);
+}
 
 void Project::check() const {
   LEVIN_CHECK(!project_dir_.empty() && configuration_.automatic_checkpoint_naming,
@@ -46,7 +50,7 @@ std::vector<int64_t> Project::numbers() const {
 std::filesystem::path Project::next_checkpoint() const {
   check();
   const std::vector<int64_t> known = numbers();
-  return folder(known.empty() ? 0 : known.back() + 1);
+  return folder(std::max(known.empty() ? 0 : known.back() + 1, configuration_.iteration));
 }
 
 std::filesystem::path Project::newest_checkpoint() const {

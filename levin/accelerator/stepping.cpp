@@ -67,7 +67,12 @@ void Stepping::backward(const at::Tensor& loss, bool synchronize) {
   std::optional<AutocastScope> no_autocast;
   const at::DeviceType device = loss.device().type();
   if (current_autocast(device).enabled) no_autocast.emplace(device, Autocast());
-  strategy_.backward(whole, synchronize && sync_gradients() && unsynchronized_ == 0);
+  strategy_.backward(whole, synchronize && backward_synchronizes());
+}
+
+bool Stepping::backward_synchronizes() {
+  if (std::exchange(synchronizes_next_, false)) return true;
+  return unsynchronized_ == 0 && (sync_gradients() || options_.sync_each_batch);
 }
 
 void Stepping::finish_gradients(const optim::Optimizer& optimizer) {

@@ -24,6 +24,7 @@ namespace levin {
 
 struct SteppingOptions {
   int64_t gradient_accumulation_steps = 1;
+  bool sync_each_batch = false;  ///< gradients agree after each batch of a group too
   bool step_scheduler_with_optimizer = true;
   bool scales_loss = false;
   optim::GradScalerOptions scaler = {};
@@ -52,6 +53,9 @@ class LEVIN_API Stepping {
   /// Until left as often, gradients of this rank stay its own.
   void enter_no_sync() { ++unsynchronized_; }
   void leave_no_sync() { --unsynchronized_; }
+  /// The next backward's gradients agree over the ranks, with what was added up before, wherever it
+  /// is.
+  void synchronize_next() { synchronizes_next_ = true; }
 
   /// What the loss guard calls a batch; none: its number.
   void set_where(std::function<std::string()> where) { where_ = std::move(where); }
@@ -83,6 +87,7 @@ class LEVIN_API Stepping {
   bool accumulates() const { return options_.gradient_accumulation_steps > 1; }
   bool needs_finish() const { return scaler_.has_value() || cut_short_ != 1.0; }
   bool agree(bool flag);
+  bool backward_synchronizes();
   std::string where() const;
   void update_scale();
 
@@ -98,6 +103,7 @@ class LEVIN_API Stepping {
   bool in_batch_ = false;
   bool synchronizes_ = true;
   int64_t unsynchronized_ = 0;
+  bool synchronizes_next_ = false;
   double cut_short_ = 1.0;  ///< by what the gradients of a short group are too small
   int64_t losses_ = 0;
   bool bad_loss_ = false;          ///< of the coming step, on this rank

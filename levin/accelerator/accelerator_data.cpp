@@ -1,0 +1,144 @@
+// How loaders are read over the processes, and what evaluation computed put together again.
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "levin/accelerator/accelerator.h"
+#include "levin/base/check.h"
+#include "levin/base/random.h"
+#include "levin/data/dispatched_loader.h"
+
+namespace levin {
+
+// The part of each process: the loader's own batch size is that of all together.
+DataLoader Accelerator::split(const DataLoader& loader) const {
+  DataLoaderOptions part = loader.options();
+  LEVIN_CHECK(
+      loader.dataset() != nullptr && part.batch_size % num_processes() == 0,
+      "accelerator.split_batches",
+      "batches of {} samples cannot be split over {} processes{}; set another batch_size, or "
+      "split_batches = false",
+      part.batch_size, num_processes(),
+      loader.dataset() == nullptr ? " where they come from a stream" : "");
+  part.batch_size /= num_processes();
+  DataLoader own(loader.dataset(), std::move(part));
+  own.load_state_dict(loader.state_dict());
+  return own;
+}
+
+DataLoader Accelerator::prepare_loader(DataLoader loader, LoaderRole role) {
+  const bool training = role == LoaderRole::kTraining;
+  const bool even = training && options_.dataloader_config.even_batches;
+  if (options_.dataloader_config.split_batches && num_processes() > 1) loader = split(loader);
+  const DataSlice slice = options_.use_distributed_sampler ? strategy_->slice() : DataSlice();
+  if (options_.dataloader_config.dispatch_batches) {
+    LEVIN_CHECK(slice.world_size == num_processes(), "accelerator.dispatch_batches",
+                "each batch would be split over {} processes that are to read the same data; set "
+                "dispatch_batches = false or use_distributed_sampler = true",
+                num_processes());
+    loader = dispatched(loader, world(), even);
+  } else {
+    // The order of samples is rank 0's; a data set of another size on some rank is an error.
+    if (num_processes() > 1) loader.load_state_dict(broadcast_object(loader.state_dict()));
+    loader.set_slice(slice, even);
+    if (training && slice.world_size > 1) {
+      loader.end_together([world = world(), joining = joining_](bool ended) mutable {
+        return *joining ? ended : world.any(ended);
+      });
+    }
+  }
+  if (const auto seed = options_.dataloader_config.data_seed) {
+    loader.load_state_dict(loader.state_dict().set("seed", *seed));
+  }
+  if (device_.is_cuda() && !loader.options().pin_memory.has_value()) loader.set_pin_memory(true);
+  if (training) loaders_.push_back(loader);
+  return loader;
+}
+
+void Accelerator::synchronize_rng_states() {
+  const auto asked = [&](std::string_view type) {
+    return std::ranges::find(options_.rng_types, type) != options_.rng_types.end();
+  };
+  if (num_processes() == 1 || !(asked("torch") || asked("cuda"))) return;
+  State own = random_state();
+  own.set("device", int64_t{device_.index()});
+  const State main = broadcast_object(own);
+  if (asked("torch")) own.set("cpu", main.tensor("cpu"));
+  if (asked("cuda") && device_.is_cuda()) {  // each process' own GPU may have another number
+    const at::Tensor state = main.child("cuda").tensor(std::to_string(main.integer("device")));
+    State cuda = own.child("cuda");
+    own.set("cuda", cuda.set(std::to_string(device_.index()), state));
+  }
+  load_random_state(own);
+}
+
+void Accelerator::in_step(const std::function<void()>& draws) {
+  const State own = random_state();
+  if (num_processes() > 1) load_random_state(broadcast_object(own));
+  draws();
+  if (!is_main_process()) load_random_state(own);
+}
+
+PreparedLoader Accelerator::prepared_loader(const DataLoader& loader) {
+  DataLoader own = prepare_loader(loader, LoaderRole::kTraining);
+  PreparedLoader::OnBatch check;
+  if (!options_.dataloader_config.even_batches && num_processes() > 1 && own.dataset() != nullptr) {
+    check = [this, joining = joining_](bool ended) {
+      if (*joining) return;
+      const at::Tensor left = at::full({1}, ended ? 0 : 1, at::kLong);
+      const auto have_one = reduce(left, ReduceOp::kSum).item<int64_t>();
+      LEVIN_CHECK(have_one == 0 || have_one == num_processes(), "accelerator.even_batches",
+                  "{} of {} processes have a batch left and the others none; set even_batches = "
+                  "true, or train in join_uneven_inputs",
+                  have_one, num_processes());
+    };
+  }
+  return {std::move(own), device_, in_use_, std::move(check)};
+}
+
+PreparedLoader Accelerator::skip_first_batches(PreparedLoader loader, int64_t num_batches) {
+  LEVIN_CHECK(num_batches >= 0, "accelerator.skip", "got {} batches to skip, wanted 0 or more",
+              num_batches);
+  DataLoader& inner = loader.loader();
+  if (inner.dataset() != nullptr) {  // nothing need be read
+    State state = inner.state_dict();
+    const int64_t more = num_batches * inner.options().batch_size * strategy_->slice().world_size;
+    const int64_t samples = state.integer("samples") + more;
+    LEVIN_CHECK(samples <= state.integer("size"), "accelerator.skip",
+                "got {} batches to skip and the epoch has {}", num_batches, inner.size());
+    inner.load_state_dict(state.set("samples", samples));
+    return loader;
+  }
+  Batch batch;
+  for (int64_t i = 0; i < num_batches; ++i) {
+    LEVIN_CHECK(inner.next(batch), "accelerator.skip",
+                "got {} batches to skip and the stream has {}", num_batches, i);
+  }
+  inner.load_state_dict(inner.state_dict());  // stands there, to go on
+  return loader;
+}
+
+at::Tensor Accelerator::gather_for_metrics(const at::Tensor& value) {
+  LEVIN_CHECK(value.dim() > 0, "accelerator.gather",
+              "got a scalar, wanted a tensor with a row for each sample of the batch");
+  if (num_processes() == 1) return value;
+  const at::Tensor counts = gather(at::full({1}, value.size(0), at::kLong));
+  const int64_t most = counts.max().item<int64_t>();
+  std::vector<int64_t> sizes = value.sizes().vec();
+  sizes.front() = most;
+  const at::Tensor padded = at::zeros(sizes, value.options());
+  padded.narrow(0, 0, value.size(0)).copy_(value);
+  sizes.insert(sizes.begin(), num_processes());
+  // Sample k of rank r is number k * world_size + r of the batches together.
+  const at::Tensor rows = gather(padded).view(sizes).transpose(0, 1);
+  const at::Tensor is_there = at::arange(most).unsqueeze(1).lt(counts.unsqueeze(0));
+  const at::Tensor all = rows.index({is_there.to(value.device())});
+  const auto loop = in_use_->current();
+  const int64_t repeated = loop == nullptr ? 0 : loop->padding();
+  return all.narrow(0, 0, std::max<int64_t>(all.size(0) - repeated, 0));
+}
+
+}  // namespace levin

@@ -1,0 +1,84 @@
+// From a loss to gradients that agree, and what may be done with them before a step.
+
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "levin/accelerator/accelerator.h"
+#include "levin/base/check.h"
+#include "levin/optim/clip.h"
+
+namespace levin {
+
+void Accelerator::backward(const at::Tensor& loss, bool synchronize) {
+  LEVIN_CHECK(loss.numel() == 1, "accelerator.loss",
+              "got a loss of shape {}, wanted a scalar; take its mean or sum",
+              c10::str(loss.sizes()));
+  LEVIN_CHECK(loss.requires_grad(), "accelerator.loss",
+              "this loss depends on no parameter; was it detached, or computed without gradients?");
+  const SyncBatchNormGuard batch_norm(synced_.get());
+  stepping_->backward(loss, synchronize);
+  if (!reaches_parameters_) check_gradients();
+}
+
+// Once: a loop that forgot to prepare its module would train nothing and not say so.
+void Accelerator::check_gradients() {
+  reaches_parameters_ = std::ranges::any_of(
+      parameters_, [](const NamedTensor& parameter) { return parameter.tensor.grad().defined(); });
+  LEVIN_CHECK(
+      reaches_parameters_ || parameters_.empty(), "accelerator.loss",
+      "this loss depends on no parameter of a prepared module; give prepare the module that "
+      "it was computed with");
+}
+
+AccumulateScope Accelerator::accumulate() {
+  const auto loop = in_use_->current();
+  const bool ends_epoch = options_.gradient_accumulation_plugin.sync_with_dataloader &&
+                          gradient_accumulation_steps() > 1 && loop != nullptr && loop->at_end();
+  return {*stepping_, ends_epoch};
+}
+
+void Accelerator::unscale_gradients() {
+  for (const PreparedOptimizer& optimizer : optimizers_) unscale_gradients(optimizer);
+}
+
+void Accelerator::unscale_gradients(const PreparedOptimizer& optimizer) {
+  stepping_->finish_gradients(optimizer.optimizer());
+}
+
+bool Accelerator::optimizer_step_was_skipped() const {
+  return std::ranges::any_of(optimizers_, &PreparedOptimizer::step_was_skipped);
+}
+
+at::Tensor Accelerator::clip_grad_norm(double max_norm, double norm_type) {
+  if (!sync_gradients()) return at::zeros({});
+  unscale_gradients();
+  return strategy_->clip_grad_norm(parameters_, max_norm, norm_type);
+}
+
+void Accelerator::clip_grad_value(double clip_value) {
+  if (!sync_gradients()) return;
+  unscale_gradients();
+  strategy_->wait_gradients();
+  optim::clip_grad_value(parameters_, clip_value);
+}
+
+void Accelerator::join_uneven_inputs(const std::function<void()>& loop,
+                                     const JoinOptions& options) {
+  LEVIN_CHECK(synced_ == nullptr, "strategy.join",
+              "batch norm over all processes needs a batch of each; set sync_batchnorm = false");
+  strategy_->begin_join(!options.divide_by_initial_world_size);
+  *joining_ = true;
+  loop();
+  *joining_ = false;
+  const auto drop_gradients = [&] {
+    for (PreparedOptimizer& optimizer : optimizers_) optimizer.optimizer().zero_grad();
+  };
+  // It makes the others' steps, so that weights and the optimizer's state stay theirs.
+  for (drop_gradients(); strategy_->shadow_step(); drop_gradients()) {
+    stepping_->begin_backward();
+    for (PreparedOptimizer& optimizer : optimizers_) optimizer.step();
+  }
+}
+
+}  // namespace levin

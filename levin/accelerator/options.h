@@ -1,0 +1,77 @@
+#pragma once
+// AcceleratorOptions: what a run of the engine is made of, under Accelerate's names.
+// Read from code, flags and TOML before anything else is built.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/accelerator/loss_guard.h"
+#include "levin/accelerator/project.h"
+#include "levin/base/export.h"
+#include "levin/base/options.h"
+#include "levin/optim/grad_scaler.h"
+#include "levin/strategy/ddp/options.h"
+
+namespace levin {
+
+/// How loaders are read over the processes.
+struct DataLoaderConfiguration {
+  bool split_batches = false;     ///< a loader's batch_size is that of all processes together
+  bool dispatch_batches = false;  ///< rank 0 alone reads the data and hands out the batches
+  bool even_batches = true;  ///< equal counts on all processes: the first samples come again at
+                             ///< the end of an epoch, where the number does not divide
+  std::optional<int64_t> data_seed = {};  ///< of the order of samples, in place of the loaders' own
+};
+
+/// How batches are grouped for a step. (Accelerate's adjust_scheduler has no counterpart: schedules
+/// count optimizer steps.)
+struct GradientAccumulationPlugin {
+  int64_t num_steps = 0;             ///< batches of a group; 0: gradient_accumulation_steps
+  bool sync_with_dataloader = true;  ///< the end of an epoch ends a group, however small it is
+  bool sync_each_batch =
+      false;  ///< gradients agree over the processes after each batch of a group,
+              ///< for the same step with less memory under sharded strategies
+};
+
+struct AcceleratorOptions {
+  std::string mixed_precision = "no";       ///< no, bf16, fp16, or any name of parse_precision
+  int64_t gradient_accumulation_steps = 1;  ///< batches of an optimizer step, see accumulate()
+  bool cpu = false;                         ///< the CPU even where there is a GPU
+  DataLoaderConfiguration dataloader_config = {};
+  /// Random states that are the main process' on all of them from the start of each loop over a
+  /// loader: torch (dropout and whatever else the CPU draws), cuda, and generator (of the samples'
+  /// order), which always is.
+  std::vector<std::string> rng_types = {};
+  std::vector<std::string> log_with = {};  ///< trackers: csv, tensorboard, or all
+  std::string project_dir = {};            ///< of trackers and of checkpoints without a path
+  ProjectConfiguration project_config = {};
+  GradientAccumulationPlugin gradient_accumulation_plugin = {};
+  bool step_scheduler_with_optimizer = true;  ///< schedules move with steps that are taken; false:
+                                              ///< by PreparedOptimizer::step_schedule() alone
+  std::string accelerator = "auto";           ///< auto, cpu, gpu (cuda): which kind of device
+  std::string strategy = "auto";              ///< one of strategy_names()
+  int64_t devices = 0;    ///< processes on this machine; 0: as they were started, or 1
+  int64_t num_nodes = 1;  ///< machines
+  std::string backend =
+      "auto";  ///< what carries the bytes: auto, shm, gloo, mpi, hierarchical or hierarchical-mpi
+  double comm_timeout_s = 1800;         ///< of one exchange between processes
+  double comm_connect_timeout_s = 300;  ///< for all processes to come at the start
+  bool comm_check = false;  ///< compare each exchange between GPUs first, as it is between CPUs
+  bool use_distributed_sampler = true;  ///< processes read different parts of the data
+  bool sync_batchnorm = false;          ///< batch norm over the batches of all processes
+  /// Parameters of bf16-true and 16-true are updated in float32 copies, which optimizers keep.
+  bool master_weights = false;
+  optim::GradScalerOptions scaler = {};  ///< of 16-mixed
+  LossGuardOptions loss_guard = {};
+  DdpOptions ddp = {};
+
+  /// Batches of an optimizer step. Throws Error "accelerator.accumulate" where the plugin and
+  /// gradient_accumulation_steps name two numbers.
+  LEVIN_API int64_t accumulation_steps() const;
+
+  LEVIN_API void fields(FieldVisitor& field);
+};
+
+}  // namespace levin
