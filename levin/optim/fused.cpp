@@ -7,6 +7,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <span>
@@ -35,6 +36,7 @@ struct Cohort {
   std::vector<std::vector<at::Tensor>> slots;  // [slot][member]
   at::Tensor step_count;                       // float 0-dim, shared by all members
   std::vector<at::Tensor> step_counts;         // the same tensor once for each member
+  at::Tensor lr;                               // double 0-dim on the CPU, where it is capturable
 };
 
 class FusedOptimizer : public Optimizer {
@@ -66,6 +68,20 @@ class FusedOptimizer : public Optimizer {
 
   void step_wave(int64_t wave) override {
     step_if([wave](const Cohort& cohort) { return cohort.wave == wave; });
+  }
+
+  bool set_capturable(bool capturable) override {
+    capturable_ = capturable && std::ranges::all_of(cohorts_, [](const Cohort& cohort) {
+                    return cohort.step_count.is_cpu();  // a GPU's kernels read counts that it keeps
+                  });
+    return capturable_ == capturable;
+  }
+
+  void advance() override {
+    if (!capturable_) Optimizer::advance();
+    for (Cohort& cohort : cohorts_) {
+      if (cohort.parameters.front().grad().defined()) advance(cohort);
+    }
   }
 
  protected:
@@ -169,6 +185,7 @@ class FusedOptimizer : public Optimizer {
     const at::Device device = cohort.parameters.front().device();
     cohort.step_count = at::zeros({}, at::TensorOptions(at::kFloat).device(device));
     cohort.step_counts.assign(cohort.members.size(), cohort.step_count);
+    cohort.lr = at::zeros({}, at::kDouble);
     return cohort;
   }
 
@@ -201,30 +218,46 @@ class FusedOptimizer : public Optimizer {
     return laid_out.copy_(gradient);
   }
 
-  void update(Cohort& cohort) {
+  /// What changes from step to step.
+  void advance(Cohort& cohort) {
     cohort.steps += 1;
     if (cohort.step_count.is_cpu()) {
       *cohort.step_count.mutable_data_ptr<float>() = static_cast<float>(cohort.steps);
     } else {
       cohort.step_count.fill_(cohort.steps);
     }
+    if (capturable_) *cohort.lr.mutable_data_ptr<double>() = groups()[cohort.group].lr;
+  }
+
+  void update(Cohort& cohort) {
+    advance(cohort);
+    if (capturable_) {
+      apply(cohort, cohort.lr);
+    } else {
+      apply(cohort, groups()[cohort.group].lr);
+    }
+  }
+
+  /// LearningRate: a number, or a tensor of one.
+  template <class LearningRate>
+  void apply(Cohort& cohort, const LearningRate& lr) {
     const ParameterGroup& group = groups()[cohort.group];
     if (const auto* sgd = std::get_if<SgdOptions>(&kind_)) {
       const at::TensorList buffers = sgd->momentum != 0.0 ? cohort.slots[0] : at::TensorList();
       at::_fused_sgd_(cohort.parameters, cohort.gradients, buffers, group.weight_decay,
-                      sgd->momentum, group.lr, sgd->dampening, sgd->nesterov, sgd->maximize,
+                      sgd->momentum, lr, sgd->dampening, sgd->nesterov, sgd->maximize,
                       /*is_first_step=*/cohort.steps == 1);
     } else if (const auto* adam = std::get_if<AdamOptions>(&kind_)) {
       at::_fused_adam_(cohort.parameters, cohort.gradients, cohort.slots[0], cohort.slots[1],
-                       adam->amsgrad ? cohort.slots[2] : at::TensorList(), cohort.step_counts,
-                       group.lr, adam->betas.first, adam->betas.second, group.weight_decay,
-                       adam->eps, adam->amsgrad, adam->maximize);
+                       adam->amsgrad ? cohort.slots[2] : at::TensorList(), cohort.step_counts, lr,
+                       adam->betas.first, adam->betas.second, group.weight_decay, adam->eps,
+                       adam->amsgrad, adam->maximize);
     } else {
       const auto& adamw = std::get<AdamWOptions>(kind_);
       at::_fused_adamw_(cohort.parameters, cohort.gradients, cohort.slots[0], cohort.slots[1],
-                        adamw.amsgrad ? cohort.slots[2] : at::TensorList(), cohort.step_counts,
-                        group.lr, adamw.betas.first, adamw.betas.second, group.weight_decay,
-                        adamw.eps, adamw.amsgrad, adamw.maximize);
+                        adamw.amsgrad ? cohort.slots[2] : at::TensorList(), cohort.step_counts, lr,
+                        adamw.betas.first, adamw.betas.second, group.weight_decay, adamw.eps,
+                        adamw.amsgrad, adamw.maximize);
     }
   }
 
@@ -233,6 +266,7 @@ class FusedOptimizer : public Optimizer {
   std::vector<int64_t> waves_;  // by parameter
   std::vector<std::vector<at::Tensor>> slots_;  // [slot][parameter], flat
   std::vector<Cohort> cohorts_;
+  bool capturable_ = false;
 };
 
 }  // namespace

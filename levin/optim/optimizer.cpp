@@ -14,6 +14,15 @@ Optimizer::~Optimizer() = default;
 
 bool Optimizer::set_waves(std::vector<int64_t>) { return false; }
 
+bool Optimizer::set_capturable(bool) { return false; }
+
+void Optimizer::advance() {
+  LEVIN_CHECK(false, "optim.capturable",
+              "{} was not set capturable; call set_capturable(true), and step() where that gives "
+              "false",
+              name());
+}
+
 void Optimizer::step_wave(int64_t) { step(); }
 
 void Optimizer::zero_grad() {

@@ -44,6 +44,13 @@ class LEVIN_API Optimizer {
   /// whole steps.
   virtual bool set_waves(std::vector<int64_t> waves);
   virtual void step_wave(int64_t wave);
+  /// For a step that is recorded to be run again: what changes from one step to the next (counts,
+  /// learning rates) is then read from tensors, which advance() sets as step() would, so that the
+  /// operators of the recorded step are those of the next one. As PyTorch's option of that name.
+  /// False where this optimizer computes on the host.
+  virtual bool set_capturable(bool capturable);
+  /// Throws Error "optim.capturable" unless it was set.
+  virtual void advance();
   /// Drops the gradients (PyTorch's set_to_none).
   void zero_grad();
 

@@ -183,4 +183,51 @@ TEST(Optimizer, SparseGradientIsRefused) {
   EXPECT_EQ(error_id([&] { optimizer->step(); }), "optim.sparse");
 }
 
+// The rate is a tensor then, and a schedule changes it.
+TEST(Optimizer, CapturableMakesTheSameSteps) {
+  for (const OptimizerConfig& config :
+       {OptimizerConfig(levin::optim::sgd({.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01})),
+        OptimizerConfig(levin::optim::adam({.lr = 0.01, .amsgrad = true})),
+        OptimizerConfig(levin::optim::adamw({.lr = 0.01}))}) {
+    const auto plain = make_parameters(), capturable = make_parameters();
+    const auto by_number = levin::optim::build_optimizer(config, plain);
+    const auto by_tensor = levin::optim::build_optimizer(config, capturable);
+    ASSERT_TRUE(by_tensor->set_capturable(true));
+    for (int64_t step = 0; step < 5; ++step) {
+      for (const auto* optimizer : {&by_number, &by_tensor}) {
+        (*optimizer)->groups()[0].lr = 0.1 / static_cast<double>(step + 3);
+      }
+      give_gradients(plain, step);
+      give_gradients(capturable, step);
+      by_number->step();
+      by_tensor->step();
+    }
+    for (size_t i = 0; i < plain.size(); ++i) {
+      EXPECT_TRUE(torch::equal(plain[i].tensor, capturable[i].tensor)) << config.name();
+    }
+  }
+}
+
+TEST(Optimizer, AdvancesWhatStepsCount) {
+  const auto parameters = make_parameters();
+  const auto optimizer = levin::optim::build_optimizer(levin::optim::adam({}), parameters);
+  optimizer->set_capturable(true);
+  give_gradients(parameters, 0);
+  optimizer->step();
+  optimizer->advance();
+  optimizer->advance();
+  const levin::State state = optimizer->state_dict().child("parameters").child("b");
+  EXPECT_EQ(state.integer("step"), 3);
+}
+
+TEST(Optimizer, ThatIsNotCapturableDoesNotAdvance) {
+  const auto parameters = make_parameters();
+  const auto fused = levin::optim::build_optimizer(levin::optim::sgd({.lr = 0.1}), parameters);
+  EXPECT_EQ(error_id([&] { fused->advance(); }), "optim.capturable");
+  const auto by_torch = levin::optim::build_optimizer(
+      levin::optim::torch_optimizer<torch::optim::RMSprop>(torch::optim::RMSpropOptions(0.1)),
+      make_parameters());
+  EXPECT_FALSE(by_torch->set_capturable(true));
+}
+
 }  // namespace
