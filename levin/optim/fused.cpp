@@ -5,7 +5,7 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/full.h>
 
 #include <array>
 #include <map>
@@ -167,7 +167,7 @@ class FusedOptimizer : public Optimizer {
       }
     }
     const at::Device device = cohort.parameters.front().device();
-    cohort.step_count = at::zeros({}, at::TensorOptions(at::kFloat).device(device));
+    cohort.step_count = at::full({}, cohort.steps, at::TensorOptions(at::kFloat).device(device));
     cohort.step_counts.assign(cohort.members.size(), cohort.step_count);
     return cohort;
   }
@@ -203,11 +203,7 @@ class FusedOptimizer : public Optimizer {
 
   void update(Cohort& cohort) {
     cohort.steps += 1;
-    if (cohort.step_count.is_cpu()) {
-      *cohort.step_count.mutable_data_ptr<float>() = static_cast<float>(cohort.steps);
-    } else {
-      cohort.step_count.fill_(cohort.steps);
-    }
+    cohort.step_count.add_(1);  // as an operator, so that a graph of the step counts on
     const ParameterGroup& group = groups()[cohort.group];
     if (const auto* sgd = std::get_if<SgdOptions>(&kind_)) {
       const at::TensorList buffers = sgd->momentum != 0.0 ? cohort.slots[0] : at::TensorList();
