@@ -5,6 +5,7 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -72,7 +73,7 @@ class FusedOptimizer : public Optimizer {
 
   bool set_capturable(bool capturable) override {
     capturable_ = capturable && std::ranges::all_of(cohorts_, [](const Cohort& cohort) {
-                    return cohort.step_count.is_cpu();  // a GPU's kernels read counts that it keeps
+                    return cohort.step_count.is_cpu();  // a GPU reads the rate from its own memory
                   });
     return capturable_ == capturable;
   }
@@ -183,7 +184,7 @@ class FusedOptimizer : public Optimizer {
       }
     }
     const at::Device device = cohort.parameters.front().device();
-    cohort.step_count = at::zeros({}, at::TensorOptions(at::kFloat).device(device));
+    cohort.step_count = at::full({}, cohort.steps, at::TensorOptions(at::kFloat).device(device));
     cohort.step_counts.assign(cohort.members.size(), cohort.step_count);
     cohort.lr = at::zeros({}, at::kDouble);
     return cohort;
@@ -218,19 +219,16 @@ class FusedOptimizer : public Optimizer {
     return laid_out.copy_(gradient);
   }
 
-  /// What changes from step to step.
+  /// What changes from step to step on the host.
   void advance(Cohort& cohort) {
     cohort.steps += 1;
-    if (cohort.step_count.is_cpu()) {
-      *cohort.step_count.mutable_data_ptr<float>() = static_cast<float>(cohort.steps);
-    } else {
-      cohort.step_count.fill_(cohort.steps);
-    }
     if (capturable_) *cohort.lr.mutable_data_ptr<double>() = groups()[cohort.group].lr;
   }
 
   void update(Cohort& cohort) {
     advance(cohort);
+    // By an operator, so that a graph of the step counts on.
+    if (!std::holds_alternative<SgdOptions>(kind_)) cohort.step_count.add_(1);
     if (capturable_) {
       apply(cohort, cohort.lr);
     } else {

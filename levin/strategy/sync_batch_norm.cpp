@@ -2,17 +2,19 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/native_batch_norm.h>
-#include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/var_mean.h>
-#include <torch/library.h>
 
+#include <array>
+#include <memory>
 #include <numeric>
 
 #include "levin/base/check.h"
+#include "levin/graph/interposer.h"
 
 namespace levin {
 namespace {
@@ -81,11 +83,6 @@ ThreeTensors forward_over_ranks(const Tensor& input, const OptionalTensor& weigh
                                 const OptionalTensor& bias, const OptionalTensor& running_mean,
                                 const OptionalTensor& running_var, bool training, double momentum,
                                 double eps) {
-  const c10::impl::ExcludeDispatchKeyGuard no_more(c10::DispatchKey::Fake);
-  if (!training) {
-    return at::native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum,
-                                 eps);
-  }
   check_device(input);
   const Statistics statistics = statistics_of(input);
   const double unbiased = statistics.count / std::max(statistics.count - 1, 1.0);
@@ -107,11 +104,6 @@ ThreeTensors backward_over_ranks(const Tensor& grad_out, const Tensor& input,
                                  const OptionalTensor& running_var, const OptionalTensor& save_mean,
                                  const OptionalTensor& save_invstd, bool train, double eps,
                                  std::array<bool, 3> output_mask) {
-  const c10::impl::ExcludeDispatchKeyGuard no_more(c10::DispatchKey::Fake);
-  if (!train) {
-    return at::native_batch_norm_backward(grad_out, input, weight, running_mean, running_var,
-                                          save_mean, save_invstd, train, eps, output_mask);
-  }
   check_device(input);
   const auto dims = reduced_dims(input);
   const Tensor centred = input - by_channel(*save_mean, input);
@@ -136,21 +128,55 @@ ThreeTensors backward_over_ranks(const Tensor& grad_out, const Tensor& input,
   return gradients;
 }
 
+/// An operator that runs over the ranks in training mode.
+struct OverRanks {
+  c10::OperatorHandle op;
+  c10::KernelFunction kernel;
+  size_t mode;  ///< the argument that says whether it is training
+};
+
+class BatchNormHandler final : public graph::OperatorHandler {
+ public:
+  explicit BatchNormHandler(comm::ProcessGroup& group) : group_(group) {}
+
+  void call(graph::OperatorCall& call) override {
+    for (const OverRanks& over_ranks : over_ranks_) {
+      if (call.op() != over_ranks.op) continue;
+      auto& stack = call.stack();
+      const size_t first = stack.size() - call.op().schema().arguments().size();
+      if (!stack[first + over_ranks.mode].toBool()) break;
+      current_group = &group_;
+      return over_ranks.kernel.callBoxed(call.op(), {}, &stack);
+    }
+    call.proceed();
+  }
+
+ private:
+  static c10::OperatorHandle find(const char* name) {
+    return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+  }
+
+  comm::ProcessGroup& group_;
+  std::array<OverRanks, 2> over_ranks_ = {
+      OverRanks{find("aten::native_batch_norm"),
+                c10::KernelFunction::makeFromUnboxedRuntimeFunction(&forward_over_ranks), 5},
+      OverRanks{find("aten::native_batch_norm_backward"),
+                c10::KernelFunction::makeFromUnboxedRuntimeFunction(&backward_over_ranks), 7}};
+};
+
 }  // namespace
 
-TORCH_LIBRARY_IMPL(_, Fake, library) { library.fallback(torch::CppFunction::makeFallthrough()); }
+struct SyncBatchNormGuard::Interposed {
+  explicit Interposed(comm::ProcessGroup& group)
+      : handler(std::make_unique<BatchNormHandler>(group)), scope(*handler) {}
 
-TORCH_LIBRARY_IMPL(aten, Fake, library) {
-  library.impl("native_batch_norm", forward_over_ranks);
-  library.impl("native_batch_norm_backward", backward_over_ranks);
-}
+  std::unique_ptr<graph::OperatorHandler> handler;
+  graph::HandlerScope scope;
+};
 
-SyncBatchNormGuard::SyncBatchNormGuard(comm::ProcessGroup* group) : before_(current_group) {
-  if (group == nullptr) return;
-  current_group = group;
-  include_.emplace(c10::DispatchKey::Fake);
-}
+SyncBatchNormGuard::SyncBatchNormGuard(comm::ProcessGroup* group)
+    : interposed_(group == nullptr ? nullptr : std::make_unique<Interposed>(*group)) {}
 
-SyncBatchNormGuard::~SyncBatchNormGuard() { current_group = before_; }
+SyncBatchNormGuard::~SyncBatchNormGuard() = default;
 
 }  // namespace levin

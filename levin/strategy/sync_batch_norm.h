@@ -5,9 +5,7 @@
 //   const SyncBatchNormGuard guard(&group);     // around forward, and around its backward
 //   auto loss = loss_of(net->forward(x));
 
-#include <c10/core/impl/LocalDispatchKeySet.h>
-
-#include <optional>
+#include <memory>
 
 #include "levin/base/export.h"
 #include "levin/comm/process_group.h"
@@ -18,8 +16,7 @@ namespace levin {
 /// over the ranks of the group; no group changes nothing. Every rank runs the same layers in the
 /// same order. Tensors on the CPU; others throw Error "strategy.sync_batchnorm".
 ///
-/// The layer is caught below autograd, at LibTorch's dispatch key Fake, which is there for such
-/// uses.
+/// The layer is caught below autograd, by graph/interposer.
 class LEVIN_API SyncBatchNormGuard {
  public:
   explicit SyncBatchNormGuard(comm::ProcessGroup* group);
@@ -28,8 +25,8 @@ class LEVIN_API SyncBatchNormGuard {
   SyncBatchNormGuard& operator=(const SyncBatchNormGuard&) = delete;
 
  private:
-  comm::ProcessGroup* before_;
-  std::optional<c10::impl::IncludeDispatchKeyGuard> include_;
+  struct Interposed;
+  std::unique_ptr<Interposed> interposed_;
 };
 
 }  // namespace levin

@@ -1,0 +1,151 @@
+#include <algorithm>
+#include <utility>
+
+#include "levin/graph/alias_table_impl.h"
+
+namespace levin::graph {
+namespace {
+
+size_t place_hash(const c10::StorageImpl* storage, int64_t offset, at::IntArrayRef sizes,
+                  at::IntArrayRef strides) {
+  size_t hash = std::hash<const void*>()(storage);
+  const auto mix = [&](int64_t number) {
+    hash = (hash ^ static_cast<size_t>(number)) * 0x9E3779B97F4A7C15U;
+    hash ^= hash >> 29U;
+  };
+  mix(offset);
+  for (const int64_t size : sizes) mix(size);
+  for (const int64_t stride : strides) mix(stride);
+  return hash;
+}
+
+}  // namespace
+
+Geometry Geometry::of(const at::Tensor& tensor) {
+  return {.storage = tensor.storage().unsafeGetStorageImpl(),
+          .offset = tensor.storage_offset(),
+          .sizes = at::DimVector(tensor.sizes()),
+          .strides = at::DimVector(tensor.strides()),
+          .dtype = tensor.scalar_type(),
+          .is_conj = tensor.is_conj(),
+          .is_neg = tensor.is_neg()};
+}
+
+int64_t Geometry::numel() const {
+  int64_t product = 1;
+  for (const int64_t size : sizes) product *= size;
+  return product;
+}
+
+std::pair<int64_t, int64_t> Geometry::extent() const {
+  const auto item = static_cast<int64_t>(c10::elementSize(dtype));
+  if (numel() == 0) return {offset * item, offset * item};
+  int64_t last = offset;
+  for (size_t i = 0; i < sizes.size(); ++i) last += (sizes[i] - 1) * strides[i];
+  return {offset * item, (last + 1) * item};
+}
+
+bool Geometry::is_dense() const {
+  const auto [begin, end] = extent();
+  return end - begin == numel() * static_cast<int64_t>(c10::elementSize(dtype));
+}
+
+size_t GeometryHash::operator()(const Geometry& geometry) const {
+  return place_hash(geometry.storage, geometry.offset, geometry.sizes, geometry.strides);
+}
+
+size_t Geometry::hash_of(const at::Tensor& tensor) {
+  return place_hash(tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(),
+                    tensor.sizes(), tensor.strides());
+}
+
+bool Geometry::is_of(const at::Tensor& tensor) const {
+  return storage == tensor.storage().unsafeGetStorageImpl() && offset == tensor.storage_offset() &&
+         tensor.sizes().equals(sizes) && tensor.strides().equals(strides) &&
+         dtype == tensor.scalar_type() && is_conj == tensor.is_conj() && is_neg == tensor.is_neg();
+}
+
+Alias* AliasTable::find(const at::Tensor& tensor) {
+  auto [place, last] = aliases_.equal_range(Geometry::hash_of(tensor));
+  for (; place != last; ++place) {
+    if (place->second.geometry.is_of(tensor)) return &place->second;
+  }
+  return nullptr;
+}
+
+bool AliasTable::knows_storage(const at::Tensor& tensor) const {
+  const auto found = storages_.find(tensor.storage().unsafeGetStorageImpl());
+  return found != storages_.end() && !found->second.regions.empty();
+}
+
+std::vector<Region*> AliasTable::overlapping(const Geometry& geometry) const {
+  std::vector<Region*> found;
+  const auto storage = storages_.find(geometry.storage);
+  if (storage == storages_.end()) return found;
+  const auto [begin, end] = geometry.extent();
+  for (Region* region : storage->second.regions) {
+    const auto [other_begin, other_end] = region->base->geometry.extent();
+    const bool is_inside_empty = begin == end && other_begin <= begin && begin <= other_end;
+    if ((begin < other_end && other_begin < end) || is_inside_empty) found.push_back(region);
+  }
+  return found;
+}
+
+Alias& AliasTable::add(const at::Tensor& tensor) {
+  if (Alias* known = find(tensor)) return *known;
+  Alias& alias = aliases_.emplace(Geometry::hash_of(tensor), Alias{})->second;
+  alias.geometry = Geometry::of(tensor);
+  return alias;
+}
+
+Alias& AliasTable::add_base(const at::Tensor& tensor, Value& value) {
+  Alias& alias = add(tensor);
+  Region& region = regions_.emplace_back(Region{.base = &alias});
+  const c10::Storage& storage = tensor.storage();
+  auto place = storages_.find(storage.unsafeGetStorageImpl());
+  if (place == storages_.end()) {
+    auto kept = c10::weak_intrusive_ptr<c10::StorageImpl>(storage.getWeakStorageImpl());
+    place = storages_.emplace(storage.unsafeGetStorageImpl(), Storage{std::move(kept), {}}).first;
+  }
+  place->second.regions.push_back(&region);
+  alias.region = &region;
+  alias.parent = nullptr;
+  alias.value = &value;
+  alias.version = region.version;
+  return alias;
+}
+
+Alias& AliasTable::add_view(const at::Tensor& tensor, Alias& parent, ViewLink link, Value* value) {
+  Alias& alias = add(tensor);
+  alias.region = parent.region;
+  alias.parent = &parent;
+  alias.link = std::move(link);
+  alias.value = value;
+  alias.version = value == nullptr ? 0 : parent.region->version;
+  return alias;
+}
+
+void AliasTable::forget(const at::Tensor& tensor) {
+  const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  std::erase_if(aliases_,
+                [&](const auto& entry) { return entry.second.geometry.storage == storage; });
+  const auto place = storages_.find(storage);
+  if (place == storages_.end()) return;
+  for (Region* region : place->second.regions) *region = {};
+  place->second.regions.clear();
+}
+
+void AliasTable::merge(Region& from, Alias& into, ViewLink link) {
+  Alias* base = from.base;
+  for (auto& [hash, alias] : aliases_) {
+    if (alias.region != &from) continue;
+    alias.version = alias.version == from.version ? into.region->version : 0;
+    alias.region = into.region;
+  }
+  base->parent = &into;
+  base->link = std::move(link);
+  std::erase(storages_.at(base->geometry.storage).regions, &from);
+  from = {};
+}
+
+}  // namespace levin::graph

@@ -1,0 +1,225 @@
+#include "levin/graph/graph.h"
+
+#include <ATen/core/ivalue.h>
+
+#include <algorithm>
+#include <iterator>
+#include <ranges>
+#include <set>
+
+#include "levin/base/check.h"
+#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/values_impl.h"
+
+namespace levin::graph {
+
+InsertionPoint::InsertionPoint(Graph& graph, std::list<Node>::iterator place)
+    : graph_(graph), before_(std::exchange(graph.place_, place)) {}
+
+InsertionPoint::~InsertionPoint() { graph_.place_ = before_; }
+
+Graph::Graph() {
+  place_ = nodes_.end();
+  insert(Opcode::kOutput, {Argument(Values()), Argument(Values())}, 0);
+  place_ = std::prev(nodes_.end());
+}
+
+Graph::~Graph() = default;
+Graph::Graph(Graph&& other) noexcept = default;
+Graph& Graph::operator=(Graph&& other) noexcept = default;
+
+Node& Graph::insert(Opcode opcode, std::vector<Argument> arguments, size_t num_outputs) {
+  const Place place = nodes_.emplace(place_);
+  Node& node = *place;
+  node.place_ = place;
+  node.opcode_ = opcode;
+  node.arguments_ = std::move(arguments);
+  node.values_ = std::make_unique<Value[]>(num_outputs);
+  node.outputs_.resize(num_outputs);
+  for (size_t i = 0; i < num_outputs; ++i) {
+    node.outputs_[i] = &node.values_[i];
+    node.values_[i].node_ = &node;
+  }
+  node.add_uses();
+  return node;
+}
+
+Node& Graph::insert_call(const OperatorInfo& info, std::vector<Argument> arguments,
+                         size_t num_outputs) {
+  Node& node = insert(Opcode::kCallFunction, std::move(arguments), num_outputs);
+  node.info_ = &info;
+  return node;
+}
+
+const OperatorInfo& Graph::info_of(const c10::OperatorHandle& op) {
+  auto& info = operators_[&op.schema()];
+  if (info == nullptr) info = std::make_unique<const OperatorInfo>(op);
+  return *info;
+}
+
+std::vector<Node*> Graph::find_nodes(Opcode opcode) const {
+  std::vector<Node*> found;
+  for (const Node& node : nodes_) {
+    if (node.opcode() == opcode) found.push_back(&*node.place_);
+  }
+  return found;
+}
+
+std::vector<Node*> Graph::find_nodes(std::string_view target) const {
+  std::vector<Node*> found;
+  for (const Node& node : nodes_) {
+    const std::string_view name = node.target();
+    if (name == target || name.substr(0, name.find('.')) == target) found.push_back(&*node.place_);
+  }
+  return found;
+}
+
+std::vector<Node*> Graph::host_reads() const {
+  std::vector<Node*> found;
+  for (const Node& node : nodes_) {
+    if (node.is_host_read()) found.push_back(&*node.place_);
+  }
+  return found;
+}
+
+Values Graph::outputs() const { return std::get<Values>(nodes_.back().arguments()[0]); }
+
+std::vector<Update> Graph::updates() const {
+  const auto& values = std::get<Values>(nodes_.back().arguments()[1]);
+  std::vector<Update> updates;
+  for (size_t i = 0; i < values.size(); ++i) {
+    updates.push_back({targets_[i].first, values[i], targets_[i].second});
+  }
+  return updates;
+}
+
+void Graph::set_outputs(const Values& outputs) { output_node().set_argument(0, outputs); }
+
+void Graph::set_updates(const std::vector<Update>& updates) {
+  Values values;
+  targets_.clear();
+  for (const Update& update : updates) {
+    targets_.emplace_back(update.target, update.is_gradient);
+    values.push_back(update.value);
+  }
+  output_node().set_argument(1, std::move(values));
+}
+
+Value& Graph::placeholder(std::string name, ValueType type) {
+  Node& node = insert(Opcode::kPlaceholder, {}, 1);
+  node.name_ = std::move(name);
+  node.output().set_type(std::move(type));
+  return node.output();
+}
+
+Value& Graph::get_attr(std::string name, const at::Tensor& tensor) {
+  for (const Node& node : nodes_) {
+    LEVIN_CHECK(node.opcode() != Opcode::kGetAttr || node.name() != name, "graph.name",
+                "a second state tensor of the name {}, wanted one of its own", name);
+  }
+  Node& node = insert(Opcode::kGetAttr, {}, 1);
+  node.name_ = std::move(name);
+  node.tensor_ = tensor;
+  node.output().set_type(ValueType::of(tensor));
+  return node.output();
+}
+
+Value& Graph::random_state() {
+  for (auto node = place_; node != nodes_.begin();) {
+    --node;
+    if (node->opcode_ == Opcode::kRandomState) return node->output();
+    if (node->is_random()) return *node->outputs_.back();
+  }
+  const InsertionPoint at_start(*this, nodes_.begin());
+  Value& state = insert(Opcode::kRandomState, {}, 1).output();
+  state.set_type({.kind = ValueKind::kRandom});
+  return state;
+}
+
+/// A draw between two others: what comes after goes on from its state.
+void Graph::thread_random_state(Node& node) {
+  Value& before = *std::get<Value*>(node.arguments_.back());
+  Value& after = *node.outputs_.back();
+  after.set_type({.kind = ValueKind::kRandom});
+  const std::vector<Node*> users = before.users_;
+  for (Node* user : users) {
+    if (user != &node) user->replace_input_with(before, after);
+  }
+  if (!after.users_.empty()) return;
+  std::vector<Update> all = updates();
+  all.push_back({&find_nodes(Opcode::kRandomState).front()->output(), &after});
+  set_updates(all);
+}
+
+InsertionPoint Graph::inserting_before(Node& node) { return {*this, node.place_}; }
+
+InsertionPoint Graph::inserting_after(Node& node) { return {*this, std::next(node.place_)}; }
+
+void Graph::erase_node(Node& node) {
+  LEVIN_CHECK(node.opcode_ != Opcode::kOutput, "graph.erase",
+              "the output node, wanted another; it ends every graph");
+  for (const Value* value : node.outputs_) {
+    LEVIN_CHECK(value->users().empty(), "graph.erase",
+                "{} gives a value that {} uses; replace its uses first", node.target(),
+                value->users().front()->target());
+    const auto is_target = [&](const auto& target) { return target.first == value; };
+    LEVIN_CHECK(std::ranges::none_of(targets_, is_target), "graph.erase",
+                "{} {} is updated by the graph; set other updates first", node.target(),
+                node.name());
+  }
+  node.remove_uses();
+  if (place_ == node.place_) ++place_;
+  nodes_.erase(node.place_);
+}
+
+size_t Graph::eliminate_dead_code() {
+  size_t num_erased = 0;
+  for (auto place = nodes_.end(); place != nodes_.begin();) {
+    Node& node = *--place;
+    const bool is_used = std::ranges::any_of(
+        node.outputs_, [](const Value* value) { return !value->users().empty(); });
+    const bool stays = node.opcode_ != Opcode::kCallFunction || node.outputs_.empty();
+    if (is_used || stays || node.is_host_read()) continue;
+    ++place;
+    erase_node(node);
+    ++num_erased;
+  }
+  return num_erased;
+}
+
+Graph Graph::clone() const {
+  Graph copy;
+  std::map<const Value*, Value*> values = {{nullptr, nullptr}};
+  const auto copied = [&](Argument argument) {
+    if (Value** value = std::get_if<Value*>(&argument)) *value = values.at(*value);
+    if (auto* list = std::get_if<Values>(&argument)) {
+      for (Value*& value : *list) value = values.at(value);
+    }
+    return argument;
+  };
+  for (const Node& node : nodes_) {
+    std::vector<Argument> arguments;
+    for (const Argument& argument : node.arguments_) arguments.push_back(copied(argument));
+    if (node.opcode_ == Opcode::kOutput) {
+      copy.output_node().remove_uses();
+      copy.output_node().arguments_ = std::move(arguments);
+      copy.output_node().add_uses();
+      break;
+    }
+    Node& made = copy.insert(node.opcode_, std::move(arguments), node.outputs_.size());
+    if (node.info_ != nullptr) made.info_ = &copy.info_of(node.info_->op);
+    made.name_ = node.name_;
+    made.tensor_ = node.tensor_;
+    made.source_ = node.source_;
+    for (size_t i = 0; i < node.outputs_.size(); ++i) {
+      made.outputs_[i]->type_ = node.outputs_[i]->type_;
+      values[node.outputs_[i]] = made.outputs_[i];
+    }
+  }
+  for (const auto& [target, is_gradient] : targets_) {
+    copy.targets_.emplace_back(values.at(target), is_gradient);
+  }
+  return copy;
+}
+
+}  // namespace levin::graph

@@ -1,0 +1,131 @@
+#include "levin/graph/graph_module.h"
+
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+
+#include <array>
+#include <set>
+
+#include "levin/base/check.h"
+#include "levin/files/safetensors.h"
+#include "levin/graph/interpreter.h"
+#include "levin/graph/text.h"
+#include "levin/graph/text_impl.h"
+
+namespace levin::graph {
+namespace {
+
+constexpr const char* kGraphEntry = "levin.graph";
+
+constexpr std::array<std::pair<std::string_view, at::ScalarType>, 19> kFileTypes = {{
+    {"F64", at::kDouble},
+    {"F32", at::kFloat},
+    {"C64", at::kComplexFloat},
+    {"F16", at::kHalf},
+    {"BF16", at::kBFloat16},
+    {"I64", at::kLong},
+    {"I32", at::kInt},
+    {"I16", at::kShort},
+    {"I8", at::kChar},
+    {"U8", at::kByte},
+    {"U64", at::kUInt64},
+    {"U32", at::kUInt32},
+    {"U16", at::kUInt16},
+    {"BOOL", at::kBool},
+    {"F8_E4M3", at::kFloat8_e4m3fn},
+    {"F8_E5M2", at::kFloat8_e5m2},
+    {"F8_E4M3FNUZ", at::kFloat8_e4m3fnuz},
+    {"F8_E5M2FNUZ", at::kFloat8_e5m2fnuz},
+    {"F8_E8M0", at::kFloat8_e8m0fnu},
+}};
+
+std::string file_type(const NamedTensor& state) {
+  for (const auto& [name, dtype] : kFileTypes) {
+    if (dtype == state.tensor.scalar_type()) return std::string(name);
+  }
+  LEVIN_FAIL("graph.save", "{} has dtype {}, which safetensors cannot hold; save without state",
+             state.name, c10::toString(state.tensor.scalar_type()));
+}
+
+/// Laid out in memory as the graph has it.
+at::Tensor tensor_of(const files::TensorEntry& entry, const ValueType& type,
+                     const std::string& file) {
+  const bool fits = std::ranges::equal(entry.shape, type.sizes) &&
+                    std::ranges::any_of(kFileTypes, [&](const auto& known) {
+                      return known.first == entry.dtype && known.second == type.dtype;
+                    });
+  LEVIN_CHECK(fits, "graph.load", "{} holds {} as {}{}, wanted {} as its graph has it", file,
+              entry.name, entry.dtype, c10::str(at::IntArrayRef(entry.shape)), text_of(type));
+  at::Tensor tensor = at::empty_strided(type.sizes, type.strides, at::TensorOptions(type.dtype));
+  if (entry.data.empty()) return tensor;
+  std::vector<std::byte> aligned(entry.data.begin(), entry.data.end());
+  tensor.copy_(at::from_blob(aligned.data(), entry.shape, at::TensorOptions(type.dtype)));
+  return tensor.to(type.device);
+}
+
+}  // namespace
+
+std::vector<at::Tensor> GraphModule::operator()(const std::vector<at::Tensor>& inputs) {
+  return interpret(graph_, inputs, {.donate = true}).outputs;
+}
+
+std::vector<NamedTensor> GraphModule::state() const {
+  std::vector<NamedTensor> state;
+  for (const Node* node : graph_.find_nodes(Opcode::kGetAttr)) {
+    state.push_back({node->name(), node->tensor()});
+  }
+  return state;
+}
+
+void GraphModule::bind(const std::string& name, const at::Tensor& tensor) {
+  for (Node* node : graph_.find_nodes(Opcode::kGetAttr)) {
+    if (node->name() == name) return node->bind(tensor);
+  }
+  LEVIN_FAIL("graph.state", "{}, wanted the name of one of the graph's {} state tensors", name,
+             state().size());
+}
+
+void GraphModule::save(const std::filesystem::path& path, SaveOptions options) const {
+  const std::string text = to_text(graph_);
+  // Names and strings are in quotes; a constant without a text is not.
+  for (size_t at = 0, in_quotes = 0; at < text.size(); ++at) {
+    if (text[at] == '"' && text[at - 1] != '\\') in_quotes ^= 1U;
+    if (text[at] == '#' && in_quotes == 0) at = text.find('\n', at);
+    LEVIN_CHECK(
+        text[at] != '<' || in_quotes != 0, "graph.save",
+        "an argument {} that text cannot hold; take the operator out of the graph: {}",
+        text.substr(at, text.find('>', at) + 1 - at),
+        text.substr(text.rfind('\n', at) + 1, text.find('\n', at) - text.rfind('\n', at) - 1));
+  }
+  std::vector<at::Tensor> kept;
+  std::vector<files::TensorEntry> entries;
+  for (const NamedTensor& state : options.state ? this->state() : std::vector<NamedTensor>()) {
+    kept.push_back(state.tensor.detach().cpu().resolve_conj().resolve_neg().contiguous());
+    const at::Tensor& bytes = kept.back();
+    entries.push_back({.name = state.name,
+                       .dtype = file_type(state),
+                       .shape = bytes.sizes().vec(),
+                       .data = {static_cast<const std::byte*>(bytes.const_data_ptr()),
+                                static_cast<size_t>(bytes.nbytes())}});
+  }
+  files::write_safetensors(path, entries, {{"format", "pt"}, {kGraphEntry, text}});
+}
+
+GraphModule GraphModule::load(const std::filesystem::path& path) {
+  const files::SafetensorsFile file(path);
+  const auto text = file.metadata().find(kGraphEntry);
+  LEVIN_CHECK(text != file.metadata().end(), "graph.load",
+              "{} has no entry {} in its metadata, wanted a file that GraphModule::save wrote",
+              path.string(), kGraphEntry);
+  Graph graph = parse(text->second);
+  const std::vector<Node*> states = graph.find_nodes(Opcode::kGetAttr);
+  for (Node* node : states) {
+    const files::TensorEntry* entry = file.find(node->name());
+    LEVIN_CHECK(entry != nullptr || file.entries().empty(), "graph.load",
+                "{} lacks {}, which its graph has as state", path.string(), node->name());
+    if (entry != nullptr) node->bind(tensor_of(*entry, node->output().type(), path.string()));
+  }
+  return GraphModule(std::move(graph));
+}
+
+}  // namespace levin::graph

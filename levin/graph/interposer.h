@@ -1,0 +1,69 @@
+#pragma once
+// Interposer: sees every operator that the code of a scope runs, below autograd and above the
+// kernels, backward included. What records a graph stands here, and whatever else must act on a
+// tensor before an operator first touches it.
+//
+//   struct Count : levin::graph::OperatorHandler {
+//     int64_t calls = 0;
+//     void call(levin::graph::OperatorCall& call) override { ++calls; call.proceed(); }
+//   } count;
+//   { const levin::graph::HandlerScope scope(count); net->forward(x).sum().backward(); }
+
+#include <memory>
+#include <vector>
+
+#include "levin/base/export.h"
+
+namespace c10 {
+class OperatorHandle;
+struct IValue;
+}  // namespace c10
+
+namespace levin::graph {
+
+/// One operator on its way to its kernel, in the thread that runs it.
+class LEVIN_API OperatorCall {
+ public:
+  const c10::OperatorHandle& op() const { return op_; }
+  /// Ends with the operator's arguments before proceed(), with its results after.
+  std::vector<c10::IValue>& stack() { return stack_; }
+  /// Hands the call to the scope around this one, in the end to the kernel.
+  void proceed();
+
+ private:
+  friend struct Interposition;
+  struct Below;
+  OperatorCall(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack, Below& below)
+      : op_(op), stack_(stack), below_(below) {}
+
+  const c10::OperatorHandle& op_;
+  std::vector<c10::IValue>& stack_;
+  Below& below_;
+};
+
+class LEVIN_API OperatorHandler {
+ public:
+  virtual ~OperatorHandler() = default;
+  /// Calls proceed() once, or leaves results on the stack itself. What runs in here, kernels and
+  /// their inner calls included, is seen by no handler. Composite operators are not seen, only what
+  /// they are made of.
+  virtual void call(OperatorCall& call) = 0;
+};
+
+/// The handler sees the operators of this thread for the time of the object, and those that other
+/// threads run on its behalf: LibTorch carries this state to the autograd engine's device threads
+/// (one handler may then be called from several of them) and to at::launch, not to a std::thread.
+/// Scopes nest; the innermost is called first. Where no scope is, nothing is paid.
+class LEVIN_API HandlerScope {
+ public:
+  explicit HandlerScope(OperatorHandler& handler);
+  ~HandlerScope();
+  HandlerScope(const HandlerScope&) = delete;
+  HandlerScope& operator=(const HandlerScope&) = delete;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace levin::graph

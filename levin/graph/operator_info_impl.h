@@ -1,0 +1,50 @@
+#pragma once
+// What the schema and the tags of an operator say, and where they are wrong.
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <string>
+#include <vector>
+
+namespace levin::graph {
+
+/// How an operator's result lies in its first argument, and so how a write to the one is a new
+/// value of the other.
+enum class ViewKind {
+  kStrided,  ///< some of the elements in some order: by sizes and strides
+  kSlice,
+  kSelect,
+  kDiagonal,
+  kSplit,
+  kUnbind,
+  kTranspose,
+  kPermute,
+  kReshape,     ///< all elements in their order
+  kInvolution,  ///< twice is none: t, _conj, _neg_view
+  kDtype,
+  kAsReal,
+  kAsComplex
+};
+
+struct OperatorInfo {
+  explicit OperatorInfo(const c10::OperatorHandle& op);
+
+  c10::OperatorHandle op;
+  std::string name;             ///< "aten::add.Tensor"
+  std::vector<size_t> written;  ///< arguments
+  std::vector<bool> is_result;  ///< by return: it is not one of the written arguments
+  ViewKind view = ViewKind::kStrided;
+  bool returns_view = false;
+  bool is_random = false;
+  bool is_host_read = false;
+  bool is_inplace_view = false;  ///< changes a tensor's geometry only
+  bool makes_unwritten = false;  ///< memory of no certain contents
+  bool overwrites = false;       ///< what it writes does not depend on what was there
+  bool is_equal = false;
+
+  const std::vector<c10::Argument>& parameters() const { return op.schema().arguments(); }
+  size_t num_parameters() const { return parameters().size(); }
+  size_t num_arguments() const { return num_parameters() + (is_random ? 1 : 0); }
+};
+
+}  // namespace levin::graph

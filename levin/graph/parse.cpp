@@ -1,0 +1,256 @@
+// The reader of what text.cpp writes.
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <charconv>
+
+#include "levin/base/check.h"
+#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/text.h"
+#include "levin/graph/text_impl.h"
+#include "levin/graph/text_line_impl.h"
+
+namespace levin::graph {
+
+void Line::fail(std::string_view wanted) const {
+  LEVIN_FAIL("graph.parse", "line {}, at '{}': wanted {}; the line is '{}'", number_,
+             rest_.substr(0, 20), wanted, text_);
+}
+
+namespace {
+
+template <class Number>
+std::optional<Number> number_of(std::string_view word) {
+  Number number = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
+  return number;
+}
+
+c10::TypePtr without_optional(c10::TypePtr type) {
+  if (const auto optional = type->cast<c10::OptionalType>()) return optional->getElementType();
+  return type;
+}
+
+class Parser {
+ public:
+  Graph parse(std::string_view text) {
+    for (int64_t number = 1; !text.empty(); ++number) {
+      const size_t end = text.find('\n');
+      Line line(text.substr(0, end), number);
+      text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+      if (!line.at_end()) statement(line);
+    }
+    LEVIN_CHECK(has_return_, "graph.parse",
+                "the text ends without a line 'return ...'; it was cut");
+    graph_.set_updates(updates_);
+    return std::move(graph_);
+  }
+
+ private:
+  void statement(Line& line) {
+    if (line.accept("return")) return outputs(line);
+    if (line.accept("update ")) return update(line, false);
+    if (line.accept("gradient ")) return update(line, true);
+    if (has_return_) line.fail("an update or nothing after 'return'");
+    std::vector<std::string> names;
+    while (line.accept("%")) {
+      names.emplace_back(line.word("a name"));
+      line.accept(",");
+    }
+    if (!names.empty()) line.expect("=");
+    const std::string target(line.word("an operator"));
+    const Node& node = made(line, target, names.size());
+    if (node.outputs().size() != names.size()) {
+      line.fail(fmt::format("{} names of results", node.outputs().size()));
+    }
+    for (size_t i = 0; i < names.size(); ++i) {
+      line.expect(i == 0 ? ":" : ",");
+      node.output(i).set_type(type(line));
+      if (!values_.emplace(names[i], &node.output(i)).second)
+        line.fail("another name than " + names[i]);
+    }
+    if (!line.at_end() && !line.accept("#")) line.fail("the end of the line");
+  }
+
+  const Node& made(Line& line, const std::string& target, size_t num_outputs) {
+    if (target == "random_state") return graph_.random_state().node();
+    if (target != "placeholder" && target != "get_attr") return call(line, target, num_outputs);
+    line.expect("[");
+    std::string name = line.string();
+    line.expect("]");
+    Value& value = target == "get_attr" ? graph_.get_attr(std::move(name), {})
+                                        : graph_.placeholder(std::move(name), {});
+    return value.node();
+  }
+
+  const Node& call(Line& line, const std::string& target, size_t num_outputs) {
+    const size_t dot = target.find('.');
+    const auto op = c10::Dispatcher::singleton().findSchema(
+        {target.substr(0, dot), dot == std::string::npos ? "" : target.substr(dot + 1)});
+    if (!op) line.fail("an operator that this program has");
+    const OperatorInfo info(*op);
+    std::vector<Argument> positional;
+    std::map<std::string, Argument> named;
+    line.expect("(");
+    while (!line.accept(")")) {
+      if (!positional.empty() || !named.empty()) line.expect(",");
+      Line ahead = line;
+      ahead.skip_spaces();
+      const bool is_named = !ahead.sees("\"") && !ahead.sees("[") && !ahead.sees("%") &&
+                            !ahead.word("an argument").empty() && ahead.accept("=");
+      if (!is_named) {
+        if (positional.size() >= info.num_parameters()) line.fail("')'");
+        positional.push_back(argument(line, info.parameters()[positional.size()]));
+        continue;
+      }
+      named_argument(line, info, named);
+    }
+    size_t num_results = num_outputs - std::min<size_t>(num_outputs, info.is_random ? 1 : 0);
+    for (const auto& result : info.op.schema().returns()) {
+      const bool is_single = !result.type()->isSubtypeOf(*c10::ListType::ofTensors());
+      if (is_single && num_results > 1) --num_results;
+    }
+    return graph_.call_function(target, std::move(positional), named, num_results);
+  }
+
+  void named_argument(Line& line, const OperatorInfo& info,
+                      std::map<std::string, Argument>& named) {
+    const std::string name(line.word("a name"));
+    line.expect("=");
+    if (name == "rng" && info.is_random) {
+      line.expect("%");
+      if (value(line) != &graph_.random_state()) line.fail("the newest random state before");
+      return;
+    }
+    const auto& parameters = info.parameters();
+    const auto parameter = std::ranges::find(parameters, name, &c10::Argument::name);
+    if (parameter == parameters.end()) line.fail(fmt::format("an argument of {}", info.name));
+    if (!named.emplace(name, argument(line, *parameter)).second) line.fail("each argument once");
+  }
+
+  Argument argument(Line& line, const c10::Argument& parameter) {
+    if (line.accept("%")) return *value(line);
+    const c10::TypePtr real = without_optional(parameter.real_type());
+    if (!line.accept("[")) return Argument(constant(line, *real));
+    const auto list = without_optional(parameter.type())->cast<c10::ListType>();
+    if (list == nullptr) line.fail("no list");
+    const c10::TypePtr element = list->getElementType();
+    if (element->isSubtypeOf(*c10::OptionalType::ofTensor())) return tensors(line);
+    c10::impl::GenericList elements(element);
+    while (!line.accept("]")) {
+      if (!elements.empty()) line.expect(",");
+      elements.push_back(constant(line, *element));
+    }
+    return Argument(c10::IValue(std::move(elements)));
+  }
+
+  Values tensors(Line& line) {
+    Values found;
+    while (!line.accept("]")) {
+      if (!found.empty()) line.expect(",");
+      if (line.accept("none")) {
+        found.push_back(nullptr);
+      } else {
+        line.expect("%");
+        found.push_back(value(line));
+      }
+    }
+    return found;
+  }
+
+  static c10::IValue constant(Line& line, const c10::Type& type) {
+    if (line.sees("\"")) return line.string();
+    const std::string_view word = line.word("a constant");
+    if (word == "none") return {};
+    if (word == "true" || word == "false") return word == "true";
+    if (const auto number = number_of<int64_t>(word)) return *number;
+    if (const auto number = number_of<double>(word)) return *number;
+    if (word == "complex") return complex(line);
+    if (type.kind() == c10::TypeKind::DeviceObjType) return c10::Device(std::string(word));
+    std::optional<int64_t> found;
+    if (const auto dtype = dtype_named(word)) found = static_cast<int64_t>(*dtype);
+    if (const auto format = memory_format_named(word)) found = static_cast<int64_t>(*format);
+    if (const auto layout = layout_named(word)) found = static_cast<int64_t>(*layout);
+    if (!found) line.fail("a constant that text can hold, before");
+    return *found;
+  }
+
+  static c10::IValue complex(Line& line) {
+    line.expect("(");
+    const auto real = number_of<double>(line.word("a number"));
+    line.expect(",");
+    const auto imaginary = number_of<double>(line.word("a number"));
+    line.expect(")");
+    if (!real || !imaginary) line.fail("two numbers");
+    return c10::complex<double>(*real, *imaginary);
+  }
+
+  static ValueType type(Line& line) {
+    const std::string_view word = line.word("a type");
+    if (word == "none") return {.kind = ValueKind::kUndefined};
+    if (word == "host") return {.kind = ValueKind::kHost};
+    if (word == "random") return {.kind = ValueKind::kRandom};
+    if (word == "tensor") return {};
+    const auto dtype = dtype_named(word);
+    if (!dtype) line.fail("a type before");
+    ValueType type{.dtype = *dtype};
+    line.expect("[");
+    type.sizes = numbers(line, "]");
+    type.strides = line.accept("{") ? numbers(line, "}") : packed_strides(type.sizes);
+    if (line.accept("@")) type.device = c10::Device(std::string(line.word("a device")));
+    return type;
+  }
+
+  static at::DimVector numbers(Line& line, std::string_view close) {
+    at::DimVector found;
+    while (!line.accept(close)) {
+      if (!found.empty()) line.expect(",");
+      const auto number = number_of<int64_t>(line.word("a number"));
+      if (!number || *number < 0) line.fail("a number before");
+      found.push_back(*number);
+    }
+    return found;
+  }
+
+  Value* value(Line& line) {
+    const std::string name(line.word("a name"));
+    const auto found = values_.find(name);
+    if (found == values_.end()) line.fail(fmt::format("a value made above, not %{},", name));
+    return found->second;
+  }
+
+  void outputs(Line& line) {
+    Values found;
+    while (!line.at_end()) {
+      if (!found.empty()) line.expect(",");
+      if (line.accept("none")) {
+        found.push_back(nullptr);
+      } else {
+        line.expect("%");
+        found.push_back(value(line));
+      }
+    }
+    has_return_ = true;
+    graph_.set_outputs(found);
+  }
+
+  void update(Line& line, bool is_gradient) {
+    line.expect("%");
+    Value* target = value(line);
+    line.expect("=");
+    line.expect("%");
+    updates_.push_back({target, value(line), is_gradient});
+  }
+
+  Graph graph_;
+  std::unordered_map<std::string, Value*> values_;
+  std::vector<Update> updates_;
+  bool has_return_ = false;
+};
+
+}  // namespace
+
+Graph parse(std::string_view text) { return Parser().parse(text); }
+
+}  // namespace levin::graph

@@ -1,0 +1,85 @@
+#pragma once
+// The recorder's inside.
+
+#include <ATen/core/ivalue.h>
+
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "levin/graph/alias_table_impl.h"
+#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/recorder.h"
+
+namespace levin::graph {
+
+struct Recorder::Call {
+  struct Read {
+    Alias* alias = nullptr;
+    size_t position = 0;  ///< in its list
+    bool is_written = false;
+  };
+
+  const OperatorInfo* info = nullptr;  ///< nullptr: not to be recorded
+  std::vector<Argument> arguments;
+  size_t position = 0;              ///< in the list that is read at present
+  c10::SmallVector<Read, 8> reads;  ///< the tensors among the arguments, in their order
+  c10::SmallVector<at::Tensor, 2> written;
+  at::Tensor resized;
+  std::vector<void*> frames;
+};
+
+struct Recorder::Impl {
+  explicit Impl(RecorderOptions options) : options(options) {}
+
+  // recorder.cpp
+  void read_arguments(Call& call, const std::vector<c10::IValue>& stack);
+  Argument read_argument(Call& call, const c10::IValue& argument, bool is_written);
+  Argument constant(const Call& call, const c10::IValue& value);
+  Value* read_tensor(Call& call, const at::Tensor& tensor, bool is_written);
+  static bool sees_contents(const Call& call, const Alias& alias, bool is_written);
+  void read_from_base(Call& call);
+  void check_lists(const Call& call) const;
+  bool reads_on_host(const Call& call) const;
+  void resize(const at::Tensor& tensor);
+  Graph finish(const std::vector<at::Tensor>& results);
+
+  // recorder_results.cpp
+  void add_call(Call& call, const std::vector<c10::IValue>& stack);
+  void add_result(const Call& call, Value& value, const at::Tensor& tensor, size_t index);
+  void add_written(Call& call, Node& node, size_t first_output);
+  ViewLink view_link(const Node& node, const Alias& whole, size_t index);
+
+  // recorder_aliases.cpp
+  Value* current(Alias& alias);
+  void write(Alias& alias, Value& value);
+  Value* scattered(Alias& alias, Value& value);
+  Alias& alias_of(const at::Tensor& tensor);
+  Alias& outside(const at::Tensor& tensor);
+  Alias& widened(const at::Tensor& tensor, const std::vector<Region*>& regions);
+  void absorb(Region& region, Alias& into);
+  void freeze(Alias& alias, const at::Tensor& tensor);
+  Value& add_state(const at::Tensor& tensor, std::string name);
+  ViewLink strided_link(const Geometry& whole, const Geometry& part);
+
+  const OperatorInfo& op(const char* name, const char* overload = "");
+  Value& append(const OperatorInfo& info, std::vector<Argument> arguments, const Geometry& result);
+
+  RecorderOptions options;
+  /// The last constant of each parameter of an operator: most calls pass the same.
+  std::unordered_map<const OperatorInfo*, std::vector<Constant>> constants;
+  Graph graph;
+  AliasTable aliases;
+  std::unordered_map<Geometry, std::string, GeometryHash> state_names;
+  std::set<std::string> used_names;
+  Value* random = nullptr;
+  int64_t num_constants = 0;
+  int64_t num_unnamed = 0;
+  std::vector<std::pair<Node*, std::vector<void*>>> frames;
+};
+
+/// Fills in Node::source of each from the program counters of its call.
+std::vector<std::string> sources_of(const std::vector<std::vector<void*>>& stacks);
+
+}  // namespace levin::graph

@@ -1,0 +1,147 @@
+// What an operator gave, as values: new memory, views of old, and what it wrote.
+#include <ATen/WrapDimUtils.h>
+
+#include <algorithm>
+
+#include "levin/base/check.h"
+#include "levin/graph/recorder_impl.h"
+#include "levin/graph/values_impl.h"
+
+namespace levin::graph {
+namespace {
+
+/// A tensor that an operator returned; whole and index where it is one of a list.
+struct Result {
+  at::Tensor tensor;
+  size_t index = 0;
+};
+
+std::vector<Result> results_of(const OperatorInfo& info, const std::vector<c10::IValue>& stack,
+                               std::vector<ValueType>& types) {
+  std::vector<Result> results;
+  const size_t count = info.is_result.size();
+  for (size_t i = 0; i < count; ++i) {
+    const c10::IValue& value = stack[stack.size() - count + i];
+    if (!info.is_result[i]) continue;
+    if (value.isTensor()) {
+      results.push_back({value.toTensor()});
+    } else if (value.isTensorList()) {
+      size_t index = 0;
+      for (const c10::IValue& element : value.toListRef()) {
+        results.push_back({element.toTensor(), index++});
+      }
+    } else {
+      results.push_back({});
+      types.resize(results.size());
+      types.back() = {.kind = ValueKind::kHost};
+      continue;
+    }
+    types.resize(results.size());
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (types[i].kind != ValueKind::kHost) types[i] = ValueType::of(results[i].tensor);
+  }
+  return results;
+}
+
+}  // namespace
+
+void Recorder::Impl::add_call(Call& call, const std::vector<c10::IValue>& stack) {
+  const OperatorInfo& info = *call.info;
+  std::vector<ValueType> types;
+  const std::vector<Result> results = results_of(info, stack, types);
+  const auto is_known = [&](const Result& result) {
+    if (!result.tensor.defined() || !result.tensor.has_storage()) return false;
+    const Alias* alias =
+        aliases.knows_storage(result.tensor) ? aliases.find(result.tensor) : nullptr;
+    return alias != nullptr && alias->is_newest();
+  };
+  const bool has_effect = results.empty() || !info.written.empty() || info.is_random;
+  if (!has_effect && std::ranges::all_of(results, is_known)) return;  // as of detach
+
+  if (info.is_random)
+    call.arguments.emplace_back(random != nullptr ? *random : graph.random_state());
+  const size_t num_outputs = results.size() + call.written.size() + (info.is_random ? 1 : 0);
+  Node& node = graph.insert_call(info, std::move(call.arguments), num_outputs);
+  for (size_t i = 0; i < results.size(); ++i) node.outputs_[i]->type_ = std::move(types[i]);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i].tensor.defined()) {
+      add_result(call, *node.outputs_[i], results[i].tensor, results[i].index);
+    }
+  }
+  add_written(call, node, results.size());
+  if (info.is_random) {
+    random = node.outputs_.back();
+    random->type_ = {.kind = ValueKind::kRandom};
+  }
+  if (options.sources) frames.emplace_back(&node, std::move(call.frames));
+}
+
+/// In new memory, or in that which an argument looks at.
+void Recorder::Impl::add_result(const Call& call, Value& value, const at::Tensor& tensor,
+                                size_t index) {
+  LEVIN_CHECK(tensor.layout() == at::kStrided && tensor.has_storage(), "graph.record.layout",
+              "{} gave a tensor of layout {}, wanted a strided one", call.info->name,
+              c10::str(tensor.layout()));
+  if (!aliases.knows_storage(tensor)) {
+    Region& region = *aliases.add_base(tensor, value).region;
+    region.is_unwritten = call.info->makes_unwritten && tensor.numel() != 0;
+    return;
+  }
+  if (Alias* known = aliases.find(tensor)) {
+    if (!known->is_newest()) known->set(value);
+    return;
+  }
+  const Geometry geometry = Geometry::of(tensor);
+  for (const Call::Read& read : call.reads) {
+    Alias* whole = read.alias;
+    if (whole->geometry.storage != geometry.storage) continue;
+    const bool by_operator = &read == call.reads.begin() && call.info->returns_view;
+    ViewLink link = by_operator ? view_link(value.node(), *whole, index)
+                                : strided_link(whole->geometry, geometry);
+    aliases.add_view(tensor, *whole, std::move(link), &value);
+    return;
+  }
+  // Two results in one new memory, or memory that no argument has.
+  if (aliases.overlapping(geometry).empty()) {
+    aliases.add_base(tensor, value);
+  } else {
+    alias_of(tensor).set(value);
+  }
+}
+
+/// How the index-th result of a view operator is made of its first argument alone.
+ViewLink Recorder::Impl::view_link(const Node& node, const Alias& whole, size_t index) {
+  const OperatorInfo& info = node.info();
+  if (info.view == ViewKind::kSplit) {
+    const int64_t dim = at::maybe_wrap_dim(constant_of(node.arguments()[2])->toInt(),
+                                           static_cast<int64_t>(whole.geometry.sizes.size()));
+    int64_t start = 0;
+    for (size_t i = 0; i < index; ++i) start += node.output(i).type().sizes[dim];
+    const int64_t end = start + node.output(index).type().sizes[dim];
+    return {&op("aten::slice", "Tensor"), {dim, start, end, 1}};
+  }
+  if (info.view == ViewKind::kUnbind) {
+    return {&op("aten::select", "int"), {node.arguments()[1], static_cast<int64_t>(index)}};
+  }
+  return {&info, {node.arguments().begin() + 1, node.arguments().end()}};
+}
+
+/// An argument that was written has a new value; one that an out= operator resized, new memory.
+void Recorder::Impl::add_written(Call& call, Node& node, size_t first_output) {
+  size_t i = 0;
+  for (const Call::Read& read : call.reads) {
+    if (!read.is_written) continue;
+    const at::Tensor& tensor = call.written[i];
+    Value& value = *node.outputs_[first_output + i++];
+    value.type_ = ValueType::of(tensor);
+    if (read.alias->geometry.is_of(tensor)) {
+      write(*read.alias, value);
+      continue;
+    }
+    aliases.forget(tensor);
+    aliases.add_base(tensor, value);
+  }
+}
+
+}  // namespace levin::graph
