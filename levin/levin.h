@@ -21,6 +21,7 @@
 #include "levin/data/torch_dataset.h"
 #include "levin/graph/interpreter.h"
 #include "levin/graph/replace_pattern.h"
+#include "levin/graph/replay.h"
 #include "levin/graph/text.h"
 #include "levin/graph/trace.h"
 #include "levin/models/gpt2.h"

@@ -12,28 +12,12 @@
 #include "levin/base/check.h"
 #include "levin/graph/interpreter_impl.h"
 #include "levin/graph/operator_info_impl.h"
+#include "levin/graph/stack_impl.h"
 #include "levin/graph/text_impl.h"
 #include "levin/graph/values_impl.h"
 
 namespace levin::graph {
-namespace {
-
-/// The tensors that an operator gave, lists taken apart; undefined ones for what is no tensor.
-void append_results(const OperatorInfo& info, const torch::jit::Stack& stack,
-                    std::vector<at::Tensor>& results) {
-  const size_t first = stack.size() - info.is_result.size();
-  for (size_t i = 0; i < info.is_result.size(); ++i) {
-    if (!info.is_result[i]) continue;
-    const c10::IValue& value = stack[first + i];
-    if (value.isTensorList()) {
-      for (const c10::IValue& element : value.toListRef()) results.push_back(element.toTensor());
-    } else {
-      results.push_back(value.isTensor() ? value.toTensor() : at::Tensor());
-    }
-  }
-}
-
-}  // namespace
+namespace {}  // namespace
 
 void Run::bind(const std::vector<at::Tensor>& inputs) {
   const std::vector<Node*> placeholders = graph_.find_nodes(Opcode::kPlaceholder);
@@ -180,41 +164,16 @@ torch::jit::Stack Run::arguments_of(const Node& node, const std::vector<Used>& u
                                     std::vector<size_t>& written_memories) {
   const OperatorInfo& info = node.info();
   std::unordered_map<const Value*, std::pair<at::Tensor, size_t>> copies;
-  torch::jit::Stack stack;
-  for (size_t i = 0; i < info.num_parameters(); ++i) {
-    const bool is_written = std::ranges::find(info.written, i) != info.written.end();
-    const auto tensor_of = [&](const Value& value) {
-      if (!is_written) return slots_.at(&value).tensor;
-      auto [copy, is_new] = copies.try_emplace(&value);
-      if (is_new) copy->second.first = writable(value, used, copy->second.second);
-      written.push_back(copy->second.first);
-      written_memories.push_back(copy->second.second);
-      return copy->second.first;
-    };
-    const Argument& argument = node.arguments()[i];
-    if (const c10::IValue* constant = constant_of(argument)) {
-      stack.push_back(*constant);
-    } else if (Value* const* value = std::get_if<Value*>(&argument)) {
-      stack.emplace_back(tensor_of(**value));
-    } else if (info.parameters()[i].type()->isSubtypeOf(*c10::ListType::ofTensors())) {
-      c10::List<at::Tensor> list;
-      for (const Value* element : std::get<Values>(argument)) list.push_back(tensor_of(*element));
-      stack.emplace_back(std::move(list));
-    } else {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const Value* element : std::get<Values>(argument)) {
-        list.push_back(element == nullptr ? std::nullopt : std::optional(tensor_of(*element)));
-      }
-      stack.emplace_back(std::move(list));
+  return stack_of(node, [&](size_t argument, const Value& value) {
+    if (std::ranges::find(info.written, argument) == info.written.end()) {
+      return slots_.at(&value).tensor;
     }
-  }
-  const bool is_strided = info.name == "aten::as_strided";
-  if (is_strided || info.name == "aten::as_strided_scatter") {
-    // In a graph an offset counts from the argument's first element.
-    c10::IValue& offset = stack[is_strided ? 3 : 4];
-    if (offset.isInt()) offset = offset.toInt() + stack[0].toTensor().storage_offset();
-  }
-  return stack;
+    auto [copy, is_new] = copies.try_emplace(&value);
+    if (is_new) copy->second.first = writable(value, used, copy->second.second);
+    written.push_back(copy->second.first);
+    written_memories.push_back(copy->second.second);
+    return copy->second.first;
+  });
 }
 
 Interpretation interpret(const Graph& graph, const std::vector<at::Tensor>& inputs,

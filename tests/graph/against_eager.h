@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "levin/graph/interpreter.h"
+#include "levin/graph/replay.h"
 #include "levin/graph/text.h"
 #include "levin/graph/trace.h"
 
@@ -115,6 +116,15 @@ inline graph::GraphModule expect_equals_eager(const Subject& subject) {
   const Tensors& others = subject.other_inputs;
   expect_same(outcome_of(subject, others, 2, [&](const Tensors& inputs) { return module(inputs); }),
               outcome_of(subject, others, 2, subject.function), "interpreted on other inputs");
+
+  if (module.graph().host_reads().empty()) {
+    graph::Replay replay(module.graph());
+    const auto replayed = [&](const Tensors& inputs) { return replay(inputs); };
+    expect_same(outcome_of(subject, subject.inputs, 1, replayed), eager, "replayed");
+    expect_same(outcome_of(subject, others, 2, replayed),
+                outcome_of(subject, others, 2, subject.function), "replayed on other inputs");
+    expect_same(outcome_of(subject, subject.inputs, 1, replayed), eager, "replayed once more");
+  }
 
   const Outcome pure = outcome_of(subject, subject.inputs, 1, [&](const Tensors& inputs) {
     const Kept before(subject.state);

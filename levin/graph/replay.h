@@ -1,0 +1,51 @@
+#pragma once
+// Replay: a graph made ready to run again and again. Memory is planned ahead, views are made once,
+// operators write into their place: no autograd, nothing looked up, next to nothing allocated.
+//
+//   Replay replay(graph);
+//   for (const at::Tensor& x : batches) const at::Tensor loss = replay({x}).front();
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "levin/base/export.h"
+#include "levin/graph/graph.h"
+
+namespace levin::graph {
+
+/// What a replay is made of.
+struct ReplayReport {
+  int64_t num_operators = 0;   ///< run each time
+  int64_t num_allocating = 0;  ///< of them, those that allocate their results
+  int64_t num_copies = 0;      ///< of them, copies of what an operator writes and others still read
+  int64_t num_views = 0;       ///< made once
+  int64_t num_constants = 0;   ///< operators that always give the same, run once
+  int64_t arena_bytes = 0;     ///< memory of all values
+  int64_t needed_bytes = 0;    ///< the most of them that are needed at one time
+};
+
+/// Does what interpret does with donate, bit for bit. The graph may be dropped; its state tensors
+/// are kept. Throws Error "graph.replay" for a graph in which the host reads a value, whose types
+/// are not known (propagate_types), or with an operator that cannot be run again.
+class LEVIN_API Replay {
+ public:
+  explicit Replay(const Graph& graph);
+  ~Replay();
+  Replay(Replay&& other) noexcept;
+  Replay& operator=(Replay&& other) noexcept;
+
+  /// Throws Error "graph.input" as interpret does. State tensors hold their new contents afterwards
+  /// and gradients are set; those stay what they are until the next call. The outputs are the
+  /// caller's own.
+  std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs);
+
+  const ReplayReport& report() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace levin::graph

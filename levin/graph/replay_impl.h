@@ -1,0 +1,62 @@
+#pragma once
+// What a Replay runs.
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+
+#include <string>
+#include <vector>
+
+#include "levin/graph/memory_plan.h"
+#include "levin/graph/replay.h"
+
+namespace levin::graph {
+
+/// An operator with its arguments, which are the same tensors each time.
+struct Instruction {
+  c10::OperatorHandle op;
+  torch::jit::Stack arguments;
+  /// Where its results go, which it allocates itself; none for those that nobody reads, and for all
+  /// of an operator that writes to its place.
+  std::vector<at::Tensor> adopted = {};
+  bool gives_list = false;                  ///< of tensors, as its only result
+  std::vector<c10::Storage> released = {};  ///< adopted memory that nobody reads any more
+};
+
+struct BoundInput {
+  std::string name;
+  ValueType type;
+  at::Tensor tensor;        ///< takes the memory of what is given
+  bool is_written = false;  ///< in place
+};
+
+struct BoundState {
+  std::string name;
+  at::Tensor tensor;
+  const void* data = nullptr;  ///< where it lay when the replay was made
+};
+
+/// What becomes of a value at the end.
+struct FinalUpdate {
+  at::Tensor target;
+  size_t input = 0;  ///< the number of the target's input, beyond their number for a state tensor
+  at::Tensor value;
+  bool is_gradient = false;
+  bool is_kept = false;  ///< lies in memory that changes, or that must not: copied first
+};
+
+struct ReplayProgram {
+  std::vector<Instruction> instructions;
+  std::vector<BoundInput> inputs;
+  std::vector<BoundState> states;
+  std::vector<FinalUpdate> updates;
+  std::vector<at::Tensor> outputs;
+  at::Tensor arena;
+  ReplayReport report;
+};
+
+/// Throws what Replay's constructor throws.
+ReplayProgram plan_replay(const Graph& graph);
+
+}  // namespace levin::graph
