@@ -7,6 +7,7 @@
 
 #include "levin/base/check.h"
 #include "levin/graph/recorder_impl.h"
+#include "levin/graph/text_impl.h"
 #include "levin/graph/values_impl.h"
 
 namespace levin::graph {

@@ -1,6 +1,7 @@
 // Memory and its aliases: the value that a tensor has now, and what a write through it changes.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <numeric>
