@@ -78,6 +78,11 @@ bool AliasTable::knows_storage(const at::Tensor& tensor) const {
   return found != storages_.end() && !found->second.regions.empty();
 }
 
+AliasTable::AliasTable() : aliases_(&memory_), storages_(&memory_), regions_(&memory_) {
+  aliases_.reserve(2048);
+  storages_.reserve(2048);
+}
+
 std::vector<Region*> AliasTable::overlapping(const Geometry& geometry) const {
   std::vector<Region*> found;
   const auto storage = storages_.find(geometry.storage);
@@ -144,7 +149,8 @@ void AliasTable::merge(Region& from, Alias& into, ViewLink link) {
   }
   base->parent = &into;
   base->link = std::move(link);
-  std::erase(storages_.at(base->geometry.storage).regions, &from);
+  auto& regions = storages_.at(base->geometry.storage).regions;
+  regions.erase(std::ranges::find(regions, &from));
   from = {};
 }
 

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <unordered_map>
 #include <vector>
 
@@ -78,6 +79,7 @@ inline void Alias::set(Value& newest) {
 
 class AliasTable {
  public:
+  AliasTable();
   Alias* find(const at::Tensor& tensor);
   /// The regions that have bytes in common with it.
   std::vector<Region*> overlapping(const Geometry& geometry) const;
@@ -90,19 +92,20 @@ class AliasTable {
   void merge(Region& from, Alias& into, ViewLink link);
 
   /// In the order in which they were met.
-  const std::deque<Region>& regions() const { return regions_; }
+  const std::pmr::deque<Region>& regions() const { return regions_; }
 
  private:
   struct Storage {
     /// The address stays taken, the memory does not.
     c10::weak_intrusive_ptr<c10::StorageImpl> kept;
-    std::vector<Region*> regions;
+    c10::SmallVector<Region*, 1> regions;
   };
   Alias& add(const at::Tensor& tensor);
 
-  std::unordered_multimap<size_t, Alias> aliases_;  ///< by the hash of their geometry
-  std::unordered_map<const c10::StorageImpl*, Storage> storages_;
-  std::deque<Region> regions_;
+  std::pmr::monotonic_buffer_resource memory_;  ///< of the entries: they are freed together
+  std::pmr::unordered_multimap<size_t, Alias> aliases_;  ///< by the hash of their geometry
+  std::pmr::unordered_map<const c10::StorageImpl*, Storage> storages_;
+  std::pmr::deque<Region> regions_;
 };
 
 }  // namespace levin::graph

@@ -142,7 +142,7 @@ class Parser {
       if (!elements.empty()) line.expect(",");
       elements.push_back(constant(line, *element));
     }
-    return Argument(c10::IValue(std::move(elements)));
+    return Argument(c10::IValue(elements));
   }
 
   Values tensors(Line& line) {

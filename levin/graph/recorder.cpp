@@ -7,6 +7,7 @@
 
 #include "levin/base/check.h"
 #include "levin/graph/recorder_impl.h"
+#include "levin/graph/text_impl.h"
 #include "levin/graph/values_impl.h"
 
 namespace levin::graph {
@@ -51,7 +52,7 @@ void Recorder::name_state(const std::string& name, const at::Tensor& tensor) {
 
 std::unique_ptr<Recorder::Call> Recorder::begin(const c10::OperatorHandle& op,
                                                 const std::vector<c10::IValue>& stack) {
-  auto call = std::make_unique<Call>();
+  std::unique_ptr<Call> call = impl_->new_call();
   const OperatorInfo& info = impl_->graph.info_of(op);
   if (info.is_inplace_view) {
     if (info.name.starts_with("aten::resize_")) {
@@ -66,12 +67,22 @@ std::unique_ptr<Recorder::Call> Recorder::begin(const c10::OperatorHandle& op,
   return call;
 }
 
-void Recorder::end(Call& call, const std::vector<c10::IValue>& stack) {
-  if (call.resized.defined()) impl_->resize(call.resized);
-  if (call.info != nullptr) impl_->add_call(call, stack);
+void Recorder::end(std::unique_ptr<Call> call, const std::vector<c10::IValue>& stack) {
+  if (call->resized.defined()) impl_->resize(call->resized);
+  if (call->info != nullptr) impl_->add_call(*call, stack);
+  impl_->spare_calls.push_back(std::move(call));
 }
 
 Graph Recorder::finish(const std::vector<at::Tensor>& results) { return impl_->finish(results); }
+
+/// Empty, in memory that a call before has left.
+std::unique_ptr<Recorder::Call> Recorder::Impl::new_call() {
+  if (spare_calls.empty()) return std::make_unique<Call>();
+  std::unique_ptr<Call> call = std::move(spare_calls.back());
+  spare_calls.pop_back();
+  call->clear();
+  return call;
+}
 
 void Recorder::Impl::read_arguments(Call& call, const std::vector<c10::IValue>& stack) {
   const size_t count = call.info->num_parameters();
@@ -230,7 +241,7 @@ Graph Recorder::Impl::finish(const std::vector<at::Tensor>& results) {
     if (region.input == nullptr || region.version == 1) continue;
     updates.push_back({region.input, current(*region.base)});
   }
-  for (Node* node : graph.find_nodes(Opcode::kGetAttr)) {
+  for (Node* node : states) {
     const at::Tensor& tensor = node->tensor();
     if (!tensor.is_leaf() || !tensor.requires_grad() || !tensor.grad().defined()) continue;
     const at::Tensor& gradient = tensor.grad();

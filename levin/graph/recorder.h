@@ -41,7 +41,7 @@ class LEVIN_API Recorder {
   struct Call;
   std::unique_ptr<Call> begin(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack);
   /// It ran, and these are its results, or the end of them.
-  void end(Call& call, const std::vector<c10::IValue>& stack);
+  void end(std::unique_ptr<Call> call, const std::vector<c10::IValue>& stack);
 
   /// What the recorded function returned become the graph's outputs; what it wrote, its updates.
   Graph finish(const std::vector<at::Tensor>& results);

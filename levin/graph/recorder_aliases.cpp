@@ -1,6 +1,7 @@
 // Memory and its aliases: the value that a tensor has now, and what a write through it changes.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <numeric>
@@ -160,6 +161,7 @@ Value& Recorder::Impl::add_state(const at::Tensor& tensor, std::string name) {
   Node& node = graph.insert(Opcode::kGetAttr, {}, 1);
   node.name_ = std::move(name);
   node.tensor_ = tensor;
+  states.push_back(&node);
   node.output().set_type(ValueType::of(tensor));
   return node.output();
 }
@@ -212,6 +214,7 @@ void Recorder::Impl::absorb(Region& region, Alias& into) {
     into.set(append(op("aten::as_strided_scatter"), std::move(arguments), into.geometry));
   }
   aliases.merge(region, into, link);
+  std::erase(states, &input);
   graph.erase_node(input);
 }
 

@@ -28,12 +28,23 @@ struct Recorder::Call {
   c10::SmallVector<at::Tensor, 2> written;
   at::Tensor resized;
   std::vector<void*> frames;
+
+  void clear() {
+    info = nullptr;
+    arguments.clear();
+    position = 0;
+    reads.clear();
+    written.clear();
+    resized.reset();
+    frames.clear();
+  }
 };
 
 struct Recorder::Impl {
   explicit Impl(RecorderOptions options) : options(options) {}
 
   // recorder.cpp
+  std::unique_ptr<Call> new_call();
   void read_arguments(Call& call, const std::vector<c10::IValue>& stack);
   Argument read_argument(Call& call, const c10::IValue& argument, bool is_written);
   Argument constant(const Call& call, const c10::IValue& value);
@@ -67,6 +78,7 @@ struct Recorder::Impl {
   Value& append(const OperatorInfo& info, std::vector<Argument> arguments, const Geometry& result);
 
   RecorderOptions options;
+  std::vector<std::unique_ptr<Call>> spare_calls;
   /// The last constant of each parameter of an operator: most calls pass the same.
   std::unordered_map<const OperatorInfo*, std::vector<Constant>> constants;
   Graph graph;
@@ -74,6 +86,7 @@ struct Recorder::Impl {
   std::unordered_map<Geometry, std::string, GeometryHash> state_names;
   std::set<std::string> used_names;
   Value* random = nullptr;
+  std::vector<Node*> states;
   int64_t num_constants = 0;
   int64_t num_unnamed = 0;
   std::vector<std::pair<Node*, std::vector<void*>>> frames;

@@ -12,34 +12,29 @@ namespace {
 
 /// A tensor that an operator returned; whole and index where it is one of a list.
 struct Result {
-  at::Tensor tensor;
+  at::Tensor tensor = {};
   size_t index = 0;
+  bool is_host = false;
 };
 
-std::vector<Result> results_of(const OperatorInfo& info, const std::vector<c10::IValue>& stack,
-                               std::vector<ValueType>& types) {
-  std::vector<Result> results;
+using Results = c10::SmallVector<Result, 4>;
+
+Results results_of(const OperatorInfo& info, const std::vector<c10::IValue>& stack) {
+  Results results;
   const size_t count = info.is_result.size();
   for (size_t i = 0; i < count; ++i) {
     const c10::IValue& value = stack[stack.size() - count + i];
     if (!info.is_result[i]) continue;
     if (value.isTensor()) {
-      results.push_back({value.toTensor()});
+      results.push_back({.tensor = value.toTensor()});
     } else if (value.isTensorList()) {
       size_t index = 0;
       for (const c10::IValue& element : value.toListRef()) {
-        results.push_back({element.toTensor(), index++});
+        results.push_back({.tensor = element.toTensor(), .index = index++});
       }
     } else {
-      results.push_back({});
-      types.resize(results.size());
-      types.back() = {.kind = ValueKind::kHost};
-      continue;
+      results.push_back({.is_host = true});
     }
-    types.resize(results.size());
-  }
-  for (size_t i = 0; i < results.size(); ++i) {
-    if (types[i].kind != ValueKind::kHost) types[i] = ValueType::of(results[i].tensor);
   }
   return results;
 }
@@ -48,8 +43,7 @@ std::vector<Result> results_of(const OperatorInfo& info, const std::vector<c10::
 
 void Recorder::Impl::add_call(Call& call, const std::vector<c10::IValue>& stack) {
   const OperatorInfo& info = *call.info;
-  std::vector<ValueType> types;
-  const std::vector<Result> results = results_of(info, stack, types);
+  const Results results = results_of(info, stack);
   const auto is_known = [&](const Result& result) {
     if (!result.tensor.defined() || !result.tensor.has_storage()) return false;
     const Alias* alias =
@@ -63,7 +57,10 @@ void Recorder::Impl::add_call(Call& call, const std::vector<c10::IValue>& stack)
     call.arguments.emplace_back(random != nullptr ? *random : graph.random_state());
   const size_t num_outputs = results.size() + call.written.size() + (info.is_random ? 1 : 0);
   Node& node = graph.insert_call(info, std::move(call.arguments), num_outputs);
-  for (size_t i = 0; i < results.size(); ++i) node.outputs_[i]->type_ = std::move(types[i]);
+  for (size_t i = 0; i < results.size(); ++i) {
+    node.outputs_[i]->type_ =
+        results[i].is_host ? ValueType{.kind = ValueKind::kHost} : ValueType::of(results[i].tensor);
+  }
   for (size_t i = 0; i < results.size(); ++i) {
     if (results[i].tensor.defined()) {
       add_result(call, *node.outputs_[i], results[i].tensor, results[i].index);

@@ -16,13 +16,13 @@ class RecordingHandler final : public OperatorHandler {
   explicit RecordingHandler(Recorder& recorder) : recorder_(recorder) {}
 
   void call(OperatorCall& call) override {
-    const auto recorded = [&] {
+    auto recorded = [&] {
       const std::scoped_lock lock(mutex_);
       return recorder_.begin(call.op(), call.stack());
     }();
     call.proceed();
     const std::scoped_lock lock(mutex_);
-    recorder_.end(*recorded, call.stack());
+    recorder_.end(std::move(recorded), call.stack());
   }
 
  private:
