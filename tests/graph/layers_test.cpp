@@ -32,7 +32,7 @@ Tensors tensors_of(const std::tuple<A, B>& results) {
 
 /// Inputs are drawn anew at each call; floating ones follow the dtype that the case is run in.
 template <class Holder, class... Inputs>
-Make layer(const char*, const Holder& make, Inputs... inputs) {
+Make layer(const char*, const Holder& make, const Inputs&... inputs) {
   return [=] {
     auto holder = make();
     return Layer{.module = holder.ptr(),

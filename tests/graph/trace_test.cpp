@@ -17,7 +17,6 @@ namespace {
 using at::Tensor;
 using levin::TraceOptions;
 using levin::graph::Node;
-using levin::graph::Opcode;
 using levin::test::error_of;
 using levin::test::expect_equals_eager;
 using levin::test::Tensors;
@@ -202,6 +201,7 @@ TEST(TraceState, ContentsAndGradientsAreUpdated) {
 TEST(TraceState, AGradientThatWasThereIsAddedTo) {
   const Tensor weight = torch::ones({3}).requires_grad_();
   weight.mutable_grad() = torch::full({3}, 5.0);
+  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): the step may put another there
   const Tensor gradient = weight.grad();
   const auto step = [&](const Tensor& x) { (x * weight).sum().backward(); };
   auto module = levin::trace(step, {torch::ones({3})});

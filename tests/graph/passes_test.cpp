@@ -1,0 +1,97 @@
+#include "levin/graph/passes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "tests/graph/against_eager.h"
+
+namespace {
+
+using at::Tensor;
+using levin::graph::eliminate_common_subexpressions;
+using levin::graph::fold_constants;
+using levin::graph::Graph;
+using levin::test::same_bits;
+
+size_t count(const Graph& graph, const char* target) { return graph.find_nodes(target).size(); }
+
+TEST(CommonSubexpressions, AreComputedOnce) {
+  auto module = levin::trace([](const Tensor& x) { return x.exp() * x.exp() + (x + 1) * (x + 1); },
+                             {torch::randn({3})});
+  const Tensor x = torch::randn({3});
+  const Tensor before = module({x}).front();
+  EXPECT_EQ(eliminate_common_subexpressions(module.graph()), 2U);
+  EXPECT_EQ(count(module.graph(), "aten::exp"), 1U);
+  module.graph().lint();
+  EXPECT_TRUE(same_bits(module({x}).front(), before));
+}
+
+TEST(CommonSubexpressions, OfOtherConstantsAreOthers) {
+  auto module =
+      levin::trace([](const Tensor& x) { return x.sum(0) + x.sum(1) + x.mul(2) + x.mul(2.5); },
+                   {torch::randn({3, 3})});
+  EXPECT_EQ(eliminate_common_subexpressions(module.graph()), 0U);
+}
+
+TEST(CommonSubexpressions, DrawsAreEachTheirOwn) {
+  auto module =
+      levin::trace([](const Tensor& x) { return torch::rand_like(x) - torch::rand_like(x); },
+                   {torch::randn({8})});
+  EXPECT_EQ(eliminate_common_subexpressions(module.graph()), 0U);
+  EXPECT_FALSE(torch::equal(module({torch::randn({8})}).front(), torch::zeros({8})));
+}
+
+TEST(CommonSubexpressions, OfWhatWasWrittenInBetweenAreOthers) {
+  auto module = levin::trace(
+      [](const Tensor& x) {
+        const Tensor y = x.clone();
+        const Tensor before = y.exp();
+        y.add_(1);
+        return before + y.exp();
+      },
+      {torch::randn({3})});
+  EXPECT_EQ(eliminate_common_subexpressions(module.graph()), 0U);
+}
+
+TEST(Constants, AreComputedOnceAndForAll) {
+  auto module = levin::trace(
+      [](const Tensor& x) { return x + torch::arange(3).to(torch::kFloat).mul(2).sqrt(); },
+      {torch::randn({3})});
+  const Tensor x = torch::randn({3});
+  const Tensor before = module({x}).front();
+  EXPECT_GT(fold_constants(module.graph()), 0U);
+  EXPECT_EQ(count(module.graph(), "aten::arange"), 0U);
+  module.graph().lint();
+  EXPECT_TRUE(same_bits(module({x}).front(), before));
+}
+
+TEST(Passes, LeaveATrainingStepWhatItWas) {
+  torch::manual_seed(3);
+  torch::nn::Sequential net(torch::nn::Linear(5, 8), torch::nn::Dropout(0.5), torch::nn::Tanh(),
+                            torch::nn::Linear(8, 3));
+  const levin::test::Subject subject{
+      .function = [&](const levin::test::Tensors& inputs) -> levin::test::Tensors {
+        net->zero_grad();
+        const Tensor loss = torch::nn::functional::mse_loss(net->forward(inputs[0]), inputs[1]);
+        loss.backward();
+        return {loss};
+      },
+      .inputs = {torch::randn({4, 5}), torch::randn({4, 3})},
+      .other_inputs = {torch::randn({4, 5}), torch::randn({4, 3})},
+      .state = levin::named_parameters(*net)};
+  auto module = levin::test::expect_equals_eager(subject);
+  const size_t nodes = module.graph().nodes().size();
+  eliminate_common_subexpressions(module.graph());
+  fold_constants(module.graph());
+  module.graph().eliminate_dead_code();
+  module.graph().lint();
+  EXPECT_LT(module.graph().nodes().size(), nodes);
+  const auto eager = levin::test::outcome_of(subject, subject.inputs, 1, subject.function);
+  const auto changed =
+      levin::test::outcome_of(subject, subject.inputs, 1,
+                              [&](const levin::test::Tensors& inputs) { return module(inputs); });
+  levin::test::expect_same(changed, eager, "after the passes");
+}
+
+}  // namespace
