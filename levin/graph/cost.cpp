@@ -1,6 +1,5 @@
 #include "levin/graph/cost.h"
 
-#include <ATen/EmptyTensor.h>
 #include <ATen/core/ivalue.h>
 
 #include <algorithm>
@@ -8,12 +7,12 @@
 #include <functional>
 #include <map>
 #include <numeric>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
 #include "levin/base/check.h"
 #include "levin/graph/operator_info_impl.h"
+#include "levin/graph/schedule_impl.h"
 #include "levin/graph/values_impl.h"
 
 namespace levin::graph {
@@ -96,8 +95,6 @@ const std::map<std::string_view, FlopsOf>& flop_formulas() {
   return kFormulas;
 }
 
-bool is_view(const Node& node) { return node.info().returns_view && node.info().written.empty(); }
-
 double flops_of(const Node& node) {
   const auto formula = flop_formulas().find(node.op().schema().name());
   if (formula != flop_formulas().end()) return formula->second(node);
@@ -159,7 +156,7 @@ GraphCost cost_of(const Graph& graph, const DeviceDescription& device) {
   check_types(graph);
   GraphCost cost;
   for (const Node& node : graph.nodes()) {
-    if (node.opcode() != Opcode::kCallFunction || is_view(node)) continue;
+    if (node.opcode() != Opcode::kCallFunction || node.info().makes_view()) continue;
     NodeCost one{.node = &node, .flops = flops_of(node), .bytes = traffic_of(node)};
     const double rate = computes_in_half(node) ? device.half_flops_per_s : device.flops_per_s;
     one.seconds = std::max(one.flops / rate, one.bytes / device.bytes_per_s) + device.operator_s;
@@ -173,124 +170,58 @@ GraphCost cost_of(const Graph& graph, const DeviceDescription& device) {
 
 namespace {
 
-/// What values that are views of each other lie in.
-struct Block {
-  LiveValue live;
-  size_t num_readers = 0;  ///< values in it that will still be read
-  bool is_owned = false;   ///< an input's or a state tensor's: it stays
-};
+MemoryUse use_of(const Node& node) {
+  if (node.opcode() == Opcode::kCallFunction) return MemoryUse::kValue;
+  if (node.opcode() == Opcode::kPlaceholder) return MemoryUse::kInput;
+  const bool learns = node.tensor().defined() && node.tensor().requires_grad();
+  return learns ? MemoryUse::kParameter : MemoryUse::kState;
+}
 
-class Liveness {
- public:
-  explicit Liveness(const Graph& graph) : graph_(graph) {
-    for (const Update& update : graph.updates()) {
-      if (update.is_gradient && update.value != nullptr) gradients_.insert(update.value);
+std::unordered_set<const Value*> gradients_of(const Graph& graph) {
+  std::unordered_set<const Value*> gradients;
+  for (const Update& update : graph.updates()) {
+    if (update.is_gradient) gradients.insert(update.value);
+  }
+  return gradients;
+}
+
+/// By block, those that are alive at the peak and have bytes.
+std::map<size_t, LiveValue> alive_at_peak(const Profile& profile, const Values& values) {
+  std::map<size_t, LiveValue> alive;
+  for (size_t i = 0; i < profile.blocks.size(); ++i) {
+    const Block& block = profile.blocks[i];
+    if (block.bytes == 0 || block.step > profile.peak_step || block.last < profile.peak_step) {
+      continue;
     }
+    const Value* value = values[block.value];
+    alive[i] = {value, use_of(value->node()), block.bytes};
   }
-
-  MemoryProfile run() {
-    size_t index = 0;
-    for (const Node& node : graph_.nodes()) {
-      if (node.opcode() == Opcode::kCallFunction) {
-        call(node);
-      } else {
-        bind(node);
-      }
-      look(index++);
-      for (const size_t block : read_) release(block);
-      read_.clear();
-    }
-    return std::move(profile_);
-  }
-
- private:
-  void bind(const Node& node) {
-    for (const Value* value : node.outputs()) {
-      if (value->type().kind != ValueKind::kTensor) continue;
-      const bool is_input = node.opcode() == Opcode::kPlaceholder;
-      const bool learns = !is_input && node.tensor().defined() && node.tensor().requires_grad();
-      const auto use =
-          is_input ? MemoryUse::kInput : (learns ? MemoryUse::kParameter : MemoryUse::kState);
-      add(*value, use, /*is_owned=*/true);
-    }
-  }
-
-  void call(const Node& node) {
-    const OperatorInfo& info = node.info();
-    std::vector<size_t> written;
-    for (size_t i = 0; i < info.num_parameters(); ++i) {
-      for_each_value(node.arguments()[i], [&](const Value& value) {
-        const size_t block = blocks_of_.at(&value);
-        if (--readers_.at(&value) == 0) --blocks_[block].num_readers;
-        read_.push_back(block);
-        if (std::ranges::count(info.written, i) > 0) written.push_back(block);
-      });
-    }
-    const size_t num_tensors = node.outputs().size() - (info.is_random ? 1 : 0);
-    const size_t num_results = num_tensors - written.size();
-    for (size_t i = 0; i < num_tensors; ++i) {
-      const Value& value = node.output(i);
-      if (value.type().kind != ValueKind::kTensor) continue;
-      if (i < num_results && is_view(node)) {
-        share(value, read_.front());
-      } else if (i >= num_results && blocks_[written[i - num_results]].num_readers == 0) {
-        share(value, written[i - num_results]);  // in place
-      } else {
-        add(value, gradients_.contains(&value) ? MemoryUse::kGradient : MemoryUse::kValue, false);
-      }
-    }
-  }
-
-  void add(const Value& value, MemoryUse use, bool is_owned) {
-    const ValueType& type = value.type();
-    const auto bytes = static_cast<int64_t>(at::detail::computeStorageNbytes(
-        type.sizes, type.strides, static_cast<size_t>(c10::elementSize(type.dtype))));
-    blocks_.push_back({.live = {&value, use, bytes}, .is_owned = is_owned});
-    now_ += bytes;
-    share(value, blocks_.size() - 1);
-    if (value.users().empty()) read_.push_back(blocks_.size() - 1);
-  }
-
-  void share(const Value& value, size_t block) {
-    blocks_of_[&value] = block;
-    readers_[&value] = value.users().size();
-    if (!value.users().empty()) ++blocks_[block].num_readers;
-    if (gradients_.contains(&value)) blocks_[block].live.use = MemoryUse::kGradient;
-  }
-
-  void look(size_t node) {
-    profile_.bytes.push_back(now_);
-    if (now_ <= profile_.peak_bytes) return;
-    profile_.peak_bytes = now_;
-    profile_.peak_node = node;
-    profile_.alive_at_peak.clear();
-    for (const Block& block : blocks_) {
-      if (block.live.bytes > 0) profile_.alive_at_peak.push_back(block.live);
-    }
-    std::ranges::stable_sort(profile_.alive_at_peak, std::greater(), &LiveValue::bytes);
-  }
-
-  void release(size_t index) {
-    Block& block = blocks_[index];
-    if (block.is_owned || block.num_readers > 0) return;
-    now_ -= std::exchange(block.live.bytes, 0);
-  }
-
-  const Graph& graph_;
-  MemoryProfile profile_;
-  std::vector<Block> blocks_;
-  std::vector<size_t> read_;  ///< by the present node
-  std::unordered_map<const Value*, size_t> blocks_of_;
-  std::unordered_map<const Value*, size_t> readers_;
-  std::unordered_set<const Value*> gradients_;
-  int64_t now_ = 0;
-};
+  return alive;
+}
 
 }  // namespace
 
 MemoryProfile memory_of(const Graph& graph) {
   check_types(graph);
-  return Liveness(graph).run();
+  const std::vector<IndexedNode> nodes = index_nodes(graph);
+  Profile profile = profile_of(nodes, schedule_of(nodes, Cuts(nodes.size())));
+  Values values;
+  for (const Node& node : graph.nodes()) {
+    values.insert(values.end(), node.outputs().begin(), node.outputs().end());
+  }
+  std::map<size_t, LiveValue> alive = alive_at_peak(profile, values);
+  const std::unordered_set<const Value*> gradients = gradients_of(graph);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto live = alive.find(profile.values[i].memory);
+    if (live != alive.end() && gradients.contains(values[i]))
+      live->second.use = MemoryUse::kGradient;
+  }
+  MemoryProfile memory{.bytes = std::move(profile.bytes),
+                       .peak_bytes = profile.peak_bytes,
+                       .peak_node = profile.peak_step};
+  for (const auto& [block, live] : alive) memory.alive_at_peak.push_back(live);
+  std::ranges::stable_sort(memory.alive_at_peak, std::greater(), &LiveValue::bytes);
+  return memory;
 }
 
 }  // namespace levin::graph

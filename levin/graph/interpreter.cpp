@@ -17,7 +17,6 @@
 #include "levin/graph/values_impl.h"
 
 namespace levin::graph {
-namespace {}  // namespace
 
 void Run::bind(const std::vector<at::Tensor>& inputs) {
   const std::vector<Node*> placeholders = graph_.find_nodes(Opcode::kPlaceholder);
@@ -83,34 +82,28 @@ void Run::separate_overlapping() {
 void Run::store(const Value& value, const at::Tensor& tensor, size_t memory) {
   const size_t num_uses = value.users().size();
   if (num_uses == 0) return;
-  slots_[&value] = {tensor, memory, num_uses};
-  ++memories_[memory].num_live;
+  slots_[&value] = {tensor, liveness_.make(memory, num_uses)};
 }
 
 size_t Run::new_memory(const Value* input) {
-  memories_.push_back({.input = input});
-  return memories_.size() - 1;
+  inputs_.push_back(input);
+  return liveness_.add_memory();
 }
 
-/// One use less; with none left nobody will look at it after this operator.
 void Run::use(const Value& value, std::vector<Used>& used) {
   Slot& slot = slots_.at(&value);
-  if (--slot.num_uses == 0) --memories_[slot.memory].num_live;
-  used.push_back({&value, slot.tensor, slot.memory});
+  liveness_.use(slot.live);
+  used.push_back({&value, slot.tensor, slot.live.memory});
 }
 
 /// What an operator may write to: the tensor itself where nobody else will look at that memory.
-at::Tensor Run::writable(const Value& value, const std::vector<Used>& used, size_t& memory) {
+at::Tensor Run::writable(const Value& value, size_t& memory) {
   const Slot& slot = slots_.at(&value);
-  memory = slot.memory;
-  const bool is_free =
-      memories_[memory].num_live == 0 && std::ranges::none_of(used, [&](const Used& other) {
-        return other.value != &value && other.memory == memory;
-      });
-  const bool is_given = memories_[memory].input == nullptr ||
-                        (options_.donate && updated_.contains(memories_[memory].input) &&
-                         !shared_.contains(memories_[memory].input));
-  if (slot.num_uses == 0 && is_free && is_given) return slot.tensor;
+  memory = slot.live.memory;
+  const Value* input = inputs_[memory];
+  const bool is_given =
+      input == nullptr || (options_.donate && updated_.contains(input) && !shared_.contains(input));
+  if (is_given && liveness_.may_write(slot.live)) return slot.tensor;
   memory = new_memory();
   return copy_of(slot.tensor);
 }
@@ -118,12 +111,13 @@ at::Tensor Run::writable(const Value& value, const std::vector<Used>& used, size
 void Run::run(const Node& node) {
   const OperatorInfo& info = node.info();
   std::vector<Used> used;
+  liveness_.begin_operator();
   for (size_t i = 0; i < info.num_parameters(); ++i) {
     for_each_value(node.arguments()[i], [&](const Value& value) { use(value, used); });
   }
   std::vector<at::Tensor> written;
   std::vector<size_t> written_memories;
-  torch::jit::Stack stack = arguments_of(node, used, written, written_memories);
+  torch::jit::Stack stack = arguments_of(node, written, written_memories);
   info.op.callBoxed(&stack);
 
   std::vector<at::Tensor> results;
@@ -144,7 +138,7 @@ void Run::run(const Node& node) {
   if (options_.observe) options_.observe(node, results);
   for (const Used& one : used) {
     const auto slot = slots_.find(one.value);
-    if (slot != slots_.end() && slot->second.num_uses == 0) slots_.erase(slot);
+    if (slot != slots_.end() && slot->second.live.num_uses == 0) slots_.erase(slot);
   }
 }
 
@@ -159,8 +153,7 @@ size_t Run::memory_of(const at::Tensor& result, const std::vector<Used>& used) {
   return new_memory();
 }
 
-torch::jit::Stack Run::arguments_of(const Node& node, const std::vector<Used>& used,
-                                    std::vector<at::Tensor>& written,
+torch::jit::Stack Run::arguments_of(const Node& node, std::vector<at::Tensor>& written,
                                     std::vector<size_t>& written_memories) {
   const OperatorInfo& info = node.info();
   std::unordered_map<const Value*, std::pair<at::Tensor, size_t>> copies;
@@ -169,7 +162,7 @@ torch::jit::Stack Run::arguments_of(const Node& node, const std::vector<Used>& u
       return slots_.at(&value).tensor;
     }
     auto [copy, is_new] = copies.try_emplace(&value);
-    if (is_new) copy->second.first = writable(value, used, copy->second.second);
+    if (is_new) copy->second.first = writable(value, copy->second.second);
     written.push_back(copy->second.first);
     written_memories.push_back(copy->second.second);
     return copy->second.first;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "levin/graph/interpreter.h"
+#include "levin/graph/liveness_impl.h"
 
 namespace levin::graph {
 
@@ -26,13 +27,7 @@ class Run {
   /// A value that will still be used.
   struct Slot {
     at::Tensor tensor;
-    size_t memory = 0;
-    size_t num_uses = 0;
-  };
-  /// What a tensor and its views lie in.
-  struct Memory {
-    const Value* input = nullptr;  ///< nullptr: memory that this run made
-    size_t num_live = 0;           ///< values in it that will still be used
+    Live live;
   };
   struct Used {
     const Value* value = nullptr;
@@ -45,17 +40,17 @@ class Run {
   void store(const Value& value, const at::Tensor& tensor, size_t memory);
   size_t new_memory(const Value* input = nullptr);
   void use(const Value& value, std::vector<Used>& used);
-  at::Tensor writable(const Value& value, const std::vector<Used>& used, size_t& memory);
+  at::Tensor writable(const Value& value, size_t& memory);
   size_t memory_of(const at::Tensor& result, const std::vector<Used>& used);
-  torch::jit::Stack arguments_of(const Node& node, const std::vector<Used>& used,
-                                 std::vector<at::Tensor>& written,
+  torch::jit::Stack arguments_of(const Node& node, std::vector<at::Tensor>& written,
                                  std::vector<size_t>& written_memories);
   void write_back(Interpretation& results);
 
   const Graph& graph_;
   const InterpretOptions& options_;
   std::unordered_map<const Value*, Slot> slots_;
-  std::vector<Memory> memories_;
+  Liveness liveness_;
+  std::vector<const Value*> inputs_;  ///< by memory; nullptr: memory that this run made
   std::unordered_map<const Value*, at::Tensor> targets_;  ///< inputs, as they were given
   std::unordered_set<const Value*> updated_;
   std::unordered_set<const Value*> shared_;

@@ -35,7 +35,7 @@ void Run::write_back(Interpretation& results) {
   };
   const auto is_of_input = [&](const Value* value) {
     return value != nullptr && slots_.contains(value) &&
-           memories_[slots_.at(value).memory].input != nullptr;
+           inputs_[slots_.at(value).live.memory] != nullptr;
   };
   const Values outputs = graph_.outputs();
   for (size_t i = 0; i < outputs.size(); ++i) {

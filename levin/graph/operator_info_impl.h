@@ -42,6 +42,13 @@ struct OperatorInfo {
   bool overwrites = false;       ///< what it writes does not depend on what was there
   bool is_equal = false;
 
+  /// The same arguments always give the same, and nothing else happens.
+  bool is_pure() const {
+    return written.empty() && !is_random && !is_host_read && !makes_unwritten;
+  }
+  /// Its results lie in its first argument.
+  bool makes_view() const { return returns_view && written.empty(); }
+
   const std::vector<c10::Argument>& parameters() const { return op.schema().arguments(); }
   size_t num_parameters() const { return parameters().size(); }
   size_t num_arguments() const { return num_parameters() + (is_random ? 1 : 0); }

@@ -15,10 +15,8 @@
 namespace levin::graph {
 namespace {
 
-/// The same arguments always give the same, and nothing else happens.
 bool is_pure(const Node& node) {
-  return node.opcode() == Opcode::kCallFunction && node.info().written.empty() &&
-         !node.is_random() && !node.is_host_read() && !node.info().makes_unwritten;
+  return node.opcode() == Opcode::kCallFunction && node.info().is_pure();
 }
 
 /// Equal for calls that compute the same.

@@ -1,7 +1,5 @@
 #include "levin/graph/cost.h"
 
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -9,6 +7,7 @@
 #include "levin/graph/replay.h"
 #include "levin/strategy/backward.h"
 #include "tests/graph/against_eager.h"
+#include "tests/graph/allocation_meter.h"
 #include "tests/support/error_of.h"
 
 namespace {
@@ -22,6 +21,7 @@ using levin::graph::memory_of;
 using levin::graph::MemoryProfile;
 using levin::graph::MemoryUse;
 using levin::test::error_of;
+using levin::test::peak_of;
 using levin::test::Tensors;
 using ::testing::HasSubstr;
 
@@ -87,26 +87,6 @@ TEST(Memory, OfAGraphWithoutTypesIsAnError) {
   auto& x = graph.placeholder("x", {});
   graph.set_outputs({&graph.call_function("aten::relu", {x}).output()});
   EXPECT_THAT(error_of([&] { memory_of(graph); }), HasSubstr("graph.cost: what placeholder gives"));
-}
-
-/// Sums what this thread has allocated and not given back.
-struct Meter final : c10::MemoryReportingInfoBase {
-  int64_t now = 0;
-  int64_t peak = 0;
-
-  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
-    now += bytes;
-    peak = std::max(peak, now);
-  }
-  bool memoryProfilingEnabled() const override { return true; }
-};
-
-template <class Call>
-int64_t peak_of(const Call& call) {
-  const auto meter = std::make_shared<Meter>();
-  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, meter);
-  call();
-  return meter->peak;
 }
 
 TEST(Memory, IsWhatEagerTakesAndReplayTakesNoMore) {
