@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "levin/accelerator/device.h"
+#include "levin/accelerator/graph_file.h"
 #include "levin/accelerator/host_memory.h"
 #include "levin/base/check.h"
 #include "levin/base/random.h"
@@ -26,10 +27,19 @@ WorldOptions world_options(const AcceleratorOptions& options, bool on_gpu = fals
           .check = options.comm_check};
 }
 
+/// Where `levin plan` and `levin graph` want the graph of the step, one process is enough.
+AcceleratorOptions for_graph(AcceleratorOptions options) {
+  if (detail::graph_file().empty()) return options;
+  options.compile = "replay";
+  options.devices = 1;
+  options.num_nodes = 1;
+  return options;
+}
+
 }  // namespace
 
 Accelerator::Accelerator(AcceleratorOptions options)
-    : Accelerator(options, join_launch(world_options(options))) {}
+    : Accelerator(for_graph(options), join_launch(world_options(for_graph(options)))) {}
 
 Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environment& environment)
     : Accelerator(options, environment,
@@ -77,7 +87,13 @@ Accelerator::~Accelerator() = default;
 void Accelerator::check_compile() const {
   LEVIN_CHECK(options_.compile == "no" || options_.compile == "replay", "accelerator.compile",
               "got '{}', wanted no or replay; set --compile", options_.compile);
-  if (!compiles()) return;
+  LEVIN_CHECK(options_.activation_memory_budget > 0.0 && options_.activation_memory_budget <= 1.0,
+              "accelerator.compile", "got activation_memory_budget = {}, wanted above 0, at most 1",
+              options_.activation_memory_budget);
+  LEVIN_CHECK(compiles() || options_.activation_memory_budget == 1.0, "accelerator.compile",
+              "got activation_memory_budget = {} without --compile replay, which it belongs to",
+              options_.activation_memory_budget);
+  if (!compiles() || !detail::graph_file().empty()) return;
   LEVIN_CHECK(!precision_.scales_loss, "accelerator.compile",
               "{} looks in each step whether gradients are finite, and a recorded step cannot; set "
               "--precision bf16-mixed, or --compile no",

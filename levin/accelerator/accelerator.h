@@ -136,6 +136,7 @@ class LEVIN_API Accelerator : public Processes {
     return {*this, std::forward<Function>(function)};
   }
   bool compiles() const { return options_.compile != "no"; }
+  const AcceleratorOptions& options() const { return options_; }
   /// Runs a training loop in which processes may run out of batches at different times: one that
   /// has goes on making the others' steps until the last is done. One backward that synchronizes
   /// and one step of every optimizer each turn. Throws Error "strategy.join". Follows Accelerate's
@@ -350,6 +351,7 @@ class LEVIN_API Accelerator : public Processes {
   std::vector<NamedTensor> parameters_;  // of all modules, prefixed by number when several
   std::vector<PreparedOptimizer> optimizers_;
   int64_t generation_ = 0;
+  int64_t losses_ = 0;
   std::vector<DataLoader> loaders_;
   std::shared_ptr<LoadersInUse> in_use_ =
       std::make_shared<LoadersInUse>([this] { synchronize_rng_states(); });

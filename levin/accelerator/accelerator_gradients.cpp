@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "levin/accelerator/accelerator.h"
+#include "levin/accelerator/graph_file.h"
 #include "levin/base/check.h"
 #include "levin/optim/clip.h"
 
@@ -16,6 +17,7 @@ void Accelerator::backward(const at::Tensor& loss, bool synchronize) {
               c10::str(loss.sizes()));
   LEVIN_CHECK(loss.requires_grad(), "accelerator.loss",
               "this loss depends on no parameter; was it detached, or computed without gradients?");
+  detail::check_recorded(stepping_->recording() != nullptr, ++losses_);
   const SyncBatchNormGuard batch_norm(synced_.get());
   stepping_->backward(loss, synchronize);
   if (!reaches_parameters_) check_gradients();

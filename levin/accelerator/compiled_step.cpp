@@ -6,7 +6,10 @@
 #include <utility>
 
 #include "levin/accelerator/accelerator.h"
+#include "levin/accelerator/graph_file.h"
 #include "levin/base/autocast.h"
+#include "levin/graph/cost.h"
+#include "levin/graph/rematerialize.h"
 
 namespace levin {
 namespace {
@@ -29,11 +32,24 @@ void drop_gradients_after(graph::Recording& recording, const std::vector<NamedTe
   });
 }
 
+/// Brings what a step needs beside its state to a part of itself.
+std::function<void(graph::Graph&)> budget_pass(double part) {
+  if (part >= 1.0) return nullptr;
+  return [part](graph::Graph& graph) {
+    const int64_t state = graph::state_bytes(graph);
+    const auto values = static_cast<double>(graph::memory_of(graph).peak_bytes - state);
+    graph::rematerialize(graph, state + static_cast<int64_t>(part * values));
+  };
+}
+
 }  // namespace
 
 CompiledStep::CompiledStep(Accelerator& accelerator, std::string name)
     : accelerator_(accelerator),
-      compiled_(std::move(name), {.state = [this] { return accelerator_.named_state(); }}) {}
+      compiled_(std::move(name),
+                {.state = [this] { return accelerator_.named_state(); },
+                 .on_recorded = detail::keep_graph,
+                 .pass = budget_pass(accelerator.options().activation_memory_budget)}) {}
 
 CompiledStep::~CompiledStep() = default;
 
@@ -50,7 +66,9 @@ std::vector<at::Tensor> CompiledStep::operator()(const std::vector<NamedTensor>&
   }
   conditions_.guards = guards;
   add_conditions();
-  return compiled_(conditions_, [&] { return call(function); });
+  std::vector<at::Tensor> results = compiled_(conditions_, [&] { return call(function); });
+  detail::check_refusals(compiled_.report().refusals);
+  return results;
 }
 
 void CompiledStep::prepare() {

@@ -52,6 +52,8 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
   loss_guard.fields(field);
   ddp.fields(field);
   field("compile", compile, "no, or replay: what compile() gives is recorded and replayed");
+  field("activation_memory_budget", activation_memory_budget,
+        "part of the step's memory that replay has; what does not fit is computed again");
 }
 
 int64_t AcceleratorOptions::accumulation_steps() const {

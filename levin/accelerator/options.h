@@ -67,6 +67,9 @@ struct AcceleratorOptions {
   LossGuardOptions loss_guard = {};
   DdpOptions ddp = {};
   std::string compile = "no";  ///< no, or replay: what compile() gives is recorded and replayed
+  /// Of what a replayed step keeps for its backward pass, the part that there is memory for: the
+  /// rest is computed again. 1: all is kept.
+  double activation_memory_budget = 1.0;
 
   /// Batches of an optimizer step. Throws Error "accelerator.accumulate" where the plugin and
   /// gradient_accumulation_steps name two numbers.

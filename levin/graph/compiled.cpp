@@ -9,6 +9,7 @@
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/graph/difference.h"
+#include "levin/graph/fuse.h"
 #include "levin/graph/interposer.h"
 #include "levin/graph/passes.h"
 #include "levin/graph/recorder_impl.h"
@@ -201,7 +202,7 @@ std::vector<at::Tensor> Compiled::replay(Entry& entry, const Conditions& conditi
 std::vector<at::Tensor> Compiled::record(Entry& entry, const Conditions& conditions,
                                          const Function& function) {
   ++report_.recorded;
-  Recorder recorder({.allow_host_reads = true});
+  Recorder recorder({.allow_host_reads = true, .host_read_sources = true});
   CarefulHandler handler(recorder);
   handler.attempt([&] {
     for (size_t i = 0; i < conditions.inputs.size(); ++i) {
@@ -240,6 +241,7 @@ std::vector<at::Tensor> Compiled::record(Entry& entry, const Conditions& conditi
 }
 
 void Compiled::take(Entry& entry, Graph graph, Recording recording, size_t num_results) {
+  if (options_.on_recorded) options_.on_recorded(graph);
   if (!recording.refused_.empty()) return refuse(entry, recording.refused_);
   const std::vector<Node*> reads = graph.host_reads();
   if (!reads.empty()) {
@@ -259,6 +261,12 @@ void Compiled::take(Entry& entry, Graph graph, Recording recording, size_t num_r
   }
   eliminate_common_subexpressions(graph);
   graph.eliminate_dead_code();
+  fuse(graph);
+  try {
+    if (options_.pass) options_.pass(graph);
+  } catch (const Error& error) {
+    log::warn("compile: {} is replayed without the pass: {}", name_, error.text());
+  }
   try {
     entry.replay.emplace(graph);
   } catch (const Error& error) {

@@ -40,6 +40,11 @@ struct Conditions {
 struct CompiledOptions {
   /// Names of tensors that live across calls; asked for when the function is recorded.
   std::function<std::vector<NamedTensor>()> state = nullptr;
+  /// Is shown each recording, also one that cannot be replayed.
+  std::function<void(const Graph&)> on_recorded = nullptr;
+  /// Changes a recording before it is replayed. An Error of it goes to the log, and the recording is
+  /// replayed as it was.
+  std::function<void(Graph&)> pass = nullptr;
   /// For different conditions. Under others the function then runs as it is.
   size_t max_recordings = 16;
 };

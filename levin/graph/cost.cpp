@@ -170,11 +170,20 @@ GraphCost cost_of(const Graph& graph, const DeviceDescription& device) {
 
 namespace {
 
-MemoryUse use_of(const Node& node) {
+/// A parameter is what gets a gradient; in a graph from a file no tensor is bound that could tell.
+MemoryUse use_of(const Node& node, const std::unordered_set<const Value*>& parameters) {
   if (node.opcode() == Opcode::kCallFunction) return MemoryUse::kValue;
   if (node.opcode() == Opcode::kPlaceholder) return MemoryUse::kInput;
   const bool learns = node.tensor().defined() && node.tensor().requires_grad();
-  return learns ? MemoryUse::kParameter : MemoryUse::kState;
+  return learns || parameters.contains(&node.output()) ? MemoryUse::kParameter : MemoryUse::kState;
+}
+
+std::unordered_set<const Value*> parameters_of(const Graph& graph) {
+  std::unordered_set<const Value*> parameters;
+  for (const Update& update : graph.updates()) {
+    if (update.is_gradient) parameters.insert(update.target);
+  }
+  return parameters;
 }
 
 std::unordered_set<const Value*> gradients_of(const Graph& graph) {
@@ -186,7 +195,8 @@ std::unordered_set<const Value*> gradients_of(const Graph& graph) {
 }
 
 /// By block, those that are alive at the peak and have bytes.
-std::map<size_t, LiveValue> alive_at_peak(const Profile& profile, const Values& values) {
+std::map<size_t, LiveValue> alive_at_peak(const Profile& profile, const Values& values,
+                                          const std::unordered_set<const Value*>& parameters) {
   std::map<size_t, LiveValue> alive;
   for (size_t i = 0; i < profile.blocks.size(); ++i) {
     const Block& block = profile.blocks[i];
@@ -194,7 +204,7 @@ std::map<size_t, LiveValue> alive_at_peak(const Profile& profile, const Values& 
       continue;
     }
     const Value* value = values[block.value];
-    alive[i] = {value, use_of(value->node()), block.bytes};
+    alive[i] = {value, use_of(value->node(), parameters), block.bytes};
   }
   return alive;
 }
@@ -209,7 +219,7 @@ MemoryProfile memory_of(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     values.insert(values.end(), node.outputs().begin(), node.outputs().end());
   }
-  std::map<size_t, LiveValue> alive = alive_at_peak(profile, values);
+  std::map<size_t, LiveValue> alive = alive_at_peak(profile, values, parameters_of(graph));
   const std::unordered_set<const Value*> gradients = gradients_of(graph);
   for (size_t i = 0; i < values.size(); ++i) {
     const auto live = alive.find(profile.values[i].memory);
@@ -222,6 +232,15 @@ MemoryProfile memory_of(const Graph& graph) {
   for (const auto& [block, live] : alive) memory.alive_at_peak.push_back(live);
   std::ranges::stable_sort(memory.alive_at_peak, std::greater(), &LiveValue::bytes);
   return memory;
+}
+
+int64_t state_bytes(const Graph& graph) {
+  int64_t bytes = 0;
+  for (const Node& node : graph.nodes()) {
+    const bool lives = node.opcode() == Opcode::kGetAttr || node.opcode() == Opcode::kPlaceholder;
+    if (lives) bytes += static_cast<int64_t>(bytes_of(node.output().type()));
+  }
+  return bytes;
 }
 
 }  // namespace levin::graph

@@ -63,6 +63,8 @@ struct MemoryProfile {
   std::vector<LiveValue> alive_at_peak;  ///< the largest first
 };
 
+/// Of what lives across calls, and of the inputs: there from the first operator to the last.
+LEVIN_API int64_t state_bytes(const Graph& graph);
 /// Throws Error "graph.cost" for a graph whose types are not known.
 LEVIN_API MemoryProfile memory_of(const Graph& graph);
 

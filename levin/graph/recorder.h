@@ -19,8 +19,9 @@ struct RecorderOptions {
   /// False: throws "graph.trace.captured" for a tensor that is no input and has no name.
   bool allow_captured = true;
   /// Keep the function, file and line that ran each operator (the line needs debug information):
-  /// some 10 us an operator. Kept of host reads in any case.
+  /// some 10 us an operator.
   bool sources = false;
+  bool host_read_sources = false;  ///< that of host reads alone
 };
 
 class LEVIN_API Recorder {

@@ -6,14 +6,18 @@
 
 namespace levin::detail {
 
-at::Tensor Run::compiled_step(const Batch& batch, int64_t index) {
-  if (!accelerator_.compiles()) return take_step(batch, index);
-  std::vector<NamedTensor> inputs;
-  for (const auto& [name, tensor] : batch) inputs.push_back({name, tensor});
+void Run::watch_logs() {
+  if (!accelerator_.compiles()) return;
   train_values_.set_observer(
       [this](std::string_view name, const at::Tensor& value, const LogOptions& options) {
         record_log(name, value, options);
       });
+}
+
+at::Tensor Run::compiled_step(const Batch& batch, int64_t index) {
+  if (!accelerator_.compiles()) return take_step(batch, index);
+  std::vector<NamedTensor> inputs;
+  for (const auto& [name, tensor] : batch) inputs.push_back({name, tensor});
   return step_(inputs, step_guards(index), [&] {
     const at::Tensor loss = take_step(batch, index);
     record_host_part();

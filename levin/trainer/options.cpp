@@ -72,6 +72,8 @@ void TrainerOptions::fields(FieldVisitor& field) {
   loss_guard.fields(field);
   ddp.fields(field);
   field("compile", compile, "no, or replay: training steps are recorded and replayed");
+  field("activation_memory_budget", activation_memory_budget,
+        "part of the step's memory that replay has; what does not fit is computed again");
 }
 
 }  // namespace levin

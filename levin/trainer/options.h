@@ -95,6 +95,9 @@ struct TrainerOptions {
   DdpOptions ddp = {};
   /// no, or replay: the step is recorded and replayed, from training_step to the optimizer's step.
   std::string compile = "no";
+  /// Of what a replayed step keeps for its backward pass, the part that there is memory for: the
+  /// rest is computed again. 1: all is kept.
+  double activation_memory_budget = 1.0;
 
   LEVIN_API void fields(FieldVisitor& field);
 };

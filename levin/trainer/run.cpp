@@ -144,6 +144,7 @@ void Run::prepare_fit(DataLoader training, std::optional<DataLoader> validation)
   }
   optimizers_ = accelerator_.prepare_optimizers(module_->configure_optimizers().list(),
                                                 limits_.total_steps());
+  watch_logs();
   std::map<std::string, std::string> record = options_as_text(options_);
   record.merge(module_->hparams());
   for (const auto& logger : loggers_) logger->log_hyperparams(record);

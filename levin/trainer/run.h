@@ -101,6 +101,7 @@ class Run : public ModuleContext {
   void end_epoch();
 
   // compiled.cpp: take_step, recorded and replayed where the options say so
+  void watch_logs();
   at::Tensor compiled_step(const Batch& batch, int64_t index);
   std::vector<graph::Guard> step_guards(int64_t index) const;
   void record_host_part();

@@ -31,7 +31,8 @@ AcceleratorOptions engine_options(const TrainerOptions& options) {
           .scaler = options.scaler,
           .loss_guard = options.loss_guard,
           .ddp = options.ddp,
-          .compile = options.compile};
+          .compile = options.compile,
+          .activation_memory_budget = options.activation_memory_budget};
 }
 
 DataLoader needed(std::optional<DataLoader> loader, std::string_view what) {

@@ -174,4 +174,23 @@ TEST(AcceleratorCompile, ALoadedStateIsRecordedAnew) {
   EXPECT_EQ(step.report().recorded, recorded + 1);  // the optimizer's tensors are others
 }
 
+/// A loop whose step nobody could record says so, when its graph is wanted.
+TEST(AcceleratorCompile, ALoopWithoutAStepHasNoGraphToWrite) {
+  const auto child = [] {
+    at::set_num_threads(1);  // a fork has none of the threads that were there before it
+    ::setenv("LEVIN_GRAPH_TO", "never_written.safetensors", 1);
+    levin::Accelerator accelerator(of_compile("no"));
+    auto [model, optimizer] = accelerator.prepare(small_nets::sequential(), scheduled());
+    const Batch batch = small_nets::whole(dataset(4));
+    const std::string error = levin::test::error_of([&, model = model] {
+      auto net = model;
+      for (int64_t i = 0; i < 2000; ++i) accelerator.backward(loss_of(net, batch));
+    });
+    std::fprintf(stderr, "%s\n", error.c_str());
+    std::_Exit(3);
+  };
+  EXPECT_EXIT(child(), testing::ExitedWithCode(3),
+              "accelerator.graph_to: 1000 batches were trained on and no step was recorded");
+}
+
 }  // namespace

@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include "levin/checkpoint/checkpoint.h"
+#include "levin/graph/graph_module.h"
 #include "tests/support/error_of.h"
 #include "tests/support/world.h"
 #include "tests/trainer/small_run.h"
@@ -28,6 +29,7 @@ struct Recipe {
   std::string clip_algorithm = "norm";
   int64_t batch_size = 8;  ///< of 64 samples, or 60
   int64_t samples = 64;
+  double memory = 1.0;  ///< activation_memory_budget
   int64_t replays = 180;  ///< batches of 200 steps that are at least replayed
 };
 std::ostream& operator<<(std::ostream& out, const Recipe& recipe) { return out << recipe.name; }
@@ -74,6 +76,7 @@ Trained train_recipe(const Recipe& recipe, const std::string& compile, const std
   options.gradient_clip_algorithm = recipe.clip_algorithm;
   options.seed = 11;
   options.compile = compile;
+  if (compile == "replay") options.activation_memory_budget = recipe.memory;
   levin::Trainer trainer(options);
   torch::manual_seed(3);
   for (at::Tensor& parameter : net->parameters()) {
@@ -132,6 +135,7 @@ INSTANTIATE_TEST_SUITE_P(
                .clip = 0.5,
                .replays = 100},
         Recipe{.name = "LastBatchIsSmaller", .accumulate = 2, .samples = 60, .replays = 100},
+        Recipe{.name = "WithHalfTheMemory", .memory = 0.6},
         Recipe{.name = "Bf16Mixed", .precision = "bf16-mixed", .clip = 0.5},
         Recipe{.name = "Double", .precision = "64-true"}),
     [](const auto& info) { return info.param.name; });
@@ -291,6 +295,8 @@ TEST(TrainerCompile, WhatCannotBeIsAnErrorAtTheStart) {
     return error_of([&] { const levin::Trainer trainer(options); });
   };
   EXPECT_THAT(error_with([](auto& o) { o.compile = "replya"; }), HasSubstr("wanted no or replay"));
+  EXPECT_THAT(error_with([](auto& o) { o.activation_memory_budget = 0; }),
+              HasSubstr("accelerator.compile: got activation_memory_budget = 0"));
   EXPECT_THAT(error_with([](auto& o) { o.precision = "16-mixed"; }), HasSubstr("bf16-mixed"));
   EXPECT_THAT(error_with([](auto& o) { o.loss_guard.nan_policy = "skip"; }),
               HasSubstr("--nan-policy"));
@@ -299,6 +305,27 @@ TEST(TrainerCompile, WhatCannotBeIsAnErrorAtTheStart) {
                 o.ddp.comm_hook = "bf16";
               }),
               HasSubstr("strategy.ddp.options"));
+}
+
+/// What `levin plan` asks a program for: the graph of its step, and the run ends.
+TEST(TrainerCompile, WritesItsGraphInPlaceOfTraining) {
+  const Scratch scratch;
+  const auto child = [&] {
+    at::set_num_threads(1);  // a fork has none of the threads that were there before it
+    ::setenv("LEVIN_GRAPH_TO", (scratch.path() / "step.safetensors").c_str(), 1);
+    Recipe recipe;
+    recipe.accumulate = 3;
+    train_recipe(recipe, "no", scratch.str(), std::make_shared<RecipeNet>(recipe.optimizer));
+    std::_Exit(9);  // it trained
+  };
+  EXPECT_EXIT(child(), testing::ExitedWithCode(0), "the graph of the training step is in");
+  const auto step = levin::graph::GraphModule::load(scratch.path() / "step.safetensors");
+  EXPECT_EQ(step.graph().find_nodes("aten::_fused_adamw_.tensor_lr").size(), 1U);
+  EXPECT_FALSE(step.graph().find_nodes("aten::native_batch_norm").empty());
+  std::vector<std::string> names;
+  for (const auto& state : step.state()) names.push_back(state.name);
+  EXPECT_THAT(names, testing::Contains("net.0.weight"));
+  EXPECT_THAT(names, testing::Contains("exp_avg of net.0.weight"));
 }
 
 /// 2 ranks, replayed and in eager: the same bits.

@@ -1,0 +1,27 @@
+#pragma once
+// The file that `levin plan` and `levin graph` have a program write its training step to, in place
+// of training on.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "levin/graph/graph.h"
+
+namespace levin::detail {
+
+/// LEVIN_GRAPH_TO; empty in a run that is to train.
+std::filesystem::path graph_file();
+
+/// Writes the graph there and ends the program, as soon as it is of a step that updates parameters:
+/// a batch inside a group is not. Without such a file it does nothing.
+void keep_graph(const graph::Graph& graph);
+
+/// For a loop that trains on without a step that could be recorded. Throws Error
+/// "accelerator.graph_to".
+void check_recorded(bool is_recorded, int64_t num_losses);
+/// For a step that cannot be. Throws Error "accelerator.graph_to".
+void check_refusals(const std::vector<std::string>& refusals);
+
+}  // namespace levin::detail
