@@ -42,7 +42,9 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
       options_(options),
       device_(device),
       precision_(parse_precision(options_.mixed_precision)),
-      strategy_(make_strategy(options_.strategy, {.group = world(), .ddp = options_.ddp})),
+      strategy_(make_strategy(
+          options_.strategy,
+          {.group = world(), .ddp = options_.ddp, .recordable = options_.compile != "no"})),
       project_(options_.project_dir, options_.project_config),
       trackers_(options_.log_with, options_.project_dir, is_main_process()) {
   for (const std::string& type : options_.rng_types) {
@@ -54,6 +56,7 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
               "master_weights are of parameters in bfloat16 or float16 and {} has none; set "
               "--precision bf16-true, or leave out --master-weights",
               precision_.name);
+  check_compile();
   stepping_ = std::make_unique<Stepping>(
       *strategy_, world(),
       SteppingOptions{.gradient_accumulation_steps = options_.accumulation_steps(),
@@ -70,6 +73,20 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
 
 Accelerator::~Accelerator() = default;
 
+// Reasons that are known beforehand; others are found when a step is recorded.
+void Accelerator::check_compile() const {
+  LEVIN_CHECK(options_.compile == "no" || options_.compile == "replay", "accelerator.compile",
+              "got '{}', wanted no or replay; set --compile", options_.compile);
+  if (!compiles()) return;
+  LEVIN_CHECK(!precision_.scales_loss, "accelerator.compile",
+              "{} looks in each step whether gradients are finite, and a recorded step cannot; set "
+              "--precision bf16-mixed, or --compile no",
+              precision_.name);
+  LEVIN_CHECK(!LossGuard(options_.loss_guard).is_on(), "accelerator.compile",
+              "--nan-policy and --spike-policy look at each loss, and a recorded step cannot; turn "
+              "them off, or set --compile no");
+}
+
 void Accelerator::prepare_module(const std::shared_ptr<torch::nn::Module>& module) {
   LEVIN_CHECK(module != nullptr, "accelerator.module",
               "got an empty module pointer, wanted a module");
@@ -78,6 +95,7 @@ void Accelerator::prepare_module(const std::shared_ptr<torch::nn::Module>& modul
   seed_by_rank();
   const bool known = std::find(modules_.begin(), modules_.end(), module) != modules_.end();
   if (!known) modules_.push_back(module);
+  ++generation_;
   parameters_ = name_parameters();
 }
 
@@ -94,13 +112,29 @@ std::vector<NamedTensor> Accelerator::name_parameters() const {
   std::vector<NamedTensor> all;
   std::unordered_set<const c10::TensorImpl*> seen;  // two modules may share one
   for (size_t i = 0; i < modules_.size(); ++i) {
-    for (NamedTensor& parameter : named_parameters(*modules_[i])) {
+    for (NamedTensor& parameter : levin::named_parameters(*modules_[i])) {
       if (!seen.insert(parameter.tensor.unsafeGetTensorImpl()).second) continue;
       if (modules_.size() > 1) parameter.name = std::to_string(i) + "." + parameter.name;
       all.push_back(std::move(parameter));
     }
   }
   return all;
+}
+
+std::vector<NamedTensor> Accelerator::named_state() const {
+  std::vector<NamedTensor> state = parameters_;
+  for (size_t i = 0; i < modules_.size(); ++i) {
+    const std::string prefix = modules_.size() > 1 ? std::to_string(i) + "." : "";
+    for (const auto& buffer : modules_[i]->named_buffers()) {
+      state.push_back({prefix + buffer.key(), buffer.value()});
+    }
+  }
+  for (const PreparedOptimizer& optimizer : optimizers_) {
+    for (NamedTensor& tensor : optimizer.optimizer().named_state()) {
+      state.push_back(std::move(tensor));
+    }
+  }
+  return state;
 }
 
 std::vector<NamedTensor> Accelerator::parameters_for(const OptimizerConfig& config) const {
@@ -122,7 +156,7 @@ std::vector<NamedTensor> Accelerator::parameters_for(const OptimizerConfig& conf
   };
   const std::vector<NamedTensor> parameters = bound(parameters_);
   for (const auto& module : modules_) {  // all of one module's: under the names it gives them
-    std::vector<NamedTensor> own = bound(named_parameters(*module));
+    std::vector<NamedTensor> own = bound(levin::named_parameters(*module));
     if (own.size() == parameters.size() && !own.empty()) return own;
   }
   LEVIN_CHECK(!parameters.empty(), "accelerator.optimizer",
@@ -142,6 +176,7 @@ std::vector<PreparedOptimizer> Accelerator::prepare_optimizers(
   }
   optimizers_.insert(optimizers_.end(), prepared.begin(), prepared.end());
   for (PreparedOptimizer& optimizer : optimizers_) optimizer.set_rivals(optimizers_);
+  ++generation_;
   return prepared;
 }
 
@@ -162,10 +197,12 @@ PreparedOptimizer Accelerator::prepare_torch_optimizer(
                            stepping_.get());
   stepping_->add(optimizers_.back().optimizer());
   for (PreparedOptimizer& each : optimizers_) each.set_rivals(optimizers_);
+  ++generation_;
   return optimizers_.back();
 }
 
 void Accelerator::free_memory() {
+  ++generation_;
   strategy_->forget();
   stepping_->forget();
   modules_.clear();

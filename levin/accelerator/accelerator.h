@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "levin/accelerator/compiled_function.h"
 #include "levin/accelerator/options.h"
 #include "levin/accelerator/precision.h"
 #include "levin/accelerator/prepared_loader.h"
@@ -118,6 +119,23 @@ class LEVIN_API Accelerator : public Processes {
   void trigger_sync_in_backward(const Models&...) {
     trigger_sync_in_backward();
   }
+  /// With AcceleratorOptions::compile = "replay": a training step (forward, backward, the
+  /// optimizer's step, any part of it) that is recorded and from then on replayed, as
+  /// graph::Compiled says; else the function as it is. accumulate() stands around a call of it.
+  ///
+  ///   auto step = accelerator.compile([&](const Batch& batch) {
+  ///     optimizer.zero_grad();
+  ///     const at::Tensor loss = loss_of(model->forward(batch["x"]), batch["y"]);
+  ///     accelerator.backward(loss);
+  ///     optimizer.step();
+  ///     return loss;
+  ///   });
+  ///   for (const auto& batch : loader) step(batch);
+  template <class Function>
+  CompiledFunction<std::decay_t<Function>> compile(Function&& function) {
+    return {*this, std::forward<Function>(function)};
+  }
+  bool compiles() const { return options_.compile != "no"; }
   /// Runs a training loop in which processes may run out of batches at different times: one that
   /// has goes on making the others' steps until the last is done. One backward that synchronizes
   /// and one step of every optimizer each turn. Throws Error "strategy.join". Follows Accelerate's
@@ -213,6 +231,14 @@ class LEVIN_API Accelerator : public Processes {
   const Precision& precision() const { return precision_; }
   Strategy& strategy() { return *strategy_; }
   Stepping& stepping() { return *stepping_; }
+  const std::vector<std::shared_ptr<torch::nn::Module>>& modules() const { return modules_; }
+  /// Of all modules; names begin with the module's number where there are several.
+  const std::vector<NamedTensor>& named_parameters() const { return parameters_; }
+  /// Parameters, buffers and the optimizers' tensors.
+  std::vector<NamedTensor> named_state() const;
+  const std::vector<PreparedOptimizer>& optimizers() const { return optimizers_; }
+  /// Another number whenever something else is prepared.
+  int64_t generation() const { return generation_; }
 
   // What prepare is made of.
   void prepare_module(const std::shared_ptr<torch::nn::Module>& module);
@@ -291,6 +317,7 @@ class LEVIN_API Accelerator : public Processes {
   Accelerator(const AcceleratorOptions& options, const comm::Environment& environment,
               at::Device device);
   void check_gradients();
+  void check_compile() const;
   void save_model_state(const State& weights, const std::filesystem::path& folder,
                         int64_t max_shard_bytes);
   /// Done by the process, or those of each machine, that write; what goes wrong there is thrown on
@@ -322,6 +349,7 @@ class LEVIN_API Accelerator : public Processes {
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
   std::vector<NamedTensor> parameters_;  // of all modules, prefixed by number when several
   std::vector<PreparedOptimizer> optimizers_;
+  int64_t generation_ = 0;
   std::vector<DataLoader> loaders_;
   std::shared_ptr<LoadersInUse> in_use_ =
       std::make_shared<LoadersInUse>([this] { synchronize_rng_states(); });

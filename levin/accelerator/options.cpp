@@ -51,6 +51,7 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
   scaler.fields(field);
   loss_guard.fields(field);
   ddp.fields(field);
+  field("compile", compile, "no, or replay: what compile() gives is recorded and replayed");
 }
 
 int64_t AcceleratorOptions::accumulation_steps() const {

@@ -66,6 +66,7 @@ struct AcceleratorOptions {
   optim::GradScalerOptions scaler = {};  ///< of 16-mixed
   LossGuardOptions loss_guard = {};
   DdpOptions ddp = {};
+  std::string compile = "no";  ///< no, or replay: what compile() gives is recorded and replayed
 
   /// Batches of an optimizer step. Throws Error "accelerator.accumulate" where the plugin and
   /// gradient_accumulation_steps name two numbers.

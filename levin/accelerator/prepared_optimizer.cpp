@@ -33,7 +33,14 @@ void PreparedOptimizer::step() {
     if (!shared_->stepping->sync_gradients()) return;
     shared_->skipped = !shared_->stepping->step(*shared_->optimizer);
     if (shared_->skipped) return;
+    if (graph::Recording* recording = shared_->stepping->recording()) {
+      recording->after([self = *this]() mutable { self.count_step(); });
+    }
   }
+  count_step();
+}
+
+void PreparedOptimizer::count_step() {
   shared_->steps += 1;
   if (shared_->stepping == nullptr || shared_->stepping->moves_schedules()) step_schedule();
 }

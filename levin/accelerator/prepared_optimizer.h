@@ -46,6 +46,8 @@ class LEVIN_API PreparedOptimizer : public OptimizerHandle {
   void load_state_dict(const State& state);
 
  private:
+  void count_step();
+
   struct Shared;
   std::shared_ptr<Shared> shared_;
 };

@@ -30,14 +30,17 @@ bool Stepping::agree(bool flag) { return world_.size() == 1 ? flag : world_.any(
 void Stepping::forget() {
   load_state_dict(state_dict());  // the scaler knows optimizers by their addresses
   optimizers_.clear();
-  finished_.clear();
-  used_up_.clear();
+  position_.finished.clear();
+  position_.used_up.clear();
   batches_ = 0;
   in_batch_ = false;
   synchronizes_ = true;
 }
 
 void Stepping::begin_batch(bool ends_epoch) {
+  if (recording_ != nullptr) {
+    recording_->refuse("it calls accumulate(): let accumulate() stand around the call");
+  }
   if (synchronizes_) batches_ = 0;  // the last batch ended a group
   ++batches_;
   in_batch_ = true;
@@ -53,7 +56,7 @@ void Stepping::begin_backward() {
     leave_out_.reset();
     bad_loss_ = false;
   }
-  finished_.clear();
+  position_.finished.clear();
 }
 
 void Stepping::backward(const at::Tensor& loss, bool synchronize) {
@@ -71,12 +74,12 @@ void Stepping::backward(const at::Tensor& loss, bool synchronize) {
 }
 
 bool Stepping::backward_synchronizes() {
-  if (std::exchange(synchronizes_next_, false)) return true;
+  if (std::exchange(position_.synchronizes_next, false)) return true;
   return unsynchronized_ == 0 && (sync_gradients() || options_.sync_each_batch);
 }
 
 void Stepping::finish_gradients(const optim::Optimizer& optimizer) {
-  if (!needs_finish() || !finished_.insert(&optimizer).second) return;
+  if (!needs_finish() || !position_.finished.insert(&optimizer).second) return;
   strategy_.wait_gradients();
   if (cut_short_ != 1.0) optim::scale_grad(optimizer.parameters(), cut_short_);
   if (scaler_) scaler_->unscale(optimizer);
@@ -91,11 +94,11 @@ bool Stepping::step(optim::Optimizer& optimizer) {
       batches_, options_.gradient_accumulation_steps);
   finish_gradients(optimizer);
   if (guard_.may_skip() && !leave_out_) leave_out_ = agree(bad_loss_);
-  used_up_.insert(&optimizer);
+  position_.used_up.insert(&optimizer);
   bool taken = false;
   const auto take = [&] {
     if (leave_out_.value_or(false)) return strategy_.wait_gradients();
-    strategy_.update(optimizer);
+    update(optimizer);
     strategy_.after_step();
     forget_casts();  // of the parameters as they were
     taken = true;
@@ -105,8 +108,18 @@ bool Stepping::step(optim::Optimizer& optimizer) {
   } else {
     take();
   }
-  was_left_out_ = !taken;
+  position_.was_left_out = !taken;
   return taken;
+}
+
+void Stepping::update(optim::Optimizer& optimizer) {
+  const bool is_recorded = recording_ != nullptr && optimizer.set_capturable(true);
+  strategy_.update(optimizer);
+  if (recording_ == nullptr) return;
+  if (is_recorded) return recording_->before(optimizer.host_part());
+  recording_->refuse(optimizer.name() +
+                     " computes on the host in each step; levin::optim's sgd, adam and adamw do "
+                     "not");
 }
 
 void Stepping::clip_grad_norm(const optim::Optimizer& optimizer, double max_norm) {
@@ -115,7 +128,7 @@ void Stepping::clip_grad_norm(const optim::Optimizer& optimizer, double max_norm
 }
 
 void Stepping::zero_grad(optim::Optimizer& optimizer) {
-  if (accumulates() && used_up_.erase(&optimizer) == 0) return;
+  if (accumulates() && position_.used_up.erase(&optimizer) == 0) return;
   optimizer.zero_grad();
 }
 
@@ -130,6 +143,33 @@ void Stepping::update_scale() {
   const double factor = scaler_->get_scale() / before;
   if (factor == 1.0) return;
   for (optim::Optimizer* optimizer : waiting) optim::scale_grad(optimizer->parameters(), factor);
+}
+
+Stepping::RecordingScope::RecordingScope(Stepping& stepping, graph::Recording& recording)
+    : stepping_(stepping) {
+  stepping_.recording_ = &recording;
+}
+
+// Where steps stand after a replay is where they stood after what it is a replay of.
+Stepping::RecordingScope::~RecordingScope() {
+  graph::Recording& recording = *std::exchange(stepping_.recording_, nullptr);
+  recording.after(
+      [&stepping = stepping_, after = stepping_.position_] { stepping.position_ = after; });
+}
+
+void Stepping::add_guards(std::vector<graph::Guard>& guards) const {
+  const auto add = [&](std::string_view what, auto value) {
+    guards.push_back({what, static_cast<double>(value)});
+  };
+  add("whether it is a batch of a group", in_batch_);
+  add("whether the batch ends its group", synchronizes_);
+  add("no_sync", unsynchronized_);
+  add("trigger_sync_in_backward", position_.synchronizes_next);
+  add("by what a group was cut short", cut_short_);
+  for (const optim::Optimizer* optimizer : optimizers_) {
+    add("whether gradients were stepped with", position_.used_up.contains(optimizer));
+    add("whether gradients are complete", position_.finished.contains(optimizer));
+  }
 }
 
 State Stepping::state_dict() {

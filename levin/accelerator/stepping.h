@@ -16,6 +16,7 @@
 #include "levin/base/export.h"
 #include "levin/base/state.h"
 #include "levin/comm/process_group.h"
+#include "levin/graph/compiled.h"
 #include "levin/optim/grad_scaler.h"
 #include "levin/optim/optimizer.h"
 #include "levin/strategy/strategy.h"
@@ -55,7 +56,7 @@ class LEVIN_API Stepping {
   void leave_no_sync() { --unsynchronized_; }
   /// The next backward's gradients agree over the ranks, with what was added up before, wherever it
   /// is.
-  void synchronize_next() { synchronizes_next_ = true; }
+  void synchronize_next() { position_.synchronizes_next = true; }
 
   /// What the loss guard calls a batch; none: its number.
   void set_where(std::function<std::string()> where) { where_ = std::move(where); }
@@ -71,12 +72,28 @@ class LEVIN_API Stepping {
   /// Throws Error "accelerator.step" between the batches of a group.
   bool step(optim::Optimizer& optimizer);
   /// The last step() of some optimizer was.
-  bool was_left_out() const { return was_left_out_; }
+  bool was_left_out() const { return position_.was_left_out; }
   /// Unless the gradients still wait for the other batches of their group.
   void zero_grad(optim::Optimizer& optimizer);
 
   void clip_grad_norm(const optim::Optimizer& optimizer, double max_norm);
   bool moves_schedules() const { return options_.step_scheduler_with_optimizer; }
+
+  /// For its time steps are recorded, to be replayed.
+  class LEVIN_API RecordingScope {
+   public:
+    RecordingScope(Stepping& stepping, graph::Recording& recording);
+    ~RecordingScope();
+    RecordingScope(const RecordingScope&) = delete;
+    RecordingScope& operator=(const RecordingScope&) = delete;
+
+   private:
+    Stepping& stepping_;
+  };
+  /// While a step is being recorded; else nullptr.
+  graph::Recording* recording() const { return recording_; }
+  /// What of it decides which operators a step runs.
+  void add_guards(std::vector<graph::Guard>& guards) const;
 
   const optim::GradScaler* scaler() const { return scaler_ ? &*scaler_ : nullptr; }
 
@@ -84,8 +101,17 @@ class LEVIN_API Stepping {
   void load_state_dict(const State& state);
 
  private:
+  /// What steps change, beside tensors.
+  struct Position {
+    bool synchronizes_next = false;
+    bool was_left_out = false;
+    std::set<const optim::Optimizer*> finished = {};  ///< whose gradients are
+    std::set<const optim::Optimizer*> used_up = {};   ///< whose gradients were stepped with
+  };
+
   bool accumulates() const { return options_.gradient_accumulation_steps > 1; }
   bool needs_finish() const { return scaler_.has_value() || cut_short_ != 1.0; }
+  void update(optim::Optimizer& optimizer);
   bool agree(bool flag);
   bool backward_synchronizes();
   std::string where() const;
@@ -103,14 +129,12 @@ class LEVIN_API Stepping {
   bool in_batch_ = false;
   bool synchronizes_ = true;
   int64_t unsynchronized_ = 0;
-  bool synchronizes_next_ = false;
+  Position position_;
+  graph::Recording* recording_ = nullptr;
   double cut_short_ = 1.0;  ///< by what the gradients of a short group are too small
   int64_t losses_ = 0;
   bool bad_loss_ = false;          ///< of the coming step, on this rank
   std::optional<bool> leave_out_;  ///< as agreed by the ranks
-  bool was_left_out_ = false;
-  std::set<const optim::Optimizer*> finished_;  ///< whose gradients are
-  std::set<const optim::Optimizer*> used_up_;   ///< whose gradients were stepped with
 };
 
 }  // namespace levin

@@ -112,6 +112,7 @@ class LEVIN_API ProcessGroup {
 
  private:
   friend class Work;
+  friend struct NamedGroups;
   struct Impl;
   explicit ProcessGroup(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;

@@ -47,7 +47,12 @@ void OperatorCall::proceed() {
     below_.handlers = below_.handlers->outer.get();
   }
   if (handler != nullptr) return handler->call(*this);
-  op_.redispatchBoxed(below_.keys, &stack_);
+  op_->redispatchBoxed(below_.keys, &stack_);
+}
+
+void OperatorCall::proceed_as(const c10::OperatorHandle& op) {
+  op_ = &op;
+  proceed();
 }
 
 struct Interposition {

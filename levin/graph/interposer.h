@@ -24,19 +24,21 @@ namespace levin::graph {
 /// One operator on its way to its kernel, in the thread that runs it.
 class LEVIN_API OperatorCall {
  public:
-  const c10::OperatorHandle& op() const { return op_; }
+  const c10::OperatorHandle& op() const { return *op_; }
   /// Ends with the operator's arguments before proceed(), with its results after.
   std::vector<c10::IValue>& stack() { return stack_; }
   /// Hands the call to the scope around this one, in the end to the kernel.
   void proceed();
+  /// The same with another operator, whose arguments have taken the place of this one's.
+  void proceed_as(const c10::OperatorHandle& op);
 
  private:
   friend struct Interposition;
   struct Below;
   OperatorCall(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack, Below& below)
-      : op_(op), stack_(stack), below_(below) {}
+      : op_(&op), stack_(stack), below_(below) {}
 
-  const c10::OperatorHandle& op_;
+  const c10::OperatorHandle* op_;
   std::vector<c10::IValue>& stack_;
   Below& below_;
 };

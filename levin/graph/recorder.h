@@ -19,7 +19,7 @@ struct RecorderOptions {
   /// False: throws "graph.trace.captured" for a tensor that is no input and has no name.
   bool allow_captured = true;
   /// Keep the function, file and line that ran each operator (the line needs debug information):
-  /// some 10 us an operator.
+  /// some 10 us an operator. Kept of host reads in any case.
   bool sources = false;
 };
 

@@ -71,7 +71,7 @@ void Recorder::Impl::add_call(Call& call, const std::vector<c10::IValue>& stack)
     random = node.outputs_.back();
     random->type_ = {.kind = ValueKind::kRandom};
   }
-  if (options.sources) frames.emplace_back(&node, std::move(call.frames));
+  if (!call.frames.empty()) frames.emplace_back(&node, std::move(call.frames));
 }
 
 /// In new memory, or in that which an argument looks at.

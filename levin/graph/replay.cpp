@@ -38,7 +38,9 @@ struct Replay::Impl {
   explicit Impl(const Graph& graph) : program(plan_replay(graph)) {}
 
   void bind(const std::vector<at::Tensor>& inputs);
+  std::string moved() const;
   void run();
+  void let_go();
   std::vector<at::Tensor> finish(const std::vector<at::Tensor>& inputs);
 
   ReplayProgram program;
@@ -59,11 +61,16 @@ void Replay::Impl::bind(const std::vector<at::Tensor>& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const BoundInput& bound = program.inputs[i];
     const at::Tensor& given = inputs[i];
-    const bool fits = given.defined() && given.sizes() == bound.tensor.sizes() &&
-                      given.scalar_type() == bound.type.dtype &&
-                      given.device() == bound.type.device;
+    const bool fits = given.defined() ? given.sizes() == bound.type.sizes &&
+                                            given.scalar_type() == bound.type.dtype &&
+                                            given.device() == bound.type.device
+                                      : bound.type.kind == ValueKind::kUndefined;
     LEVIN_CHECK(fits, "graph.input", "{} is {}, wanted {}; trace the function again for it",
                 bound.name, text_of(ValueType::of(given)), text_of(bound.type));
+    if (!bound.tensor.defined()) {
+      held.emplace_back();
+      continue;
+    }
     at::Tensor laid_out = given;
     if (given.strides() != bound.tensor.strides()) {
       laid_out = at::empty_strided(given.sizes(), bound.tensor.strides(), given.options());
@@ -72,10 +79,16 @@ void Replay::Impl::bind(const std::vector<at::Tensor>& inputs) {
     set_memory(bound.tensor.storage(), {laid_out.data_ptr(), given.device()});
     held.push_back(std::move(laid_out));
   }
+  const std::string moved = this->moved();
+  LEVIN_CHECK(moved.empty(), "graph.replay.moved",
+              "{} lies elsewhere than when the replay was made; make another", moved);
+}
+
+std::string Replay::Impl::moved() const {
   for (const BoundState& state : program.states) {
-    LEVIN_CHECK(state.tensor.const_data_ptr() == state.data, "graph.replay.moved",
-                "{} lies elsewhere than when the replay was made; make another", state.name);
+    if (state.tensor.const_data_ptr() != state.data) return state.name;
   }
+  return {};
 }
 
 void Replay::Impl::run() {
@@ -118,10 +131,18 @@ std::vector<at::Tensor> Replay::Impl::finish(const std::vector<at::Tensor>& inpu
   for (size_t i = 0; i < inputs.size(); ++i) {
     const BoundInput& input = program.inputs[i];
     if (input.is_written && !held[i].is_same(inputs[i])) inputs[i].copy_(held[i]);
+  }
+  return outputs;
+}
+
+/// Of what was given, also where an operator threw.
+void Replay::Impl::let_go() {
+  stack.clear();
+  held.clear();
+  for (const BoundInput& input : program.inputs) {
+    if (!input.tensor.defined()) continue;
     set_memory(input.tensor.storage(), c10::DataPtr(nullptr, input.tensor.device()));
   }
-  held.clear();
-  return outputs;
 }
 
 std::vector<at::Tensor> Replay::operator()(const std::vector<at::Tensor>& inputs) {
@@ -129,9 +150,15 @@ std::vector<at::Tensor> Replay::operator()(const std::vector<at::Tensor>& inputs
   const c10::AutoGradMode grad_mode(true);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::impl::ExcludeDispatchKeyGuard no_casts(c10::autocast_dispatch_keyset);
+  struct LetGo {
+    Impl& impl;
+    ~LetGo() { impl.let_go(); }
+  } const at_end{*impl_};
   impl_->bind(inputs);
   impl_->run();
   return impl_->finish(inputs);
 }
+
+std::string Replay::moved() const { return impl_->moved(); }
 
 }  // namespace levin::graph

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "levin/base/export.h"
@@ -41,6 +42,9 @@ class LEVIN_API Replay {
   /// caller's own.
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs);
 
+  /// The name of a state tensor that has other memory than when this was made, which makes a call
+  /// an error ("graph.replay.moved"); empty where there is none.
+  std::string moved() const;
   const ReplayReport& report() const;
 
  private:

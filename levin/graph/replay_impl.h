@@ -27,7 +27,7 @@ struct Instruction {
 struct BoundInput {
   std::string name;
   ValueType type;
-  at::Tensor tensor;        ///< takes the memory of what is given
+  at::Tensor tensor;        ///< takes the memory of what is given; none where nobody reads it
   bool is_written = false;  ///< in place
 };
 

@@ -185,6 +185,10 @@ void Planner::bind() {
   for (const Node* node : graph_.find_nodes(Opcode::kPlaceholder)) {
     const Value& value = node->output();
     input_numbers_[&value] = program_.inputs.size();
+    if (value.users().empty()) {
+      program_.inputs.push_back({node->name(), value.type(), {}});
+      continue;
+    }
     size_t memory = 0;
     const at::Tensor tensor = new_tensor(value.type(), Memory::Kind::kGiven, memory);
     memories_[memory].given = &value;
@@ -220,14 +224,26 @@ void Planner::bind_state(const Node& node) {
 
 /// State tensors that have bytes in common are not written to.
 void Planner::separate_overlapping() {
-  std::unordered_map<const void*, const Value*> first_in;
+  struct Extent {
+    const char* begin;
+    const char* end;
+    const Value* value;
+  };
+  std::vector<Extent> extents;
   for (const auto& [value, slot] : slots_) {
     if (!slot.tensor.has_storage() || input_numbers_.contains(value)) continue;
-    const void* storage = slot.tensor.storage().unsafeGetStorageImpl();
-    const auto [other, is_new] = first_in.try_emplace(storage, value);
-    if (is_new) continue;
-    shared_.insert(value);
-    shared_.insert(other->second);
+    const auto* begin = static_cast<const char*>(slot.tensor.const_data_ptr());
+    const int64_t bytes = at::detail::computeStorageNbytes(
+        slot.tensor.sizes(), slot.tensor.strides(), slot.tensor.itemsize());
+    extents.push_back({begin, begin + bytes, value});
+  }
+  std::ranges::sort(extents, {}, &Extent::begin);
+  for (size_t i = 0, widest = 0; i < extents.size(); ++i) {
+    if (i > 0 && extents[i].begin < extents[widest].end) {
+      shared_.insert(extents[i].value);
+      shared_.insert(extents[widest].value);
+    }
+    if (extents[i].end > extents[widest].end) widest = i;
   }
 }
 

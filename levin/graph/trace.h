@@ -63,7 +63,7 @@ std::vector<at::Tensor> as_vector(Result&& result) {
 }
 
 template <class Function, class... Tensors>
-std::vector<at::Tensor> call_traced(const Function& function, const Tensors&... inputs) {
+std::vector<at::Tensor> call_traced(Function& function, const Tensors&... inputs) {
   if constexpr (std::is_void_v<decltype(function(inputs...))>) {
     function(inputs...);
     return {};

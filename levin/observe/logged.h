@@ -10,10 +10,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "levin/base/export.h"
@@ -59,6 +61,11 @@ class LEVIN_API LoggedValues {
   LoggedValues(bool default_on_step, bool default_on_epoch);
   ~LoggedValues();
 
+  /// Is shown each value that is logged; the tensor is undefined for a number or a metric.
+  using Observer =
+      std::function<void(std::string_view, const at::Tensor& value, const LogOptions&)>;
+  void set_observer(Observer observer) { observer_ = std::move(observer); }
+
   void begin_step(int64_t batch_size);
   void log(std::string_view name, const at::Tensor& value, const LogOptions& options = {});
   void log(std::string_view name, double value, const LogOptions& options = {});
@@ -87,6 +94,7 @@ class LEVIN_API LoggedValues {
 
  private:
   std::unique_ptr<detail::LogBook> book_;
+  Observer observer_;
 };
 
 }  // namespace levin

@@ -38,6 +38,7 @@ struct Cohort {
   at::Tensor step_count;                       // float 0-dim, shared by all members
   std::vector<at::Tensor> step_counts;         // the same tensor once for each member
   at::Tensor lr;                               // double 0-dim on the CPU, where it is capturable
+  bool moved = false;                          // in the last step
 };
 
 class FusedOptimizer : public Optimizer {
@@ -78,11 +79,32 @@ class FusedOptimizer : public Optimizer {
     return capturable_ == capturable;
   }
 
-  void advance() override {
-    if (!capturable_) Optimizer::advance();
-    for (Cohort& cohort : cohorts_) {
-      if (cohort.parameters.front().grad().defined()) advance(cohort);
+  std::function<void()> host_part() override {
+    if (!capturable_) return Optimizer::host_part();
+    std::vector<size_t> moved;
+    for (size_t i = 0; i < cohorts_.size(); ++i) {
+      if (cohorts_[i].moved) moved.push_back(i);
     }
+    return [this, moved] {
+      for (const size_t i : moved) advance(cohorts_[i]);
+    };
+  }
+
+  int64_t layout() const override { return layout_; }
+
+  std::vector<NamedTensor> named_state() const override {
+    std::vector<NamedTensor> state;
+    for (size_t i = 0; i < parameters().size(); ++i) {
+      for (size_t slot = 0; slot < slots_.size(); ++slot) {
+        state.push_back(
+            {fmt::format("{} of {}", slot_names()[slot], parameters()[i].name), slots_[slot][i]});
+      }
+    }
+    for (size_t i = 0; i < cohorts_.size(); ++i) {
+      state.push_back({fmt::format("step of {} {}", name(), i), cohorts_[i].step_count});
+      state.push_back({fmt::format("lr of {} {}", name(), i), cohorts_[i].lr});
+    }
+    return state;
   }
 
  protected:
@@ -133,7 +155,8 @@ class FusedOptimizer : public Optimizer {
     }
     for (Cohort& cohort : cohorts_) {
       if (!taken(cohort)) continue;
-      if (!cohort.gradients.empty()) update(cohort);
+      cohort.moved = !cohort.gradients.empty();
+      if (cohort.moved) update(cohort);
       cohort.gradients.clear();
     }
   }
@@ -171,6 +194,7 @@ class FusedOptimizer : public Optimizer {
         cohort.members.push_back(member);
       }
     }
+    ++layout_;
     cohorts_.clear();
     for (auto& [key, cohort] : cohorts) cohorts_.push_back(complete(std::move(cohort)));
   }
@@ -264,6 +288,7 @@ class FusedOptimizer : public Optimizer {
   std::vector<int64_t> waves_;  // by parameter
   std::vector<std::vector<at::Tensor>> slots_;  // [slot][parameter], flat
   std::vector<Cohort> cohorts_;
+  int64_t layout_ = 0;
   bool capturable_ = false;
 };
 

@@ -16,7 +16,7 @@ bool Optimizer::set_waves(std::vector<int64_t>) { return false; }
 
 bool Optimizer::set_capturable(bool) { return false; }
 
-void Optimizer::advance() {
+std::function<void()> Optimizer::host_part() {
   LEVIN_CHECK(false, "optim.capturable",
               "{} was not set capturable; call set_capturable(true), and step() where that gives "
               "false",

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,12 +46,17 @@ class LEVIN_API Optimizer {
   virtual bool set_waves(std::vector<int64_t> waves);
   virtual void step_wave(int64_t wave);
   /// For a step that is recorded to be run again: what changes from one step to the next (counts,
-  /// learning rates) is then read from tensors, which advance() sets as step() would, so that the
-  /// operators of the recorded step are those of the next one. As PyTorch's option of that name.
-  /// False where this optimizer computes on the host.
+  /// learning rates) is then read from tensors, so that the operators of the recorded step are
+  /// those of the next one. As PyTorch's option of that name. False where this optimizer computes
+  /// on the host.
   virtual bool set_capturable(bool capturable);
-  /// Throws Error "optim.capturable" unless it was set.
-  virtual void advance();
+  /// What the last step() did on the host: to be done before each replay of it, as long as layout()
+  /// is what it is now. Throws Error "optim.capturable" unless that was set.
+  virtual std::function<void()> host_part();
+  /// Another number whenever steps that were recorded no longer hold.
+  virtual int64_t layout() const { return 0; }
+  /// The tensors that it keeps, as "exp_avg of net.0.weight"; for graphs of its steps.
+  virtual std::vector<NamedTensor> named_state() const { return {}; }
   /// Drops the gradients (PyTorch's set_to_none).
   void zero_grad();
 

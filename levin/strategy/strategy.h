@@ -28,6 +28,7 @@ namespace levin {
 struct StrategyContext {
   comm::ProcessGroup group = {};  ///< all ranks of the run
   DdpOptions ddp = {};
+  bool recordable = false;  ///< steps are to be recorded: exchanges are operators, after backward
 };
 
 /// Unsupported requests are errors that name the strategy and the feature, never passed over.

@@ -8,12 +8,16 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/var_mean.h>
+#include <torch/library.h>
 
 #include <array>
 #include <memory>
 #include <numeric>
+#include <string>
+#include <vector>
 
 #include "levin/base/check.h"
+#include "levin/comm/operators.h"
 #include "levin/graph/interposer.h"
 
 namespace levin {
@@ -22,9 +26,6 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 using ThreeTensors = std::tuple<Tensor, Tensor, Tensor>;
-
-// A kernel is a plain function, called by the dispatcher: this is how it learns of the ranks.
-thread_local comm::ProcessGroup* current_group = nullptr;
 
 /// All dims but the channels'.
 std::vector<int64_t> reduced_dims(const Tensor& input) {
@@ -47,7 +48,7 @@ Tensor count_of(const Tensor& input) {
 }
 
 void check_device(const Tensor& input) {
-  LEVIN_CHECK(current_group != nullptr && input.is_cpu(), "strategy.sync_batchnorm",
+  LEVIN_CHECK(input.is_cpu(), "strategy.sync_batchnorm",
               "got a batch norm over a tensor on {}, wanted the CPU: set --sync-batchnorm false",
               input.device().str());
 }
@@ -58,12 +59,12 @@ struct Statistics {
 };
 
 /// Of all ranks' batches, put together in rank order (Chan et al. 1979).
-Statistics statistics_of(const Tensor& input) {
+Statistics statistics_of(const Tensor& input, comm::ProcessGroup group) {
   const int64_t channels = input.size(1);
   const auto [variance, mean] = at::var_mean(input, reduced_dims(input), /*correction=*/0);
   const Tensor own = at::cat({count_of(input), mean.to(at::kDouble), variance.to(at::kDouble)});
-  const Tensor all = at::empty({current_group->size(), own.numel()}, own.options());
-  current_group->all_gather(all, own);
+  const Tensor all = at::empty({group.size(), own.numel()}, own.options());
+  group.all_gather(all, own);
   const Tensor counts = all.narrow(1, 0, 1);
   const Tensor means = all.narrow(1, 1, channels);
   const Tensor variances = all.narrow(1, 1 + channels, channels);
@@ -81,10 +82,10 @@ void move_towards(const OptionalTensor& running, const Tensor& value, double mom
 
 ThreeTensors forward_over_ranks(const Tensor& input, const OptionalTensor& weight,
                                 const OptionalTensor& bias, const OptionalTensor& running_mean,
-                                const OptionalTensor& running_var, bool training, double momentum,
-                                double eps) {
+                                const OptionalTensor& running_var, double momentum, double eps,
+                                c10::string_view group) {
   check_device(input);
-  const Statistics statistics = statistics_of(input);
+  const Statistics statistics = statistics_of(input, comm::group_named(std::string(group)));
   const double unbiased = statistics.count / std::max(statistics.count - 1, 1.0);
   move_towards(running_mean, statistics.mean, momentum);
   move_towards(running_var, statistics.variance * unbiased, momentum);
@@ -100,74 +101,94 @@ ThreeTensors forward_over_ranks(const Tensor& input, const OptionalTensor& weigh
 // Ioffe and Szegedy 2015, with the two means over the batches of all ranks. The gradients of weight
 // and bias are this rank's; the strategy reduces them as all others.
 ThreeTensors backward_over_ranks(const Tensor& grad_out, const Tensor& input,
-                                 const OptionalTensor& weight, const OptionalTensor& running_mean,
-                                 const OptionalTensor& running_var, const OptionalTensor& save_mean,
-                                 const OptionalTensor& save_invstd, bool train, double eps,
-                                 std::array<bool, 3> output_mask) {
+                                 const OptionalTensor& weight, const Tensor& save_mean,
+                                 const Tensor& save_invstd, std::array<bool, 3> output_mask,
+                                 c10::string_view group) {
   check_device(input);
   const auto dims = reduced_dims(input);
-  const Tensor centred = input - by_channel(*save_mean, input);
+  const Tensor centred = input - by_channel(save_mean, input);
   const Tensor sum = grad_out.sum(dims);
   const Tensor product = (grad_out * centred).sum(dims);
   Tensor total = at::cat({count_of(input), sum.to(at::kDouble), product.to(at::kDouble)});
-  current_group->all_reduce(total, ReduceOp::kSum);
+  comm::group_named(std::string(group)).all_reduce(total, ReduceOp::kSum);
   const Tensor means = total.narrow(0, 1, 2 * sum.numel()) / total[0];
   const Tensor mean = means.narrow(0, 0, sum.numel());
   const Tensor slope =
-      means.narrow(0, sum.numel(), sum.numel()) * save_invstd->to(at::kDouble).square();
+      means.narrow(0, sum.numel(), sum.numel()) * save_invstd.to(at::kDouble).square();
   ThreeTensors gradients;
   if (output_mask[0]) {
-    Tensor scale = *save_invstd;
+    Tensor scale = save_invstd;
     if (weight && weight->defined()) scale = scale * *weight;
     std::get<0>(gradients) =
         (grad_out - by_channel(mean, input) - centred * by_channel(slope, input)) *
         by_channel(scale, input);
   }
-  if (output_mask[1]) std::get<1>(gradients) = product * *save_invstd;
+  if (output_mask[1]) std::get<1>(gradients) = product * save_invstd;
   if (output_mask[2]) std::get<2>(gradients) = sum;
   return gradients;
 }
 
-/// An operator that runs over the ranks in training mode.
+/// An operator, and the one that takes its place in training mode.
 struct OverRanks {
   c10::OperatorHandle op;
-  c10::KernelFunction kernel;
-  size_t mode;  ///< the argument that says whether it is training
+  c10::OperatorHandle over_ranks;
+  size_t mode;                    ///< the argument that says whether it is training
+  std::vector<size_t> arguments;  ///< those that the other takes, before the group
 };
+
+c10::OperatorHandle operator_of(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+}
 
 class BatchNormHandler final : public graph::OperatorHandler {
  public:
-  explicit BatchNormHandler(comm::ProcessGroup& group) : group_(group) {}
+  explicit BatchNormHandler(const comm::ProcessGroup& group) : group_(comm::operator_name(group)) {}
 
   void call(graph::OperatorCall& call) override {
-    for (const OverRanks& over_ranks : over_ranks_) {
-      if (call.op() != over_ranks.op) continue;
-      auto& stack = call.stack();
-      const size_t first = stack.size() - call.op().schema().arguments().size();
-      if (!stack[first + over_ranks.mode].toBool()) break;
-      current_group = &group_;
-      return over_ranks.kernel.callBoxed(call.op(), {}, &stack);
+    for (const OverRanks& other : over_ranks_) {
+      if (call.op() != other.op) continue;
+      torch::jit::Stack& stack = call.stack();
+      const auto first = stack.end() - std::ssize(other.op.schema().arguments());
+      if (!first[static_cast<int64_t>(other.mode)].toBool()) break;
+      torch::jit::Stack arguments;
+      for (const size_t i : other.arguments) arguments.push_back(first[static_cast<int64_t>(i)]);
+      arguments.emplace_back(group_);
+      stack.erase(first, stack.end());
+      stack.insert(stack.end(), arguments.begin(), arguments.end());
+      return call.proceed_as(other.over_ranks);
     }
     call.proceed();
   }
 
  private:
-  static c10::OperatorHandle find(const char* name) {
-    return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
-  }
-
-  comm::ProcessGroup& group_;
-  std::array<OverRanks, 2> over_ranks_ = {
-      OverRanks{find("aten::native_batch_norm"),
-                c10::KernelFunction::makeFromUnboxedRuntimeFunction(&forward_over_ranks), 5},
-      OverRanks{find("aten::native_batch_norm_backward"),
-                c10::KernelFunction::makeFromUnboxedRuntimeFunction(&backward_over_ranks), 7}};
+  std::string group_;
+  std::array<OverRanks, 2> over_ranks_ = {OverRanks{operator_of("aten::native_batch_norm"),
+                                                    operator_of("levin::sync_batch_norm"),
+                                                    5,
+                                                    {0, 1, 2, 3, 4, 6, 7}},
+                                          OverRanks{operator_of("aten::native_batch_norm_backward"),
+                                                    operator_of("levin::sync_batch_norm_backward"),
+                                                    7,
+                                                    {0, 1, 2, 5, 6, 9}}};
 };
+
+// As operators, so that what records a step sees them, and the ranks in them.
+TORCH_LIBRARY_FRAGMENT(levin, library) {
+  library.def(
+      "sync_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!)? running_mean, "
+      "Tensor(b!)? running_var, float momentum, float eps, str group) -> (Tensor, Tensor, Tensor)");
+  library.def(
+      "sync_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, Tensor save_mean, "
+      "Tensor save_invstd, bool[3] output_mask, str group) -> (Tensor, Tensor, Tensor)");
+  constexpr auto kAnyDevice = c10::DispatchKey::CompositeExplicitAutograd;
+  library.impl("sync_batch_norm", torch::dispatch(kAnyDevice, &forward_over_ranks));
+  library.impl("sync_batch_norm_backward", torch::dispatch(kAnyDevice, &backward_over_ranks));
+}
 
 }  // namespace
 
 struct SyncBatchNormGuard::Interposed {
-  explicit Interposed(comm::ProcessGroup& group)
+  explicit Interposed(const comm::ProcessGroup& group)
       : handler(std::make_unique<BatchNormHandler>(group)), scope(*handler) {}
 
   std::unique_ptr<graph::OperatorHandler> handler;

@@ -51,30 +51,36 @@ void Run::train_batch(Batch batch, int64_t index) {
     return;
   }
 
-  // module
-  const int64_t updates_before = manual_updates();
-  const at::Tensor loss = training_step(batch, index);
-
-  // strategy and optim
-  bool updated = manual_updates() > updates_before;
-  if (module_->automatic_optimization && loss.defined()) compute_gradients(loss, index);
-  if (gradients_ready_ && limits_.group_complete(index + 1)) {
-    update();
-    updated = true;
-  }
-  if (updated) ++progress_.global_step;
+  // module, strategy and optim
+  train_values_.begin_step(batch.size());
+  const at::Tensor loss = compiled_step(batch, index);
+  if (updated_) ++progress_.global_step;
   ++progress_.batch;
   in_step_ = false;
 
   // observe and checkpoint
   module_->on_train_batch_end(loss, batch, index);
   tell(watchers_, &Callback::on_train_batch_end, loss, batch, index);
-  if (updated && should_log()) write_row();
+  if (updated_ && should_log()) write_row();
   tell(writers_, &Callback::on_train_batch_end, loss, batch, index);
 }
 
+at::Tensor Run::take_step(const Batch& batch, int64_t index) {
+  // module
+  const int64_t updates_before = manual_updates();
+  const at::Tensor loss = training_step(batch, index);
+
+  // strategy and optim
+  updated_ = manual_updates() > updates_before;
+  if (module_->automatic_optimization && loss.defined()) compute_gradients(loss, index);
+  if (gradients_ready_ && limits_.group_complete(index + 1)) {
+    update();
+    updated_ = true;
+  }
+  return loss;
+}
+
 at::Tensor Run::training_step(const Batch& batch, int64_t index) {
-  train_values_.begin_step(batch.size());
   loss_weight_.reset();
   const ForwardScope scope = accelerator_.forward_scope();
   return module_->training_step(batch, index);

@@ -71,6 +71,7 @@ void TrainerOptions::fields(FieldVisitor& field) {
   scaler.fields(field);
   loss_guard.fields(field);
   ddp.fields(field);
+  field("compile", compile, "no, or replay: training steps are recorded and replayed");
 }
 
 }  // namespace levin

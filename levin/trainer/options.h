@@ -93,6 +93,8 @@ struct TrainerOptions {
   optim::GradScalerOptions scaler = {};  ///< of 16-mixed
   LossGuardOptions loss_guard = {};      ///< losses that are NaN, or far above those before
   DdpOptions ddp = {};
+  /// no, or replay: the step is recorded and replayed, from training_step to the optimizer's step.
+  std::string compile = "no";
 
   LEVIN_API void fields(FieldVisitor& field);
 };

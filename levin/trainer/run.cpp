@@ -27,6 +27,7 @@ Run::Run(Trainer& trainer, std::shared_ptr<Module> module, Stage stage)
     : trainer_(trainer),
       options_(trainer.options()),
       accelerator_(trainer.accelerator()),
+      step_(accelerator_, "the training step"),
       module_(std::move(module)),
       stage_(stage) {
   LEVIN_CHECK(module_ != nullptr, "trainer.module", "got an empty module pointer, wanted a module");

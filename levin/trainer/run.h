@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "levin/accelerator/compiled_step.h"
 #include "levin/trainer/limits.h"
 #include "levin/trainer/progress.h"
 #include "levin/trainer/trainer.h"
@@ -37,9 +38,9 @@ class Run : public ModuleContext {
   LoggedValues* logged() override { return logged_; }
   OptimizerHandle& optimizer(int64_t index) override;
   void backward(const at::Tensor& loss) override;
-  void set_loss_weight(double weight) override { loss_weight_ = weight; }
-  int64_t current_epoch() const override { return progress_.epoch; }
-  int64_t global_step() const override { return progress_.global_step; }
+  void set_loss_weight(double weight) override;
+  int64_t current_epoch() const override;
+  int64_t global_step() const override;
   at::Device device() const override { return accelerator_.device(); }
 
   // What Trainer shows of a run.
@@ -55,6 +56,7 @@ class Run : public ModuleContext {
   const std::vector<PreparedOptimizer>& optimizers() const { return optimizers_; }
   const std::vector<std::shared_ptr<Callback>>& callbacks() const { return callbacks_; }
   void request_stop(std::string reason) { stop_reason_ = std::move(reason); }
+  const graph::Compiled& compiled_step() const { return step_.compiled(); }
   bool stop_requested() const { return !stop_reason_.empty(); }
   /// That ends the run on every rank, whichever got it; 0: none.
   int stop_signal() const { return stop_.signal; }
@@ -89,6 +91,7 @@ class Run : public ModuleContext {
   void train();
   void train_epoch();
   void train_batch(Batch batch, int64_t index);
+  at::Tensor take_step(const Batch& batch, int64_t index);
   at::Tensor training_step(const Batch& batch, int64_t index);
   void compute_gradients(const at::Tensor& loss, int64_t index);
   at::Tensor weighted(const at::Tensor& loss, int64_t index);
@@ -96,6 +99,12 @@ class Run : public ModuleContext {
   double mean_weight();
   void clip(const std::vector<NamedTensor>& parameters, double limit);
   void end_epoch();
+
+  // compiled.cpp: take_step, recorded and replayed where the options say so
+  at::Tensor compiled_step(const Batch& batch, int64_t index);
+  std::vector<graph::Guard> step_guards(int64_t index) const;
+  void record_host_part();
+  void record_log(std::string_view name, const at::Tensor& value, const LogOptions& options);
 
   // uncounted.cpp
   /// Sees whether the epoch ends after so many batches, where nobody counted them.
@@ -139,6 +148,7 @@ class Run : public ModuleContext {
   Trainer& trainer_;
   const TrainerOptions& options_;
   Accelerator& accelerator_;
+  CompiledStep step_;
   std::shared_ptr<Module> module_;
   Stage stage_;
   std::string weights_from_;
@@ -168,6 +178,7 @@ class Run : public ModuleContext {
   bool sanity_checking_ = false;
   bool in_step_ = false;          // from the start of a batch to the end of its update
   bool gradients_ready_ = false;  // some batch of this group went through backward
+  bool updated_ = false;          // the step that was taken last has updated parameters
   std::optional<double> loss_weight_;
   double group_weight_ = 0.0;  // sum of loss weights in this group; 0 when none was set
   std::string stop_reason_;

@@ -30,7 +30,8 @@ AcceleratorOptions engine_options(const TrainerOptions& options) {
           .master_weights = options.master_weights,
           .scaler = options.scaler,
           .loss_guard = options.loss_guard,
-          .ddp = options.ddp};
+          .ddp = options.ddp,
+          .compile = options.compile};
 }
 
 DataLoader needed(std::optional<DataLoader> loader, std::string_view what) {
@@ -191,6 +192,10 @@ const std::vector<std::shared_ptr<Callback>>& Trainer::callbacks() const {
 }
 void Trainer::request_stop(std::string reason) { run().request_stop(std::move(reason)); }
 bool Trainer::stop_requested() const { return run().stop_requested(); }
+
+const graph::CompiledReport& Trainer::compile_report() const {
+  return run().compiled_step().report();
+}
 
 void Trainer::save_checkpoint(const std::string& folder) {
   accelerator_->write_on_main(folder, run().checkpoint());

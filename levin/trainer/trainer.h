@@ -110,6 +110,9 @@ class LEVIN_API Trainer {
   /// The run ends after this step. The same on every rank.
   void request_stop(std::string reason);
   bool stop_requested() const;
+  /// What compile = "replay" has made of the training step so far: how often it was replayed, and
+  /// why not.
+  const graph::CompiledReport& compile_report() const;
   /// Signal that ended the run, 0 if none did.
   int interrupted() const { return interrupted_; }
 

@@ -5,6 +5,7 @@
 
 #include "levin/base/random.h"
 #include "levin/checkpoint/checkpoint.h"
+#include "levin/graph/compiled.h"
 #include "levin/models/gpt2.h"
 #include "levin/optim/optim.h"
 #include "levin/strategy/strategy.h"
@@ -86,6 +87,7 @@ struct Case {
   bool in_double = false;
   int64_t accumulate = 1;
   levin::DdpOptions ddp = {};
+  bool replayed = false;  ///< the step is recorded, and from the fourth on replayed
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -100,27 +102,49 @@ struct Setup {
   Setup(const Case& c, const levin::comm::ProcessGroup& group)
       : task((torch::manual_seed(1 + group.rank()), c.task())),  // rank 0's weights must win
         group(group),
-        strategy(levin::make_strategy(c.strategy, {.group = group, .ddp = c.ddp})) {
+        strategy(levin::make_strategy(c.strategy,
+                                      {.group = group, .ddp = c.ddp, .recordable = c.replayed})) {
     if (c.in_double) task.module->to(at::kDouble);
     strategy->setup(*task.module, at::kCPU);
     optimizer = strategy->build_optimizer(optimizer_of(c), levin::named_parameters(*task.module));
+    optimizer->set_capturable(c.replayed);
   }
 
   /// The mean loss of this rank.
   double step(const Case& c, int64_t number) {
     const auto [rank, world_size] = strategy->slice();
     const at::Tensor mine = task.inputs(number).slice(0, rank, kGlobalBatch, world_size);
-    optimizer->zero_grad();
+    const std::vector<at::Tensor> losses =
+        c.replayed ? replayed_losses(c, mine) : losses_of(c, mine);
     double total = 0;
+    for (const at::Tensor& loss : losses) total += loss.item<double>();
+    return total;
+  }
+
+  std::vector<at::Tensor> losses_of(const Case& c, const at::Tensor& mine) {
+    optimizer->zero_grad();
     const levin::SyncBatchNormGuard batch_norm(group.size() > 1 ? &group : nullptr);
     const auto parts = mine.chunk(c.accumulate);
+    std::vector<at::Tensor> losses;
     for (size_t i = 0; i < parts.size(); ++i) {
-      const at::Tensor loss = task.loss(parts[i]) / c.accumulate;
-      strategy->backward(loss, i + 1 == parts.size());
-      total += loss.item<double>();
+      losses.push_back(task.loss(parts[i]) / c.accumulate);
+      strategy->backward(losses.back(), i + 1 == parts.size());
     }
     strategy->update(*optimizer);
-    return total;
+    return losses;
+  }
+
+  std::vector<at::Tensor> replayed_losses(const Case& c, const at::Tensor& mine) {
+    levin::graph::Conditions conditions{.inputs = {mine}, .names = {"inputs"}};
+    for (const levin::NamedTensor& parameter : optimizer->parameters()) {
+      conditions.inputs.push_back(parameter.tensor.grad());
+      conditions.names.push_back(parameter.name);
+    }
+    return compiled(conditions, [&] {
+      std::vector<at::Tensor> losses = losses_of(c, mine);
+      if (auto* recording = compiled.recording()) recording->before(optimizer->host_part());
+      return losses;
+    });
   }
 
   State state() const {
@@ -140,6 +164,7 @@ struct Setup {
   levin::comm::ProcessGroup group;
   std::unique_ptr<Strategy> strategy;
   std::unique_ptr<levin::optim::Optimizer> optimizer;
+  levin::graph::Compiled compiled{"the step"};
 };
 
 /// Trains and leaves the weights of each rank and rank 0's mean losses in a folder.
@@ -158,6 +183,8 @@ void train_case(const Case& c, const levin::comm::ProcessGroup& group, const fs:
     }
     losses[step] = setup->step(c, step);
   }
+  const int64_t replayed = setup->compiled.report().replayed;
+  TORCH_CHECK(!c.replayed || replayed >= kSteps - break_after - 4, replayed, " steps replayed");
   setup->group.all_reduce(losses, levin::ReduceOp::kMean);
   State all = levin::module_state(*setup->task.module);
   all.set("losses", losses);
@@ -223,7 +250,45 @@ TEST_P(StrategyTable, AResumedRunRepeatsBitForBit) {
   EXPECT_THAT(words, Each(""));
 }
 
+class ReplayedStrategy : public ::testing::TestWithParam<Case> {};
+
+/// A step that is replayed gives the weights of one that is not, bit for bit.
+TEST_P(ReplayedStrategy, EqualsEagerSteps) {
+  Case eager = GetParam();
+  eager.replayed = false;
+  const auto words = run_world(2, [&](int64_t rank, const fs::path& folder) {
+    const auto group = levin::test::connect(eager.backend);
+    fs::create_directories(folder / "eager");
+    train_case(eager, group, folder / "eager");
+    train_case(GetParam(), group, folder);
+    return compare(weights_in(folder, rank), weights_in(folder / "eager", rank), 0);
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
 constexpr double kTiny = 1e-4;  // MiB: a bucket for each few gradients
+
+std::vector<Case> replayed_cases() {
+  return {{.name = "MlpSgd", .replayed = true},
+          {.name = "MlpAdamGloo",
+           .backend = "gloo",
+           .optimizer = "adam",
+           .ddp = {.bucket_cap_mb = kTiny, .first_bucket_mb = kTiny},
+           .replayed = true},
+          {.name = "MlpAccumulated", .accumulate = 2, .replayed = true},
+          {.name = "CnnSgd", .task = cnn, .replayed = true},
+          {.name = "CnnAdamDouble",
+           .task = cnn,
+           .optimizer = "adam",
+           .in_double = true,
+           .replayed = true},
+          {.name = "GptAdam", .task = gpt, .optimizer = "adam", .replayed = true}};
+}
+
+INSTANTIATE_TEST_SUITE_P(DdpReplayed, StrategyTable, ::testing::ValuesIn(replayed_cases()),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Ddp, ReplayedStrategy, ::testing::ValuesIn(replayed_cases()),
+                         [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
     Ddp, StrategyTable,

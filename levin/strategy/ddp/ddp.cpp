@@ -13,6 +13,7 @@
 #include "levin/strategy/backward.h"
 #include "levin/strategy/ddp/agreement.h"
 #include "levin/strategy/ddp/buffers.h"
+#include "levin/strategy/ddp/recordable.h"
 #include "levin/strategy/ddp/reducer.h"
 
 namespace levin {
@@ -286,6 +287,7 @@ class Ddp final : public Strategy {
 }  // namespace
 
 std::unique_ptr<Strategy> make_ddp(const StrategyContext& context) {
+  if (context.recordable) return make_recordable_ddp(context);
   return std::make_unique<Ddp>(context);
 }
 

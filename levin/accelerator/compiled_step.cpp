@@ -1,0 +1,115 @@
+#include "levin/accelerator/compiled_step.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
+
+#include <utility>
+
+#include "levin/accelerator/accelerator.h"
+#include "levin/base/autocast.h"
+
+namespace levin {
+namespace {
+
+std::vector<bool> gradient_flags(const std::vector<NamedTensor>& parameters) {
+  std::vector<bool> flags;
+  for (const NamedTensor& parameter : parameters) flags.push_back(parameter.tensor.requires_grad());
+  return flags;
+}
+
+/// A replay sets gradients and drops none by itself.
+void drop_gradients_after(graph::Recording& recording, const std::vector<NamedTensor>& parameters) {
+  std::vector<at::Tensor> without;
+  for (const NamedTensor& parameter : parameters) {
+    if (!parameter.tensor.grad().defined()) without.push_back(parameter.tensor);
+  }
+  if (without.empty()) return;
+  recording.after([without] {
+    for (const at::Tensor& parameter : without) parameter.mutable_grad().reset();
+  });
+}
+
+}  // namespace
+
+CompiledStep::CompiledStep(Accelerator& accelerator, std::string name)
+    : accelerator_(accelerator),
+      compiled_(std::move(name), {.state = [this] { return accelerator_.named_state(); }}) {}
+
+CompiledStep::~CompiledStep() = default;
+
+std::vector<at::Tensor> CompiledStep::operator()(const std::vector<NamedTensor>& inputs,
+                                                 const std::vector<graph::Guard>& guards,
+                                                 const Function& function) {
+  if (!accelerator_.compiles()) return function();
+  if (generation_ != accelerator_.generation()) prepare();
+  conditions_.inputs.clear();
+  conditions_.names.clear();
+  for (const NamedTensor& input : inputs) {
+    conditions_.inputs.push_back(input.tensor);
+    conditions_.names.push_back(input.name);
+  }
+  conditions_.guards = guards;
+  add_conditions();
+  return compiled_(conditions_, [&] { return call(function); });
+}
+
+void CompiledStep::prepare() {
+  generation_ = accelerator_.generation();
+  modules_.clear();
+  module_names_.clear();
+  gradient_names_.clear();
+  for (const auto& module : accelerator_.modules()) {
+    for (const auto& item : module->named_modules()) {
+      modules_.push_back(item.value());
+      module_names_.push_back(item.key().empty() ? "the module" : item.key());
+    }
+  }
+  for (const NamedTensor& parameter : accelerator_.named_parameters()) {
+    gradient_names_.push_back("gradient of " + parameter.name);
+  }
+}
+
+void CompiledStep::add_conditions() {
+  std::vector<graph::Guard>& guards = conditions_.guards;
+  const auto add = [&](std::string_view what, auto value, std::string_view of = {}) {
+    guards.push_back({what, static_cast<double>(value), of});
+  };
+  add("what was prepared", generation_);
+  add("gradient mode", at::GradMode::is_enabled());
+  const Autocast autocast = current_autocast(accelerator_.device().type());
+  add("autocast", autocast.enabled ? static_cast<int>(autocast.dtype) : -1);
+  for (size_t i = 0; i < modules_.size(); ++i) {
+    add("training mode", modules_[i]->is_training(), module_names_[i]);
+  }
+  const std::vector<NamedTensor>& parameters = accelerator_.named_parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    add("requires_grad", parameters[i].tensor.requires_grad(), parameters[i].name);
+    conditions_.inputs.push_back(parameters[i].tensor.grad());
+    conditions_.names.push_back(gradient_names_[i]);
+  }
+  for (const PreparedOptimizer& prepared : accelerator_.optimizers()) {
+    const optim::Optimizer& optimizer = prepared.optimizer();
+    add("layout", optimizer.layout(), optimizer.name());
+    for (const optim::ParameterGroup& group : optimizer.groups()) {
+      add("weight_decay", group.weight_decay, optimizer.name());
+    }
+  }
+  accelerator_.stepping().add_guards(guards);
+}
+
+/// The function, and what a replay must do in its place.
+std::vector<at::Tensor> CompiledStep::call(const Function& function) {
+  graph::Recording* recording = compiled_.recording();
+  if (recording == nullptr) return function();
+  const Stepping::RecordingScope scope(accelerator_.stepping(), *recording);
+  const std::vector<NamedTensor>& parameters = accelerator_.named_parameters();
+  const std::vector<bool> flags = gradient_flags(parameters);
+  std::vector<at::Tensor> results = function();
+  if (gradient_flags(parameters) != flags) {
+    recording->refuse("it changes which parameters need gradients, and leaves that so");
+  }
+  drop_gradients_after(*recording, parameters);
+  return results;
+}
+
+}  // namespace levin

@@ -1,0 +1,43 @@
+#pragma once
+// Collectives as operators of LibTorch's dispatcher, which what records operators sees and can run
+// again. Each works in place on a list of tensors, and knows its group by name.
+//
+//   comm::call_all_reduce(gradients, world, ReduceOp::kMean);
+//
+//   levin::all_reduce_(Tensor(a!)[] tensors, str group, str op) -> ()
+//   levin::all_reduce_start_(Tensor(a!)[] tensors, str group, str op) -> ()
+//   levin::wait_(Tensor(a!)[] tensors, str group) -> ()
+//   levin::broadcast_(Tensor(a!)[] tensors, str group, int root) -> ()
+//
+// Between all_reduce_start_ and the wait_ of the same list its tensors may not be touched.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "levin/base/export.h"
+#include "levin/comm/process_group.h"
+
+namespace levin::comm {
+
+/// What the operators call the group in this process, the same on all of its ranks: "self" for one
+/// of one rank, "world", or that of a sub-group. The name holds as long as the group.
+LEVIN_API std::string operator_name(const ProcessGroup& group);
+/// Throws Error "comm.group" for a name that no group of this process has.
+LEVIN_API ProcessGroup group_named(const std::string& name);
+
+/// "sum", "mean", "min", "max" or "product".
+LEVIN_API std::string_view reduce_op_name(ReduceOp op);
+/// Throws Error "comm.reduce_op" for another word.
+LEVIN_API ReduceOp reduce_op_named(std::string_view name);
+
+// As ProcessGroup's functions of that name, by way of the dispatcher.
+LEVIN_API void call_all_reduce(const std::vector<at::Tensor>& data, const ProcessGroup& group,
+                               ReduceOp op);
+LEVIN_API void call_broadcast(const std::vector<at::Tensor>& data, const ProcessGroup& group,
+                              int64_t root);
+
+}  // namespace levin::comm

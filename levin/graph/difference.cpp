@@ -1,0 +1,128 @@
+#include "levin/graph/difference.h"
+
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/equal.h>
+#include <fmt/format.h>
+
+#include <unordered_map>
+
+#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/text_impl.h"
+#include "levin/graph/values_impl.h"
+
+namespace levin::graph {
+namespace {
+
+constexpr std::string_view kTensorConstant = "_tensor_constant";  // Recorder::Impl::freeze
+
+class Comparison {
+ public:
+  std::optional<std::string> run(const Graph& before, const Graph& now) {
+    auto other = now.nodes().begin();
+    size_t number = 0;
+    for (const Node& node : before.nodes()) {
+      if (other == now.nodes().end()) return fmt::format("it ended after {} operators", number);
+      if (auto difference = compare(node, *other)) {
+        return fmt::format("operator {}, {}: {}", number, described(*other), *difference);
+      }
+      for (size_t i = 0; i < node.outputs().size(); ++i) {
+        twins_[node.outputs()[i]] = other->outputs()[i];
+      }
+      ++other;
+      if (node.opcode() == Opcode::kCallFunction) ++number;
+    }
+    return compare(before.updates(), now.updates());
+  }
+
+ private:
+  static std::string described(const Node& node) {
+    std::string text(node.target());
+    if (!node.name().empty()) text += " of " + node.name();
+    if (!node.source().empty()) text += " in " + node.source();
+    return text;
+  }
+
+  std::optional<std::string> compare(const Node& before, const Node& now) {
+    if (before.opcode() != now.opcode() || before.target() != now.target()) {
+      return fmt::format("was {}", described(before));
+    }
+    if (before.outputs().size() != now.outputs().size()) {
+      return fmt::format("gave {} values and gives {}", before.outputs().size(),
+                         now.outputs().size());
+    }
+    for (size_t i = 0; i < before.outputs().size(); ++i) {
+      const ValueType& was = before.outputs()[i]->type();
+      const ValueType& is = now.outputs()[i]->type();
+      if (was != is) return fmt::format("gave {} and gives {}", text_of(was), text_of(is));
+    }
+    if (before.opcode() == Opcode::kGetAttr) return compare_state(before, now);
+    return compare_arguments(before, now);
+  }
+
+  static std::optional<std::string> compare_state(const Node& before, const Node& now) {
+    if (before.tensor().const_data_ptr() == now.tensor().const_data_ptr()) return std::nullopt;
+    // What the host wrote into a new tensor, of which the recorder keeps a copy.
+    const bool is_constant =
+        before.name() == now.name() && before.name().starts_with(kTensorConstant);
+    if (is_constant) {
+      if (at::equal(before.tensor(), now.tensor())) return std::nullopt;
+      return "the host wrote other numbers into a new tensor than in the call before";
+    }
+    return "is another tensor than in the call before; give it as an input, or keep one and copy_ "
+           "into it";
+  }
+
+  std::optional<std::string> compare_arguments(const Node& before, const Node& now) {
+    if (before.arguments().size() != now.arguments().size()) return "has other arguments";
+    for (size_t i = 0; i < before.arguments().size(); ++i) {
+      const Argument& was = before.arguments()[i];
+      const Argument& is = now.arguments()[i];
+      const bool is_parameter =
+          before.opcode() == Opcode::kCallFunction && i < before.info().num_parameters();
+      const c10::Argument* parameter = is_parameter ? &before.info().parameters()[i] : nullptr;
+      const std::string name = parameter == nullptr ? std::to_string(i) : parameter->name();
+      if (was.index() != is.index()) return fmt::format("its {} is of another kind", name);
+      if (const c10::IValue* constant = constant_of(was)) {
+        const std::string then = text_of(*constant, parameter);
+        const std::string today = text_of(*constant_of(is), parameter);
+        if (then != today) return fmt::format("its {} was {} and is {}", name, then, today);
+      } else if (!are_twins(was, is)) {
+        return fmt::format("its {} comes from elsewhere", name);
+      }
+    }
+    return std::nullopt;
+  }
+
+  bool are_twins(const Argument& was, const Argument& is) const {
+    if (const auto* value = std::get_if<Value*>(&was)) {
+      return twin_of(*value) == std::get<Value*>(is);
+    }
+    return std::ranges::equal(std::get<Values>(was), std::get<Values>(is), {},
+                              [this](const Value* value) { return twin_of(value); });
+  }
+
+  const Value* twin_of(const Value* value) const {
+    return value == nullptr ? nullptr : twins_.at(value);
+  }
+
+  std::optional<std::string> compare(const std::vector<Update>& before,
+                                     const std::vector<Update>& now) const {
+    const auto is_same = [this](const Update& was, const Update& is) {
+      return was.is_gradient == is.is_gradient && twin_of(was.target) == is.target &&
+             twin_of(was.value) == is.value;
+    };
+    if (std::ranges::equal(before, now, is_same)) return std::nullopt;
+    return fmt::format("it left {} new contents and gradients, now {}, or others", before.size(),
+                       now.size());
+  }
+
+  std::unordered_map<const Value*, const Value*> twins_;  ///< of each before, now
+};
+
+}  // namespace
+
+std::optional<std::string> first_difference(const Graph& before, const Graph& now) {
+  return Comparison().run(before, now);
+}
+
+}  // namespace levin::graph

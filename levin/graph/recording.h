@@ -1,0 +1,52 @@
+#pragma once
+// Recording: what a function that is being recorded does beside its tensors, so that a replay of it
+// leaves nothing out.
+//
+//   if (Recording* recording = compiled.recording()) {
+//     recording->with(loss, [this](const at::Tensor& now) { log("loss", now); });
+//   }
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "levin/base/export.h"
+
+namespace levin::graph {
+
+class LEVIN_API Recording {
+ public:
+  using Action = std::function<void()>;
+  using TensorAction = std::function<void(const at::Tensor&)>;
+
+  /// What the function does on the host, to be done before or after each replay, in this order.
+  void before(Action action) { before_.push_back(std::move(action)); }
+  void after(Action action) { after_.push_back(std::move(action)); }
+  /// Before `after`: called with what the tensor is in that replay, which is the caller's own.
+  void with(const at::Tensor& value, TensorAction action);
+  /// The recording holds as long as the number stays what it is.
+  void depends_on(std::string what, std::function<double()> number);
+  /// The function does what a replay cannot; the first reason counts.
+  void refuse(std::string reason);
+
+ private:
+  friend class Compiled;
+  struct Dependence {
+    std::string what;
+    std::function<double()> number;
+    double value = 0.0;
+  };
+
+  std::vector<Action> before_;
+  std::vector<Action> after_;
+  std::vector<at::Tensor> values_;
+  std::vector<std::pair<size_t, TensorAction>> with_;  ///< by the number of the value
+  std::vector<Dependence> dependences_;
+  std::string refused_;
+};
+
+}  // namespace levin::graph

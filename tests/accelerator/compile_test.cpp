@@ -1,0 +1,177 @@
+// A loop of one's own whose step is compiled: equal to the same loop in eager, bit for bit.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/accelerator/small_nets.h"
+#include "tests/support/error_of.h"
+#include "tests/support/same_weights.h"
+
+namespace {
+
+using levin::Batch;
+using small_nets::dataset;
+using small_nets::loss_of;
+using small_nets::with_dropout;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+levin::AcceleratorOptions of_compile(const std::string& compile, int64_t accumulate = 1) {
+  levin::AcceleratorOptions options;
+  options.cpu = true;
+  options.gradient_accumulation_steps = accumulate;
+  options.compile = compile;
+  return options;
+}
+
+levin::OptimizerConfig scheduled() {
+  return levin::optim::adam({.lr = 1e-2})
+      .schedule(levin::optim::cosine({.warmup_steps = 5, .total_steps = 90}));
+}
+
+torch::nn::Sequential seeded_net() {
+  torch::manual_seed(7);
+  return with_dropout();
+}
+
+/// 10 epochs of 8 batches; the order of zero_grad is what loops differ in.
+struct OwnLoop {
+  torch::nn::Sequential net = seeded_net();
+  std::vector<double> losses;
+  levin::graph::CompiledReport report;
+
+  OwnLoop(const std::string& compile, bool zeroes_last, int64_t accumulate = 1) {
+    levin::Accelerator accelerator(of_compile(compile, accumulate));
+    levin::DataLoader data(dataset(62), {.batch_size = 8, .shuffle = true});
+    auto [model, optimizer, loader] = accelerator.prepare(net, scheduled(), data);
+    auto step = accelerator.compile([&](const Batch& batch) {
+      if (!zeroes_last) optimizer.zero_grad();
+      const at::Tensor loss = loss_of(model, batch);
+      accelerator.backward(loss);
+      if (accelerator.sync_gradients()) accelerator.clip_grad_norm(0.5);
+      optimizer.step();
+      if (zeroes_last) optimizer.zero_grad();
+      return loss;
+    });
+    torch::manual_seed(9);
+    for (int64_t epoch = 0; epoch < 10; ++epoch) {
+      for (const auto& batch : loader) {
+        const auto scope = accelerator.accumulate();
+        losses.push_back(step(batch).template item<double>());
+      }
+    }
+    report = step.report();
+  }
+};
+
+struct OwnLoopForm {
+  std::string name;
+  bool zeroes_last = false;
+  int64_t accumulate = 1;
+  int64_t replays = 60;
+};
+std::ostream& operator<<(std::ostream& out, const OwnLoopForm& form) { return out << form.name; }
+
+class AcceleratorCompile : public testing::TestWithParam<OwnLoopForm> {};
+
+TEST_P(AcceleratorCompile, EqualsEager) {
+  const auto& [name, zeroes_last, accumulate, replays] = GetParam();
+  const OwnLoop eager("no", zeroes_last, accumulate);
+  const OwnLoop replayed("replay", zeroes_last, accumulate);
+  EXPECT_EQ(replayed.losses, eager.losses);
+  levin::test::expect_same_weights(*replayed.net, *eager.net);
+  EXPECT_THAT(replayed.report.refusals, IsEmpty());
+  EXPECT_GE(replayed.report.replayed, replays);
+  EXPECT_EQ(eager.report.recorded, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Compile, AcceleratorCompile,
+                         testing::Values(OwnLoopForm{"ZeroesFirst"},
+                                         OwnLoopForm{"ZeroesLast", true},
+                                         OwnLoopForm{"Accumulated", false, 2, 50},
+                                         OwnLoopForm{"AccumulatedZeroesLast", true, 3, 40}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(AcceleratorCompile, TakesTensorsAndNumbersAndGivesTuples) {
+  levin::Accelerator accelerator(of_compile("replay"));
+  auto [model] = accelerator.prepare(small_nets::sequential());
+  auto forward = accelerator.compile([&](const at::Tensor& x, double factor) {
+    const at::Tensor y = model.forward(x) * factor;
+    return std::tuple(y, y.sum());
+  });
+  for (int64_t i = 0; i < 20; ++i) {
+    const at::Tensor x = torch::randn({4, 6});
+    const double factor = i % 2 == 0 ? 1.0 : 3.0;
+    const auto [y, sum] = forward(x, factor);
+    const at::Tensor wanted = model.forward(x) * factor;
+    EXPECT_TRUE(torch::equal(y, wanted));
+    EXPECT_TRUE(torch::equal(sum, wanted.sum()));
+  }
+  EXPECT_EQ(forward.report().replays.size(), 2U);
+}
+
+TEST(AcceleratorCompile, EvaluationModeIsAnotherRecording) {
+  levin::Accelerator accelerator(of_compile("replay"));
+  auto [model] = accelerator.prepare(seeded_net());
+  auto forward = accelerator.compile([&](const at::Tensor& x) { return model.forward(x); });
+  const at::Tensor x = torch::randn({4, 6});
+  for (int64_t i = 0; i < 4; ++i) forward(x);
+  model.eval();
+  at::Tensor first;
+  for (int64_t i = 0; i < 4; ++i) {
+    const at::Tensor y = forward(x);
+    if (!first.defined()) first = y.detach().clone();
+    EXPECT_TRUE(torch::equal(y, first));  // no dropout, no batch statistics
+  }
+  EXPECT_EQ(forward.report().replays.size(), 2U);
+}
+
+TEST(AcceleratorCompile, GroupsOfBatchesBelongAroundTheCall) {
+  levin::Accelerator accelerator(of_compile("replay", 2));
+  auto [model, optimizer] = accelerator.prepare(small_nets::sequential(), scheduled());
+  auto step = accelerator.compile([&](const Batch& batch) {
+    const auto scope = accelerator.accumulate();
+    const at::Tensor loss = loss_of(model, batch);
+    accelerator.backward(loss);
+    optimizer.step();
+    optimizer.zero_grad();
+    return loss;
+  });
+  const Batch batch = small_nets::whole(dataset(16));
+  for (int64_t i = 0; i < 8; ++i) step(batch);
+  ASSERT_FALSE(step.report().refusals.empty());
+  EXPECT_THAT(step.report().refusals.front(), HasSubstr("accumulate()"));
+}
+
+TEST(AcceleratorCompile, ALoadedStateIsRecordedAnew) {
+  levin::Accelerator accelerator(of_compile("replay"));
+  auto [model, optimizer] = accelerator.prepare(small_nets::sequential(), scheduled());
+  auto step = accelerator.compile([&](const Batch& batch) {
+    optimizer.zero_grad();
+    const at::Tensor loss = loss_of(model, batch);
+    accelerator.backward(loss);
+    optimizer.step();
+    return loss;
+  });
+  const Batch batch = small_nets::whole(dataset(16));
+  std::vector<double> losses;
+  for (int64_t i = 0; i < 6; ++i) step(batch);
+  const levin::Checkpoint saved = accelerator.state_dict();
+  const auto copies = [](const levin::State& state) {
+    levin::State copy;
+    for (const auto& [name, value] : state.values()) copy.set(name, state.tensor(name).clone());
+    return copy;
+  };
+  const levin::State weights = copies(accelerator.get_state_dict(model));
+  for (int64_t i = 0; i < 6; ++i) losses.push_back(step(batch).item<double>());
+  levin::load_module_state(*model, weights);
+  const int64_t recorded = step.report().recorded;
+  const double first = step(batch).item<double>();
+  EXPECT_EQ(first, losses.front());  // weights are loaded into the memory that is replayed
+  EXPECT_EQ(step.report().recorded, recorded);
+  accelerator.load_state_dict(saved);
+  step(batch);
+  EXPECT_EQ(step.report().recorded, recorded + 1);  // the optimizer's tensors are others
+}
+
+}  // namespace

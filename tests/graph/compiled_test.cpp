@@ -1,0 +1,248 @@
+// A function that is recorded and replayed by itself, and what must stop it from that.
+#include "levin/graph/compiled.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "levin/graph/difference.h"
+#include "levin/graph/trace.h"
+
+namespace {
+
+using levin::graph::Compiled;
+using levin::graph::Conditions;
+using levin::graph::Guard;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Results = std::vector<at::Tensor>;
+
+at::Tensor input_of(int64_t call, int64_t rows = 4) {
+  return torch::full({rows, 3}, static_cast<double>(call));
+}
+
+/// Calls it so often with other inputs, and compares each result with `wanted` of the input.
+template <class Function, class Wanted>
+void expect_results(Compiled& compiled, int64_t calls, const Function& function,
+                    const Wanted& wanted) {
+  for (int64_t i = 0; i < calls; ++i) {
+    const at::Tensor x = input_of(i);
+    const Results results =
+        compiled({.inputs = {x}, .names = {"x"}}, [&] { return Results{function(x)}; });
+    EXPECT_TRUE(torch::equal(results.at(0), wanted(x))) << "call " << i;
+  }
+}
+
+at::Tensor twice(const at::Tensor& x) { return x * 2; }
+
+TEST(Compiled, RunsRecordsTwiceAndReplays) {
+  Compiled compiled("it");
+  expect_results(compiled, 10, twice, twice);
+  EXPECT_EQ(compiled.report().eager, 1);
+  EXPECT_EQ(compiled.report().recorded, 2);
+  EXPECT_EQ(compiled.report().replayed, 7);
+  EXPECT_THAT(compiled.report().refusals, IsEmpty());
+  ASSERT_NE(compiled.graph(), nullptr);
+  EXPECT_EQ(compiled.graph()->find_nodes("aten::mul").size(), 1U);
+}
+
+TEST(Compiled, RecordsAnewForOtherShapesAndNumbers) {
+  Compiled compiled("it");
+  for (int64_t i = 0; i < 24; ++i) {
+    const at::Tensor x = input_of(i, /*rows=*/i % 3 == 0 ? 2 : 4);
+    const double factor = i % 2;
+    const Results results =
+        compiled({.inputs = {x}, .names = {"x"}, .guards = {{"factor", factor}}},
+                 [&] { return Results{x * factor}; });
+    EXPECT_TRUE(torch::equal(results.at(0), x * factor)) << i;
+  }
+  EXPECT_EQ(compiled.report().replays.size(), 4U);
+  EXPECT_THAT(compiled.report().refusals, IsEmpty());
+  EXPECT_EQ(compiled.report().recorded, 8);
+}
+
+TEST(Compiled, StopsAtSoManyRecordings) {
+  Compiled compiled("it", {.max_recordings = 3});
+  for (int64_t i = 0; i < 20; ++i) {
+    const at::Tensor x = input_of(i, /*rows=*/i + 1);
+    const Results results =
+        compiled({.inputs = {x}, .names = {"x"}}, [&] { return Results{twice(x)}; });
+    EXPECT_TRUE(torch::equal(results.at(0), twice(x))) << i;
+  }
+  EXPECT_EQ(compiled.report().recorded, 3);
+  ASSERT_EQ(compiled.report().refusals.size(), 1U);
+  EXPECT_THAT(compiled.report().refusals.front(), HasSubstr("x is f32[5, 3]"));
+}
+
+TEST(Compiled, DoesAgainWhatTheFunctionDoesOnTheHost) {
+  Compiled compiled("it");
+  std::vector<std::string> done;
+  std::vector<double> seen;
+  int64_t calls = 0;
+  const auto function = [&](const at::Tensor& x) {
+    ++calls;
+    const at::Tensor sum = x.sum();
+    if (auto* recording = compiled.recording()) {
+      recording->before([&] { done.emplace_back("before"); });
+      recording->after([&] { done.emplace_back("after"); });
+      recording->with(sum, [&](const at::Tensor& now) {
+        done.emplace_back("with");
+        seen.push_back(now.item<double>());
+      });
+    }
+    return sum * 1;
+  };
+  expect_results(compiled, 5, function, [](const at::Tensor& x) { return x.sum(); });
+  EXPECT_EQ(calls, 3);
+  EXPECT_THAT(done, ElementsAre("before", "with", "after", "before", "with", "after"));
+  EXPECT_THAT(seen, ElementsAre(36.0, 48.0));
+}
+
+// Whatever stops it, the results are right.
+
+struct Trouble {
+  std::string name;
+  std::function<at::Tensor(const at::Tensor& x, int64_t call, Compiled& compiled)> function;
+  std::string reason;
+};
+std::ostream& operator<<(std::ostream& out, const Trouble& trouble) { return out << trouble.name; }
+
+class CompiledTrouble : public ::testing::TestWithParam<Trouble> {};
+
+TEST_P(CompiledTrouble, IsNamedAndTheFunctionGoesOn) {
+  Compiled compiled("it"), unused("none");
+  for (int64_t i = 0; i < 12; ++i) {
+    const at::Tensor x = input_of(i);
+    const Results results = compiled({.inputs = {x}, .names = {"x"}},
+                                     [&] { return Results{GetParam().function(x, i, compiled)}; });
+    EXPECT_TRUE(torch::equal(results.at(0), GetParam().function(x, i, unused))) << "call " << i;
+  }
+  EXPECT_EQ(compiled.report().replayed, 0);
+  ASSERT_EQ(compiled.report().refusals.size(), 1U);
+  EXPECT_THAT(compiled.report().refusals.front(), HasSubstr(GetParam().reason));
+}
+
+at::Tensor read_by_the_host(const at::Tensor& x, int64_t, Compiled&) {
+  return x * x.sum().item<double>();
+}
+at::Tensor sized_by_values(const at::Tensor& x, int64_t, Compiled&) {
+  return x.flatten().nonzero().sum() + x;
+}
+at::Tensor number_of_the_host(const at::Tensor& x, int64_t call, Compiled&) {
+  return x * static_cast<double>(call);
+}
+at::Tensor branch_of_the_host(const at::Tensor& x, int64_t call, Compiled&) {
+  return call % 2 == 0 ? x + 1 : x * 2;
+}
+at::Tensor written_by_the_host(const at::Tensor& x, int64_t call, Compiled&) {
+  return x + torch::tensor({1.0F, 2.0F, static_cast<float>(call)});
+}
+at::Tensor refused(const at::Tensor& x, int64_t, Compiled& compiled) {
+  if (auto* recording = compiled.recording()) recording->refuse("a reason of its own");
+  return x + 1;
+}
+at::Tensor sparse(const at::Tensor& x, int64_t, Compiled&) { return x.to_sparse().to_dense(); }
+at::Tensor depends_on_each_call(const at::Tensor& x, int64_t, Compiled& compiled) {
+  static double number = 0;
+  if (auto* recording = compiled.recording()) {
+    recording->depends_on("a number that grows", [] { return ++number; });
+  }
+  return x + 3;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Compiled, CompiledTrouble,
+    ::testing::Values(
+        Trouble{"ReadByTheHost", read_by_the_host, "the host reads what aten::_local_scalar_dense"},
+        Trouble{"SizedByValues", sized_by_values, "the host reads what aten::nonzero"},
+        Trouble{"NumberOfTheHost", number_of_the_host, "its other was"},
+        Trouble{"BranchOfTheHost", branch_of_the_host, "was aten::"},
+        Trouble{"WrittenByTheHost", written_by_the_host, "the host wrote other numbers"},
+        Trouble{"Refused", refused, "a reason of its own"}, Trouble{"Sparse", sparse, "layout"},
+        Trouble{"DependsOnEachCall", depends_on_each_call, "a number that grows"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(Compiled, NamesATensorThatIsNewInEachCall) {
+  Compiled compiled("it");
+  at::Tensor mask;
+  for (int64_t i = 0; i < 8; ++i) {
+    mask = torch::full({3}, static_cast<double>(i));
+    const at::Tensor x = input_of(i);
+    const Results results =
+        compiled({.inputs = {x}, .names = {"x"}}, [&] { return Results{x * mask}; });
+    EXPECT_TRUE(torch::equal(results.at(0), x * mask)) << i;
+  }
+  ASSERT_EQ(compiled.report().refusals.size(), 1U);
+  EXPECT_THAT(compiled.report().refusals.front(), HasSubstr("is another tensor"));
+}
+
+TEST(Compiled, NamesATensorThatWasComputedBefore) {
+  Compiled compiled("it");
+  const at::Tensor weight = torch::ones({3}, torch::requires_grad());
+  for (int64_t i = 0; i < 6; ++i) {
+    const at::Tensor stale = weight * 2;
+    const at::Tensor x = input_of(i);
+    const Results results =
+        compiled({.inputs = {x}, .names = {"x"}}, [&] { return Results{x * stale}; });
+    EXPECT_TRUE(torch::equal(results.at(0), x * 2)) << i;
+  }
+  ASSERT_EQ(compiled.report().refusals.size(), 1U);
+  EXPECT_THAT(compiled.report().refusals.front(), HasSubstr("computed before"));
+}
+
+TEST(Compiled, RecordsAnewWhereStateHasMoved) {
+  Compiled compiled("it", {.state = nullptr});
+  at::Tensor weight = torch::ones({3});
+  const auto call = [&](int64_t i) {
+    const at::Tensor x = input_of(i);
+    return compiled({.inputs = {x}, .names = {"x"}}, [&] { return Results{x * weight}; }).at(0);
+  };
+  for (int64_t i = 0; i < 6; ++i) call(i);
+  EXPECT_EQ(compiled.report().replayed, 3);
+  weight.set_data(torch::full({3}, 5.0));
+  for (int64_t i = 6; i < 12; ++i) EXPECT_TRUE(torch::equal(call(i), input_of(i) * 5)) << i;
+  EXPECT_EQ(compiled.report().recorded, 4);
+  EXPECT_EQ(compiled.report().replayed, 7);
+}
+
+TEST(Compiled, AnExceptionLeavesItAsItWas) {
+  Compiled compiled("it");
+  const auto throws = [](const at::Tensor& x) -> at::Tensor {
+    if (x.size(0) > 0) throw std::runtime_error("of the user's");
+    return x;
+  };
+  for (int64_t i = 0; i < 4; ++i) {
+    const at::Tensor x = input_of(i);
+    EXPECT_THROW(compiled({.inputs = {x}, .names = {"x"}}, [&] { return Results{throws(x)}; }),
+                 std::runtime_error);
+    EXPECT_EQ(compiled.recording(), nullptr);
+  }
+  expect_results(compiled, 4, twice, twice);
+}
+
+TEST(Compiled, AnInputThatIsGivenTwiceRunsAsItIs) {
+  Compiled compiled("it");
+  for (int64_t i = 0; i < 6; ++i) {
+    const at::Tensor x = input_of(i);
+    const Results results =
+        compiled({.inputs = {x, x}, .names = {"x", "y"}}, [&] { return Results{x + x}; });
+    EXPECT_TRUE(torch::equal(results.at(0), x * 2));
+  }
+  EXPECT_EQ(compiled.report().replayed, 0);
+  EXPECT_THAT(compiled.report().refusals.front(), HasSubstr("shares memory"));
+}
+
+TEST(Difference, IsNoneBetweenTwoRecordingsOfOneFunction) {
+  const torch::nn::Linear linear(3, 2);
+  const auto traced = [&](double factor) {
+    return levin::trace([&](const at::Tensor& x) { return linear->weight.mul(factor).sum() + x; },
+                        {torch::ones({2})});
+  };
+  const auto one = traced(0.1), same = traced(0.1), other = traced(0.2);
+  EXPECT_EQ(levin::graph::first_difference(one.graph(), same.graph()), std::nullopt);
+  EXPECT_THAT(levin::graph::first_difference(one.graph(), other.graph()).value_or(""),
+              HasSubstr("its other was 0.1 and is 0.2"));
+}
+
+}  // namespace

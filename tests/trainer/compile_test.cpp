@@ -1,0 +1,340 @@
+// Training with compile = "replay": equal to eager bit for bit, whatever a step is made of; what
+// cannot be replayed is named, and trained as it is.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "levin/checkpoint/checkpoint.h"
+#include "tests/support/error_of.h"
+#include "tests/support/world.h"
+#include "tests/trainer/small_run.h"
+
+namespace {
+
+using namespace small_run;  // NOLINT
+using levin::test::error_of;
+using levin::test::run_world;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+struct Recipe {
+  std::string name;
+  levin::OptimizerConfig optimizer = levin::optim::adamw({.lr = 1e-2});
+  std::string precision = "32-true";
+  int64_t accumulate = 1;
+  std::optional<double> clip;
+  std::string clip_algorithm = "norm";
+  int64_t batch_size = 8;  ///< of 64 samples, or 60
+  int64_t samples = 64;
+  int64_t replays = 180;  ///< batches of 200 steps that are at least replayed
+};
+std::ostream& operator<<(std::ostream& out, const Recipe& recipe) { return out << recipe.name; }
+
+struct RecipeNet : Net {
+  levin::OptimizerConfig config;
+  explicit RecipeNet(levin::OptimizerConfig config) : config(std::move(config)) {}
+  levin::OptimizerConfig configure_optimizers() override { return config; }
+};
+
+struct Trained {
+  std::shared_ptr<levin::Module> net;
+  std::vector<Recorder::Row> rows;
+  levin::graph::CompiledReport report;
+};
+
+/// Ends the run after so many steps, as if it had been interrupted there.
+struct EndAfter : levin::Callback {
+  int64_t step;
+  explicit EndAfter(int64_t step) : step(step) {}
+  std::string state_key() const override { return "end_after"; }
+  void on_train_batch_end(levin::Trainer& trainer, levin::Module&, const at::Tensor&,
+                          const levin::Batch&, int64_t) override {
+    if (trainer.global_step() == step) trainer.request_stop("interrupted");
+  }
+};
+
+Trained train_recipe(const Recipe& recipe, const std::string& compile, const std::string& root,
+                     std::shared_ptr<levin::Module> net, int64_t stop_after = 200,
+                     const std::string& ckpt_path = "") {
+  auto options = quiet(root);
+  auto recorder = std::make_shared<Recorder>();
+  recorder->folder = root;
+  options.accelerator = "cpu";
+  options.logger = recorder;
+  options.callbacks = {std::make_shared<EndAfter>(stop_after)};
+  options.enable_checkpointing = stop_after < 200;
+  options.precision = recipe.precision;
+  options.max_epochs = -1;
+  options.max_steps = 200;
+  options.log_every_n_steps = 1;
+  options.accumulate_grad_batches = recipe.accumulate;
+  options.gradient_clip_val = recipe.clip;
+  options.gradient_clip_algorithm = recipe.clip_algorithm;
+  options.seed = 11;
+  options.compile = compile;
+  levin::Trainer trainer(options);
+  torch::manual_seed(3);
+  for (at::Tensor& parameter : net->parameters()) {
+    const at::NoGradGuard no_grad;
+    parameter.normal_(0, 0.3);
+  }
+  trainer.fit(net,
+              levin::DataLoader(dataset(recipe.samples),
+                                {.batch_size = recipe.batch_size, .shuffle = true}),
+              std::nullopt, {.ckpt_path = ckpt_path});
+  return {net, recorder->rows, trainer.compile_report()};
+}
+
+class TrainerCompile : public testing::TestWithParam<Recipe> {};
+
+TEST_P(TrainerCompile, EqualsEagerOver200Steps) {
+  const Recipe& recipe = GetParam();
+  const Scratch eager_root, replay_root;
+  const auto net = [&] { return std::make_shared<RecipeNet>(recipe.optimizer); };
+  const Trained eager = train_recipe(recipe, "no", eager_root.str(), net());
+  const Trained replayed = train_recipe(recipe, "replay", replay_root.str(), net());
+  EXPECT_THAT(replayed.report.refusals, IsEmpty());
+  EXPECT_GE(replayed.report.replayed, recipe.replays * recipe.accumulate);
+  expect_same_weights(*replayed.net, *eager.net);
+  EXPECT_EQ(replayed.rows, eager.rows);
+}
+
+TEST_P(TrainerCompile, AResumedRunEqualsOneInEager) {
+  const Recipe& recipe = GetParam();
+  const Scratch eager_root, replay_root;
+  const auto net = [&] { return std::make_shared<RecipeNet>(recipe.optimizer); };
+  const Trained eager = train_recipe(recipe, "no", eager_root.str(), net());
+  train_recipe(recipe, "replay", replay_root.str(), net(), /*stop_after=*/101);
+  const Trained resumed = train_recipe(recipe, "replay", replay_root.str(), net(), 200,
+                                       replay_root.str() + "/checkpoints/last");
+  EXPECT_GE(resumed.report.replayed, (recipe.replays - 110) * recipe.accumulate);
+  expect_same_weights(*resumed.net, *eager.net);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Compile, TrainerCompile,
+    testing::Values(
+        Recipe{.name = "AdamW"},
+        Recipe{.name = "AdamClipped",
+               .optimizer = levin::optim::adam({.lr = 1e-2, .amsgrad = true}),
+               .clip = 0.1},
+        Recipe{.name = "SgdMomentumScheduled",
+               .optimizer = levin::optim::sgd({.lr = 0.05, .momentum = 0.9})
+                                .schedule(levin::optim::cosine({.warmup_steps = 20})),
+               .clip = 0.05,
+               .clip_algorithm = "value"},
+        Recipe{.name = "Accumulated",
+               .optimizer = levin::optim::adamw({.lr = 1e-2})
+                                .schedule(levin::optim::cosine({.warmup_steps = 3})),
+               .accumulate = 3,
+               .clip = 0.5,
+               .replays = 100},
+        Recipe{.name = "LastBatchIsSmaller", .accumulate = 2, .samples = 60, .replays = 100},
+        Recipe{.name = "Bf16Mixed", .precision = "bf16-mixed", .clip = 0.5},
+        Recipe{.name = "Double", .precision = "64-true"}),
+    [](const auto& info) { return info.param.name; });
+
+/// Two optimizers that take turns, as a GAN's, in a step of its own.
+struct Turns : levin::Module {
+  torch::nn::Linear one{nullptr}, other{nullptr};
+  Turns() {
+    one = register_module("one", torch::nn::Linear(6, 6));
+    other = register_module("other", torch::nn::Linear(6, 3));
+    automatic_optimization = false;
+  }
+  at::Tensor training_step(const levin::Batch& batch, int64_t) override {
+    const auto loss_of = [&] {
+      return torch::nn::functional::cross_entropy(other(one(batch["x"]).tanh()), batch["y"]);
+    };
+    at::Tensor loss;
+    for (int64_t i = 0; i < 2; ++i) {
+      optimizer(i).toggle();
+      loss = loss_of();
+      optimizer(i).zero_grad();
+      manual_backward(loss);
+      optimizer(i).clip_grad_norm(0.5);
+      optimizer(i).step();
+      optimizer(i).untoggle();
+      log("loss_" + std::to_string(i), loss);
+    }
+    return loss;
+  }
+  levin::OptimizerConfig configure_optimizers() override {
+    return {levin::optim::adam({.lr = 1e-2}).of(*one), levin::optim::sgd({.lr = 0.1}).of(*other)};
+  }
+};
+
+TEST(TrainerCompile, OfAStepThatOptimizesByItselfEqualsEager) {
+  const Scratch eager_root, replay_root;
+  const Recipe recipe;
+  const Trained eager = train_recipe(recipe, "no", eager_root.str(), std::make_shared<Turns>());
+  const Trained replayed =
+      train_recipe(recipe, "replay", replay_root.str(), std::make_shared<Turns>());
+  EXPECT_THAT(replayed.report.refusals, IsEmpty());
+  EXPECT_GE(replayed.report.replayed, 190);
+  expect_same_weights(*replayed.net, *eager.net);
+  EXPECT_EQ(replayed.rows, eager.rows);
+}
+
+/// The optimizers step at different times.
+struct Frequencies : Turns {
+  Frequencies() { automatic_optimization = true; }
+  at::Tensor training_step(const levin::Batch& batch, int64_t) override {
+    const auto loss =
+        torch::nn::functional::cross_entropy(other(one(batch["x"]).tanh()), batch["y"]);
+    log("loss", loss);
+    return loss;
+  }
+  levin::OptimizerConfig configure_optimizers() override {
+    return {levin::optim::adam({.lr = 1e-2}).of(*one),
+            levin::optim::sgd({.lr = 0.1}).of(*other).frequency(3)};
+  }
+};
+
+TEST(TrainerCompile, OfOptimizersWithFrequenciesEqualsEager) {
+  const Scratch eager_root, replay_root;
+  const Recipe recipe;
+  const Trained eager =
+      train_recipe(recipe, "no", eager_root.str(), std::make_shared<Frequencies>());
+  const Trained replayed =
+      train_recipe(recipe, "replay", replay_root.str(), std::make_shared<Frequencies>());
+  EXPECT_THAT(replayed.report.refusals, IsEmpty());
+  EXPECT_GE(replayed.report.replayed, 150);
+  expect_same_weights(*replayed.net, *eager.net);
+}
+
+// What cannot be replayed.
+
+using StepOfBatch = std::function<at::Tensor(Net&, const levin::Batch&, int64_t)>;
+
+struct Hindered : Net {
+  StepOfBatch step;
+  explicit Hindered(StepOfBatch step) : step(std::move(step)) {}
+  at::Tensor training_step(const levin::Batch& batch, int64_t index) override {
+    return step(*this, batch, index);
+  }
+};
+
+struct Hindrance {
+  std::string name;
+  StepOfBatch step;
+  std::string reason;
+};
+std::ostream& operator<<(std::ostream& out, const Hindrance& one) { return out << one.name; }
+
+at::Tensor plain_loss(Net& net, const levin::Batch& batch) {
+  return torch::nn::functional::cross_entropy(net.net->forward(batch["x"]), batch["y"]);
+}
+at::Tensor reads_its_loss(Net& net, const levin::Batch& batch, int64_t) {
+  const at::Tensor loss = plain_loss(net, batch);
+  return loss.item<double>() > 1.0 ? loss * 2 : loss;
+}
+at::Tensor logs_a_number(Net& net, const levin::Batch& batch, int64_t index) {
+  net.log("index", static_cast<double>(index));
+  return plain_loss(net, batch);
+}
+at::Tensor asks_for_the_step(Net& net, const levin::Batch& batch, int64_t) {
+  return plain_loss(net, batch) * (1.0 / static_cast<double>(1 + net.global_step()));
+}
+at::Tensor counts_by_itself(Net& net, const levin::Batch& batch, int64_t index) {
+  return plain_loss(net, batch) * (1.0 + 0.01 * static_cast<double>(index));
+}
+at::Tensor weighs_its_loss(Net& net, const levin::Batch& batch, int64_t) {
+  net.set_loss_weight(static_cast<double>(batch.size()));
+  return plain_loss(net, batch);
+}
+
+class TrainerCompileHindered : public testing::TestWithParam<Hindrance> {};
+
+TEST_P(TrainerCompileHindered, IsNamedAndTrainedAsItIs) {
+  const Scratch eager_root, replay_root;
+  const Recipe recipe;
+  const auto net = [] { return std::make_shared<Hindered>(GetParam().step); };
+  const Trained eager = train_recipe(recipe, "no", eager_root.str(), net());
+  const Trained hindered = train_recipe(recipe, "replay", replay_root.str(), net());
+  ASSERT_FALSE(hindered.report.refusals.empty());
+  EXPECT_THAT(hindered.report.refusals.front(), HasSubstr(GetParam().reason));
+  expect_same_weights(*hindered.net, *eager.net);
+  EXPECT_EQ(hindered.rows, eager.rows);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Compile, TrainerCompileHindered,
+    testing::Values(Hindrance{"ReadsItsLoss", reads_its_loss, "the host reads what"},
+                    Hindrance{"LogsANumber", logs_a_number, "training_step logs 'index'"},
+                    Hindrance{"AsksForTheStep", asks_for_the_step, "its other was"},
+                    Hindrance{"CountsByItself", counts_by_itself, "its other was"},
+                    Hindrance{"WeighsItsLoss", weighs_its_loss, "set_loss_weight()"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(TrainerCompile, AnOptimizerThatComputesOnTheHostIsNamed) {
+  const Scratch eager_root, replay_root;
+  Recipe recipe;
+  recipe.optimizer =
+      levin::optim::torch_optimizer<torch::optim::RMSprop>(torch::optim::RMSpropOptions(0.01));
+  const auto net = [&] { return std::make_shared<RecipeNet>(recipe.optimizer); };
+  const Trained eager = train_recipe(recipe, "no", eager_root.str(), net());
+  const Trained hindered = train_recipe(recipe, "replay", replay_root.str(), net());
+  ASSERT_FALSE(hindered.report.refusals.empty());
+  EXPECT_THAT(hindered.report.refusals.front(), HasSubstr("computes on the host in each step"));
+  expect_same_weights(*hindered.net, *eager.net);
+}
+
+TEST(TrainerCompile, WhatCannotBeIsAnErrorAtTheStart) {
+  const auto error_with = [](const auto& set) {
+    levin::TrainerOptions options = quiet(".");
+    options.accelerator = "cpu";
+    options.compile = "replay";
+    set(options);
+    return error_of([&] { const levin::Trainer trainer(options); });
+  };
+  EXPECT_THAT(error_with([](auto& o) { o.compile = "replya"; }), HasSubstr("wanted no or replay"));
+  EXPECT_THAT(error_with([](auto& o) { o.precision = "16-mixed"; }), HasSubstr("bf16-mixed"));
+  EXPECT_THAT(error_with([](auto& o) { o.loss_guard.nan_policy = "skip"; }),
+              HasSubstr("--nan-policy"));
+  EXPECT_THAT(error_with([](auto& o) {
+                o.strategy = "ddp";
+                o.ddp.comm_hook = "bf16";
+              }),
+              HasSubstr("strategy.ddp.options"));
+}
+
+/// 2 ranks, replayed and in eager: the same bits.
+TEST(TrainerCompile, OfRanksEqualsEager) {
+  const auto words = run_world(2, [](int64_t rank, const fs::path& folder) -> std::string {
+    const auto train = [&](const std::string& compile) {
+      auto options = quiet(folder.string());
+      options.accelerator = "cpu";
+      options.enable_checkpointing = false;
+      options.seed = 11;
+      options.sync_batchnorm = true;
+      options.max_epochs = 20;
+      options.accumulate_grad_batches = 2;
+      options.gradient_clip_val = 0.5;
+      options.compile = compile;
+      levin::Trainer trainer(options);
+      const auto net = std::make_shared<Net>();
+      trainer.fit(net, levin::DataLoader(dataset(96), {.batch_size = 6, .shuffle = true}));
+      levin::save_weights(folder / (compile + std::to_string(rank) + ".safetensors"),
+                          levin::module_state(*net));
+      return trainer.compile_report();
+    };
+    train("no");
+    const auto report = train("replay");
+    if (report.replayed < 140) return "replayed " + std::to_string(report.replayed);
+    if (!report.refusals.empty()) return report.refusals.front();
+    const auto file = [&](const std::string& compile) {
+      return levin::load_weights(folder / (compile + std::to_string(rank) + ".safetensors"));
+    };
+    const auto eager = file("no"), replayed = file("replay");
+    for (const auto& [name, value] : eager.values()) {
+      if (!torch::equal(eager.tensor(name), replayed.tensor(name))) return name + " differs";
+    }
+    return "";
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+}  // namespace
