@@ -19,6 +19,7 @@
 #include "levin/data/sampler.h"
 #include "levin/data/sources.h"
 #include "levin/data/torch_dataset.h"
+#include "levin/graph/compiled.h"
 #include "levin/graph/cost.h"
 #include "levin/graph/interpreter.h"
 #include "levin/graph/passes.h"

@@ -1,5 +1,5 @@
 // levin's Trainer with its defaults and one logged value on the bar, and levin's DataLoader.
-// --mode barebones turns logging, bar, checkpoints and summary off.
+// --mode barebones turns logging, bar, checkpoints and summary off; --mode replay records the step.
 //
 //   peer_levin --work mlp_sgd --steps 2000 --warmup 100
 //   peer_levin --work loader --workers 2
@@ -34,10 +34,16 @@ struct Peer : levin::Module {
         work(options.work),
         logs(options.mode != "barebones") {}
 
-  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+  // Not in the step, which a recorded one does not come to again.
+  bool on_train_batch_start(const levin::Batch&, int64_t) override {
     clock();
-    auto loss = peers::loss_of(net, batch["x"], batch["y"]);
+    return true;
+  }
+  void on_train_batch_end(const torch::Tensor& loss, const levin::Batch&, int64_t) override {
     clock.keep(loss);
+  }
+  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+    auto loss = peers::loss_of(net, batch["x"], batch["y"]);
     if (logs) log("train_loss", loss, {.prog_bar = true});
     return loss;
   }
@@ -86,7 +92,8 @@ void train(const peers::Options& options) {
                           .use_distributed_sampler = false,
                           .barebones = options.mode == "barebones",
                           .ckpt_path = traced ? "last" : "",
-                          .backend = options.backend});
+                          .backend = options.backend,
+                          .compile = options.mode == "replay" ? "replay" : "no"});
   peers::StepClock clock(options);
   peers::with_net(options.work, [&]<class Net>(Net& net) {
     const auto rank = trainer.accelerator().rank().rank;

@@ -1,0 +1,89 @@
+// Collectives by way of the dispatcher: the same as the group's own functions.
+#include "levin/comm/operators.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/error_of.h"
+#include "tests/support/world.h"
+
+namespace {
+
+using levin::ReduceOp;
+using levin::comm::group_named;
+using levin::comm::operator_name;
+using levin::test::connect;
+using levin::test::error_id;
+using levin::test::error_of;
+using levin::test::run_world;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+std::vector<at::Tensor> two_tensors(int64_t rank) {
+  return {torch::full({5}, rank + 1.0), torch::full({2, 3}, 10.0 * static_cast<double>(rank))};
+}
+
+std::string differ_from(const std::vector<at::Tensor>& got, double first, double second) {
+  const bool equal = at::equal(got[0], torch::full({5}, first)) &&
+                     at::equal(got[1], torch::full({2, 3}, second));
+  return equal ? "" : c10::str("got ", got);
+}
+
+TEST(CommOperators, ReduceAndBroadcastLists) {
+  const auto words = run_world(2, [](int64_t rank, const auto&) {
+    const auto group = connect();
+    const auto reduced = two_tensors(rank);
+    levin::comm::call_all_reduce(reduced, group, ReduceOp::kMean);
+    const auto broadcast = two_tensors(rank);
+    levin::comm::call_broadcast(broadcast, group, 1);
+    return differ_from(reduced, 1.5, 5) + differ_from(broadcast, 2, 10);
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST(CommOperators, AStartedReductionIsThereAfterTheWait) {
+  const auto words = run_world(2, [](int64_t rank, const auto&) {
+    const auto group = connect();
+    const auto data = two_tensors(rank), other = two_tensors(rank + 1);
+    auto& dispatcher = c10::Dispatcher::singleton();
+    const auto start =
+        dispatcher.findSchemaOrThrow("levin::all_reduce_start_", "")
+            .typed<void(at::TensorList, c10::string_view, c10::string_view)>();
+    const auto wait = dispatcher.findSchemaOrThrow("levin::wait_", "")
+                          .typed<void(at::TensorList, c10::string_view)>();
+    const std::string name = operator_name(group);
+    start.call(data, name, "sum");
+    start.call(other, name, "max");
+    wait.call(data, name);
+    wait.call(other, name);
+    const std::string twice = error_id([&] { wait.call(other, name); });
+    return differ_from(data, 3, 10) + differ_from(other, 3, 20) +
+           (twice == "comm.wait" ? "" : twice);
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST(CommOperators, GroupsHaveNames) {
+  EXPECT_EQ(operator_name({}), "self");
+  EXPECT_EQ(group_named("self").size(), 1);
+  EXPECT_EQ(error_id([] { group_named("no such"); }), "comm.group");
+  const auto words = run_world(2, [](int64_t rank, const auto&) -> std::string {
+    auto group = connect();
+    const std::string name = operator_name(group);
+    auto pair = group.subgroup({0, 1});
+    if (name == operator_name(pair)) return "two groups of one name";
+    if (group_named(name).rank() != rank) return "another group";
+    return "";
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST(CommOperators, WordsOfOperationsAreChecked) {
+  EXPECT_EQ(levin::comm::reduce_op_name(ReduceOp::kProduct), "product");
+  EXPECT_EQ(levin::comm::reduce_op_named("max"), ReduceOp::kMax);
+  EXPECT_THAT(error_of([] { levin::comm::reduce_op_named("average"); }),
+              HasSubstr("comm.reduce_op: got 'average', wanted sum, mean"));
+}
+
+}  // namespace
