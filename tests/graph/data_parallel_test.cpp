@@ -1,0 +1,326 @@
+#include "levin/graph/data_parallel.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "levin/comm/operators.h"
+#include "levin/graph/cost.h"
+#include "levin/graph/rematerialize.h"
+#include "levin/models/gpt2.h"
+#include "levin/optim/clip.h"
+#include "levin/optim/optim.h"
+#include "levin/optim/optimizer.h"
+#include "levin/strategy/backward.h"
+#include "levin/strategy/strategy.h"
+#include "tests/graph/against_eager.h"
+#include "tests/support/error_of.h"
+#include "tests/support/world.h"
+
+namespace {
+
+using at::Tensor;
+using levin::graph::bucket_all_reduces;
+using levin::graph::Graph;
+using levin::graph::insert_gradient_all_reduces;
+using levin::graph::Node;
+using levin::graph::overlap_all_reduces;
+using levin::graph::Replay;
+using levin::test::error_of;
+using levin::test::same_bits;
+using levin::test::Tensors;
+using ::testing::Each;
+using ::testing::StartsWith;
+
+constexpr int64_t kGlobalBatchSize = 24;
+
+/// A network whose gradients are clipped before its parameters are updated.
+struct Learner {
+  std::shared_ptr<torch::nn::Module> net;
+  std::function<Tensor(const Tensor& batch)> loss_of;
+  std::unique_ptr<levin::optim::Optimizer> optimizer = nullptr;
+
+  Tensor step(const Tensor& batch, const std::function<void(const Tensor& loss)>& backward) {
+    optimizer->zero_grad();
+    const Tensor loss = loss_of(batch);
+    backward(loss);
+    levin::optim::clip_grad_norm(levin::named_parameters(*net), /*max_norm=*/0.1, 2.0);
+    optimizer->step();
+    return loss.detach();
+  }
+  Tensor step_alone(const Tensor& batch) {
+    return step(batch, [](const Tensor& loss) { levin::backward(loss); });
+  }
+};
+
+Learner perceptron() {
+  torch::manual_seed(1);
+  torch::nn::Sequential net(torch::nn::Linear(6, 16), torch::nn::Tanh(), torch::nn::Linear(16, 16),
+                            torch::nn::ReLU(), torch::nn::Linear(16, 3));
+  return {net.ptr(), [net](const Tensor& x) mutable { return net->forward(x).square().mean(); }};
+}
+
+/// Its embedding's gradient has two parts, which backward adds up.
+Learner transformer() {
+  torch::manual_seed(2);
+  levin::models::GPT2 net(levin::models::GPT2Config{.vocab_size = 17,
+                                                    .n_positions = 6,
+                                                    .n_embd = 16,
+                                                    .n_layer = 2,
+                                                    .n_head = 2,
+                                                    .resid_pdrop = 0,
+                                                    .embd_pdrop = 0,
+                                                    .attn_pdrop = 0});
+  return {net.ptr(), [net](const Tensor& x) mutable {
+            const Tensor tokens = x.abs().mul(100).to(torch::kLong).remainder(17);
+            return torch::nn::functional::cross_entropy(net->forward(tokens).flatten(0, 1),
+                                                        tokens.flatten());
+          }};
+}
+
+Tensor batch_of_rank(int64_t number, int64_t rank, int64_t size) {
+  auto random = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(50 + number));
+  return torch::randn({kGlobalBatchSize, 6}, random).slice(0, rank, kGlobalBatchSize, size);
+}
+
+void give_optimizer(Learner& learner) {
+  learner.optimizer = levin::optim::build_optimizer(
+      levin::optim::sgd({.lr = 0.5, .weight_decay = 0.1}), levin::named_parameters(*learner.net));
+}
+
+/// Its step on one process. What it has learnt while it was recorded is taken back.
+Graph recorded(Learner& learner, const Tensor& batch) {
+  const auto state = levin::named_parameters(*learner.net);
+  const levin::test::Kept before(state);
+  const auto module = levin::trace([&](const Tensor& x) { return learner.step_alone(x); }, {batch},
+                                   {.state = state});
+  before.restore(state);
+  return module.graph().clone();
+}
+
+using Passes = void (*)(Graph& graph, const std::string& group);
+
+void insert_only(Graph& graph, const std::string& group) {
+  insert_gradient_all_reduces(graph, group);
+}
+
+void insert_and_bucket(Graph& graph, const std::string& group) {
+  insert_gradient_all_reduces(graph, group);
+  bucket_all_reduces(graph, 1000);
+}
+
+void insert_bucket_and_overlap(Graph& graph, const std::string& group) {
+  insert_and_bucket(graph, group);
+  overlap_all_reduces(graph);
+}
+
+void all_in_less_memory(Graph& graph, const std::string& group) {
+  insert_bucket_and_overlap(graph, group);
+  const int64_t peak = levin::graph::memory_of(graph).peak_bytes;
+  levin::graph::rematerialize(graph, peak * 9 / 10);
+}
+
+/// Steps of strategy "ddp" and of the graph leave the same bits; "" if so.
+std::string compare_with_ddp(Learner (*make)(), Passes passes, int64_t rank, int64_t size) {
+  const levin::comm::ProcessGroup group = levin::test::connect("shm");
+  Learner eager = make(), transformed = make();
+  give_optimizer(eager);
+  give_optimizer(transformed);
+  const auto strategy = levin::make_strategy("ddp", {.group = group});
+  strategy->setup(*eager.net, at::kCPU);
+  Graph graph = recorded(transformed, batch_of_rank(0, rank, size));
+  passes(graph, levin::comm::operator_name(group));
+  graph.lint();
+  Replay replay(graph);
+  for (int64_t i = 0; i < 6; ++i) {
+    const Tensor batch = batch_of_rank(i, rank, size);
+    const Tensor wanted =
+        eager.step(batch, [&](const Tensor& loss) { strategy->backward(loss, true); });
+    const Tensor loss =
+        i % 2 == 0 ? replay({batch}).front()
+                   : levin::graph::interpret(graph, {batch}, {.donate = true}).outputs.front();
+    if (!same_bits(loss, wanted)) return "the loss of step " + std::to_string(i);
+    const auto mine = transformed.net->named_parameters();
+    for (const auto& item : eager.net->named_parameters()) {
+      if (!same_bits(mine[item.key()], item.value())) return item.key();
+      if (!same_bits(mine[item.key()].grad(), item.value().grad())) {
+        return "the gradient of " + item.key();
+      }
+    }
+  }
+  return "";
+}
+
+TEST(DataParallel, EqualsStrategyDdpBitForBit) {
+  for (Learner (*make)() : {perceptron, transformer}) {
+    for (const Passes passes : {insert_only, insert_and_bucket, insert_bucket_and_overlap}) {
+      for (const int64_t size : {2, 4}) {
+        const auto words = levin::test::run_world(size, [&](int64_t rank, const auto&) {
+          return compare_with_ddp(make, passes, rank, size);
+        });
+        EXPECT_THAT(words, Each("")) << size << " ranks";
+      }
+    }
+  }
+}
+
+TEST(DataParallel, EqualsItInLessMemoryToo) {
+  const auto words = levin::test::run_world(2, [&](int64_t rank, const auto&) {
+    return compare_with_ddp(transformer, all_in_less_memory, rank, 2);
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+std::vector<std::string> order_of(const Graph& graph) {
+  std::vector<std::string> targets;
+  for (const Node& node : graph.nodes()) targets.emplace_back(node.target());
+  return targets;
+}
+
+size_t place_of(const Graph& graph, const Node& wanted) {
+  size_t place = 0;
+  for (const Node& node : graph.nodes()) {
+    if (&node == &wanted) return place;
+    ++place;
+  }
+  return place;
+}
+
+Graph perceptron_graph() {
+  Learner learner = perceptron();
+  give_optimizer(learner);
+  return recorded(learner, batch_of_rank(0, 0, 1));
+}
+
+TEST(DataParallel, OfAGroupOfOneChangesNothing) {
+  const Graph alone = perceptron_graph();
+  Graph spread = alone.clone();
+  insert_bucket_and_overlap(spread, "self");
+  const Tensors batch = {batch_of_rank(3, 0, 1)};
+  const auto wanted = levin::graph::interpret(alone, batch);
+  const auto came = levin::graph::interpret(spread, batch);
+  levin::test::expect_same(came.outputs, wanted.outputs, "output");
+  levin::test::expect_same(came.updates, wanted.updates, "update");
+}
+
+TEST(DataParallel, ReducesEachGradientBeforeItIsClipped) {
+  Graph graph = perceptron_graph();
+  EXPECT_EQ(insert_gradient_all_reduces(graph, "self"), 6U);
+  const auto order = order_of(graph);
+  const auto is_norm = [](const std::string& target) { return target.find("norm") != target.npos; };
+  const auto norm = std::ranges::find_if(order, is_norm);
+  ASSERT_NE(norm, order.end());
+  EXPECT_EQ(std::count(order.begin(), norm, "levin::all_reduce_"), 6);
+}
+
+TEST(DataParallel, BucketsHoldNoMoreThanTheirLimit) {
+  const Graph single = [] {
+    Graph graph = perceptron_graph();
+    insert_gradient_all_reduces(graph, "self");
+    return graph;
+  }();
+  const auto buckets_of = [&](int64_t bytes) {
+    Graph graph = single.clone();
+    const size_t count = bucket_all_reduces(graph, bytes);
+    graph.lint();
+    const auto calls = graph.find_nodes("levin::all_reduce_");
+    EXPECT_EQ(calls.size(), count);
+    size_t num_tensors = 0;
+    for (const Node* call : calls) {
+      num_tensors += call->outputs().size();
+      int64_t total = 0;
+      for (const auto* tensor : call->inputs()) {
+        total += 4 * c10::multiply_integers(tensor->type().sizes);
+      }
+      EXPECT_TRUE(total <= bytes || call->outputs().size() == 1) << total;
+    }
+    EXPECT_EQ(num_tensors, 6U);
+    return count;
+  };
+  EXPECT_EQ(buckets_of(1), 6U);
+  EXPECT_EQ(buckets_of(1 << 20), 1U);
+  const size_t some = buckets_of(1100);
+  EXPECT_GT(some, 1U);
+  EXPECT_LT(some, 6U);
+}
+
+TEST(DataParallel, BucketsOfOtherGroupsStayApart) {
+  Graph graph;
+  auto& x = graph.placeholder("x", levin::graph::ValueType::of(torch::ones({4})));
+  levin::graph::Values outputs;
+  for (const char* group : {"self", "world", "world", "self"}) {
+    auto& value = graph.call_function("aten::exp", {x}).output();
+    value.set_type(x.type());
+    outputs.push_back(
+        &graph.call_function("levin::all_reduce_", {levin::graph::Values{&value}, group, "sum"})
+             .output());
+  }
+  graph.set_outputs(outputs);
+  EXPECT_EQ(bucket_all_reduces(graph, 1 << 20), 3U);
+  graph.lint();
+}
+
+TEST(DataParallel, OverlapStartsWithTheLastTensorAndWaitsBeforeTheFirstReader) {
+  Graph graph = perceptron_graph();
+  insert_gradient_all_reduces(graph, "self");
+  bucket_all_reduces(graph, 1100);
+  EXPECT_GT(overlap_all_reduces(graph), 1U);
+  graph.lint();
+  EXPECT_TRUE(graph.find_nodes("levin::all_reduce_").empty());
+  const auto starts = graph.find_nodes("levin::all_reduce_start_");
+  size_t num_between = 0;
+  for (const Node* start : starts) {
+    size_t newest = 0, first = SIZE_MAX;
+    for (const auto* tensor : start->inputs()) {
+      newest = std::max(newest, place_of(graph, tensor->node()));
+    }
+    EXPECT_EQ(place_of(graph, *start), newest + 1);
+    const Node& wait = *start->output().users().front();
+    EXPECT_EQ(wait.target(), "levin::wait_");
+    for (const auto* tensor : wait.outputs()) {
+      for (const Node* user : tensor->users()) first = std::min(first, place_of(graph, *user));
+    }
+    EXPECT_LT(place_of(graph, wait), first);
+    num_between += place_of(graph, wait) - place_of(graph, *start) - 1;
+  }
+  EXPECT_GT(num_between, starts.size());
+}
+
+TEST(DataParallel, OfAParameterWithoutAGradientInTheEndIsAnError) {
+  Learner learner = perceptron();
+  give_optimizer(learner);
+  const auto state = levin::named_parameters(*learner.net);
+  const auto module = levin::trace(
+      [&](const Tensor& x) {
+        const Tensor loss = learner.step_alone(x);
+        learner.optimizer->zero_grad();
+        return loss;
+      },
+      {batch_of_rank(0, 0, 1)}, {.state = state});
+  Graph graph = module.graph().clone();
+  EXPECT_THAT(error_of([&] { insert_gradient_all_reduces(graph, "self"); }),
+              StartsWith("graph.data_parallel: 0.weight is updated"));
+}
+
+TEST(DataParallel, OfAGradientMadeFromAnotherIsAnError) {
+  Graph graph;
+  auto& x = graph.placeholder("x", levin::graph::ValueType::of(torch::ones({4})));
+  auto& first = graph.get_attr("first", torch::ones({4}).requires_grad_());
+  auto& second = graph.get_attr("second", torch::ones({4}).requires_grad_());
+  auto& gradient = graph.call_function("aten::exp", {x}).output();
+  gradient.set_type(x.type());
+  auto& other = graph.call_function("aten::sin", {gradient}).output();
+  other.set_type(x.type());
+  graph.set_updates({{&first, &gradient, true}, {&second, &other, true}});
+  EXPECT_THAT(error_of([&] { insert_gradient_all_reduces(graph, "self"); }),
+              StartsWith("graph.data_parallel: the gradient of second is made from another"));
+}
+
+}  // namespace
