@@ -15,7 +15,7 @@
 #include <levin/levin.h>
 
 struct Outcome {
-  double loss = 0;  ///< of the last step
+  double loss = 0;          ///< of the last step
   double microseconds = 0;  ///< of one step
 };
 
@@ -25,8 +25,8 @@ Outcome train(const std::string& compile, int64_t steps) {
   options.compile = compile;
   levin::Accelerator accelerator(options);
   levin::seed_everything(1);
-  torch::nn::Sequential net(torch::nn::Linear(64, 128), torch::nn::ReLU(),
-                            torch::nn::Dropout(0.1), torch::nn::Linear(128, 10));
+  torch::nn::Sequential net(torch::nn::Linear(64, 128), torch::nn::ReLU(), torch::nn::Dropout(0.1),
+                            torch::nn::Linear(128, 10));
   auto [model, optimizer] = accelerator.prepare(net, levin::optim::adamw({.lr = 1e-3}));
 
   // All that a step does to tensors stands in this function, and what changes comes in as its

@@ -9,6 +9,7 @@
 #include "levin/accelerator/graph_file.h"
 #include "levin/base/autocast.h"
 #include "levin/graph/cost.h"
+#include "levin/graph/data_parallel.h"
 #include "levin/graph/rematerialize.h"
 
 namespace levin {
@@ -32,10 +33,12 @@ void drop_gradients_after(graph::Recording& recording, const std::vector<NamedTe
   });
 }
 
-/// Brings what a step needs beside its state to a part of itself.
-std::function<void(graph::Graph&)> budget_pass(double part) {
-  if (part >= 1.0) return nullptr;
+/// What is done to a recording: the ranks' exchanges overlap with backward, and what a step needs
+/// beside its state comes to a part of itself.
+std::function<void(graph::Graph&)> passes(double part) {
   return [part](graph::Graph& graph) {
+    graph::overlap_all_reduces(graph);
+    if (part >= 1.0) return;
     const int64_t state = graph::state_bytes(graph);
     const auto values = static_cast<double>(graph::memory_of(graph).peak_bytes - state);
     graph::rematerialize(graph, state + static_cast<int64_t>(part * values));
@@ -46,10 +49,10 @@ std::function<void(graph::Graph&)> budget_pass(double part) {
 
 CompiledStep::CompiledStep(Accelerator& accelerator, std::string name)
     : accelerator_(accelerator),
-      compiled_(std::move(name),
-                {.state = [this] { return accelerator_.named_state(); },
-                 .on_recorded = detail::keep_graph,
-                 .pass = budget_pass(accelerator.options().activation_memory_budget)}) {}
+      compiled_(std::move(name), {.state = [this] { return accelerator_.named_state(); },
+                                  .on_recorded = detail::keep_graph,
+                                  .pass = passes(accelerator.options().activation_memory_budget)}) {
+}
 
 CompiledStep::~CompiledStep() = default;
 

@@ -42,8 +42,8 @@ struct CompiledOptions {
   std::function<std::vector<NamedTensor>()> state = nullptr;
   /// Is shown each recording, also one that cannot be replayed.
   std::function<void(const Graph&)> on_recorded = nullptr;
-  /// Changes a recording before it is replayed. An Error of it goes to the log, and the recording is
-  /// replayed as it was.
+  /// Changes a recording before it is replayed. An Error of it goes to the log, and the recording
+  /// is replayed as it was.
   std::function<void(Graph&)> pass = nullptr;
   /// For different conditions. Under others the function then runs as it is.
   size_t max_recordings = 16;

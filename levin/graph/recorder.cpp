@@ -63,7 +63,8 @@ std::unique_ptr<Recorder::Call> Recorder::begin(const c10::OperatorHandle& op,
   call->info = &info;
   impl_->read_arguments(*call, stack);
   if (info.is_host_read && !impl_->reads_on_host(*call)) call->info = nullptr;
-  const bool wants_source = impl_->options.sources || (impl_->options.host_read_sources && info.is_host_read);
+  const bool wants_source =
+      impl_->options.sources || (impl_->options.host_read_sources && info.is_host_read);
   if (call->info != nullptr && wants_source) call->frames = torch::unwind::unwind();
   return call;
 }

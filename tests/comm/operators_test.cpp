@@ -25,8 +25,8 @@ std::vector<at::Tensor> two_tensors(int64_t rank) {
 }
 
 std::string differ_from(const std::vector<at::Tensor>& got, double first, double second) {
-  const bool equal = at::equal(got[0], torch::full({5}, first)) &&
-                     at::equal(got[1], torch::full({2, 3}, second));
+  const bool equal =
+      at::equal(got[0], torch::full({5}, first)) && at::equal(got[1], torch::full({2, 3}, second));
   return equal ? "" : c10::str("got ", got);
 }
 
@@ -47,9 +47,8 @@ TEST(CommOperators, AStartedReductionIsThereAfterTheWait) {
     const auto group = connect();
     const auto data = two_tensors(rank), other = two_tensors(rank + 1);
     auto& dispatcher = c10::Dispatcher::singleton();
-    const auto start =
-        dispatcher.findSchemaOrThrow("levin::all_reduce_start_", "")
-            .typed<void(at::TensorList, c10::string_view, c10::string_view)>();
+    const auto start = dispatcher.findSchemaOrThrow("levin::all_reduce_start_", "")
+                           .typed<void(at::TensorList, c10::string_view, c10::string_view)>();
     const auto wait = dispatcher.findSchemaOrThrow("levin::wait_", "")
                           .typed<void(at::TensorList, c10::string_view)>();
     const std::string name = operator_name(group);

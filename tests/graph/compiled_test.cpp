@@ -1,8 +1,10 @@
 // A function that is recorded and replayed by itself, and what must stop it from that.
 #include "levin/graph/compiled.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/library.h>
 #include <torch/torch.h>
 
 #include "levin/graph/difference.h"
@@ -231,6 +233,24 @@ TEST(Compiled, AnInputThatIsGivenTwiceRunsAsItIs) {
   }
   EXPECT_EQ(compiled.report().replayed, 0);
   EXPECT_THAT(compiled.report().refusals.front(), HasSubstr("shares memory"));
+}
+
+/// An operator that only its author knows: it has no rule for shapes, and needs none.
+at::Tensor tile_twice(const at::Tensor& x) { return torch::cat({x, x}).contiguous(); }
+TORCH_LIBRARY(levin_test_compiled, library) {
+  library.def("tile_twice(Tensor x) -> Tensor");
+  library.impl("tile_twice", torch::dispatch(c10::DispatchKey::CPU, &tile_twice));
+}
+
+TEST(Compiled, ReplaysAnOperatorOfTheUsers) {
+  Compiled compiled("it");
+  const auto own = c10::Dispatcher::singleton()
+                       .findSchemaOrThrow("levin_test_compiled::tile_twice", "")
+                       .typed<at::Tensor(const at::Tensor&)>();
+  expect_results(
+      compiled, 8, [&](const at::Tensor& x) { return own.call(x) * 2; },
+      [](const at::Tensor& x) { return tile_twice(x) * 2; });
+  EXPECT_EQ(compiled.report().replayed, 5);
 }
 
 TEST(Difference, IsNoneBetweenTwoRecordingsOfOneFunction) {

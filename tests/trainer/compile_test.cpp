@@ -29,7 +29,7 @@ struct Recipe {
   std::string clip_algorithm = "norm";
   int64_t batch_size = 8;  ///< of 64 samples, or 60
   int64_t samples = 64;
-  double memory = 1.0;  ///< activation_memory_budget
+  double memory = 1.0;    ///< activation_memory_budget
   int64_t replays = 180;  ///< batches of 200 steps that are at least replayed
 };
 std::ostream& operator<<(std::ostream& out, const Recipe& recipe) { return out << recipe.name; }
