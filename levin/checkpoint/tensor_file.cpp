@@ -3,7 +3,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
-#include <array>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -11,46 +10,24 @@
 
 #include "levin/base/check.h"
 #include "levin/files/safetensors.h"
+#include "levin/files/safetensors_dtype.h"
 
 namespace levin {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, at::ScalarType>, 19> kTypes = {{
-    {"F64", at::kDouble},
-    {"F32", at::kFloat},
-    {"C64", at::kComplexFloat},
-    {"F16", at::kHalf},
-    {"BF16", at::kBFloat16},
-    {"I64", at::kLong},
-    {"I32", at::kInt},
-    {"I16", at::kShort},
-    {"I8", at::kChar},
-    {"U8", at::kByte},
-    {"U64", at::kUInt64},
-    {"U32", at::kUInt32},
-    {"U16", at::kUInt16},
-    {"BOOL", at::kBool},
-    {"F8_E4M3", at::kFloat8_e4m3fn},
-    {"F8_E5M2", at::kFloat8_e5m2},
-    {"F8_E4M3FNUZ", at::kFloat8_e4m3fnuz},
-    {"F8_E5M2FNUZ", at::kFloat8_e5m2fnuz},
-    {"F8_E8M0", at::kFloat8_e8m0fnu},
-}};
-
 std::string_view type_name(const std::string& tensor, at::ScalarType type) {
-  for (const auto& [name, scalar_type] : kTypes) {
-    if (scalar_type == type) return name;
-  }
-  LEVIN_FAIL("checkpoint.dtype", "{} has dtype {}, which safetensors cannot hold; convert it first",
-             tensor, c10::toString(type));
+  const auto name = files::safetensors_dtype(type);
+  LEVIN_CHECK(name.has_value(), "checkpoint.dtype",
+              "{} has dtype {}, which safetensors cannot hold; convert it first", tensor,
+              c10::toString(type));
+  return *name;
 }
 
 at::ScalarType scalar_type(const std::filesystem::path& file, std::string_view type) {
-  for (const auto& [name, scalar_type] : kTypes) {
-    if (name == type) return scalar_type;
-  }
-  LEVIN_FAIL("checkpoint.dtype", "{} holds a tensor of type {}, which LibTorch lacks",
-             file.string(), type);
+  const auto dtype = files::dtype_of_safetensors(type);
+  LEVIN_CHECK(dtype.has_value(), "checkpoint.dtype",
+              "{} holds a tensor of type {}, which LibTorch lacks", file.string(), type);
+  return *dtype;
 }
 
 /// In memory as safetensors wants it: on the CPU, row-major, each element its own value.

@@ -3,11 +3,12 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 
-#include <array>
+#include <algorithm>
 #include <set>
 
 #include "levin/base/check.h"
 #include "levin/files/safetensors.h"
+#include "levin/files/safetensors_dtype.h"
 #include "levin/graph/interpreter.h"
 #include "levin/graph/text.h"
 #include "levin/graph/text_impl.h"
@@ -17,43 +18,19 @@ namespace {
 
 constexpr const char* kGraphEntry = "levin.graph";
 
-constexpr std::array<std::pair<std::string_view, at::ScalarType>, 19> kFileTypes = {{
-    {"F64", at::kDouble},
-    {"F32", at::kFloat},
-    {"C64", at::kComplexFloat},
-    {"F16", at::kHalf},
-    {"BF16", at::kBFloat16},
-    {"I64", at::kLong},
-    {"I32", at::kInt},
-    {"I16", at::kShort},
-    {"I8", at::kChar},
-    {"U8", at::kByte},
-    {"U64", at::kUInt64},
-    {"U32", at::kUInt32},
-    {"U16", at::kUInt16},
-    {"BOOL", at::kBool},
-    {"F8_E4M3", at::kFloat8_e4m3fn},
-    {"F8_E5M2", at::kFloat8_e5m2},
-    {"F8_E4M3FNUZ", at::kFloat8_e4m3fnuz},
-    {"F8_E5M2FNUZ", at::kFloat8_e5m2fnuz},
-    {"F8_E8M0", at::kFloat8_e8m0fnu},
-}};
-
 std::string file_type(const NamedTensor& state) {
-  for (const auto& [name, dtype] : kFileTypes) {
-    if (dtype == state.tensor.scalar_type()) return std::string(name);
-  }
-  LEVIN_FAIL("graph.save", "{} has dtype {}, which safetensors cannot hold; save without state",
-             state.name, c10::toString(state.tensor.scalar_type()));
+  const auto name = files::safetensors_dtype(state.tensor.scalar_type());
+  LEVIN_CHECK(name.has_value(), "graph.save",
+              "{} has dtype {}, which safetensors cannot hold; save without state", state.name,
+              c10::toString(state.tensor.scalar_type()));
+  return std::string(*name);
 }
 
 /// Laid out in memory as the graph has it.
 at::Tensor tensor_of(const files::TensorEntry& entry, const ValueType& type,
                      const std::string& file) {
   const bool fits = std::ranges::equal(entry.shape, type.sizes) &&
-                    std::ranges::any_of(kFileTypes, [&](const auto& known) {
-                      return known.first == entry.dtype && known.second == type.dtype;
-                    });
+                    files::dtype_of_safetensors(entry.dtype) == type.dtype;
   LEVIN_CHECK(fits, "graph.load", "{} holds {} as {}{}, wanted {} as its graph has it", file,
               entry.name, entry.dtype, c10::str(at::IntArrayRef(entry.shape)), text_of(type));
   at::Tensor tensor = at::empty_strided(type.sizes, type.strides, at::TensorOptions(type.dtype));
