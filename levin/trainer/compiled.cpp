@@ -2,6 +2,7 @@
 
 #include <torch/nn/module.h>
 
+#include "levin/base/check.h"
 #include "levin/trainer/run.h"
 
 namespace levin::detail {
