@@ -11,6 +11,12 @@ int config(int argc, char** argv);
 /// Prints versions, the machine, and which optional parts this build found. Returns the exit code.
 int env(int argc, char** argv);
 
+/// Writes the graph of a program's training step as text, for Graphviz, or as a page. Returns 0.
+int graph(int argc, char** argv);
+
+/// Prints what a program's training step costs on a device and holds in memory. Returns 0.
+int plan(int argc, char** argv);
+
 /// Starts the ranks of a program and watches over them; its exit code is that of the first rank
 /// that failed.
 int run(int argc, char** argv);

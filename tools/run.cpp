@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <sched.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -15,6 +14,7 @@
 #include "levin/launch/launch.h"
 #include "levin/launch/manifest.h"
 #include "tools/command.h"
+#include "tools/command_line.h"
 #include "tools/run_parser.h"
 
 namespace levin::tools {
@@ -51,27 +51,6 @@ void check_flags(const RunFlags& flags, const launch::LaunchOptions& options) {
               "tools.run", "--standalone is for one node; leave out --nnodes and --rdzv-endpoint");
 }
 
-void fail_unknown(const CLI::App& app, const std::string& given) {
-  std::vector<std::string> known;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-  }
-  const auto guess = nearest(given.substr(0, given.find('=')), known);
-  LEVIN_FAIL("tools.run", "no option '{}'; {}", given,
-             guess ? fmt::format("did you mean '{}'?", *guess) : "levin run --help lists them");
-}
-
-// The first word that is no option of ours is the program; all after it is the program's.
-std::vector<std::string> command_of(const CLI::App& app) {
-  std::vector<std::string> command = app.remaining();
-  const bool marked = !command.empty() && command.front() == "--";
-  if (marked) command.erase(command.begin());
-  if (!marked && !command.empty() && command.front().starts_with('-')) {
-    fail_unknown(app, command.front());
-  }
-  return command;
-}
-
 int print_manifest(const std::string& kind, const launch::LaunchOptions& options) {
   const bool both = kind == "true";
   LEVIN_CHECK(both || kind == "pytorchjob" || kind == "sbatch", "tools.run",
@@ -104,7 +83,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     LEVIN_FAIL("tools.run", "{}; levin run --help lists the options", error.what());
   }
-  options.command = command_of(*app);
+  options.command = program_of(*app, "run");
   options.nproc_per_node = processes_of(flags.nproc_per_node);
   options.nnodes = launch::parse_node_range(flags.nnodes);
   launch::set_rendezvous_timeouts(flags.rdzv_conf, options);

@@ -1,0 +1,68 @@
+#include "tools/program_graph.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "levin/graph/text.h"
+#include "tests/support/error_of.h"
+#include "tests/support/scratch.h"
+#include "tests/tools/step.h"
+
+namespace {
+
+using levin::test::error_of;
+using levin::test::mlp_step;
+using levin::test::Scratch;
+using levin::tools::program_graph;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::string error_of_program(const std::vector<std::string>& command) {
+  return error_of([&] { program_graph(command); });
+}
+
+TEST(ProgramGraph, IsWhatTheProgramWritesWhereItIsTold) {
+  const Scratch scratch;
+  const auto step = mlp_step();
+  step.save(scratch / "step.safetensors", {.state = false});
+  const std::string copy = "cp '" + (scratch / "step.safetensors").string() + "' $LEVIN_GRAPH_TO";
+  const std::string text = levin::graph::to_text(step.graph());
+  EXPECT_EQ(levin::graph::to_text(program_graph({"sh", "-c", copy}).graph()), text);
+  EXPECT_EQ(levin::graph::to_text(program_graph({scratch / "step.safetensors"}).graph()), text);
+}
+
+TEST(ProgramGraph, LeavesNoFileBehind) {
+  const Scratch scratch;
+  mlp_step().save(scratch / "step.safetensors", {.state = false});
+  const std::string note = (scratch / "where").string();
+  program_graph({"sh", "-c",
+                 "cp '" + (scratch / "step.safetensors").string() + "' $LEVIN_GRAPH_TO && printf " +
+                     "%s $LEVIN_GRAPH_TO > '" + note + "'"});
+  std::ifstream in(note);
+  const std::string file{std::istreambuf_iterator<char>(in), {}};
+  EXPECT_THAT(file, HasSubstr("levin_graph_"));
+  EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(file).parent_path()));
+}
+
+TEST(ProgramGraph, SaysWhatWentWrong) {
+  EXPECT_THAT(error_of_program({}), StartsWith("tools.program: got no program"));
+  EXPECT_THAT(error_of_program({"/no/such/program"}),
+              StartsWith("tools.program: cannot start '/no/such/program': No such file"));
+  EXPECT_THAT(error_of_program({"sh", "-c", "exit 7"}), HasSubstr("'sh' ended with code 7"));
+  EXPECT_THAT(error_of_program({"sh", "-c", "kill -9 $$"}), HasSubstr("ended by signal 9"));
+  EXPECT_THAT(error_of_program({"true"}), HasSubstr("'true' ended and wrote no graph"));
+}
+
+TEST(ProgramGraph, StateStandsFirstAndTheGraphStaysTheSame) {
+  const auto step = mlp_step(1.0);
+  const auto moved = levin::tools::with_state_first(step.graph());
+  moved.lint();
+  bool has_begun = false;
+  for (const auto& node : moved.nodes()) {
+    has_begun = has_begun || node.opcode() == levin::graph::Opcode::kCallFunction;
+    EXPECT_FALSE(has_begun && node.opcode() == levin::graph::Opcode::kGetAttr) << node.name();
+  }
+  EXPECT_EQ(moved.nodes().size(), step.graph().nodes().size());
+}
+
+}  // namespace

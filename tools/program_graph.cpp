@@ -1,0 +1,122 @@
+#include "tools/program_graph.h"
+
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <iterator>
+#include <system_error>
+
+#include "levin/base/check.h"
+
+namespace levin::tools {
+namespace {
+
+constexpr std::string_view kGraphTo = "LEVIN_GRAPH_TO=";
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() : path_(std::filesystem::temp_directory_path() / "levin_graph_XXXXXX") {
+    LEVIN_CHECK(::mkdtemp(path_.data()) != nullptr, "tools.program",
+                "cannot make {}: {}; set TMPDIR to a folder that can be written", path_,
+                std::generic_category().message(errno));
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  std::filesystem::path path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// Null-terminated, as exec takes them; points into the words.
+std::vector<char*> pointers_to(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+std::vector<std::string> environment_with(const std::filesystem::path& graph_file) {
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (!std::string_view(*variable).starts_with(kGraphTo)) variables.emplace_back(*variable);
+  }
+  variables.push_back(std::string(kGraphTo) + graph_file.string());
+  return variables;
+}
+
+pid_t start(std::vector<std::string> command, const std::filesystem::path& graph_file) {
+  std::vector<std::string> variables = environment_with(graph_file);
+  const std::vector<char*> arguments = pointers_to(command), environment = pointers_to(variables);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+  pid_t child = 0;
+  const int error =
+      ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environment.data());
+  ::posix_spawn_file_actions_destroy(&actions);
+  LEVIN_CHECK(error == 0, "tools.program",
+              "cannot start '{}': {}; give the path of a program, or one that PATH finds",
+              command[0], std::generic_category().message(error));
+  return child;
+}
+
+void wait_for(pid_t child, const std::string& program) {
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  LEVIN_CHECK(!WIFSIGNALED(status), "tools.program",
+              "'{}' was ended by signal {} before it had written its graph; see what it said above",
+              program, WTERMSIG(status));
+  LEVIN_CHECK(WEXITSTATUS(status) == 0, "tools.program",
+              "'{}' ended with code {}, wanted 0; see what it said above", program,
+              WEXITSTATUS(status));
+}
+
+bool is_graph_file(const std::vector<std::string>& command) {
+  return command.size() == 1 && command[0].ends_with(".safetensors");
+}
+
+}  // namespace
+
+graph::GraphModule program_graph(const std::vector<std::string>& command) {
+  LEVIN_CHECK(!command.empty(), "tools.program",
+              "got no program, wanted one and its arguments, or a graph's .safetensors file");
+  if (is_graph_file(command)) return graph::GraphModule::load(command[0]);
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path() / "step.safetensors";
+  wait_for(start(command, file), command[0]);
+  LEVIN_CHECK(std::filesystem::exists(file), "tools.program",
+              "'{}' ended and wrote no graph: it trains neither by a Trainer nor by what "
+              "Accelerator::compile gave; let one of them make its steps, or save a "
+              "graph::GraphModule and give its .safetensors file",
+              command[0]);
+  return graph::GraphModule::load(file);
+}
+
+graph::Graph with_state_first(const graph::Graph& graph) {
+  graph::Graph moved = graph.clone();
+  std::list<graph::Node>& nodes = moved.nodes();
+  const auto is_operator = [](const graph::Node& node) {
+    return node.opcode() == graph::Opcode::kCallFunction || node.opcode() == graph::Opcode::kOutput;
+  };
+  auto first = nodes.begin();
+  while (!is_operator(*first)) ++first;
+  for (auto node = first; node != nodes.end();) {
+    const auto next = std::next(node);
+    if (!is_operator(*node)) nodes.splice(first, nodes, node);
+    node = next;
+  }
+  return moved;
+}
+
+}  // namespace levin::tools
