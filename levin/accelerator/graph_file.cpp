@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <utility>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
@@ -29,7 +30,12 @@ std::filesystem::path graph_file() {
 void keep_graph(const graph::Graph& graph) {
   const std::filesystem::path file = graph_file();
   if (file.empty() || std::ranges::none_of(graph.updates(), is_of_parameter)) return;
-  graph::GraphModule(graph.clone()).save(file, {.state = false});
+  graph::Graph kept = graph.clone();
+  // Gradients of the step before, which the step drops.
+  for (graph::Node* input : kept.find_nodes(graph::Opcode::kPlaceholder)) {
+    if (input->output().users().empty()) kept.erase_node(*input);
+  }
+  graph::GraphModule(std::move(kept)).save(file, {.state = false});
   log::info("the graph of the training step is in {}; the run ends here", file.string());
   std::cout.flush();
   std::fflush(nullptr);

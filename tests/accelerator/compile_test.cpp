@@ -182,9 +182,8 @@ TEST(AcceleratorCompile, ALoopWithoutAStepHasNoGraphToWrite) {
     levin::Accelerator accelerator(of_compile("no"));
     auto [model, optimizer] = accelerator.prepare(small_nets::sequential(), scheduled());
     const Batch batch = small_nets::whole(dataset(4));
-    const std::string error = levin::test::error_of([&, model = model] {
-      auto net = model;
-      for (int64_t i = 0; i < 2000; ++i) accelerator.backward(loss_of(net, batch));
+    const std::string error = levin::test::error_of([&] {
+      for (int64_t i = 0; i < 2000; ++i) accelerator.backward(loss_of(model, batch));
     });
     std::fprintf(stderr, "%s\n", error.c_str());
     std::_Exit(3);

@@ -326,6 +326,8 @@ TEST(TrainerCompile, WritesItsGraphInPlaceOfTraining) {
   for (const auto& state : step.state()) names.push_back(state.name);
   EXPECT_THAT(names, testing::Contains("net.0.weight"));
   EXPECT_THAT(names, testing::Contains("exp_avg of net.0.weight"));
+  // The last batch of a group of 3: its inputs, and the gradients so far.
+  EXPECT_EQ(step.graph().find_nodes(levin::graph::Opcode::kPlaceholder).size(), 2U + 6U);
 }
 
 /// 2 ranks, replayed and in eager: the same bits.
