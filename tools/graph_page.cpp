@@ -53,6 +53,10 @@ class Columns {
  private:
   /// What is there from the first operator to the last.
   void add_held(const Node& node, int64_t bytes) {
+    if (is_old_gradient(node)) {
+      gradient_bytes_ += static_cast<double>(bytes);
+      return;
+    }
     const bool is_input = node.opcode() == Opcode::kPlaceholder;
     const bool is_parameter = outline_.parameters.contains(&node);
     held_[is_input ? "inputs" : (is_parameter ? "parameters" : "state")] += bytes;
@@ -63,9 +67,7 @@ class Columns {
     const NodeText& text = texts_.at(&node);
     const auto cost = costs_.find(&node);
     const bool is_view = cost == costs_.end();
-    for (const graph::Value* output : node.outputs()) {
-      if (outline_.gradients.contains(output)) gradient_bytes_ += page_bytes_of(output->type());
-    }
+    gradient_bytes_ += new_gradient_bytes(node);
     columns_["phase"].push_back(static_cast<int>(role.phase));
     columns_["module"].push_back(number_of(role.module));
     columns_["target"].push_back(node.target());
@@ -78,6 +80,19 @@ class Columns {
     columns_["seconds"].push_back(is_view ? 0.0 : cost->second->seconds);
     columns_["memory"].push_back(bytes);
     columns_["gradients"].push_back(gradient_bytes_);
+  }
+
+  /// What is added to the gradient of the step before lies in its place.
+  double new_gradient_bytes(const Node& node) const {
+    const auto is_old = [](const graph::Value* input) {
+      return input != nullptr && is_old_gradient(input->node());
+    };
+    if (std::ranges::any_of(node.inputs(), is_old)) return 0.0;
+    double bytes = 0.0;
+    for (const graph::Value* output : node.outputs()) {
+      if (outline_.gradients.contains(output)) bytes += page_bytes_of(output->type());
+    }
+    return bytes;
   }
 
   size_t number_of(const std::string& module) {

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "levin/base/check.h"
+#include "tools/step_outline.h"
 
 namespace levin::tools {
 namespace {
@@ -115,6 +116,9 @@ graph::Graph with_state_first(const graph::Graph& graph) {
     const auto next = std::next(node);
     if (!is_operator(*node)) nodes.splice(first, nodes, node);
     node = next;
+  }
+  for (graph::Node* input : moved.find_nodes(graph::Opcode::kPlaceholder)) {
+    if (is_old_gradient(*input) && input->output().users().empty()) moved.erase_node(*input);
   }
   return moved;
 }

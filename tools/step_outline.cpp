@@ -140,7 +140,7 @@ class Outliner {
     std::unordered_set<std::string> parameters;
     for (const Node* parameter : outline_.parameters) parameters.insert(parameter->name());
     for (const Node* node : nodes_) {
-      if (node->opcode() != Opcode::kGetAttr) continue;
+      if (node->opcode() != Opcode::kGetAttr && !is_old_gradient(*node)) continue;
       const size_t of = node->name().find(" of ");
       const bool is_of = of != std::string::npos;
       const std::string name = is_of ? node->name().substr(of + 4) : node->name();
@@ -256,6 +256,10 @@ std::string_view name_of(Phase phase) {
   return kNames[static_cast<size_t>(phase)];
 }
 
+bool is_old_gradient(const Node& node) {
+  return node.opcode() == Opcode::kPlaceholder && node.name().starts_with("gradient of ");
+}
+
 StepOutline outline_of(const graph::Graph& graph) { return Outliner(graph).run(); }
 
 int64_t num_parameters(const StepOutline& outline) {
@@ -265,7 +269,9 @@ int64_t num_parameters(const StepOutline& outline) {
 }
 
 graph::MemoryUse use_of(const graph::LiveValue& live, const StepOutline& outline) {
-  return outline.parameters.contains(&live.value->node()) ? graph::MemoryUse::kParameter : live.use;
+  const Node& node = live.value->node();
+  if (is_old_gradient(node)) return graph::MemoryUse::kGradient;
+  return outline.parameters.contains(&node) ? graph::MemoryUse::kParameter : live.use;
 }
 
 }  // namespace levin::tools

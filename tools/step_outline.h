@@ -36,12 +36,15 @@ struct StepOutline {
   std::unordered_map<const graph::Node*, std::string> owners;  ///< modules of state, where known
 };
 
+/// An input by which the gradient of the step before comes in, "gradient of net.0.weight".
+bool is_old_gradient(const graph::Node& node);
+
 StepOutline outline_of(const graph::Graph& graph);
 
 /// Numbers in all parameters.
 int64_t num_parameters(const StepOutline& outline);
 
-/// A parameter is what gets a gradient, bound or not.
+/// A parameter is what gets a gradient, bound or not; an input may be a gradient.
 graph::MemoryUse use_of(const graph::LiveValue& live, const StepOutline& outline);
 
 }  // namespace levin::tools

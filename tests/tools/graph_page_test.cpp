@@ -15,6 +15,7 @@ using levin::graph::find_device;
 using levin::test::mlp_step;
 using levin::tools::graph_page;
 using nlohmann::json;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
 using ::testing::Not;
@@ -84,6 +85,16 @@ TEST_F(GraphPage, NothingThatIsStackedIsMoreThanTheWhole) {
   int64_t all_held = 0;
   for (const json& bytes : held) all_held += bytes.get<int64_t>();
   for (const json& bytes : data_.at("operators").at("memory")) EXPECT_GE(bytes, all_held);
+}
+
+TEST(GraphPageOfOldGradients, StacksThemOnce) {
+  const auto gradients_of = [](bool adds) {
+    const json data = json::parse(levin::tools::page_data(levin::test::step_with_old_gradient(adds),
+                                                          "step", *find_device("cpu")));
+    return data.at("operators").at("gradients").get<std::vector<int64_t>>();
+  };
+  EXPECT_THAT(gradients_of(true), ElementsAre(64, 64, 64, 64, 64, 64, 64));
+  EXPECT_THAT(gradients_of(false), ElementsAre(0, 0, 0, 0, 0, 64));
 }
 
 }  // namespace

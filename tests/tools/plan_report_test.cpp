@@ -97,6 +97,19 @@ TEST_F(PlanReport, JsonHoldsTheSameNumbers) {
   EXPECT_EQ(json.at("peak").at("largest").size(), 3U);
 }
 
+TEST(PlanOfOldGradients, CountsThemAsGradientsWhereTheStepAddsToThem) {
+  constexpr auto kGradients = static_cast<size_t>(MemoryUse::kGradient);
+  constexpr auto kInputs = static_cast<size_t>(MemoryUse::kInput);
+  const Plan adding = plan_of(levin::test::step_with_old_gradient(true), *find_device("cpu"), 1);
+  EXPECT_EQ(adding.memory[kGradients], 8 * 2 * 4);
+  EXPECT_EQ(adding.memory[kInputs], 4 * 8 * 4);
+  EXPECT_EQ(adding.memory[static_cast<size_t>(MemoryUse::kValue)], 8 * 2 * 4 + 4 + 4);
+  const Plan dropping = plan_of(levin::test::step_with_old_gradient(false), *find_device("cpu"), 1);
+  EXPECT_EQ(dropping.memory[kGradients], 8 * 2 * 4);
+  EXPECT_EQ(dropping.memory[kInputs], 4 * 8 * 4);
+  EXPECT_EQ(dropping.peak_bytes, adding.peak_bytes - 8 * 2 * 4);
+}
+
 TEST(InUnits, HasThreeDigitsAndAFactor) {
   EXPECT_EQ(in_units(0.0, "B"), "0 B");
   EXPECT_EQ(in_units(12.0, "B"), "12 B");

@@ -3,8 +3,10 @@
 
 #include <torch/torch.h>
 
+#include <string>
 #include <vector>
 
+#include "levin/graph/text.h"
 #include "levin/graph/trace.h"
 #include "levin/module/parameters.h"
 #include "levin/optim/clip.h"
@@ -40,6 +42,28 @@ inline graph::GraphModule mlp_step(double max_norm = 0.0) {
   torch::nn::Sequential net(torch::nn::Linear(32, 64), torch::nn::ReLU(), torch::nn::Linear(64, 8));
   return step_of(net, optim::adamw({.lr = 0.01}), torch::randn({16, 32}), torch::randint(8, {16}),
                  max_norm);
+}
+
+/// As the Accelerator records one: the gradient of the step before comes in. The step adds to it,
+/// or drops it.
+inline graph::Graph step_with_old_gradient(bool adds) {
+  const std::string begin = R"(%x = placeholder["x"] : f32[4, 8]
+%old = placeholder["gradient of net.w"] : f32[8, 2]
+%w = get_attr["net.w"] : f32[8, 2]
+%mm = aten::mm(%x, %w) : f32[4, 2]
+%sum = aten::sum(%mm) : f32[]
+%ones_like = aten::ones_like(%sum) : f32[]
+%expand = aten::expand(%ones_like, [4, 2]) : f32[4, 2]{0, 0}
+%t = aten::t(%x) : f32[8, 4]{1, 8}
+%new = aten::mm(%t, %expand) : f32[8, 2]
+)";
+  return graph::parse(begin + (adds ? R"(%add = aten::add_.Tensor(%old, %new) : f32[8, 2]
+return %sum
+gradient %w = %add
+)"
+                                    : R"(return %sum
+gradient %w = %new
+)"));
 }
 
 }  // namespace levin::test
