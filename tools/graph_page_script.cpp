@@ -284,6 +284,10 @@ function start() {
   }
   addModule(byId('tree'), root, 0);
   root.unfold(true);
+  for (let node = root; node.children.size === 1;) {
+    node = node.children.values().next().value;
+    node.unfold(true);
+  }
   if (count === 0) return;
   draw();
   read(peakAt);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <sstream>
 #include <utility>
 
@@ -67,7 +68,7 @@ std::string in_units(double number, std::string_view unit) {
     ++power;
   }
   power = std::clamp(power, -kNone, static_cast<int>(kPrefixes.size()) - 1 - kNone);
-  const std::string prefix = kPrefixes[static_cast<size_t>(power + kNone)];
+  const std::string prefix = *std::next(kPrefixes.begin(), kNone + power);
   const bool is_whole = power == 0 && scaled == std::floor(scaled);
   const int digits = is_whole || scaled >= 99.95 ? 0 : (scaled >= 9.995 ? 1 : 2);
   const std::string with_unit = prefix + std::string(unit);

@@ -19,7 +19,6 @@ using levin::graph::GraphModule;
 using levin::graph::MemoryUse;
 using levin::test::mlp_step;
 using levin::tools::in_units;
-using levin::tools::Phase;
 using levin::tools::Plan;
 using levin::tools::plan_of;
 using ::testing::HasSubstr;

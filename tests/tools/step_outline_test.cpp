@@ -19,7 +19,6 @@ using levin::test::mlp_step;
 using levin::test::step_of;
 using levin::tools::name_of;
 using levin::tools::outline_of;
-using levin::tools::Phase;
 using levin::tools::StepOutline;
 using ::testing::ElementsAre;
 using ::testing::IsSupersetOf;
