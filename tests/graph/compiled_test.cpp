@@ -13,8 +13,6 @@
 namespace {
 
 using levin::graph::Compiled;
-using levin::graph::Conditions;
-using levin::graph::Guard;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;

@@ -214,7 +214,9 @@ TEST(DataParallel, ReducesEachGradientBeforeItIsClipped) {
   Graph graph = perceptron_graph();
   EXPECT_EQ(insert_gradient_all_reduces(graph, "self"), 6U);
   const auto order = order_of(graph);
-  const auto is_norm = [](const std::string& target) { return target.find("norm") != target.npos; };
+  const auto is_norm = [](const std::string& target) {
+    return target.find("norm") != std::string::npos;
+  };
   const auto norm = std::ranges::find_if(order, is_norm);
   ASSERT_NE(norm, order.end());
   EXPECT_EQ(std::count(order.begin(), norm, "levin::all_reduce_"), 6);

@@ -36,7 +36,6 @@ using levin::test::outcome_of;
 using levin::test::peak_of;
 using levin::test::Subject;
 using levin::test::Tensors;
-using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 /// A step of training with plain SGD: gives the loss, and leaves gradients and new parameters.
@@ -272,9 +271,9 @@ TEST(Rematerialize, RandomProgramsGiveTheSameBitsInAnyBudget) {
                           .inputs = {torch::randn({12, 12})}};
     const Graph whole = traced(subject);
     const Tensors wanted = interpreted(whole, subject.inputs);
-    for (double fraction = 0.95; fraction > 0.2; fraction -= 0.1) {
+    for (int percent = 95; percent > 20; percent -= 10) {
       Graph fitted = whole.clone();
-      const int64_t budget = budget_of(whole, fraction);
+      const int64_t budget = budget_of(whole, percent / 100.0);
       if (error_of([&] { rematerialize(fitted, budget); }) != "no error") break;
       ++num_fitted;
       fitted.lint();

@@ -141,7 +141,8 @@ TEST(Optimizer, GradientOfAnotherLayoutIsLaidOutAnew) {
 }
 
 TEST(Optimizer, RefusesTheStateOfOthers) {
-  const auto state_of = [](OptimizerConfig config, std::vector<levin::NamedTensor> parameters) {
+  const auto state_of = [](const OptimizerConfig& config,
+                           std::vector<levin::NamedTensor> parameters) {
     return levin::optim::build_optimizer(config, std::move(parameters))->state_dict();
   };
   auto optimizer = levin::optim::build_optimizer(levin::optim::adam(), make_parameters());
