@@ -15,6 +15,7 @@
 
 #include "levin/base/check.h"
 #include "levin/graph/operator_info_impl.h"
+#include "levin/graph/out_variants_impl.h"
 #include "levin/graph/replay_impl.h"
 #include "levin/graph/stack_impl.h"
 #include "levin/graph/values_impl.h"
@@ -43,47 +44,6 @@ struct Slot {
   size_t num_uses = 0;
 };
 
-/// Finds for an operator the overload that writes its results into tensors that it is given.
-class OutVariants {
- public:
-  OutVariants() {
-    for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
-      overloads_[name.name].push_back(name);
-    }
-  }
-
-  /// Only where the device has a kernel for it: the others compute elsewhere and copy.
-  std::optional<c10::OperatorHandle> find(const OperatorInfo& info, c10::DispatchKey key) const {
-    const auto overloads = overloads_.find(info.op.schema().name());
-    if (overloads == overloads_.end()) return std::nullopt;
-    for (const c10::OperatorName& name : overloads->second) {
-      const auto op = c10::Dispatcher::singleton().findSchema(name);
-      if (op && op->hasKernelForDispatchKey(key) &&
-          is_out_variant(op->schema(), info.op.schema())) {
-        return op;
-      }
-    }
-    return std::nullopt;
-  }
-
- private:
-  static bool is_out_variant(const c10::FunctionSchema& out, const c10::FunctionSchema& schema) {
-    const auto& parameters = schema.arguments();
-    const auto& with_outs = out.arguments();
-    if (with_outs.size() != parameters.size() + schema.returns().size()) return false;
-    for (size_t i = 0; i < with_outs.size(); ++i) {
-      if (with_outs[i].is_out() != (i >= parameters.size())) return false;
-      if (i < parameters.size() && (with_outs[i].name() != parameters[i].name() ||
-                                    *with_outs[i].type() != *parameters[i].type())) {
-        return false;
-      }
-    }
-    return true;
-  }
-
-  std::unordered_map<std::string, std::vector<c10::OperatorName>> overloads_;
-};
-
 /// Views whose making reads nothing but sizes.
 bool makes_views(const OperatorInfo& info) {
   constexpr std::array kOthers = {
@@ -93,14 +53,6 @@ bool makes_views(const OperatorInfo& info) {
   return info.written.empty() &&
          (info.view != ViewKind::kStrided ||
           (info.returns_view && std::ranges::count(kOthers, info.op.schema().name()) > 0));
-}
-
-/// Losses whose kernels put the losses of all elements where the reduced one goes in the end.
-bool resizes_its_output(const OperatorInfo& info) {
-  constexpr std::array kNames = {
-      std::string_view("aten::mse_loss"), std::string_view("aten::smooth_l1_loss"),
-      std::string_view("aten::huber_loss"), std::string_view("aten::binary_cross_entropy")};
-  return std::ranges::count(kNames, info.op.schema().name()) > 0;
 }
 
 bool reads_sizes_alone(const OperatorInfo& info) {
@@ -419,7 +371,7 @@ bool Planner::add_out_variant(const Node& node, const torch::jit::Stack& argumen
   }
   const c10::DispatchKey key = device->is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
   const auto out = out_variants_.find(info, key);
-  if (!out || resizes_its_output(info)) return false;
+  if (!out) return false;
   Instruction call{.op = *out, .arguments = arguments};
   for (size_t i = 0; i < info.is_result.size(); ++i) {
     size_t memory = 0;

@@ -88,4 +88,13 @@ void broadcast_from_first(comm::ProcessGroup& group, std::span<const at::Tensor>
   }
 }
 
+void place_as_first(comm::ProcessGroup& group, torch::nn::Module& module, at::Device device) {
+  module.to(device);
+  const std::vector<NamedTensor> tensors = tensors_of(module);
+  check_same_tensors(group, tensors);
+  std::vector<at::Tensor> values;
+  for (const NamedTensor& tensor : tensors) values.push_back(tensor.tensor);
+  broadcast_from_first(group, values);
+}
+
 }  // namespace levin::ddp

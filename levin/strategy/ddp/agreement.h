@@ -18,6 +18,10 @@ void check_same_tensors(comm::ProcessGroup& group, const std::vector<NamedTensor
 /// Rank 0's values, in few collectives of many tensors each.
 void broadcast_from_first(comm::ProcessGroup& group, std::span<const at::Tensor> tensors);
 
+/// Moves the module to the device and gives it rank 0's values. Throws what check_same_tensors
+/// throws.
+void place_as_first(comm::ProcessGroup& group, torch::nn::Module& module, at::Device device);
+
 /// Parameters, then buffers, by name.
 std::vector<NamedTensor> tensors_of(const torch::nn::Module& module);
 

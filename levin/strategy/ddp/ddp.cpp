@@ -48,7 +48,7 @@ void check_word(std::string_view flag, const std::string& word,
               to_text(std::vector<std::string>(words)));
 }
 
-DdpOptions checked(DdpOptions options) {
+void check(const DdpOptions& options) {
   check_word("--ddp-gradient-reduction", options.gradient_reduction, {"mean", "sum"});
   check_word("--ddp-comm-hook", options.comm_hook, {"none", "fp16", "bf16", "fp32", "power_sgd"});
   LEVIN_CHECK(options.bucket_cap_mb > 0 && options.first_bucket_mb > 0, "strategy.ddp.options",
@@ -61,24 +61,17 @@ DdpOptions checked(DdpOptions options) {
       "got power_sgd_rank = {}, power_sgd_start_step = {} and local_sgd_period = {}, wanted "
       "at least 1, 0 and 1",
       options.power_sgd_rank, options.power_sgd_start_step, options.local_sgd_period);
-  return options;
 }
 
 class Ddp final : public Strategy {
  public:
-  explicit Ddp(const StrategyContext& context)
-      : group_(context.group), options_(checked(context.ddp)) {}
+  explicit Ddp(const StrategyContext& context) : group_(context.group), options_(context.ddp) {}
 
   std::string_view name() const override { return "ddp"; }
   DataSlice slice() const override { return {group_.rank(), group_.size()}; }
 
   void setup(torch::nn::Module& module, at::Device device) override {
-    module.to(device);
-    const std::vector<NamedTensor> tensors = ddp::tensors_of(module);
-    ddp::check_same_tensors(group_, tensors);
-    std::vector<at::Tensor> values;
-    for (const NamedTensor& tensor : tensors) values.push_back(tensor.tensor);
-    ddp::broadcast_from_first(group_, values);
+    ddp::place_as_first(group_, module, device);
     Part& part = part_of(module);
     part.reducer.reset();
     part.reducer = std::make_unique<ddp::Reducer>(group_, named_parameters(module), options_);
@@ -287,6 +280,7 @@ class Ddp final : public Strategy {
 }  // namespace
 
 std::unique_ptr<Strategy> make_ddp(const StrategyContext& context) {
+  check(context.ddp);
   if (context.recordable) return make_recordable_ddp(context);
   return std::make_unique<Ddp>(context);
 }

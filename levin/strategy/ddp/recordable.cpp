@@ -119,12 +119,7 @@ class RecordableDdp final : public Strategy {
   DataSlice slice() const override { return {group_.rank(), group_.size()}; }
 
   void setup(torch::nn::Module& module, at::Device device) override {
-    module.to(device);
-    const std::vector<NamedTensor> tensors = ddp::tensors_of(module);
-    ddp::check_same_tensors(group_, tensors);
-    std::vector<at::Tensor> values;
-    for (const NamedTensor& tensor : tensors) values.push_back(tensor.tensor);
-    ddp::broadcast_from_first(group_, values);
+    ddp::place_as_first(group_, module, device);
     std::erase_if(parts_, [&](const RecordablePart& part) { return part.is_of(module); });
     parts_.emplace_back(group_, module, options_);
   }
