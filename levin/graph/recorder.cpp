@@ -50,6 +50,8 @@ void Recorder::name_state(const std::string& name, const at::Tensor& tensor) {
   impl_->state_names.emplace(Geometry::of(tensor), name);
 }
 
+void Recorder::meet(const at::Tensor& tensor) { impl_->alias_of(tensor); }
+
 std::unique_ptr<Recorder::Call> Recorder::begin(const c10::OperatorHandle& op,
                                                 const std::vector<c10::IValue>& stack) {
   std::unique_ptr<Call> call = impl_->new_call();

@@ -18,6 +18,8 @@ struct RecorderOptions {
   bool allow_host_reads = false;
   /// False: throws "graph.trace.captured" for a tensor that is no input and has no name.
   bool allow_captured = true;
+  /// False: throws "graph.trace.stale" for a tensor that autograd knows to have been computed before.
+  bool allow_stale = false;
   /// Keep the function, file and line that ran each operator (the line needs debug information):
   /// some 10 us an operator.
   bool sources = false;
@@ -35,6 +37,9 @@ class LEVIN_API Recorder {
   void add_input(const std::string& name, const at::Tensor& tensor);
   /// What to call a tensor that lives across calls.
   void name_state(const std::string& name, const at::Tensor& tensor);
+
+  /// A tensor that views are to be seen as parts of; it becomes an input if it is not known.
+  void meet(const at::Tensor& tensor);
 
   /// The operator is about to run: its arguments are read. Throws "graph.trace.stale" for a tensor
   /// that was computed before the recording, "graph.record.layout" for one without strides,

@@ -137,7 +137,7 @@ Alias& Recorder::Impl::outside(const at::Tensor& tensor) {
     return aliases.add_view(tensor, base, strided_link(base.geometry, geometry), nullptr);
   }
   if (!regions.empty() && tensor.numel() != 0) return widened(tensor, regions);
-  LEVIN_CHECK(tensor.is_leaf(), "graph.trace.stale",
+  LEVIN_CHECK(options.allow_stale || tensor.is_leaf(), "graph.trace.stale",
               "a tensor {} that {} computed before the trace; the graph would always use this one: "
               "compute it in the function, or give it as an input or detached",
               c10::str(tensor.sizes()), tensor.grad_fn()->name());

@@ -82,7 +82,9 @@ void Recorder::Impl::add_result(const Call& call, Value& value, const at::Tensor
               c10::str(tensor.layout()));
   if (!aliases.knows_storage(tensor)) {
     Region& region = *aliases.add_base(tensor, value).region;
-    region.is_unwritten = call.info->makes_unwritten && tensor.numel() != 0;
+    // Only in memory of its own can the host have written without an operator.
+    region.is_unwritten =
+        call.info->makes_unwritten && tensor.numel() != 0 && !tensor.device().is_xla();
     return;
   }
   if (Alias* known = aliases.find(tensor)) {

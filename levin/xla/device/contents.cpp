@@ -1,0 +1,64 @@
+#include "levin/xla/device/contents.h"
+
+#include <ATen/EmptyTensor.h>
+
+#include "levin/xla/device/runtime_impl.h"
+
+namespace levin::xla {
+
+Contents::Contents(std::shared_ptr<Runtime> owner) : runtime(std::move(owner)) {
+  Runtime::Impl& impl = runtime->impl();
+  const std::scoped_lock lock(impl.mutex);
+  number = impl.next_number++;
+  impl.live.emplace(number, this);
+}
+
+Contents::~Contents() {
+  Runtime::Impl& impl = runtime->impl();
+  const std::scoped_lock lock(impl.mutex);
+  impl.live.erase(number);
+}
+
+Contents& Contents::of(const at::Tensor& tensor) {
+  return *static_cast<Contents*>(tensor.storage().data_ptr().get_context());
+}
+
+at::Tensor Contents::make_tensor(const std::shared_ptr<Runtime>& owner, at::IntArrayRef sizes,
+                                 at::IntArrayRef strides, at::ScalarType dtype) {
+  auto contents = std::make_unique<Contents>(owner);
+  contents->sizes = sizes.vec();
+  contents->strides = strides.vec();
+  contents->dtype = dtype;
+  Contents& made = *contents;
+  const size_t bytes =
+      at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(dtype));
+  // Without an address: LibTorch then throws where the host would read the elements.
+  c10::DataPtr pointer(nullptr, contents.get(),
+                       [](void* context) { delete static_cast<Contents*>(context); },
+                       c10::Device(at::kXLA, 0));
+  contents.release();
+  c10::Storage storage(c10::Storage::use_byte_size_t{}, bytes, std::move(pointer), nullptr,
+                       /*resizable=*/false);
+  made.storage = storage.unsafeGetStorageImpl();
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::XLA),
+      c10::scalarTypeToTypeMeta(dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return tensor;
+}
+
+at::Tensor Contents::base() const {
+  c10::Storage shared(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(shared), c10::DispatchKeySet(c10::DispatchKey::XLA),
+      c10::scalarTypeToTypeMeta(dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return tensor;
+}
+
+bool Contents::is_base(const at::Tensor& tensor) const {
+  return tensor.storage_offset() == 0 && tensor.scalar_type() == dtype &&
+         tensor.sizes().equals(sizes) && tensor.strides().equals(strides);
+}
+
+}  // namespace levin::xla

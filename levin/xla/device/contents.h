@@ -1,0 +1,42 @@
+#pragma once
+// Contents: what a storage of the device "xla" holds. A tensor's storage owns one.
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "levin/xla/pjrt/buffer.h"
+#include "levin/xla/stablehlo/builder.h"
+
+namespace levin::xla {
+
+class Runtime;
+
+struct Contents {
+  explicit Contents(std::shared_ptr<Runtime> owner);
+  ~Contents();
+  Contents(const Contents&) = delete;
+  Contents& operator=(const Contents&) = delete;
+
+  /// Of a tensor on the device.
+  static Contents& of(const at::Tensor& tensor);
+  /// A tensor without contents yet.
+  static at::Tensor make_tensor(const std::shared_ptr<Runtime>& owner, at::IntArrayRef sizes,
+                                at::IntArrayRef strides, at::ScalarType dtype);
+  /// The storage as the tensor that it was made for.
+  at::Tensor base() const;
+  bool is_base(const at::Tensor& tensor) const;
+
+  std::shared_ptr<Runtime> runtime;
+  c10::StorageImpl* storage = nullptr;  ///< that owns this
+  Dims sizes, strides;
+  at::ScalarType dtype = at::kFloat;
+  int64_t number = 0;  ///< in the order of their making
+  /// One for each device of this process. None: nothing was written yet, or it is pending.
+  std::vector<pjrt::Buffer> buffers;
+  int64_t split_dim = -1;   ///< -1: each device has all of it
+  bool is_pending = false;  ///< recorded, not yet run
+};
+
+}  // namespace levin::xla

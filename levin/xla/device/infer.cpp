@@ -1,0 +1,118 @@
+// The types of an operator's results from those of its arguments.
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <unordered_map>
+
+#include "levin/base/check.h"
+#include "levin/xla/device/runtime_impl.h"
+
+namespace levin::xla {
+namespace {
+
+/// Tensors of the device as others of the same geometry, those of one storage in one; and back.
+class Likeness {
+ public:
+  Likeness(std::shared_ptr<Runtime> runtime, at::DeviceType device)
+      : runtime_(std::move(runtime)), device_(device) {}
+
+  at::Tensor to(const at::Tensor& tensor) {
+    if (!tensor.defined() || tensor.device().type() != at::kXLA) return tensor;
+    const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+    auto place = likes_.find(storage);
+    if (place == likes_.end()) place = likes_.emplace(storage, memory_like(tensor)).first;
+    at::Tensor like = at::detail::make_tensor<c10::TensorImpl>(
+        c10::Storage(place->second.storage()), place->second.key_set(), tensor.dtype());
+    like.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(),
+                                                      tensor.storage_offset());
+    sources_.emplace(place->second.storage().unsafeGetStorageImpl(), tensor);
+    arguments_.emplace(like.unsafeGetTensorImpl(), tensor);
+    return like;
+  }
+
+  at::Tensor back(const at::Tensor& like) {
+    if (!like.defined()) return like;
+    if (const auto same = arguments_.find(like.unsafeGetTensorImpl()); same != arguments_.end()) {
+      return same->second;
+    }
+    const auto source = sources_.find(like.storage().unsafeGetStorageImpl());
+    if (source != sources_.end()) return view_of(source->second, like);
+    at::Tensor made =
+        Contents::make_tensor(runtime_, like.sizes(), like.strides(), like.scalar_type());
+    sources_.emplace(like.storage().unsafeGetStorageImpl(), made);
+    kept_.push_back(like);
+    return made;
+  }
+
+ private:
+  at::Tensor memory_like(const at::Tensor& tensor) const {
+    const auto options = at::TensorOptions(at::kByte).device(device_);
+    const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
+    return device_ == at::kCPU ? at::zeros({bytes}, options) : at::empty({bytes}, options);
+  }
+
+  static at::Tensor view_of(const at::Tensor& source, const at::Tensor& like) {
+    at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
+        c10::Storage(source.storage()), c10::DispatchKeySet(c10::DispatchKey::XLA), like.dtype());
+    view.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(),
+                                                      like.storage_offset());
+    return view;
+  }
+
+  std::shared_ptr<Runtime> runtime_;
+  at::DeviceType device_;
+  std::unordered_map<const c10::StorageImpl*, at::Tensor> likes_;
+  std::unordered_map<const c10::StorageImpl*, at::Tensor> sources_;  ///< by the like's storage
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> arguments_;
+  std::vector<at::Tensor> kept_;
+};
+
+template <class Replace>
+void replace_tensors(c10::IValue& value, const Replace& replace) {
+  if (value.isTensor()) {
+    value = replace(value.toTensor());
+  } else if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(replace(tensor));
+    value = std::move(list);
+  } else if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
+      list.push_back(tensor ? std::optional(replace(*tensor)) : std::nullopt);
+    }
+    value = std::move(list);
+  }
+}
+
+bool has_meta_kernel(const c10::OperatorHandle& op) {
+  return op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta);
+}
+
+}  // namespace
+
+void infer(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
+           const std::shared_ptr<Runtime>& runtime) {
+  // An operator that has no shape function runs on zeros of the CPU, once a recording.
+  const at::DeviceType device = has_meta_kernel(op) ? at::kMeta : at::kCPU;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
+  Likeness likeness(runtime, device);
+  const size_t first = stack.size() - op.schema().arguments().size();
+  std::vector<c10::IValue> likes(stack.begin() + static_cast<int64_t>(first), stack.end());
+  for (c10::IValue& value : likes) {
+    replace_tensors(value, [&](const at::Tensor& tensor) { return likeness.to(tensor); });
+    if (value.isDevice() && value.toDevice().type() == at::kXLA) value = c10::Device(device);
+  }
+  op.callBoxed(&likes);
+  stack.resize(first);
+  for (c10::IValue& value : likes) {
+    replace_tensors(value, [&](const at::Tensor& tensor) { return likeness.back(tensor); });
+    stack.push_back(std::move(value));
+  }
+}
+
+}  // namespace levin::xla

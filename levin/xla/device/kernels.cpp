@@ -1,0 +1,149 @@
+// The kernels of the device "xla": what the dispatcher calls for its tensors.
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/CPUFallback.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
+
+#include "levin/base/check.h"
+#include "levin/base/log.h"
+#include "levin/xla/device/runtime_impl.h"
+#include "levin/xla/stablehlo/lowering.h"
+
+namespace levin::xla {
+namespace {
+
+using c10::DispatchKey;
+
+C10_REGISTER_GUARD_IMPL(XLA, c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::XLA>);
+
+Runtime& runtime() {
+  const std::shared_ptr<Runtime> current = Runtime::current();
+  LEVIN_CHECK(current != nullptr, "xla.closed",
+              "a tensor on xla was asked for, and no such device is open; train with "
+              "accelerator=xla, or call levin::xla::Runtime::open");
+  return *current;  // kept by its tensors, and by whoever opened it
+}
+
+at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
+                         std::optional<at::ScalarType> dtype, std::optional<at::Layout> /*layout*/,
+                         std::optional<at::Device> /*device*/, std::optional<bool> /*pinned*/) {
+  return Contents::make_tensor(runtime().shared_from_this(), sizes, strides,
+                               dtype.value_or(c10::get_default_dtype_as_scalartype()));
+}
+
+at::Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
+                 std::optional<at::Layout> layout, std::optional<at::Device> device,
+                 std::optional<bool> pinned, std::optional<at::MemoryFormat> format) {
+  const at::Tensor like = at::detail::empty_meta(sizes, dtype, layout, at::kMeta, pinned, format);
+  return empty_strided(sizes, like.strides(), like.scalar_type(), layout, device, pinned);
+}
+
+/// A CPU tensor of the same geometry.
+at::Tensor on_host(const at::Tensor& tensor) {
+  Contents& contents = Contents::of(tensor);
+  at::Tensor logical = contents.runtime->impl().download(contents);
+  if (contents.is_base(tensor)) return logical;
+  const at::Tensor memory =
+      at::empty_strided(contents.sizes, contents.strides, contents.dtype).copy_(logical);
+  return memory.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+}
+
+void record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  runtime().impl().record(op, *stack);
+}
+
+at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool /*non_blocking*/) {
+  if (!target.device().is_xla()) {
+    target.copy_(on_host(source).view_as(source));
+    return target;
+  }
+  Runtime::Impl& impl = runtime().impl();
+  const std::scoped_lock lock(impl.mutex);
+  Contents& contents = Contents::of(target);
+  const bool is_new = !contents.is_pending && contents.buffers.empty();
+  at::Tensor from = source;
+  if (!source.device().is_xla()) {
+    const at::Tensor expanded = source.expand(target.sizes());
+    if (is_new && contents.is_base(target)) {
+      impl.upload(contents, expanded, /*split=*/false);
+      return target;
+    }
+    from = impl.owner.upload(source.to(target.scalar_type()));
+  }
+  static const c10::OperatorHandle copy =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+  torch::jit::Stack stack = {target, from, false};
+  impl.record(copy, stack);
+  return target;
+}
+
+at::Scalar local_scalar(const at::Tensor& tensor) { return on_host(tensor).item(); }
+
+/// The same tensor, or other sizes, are known without a look at the values.
+bool equal(const at::Tensor& left, const at::Tensor& right) {
+  if (left.sizes() != right.sizes()) return false;
+  const bool is_same = left.is_same(right) ||
+                       (left.is_alias_of(right) && left.strides() == right.strides() &&
+                        left.storage_offset() == right.storage_offset());
+  return is_same || on_host(left).equal(on_host(right));
+}
+
+void record_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
+                   torch::jit::Stack* stack) {
+  record(op, stack);
+}
+
+void run_on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
+                 torch::jit::Stack* stack) {
+  Runtime::Impl& impl = runtime().impl();
+  const std::scoped_lock lock(impl.mutex);
+  ++impl.report.host_fallbacks;
+  const std::string name = c10::toString(op.operator_name());
+  if (impl.host_operators.insert(name).second) {
+    log::warn("xla: {} has no form in StableHLO: what was recorded is run, and the CPU computes it "
+              "at each step", name);
+  }
+  at::native::cpu_fallback(op, stack);
+}
+
+bool is_whole(const c10::OperatorHandle& op) {
+  return find_lowering(op) != nullptr &&
+         !op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
+         op.schema().name() != "aten::copy_";
+}
+
+}  // namespace
+
+/// Each operator with a lowering is recorded as it is: those that LibTorch would take apart for a
+/// device without kernels, too.
+void register_kernels() {
+  static const auto* library = [] {
+    auto* made = new torch::Library(torch::Library::IMPL, "aten", DispatchKey::XLA, __FILE__,
+                                    __LINE__);
+    for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+      if (!name.name.starts_with("aten::")) continue;
+      const auto op = c10::Dispatcher::singleton().findSchema(name);
+      if (!op || !is_whole(*op) || op->hasKernelForDispatchKey(DispatchKey::XLA)) continue;
+      made->impl(c10::toString(name).c_str(),
+                 torch::CppFunction::makeFromBoxedFunction<&record_kernel>());
+    }
+    return made;
+  }();
+  static_cast<void>(library);
+}
+
+TORCH_LIBRARY_IMPL(_, XLA, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
+}
+
+TORCH_LIBRARY_IMPL(aten, XLA, library) {
+  library.impl("empty.memory_format", &empty);
+  library.impl("empty_strided", &empty_strided);
+  library.impl("_copy_from", &copy_from);
+  library.impl("_local_scalar_dense", &local_scalar);
+  library.impl("equal", &equal);
+}
+
+}  // namespace levin::xla

@@ -1,0 +1,77 @@
+#include "levin/xla/device/runtime.h"
+
+#include "levin/base/check.h"
+#include "levin/xla/device/runtime_impl.h"
+
+namespace levin::xla {
+namespace {
+
+/// The dispatcher's kernels are functions without an object, so that theirs is found here.
+std::weak_ptr<Runtime>& current_place() {
+  static std::weak_ptr<Runtime> place;
+  return place;
+}
+
+}  // namespace
+
+void register_kernels();
+
+Runtime::Impl::Impl(Runtime& runtime, const RuntimeOptions& options)
+    : owner(runtime),
+      client(pjrt::Plugin(pjrt::find_plugin(options.plugin)),
+             {.num_devices = options.num_devices}),
+      cache({.folder = options.cache_dir}) {
+  const auto available = static_cast<int64_t>(client.addressable_devices().size());
+  num_devices = options.num_devices == 0 ? available : options.num_devices;
+  LEVIN_CHECK(num_devices <= available, "xla.devices",
+              "{} devices were asked for, and {} has {}; set devices to at most that",
+              num_devices, client.platform(), available);
+}
+
+Runtime::Runtime() = default;
+Runtime::~Runtime() = default;
+
+std::shared_ptr<Runtime> Runtime::open(const RuntimeOptions& options) {
+  LEVIN_CHECK(current() == nullptr, "xla.open",
+              "the device xla is open already, and a process has one; let go of it first");
+  register_kernels();
+  std::shared_ptr<Runtime> runtime(new Runtime);
+  runtime->impl_ = std::make_unique<Impl>(*runtime, options);
+  current_place() = runtime;
+  return runtime;
+}
+
+std::shared_ptr<Runtime> Runtime::current() { return current_place().lock(); }
+
+int64_t Runtime::num_devices() const { return impl_->num_devices; }
+const std::string& Runtime::platform() const { return impl_->client.platform(); }
+void Runtime::sync() { impl_->sync(); }
+
+void Runtime::wait() {
+  impl_->sync();
+  const std::scoped_lock lock(impl_->mutex);
+  for (const auto& [number, contents] : impl_->live) {
+    for (const pjrt::Buffer& buffer : contents->buffers) buffer.await();
+  }
+}
+
+at::Tensor Runtime::upload(const at::Tensor& tensor, bool split) {
+  const std::scoped_lock lock(impl_->mutex);
+  const at::Tensor source = tensor.contiguous();
+  at::Tensor made = Contents::make_tensor(shared_from_this(), source.sizes(), source.strides(),
+                                          source.scalar_type());
+  impl_->upload(Contents::of(made), source, split);
+  return made;
+}
+
+void Runtime::set_names(std::function<std::vector<NamedTensor>()> names) {
+  const std::scoped_lock lock(impl_->mutex);
+  impl_->names = std::move(names);
+}
+
+RuntimeReport Runtime::report() const {
+  const std::scoped_lock lock(impl_->mutex);
+  return impl_->report;
+}
+
+}  // namespace levin::xla

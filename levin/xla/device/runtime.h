@@ -1,0 +1,79 @@
+#pragma once
+// Runtime: the device "xla" of LibTorch. Operators on its tensors are recorded and not run; what
+// somebody wants to see is compiled, together with all that it depends on, and run by a PJRT
+// plugin.
+//
+//   const auto runtime = levin::xla::Runtime::open({.plugin = "cpu"});
+//   net->to(runtime->device());
+//   loss = step(net, x.to(runtime->device()));
+//   runtime->sync();                      // the step runs, and this thread goes on
+//   std::cout << loss.item<float>();      // waits for it
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "levin/base/export.h"
+#include "levin/module/parameters.h"
+
+namespace levin::xla {
+
+struct RuntimeOptions {
+  /// "cpu", "cuda", "tpu", the path of a plugin, or "" for the first that is found.
+  std::string plugin = {};
+  /// How many of the plugin's devices; 0 for all. Of a CPU: how many it is divided into.
+  int64_t num_devices = 0;
+  /// Where compiled programs are kept; "" is the default of pjrt::CacheOptions.
+  std::string cache_dir = {};
+};
+
+/// What has been done so far.
+struct RuntimeReport {
+  int64_t compilations = 0;
+  int64_t disk_cache_hits = 0;
+  int64_t executions = 0;
+  int64_t host_fallbacks = 0;  ///< operators without lowering, which the CPU computed
+  int64_t uploads = 0;
+  int64_t downloads = 0;
+  double compile_s = 0.0;
+};
+
+class LEVIN_API Runtime : public std::enable_shared_from_this<Runtime> {
+ public:
+  struct Impl;
+
+  /// The process's device "xla" from now on. Throws "xla.open" while tensors of another one live,
+  /// and what pjrt::Plugin and pjrt::Client throw.
+  static std::shared_ptr<Runtime> open(const RuntimeOptions& options = {});
+  /// nullptr where none is open.
+  static std::shared_ptr<Runtime> current();
+  ~Runtime();
+
+  at::Device device() const { return {at::kXLA, 0}; }
+  /// How many devices of the plugin the tensors of this process lie on.
+  int64_t num_devices() const;
+  /// "cpu", "cuda", "tpu".
+  const std::string& platform() const;
+
+  /// Compiles what has been recorded, if that is new, and starts it. Does not wait.
+  void sync();
+  /// Waits until all that was started is done. Throws what went wrong in it.
+  void wait();
+  /// A copy of a CPU tensor on the device. With `split` its first dimension lies over the devices,
+  /// in equal parts, where it can be divided; else each device has all of it.
+  at::Tensor upload(const at::Tensor& tensor, bool split = false);
+  /// Names for messages and for the graph's inputs; asked for when a recording begins.
+  void set_names(std::function<std::vector<NamedTensor>()> names);
+
+  RuntimeReport report() const;
+  Impl& impl() { return *impl_; }
+
+ private:
+  Runtime();
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace levin::xla

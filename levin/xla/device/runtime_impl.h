@@ -1,0 +1,74 @@
+#pragma once
+// The device's inside.
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "levin/graph/recorder.h"
+#include "levin/xla/device/contents.h"
+#include "levin/xla/device/runtime.h"
+#include "levin/xla/pjrt/client.h"
+#include "levin/xla/pjrt/executable_cache.h"
+#include "levin/xla/stablehlo/program.h"
+
+namespace levin::xla {
+
+struct Runtime::Impl {
+  Impl(Runtime& runtime, const RuntimeOptions& options);
+
+  // record.cpp
+  /// Records the operator and leaves its results on the stack: tensors of the right types.
+  void record(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack);
+  graph::Recorder& recording();
+  void prepare(std::vector<c10::IValue>& stack, size_t first);
+  at::Tensor prepared(const at::Tensor& argument);
+  void remember_number(const at::Tensor& number);
+  void add_zeros(Contents& contents);
+
+  // run.cpp
+  void sync();
+  void run(graph::Graph& graph, const std::vector<Contents*>& results);
+  const pjrt::Executable& executable_of(const Program& program);
+  std::vector<const pjrt::Buffer*> arguments_of(const Program& program,
+                                                std::vector<pjrt::Buffer>& uploaded);
+  at::Tensor numbers_of(const std::vector<RuntimeNumber>& numbers, at::ScalarType dtype) const;
+  void upload(Contents& contents, const at::Tensor& tensor, bool split);
+  at::Tensor download(Contents& contents);
+
+  Runtime& owner;
+  pjrt::Client client;
+  pjrt::ExecutableCache cache;
+  int64_t num_devices = 1;
+
+  /// The autograd engine records from a thread of its own.
+  mutable std::recursive_mutex mutex;
+  std::unique_ptr<graph::Recorder> recorder;
+  int64_t num_recorded = 0;  ///< operators since the last sync
+  std::function<std::vector<NamedTensor>()> names;
+  std::map<int64_t, Contents*> live;  ///< by their numbers
+  int64_t next_number = 0;
+  /// Numbers of the host that the recording depends on, as they were when it first did.
+  struct HostNumber {
+    at::Tensor tensor;  ///< kept, so that the address stays its own
+    uint32_t version = 0;
+    double value = 0.0;
+  };
+  std::unordered_map<const c10::TensorImpl*, HostNumber> numbers;
+  std::unordered_map<std::string, pjrt::Executable> executables;  ///< by the program's text
+  std::vector<pjrt::Buffer> outputs;                              ///< of the last run
+  std::set<std::string> host_operators;  ///< that were warned of
+  RuntimeReport report;
+};
+
+/// Replaces arguments by results, as the operator would, from their types alone.
+void infer(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
+           const std::shared_ptr<Runtime>& runtime);
+
+}  // namespace levin::xla

@@ -1,0 +1,130 @@
+#pragma once
+// Lowering: one node of a graph on its way into a StableHLO program. What the lowering of an
+// operator is written with.
+//
+//   void lower_tanh(Lowering& at) { at.give(at.hlo.unary("tanh", at.tensor(0))); }
+
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "levin/graph/node.h"
+#include "levin/xla/stablehlo/builder.h"
+
+namespace levin::xla {
+
+/// What all nodes of a program share: values that are already there, and what the host gives to
+/// each run.
+class LoweringState {
+ public:
+  virtual ~LoweringState() = default;
+  /// The value of an earlier node.
+  virtual const Hlo& value_of(const graph::Value& value) = 0;
+  /// An input that is a number of the host, in that dtype; no value where it is something else.
+  virtual std::optional<Hlo> number_of(const graph::Value& value, at::ScalarType dtype) = 0;
+  /// A number that may be another one in the next run of the same program: f32 or f64, no
+  /// dimensions.
+  virtual Hlo runtime_number(double number, at::ScalarType dtype) = 0;
+  /// The key of this run's random numbers: two of ui32[], and which draw of the program this is.
+  virtual std::pair<Hlo, Hlo> random_key() = 0;
+  virtual int64_t next_draw() = 0;
+};
+
+class Lowering {
+ public:
+  Lowering(Builder& builder, const graph::Node& of, LoweringState& state)
+      : hlo(builder), node(of), state_(state), results_(of.outputs().size()) {}
+
+  Builder& hlo;
+  const graph::Node& node;
+
+  // Arguments, by their place in the operator's schema.
+  bool has(size_t index) const;  ///< it is not None
+  Hlo tensor(size_t index);      ///< also a number, then of no dimensions
+  Hlo tensor(size_t index, at::ScalarType dtype);
+  std::vector<Hlo> tensors(size_t index);
+  Hlo tensor_of(const graph::Value& value, at::ScalarType dtype);
+  std::vector<std::optional<Hlo>> optional_tensors(size_t index);
+  /// A number that the program does not depend on: the next run may have another. Of no dimensions.
+  Hlo scalar(size_t index, at::ScalarType dtype);
+  /// Numbers that the program depends on.
+  double number(size_t index) const;
+  int64_t integer(size_t index) const;
+  int64_t integer(size_t index, int64_t otherwise) const;
+  bool flag(size_t index) const;
+  Dims list(size_t index) const;
+  std::string_view text(size_t index) const;
+  /// A dimension from 0 on.
+  int64_t dim(size_t index, int64_t rank) const;
+  /// As `dim=[...]` has it: none means all.
+  Dims dims(size_t index, int64_t rank) const;
+
+  /// The type that ATen gave the result: lowerings take sizes and dtypes from it.
+  const graph::ValueType& type(size_t result = 0) const;
+  Dims sizes(size_t result = 0) const;
+  at::ScalarType dtype(size_t result = 0) const { return type(result).dtype; }
+
+  /// The results in their order, then the new values of written arguments; converted to the dtype
+  /// and repeated to the sizes that they are to have.
+  void give(const Hlo& value) { give(next_++, value); }
+  void give(size_t result, const Hlo& value);
+  const std::vector<std::optional<Hlo>>& results() const { return results_; }
+
+  // What many lowerings need.
+  /// What ATen computes in: f32 for f16 and bf16.
+  static at::ScalarType compute_dtype(at::ScalarType dtype);
+  /// What at::result_type says of these arguments.
+  at::ScalarType promoted(std::initializer_list<size_t> arguments) const;
+  /// The same number in each run, or another: of no dimensions.
+  Hlo runtime(double number, at::ScalarType dtype);
+  /// One number for all elements, of the dtype and sizes of another value.
+  Hlo like(const at::Scalar& number, const Hlo& other);
+  Hlo spread(const Hlo& scalar, const Hlo& other) { return hlo.expand(scalar, other.sizes); }
+  Hlo sum(const Hlo& x, const Dims& dims, bool keepdim);
+  Hlo maximum(const Hlo& x, const Dims& dims, bool keepdim);
+  /// The same sizes with ones where dimensions were reduced.
+  Hlo keep_dims(const Hlo& reduced, const Hlo& whole, const Dims& dims);
+  /// Uniform in [0, 1) with 24 random bits (53 for f64), by Threefry (Salmon et al. 2011, as JAX).
+  Hlo uniform(at::ScalarType dtype, const Dims& sizes);
+  /// By Box and Muller's inverse: erf_inv of a uniform number.
+  Hlo normal(at::ScalarType dtype, const Dims& sizes);
+  /// Random bits, ui32.
+  Hlo random_bits(const Dims& sizes);
+
+ private:
+  const c10::IValue& constant(size_t index) const;
+  Hlo number_like(const c10::IValue& value, at::ScalarType dtype);
+
+  LoweringState& state_;
+  std::vector<std::optional<Hlo>> results_;
+  size_t next_ = 0;
+};
+
+using LowerFunction = std::function<void(Lowering&)>;
+/// By name and overload as "aten::add.Tensor".
+using LoweringTable = std::unordered_map<std::string_view, LowerFunction>;
+
+/// The lowering of an operator; of add_.Tensor and add.out that of add.Tensor. nullptr where there
+/// is none.
+const LowerFunction* find_lowering(const c10::OperatorHandle& op);
+
+// The table, family by family: one source each.
+void add_pointwise(LoweringTable& table);
+void add_activations(LoweringTable& table);
+void add_views(LoweringTable& table);
+void add_factories(LoweringTable& table);
+void add_reductions(LoweringTable& table);
+void add_linear_algebra(LoweringTable& table);
+void add_convolutions(LoweringTable& table);
+void add_poolings(LoweringTable& table);
+void add_normalizations(LoweringTable& table);
+void add_indexing(LoweringTable& table);
+void add_sorting(LoweringTable& table);
+void add_losses(LoweringTable& table);
+void add_random(LoweringTable& table);
+void add_optimizers(LoweringTable& table);
+void add_resizing(LoweringTable& table);
+
+}  // namespace levin::xla

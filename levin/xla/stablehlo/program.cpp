@@ -1,0 +1,225 @@
+#include "levin/xla/stablehlo/program.h"
+
+#include <bit>
+#include <map>
+#include <unordered_map>
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/xla/stablehlo/lowering.h"
+
+namespace levin::xla {
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::Opcode;
+using graph::Value;
+using graph::ValueKind;
+using graph::ValueType;
+
+/// Floats of the host without dimensions travel together: an upload each would cost more than most
+/// steps of a small network.
+bool is_number(const ValueType& type) {
+  return type.device.is_cpu() && type.sizes.empty() &&
+         (type.dtype == at::kFloat || type.dtype == at::kDouble);
+}
+
+/// "{devices=[4,1]0,1,2,3}"
+std::string sharding_text(int64_t num_partitions, int64_t split_dim, size_t rank) {
+  if (split_dim < 0) return "mhlo.sharding = \"{replicated}\"";
+  std::string tiles;
+  for (size_t i = 0; i < rank; ++i) {
+    const int64_t count = static_cast<int64_t>(i) == split_dim ? num_partitions : 1;
+    tiles += fmt::format("{}{}", i == 0 ? "" : ",", count);
+  }
+  std::string devices;
+  for (int64_t i = 0; i < num_partitions; ++i) devices += fmt::format("{}{}", i == 0 ? "" : ",", i);
+  return fmt::format("mhlo.sharding = \"{{devices=[{}]{}}}\"", tiles, devices);
+}
+
+class Emitter final : public LoweringState {
+ public:
+  Emitter(const Graph& graph, const LowerOptions& options) : graph_(graph), options_(options) {}
+
+  Program emit();
+
+  const Hlo& value_of(const Value& value) override;
+  std::optional<Hlo> number_of(const Value& value, at::ScalarType dtype) override;
+
+  Hlo runtime_number(double number, at::ScalarType dtype) override {
+    auto& known = known_numbers_[{dtype, std::bit_cast<uint64_t>(number)}];
+    if (known.id < 0) known = add_number({.value = number}, dtype);
+    return known;
+  }
+
+  std::pair<Hlo, Hlo> random_key() override;
+  int64_t next_draw() override { return num_draws_++; }
+
+ private:
+  void add_input(const Node& node);
+  void add_call(const Node& node);
+  void add_output(const Value& value, const Node* updates, size_t index);
+  void add_outputs();
+  std::vector<std::string> add_shardings();
+  Hlo add_number(RuntimeNumber number, at::ScalarType dtype);
+  void define(const std::vector<Hlo>& elements, at::ScalarType dtype);
+
+  const Graph& graph_;
+  const LowerOptions& options_;
+  Builder hlo_;
+  Program program_;
+  std::unordered_map<const Value*, Hlo> values_;
+  std::unordered_map<const Node*, Hlo> inputs_;
+  std::unordered_map<const Node*, std::string> aliasing_;
+  std::map<std::pair<at::ScalarType, uint64_t>, Hlo> known_numbers_;
+  std::map<std::pair<const Value*, at::ScalarType>, Hlo> known_inputs_;
+  std::vector<Hlo> numbers_, wide_numbers_, key_;
+  std::vector<Hlo> results_;
+  int64_t num_draws_ = 0;
+};
+
+void Emitter::add_input(const Node& node) {
+  const ValueType& type = node.output().type();
+  if (type.kind != ValueKind::kTensor) return;
+  if (is_number(type)) return;
+  const Hlo value = hlo_.parameter(type.dtype, {type.sizes.begin(), type.sizes.end()});
+  program_.inputs.push_back(&node);
+  inputs_[&node] = value;
+  values_[&node.output()] = value;
+}
+
+const Hlo& Emitter::value_of(const Value& value) {
+  const auto found = values_.find(&value);
+  if (found != values_.end()) return found->second;
+  return values_[&value] = number_of(value, value.type().dtype).value();
+}
+
+std::optional<Hlo> Emitter::number_of(const Value& value, at::ScalarType dtype) {
+  const bool is_input = value.node().opcode() != Opcode::kCallFunction;
+  if (!is_input || !is_number(value.type()) || !at::isFloatingType(dtype)) return std::nullopt;
+  const auto given = dtype == at::kDouble ? at::kDouble : at::kFloat;
+  Hlo& known = known_inputs_[{&value, given}];
+  if (known.id < 0) known = add_number({.tensor = &value.node()}, given);
+  return hlo_.convert(known, dtype);
+}
+
+Hlo Emitter::add_number(RuntimeNumber number, at::ScalarType dtype) {
+  const bool is_wide = dtype == at::kDouble;
+  (is_wide ? program_.wide_numbers : program_.numbers).push_back(number);
+  std::vector<Hlo>& elements = is_wide ? wide_numbers_ : numbers_;
+  elements.push_back(hlo_.reserve(dtype));
+  return elements.back();
+}
+
+std::pair<Hlo, Hlo> Emitter::random_key() {
+  program_.draws_random_numbers = true;
+  while (key_.size() < 2) key_.push_back(hlo_.reserve(at::kUInt32));
+  return {key_[0], key_[1]};
+}
+
+void Emitter::add_call(const Node& node) {
+  const LowerFunction* lower_node = find_lowering(node.op());
+  LEVIN_CHECK(lower_node != nullptr, "xla.lowering",
+              "{} has no form in StableHLO; take it out of the step, or run it on the host",
+              node.target());
+  Lowering at(hlo_, node, *this);
+  (*lower_node)(at);
+  for (size_t i = 0; i < node.outputs().size(); ++i) {
+    const Value& value = node.output(i);
+    if (const std::optional<Hlo>& result = at.results()[i]) {
+      values_[&value] = *result;
+      continue;
+    }
+    LEVIN_CHECK(value.type().kind != ValueKind::kTensor || value.users().empty(), "xla.lowering",
+                "result {} of {} has no form in StableHLO, and {} uses it", i, node.target(),
+                value.users().empty() ? "" : value.users().front()->target());
+  }
+}
+
+void Emitter::add_output(const Value& value, const Node* updates, size_t index) {
+  const Hlo result = value_of(value);
+  if (updates != nullptr && options_.may_donate && options_.may_donate(*updates)) {
+    const Hlo& input = inputs_.at(updates);
+    if (input.sizes == result.sizes && input.dtype == result.dtype) {
+      aliasing_[updates] = fmt::format("tf.aliasing_output = {} : i32", results_.size());
+    }
+  }
+  program_.outputs.push_back({.value = &value, .updates = updates, .index = index});
+  results_.push_back(result);
+}
+
+void Emitter::add_outputs() {
+  const graph::Values outputs = graph_.outputs();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const bool is_tensor =
+        outputs[i] != nullptr && outputs[i]->type().kind == ValueKind::kTensor;
+    if (is_tensor) add_output(*outputs[i], nullptr, i);
+  }
+  for (const graph::Update& update : graph_.updates()) {
+    const Node& target = update.target->node();
+    const bool is_state = !update.is_gradient && inputs_.contains(&target);
+    if (is_state) add_output(*update.value, &target, 0);
+  }
+}
+
+/// The reserved elements come from one vector, the next argument.
+void Emitter::define(const std::vector<Hlo>& elements, at::ScalarType dtype) {
+  if (elements.empty()) return;
+  const Hlo vector = hlo_.parameter(dtype, {static_cast<int64_t>(elements.size())});
+  if (options_.num_partitions > 1) hlo_.set_attributes(vector, sharding_text(1, -1, 1));
+  hlo_.at_start([&] {
+    for (size_t i = 0; i < elements.size(); ++i) {
+      hlo_.define_as_element(elements[i], vector, static_cast<int64_t>(i));
+    }
+  });
+}
+
+/// Attributes of arguments; those of the results are returned.
+std::vector<std::string> Emitter::add_shardings() {
+  const int64_t count = options_.num_partitions;
+  for (const auto& [node, value] : inputs_) {
+    std::string attributes;
+    if (const auto alias = aliasing_.find(node); alias != aliasing_.end()) {
+      attributes = alias->second;
+    }
+    if (count > 1) {
+      const int64_t split = options_.split_dim ? options_.split_dim(*node) : -1;
+      attributes += (attributes.empty() ? "" : ", ") + sharding_text(count, split, value.rank());
+    }
+    if (!attributes.empty()) hlo_.set_attributes(value, std::move(attributes));
+  }
+  if (count == 1) return {};
+  return {results_.size(), sharding_text(count, -1, 0)};
+}
+
+Program Emitter::emit() {
+  for (const Node& node : graph_.nodes()) {
+    if (node.opcode() == Opcode::kPlaceholder || node.opcode() == Opcode::kGetAttr) {
+      add_input(node);
+    }
+  }
+  for (const Node& node : graph_.nodes()) {
+    if (node.opcode() == Opcode::kCallFunction) add_call(node);
+  }
+  add_outputs();
+  const std::vector<std::string> result_attributes = add_shardings();
+  define(numbers_, at::kFloat);
+  define(wide_numbers_, at::kDouble);
+  define(key_, at::kUInt32);
+  const std::string partitioned =
+      options_.num_partitions == 1
+          ? ""
+          : fmt::format("mhlo.num_partitions = {} : i32, mhlo.num_replicas = 1 : i32",
+                        options_.num_partitions);
+  program_.text = hlo_.finish(options_.name, results_, result_attributes, partitioned);
+  return std::move(program_);
+}
+
+}  // namespace
+
+Program lower(const Graph& graph, const LowerOptions& options) {
+  return Emitter(graph, options).emit();
+}
+
+}  // namespace levin::xla
