@@ -1,0 +1,73 @@
+#pragma once
+// Plugin: a shared library that compiles and runs XLA programs: one for CPUs, GPUs or TPUs each,
+// behind PJRT's C interface. Everything of this folder begins with one; levin links none.
+//
+//   const pjrt::Plugin plugin(pjrt::find_plugin("cpu"));
+//   const pjrt::Client client(plugin, {.num_devices = 4});
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "levin/base/export.h"
+
+namespace levin::xla::pjrt {
+
+/// Whether levin was built with pjrt_c_api.h. Where it was not, find_plugin and Plugin throw
+/// "xla.unavailable", and nothing else of this folder can be had.
+LEVIN_API bool is_available();
+
+/// The version of the interface that levin was built with, "0.81"; "" where it is not available.
+LEVIN_API std::string api_version();
+
+struct PluginFile {
+  std::string kind;  ///< "cpu", "cuda", "tpu"; "" where the name does not tell
+  std::string path;
+};
+
+/// Every plugin that this machine has, in the order in which find_plugin takes them. Looked at are
+/// the environment (LEVIN_PJRT_PLUGIN; PJRT_CPU_LIBRARY_PATH and the like, PJRT_LIBRARY_PATH and
+/// TPU_LIBRARY_PATH as torch_xla and JAX read them), the folder of liblevin, .deps/pjrt of the
+/// build, and the Python packages of VIRTUAL_ENV, CONDA_PREFIX, ~/.local, /usr/local, /usr and of
+/// the python3 in PATH. Python is not started.
+LEVIN_API std::vector<PluginFile> found_plugins();
+
+/// The file of a plugin. `wanted` is a path (anything with a slash), a kind, or "" for the best
+/// that this machine can use: a TPU's where there is a TPU, a GPU's where there is a GPU, the
+/// CPU's. Throws "xla.unavailable", "xla.plugin.absent" (with the places it looked at and what to
+/// install).
+LEVIN_API std::string find_plugin(const std::string& wanted = "");
+
+struct PluginOptions {
+  /// No TPU of this machine is asked for, only its compiler: libtpu is told (TPU_SKIP_MDS_QUERY=1,
+  /// ALLOW_MULTIPLE_LIBTPU_LOAD=1 and quiet logs, each unless it is set) not to look for one, which
+  /// else takes minutes. Changes the environment of the process.
+  bool compile_only = false;
+};
+
+/// A loaded plugin; copies share it. It is never unloaded: its threads live as long as the process.
+class LEVIN_API Plugin {
+ public:
+  /// Throws "xla.unavailable", "xla.plugin.load" (no such file, no library, no plugin, or it does
+  /// not start), "xla.plugin.version" (an interface that levin cannot call).
+  explicit Plugin(const std::string& path, const PluginOptions& options = {});
+
+  const std::string& path() const;
+  /// "cpu", "cuda" or "tpu", by the file's name; "" where that does not tell.
+  const std::string& kind() const;
+  /// Of the interface that it has, "0.115".
+  const std::string& api_version() const;
+  /// What it says of itself as "name=value", sorted: "stablehlo_current_version=1.13.0".
+  const std::vector<std::string>& attributes() const;
+  /// The same for the same file, also on another machine; another for another build of it.
+  const std::string& identity() const;
+
+  struct Impl;
+  const std::shared_ptr<const Impl>& impl() const { return impl_; }
+
+ private:
+  std::shared_ptr<const Impl> impl_;
+};
+
+}  // namespace levin::xla::pjrt
