@@ -77,6 +77,13 @@ void Recorder::end(std::unique_ptr<Call> call, const std::vector<c10::IValue>& s
   impl_->spare_calls.push_back(std::move(call));
 }
 
+void Recorder::call(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
+                    c10::function_ref<void()> run) {
+  std::unique_ptr<Call> recorded = begin(op, stack);
+  run();
+  end(std::move(recorded), stack);
+}
+
 Graph Recorder::finish(const std::vector<at::Tensor>& results) { return impl_->finish(results); }
 
 /// Empty, in memory that a call before has left.

@@ -3,6 +3,7 @@
 // tensors become new values, aliases are resolved. Fed by trace().
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/FunctionRef.h>
 
 #include <memory>
 #include <string>
@@ -48,6 +49,10 @@ class LEVIN_API Recorder {
   std::unique_ptr<Call> begin(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack);
   /// It ran, and these are its results, or the end of them.
   void end(std::unique_ptr<Call> call, const std::vector<c10::IValue>& stack);
+
+  /// begin(), what runs the operator on the stack, end().
+  void call(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
+            c10::function_ref<void()> run);
 
   /// What the recorded function returned become the graph's outputs; what it wrote, its updates.
   Graph finish(const std::vector<at::Tensor>& results);

@@ -103,12 +103,10 @@ void Runtime::Impl::remember_number(const at::Tensor& number) {
 void Runtime::Impl::add_zeros(Contents& contents) {
   static const c10::OperatorHandle empty =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::empty_strided", "");
-  const std::vector<c10::IValue> arguments = {
+  std::vector<c10::IValue> stack = {
       c10::IValue(contents.sizes), c10::IValue(contents.strides), c10::IValue(contents.dtype),
       c10::IValue(),               c10::IValue(c10::Device(at::kXLA, 0)), c10::IValue()};
-  graph::Recorder& to = recording();
-  std::unique_ptr<graph::Recorder::Call> call = to.begin(empty, arguments);
-  to.end(std::move(call), {contents.base()});
+  recording().call(empty, stack, [&] { stack = {contents.base()}; });
   contents.is_pending = true;
 }
 
@@ -116,8 +114,6 @@ void Runtime::Impl::record(const c10::OperatorHandle& op, std::vector<c10::IValu
   const std::scoped_lock lock(mutex);
   const size_t first = stack.size() - op.schema().arguments().size();
   prepare(stack, first);
-  graph::Recorder& to = recording();
-  std::unique_ptr<graph::Recorder::Call> call = to.begin(op, stack);
   std::vector<at::Tensor> written;
   for (size_t i = first; i < stack.size(); ++i) {
     const c10::AliasInfo* alias = op.schema().arguments()[i - first].alias_info();
@@ -130,8 +126,7 @@ void Runtime::Impl::record(const c10::OperatorHandle& op, std::vector<c10::IValu
       if (stack[i].isTensor()) written.push_back(stack[i].toTensor());
     }
   }
-  infer(op, stack, owner.shared_from_this());
-  to.end(std::move(call), stack);
+  recording().call(op, stack, [&] { infer(op, stack, owner.shared_from_this()); });
   ++num_recorded;
   for (const at::Tensor& tensor : written) {
     if (is_here(tensor)) Contents::of(tensor).is_pending = true;

@@ -73,7 +73,7 @@ std::vector<const pjrt::Buffer*> Runtime::Impl::arguments_of(const Program& prog
   }
   if (program.draws_random_numbers) {
     // One draw of the host's generator a run: its seed and its checkpoints are those of the device.
-    const at::Generator generator = at::detail::getDefaultCPUGenerator();
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
     const std::scoped_lock lock(generator.mutex());
     const uint64_t key = at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
     at::Tensor halves = at::empty({2}, at::kUInt32);
