@@ -14,7 +14,9 @@
 
 #include "levin/base/export.h"
 
+struct PJRT_Api;
 struct PJRT_Buffer;
+struct PJRT_Error;
 struct PJRT_Event;
 
 namespace levin::xla::pjrt {
@@ -38,6 +40,8 @@ class LEVIN_API Download {
   const at::Tensor& wait();
 
  private:
+  void finish() noexcept;
+
   at::Tensor tensor_;
   PJRT_Event* event_ = nullptr;  // none once it was waited for
   std::shared_ptr<const detail::Origin> origin_;
@@ -87,6 +91,10 @@ class LEVIN_API Buffer {
 
  private:
   void release() noexcept;
+  const PJRT_Api* api() const;
+  PJRT_Event* ready_event() const;
+  void check_fits(const at::Tensor& out) const;
+  void check(PJRT_Error* error) const;
 
   PJRT_Buffer* buffer_ = nullptr;
   std::shared_ptr<const detail::Origin> origin_;

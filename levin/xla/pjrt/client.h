@@ -22,6 +22,8 @@
 #include "levin/xla/pjrt/executable.h"
 #include "levin/xla/pjrt/plugin.h"
 
+struct PJRT_Device;
+
 namespace levin::xla::pjrt {
 
 struct ClientOptions {
@@ -92,10 +94,12 @@ class LEVIN_API Client {
   Executable load(std::string_view serialized) const;
 
   struct Impl;
-  const std::shared_ptr<const Impl>& impl() const { return impl_; }
 
  private:
+  PJRT_Device* handle_of(int64_t device) const;
+
   std::shared_ptr<const Impl> impl_;
+  std::shared_ptr<const detail::Origin> uploads_;  // what a buffer that was uploaded comes from
 };
 
 }  // namespace levin::xla::pjrt

@@ -27,10 +27,11 @@ struct PluginFile {
 };
 
 /// Every plugin that this machine has, in the order in which find_plugin takes them. Looked at are
-/// the environment (LEVIN_PJRT_PLUGIN; PJRT_CPU_LIBRARY_PATH and the like, PJRT_LIBRARY_PATH and
-/// TPU_LIBRARY_PATH as torch_xla and JAX read them), the folder of liblevin, .deps/pjrt of the
-/// build, and the Python packages of VIRTUAL_ENV, CONDA_PREFIX, ~/.local, /usr/local, /usr and of
-/// the python3 in PATH. Python is not started.
+/// the environment (LEVIN_PJRT_PLUGIN, PJRT_CPU_LIBRARY_PATH and so for CUDA and TPU; as JAX and
+/// torch_xla have them TPU_LIBRARY_PATH and PJRT_NAMES_AND_LIBRARY_PATHS), the folder of liblevin,
+/// .deps/pjrt of the build, and the Python packages of VIRTUAL_ENV, CONDA_PREFIX, of the python3 in
+/// PATH, of ~/.local, /usr/local and /usr. Python is not started. A file that the environment names
+/// is listed though it be missing: to load it tells the user so.
 LEVIN_API std::vector<PluginFile> found_plugins();
 
 /// The file of a plugin. `wanted` is a path (anything with a slash), a kind, or "" for the best
@@ -47,6 +48,7 @@ struct PluginOptions {
 };
 
 /// A loaded plugin; copies share it. It is never unloaded: its threads live as long as the process.
+/// What XLA logs below a warning is turned off (TF_CPP_MIN_LOG_LEVEL=1, unless that is set).
 class LEVIN_API Plugin {
  public:
   /// Throws "xla.unavailable", "xla.plugin.load" (no such file, no library, no plugin, or it does

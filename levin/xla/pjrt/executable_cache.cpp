@@ -1,0 +1,211 @@
+#include "levin/xla/pjrt/executable_cache.h"
+
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <system_error>
+
+#include "levin/base/check.h"
+#include "levin/base/log.h"
+#include "levin/files/atomic.h"
+#include "levin/files/memory_map.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace levin::xla::pjrt {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kSuffix = ".pjrt";
+constexpr std::string_view kMagic = "levinXLA1";
+
+std::string digest_of(std::string_view bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+std::string variable_or_empty(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+fs::path chosen_folder() {
+  const std::string own = variable_or_empty("LEVIN_XLA_CACHE");
+  if (own == "off") return {};
+  if (!own.empty()) return own;
+  const std::string cache = variable_or_empty("XDG_CACHE_HOME");
+  if (!cache.empty()) return fs::path(cache) / "levin/xla";
+  const std::string home = variable_or_empty("HOME");
+  return home.empty() ? fs::path() : fs::path(home) / ".cache/levin/xla";
+}
+
+// What XLA compiles for a CPU runs on processors with the same features alone.
+std::string processor_features() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("flags") || line.starts_with("Features")) return line;
+  }
+  return "";
+}
+
+/// All that decides what the compiler gives. Each part tells its size, so that none runs into the
+/// next.
+std::string key_of(const Client& client, std::string_view text, const CompileOptions& options) {
+  std::string all;
+  const auto add = [&all](std::string_view part) {
+    all += fmt::format("{}:", part.size());
+    all += part;
+  };
+  add(client.plugin().identity());
+  add(client.platform());
+  add(client.platform_version());
+  for (const Device& device : client.devices())
+    add(fmt::format("{} {} {}", device.id, device.process, device.kind));
+  if (client.platform() == "cpu") add(processor_features());
+  add(variable_or_empty("XLA_FLAGS"));
+  add(variable_or_empty("LIBTPU_INIT_ARGS"));
+  add(fmt::format("{} {} {} {}", options.num_replicas, options.num_partitions,
+                  options.use_spmd_partitioning, fmt::join(options.device_ids, ",")));
+  add(text);
+  return digest_of(all);
+}
+
+// An entry is kMagic, the digest of the executable as 32 characters, the executable.
+constexpr size_t kHeader = kMagic.size() + 32;
+
+std::string entry_of(std::string_view executable) {
+  std::string entry(kMagic);
+  entry += digest_of(executable);
+  entry += executable;
+  return entry;
+}
+
+/// The executable in an entry; none, and why, for one that is damaged.
+std::optional<std::string_view> executable_in(std::string_view entry, std::string& why) {
+  if (entry.size() < kHeader || !entry.starts_with(kMagic)) {
+    why = fmt::format("{} bytes that are no entry", entry.size());
+    return std::nullopt;
+  }
+  const std::string_view executable = entry.substr(kHeader);
+  if (digest_of(executable) == entry.substr(kMagic.size(), 32)) return executable;
+  why = "its bytes are not those that were written";
+  return std::nullopt;
+}
+
+void warn_of_entry(const fs::path& path, std::string_view why) {
+  log::warn("xla cache: {} is dropped and compiled anew: {}", path.string(), why);
+  std::error_code ignored;
+  fs::remove(path, ignored);
+}
+
+std::optional<Executable> read_entry(const fs::path& path, const Client& client) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return std::nullopt;
+  try {
+    const files::MemoryMap map(path);
+    const std::string_view entry(reinterpret_cast<const char*>(map.bytes().data()),
+                                 map.bytes().size());
+    std::string why;
+    const auto executable = executable_in(entry, why);
+    if (!executable) {
+      warn_of_entry(path, why);
+      return std::nullopt;
+    }
+    Executable loaded = client.load(*executable);
+    fs::last_write_time(path, fs::file_time_type::clock::now(), error);  // used now
+    return loaded;
+  } catch (const Error& failure) {
+    warn_of_entry(path, failure.text());
+    return std::nullopt;
+  }
+}
+
+struct Entry {
+  fs::path path;
+  int64_t size;
+  fs::file_time_type used;
+};
+
+/// Removes the entries that were not used for the longest time, until they fit. Another process may
+/// remove the same ones.
+void shrink(const fs::path& folder, int64_t limit_bytes) {
+  std::vector<Entry> entries;
+  int64_t total = 0;
+  std::error_code error;
+  for (const auto& file : fs::directory_iterator(folder, error)) {
+    if (file.path().extension() != kSuffix) continue;
+    std::error_code gone;
+    const auto size = static_cast<int64_t>(file.file_size(gone));
+    const auto used = file.last_write_time(gone);
+    if (gone) continue;
+    entries.push_back({file.path(), size, used});
+    total += size;
+  }
+  std::ranges::sort(entries, {}, &Entry::used);
+  for (size_t i = 0; total > limit_bytes && i < entries.size(); ++i) {
+    total -= entries[i].size;
+    fs::remove(entries[i].path, error);
+  }
+}
+
+/// Throws Error "files.write".
+void write_entry(const fs::path& path, const Executable& executable, int64_t limit_bytes) {
+  const std::string entry = entry_of(executable.serialize());
+  if (static_cast<int64_t>(entry.size()) > limit_bytes) return;
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  LEVIN_CHECK(!error, "files.write", "cannot make the folder {}: {}", path.parent_path().string(),
+              error.message());
+  shrink(path.parent_path(), limit_bytes - static_cast<int64_t>(entry.size()));
+  files::write_file_atomically(path, entry);
+}
+
+}  // namespace
+
+ExecutableCache::ExecutableCache(const CacheOptions& options)
+    : folder_(options.folder.empty() ? chosen_folder() : options.folder),
+      limit_bytes_(options.limit_bytes) {
+  if (folder_.empty()) return;
+  try {
+    files::remove_stale_staging(folder_);
+  } catch (const Error&) {
+    // What keeps it from being cleaned is told when it keeps an entry from being written.
+  }
+}
+
+Executable ExecutableCache::compile(const Client& client, std::string_view text,
+                                    const CompileOptions& options) {
+  const fs::path path = folder_.empty()
+                            ? fs::path()
+                            : folder_ / (key_of(client, text, options) + std::string(kSuffix));
+  if (!path.empty()) {
+    if (auto loaded = read_entry(path, client)) {
+      ++hits_;
+      return *loaded;
+    }
+  }
+  ++misses_;
+  const auto start = std::chrono::steady_clock::now();
+  Executable compiled = client.compile(text, options);
+  compile_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (path.empty() || !can_write_) return compiled;
+  try {
+    write_entry(path, compiled, limit_bytes_);
+  } catch (const Error& error) {
+    can_write_ = false;
+    log::warn(
+        "xla cache: compiled programs are not kept: {}; set LEVIN_XLA_CACHE to a folder with room, "
+        "or to off",
+        error.text());
+  }
+  return compiled;
+}
+
+}  // namespace levin::xla::pjrt

@@ -1,0 +1,106 @@
+#include "levin/base/check.h"
+#include "levin/xla/pjrt/interface_impl.h"
+
+namespace levin::xla::pjrt::detail {
+namespace {
+
+/// Takes the error over. What XLA appends about its own source is left out.
+std::string take_message(const PJRT_Api* api, PJRT_Error* error) {
+  LEVIN_PJRT_ARGS(PJRT_Error_Message, args);
+  args.error = error;
+  api->PJRT_Error_Message(&args);
+  std::string text(args.message, args.message_size);
+  free_error(api, error);
+  const size_t trace = text.find("\n=== Source Location Trace");
+  if (trace != std::string::npos) text.resize(trace);
+  while (!text.empty() && (text.back() == '\n' || text.back() == '.')) text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+void free_error(const PJRT_Api* api, PJRT_Error* error) noexcept {
+  LEVIN_PJRT_ARGS(PJRT_Error_Destroy, args);
+  args.error = error;
+  api->PJRT_Error_Destroy(&args);
+}
+
+PJRT_Error_Code code_of(const PJRT_Api* api, PJRT_Error* error) {
+  LEVIN_PJRT_ARGS(PJRT_Error_GetCode, args);
+  args.error = error;
+  PJRT_Error* failure = api->PJRT_Error_GetCode(&args);
+  if (failure == nullptr) return args.code;
+  free_error(api, failure);
+  return PJRT_Error_Code_UNKNOWN;
+}
+
+void fail(const PJRT_Api* api, PJRT_Error* error, Doing doing, std::string_view subject) {
+  const PJRT_Error_Code code = code_of(api, error);
+  const std::string text = take_message(api, error);
+  if (code == PJRT_Error_Code_RESOURCE_EXHAUSTED) {
+    LEVIN_FAIL("xla.memory", "{}: {}; use a smaller batch or model, or shard over more devices",
+               subject, text);
+  }
+  switch (doing) {
+    case Doing::kClient:
+      LEVIN_FAIL("xla.client", "plugin {}: {}", subject, text);
+    case Doing::kTransfer:
+      LEVIN_FAIL("xla.transfer", "{}: {}", subject, text);
+    case Doing::kCompile:
+      LEVIN_FAIL("xla.compile", "{}: {}", subject, text);
+    case Doing::kExecute:
+      LEVIN_FAIL("xla.execute", "program '{}': {}", subject, text);
+    case Doing::kLoad:
+      LEVIN_FAIL("xla.load", "{}: {}; compile the program anew", subject, text);
+    case Doing::kSerialize:
+      LEVIN_FAIL("xla.serialize", "program '{}': {}", subject, text);
+    case Doing::kProgram:
+      LEVIN_FAIL("xla.program", "program '{}': {}", subject, text);
+    case Doing::kTopology:
+      break;
+  }
+  std::string known;
+  for (const std::string_view name : known_topologies()) {
+    known += known.empty() ? "" : ", ";
+    known += name;
+  }
+  LEVIN_FAIL("xla.topology", "{}: {}; libtpu knows {} and others of that pattern", subject, text,
+             known);
+}
+
+bool is_implemented(const PJRT_Api* api, PJRT_Error* error, Doing doing, std::string_view subject) {
+  if (error == nullptr) return true;
+  if (code_of(api, error) != PJRT_Error_Code_UNIMPLEMENTED) fail(api, error, doing, subject);
+  free_error(api, error);
+  return false;
+}
+
+bool is_ready(const PJRT_Api* api, PJRT_Event* event) {
+  LEVIN_PJRT_ARGS(PJRT_Event_IsReady, args);
+  args.event = event;
+  check(api, api->PJRT_Event_IsReady(&args), Doing::kTransfer, "asking an event");
+  return args.is_ready;
+}
+
+PJRT_Error* await(const PJRT_Api* api, PJRT_Event* event) {
+  LEVIN_PJRT_ARGS(PJRT_Event_Await, args);
+  args.event = event;
+  PJRT_Error* error = api->PJRT_Event_Await(&args);
+  free_event(api, event);
+  return error;
+}
+
+void free_event(const PJRT_Api* api, PJRT_Event* event) noexcept {
+  LEVIN_PJRT_ARGS(PJRT_Event_Destroy, args);
+  args.event = event;
+  PJRT_Error* error = api->PJRT_Event_Destroy(&args);
+  if (error != nullptr) free_error(api, error);
+}
+
+void Origin::fail(PJRT_Error* error) const {
+  if (program.empty())
+    detail::fail(api, error, Doing::kTransfer, "a tensor's way to or from a device");
+  detail::fail(api, error, Doing::kExecute, program);
+}
+
+}  // namespace levin::xla::pjrt::detail
