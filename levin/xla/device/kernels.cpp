@@ -67,7 +67,7 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool /*
   if (!source.device().is_xla()) {
     const at::Tensor expanded = source.expand(target.sizes());
     if (is_new && contents.is_base(target)) {
-      impl.upload(contents, expanded, /*split=*/false);
+      impl.upload(contents, expanded, impl.splits_uploads);
       return target;
     }
     from = impl.owner.upload(source.to(target.scalar_type()));
