@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "levin/accelerator/compiled_function.h"
+#include "levin/accelerator/device.h"
 #include "levin/accelerator/options.h"
 #include "levin/accelerator/precision.h"
 #include "levin/accelerator/prepared_loader.h"
@@ -229,6 +230,8 @@ class LEVIN_API Accelerator : public Processes {
   void load_state_dict(const Checkpoint& checkpoint);
 
   at::Device device() const { return device_; }
+  /// Of --accelerator tpu and xla; else nullptr.
+  const std::shared_ptr<xla::Runtime>& xla() const { return xla_; }
   const Precision& precision() const { return precision_; }
   Strategy& strategy() { return *strategy_; }
   Stepping& stepping() { return *stepping_; }
@@ -316,7 +319,7 @@ class LEVIN_API Accelerator : public Processes {
 
   Accelerator(const AcceleratorOptions& options, const comm::Environment& environment);
   Accelerator(const AcceleratorOptions& options, const comm::Environment& environment,
-              at::Device device);
+              const Hardware& hardware);
   void check_gradients();
   void check_compile() const;
   void save_model_state(const State& weights, const std::filesystem::path& folder,
@@ -325,6 +328,7 @@ class LEVIN_API Accelerator : public Processes {
   /// every rank.
   void on_writers_or_throw(const std::function<void()>& body);
   DataLoader split(const DataLoader& loader) const;
+  DataLoader enlarged(const DataLoader& loader) const;
   PreparedLoader prepared_loader(const DataLoader& loader);
   PreparedOptimizer prepare_torch_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
   /// At the start of a loop over a loader.
@@ -341,6 +345,7 @@ class LEVIN_API Accelerator : public Processes {
 
   AcceleratorOptions options_;
   at::Device device_;
+  std::shared_ptr<xla::Runtime> xla_;
   Precision precision_;
   std::shared_ptr<comm::ProcessGroup> synced_;  // the world, where batch norm goes over it
   std::unique_ptr<Strategy> strategy_;

@@ -46,6 +46,7 @@ struct Runtime::Impl {
   pjrt::Client client;
   pjrt::ExecutableCache cache;
   int64_t num_devices = 1;
+  bool splits_uploads = false;
 
   /// The autograd engine records from a thread of its own.
   mutable std::recursive_mutex mutex;
