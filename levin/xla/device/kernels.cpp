@@ -79,6 +79,11 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool /*
   return target;
 }
 
+/// What the CPU computed of an operator without lowering, into its argument.
+at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& target) {
+  return copy_from(source, target, false);
+}
+
 at::Scalar local_scalar(const at::Tensor& tensor) { return on_host(tensor).item(); }
 
 /// The same tensor, or other sizes, are known without a look at the values.
@@ -88,6 +93,14 @@ bool equal(const at::Tensor& left, const at::Tensor& right) {
                        (left.is_alias_of(right) && left.strides() == right.strides() &&
                         left.storage_offset() == right.storage_offset());
   return is_same || on_host(left).equal(on_host(right));
+}
+
+/// Module::to puts a parameter's new tensor into the old one.
+bool has_compatible_type(const at::Tensor& self, const at::Tensor& from) {
+  const auto is_dense = [](const at::Tensor& tensor) {
+    return tensor.device().is_cpu() || tensor.device().is_xla();
+  };
+  return is_dense(self) && is_dense(from) && self.layout() == from.layout();
 }
 
 void record_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
@@ -111,7 +124,7 @@ void run_on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
 bool is_whole(const c10::OperatorHandle& op) {
   return find_lowering(op) != nullptr &&
          !op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
-         op.schema().name() != "aten::copy_";
+         op.schema().name() != "aten::copy_" && op.schema().name() != "aten::_to_copy";
 }
 
 }  // namespace
@@ -142,8 +155,10 @@ TORCH_LIBRARY_IMPL(aten, XLA, library) {
   library.impl("empty.memory_format", &empty);
   library.impl("empty_strided", &empty_strided);
   library.impl("_copy_from", &copy_from);
+  library.impl("_copy_from_and_resize", &copy_from_and_resize);
   library.impl("_local_scalar_dense", &local_scalar);
   library.impl("equal", &equal);
+  library.impl("_has_compatible_shallow_copy_type", &has_compatible_type);
 }
 
 }  // namespace levin::xla
