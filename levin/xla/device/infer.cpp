@@ -10,6 +10,7 @@
 
 #include "levin/base/check.h"
 #include "levin/xla/device/runtime_impl.h"
+#include "levin/xla/device/shapes_impl.h"
 
 namespace levin::xla {
 namespace {
@@ -92,16 +93,28 @@ bool has_meta_kernel(const c10::OperatorHandle& op) {
   return op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta);
 }
 
+at::Tensor made(const ResultType& type, const std::shared_ptr<Runtime>& runtime) {
+  if (!type.is_defined) return {};
+  return Contents::make_tensor(runtime, type.sizes, c10::contiguous_strides(type.sizes), type.dtype);
+}
+
 }  // namespace
 
 void infer(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
            const std::shared_ptr<Runtime>& runtime) {
+  const size_t num_arguments = op.schema().arguments().size();
+  if (const ShapeFunction shape = find_shape(op)) {
+    const ResultTypes types = shape(at::ArrayRef(stack).slice(stack.size() - num_arguments));
+    stack.resize(stack.size() - num_arguments);
+    for (const ResultType& type : types) stack.emplace_back(made(type, runtime));
+    return;
+  }
   // An operator that has no shape function runs on zeros of the CPU, once a recording.
   const at::DeviceType device = has_meta_kernel(op) ? at::kMeta : at::kCPU;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
   Likeness likeness(runtime, device);
-  const size_t first = stack.size() - op.schema().arguments().size();
+  const size_t first = stack.size() - num_arguments;
   std::vector<c10::IValue> likes(stack.begin() + static_cast<int64_t>(first), stack.end());
   for (c10::IValue& value : likes) {
     replace_tensors(value, [&](const at::Tensor& tensor) { return likeness.to(tensor); });

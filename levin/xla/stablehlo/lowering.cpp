@@ -136,13 +136,17 @@ Dims Lowering::dims(size_t index, int64_t rank) const {
 
 const graph::ValueType& Lowering::type(size_t result) const { return node.output(result).type(); }
 
+bool Lowering::wants(size_t result) const {
+  return result < results_.size() && type(result).kind == graph::ValueKind::kTensor;
+}
+
 Dims Lowering::sizes(size_t result) const {
   const at::DimVector& sizes = type(result).sizes;
   return {sizes.begin(), sizes.end()};
 }
 
 void Lowering::give(size_t result, const Hlo& value) {
-  if (result >= results_.size() || type(result).kind != graph::ValueKind::kTensor) return;
+  if (!wants(result)) return;
   Hlo given = hlo.convert(value, dtype(result));
   if (given.sizes != sizes(result)) {
     const bool may_expand = given.rank() <= static_cast<int64_t>(sizes(result).size()) &&
@@ -183,7 +187,8 @@ namespace {
 LoweringTable make_table() {
   LoweringTable table;
   for (const auto add :
-       {add_pointwise, add_views, add_reductions, add_linear_algebra, add_optimizers}) {
+       {add_pointwise, add_views, add_reductions, add_linear_algebra, add_convolutions,
+        add_poolings, add_normalizations, add_resizing, add_optimizers}) {
     add(table);
   }
   return table;

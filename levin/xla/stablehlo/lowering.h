@@ -65,6 +65,8 @@ class Lowering {
   const graph::ValueType& type(size_t result = 0) const;
   Dims sizes(size_t result = 0) const;
   at::ScalarType dtype(size_t result = 0) const { return type(result).dtype; }
+  /// Whether it is a tensor: one that an output_mask leaves out is not.
+  bool wants(size_t result) const;
 
   /// The results in their order, then the new values of written arguments; converted to the dtype
   /// and repeated to the sizes that they are to have.

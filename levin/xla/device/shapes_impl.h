@@ -1,0 +1,30 @@
+#pragma once
+// The types of results, for operators whose Meta kernel LibTorch has in Python only. What stands
+// in the table costs a recording nothing; what does not is asked of LibTorch (infer.cpp).
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <vector>
+
+#include "levin/xla/stablehlo/builder.h"
+
+namespace levin::xla {
+
+/// Of a result that lies in memory as its sizes say; not defined: an undefined tensor.
+struct ResultType {
+  at::ScalarType dtype = at::kFloat;
+  Dims sizes = {};
+  bool is_defined = true;
+};
+
+using ResultTypes = std::vector<ResultType>;
+/// From the arguments of its schema.
+using ShapeFunction = ResultTypes (*)(at::ArrayRef<c10::IValue>);
+
+/// nullptr where there is none.
+ShapeFunction find_shape(const c10::OperatorHandle& op);
+
+/// Of layers: convolutions, pools, normalizations and so on.
+std::vector<std::pair<const char*, ShapeFunction>> layer_shapes();
+
+}  // namespace levin::xla

@@ -1,0 +1,36 @@
+#pragma once
+// Every layer of torch::nn with inputs for it: what the graph's rooms and the devices are held to.
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace levin::test {
+
+using Tensors = std::vector<at::Tensor>;
+
+struct Layer {
+  std::shared_ptr<torch::nn::Module> module;
+  std::function<Tensors(const Tensors&)> forward;
+  std::function<Tensors()> inputs;
+};
+
+using Make = std::function<Layer()>;
+
+struct LayerCase {
+  std::string name;
+  Make make;
+};
+
+std::vector<LayerCase> layer_cases();
+
+/// Those that a gradient does not reach: indices, and floats that are -1 and 1 only.
+std::vector<bool> labels_of(const Tensors& inputs);
+/// What the layer gives, and the gradients of inputs and parameters.
+Tensors forward_and_backward(const Layer& layer, const Tensors& inputs,
+                             const std::vector<bool>& are_labels);
+
+}  // namespace levin::test
