@@ -41,8 +41,15 @@ Executable executable_from(const std::shared_ptr<const Client::Impl>& client,
   impl->executable = executable_of(client->api, loaded);
   impl->read();
   impl->devices = places_of_devices(*client, loaded);
-  impl->origin = std::make_shared<const detail::Origin>(client->api, client, impl->name);
+  impl->origin = std::make_shared<const detail::Origin>(client->api, client, impl->subject());
   return Executable(std::move(impl));
+}
+
+std::string donated(const Program::Impl& impl, size_t argument, int64_t device) {
+  return fmt::format(
+      "program '{}': argument {} of device {} was donated to a program before; name it in `kept` "
+      "there, or hand in what that program returned in its place",
+      impl.name, argument, device);
 }
 
 // What the plugin refuses to start was, more often than not, called with the wrong buffers.
@@ -52,10 +59,7 @@ Executable executable_from(const std::shared_ptr<const Client::Impl>& client,
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i]->is_deleted()) continue;
     detail::free_error(impl.api, error);
-    LEVIN_FAIL("xla.buffer",
-               "program '{}': argument {} of device {} was donated to a program before; name it in "
-               "`kept` there, or hand in what that program returned in its place",
-               impl.name, i % per_device, impl.devices[i / per_device]);
+    LEVIN_FAIL("xla.buffer", "{}", donated(impl, i % per_device, impl.devices[i / per_device]));
   }
   if (detail::code_of(impl.api, error) != PJRT_Error_Code_INVALID_ARGUMENT) {
     impl.origin->fail(error);
@@ -64,6 +68,36 @@ Executable executable_from(const std::shared_ptr<const Client::Impl>& client,
     impl.origin->fail(error);
   } catch (const Error& said) {
     LEVIN_FAIL("xla.arguments", "{}", said.text());
+  }
+}
+
+PJRT_Device* device_of(const PJRT_Api* api, PJRT_Buffer* buffer) {
+  LEVIN_PJRT_ARGS(PJRT_Buffer_Device, args);
+  args.buffer = buffer;
+  detail::check(api, api->PJRT_Buffer_Device(&args), Doing::kTransfer, "a buffer's device");
+  return args.device;
+}
+
+// A plugin refuses wrong arguments device by device. Those that it does not refuse begin, wait in
+// the first collective for those that it did, and end the process after a minute. So what one
+// device would refuse and another not is refused here.
+void check_alike(const Program::Impl& impl, std::span<const Buffer* const> arguments) {
+  const size_t per_device = arguments.size() / impl.devices.size();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const Buffer& buffer = *arguments[i];
+    const Buffer& first = *arguments[i % per_device];
+    const int64_t device = impl.devices[i / per_device];
+    PJRT_Device* wanted = impl.origin->client->handles[static_cast<size_t>(device)];
+    LEVIN_CHECK(device_of(impl.api, buffer.get()) == wanted, "xla.arguments",
+                "program '{}': argument {} of device {} lies on the device of id {}; upload it to "
+                "device {}",
+                impl.name, i % per_device, device, buffer.device_id(), device);
+    LEVIN_CHECK(!buffer.is_deleted(), "xla.buffer", "{}", donated(impl, i % per_device, device));
+    LEVIN_CHECK(buffer.sizes() == first.sizes() && buffer.type() == first.type(), "xla.arguments",
+                "program '{}': argument {} has sizes {} on device {} and {} on device {}, or "
+                "another dtype; wanted the same for each",
+                impl.name, i % per_device, c10::str(buffer.sizes()), device,
+                c10::str(first.sizes()), impl.devices[0]);
   }
 }
 
@@ -120,6 +154,7 @@ void Executable::execute(std::span<const Buffer* const> arguments, std::vector<B
   const auto num_outputs = static_cast<size_t>(program.num_outputs);
   const size_t num_arguments = arguments.size() / devices;
   const Handles in = handles_of(program, arguments);
+  if (devices > 1) check_alike(program, arguments);
   Handles out(devices * num_outputs);
   c10::SmallVector<PJRT_Buffer* const*, 8> in_lists(devices);
   c10::SmallVector<PJRT_Buffer**, 8> out_lists(devices);
