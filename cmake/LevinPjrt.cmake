@@ -7,17 +7,18 @@ set(LEVIN_WITH_XLA AUTO CACHE STRING "Build the client of XLA's plugins: AUTO (w
 set(LEVIN_PJRT "" CACHE PATH "Folder of pjrt_c_api.h, or of include/pjrt_c_api.h and lib/")
 
 set(LEVIN_HAS_XLA OFF CACHE INTERNAL "")
+set(LEVIN_PJRT_INCLUDE "" CACHE INTERNAL "")
 set(LEVIN_PJRT_FOLDER "")
 if(LEVIN_WITH_XLA)  # AUTO counts as true
-  find_path(LEVIN_PJRT_INCLUDE pjrt_c_api.h
+  find_path(found pjrt_c_api.h
     HINTS "${LEVIN_PJRT}" ENV LEVIN_PJRT PATHS "${PROJECT_SOURCE_DIR}/.deps/pjrt"
-    PATH_SUFFIXES include NO_CMAKE_FIND_ROOT_PATH)
-  mark_as_advanced(LEVIN_PJRT_INCLUDE)
-  if(LEVIN_PJRT_INCLUDE)
+    PATH_SUFFIXES include NO_CACHE)
+  if(found)
     set(LEVIN_HAS_XLA ON CACHE INTERNAL "")
-    message(STATUS "levin: XLA, by ${LEVIN_PJRT_INCLUDE}/pjrt_c_api.h")
-    target_include_directories(levin SYSTEM PRIVATE "${LEVIN_PJRT_INCLUDE}")
-    cmake_path(GET LEVIN_PJRT_INCLUDE PARENT_PATH LEVIN_PJRT_FOLDER)
+    set(LEVIN_PJRT_INCLUDE "${found}" CACHE INTERNAL "")
+    message(STATUS "levin: XLA, by ${found}/pjrt_c_api.h")
+    target_include_directories(levin SYSTEM PRIVATE "${found}")
+    cmake_path(GET found PARENT_PATH LEVIN_PJRT_FOLDER)
     string(APPEND LEVIN_PJRT_FOLDER "/lib")
   elseif(LEVIN_PJRT OR LEVIN_WITH_XLA STREQUAL ON)
     message(FATAL_ERROR "levin: no pjrt_c_api.h in LEVIN_PJRT=${LEVIN_PJRT} or .deps/pjrt; run `make xla`, "

@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <map>
+
 #include "levin/xla/pjrt/topology.h"
 #include "tests/support/error_of.h"
 #include "tests/xla/plugins.h"
@@ -63,6 +65,19 @@ TEST_F(TpuTopology, IsCompiledForWithoutATpu) {
   EXPECT_GT(sum.serialize().size(), 1000U);
 }
 
+TEST_F(TpuTopology, HasThoseThatAreKnown) {
+  const std::map<std::string, int64_t> cores = {
+      {"tpu7x:2x2x1", 8}, {"v4:2x2x2", 8}, {"v6e:2x4", 8}};
+  for (const std::string_view known : pjrt::known_topologies()) {
+    const std::string name(known);
+    const int64_t count = make(name).num_devices();
+    EXPECT_GT(count, 0) << name;
+    if (cores.contains(name)) {
+      EXPECT_EQ(count, cores.at(name)) << name;
+    }
+  }
+}
+
 TEST_F(TpuTopology, TellsWhatAProgramCosts) {
   const pjrt::Program product = make("v5e:2x2").compile(
       R"(module @product { func.func @main(%a: tensor<256x512xf32>, %b: tensor<512x128xf32>) -> tensor<256x128xf32> {
@@ -77,7 +92,7 @@ TEST_F(TpuTopology, RefusesWhatDoesNotFit) {
   EXPECT_THAT(error_of([&] {
                 make("v5e:2x2").compile(sum_of("tensor<8000000000xf32>", 4), {.num_replicas = 4});
               }),
-              AllOf(StartsWith("xla.memory: the compiler for v5e:2x2"), HasSubstr("hbm")));
+              AllOf(StartsWith("xla.memory: the compiler for v5e:2x2"), HasSubstr("HBM")));
   EXPECT_THAT(
       error_of([&] { make("v5e:2x2").compile(sum_of("tensor<4xf32>", 8), {.num_replicas = 8}); }),
       StartsWith(
