@@ -14,11 +14,12 @@ if(LEVIN_WITH_XLA)  # AUTO counts as true
     HINTS "${LEVIN_PJRT}" ENV LEVIN_PJRT PATHS "${PROJECT_SOURCE_DIR}/.deps/pjrt"
     PATH_SUFFIXES include NO_CACHE)
   if(found)
+    string(REGEX REPLACE "/$" "" found "${found}")
     set(LEVIN_HAS_XLA ON CACHE INTERNAL "")
     set(LEVIN_PJRT_INCLUDE "${found}" CACHE INTERNAL "")
     message(STATUS "levin: XLA, by ${found}/pjrt_c_api.h")
     target_include_directories(levin SYSTEM PRIVATE "${found}")
-    cmake_path(GET found PARENT_PATH LEVIN_PJRT_FOLDER)
+    string(REGEX REPLACE "/include$" "" LEVIN_PJRT_FOLDER "${found}")
     string(APPEND LEVIN_PJRT_FOLDER "/lib")
   elseif(LEVIN_PJRT OR LEVIN_WITH_XLA STREQUAL ON)
     message(FATAL_ERROR "levin: no pjrt_c_api.h in LEVIN_PJRT=${LEVIN_PJRT} or .deps/pjrt; run `make xla`, "

@@ -1,7 +1,5 @@
 #include <gmock/gmock.h>
 
-#include <map>
-
 #include "levin/xla/pjrt/topology.h"
 #include "tests/support/error_of.h"
 #include "tests/xla/plugins.h"
@@ -66,16 +64,11 @@ TEST_F(TpuTopology, IsCompiledForWithoutATpu) {
 }
 
 TEST_F(TpuTopology, HasThoseThatAreKnown) {
-  const std::map<std::string, int64_t> cores = {
-      {"tpu7x:2x2x1", 8}, {"v4:2x2x2", 8}, {"v6e:2x4", 8}};
-  for (const std::string_view known : pjrt::known_topologies()) {
-    const std::string name(known);
-    const int64_t count = make(name).num_devices();
-    EXPECT_GT(count, 0) << name;
-    if (cores.contains(name)) {
-      EXPECT_EQ(count, cores.at(name)) << name;
-    }
+  for (const std::string_view name : pjrt::known_topologies()) {
+    EXPECT_GE(make(std::string(name)).num_devices(), 4) << name;
   }
+  EXPECT_EQ(make("v5e:4x4").num_devices(), 16);
+  EXPECT_EQ(make("v6e:2x4").num_devices(), 8);
 }
 
 TEST_F(TpuTopology, TellsWhatAProgramCosts) {
