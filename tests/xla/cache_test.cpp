@@ -98,6 +98,17 @@ TEST_F(XlaCache, KeepsProgramsOfSeveralDevices) {
   EXPECT_TRUE(torch::equal(run(sum, {&x, &y})[0].download(), torch::full(4, 2.0)));
 }
 
+TEST_F(XlaCache, KeepsWhatAProgramTakesOver) {
+  start().compile(device(), add_text(16, /*donated=*/true));
+  ExecutableCache cache = start();
+  const auto add = cache.compile(device(), add_text(16, /*donated=*/true));
+  EXPECT_EQ(cache.hits(), 1);
+  const pjrt::Buffer x = device().upload(torch::ones(16)), y = device().upload(torch::ones(16));
+  run(add, {&x, &y});
+  EXPECT_TRUE(x.is_deleted());
+  EXPECT_FALSE(y.is_deleted());
+}
+
 TEST_F(XlaCache, CompilesADamagedEntryAnew) {
   start().compile(device(), add_text(16));
   const std::string whole = levin::test::get(only_entry());
