@@ -113,6 +113,7 @@ void run_on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
   Runtime::Impl& impl = runtime().impl();
   const std::scoped_lock lock(impl.mutex);
   ++impl.report.host_fallbacks;
+  impl.flush("the CPU computes an operator of it");
   const std::string name = c10::toString(op.operator_name());
   if (impl.host_operators.insert(name).second) {
     log::warn("xla: {} has no form in StableHLO: what was recorded is run, and the CPU computes it "
