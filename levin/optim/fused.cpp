@@ -207,9 +207,8 @@ class FusedOptimizer : public Optimizer {
         cohort.slots[slot].push_back(slots_[slot][member]);
       }
     }
-    // A program of XLA is given its numbers by the host.
-    const at::Device own = cohort.parameters.front().device();
-    const at::Device device = own.is_xla() ? at::Device(at::kCPU) : own;
+    const at::Device device =
+        counts_on_host(cohort) ? at::Device(at::kCPU) : cohort.parameters.front().device();
     cohort.step_count = at::full({}, cohort.steps, at::TensorOptions(at::kFloat).device(device));
     cohort.step_counts.assign(cohort.members.size(), cohort.step_count);
     cohort.lr = at::zeros({}, at::kDouble);
@@ -245,16 +244,22 @@ class FusedOptimizer : public Optimizer {
     return laid_out.copy_(gradient);
   }
 
+  /// A program of XLA is given its numbers by the host.
+  static bool counts_on_host(const Cohort& cohort) { return cohort.parameters.front().is_xla(); }
+
   /// What changes from step to step on the host.
   void advance(Cohort& cohort) {
     cohort.steps += 1;
     if (capturable_) *cohort.lr.mutable_data_ptr<double>() = groups()[cohort.group].lr;
+    if (counts_on_host(cohort)) cohort.step_count.fill_(cohort.steps);
   }
 
   void update(Cohort& cohort) {
     advance(cohort);
     // By an operator, so that a graph of the step counts on.
-    if (!std::holds_alternative<SgdOptions>(kind_)) cohort.step_count.add_(1);
+    if (!counts_on_host(cohort) && !std::holds_alternative<SgdOptions>(kind_)) {
+      cohort.step_count.add_(1);
+    }
     if (capturable_) {
       apply(cohort, cohort.lr);
     } else {

@@ -6,10 +6,10 @@
 #include "levin/base/random.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/graph/compiled.h"
-#include "levin/models/gpt2.h"
 #include "levin/optim/optim.h"
 #include "levin/strategy/strategy.h"
 #include "levin/strategy/sync_batch_norm.h"
+#include "tests/strategy/tasks.h"
 #include "tests/support/world.h"
 
 namespace {
@@ -20,63 +20,13 @@ using levin::test::run_world;
 using ::testing::Each;
 namespace fs = std::filesystem;
 
-constexpr int64_t kGlobalBatch = 24;
+using levin::test::cnn;
+using levin::test::gpt;
+using levin::test::kGlobalBatch;
+using levin::test::mlp;
+using levin::test::Task;
+
 constexpr int64_t kSteps = 20;
-
-struct Task {
-  std::shared_ptr<torch::nn::Module> module;
-  std::function<at::Tensor(int64_t step)> inputs;            ///< of the global batch
-  std::function<at::Tensor(const at::Tensor& inputs)> loss;  ///< a mean over them
-};
-
-at::Tensor drawn(int64_t step, at::IntArrayRef sizes) {
-  return torch::randn(sizes, at::make_generator<at::CPUGeneratorImpl>(uint64_t(100 + step)));
-}
-
-Task mlp() {
-  torch::nn::Sequential net(torch::nn::Linear(6, 16), torch::nn::Tanh(), torch::nn::Linear(16, 16),
-                            torch::nn::ReLU(), torch::nn::Linear(16, 3));
-  return {net.ptr(), [](int64_t step) { return drawn(step, {kGlobalBatch, 6}); },
-          [net](const at::Tensor& x) mutable {
-            const at::Tensor type_of = net->parameters().front();
-            const at::Tensor input = x.to(type_of.scalar_type());
-            return torch::nn::functional::cross_entropy(net->forward(input),
-                                                        x.abs().narrow(1, 0, 3).argmax(1));
-          }};
-}
-
-Task gpt() {
-  levin::models::GPT2 net(levin::models::GPT2Config{.vocab_size = 17,
-                                                    .n_positions = 8,
-                                                    .n_embd = 16,
-                                                    .n_layer = 2,
-                                                    .n_head = 2,
-                                                    .resid_pdrop = 0,
-                                                    .embd_pdrop = 0,
-                                                    .attn_pdrop = 0});
-  return {net.ptr(),
-          [](int64_t step) {
-            return drawn(step, {kGlobalBatch, 8}).mul(100).abs().to(at::kLong).remainder(17);
-          },
-          [net](const at::Tensor& tokens) mutable {
-            const at::Tensor logits = net->forward(tokens);
-            return torch::nn::functional::cross_entropy(logits.flatten(0, 1), tokens.flatten());
-          }};
-}
-
-Task cnn() {
-  torch::nn::Sequential net(torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 4, 3).bias(false)),
-                            torch::nn::BatchNorm2d(4), torch::nn::ReLU(),
-                            torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 4, 3).bias(false)),
-                            torch::nn::BatchNorm2d(4), torch::nn::ReLU(), torch::nn::Flatten(),
-                            torch::nn::Linear(4 * 4 * 4, 3));
-  return {net.ptr(), [](int64_t step) { return drawn(step, {kGlobalBatch, 1, 8, 8}); },
-          [net](const at::Tensor& x) mutable {
-            const at::Tensor input = x.to(net->parameters().front().scalar_type());
-            return torch::nn::functional::cross_entropy(net->forward(input),
-                                                        x.flatten(1).narrow(1, 0, 3).argmax(1));
-          }};
-}
 
 struct Case {
   std::string name;

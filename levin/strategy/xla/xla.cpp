@@ -21,7 +21,10 @@ class Xla : public Strategy {
 
   std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
                                                     std::vector<NamedTensor> parameters) override {
-    return optim::build_optimizer(config, std::move(parameters));
+    auto optimizer = optim::build_optimizer(config, std::move(parameters));
+    optimizer->set_capturable(true);
+    runtime_->sync();  // or the first step's program would make the state, and differ
+    return optimizer;
   }
 
   Batch to_device(const Batch& batch, at::Device device) override {

@@ -6,6 +6,8 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
+#include <iterator>
 #include <unordered_map>
 
 #include "levin/base/check.h"
@@ -93,6 +95,19 @@ bool has_meta_kernel(const c10::OperatorHandle& op) {
   return op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta);
 }
 
+/// Which arguments an operator returns, and nothing else: those that it writes into. None for others.
+std::vector<size_t> handed_back(const c10::FunctionSchema& schema) {
+  std::vector<size_t> places;
+  for (const c10::Argument& result : schema.returns()) {
+    if (result.alias_info() == nullptr || !result.alias_info()->isWrite()) return {};
+    for (size_t i = 0; i < schema.arguments().size(); ++i) {
+      const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
+      if (alias != nullptr && *alias == *result.alias_info()) places.push_back(i);
+    }
+  }
+  return places.size() == schema.returns().size() ? places : std::vector<size_t>();
+}
+
 at::Tensor made(const ResultType& type, const std::shared_ptr<Runtime>& runtime) {
   if (!type.is_defined) return {};
   return Contents::make_tensor(runtime, type.sizes, c10::contiguous_strides(type.sizes), type.dtype);
@@ -108,6 +123,15 @@ void infer(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
     stack.resize(stack.size() - num_arguments);
     for (const ResultType& type : types) stack.emplace_back(made(type, runtime));
     return;
+  }
+  if (!has_meta_kernel(op)) {
+    if (const std::vector<size_t> places = handed_back(op.schema()); !places.empty()) {
+      std::vector<c10::IValue> results;
+      for (const size_t place : places) results.push_back(stack[stack.size() - num_arguments + place]);
+      stack.resize(stack.size() - num_arguments);
+      std::ranges::move(results, std::back_inserter(stack));
+      return;
+    }
   }
   // An operator that has no shape function runs on zeros of the CPU, once a recording.
   const at::DeviceType device = has_meta_kernel(op) ? at::kMeta : at::kCPU;

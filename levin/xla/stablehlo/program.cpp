@@ -123,6 +123,8 @@ void Emitter::add_call(const Node& node) {
   LEVIN_CHECK(lower_node != nullptr, "xla.lowering",
               "{} has no form in StableHLO; take it out of the step, or run it on the host",
               node.target());
+  // Of another operator an equal number may be another one in the next run.
+  known_numbers_.clear();
   Lowering at(hlo_, node, *this);
   (*lower_node)(at);
   for (size_t i = 0; i < node.outputs().size(); ++i) {
