@@ -147,6 +147,8 @@ TEST_F(PjrtBuffer, CannotBeMadeOfEveryTensor) {
   EXPECT_THAT(error_of([&] { device().upload(torch::ones(2, torch::kMeta)); }),
               AllOf(StartsWith("xla.tensor: "), HasSubstr("is on meta")));
   EXPECT_THAT(error_of([&] { device().upload(at::Tensor()); }), StartsWith("xla.tensor: "));
+  EXPECT_THAT(error_of([&] { device().upload(torch::ones(2, torch::kComplexFloat).conj()); }),
+              AllOf(StartsWith("xla.tensor: "), HasSubstr("conjugate")));
   EXPECT_THAT(error_of([&] {
                 device().upload(torch::quantize_per_tensor(torch::ones(4), 1, 0, torch::kQInt8));
               }),

@@ -22,7 +22,7 @@
 
 #define LEVIN_PJRT_ARGS(Function, args) \
   Function##_Args args = {};            \
-  args.struct_size = Function##_Args_STRUCT_SIZE
+  (args).struct_size = Function##_Args_STRUCT_SIZE
 
 namespace levin::xla::pjrt {
 

@@ -55,6 +55,10 @@ void check_host_tensor(const at::Tensor& tensor, const char* role) {
               tensor.device().str());
   LEVIN_CHECK(tensor.layout() == at::kStrided && tensor.is_contiguous(), "xla.tensor",
               "the {} is not dense, wanted a contiguous tensor; call .contiguous() on it", role);
+  LEVIN_CHECK(!tensor.is_conj() && !tensor.is_neg(), "xla.tensor",
+              "the {} is another one's conjugate or negative that LibTorch has not computed yet; "
+              "call .resolve_conj().resolve_neg() on it",
+              role);
 }
 
 }  // namespace detail
