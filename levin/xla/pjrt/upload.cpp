@@ -33,7 +33,7 @@ void keep_until(const PJRT_Api* api, PJRT_Event* done, const at::Tensor& tensor)
   args.callback = &give_back;
   args.user_arg = lent.get();
   detail::check(api, api->PJRT_Event_OnReady(&args), Doing::kTransfer, "an upload");
-  static_cast<void>(lent.release());
+  args.user_arg = lent.release();  // give_back owns it
 }
 
 PJRT_HostBufferSemantics semantics_of(HostMemory memory, const void* data, bool on_cpu) {
