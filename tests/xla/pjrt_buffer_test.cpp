@@ -163,11 +163,11 @@ TEST_F(PjrtBuffer, ThatIsEmptySaysSo) {
            [&] { empty.num_bytes(); }, [&] { empty.is_ready(); }, [&] { empty.await(); },
            [&] { empty.is_deleted(); }, [&] { empty.download(); },
            [&] { empty.start_download(); }}) {
-    EXPECT_THAT(error_of(call), StartsWith("xla.buffer: the buffer is empty"));
+    EXPECT_THAT(error_of([&] { call(); }), StartsWith("xla.buffer: the buffer is empty"));
   }
   pjrt::Buffer moved = device().upload(torch::ones(2));
   const pjrt::Buffer here = std::move(moved);
-  EXPECT_FALSE(moved);
+  EXPECT_FALSE(moved);  // NOLINT(bugprone-use-after-move): that it is empty is what is tested
   EXPECT_TRUE(here.is_ready());
 }
 
