@@ -179,7 +179,7 @@ TEST_F(XlaCache, CompilesWhereItCannotWrite) {
 TEST_F(XlaCache, DISABLED_FindsItsDiskFull) {
   constexpr size_t kPage = 4096;
   fs::create_directories(folder());
-  if (!levin::test::mount_small_disk(folder().string(), kPage)) std::_Exit(77);
+  if (!levin::test::mount_small_disk(folder().string(), kPage)) std::_Exit(levin::test::kSkipped);
   levin::test::put(folder() / "other", std::string(kPage, 'x'));
   ExecutableCache cache = start();
   expect_adds(cache.compile(device(), add_text(16)));
@@ -190,15 +190,11 @@ TEST_F(XlaCache, DISABLED_FindsItsDiskFull) {
 }
 
 TEST_F(XlaCache, CompilesWhereTheDiskIsFull) {
-  const std::string self = fs::read_symlink("/proc/self/exe").string();
-  const std::string log = (scratch_ / "log").string();
-  const int status = std::system(
-      (self + " --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_FindsItsDiskFull' >" +
-       log + " 2>&1")
-          .c_str());
-  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "a disk of its own is not permitted here";
+  const fs::path log = scratch_ / "log";
+  const int code = levin::test::run_in_own_process("*DISABLED_FindsItsDiskFull", log);
+  if (code == levin::test::kSkipped) GTEST_SKIP() << "a disk of its own is not permitted here";
   const std::string said = levin::test::get(log);
-  EXPECT_EQ(status, 0) << said;
+  EXPECT_EQ(code, 0) << said;
   EXPECT_THAT(said, HasSubstr("compiled programs are not kept: "));
 }
 

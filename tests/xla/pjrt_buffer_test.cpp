@@ -147,6 +147,8 @@ TEST_F(PjrtBuffer, CannotBeMadeOfEveryTensor) {
   EXPECT_THAT(error_of([&] { device().upload(torch::ones(2, torch::kMeta)); }),
               AllOf(StartsWith("xla.tensor: "), HasSubstr("is on meta")));
   EXPECT_THAT(error_of([&] { device().upload(at::Tensor()); }), StartsWith("xla.tensor: "));
+  EXPECT_THAT(error_of([&] { device().upload(torch::ones(2, torch::kComplexFloat).conj()); }),
+              AllOf(StartsWith("xla.tensor: "), HasSubstr("conjugate")));
   EXPECT_THAT(error_of([&] {
                 device().upload(torch::quantize_per_tensor(torch::ones(4), 1, 0, torch::kQInt8));
               }),
@@ -161,11 +163,11 @@ TEST_F(PjrtBuffer, ThatIsEmptySaysSo) {
            [&] { empty.num_bytes(); }, [&] { empty.is_ready(); }, [&] { empty.await(); },
            [&] { empty.is_deleted(); }, [&] { empty.download(); },
            [&] { empty.start_download(); }}) {
-    EXPECT_THAT(error_of(call), StartsWith("xla.buffer: the buffer is empty"));
+    EXPECT_THAT(error_of([&] { call(); }), StartsWith("xla.buffer: the buffer is empty"));
   }
   pjrt::Buffer moved = device().upload(torch::ones(2));
   const pjrt::Buffer here = std::move(moved);
-  EXPECT_FALSE(moved);
+  EXPECT_FALSE(moved);  // NOLINT(bugprone-use-after-move): that it is empty is what is tested
   EXPECT_TRUE(here.is_ready());
 }
 

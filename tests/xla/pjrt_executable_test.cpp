@@ -64,11 +64,11 @@ TEST_F(PjrtExecutable, SumsOverReplicas) {
       inputs.push_back(client.upload(torch::full(4, static_cast<float>(i + 1)), i));
     const auto outputs = run(sum, pointers(inputs));
     ASSERT_EQ(outputs.size(), static_cast<size_t>(2 * count));
+    const int64_t total = count * (count + 1) / 2;
     for (int64_t i = 0; i < count; ++i) {
       const auto at = static_cast<size_t>(2 * i);
       EXPECT_EQ(outputs[at].device_id(), i);
-      EXPECT_TRUE(torch::equal(outputs[at].download(),
-                               torch::full(4, static_cast<float>(count * (count + 1) / 2))));
+      EXPECT_TRUE(torch::equal(outputs[at].download(), torch::full(4, static_cast<float>(total))));
       EXPECT_EQ(outputs[at + 1].dtype(), torch::kUInt32);
       EXPECT_EQ(outputs[at + 1].download().to(torch::kLong).item<int64_t>(), i);
     }
@@ -204,13 +204,7 @@ TEST_F(PjrtExecutable, IsLoadedInAnotherProcess) {
   const Scratch scratch;
   const std::string file = (scratch / "program").string();
   const Variable told("LEVIN_TEST_FILE", file);
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  ASSERT_EQ(
-      std::system(
-          (self +
-           " --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_IsSavedHere' >/dev/null")
-              .c_str()),
-      0);
+  ASSERT_EQ(levin::test::run_in_own_process("*DISABLED_IsSavedHere", scratch / "log"), 0);
   const auto sum = devices(2).load(levin::test::get(file));
   EXPECT_THAT(sum.devices(), ElementsAre(0, 1));
   const pjrt::Buffer x = devices(2).upload(torch::ones(4), 0),

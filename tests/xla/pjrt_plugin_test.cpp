@@ -165,6 +165,20 @@ TEST_F(PjrtPlugin, WithAShortTable) {
               AllOf(StartsWith("xla.plugin.version: "), HasSubstr("200 bytes long")));
 }
 
+TEST_F(PjrtPlugin, ThatOnlyCompilesIsToldSoUnlessTheUserSaidOtherwise) {
+  const Variable own("TPU_MIN_LOG_LEVEL", "0");
+  const Variable quiet("TF_CPP_MIN_LOG_LEVEL", "");
+  const Variable asks("TPU_SKIP_MDS_QUERY", "");
+  ::unsetenv("TPU_SKIP_MDS_QUERY");
+  ::unsetenv("TF_CPP_MIN_LOG_LEVEL");
+  const pjrt::Plugin runs(LEVIN_FAKE_PJRT);
+  EXPECT_EQ(std::getenv("TPU_SKIP_MDS_QUERY"), nullptr);  // a real TPU is found by that query
+  EXPECT_STREQ(std::getenv("TF_CPP_MIN_LOG_LEVEL"), "1");
+  const pjrt::Plugin compiles(LEVIN_FAKE_PJRT, {.compile_only = true});
+  EXPECT_STREQ(std::getenv("TPU_SKIP_MDS_QUERY"), "1");
+  EXPECT_STREQ(std::getenv("TPU_MIN_LOG_LEVEL"), "0");
+}
+
 TEST_F(PjrtPlugin, SaysWhatItIs) {
   std::string why;
   const auto path = cpu_plugin(why);

@@ -1,10 +1,13 @@
 #pragma once
 // The plugins that the tests of this room run on, and the programs that they run.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -12,6 +15,7 @@
 
 #include "levin/base/error.h"
 #include "levin/xla/pjrt/client.h"
+#include "tests/support/child_process.h"
 
 #ifndef LEVIN_FAKE_PJRT
 #define LEVIN_FAKE_PJRT ""
@@ -98,6 +102,20 @@ inline std::string all_reduce_text(int64_t replicas) {
          R"(xi64>, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>} : (tensor<4xf32>) -> tensor<4xf32>
   %id = stablehlo.replica_id : tensor<ui32>
   return %r, %id : tensor<4xf32>, tensor<ui32> }})";
+}
+
+/// Runs a disabled test of this program in a process of its own, its words into a file. The exit
+/// code, or minus the signal that ended it.
+inline int run_in_own_process(const std::string& test, const std::filesystem::path& log) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string filter = "--gtest_filter=" + test;
+  return run_child([&]() -> int {
+    const int file = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    ::dup2(file, STDOUT_FILENO);
+    ::dup2(file, STDERR_FILENO);
+    ::execl(self.c_str(), self.c_str(), "--gtest_also_run_disabled_tests", filter.c_str(), nullptr);
+    return kThrew;
+  });
 }
 
 /// One run with one argument list on one device; waits for nothing.

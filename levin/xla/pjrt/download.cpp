@@ -2,6 +2,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/SmallVector.h>
 
+#include <bit>
 #include <cstring>
 
 #include "levin/base/check.h"
@@ -73,7 +74,7 @@ void Buffer::download_to(const at::Tensor& out) const {
   LEVIN_PJRT_ARGS(PJRT_Buffer_UnsafePointer, args);
   args.buffer = buffer_;
   check(api()->PJRT_Buffer_UnsafePointer(&args));
-  std::memcpy(out.mutable_data_ptr(), reinterpret_cast<const void*>(args.buffer_pointer),
+  std::memcpy(out.mutable_data_ptr(), std::bit_cast<const void*>(args.buffer_pointer),
               out.nbytes());
 }
 

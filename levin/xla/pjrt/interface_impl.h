@@ -21,8 +21,7 @@
 #include "levin/xla/pjrt/topology.h"
 
 #define LEVIN_PJRT_ARGS(Function, args) \
-  Function##_Args args = {};            \
-  args.struct_size = Function##_Args_STRUCT_SIZE
+  Function##_Args args = {.struct_size = Function##_Args_STRUCT_SIZE}
 
 namespace levin::xla::pjrt {
 

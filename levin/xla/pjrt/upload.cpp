@@ -33,7 +33,7 @@ void keep_until(const PJRT_Api* api, PJRT_Event* done, const at::Tensor& tensor)
   args.callback = &give_back;
   args.user_arg = lent.get();
   detail::check(api, api->PJRT_Event_OnReady(&args), Doing::kTransfer, "an upload");
-  static_cast<void>(lent.release());
+  args.user_arg = lent.release();  // give_back owns it
 }
 
 PJRT_HostBufferSemantics semantics_of(HostMemory memory, const void* data, bool on_cpu) {
@@ -55,6 +55,10 @@ void check_host_tensor(const at::Tensor& tensor, const char* role) {
               tensor.device().str());
   LEVIN_CHECK(tensor.layout() == at::kStrided && tensor.is_contiguous(), "xla.tensor",
               "the {} is not dense, wanted a contiguous tensor; call .contiguous() on it", role);
+  LEVIN_CHECK(!tensor.is_conj() && !tensor.is_neg(), "xla.tensor",
+              "the {} is another one's conjugate or negative that LibTorch has not computed yet; "
+              "call .resolve_conj().resolve_neg() on it",
+              role);
 }
 
 }  // namespace detail
