@@ -106,7 +106,7 @@ graph::GraphModule program_graph(const std::vector<std::string>& command) {
 
 graph::Graph with_state_first(const graph::Graph& graph) {
   graph::Graph moved = graph.clone();
-  std::list<graph::Node>& nodes = moved.nodes();
+  graph::Graph::Nodes& nodes = moved.nodes();
   const auto is_operator = [](const graph::Node& node) {
     return node.opcode() == graph::Opcode::kCallFunction || node.opcode() == graph::Opcode::kOutput;
   };
