@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <fmt/ranges.h>
 
+#include <iostream>
+
 #include "levin/base/check.h"
 #include "levin/base/text.h"
 
@@ -29,6 +31,18 @@ std::vector<std::string> device_names() {
 }
 
 }  // namespace
+
+bool parse_arguments(CLI::App& app, int argc, char** argv, const std::string& error_id) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return false;
+  } catch (const CLI::ParseError& error) {
+    LEVIN_FAIL(error_id, "{}; {} --help lists the options", error.what(), app.get_name());
+  }
+  return true;
+}
 
 std::vector<std::string> program_of(const CLI::App& app, const std::string& subcommand) {
   std::vector<std::string> command = app.remaining();

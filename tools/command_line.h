@@ -14,6 +14,10 @@ class App;
 
 namespace levin::tools {
 
+/// False: help was asked for, and has been printed. Throws Error with the id for what the parser
+/// does not take.
+bool parse_arguments(CLI::App& app, int argc, char** argv, const std::string& error_id);
+
 /// The program and its arguments: what the parser has left over. Throws Error "tools." with the
 /// subcommand's name for an option in place of the program.
 std::vector<std::string> program_of(const CLI::App& app, const std::string& subcommand);

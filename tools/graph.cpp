@@ -55,14 +55,7 @@ int graph(int argc, char** argv) {
   app.allow_extras();
   GraphFlags flags;
   add_graph_flags(app, flags);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    LEVIN_FAIL("tools.graph", "{}; levin graph --help lists the options", error.what());
-  }
+  if (!parse_arguments(app, argc, argv, "tools.graph")) return 0;
   // A forgotten name would have the page written over the program.
   LEVIN_CHECK(flags.page.empty() || flags.page.ends_with(".html"), "tools.graph",
               "--html: got '{}', wanted the page's file, whose name ends in .html", flags.page);

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "tools/node_text.h"
-#include "tools/program_graph.h"
 #include "tools/step_outline.h"
 
 namespace levin::tools {
@@ -34,15 +33,10 @@ class Columns {
   }
 
   PageJson run() {
-    int64_t before = 0;
+    for (const graph::LiveValue& live : memory_.alive_at_peak) add_held(live);
     for (const Node& node : step_.nodes()) {
       const int64_t bytes = memory_.bytes[place_++];
-      if (node.opcode() == Opcode::kCallFunction) {
-        add_operator(node, bytes);
-      } else {
-        add_held(node, bytes - before);
-      }
-      before = bytes;
+      if (node.opcode() == Opcode::kCallFunction) add_operator(node, bytes);
     }
     return {{"held", held_}, {"modules", modules_}, {"operators", columns_}};
   }
@@ -51,15 +45,17 @@ class Columns {
   int64_t peak_bytes() const { return memory_.peak_bytes; }
 
  private:
-  /// What is there from the first operator to the last.
-  void add_held(const Node& node, int64_t bytes) {
+  /// What is there from the first operator to the last, and so at the peak.
+  void add_held(const graph::LiveValue& live) {
+    const Node& node = live.value->node();
+    if (node.opcode() == Opcode::kCallFunction) return;
     if (is_old_gradient(node)) {
-      gradient_bytes_ += static_cast<double>(bytes);
+      gradient_bytes_ += static_cast<double>(live.bytes);
       return;
     }
     const bool is_input = node.opcode() == Opcode::kPlaceholder;
     const bool is_parameter = outline_.parameters.contains(&node);
-    held_[is_input ? "inputs" : (is_parameter ? "parameters" : "state")] += bytes;
+    held_[is_input ? "inputs" : (is_parameter ? "parameters" : "state")] += live.bytes;
   }
 
   void add_operator(const Node& node, int64_t bytes) {
@@ -132,9 +128,8 @@ std::string escaped(std::string_view text) {
 
 std::string page_data(const graph::Graph& graph, std::string_view title,
                       const graph::DeviceDescription& device) {
-  const graph::Graph step = with_state_first(graph);
-  const graph::GraphCost cost = graph::cost_of(step, device);
-  Columns columns(step, cost);
+  const graph::GraphCost cost = graph::cost_of(graph, device);
+  Columns columns(graph, cost);
   PageJson data = columns.run();
   data["title"] = title;
   data["device"] = device.name;

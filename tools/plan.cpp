@@ -4,7 +4,6 @@
 #include <iostream>
 #include <string>
 
-#include "levin/base/check.h"
 #include "levin/graph/cost.h"
 #include "tools/command.h"
 #include "tools/command_line.h"
@@ -34,14 +33,7 @@ int plan(int argc, char** argv) {
       ->capture_default_str()
       ->type_name("");
   app.add_flag("--json", is_json, "for other programs to read; numbers in bytes and seconds");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    LEVIN_FAIL("tools.plan", "{}; levin plan --help lists the options", error.what());
-  }
+  if (!parse_arguments(app, argc, argv, "tools.plan")) return 0;
   const graph::DeviceDescription target = device_named(device, "plan");
   const graph::GraphModule step = program_graph(program_of(app, "plan"));
   const Plan plan = plan_of(step.graph(), target, num_largest);

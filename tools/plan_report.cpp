@@ -7,7 +7,6 @@
 #include <iterator>
 
 #include "tools/node_text.h"
-#include "tools/program_graph.h"
 
 namespace levin::tools {
 namespace {
@@ -140,15 +139,14 @@ std::string_view name_of(MemoryUse use) {
 
 Plan plan_of(const graph::Graph& graph, const graph::DeviceDescription& device,
              size_t num_largest) {
-  const graph::Graph step = with_state_first(graph);
-  const StepOutline outline = outline_of(step);
+  const StepOutline outline = outline_of(graph);
   Plan plan{.device = device};
-  for (const graph::NodeCost& cost : graph::cost_of(step, device).nodes) {
+  for (const graph::NodeCost& cost : graph::cost_of(graph, device).nodes) {
     add(plan.phases[static_cast<size_t>(outline.roles.at(cost.node).phase)], cost);
     add(plan.total, cost);
   }
   plan.num_parameters = num_parameters(outline);
-  add_memory(plan, step, outline, num_largest);
+  add_memory(plan, graph, outline, num_largest);
   return plan;
 }
 

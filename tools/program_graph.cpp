@@ -7,11 +7,9 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <iterator>
 #include <system_error>
 
 #include "levin/base/check.h"
-#include "tools/step_outline.h"
 
 namespace levin::tools {
 namespace {
@@ -102,25 +100,6 @@ graph::GraphModule program_graph(const std::vector<std::string>& command) {
               "graph::GraphModule and give its .safetensors file",
               command[0]);
   return graph::GraphModule::load(file);
-}
-
-graph::Graph with_state_first(const graph::Graph& graph) {
-  graph::Graph moved = graph.clone();
-  std::list<graph::Node>& nodes = moved.nodes();
-  const auto is_operator = [](const graph::Node& node) {
-    return node.opcode() == graph::Opcode::kCallFunction || node.opcode() == graph::Opcode::kOutput;
-  };
-  auto first = nodes.begin();
-  while (!is_operator(*first)) ++first;
-  for (auto node = first; node != nodes.end();) {
-    const auto next = std::next(node);
-    if (!is_operator(*node)) nodes.splice(first, nodes, node);
-    node = next;
-  }
-  for (graph::Node* input : moved.find_nodes(graph::Opcode::kPlaceholder)) {
-    if (is_old_gradient(*input) && input->output().users().empty()) moved.erase_node(*input);
-  }
-  return moved;
 }
 
 }  // namespace levin::tools

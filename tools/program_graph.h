@@ -16,9 +16,4 @@ namespace levin::tools {
 /// it cannot be started, fails or writes no graph, and what graph::GraphModule::load throws.
 graph::GraphModule program_graph(const std::vector<std::string>& command);
 
-/// The same graph with inputs and state before the first operator: memory_of counts a tensor from
-/// its node on, and what lives across calls is there all the time. Without gradients of the step
-/// before that nobody reads: a step that drops them does not hold them.
-graph::Graph with_state_first(const graph::Graph& graph);
-
 }  // namespace levin::tools

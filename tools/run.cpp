@@ -75,14 +75,7 @@ int run(int argc, char** argv) {
   launch::LaunchOptions options;
   RunFlags flags;
   const auto app = make_run_parser(options, flags, "run");
-  try {
-    app->parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app->help();
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    LEVIN_FAIL("tools.run", "{}; levin run --help lists the options", error.what());
-  }
+  if (!parse_arguments(*app, argc, argv, "tools.run")) return 0;
   options.command = program_of(*app, "run");
   options.nproc_per_node = processes_of(flags.nproc_per_node);
   options.nnodes = launch::parse_node_range(flags.nnodes);

@@ -21,6 +21,7 @@
 #include "levin/launch/launch.h"
 #include "levin/optim/optim.h"
 #include "tools/command.h"
+#include "tools/command_line.h"
 
 namespace levin::tools {
 namespace {
@@ -198,14 +199,7 @@ int test(int argc, char** argv) {
   app.add_option("-n,--num-processes", processes, "processes; 0: a GPU each, or 2 on the CPU");
   app.add_flag("--cpu", cpu, "the CPU even where there is a GPU");
   app.add_flag("--in-rank", in_rank)->group("");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    LEVIN_FAIL("tools.test", "{}; levin test --help lists the options", error.what());
-  }
+  if (!parse_arguments(app, argc, argv, "tools.test")) return 0;
   if (in_rank) return check_all(cpu) ? 0 : 1;
   const int64_t gpus = !cpu && at::hasCUDA() ? static_cast<int64_t>(at::getNumGPUs()) : 0;
   if (processes == 0) processes = gpus > 0 ? gpus : 2;

@@ -7,6 +7,7 @@
 
 #include "levin/accelerator/accelerator.h"
 #include "levin/accelerator/graph_file.h"
+#include "levin/accelerator/host_memory.h"
 #include "levin/base/autocast.h"
 #include "levin/graph/cost.h"
 #include "levin/graph/data_parallel.h"
@@ -35,9 +36,11 @@ void drop_gradients_after(graph::Recording& recording, const std::vector<NamedTe
 }
 
 /// What is done to a recording: the ranks' exchanges overlap with backward, and what a step needs
-/// beside its state comes to a part of itself.
+/// beside its state comes to a part of itself. A replay's memory is one piece, to which the pieces
+/// that the steps before have freed are of no use.
 std::function<void(graph::Graph&)> passes(double part) {
   return [part](graph::Graph& graph) {
+    detail::return_freed_memory();
     graph::overlap_all_reduces(graph);
     if (part >= 1.0) return;
     const int64_t state = graph::state_bytes(graph);

@@ -1,6 +1,8 @@
 #pragma once
 // How the process keeps the memory that a step frees, so that the next step need not fetch it anew.
 
+#include "levin/base/export.h"
+
 namespace levin::detail {
 
 /// glibc gives large blocks and the end of the heap back to the system as soon as they are free,
@@ -10,5 +12,9 @@ namespace levin::detail {
 /// in use. Does nothing with another allocator, or where MALLOC_TRIM_THRESHOLD_,
 /// MALLOC_MMAP_THRESHOLD_ or GLIBC_TUNABLES say how it should be.
 void keep_freed_memory();
+
+/// Gives all that is free back to the system, once, because what was kept will not be allocated as
+/// before. Does nothing with another allocator than glibc's.
+LEVIN_API void return_freed_memory();
 
 }  // namespace levin::detail

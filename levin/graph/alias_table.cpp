@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "levin/graph/alias_table_impl.h"
@@ -6,29 +7,26 @@
 namespace levin::graph {
 namespace {
 
-size_t place_hash(const c10::StorageImpl* storage, int64_t offset, at::IntArrayRef sizes,
-                  at::IntArrayRef strides) {
-  size_t hash = std::hash<const void*>()(storage);
-  const auto mix = [&](int64_t number) {
-    hash = (hash ^ static_cast<size_t>(number)) * 0x9E3779B97F4A7C15U;
-    hash ^= hash >> 29U;
-  };
-  mix(offset);
-  for (const int64_t size : sizes) mix(size);
-  for (const int64_t stride : strides) mix(stride);
-  return hash;
+size_t hash_of(const c10::StorageImpl* storage, int64_t offset) {
+  return (std::bit_cast<size_t>(storage) >> 4U) ^ (static_cast<size_t>(offset) << 20U);
 }
 
 }  // namespace
 
 Geometry Geometry::of(const at::Tensor& tensor) {
-  return {.storage = tensor.storage().unsafeGetStorageImpl(),
-          .offset = tensor.storage_offset(),
-          .sizes = at::DimVector(tensor.sizes()),
-          .strides = at::DimVector(tensor.strides()),
-          .dtype = tensor.scalar_type(),
-          .is_conj = tensor.is_conj(),
-          .is_neg = tensor.is_neg()};
+  Geometry geometry;
+  geometry.assign(tensor);
+  return geometry;
+}
+
+void Geometry::assign(const at::Tensor& tensor) {
+  storage = tensor.storage().unsafeGetStorageImpl();
+  offset = tensor.storage_offset();
+  sizes = tensor.sizes();
+  strides = tensor.strides();
+  dtype = tensor.scalar_type();
+  is_conj = tensor.is_conj();
+  is_neg = tensor.is_neg();
 }
 
 int64_t Geometry::numel() const {
@@ -51,12 +49,15 @@ bool Geometry::is_dense() const {
 }
 
 size_t GeometryHash::operator()(const Geometry& geometry) const {
-  return place_hash(geometry.storage, geometry.offset, geometry.sizes, geometry.strides);
+  return hash_of(geometry.storage, geometry.offset);
 }
 
-size_t Geometry::hash_of(const at::Tensor& tensor) {
-  return place_hash(tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(),
-                    tensor.sizes(), tensor.strides());
+AliasTable::Place AliasTable::Place::of(const at::Tensor& tensor) {
+  return {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset()};
+}
+
+size_t AliasTable::PlaceHash::operator()(const Place& place) const {
+  return hash_of(place.storage, place.offset);
 }
 
 bool Geometry::is_of(const at::Tensor& tensor) const {
@@ -66,8 +67,9 @@ bool Geometry::is_of(const at::Tensor& tensor) const {
 }
 
 Alias* AliasTable::find(const at::Tensor& tensor) {
-  auto [place, last] = aliases_.equal_range(Geometry::hash_of(tensor));
-  for (; place != last; ++place) {
+  const Place begin = Place::of(tensor);
+  for (auto place = aliases_.find(begin); place != aliases_.end() && place->first == begin;
+       ++place) {
     if (place->second.geometry.is_of(tensor)) return &place->second;
   }
   return nullptr;
@@ -97,21 +99,23 @@ std::vector<Region*> AliasTable::overlapping(const Geometry& geometry) const {
 }
 
 Alias& AliasTable::add(const at::Tensor& tensor) {
-  if (Alias* known = find(tensor)) return *known;
-  Alias& alias = aliases_.emplace(Geometry::hash_of(tensor), Alias{})->second;
-  alias.geometry = Geometry::of(tensor);
+  Alias& alias = aliases_.emplace(Place::of(tensor), Alias{})->second;
+  alias.geometry.assign(tensor);
   return alias;
 }
 
 Alias& AliasTable::add_base(const at::Tensor& tensor, Value& value) {
-  Alias& alias = add(tensor);
-  Region& region = regions_.emplace_back(Region{.base = &alias});
   const c10::Storage& storage = tensor.storage();
   auto place = storages_.find(storage.unsafeGetStorageImpl());
-  if (place == storages_.end()) {
-    auto kept = c10::weak_intrusive_ptr<c10::StorageImpl>(storage.getWeakStorageImpl());
-    place = storages_.emplace(storage.unsafeGetStorageImpl(), Storage{std::move(kept), {}}).first;
+  const bool is_new = place == storages_.end();
+  if (is_new) {
+    place =
+        storages_.emplace(storage.unsafeGetStorageImpl(), Storage{storage.getWeakStorageImpl(), {}})
+            .first;
   }
+  Alias* known = is_new ? nullptr : find(tensor);
+  Alias& alias = known != nullptr ? *known : add(tensor);
+  Region& region = regions_.emplace_back(Region{.base = &alias});
   place->second.regions.push_back(&region);
   alias.region = &region;
   alias.parent = nullptr;
@@ -120,11 +124,12 @@ Alias& AliasTable::add_base(const at::Tensor& tensor, Value& value) {
   return alias;
 }
 
-Alias& AliasTable::add_view(const at::Tensor& tensor, Alias& parent, ViewLink link, Value* value) {
+Alias& AliasTable::add_view(const at::Tensor& tensor, Alias& parent, ViewOrigin origin,
+                            Value* value) {
   Alias& alias = add(tensor);
   alias.region = parent.region;
   alias.parent = &parent;
-  alias.link = std::move(link);
+  alias.origin = origin;
   alias.value = value;
   alias.version = value == nullptr ? 0 : parent.region->version;
   return alias;
@@ -132,23 +137,22 @@ Alias& AliasTable::add_view(const at::Tensor& tensor, Alias& parent, ViewLink li
 
 void AliasTable::forget(const at::Tensor& tensor) {
   const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
-  std::erase_if(aliases_,
-                [&](const auto& entry) { return entry.second.geometry.storage == storage; });
+  std::erase_if(aliases_, [&](const auto& entry) { return entry.first.storage == storage; });
   const auto place = storages_.find(storage);
   if (place == storages_.end()) return;
   for (Region* region : place->second.regions) *region = {};
   place->second.regions.clear();
 }
 
-void AliasTable::merge(Region& from, Alias& into, ViewLink link) {
+void AliasTable::merge(Region& from, Alias& into) {
   Alias* base = from.base;
-  for (auto& [hash, alias] : aliases_) {
+  for (auto& [place, alias] : aliases_) {
     if (alias.region != &from) continue;
     alias.version = alias.version == from.version ? into.region->version : 0;
     alias.region = into.region;
   }
   base->parent = &into;
-  base->link = std::move(link);
+  base->origin = {};
   auto& regions = storages_.at(base->geometry.storage).regions;
   regions.erase(std::ranges::find(regions, &from));
   from = {};

@@ -25,8 +25,7 @@ struct Geometry {
   bool is_neg = false;
 
   static Geometry of(const at::Tensor& tensor);
-  /// As GeometryHash, without a copy of its geometry.
-  static size_t hash_of(const at::Tensor& tensor);
+  void assign(const at::Tensor& tensor);
   bool is_of(const at::Tensor& tensor) const;
   bool operator==(const Geometry&) const = default;
   int64_t numel() const;
@@ -35,6 +34,7 @@ struct Geometry {
   bool is_dense() const;
 };
 
+/// By its start alone: few tensors begin at the same element.
 struct GeometryHash {
   size_t operator()(const Geometry& geometry) const;
 };
@@ -47,12 +47,19 @@ struct ViewLink {
   std::vector<Argument> constants;
 };
 
+/// The same where it has not been asked for: the result of a view operator, which of its results,
+/// or a part in its sizes and strides.
+struct ViewOrigin {
+  const Node* node = nullptr;  ///< none: by sizes and strides
+  size_t result = 0;
+};
+
 /// A way to look at a region.
 struct Alias {
   Geometry geometry;
   Region* region = nullptr;
   Alias* parent = nullptr;  ///< none: the region's base
-  ViewLink link;
+  ViewOrigin origin;        ///< in the parent
   Value* value = nullptr;
   int64_t version = 0;
 
@@ -85,11 +92,12 @@ class AliasTable {
   std::vector<Region*> overlapping(const Geometry& geometry) const;
   bool knows_storage(const at::Tensor& tensor) const;
   Alias& add_base(const at::Tensor& tensor, Value& value);
-  Alias& add_view(const at::Tensor& tensor, Alias& parent, ViewLink link, Value* value);
+  /// Of a tensor that is not known.
+  Alias& add_view(const at::Tensor& tensor, Alias& parent, ViewOrigin origin, Value* value);
   /// Forgets the storage's aliases.
   void forget(const at::Tensor& tensor);
-  /// All of a region become views of another, whose base they are in by the given link.
-  void merge(Region& from, Alias& into, ViewLink link);
+  /// All of a region become views of another, whose base they lie in.
+  void merge(Region& from, Alias& into);
 
   /// In the order in which they were met.
   const std::pmr::deque<Region>& regions() const { return regions_; }
@@ -100,10 +108,21 @@ class AliasTable {
     c10::weak_intrusive_ptr<c10::StorageImpl> kept;
     c10::SmallVector<Region*, 1> regions;
   };
+  /// Where a tensor begins.
+  struct Place {
+    const c10::StorageImpl* storage = nullptr;
+    int64_t offset = 0;
+
+    static Place of(const at::Tensor& tensor);
+    bool operator==(const Place&) const = default;
+  };
+  struct PlaceHash {
+    size_t operator()(const Place& place) const;
+  };
   Alias& add(const at::Tensor& tensor);
 
   std::pmr::monotonic_buffer_resource memory_;  ///< of the entries: they are freed together
-  std::pmr::unordered_multimap<size_t, Alias> aliases_;  ///< by the hash of their geometry
+  std::pmr::unordered_multimap<Place, Alias, PlaceHash> aliases_;
   std::pmr::unordered_map<const c10::StorageImpl*, Storage> storages_;
   std::pmr::deque<Region> regions_;
 };

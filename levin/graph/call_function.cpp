@@ -78,7 +78,7 @@ Node& Graph::call_function(std::string_view target, std::vector<Argument> argume
   for (const size_t index : info.written) {
     for_each_value(arguments[index], [&](Value& value) { types.push_back(value.type()); });
   }
-  Node& node = insert_call(info, std::move(arguments), types.size() + (info.is_random ? 1 : 0));
+  Node& node = insert_call(info, arguments, types.size() + (info.is_random ? 1 : 0));
   for (size_t i = 0; i < types.size(); ++i) node.outputs_[i]->type_ = std::move(types[i]);
   if (info.is_random) thread_random_state(node);
   return node;

@@ -236,9 +236,10 @@ MemoryProfile memory_of(const Graph& graph) {
 
 int64_t state_bytes(const Graph& graph) {
   int64_t bytes = 0;
-  for (const Node& node : graph.nodes()) {
-    const bool lives = node.opcode() == Opcode::kGetAttr || node.opcode() == Opcode::kPlaceholder;
-    if (lives) bytes += static_cast<int64_t>(bytes_of(node.output().type()));
+  for (const IndexedNode& node : index_nodes(graph)) {
+    const bool is_state = node.node->opcode() == Opcode::kGetAttr;
+    const bool is_input = node.node->opcode() == Opcode::kPlaceholder;
+    if (is_state || (is_input && node.is_read)) bytes += std::max<int64_t>(0, node.bytes.front());
   }
   return bytes;
 }

@@ -54,8 +54,9 @@ struct LiveValue {
   int64_t bytes = 0;
 };
 
-/// Bytes alive after each node has run, before what it was the last to read goes away. Views lie in
-/// what they are views of.
+/// Bytes alive after each node has run, before what it was the last to read goes away. State is
+/// there from the first node to the last, and so are inputs that anyone reads. Views lie in what
+/// they are views of.
 struct MemoryProfile {
   std::vector<int64_t> bytes;  ///< by node, in their order
   int64_t peak_bytes = 0;
@@ -63,7 +64,7 @@ struct MemoryProfile {
   std::vector<LiveValue> alive_at_peak;  ///< the largest first
 };
 
-/// Of what lives across calls, and of the inputs: there from the first operator to the last.
+/// Of what lives across calls, and of the inputs that are read: what memory_of has all the time.
 LEVIN_API int64_t state_bytes(const Graph& graph);
 /// Throws Error "graph.cost" for a graph whose types are not known.
 LEVIN_API MemoryProfile memory_of(const Graph& graph);

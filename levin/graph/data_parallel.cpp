@@ -193,7 +193,7 @@ class BucketBuilder {
       tensors.insert(tensors.end(), tensors_of(*member).begin(), tensors_of(*member).end());
       outputs.insert(outputs.end(), member->outputs().begin(), member->outputs().end());
     }
-    const std::vector<Argument> arguments = members_.back()->arguments();
+    const Node::Arguments arguments = members_.back()->arguments();
     const InsertionPoint before = graph_.inserting_before(*members_.back());
     const Node& joined = insert_all_reduce(graph_, tensors, arguments[1], arguments[2]);
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -231,7 +231,8 @@ Node& split(Graph& graph, Node& all_reduce, Node* last_start) {
   if (after.empty()) after.push_back(&all_reduce);
   Node& newest = **std::ranges::max_element(before, comes_later);
   Node& reader = **std::ranges::min_element(after, comes_later);
-  const std::vector<Argument> arguments = all_reduce.arguments();
+  const std::vector<Argument> arguments(all_reduce.arguments().begin(),
+                                        all_reduce.arguments().end());
   Node* start = nullptr;
   {
     const InsertionPoint at = graph.inserting_after(newest);
@@ -254,7 +255,7 @@ size_t insert_gradient_all_reduces(Graph& graph, const std::string& group) {
   const Values gradients = GradientFinder(graph).found();
   for (Value* gradient : gradients) {
     const InsertionPoint after = graph.inserting_after(gradient->node());
-    const std::vector<Node*> users = gradient->users();
+    const Value::Users users = gradient->users();
     Node& mean = insert_all_reduce(graph, {gradient}, group.c_str(), "mean");
     for (Node* user : users) user->replace_input_with(*gradient, mean.output());
   }

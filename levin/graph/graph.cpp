@@ -3,6 +3,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <ranges>
 #include <set>
@@ -19,34 +20,36 @@ InsertionPoint::InsertionPoint(Graph& graph, std::list<Node>::iterator place)
 InsertionPoint::~InsertionPoint() { graph_.place_ = before_; }
 
 Graph::Graph() {
-  place_ = nodes_.end();
-  insert(Opcode::kOutput, {Argument(Values()), Argument(Values())}, 0);
-  place_ = std::prev(nodes_.end());
+  place_ = nodes().end();
+  std::array arguments = {Argument(Values()), Argument(Values())};
+  insert(Opcode::kOutput, arguments, 0);
+  place_ = std::prev(nodes().end());
 }
 
 Graph::~Graph() = default;
 Graph::Graph(Graph&& other) noexcept = default;
 Graph& Graph::operator=(Graph&& other) noexcept = default;
 
-Node& Graph::insert(Opcode opcode, std::vector<Argument> arguments, size_t num_outputs) {
-  const Place place = nodes_.emplace(place_);
+Node& Graph::insert(Opcode opcode, std::span<Argument> arguments, size_t num_outputs) {
+  const Place place = nodes().emplace(place_, &contents_->memory);
   Node& node = *place;
   node.place_ = place;
   node.opcode_ = opcode;
-  node.arguments_ = std::move(arguments);
-  node.values_ = std::make_unique<Value[]>(num_outputs);
-  node.outputs_.resize(num_outputs);
+  node.arguments_.assign(std::move_iterator(arguments.begin()),
+                         std::move_iterator(arguments.end()));
+  node.outputs_.reserve(num_outputs);
   for (size_t i = 0; i < num_outputs; ++i) {
-    node.outputs_[i] = &node.values_[i];
-    node.values_[i].node_ = &node;
+    Value& value = contents_->values.emplace_back();
+    value.node_ = &node;
+    node.outputs_.push_back(&value);
   }
   node.add_uses();
   return node;
 }
 
-Node& Graph::insert_call(const OperatorInfo& info, std::vector<Argument> arguments,
+Node& Graph::insert_call(const OperatorInfo& info, std::span<Argument> arguments,
                          size_t num_outputs) {
-  Node& node = insert(Opcode::kCallFunction, std::move(arguments), num_outputs);
+  Node& node = insert(Opcode::kCallFunction, arguments, num_outputs);
   node.info_ = &info;
   return node;
 }
@@ -59,7 +62,7 @@ const OperatorInfo& Graph::info_of(const c10::OperatorHandle& op) {
 
 std::vector<Node*> Graph::find_nodes(Opcode opcode) const {
   std::vector<Node*> found;
-  for (const Node& node : nodes_) {
+  for (const Node& node : nodes()) {
     if (node.opcode() == opcode) found.push_back(&*node.place_);
   }
   return found;
@@ -67,7 +70,7 @@ std::vector<Node*> Graph::find_nodes(Opcode opcode) const {
 
 std::vector<Node*> Graph::find_nodes(std::string_view target) const {
   std::vector<Node*> found;
-  for (const Node& node : nodes_) {
+  for (const Node& node : nodes()) {
     const std::string_view name = node.target();
     if (name == target || name.substr(0, name.find('.')) == target) found.push_back(&*node.place_);
   }
@@ -76,16 +79,16 @@ std::vector<Node*> Graph::find_nodes(std::string_view target) const {
 
 std::vector<Node*> Graph::host_reads() const {
   std::vector<Node*> found;
-  for (const Node& node : nodes_) {
+  for (const Node& node : nodes()) {
     if (node.is_host_read()) found.push_back(&*node.place_);
   }
   return found;
 }
 
-Values Graph::outputs() const { return std::get<Values>(nodes_.back().arguments()[0]); }
+Values Graph::outputs() const { return std::get<Values>(nodes().back().arguments()[0]); }
 
 std::vector<Update> Graph::updates() const {
-  const auto& values = std::get<Values>(nodes_.back().arguments()[1]);
+  const auto& values = std::get<Values>(nodes().back().arguments()[1]);
   std::vector<Update> updates;
   for (size_t i = 0; i < values.size(); ++i) {
     updates.push_back({targets_[i].first, values[i], targets_[i].second});
@@ -113,7 +116,7 @@ Value& Graph::placeholder(std::string name, ValueType type) {
 }
 
 Value& Graph::get_attr(std::string name, const at::Tensor& tensor) {
-  for (const Node& node : nodes_) {
+  for (const Node& node : nodes()) {
     LEVIN_CHECK(node.opcode() != Opcode::kGetAttr || node.name() != name, "graph.name",
                 "a second state tensor of the name {}, wanted one of its own", name);
   }
@@ -125,12 +128,12 @@ Value& Graph::get_attr(std::string name, const at::Tensor& tensor) {
 }
 
 Value& Graph::random_state() {
-  for (auto node = place_; node != nodes_.begin();) {
+  for (auto node = place_; node != nodes().begin();) {
     --node;
     if (node->opcode_ == Opcode::kRandomState) return node->output();
     if (node->is_random()) return *node->outputs_.back();
   }
-  const InsertionPoint at_start(*this, nodes_.begin());
+  const InsertionPoint at_start(*this, nodes().begin());
   Value& state = insert(Opcode::kRandomState, {}, 1).output();
   state.set_type({.kind = ValueKind::kRandom});
   return state;
@@ -141,7 +144,7 @@ void Graph::thread_random_state(Node& node) {
   Value& before = *std::get<Value*>(node.arguments_.back());
   Value& after = *node.outputs_.back();
   after.set_type({.kind = ValueKind::kRandom});
-  const std::vector<Node*> users = before.users_;
+  const Value::Users users = before.users_;
   for (Node* user : users) {
     if (user != &node) user->replace_input_with(before, after);
   }
@@ -169,12 +172,12 @@ void Graph::erase_node(Node& node) {
   }
   node.remove_uses();
   if (place_ == node.place_) ++place_;
-  nodes_.erase(node.place_);
+  nodes().erase(node.place_);
 }
 
 size_t Graph::eliminate_dead_code() {
   size_t num_erased = 0;
-  for (auto place = nodes_.end(); place != nodes_.begin();) {
+  for (auto place = nodes().end(); place != nodes().begin();) {
     Node& node = *--place;
     const bool is_used = std::ranges::any_of(
         node.outputs_, [](const Value* value) { return !value->users().empty(); });
@@ -197,16 +200,17 @@ Graph Graph::clone() const {
     }
     return argument;
   };
-  for (const Node& node : nodes_) {
+  for (const Node& node : nodes()) {
     std::vector<Argument> arguments;
     for (const Argument& argument : node.arguments_) arguments.push_back(copied(argument));
     if (node.opcode_ == Opcode::kOutput) {
       copy.output_node().remove_uses();
-      copy.output_node().arguments_ = std::move(arguments);
+      copy.output_node().arguments_.assign(std::move_iterator(arguments.begin()),
+                                           std::move_iterator(arguments.end()));
       copy.output_node().add_uses();
       break;
     }
-    Node& made = copy.insert(node.opcode_, std::move(arguments), node.outputs_.size());
+    Node& made = copy.insert(node.opcode_, arguments, node.outputs_.size());
     if (node.info_ != nullptr) made.info_ = &copy.info_of(node.info_->op);
     made.name_ = node.name_;
     made.tensor_ = node.tensor_;

@@ -10,8 +10,12 @@
 //   }
 //   graph.lint();
 
+#include <deque>
 #include <list>
 #include <map>
+#include <memory>
+#include <memory_resource>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -45,6 +49,8 @@ class LEVIN_API InsertionPoint {
 
 class LEVIN_API Graph {
  public:
+  using Nodes = std::pmr::list<Node>;
+
   Graph();
   ~Graph();
   Graph(Graph&& other) noexcept;
@@ -53,8 +59,8 @@ class LEVIN_API Graph {
   Graph clone() const;
 
   /// In the order in which they run; the last is the output.
-  const std::list<Node>& nodes() const { return nodes_; }
-  std::list<Node>& nodes() { return nodes_; }
+  const Nodes& nodes() const { return contents_->nodes; }
+  Nodes& nodes() { return contents_->nodes; }
   std::vector<Node*> find_nodes(Opcode opcode) const;
   /// By operator, "aten::add.Tensor", or "aten::add" for all its overloads.
   std::vector<Node*> find_nodes(std::string_view target) const;
@@ -90,16 +96,25 @@ class LEVIN_API Graph {
  private:
   friend class InsertionPoint;
   friend class Recorder;
-  using Place = std::list<Node>::iterator;
+  using Place = Nodes::iterator;
   using Operators = std::unordered_map<const void*, std::unique_ptr<const OperatorInfo>>;
 
-  Node& insert(Opcode opcode, std::vector<Argument> arguments, size_t num_outputs);
-  Node& insert_call(const OperatorInfo& info, std::vector<Argument> arguments, size_t num_outputs);
+  /// Nodes and their parts: memory is taken piece by piece and given back as a whole, so that an
+  /// erased node's is not used again.
+  struct Contents {
+    std::pmr::monotonic_buffer_resource memory;
+    Nodes nodes{&memory};
+    std::pmr::deque<Value> values{&memory};
+  };
+
+  /// The arguments are moved out of where they are.
+  Node& insert(Opcode opcode, std::span<Argument> arguments, size_t num_outputs);
+  Node& insert_call(const OperatorInfo& info, std::span<Argument> arguments, size_t num_outputs);
   const OperatorInfo& info_of(const c10::OperatorHandle& op);
-  Node& output_node() { return nodes_.back(); }
+  Node& output_node() { return nodes().back(); }
   void thread_random_state(Node& node);
 
-  std::list<Node> nodes_;
+  std::unique_ptr<Contents> contents_ = std::make_unique<Contents>();
   Place place_;                                   ///< new nodes go before it
   std::vector<std::pair<Value*, bool>> targets_;  ///< of the updates; true for a gradient
   Operators operators_;

@@ -63,7 +63,7 @@ void Graph::lint() const {
   const Names names(*this);
   std::set<const Value*> made;
   std::set<std::string> inputs;
-  for (const Node& node : nodes_) {
+  for (const Node& node : nodes()) {
     const std::string text = line_of(*this, node, names);
     check_uses(node, made, text);
     if (node.info_ != nullptr) check_call(node, *node.info_, text);
@@ -73,8 +73,8 @@ void Graph::lint() const {
     }
     made.insert(node.outputs_.begin(), node.outputs_.end());
   }
-  LEVIN_CHECK(nodes_.back().opcode_ == Opcode::kOutput, "graph.lint",
-              "it ends with {}, wanted the output node", nodes_.back().target());
+  LEVIN_CHECK(nodes().back().opcode_ == Opcode::kOutput, "graph.lint",
+              "it ends with {}, wanted the output node", nodes().back().target());
   for (const Update& update : updates()) {
     const Opcode opcode = update.target->node().opcode();
     LEVIN_CHECK(made.contains(update.target) && opcode != Opcode::kCallFunction, "graph.lint",

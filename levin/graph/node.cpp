@@ -11,11 +11,21 @@
 namespace levin::graph {
 
 ValueType ValueType::of(const at::Tensor& tensor) {
-  if (!tensor.defined()) return {.kind = ValueKind::kUndefined};
-  return {.dtype = tensor.scalar_type(),
-          .device = tensor.device(),
-          .sizes = at::DimVector(tensor.sizes()),
-          .strides = at::DimVector(tensor.strides())};
+  ValueType type;
+  type.assign(tensor);
+  return type;
+}
+
+void ValueType::assign(const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    *this = {.kind = ValueKind::kUndefined};
+    return;
+  }
+  kind = ValueKind::kTensor;
+  dtype = tensor.scalar_type();
+  device = tensor.device();
+  sizes = tensor.sizes();
+  strides = tensor.strides();
 }
 
 Argument::Argument(std::nullptr_t) : Argument(c10::IValue()) {}
@@ -30,7 +40,7 @@ Argument::Argument(const c10::IValue& constant)
 
 void Value::replace_all_uses_with(Value& other) {
   if (&other == this) return;
-  const std::vector<Node*> users = users_;
+  const Users users = users_;
   for (Node* user : users) user->replace_input_with(*this, other);
 }
 

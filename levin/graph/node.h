@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -45,6 +46,7 @@ struct LEVIN_API ValueType {
   at::DimVector strides = {};
 
   static ValueType of(const at::Tensor& tensor);
+  void assign(const at::Tensor& tensor);
   bool operator==(const ValueType&) const = default;
 };
 
@@ -54,8 +56,9 @@ class LEVIN_API Value {
   Node& node() const { return *node_; }
   const ValueType& type() const { return type_; }
   void set_type(ValueType type) { type_ = std::move(type); }
+  using Users = c10::SmallVector<Node*, 2>;
   /// In no particular order, once for each use.
-  const std::vector<Node*>& users() const { return users_; }
+  const Users& users() const { return users_; }
   void replace_all_uses_with(Value& other);
 
  private:
@@ -64,7 +67,7 @@ class LEVIN_API Value {
   friend class Recorder;
   Node* node_ = nullptr;
   ValueType type_;
-  std::vector<Node*> users_;
+  Users users_;
 };
 
 using Constant = std::shared_ptr<const c10::IValue>;
@@ -94,8 +97,16 @@ enum class Opcode {
   kOutput
 };
 
+/// Made by its Graph, in whose memory its arguments and values lie.
 class LEVIN_API Node {
  public:
+  using Arguments = std::pmr::vector<Argument>;
+  using Outputs = std::pmr::vector<Value*>;
+
+  explicit Node(std::pmr::memory_resource* memory) : arguments_(memory), outputs_(memory) {}
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
   Opcode opcode() const { return opcode_; }
   /// "aten::add.Tensor"; "placeholder", "get_attr", "random_state", "output".
   std::string_view target() const;
@@ -108,7 +119,7 @@ class LEVIN_API Node {
   void bind(at::Tensor tensor) { tensor_ = std::move(tensor); }
 
   /// As the operator's schema has them; one that draws random numbers has the state as one more.
-  const std::vector<Argument>& arguments() const { return arguments_; }
+  const Arguments& arguments() const { return arguments_; }
   /// The values among them, lists taken apart.
   Values inputs() const;
   Value* input(size_t index) const;
@@ -117,7 +128,7 @@ class LEVIN_API Node {
 
   /// What the operator returns, lists taken apart and without what it only hands back; then the new
   /// values of the arguments that it writes; then the random state.
-  const std::vector<Value*>& outputs() const { return outputs_; }
+  const Outputs& outputs() const { return outputs_; }
   Value& output(size_t index = 0) const { return *outputs_.at(index); }
   bool is_random() const;
   /// Whether the host sees its result: its value, or a size that depends on values.
@@ -136,9 +147,8 @@ class LEVIN_API Node {
   const OperatorInfo* info_ = nullptr;
   std::string name_;
   at::Tensor tensor_;
-  std::vector<Argument> arguments_;
-  std::unique_ptr<Value[]> values_;
-  std::vector<Value*> outputs_;
+  Arguments arguments_;
+  Outputs outputs_;
   std::string source_;
   std::list<Node>::iterator place_;
 };

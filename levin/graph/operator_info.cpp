@@ -54,6 +54,11 @@ constexpr std::array<std::pair<string_view, ViewKind>, 17> kViews = {{
     {"aten::view_as_complex", ViewKind::kAsComplex},
 }};
 
+/// Beside those of a kind of their own.
+constexpr std::array kStridedViews = {string_view("aten::expand"), string_view("aten::as_strided"),
+                                      string_view("aten::unfold"), string_view("aten::alias"),
+                                      string_view("aten::detach"), string_view("aten::chunk")};
+
 template <class List>
 bool contains(const List& list, string_view name) {
   return std::ranges::find(list, name) != list.end();
@@ -105,6 +110,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& handle) : op(handle) {
   for (const c10::Argument& result : schema.returns()) {
     returns_view |= result.alias_info() != nullptr && !result.alias_info()->isWrite();
   }
+  is_always_view = view != ViewKind::kStrided || (returns_view && contains(kStridedViews, base));
   is_random = op.hasTag(at::Tag::nondeterministic_seeded) || takes_generator(schema);
   is_host_read =
       op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape);

@@ -34,7 +34,8 @@ struct OperatorInfo {
   std::vector<size_t> written;  ///< arguments
   std::vector<bool> is_result;  ///< by return: it is not one of the written arguments
   ViewKind view = ViewKind::kStrided;
-  bool returns_view = false;
+  bool returns_view = false;  ///< its results may lie in its first argument
+  bool is_always_view = false;
   bool is_random = false;
   bool is_host_read = false;
   bool is_inplace_view = false;  ///< changes a tensor's geometry only
@@ -46,8 +47,9 @@ struct OperatorInfo {
   bool is_pure() const {
     return written.empty() && !is_random && !is_host_read && !makes_unwritten;
   }
-  /// Its results lie in its first argument.
-  bool makes_view() const { return returns_view && written.empty(); }
+  /// Its results lie in its first argument, whatever that holds: what copies at times, as reshape,
+  /// is no such one.
+  bool makes_view() const { return is_always_view && written.empty(); }
 
   const std::vector<c10::Argument>& parameters() const { return op.schema().arguments(); }
   size_t num_parameters() const { return parameters().size(); }

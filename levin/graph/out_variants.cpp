@@ -1,3 +1,5 @@
+#include <torch/csrc/jit/runtime/operator.h>
+
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -29,23 +31,30 @@ bool is_out_variant(const c10::FunctionSchema& out, const c10::FunctionSchema& s
   return true;
 }
 
-}  // namespace
-
-OutVariants::OutVariants() {
-  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
-    overloads_[name.name].push_back(name);
+/// The kernels of the device that the results lie on; none where one of them is no tensor.
+std::optional<c10::DispatchKey> key_of_results(const Node& node) {
+  std::optional<c10::Device> device;
+  for (const Value* value : node.outputs()) {
+    if (value->type().kind == ValueKind::kRandom) continue;
+    if (value->type().kind != ValueKind::kTensor) return std::nullopt;
+    device = value->type().device;
   }
+  if (!device) return std::nullopt;
+  return device->is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
 }
 
-std::optional<c10::OperatorHandle> OutVariants::find(const OperatorInfo& info,
-                                                     c10::DispatchKey key) const {
-  const auto overloads = overloads_.find(info.op.schema().name());
-  if (overloads == overloads_.end() || resizes_its_output(info)) return std::nullopt;
-  for (const c10::OperatorName& name : overloads->second) {
-    const auto op = c10::Dispatcher::singleton().findSchema(name);
-    if (op && op->hasKernelForDispatchKey(key) && is_out_variant(op->schema(), info.op.schema())) {
-      return op;
-    }
+}  // namespace
+
+std::optional<c10::OperatorHandle> out_variant_of(const Node& node) {
+  const OperatorInfo& info = node.info();
+  const auto key = key_of_results(node);
+  const size_t num_outputs = info.is_result.size() + (info.is_random ? 1 : 0);
+  if (!key || num_outputs != node.outputs().size() || resizes_its_output(info)) return std::nullopt;
+  const auto name = c10::Symbol::fromQualString(info.op.schema().name());
+  for (const auto& overload : torch::jit::getAllOperatorsFor(name)) {
+    if (!is_out_variant(overload->schema(), info.op.schema())) continue;
+    const auto op = c10::Dispatcher::singleton().findSchema(overload->schema().operator_name());
+    if (op && op->hasKernelForDispatchKey(*key)) return op;
   }
   return std::nullopt;
 }

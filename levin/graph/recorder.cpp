@@ -55,7 +55,8 @@ void Recorder::meet(const at::Tensor& tensor) { impl_->alias_of(tensor); }
 std::unique_ptr<Recorder::Call> Recorder::begin(const c10::OperatorHandle& op,
                                                 const std::vector<c10::IValue>& stack) {
   std::unique_ptr<Call> call = impl_->new_call();
-  const OperatorInfo& info = impl_->graph.info_of(op);
+  Impl::Known& known = impl_->known(op);
+  const OperatorInfo& info = *known.info;
   if (info.is_inplace_view) {
     if (info.name.starts_with("aten::resize_")) {
       call->resized = stack[stack.size() - info.num_parameters()].toTensor();
@@ -63,6 +64,7 @@ std::unique_ptr<Recorder::Call> Recorder::begin(const c10::OperatorHandle& op,
     return call;
   }
   call->info = &info;
+  call->constants = &known.constants;
   impl_->read_arguments(*call, stack);
   if (info.is_host_read && !impl_->reads_on_host(*call)) call->info = nullptr;
   const bool wants_source =
@@ -95,10 +97,18 @@ std::unique_ptr<Recorder::Call> Recorder::Impl::new_call() {
   return call;
 }
 
+Recorder::Impl::Known& Recorder::Impl::known(const c10::OperatorHandle& op) {
+  Known& entry = operators[&op.schema()];
+  if (entry.info == nullptr) {
+    entry.info = &graph.info_of(op);
+    entry.constants.resize(entry.info->num_parameters());
+  }
+  return entry;
+}
+
 void Recorder::Impl::read_arguments(Call& call, const std::vector<c10::IValue>& stack) {
   const size_t count = call.info->num_parameters();
   const c10::IValue* arguments = stack.data() + (stack.size() - count);
-  call.arguments.reserve(call.info->num_arguments());
   auto written = call.info->written.begin();
   for (size_t i = 0; i < count; ++i) {
     const bool is_written = written != call.info->written.end() && *written == i;
@@ -134,9 +144,7 @@ void Recorder::Impl::check_lists(const Call& call) const {
 
 /// Most calls of an operator pass what the last one did.
 Argument Recorder::Impl::constant(const Call& call, const c10::IValue& value) {
-  std::vector<Constant>& known = constants[call.info];
-  known.resize(call.info->num_parameters());
-  Constant& last = known[call.arguments.size()];
+  Constant& last = (*call.constants)[call.arguments.size()];
   if (last == nullptr || !is_same_number(*last, value)) {
     last = std::make_shared<const c10::IValue>(value);
   }
@@ -241,8 +249,7 @@ void Recorder::Impl::resize(const at::Tensor& tensor) {
 
 Graph Recorder::Impl::finish(const std::vector<at::Tensor>& results) {
   Call reads;
-  const OperatorInfo& returning = op("aten::detach");
-  reads.info = &returning;
+  reads.info = &op("aten::detach");
   Values outputs;
   for (const at::Tensor& result : results) {
     outputs.push_back(result.defined() ? read_tensor(reads, result, false) : nullptr);

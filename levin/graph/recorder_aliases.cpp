@@ -1,4 +1,5 @@
 // Memory and its aliases: the value that a tensor has now, and what a write through it changes.
+#include <ATen/WrapDimUtils.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/function.h>
@@ -48,7 +49,7 @@ const OperatorInfo& Recorder::Impl::op(const char* name, const char* overload) {
 
 Value& Recorder::Impl::append(const OperatorInfo& info, std::vector<Argument> arguments,
                               const Geometry& result) {
-  Value& value = graph.insert_call(info, std::move(arguments), 1).output();
+  Value& value = graph.insert_call(info, arguments, 1).output();
   value.set_type({.dtype = result.dtype,
                   .device = result.storage->device(),
                   .sizes = result.sizes,
@@ -56,29 +57,53 @@ Value& Recorder::Impl::append(const OperatorInfo& info, std::vector<Argument> ar
   return value;
 }
 
-ViewLink Recorder::Impl::strided_link(const Geometry& whole, const Geometry& part) {
+void Recorder::Impl::check_strided(const Geometry& whole, const Geometry& part) {
   LEVIN_CHECK(
       whole.dtype == part.dtype && whole.is_conj == part.is_conj && whole.is_neg == part.is_neg,
       "graph.record.alias", "memory of {} seen as {} in a way that no operator made; make a copy",
       c10::toString(whole.dtype), c10::toString(part.dtype));
+}
+
+ViewLink Recorder::Impl::strided_link(const Geometry& whole, const Geometry& part) {
+  check_strided(whole, part);
   return {&op("aten::as_strided"),
           {as_vector(part.sizes), as_vector(part.strides), part.offset - whole.offset}};
+}
+
+/// A result of a view operator as one of its first argument alone.
+ViewLink Recorder::Impl::link_of(const Alias& alias) {
+  if (alias.origin.node == nullptr) return strided_link(alias.parent->geometry, alias.geometry);
+  const Node& node = *alias.origin.node;
+  const size_t result = alias.origin.result;
+  const OperatorInfo& info = node.info();
+  if (info.view == ViewKind::kSplit) {
+    const int64_t dim =
+        at::maybe_wrap_dim(constant_of(node.arguments()[2])->toInt(),
+                           static_cast<int64_t>(alias.parent->geometry.sizes.size()));
+    int64_t start = 0;
+    for (size_t i = 0; i < result; ++i) start += node.output(i).type().sizes[dim];
+    const int64_t end = start + node.output(result).type().sizes[dim];
+    return {&op("aten::slice", "Tensor"), {dim, start, end, 1}};
+  }
+  if (info.view == ViewKind::kUnbind) {
+    return {&op("aten::select", "int"), {node.arguments()[1], static_cast<int64_t>(result)}};
+  }
+  return {&info, {node.arguments().begin() + 1, node.arguments().end()}};
 }
 
 /// What the memory holds now, looked at this way.
 Value* Recorder::Impl::current(Alias& alias) {
   if (alias.is_newest()) return alias.value;
-  std::vector<Argument> arguments = {*current(*alias.parent)};
-  arguments.insert(arguments.end(), alias.link.constants.begin(), alias.link.constants.end());
-  alias.set(append(*alias.link.op, std::move(arguments), alias.geometry));
+  ViewLink link = link_of(alias);
+  link.constants.insert(link.constants.begin(), *current(*alias.parent));
+  alias.set(append(*link.op, std::move(link.constants), alias.geometry));
   return alias.value;
 }
 
 /// The whole, after the part that the alias looks at has become the value.
 Value* Recorder::Impl::scattered(Alias& alias, Value& value) {
   const Geometry& whole = alias.parent->geometry;
-  const OperatorInfo& link = *alias.link.op;
-  const std::vector<Argument>& constants = alias.link.constants;
+  const auto [link_op, constants] = link_of(alias);
   const auto of_part = [&](const OperatorInfo& inverse, std::vector<Argument> more) {
     more.insert(more.begin(), Argument(value));
     return &append(inverse, std::move(more), whole);
@@ -87,7 +112,7 @@ Value* Recorder::Impl::scattered(Alias& alias, Value& value) {
     more.insert(more.begin(), {Argument(*current(*alias.parent)), Argument(value)});
     return &append(scatter, std::move(more), whole);
   };
-  switch (link.view) {
+  switch (link_op->view) {
     case ViewKind::kSlice:
       return of_both(op("aten::slice_scatter"), constants);
     case ViewKind::kSelect:
@@ -96,9 +121,9 @@ Value* Recorder::Impl::scattered(Alias& alias, Value& value) {
       return of_both(op("aten::diagonal_scatter"), constants);
     case ViewKind::kTranspose:
     case ViewKind::kInvolution:
-      return of_part(link, constants);
+      return of_part(*link_op, constants);
     case ViewKind::kPermute:
-      return of_part(link, {inverse_of(constant_of(constants[0])->toIntVector())});
+      return of_part(*link_op, {inverse_of(constant_of(constants[0])->toIntVector())});
     case ViewKind::kReshape:
       return of_part(op("aten::view"), {as_vector(whole.sizes)});
     case ViewKind::kAsReal:
@@ -114,7 +139,7 @@ Value* Recorder::Impl::scattered(Alias& alias, Value& value) {
 
 void Recorder::Impl::write(Alias& alias, Value& value) {
   Region& region = *alias.region;
-  std::vector<std::pair<Alias*, Value*>> changed = {{&alias, &value}};
+  c10::SmallVector<std::pair<Alias*, Value*>, 4> changed = {{&alias, &value}};
   for (Alias* part = &alias; part->parent != nullptr; part = part->parent) {
     changed.emplace_back(part->parent, scattered(*part, *changed.back().second));
   }
@@ -134,7 +159,7 @@ Alias& Recorder::Impl::outside(const at::Tensor& tensor) {
   const std::vector<Region*> regions = aliases.overlapping(geometry);
   if (regions.size() == 1 && is_inside(geometry, regions[0]->base->geometry)) {
     Alias& base = *regions[0]->base;
-    return aliases.add_view(tensor, base, strided_link(base.geometry, geometry), nullptr);
+    return aliases.add_view(tensor, base, /*origin=*/{}, nullptr);
   }
   if (!regions.empty() && tensor.numel() != 0) return widened(tensor, regions);
   LEVIN_CHECK(options.allow_stale || tensor.is_leaf(), "graph.trace.stale",
@@ -191,8 +216,7 @@ Alias& Recorder::Impl::widened(const at::Tensor& tensor, const std::vector<Regio
   Alias& into = aliases.add_base(whole, before);
   into.region->input = &before;
   for (Region* region : regions) absorb(*region, into);
-  return is_whole ? into
-                  : aliases.add_view(tensor, into, strided_link(into.geometry, geometry), nullptr);
+  return is_whole ? into : aliases.add_view(tensor, into, /*origin=*/{}, nullptr);
 }
 
 void Recorder::Impl::absorb(Region& region, Alias& into) {
@@ -213,7 +237,7 @@ void Recorder::Impl::absorb(Region& region, Alias& into) {
     ++into.region->version;
     into.set(append(op("aten::as_strided_scatter"), std::move(arguments), into.geometry));
   }
-  aliases.merge(region, into, link);
+  aliases.merge(region, into);
   std::erase(states, &input);
   graph.erase_node(input);
 }

@@ -3,9 +3,9 @@
 
 #include <ATen/core/ivalue.h>
 
-#include <set>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "levin/graph/alias_table_impl.h"
@@ -22,7 +22,8 @@ struct Recorder::Call {
   };
 
   const OperatorInfo* info = nullptr;  ///< nullptr: not to be recorded
-  std::vector<Argument> arguments;
+  std::vector<Constant>* constants = nullptr;
+  c10::SmallVector<Argument, 8> arguments;
   size_t position = 0;              ///< in the list that is read at present
   c10::SmallVector<Read, 8> reads;  ///< the tensors among the arguments, in their order
   c10::SmallVector<at::Tensor, 2> written;
@@ -31,6 +32,7 @@ struct Recorder::Call {
 
   void clear() {
     info = nullptr;
+    constants = nullptr;
     arguments.clear();
     position = 0;
     reads.clear();
@@ -43,11 +45,19 @@ struct Recorder::Call {
 struct Recorder::Impl {
   explicit Impl(RecorderOptions options) : options(options) {}
 
+  /// What has been seen of an operator.
+  struct Known {
+    const OperatorInfo* info = nullptr;
+    /// The last of each parameter: most calls pass the same.
+    std::vector<Constant> constants;
+  };
+
   // recorder.cpp
   std::unique_ptr<Call> new_call();
+  Known& known(const c10::OperatorHandle& op);
   void read_arguments(Call& call, const std::vector<c10::IValue>& stack);
   Argument read_argument(Call& call, const c10::IValue& argument, bool is_written);
-  Argument constant(const Call& call, const c10::IValue& value);
+  static Argument constant(const Call& call, const c10::IValue& value);
   Value* read_tensor(Call& call, const at::Tensor& tensor, bool is_written);
   static bool sees_contents(const Call& call, const Alias& alias, bool is_written);
   void read_from_base(Call& call);
@@ -60,7 +70,6 @@ struct Recorder::Impl {
   void add_call(Call& call, const std::vector<c10::IValue>& stack);
   void add_result(const Call& call, Value& value, const at::Tensor& tensor, size_t index);
   void add_written(Call& call, Node& node, size_t first_output);
-  ViewLink view_link(const Node& node, const Alias& whole, size_t index);
 
   // recorder_aliases.cpp
   Value* current(Alias& alias);
@@ -72,19 +81,20 @@ struct Recorder::Impl {
   void absorb(Region& region, Alias& into);
   void freeze(Alias& alias, const at::Tensor& tensor);
   Value& add_state(const at::Tensor& tensor, std::string name);
+  ViewLink link_of(const Alias& alias);
   ViewLink strided_link(const Geometry& whole, const Geometry& part);
+  static void check_strided(const Geometry& whole, const Geometry& part);
 
   const OperatorInfo& op(const char* name, const char* overload = "");
   Value& append(const OperatorInfo& info, std::vector<Argument> arguments, const Geometry& result);
 
   RecorderOptions options;
   std::vector<std::unique_ptr<Call>> spare_calls;
-  /// The last constant of each parameter of an operator: most calls pass the same.
-  std::unordered_map<const OperatorInfo*, std::vector<Constant>> constants;
+  std::unordered_map<const c10::FunctionSchema*, Known> operators;
   Graph graph;
   AliasTable aliases;
   std::unordered_map<Geometry, std::string, GeometryHash> state_names;
-  std::set<std::string> used_names;
+  std::unordered_set<std::string> used_names;
   Value* random = nullptr;
   std::vector<Node*> states;
   int64_t num_constants = 0;

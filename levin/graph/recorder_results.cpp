@@ -1,6 +1,4 @@
 // What an operator gave, as values: new memory, views of old, and what it wrote.
-#include <ATen/WrapDimUtils.h>
-
 #include <algorithm>
 
 #include "levin/base/check.h"
@@ -12,13 +10,13 @@ namespace {
 
 /// A tensor that an operator returned; whole and index where it is one of a list.
 struct Result {
-  at::Tensor tensor = {};
+  const at::Tensor* tensor = nullptr;  ///< none: a number of the host
   size_t index = 0;
-  bool is_host = false;
 };
 
 using Results = c10::SmallVector<Result, 4>;
 
+/// They point into the stack.
 Results results_of(const OperatorInfo& info, const std::vector<c10::IValue>& stack) {
   Results results;
   const size_t count = info.is_result.size();
@@ -26,14 +24,14 @@ Results results_of(const OperatorInfo& info, const std::vector<c10::IValue>& sta
     const c10::IValue& value = stack[stack.size() - count + i];
     if (!info.is_result[i]) continue;
     if (value.isTensor()) {
-      results.push_back({.tensor = value.toTensor()});
+      results.push_back({.tensor = &value.toTensor()});
     } else if (value.isTensorList()) {
       size_t index = 0;
       for (const c10::IValue& element : value.toListRef()) {
-        results.push_back({.tensor = element.toTensor(), .index = index++});
+        results.push_back({.tensor = &element.toTensor(), .index = index++});
       }
     } else {
-      results.push_back({.is_host = true});
+      results.push_back({});
     }
   }
   return results;
@@ -45,9 +43,11 @@ void Recorder::Impl::add_call(Call& call, const std::vector<c10::IValue>& stack)
   const OperatorInfo& info = *call.info;
   const Results results = results_of(info, stack);
   const auto is_known = [&](const Result& result) {
-    if (!result.tensor.defined() || !result.tensor.has_storage()) return false;
+    if (result.tensor == nullptr || !result.tensor->defined() || !result.tensor->has_storage()) {
+      return false;
+    }
     const Alias* alias =
-        aliases.knows_storage(result.tensor) ? aliases.find(result.tensor) : nullptr;
+        aliases.knows_storage(*result.tensor) ? aliases.find(*result.tensor) : nullptr;
     return alias != nullptr && alias->is_newest();
   };
   const bool has_effect = results.empty() || !info.written.empty() || info.is_random;
@@ -56,14 +56,18 @@ void Recorder::Impl::add_call(Call& call, const std::vector<c10::IValue>& stack)
   if (info.is_random)
     call.arguments.emplace_back(random != nullptr ? *random : graph.random_state());
   const size_t num_outputs = results.size() + call.written.size() + (info.is_random ? 1 : 0);
-  Node& node = graph.insert_call(info, std::move(call.arguments), num_outputs);
+  Node& node = graph.insert_call(info, call.arguments, num_outputs);
   for (size_t i = 0; i < results.size(); ++i) {
-    node.outputs_[i]->type_ =
-        results[i].is_host ? ValueType{.kind = ValueKind::kHost} : ValueType::of(results[i].tensor);
+    ValueType& type = node.outputs_[i]->type_;
+    if (results[i].tensor != nullptr) {
+      type.assign(*results[i].tensor);
+    } else {
+      type.kind = ValueKind::kHost;
+    }
   }
   for (size_t i = 0; i < results.size(); ++i) {
-    if (results[i].tensor.defined()) {
-      add_result(call, *node.outputs_[i], results[i].tensor, results[i].index);
+    if (results[i].tensor != nullptr && results[i].tensor->defined()) {
+      add_result(call, *node.outputs_[i], *results[i].tensor, results[i].index);
     }
   }
   add_written(call, node, results.size());
@@ -91,39 +95,21 @@ void Recorder::Impl::add_result(const Call& call, Value& value, const at::Tensor
     if (!known->is_newest()) known->set(value);
     return;
   }
-  const Geometry geometry = Geometry::of(tensor);
   for (const Call::Read& read : call.reads) {
     Alias* whole = read.alias;
-    if (whole->geometry.storage != geometry.storage) continue;
+    if (whole->geometry.storage != tensor.storage().unsafeGetStorageImpl()) continue;
     const bool by_operator = &read == call.reads.begin() && call.info->returns_view;
-    ViewLink link = by_operator ? view_link(value.node(), *whole, index)
-                                : strided_link(whole->geometry, geometry);
-    aliases.add_view(tensor, *whole, std::move(link), &value);
+    if (!by_operator) check_strided(whole->geometry, Geometry::of(tensor));
+    const Node* node = by_operator ? &value.node() : nullptr;
+    aliases.add_view(tensor, *whole, {.node = node, .result = index}, &value);
     return;
   }
   // Two results in one new memory, or memory that no argument has.
-  if (aliases.overlapping(geometry).empty()) {
+  if (aliases.overlapping(Geometry::of(tensor)).empty()) {
     aliases.add_base(tensor, value);
   } else {
     alias_of(tensor).set(value);
   }
-}
-
-/// How the index-th result of a view operator is made of its first argument alone.
-ViewLink Recorder::Impl::view_link(const Node& node, const Alias& whole, size_t index) {
-  const OperatorInfo& info = node.info();
-  if (info.view == ViewKind::kSplit) {
-    const int64_t dim = at::maybe_wrap_dim(constant_of(node.arguments()[2])->toInt(),
-                                           static_cast<int64_t>(whole.geometry.sizes.size()));
-    int64_t start = 0;
-    for (size_t i = 0; i < index; ++i) start += node.output(i).type().sizes[dim];
-    const int64_t end = start + node.output(index).type().sizes[dim];
-    return {&op("aten::slice", "Tensor"), {dim, start, end, 1}};
-  }
-  if (info.view == ViewKind::kUnbind) {
-    return {&op("aten::select", "int"), {node.arguments()[1], static_cast<int64_t>(index)}};
-  }
-  return {&info, {node.arguments().begin() + 1, node.arguments().end()}};
 }
 
 /// An argument that was written has a new value; one that an out= operator resized, new memory.
@@ -133,7 +119,7 @@ void Recorder::Impl::add_written(Call& call, Node& node, size_t first_output) {
     if (!read.is_written) continue;
     const at::Tensor& tensor = call.written[i];
     Value& value = *node.outputs_[first_output + i++];
-    value.type_ = ValueType::of(tensor);
+    value.type_.assign(tensor);
     if (read.alias->geometry.is_of(tensor)) {
       write(*read.alias, value);
       continue;

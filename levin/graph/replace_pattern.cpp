@@ -161,7 +161,7 @@ Values insert_copy(Graph& graph, const Match& match, const Graph& pattern,
     if (bound != match.values.end()) values[&own_inputs[i]->output()] = bound->second;
   }
   for (const Node* node : calls_of(replacement)) {
-    std::vector<Argument> arguments = node->arguments();
+    std::vector<Argument> arguments(node->arguments().begin(), node->arguments().end());
     for (Argument& argument : arguments) {
       if (Value** value = std::get_if<Value*>(&argument)) *value = values.at(*value);
       if (auto* list = std::get_if<Values>(&argument)) {

@@ -32,10 +32,27 @@ void adopt(const at::Tensor& result, const at::Tensor& tensor) {
   adopt(own, tensor);
 }
 
+/// The graph, if it can be run again.
+const Graph& replayable(const Graph& graph) {
+  const std::vector<Node*> reads = graph.host_reads();
+  LEVIN_CHECK(reads.empty(), "graph.replay", "the host reads what {} gives{}; leave that out of it",
+              std::string(reads.front()->target()),
+              reads.front()->source().empty() ? "" : " in " + reads.front()->source());
+  for (const Node& node : graph.nodes()) {
+    for (const Value* value : node.outputs()) {
+      LEVIN_CHECK(value->type().kind != ValueKind::kTensor ||
+                      value->type().dtype != at::ScalarType::Undefined,
+                  "graph.replay", "what {} gives is of no known type; call propagate_types first",
+                  std::string(node.target()));
+    }
+  }
+  return graph;
+}
+
 }  // namespace
 
 struct Replay::Impl {
-  explicit Impl(const Graph& graph) : program(plan_replay(graph)) {}
+  explicit Impl(const Graph& graph) : program(plan_replay(replayable(graph))) {}
 
   void bind(const std::vector<at::Tensor>& inputs);
   std::string moved() const;

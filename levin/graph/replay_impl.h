@@ -56,7 +56,8 @@ struct ReplayProgram {
   ReplayReport report;
 };
 
-/// Throws what Replay's constructor throws.
+/// Of a graph whose types are known and in which the host reads nothing. Throws what Replay's
+/// constructor throws for others.
 ReplayProgram plan_replay(const Graph& graph);
 
 }  // namespace levin::graph

@@ -189,6 +189,7 @@ class Profiler {
   }
 
   Profile run(int64_t limit_bytes) {
+    add_owned();
     for (size_t step = 0; step < schedule_.steps.size(); ++step) {
       if (!schedule_.steps[step].is_dropped) add(step);
       profile_.bytes.push_back(now_);
@@ -204,9 +205,23 @@ class Profiler {
   }
 
  private:
+  /// State and inputs, wherever their nodes stand. An input that nobody reads is not held.
+  void add_owned() {
+    for (size_t number = 0; number < schedule_.steps.size(); ++number) {
+      const Step& step = schedule_.steps[number];
+      const IndexedNode& node = nodes_[step.node];
+      const bool is_held = node.is_read || node.node->opcode() == Opcode::kGetAttr;
+      for (size_t i = 0; node.is_owned && is_held && i < node.num_results; ++i) {
+        if (node.bytes[i] >= 0) make(0, step.first_value + i, node.bytes[i], /*is_owned=*/true);
+      }
+    }
+    touched_.clear();
+  }
+
   void add(size_t number) {
     const Step& step = schedule_.steps[number];
     const IndexedNode& node = nodes_[step.node];
+    if (node.is_owned) return;
     const size_t first = step.first_read;
     const size_t num_reads = schedule_.end_of_reads(number) - first;
     liveness_.begin_operator();
@@ -245,8 +260,8 @@ class Profiler {
     }
   }
 
-  void make(size_t step, size_t value, int64_t bytes) {
-    profile_.blocks.push_back({.step = step, .value = value, .bytes = bytes});
+  void make(size_t step, size_t value, int64_t bytes, bool is_owned = false) {
+    profile_.blocks.push_back({.step = step, .value = value, .bytes = bytes, .is_owned = is_owned});
     now_ += bytes;
     share(value, liveness_.add_memory());
     if (schedule_.num_uses[value] == 0) touched_.push_back(profile_.blocks.size() - 1);
@@ -259,8 +274,7 @@ class Profiler {
   void release(size_t number, size_t step) {
     Block& block = profile_.blocks[number];
     const bool is_gone = block.last != kNone;
-    const bool is_owned = nodes_[schedule_.steps[block.step].node].is_owned;
-    if (is_gone || is_owned || !liveness_.is_free(number)) return;
+    if (is_gone || block.is_owned || !liveness_.is_free(number)) return;
     block.last = step;
     now_ -= block.bytes;
   }

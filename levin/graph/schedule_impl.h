@@ -28,7 +28,7 @@ struct IndexedNode {
   size_t root = 0;  ///< the node in whose memory its outputs lie: itself, but for views
   bool is_view = false;
   bool is_read = false;
-  bool is_owned = false;         ///< an input or a state tensor: stays
+  bool is_owned = false;         ///< an input or a state tensor: there before and after
   bool is_recomputable = false;  ///< gives the same bits whenever it runs
   bool leaves_state = false;     ///< writes nothing when it runs again, and gives its results alone
   std::vector<Read> reads;       ///< in the order of the arguments, without the random state
@@ -73,11 +73,12 @@ struct Schedule {
 /// computed anew for it.
 Schedule schedule_of(const std::vector<IndexedNode>& nodes, const Cuts& cuts);
 
-/// Memory of a step's own.
+/// Memory of a step's own, or what is there from the start.
 struct Block {
   size_t step = 0;   ///< that made it
   size_t value = 0;  ///< its first
   int64_t bytes = 0;
+  bool is_owned = false;                             ///< an input or a state tensor
   size_t last = std::numeric_limits<size_t>::max();  ///< step that needs it; that one stays
 };
 

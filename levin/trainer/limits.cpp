@@ -45,6 +45,10 @@ void check_options(const TrainerOptions& o) {
   LEVIN_CHECK(o.gradient_clip_algorithm == "norm" || o.gradient_clip_algorithm == "value",
               "trainer.options", "got gradient_clip_algorithm = '{}', wanted norm or value",
               o.gradient_clip_algorithm);
+  LEVIN_CHECK(
+      !o.detect_anomaly || o.compile != "replay", "trainer.options",
+      "--detect-anomaly looks at each gradient on the host, and a recorded step cannot; set "
+      "--compile no, or turn it off");
   check_at_least("devices", o.devices.count(), 0);
   check_at_least("num_nodes", o.num_nodes, 1);
   check_at_least("tpu_cores", o.tpu_cores, 0);

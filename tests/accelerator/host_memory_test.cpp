@@ -1,3 +1,5 @@
+#include "levin/accelerator/host_memory.h"
+
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <torch/torch.h>
@@ -24,9 +26,24 @@ int faults_of_the_last() {
   return static_cast<int>((page_faults() - before) / 100);
 }
 
+/// As before, after the freed memory has been given back.
+int faults_after_return() {
+  at::set_num_threads(1);
+  const levin::Accelerator accelerator({.cpu = true});
+  for (int i = 0; i < 20; ++i) torch::ones({4 << 20});
+  levin::detail::return_freed_memory();
+  const int64_t before = page_faults();
+  torch::ones({4 << 20});
+  return static_cast<int>((page_faults() - before) / 100);
+}
+
 #ifdef __GLIBC__
 TEST(HostMemory, WhatIsFreedIsUsedAgain) {
   EXPECT_LE(levin::test::run_child(faults_of_the_last), 5);
+}
+
+TEST(HostMemory, WhatIsReturnedIsFetchedAnew) {
+  EXPECT_GE(levin::test::run_child(faults_after_return), 40);
 }
 #endif
 

@@ -82,6 +82,17 @@ TEST(Memory, IsFreeAgainAfterTheLastReader) {
   EXPECT_EQ(profile.bytes.size(), module.graph().nodes().size());
 }
 
+TEST(Memory, StateIsThereFromTheStartAndAnInputThatNobodyReadsIsNot) {
+  const Tensor early = torch::randn({50}), late = torch::randn({70});
+  const auto module = levin::trace(
+      [&](const Tensor& x, const Tensor&) { return x.exp().sin() * early.sum() + late; },
+      {torch::randn({1}), torch::randn({1000})});
+  const MemoryProfile profile = memory_of(module.graph());
+  EXPECT_EQ(levin::graph::state_bytes(module.graph()), 4 * (1 + 50 + 70));
+  EXPECT_EQ(profile.bytes.front(), 4 * (1 + 50 + 70));
+  EXPECT_EQ(profile.peak_bytes, 4 * (1 + 50 + 70) + 4 * (1 + 70));  // the sum's two operands
+}
+
 TEST(Memory, OfAGraphWithoutTypesIsAnError) {
   Graph graph;
   auto& x = graph.placeholder("x", {});

@@ -32,13 +32,13 @@ void for_each_file(const std::vector<std::string>& folders, const Visit& visit) 
   }
 }
 
-/// Ids by the files that throw them: the first literal with a dot after LEVIN_CHECK, LEVIN_FAIL and
-/// Error.
+/// Ids by the files that throw them: the first literal with a dot after LEVIN_CHECK, LEVIN_FAIL,
+/// Error and what throws for the tools' command lines.
 std::map<std::string, std::set<std::string>> thrown_ids() {
   std::map<std::string, std::set<std::string>> ids;
   const std::regex id("\"([a-z][a-z0-9_]*(?:\\.[a-z0-9_]+)+)\"");
   for_each_file({"levin", "tools"}, [&](const std::string& path, const std::string& text) {
-    for (const char* opening : {"LEVIN_CHECK(", "LEVIN_FAIL(", " Error("}) {
+    for (const char* opening : {"LEVIN_CHECK(", "LEVIN_FAIL(", " Error(", "parse_arguments("}) {
       for (size_t at = text.find(opening); at != std::string::npos;
            at = text.find(opening, at + 1)) {
         const std::string statement = text.substr(at, text.find(';', at) - at);

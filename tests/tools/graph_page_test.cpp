@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "tests/tools/step.h"
-#include "tools/program_graph.h"
 
 namespace {
 
@@ -70,7 +69,7 @@ TEST_F(GraphPage, ColumnsHoldEveryOperator) {
 
 TEST_F(GraphPage, NumbersAreThoseOfTheGraph) {
   const auto cost = levin::graph::cost_of(step_.graph(), *find_device("cpu"));
-  const auto memory = levin::graph::memory_of(levin::tools::with_state_first(step_.graph()));
+  const auto memory = levin::graph::memory_of(step_.graph());
   EXPECT_DOUBLE_EQ(data_.at("totals").at("flops").get<double>(), cost.flops);
   EXPECT_EQ(data_.at("totals").at("peak").get<int64_t>(), memory.peak_bytes);
   const auto bytes = data_.at("operators").at("memory").get<std::vector<int64_t>>();

@@ -53,16 +53,4 @@ TEST(ProgramGraph, SaysWhatWentWrong) {
   EXPECT_THAT(error_of_program({"true"}), HasSubstr("'true' ended and wrote no graph"));
 }
 
-TEST(ProgramGraph, StateStandsFirstAndTheGraphStaysTheSame) {
-  const auto step = mlp_step(1.0);
-  const auto moved = levin::tools::with_state_first(step.graph());
-  moved.lint();
-  bool has_begun = false;
-  for (const auto& node : moved.nodes()) {
-    has_begun = has_begun || node.opcode() == levin::graph::Opcode::kCallFunction;
-    EXPECT_FALSE(has_begun && node.opcode() == levin::graph::Opcode::kGetAttr) << node.name();
-  }
-  EXPECT_EQ(moved.nodes().size(), step.graph().nodes().size());
-}
-
 }  // namespace

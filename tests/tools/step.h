@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,12 +18,21 @@ namespace levin::test {
 
 /// Forward, cross entropy, backward, clipping where max_norm is above 0, and the update.
 template <class Net>
-graph::GraphModule step_of(Net& net, const OptimizerConfig& config, const at::Tensor& x,
-                           const at::Tensor& y, double max_norm = 0.0) {
-  const std::vector<NamedTensor> parameters = named_parameters(*net);
-  const auto optimizer = optim::build_optimizer(config, parameters);
-  optimizer->set_capturable(true);
-  const auto step = [&](const at::Tensor& input, const at::Tensor& target) {
+struct TrainingStep {
+  Net& net;
+  std::vector<NamedTensor> parameters = named_parameters(*net);
+  std::unique_ptr<optim::Optimizer> optimizer;
+  double max_norm = 0.0;
+
+  /// Runs it once, which makes the optimizer's state.
+  TrainingStep(Net& net, const OptimizerConfig& config, const at::Tensor& x, const at::Tensor& y,
+               double max_norm = 0.0)
+      : net(net), optimizer(optim::build_optimizer(config, parameters)), max_norm(max_norm) {
+    optimizer->set_capturable(true);
+    (*this)(x, y);
+  }
+
+  at::Tensor operator()(const at::Tensor& input, const at::Tensor& target) {
     optimizer->zero_grad();
     const at::Tensor logits = net->forward(input).flatten(0, -2);
     const at::Tensor loss = torch::cross_entropy_loss(logits, target);
@@ -30,12 +40,28 @@ graph::GraphModule step_of(Net& net, const OptimizerConfig& config, const at::Te
     if (max_norm > 0.0) optim::clip_grad_norm(parameters, max_norm);
     optimizer->step();
     return loss;
-  };
-  step(x, y);  // the first makes the optimizer's state
-  std::vector<NamedTensor> state = optimizer->named_state();
-  state.insert(state.end(), parameters.begin(), parameters.end());
-  for (const auto& buffer : net->named_buffers()) state.push_back({buffer.key(), buffer.value()});
-  return trace(step, {x, y}, {.state = state});
+  }
+
+  /// Beside the parameters.
+  std::vector<NamedTensor> state() const {
+    std::vector<NamedTensor> state = optimizer->named_state();
+    for (const auto& buffer : net->named_buffers()) state.push_back({buffer.key(), buffer.value()});
+    return state;
+  }
+
+  graph::GraphModule traced(const at::Tensor& x, const at::Tensor& y) {
+    std::vector<NamedTensor> all = state();
+    all.insert(all.end(), parameters.begin(), parameters.end());
+    return trace([this](const at::Tensor& input,
+                        const at::Tensor& target) { return (*this)(input, target); },
+                 {x, y}, {.state = all});
+  }
+};
+
+template <class Net>
+graph::GraphModule step_of(Net& net, const OptimizerConfig& config, const at::Tensor& x,
+                           const at::Tensor& y, double max_norm = 0.0) {
+  return TrainingStep<Net>(net, config, x, y, max_norm).traced(x, y);
 }
 
 inline graph::GraphModule mlp_step(double max_norm = 0.0) {

@@ -298,6 +298,8 @@ TEST(TrainerCompile, WhatCannotBeIsAnErrorAtTheStart) {
   EXPECT_THAT(error_with([](auto& o) { o.activation_memory_budget = 0; }),
               HasSubstr("accelerator.compile: got activation_memory_budget = 0"));
   EXPECT_THAT(error_with([](auto& o) { o.precision = "16-mixed"; }), HasSubstr("bf16-mixed"));
+  EXPECT_THAT(error_with([](auto& o) { o.detect_anomaly = true; }),
+              HasSubstr("trainer.options: --detect-anomaly"));
   EXPECT_THAT(error_with([](auto& o) { o.loss_guard.nan_policy = "skip"; }),
               HasSubstr("--nan-policy"));
   EXPECT_THAT(error_with([](auto& o) {
