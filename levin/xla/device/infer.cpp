@@ -6,7 +6,10 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
+#include <iterator>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "levin/base/check.h"
 #include "levin/xla/device/runtime_impl.h"
@@ -89,13 +92,34 @@ void replace_tensors(c10::IValue& value, const Replace& replace) {
   }
 }
 
-bool has_meta_kernel(const c10::OperatorHandle& op) {
-  return op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta);
+/// Operators that LibTorch has no shape function of in C++, as they turn out.
+std::unordered_set<const c10::FunctionSchema*>& without_meta() {
+  static std::unordered_set<const c10::FunctionSchema*> found;
+  return found;
 }
 
 at::Tensor made(const ResultType& type, const std::shared_ptr<Runtime>& runtime) {
   if (!type.is_defined) return {};
   return Contents::make_tensor(runtime, type.sizes, c10::contiguous_strides(type.sizes), type.dtype);
+}
+
+std::vector<c10::IValue> results_of(const c10::OperatorHandle& op,
+                                    const std::vector<c10::IValue>& stack, size_t first,
+                                    const std::shared_ptr<Runtime>& runtime,
+                                    at::DeviceType device) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
+  Likeness likeness(runtime, device);
+  std::vector<c10::IValue> likes(stack.begin() + static_cast<int64_t>(first), stack.end());
+  for (c10::IValue& value : likes) {
+    replace_tensors(value, [&](const at::Tensor& tensor) { return likeness.to(tensor); });
+    if (value.isDevice() && value.toDevice().type() == at::kXLA) value = c10::Device(device);
+  }
+  op.callBoxed(&likes);
+  for (c10::IValue& value : likes) {
+    replace_tensors(value, [&](const at::Tensor& tensor) { return likeness.back(tensor); });
+  }
+  return likes;
 }
 
 }  // namespace
@@ -109,23 +133,21 @@ void infer(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
     for (const ResultType& type : types) stack.emplace_back(made(type, runtime));
     return;
   }
-  // An operator that has no shape function runs on zeros of the CPU, once a recording.
-  const at::DeviceType device = has_meta_kernel(op) ? at::kMeta : at::kCPU;
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
-  Likeness likeness(runtime, device);
   const size_t first = stack.size() - num_arguments;
-  std::vector<c10::IValue> likes(stack.begin() + static_cast<int64_t>(first), stack.end());
-  for (c10::IValue& value : likes) {
-    replace_tensors(value, [&](const at::Tensor& tensor) { return likeness.to(tensor); });
-    if (value.isDevice() && value.toDevice().type() == at::kXLA) value = c10::Device(device);
+  std::vector<c10::IValue> results;
+  if (!without_meta().contains(&op.schema())) {
+    try {
+      results = results_of(op, stack, first, runtime, at::kMeta);
+    } catch (const c10::NotImplementedError&) {
+      without_meta().insert(&op.schema());
+    }
   }
-  op.callBoxed(&likes);
+  // An operator that has no shape function runs on zeros of the CPU, once a recording.
+  if (without_meta().contains(&op.schema())) {
+    results = results_of(op, stack, first, runtime, at::kCPU);
+  }
   stack.resize(first);
-  for (c10::IValue& value : likes) {
-    replace_tensors(value, [&](const at::Tensor& tensor) { return likeness.back(tensor); });
-    stack.push_back(std::move(value));
-  }
+  std::ranges::move(results, std::back_inserter(stack));
 }
 
 }  // namespace levin::xla
