@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t kRankStream = 0x72616e6b;  // "rank"
 
 WorldOptions world_options(const AcceleratorOptions& options, bool on_gpu = false) {
-  return {.devices = options.devices,
+  return {.devices = is_xla(options) ? 0 : options.devices,
           .num_nodes = options.num_nodes,
           .backend = options.backend,
           .timeout_s = options.comm_timeout_s,
@@ -43,18 +43,22 @@ Accelerator::Accelerator(AcceleratorOptions options)
 
 Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environment& environment)
     : Accelerator(options, environment,
-                  select_device(options.cpu ? "cpu" : options.accelerator, environment.rank)) {}
+                  open_hardware(options, environment.rank)) {}
 
 Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environment& environment,
-                         at::Device device)
+                         const Hardware& hardware)
     : Processes(environment.rank,
-                connect_world(environment, world_options(options, device.is_cuda()))),
+                connect_world(environment, world_options(options, hardware.device.is_cuda()))),
       options_(options),
-      device_(device),
+      device_(hardware.device),
+      xla_(hardware.xla),
       precision_(parse_precision(options_.mixed_precision)),
       strategy_(make_strategy(
           options_.strategy,
-          {.group = world(), .ddp = options_.ddp, .recordable = options_.compile != "no"})),
+          {.group = world(),
+           .ddp = options_.ddp,
+           .xla = xla_,
+           .recordable = options_.compile != "no"})),
       project_(options_.project_dir, options_.project_config),
       trackers_(options_.log_with, options_.project_dir, is_main_process()) {
   for (const std::string& type : options_.rng_types) {

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "levin/accelerator/compiled_function.h"
+#include "levin/accelerator/device.h"
 #include "levin/accelerator/options.h"
 #include "levin/accelerator/precision.h"
 #include "levin/accelerator/prepared_loader.h"
@@ -135,7 +136,8 @@ class LEVIN_API Accelerator : public Processes {
   CompiledFunction<std::decay_t<Function>> compile(Function&& function) {
     return {*this, std::forward<Function>(function)};
   }
-  bool compiles() const { return options_.compile != "no"; }
+  /// Whether steps are recorded; always on XLA devices.
+  bool compiles() const { return options_.compile != "no" || xla_ != nullptr; }
   const AcceleratorOptions& options() const { return options_; }
   /// Runs a training loop in which processes may run out of batches at different times: one that
   /// has goes on making the others' steps until the last is done. One backward that synchronizes
@@ -229,6 +231,8 @@ class LEVIN_API Accelerator : public Processes {
   void load_state_dict(const Checkpoint& checkpoint);
 
   at::Device device() const { return device_; }
+  /// Of --accelerator tpu and xla; else nullptr.
+  const std::shared_ptr<xla::Runtime>& xla() const { return xla_; }
   const Precision& precision() const { return precision_; }
   Strategy& strategy() { return *strategy_; }
   Stepping& stepping() { return *stepping_; }
@@ -316,7 +320,7 @@ class LEVIN_API Accelerator : public Processes {
 
   Accelerator(const AcceleratorOptions& options, const comm::Environment& environment);
   Accelerator(const AcceleratorOptions& options, const comm::Environment& environment,
-              at::Device device);
+              const Hardware& hardware);
   void check_gradients();
   void check_compile() const;
   void save_model_state(const State& weights, const std::filesystem::path& folder,
@@ -325,6 +329,7 @@ class LEVIN_API Accelerator : public Processes {
   /// every rank.
   void on_writers_or_throw(const std::function<void()>& body);
   DataLoader split(const DataLoader& loader) const;
+  DataLoader enlarged(const DataLoader& loader) const;
   PreparedLoader prepared_loader(const DataLoader& loader);
   PreparedOptimizer prepare_torch_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
   /// At the start of a loop over a loader.
@@ -341,6 +346,7 @@ class LEVIN_API Accelerator : public Processes {
 
   AcceleratorOptions options_;
   at::Device device_;
+  std::shared_ptr<xla::Runtime> xla_;
   Precision precision_;
   std::shared_ptr<comm::ProcessGroup> synced_;  // the world, where batch norm goes over it
   std::unique_ptr<Strategy> strategy_;

@@ -29,10 +29,32 @@ DataLoader Accelerator::split(const DataLoader& loader) const {
   return own;
 }
 
+// For several devices of one process: the loader's own batch size is that of each.
+DataLoader Accelerator::enlarged(const DataLoader& loader) const {
+  const int64_t parts = strategy_->parts_of_batch();
+  DataLoaderOptions whole = loader.options();
+  if (options_.dataloader_config.split_batches) {
+    LEVIN_CHECK(whole.batch_size % parts == 0, "accelerator.split_batches",
+                "batches of {} samples cannot be split over {} devices; set another batch_size, or "
+                "split_batches = false",
+                whole.batch_size, parts);
+    return loader;
+  }
+  LEVIN_CHECK(loader.dataset() != nullptr, "accelerator.batch_size",
+              "batches of a stream cannot be made {} times as large for as many devices; set the "
+              "batch_size of all of them and split_batches = true",
+              parts);
+  whole.batch_size *= parts;
+  DataLoader own(loader.dataset(), std::move(whole));
+  own.load_state_dict(loader.state_dict());
+  return own;
+}
+
 DataLoader Accelerator::prepare_loader(DataLoader loader, LoaderRole role) {
   const bool training = role == LoaderRole::kTraining;
   const bool even = training && options_.dataloader_config.even_batches;
   if (options_.dataloader_config.split_batches && num_processes() > 1) loader = split(loader);
+  if (strategy_->parts_of_batch() > 1) loader = enlarged(loader);
   const DataSlice slice = options_.use_distributed_sampler ? strategy_->slice() : DataSlice();
   if (options_.dataloader_config.dispatch_batches) {
     LEVIN_CHECK(slice.world_size == num_processes(), "accelerator.dispatch_batches",
@@ -96,7 +118,11 @@ PreparedLoader Accelerator::prepared_loader(const DataLoader& loader) {
                   have_one, num_processes());
     };
   }
-  return {std::move(own), device_, in_use_, std::move(check)};
+  const auto place = [this](const Batch& batch) {
+    strategy_->end_batch();  // the one before
+    return strategy_->to_device(batch, device_);
+  };
+  return {std::move(own), place, in_use_, std::move(check)};
 }
 
 PreparedLoader Accelerator::skip_first_batches(PreparedLoader loader, int64_t num_batches) {

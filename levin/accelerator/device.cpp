@@ -4,13 +4,15 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
+#include "levin/accelerator/options.h"
 #include "levin/base/check.h"
+#include "levin/xla/device/runtime.h"
 
 namespace levin {
 
 at::Device select_device(std::string_view kind, RankInfo rank) {
   const bool known = kind == "auto" || kind == "cpu" || kind == "gpu" || kind == "cuda";
-  LEVIN_CHECK(known, "accelerator.device", "got '{}', wanted auto, cpu or gpu; set --accelerator",
+  LEVIN_CHECK(known, "accelerator.device", "got '{}', wanted auto, cpu, gpu, tpu or xla; set --accelerator",
               kind);
   const bool has_cuda = at::hasCUDA() && at::detail::getCUDAHooks().deviceCount() > 0;
   if (kind == "cpu" || (kind == "auto" && !has_cuda)) return at::Device(at::kCPU);
@@ -25,6 +27,23 @@ at::Device select_device(std::string_view kind, RankInfo rank) {
   const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(rank.local_rank));
   c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
   return device;
+}
+
+bool is_xla(const AcceleratorOptions& options) {
+  return !options.cpu && (options.accelerator == "tpu" || options.accelerator == "xla");
+}
+
+Hardware open_hardware(const AcceleratorOptions& options, RankInfo rank) {
+  if (!is_xla(options)) {
+    LEVIN_CHECK(options.pjrt_plugin.empty(), "accelerator.device",
+                "got --pjrt-plugin {}, which --accelerator {} has no use for; set --accelerator xla",
+                options.pjrt_plugin, options.accelerator);
+    return {.device = select_device(options.cpu ? "cpu" : options.accelerator, rank)};
+  }
+  const bool is_tpu = options.accelerator == "tpu" && options.pjrt_plugin.empty();
+  std::shared_ptr<xla::Runtime> runtime = xla::Runtime::open(
+      {.plugin = is_tpu ? "tpu" : options.pjrt_plugin, .num_devices = options.devices});
+  return {.device = runtime->device(), .xla = runtime};
 }
 
 // CUDA's headers are not LibTorch's; its runtime is in the process where a CUDA device is.

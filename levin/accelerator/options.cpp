@@ -32,9 +32,9 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
   field("step_scheduler_with_optimizer", step_scheduler_with_optimizer,
         "schedules move with the optimizer's steps");
   field("cpu", cpu, "use the CPU even where there is a GPU");
-  field("accelerator", accelerator, "auto, cpu or gpu");
-  field("strategy", strategy, "how parameters are kept over processes: auto, single or ddp");
-  field("devices", devices, "processes on this machine; 0: as they were started, or 1");
+  field("accelerator", accelerator, "auto, cpu, gpu, tpu or xla");
+  field("strategy", strategy, "how parameters are kept over devices: auto, single, ddp or xla");
+  field("devices", devices, "processes on this machine (of tpu and xla: devices); 0: as they were started, or all");
   field("num_nodes", num_nodes, "machines");
   field("backend", backend,
         "what carries bytes between processes: auto, shm, gloo, mpi, hierarchical or "
@@ -54,6 +54,8 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
   field("compile", compile, "no, or replay: what compile() gives is recorded and replayed");
   field("activation_memory_budget", activation_memory_budget,
         "part of the step's memory that replay has; what does not fit is computed again");
+  field("pjrt_plugin", pjrt_plugin,
+        "of --accelerator xla: cpu, cuda, tpu or a plugin's file; empty: what is found");
 }
 
 int64_t AcceleratorOptions::accumulation_steps() const {

@@ -50,9 +50,11 @@ struct AcceleratorOptions {
   GradientAccumulationPlugin gradient_accumulation_plugin = {};
   bool step_scheduler_with_optimizer = true;  ///< schedules move with steps that are taken; false:
                                               ///< by PreparedOptimizer::step_schedule() alone
-  std::string accelerator = "auto";           ///< auto, cpu, gpu (cuda): which kind of device
+  std::string accelerator = "auto";           ///< auto, cpu, gpu (cuda), tpu, xla: what computes
   std::string strategy = "auto";              ///< one of strategy_names()
-  int64_t devices = 0;    ///< processes on this machine; 0: as they were started, or 1
+  /// Processes on this machine; 0: as they were started, or 1. Of tpu and xla: devices of one
+  /// process; 0: all that there are.
+  int64_t devices = 0;
   int64_t num_nodes = 1;  ///< machines
   std::string backend =
       "auto";  ///< what carries the bytes: auto, shm, gloo, mpi, hierarchical or hierarchical-mpi
@@ -70,6 +72,7 @@ struct AcceleratorOptions {
   /// Of what a replayed step keeps for its backward pass, the part that there is memory for: the
   /// rest is computed again. 1: all is kept.
   double activation_memory_budget = 1.0;
+  std::string pjrt_plugin = "";  ///< of xla: cpu, cuda, tpu or a file; "": what is found
 
   /// Batches of an optimizer step. Throws Error "accelerator.accumulate" where the plugin and
   /// gradient_accumulation_steps name two numbers.

@@ -45,11 +45,18 @@ class PreparedLoader {
   /// Called for each batch with false and at the end with true.
   using OnBatch = std::function<void(bool ended)>;
 
-  PreparedLoader(DataLoader loader, at::Device device,
+  /// Puts a batch on the device.
+  using Place = std::function<Batch(const Batch&)>;
+
+  PreparedLoader(DataLoader loader, at::Device device)
+      : PreparedLoader(std::move(loader), [device](const Batch& batch) {
+          return batch.to(device, /*non_blocking=*/true);
+        }) {}
+  PreparedLoader(DataLoader loader, Place place,
                  std::shared_ptr<LoadersInUse> in_use = std::make_shared<LoadersInUse>(),
                  OnBatch on_batch = nullptr)
       : loader_(std::move(loader)),
-        device_(device),
+        place_(std::make_shared<Place>(std::move(place))),
         in_use_(std::move(in_use)),
         on_batch_(std::make_shared<OnBatch>(std::move(on_batch))) {}
 
@@ -72,10 +79,10 @@ class PreparedLoader {
 
    private:
     friend class PreparedLoader;
-    Iterator(DataLoader::Iterator inner, at::Device device,
+    Iterator(DataLoader::Iterator inner, std::shared_ptr<Place> place,
              std::shared_ptr<LoadersInUse::Loop> loop, std::shared_ptr<OnBatch> on_batch)
         : inner_(std::move(inner)),
-          device_(device),
+          place_(std::move(place)),
           loop_(std::move(loop)),
           on_batch_(std::move(on_batch)) {
       move();
@@ -83,14 +90,14 @@ class PreparedLoader {
     void move() {
       if (*on_batch_) (*on_batch_)(inner_ == std::default_sentinel);
       if (inner_ != std::default_sentinel) {
-        batch_ = inner_->to(device_, /*non_blocking=*/true);
+        batch_ = (*place_)(*inner_);
       } else {
         loop_.reset();
       }
     }
 
     DataLoader::Iterator inner_;
-    at::Device device_;
+    std::shared_ptr<Place> place_;
     std::shared_ptr<LoadersInUse::Loop> loop_;
     std::shared_ptr<OnBatch> on_batch_;
     Batch batch_;
@@ -101,7 +108,7 @@ class PreparedLoader {
         LoadersInUse::Loop{.at_end = [loader = loader_]() mutable { return loader.at_end(); },
                            .padding = [loader = loader_] { return loader.padding(); }});
     in_use_->add(loop);
-    return Iterator(loader_.begin(), device_, std::move(loop), on_batch_);
+    return Iterator(loader_.begin(), place_, std::move(loop), on_batch_);
   }
   std::default_sentinel_t end() const { return {}; }
   /// As the loader's.
@@ -111,7 +118,7 @@ class PreparedLoader {
 
  private:
   DataLoader loader_;
-  at::Device device_;
+  std::shared_ptr<Place> place_;
   std::shared_ptr<LoadersInUse> in_use_;
   std::shared_ptr<OnBatch> on_batch_;
 };

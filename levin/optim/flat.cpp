@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <map>
 
@@ -23,11 +24,17 @@ Kind kind_of(const at::Tensor& tensor) { return {tensor.scalar_type(), tensor.de
 
 std::vector<at::Tensor> flat_zeros_like(const std::vector<at::Tensor>& tensors) {
   std::map<Kind, int64_t> length;
-  for (const at::Tensor& tensor : tensors) length[kind_of(tensor)] += padded(tensor);
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.is_xla()) length[kind_of(tensor)] += padded(tensor);
+  }
   std::map<Kind, std::pair<at::Tensor, int64_t>> flat;
   std::vector<at::Tensor> views;
   views.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) {
+    if (tensor.is_xla()) {  // its programs take and give whole allocations
+      views.push_back(at::zeros_like(tensor, tensor.options().requires_grad(false)));
+      continue;
+    }
     const Kind kind = kind_of(tensor);
     auto [place, made] = flat.try_emplace(kind);
     auto& [storage, offset] = place->second;

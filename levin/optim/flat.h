@@ -8,7 +8,7 @@
 namespace levin::optim {
 
 /// Zeros with the sizes, strides, dtype and device of each tensor, side by side in one allocation
-/// for each dtype and device, in the order given.
+/// for each dtype and device, in the order given; on XLA devices each in its own.
 std::vector<at::Tensor> flat_zeros_like(const std::vector<at::Tensor>& tensors);
 
 }  // namespace levin::optim

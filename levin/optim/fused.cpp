@@ -207,7 +207,9 @@ class FusedOptimizer : public Optimizer {
         cohort.slots[slot].push_back(slots_[slot][member]);
       }
     }
-    const at::Device device = cohort.parameters.front().device();
+    // A program of XLA is given its numbers by the host.
+    const at::Device own = cohort.parameters.front().device();
+    const at::Device device = own.is_xla() ? at::Device(at::kCPU) : own;
     cohort.step_count = at::full({}, cohort.steps, at::TensorOptions(at::kFloat).device(device));
     cohort.step_counts.assign(cohort.members.size(), cohort.step_count);
     cohort.lr = at::zeros({}, at::kDouble);
@@ -296,7 +298,7 @@ class FusedOptimizer : public Optimizer {
 
 bool can_fuse(const at::Tensor& parameter) {
   return parameter.layout() == at::kStrided && at::isFloatingType(parameter.scalar_type()) &&
-         (parameter.is_cpu() || parameter.is_cuda()) && parameter.is_non_overlapping_and_dense();
+         (parameter.is_cpu() || parameter.is_cuda() || parameter.is_xla()) && parameter.is_non_overlapping_and_dense();
 }
 
 std::unique_ptr<Optimizer> make_fused(const OptimizerConfig& config,

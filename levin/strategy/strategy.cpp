@@ -6,6 +6,7 @@
 #include "levin/base/text.h"
 #include "levin/strategy/ddp/ddp.h"
 #include "levin/strategy/single.h"
+#include "levin/strategy/xla/xla.h"
 
 namespace levin {
 namespace {
@@ -14,7 +15,8 @@ struct Entry {
   std::string_view name;
   std::unique_ptr<Strategy> (*make)(const StrategyContext&);
 };
-constexpr std::array<Entry, 2> kStrategies = {{{"single", make_single}, {"ddp", make_ddp}}};
+constexpr std::array<Entry, 3> kStrategies = {
+    {{"single", make_single}, {"ddp", make_ddp}, {"xla", make_xla}}};
 
 }  // namespace
 
@@ -32,7 +34,9 @@ std::vector<std::string> strategy_names() {
 }
 
 std::unique_ptr<Strategy> make_strategy(std::string_view name, const StrategyContext& context) {
-  const std::string_view best = context.group.size() == 1 ? "single" : "ddp";
+  const std::string_view best = context.xla != nullptr         ? "xla"
+                                : context.group.size() == 1 ? "single"
+                                                            : "ddp";
   const std::string_view wanted = name == "auto" ? best : name;
   for (const Entry& entry : kStrategies) {
     if (entry.name == wanted) return entry.make(context);

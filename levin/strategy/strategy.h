@@ -12,6 +12,7 @@
 #include "levin/base/export.h"
 #include "levin/base/state.h"
 #include "levin/comm/process_group.h"
+#include "levin/data/batch.h"
 #include "levin/data/loader.h"
 #include "levin/module/optimizer_config.h"
 #include "levin/module/parameters.h"
@@ -21,6 +22,9 @@
 namespace torch::nn {
 class Module;
 }  // namespace torch::nn
+namespace levin::xla {
+class Runtime;
+}  // namespace levin::xla
 
 namespace levin {
 
@@ -28,6 +32,7 @@ namespace levin {
 struct StrategyContext {
   comm::ProcessGroup group = {};  ///< all ranks of the run
   DdpOptions ddp = {};
+  std::shared_ptr<xla::Runtime> xla = nullptr;  ///< where the device is one of XLA
   bool recordable = false;  ///< steps are to be recorded: exchanges are operators, after backward
 };
 
@@ -39,6 +44,15 @@ class LEVIN_API Strategy {
   virtual std::string_view name() const = 0;
   /// The part of the training and evaluation data that this rank reads.
   virtual DataSlice slice() const = 0;
+
+  /// How many devices of this rank share each of its batches: a batch is so many times a loader's
+  /// batch size.
+  virtual int64_t parts_of_batch() const { return 1; }
+  virtual Batch to_device(const Batch& batch, at::Device device) {
+    return batch.to(device, /*non_blocking=*/true);
+  }
+  /// All that a batch is for has been asked for: what was put off begins.
+  virtual void end_batch() {}
 
   /// Places the module's parameters and buffers on the device, and shards or broadcasts them.
   virtual void setup(torch::nn::Module& module, at::Device device) = 0;

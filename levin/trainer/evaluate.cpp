@@ -163,6 +163,7 @@ void Run::evaluate_batch(Stage stage, Batch batch, int64_t index,
       module_->validation_step(batch, index);
     }
   }
+  accelerator_.strategy().end_batch();
   if (stage == Stage::kPredict) {
     module_->on_predict_batch_end(output, batch, index);
     outputs->push_back(output);

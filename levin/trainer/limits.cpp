@@ -47,6 +47,12 @@ void check_options(const TrainerOptions& o) {
               o.gradient_clip_algorithm);
   check_at_least("devices", o.devices.count(), 0);
   check_at_least("num_nodes", o.num_nodes, 1);
+  check_at_least("tpu_cores", o.tpu_cores, 0);
+  const bool is_tpu = o.accelerator == "auto" || o.accelerator == "tpu";
+  const bool has_devices = o.devices.count() != 0 && o.devices.count() != o.tpu_cores;
+  LEVIN_CHECK(o.tpu_cores == 0 || (is_tpu && !has_devices), "trainer.options",
+              "got tpu_cores = {} beside accelerator = {} and devices = {}; set tpu_cores alone",
+              o.tpu_cores, o.accelerator, o.devices.count());
   parse_duration(o.max_time);
 }
 

@@ -13,9 +13,9 @@ void from_text(std::string_view text, Loggers& loggers) {
 }
 
 void TrainerOptions::fields(FieldVisitor& field) {
-  field("accelerator", accelerator, "auto, cpu or gpu");
-  field("strategy", strategy, "how parameters are kept over processes: auto, single or ddp");
-  field("devices", devices, "processes on this machine, or auto");
+  field("accelerator", accelerator, "auto, cpu, gpu, tpu or xla");
+  field("strategy", strategy, "how parameters are kept over devices: auto, single, ddp or xla");
+  field("devices", devices, "processes on this machine (of tpu and xla: devices), or auto");
   field("num_nodes", num_nodes, "machines");
   field("precision", precision, "32-true, 64-true, bf16-true, 16-true, bf16-mixed or 16-mixed");
   field("logger", logger, "write CSV and TensorBoard logs");
@@ -74,6 +74,9 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("compile", compile, "no, or replay: training steps are recorded and replayed");
   field("activation_memory_budget", activation_memory_budget,
         "part of the step's memory that replay has; what does not fit is computed again");
+  field("pjrt_plugin", pjrt_plugin,
+        "of --accelerator xla: cpu, cuda, tpu or a plugin's file; empty: what is found");
+  field("tpu_cores", tpu_cores, "short for --accelerator tpu --devices so many; 0: unset");
 }
 
 }  // namespace levin

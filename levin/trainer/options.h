@@ -41,9 +41,10 @@ LEVIN_API void from_text(std::string_view text, Loggers& loggers);
 
 struct TrainerOptions {
   // Behaviour
-  std::string accelerator = "auto";  ///< auto, cpu or gpu
+  std::string accelerator = "auto";  ///< auto, cpu, gpu, tpu or xla
   std::string strategy = "auto";     ///< one of strategy_names()
-  Devices devices = "auto";          ///< processes on this machine, one for each device
+  /// Processes on this machine, one for each device; of tpu and xla, devices of one process.
+  Devices devices = "auto";
   int64_t num_nodes = 1;             ///< machines
   std::string precision =
       "32-true";  ///< 32-true, 64-true, bf16-true, 16-true, bf16-mixed, 16-mixed
@@ -98,6 +99,8 @@ struct TrainerOptions {
   /// Of what a replayed step keeps for its backward pass, the part that there is memory for: the
   /// rest is computed again. 1: all is kept.
   double activation_memory_budget = 1.0;
+  std::string pjrt_plugin = "";  ///< of xla: cpu, cuda, tpu or a file; "": what is found
+  int64_t tpu_cores = 0;         ///< accelerator = "tpu" with so many devices; 0: unset
 
   LEVIN_API void fields(FieldVisitor& field);
 };

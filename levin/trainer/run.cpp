@@ -235,7 +235,7 @@ void Run::backward(const at::Tensor& loss) { accelerator_.backward(loss); }
 Batch Run::to_device(Batch batch) {
   batch = module_->on_before_batch_transfer(std::move(batch));
   if (!accelerator_.device().is_cpu()) {
-    batch = batch.to(accelerator_.device(), /*non_blocking=*/true);
+    batch = accelerator_.strategy().to_device(batch, accelerator_.device());
   }
   batch = module_->on_after_batch_transfer(std::move(batch));
   const Precision& precision = accelerator_.precision();

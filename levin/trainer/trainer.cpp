@@ -17,9 +17,9 @@ namespace {
 AcceleratorOptions engine_options(const TrainerOptions& options) {
   return {.mixed_precision = options.precision,
           .dataloader_config = {.dispatch_batches = options.dispatch_batches},
-          .accelerator = options.accelerator,
+          .accelerator = options.tpu_cores > 0 ? "tpu" : options.accelerator,
           .strategy = options.strategy,
-          .devices = options.devices.count(),
+          .devices = options.tpu_cores > 0 ? options.tpu_cores : options.devices.count(),
           .num_nodes = options.num_nodes,
           .backend = options.backend,
           .comm_timeout_s = options.comm_timeout_s,
@@ -32,7 +32,8 @@ AcceleratorOptions engine_options(const TrainerOptions& options) {
           .loss_guard = options.loss_guard,
           .ddp = options.ddp,
           .compile = options.compile,
-          .activation_memory_budget = options.activation_memory_budget};
+          .activation_memory_budget = options.activation_memory_budget,
+          .pjrt_plugin = options.pjrt_plugin};
 }
 
 DataLoader needed(std::optional<DataLoader> loader, std::string_view what) {

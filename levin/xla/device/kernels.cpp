@@ -67,7 +67,7 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool /*
   if (!source.device().is_xla()) {
     const at::Tensor expanded = source.expand(target.sizes());
     if (is_new && contents.is_base(target)) {
-      impl.upload(contents, expanded, /*split=*/false);
+      impl.upload(contents, expanded, impl.splits_uploads);
       return target;
     }
     from = impl.owner.upload(source.to(target.scalar_type()));
@@ -113,6 +113,7 @@ void run_on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
   Runtime::Impl& impl = runtime().impl();
   const std::scoped_lock lock(impl.mutex);
   ++impl.report.host_fallbacks;
+  impl.flush("the CPU computes an operator of it");
   const std::string name = c10::toString(op.operator_name());
   if (impl.host_operators.insert(name).second) {
     log::warn("xla: {} has no form in StableHLO: what was recorded is run, and the CPU computes it "

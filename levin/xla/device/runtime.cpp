@@ -69,6 +69,11 @@ void Runtime::set_names(std::function<std::vector<NamedTensor>()> names) {
   impl_->names = std::move(names);
 }
 
+bool Runtime::set_split(bool split) {
+  const std::scoped_lock lock(impl_->mutex);
+  return std::exchange(impl_->splits_uploads, split);
+}
+
 RuntimeReport Runtime::report() const {
   const std::scoped_lock lock(impl_->mutex);
   return impl_->report;

@@ -68,12 +68,28 @@ class LEVIN_API Runtime : public std::enable_shared_from_this<Runtime> {
   /// Names for messages and for the graph's inputs; asked for when a recording begins.
   void set_names(std::function<std::vector<NamedTensor>()> names);
 
+  /// Whether tensors that come to the device are split, as upload() says.
+  bool set_split(bool split);
+
   RuntimeReport report() const;
   Impl& impl() { return *impl_; }
 
  private:
   Runtime();
   std::unique_ptr<Impl> impl_;
+};
+
+/// Tensors that come to the device while it lives are split over the devices.
+class LEVIN_API SplitScope {
+ public:
+  explicit SplitScope(Runtime& runtime) : runtime_(runtime), before_(runtime.set_split(true)) {}
+  ~SplitScope() { runtime_.set_split(before_); }
+  SplitScope(const SplitScope&) = delete;
+  SplitScope& operator=(const SplitScope&) = delete;
+
+ private:
+  Runtime& runtime_;
+  bool before_;
 };
 
 }  // namespace levin::xla

@@ -138,7 +138,8 @@ Hlo Builder::call(std::string_view name, std::span<const Hlo> operands,
                   std::string_view region) {
   Hlo result = make(dtype, std::move(sizes));
   auto out = std::back_inserter(body_);
-  fmt::format_to(out, "  %{} = \"stablehlo.{}\"(", result.id, name);
+  const std::string_view dialect = name.find('.') == std::string_view::npos ? "stablehlo." : "";
+  fmt::format_to(out, "  %{} = \"{}{}\"(", result.id, dialect, name);
   for (size_t i = 0; i < operands.size(); ++i) {
     fmt::format_to(out, "{}%{}", i == 0 ? "" : ", ", operands[i].id);
   }

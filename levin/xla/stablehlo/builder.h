@@ -79,6 +79,7 @@ class Builder {
   Hlo literal(const at::Tensor& tensor);
   Hlo iota(at::ScalarType dtype, Dims sizes, int64_t dim);
 
+  /// Names are StableHLO's, or CHLO's with their dialect ("chlo.erf").
   Hlo unary(std::string_view name, const Hlo& x);
   Hlo binary(std::string_view name, const Hlo& a, const Hlo& b);
   /// "EQ", "NE", "GE", "GT", "LE", "LT"

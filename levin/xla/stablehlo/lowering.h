@@ -88,12 +88,15 @@ class Lowering {
   Hlo maximum(const Hlo& x, const Dims& dims, bool keepdim);
   /// The same sizes with ones where dimensions were reduced.
   Hlo keep_dims(const Hlo& reduced, const Hlo& whole, const Dims& dims);
-  /// Uniform in [0, 1) with 24 random bits (53 for f64), by Threefry (Salmon et al. 2011, as JAX).
+  /// Uniform in [0, 1): 24 random bits, or as many as the dtype has digits (53 for f64).
   Hlo uniform(at::ScalarType dtype, const Dims& sizes);
-  /// By Box and Muller's inverse: erf_inv of a uniform number.
+  /// By the inverse of its distribution function, of a uniform number.
   Hlo normal(at::ScalarType dtype, const Dims& sizes);
-  /// Random bits, ui32.
+  /// Uniform in (0, 1), without either end: of 23 random bits (52 for f64), in f32 or f64.
+  Hlo open_uniform(at::ScalarType dtype, const Dims& sizes);
+  /// Random bits, ui32 and ui64.
   Hlo random_bits(const Dims& sizes);
+  Hlo random_wide_bits(const Dims& sizes);
 
  private:
   const c10::IValue& constant(size_t index) const;
@@ -114,6 +117,7 @@ const LowerFunction* find_lowering(const c10::OperatorHandle& op);
 
 // The table, family by family: one source each.
 void add_pointwise(LoweringTable& table);
+void add_special(LoweringTable& table);
 void add_activations(LoweringTable& table);
 void add_views(LoweringTable& table);
 void add_factories(LoweringTable& table);
@@ -123,8 +127,11 @@ void add_convolutions(LoweringTable& table);
 void add_poolings(LoweringTable& table);
 void add_normalizations(LoweringTable& table);
 void add_indexing(LoweringTable& table);
+void add_embeddings(LoweringTable& table);
 void add_sorting(LoweringTable& table);
+void add_scans(LoweringTable& table);
 void add_losses(LoweringTable& table);
+void add_class_losses(LoweringTable& table);
 void add_random(LoweringTable& table);
 void add_optimizers(LoweringTable& table);
 void add_resizing(LoweringTable& table);
