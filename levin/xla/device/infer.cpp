@@ -34,14 +34,14 @@ class Likeness {
     like.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(),
                                                       tensor.storage_offset());
     sources_.emplace(place->second.storage().unsafeGetStorageImpl(), tensor);
-    arguments_.emplace(like.unsafeGetTensorImpl(), tensor);
+    arguments_.emplace(like.unsafeGetTensorImpl(), Argument{like, tensor});
     return like;
   }
 
   at::Tensor back(const at::Tensor& like) {
     if (!like.defined()) return like;
     if (const auto same = arguments_.find(like.unsafeGetTensorImpl()); same != arguments_.end()) {
-      return same->second;
+      return same->second.tensor;
     }
     const auto source = sources_.find(like.storage().unsafeGetStorageImpl());
     if (source != sources_.end()) return view_of(source->second, like);
@@ -50,6 +50,14 @@ class Likeness {
     sources_.emplace(like.storage().unsafeGetStorageImpl(), made);
     kept_.push_back(like);
     return made;
+  }
+
+  /// An out= argument of other sizes has been given those of the result.
+  void resize_arguments() {
+    for (const auto& [impl, argument] : arguments_) {
+      const auto& [like, tensor] = argument;
+      if (like.sizes() != tensor.sizes()) Contents::renew(tensor, like.sizes(), like.strides());
+    }
   }
 
  private:
@@ -71,7 +79,10 @@ class Likeness {
   at::DeviceType device_;
   std::unordered_map<const c10::StorageImpl*, at::Tensor> likes_;
   std::unordered_map<const c10::StorageImpl*, at::Tensor> sources_;  ///< by the like's storage
-  std::unordered_map<const c10::TensorImpl*, at::Tensor> arguments_;
+  struct Argument {
+    at::Tensor like, tensor;
+  };
+  std::unordered_map<const c10::TensorImpl*, Argument> arguments_;
   std::vector<at::Tensor> kept_;
 };
 
@@ -98,6 +109,10 @@ std::unordered_set<const c10::FunctionSchema*>& without_meta() {
   return found;
 }
 
+bool has_meta_kernel(const c10::OperatorHandle& op) {
+  return !without_meta().contains(&op.schema());
+}
+
 at::Tensor made(const ResultType& type, const std::shared_ptr<Runtime>& runtime) {
   if (!type.is_defined) return {};
   return Contents::make_tensor(runtime, type.sizes, c10::contiguous_strides(type.sizes), type.dtype);
@@ -116,6 +131,7 @@ std::vector<c10::IValue> results_of(const c10::OperatorHandle& op,
     if (value.isDevice() && value.toDevice().type() == at::kXLA) value = c10::Device(device);
   }
   op.callBoxed(&likes);
+  likeness.resize_arguments();
   for (c10::IValue& value : likes) {
     replace_tensors(value, [&](const at::Tensor& tensor) { return likeness.back(tensor); });
   }
@@ -135,7 +151,7 @@ void infer(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
   }
   const size_t first = stack.size() - num_arguments;
   std::vector<c10::IValue> results;
-  if (!without_meta().contains(&op.schema())) {
+  if (has_meta_kernel(op)) {
     try {
       results = results_of(op, stack, first, runtime, at::kMeta);
     } catch (const c10::NotImplementedError&) {
@@ -143,7 +159,7 @@ void infer(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
     }
   }
   // An operator that has no shape function runs on zeros of the CPU, once a recording.
-  if (without_meta().contains(&op.schema())) {
+  if (!has_meta_kernel(op)) {
     results = results_of(op, stack, first, runtime, at::kCPU);
   }
   stack.resize(first);
