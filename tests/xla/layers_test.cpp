@@ -1,12 +1,10 @@
 // Every layer of torch::nn on the device: forward and all gradients equal the CPU's, and no
 // operator of theirs runs on the host.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <array>
 
-#include "levin/xla/device/runtime.h"
 #include "tests/graph/layer_cases.h"
+#include "tests/xla/on_both_devices.h"
 
 namespace {
 
@@ -16,6 +14,7 @@ using levin::test::labels_of;
 using levin::test::Layer;
 using levin::test::LayerCase;
 using levin::test::Tensors;
+using levin::test::xla_runtime;
 
 /// Their random numbers are the device's own: in training only the sizes and finiteness are known.
 constexpr std::array kRandomInTraining = {
@@ -42,12 +41,6 @@ bool is_random(const std::string& name, bool is_training) {
 
 bool is_on_host(const std::string& name) {
   return std::ranges::any_of(kOnHost, [&](const auto& entry) { return name == entry.first; });
-}
-
-/// One for all tests: a process has one, and a program that was compiled once is found again.
-levin::xla::Runtime& runtime() {
-  static const auto open = levin::xla::Runtime::open({.plugin = "cpu", .num_devices = 1});
-  return *open;
 }
 
 /// Of the greatest element: sums over its neighbours are rounded in another order.
@@ -130,13 +123,13 @@ class LayersOnXla : public testing::TestWithParam<LayerCase> {
             ? outcome_of(made(of, dtype, is_training, true), in_double(inputs), are_labels)
             : wanted;
     Tensors there;
-    for (const Tensor& input : inputs) there.push_back(input.to(runtime().device()));
+    for (const Tensor& input : inputs) there.push_back(input.to(xla_runtime().device()));
     const Layer layer = made(of, dtype, is_training);
-    layer.module->to(runtime().device());
-    const int64_t before = runtime().report().host_fallbacks;
+    layer.module->to(xla_runtime().device());
+    const int64_t before = xla_runtime().report().host_fallbacks;
     const Outcome came = outcome_of(layer, there, are_labels);
-    runtime().sync();
-    const int64_t fallbacks = runtime().report().host_fallbacks - before;
+    xla_runtime().sync();
+    const int64_t fallbacks = xla_runtime().report().host_fallbacks - before;
     EXPECT_TRUE(is_on_host(of.name) || fallbacks == 0) << fallbacks << " fallbacks";
     expect_same(came, wanted, exact, is_random(of.name, is_training));
   }

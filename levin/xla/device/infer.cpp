@@ -113,6 +113,22 @@ bool has_meta_kernel(const c10::OperatorHandle& op) {
   return !without_meta().contains(&op.schema());
 }
 
+/// Which arguments an operator returns, and nothing else: those that it writes into in place. None
+/// for others, and for out=, which may be given other sizes.
+std::vector<size_t> handed_back(const c10::FunctionSchema& schema) {
+  std::vector<size_t> places;
+  for (const c10::Argument& result : schema.returns()) {
+    if (result.alias_info() == nullptr || !result.alias_info()->isWrite()) return {};
+    for (size_t i = 0; i < schema.arguments().size(); ++i) {
+      const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
+      if (alias == nullptr || *alias != *result.alias_info()) continue;
+      if (schema.arguments()[i].is_out()) return {};
+      places.push_back(i);
+    }
+  }
+  return places.size() == schema.returns().size() ? places : std::vector<size_t>();
+}
+
 at::Tensor made(const ResultType& type, const std::shared_ptr<Runtime>& runtime) {
   if (!type.is_defined) return {};
   return Contents::make_tensor(runtime, type.sizes, c10::contiguous_strides(type.sizes), type.dtype);
@@ -158,9 +174,11 @@ void infer(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
       without_meta().insert(&op.schema());
     }
   }
-  // An operator that has no shape function runs on zeros of the CPU, once a recording.
   if (!has_meta_kernel(op)) {
-    results = results_of(op, stack, first, runtime, at::kCPU);
+    const std::vector<size_t> places = handed_back(op.schema());
+    for (const size_t place : places) results.push_back(stack[first + place]);
+    // An operator that has no shape function runs on zeros of the CPU, once a recording.
+    if (places.empty()) results = results_of(op, stack, first, runtime, at::kCPU);
   }
   stack.resize(first);
   std::ranges::move(results, std::back_inserter(stack));

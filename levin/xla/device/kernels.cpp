@@ -120,11 +120,6 @@ bool has_compatible_type(const at::Tensor& self, const at::Tensor& from) {
   return is_dense(self) && is_dense(from) && self.layout() == from.layout();
 }
 
-void record_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
-                   torch::jit::Stack* stack) {
-  record(op, stack);
-}
-
 void run_on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
                  torch::jit::Stack* stack) {
   Runtime::Impl& impl = runtime().impl();
@@ -137,6 +132,13 @@ void run_on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
               "at each step", name);
   }
   at::native::cpu_fallback(op, stack);
+}
+
+void record_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                   torch::jit::Stack* stack) {
+  const size_t num_arguments = op.schema().arguments().size();
+  const bool is_ours = can_lower(op, at::ArrayRef(*stack).slice(stack->size() - num_arguments));
+  return is_ours ? record(op, stack) : run_on_host(op, keys, stack);
 }
 
 bool is_whole(const c10::OperatorHandle& op) {

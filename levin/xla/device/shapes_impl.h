@@ -26,5 +26,7 @@ ShapeFunction find_shape(const c10::OperatorHandle& op);
 
 /// Of layers: convolutions, pools, normalizations and so on.
 std::vector<std::pair<const char*, ShapeFunction>> layer_shapes();
+/// Of activations, losses, indexing, sorting, random numbers.
+std::vector<std::pair<const char*, ShapeFunction>> element_shapes();
 
 }  // namespace levin::xla

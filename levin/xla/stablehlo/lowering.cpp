@@ -188,7 +188,9 @@ LoweringTable make_table() {
   LoweringTable table;
   for (const auto add :
        {add_pointwise, add_views, add_reductions, add_linear_algebra, add_convolutions,
-        add_poolings, add_normalizations, add_resizing, add_optimizers}) {
+        add_poolings, add_normalizations, add_resizing, add_optimizers, add_special,
+        add_activations, add_losses, add_class_losses, add_indexing, add_embeddings, add_sorting,
+        add_scans, add_factories, add_random, add_windows}) {
     add(table);
   }
   return table;
