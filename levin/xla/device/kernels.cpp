@@ -2,6 +2,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/CPUFallback.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
@@ -81,7 +82,23 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool /*
 
 /// What the CPU computed of an operator without lowering, into its argument.
 at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& target) {
+  if (source.sizes() != target.sizes()) {
+    Contents::renew(target, source.sizes(), c10::contiguous_strides(source.sizes()));
+  }
   return copy_from(source, target, false);
+}
+
+/// Elements that both sizes have are kept, in the order of their rows.
+const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
+                         std::optional<at::MemoryFormat> /*format*/) {
+  if (self.sizes() == sizes) return self;
+  const at::Tensor fresh = at::empty(sizes, self.options());
+  const int64_t kept = std::min(self.numel(), fresh.numel());
+  if (kept > 0) fresh.view({-1}).narrow(0, 0, kept).copy_(self.reshape({-1}).narrow(0, 0, kept));
+  c10::TensorImpl& impl = *self.unsafeGetTensorImpl();
+  impl.set_storage_keep_dtype(fresh.storage());
+  impl.set_sizes_and_strides(fresh.sizes(), fresh.strides(), 0);
+  return self;
 }
 
 at::Scalar local_scalar(const at::Tensor& tensor) { return on_host(tensor).item(); }
@@ -160,6 +177,7 @@ TORCH_LIBRARY_IMPL(aten, XLA, library) {
   library.impl("_copy_from", &copy_from);
   library.impl("_copy_from_and_resize", &copy_from_and_resize);
   library.impl("_local_scalar_dense", &local_scalar);
+  library.impl("resize_", &resize);
   library.impl("equal", &equal);
   library.impl("_has_compatible_shallow_copy_type", &has_compatible_type);
 }

@@ -11,7 +11,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-bool is_here(const at::Tensor& tensor) { return tensor.defined() && tensor.is_xla(); }
+bool is_of_device(const at::Tensor& tensor) { return tensor.defined() && tensor.is_xla(); }
 
 /// The place of a state tensor when it was recorded: another one later is other memory.
 struct StatePlace {
@@ -77,7 +77,7 @@ class StepRunner final : public graph::Runner {
 
  private:
   static int64_t split_of(const at::Tensor& tensor) {
-    return is_here(tensor) ? Contents::of(tensor).split_dim : -1;
+    return is_of_device(tensor) ? Contents::of(tensor).split_dim : -1;
   }
 
   Binding binding(const Tensors& inputs) const {
@@ -141,9 +141,9 @@ class StepEngine final : public graph::Engine {
     impl_.begin_step();
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       const at::Tensor& input = call.inputs[i];
-      const bool is_whole = !is_here(input) || Contents::of(input).is_base(input);
+      const bool is_whole = !is_of_device(input) || Contents::of(input).is_base(input);
       if (!is_whole) impl_.step_trouble = fmt::format("{} is a view of another tensor", call.names[i]);
-      if (!is_whole || (input.defined() && !is_here(input))) continue;
+      if (!is_whole || (input.defined() && !is_of_device(input))) continue;
       impl_.recording().add_input(std::string(call.names[i]), input);
     }
     for (const NamedTensor& state : call.state) {
