@@ -39,13 +39,24 @@ void Runtime::Impl::flush(const std::string& reason) {
   graph::Graph graph = recorder->finish(pending(targets));
   recorder.reset();
   graph.eliminate_dead_code();
-  run(graph, targets,
-      [](const graph::Node& node) -> const at::Tensor& { return node.tensor(); });
+  run(graph, targets, step_binding(graph));
   numbers.clear();
 }
 
-void Runtime::Impl::begin_step() {
+Binding Runtime::Impl::step_binding(const graph::Graph& graph) const {
+  std::unordered_map<const graph::Node*, const at::Tensor*> inputs;
+  for (const graph::Node& node : graph.nodes()) {
+    if (node.opcode() == graph::Opcode::kPlaceholder) inputs[&node] = &step_inputs[inputs.size()];
+  }
+  return [inputs = std::move(inputs)](const graph::Node& node) -> const at::Tensor& {
+    const auto found = inputs.find(&node);
+    return found == inputs.end() ? node.tensor() : *found->second;
+  };
+}
+
+void Runtime::Impl::begin_step(const std::vector<at::Tensor>& inputs) {
   is_in_step = true;
+  step_inputs = inputs;
   step_trouble.clear();
 }
 
@@ -56,8 +67,7 @@ std::string Runtime::Impl::end_step() {
 }
 
 /// What the step returned, and whatever else of it is there to be seen, are results of its program.
-graph::Graph Runtime::Impl::run_step(const std::vector<at::Tensor>& values,
-                                     const std::vector<at::Tensor>& inputs) {
+graph::Graph Runtime::Impl::run_step(const std::vector<at::Tensor>& values) {
   std::vector<Contents*> targets;
   for (const at::Tensor& value : values) {
     Contents* contents = value.defined() && value.is_xla() ? &Contents::of(value) : nullptr;
@@ -71,15 +81,7 @@ graph::Graph Runtime::Impl::run_step(const std::vector<at::Tensor>& values,
   graph::Graph graph = recording().finish(results);
   recorder.reset();
   graph.eliminate_dead_code();
-  std::unordered_map<const graph::Node*, const at::Tensor*> bound;
-  auto input = inputs.begin();
-  for (const graph::Node& node : graph.nodes()) {
-    if (node.opcode() == graph::Opcode::kPlaceholder) bound[&node] = &*input++;
-  }
-  run(graph, targets, [&](const graph::Node& node) -> const at::Tensor& {
-    const auto found = bound.find(&node);
-    return found == bound.end() ? node.tensor() : *found->second;
-  });
+  run(graph, targets, step_binding(graph));
   numbers.clear();
   return graph;
 }

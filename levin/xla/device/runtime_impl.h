@@ -51,11 +51,11 @@ struct Runtime::Impl {
   std::vector<at::Tensor> pending(std::vector<Contents*>& targets) const;
 
   // A step: all that is recorded until its end is one program.
-  void begin_step();
+  void begin_step(const std::vector<at::Tensor>& inputs);
   /// Why it is none; empty where it is.
   std::string end_step();
-  graph::Graph run_step(const std::vector<at::Tensor>& values,
-                        const std::vector<at::Tensor>& inputs);
+  graph::Graph run_step(const std::vector<at::Tensor>& values);
+  Binding step_binding(const graph::Graph& graph) const;
   const pjrt::Executable& executable_of(const Program& program);
   void gather_arguments(const Program& program, const Binding& binding);
   pjrt::Buffer upload_number(const at::Tensor& tensor, int64_t device);
@@ -88,6 +88,7 @@ struct Runtime::Impl {
   std::vector<pjrt::Buffer> uploaded;
   std::vector<pjrt::Buffer> outputs;
   bool is_in_step = false;
+  std::vector<at::Tensor> step_inputs;  ///< by the graph's placeholders
   std::string step_trouble;
   std::set<std::string> host_operators;  ///< that were warned of
   RuntimeReport report;

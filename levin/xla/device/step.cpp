@@ -112,6 +112,8 @@ class StepEngine final : public graph::Engine {
       recorded.results = call.function();
     } catch (...) {
       impl_.end_step();
+      impl_.flush("");
+      impl_.step_inputs.clear();
       throw;
     }
     const std::scoped_lock lock(impl_.mutex);
@@ -119,10 +121,11 @@ class StepEngine final : public graph::Engine {
     if (recorded.trouble.empty()) {
       Tensors values = recorded.results;
       for (const at::Tensor& value : call.more()) values.push_back(value);
-      recorded.graph = impl_.run_step(values, call.inputs);
+      recorded.graph = impl_.run_step(values);
       inputs_ = call.inputs;
     }
     impl_.flush("");
+    impl_.step_inputs.clear();
     return recorded;
   }
 
@@ -138,13 +141,16 @@ class StepEngine final : public graph::Engine {
   void begin(const graph::RecordedCall& call) {
     const std::scoped_lock lock(impl_.mutex);
     impl_.flush("");
-    impl_.begin_step();
+    impl_.begin_step(call.inputs);
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       const at::Tensor& input = call.inputs[i];
-      const bool is_whole = !is_of_device(input) || Contents::of(input).is_base(input);
-      if (!is_whole) impl_.step_trouble = fmt::format("{} is a view of another tensor", call.names[i]);
-      if (!is_whole || (input.defined() && !is_of_device(input))) continue;
-      impl_.recording().add_input(std::string(call.names[i]), input);
+      const std::string name(call.names[i]);
+      if (input.defined() && !input.is_xla()) {
+        impl_.step_trouble = name + " is not on xla; move it there";
+      } else if (input.defined() && !Contents::of(input).is_base(input)) {
+        impl_.step_trouble = name + " is a view of another tensor; give a copy";
+      }
+      if (impl_.step_trouble.empty()) impl_.recording().add_input(name, input);
     }
     for (const NamedTensor& state : call.state) {
       impl_.recording().name_state(state.name, state.tensor);

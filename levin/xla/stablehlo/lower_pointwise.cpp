@@ -107,6 +107,15 @@ void lower_isinf(Lowering& at) {
                          at.spread(at.hlo.infinity(x.dtype, false), x)));
 }
 
+LowerFunction is_infinity(bool is_negative) {
+  return [is_negative](Lowering& at) {
+    const Hlo x = at.tensor(0);
+    if (!at::isFloatingType(x.dtype)) return at.give(at.hlo.constant(false, at::kBool, x.sizes));
+    const Hlo infinity = at.hlo.infinity(x.dtype, is_negative);
+    at.give(at.hlo.compare("EQ", x, at.spread(infinity, x)));
+  };
+}
+
 /// torch.clamp; bounds are numbers or tensors, either may be missing, NaN stays.
 void lower_clamp(Lowering& at) {
   Hlo x = real_of(at, 0, at.dtype());
@@ -272,6 +281,8 @@ void add_comparisons(LoweringTable& table) {
   table["aten::isnan"] = [](Lowering& at) { at.give(at.hlo.compare("NE", at.tensor(0), at.tensor(0))); };
   table["aten::isfinite"] = [](Lowering& at) { at.give(is_finite(at, at.tensor(0))); };
   table["aten::isinf"] = lower_isinf;
+  table["aten::isposinf"] = is_infinity(false);
+  table["aten::isneginf"] = is_infinity(true);
 }
 
 }  // namespace
