@@ -69,7 +69,7 @@ class Likeness {
 
   static at::Tensor view_of(const at::Tensor& source, const at::Tensor& like) {
     at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
-        c10::Storage(source.storage()), c10::DispatchKeySet(c10::DispatchKey::XLA), like.dtype());
+        c10::TensorImpl::VIEW, c10::Storage(source.storage()), source.key_set(), like.dtype());
     view.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(),
                                                       like.storage_offset());
     return view;
