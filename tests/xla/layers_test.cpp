@@ -74,7 +74,7 @@ void expect_close(const Tensor& came, const Tensor& wanted, const Tensor& exact,
 }
 
 /// The same weights each time; in 64 bits those that the dtype can hold.
-Layer made(const LayerCase& of, at::ScalarType dtype, bool is_training, bool in_double = false) {
+Layer layer_of(const LayerCase& of, at::ScalarType dtype, bool is_training, bool in_double = false) {
   torch::manual_seed(7);
   Layer layer = of.make();
   layer.module->to(dtype);
@@ -105,7 +105,7 @@ Tensors in_double(const Tensors& inputs) {
 class LayersOnXla : public testing::TestWithParam<LayerCase> {
  protected:
   static void compare(const LayerCase& of, at::ScalarType dtype, bool is_training) {
-    const Layer here = made(of, dtype, is_training);
+    const Layer here = layer_of(of, dtype, is_training);
     Tensors inputs = here.inputs();
     for (Tensor& input : inputs) {
       if (input.is_floating_point()) input = input.to(dtype);
@@ -120,11 +120,11 @@ class LayersOnXla : public testing::TestWithParam<LayerCase> {
     }
     const Outcome exact =
         dtype == at::kBFloat16
-            ? outcome_of(made(of, dtype, is_training, true), in_double(inputs), are_labels)
+            ? outcome_of(layer_of(of, dtype, is_training, true), in_double(inputs), are_labels)
             : wanted;
     Tensors there;
     for (const Tensor& input : inputs) there.push_back(input.to(xla_runtime().device()));
-    const Layer layer = made(of, dtype, is_training);
+    const Layer layer = layer_of(of, dtype, is_training);
     layer.module->to(xla_runtime().device());
     const int64_t before = xla_runtime().report().host_fallbacks;
     const Outcome came = outcome_of(layer, there, are_labels);
