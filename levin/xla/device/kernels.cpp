@@ -34,6 +34,13 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
                                dtype.value_or(c10::get_default_dtype_as_scalartype()));
 }
 
+at::Tensor new_empty_strided(const at::Tensor& self, at::IntArrayRef sizes, at::IntArrayRef strides,
+                             std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                             std::optional<at::Device> device, std::optional<bool> pinned) {
+  return at::empty_strided(sizes, strides, dtype.value_or(self.scalar_type()), layout,
+                           device.value_or(self.device()), pinned);
+}
+
 at::Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
                  std::optional<at::Layout> layout, std::optional<at::Device> device,
                  std::optional<bool> pinned, std::optional<at::MemoryFormat> format) {
@@ -174,6 +181,7 @@ TORCH_LIBRARY_IMPL(_, XLA, library) {
 TORCH_LIBRARY_IMPL(aten, XLA, library) {
   library.impl("empty.memory_format", &empty);
   library.impl("empty_strided", &empty_strided);
+  library.impl("new_empty_strided", &new_empty_strided);
   library.impl("_copy_from", &copy_from);
   library.impl("_copy_from_and_resize", &copy_from_and_resize);
   library.impl("_local_scalar_dense", &local_scalar);
