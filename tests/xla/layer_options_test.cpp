@@ -14,7 +14,10 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 OperatorCase with_gradients(const char* name, const std::function<OperatorTensors()>& inputs,
                             std::function<OperatorTensors(T)> function) {
-  return {.name = name, .inputs = inputs, .function = std::move(function), .dtypes = kWide,
+  return {.name = name,
+          .inputs = inputs,
+          .function = std::move(function),
+          .dtypes = kWide,
           .with_gradients = true};
 }
 
@@ -22,32 +25,31 @@ OperatorCase with_gradients(const char* name, const std::function<OperatorTensor
   with_gradients(name, inputs, [](T t) { return listed(__VA_ARGS__); })
 
 std::vector<OperatorCase> convolutions() {
-  return {
-      GRADIENTS("Conv1dOfOddStride", drawn({{2, 4, 11}, {6, 2, 3}, {6}}),
-                at::conv1d(t[0], t[1], t[2], 3, 2, 2, 2)),
-      GRADIENTS("Conv2dOfAllOptions", drawn({{2, 4, 9, 8}, {6, 2, 3, 2}, {6}}),
-                at::conv2d(t[0], t[1], t[2], {2, 3}, {2, 1}, {1, 2}, 2)),
-      GRADIENTS("Conv2dDepthwise", drawn({{2, 4, 7, 7}, {8, 1, 3, 3}}),
-                at::conv2d(t[0], t[1], {}, {1, 1}, {1, 1}, {1, 1}, 4)),
-      GRADIENTS("Conv2dOfOnePixel", drawn({{3, 5, 4, 4}, {2, 5, 1, 1}, {2}}),
-                at::conv2d(t[0], t[1], t[2], {2, 2})),
-      GRADIENTS("Conv2dSame", drawn({{2, 3, 6, 6}, {4, 3, 4, 4}}),
-                at::conv2d(t[0], t[1], {}, {1, 1}, "same")),
-      GRADIENTS("Conv2dUnbatched", drawn({{3, 6, 6}, {4, 3, 3, 3}}), at::conv2d(t[0], t[1])),
-      GRADIENTS("Conv3dOfAllOptions", drawn({{1, 4, 6, 5, 7}, {4, 2, 2, 3, 2}, {4}}),
-                at::conv3d(t[0], t[1], t[2], {2, 1, 3}, {1, 0, 2}, {2, 1, 1}, 2)),
-      GRADIENTS("ConvTranspose1dGroups", drawn({{2, 4, 5}, {4, 3, 3}, {6}}),
-                at::conv_transpose1d(t[0], t[1], t[2], 3, 1, 2, 2, 2)),
-      GRADIENTS("ConvTranspose2dOfAllOptions", drawn({{2, 4, 5, 4}, {4, 3, 3, 2}, {6}}),
-                at::conv_transpose2d(t[0], t[1], t[2], {3, 2}, {2, 1}, {2, 1}, 2, {1, 2})),
-      GRADIENTS("ConvTranspose3d", drawn({{1, 2, 3, 4, 3}, {2, 3, 2, 3, 2}, {3}}),
-                at::conv_transpose3d(t[0], t[1], t[2], {2, 1, 2}, {1, 1, 0}, {1, 0, 1})),
-      GRADIENTS("UnfoldOfAllOptions", drawn({{2, 3, 7, 8}}),
-                at::im2col(t[0], {3, 2}, {2, 1}, {1, 2}, {2, 3})),
-      GRADIENTS("UnfoldUnbatched", drawn({{3, 7, 8}}),
-                at::im2col(t[0], {3, 2}, {1, 1}, {0, 0}, {1, 1})),
-      GRADIENTS("FoldOfAllOptions", drawn({{2, 18, 12}}),
-                at::col2im(t[0], {7, 8}, {3, 2}, {2, 1}, {1, 2}, {2, 3}).square())};
+  return {GRADIENTS("Conv1dOfOddStride", drawn({{2, 4, 11}, {6, 2, 3}, {6}}),
+                    at::conv1d(t[0], t[1], t[2], 3, 2, 2, 2)),
+          GRADIENTS("Conv2dOfAllOptions", drawn({{2, 4, 9, 8}, {6, 2, 3, 2}, {6}}),
+                    at::conv2d(t[0], t[1], t[2], {2, 3}, {2, 1}, {1, 2}, 2)),
+          GRADIENTS("Conv2dDepthwise", drawn({{2, 4, 7, 7}, {8, 1, 3, 3}}),
+                    at::conv2d(t[0], t[1], {}, {1, 1}, {1, 1}, {1, 1}, 4)),
+          GRADIENTS("Conv2dOfOnePixel", drawn({{3, 5, 4, 4}, {2, 5, 1, 1}, {2}}),
+                    at::conv2d(t[0], t[1], t[2], {2, 2})),
+          GRADIENTS("Conv2dSame", drawn({{2, 3, 6, 6}, {4, 3, 4, 4}}),
+                    at::conv2d(t[0], t[1], {}, {1, 1}, "same")),
+          GRADIENTS("Conv2dUnbatched", drawn({{3, 6, 6}, {4, 3, 3, 3}}), at::conv2d(t[0], t[1])),
+          GRADIENTS("Conv3dOfAllOptions", drawn({{1, 4, 6, 5, 7}, {4, 2, 2, 3, 2}, {4}}),
+                    at::conv3d(t[0], t[1], t[2], {2, 1, 3}, {1, 0, 2}, {2, 1, 1}, 2)),
+          GRADIENTS("ConvTranspose1dGroups", drawn({{2, 4, 5}, {4, 3, 3}, {6}}),
+                    at::conv_transpose1d(t[0], t[1], t[2], 3, 1, 2, 2, 2)),
+          GRADIENTS("ConvTranspose2dOfAllOptions", drawn({{2, 4, 5, 4}, {4, 3, 3, 2}, {6}}),
+                    at::conv_transpose2d(t[0], t[1], t[2], {3, 2}, {2, 1}, {2, 1}, 2, {1, 2})),
+          GRADIENTS("ConvTranspose3d", drawn({{1, 2, 3, 4, 3}, {2, 3, 2, 3, 2}, {3}}),
+                    at::conv_transpose3d(t[0], t[1], t[2], {2, 1, 2}, {1, 1, 0}, {1, 0, 1})),
+          GRADIENTS("UnfoldOfAllOptions", drawn({{2, 3, 7, 8}}),
+                    at::im2col(t[0], {3, 2}, {2, 1}, {1, 2}, {2, 3})),
+          GRADIENTS("UnfoldUnbatched", drawn({{3, 7, 8}}),
+                    at::im2col(t[0], {3, 2}, {1, 1}, {0, 0}, {1, 1})),
+          GRADIENTS("FoldOfAllOptions", drawn({{2, 18, 12}}),
+                    at::col2im(t[0], {7, 8}, {3, 2}, {2, 1}, {1, 2}, {2, 3}).square())};
 }
 
 OperatorTensors with_extremes() {
@@ -73,9 +75,9 @@ std::vector<OperatorCase> pools() {
       GRADIENTS("MaxPoolUnbatched", drawn({{3, 7, 8}}), at::max_pool2d(t[0], {2, 2})),
       GRADIENTS("MaxPoolOfALargeWindow", drawn({{1, 2, 20, 21}}),
                 at::max_pool2d(t[0], {13, 12}, {3, 4})),
-      GRADIENTS("MaxPool3dOfAllOptions", drawn({{1, 2, 6, 7, 5}}),
-                at::max_pool3d_with_indices(t[0], {2, 3, 2}, {1, 2, 3}, {1, 1, 0}, {2, 1, 1},
-                                            true)),
+      GRADIENTS(
+          "MaxPool3dOfAllOptions", drawn({{1, 2, 6, 7, 5}}),
+          at::max_pool3d_with_indices(t[0], {2, 3, 2}, {1, 2, 3}, {1, 1, 0}, {2, 1, 1}, true)),
       GRADIENTS("AvgPool2dOfAllOptions", plane,
                 at::avg_pool2d(t[0], {3, 2}, {2, 3}, {1, 1}, true, true)),
       GRADIENTS("AvgPool2dOfWhatIsThere", plane,
@@ -89,7 +91,8 @@ std::vector<OperatorCase> pools() {
       GRADIENTS("AdaptiveAvgPool3d", drawn({{1, 2, 6, 7, 5}}),
                 at::adaptive_avg_pool3d(t[0], {3, 3, 2})),
       GRADIENTS("AdaptiveMaxPool2d", plane, at::adaptive_max_pool2d(t[0], {3, 5})),
-      GRADIENTS("AdaptiveMaxPoolEven", drawn({{2, 3, 6, 8}}), at::adaptive_max_pool2d(t[0], {3, 2})),
+      GRADIENTS("AdaptiveMaxPoolEven", drawn({{2, 3, 6, 8}}),
+                at::adaptive_max_pool2d(t[0], {3, 2})),
       GRADIENTS("AdaptiveMaxPool3d", drawn({{1, 2, 6, 7, 5}}),
                 at::adaptive_max_pool3d(t[0], {3, 3, 2}))};
 }
@@ -108,8 +111,10 @@ std::vector<OperatorCase> normalizations() {
       GRADIENTS("LayerNormOfARow", drawn({{5}, {5}}), at::layer_norm(t[0], {5}, t[1])),
       GRADIENTS("GroupNormWithoutWeights", plane, at::group_norm(t[0], 2)),
       GRADIENTS("GroupNormOfRows", drawn({{3, 4}, {4}, {4}}), at::group_norm(t[0], 2, t[1], t[2])),
-      GRADIENTS("WeightNormOfTheFirst", drawn({{4, 3, 2}, {4, 1, 1}}), at::_weight_norm(t[0], t[1], 0)),
-      GRADIENTS("WeightNormOfTheLast", drawn({{4, 3, 2}, {1, 1, 2}}), at::_weight_norm(t[0], t[1], 2)),
+      GRADIENTS("WeightNormOfTheFirst", drawn({{4, 3, 2}, {4, 1, 1}}),
+                at::_weight_norm(t[0], t[1], 0)),
+      GRADIENTS("WeightNormOfTheLast", drawn({{4, 3, 2}, {1, 1, 2}}),
+                at::_weight_norm(t[0], t[1], 2)),
       GRADIENTS("RmsNorm", drawn({{3, 4, 5}, {5}}), at::rms_norm(t[0], {5}, t[1], 1e-5))};
 }
 
@@ -147,10 +152,13 @@ class LayerOptions : public testing::TestWithParam<OperatorCase> {};
 
 TEST_P(LayerOptions, EqualTheCpu) { expect_same_on_both(GetParam()); }
 
-const auto kNameOf = [](const testing::TestParamInfo<OperatorCase>& info) { return info.param.name; };
+const auto kNameOf = [](const testing::TestParamInfo<OperatorCase>& info) {
+  return info.param.name;
+};
 INSTANTIATE_TEST_SUITE_P(Convolutions, LayerOptions, testing::ValuesIn(convolutions()), kNameOf);
 INSTANTIATE_TEST_SUITE_P(Pools, LayerOptions, testing::ValuesIn(pools()), kNameOf);
-INSTANTIATE_TEST_SUITE_P(Normalizations, LayerOptions, testing::ValuesIn(normalizations()), kNameOf);
+INSTANTIATE_TEST_SUITE_P(Normalizations, LayerOptions, testing::ValuesIn(normalizations()),
+                         kNameOf);
 INSTANTIATE_TEST_SUITE_P(Resizes, LayerOptions, testing::ValuesIn(resizes()), kNameOf);
 
 }  // namespace

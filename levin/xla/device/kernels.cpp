@@ -37,9 +37,8 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
 at::Tensor new_empty_strided(const at::Tensor& self, at::IntArrayRef sizes, at::IntArrayRef strides,
                              std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
                              std::optional<at::Device> device, std::optional<bool> pinned) {
-  return at::empty_strided(sizes, strides, dtype.value_or(self.scalar_type()),
-                           layout.value_or(at::kStrided), device.value_or(self.device()),
-                           pinned.value_or(false));
+  return at::empty_strided(sizes, strides, dtype.value_or(self.scalar_type()), layout,
+                           device.value_or(self.device()), pinned);
 }
 
 at::Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,

@@ -22,7 +22,8 @@ Hlo batched_product(Lowering& at, size_t a, size_t b) {
 Hlo added(Lowering& at, const Hlo& product, size_t beta, size_t alpha) {
   Hlo scaled = product;
   if (at.number(alpha) != 1) {
-    scaled = at.hlo.binary("multiply", product, at.spread(at.scalar(alpha, product.dtype), product));
+    scaled =
+        at.hlo.binary("multiply", product, at.spread(at.scalar(alpha, product.dtype), product));
   }
   if (at.number(beta) == 0) return scaled;
   Hlo input = at.hlo.expand(at.tensor(0, product.dtype), product.sizes);
@@ -123,8 +124,8 @@ void lower_trilinear(Lowering& at) {
       factors[i].names.push_back(name);
       sizes.push_back(size);
     }
-    factors[i].value = at.hlo.reshape(
-        at.hlo.convert(given[i], Lowering::compute_dtype(given[i].dtype)), sizes);
+    factors[i].value =
+        at.hlo.reshape(at.hlo.convert(given[i], Lowering::compute_dtype(given[i].dtype)), sizes);
   }
   const auto is_result = [&](int64_t name) { return std::ranges::find(gone, name) == gone.end(); };
   const Factor pair = contracted(at, factors[0], factors[1], [&](int64_t name) {
