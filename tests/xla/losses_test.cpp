@@ -6,7 +6,7 @@ namespace {
 using namespace levin::test;
 
 OperatorTensors classes() {
-  return {at::log_softmax(torch::randn({6, 5}, at::kDouble), 1), at::tensor({0, 4, 2, 1, 4, 3}),
+  return {at::log_softmax(torch::randn({6, 5}, at::kDouble), 1), at::tensor({0, 4, 2, 1, 4, 3}, at::kLong),
           torch::rand({5}, at::kDouble) + 0.5};
 }
 OperatorTensors pixels() {
@@ -23,7 +23,7 @@ OperatorTensors signs() {
 }
 OperatorTensors labels() {
   return {torch::randn({3, 5}, at::kDouble),
-          at::tensor({0, 3, -1, 2, 4, 1, -1, 0, 0, 0, 2, 4, 3, 1, 0}).view({3, 5})};
+          at::tensor({0, 3, -1, 2, 4, 1, -1, 0, 0, 0, 2, 4, 3, 1, 0}, at::kLong).view({3, 5})};
 }
 
 std::vector<OperatorCase> elementwise() {
@@ -127,7 +127,7 @@ std::vector<OperatorCase> corners() {
       CASE("MseOfNone", drawn({{0, 3}, {0, 3}}), at::mse_loss(t[0], t[1]), at::mse_loss(t[0], t[1], 2)),
       CASE("MseOfBroadcasts", drawn({{2, 3}, {3}}), at::mse_loss(t[0], t[1]),
            at::mse_loss(t[0], t[1], 0)),
-      CASE("NllOfNone", made([] {
+      CASE("NllOfNone", given([] {
              return OperatorTensors{torch::randn({0, 3}, at::kDouble), torch::zeros({0}, at::kLong)};
            }),
            at::nll_loss(t[0], t[1]), at::nll_loss(t[0], t[1], {}, 2)),
@@ -136,7 +136,7 @@ std::vector<OperatorCase> corners() {
       CASE("NllOfInfiniteScores", classes,
            at::nll_loss(at::where(t[0] < -2, -std::numeric_limits<double>::infinity(), t[0]), t[1])),
       CASE("SmoothL1WithoutBeta", drawn({{5}, {5}}), at::smooth_l1_loss(t[0], t[1], 1, 0.0)),
-      CASE("BinaryCrossEntropyOfBounds", made([] {
+      CASE("BinaryCrossEntropyOfBounds", given([] {
              return OperatorTensors{at::tensor({0.0, 1.0, 0.0, 1.0}, at::kDouble),
                                     at::tensor({0.0, 1.0, 1.0, 0.0}, at::kDouble)};
            }),

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <functional>
 #include <ostream>
 #include <string>
@@ -62,7 +63,7 @@ inline std::function<OperatorTensors()> inside(std::vector<std::vector<int64_t>>
     return inputs;
   };
 }
-inline std::function<OperatorTensors()> made(std::function<OperatorTensors()> make) { return make; }
+inline std::function<OperatorTensors()> given(std::function<OperatorTensors()> make) { return make; }
 
 inline void append_to(OperatorTensors& all, const at::Tensor& tensor) { all.push_back(tensor); }
 inline void append_to(OperatorTensors& all, const std::vector<at::Tensor>& tensors) {

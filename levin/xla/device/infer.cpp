@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <iterator>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "levin/base/check.h"
 #include "levin/xla/device/runtime_impl.h"
@@ -91,8 +92,31 @@ void replace_tensors(c10::IValue& value, const Replace& replace) {
   }
 }
 
-bool has_meta_kernel(const c10::OperatorHandle& op) {
-  return op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta);
+/// Operators without a Meta kernel, or with parts that have none: found out by trying.
+std::unordered_set<const c10::FunctionSchema*>& known_without_shape() {
+  static std::unordered_set<const c10::FunctionSchema*> known;  // under the runtime's mutex
+  return known;
+}
+
+/// The operator on tensors of another device that are like the arguments; the stack stays as it is
+/// where that throws.
+void run_alike(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
+               const std::shared_ptr<Runtime>& runtime, at::DeviceType device) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
+  Likeness likeness(runtime, device);
+  const size_t first = stack.size() - op.schema().arguments().size();
+  std::vector<c10::IValue> likes(stack.begin() + static_cast<int64_t>(first), stack.end());
+  for (c10::IValue& value : likes) {
+    replace_tensors(value, [&](const at::Tensor& tensor) { return likeness.to(tensor); });
+    if (value.isDevice() && value.toDevice().type() == at::kXLA) value = c10::Device(device);
+  }
+  op.callBoxed(&likes);
+  stack.resize(first);
+  for (c10::IValue& value : likes) {
+    replace_tensors(value, [&](const at::Tensor& tensor) { return likeness.back(tensor); });
+    stack.push_back(std::move(value));
+  }
 }
 
 /// Which arguments an operator returns, and nothing else: those that it writes into. None for others.
@@ -124,32 +148,22 @@ void infer(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
     for (const ResultType& type : types) stack.emplace_back(made(type, runtime));
     return;
   }
-  if (!has_meta_kernel(op)) {
-    if (const std::vector<size_t> places = handed_back(op.schema()); !places.empty()) {
-      std::vector<c10::IValue> results;
-      for (const size_t place : places) results.push_back(stack[stack.size() - num_arguments + place]);
-      stack.resize(stack.size() - num_arguments);
-      std::ranges::move(results, std::back_inserter(stack));
-      return;
+  if (!known_without_shape().contains(&op.schema())) {
+    try {
+      return run_alike(op, stack, runtime, at::kMeta);
+    } catch (const c10::NotImplementedError&) {
+      known_without_shape().insert(&op.schema());
     }
   }
-  // An operator that has no shape function runs on zeros of the CPU, once a recording.
-  const at::DeviceType device = has_meta_kernel(op) ? at::kMeta : at::kCPU;
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
-  Likeness likeness(runtime, device);
-  const size_t first = stack.size() - num_arguments;
-  std::vector<c10::IValue> likes(stack.begin() + static_cast<int64_t>(first), stack.end());
-  for (c10::IValue& value : likes) {
-    replace_tensors(value, [&](const at::Tensor& tensor) { return likeness.to(tensor); });
-    if (value.isDevice() && value.toDevice().type() == at::kXLA) value = c10::Device(device);
+  if (const std::vector<size_t> places = handed_back(op.schema()); !places.empty()) {
+    std::vector<c10::IValue> results;
+    for (const size_t place : places) results.push_back(stack[stack.size() - num_arguments + place]);
+    stack.resize(stack.size() - num_arguments);
+    std::ranges::move(results, std::back_inserter(stack));
+    return;
   }
-  op.callBoxed(&likes);
-  stack.resize(first);
-  for (c10::IValue& value : likes) {
-    replace_tensors(value, [&](const at::Tensor& tensor) { return likeness.back(tensor); });
-    stack.push_back(std::move(value));
-  }
+  // On zeros, once a recording.
+  run_alike(op, stack, runtime, at::kCPU);
 }
 
 }  // namespace levin::xla

@@ -214,6 +214,8 @@ ResultTypes triangle_shape(Arguments in) {
 
 std::vector<std::pair<const char*, ShapeFunction>> element_shapes() {
   return {{"aten::relu", same_as<0>},
+          {"aten::abs", same_as<0>},
+          {"aten::logit", same_as<0>},
           {"aten::hardtanh", same_as<0>},
           {"aten::hardtanh_backward", same_as<0>},
           {"aten::hardswish", same_as<0>},
