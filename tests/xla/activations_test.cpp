@@ -77,7 +77,8 @@ std::vector<OperatorCase> at_bounds() {
       CASE("Softplus", bounds, at::softplus(t[0], 1, 20)),
       CASE("Gelu", bounds, at::gelu(t[0].clamp(-30, 30))),
       CASE("LogSigmoid", bounds, at::log_sigmoid(t[0])),
-      CASE("Elu", bounds, at::elu(t[0]), at::elu_backward(at::ones_like(t[0]), 1, 1, 1, false, t[0])),
+      CASE("Elu", bounds, at::elu(t[0]),
+           at::elu_backward(at::ones_like(t[0]), 1, 1, 1, false, t[0])),
       CASE("LogitBackward", inside({{5}}), at::logit_backward(t[0], t[0] * 2 - 0.5),
            at::logit_backward(t[0], t[0], 0.4)),
       CASE("ThresholdBackward", bounds, at::threshold_backward(at::ones_like(t[0]), t[0], 0.5)),
@@ -121,7 +122,9 @@ std::vector<OperatorCase> special() {
       CASE("Sinh", drawn({{20}}), at::sinh(t[0]), at::cosh(t[0]), at::asinh(t[0])),
       CASE("Acosh", inside({{20}}), at::acosh(t[0] + 1), at::atanh(t[0])),
       CASE("Xlogy", inside({{20}, {20}}), at::xlogy(t[0], t[1]), at::special_xlog1py(t[0], t[1])),
-      CASE("XlogyOfZero", given([] { return OperatorTensors{at::zeros({3}, at::kDouble), at::zeros({3}, at::kDouble)}; }),
+      CASE("XlogyOfZero", given([] {
+             return OperatorTensors{at::zeros({3}, at::kDouble), at::zeros({3}, at::kDouble)};
+           }),
            at::xlogy(t[0], t[1])),
       CASE("Logaddexp", drawn({{20}, {4, 20}}), at::logaddexp(t[0], t[1])),
       CASE("Hypot", drawn({{20}, {20}}), at::hypot(t[0], t[1])),

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 
-#include "levin/xla/device/runtime.h"
 #include "tests/graph/layer_cases.h"
+#include "tests/xla/on_both_devices.h"
 
 namespace {
 
@@ -18,15 +18,21 @@ using levin::test::LayerCase;
 using levin::test::Tensors;
 
 /// Their random numbers are the device's own: in training only the sizes and finiteness are known.
-constexpr std::array kRandomInTraining = {
-    "RReLU",          "Dropout",
-    "DropoutInPlace", "Dropout2d",
-    "Dropout3d",      "AlphaDropout",
-    "FeatureAlphaDropout",
-    "LSTMDeep",       "GRUDeep",
-    "MultiheadAttention",
-    "TransformerEncoderLayer", "TransformerDecoderLayer",
-    "TransformerEncoder", "TransformerDecoder", "Transformer"};
+constexpr std::array kRandomInTraining = {"RReLU",
+                                          "Dropout",
+                                          "DropoutInPlace",
+                                          "Dropout2d",
+                                          "Dropout3d",
+                                          "AlphaDropout",
+                                          "FeatureAlphaDropout",
+                                          "LSTMDeep",
+                                          "GRUDeep",
+                                          "MultiheadAttention",
+                                          "TransformerEncoderLayer",
+                                          "TransformerDecoderLayer",
+                                          "TransformerEncoder",
+                                          "TransformerDecoder",
+                                          "Transformer"};
 
 /// What has no form on the device, and why.
 constexpr std::array<std::pair<const char*, const char*>, 3> kOnHost = {{
@@ -45,10 +51,7 @@ bool is_on_host(const std::string& name) {
 }
 
 /// One for all tests: a process has one, and a program that was compiled once is found again.
-levin::xla::Runtime& runtime() {
-  static const auto open = levin::xla::Runtime::open({.plugin = "cpu", .num_devices = 1});
-  return *open;
-}
+levin::xla::Runtime& runtime() { return levin::test::xla_runtime(); }
 
 /// Of the greatest element: sums over its neighbours are rounded in another order.
 double tolerance_of(at::ScalarType dtype) {
@@ -71,8 +74,9 @@ void expect_close(const Tensor& came, const Tensor& wanted, const std::string& w
   if (b.numel() == 0) return;
   const double scale = std::max(1.0, b.abs().max().item<double>());
   const double most = (a - b).abs().max().item<double>();
-  EXPECT_LE(most, tolerance_of(wanted.scalar_type()) * scale)
-      << what << '\n' << a << "\nwanted\n" << b;
+  EXPECT_LE(most, tolerance_of(wanted.scalar_type()) * scale) << what << '\n'
+                                                              << a << "\nwanted\n"
+                                                              << b;
 }
 
 /// The same weights each time.

@@ -13,7 +13,8 @@ at::TensorOptions on_xla(at::ScalarType dtype = at::kFloat) {
 /// Counts what a draw gives on the host, in f64.
 at::Tensor read(const at::Tensor& tensor) { return tensor.cpu().to(at::kDouble); }
 
-/// Each of the bins is as likely: chi-square's mean is bins - 1 and its deviation sqrt(2 (bins - 1)).
+/// Each of the bins is as likely: chi-square's mean is bins - 1 and its deviation sqrt(2 (bins -
+/// 1)).
 void expect_even(const at::Tensor& shares, int64_t bins) {
   const at::Tensor counts = at::histc(shares, bins, 0, 1);
   const double expected = static_cast<double>(shares.numel()) / static_cast<double>(bins);
@@ -146,7 +147,11 @@ TEST_F(RandomOnXla, ElementsDoNotDependOnEachOther) {
   const at::Tensor rows = at::corrcoef(z.slice(0, 0, 20));
   EXPECT_LT((rows - at::eye(20, at::kDouble)).abs().max().item<double>(), 0.25);
   EXPECT_LT(at::corrcoef(at::stack({z.view({-1}).slice(0, 0, -1), z.view({-1}).slice(0, 1)}))
-                .select(0, 0).select(0, 1).abs().item<double>(), 0.02);
+                .select(0, 0)
+                .select(0, 1)
+                .abs()
+                .item<double>(),
+            0.02);
 }
 
 TEST_F(RandomOnXla, RreluDrawsItsSlopes) {

@@ -96,13 +96,13 @@ std::vector<UpdateCase> updates() {
         const std::string more = suffix + (amsgrad ? "Amsgrad" : "");
         cases.push_back({"Adam" + more, [=](Lists& l, int) {
                            at::_fused_adam_(l.parameters, l.gradients, l.first, l.second,
-                                            amsgrad ? l.third : std::vector<at::Tensor>(), l.steps, 0.1,
-                                            0.9, 0.99, decay, 1e-7, amsgrad, maximizes);
+                                            amsgrad ? l.third : std::vector<at::Tensor>(), l.steps,
+                                            0.1, 0.9, 0.99, decay, 1e-7, amsgrad, maximizes);
                          }});
         cases.push_back({"Adamw" + more, [=](Lists& l, int) {
                            at::_fused_adamw_(l.parameters, l.gradients, l.first, l.second,
-                                             amsgrad ? l.third : std::vector<at::Tensor>(), l.steps, 0.1,
-                                             0.9, 0.99, decay, 1e-7, amsgrad, maximizes);
+                                             amsgrad ? l.third : std::vector<at::Tensor>(), l.steps,
+                                             0.1, 0.9, 0.99, decay, 1e-7, amsgrad, maximizes);
                          }});
       }
       cases.push_back({"Sgd" + suffix, [=](Lists& l, int) {
@@ -114,8 +114,8 @@ std::vector<UpdateCase> updates() {
                                          false, maximizes, step == 0);
                        }});
       cases.push_back({"SgdNesterov" + suffix, [=](Lists& l, int step) {
-                         at::_fused_sgd_(l.parameters, l.gradients, l.first, decay, 0.9, 0.1, 0, true,
-                                         maximizes, step == 0);
+                         at::_fused_sgd_(l.parameters, l.gradients, l.first, decay, 0.9, 0.1, 0,
+                                         true, maximizes, step == 0);
                        }});
       cases.push_back({"Adagrad" + suffix, [=](Lists& l, int) {
                          at::_fused_adagrad_(l.parameters, l.gradients, l.first, l.steps, 0.1, 0.2,
@@ -142,7 +142,8 @@ TEST_P(UpdatesOnXla, EqualAtens) {
       xla_runtime().sync();
     }
     const auto compare = [&](const auto& came, const auto& wanted, const char* what) {
-      for (size_t i = 0; i < came.size(); ++i) expect_near(came[i], wanted[i], c10::str(dtype, what, i));
+      for (size_t i = 0; i < came.size(); ++i)
+        expect_near(came[i], wanted[i], c10::str(dtype, what, i));
     };
     compare(there.parameters, here.parameters, " parameter ");
     compare(there.first, here.first, " first moment ");
@@ -160,7 +161,8 @@ TEST(UpdatesOnXla, OneProgramServesAllSteps) {
   lists.move();
   int64_t programs = 0;
   for (int step = 0; step < 6; ++step) {
-    if (step == 3) programs = xla_runtime().report().compilations + xla_runtime().report().disk_cache_hits;
+    if (step == 3)
+      programs = xla_runtime().report().compilations + xla_runtime().report().disk_cache_hits;
     lists.next();
     at::_fused_adamw_(lists.parameters, lists.gradients, lists.first, lists.second, {}, lists.steps,
                       0.1 / (1 + step), 0.9, 0.99, 0.01, 1e-7, false, false);

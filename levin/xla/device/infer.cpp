@@ -119,7 +119,8 @@ void run_alike(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
   }
 }
 
-/// Which arguments an operator returns, and nothing else: those that it writes into. None for others.
+/// Which arguments an operator returns, and nothing else: those that it writes into. None for
+/// others.
 std::vector<size_t> handed_back(const c10::FunctionSchema& schema) {
   std::vector<size_t> places;
   for (const c10::Argument& result : schema.returns()) {
@@ -134,7 +135,8 @@ std::vector<size_t> handed_back(const c10::FunctionSchema& schema) {
 
 at::Tensor made(const ResultType& type, const std::shared_ptr<Runtime>& runtime) {
   if (!type.is_defined) return {};
-  return Contents::make_tensor(runtime, type.sizes, c10::contiguous_strides(type.sizes), type.dtype);
+  return Contents::make_tensor(runtime, type.sizes, c10::contiguous_strides(type.sizes),
+                               type.dtype);
 }
 
 }  // namespace
@@ -157,7 +159,8 @@ void infer(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
   }
   if (const std::vector<size_t> places = handed_back(op.schema()); !places.empty()) {
     std::vector<c10::IValue> results;
-    for (const size_t place : places) results.push_back(stack[stack.size() - num_arguments + place]);
+    for (const size_t place : places)
+      results.push_back(stack[stack.size() - num_arguments + place]);
     stack.resize(stack.size() - num_arguments);
     std::ranges::move(results, std::back_inserter(stack));
     return;

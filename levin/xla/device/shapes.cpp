@@ -1,6 +1,6 @@
-#include "levin/xla/device/shapes_impl.h"
-
 #include <unordered_map>
+
+#include "levin/xla/device/shapes_impl.h"
 
 namespace levin::xla {
 namespace {

@@ -74,8 +74,8 @@ ResultTypes unfold_shape(Arguments in) {
   const size_t first = x.sizes.size() - 2;
   int64_t count = 1;
   for (size_t i = 0; i < 2; ++i) {
-    count *= (x.sizes[first + i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) / stride[i] +
-             1;
+    count *=
+        (x.sizes[first + i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) / stride[i] + 1;
   }
   Dims sizes(x.sizes.begin(), x.sizes.end() - 3);
   sizes.insert(sizes.end(), {x.sizes[first - 1] * kernel[0] * kernel[1], count});
@@ -87,7 +87,8 @@ ResultTypes fold_shape(Arguments in) {
   const Dims kernel = each_of(in[2], 2);
   const Dims out = each_of(in[1], 2);
   Dims sizes(x.sizes.begin(), x.sizes.end() - 2);
-  sizes.insert(sizes.end(), {x.sizes[x.sizes.size() - 2] / (kernel[0] * kernel[1]), out[0], out[1]});
+  sizes.insert(sizes.end(),
+               {x.sizes[x.sizes.size() - 2] / (kernel[0] * kernel[1]), out[0], out[1]});
   return {{.dtype = x.dtype, .sizes = sizes}};
 }
 

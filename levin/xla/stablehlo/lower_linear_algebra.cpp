@@ -20,7 +20,8 @@ Hlo batched_product(Lowering& at, size_t a, size_t b) {
 Hlo added(Lowering& at, const Hlo& product, size_t beta, size_t alpha) {
   Hlo scaled = product;
   if (at.number(alpha) != 1) {
-    scaled = at.hlo.binary("multiply", product, at.spread(at.scalar(alpha, product.dtype), product));
+    scaled =
+        at.hlo.binary("multiply", product, at.spread(at.scalar(alpha, product.dtype), product));
   }
   if (at.number(beta) == 0) return scaled;
   Hlo input = at.hlo.expand(at.tensor(0, product.dtype), product.sizes);
