@@ -2,24 +2,29 @@
 # program asks for it.
 #
 # Looked at are LEVIN_PJRT (variable, then environment), a folder that holds the header or include/
-# and lib/, and .deps/pjrt of this checkout, which `make xla` fills.
+# and lib/, and .deps/pjrt of this checkout, which `make xla` fills. LEVIN_HAS_XLA is what came out.
+set(LEVIN_WITH_XLA AUTO CACHE STRING "Build the client of XLA's plugins: AUTO (where the header is found), ON, OFF")
 set(LEVIN_PJRT "" CACHE PATH "Folder of pjrt_c_api.h, or of include/pjrt_c_api.h and lib/")
 
-find_path(LEVIN_PJRT_INCLUDE pjrt_c_api.h
-  HINTS "${LEVIN_PJRT}" ENV LEVIN_PJRT PATHS "${PROJECT_SOURCE_DIR}/.deps/pjrt"
-  PATH_SUFFIXES include NO_CMAKE_FIND_ROOT_PATH)
-mark_as_advanced(LEVIN_PJRT_INCLUDE)
-
-set(LEVIN_WITH_XLA OFF)
+set(LEVIN_HAS_XLA OFF CACHE INTERNAL "")
+set(LEVIN_PJRT_INCLUDE "" CACHE INTERNAL "")
 set(LEVIN_PJRT_FOLDER "")
-if(LEVIN_PJRT_INCLUDE)
-  set(LEVIN_WITH_XLA ON)
-  message(STATUS "levin: XLA, by ${LEVIN_PJRT_INCLUDE}/pjrt_c_api.h")
-  target_include_directories(levin SYSTEM PRIVATE "${LEVIN_PJRT_INCLUDE}")
-  cmake_path(GET LEVIN_PJRT_INCLUDE PARENT_PATH LEVIN_PJRT_FOLDER)
-  string(APPEND LEVIN_PJRT_FOLDER "/lib")
-elseif(LEVIN_PJRT)
-  message(FATAL_ERROR "levin: no pjrt_c_api.h in LEVIN_PJRT=${LEVIN_PJRT}; wanted the folder that holds it, or include/")
-else()
-  message(STATUS "levin: no XLA; wanted pjrt_c_api.h, as `make xla` fetches it, or -DLEVIN_PJRT=DIR")
+if(LEVIN_WITH_XLA)  # AUTO counts as true
+  find_path(found pjrt_c_api.h
+    HINTS "${LEVIN_PJRT}" ENV LEVIN_PJRT PATHS "${PROJECT_SOURCE_DIR}/.deps/pjrt"
+    PATH_SUFFIXES include NO_CACHE)
+  if(found)
+    string(REGEX REPLACE "/$" "" found "${found}")
+    set(LEVIN_HAS_XLA ON CACHE INTERNAL "")
+    set(LEVIN_PJRT_INCLUDE "${found}" CACHE INTERNAL "")
+    message(STATUS "levin: XLA, by ${found}/pjrt_c_api.h")
+    target_include_directories(levin SYSTEM PRIVATE "${found}")
+    string(REGEX REPLACE "/include$" "" LEVIN_PJRT_FOLDER "${found}")
+    string(APPEND LEVIN_PJRT_FOLDER "/lib")
+  elseif(LEVIN_PJRT OR LEVIN_WITH_XLA STREQUAL ON)
+    message(FATAL_ERROR "levin: no pjrt_c_api.h in LEVIN_PJRT=${LEVIN_PJRT} or .deps/pjrt; run `make xla`, "
+      "or give -DLEVIN_PJRT=DIR, the folder that holds it or include/")
+  else()
+    message(STATUS "levin: no XLA; wanted pjrt_c_api.h, as `make xla` fetches it, or -DLEVIN_PJRT=DIR")
+  endif()
 endif()

@@ -13,6 +13,9 @@ torch=$(libtorch)
 [[ -n $torch ]] || fail "LibTorch is not here yet; run make setup"
 options=(-G Ninja "-DCMAKE_CXX_COMPILER=$(compiler)" "-DLEVIN_LIBTORCH=$torch"
   -DLEVIN_BUILD_TESTS=$all -DLEVIN_BUILD_BENCH=$bench -DLEVIN_WERROR="$([[ -n ${CI:-} ]] && echo ON || echo OFF)")
+# Named, so that a build/ from before it was fetched is configured again.
+pjrt=${LEVIN_PJRT:-$DEPS/pjrt}
+if [[ -n ${LEVIN_PJRT:-} || -e $pjrt/include/pjrt_c_api.h ]]; then options+=("-DLEVIN_PJRT=$pjrt"); fi
 
 # ccache takes a precompiled header of g++ only when told to, and g++ must leave the header's name
 # in what it preprocesses.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes the machine ready: compilers and libraries by apt-get where that may be done, LibTorch into
 # .deps/libtorch. `setup.sh` for the library and the programs; `setup.sh all` also for tests and
-# benchmarks. Done already means done in an instant. LEVIN_APT=0 keeps it from installing packages.
+# benchmarks; `setup.sh xla` for the library with XLA. Done already means done in an instant.
+# LEVIN_APT=0 keeps it from installing packages, LEVIN_PJRT=DIR from fetching what XLA needs.
 # shellcheck source=scripts/environment.sh
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 what=${1:-programs}
@@ -125,6 +126,11 @@ int main() { return Options{.b = 3}.a - std::span<const int>().size() - 1; }'
     fail "$(python3 --version) is too old for torch $TORCH_VERSION; wanted Python 3.10 or newer, or LEVIN_LIBTORCH=DIR"
 }
 
+python_with_pip() {
+  [[ -x $DEPS/pip/bin/python ]] && "$DEPS/pip/bin/python" -m pip --version >/dev/null 2>&1 ||
+    python3 -m venv --clear "$DEPS/pip"
+}
+
 # A CUDA build where a GPU answers, unless LEVIN_TORCH_BUILD=cpu. A half-done fetch stays in
 # .deps/libtorch.partial and counts for nothing.
 fetch_libtorch() {
@@ -133,7 +139,7 @@ fetch_libtorch() {
     build=cpu
     nvidia-smi >/dev/null 2>&1 && build=cuda
   fi
-  [[ -x $python ]] && "$python" -m pip --version >/dev/null 2>&1 || python3 -m venv --clear "$DEPS/pip"
+  python_with_pip
   rm -rf "$partial"
   if [[ $build == cuda ]]; then
     say "a GPU is here: fetching LibTorch $TORCH_VERSION for CUDA into .deps/libtorch (about 3 GB to download, 7 GB on disk; LEVIN_TORCH_BUILD=cpu takes the small one)"
@@ -164,6 +170,35 @@ check_libtorch() {
   fi
 }
 
+# unpack_wheel TARGET NAME==VERSION SHA256: pip refuses a file with another checksum.
+unpack_wheel() {
+  "$DEPS/pip/bin/python" -m pip install -q --no-deps --only-binary :all: --require-hashes --target "$1" \
+    -r <(printf '%s --hash=sha256:%s\n' "$2" "$3")
+}
+
+# XLA's C interface and a plugin for CPUs into .deps/pjrt. Without them levin is built without XLA, so
+# that a failure to fetch them is no failure.
+fetch_pjrt() {
+  local partial=$DEPS/pjrt.partial wanted="$PJRT_HEADER_SHA256 $PJRT_CPU_SHA256"
+  [[ -z ${LEVIN_PJRT:-} && $(cat "$DEPS/pjrt/.levin-complete" 2>/dev/null) != "$wanted" ]] || return 0
+  say "fetching what XLA needs into .deps/pjrt (about 130 MB to download, 210 MB on disk)"
+  rm -rf "$partial"
+  mkdir -p "$partial/include" "$partial/lib"
+  if python_with_pip &&
+    unpack_wheel "$partial/wheels" "$PJRT_HEADER_WHEEL" "$PJRT_HEADER_SHA256" &&
+    unpack_wheel "$partial/wheels" "$PJRT_CPU_WHEEL" "$PJRT_CPU_SHA256" &&
+    mv "$partial/wheels/xla_plugins/xla_cpu_pjrt/include/pjrt_c_api.h" "$partial/include/" &&
+    mv "$partial/wheels/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so" "$partial/lib/"; then
+    rm -rf "$partial/wheels" "$DEPS/pjrt"
+    printf '%s' "$wanted" >"$partial/.levin-complete"
+    mv "$partial" "$DEPS/pjrt"
+  else
+    rm -rf "$partial"
+    say "went on without XLA: its parts could not be fetched (pip's message is above); make xla tries again"
+  fi
+}
+
 install_packages
 [[ -e $BUILD/.levin-options ]] || check_compiler
 check_libtorch
+if [[ $what == all || $what == xla ]]; then fetch_pjrt; fi

@@ -16,6 +16,7 @@
 
 #include "levin/base/check.h"
 #include "levin/comm/mpi/mpi.h"
+#include "levin/xla/pjrt/plugin.h"
 #include "tools/command.h"
 
 namespace levin::tools {
@@ -85,6 +86,18 @@ void print_machine() {
   line("memory", memory());
 }
 
+// XLA's plugins are loaded when they are asked for: listed are those that would be found.
+std::string xla() {
+  if (!levin::xla::pjrt::is_available()) return "no";
+  std::string plugins;
+  for (const auto& file : levin::xla::pjrt::found_plugins()) {
+    plugins +=
+        fmt::format("\n{:<18}   {}: {}", "", file.kind.empty() ? "plugin" : file.kind, file.path);
+  }
+  return fmt::format("yes, PJRT {}, {}", levin::xla::pjrt::api_version(),
+                     plugins.empty() ? "no plugin was found" : "plugins:" + plugins);
+}
+
 void print_parts() {
   const std::string config = at::show_config();
   line("cuda", cuda_devices());
@@ -92,6 +105,7 @@ void print_parts() {
   line("nccl", yes(has_cuda_build() && built_with(config, "USE_NCCL=ON"), "in LibTorch"));
   const auto mpi = comm::mpi_modules();
   line("mpi", yes(!mpi.empty(), fmt::format("{}", fmt::join(mpi, ", "))));
+  line("xla", xla());
   line("mkl", yes(at::hasMKL()));
   line("onednn", yes(at::hasMKLDNN()));
   line("openmp", yes(at::hasOpenMP()));

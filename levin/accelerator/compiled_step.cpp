@@ -11,6 +11,7 @@
 #include "levin/graph/cost.h"
 #include "levin/graph/data_parallel.h"
 #include "levin/graph/rematerialize.h"
+#include "levin/xla/device/step.h"
 
 namespace levin {
 namespace {
@@ -45,13 +46,18 @@ std::function<void(graph::Graph&)> passes(double part) {
   };
 }
 
+std::shared_ptr<graph::Engine> engine_of(const Accelerator& accelerator) {
+  return accelerator.xla() == nullptr ? nullptr : xla::make_engine(accelerator.xla());
+}
+
 }  // namespace
 
 CompiledStep::CompiledStep(Accelerator& accelerator, std::string name)
     : accelerator_(accelerator),
       compiled_(std::move(name), {.state = [this] { return accelerator_.named_state(); },
                                   .on_recorded = detail::keep_graph,
-                                  .pass = passes(accelerator.options().activation_memory_budget)}) {
+                                  .pass = passes(accelerator.options().activation_memory_budget),
+                                  .engine = engine_of(accelerator)}) {
 }
 
 CompiledStep::~CompiledStep() = default;

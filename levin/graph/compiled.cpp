@@ -2,17 +2,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/graph/difference.h"
-#include "levin/graph/fuse.h"
-#include "levin/graph/interposer.h"
-#include "levin/graph/passes.h"
-#include "levin/graph/recorder_impl.h"
 #include "levin/graph/text_impl.h"
 
 namespace levin::graph {
@@ -28,38 +23,6 @@ bool is_of(const ValueType& type, const at::Tensor& tensor) {
   return type.dtype == tensor.scalar_type() && type.sizes == tensor.sizes() &&
          type.strides == tensor.strides() && type.device == tensor.device();
 }
-
-/// Where something cannot be recorded, the function goes on without.
-class CarefulHandler final : public OperatorHandler {
- public:
-  explicit CarefulHandler(Recorder& recorder) : recorder_(recorder) {}
-
-  void call(OperatorCall& call) override {
-    std::unique_ptr<Recorder::Call> recorded;
-    attempt([&] { recorded = recorder_.begin(call.op(), call.stack()); });
-    call.proceed();
-    attempt([&] { recorder_.end(std::move(recorded), call.stack()); });
-  }
-
-  /// Why there is no recording; empty where there is one.
-  const std::string& trouble() const { return trouble_; }
-
-  template <class Step>
-  void attempt(const Step& step) {
-    const std::scoped_lock lock(mutex_);
-    if (!trouble_.empty()) return;
-    try {
-      step();
-    } catch (const Error& error) {
-      trouble_ = error.text();
-    }
-  }
-
- private:
-  Recorder& recorder_;
-  std::mutex mutex_;
-  std::string trouble_;
-};
 
 }  // namespace
 
@@ -87,7 +50,7 @@ struct Compiled::Entry {
   int num_wasted = 0;
   std::string last_difference;
   std::optional<Graph> graph;  ///< the newest
-  std::optional<Replay> replay;
+  std::unique_ptr<Runner> runner;
   Recording recording;
   size_t num_results = 0;
   bool is_refused = false;
@@ -118,24 +81,29 @@ std::string Compiled::Entry::difference_to(const Conditions& conditions) const {
 }
 
 Compiled::Compiled(std::string name, CompiledOptions options)
-    : name_(std::move(name)), options_(std::move(options)) {}
+    : name_(std::move(name)), options_(std::move(options)) {
+  if (options_.engine == nullptr) options_.engine = make_replay_engine();
+}
 Compiled::~Compiled() = default;
 
 const Graph* Compiled::graph() const {
   const auto replayed =
-      std::ranges::find_if(entries_, [](const auto& e) { return e->replay.has_value(); });
+      std::ranges::find_if(entries_, [](const auto& e) { return e->runner != nullptr; });
   return replayed == entries_.end() ? nullptr : &*(*replayed)->graph;
 }
 
 std::vector<at::Tensor> Compiled::operator()(const Conditions& conditions,
                                              const Function& function) {
-  const bool is_first = report_.eager + report_.recorded == 0;
-  if (is_first || recording_ != nullptr) {
+  if (recording_ != nullptr) {
     ++report_.eager;
     return function();
   }
+  if (report_.eager + report_.recorded == 0) {
+    ++report_.eager;
+    return options_.engine->first(call_of(conditions, function, nullptr));
+  }
   Entry* entry = entry_for(conditions);
-  if (entry != nullptr && is_ready(*entry)) return replay(*entry, conditions);
+  if (entry != nullptr && is_ready(*entry, conditions)) return replay(*entry, conditions);
   if (entry == nullptr || entry->is_refused) {
     ++report_.eager;
     return function();
@@ -168,10 +136,9 @@ Compiled::Entry* Compiled::entry_for(const Conditions& conditions) {
 }
 
 /// Drops a recording that no longer holds.
-bool Compiled::is_ready(Entry& entry) {
-  if (!entry.replay) return false;
-  std::string reason = entry.replay->moved();
-  if (!reason.empty()) reason += " has other memory than before";
+bool Compiled::is_ready(Entry& entry, const Conditions& conditions) {
+  if (entry.runner == nullptr) return false;
+  std::string reason = entry.runner->trouble(conditions.inputs);
   for (const Recording::Dependence& dependence : entry.recording.dependences_) {
     const double now = dependence.number();
     if (now == dependence.value) continue;
@@ -180,7 +147,7 @@ bool Compiled::is_ready(Entry& entry) {
   if (reason.empty()) return true;
   log::info("compile: {} is recorded anew: {}", name_, reason);
   entry.last_difference = reason;
-  entry.replay.reset();
+  entry.runner.reset();
   entry.graph.reset();
   entry.num_wasted += entry.num_replays < kFewReplays ? 1 : 0;
   if (entry.num_wasted >= kMostWasted) refuse(entry, "it is recorded over and over: " + reason);
@@ -192,52 +159,44 @@ std::vector<at::Tensor> Compiled::replay(Entry& entry, const Conditions& conditi
   ++entry.num_replays;
   const Recording& recording = entry.recording;
   for (const Recording::Action& action : recording.before_) action();
-  std::vector<at::Tensor> results = (*entry.replay)(conditions.inputs);
+  std::vector<at::Tensor> results = (*entry.runner)(conditions.inputs);
   for (const auto& [number, action] : recording.with_) action(results[entry.num_results + number]);
   for (const Recording::Action& action : recording.after_) action();
   results.resize(entry.num_results);
   return results;
 }
 
+RecordedCall Compiled::call_of(const Conditions& conditions, const Function& function,
+                               Recording* recording) const {
+  return {.inputs = conditions.inputs,
+          .names = conditions.names,
+          .state = options_.state ? options_.state() : std::vector<NamedTensor>(),
+          .function = function,
+          .more = [recording] {
+            return recording == nullptr ? std::vector<at::Tensor>() : recording->values_;
+          }};
+}
+
 std::vector<at::Tensor> Compiled::record(Entry& entry, const Conditions& conditions,
                                          const Function& function) {
   ++report_.recorded;
-  Recorder recorder({.allow_host_reads = true, .host_read_sources = true});
-  CarefulHandler handler(recorder);
-  handler.attempt([&] {
-    for (size_t i = 0; i < conditions.inputs.size(); ++i) {
-      recorder.add_input(std::string(conditions.names[i]), conditions.inputs[i]);
-    }
-  });
-  if (options_.state) {
-    for (const NamedTensor& state : options_.state()) {
-      recorder.name_state(state.name, state.tensor);
-    }
-  }
   Recording recording;
-  std::vector<at::Tensor> results;
+  RecordingResult recorded;
   {
     struct Current {
       Recording*& place;
       ~Current() { place = nullptr; }
     } const current{recording_};
     recording_ = &recording;
-    const HandlerScope scope(handler);
-    results = function();
+    recorded = options_.engine->record(call_of(conditions, function, &recording));
   }
-  std::optional<Graph> graph;
-  handler.attempt([&] {
-    std::vector<at::Tensor> values = results;
-    values.insert(values.end(), recording.values_.begin(), recording.values_.end());
-    graph = recorder.finish(values);
-  });
   ++entry.num_recordings;
-  if (!graph) {
-    refuse(entry, handler.trouble());
+  if (!recorded.graph) {
+    refuse(entry, recorded.trouble);
   } else {
-    take(entry, std::move(*graph), std::move(recording), results.size());
+    take(entry, std::move(*recorded.graph), std::move(recording), recorded.results.size());
   }
-  return results;
+  return std::move(recorded.results);
 }
 
 void Compiled::take(Entry& entry, Graph graph, Recording recording, size_t num_results) {
@@ -259,16 +218,15 @@ void Compiled::take(Entry& entry, Graph graph, Recording recording, size_t num_r
     }
     return;
   }
-  eliminate_common_subexpressions(graph);
-  graph.eliminate_dead_code();
-  fuse(graph);
+  const auto pass = [&](Graph& changed) {
+    try {
+      if (options_.pass) options_.pass(changed);
+    } catch (const Error& error) {
+      log::warn("compile: {} is replayed without the pass: {}", name_, error.text());
+    }
+  };
   try {
-    if (options_.pass) options_.pass(graph);
-  } catch (const Error& error) {
-    log::warn("compile: {} is replayed without the pass: {}", name_, error.text());
-  }
-  try {
-    entry.replay.emplace(graph);
+    entry.runner = options_.engine->make_runner(graph, pass);
   } catch (const Error& error) {
     return refuse(entry, error.text());
   }
@@ -278,7 +236,7 @@ void Compiled::take(Entry& entry, Graph graph, Recording recording, size_t num_r
   entry.num_results = num_results;
   entry.num_recordings = 0;
   entry.num_replays = 0;
-  const ReplayReport& report = entry.replay->report();
+  const ReplayReport report = entry.runner->report();
   report_.replays.push_back(report);
   log::info("compile: {} is replayed from here on: {} operators, {:.1f} MB", name_,
             report.num_operators, static_cast<double>(report.arena_bytes) / 1e6);
@@ -287,7 +245,7 @@ void Compiled::take(Entry& entry, Graph graph, Recording recording, size_t num_r
 void Compiled::refuse(Entry& entry, std::string reason) {
   entry.is_refused = true;
   entry.graph.reset();
-  entry.replay.reset();
+  entry.runner.reset();
   refuse(std::move(reason));
 }
 

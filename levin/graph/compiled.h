@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "levin/base/export.h"
+#include "levin/graph/engine.h"
 #include "levin/graph/graph.h"
 #include "levin/graph/recording.h"
 #include "levin/graph/replay.h"
@@ -45,6 +46,8 @@ struct CompiledOptions {
   /// Changes a recording before it is replayed. An Error of it goes to the log, and the recording
   /// is replayed as it was.
   std::function<void(Graph&)> pass = nullptr;
+  /// How it is recorded and run again; nullptr: as make_replay_engine says.
+  std::shared_ptr<Engine> engine = nullptr;
   /// For different conditions. Under others the function then runs as it is.
   size_t max_recordings = 16;
 };
@@ -89,7 +92,9 @@ class LEVIN_API Compiled {
   struct Entry;
 
   Entry* entry_for(const Conditions& conditions);
-  bool is_ready(Entry& entry);
+  bool is_ready(Entry& entry, const Conditions& conditions);
+  RecordedCall call_of(const Conditions& conditions, const Function& function,
+                       Recording* recording) const;
   std::vector<at::Tensor> replay(Entry& entry, const Conditions& conditions);
   std::vector<at::Tensor> record(Entry& entry, const Conditions& conditions,
                                  const Function& function);

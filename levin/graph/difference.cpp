@@ -15,6 +15,11 @@ namespace {
 
 constexpr std::string_view kTensorConstant = "_tensor_constant";  // Recorder::Impl::freeze
 
+bool is_same_memory(const at::Tensor& before, const at::Tensor& now) {
+  if (!before.device().is_xla()) return before.const_data_ptr() == now.const_data_ptr();
+  return before.is_alias_of(now) && before.storage_offset() == now.storage_offset();
+}
+
 class Comparison {
  public:
   std::optional<std::string> run(const Graph& before, const Graph& now) {
@@ -60,7 +65,7 @@ class Comparison {
   }
 
   static std::optional<std::string> compare_state(const Node& before, const Node& now) {
-    if (before.tensor().const_data_ptr() == now.tensor().const_data_ptr()) return std::nullopt;
+    if (is_same_memory(before.tensor(), now.tensor())) return std::nullopt;
     // What the host wrote into a new tensor, of which the recorder keeps a copy.
     const bool is_constant =
         before.name() == now.name() && before.name().starts_with(kTensorConstant);

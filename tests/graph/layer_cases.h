@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ using Make = std::function<Layer()>;
 struct LayerCase {
   std::string name;
   Make make;
+  friend void PrintTo(const LayerCase& of, std::ostream* out) { *out << of.name; }
 };
 
 std::vector<LayerCase> layer_cases();

@@ -47,6 +47,13 @@ at::Tensor Contents::make_tensor(const std::shared_ptr<Runtime>& owner, at::IntA
   return tensor;
 }
 
+void Contents::renew(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides) {
+  const at::Tensor fresh = make_tensor(of(tensor).runtime, sizes, strides, tensor.scalar_type());
+  c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  impl.set_storage_keep_dtype(fresh.storage());
+  impl.set_sizes_and_strides(sizes, strides, 0);
+}
+
 at::Tensor Contents::base() const {
   c10::Storage shared(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(

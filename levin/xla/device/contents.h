@@ -24,6 +24,8 @@ struct Contents {
   /// A tensor without contents yet.
   static at::Tensor make_tensor(const std::shared_ptr<Runtime>& owner, at::IntArrayRef sizes,
                                 at::IntArrayRef strides, at::ScalarType dtype);
+  /// Gives the tensor other memory, not yet written, of those sizes. Views of the old one stay.
+  static void renew(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides);
   /// The storage as the tensor that it was made for.
   at::Tensor base() const;
   bool is_base(const at::Tensor& tensor) const;

@@ -34,14 +34,14 @@ class Likeness {
     like.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(),
                                                       tensor.storage_offset());
     sources_.emplace(place->second.storage().unsafeGetStorageImpl(), tensor);
-    arguments_.emplace(like.unsafeGetTensorImpl(), tensor);
+    arguments_.emplace(like.unsafeGetTensorImpl(), Argument{like, tensor});
     return like;
   }
 
   at::Tensor back(const at::Tensor& like) {
     if (!like.defined()) return like;
     if (const auto same = arguments_.find(like.unsafeGetTensorImpl()); same != arguments_.end()) {
-      return same->second;
+      return same->second.tensor;
     }
     const auto source = sources_.find(like.storage().unsafeGetStorageImpl());
     if (source != sources_.end()) return view_of(source->second, like);
@@ -50,6 +50,14 @@ class Likeness {
     sources_.emplace(like.storage().unsafeGetStorageImpl(), made);
     kept_.push_back(like);
     return made;
+  }
+
+  /// An out= argument of other sizes has been given those of the result.
+  void resize_arguments() {
+    for (const auto& [impl, argument] : arguments_) {
+      const auto& [like, tensor] = argument;
+      if (like.sizes() != tensor.sizes()) Contents::renew(tensor, like.sizes(), like.strides());
+    }
   }
 
  private:
@@ -71,7 +79,10 @@ class Likeness {
   at::DeviceType device_;
   std::unordered_map<const c10::StorageImpl*, at::Tensor> likes_;
   std::unordered_map<const c10::StorageImpl*, at::Tensor> sources_;  ///< by the like's storage
-  std::unordered_map<const c10::TensorImpl*, at::Tensor> arguments_;
+  struct Argument {
+    at::Tensor like, tensor;
+  };
+  std::unordered_map<const c10::TensorImpl*, Argument> arguments_;
   std::vector<at::Tensor> kept_;
 };
 
@@ -92,42 +103,27 @@ void replace_tensors(c10::IValue& value, const Replace& replace) {
   }
 }
 
-/// Operators without a Meta kernel, or with parts that have none: found out by trying.
-std::unordered_set<const c10::FunctionSchema*>& known_without_shape() {
-  static std::unordered_set<const c10::FunctionSchema*> known;  // under the runtime's mutex
-  return known;
+/// Operators that LibTorch has no shape function of in C++, as they turn out.
+std::unordered_set<const c10::FunctionSchema*>& without_meta() {
+  static std::unordered_set<const c10::FunctionSchema*> found;
+  return found;
 }
 
-/// The operator on tensors of another device that are like the arguments; the stack stays as it is
-/// where that throws.
-void run_alike(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
-               const std::shared_ptr<Runtime>& runtime, at::DeviceType device) {
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
-  Likeness likeness(runtime, device);
-  const size_t first = stack.size() - op.schema().arguments().size();
-  std::vector<c10::IValue> likes(stack.begin() + static_cast<int64_t>(first), stack.end());
-  for (c10::IValue& value : likes) {
-    replace_tensors(value, [&](const at::Tensor& tensor) { return likeness.to(tensor); });
-    if (value.isDevice() && value.toDevice().type() == at::kXLA) value = c10::Device(device);
-  }
-  op.callBoxed(&likes);
-  stack.resize(first);
-  for (c10::IValue& value : likes) {
-    replace_tensors(value, [&](const at::Tensor& tensor) { return likeness.back(tensor); });
-    stack.push_back(std::move(value));
-  }
+bool has_meta_kernel(const c10::OperatorHandle& op) {
+  return !without_meta().contains(&op.schema());
 }
 
-/// Which arguments an operator returns, and nothing else: those that it writes into. None for
-/// others.
+/// Which arguments an operator returns, and nothing else: those that it writes into in place. None
+/// for others, and for out=, which may be given other sizes.
 std::vector<size_t> handed_back(const c10::FunctionSchema& schema) {
   std::vector<size_t> places;
   for (const c10::Argument& result : schema.returns()) {
     if (result.alias_info() == nullptr || !result.alias_info()->isWrite()) return {};
     for (size_t i = 0; i < schema.arguments().size(); ++i) {
       const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
-      if (alias != nullptr && *alias == *result.alias_info()) places.push_back(i);
+      if (alias == nullptr || *alias != *result.alias_info()) continue;
+      if (schema.arguments()[i].is_out()) return {};
+      places.push_back(i);
     }
   }
   return places.size() == schema.returns().size() ? places : std::vector<size_t>();
@@ -135,8 +131,27 @@ std::vector<size_t> handed_back(const c10::FunctionSchema& schema) {
 
 at::Tensor made(const ResultType& type, const std::shared_ptr<Runtime>& runtime) {
   if (!type.is_defined) return {};
-  return Contents::make_tensor(runtime, type.sizes, c10::contiguous_strides(type.sizes),
-                               type.dtype);
+  return Contents::make_tensor(runtime, type.sizes, c10::contiguous_strides(type.sizes), type.dtype);
+}
+
+std::vector<c10::IValue> results_of(const c10::OperatorHandle& op,
+                                    const std::vector<c10::IValue>& stack, size_t first,
+                                    const std::shared_ptr<Runtime>& runtime,
+                                    at::DeviceType device) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
+  Likeness likeness(runtime, device);
+  std::vector<c10::IValue> likes(stack.begin() + static_cast<int64_t>(first), stack.end());
+  for (c10::IValue& value : likes) {
+    replace_tensors(value, [&](const at::Tensor& tensor) { return likeness.to(tensor); });
+    if (value.isDevice() && value.toDevice().type() == at::kXLA) value = c10::Device(device);
+  }
+  op.callBoxed(&likes);
+  likeness.resize_arguments();
+  for (c10::IValue& value : likes) {
+    replace_tensors(value, [&](const at::Tensor& tensor) { return likeness.back(tensor); });
+  }
+  return likes;
 }
 
 }  // namespace
@@ -150,23 +165,23 @@ void infer(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
     for (const ResultType& type : types) stack.emplace_back(made(type, runtime));
     return;
   }
-  if (!known_without_shape().contains(&op.schema())) {
+  const size_t first = stack.size() - num_arguments;
+  std::vector<c10::IValue> results;
+  if (has_meta_kernel(op)) {
     try {
-      return run_alike(op, stack, runtime, at::kMeta);
+      results = results_of(op, stack, first, runtime, at::kMeta);
     } catch (const c10::NotImplementedError&) {
-      known_without_shape().insert(&op.schema());
+      without_meta().insert(&op.schema());
     }
   }
-  if (const std::vector<size_t> places = handed_back(op.schema()); !places.empty()) {
-    std::vector<c10::IValue> results;
-    for (const size_t place : places)
-      results.push_back(stack[stack.size() - num_arguments + place]);
-    stack.resize(stack.size() - num_arguments);
-    std::ranges::move(results, std::back_inserter(stack));
-    return;
+  if (!has_meta_kernel(op)) {
+    const std::vector<size_t> places = handed_back(op.schema());
+    for (const size_t place : places) results.push_back(stack[first + place]);
+    // An operator that has no shape function runs on zeros of the CPU, once a recording.
+    if (places.empty()) results = results_of(op, stack, first, runtime, at::kCPU);
   }
-  // On zeros, once a recording.
-  run_alike(op, stack, runtime, at::kCPU);
+  stack.resize(first);
+  std::ranges::move(results, std::back_inserter(stack));
 }
 
 }  // namespace levin::xla

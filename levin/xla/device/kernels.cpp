@@ -2,6 +2,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/CPUFallback.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
@@ -31,6 +32,13 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
                          std::optional<at::Device> /*device*/, std::optional<bool> /*pinned*/) {
   return Contents::make_tensor(runtime().shared_from_this(), sizes, strides,
                                dtype.value_or(c10::get_default_dtype_as_scalartype()));
+}
+
+at::Tensor new_empty_strided(const at::Tensor& self, at::IntArrayRef sizes, at::IntArrayRef strides,
+                             std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                             std::optional<at::Device> device, std::optional<bool> pinned) {
+  return at::empty_strided(sizes, strides, dtype.value_or(self.scalar_type()), layout,
+                           device.value_or(self.device()), pinned);
 }
 
 at::Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
@@ -81,7 +89,23 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool /*
 
 /// What the CPU computed of an operator without lowering, into its argument.
 at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& target) {
+  if (source.sizes() != target.sizes()) {
+    Contents::renew(target, source.sizes(), c10::contiguous_strides(source.sizes()));
+  }
   return copy_from(source, target, false);
+}
+
+/// Elements that both sizes have are kept, in the order of their rows.
+const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
+                         std::optional<at::MemoryFormat> /*format*/) {
+  if (self.sizes() == sizes) return self;
+  const at::Tensor fresh = at::empty(sizes, self.options());
+  const int64_t kept = std::min(self.numel(), fresh.numel());
+  if (kept > 0) fresh.view({-1}).narrow(0, 0, kept).copy_(self.reshape({-1}).narrow(0, 0, kept));
+  c10::TensorImpl& impl = *self.unsafeGetTensorImpl();
+  impl.set_storage_keep_dtype(fresh.storage());
+  impl.set_sizes_and_strides(fresh.sizes(), fresh.strides(), 0);
+  return self;
 }
 
 at::Scalar local_scalar(const at::Tensor& tensor) { return on_host(tensor).item(); }
@@ -108,6 +132,7 @@ void run_on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
   Runtime::Impl& impl = runtime().impl();
   const std::scoped_lock lock(impl.mutex);
   ++impl.report.host_fallbacks;
+  impl.flush("the CPU computes an operator of it");
   const std::string name = c10::toString(op.operator_name());
   if (impl.host_operators.insert(name).second) {
     log::warn(
@@ -158,9 +183,11 @@ TORCH_LIBRARY_IMPL(_, XLA, library) {
 TORCH_LIBRARY_IMPL(aten, XLA, library) {
   library.impl("empty.memory_format", &empty);
   library.impl("empty_strided", &empty_strided);
+  library.impl("new_empty_strided", &new_empty_strided);
   library.impl("_copy_from", &copy_from);
   library.impl("_copy_from_and_resize", &copy_from_and_resize);
   library.impl("_local_scalar_dense", &local_scalar);
+  library.impl("resize_", &resize);
   library.impl("equal", &equal);
   library.impl("_has_compatible_shallow_copy_type", &has_compatible_type);
 }

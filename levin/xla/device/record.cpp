@@ -94,7 +94,7 @@ void Runtime::Impl::remember_number(const at::Tensor& number) {
   const auto known = numbers.find(number.unsafeGetTensorImpl());
   if (known != numbers.end()) {
     if (known->second.version == version) return;
-    sync();
+    flush("the host changes a number in it");
   }
   numbers[number.unsafeGetTensorImpl()] = {number, version, number.item().toDouble()};
 }
@@ -127,7 +127,6 @@ void Runtime::Impl::record(const c10::OperatorHandle& op, std::vector<c10::IValu
     }
   }
   recording().call(op, stack, [&] { infer(op, stack, owner.shared_from_this()); });
-  ++num_recorded;
   for (const at::Tensor& tensor : written) {
     if (is_here(tensor)) Contents::of(tensor).is_pending = true;
   }

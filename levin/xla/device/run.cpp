@@ -16,30 +16,86 @@ namespace levin::xla {
 
 void Runtime::Impl::sync() {
   const std::scoped_lock lock(mutex);
-  if (recorder == nullptr) return;
+  if (!is_in_step) flush("");
+}
+
+/// What was recorded and is still there to be seen.
+std::vector<at::Tensor> Runtime::Impl::pending(std::vector<Contents*>& targets) const {
   std::vector<at::Tensor> results;
-  std::vector<Contents*> targets;
   for (const auto& [number, contents] : live) {
     if (!contents->is_pending || !contents->buffers.empty()) continue;
+    if (std::ranges::find(targets, contents) != targets.end()) continue;
     results.push_back(contents->base());
     targets.push_back(contents);
   }
-  graph::Graph graph = recorder->finish(results);
+  return results;
+}
+
+void Runtime::Impl::flush(const std::string& reason) {
+  const std::scoped_lock lock(mutex);
+  if (is_in_step && step_trouble.empty()) step_trouble = reason;
+  if (recorder == nullptr) return;
+  std::vector<Contents*> targets;
+  graph::Graph graph = recorder->finish(pending(targets));
   recorder.reset();
-  num_recorded = 0;
   graph.eliminate_dead_code();
-  if (!graph.outputs().empty() || !graph.updates().empty()) run(graph, targets);
+  run(graph, targets,
+      [](const graph::Node& node) -> const at::Tensor& { return node.tensor(); });
   numbers.clear();
+}
+
+void Runtime::Impl::begin_step() {
+  is_in_step = true;
+  step_trouble.clear();
+}
+
+std::string Runtime::Impl::end_step() {
+  const std::scoped_lock lock(mutex);
+  is_in_step = false;
+  return std::exchange(step_trouble, "");
+}
+
+/// What the step returned, and whatever else of it is there to be seen, are results of its program.
+graph::Graph Runtime::Impl::run_step(const std::vector<at::Tensor>& values,
+                                     const std::vector<at::Tensor>& inputs) {
+  std::vector<Contents*> targets;
+  for (const at::Tensor& value : values) {
+    Contents* contents = value.defined() && value.is_xla() ? &Contents::of(value) : nullptr;
+    const bool is_own = contents != nullptr && contents->is_pending && contents->buffers.empty() &&
+                        contents->is_base(value) &&
+                        std::ranges::find(targets, contents) == targets.end();
+    targets.push_back(is_own ? contents : nullptr);
+  }
+  std::vector<at::Tensor> results = values;
+  for (at::Tensor& other : pending(targets)) results.push_back(std::move(other));
+  graph::Graph graph = recording().finish(results);
+  recorder.reset();
+  graph.eliminate_dead_code();
+  std::unordered_map<const graph::Node*, const at::Tensor*> bound;
+  auto input = inputs.begin();
+  for (const graph::Node& node : graph.nodes()) {
+    if (node.opcode() == graph::Opcode::kPlaceholder) bound[&node] = &*input++;
+  }
+  run(graph, targets, [&](const graph::Node& node) -> const at::Tensor& {
+    const auto found = bound.find(&node);
+    return found == bound.end() ? node.tensor() : *found->second;
+  });
+  numbers.clear();
+  return graph;
 }
 
 /// The floats of the host in one vector: a transfer each would cost more than a small step.
 at::Tensor Runtime::Impl::numbers_of(const std::vector<RuntimeNumber>& wanted,
-                                     at::ScalarType dtype) const {
+                                     at::ScalarType dtype, const Binding& binding) const {
   at::Tensor values = at::empty({static_cast<int64_t>(wanted.size())}, dtype);
   const auto value_of = [&](const RuntimeNumber& number) {
     if (number.tensor == nullptr) return number.value;
-    const auto known = numbers.find(number.tensor->tensor().unsafeGetTensorImpl());
-    return known == numbers.end() ? number.tensor->tensor().item().toDouble() : known->second.value;
+    const at::Tensor& tensor = binding(*number.tensor);
+    const auto known = numbers.find(tensor.unsafeGetTensorImpl());
+    if (known != numbers.end()) return known->second.value;
+    return tensor.scalar_type() == at::kDouble
+               ? *tensor.const_data_ptr<double>()
+               : static_cast<double>(*tensor.const_data_ptr<float>());
   };
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (dtype == at::kDouble) {
@@ -64,12 +120,13 @@ const pjrt::Executable& Runtime::Impl::executable_of(const Program& program) {
   return executables.emplace(program.text, std::move(executable)).first->second;
 }
 
-std::vector<const pjrt::Buffer*> Runtime::Impl::arguments_of(const Program& program,
-                                                             std::vector<pjrt::Buffer>& uploaded) {
+void Runtime::Impl::gather_arguments(const Program& program, const Binding& binding) {
   std::vector<at::Tensor> vectors;
-  if (!program.numbers.empty()) vectors.push_back(numbers_of(program.numbers, at::kFloat));
+  if (!program.numbers.empty()) {
+    vectors.push_back(numbers_of(program.numbers, at::kFloat, binding));
+  }
   if (!program.wide_numbers.empty()) {
-    vectors.push_back(numbers_of(program.wide_numbers, at::kDouble));
+    vectors.push_back(numbers_of(program.wide_numbers, at::kDouble, binding));
   }
   if (program.draws_random_numbers) {
     // One draw of the host's generator a run: its seed and its checkpoints are those of the device.
@@ -82,51 +139,60 @@ std::vector<const pjrt::Buffer*> Runtime::Impl::arguments_of(const Program& prog
     data[1] = static_cast<uint32_t>(key >> 32U);
     vectors.push_back(halves);
   }
-  for (int64_t device = 0; device < num_devices; ++device) {
-    for (const at::Tensor& vector : vectors) {
-      uploaded.push_back(client.upload(vector, device, pjrt::HostMemory::kUntilTransferred));
-    }
-  }
-  std::vector<const pjrt::Buffer*> arguments;
+  uploaded.clear();
+  arguments.clear();
+  uploaded.reserve(vectors.size() * static_cast<size_t>(num_devices));
   for (int64_t device = 0; device < num_devices; ++device) {
     for (const graph::Node* input : program.inputs) {
-      arguments.push_back(&Contents::of(input->tensor()).buffers[device]);
+      arguments.push_back(&Contents::of(binding(*input)).buffers[device]);
     }
-    for (size_t i = 0; i < vectors.size(); ++i) {
-      arguments.push_back(&uploaded[device * vectors.size() + i]);
+    for (const at::Tensor& vector : vectors) {
+      uploaded.push_back(client.upload(vector, device, pjrt::HostMemory::kUntilTransferred));
+      arguments.push_back(&uploaded.back());
     }
   }
-  return arguments;
 }
 
-void Runtime::Impl::run(graph::Graph& graph, const std::vector<Contents*>& results) {
-  const auto split_dim = [](const graph::Node& node) {
-    return Contents::of(node.tensor()).split_dim;
+Program Runtime::Impl::lowered(const graph::Graph& graph, const Binding& binding) const {
+  const auto split_dim = [&](const graph::Node& node) {
+    return Contents::of(binding(node)).split_dim;
   };
-  const auto may_donate = [](const graph::Node& node) {
-    return Contents::of(node.tensor()).split_dim < 0;
-  };
-  const Program program = lower(
-      graph,
-      {.num_partitions = num_devices, .split_dim = split_dim, .may_donate = may_donate});
-  if (program.outputs.empty()) return;
-  const pjrt::Executable& executable = executable_of(program);
-  std::vector<pjrt::Buffer> uploaded;
-  const std::vector<const pjrt::Buffer*> arguments = arguments_of(program, uploaded);
+  return lower(graph, {.num_partitions = num_devices,
+                       .split_dim = split_dim,
+                       .may_donate = [&](const auto& node) { return split_dim(node) < 0; }});
+}
+
+void Runtime::Impl::execute(const Program& program, const pjrt::Executable& executable,
+                            const Binding& binding) {
+  gather_arguments(program, binding);
   executable.execute(arguments, outputs);
   ++report.executions;
+}
+
+void Runtime::Impl::take_outputs(const Program& program,
+                                 const std::function<Contents*(const ProgramOutput&)>& place_of) {
   const size_t count = program.outputs.size();
   for (size_t i = 0; i < count; ++i) {
-    const ProgramOutput& output = program.outputs[i];
-    Contents& contents = output.updates != nullptr ? Contents::of(output.updates->tensor())
-                                                   : *results[output.index];
-    contents.buffers.clear();
+    Contents* contents = place_of(program.outputs[i]);
+    if (contents == nullptr) continue;
+    contents->buffers.resize(static_cast<size_t>(num_devices));
     for (int64_t device = 0; device < num_devices; ++device) {
-      contents.buffers.push_back(std::move(outputs[device * count + i]));
+      contents->buffers[device] = std::move(outputs[device * count + i]);
     }
-    contents.split_dim = -1;
-    contents.is_pending = false;
+    contents->split_dim = -1;
+    contents->is_pending = false;
   }
+}
+
+void Runtime::Impl::run(const graph::Graph& graph, const std::vector<Contents*>& results,
+                        const Binding& binding) {
+  const Program program = lowered(graph, binding);
+  if (program.outputs.empty()) return;
+  execute(program, executable_of(program), binding);
+  take_outputs(program, [&](const ProgramOutput& output) {
+    return output.updates != nullptr ? &Contents::of(binding(*output.updates))
+                                     : results[output.index];
+  });
 }
 
 void Runtime::Impl::upload(Contents& contents, const at::Tensor& tensor, bool split) {
@@ -148,7 +214,7 @@ void Runtime::Impl::upload(Contents& contents, const at::Tensor& tensor, bool sp
 
 at::Tensor Runtime::Impl::download(Contents& contents) {
   const std::scoped_lock lock(mutex);
-  if (contents.is_pending) sync();
+  if (contents.is_pending) flush("the host reads a value of it");
   if (contents.buffers.empty()) return at::zeros(contents.sizes, contents.dtype);
   ++report.downloads;
   if (contents.split_dim < 0) return contents.buffers.front().download();

@@ -3,6 +3,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,6 +21,9 @@
 
 namespace levin::xla {
 
+/// The tensor of an input of a graph.
+using Binding = std::function<const at::Tensor&(const graph::Node&)>;
+
 struct Runtime::Impl {
   Impl(Runtime& runtime, const RuntimeOptions& options);
 
@@ -33,12 +37,30 @@ struct Runtime::Impl {
   void add_zeros(Contents& contents);
 
   // run.cpp
+  /// Where a program may end: all that was recorded runs, but within a step.
   void sync();
-  void run(graph::Graph& graph, const std::vector<Contents*>& results);
+  /// It runs, whatever it is a part of; the reason is why a step is none.
+  void flush(const std::string& reason);
+  void run(const graph::Graph& graph, const std::vector<Contents*>& results,
+           const Binding& binding);
+  Program lowered(const graph::Graph& graph, const Binding& binding) const;
+  void execute(const Program& program, const pjrt::Executable& executable, const Binding& binding);
+  /// The outputs of the last run, to where they belong; nullptr: nowhere.
+  void take_outputs(const Program& program,
+                    const std::function<Contents*(const ProgramOutput&)>& place_of);
+  std::vector<at::Tensor> pending(std::vector<Contents*>& targets) const;
+
+  // A step: all that is recorded until its end is one program.
+  void begin_step();
+  /// Why it is none; empty where it is.
+  std::string end_step();
+  graph::Graph run_step(const std::vector<at::Tensor>& values,
+                        const std::vector<at::Tensor>& inputs);
   const pjrt::Executable& executable_of(const Program& program);
-  std::vector<const pjrt::Buffer*> arguments_of(const Program& program,
-                                                std::vector<pjrt::Buffer>& uploaded);
-  at::Tensor numbers_of(const std::vector<RuntimeNumber>& numbers, at::ScalarType dtype) const;
+  void gather_arguments(const Program& program, const Binding& binding);
+  pjrt::Buffer upload_number(const at::Tensor& tensor, int64_t device);
+  at::Tensor numbers_of(const std::vector<RuntimeNumber>& numbers, at::ScalarType dtype,
+                        const Binding& binding) const;
   void upload(Contents& contents, const at::Tensor& tensor, bool split);
   at::Tensor download(Contents& contents);
 
@@ -51,7 +73,6 @@ struct Runtime::Impl {
   /// The autograd engine records from a thread of its own.
   mutable std::recursive_mutex mutex;
   std::unique_ptr<graph::Recorder> recorder;
-  int64_t num_recorded = 0;  ///< operators since the last sync
   std::function<std::vector<NamedTensor>()> names;
   std::map<int64_t, Contents*> live;  ///< by their numbers
   int64_t next_number = 0;
@@ -63,7 +84,11 @@ struct Runtime::Impl {
   };
   std::unordered_map<const c10::TensorImpl*, HostNumber> numbers;
   std::unordered_map<std::string, pjrt::Executable> executables;  ///< by the program's text
-  std::vector<pjrt::Buffer> outputs;                              ///< of the last run
+  std::vector<const pjrt::Buffer*> arguments;  ///< of the last run, as the next two
+  std::vector<pjrt::Buffer> uploaded;
+  std::vector<pjrt::Buffer> outputs;
+  bool is_in_step = false;
+  std::string step_trouble;
   std::set<std::string> host_operators;  ///< that were warned of
   RuntimeReport report;
 };

@@ -204,6 +204,28 @@ ResultTypes pixel_unshuffle_shape(Arguments in) {
   return {x};
 }
 
+/// Sizes of the whole product, without the dimensions that are summed.
+ResultTypes trilinear_shape(Arguments in) {
+  const Dims gone = in[6].toIntVector();
+  const size_t rank = in[0].toTensor().dim() + in[3].toIntVector().size();
+  Dims whole(rank, 1);
+  for (size_t i = 0; i < 3; ++i) {
+    const Dims absent = in[3 + i].toIntVector();
+    size_t next = 0;
+    for (size_t dim = 0; dim < rank; ++dim) {
+      if (std::ranges::find(absent, static_cast<int64_t>(dim)) != absent.end()) continue;
+      const int64_t size = in[i].toTensor().size(static_cast<int64_t>(next++));
+      if (size != 1) whole[dim] = size;
+    }
+  }
+  ResultType type = {.dtype = in[0].toTensor().scalar_type()};
+  for (size_t dim = 0; dim < rank; ++dim) {
+    const bool is_gone = std::ranges::find(gone, static_cast<int64_t>(dim)) != gone.end();
+    if (!is_gone) type.sizes.push_back(whole[dim]);
+  }
+  return {type};
+}
+
 }  // namespace
 
 std::vector<std::pair<const char*, ShapeFunction>> layer_shapes() {
@@ -230,6 +252,7 @@ std::vector<std::pair<const char*, ShapeFunction>> layer_shapes() {
           {"aten::native_group_norm_backward", group_norm_backward_shape},
           {"aten::_weight_norm_interface", weight_norm_shape},
           {"aten::_weight_norm_interface_backward", weight_norm_backward_shape},
+          {"aten::_trilinear", trilinear_shape},
           {"aten::reflection_pad2d", pad_shape},
           {"aten::reflection_pad2d_backward", like_argument<1>},
           {"aten::replication_pad1d_backward", like_argument<1>},

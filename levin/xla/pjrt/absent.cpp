@@ -55,6 +55,7 @@ const at::Tensor& Download::wait() { unavailable(); }
 Buffer& Buffer::operator=(Buffer&&) noexcept = default;
 void Buffer::release() noexcept {}
 at::IntArrayRef Buffer::sizes() const { unavailable(); }
+int Buffer::type() const { unavailable(); }
 at::ScalarType Buffer::dtype() const { unavailable(); }
 int64_t Buffer::device_id() const { unavailable(); }
 int64_t Buffer::num_bytes() const { unavailable(); }

@@ -47,11 +47,15 @@ at::IntArrayRef Buffer::sizes() const {
   return {args.dims, args.num_dims};
 }
 
-at::ScalarType Buffer::dtype() const {
+int Buffer::type() const {
   LEVIN_PJRT_ARGS(PJRT_Buffer_ElementType, args);
   args.buffer = buffer_;
   check(api()->PJRT_Buffer_ElementType(&args));
-  return detail::dtype_of(args.type);
+  return args.type;
+}
+
+at::ScalarType Buffer::dtype() const {
+  return detail::dtype_of(static_cast<PJRT_Buffer_Type>(type()));
 }
 
 int64_t Buffer::device_id() const {

@@ -66,6 +66,8 @@ class LEVIN_API Buffer {
   /// Valid as long as the buffer.
   at::IntArrayRef sizes() const;
   at::ScalarType dtype() const;
+  /// PJRT_Buffer_Type: cheaper than dtype(), for comparing.
+  int type() const;
   /// The device's id (Device::id).
   int64_t device_id() const;
   /// On the device, padding counted.

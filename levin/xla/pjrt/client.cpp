@@ -39,36 +39,31 @@ detail::PluginOptionMap words_for(const Plugin& plugin, const ClientOptions& opt
 void read_platform(Client::Impl& impl) {
   LEVIN_PJRT_ARGS(PJRT_Client_PlatformName, name);
   name.client = impl.client;
-  detail::check(impl.api, impl.api->PJRT_Client_PlatformName(&name), Doing::kClient,
-                impl.plugin.path());
+  impl.check(impl.api->PJRT_Client_PlatformName(&name));
   impl.platform.assign(name.platform_name, name.platform_name_size);
   impl.on_cpu = impl.platform == "cpu";
   LEVIN_PJRT_ARGS(PJRT_Client_PlatformVersion, version);
   version.client = impl.client;
-  detail::check(impl.api, impl.api->PJRT_Client_PlatformVersion(&version), Doing::kClient,
-                impl.plugin.path());
+  impl.check(impl.api->PJRT_Client_PlatformVersion(&version));
   impl.platform_version.assign(version.platform_version, version.platform_version_size);
 }
 
 Device description_of(const Client::Impl& impl, PJRT_Device* handle) {
-  const auto check = [&](PJRT_Error* error) {
-    detail::check(impl.api, error, Doing::kClient, impl.plugin.path());
-  };
   LEVIN_PJRT_ARGS(PJRT_Device_GetDescription, get);
   get.device = handle;
-  check(impl.api->PJRT_Device_GetDescription(&get));
+  impl.check(impl.api->PJRT_Device_GetDescription(&get));
   LEVIN_PJRT_ARGS(PJRT_DeviceDescription_Id, id);
   id.device_description = get.device_description;
-  check(impl.api->PJRT_DeviceDescription_Id(&id));
+  impl.check(impl.api->PJRT_DeviceDescription_Id(&id));
   LEVIN_PJRT_ARGS(PJRT_DeviceDescription_ProcessIndex, process);
   process.device_description = get.device_description;
-  check(impl.api->PJRT_DeviceDescription_ProcessIndex(&process));
+  impl.check(impl.api->PJRT_DeviceDescription_ProcessIndex(&process));
   LEVIN_PJRT_ARGS(PJRT_DeviceDescription_Kind, kind);
   kind.device_description = get.device_description;
-  check(impl.api->PJRT_DeviceDescription_Kind(&kind));
+  impl.check(impl.api->PJRT_DeviceDescription_Kind(&kind));
   LEVIN_PJRT_ARGS(PJRT_Device_IsAddressable, addressable);
   addressable.device = handle;
-  check(impl.api->PJRT_Device_IsAddressable(&addressable));
+  impl.check(impl.api->PJRT_Device_IsAddressable(&addressable));
   return {.id = id.id,
           .process = process.process_index,
           .kind = std::string(kind.device_kind, kind.device_kind_size),
@@ -78,13 +73,12 @@ Device description_of(const Client::Impl& impl, PJRT_Device* handle) {
 void read_devices(Client::Impl& impl) {
   LEVIN_PJRT_ARGS(PJRT_Client_Devices, all);
   all.client = impl.client;
-  detail::check(impl.api, impl.api->PJRT_Client_Devices(&all), Doing::kClient, impl.plugin.path());
+  impl.check(impl.api->PJRT_Client_Devices(&all));
   for (size_t i = 0; i < all.num_devices; ++i)
     impl.devices.push_back(description_of(impl, all.devices[i]));
   LEVIN_PJRT_ARGS(PJRT_Client_AddressableDevices, own);
   own.client = impl.client;
-  detail::check(impl.api, impl.api->PJRT_Client_AddressableDevices(&own), Doing::kClient,
-                impl.plugin.path());
+  impl.check(impl.api->PJRT_Client_AddressableDevices(&own));
   for (size_t i = 0; i < own.num_addressable_devices; ++i) {
     impl.handles.push_back(own.addressable_devices[i]);
     impl.addressable.push_back(description_of(impl, own.addressable_devices[i]));
@@ -159,7 +153,7 @@ Client::Client(const Plugin& plugin, const ClientOptions& options) {
     impl->store = std::make_unique<detail::KeyValues>(options.store);
     impl->store->give_to(args);
   }
-  detail::check(impl->api, impl->api->PJRT_Client_Create(&args), Doing::kClient, plugin.path());
+  impl->check(impl->api->PJRT_Client_Create(&args));
   impl->client = args.client;
   read_platform(*impl);
   read_devices(*impl);
@@ -186,7 +180,7 @@ std::optional<DeviceMemory> Client::memory(int64_t device) const {
   LEVIN_PJRT_ARGS(PJRT_Device_MemoryStats, args);
   args.device = handle_of(device);
   if (!detail::is_implemented(impl_->api, impl_->api->PJRT_Device_MemoryStats(&args),
-                              Doing::kClient, impl_->plugin.path())) {
+                              Doing::kClient, impl_->subject())) {
     return std::nullopt;
   }
   DeviceMemory memory{.bytes_in_use = args.bytes_in_use};

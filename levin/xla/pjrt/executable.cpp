@@ -41,8 +41,15 @@ Executable executable_from(const std::shared_ptr<const Client::Impl>& client,
   impl->executable = executable_of(client->api, loaded);
   impl->read();
   impl->devices = places_of_devices(*client, loaded);
-  impl->origin = std::make_shared<const detail::Origin>(client->api, client, impl->name);
+  impl->origin = std::make_shared<const detail::Origin>(client->api, client, impl->subject());
   return Executable(std::move(impl));
+}
+
+std::string donated(const Program::Impl& impl, size_t argument, int64_t device) {
+  return fmt::format(
+      "program '{}': argument {} of device {} was donated to a program before; name it in `kept` "
+      "there, or hand in what that program returned in its place",
+      impl.name, argument, device);
 }
 
 // What the plugin refuses to start was, more often than not, called with the wrong buffers.
@@ -52,10 +59,7 @@ Executable executable_from(const std::shared_ptr<const Client::Impl>& client,
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i]->is_deleted()) continue;
     detail::free_error(impl.api, error);
-    LEVIN_FAIL("xla.buffer",
-               "program '{}': argument {} of device {} was donated to a program before; name it in "
-               "`kept` there, or hand in what that program returned in its place",
-               impl.name, i % per_device, impl.devices[i / per_device]);
+    LEVIN_FAIL("xla.buffer", "{}", donated(impl, i % per_device, impl.devices[i / per_device]));
   }
   if (detail::code_of(impl.api, error) != PJRT_Error_Code_INVALID_ARGUMENT) {
     impl.origin->fail(error);
@@ -67,10 +71,47 @@ Executable executable_from(const std::shared_ptr<const Client::Impl>& client,
   }
 }
 
+PJRT_Device* device_of(const PJRT_Api* api, PJRT_Buffer* buffer) {
+  LEVIN_PJRT_ARGS(PJRT_Buffer_Device, args);
+  args.buffer = buffer;
+  detail::check(api, api->PJRT_Buffer_Device(&args), Doing::kTransfer, "a buffer's device");
+  return args.device;
+}
+
+// A plugin refuses wrong arguments device by device. Those that it does not refuse begin, wait in
+// the first collective for those that it did, and end the process after a minute. So what one
+// device would refuse and another not is refused here; it takes 0.1 us for each argument of each
+// device.
+void check_alike(const Program::Impl& impl, std::span<const Buffer* const> arguments) {
+  const size_t per_device = arguments.size() / impl.devices.size();
+  for (size_t i = 0; i < per_device; ++i) {
+    const at::IntArrayRef sizes = arguments[i]->sizes();
+    const int type = arguments[i]->type();
+    for (size_t d = 0; d < impl.devices.size(); ++d) {
+      const Buffer& buffer = *arguments[d * per_device + i];
+      const int64_t device = impl.devices[d];
+      PJRT_Device* wanted = impl.origin->client->handles[static_cast<size_t>(device)];
+      LEVIN_CHECK(device_of(impl.api, buffer.get()) == wanted, "xla.arguments",
+                  "program '{}': argument {} of device {} lies on the device of id {}; upload it "
+                  "to device {}",
+                  impl.name, i, device, buffer.device_id(), device);
+      LEVIN_CHECK(!buffer.is_deleted(), "xla.buffer", "{}", donated(impl, i, device));
+      if (d == 0) continue;
+      LEVIN_CHECK(buffer.sizes() == sizes && buffer.type() == type, "xla.arguments",
+                  "program '{}': argument {} has sizes {} of {} on device {} and {} of {} on "
+                  "device {}; wanted the same on each",
+                  impl.name, i, c10::str(buffer.sizes()), c10::toString(buffer.dtype()), device,
+                  c10::str(sizes), c10::toString(arguments[i]->dtype()), impl.devices[0]);
+    }
+  }
+}
+
 using Handles = c10::SmallVector<PJRT_Buffer*, 128>;
 
 Handles handles_of(const Program::Impl& impl, std::span<const Buffer* const> arguments) {
   const size_t devices = impl.devices.size();
+  LEVIN_CHECK(devices > 0, "xla.arguments",
+              "program '{}' was compiled for devices of other processes; run it there", impl.name);
   LEVIN_CHECK(arguments.size() % devices == 0, "xla.arguments",
               "program '{}': got {} arguments for {} devices, wanted as many for each", impl.name,
               arguments.size(), devices);
@@ -118,8 +159,9 @@ void Executable::execute(std::span<const Buffer* const> arguments, std::vector<B
   const Impl& program = *impl();
   const size_t devices = program.devices.size();
   const auto num_outputs = static_cast<size_t>(program.num_outputs);
-  const size_t num_arguments = arguments.size() / devices;
   const Handles in = handles_of(program, arguments);
+  const size_t num_arguments = in.size() / devices;
+  if (devices > 1) check_alike(program, arguments);
   Handles out(devices * num_outputs);
   c10::SmallVector<PJRT_Buffer* const*, 8> in_lists(devices);
   c10::SmallVector<PJRT_Buffer**, 8> out_lists(devices);

@@ -28,7 +28,7 @@ struct CacheOptions {
 /// LIBTPU_INIT_ARGS, and on CPUs the processor's features. Processes may share the folder. Nothing
 /// that goes wrong with the folder fails the caller: an entry that is damaged, or that the plugin
 /// refuses, is removed and compiled anew, and what cannot be written is not kept; either is one
-/// warning.
+/// warning. For one thread at a time.
 class LEVIN_API ExecutableCache {
  public:
   explicit ExecutableCache(const CacheOptions& options = {});

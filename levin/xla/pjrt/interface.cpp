@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include "levin/base/check.h"
 #include "levin/xla/pjrt/interface_impl.h"
 
@@ -36,36 +38,30 @@ PJRT_Error_Code code_of(const PJRT_Api* api, PJRT_Error* error) {
 
 void fail(const PJRT_Api* api, PJRT_Error* error, Doing doing, std::string_view subject) {
   const PJRT_Error_Code code = code_of(api, error);
-  const std::string text = take_message(api, error);
+  const std::string text = fmt::format("{}: {}", subject, take_message(api, error));
   if (code == PJRT_Error_Code_RESOURCE_EXHAUSTED) {
-    LEVIN_FAIL("xla.memory", "{}: {}; use a smaller batch or model, or shard over more devices",
-               subject, text);
+    LEVIN_FAIL("xla.memory", "{}; use a smaller batch or model, or shard over more devices", text);
   }
   switch (doing) {
     case Doing::kClient:
-      LEVIN_FAIL("xla.client", "plugin {}: {}", subject, text);
+      LEVIN_FAIL("xla.client", "{}", text);
     case Doing::kTransfer:
-      LEVIN_FAIL("xla.transfer", "{}: {}", subject, text);
+      LEVIN_FAIL("xla.transfer", "{}", text);
     case Doing::kCompile:
-      LEVIN_FAIL("xla.compile", "{}: {}", subject, text);
+      LEVIN_FAIL("xla.compile", "{}", text);
     case Doing::kExecute:
-      LEVIN_FAIL("xla.execute", "program '{}': {}", subject, text);
+      LEVIN_FAIL("xla.execute", "{}", text);
     case Doing::kLoad:
-      LEVIN_FAIL("xla.load", "{}: {}; compile the program anew", subject, text);
+      LEVIN_FAIL("xla.load", "{}; compile the program anew", text);
     case Doing::kSerialize:
-      LEVIN_FAIL("xla.serialize", "program '{}': {}", subject, text);
+      LEVIN_FAIL("xla.serialize", "{}", text);
     case Doing::kProgram:
-      LEVIN_FAIL("xla.program", "program '{}': {}", subject, text);
+      LEVIN_FAIL("xla.program", "{}", text);
     case Doing::kTopology:
       break;
   }
-  std::string known;
-  for (const std::string_view name : known_topologies()) {
-    known += known.empty() ? "" : ", ";
-    known += name;
-  }
-  LEVIN_FAIL("xla.topology", "{}: {}; libtpu knows {} and others of that pattern", subject, text,
-             known);
+  LEVIN_FAIL("xla.topology", "{}; libtpu knows {} and others of that pattern", text,
+             fmt::join(known_topologies(), ", "));
 }
 
 bool is_implemented(const PJRT_Api* api, PJRT_Error* error, Doing doing, std::string_view subject) {
@@ -98,9 +94,10 @@ void free_event(const PJRT_Api* api, PJRT_Event* event) noexcept {
 }
 
 void Origin::fail(PJRT_Error* error) const {
-  if (program.empty())
-    detail::fail(api, error, Doing::kTransfer, "a tensor's way to or from a device");
-  detail::fail(api, error, Doing::kExecute, program);
+  if (subject.empty()) {
+    detail::fail(api, error, Doing::kTransfer, "a tensor on its way to or from a device");
+  }
+  detail::fail(api, error, Doing::kExecute, subject);
 }
 
 }  // namespace levin::xla::pjrt::detail

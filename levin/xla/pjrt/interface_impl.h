@@ -40,7 +40,7 @@ namespace detail {
 /// What a call was about; decides the id of its error.
 enum class Doing { kClient, kTransfer, kCompile, kExecute, kLoad, kSerialize, kProgram, kTopology };
 
-/// Throws what the error says, and frees it; `subject` is the program, file or topology. What was
+/// Throws "subject: what the error says", and frees it. What was
 /// refused for want of memory is "xla.memory" whatever was being done.
 [[noreturn]] void fail(const PJRT_Api* api, PJRT_Error* error, Doing doing,
                        std::string_view subject);
@@ -59,11 +59,11 @@ bool is_ready(const PJRT_Api* api, PJRT_Event* event);
 PJRT_Error* await(const PJRT_Api* api, PJRT_Event* event);
 void free_event(const PJRT_Api* api, PJRT_Event* event) noexcept;
 
-/// Where a buffer comes from: `program` is empty for one that was uploaded.
+/// Where a buffer comes from: "program 'step'", or "" for one that was uploaded.
 struct Origin {
   const PJRT_Api* api;
   std::shared_ptr<const Client::Impl> client;
-  std::string program;
+  std::string subject;
 
   /// Throws what went wrong in making or moving it.
   [[noreturn]] void fail(PJRT_Error* error) const;
@@ -120,6 +120,11 @@ struct Client::Impl {
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
+
+  std::string subject() const { return "plugin " + plugin.path(); }
+  void check(PJRT_Error* error) const {
+    detail::check(api, error, detail::Doing::kClient, error == nullptr ? "" : subject());
+  }
 };
 
 struct Program::Impl {
@@ -144,6 +149,8 @@ struct Program::Impl {
 
   /// Fills in what `executable` says of itself.
   void read();
+  /// "program 'step'", for errors.
+  std::string subject() const { return "program '" + name + "'"; }
 };
 
 }  // namespace levin::xla::pjrt

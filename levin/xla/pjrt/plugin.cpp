@@ -33,6 +33,9 @@ void prepare_environment(const PluginOptions& options) {
   if (!options.compile_only) return;
   set_unless_set("TPU_SKIP_MDS_QUERY", "1");  // else it asks a metadata server for minutes
   set_unless_set("ALLOW_MULTIPLE_LIBTPU_LOAD", "1");
+  // What it would have asked for, so that it does not complain; topologies are not bound by it.
+  set_unless_set("TPU_WORKER_HOSTNAMES", "localhost");
+  set_unless_set("TPU_ACCELERATOR_TYPE", "v5litepod-4");
   set_unless_set("TPU_LOG_DIR", "disabled");
   set_unless_set("TPU_STDERR_LOG_LEVEL", "3");
   set_unless_set("TPU_MIN_LOG_LEVEL", "3");

@@ -42,8 +42,8 @@ LEVIN_API std::string find_plugin(const std::string& wanted = "");
 
 struct PluginOptions {
   /// No TPU of this machine is asked for, only its compiler: libtpu is told (TPU_SKIP_MDS_QUERY=1,
-  /// ALLOW_MULTIPLE_LIBTPU_LOAD=1 and quiet logs, each unless it is set) not to look for one, which
-  /// else takes minutes. Changes the environment of the process.
+  /// ALLOW_MULTIPLE_LIBTPU_LOAD=1, a host and kind for form's sake, quiet logs, each unless it is
+  /// set) not to look for one, which else takes minutes. Changes the environment of the process.
   bool compile_only = false;
 };
 

@@ -22,7 +22,9 @@ double number_of(const PJRT_NamedValue& value) {
 }  // namespace
 
 void Program::Impl::read() {
-  const auto checked = [&](PJRT_Error* error) { detail::check(api, error, Doing::kProgram, name); };
+  const auto checked = [&](PJRT_Error* error) {
+    detail::check(api, error, Doing::kProgram, "a compiled program");
+  };
   LEVIN_PJRT_ARGS(PJRT_Executable_Name, named);
   named.executable = executable;
   checked(api->PJRT_Executable_Name(&named));
@@ -66,7 +68,8 @@ std::optional<ProgramMemory> Program::memory() const {
   LEVIN_PJRT_ARGS(PJRT_Executable_GetCompiledMemoryStats, args);
   args.executable = impl_->executable;
   PJRT_Error* error = impl_->api->PJRT_Executable_GetCompiledMemoryStats(&args);
-  if (!detail::is_implemented(impl_->api, error, Doing::kProgram, name())) return std::nullopt;
+  if (!detail::is_implemented(impl_->api, error, Doing::kProgram, impl_->subject()))
+    return std::nullopt;
   return ProgramMemory{.arguments = args.argument_size_in_bytes,
                        .outputs = args.output_size_in_bytes,
                        .aliased = args.alias_size_in_bytes,
@@ -80,7 +83,7 @@ std::map<std::string, double> Program::costs() const {
   args.executable = impl_->executable;
   PJRT_Error* error = impl_->api->PJRT_Executable_GetCostAnalysis(&args);
   std::map<std::string, double> costs;
-  if (!detail::is_implemented(impl_->api, error, Doing::kProgram, name())) return costs;
+  if (!detail::is_implemented(impl_->api, error, Doing::kProgram, impl_->subject())) return costs;
   for (size_t i = 0; i < args.num_properties; ++i) {
     const PJRT_NamedValue& value = args.properties[i];
     costs[std::string(value.name, value.name_size)] = number_of(value);
@@ -97,7 +100,7 @@ std::string Program::optimized_text() const {
   // Once for its size, once for itself.
   const auto call = [&] {
     PJRT_Error* error = impl_->api->PJRT_Executable_OptimizedProgram(&args);
-    detail::check(impl_->api, error, Doing::kProgram, name());
+    detail::check(impl_->api, error, Doing::kProgram, impl_->subject());
   };
   call();
   std::string bytes(program.code_size, '\0');
@@ -114,7 +117,7 @@ std::string Program::fingerprint() const {
   LEVIN_PJRT_ARGS(PJRT_Executable_Fingerprint, args);
   args.executable = impl_->executable;
   PJRT_Error* error = impl_->api->PJRT_Executable_Fingerprint(&args);
-  if (!detail::is_implemented(impl_->api, error, Doing::kProgram, name())) return "";
+  if (!detail::is_implemented(impl_->api, error, Doing::kProgram, impl_->subject())) return "";
   return std::string(args.executable_fingerprint, args.executable_fingerprint_size);
 }
 
@@ -122,7 +125,7 @@ std::string Program::serialize() const {
   LEVIN_PJRT_ARGS(PJRT_Executable_Serialize, args);
   args.executable = impl_->executable;
   detail::check(impl_->api, impl_->api->PJRT_Executable_Serialize(&args), Doing::kSerialize,
-                name());
+                impl_->subject());
   std::string bytes(args.serialized_bytes, args.serialized_bytes_size);
   args.serialized_executable_deleter(args.serialized_executable);
   return bytes;

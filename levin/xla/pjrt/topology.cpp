@@ -27,8 +27,9 @@ struct Topology::Impl {
   Impl& operator=(const Impl&) = delete;
 
   void check(PJRT_Error* error) const {
-    detail::check(api, error, Doing::kTopology,
-                  fmt::format("'{}' of plugin {}", name, plugin.path()));
+    if (error == nullptr) return;
+    detail::fail(api, error, Doing::kTopology,
+                 fmt::format("'{}' of plugin {}", name, plugin.path()));
   }
   void read_platform();
   void read_devices();

@@ -39,8 +39,8 @@ bool are_parts(const Runs& runs, int64_t size) {
 
 Hlo gathered(Builder& hlo, const Hlo& x, int64_t dim, const Dims& places) {
   const auto count = static_cast<int64_t>(places.size());
-  GatherDims dims{.collapsed = {dim}, .start_index_map = {dim}, .index_vector_dim = 1,
-                  .slice_sizes = x.sizes};
+  GatherDims dims{
+      .collapsed = {dim}, .start_index_map = {dim}, .index_vector_dim = 1, .slice_sizes = x.sizes};
   for (int64_t i = 0; i < x.rank(); ++i) {
     if (i != dim) dims.offset.push_back(i);
   }

@@ -45,8 +45,11 @@ Hlo with_sides_changed(Lowering& at, const Hlo& kernel, int64_t groups) {
 /// its space.
 Hlo convolved(Lowering& at, const Hlo& x, const Hlo& w, const Convolution& of, const Dims& sizes) {
   const auto num_spatial = static_cast<size_t>(x.rank() - 2);
-  ConvolutionWindow window{.stride = of.stride, .pad_low = of.padding, .pad_high = {},
-                           .lhs_dilation = Dims(num_spatial, 1), .rhs_dilation = of.dilation};
+  ConvolutionWindow window{.stride = of.stride,
+                           .pad_low = of.padding,
+                           .pad_high = {},
+                           .lhs_dilation = Dims(num_spatial, 1),
+                           .rhs_dilation = of.dilation};
   for (size_t i = 0; i < num_spatial; ++i) {
     const int64_t reach = of.dilation[i] * (w.sizes[i + 2] - 1) + 1;
     window.pad_high.push_back((sizes[i + 2] - 1) * of.stride[i] + reach - x.sizes[i + 2] -
@@ -59,8 +62,11 @@ Hlo convolved(Lowering& at, const Hlo& x, const Hlo& w, const Convolution& of, c
 /// The adjoint of that in x: y[stride p + dilation k - padding] += x[p] w[k].
 Hlo spread_out(Lowering& at, const Hlo& x, const Hlo& w, const Convolution& of, const Dims& sizes) {
   const auto num_spatial = static_cast<size_t>(x.rank() - 2);
-  ConvolutionWindow window{.stride = Dims(num_spatial, 1), .pad_low = {}, .pad_high = {},
-                           .lhs_dilation = of.stride, .rhs_dilation = of.dilation};
+  ConvolutionWindow window{.stride = Dims(num_spatial, 1),
+                           .pad_low = {},
+                           .pad_high = {},
+                           .lhs_dilation = of.stride,
+                           .rhs_dilation = of.dilation};
   Dims space;
   for (size_t i = 0; i < num_spatial; ++i) {
     const int64_t reach = of.dilation[i] * (w.sizes[i + 2] - 1);
@@ -77,8 +83,11 @@ Hlo spread_out(Lowering& at, const Hlo& x, const Hlo& w, const Convolution& of, 
 /// The adjoint in w: w[k] = sum over p of x[stride p + dilation k - padding] y[p].
 Hlo kernel_of(Lowering& at, const Hlo& x, const Hlo& y, const Convolution& of, const Dims& sizes) {
   const auto num_spatial = static_cast<size_t>(x.rank() - 2);
-  ConvolutionWindow window{.stride = of.dilation, .pad_low = of.padding, .pad_high = {},
-                           .lhs_dilation = Dims(num_spatial, 1), .rhs_dilation = of.stride};
+  ConvolutionWindow window{.stride = of.dilation,
+                           .pad_low = of.padding,
+                           .pad_high = {},
+                           .lhs_dilation = Dims(num_spatial, 1),
+                           .rhs_dilation = of.stride};
   for (size_t i = 0; i < num_spatial; ++i) {
     const int64_t reach = (y.sizes[i + 2] - 1) * of.stride[i] + 1;
     window.pad_high.push_back((sizes[i + 2] - 1) * of.dilation[i] + reach - x.sizes[i + 2] -
@@ -114,15 +123,15 @@ void lower_convolution_backward(Lowering& at) {
   const Convolution of(at, 4, x.rank() - 2);
   if (at.wants(0)) {
     at.give(0, or_zeros(at, x.sizes, {grad, w}, [&] {
-      return of.is_transposed ? convolved(at, grad, w, of, x.sizes)
-                              : spread_out(at, grad, w, of, x.sizes);
-    }));
+              return of.is_transposed ? convolved(at, grad, w, of, x.sizes)
+                                      : spread_out(at, grad, w, of, x.sizes);
+            }));
   }
   if (at.wants(1)) {
     at.give(1, or_zeros(at, w.sizes, {grad, x}, [&] {
-      return of.is_transposed ? kernel_of(at, grad, x, of, w.sizes)
-                              : kernel_of(at, x, grad, of, w.sizes);
-    }));
+              return of.is_transposed ? kernel_of(at, grad, x, of, w.sizes)
+                                      : kernel_of(at, x, grad, of, w.sizes);
+            }));
   }
   if (!at.wants(2)) return;
   Dims others = {0};
@@ -165,8 +174,7 @@ void lower_unfold(Lowering& at) {
       const Dims limit = {x.sizes[0], x.sizes[1], start[2] + (of.count[0] - 1) * of.stride[0] + 1,
                           start[3] + (of.count[1] - 1) * of.stride[1] + 1};
       const Hlo part = at.hlo.slice(padded, start, limit, {1, 1, of.stride[0], of.stride[1]});
-      parts.push_back(
-          at.hlo.reshape(part, {x.sizes[0], x.sizes[1], 1, of.count[0] * of.count[1]}));
+      parts.push_back(at.hlo.reshape(part, {x.sizes[0], x.sizes[1], 1, of.count[0] * of.count[1]}));
     }
   }
   at.give(at.hlo.reshape(at.hlo.concatenate(parts, 2), at.sizes()));

@@ -102,8 +102,8 @@ Hlo moved(Lowering& at, size_t running, const Hlo& now, size_t momentum) {
 }
 
 /// The new values of running statistics: by the variance of a sample.
-void give_running(Lowering& at, const BatchNormArguments& where, const Variance& now,
-                  double count, size_t first) {
+void give_running(Lowering& at, const BatchNormArguments& where, const Variance& now, double count,
+                  size_t first) {
   const size_t mean = *where.running;
   if (at.has(mean)) at.give(first++, moved(at, mean, now.mean, *where.momentum));
   if (!at.has(mean + 1)) return;
@@ -272,7 +272,8 @@ void lower_weight_norm(Lowering& at) {
   const Hlo v = at.tensor(0, in);
   const int64_t dim = at.dim(2, v.rank());
   const Hlo length = at.hlo.unary("sqrt", at.sum(times(at, v, v), all_but(v, dim), true));
-  const Hlo factor = at.hlo.binary("divide", at.hlo.reshape(at.tensor(1, in), length.sizes), length);
+  const Hlo factor =
+      at.hlo.binary("divide", at.hlo.reshape(at.tensor(1, in), length.sizes), length);
   at.give(0, times(at, v, at.hlo.expand(factor, v.sizes)));
   at.give(1, at.hlo.reshape(length, at.sizes(1)));
 }

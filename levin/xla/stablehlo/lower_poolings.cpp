@@ -83,8 +83,8 @@ Greatest greatest_of(Lowering& at, const Hlo& x, const Pool& pool, const Dims& o
     for (int64_t nth = 0; nth < pool.kernel[i]; ++nth) {
       const int64_t start = nth * pool.dilation[i];
       const auto part = [&](const Hlo& value) {
-        return slice_along(at.hlo, value, dim, start,
-                           start + (out[dim] - 1) * pool.stride[i] + 1, pool.stride[i]);
+        return slice_along(at.hlo, value, dim, start, start + (out[dim] - 1) * pool.stride[i] + 1,
+                           pool.stride[i]);
       };
       const Greatest other = {part(all.value), part(all.place)};
       best = nth == 0 ? other : greater(at, best, other);
@@ -184,8 +184,10 @@ Hlo scattered_to(Lowering& at, std::string_view by, const Hlo& values, const Hlo
       at.hlo.concatenate({at.hlo.reshape(at.hlo.iota(at::kInt, updates.sizes, 0), with_vector),
                           at.hlo.reshape(columns, with_vector)},
                          2);
-  const ScatterDims dims{.update_window = {}, .inserted_window = {0, 1},
-                         .scatter_dims_to_operand = {0, 1}, .index_vector_dim = 2};
+  const ScatterDims dims{.update_window = {},
+                         .inserted_window = {0, 1},
+                         .scatter_dims_to_operand = {0, 1},
+                         .index_vector_dim = 2};
   return at.hlo.reshape(at.hlo.scatter(by, zeros, indices, updates, dims), sizes);
 }
 
@@ -239,7 +241,8 @@ Window window_of(const Hlo& x, const Pool& pool) {
   const Dims ones(x.sizes.size(), 1);
   const Dims zeros(x.sizes.size(), 0);
   Window window{ones, ones, ones, ones, zeros, zeros};
-  for (int64_t i = 0; i < pool.rank(); ++i) window.sizes[x.rank() - pool.rank() + i] = pool.kernel[i];
+  for (int64_t i = 0; i < pool.rank(); ++i)
+    window.sizes[x.rank() - pool.rank() + i] = pool.kernel[i];
   return window;
 }
 

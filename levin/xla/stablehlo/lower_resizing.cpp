@@ -47,8 +47,8 @@ std::vector<Tap> linear_taps_in(const Resize& to) {
     std::array<int64_t, 2> places = {};
     std::array<Real, 2> weights = {};
     at::native::compute_source_index_and_lambda<Real, Real>(places[0], places[1], weights[0],
-                                                            weights[1], ratio, i, to.size,
-                                                            to.count, to.align_corners);
+                                                            weights[1], ratio, i, to.size, to.count,
+                                                            to.align_corners);
     for (size_t tap = 0; tap < taps.size(); ++tap) {
       taps[tap].places.push_back(places[tap]);
       taps[tap].weights.push_back(static_cast<double>(weights[tap]));
@@ -106,8 +106,7 @@ Hlo resized_back(Lowering& at, const Hlo& grad, int64_t dim, const std::vector<T
                  int64_t size) {
   std::optional<Hlo> sum;
   for (const Tap& tap : taps) {
-    const Hlo part =
-        sum_runs(at.hlo, weighted(at, grad, tap, dim), dim, runs_of(tap.places, size));
+    const Hlo part = sum_runs(at.hlo, weighted(at, grad, tap, dim), dim, runs_of(tap.places, size));
     sum = sum ? at.hlo.binary("add", *sum, part) : part;
   }
   return sum.value();
@@ -130,8 +129,10 @@ LowerFunction upsample(TapsOf taps, int64_t rank, bool has_corners) {
     const size_t scales = has_corners ? 3 : 2;
     for (int64_t i = rank - 1; i >= 0; --i) {
       const int64_t dim = x.rank() - rank + i;
-      const Resize to{.size = x.sizes[dim], .count = out[dim],
-                      .align_corners = has_corners && at.flag(2), .scale = scale_of(at, scales + i)};
+      const Resize to{.size = x.sizes[dim],
+                      .count = out[dim],
+                      .align_corners = has_corners && at.flag(2),
+                      .scale = scale_of(at, scales + i)};
       x = resized(at, x, dim, taps(to, x.dtype));
     }
     at.give(x);
@@ -147,8 +148,10 @@ LowerFunction upsample_backward(TapsOf taps, int64_t rank, bool has_corners) {
     const size_t scales = has_corners ? 4 : 3;
     for (int64_t i = 0; i < rank; ++i) {
       const int64_t dim = grad.rank() - rank + i;
-      const Resize to{.size = sizes[dim], .count = grad.sizes[dim],
-                      .align_corners = has_corners && at.flag(3), .scale = scale_of(at, scales + i)};
+      const Resize to{.size = sizes[dim],
+                      .count = grad.sizes[dim],
+                      .align_corners = has_corners && at.flag(3),
+                      .scale = scale_of(at, scales + i)};
       grad = resized_back(at, grad, dim, taps(to, grad.dtype), sizes[dim]);
     }
     at.give(grad);
@@ -185,9 +188,8 @@ Hlo padded_along(Lowering& at, const Hlo& whole, const Border& by, bool is_refle
   std::vector<Hlo> parts = {x};
   if (by.low > 0) {
     parts.insert(parts.begin(),
-                 is_reflection
-                     ? at.hlo.reverse(slice_along(at.hlo, x, dim, 1, by.low + 1), {dim})
-                     : replicated(at, x, dim, 0, by.low));
+                 is_reflection ? at.hlo.reverse(slice_along(at.hlo, x, dim, 1, by.low + 1), {dim})
+                               : replicated(at, x, dim, 0, by.low));
   }
   if (by.high > 0) {
     parts.push_back(
@@ -206,12 +208,12 @@ Hlo unpadded_along(Lowering& at, const Hlo& grad, const Border& by, bool is_refl
   const Hlo zero = at.hlo.constant(0, grad.dtype);
   Hlo sum = slice_along(at.hlo, grad, dim, low, low + size);
   const auto add = [&](const Hlo& end, int64_t reflected_at, int64_t replicated_at) {
-    const Hlo part =
-        is_reflection ? at.hlo.reverse(end, {dim})
-                      : at.keep_dims(at.hlo.reduce("add", end, zero, {dim}), end, {dim});
+    const Hlo part = is_reflection
+                         ? at.hlo.reverse(end, {dim})
+                         : at.keep_dims(at.hlo.reduce("add", end, zero, {dim}), end, {dim});
     const int64_t place = is_reflection ? reflected_at : replicated_at;
-    sum = at.hlo.binary("add", sum, pad_along(at.hlo, part, zero, dim, place,
-                                              size - place - part.sizes[dim]));
+    sum = at.hlo.binary("add", sum,
+                        pad_along(at.hlo, part, zero, dim, place, size - place - part.sizes[dim]));
   };
   if (by.low > 0) add(slice_along(at.hlo, grad, dim, 0, low), 1, 0);
   if (by.high > 0) {
@@ -247,8 +249,8 @@ void lower_pixel_shuffle(Lowering& at) {
   const int64_t factor = at.integer(1);
   const int64_t first = x.rank() - 3;
   Dims split(x.sizes.begin(), x.sizes.begin() + first);
-  split.insert(split.end(), {x.sizes[first] / (factor * factor), factor, factor,
-                             x.sizes[first + 1], x.sizes[first + 2]});
+  split.insert(split.end(), {x.sizes[first] / (factor * factor), factor, factor, x.sizes[first + 1],
+                             x.sizes[first + 2]});
   Dims permutation(split.size());
   std::iota(permutation.begin(), permutation.begin() + first, 0);
   const std::array<int64_t, 5> order = {0, 3, 1, 4, 2};
@@ -261,8 +263,8 @@ void lower_pixel_unshuffle(Lowering& at) {
   const int64_t factor = at.integer(1);
   const int64_t first = x.rank() - 3;
   Dims split(x.sizes.begin(), x.sizes.begin() + first + 1);
-  split.insert(split.end(), {x.sizes[first + 1] / factor, factor, x.sizes[first + 2] / factor,
-                             factor});
+  split.insert(split.end(),
+               {x.sizes[first + 1] / factor, factor, x.sizes[first + 2] / factor, factor});
   Dims permutation(split.size());
   std::iota(permutation.begin(), permutation.begin() + first, 0);
   const std::array<int64_t, 5> order = {0, 2, 4, 1, 3};
@@ -309,7 +311,8 @@ void add_resizing(LoweringTable& table) {
             true},
            {"aten::upsample_trilinear3d", "aten::upsample_trilinear3d_backward", linear_taps, 3,
             true},
-           {"aten::upsample_bicubic2d", "aten::upsample_bicubic2d_backward", cubic_taps, 2, true}}) {
+           {"aten::upsample_bicubic2d", "aten::upsample_bicubic2d_backward", cubic_taps, 2,
+            true}}) {
     table[family.name] = upsample(family.taps, family.rank, family.has_corners);
     table[family.backward] = upsample_backward(family.taps, family.rank, family.has_corners);
   }

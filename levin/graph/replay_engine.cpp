@@ -1,0 +1,106 @@
+#include <mutex>
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/base/log.h"
+#include "levin/graph/engine.h"
+#include "levin/graph/fuse.h"
+#include "levin/graph/interposer.h"
+#include "levin/graph/passes.h"
+#include "levin/graph/recorder_impl.h"
+
+namespace levin::graph {
+namespace {
+
+/// Where something cannot be recorded, the function goes on without.
+class CarefulHandler final : public OperatorHandler {
+ public:
+  explicit CarefulHandler(Recorder& recorder) : recorder_(recorder) {}
+
+  void call(OperatorCall& call) override {
+    std::unique_ptr<Recorder::Call> recorded;
+    attempt([&] { recorded = recorder_.begin(call.op(), call.stack()); });
+    call.proceed();
+    attempt([&] { recorder_.end(std::move(recorded), call.stack()); });
+  }
+
+  /// Why there is no recording; empty where there is one.
+  const std::string& trouble() const { return trouble_; }
+
+  template <class Step>
+  void attempt(const Step& step) {
+    const std::scoped_lock lock(mutex_);
+    if (!trouble_.empty()) return;
+    try {
+      step();
+    } catch (const Error& error) {
+      trouble_ = error.text();
+    }
+  }
+
+ private:
+  Recorder& recorder_;
+  std::mutex mutex_;
+  std::string trouble_;
+};
+
+class ReplayRunner final : public Runner {
+ public:
+  explicit ReplayRunner(const Graph& graph) : replay_(graph) {}
+
+  std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs) override {
+    return replay_(inputs);
+  }
+  std::string trouble(const std::vector<at::Tensor>&) const override {
+    const std::string moved = replay_.moved();
+    return moved.empty() ? "" : moved + " has other memory than before";
+  }
+  ReplayReport report() const override { return replay_.report(); }
+
+ private:
+  Replay replay_;
+};
+
+class ReplayEngine final : public Engine {
+ public:
+  RecordingResult record(const RecordedCall& call) override {
+    Recorder recorder({.allow_host_reads = true, .host_read_sources = true});
+    CarefulHandler handler(recorder);
+    handler.attempt([&] {
+      for (size_t i = 0; i < call.inputs.size(); ++i) {
+        recorder.add_input(std::string(call.names[i]), call.inputs[i]);
+      }
+    });
+    for (const NamedTensor& state : call.state) recorder.name_state(state.name, state.tensor);
+    RecordingResult recorded;
+    {
+      const HandlerScope scope(handler);
+      recorded.results = call.function();
+    }
+    handler.attempt([&] {
+      std::vector<at::Tensor> values = recorded.results;
+      for (const at::Tensor& value : call.more()) values.push_back(value);
+      recorded.graph = recorder.finish(values);
+    });
+    recorded.trouble = handler.trouble();
+    return recorded;
+  }
+
+  std::unique_ptr<Runner> make_runner(Graph& graph,
+                                      const std::function<void(Graph&)>& pass) override {
+    eliminate_common_subexpressions(graph);
+    graph.eliminate_dead_code();
+    fuse(graph);
+    if (pass) pass(graph);
+    return std::make_unique<ReplayRunner>(graph);
+  }
+};
+
+}  // namespace
+
+Runner::~Runner() = default;
+Engine::~Engine() = default;
+
+std::unique_ptr<Engine> make_replay_engine() { return std::make_unique<ReplayEngine>(); }
+
+}  // namespace levin::graph

@@ -1,0 +1,165 @@
+#include "levin/xla/device/step.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/xla/device/runtime_impl.h"
+
+namespace levin::xla {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+bool is_of_device(const at::Tensor& tensor) { return tensor.defined() && tensor.is_xla(); }
+
+/// The place of a state tensor when it was recorded: another one later is other memory.
+struct StatePlace {
+  at::Tensor tensor;
+  const c10::StorageImpl* storage;
+};
+
+class StepRunner final : public graph::Runner {
+ public:
+  StepRunner(std::shared_ptr<Runtime> runtime, const graph::Graph& graph)
+      : runtime_(std::move(runtime)), impl_(runtime_->impl()) {
+    const std::scoped_lock lock(impl_.mutex);
+    size_t place = 0;
+    for (const graph::Node& node : graph.nodes()) {
+      if (node.opcode() == graph::Opcode::kPlaceholder) places_[&node] = place++;
+      if (node.opcode() == graph::Opcode::kGetAttr && node.tensor().is_xla()) {
+        state_.push_back({node.tensor(), node.tensor().storage().unsafeGetStorageImpl()});
+      }
+      num_operators_ += node.opcode() == graph::Opcode::kCallFunction ? 1 : 0;
+    }
+    for (const graph::Value* output : graph.outputs()) {
+      types_.push_back(output == nullptr ? graph::ValueType{} : output->type());
+    }
+  }
+
+  /// For inputs that lie as these do.
+  void prepare(const graph::Graph& graph, const Tensors& inputs) {
+    const std::scoped_lock lock(impl_.mutex);
+    splits_.clear();
+    for (const at::Tensor& input : inputs) splits_.push_back(split_of(input));
+    program_ = impl_.lowered(graph, binding(inputs));
+    executable_ = &impl_.executable_of(program_);
+  }
+
+  Tensors operator()(const Tensors& inputs) override {
+    const std::scoped_lock lock(impl_.mutex);
+    impl_.flush("");
+    impl_.execute(program_, *executable_, binding(inputs));
+    Tensors results(types_.size());
+    impl_.take_outputs(program_, [&](const ProgramOutput& output) -> Contents* {
+      if (output.updates != nullptr) return &Contents::of(output.updates->tensor());
+      const graph::ValueType& type = types_[output.index];
+      results[output.index] =
+          Contents::make_tensor(runtime_, type.sizes, type.strides, type.dtype);
+      return &Contents::of(results[output.index]);
+    });
+    return results;
+  }
+
+  std::string trouble(const Tensors& inputs) const override {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (split_of(inputs[i]) != splits_[i]) return fmt::format("input {} lies otherwise", i);
+    }
+    for (const StatePlace& place : state_) {
+      if (place.tensor.storage().unsafeGetStorageImpl() != place.storage) {
+        return "a state tensor has other memory than before";
+      }
+    }
+    return "";
+  }
+
+  graph::ReplayReport report() const override { return {.num_operators = num_operators_}; }
+
+ private:
+  static int64_t split_of(const at::Tensor& tensor) {
+    return is_of_device(tensor) ? Contents::of(tensor).split_dim : -1;
+  }
+
+  Binding binding(const Tensors& inputs) const {
+    return [this, &inputs](const graph::Node& node) -> const at::Tensor& {
+      const auto place = places_.find(&node);
+      return place == places_.end() ? node.tensor() : inputs[place->second];
+    };
+  }
+
+  std::shared_ptr<Runtime> runtime_;
+  Runtime::Impl& impl_;
+  std::unordered_map<const graph::Node*, size_t> places_;
+  std::vector<StatePlace> state_;
+  std::vector<int64_t> splits_;
+  std::vector<graph::ValueType> types_;
+  int64_t num_operators_ = 0;
+  Program program_;
+  const pjrt::Executable* executable_ = nullptr;
+};
+
+class StepEngine final : public graph::Engine {
+ public:
+  explicit StepEngine(std::shared_ptr<Runtime> runtime)
+      : runtime_(std::move(runtime)), impl_(runtime_->impl()) {}
+
+  Tensors first(const graph::RecordedCall& call) override { return record(call).results; }
+
+  graph::RecordingResult record(const graph::RecordedCall& call) override {
+    begin(call);
+    graph::RecordingResult recorded;
+    try {
+      recorded.results = call.function();
+    } catch (...) {
+      impl_.end_step();
+      throw;
+    }
+    const std::scoped_lock lock(impl_.mutex);
+    recorded.trouble = impl_.end_step();
+    if (recorded.trouble.empty()) {
+      Tensors values = recorded.results;
+      for (const at::Tensor& value : call.more()) values.push_back(value);
+      recorded.graph = impl_.run_step(values, call.inputs);
+      inputs_ = call.inputs;
+    }
+    impl_.flush("");
+    return recorded;
+  }
+
+  std::unique_ptr<graph::Runner> make_runner(graph::Graph& graph,
+                                             const std::function<void(graph::Graph&)>&) override {
+    auto runner = std::make_unique<StepRunner>(runtime_, graph);
+    runner->prepare(graph, inputs_);
+    inputs_.clear();
+    return runner;
+  }
+
+ private:
+  void begin(const graph::RecordedCall& call) {
+    const std::scoped_lock lock(impl_.mutex);
+    impl_.flush("");
+    impl_.begin_step();
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      const at::Tensor& input = call.inputs[i];
+      const bool is_whole = !is_of_device(input) || Contents::of(input).is_base(input);
+      if (!is_whole) impl_.step_trouble = fmt::format("{} is a view of another tensor", call.names[i]);
+      if (!is_whole || (input.defined() && !is_of_device(input))) continue;
+      impl_.recording().add_input(std::string(call.names[i]), input);
+    }
+    for (const NamedTensor& state : call.state) {
+      impl_.recording().name_state(state.name, state.tensor);
+    }
+  }
+
+  std::shared_ptr<Runtime> runtime_;
+  Runtime::Impl& impl_;
+  Tensors inputs_;  ///< of the last recording
+};
+
+}  // namespace
+
+std::unique_ptr<graph::Engine> make_engine(std::shared_ptr<Runtime> runtime) {
+  return std::make_unique<StepEngine>(std::move(runtime));
+}
+
+}  // namespace levin::xla

@@ -1,0 +1,19 @@
+#pragma once
+// Steps as programs: a function that is called again and again (a training step) is recorded as one
+// program and then run without a call of it. The engine of graph::Compiled on the device "xla".
+//
+//   graph::Compiled step("step", {.engine = xla::make_engine(runtime)});
+
+#include <memory>
+
+#include "levin/base/export.h"
+#include "levin/graph/engine.h"
+#include "levin/xla/device/runtime.h"
+
+namespace levin::xla {
+
+/// Runtime::sync() within the function does nothing: all of it is one program. Where the host
+/// reads a value in between, the function goes on as it always does and is not recorded.
+LEVIN_API std::unique_ptr<graph::Engine> make_engine(std::shared_ptr<Runtime> runtime);
+
+}  // namespace levin::xla
