@@ -12,7 +12,8 @@ at::ScalarType type_under(const Tensor& input, at::ScalarType dtype) {
 Tensor as_dtype(const Tensor& input, at::ScalarType dtype) {
   const bool rounds = input.is_floating_point() && !at::isFloatingType(dtype);
   if (rounds && dtype == at::kBool) return input > 0;
-  return (rounds ? (dtype == at::kByte ? input.abs() : input) * 3 : input).to(type_under(input, dtype));
+  return (rounds ? (dtype == at::kByte ? input.abs() : input) * 3 : input)
+      .to(type_under(input, dtype));
 }
 
 /// The same elements, with others between them.
@@ -41,10 +42,9 @@ OperatorTensors outcome_of(const OperatorCase& of, const OperatorTensors& inputs
   Tensor total;
   for (const Tensor& result : results) {
     if (!result.requires_grad()) continue;
-    const Tensor weights =
-        at::linspace(0.5, 1.5, result.numel(), at::TensorOptions(at::kFloat))
-            .view(result.sizes())
-            .to(result.device(), result.scalar_type());
+    const Tensor weights = at::linspace(0.5, 1.5, result.numel(), at::TensorOptions(at::kFloat))
+                               .view(result.sizes())
+                               .to(result.device(), result.scalar_type());
     const Tensor part = (result * weights).sum();
     total = total.defined() ? total + part : part;
   }
@@ -99,7 +99,8 @@ void expect_near(const Tensor& came, const Tensor& wanted, const std::string& wh
   const double tolerance = tolerance_under(wanted.scalar_type());
   const bool is_float = wanted.is_floating_point();
   const bool is_same =
-      is_float ? there.to(at::kDouble).allclose(wanted.detach().to(at::kDouble), tolerance, tolerance, true)
+      is_float ? there.to(at::kDouble)
+                     .allclose(wanted.detach().to(at::kDouble), tolerance, tolerance, true)
                : there.equal(wanted);
   EXPECT_TRUE(is_same) << what << '\n' << there << "\nwanted\n" << wanted;
 }

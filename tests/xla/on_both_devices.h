@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <functional>
 #include <ostream>
 #include <string>
@@ -34,7 +35,9 @@ struct OperatorCase {
   bool with_gradients = false;
 };
 
-inline std::ostream& operator<<(std::ostream& out, const OperatorCase& of) { return out << of.name; }
+inline std::ostream& operator<<(std::ostream& out, const OperatorCase& of) {
+  return out << of.name;
+}
 
 /// The process's device, one for all tests.
 xla::Runtime& xla_runtime();
@@ -62,7 +65,9 @@ inline std::function<OperatorTensors()> inside(std::vector<std::vector<int64_t>>
     return inputs;
   };
 }
-inline std::function<OperatorTensors()> made(std::function<OperatorTensors()> make) { return make; }
+inline std::function<OperatorTensors()> given(std::function<OperatorTensors()> make) {
+  return make;
+}
 
 inline void append_to(OperatorTensors& all, const at::Tensor& tensor) { all.push_back(tensor); }
 inline void append_to(OperatorTensors& all, const std::vector<at::Tensor>& tensors) {
@@ -82,7 +87,8 @@ OperatorTensors listed(const Results&... results) {
 }  // namespace levin::test
 
 /// A case whose inputs are called t: CASE("relu", drawn({{3}}), at::relu(t[0])).
-#define CASE(name, inputs, ...)                                                               \
-  OperatorCase {                                                                              \
-    name, inputs, [](const levin::test::OperatorTensors& t) { return levin::test::listed(__VA_ARGS__); } \
+#define CASE(name, inputs, ...)                                                                \
+  OperatorCase {                                                                               \
+    name, inputs,                                                                              \
+        [](const levin::test::OperatorTensors& t) { return levin::test::listed(__VA_ARGS__); } \
   }

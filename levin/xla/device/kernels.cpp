@@ -113,9 +113,9 @@ at::Scalar local_scalar(const at::Tensor& tensor) { return on_host(tensor).item(
 /// The same tensor, or other sizes, are known without a look at the values.
 bool equal(const at::Tensor& left, const at::Tensor& right) {
   if (left.sizes() != right.sizes()) return false;
-  const bool is_same = left.is_same(right) ||
-                       (left.is_alias_of(right) && left.strides() == right.strides() &&
-                        left.storage_offset() == right.storage_offset());
+  const bool is_same =
+      left.is_same(right) || (left.is_alias_of(right) && left.strides() == right.strides() &&
+                              left.storage_offset() == right.storage_offset());
   return is_same || on_host(left).equal(on_host(right));
 }
 
@@ -135,8 +135,10 @@ void run_on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
   impl.flush("the CPU computes an operator of it");
   const std::string name = c10::toString(op.operator_name());
   if (impl.host_operators.insert(name).second) {
-    log::warn("xla: {} has no form in StableHLO: what was recorded is run, and the CPU computes it "
-              "at each step", name);
+    log::warn(
+        "xla: {} has no form in StableHLO: what was recorded is run, and the CPU computes it "
+        "at each step",
+        name);
   }
   at::native::cpu_fallback(op, stack);
 }
@@ -160,8 +162,8 @@ bool is_whole(const c10::OperatorHandle& op) {
 /// device without kernels, too.
 void register_kernels() {
   static const auto* library = [] {
-    auto* made = new torch::Library(torch::Library::IMPL, "aten", DispatchKey::XLA, __FILE__,
-                                    __LINE__);
+    auto* made =
+        new torch::Library(torch::Library::IMPL, "aten", DispatchKey::XLA, __FILE__, __LINE__);
     for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
       if (!name.name.starts_with("aten::")) continue;
       const auto op = c10::Dispatcher::singleton().findSchema(name);

@@ -150,11 +150,18 @@ ResultTypes scan_with_place(Arguments in) {
 template <size_t kValues, size_t kIsInt>
 ResultTypes search_shape(Arguments in) {
   const auto dtype = in[kIsInt].toBool() ? at::kInt : at::kLong;
-  return {in[kValues].isTensor() ? typed_like(dtype, in[kValues]) : typed(dtype, at::IntArrayRef())};
+  return {in[kValues].isTensor() ? typed_like(dtype, in[kValues])
+                                 : typed(dtype, at::IntArrayRef())};
 }
 
-ResultTypes unfold_backward_shape(Arguments in) {
-  return {typed(dtype_at(in[0]), in[1].toIntVector())};
+template <size_t kIndex>
+ResultTypes sizes_of_argument(Arguments in) {
+  return {typed(dtype_at(in[0]), in[kIndex].toIntVector())};
+}
+
+ResultTypes trace_shape(Arguments in) {
+  const auto dtype = dtype_at(in[0]);
+  return {typed(at::isIntegralType(dtype, true) ? at::kLong : dtype, at::IntArrayRef())};
 }
 
 ResultTypes repeat_shape(Arguments in) {
@@ -214,6 +221,8 @@ ResultTypes triangle_shape(Arguments in) {
 
 std::vector<std::pair<const char*, ShapeFunction>> element_shapes() {
   return {{"aten::relu", same_as<0>},
+          {"aten::abs", same_as<0>},
+          {"aten::logit", same_as<0>},
           {"aten::hardtanh", same_as<0>},
           {"aten::hardtanh_backward", same_as<0>},
           {"aten::hardswish", same_as<0>},
@@ -240,6 +249,9 @@ std::vector<std::pair<const char*, ShapeFunction>> element_shapes() {
           {"aten::multilabel_margin_loss_forward", multilabel_shape},
           {"aten::multilabel_margin_loss_backward", same_as<1>},
           {"aten::index_select", index_select_shape},
+          {"aten::masked_scatter_backward", sizes_of_argument<2>},
+          {"aten::floor_divide", broadcast<0, 1>},
+          {"aten::trace", trace_shape},
           {"aten::take", take_shape},
           {"aten::embedding", embedding_shape},
           {"aten::embedding_dense_backward", embedding_backward_shape},
@@ -263,7 +275,7 @@ std::vector<std::pair<const char*, ShapeFunction>> element_shapes() {
           {"aten::roll", same_as<0>},
           {"aten::flip", same_as<0>},
           {"aten::repeat", repeat_shape},
-          {"aten::unfold_backward", unfold_backward_shape},
+          {"aten::unfold_backward", sizes_of_argument<1>},
           {"aten::native_dropout", dropout_shape},
           {"aten::native_dropout_backward", same_as<0>},
           {"aten::normal.Tensor_float", normal_shape},

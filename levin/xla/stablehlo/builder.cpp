@@ -1,13 +1,13 @@
 #include "levin/xla/stablehlo/builder.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <iterator>
 #include <limits>
 #include <numeric>
-
-#include <fmt/ranges.h>
 
 #include "levin/base/check.h"
 
@@ -35,6 +35,7 @@ std::string float_text(double number, at::ScalarType dtype) {
 std::string number_text(const at::Scalar& number, at::ScalarType dtype) {
   if (at::isFloatingType(dtype)) return float_text(number.toDouble(), dtype);
   if (dtype == at::kBool) return number.toBool() ? "true" : "false";
+  if (dtype == at::kUInt64) return fmt::format("{}", number.to<uint64_t>());
   return fmt::format("{}", number.isFloatingPoint() ? static_cast<int64_t>(number.toDouble())
                                                     : number.to<int64_t>());
 }
@@ -104,8 +105,10 @@ std::string_view element_type(at::ScalarType dtype) {
     case at::kUInt64:
       return "ui64";
     default:
-      LEVIN_FAIL("xla.dtype", "a tensor of {}, which XLA programs of levin do not have; wanted a "
-                 "float of 16, 32 or 64 bits, an integer or bool", c10::toString(dtype));
+      LEVIN_FAIL("xla.dtype",
+                 "a tensor of {}, which XLA programs of levin do not have; wanted a "
+                 "float of 16, 32 or 64 bits, an integer or bool",
+                 c10::toString(dtype));
   }
 }
 
@@ -129,13 +132,13 @@ Hlo Builder::parameter(at::ScalarType dtype, Dims sizes, std::string attributes)
 }
 
 void Builder::set_attributes(const Hlo& parameter, std::string attributes) {
-  std::ranges::find(parameters_, parameter.id, [](const auto& p) { return p.value.id; })
-      ->attributes = std::move(attributes);
+  std::ranges::find(parameters_, parameter.id, [](const auto& p) {
+    return p.value.id;
+  })->attributes = std::move(attributes);
 }
 
-Hlo Builder::call(std::string_view name, std::span<const Hlo> operands,
-                  std::string_view attributes, at::ScalarType dtype, Dims sizes,
-                  std::string_view region) {
+Hlo Builder::call(std::string_view name, std::span<const Hlo> operands, std::string_view attributes,
+                  at::ScalarType dtype, Dims sizes, std::string_view region) {
   Hlo result = make(dtype, std::move(sizes));
   auto out = std::back_inserter(body_);
   const std::string_view dialect = name.find('.') == std::string_view::npos ? "stablehlo." : "";
@@ -263,8 +266,8 @@ Hlo Builder::slice(const Hlo& x, const Dims& start, const Dims& limit, const Dim
   }
   if (sizes == x.sizes) return x;
   return call("slice", {{x}},
-              fmt::format("start_indices = {}, limit_indices = {}, strides = {}",
-                          array_text(start), array_text(limit), array_text(stride)),
+              fmt::format("start_indices = {}, limit_indices = {}, strides = {}", array_text(start),
+                          array_text(limit), array_text(stride)),
               x.dtype, std::move(sizes));
 }
 
@@ -315,8 +318,8 @@ Hlo Builder::reduce(std::string_view name, const Hlo& x, const Hlo& init, const 
     if (std::ranges::find(dims, i) == dims.end()) sizes.push_back(x.sizes[i]);
   }
   const std::string region = region_of(name, x.dtype);
-  return call("reduce", {{x, init}}, "dimensions = " + array_text(dims), x.dtype,
-              std::move(sizes), region);
+  return call("reduce", {{x, init}}, "dimensions = " + array_text(dims), x.dtype, std::move(sizes),
+              region);
 }
 
 Hlo Builder::reduce_window(std::string_view name, const Hlo& x, const Hlo& init,
@@ -329,8 +332,7 @@ Hlo Builder::reduce_window(std::string_view name, const Hlo& x, const Hlo& init,
         num_places(padded, dilated(window.sizes[i], window.dilation[i]), window.stride[i]));
   }
   const std::string region = region_of(name, x.dtype);
-  return call("reduce_window", {{x, init}}, window_text(window), x.dtype, std::move(sizes),
-              region);
+  return call("reduce_window", {{x, init}}, window_text(window), x.dtype, std::move(sizes), region);
 }
 
 Hlo Builder::select_and_scatter(const Hlo& x, const Hlo& source, const Window& window) {
@@ -370,8 +372,7 @@ Hlo Builder::dot_general(const Hlo& a, const Hlo& b, const Dims& batch_a, const 
               fmt::format("dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [{}], "
                           "rhs_batching_dimensions = [{}], lhs_contracting_dimensions = [{}], "
                           "rhs_contracting_dimensions = [{}]>",
-                          joined(batch_a), joined(batch_b), joined(contract_a),
-                          joined(contract_b)),
+                          joined(batch_a), joined(batch_b), joined(contract_a), joined(contract_b)),
               a.dtype, std::move(sizes));
 }
 
@@ -384,10 +385,10 @@ Hlo Builder::convolution(const Hlo& input, const Hlo& kernel, const ConvolutionW
   sizes[batch] = input.sizes[layout.input.find('b')] / batch_groups;
   sizes[1 - batch] = kernel.sizes[layout.kernel.find('o')];
   for (int64_t i = 0; i < num_spatial; ++i) {
-    const int64_t padded = dilated(input.sizes[i + 2], window.lhs_dilation[i]) +
-                           window.pad_low[i] + window.pad_high[i];
-    sizes[i + 2] = num_places(padded, dilated(kernel.sizes[i + 2], window.rhs_dilation[i]),
-                              window.stride[i]);
+    const int64_t padded = dilated(input.sizes[i + 2], window.lhs_dilation[i]) + window.pad_low[i] +
+                           window.pad_high[i];
+    sizes[i + 2] =
+        num_places(padded, dilated(kernel.sizes[i + 2], window.rhs_dilation[i]), window.stride[i]);
   }
   return call(
       "convolution", {{input, kernel}},
@@ -406,9 +407,8 @@ Hlo Builder::gather(const Hlo& x, const Hlo& indices, const GatherDims& dims, Di
               fmt::format("dimension_numbers = #stablehlo.gather<offset_dims = [{}], "
                           "collapsed_slice_dims = [{}], start_index_map = [{}], index_vector_dim "
                           "= {}>, slice_sizes = {}, indices_are_sorted = false",
-                          joined(dims.offset), joined(dims.collapsed),
-                          joined(dims.start_index_map), dims.index_vector_dim,
-                          array_text(dims.slice_sizes)),
+                          joined(dims.offset), joined(dims.collapsed), joined(dims.start_index_map),
+                          dims.index_vector_dim, array_text(dims.slice_sizes)),
               x.dtype, std::move(result_sizes));
 }
 

@@ -12,9 +12,9 @@ namespace {
 /// Scores x with classes in dimension `dim`, and masks over x's sizes and over the targets'.
 struct Classes {
   Lowering& at;
-  Hlo x, target;     ///< the target as i64, without the dimension of classes
+  Hlo x, target;  ///< the target as i64, without the dimension of classes
   int64_t dim;
-  Dims kept;         ///< x's sizes with one class
+  Dims kept;  ///< x's sizes with one class
 
   Term spread(const Hlo& of_samples) const {
     return {at.hlo, at.hlo.expand(at.hlo.reshape(of_samples, kept), x.sizes)};
@@ -143,8 +143,9 @@ void lower_multi_margin_loss_backward(Lowering& at) {
   slope = slope * options.scale;
   const Term whole = where(classes.is_target(), -classes.spread(classes.sum(slope)), slope);
   const Hlo grad = at.tensor(0, classes.x.dtype);
-  at.give(whole * (grad.numel() == 1 ? Term(at.hlo, at.hlo.reshape(grad, {})).expanded(whole.sizes())
-                                     : classes.spread(grad)));
+  at.give(whole * (grad.numel() == 1
+                       ? Term(at.hlo, at.hlo.reshape(grad, {})).expanded(whole.sizes())
+                       : classes.spread(grad)));
 }
 
 /// Labels [N, K] up to the first -1 of each row, over scores [N, C]. With labels in dimension 1 and
@@ -206,9 +207,8 @@ void lower_multilabel_margin_loss_backward(Lowering& at) {
   const Term slope = (Term(at.hlo, up) - Term(at.hlo, down)) * labels.scale;
   const Hlo grad = at.tensor(0, slope.dtype());
   const bool is_one = grad.numel() == 1;
-  const Hlo factor =
-      is_one ? at.hlo.expand(at.hlo.reshape(grad, {}), slope.sizes())
-             : at.hlo.broadcast_in_dim(grad, slope.sizes(), {0});
+  const Hlo factor = is_one ? at.hlo.expand(at.hlo.reshape(grad, {}), slope.sizes())
+                            : at.hlo.broadcast_in_dim(grad, slope.sizes(), {0});
   at.give(at.hlo.reshape(slope * Term(at.hlo, factor), at.sizes()));
 }
 

@@ -91,7 +91,8 @@ void lower_embedding_renorm(Lowering& at) {
                              : total.binary("power", total.number(1 / p));
   const Hlo places = flat(at, 1, at::kLong);
   const Hlo ones = at.hlo.constant(1, at::kInt, {places.numel(), 1});
-  const Term is_named(at.hlo, at.hlo.convert(add_rows(at, ones, places, weight.sizes[0]), at::kBool));
+  const Term is_named(at.hlo,
+                      at.hlo.convert(add_rows(at, ones, places, weight.sizes[0]), at::kBool));
   const Term is_long = is_named & (norm > at.number(2));
   const Term factor = where(is_long, at.number(2) / (norm + 1e-7), 1);
   at.give(where(is_long.expanded(x.sizes()), x * factor.expanded(x.sizes()), x));
@@ -100,9 +101,9 @@ void lower_embedding_renorm(Lowering& at) {
 enum BagMode : int64_t { kSum = 0, kMean = 1, kMax = 2 };
 
 struct Bags {
-  Hlo places;     ///< [n]: the rows
-  Hlo bag;        ///< [n]: which bag each belongs to; num_bags for the padding
-  Hlo counts;     ///< [num_bags, 1]: how many rows a bag has
+  Hlo places;  ///< [n]: the rows
+  Hlo bag;     ///< [n]: which bag each belongs to; num_bags for the padding
+  Hlo counts;  ///< [num_bags, 1]: how many rows a bag has
   int64_t num_bags = 0;
 };
 
@@ -133,13 +134,15 @@ std::pair<Hlo, Hlo> greatest_of(Lowering& at, const Hlo& rows, const Bags& bags)
                          .scatter_dims_to_operand = {0},
                          .index_vector_dim = 1};
   const Hlo column = at.hlo.reshape(bags.bag, {bags.places.numel(), 1});
-  const Term most(at.hlo, at.hlo.scatter("maximum", at.hlo.expand(at.hlo.lowest(rows.dtype), result),
-                                         column, rows, dims));
+  const Term most(
+      at.hlo, at.hlo.scatter("maximum", at.hlo.expand(at.hlo.lowest(rows.dtype), result), column,
+                             rows, dims));
   const Term order(at.hlo, at.hlo.iota(at::kLong, rows.sizes, 0));
   const Term is_most = same(Term(at.hlo, rows_of(at, most, bags.bag)), Term(at.hlo, rows));
   const auto count = static_cast<double>(bags.places.numel());
   const Hlo none = at.hlo.constant(bags.places.numel(), at::kLong, result);
-  const Term first(at.hlo, at.hlo.scatter("minimum", none, column, where(is_most, order, count), dims));
+  const Term first(at.hlo,
+                   at.hlo.scatter("minimum", none, column, where(is_most, order, count), dims));
   const Hlo flat_first = at.hlo.reshape(minimum(first, count - 1), {first.hlo().numel()});
   const Hlo table = at.hlo.reshape(bags.places, {bags.places.numel(), 1});
   const Term chosen(at.hlo, at.hlo.reshape(rows_of(at, table, flat_first), result));
@@ -205,9 +208,8 @@ void lower_embedding_bag_backward(Lowering& at) {
     const Dims cell = {num_bags * width, 1};
     const Hlo row = at.hlo.reshape(at.tensor(5, at::kLong), cell);
     const Hlo column = at.hlo.reshape(at.hlo.iota(at::kLong, grad.sizes, 1), cell);
-    const ScatterDims dims{.inserted_window = {0, 1},
-                           .scatter_dims_to_operand = {0, 1},
-                           .index_vector_dim = 1};
+    const ScatterDims dims{
+        .inserted_window = {0, 1}, .scatter_dims_to_operand = {0, 1}, .index_vector_dim = 1};
     const Hlo zeros = at.hlo.constant(0, grad.dtype, {num_rows, width});
     return at.give(at.hlo.scatter("add", zeros, at.hlo.concatenate({row, column}, 1),
                                   at.hlo.reshape(given, {num_bags * width}), dims));

@@ -29,7 +29,8 @@ LowerFunction range_from(std::optional<size_t> start, std::optional<size_t> step
     const at::ScalarType in = wide_dtype(at.dtype());
     const Term place(at.hlo, at.hlo.iota(in, at.sizes(), 0));
     const auto number = [&](std::optional<size_t> index, const at::Scalar& otherwise) {
-      const at::Scalar value = index ? graph::constant_of(at.node.arguments()[*index])->toScalar() : otherwise;
+      const at::Scalar value =
+          index ? graph::constant_of(at.node.arguments()[*index])->toScalar() : otherwise;
       return Term(at.hlo, at.hlo.expand(at.hlo.constant(value, in), at.sizes()));
     };
     at.give(number(start, 0) + place * number(step, 1));
@@ -75,8 +76,8 @@ LowerFunction triangle_indices(bool is_lower) {
 }  // namespace
 
 void add_factories(LoweringTable& table) {
-  for (const std::string_view name :
-       {"aten::empty.memory_format", "aten::empty_strided", "aten::zero"}) {
+  for (const std::string_view name : {"aten::empty.memory_format", "aten::empty_strided",
+                                      "aten::new_empty_strided", "aten::zero"}) {
     table[name] = lower_empty;
   }
   table["aten::fill.Scalar"] = table["aten::fill.Tensor"] = lower_fill;

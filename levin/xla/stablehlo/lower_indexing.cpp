@@ -19,7 +19,7 @@ Hlo wrapped(Lowering& at, const Hlo& index, int64_t size) {
 
 /// Of x[i, :, j] and the like: what is gathered or scattered, one index vector a place.
 struct Advanced {
-  Hlo indices;    ///< [index sizes..., number of indexed dimensions]
+  Hlo indices;  ///< [index sizes..., number of indexed dimensions]
   GatherDims dims;
   Dims result;
 };
@@ -34,8 +34,8 @@ Advanced advanced_of(Lowering& at, const Hlo& x, const std::vector<std::optional
     (has_index ? indexed : free).push_back(i);
     if (has_index) sizes = at::infer_size_dimvector(sizes, given[i]->sizes);
   }
-  const bool is_adjacent = indexed.back() - indexed.front() + 1 ==
-                           static_cast<int64_t>(indexed.size());
+  const bool is_adjacent =
+      indexed.back() - indexed.front() + 1 == static_cast<int64_t>(indexed.size());
   const int64_t front = is_adjacent ? indexed.front() : 0;
   const Dims of_index(sizes.begin(), sizes.end());
   const auto rank = static_cast<int64_t>(of_index.size());
@@ -48,7 +48,9 @@ Advanced advanced_of(Lowering& at, const Hlo& x, const std::vector<std::optional
     columns.push_back(at.hlo.reshape(column, with_vector));
   }
   advanced.indices = at.hlo.concatenate(columns, rank);
-  advanced.dims = {.collapsed = indexed, .start_index_map = indexed, .index_vector_dim = rank,
+  advanced.dims = {.collapsed = indexed,
+                   .start_index_map = indexed,
+                   .index_vector_dim = rank,
                    .slice_sizes = x.sizes};
   for (const int64_t dim : indexed) advanced.dims.slice_sizes[dim] = 1;
   for (int64_t i = 0; i < static_cast<int64_t>(free.size()); ++i) {
@@ -150,8 +152,8 @@ Hlo element_places(Lowering& at, const Hlo& x, int64_t dim, const Hlo& index) {
   Dims with_vector = index.sizes;
   with_vector.push_back(1);
   for (int64_t i = 0; i < x.rank(); ++i) {
-    const Hlo place = i == dim ? wrapped(at, index, x.sizes[dim])
-                               : at.hlo.iota(at::kLong, index.sizes, i);
+    const Hlo place =
+        i == dim ? wrapped(at, index, x.sizes[dim]) : at.hlo.iota(at::kLong, index.sizes, i);
     columns.push_back(at.hlo.reshape(place, with_vector));
   }
   return at.hlo.concatenate(columns, index.rank());
@@ -199,8 +201,7 @@ void lower_gather(Lowering& at) {
   if (index.numel() == 0) return at.give(at.hlo.constant(0, x.dtype, at.sizes()));
   const Hlo places = index.rank() == 0 ? at.hlo.reshape(index, {1}) : index;
   const bool is_one = places.sizes[dim] == 1 && x.sizes[dim] <= kComparedClasses;
-  const Hlo found =
-      is_one ? gather_one(at, x, dim, places) : gather_elements(at, x, dim, places);
+  const Hlo found = is_one ? gather_one(at, x, dim, places) : gather_elements(at, x, dim, places);
   at.give(at.hlo.reshape(found, at.sizes()));
 }
 
@@ -302,19 +303,41 @@ void lower_put(Lowering& at) {
   at.give(at.hlo.reshape(written, at.sizes()));
 }
 
+/// How many elements of the mask are set before each, and itself: as one row.
+Hlo ranks_of(Lowering& at, const Hlo& mask) {
+  const int64_t count = mask.numel();
+  const Hlo ones = at.hlo.convert(at.hlo.reshape(mask, {count}), at::kLong);
+  const Window window{{count}, {1}, {1}, {1}, {count - 1}, {0}};
+  return at.hlo.reduce_window("add", ones, at.hlo.constant(0, at::kLong), window);
+}
+
 /// self, mask, source: the source's elements one after the other, where the mask is set.
 void lower_masked_scatter(Lowering& at) {
   const Hlo x = at.hlo.expand(at.tensor(0), at.sizes());
   const Hlo mask = at.hlo.expand(at.tensor(1, at::kBool), x.sizes);
   const Hlo source = at.tensor(2, x.dtype);
   if (x.numel() == 0 || source.numel() == 0) return at.give(x);
-  const Hlo ones = at.hlo.convert(at.hlo.reshape(mask, {x.numel()}), at::kLong);
-  const Window window{{x.numel()}, {1}, {1}, {1}, {x.numel() - 1}, {0}};
-  const Hlo counts = at.hlo.reduce_window("add", ones, at.hlo.constant(0, at::kLong), window);
-  const Hlo places = Term(at.hlo, counts) - 1;
+  const Hlo places = Term(at.hlo, ranks_of(at, mask)) - 1;
   const Hlo row = at.hlo.reshape(source, {source.numel()});
   const Hlo taken = gather_elements(at, row, 0, maximum(Term(at.hlo, places), 0));
   at.give(at.hlo.select(mask, at.hlo.reshape(taken, x.sizes), x));
+}
+
+/// grad, mask, sizes of the source: the chosen elements in front, then zeros.
+void lower_masked_scatter_backward(Lowering& at) {
+  const Hlo grad = at.tensor(0);
+  const Dims sizes = at.sizes();
+  const Hlo mask = at.hlo.expand(at.tensor(1, at::kBool), grad.sizes);
+  if (grad.numel() == 0) return at.give(at.hlo.constant(0, grad.dtype));
+  const Hlo zeros = at.hlo.constant(0, grad.dtype, {Hlo{.sizes = sizes}.numel()});
+  const Term set(at.hlo, at.hlo.reshape(mask, {mask.numel()}));
+  const Term rank(at.hlo, ranks_of(at, mask));
+  const Term place = where(set, rank - 1, static_cast<double>(zeros.numel()));
+  const ScatterDims dims{
+      .inserted_window = {0}, .scatter_dims_to_operand = {0}, .index_vector_dim = 1};
+  const Hlo row = at.hlo.reshape(grad, {grad.numel()});
+  const Hlo chosen = at.hlo.scatter("", zeros, at.hlo.reshape(place, {grad.numel(), 1}), row, dims);
+  at.give(at.hlo.reshape(chosen, sizes));
 }
 
 /// elements, test_elements, assume_unique, invert
@@ -350,6 +373,7 @@ void add_indexing(LoweringTable& table) {
   table["aten::take"] = lower_take;
   table["aten::put"] = lower_put;
   table["aten::masked_scatter"] = lower_masked_scatter;
+  table["aten::masked_scatter_backward"] = lower_masked_scatter_backward;
   table["aten::isin.Tensor_Tensor"] = table["aten::isin.Tensor_Scalar"] = lower_isin;
 }
 

@@ -98,9 +98,10 @@ void keep_where_infinite(Lowering& at, const Lists& before, Lists& after) {
 LowerFunction adam(bool is_decoupled) {
   return [is_decoupled](Lowering& at) {
     Update update{at};
-    const Lists before{update.list("self"), update.list("grads"),
-                       {update.list("exp_avgs"), update.list("exp_avg_sqs"),
-                        update.list("max_exp_avg_sqs")}};
+    const Lists before{
+        update.list("self"),
+        update.list("grads"),
+        {update.list("exp_avgs"), update.list("exp_avg_sqs"), update.list("max_exp_avg_sqs")}};
     Lists after = before;
     const double beta1 = update.number("beta1");
     const double beta2 = update.number("beta2");
@@ -110,16 +111,14 @@ LowerFunction adam(bool is_decoupled) {
       const auto load = [&](const Hlo& value) { return at.hlo.convert(value, maths.dtype); };
       const Hlo rate = update.rate(maths.dtype);
       Hlo p = load(before.parameters[i]);
-      const Hlo g =
-          gradient_of(maths, update, before.gradients[i], p, is_decoupled ? 0.0 : decay);
+      const Hlo g = gradient_of(maths, update, before.gradients[i], p, is_decoupled ? 0.0 : decay);
       if (is_decoupled && decay != 0) {
         const Hlo kept = maths.subtract(maths.number(1), maths.multiply(rate, maths.number(decay)));
         p = maths.multiply(p, kept);
       }
       const Hlo mean = maths.lerp(load(before.slots[0][i]), g, 1 - beta1);
-      const Hlo square =
-          maths.add(maths.multiply(maths.number(beta2), load(before.slots[1][i])),
-                    maths.multiply(maths.multiply(maths.number(1 - beta2), g), g));
+      const Hlo square = maths.add(maths.multiply(maths.number(beta2), load(before.slots[1][i])),
+                                   maths.multiply(maths.multiply(maths.number(1 - beta2), g), g));
       const Hlo step = update.step("state_steps", i, maths.dtype);
       Hlo greatest = square;
       if (update.flag("amsgrad")) {
@@ -130,8 +129,7 @@ LowerFunction adam(bool is_decoupled) {
       const Hlo divisor = maths.add(maths.divide(maths.root(greatest), correction),
                                     maths.number(update.number("eps")));
       const Hlo size = maths.divide(rate, bias_correction(maths, beta1, step));
-      after.parameters[i] =
-          maths.subtract(p, maths.divide(maths.multiply(size, mean), divisor));
+      after.parameters[i] = maths.subtract(p, maths.divide(maths.multiply(size, mean), divisor));
       after.slots[0][i] = mean;
       after.slots[1][i] = square;
     }
@@ -142,8 +140,8 @@ LowerFunction adam(bool is_decoupled) {
 
 void lower_sgd(Lowering& at) {
   Update update{at};
-  const Lists before{update.list("self"), update.list("grads"),
-                     {update.list("momentum_buffer_list")}};
+  const Lists before{
+      update.list("self"), update.list("grads"), {update.list("momentum_buffer_list")}};
   Lists after = before;
   const double momentum = update.number("momentum");
   const bool is_first = update.flag("is_first_step");
@@ -170,15 +168,17 @@ void lower_sgd(Lowering& at) {
 
 void lower_adagrad(Lowering& at) {
   Update update{at};
-  const Lists before{update.list("self"), update.list("grads"), {update.list("state_sums")}};
+  // The schema has the steps written, too, which they are not.
+  const Lists before{update.list("self"),
+                     update.list("grads"),
+                     {update.list("state_sums"), update.list("state_steps")}};
   Lists after = before;
   for (size_t i = 0; i < before.parameters.size(); ++i) {
     const Maths maths{at, Lowering::compute_dtype(before.parameters[i].dtype)};
     const Hlo p = at.hlo.convert(before.parameters[i], maths.dtype);
-    const Hlo g =
-        gradient_of(maths, update, before.gradients[i], p, update.number("weight_decay"));
-    const Hlo sum = maths.add(at.hlo.convert(before.slots[0][i], maths.dtype),
-                              maths.multiply(g, g));
+    const Hlo g = gradient_of(maths, update, before.gradients[i], p, update.number("weight_decay"));
+    const Hlo sum =
+        maths.add(at.hlo.convert(before.slots[0][i], maths.dtype), maths.multiply(g, g));
     const Hlo steps_before =
         maths.subtract(update.step("state_steps", i, maths.dtype), maths.number(1));
     const Hlo slowed = maths.add(

@@ -27,8 +27,8 @@ LowerFunction of_one(std::string_view name) {
 LowerFunction of_two(OfTwo f) {
   return [f = std::move(f)](Lowering& at) {
     const at::ScalarType dtype = at.promoted({0, 1});
-    const bool is_wider = at::promoteTypes(dtype, at.dtype()) == at.dtype() &&
-                          at::isFloatingType(at.dtype());
+    const bool is_wider =
+        at::promoteTypes(dtype, at.dtype()) == at.dtype() && at::isFloatingType(at.dtype());
     const at::ScalarType in = is_wider ? at.dtype() : dtype;
     at.give(f(at, real_of(at, 0, in), real_of(at, 1, in)));
   };
@@ -67,8 +67,8 @@ Hlo floor_divide(Lowering& at, const Hlo& a, const Hlo& b) {
   const Hlo rest = at.hlo.binary("remainder", a, b);
   const Hlo zero = at.like(0, a);
   const Hlo has_rest = at.hlo.compare("NE", rest, zero);
-  const Hlo differs = at.hlo.compare("NE", at.hlo.compare("LT", rest, zero),
-                                     at.hlo.compare("LT", b, zero));
+  const Hlo differs =
+      at.hlo.compare("NE", at.hlo.compare("LT", rest, zero), at.hlo.compare("LT", b, zero));
   const Hlo less = at.hlo.binary("subtract", quotient, at.like(1, a));
   return at.hlo.select(at.hlo.binary("and", has_rest, differs), less, quotient);
 }
@@ -89,8 +89,8 @@ Hlo remainder(Lowering& at, const Hlo& a, const Hlo& b) {
   const Hlo rest = at.hlo.binary("remainder", a, b);
   const Hlo zero = at.like(0, a);
   const Hlo has_rest = at.hlo.compare("NE", rest, zero);
-  const Hlo differs = at.hlo.compare("NE", at.hlo.compare("LT", rest, zero),
-                                     at.hlo.compare("LT", b, zero));
+  const Hlo differs =
+      at.hlo.compare("NE", at.hlo.compare("LT", rest, zero), at.hlo.compare("LT", b, zero));
   return at.hlo.select(at.hlo.binary("and", has_rest, differs), at.hlo.binary("add", rest, b),
                        rest);
 }
@@ -103,8 +103,7 @@ void lower_isinf(Lowering& at) {
   const Hlo x = at.tensor(0);
   if (!at::isFloatingType(x.dtype)) return at.give(at.hlo.constant(false, at::kBool, x.sizes));
   const Hlo magnitude = at.hlo.unary("abs", x);
-  at.give(at.hlo.compare("EQ", magnitude,
-                         at.spread(at.hlo.infinity(x.dtype, false), x)));
+  at.give(at.hlo.compare("EQ", magnitude, at.spread(at.hlo.infinity(x.dtype, false), x)));
 }
 
 LowerFunction is_infinity(bool is_negative) {
@@ -186,10 +185,10 @@ void lower_nan_to_num(Lowering& at) {
       at::kHalf, at::kBFloat16, x.dtype, "nan_to_num",
       [&] { return static_cast<double>(std::numeric_limits<scalar_t>::max()); });
   const Hlo zero = at.like(0, x);
-  const Hlo bounded = at.hlo.select(
-      is_finite(at, x), x,
-      at.hlo.select(at.hlo.compare("GT", x, zero), at.spread(bound(2, most), x),
-                    at.spread(bound(3, -most), x)));
+  const Hlo bounded =
+      at.hlo.select(is_finite(at, x), x,
+                    at.hlo.select(at.hlo.compare("GT", x, zero), at.spread(bound(2, most), x),
+                                  at.spread(bound(3, -most), x)));
   at.give(at.hlo.select(at.hlo.compare("NE", x, x), at.spread(bound(1, 0.0), x), bounded));
 }
 
@@ -200,24 +199,31 @@ Hlo through(Lowering& at, const Hlo& x, double factor, std::string_view name) {
 
 void add_unary(LoweringTable& table) {
   for (const auto& [name, hlo] : std::initializer_list<std::pair<std::string_view, const char*>>{
-           {"aten::abs", "abs"},       {"aten::ceil", "ceil"},
-           {"aten::cos", "cosine"},    {"aten::exp", "exponential"},
+           {"aten::abs", "abs"},
+           {"aten::ceil", "ceil"},
+           {"aten::cos", "cosine"},
+           {"aten::exp", "exponential"},
            {"aten::expm1", "exponential_minus_one"},
-           {"aten::floor", "floor"},   {"aten::log", "log"},
+           {"aten::floor", "floor"},
+           {"aten::log", "log"},
            {"aten::log1p", "log_plus_one"},
-           {"aten::neg", "negate"},    {"aten::round", "round_nearest_even"},
-           {"aten::rsqrt", "rsqrt"},   {"aten::sgn", "sign"},
-           {"aten::sign", "sign"},     {"aten::sin", "sine"},
-           {"aten::sqrt", "sqrt"},     {"aten::tan", "tan"},
-           {"aten::tanh", "tanh"},     {"aten::sigmoid", "logistic"},
+           {"aten::neg", "negate"},
+           {"aten::round", "round_nearest_even"},
+           {"aten::rsqrt", "rsqrt"},
+           {"aten::sgn", "sign"},
+           {"aten::sign", "sign"},
+           {"aten::sin", "sine"},
+           {"aten::sqrt", "sqrt"},
+           {"aten::tan", "tan"},
+           {"aten::tanh", "tanh"},
+           {"aten::sigmoid", "logistic"},
            {"aten::bitwise_not", "not"}}) {
     table[name] = of_one(hlo);
   }
   table["aten::reciprocal"] =
       of_one([](Lowering& at, const Hlo& x) { return at.hlo.binary("divide", at.like(1, x), x); });
-  table["aten::exp2"] = of_one([](Lowering& at, const Hlo& x) {
-    return through(at, x, std::numbers::ln2, "exponential");
-  });
+  table["aten::exp2"] = of_one(
+      [](Lowering& at, const Hlo& x) { return through(at, x, std::numbers::ln2, "exponential"); });
   table["aten::log2"] = of_one([](Lowering& at, const Hlo& x) {
     return at.hlo.binary("multiply", at.hlo.unary("log", x), at.like(std::numbers::log2e, x));
   });
@@ -242,8 +248,8 @@ void add_binary(LoweringTable& table) {
     const Hlo scaled_a = at.hlo.binary("multiply", a, at.spread(at.scalar(2, in), a));
     at.give(at.hlo.binary("subtract", real_of(at, 1, in), scaled_a));
   };
-  table["aten::mul.Tensor"] = table["aten::mul.Scalar"] = of_two(
-      [](Lowering& at, const Hlo& a, const Hlo& b) {
+  table["aten::mul.Tensor"] = table["aten::mul.Scalar"] =
+      of_two([](Lowering& at, const Hlo& a, const Hlo& b) {
         return at.hlo.binary(a.dtype == at::kBool ? "and" : "multiply", a, b);
       });
   table["aten::div.Tensor"] = table["aten::div.Scalar"] = of_two("divide");
@@ -263,7 +269,9 @@ void add_binary(LoweringTable& table) {
   }
   for (const auto& [name, hlo] :
        std::initializer_list<std::pair<std::string_view, std::string_view>>{
-           {"aten::logical_and", "and"}, {"aten::logical_or", "or"}, {"aten::logical_xor", "xor"}}) {
+           {"aten::logical_and", "and"},
+           {"aten::logical_or", "or"},
+           {"aten::logical_xor", "xor"}}) {
     table[name] = [hlo](Lowering& at) {
       at.give(at.hlo.binary(hlo, at.hlo.expand(at.tensor(0, at::kBool), at.sizes()),
                             at.hlo.expand(at.tensor(1, at::kBool), at.sizes())));
@@ -278,7 +286,9 @@ void add_comparisons(LoweringTable& table) {
   table["aten::le.Tensor"] = table["aten::le.Scalar"] = comparison("LE");
   table["aten::gt.Tensor"] = table["aten::gt.Scalar"] = comparison("GT");
   table["aten::ge.Tensor"] = table["aten::ge.Scalar"] = comparison("GE");
-  table["aten::isnan"] = [](Lowering& at) { at.give(at.hlo.compare("NE", at.tensor(0), at.tensor(0))); };
+  table["aten::isnan"] = [](Lowering& at) {
+    at.give(at.hlo.compare("NE", at.tensor(0), at.tensor(0)));
+  };
   table["aten::isfinite"] = [](Lowering& at) { at.give(is_finite(at, at.tensor(0))); };
   table["aten::isinf"] = lower_isinf;
   table["aten::isposinf"] = is_infinity(false);

@@ -1,6 +1,6 @@
 // Random numbers: Threefry 2x32 of 20 rounds (Salmon et al., Parallel random numbers: as easy as 1,
-// 2, 3, 2011), a function of the run's key, which draw of the program it is, and an element's place:
-// so that a program that is divided over devices draws what one device would.
+// 2, 3, 2011), a function of the run's key, which draw of the program it is, and an element's
+// place: so that a program that is divided over devices draws what one device would.
 #include <array>
 #include <cmath>
 #include <limits>
@@ -24,8 +24,8 @@ constexpr std::array<std::array<int, 4>, 2> kRotations = {{{13, 15, 26, 6}, {17,
 
 Words threefry(const Words& key, Words counter) {
   const Term parity = key[0].number(0x1BD11BDA);
-  const std::array<Term, 3> keys = {
-      key[0], key[1], key[0].binary("xor", key[1]).binary("xor", parity)};
+  const std::array<Term, 3> keys = {key[0], key[1],
+                                    key[0].binary("xor", key[1]).binary("xor", parity)};
   counter = {counter[0] + keys[0], counter[1] + keys[1]};
   for (int group = 0; group < 5; ++group) {
     for (const int rotation : kRotations[group % 2]) {
@@ -96,9 +96,7 @@ Hlo Lowering::random_bits(const Dims& sizes) {
   return words[0].binary("xor", words[1]);
 }
 
-Hlo Lowering::random_wide_bits(const Dims& sizes) {
-  return wide(random_words(hlo, state_, sizes));
-}
+Hlo Lowering::random_wide_bits(const Dims& sizes) { return wide(random_words(hlo, state_, sizes)); }
 
 Hlo Lowering::uniform(at::ScalarType dtype, const Dims& sizes) {
   const int count = num_digits(dtype);
@@ -180,7 +178,7 @@ void give_integers(Lowering& at, int64_t from, uint64_t range) {
   const auto dtype = is_wide ? at::kUInt64 : at::kUInt32;
   Hlo bits = is_wide ? at.random_wide_bits(at.sizes()) : at.random_bits(at.sizes());
   if (range != 0) {
-    const Hlo count = at.hlo.constant(at::Scalar(static_cast<int64_t>(range)), dtype);
+    const Hlo count = at.hlo.constant(at::Scalar(range), dtype);
     bits = at.hlo.binary("remainder", bits, at.spread(count, bits));
   }
   const Hlo whole = at.hlo.convert(bits, at::kLong);
@@ -190,7 +188,8 @@ void give_integers(Lowering& at, int64_t from, uint64_t range) {
 
 /// How many numbers from 0 on the dtype holds one by one.
 uint64_t range_of_dtype(at::ScalarType dtype) {
-  if (at::isFloatingType(dtype)) return (uint64_t{1} << static_cast<unsigned>(num_digits(dtype))) + 1;
+  if (at::isFloatingType(dtype))
+    return (uint64_t{1} << static_cast<unsigned>(num_digits(dtype))) + 1;
   if (dtype == at::kBool) return 2;
   if (dtype == at::kByte) return 256;
   const auto bits = static_cast<unsigned>(8 * c10::elementSize(dtype)) - 1;
@@ -200,9 +199,7 @@ uint64_t range_of_dtype(at::ScalarType dtype) {
 void lower_random(Lowering& at) { give_integers(at, 0, range_of_dtype(at.dtype())); }
 
 /// self, to
-void lower_random_to(Lowering& at) {
-  give_integers(at, 0, static_cast<uint64_t>(at.integer(1)));
-}
+void lower_random_to(Lowering& at) { give_integers(at, 0, static_cast<uint64_t>(at.integer(1))); }
 
 /// self, from, to: without an end the dtype's.
 void lower_random_from(Lowering& at) {
@@ -226,9 +223,7 @@ at::ScalarType probability_dtype(at::ScalarType dtype) {
 
 /// The argument is a number or a tensor.
 LowerFunction bernoulli(size_t p) {
-  return [p](Lowering& at) {
-    give_bernoulli(at, at.tensor(p, probability_dtype(at.dtype())));
-  };
+  return [p](Lowering& at) { give_bernoulli(at, at.tensor(p, probability_dtype(at.dtype()))); };
 }
 
 /// input, p, train -> output, mask

@@ -1,5 +1,6 @@
 // Sums, means, norms, extremes, softmax.
 #include <algorithm>
+#include <limits>
 
 #include "levin/xla/stablehlo/lowering.h"
 
@@ -55,13 +56,39 @@ LowerFunction product(bool has_dim) {
   };
 }
 
+/// The greatest (least) element; a NaN where there is one, which XLA's own reduction on CPUs loses.
+Hlo extreme_of(Lowering& at, std::string_view name, const Hlo& x, const Dims& dims) {
+  const Hlo init = name == "maximum" ? at.hlo.lowest(x.dtype) : at.hlo.highest(x.dtype);
+  const Hlo reduced = at.hlo.reduce(name, x, init, dims);
+  if (!at::isFloatingType(x.dtype) || dims.empty()) return reduced;
+  const Hlo is_nan =
+      at.hlo.reduce("or", at.hlo.compare("NE", x, x), at.hlo.constant(false, at::kBool), dims);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  return at.hlo.select(is_nan, at.like(nan, reduced), reduced);
+}
+
 LowerFunction extreme(std::string_view name) {
   return [name](Lowering& at) {
     const Hlo x = at.tensor(0);
-    const Hlo init = name == "maximum" ? at.hlo.lowest(x.dtype) : at.hlo.highest(x.dtype);
     const bool has_dims = at.node.arguments().size() > 1;
-    give_reduced(at, at.hlo.reduce(name, x, init, reduced_dims(at, x.rank(), has_dims)));
+    give_reduced(at, extreme_of(at, name, x, reduced_dims(at, x.rank(), has_dims)));
   };
+}
+
+/// NaNs count as 0. Arguments as sum's.
+void lower_nansum(Lowering& at) {
+  const Hlo given = at.tensor(0);
+  const Hlo zero = at.like(0, given);
+  const bool is_float = at::isFloatingType(given.dtype);
+  const Hlo kept =
+      is_float ? at.hlo.select(at.hlo.compare("EQ", given, given), given, zero) : given;
+  const Hlo x = at.hlo.convert(kept, Lowering::compute_dtype(at.dtype()));
+  give_reduced(at, at.sum(x, at.dims(1, x.rank()), false));
+}
+
+void lower_count_nonzero(Lowering& at) {
+  const Hlo x = at.hlo.convert(at.tensor(0, at::kBool), at::kLong);
+  give_reduced(at, at.sum(x, at.dims(1, x.rank()), false));
 }
 
 /// The first place of the greatest (least) element of each row; of a NaN where there is one.
@@ -84,8 +111,7 @@ LowerFunction extreme_with_place(std::string_view name) {
       at.give(x);
       return at.give(at.hlo.constant(0, at::kLong));
     }
-    const Hlo init = name == "maximum" ? at.hlo.lowest(x.dtype) : at.hlo.highest(x.dtype);
-    const Hlo reduced = at.hlo.reduce(name, x, init, {dim});
+    const Hlo reduced = extreme_of(at, name, x, {dim});
     give_reduced(at, reduced, 0);
     give_reduced(at, place_of(at, x, reduced, dim), 1);
   };
@@ -146,8 +172,8 @@ Hlo powered(Lowering& at, const Hlo& x, double exponent) {
 void lower_norm(Lowering& at) {
   const Hlo x = at.hlo.unary("abs", at.tensor(0, Lowering::compute_dtype(at.dtype())));
   const double p = at.has(1) ? at.number(1) : 2.0;
-  const Dims dims = at.node.arguments().size() > 2 ? at.dims(2, x.rank())
-                                                   : reduced_dims(at, x.rank(), false);
+  const Dims dims =
+      at.node.arguments().size() > 2 ? at.dims(2, x.rank()) : reduced_dims(at, x.rank(), false);
   if (p == 0) {
     const Hlo is_other = at.hlo.compare("NE", x, at.like(0, x));
     return give_reduced(at, at.sum(at.hlo.convert(is_other, x.dtype), dims, false));
@@ -217,6 +243,8 @@ void lower_cumsum(Lowering& at) {
 void add_reductions(LoweringTable& table) {
   table["aten::sum"] = sum(false);
   table["aten::sum.dim_IntList"] = sum(true);
+  table["aten::nansum"] = lower_nansum;
+  table["aten::count_nonzero.dim_IntList"] = lower_count_nonzero;
   table["aten::mean"] = mean(false);
   table["aten::mean.dim"] = mean(true);
   table["aten::prod"] = product(false);

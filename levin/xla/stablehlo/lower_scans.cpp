@@ -34,7 +34,6 @@ Scanned scan(Lowering& at, Scanned values, int64_t dim, const std::vector<Hlo>& 
   return values;
 }
 
-
 void lower_cumprod(Lowering& at) {
   const Term x(at.hlo, at.tensor(0, Lowering::compute_dtype(at.dtype())));
   if (x.hlo().rank() == 0 || x.hlo().numel() == 0) return at.give(x);

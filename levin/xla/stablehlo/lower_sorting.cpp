@@ -66,8 +66,8 @@ void lower_kthvalue(Lowering& at) {
   const int64_t dim = at.dim(2, x.rank());
   const Sorted sorted = sorted_of(at, x, dim, /*descending=*/false);
   const int64_t k = at.integer(1);
-  give_sorted(at, {part_of(at, sorted.values, dim, k - 1, k),
-                   part_of(at, sorted.places, dim, k - 1, k)});
+  give_sorted(
+      at, {part_of(at, sorted.values, dim, k - 1, k), part_of(at, sorted.places, dim, k - 1, k)});
 }
 
 /// The lower one of two in the middle. A NaN is the median of its row, or is left out.
@@ -83,10 +83,8 @@ Sorted median_of(Lowering& at, const Hlo& x, int64_t dim, bool leaves_nan_out) {
   const Term nans(at.hlo, at.sum(is_none.as(at::kLong), {dim}, /*keepdim=*/true));
   const Term numbers = static_cast<double>(size) - nans;
   // The first NaN comes after all numbers.
-  const Term wanted =
-      leaves_nan_out
-          ? (maximum(numbers - 1, 0) / 2)
-          : where(nans > 0, numbers, static_cast<double>(middle));
+  const Term wanted = leaves_nan_out ? (maximum(numbers - 1, 0) / 2)
+                                     : where(nans > 0, numbers, static_cast<double>(middle));
   const Term place(at.hlo, at.hlo.iota(at::kLong, x.sizes, dim));
   const Term is_it = same(place, wanted.expanded(x.sizes));
   const Term value = where(is_it, Term(at.hlo, sorted.values), 0);

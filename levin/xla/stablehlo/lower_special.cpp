@@ -24,9 +24,7 @@ LowerFunction by_chlo(const char* name) {
   return [name](Lowering& at) { at.give(term_of(at, 0).unary(name)); };
 }
 
-Term trunc_of(const Term& x) {
-  return where(x < 0, x.unary("ceil"), x.unary("floor"));
-}
+Term trunc_of(const Term& x) { return where(x < 0, x.unary("ceil"), x.unary("floor")); }
 
 /// 0 where x is 0, whatever y is; a NaN of y stays one.
 Term x_times(const Term& x, const Term& y, const Term& of_y) {
@@ -66,7 +64,8 @@ Term entropy_of(const Term& x) {
 }
 
 void lower_polygamma(Lowering& at) {
-  const Term x(at.hlo, at.hlo.expand(at.tensor(1, Lowering::compute_dtype(at.dtype())), at.sizes()));
+  const Term x(at.hlo,
+               at.hlo.expand(at.tensor(1, Lowering::compute_dtype(at.dtype())), at.sizes()));
   at.give(x.number(static_cast<double>(at.integer(0))).binary("chlo.polygamma", x));
 }
 
@@ -86,10 +85,10 @@ void add_formulas(LoweringTable& table) {
       formula([](const Term& x) { return erf_inv(2 * x - 1) * std::numbers::sqrt2; });
   table["aten::deg2rad"] = formula([](const Term& x) { return x * (std::numbers::pi / 180); });
   table["aten::rad2deg"] = formula([](const Term& x) { return x * (180 / std::numbers::pi); });
-  table["aten::xlogy.Tensor"] = formula_of_two(
-      [](const Term& x, const Term& y) { return x_times(x, y, log(y)); });
-  table["aten::special_xlog1py"] = formula_of_two(
-      [](const Term& x, const Term& y) { return x_times(x, y, log1p(y)); });
+  table["aten::xlogy.Tensor"] =
+      formula_of_two([](const Term& x, const Term& y) { return x_times(x, y, log(y)); });
+  table["aten::special_xlog1py"] =
+      formula_of_two([](const Term& x, const Term& y) { return x_times(x, y, log1p(y)); });
   table["aten::logaddexp"] = formula_of_two(log_add_exp);
   table["aten::hypot"] = formula_of_two(hypotenuse);
   table["aten::copysign.Tensor"] = table["aten::copysign.Scalar"] = formula_of_two(copy_sign);
@@ -102,12 +101,18 @@ void add_formulas(LoweringTable& table) {
 
 void add_special(LoweringTable& table) {
   for (const auto& [name, chlo] : std::initializer_list<std::pair<std::string_view, const char*>>{
-           {"aten::erf", "chlo.erf"},         {"aten::erfc", "chlo.erfc"},
-           {"aten::erfinv", "chlo.erf_inv"},  {"aten::lgamma", "chlo.lgamma"},
-           {"aten::digamma", "chlo.digamma"}, {"aten::asin", "chlo.asin"},
-           {"aten::acos", "chlo.acos"},       {"aten::atan", "chlo.atan"},
-           {"aten::sinh", "chlo.sinh"},       {"aten::cosh", "chlo.cosh"},
-           {"aten::asinh", "chlo.asinh"},     {"aten::acosh", "chlo.acosh"},
+           {"aten::erf", "chlo.erf"},
+           {"aten::erfc", "chlo.erfc"},
+           {"aten::erfinv", "chlo.erf_inv"},
+           {"aten::lgamma", "chlo.lgamma"},
+           {"aten::digamma", "chlo.digamma"},
+           {"aten::asin", "chlo.asin"},
+           {"aten::acos", "chlo.acos"},
+           {"aten::atan", "chlo.atan"},
+           {"aten::sinh", "chlo.sinh"},
+           {"aten::cosh", "chlo.cosh"},
+           {"aten::asinh", "chlo.asinh"},
+           {"aten::acosh", "chlo.acosh"},
            {"aten::atanh", "chlo.atanh"}}) {
     table[name] = by_chlo(chlo);
   }

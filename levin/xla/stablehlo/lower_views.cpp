@@ -96,8 +96,7 @@ Hlo is_in(Lowering& at, const Hlo& x, int64_t dim, const Range& range) {
   Hlo inside = at.hlo.binary("and", at.hlo.compare("GE", place, number(range.start)),
                              at.hlo.compare("LT", place, number(range.end)));
   if (range.step == 1) return inside;
-  const Hlo rest = at.hlo.binary("remainder",
-                                 at.hlo.binary("subtract", place, number(range.start)),
+  const Hlo rest = at.hlo.binary("remainder", at.hlo.binary("subtract", place, number(range.start)),
                                  number(range.step));
   return at.hlo.binary("and", inside, at.hlo.compare("EQ", rest, number(0)));
 }
@@ -159,9 +158,8 @@ std::vector<size_t> in_memory_order(const Dims& sizes, const Dims& strides) {
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (strides[i] != 0 || sizes[i] == 1) order.push_back(i);
   }
-  std::ranges::stable_sort(order, std::greater(), [&](size_t i) {
-    return std::pair(strides[i], sizes[i]);
-  });
+  std::ranges::stable_sort(order, std::greater(),
+                           [&](size_t i) { return std::pair(strides[i], sizes[i]); });
   return order;
 }
 

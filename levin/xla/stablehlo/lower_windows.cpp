@@ -10,7 +10,7 @@ namespace {
 
 /// A diagonal as a slice of its matrix, which is seen as one row.
 struct Diagonal {
-  Dims order;          ///< dimensions of the whole, those of the matrix last
+  Dims order;  ///< dimensions of the whole, those of the matrix last
   Dims inverse;
   int64_t rows, columns, offset;
 
@@ -23,8 +23,11 @@ Diagonal diagonal_of(Lowering& at, const Dims& whole, size_t first) {
   const auto rank = static_cast<int64_t>(whole.size());
   const int64_t row = at.dim(first + 1, rank);
   const int64_t column = at.dim(first + 2, rank);
-  Diagonal diagonal{.order = {}, .inverse = Dims(whole.size()), .rows = whole[row],
-                    .columns = whole[column], .offset = at.integer(first)};
+  Diagonal diagonal{.order = {},
+                    .inverse = Dims(whole.size()),
+                    .rows = whole[row],
+                    .columns = whole[column],
+                    .offset = at.integer(first)};
   for (int64_t i = 0; i < rank; ++i) {
     if (i != row && i != column) diagonal.order.push_back(i);
   }
@@ -82,6 +85,19 @@ void lower_diagonal_scatter(Lowering& at) {
   at.give(at.hlo.select(same(column - row, static_cast<double>(diagonal.offset)), placed, x));
 }
 
+/// self, offset, dim1, dim2: a matrix of each last row.
+void lower_diag_embed(Lowering& at) {
+  const Dims whole = at.sizes();
+  at.give(on_diagonal(at, at.tensor(0), diagonal_of(at, whole, 1), whole));
+}
+
+void lower_trace(Lowering& at) {
+  const Term x(at.hlo, at.tensor(0, Lowering::compute_dtype(at.dtype())));
+  const Term row(at.hlo, at.hlo.iota(at::kInt, x.sizes(), 0));
+  const Term column(at.hlo, at.hlo.iota(at::kInt, x.sizes(), 1));
+  at.give(at.sum(where(same(row, column), x, 0), {0, 1}, /*keepdim=*/false));
+}
+
 /// grad, input_sizes, offset, dim1, dim2
 void lower_diagonal_backward(Lowering& at) {
   const Dims whole = at.sizes();
@@ -129,10 +145,8 @@ void lower_windows(Lowering& at) {
     }
     return at.give(at.hlo.concatenate(parts, x.rank()));
   }
-  GatherDims dims{.collapsed = {dim},
-                  .start_index_map = {dim},
-                  .index_vector_dim = 2,
-                  .slice_sizes = x.sizes};
+  GatherDims dims{
+      .collapsed = {dim}, .start_index_map = {dim}, .index_vector_dim = 2, .slice_sizes = x.sizes};
   dims.slice_sizes[dim] = 1;
   for (int64_t i = 0; i < x.rank(); ++i) {
     if (i != dim) dims.offset.push_back(i);
@@ -153,9 +167,8 @@ void lower_windows_backward(Lowering& at) {
   const int64_t step = at.integer(4);
   const int64_t windows = grad.sizes[dim];
   if (size > kMostSlices) {
-    ScatterDims dims{.inserted_window = {dim},
-                     .scatter_dims_to_operand = {dim},
-                     .index_vector_dim = 2};
+    ScatterDims dims{
+        .inserted_window = {dim}, .scatter_dims_to_operand = {dim}, .index_vector_dim = 2};
     for (int64_t i = 0; i < static_cast<int64_t>(whole.size()); ++i) {
       if (i != dim) dims.update_window.push_back(i);
     }
@@ -170,8 +183,7 @@ void lower_windows_backward(Lowering& at) {
     start.back() = k;
     limit.back() = k + 1;
     Dims sizes(grad.sizes.begin(), grad.sizes.end() - 1);
-    const Hlo part =
-        at.hlo.reshape(at.hlo.slice(grad, start, limit, Dims(limit.size(), 1)), sizes);
+    const Hlo part = at.hlo.reshape(at.hlo.slice(grad, start, limit, Dims(limit.size(), 1)), sizes);
     Dims low(sizes.size(), 0);
     Dims high = low;
     Dims interior = low;
@@ -234,6 +246,8 @@ void lower_repeat(Lowering& at) {
 
 void add_windows(LoweringTable& table) {
   table["aten::diagonal"] = lower_diagonal;
+  table["aten::diag_embed"] = lower_diag_embed;
+  table["aten::trace"] = lower_trace;
   table["aten::diagonal_scatter"] = lower_diagonal_scatter;
   table["aten::diagonal_backward"] = lower_diagonal_backward;
   table["aten::unfold"] = lower_windows;

@@ -149,8 +149,9 @@ void Lowering::give(size_t result, const Hlo& value) {
   if (!wants(result)) return;
   Hlo given = hlo.convert(value, dtype(result));
   if (given.sizes != sizes(result)) {
-    const bool may_expand = given.rank() <= static_cast<int64_t>(sizes(result).size()) &&
-                            (given.numel() == 1 || at::is_expandable_to(given.sizes, sizes(result)));
+    const bool may_expand =
+        given.rank() <= static_cast<int64_t>(sizes(result).size()) &&
+        (given.numel() == 1 || at::is_expandable_to(given.sizes, sizes(result)));
     TORCH_INTERNAL_ASSERT(may_expand, node.target(), " gives ", given.sizes, ", wanted ",
                           sizes(result));
     given = hlo.expand(given.numel() == 1 ? hlo.reshape(given, {}) : given, sizes(result));
@@ -187,10 +188,10 @@ namespace {
 LoweringTable make_table() {
   LoweringTable table;
   for (const auto add :
-       {add_pointwise, add_views, add_reductions, add_linear_algebra, add_convolutions,
-        add_poolings, add_normalizations, add_resizing, add_optimizers, add_special,
-        add_activations, add_losses, add_class_losses, add_indexing, add_embeddings, add_sorting,
-        add_scans, add_factories, add_random, add_windows}) {
+       {add_pointwise,   add_views,          add_reductions,   add_linear_algebra, add_convolutions,
+        add_poolings,    add_normalizations, add_resizing,     add_optimizers,     add_special,
+        add_activations, add_losses,         add_class_losses, add_indexing,       add_embeddings,
+        add_sorting,     add_scans,          add_factories,    add_random,         add_windows}) {
     add(table);
   }
   return table;

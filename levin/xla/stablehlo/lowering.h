@@ -114,8 +114,8 @@ using LoweringTable = std::unordered_map<std::string_view, LowerFunction>;
 /// The lowering of an operator; of add_.Tensor and add.out that of add.Tensor. nullptr where there
 /// is none.
 const LowerFunction* find_lowering(const c10::OperatorHandle& op);
-/// Whether the lowering holds for these arguments: not for sizes that depend on values (a mask as an
-/// index), nor for a generator of the caller's. What it does not hold for, the host computes.
+/// Whether the lowering holds for these arguments: not for sizes that depend on values (a mask as
+/// an index), nor for a generator of the caller's. What it does not hold for, the host computes.
 bool can_lower(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments);
 
 // The table, family by family: one source each.

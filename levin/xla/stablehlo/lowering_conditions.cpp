@@ -23,7 +23,8 @@ bool is_index_mask(const at::Tensor& index) {
 /// x[mask] has as many elements as the mask has set ones.
 bool has_no_mask(CallArguments in) {
   const auto indices = in[1].toOptionalTensorVector();
-  return std::ranges::any_of(indices, [](const auto& index) { return index && index->defined(); }) &&
+  return std::ranges::any_of(indices,
+                             [](const auto& index) { return index && index->defined(); }) &&
          std::ranges::none_of(indices, [](const auto& index) {
            return index && index->defined() && is_index_mask(*index);
          });

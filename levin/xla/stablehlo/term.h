@@ -2,8 +2,8 @@
 // Term: a value of the program with the signs of arithmetic, for lowerings that are formulas. Both
 // sides have one dtype; a number, and a value of fewer dimensions, is repeated.
 //
-//   const Term x = at.term(0);               // by the operator's result: its sizes, computed in f32
-//   at.give(x * logistic(x));                // silu
+//   const Term x = at.term(0);               // by the operator's result: its sizes, computed in
+//   f32 at.give(x * logistic(x));                // silu
 
 #include <string_view>
 
