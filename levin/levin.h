@@ -48,3 +48,4 @@
 #include "levin/trainer/cli.h"
 #include "levin/trainer/options.h"
 #include "levin/trainer/trainer.h"
+#include "levin/xla/device/runtime.h"

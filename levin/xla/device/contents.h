@@ -39,6 +39,7 @@ struct Contents {
   std::vector<pjrt::Buffer> buffers;
   int64_t split_dim = -1;   ///< -1: each device has all of it
   bool is_pending = false;  ///< recorded, not yet run
+  bool is_lost = false;     ///< the program that was to give it failed
 };
 
 }  // namespace levin::xla

@@ -62,6 +62,7 @@ at::Tensor Runtime::Impl::prepared(const at::Tensor& argument) {
   if (!argument.defined()) return argument;
   if (is_here(argument)) {
     Contents& contents = Contents::of(argument);
+    check_not_lost(contents);
     if (contents.buffers.empty() && !contents.is_pending) add_zeros(contents);
     if (!contents.is_base(argument)) recording().meet(contents.base());
     return argument;

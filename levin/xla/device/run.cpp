@@ -11,8 +11,16 @@
 #include "levin/base/log.h"
 #include "levin/graph/passes.h"
 #include "levin/xla/device/runtime_impl.h"
+#include "levin/xla/device/stopwatch.h"
 
 namespace levin::xla {
+
+void check_not_lost(const Contents& contents) {
+  LEVIN_CHECK(!contents.is_lost, "xla.lost",
+              "a tensor {} that a program was to compute which failed; begin again with what there "
+              "was before it",
+              c10::str(at::IntArrayRef(contents.sizes)));
+}
 
 void Runtime::Impl::sync() {
   const std::scoped_lock lock(mutex);
@@ -41,6 +49,15 @@ void Runtime::Impl::flush(const std::string& reason) {
   graph.eliminate_dead_code();
   run(graph, targets, step_binding(graph));
   numbers.clear();
+}
+
+void Runtime::Impl::lose_pending() noexcept {
+  numbers.clear();
+  for (const auto& [number, contents] : live) {
+    if (contents->is_pending && contents->buffers.empty()) contents->is_lost = true;
+    contents->is_pending = false;
+    contents->is_lost = false;
+  }
 }
 
 Binding Runtime::Impl::step_binding(const graph::Graph& graph) const {
@@ -114,11 +131,10 @@ const pjrt::Executable& Runtime::Impl::executable_of(const Program& program) {
   if (known != executables.end()) return known->second;
   const bool is_split = num_devices > 1;
   const int64_t hits = cache.hits();
+  const Stopwatch watch;
   pjrt::Executable executable = cache.compile(
       client, program.text, {.num_partitions = num_devices, .use_spmd_partitioning = is_split});
-  const bool was_on_disk = cache.hits() > hits;
-  (was_on_disk ? report.disk_cache_hits : report.compilations) += 1;
-  report.compile_s = cache.compile_s();
+  note_compilation(program, watch.seconds(), cache.hits() > hits);
   return executables.emplace(program.text, std::move(executable)).first->second;
 }
 
@@ -167,7 +183,9 @@ Program Runtime::Impl::lowered(const graph::Graph& graph, const Binding& binding
 void Runtime::Impl::execute(const Program& program, const pjrt::Executable& executable,
                             const Binding& binding) {
   gather_arguments(program, binding);
+  const Stopwatch watch;
   executable.execute(arguments, outputs);
+  report.execute_s += watch.seconds();
   ++report.executions;
 }
 
@@ -188,9 +206,15 @@ void Runtime::Impl::take_outputs(const Program& program,
 
 void Runtime::Impl::run(const graph::Graph& graph, const std::vector<Contents*>& results,
                         const Binding& binding) {
-  const Program program = lowered(graph, binding);
-  if (program.outputs.empty()) return;
-  execute(program, executable_of(program), binding);
+  Program program;
+  try {
+    program = lowered(graph, binding);
+    if (program.outputs.empty()) return;
+    execute(program, executable_of(program), binding);
+  } catch (...) {
+    lose_pending();
+    throw;
+  }
   take_outputs(program, [&](const ProgramOutput& output) {
     return output.updates != nullptr ? &Contents::of(binding(*output.updates))
                                      : results[output.index];
@@ -198,6 +222,7 @@ void Runtime::Impl::run(const graph::Graph& graph, const std::vector<Contents*>&
 }
 
 void Runtime::Impl::upload(Contents& contents, const at::Tensor& tensor, bool split) {
+  const Stopwatch watch(report.transfer_s);
   const at::Tensor source = tensor.detach().to(contents.dtype).contiguous();
   const bool is_split = split && num_devices > 1 && source.dim() > 0 &&
                         source.size(0) > 0 && source.size(0) % num_devices == 0;
@@ -217,8 +242,10 @@ void Runtime::Impl::upload(Contents& contents, const at::Tensor& tensor, bool sp
 at::Tensor Runtime::Impl::download(Contents& contents) {
   const std::scoped_lock lock(mutex);
   if (contents.is_pending) flush("the host reads a value of it");
+  check_not_lost(contents);
   if (contents.buffers.empty()) return at::zeros(contents.sizes, contents.dtype);
   ++report.downloads;
+  const Stopwatch watch(report.transfer_s);
   if (contents.split_dim < 0) return contents.buffers.front().download();
   std::vector<at::Tensor> parts;
   for (const pjrt::Buffer& buffer : contents.buffers) parts.push_back(buffer.download());

@@ -30,6 +30,14 @@ struct RuntimeOptions {
   std::string cache_dir = {};
 };
 
+/// A program that was not there yet.
+struct Compilation {
+  std::string reason;  ///< what is other than in the program before
+  int64_t num_operators = 0;
+  double seconds = 0.0;
+  bool from_disk = false;  ///< an earlier process had compiled it
+};
+
 /// What has been done so far.
 struct RuntimeReport {
   int64_t compilations = 0;
@@ -39,6 +47,10 @@ struct RuntimeReport {
   int64_t uploads = 0;
   int64_t downloads = 0;
   double compile_s = 0.0;
+  double execute_s = 0.0;   ///< of this thread, to start programs
+  double transfer_s = 0.0;  ///< of this thread, to bring tensors to the devices and back: with what
+                            ///< it waits for their programs
+  std::vector<Compilation> programs = {};
 };
 
 class LEVIN_API Runtime : public std::enable_shared_from_this<Runtime> {
@@ -78,6 +90,10 @@ class LEVIN_API Runtime : public std::enable_shared_from_this<Runtime> {
   Runtime();
   std::unique_ptr<Impl> impl_;
 };
+
+/// The report of the process's device for people, as torch_xla's met.metrics_report(); empty where
+/// none is open.
+LEVIN_API std::string metrics_report();
 
 /// Tensors that come to the device while it lives are split over the devices.
 class LEVIN_API SplitScope {

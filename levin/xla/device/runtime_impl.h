@@ -48,6 +48,8 @@ struct Runtime::Impl {
   /// The outputs of the last run, to where they belong; nullptr: nowhere.
   void take_outputs(const Program& program,
                     const std::function<Contents*(const ProgramOutput&)>& place_of);
+  /// What a program that failed was to give is lost; what it was to change is as it was.
+  void lose_pending() noexcept;
   std::vector<at::Tensor> pending(std::vector<Contents*>& targets) const;
 
   // A step: all that is recorded until its end is one program.
@@ -57,6 +59,7 @@ struct Runtime::Impl {
   graph::Graph run_step(const std::vector<at::Tensor>& values);
   Binding step_binding(const graph::Graph& graph) const;
   const pjrt::Executable& executable_of(const Program& program);
+  void note_compilation(const Program& program, double seconds, bool from_disk);
   void gather_arguments(const Program& program, const Binding& binding);
   pjrt::Buffer upload_number(const at::Tensor& tensor, int64_t device);
   at::Tensor numbers_of(const std::vector<RuntimeNumber>& numbers, at::ScalarType dtype,
@@ -90,9 +93,17 @@ struct Runtime::Impl {
   bool is_in_step = false;
   std::vector<at::Tensor> step_inputs;  ///< by the graph's placeholders
   std::string step_trouble;
+  /// Inputs of the program that was compiled last, each as a text.
+  std::vector<std::string> last_inputs;
+  int64_t last_operators = -1;
+  int64_t compiled_at = 0;   ///< of the executions, the last
+  int64_t num_in_a_row = 0;  ///< compilations with next to no executions between them
   std::set<std::string> host_operators;  ///< that were warned of
   RuntimeReport report;
 };
+
+/// Throws Error "xla.lost".
+void check_not_lost(const Contents& contents);
 
 /// Replaces arguments by results, as the operator would, from their types alone.
 void infer(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,

@@ -125,6 +125,7 @@ void Emitter::add_call(const Node& node) {
               node.target());
   // Of another operator an equal number may be another one in the next run.
   known_numbers_.clear();
+  ++program_.num_operators;
   Lowering at(hlo_, node, *this);
   (*lower_node)(at);
   for (size_t i = 0; i < node.outputs().size(); ++i) {

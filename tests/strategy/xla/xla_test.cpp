@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "levin/checkpoint/checkpoint.h"
 #include "levin/graph/compiled.h"
 #include "levin/optim/optim.h"
 #include "levin/strategy/strategy.h"
@@ -10,6 +11,7 @@
 #include "levin/xla/device/step.h"
 #include "levin/xla/pjrt/plugin.h"
 #include "tests/strategy/tasks.h"
+#include "tests/support/world.h"
 
 namespace {
 
@@ -79,6 +81,19 @@ struct Training {
     })[0].item<double>();
   }
 
+  /// As on disk: nothing is shared with the module that goes.
+  levin::State saved(const levin::test::Scratch& scratch) const {
+    levin::State state;
+    state.set("module", levin::module_state(*task.module))
+        .set("optimizer", optimizer->state_dict());
+    levin::save_checkpoint(scratch.path() / "saved", {.training = state});
+    return levin::load_checkpoint(scratch.path() / "saved").training;
+  }
+  void load(const levin::State& state) {
+    levin::load_module_state(*task.module, state.child("module"));
+    optimizer->load_state_dict(state.child("optimizer"));
+  }
+
   std::shared_ptr<xla::Runtime> runtime;
   Task task;
   std::unique_ptr<Strategy> strategy;
@@ -134,6 +149,87 @@ TEST(XlaSteps, NothingIsCompiledAfterTheSecondOfAThousand) {
   const int64_t after_two = programs();
   for (int64_t i = 2; i < 1000; ++i) training.step(i % 20);
   EXPECT_EQ(programs(), after_two);
+}
+
+std::shared_ptr<xla::Runtime> devices(int64_t count) {
+  return count == 0 ? nullptr : xla::Runtime::open({.plugin = "cpu", .num_devices = count});
+}
+
+/// The losses of ten steps, the last five of which another training makes.
+std::vector<double> interrupted_losses(const XlaCase& c, int64_t before, int64_t after) {
+  std::vector<double> losses;
+  const levin::test::Scratch scratch;
+  levin::State state;
+  {
+    Training first(c, devices(before));
+    for (int64_t i = 0; i < 5; ++i) losses.push_back(first.step(i));
+    state = first.saved(scratch);
+  }
+  Training second(c, devices(after));
+  second.load(state);
+  for (int64_t i = 5; i < 10; ++i) losses.push_back(second.step(i));
+  return losses;
+}
+
+/// 0 devices: without XLA.
+TEST(XlaCheckpoint, IsReadOnAnyDevicesAndWithoutXla) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  const XlaCase c{"CnnAdamW", levin::test::cnn, "adamw"};
+  std::vector<double> whole;
+  Training single(c);
+  for (int64_t i = 0; i < 10; ++i) whole.push_back(single.step(i));
+  for (const auto& [before, after] : {std::pair(2, 0), std::pair(0, 2), std::pair(2, 1)}) {
+    EXPECT_THAT(interrupted_losses(c, before, after),
+                ::testing::Pointwise(::testing::DoubleNear(1e-5), whole))
+        << before << " devices, then " << after;
+  }
+}
+
+TEST(XlaCheckpoint, AResumedRunRepeatsBitForBit) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  const XlaCase c{"MlpAdam", levin::test::mlp, "adam"};
+  std::vector<double> whole;
+  {
+    Training training(c, devices(2));
+    for (int64_t i = 0; i < 10; ++i) whole.push_back(training.step(i));
+  }
+  EXPECT_EQ(interrupted_losses(c, 2, 2), whole);
+}
+
+/// The host looks at a value in the middle of a step: it goes on as it is, and says so.
+TEST(XlaSteps, AnItemInTheMiddleIsNamedAndTrainingGoesOn) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  const XlaCase c{"Mlp", levin::test::mlp, "sgd"};
+  Training single(c);
+  Training training(c, devices(2));
+  training.task.loss = [loss = training.task.loss](const at::Tensor& x) {
+    const at::Tensor whole = loss(x);
+    EXPECT_GT(whole.item<double>(), 0.0);
+    return whole;
+  };
+  for (int64_t i = 0; i < 6; ++i) EXPECT_NEAR(training.step(i), single.step(i), 1e-5);
+  EXPECT_THAT(training.compiled->report().refusals,
+              ::testing::ElementsAre(::testing::HasSubstr("the host reads a value")));
+}
+
+/// Each step has another shape: each is compiled, each is right, and there is a warning.
+TEST(XlaSteps, OfEverOtherShapesAreCompiledEachWithAWarning) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  const XlaCase c{"Mlp", levin::test::mlp, "sgd"};
+  Training single(c);
+  Training training(c, devices(2));
+  const auto shorter = [](Task& task) {
+    task.inputs = [inputs = task.inputs](int64_t step) {
+      return inputs(step).narrow(0, 0, levin::test::kGlobalBatch - step).clone();
+    };
+  };
+  shorter(single.task);
+  shorter(training.task);
+  ::testing::internal::CaptureStderr();
+  for (int64_t i = 0; i < 12; ++i) EXPECT_NEAR(training.step(i), single.step(i), 1e-5);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("programs were compiled within"));
+  EXPECT_THAT(xla::metrics_report(), ::testing::HasSubstr("took x tensor<"));
 }
 
 TEST(XlaStrategy, WantsTheDeviceXla) {

@@ -1,0 +1,52 @@
+// ./14_tpu
+// last line: programs=4
+//
+// Training on TPU cores, or on whatever XLA has a plugin for: here two devices made of this
+// machine's CPU (`make xla` fetches the plugin), on a TPU host the cores that it has:
+//
+//   ./14_tpu --accelerator tpu --devices 8       (or --tpu-cores 8; needs `pip install libtpu`)
+//
+// The module and its steps are those of any other training. A step becomes one program, compiled
+// once, which holds the sum over the devices' gradients too; each device gets a batch of its own.
+
+#include <cstdio>
+
+#include <levin/levin.h>
+
+struct Regression : levin::Module {
+  torch::nn::Sequential net{nullptr};
+
+  Regression() {
+    net = register_module("net", torch::nn::Sequential(torch::nn::Linear(16, 64), torch::nn::GELU(),
+                                                       torch::nn::Linear(64, 1)));
+  }
+
+  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+    const auto loss = torch::mse_loss(net->forward(batch["x"]), batch["y"]);
+    log("train_loss", loss);  // stays on the device until somebody looks
+    return loss;
+  }
+
+  levin::OptimizerConfig configure_optimizers() override {
+    return levin::optim::adamw({.lr = 1e-2});
+  }
+};
+
+int main(int argc, char** argv) {
+  auto options = levin::parse<levin::TrainerOptions>(
+      argc, argv,
+      {.accelerator = "xla", .devices = 2, .max_epochs = 5, .enable_model_summary = false, .seed = 1});
+  if (options.accelerator == "xla" && options.pjrt_plugin.empty()) options.pjrt_plugin = "cpu";
+
+  // A batch size that the devices can divide, of batches that are all alike: a last one that is
+  // shorter would be a program of its own.
+  const auto x = torch::randn({2048, 16});
+  const auto y = x.square().sum(1, /*keepdim=*/true).sqrt();
+  levin::DataLoader loader(levin::data::tensors({{"x", x}, {"y", y}}),
+                           {.batch_size = 64, .shuffle = true, .drop_last = true});
+
+  levin::Trainer trainer(options);
+  trainer.fit(std::make_shared<Regression>(), loader);
+  std::fputs(levin::xla::metrics_report().c_str(), stdout);
+  std::printf("programs=%zu\n", trainer.accelerator().xla()->report().programs.size());
+}
