@@ -102,12 +102,13 @@ void Runtime::Impl::remember_number(const at::Tensor& number) {
 
 /// What nobody has written is zeros, whatever the tensor was made by.
 void Runtime::Impl::add_zeros(Contents& contents) {
-  static const c10::OperatorHandle empty =
-      c10::Dispatcher::singleton().findSchemaOrThrow("aten::empty_strided", "");
-  std::vector<c10::IValue> stack = {
-      c10::IValue(contents.sizes), c10::IValue(contents.strides), c10::IValue(contents.dtype),
-      c10::IValue(),               c10::IValue(c10::Device(at::kXLA, 0)), c10::IValue()};
-  recording().call(empty, stack, [&] { stack = {contents.base()}; });
+  // Not empty(): the recorder takes the contents of that one for the host's.
+  static const c10::OperatorHandle zeros =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::zeros", "");
+  std::vector<c10::IValue> stack = {c10::IValue(contents.sizes), c10::IValue(contents.dtype),
+                                    c10::IValue(), c10::IValue(c10::Device(at::kXLA, 0)),
+                                    c10::IValue()};
+  recording().call(zeros, stack, [&] { stack = {contents.base()}; });
   contents.is_pending = true;
 }
 

@@ -44,7 +44,9 @@ void Runtime::Impl::flush(const std::string& reason) {
   if (is_in_step && step_trouble.empty()) step_trouble = reason;
   if (recorder == nullptr) return;
   std::vector<Contents*> targets;
-  graph::Graph graph = recorder->finish(pending(targets));
+  // The recorder may be the last to hold some of them.
+  const std::vector<at::Tensor> results = pending(targets);
+  graph::Graph graph = recorder->finish(results);
   recorder.reset();
   graph.eliminate_dead_code();
   run(graph, targets, step_binding(graph));

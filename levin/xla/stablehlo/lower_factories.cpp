@@ -77,7 +77,7 @@ LowerFunction triangle_indices(bool is_lower) {
 
 void add_factories(LoweringTable& table) {
   for (const std::string_view name : {"aten::empty.memory_format", "aten::empty_strided",
-                                      "aten::new_empty_strided", "aten::zero"}) {
+                                      "aten::new_empty_strided", "aten::zeros", "aten::zero"}) {
     table[name] = lower_empty;
   }
   table["aten::fill.Scalar"] = table["aten::fill.Tensor"] = lower_fill;
