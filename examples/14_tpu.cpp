@@ -33,9 +33,12 @@ struct Regression : levin::Module {
 };
 
 int main(int argc, char** argv) {
-  auto options = levin::parse<levin::TrainerOptions>(
-      argc, argv,
-      {.accelerator = "xla", .devices = 2, .max_epochs = 5, .enable_model_summary = false, .seed = 1});
+  auto options = levin::parse<levin::TrainerOptions>(argc, argv,
+                                                     {.accelerator = "xla",
+                                                      .devices = 2,
+                                                      .max_epochs = 5,
+                                                      .enable_model_summary = false,
+                                                      .seed = 1});
   if (options.accelerator == "xla" && options.pjrt_plugin.empty()) options.pjrt_plugin = "cpu";
 
   // A batch size that the devices can divide, of batches that are all alike: a last one that is

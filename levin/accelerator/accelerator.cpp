@@ -42,8 +42,7 @@ Accelerator::Accelerator(AcceleratorOptions options)
     : Accelerator(for_graph(options), join_launch(world_options(for_graph(options)))) {}
 
 Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environment& environment)
-    : Accelerator(options, environment,
-                  open_hardware(options, environment.rank)) {}
+    : Accelerator(options, environment, open_hardware(options, environment.rank)) {}
 
 Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environment& environment,
                          const Hardware& hardware)
@@ -53,12 +52,10 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
       device_(hardware.device),
       xla_(hardware.xla),
       precision_(parse_precision(options_.mixed_precision)),
-      strategy_(make_strategy(
-          options_.strategy,
-          {.group = world(),
-           .ddp = options_.ddp,
-           .xla = xla_,
-           .recordable = options_.compile != "no"})),
+      strategy_(make_strategy(options_.strategy, {.group = world(),
+                                                  .ddp = options_.ddp,
+                                                  .xla = xla_,
+                                                  .recordable = options_.compile != "no"})),
       project_(options_.project_dir, options_.project_config),
       trackers_(options_.log_with, options_.project_dir, is_main_process()) {
   for (const std::string& type : options_.rng_types) {

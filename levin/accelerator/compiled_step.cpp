@@ -60,8 +60,7 @@ CompiledStep::CompiledStep(Accelerator& accelerator, std::string name)
       compiled_(std::move(name), {.state = [this] { return accelerator_.named_state(); },
                                   .on_recorded = detail::keep_graph,
                                   .pass = passes(accelerator.options().activation_memory_budget),
-                                  .engine = engine_of(accelerator)}) {
-}
+                                  .engine = engine_of(accelerator)}) {}
 
 CompiledStep::~CompiledStep() = default;
 

@@ -12,8 +12,8 @@ namespace levin {
 
 at::Device select_device(std::string_view kind, RankInfo rank) {
   const bool known = kind == "auto" || kind == "cpu" || kind == "gpu" || kind == "cuda";
-  LEVIN_CHECK(known, "accelerator.device", "got '{}', wanted auto, cpu, gpu, tpu or xla; set --accelerator",
-              kind);
+  LEVIN_CHECK(known, "accelerator.device",
+              "got '{}', wanted auto, cpu, gpu, tpu or xla; set --accelerator", kind);
   const bool has_cuda = at::hasCUDA() && at::detail::getCUDAHooks().deviceCount() > 0;
   if (kind == "cpu" || (kind == "auto" && !has_cuda)) return at::Device(at::kCPU);
   LEVIN_CHECK(has_cuda, "accelerator.device",
@@ -35,9 +35,10 @@ bool is_xla(const AcceleratorOptions& options) {
 
 Hardware open_hardware(const AcceleratorOptions& options, RankInfo rank) {
   if (!is_xla(options)) {
-    LEVIN_CHECK(options.pjrt_plugin.empty(), "accelerator.device",
-                "got --pjrt-plugin {}, which --accelerator {} has no use for; set --accelerator xla",
-                options.pjrt_plugin, options.accelerator);
+    LEVIN_CHECK(
+        options.pjrt_plugin.empty(), "accelerator.device",
+        "got --pjrt-plugin {}, which --accelerator {} has no use for; set --accelerator xla",
+        options.pjrt_plugin, options.accelerator);
     return {.device = select_device(options.cpu ? "cpu" : options.accelerator, rank)};
   }
   const bool is_tpu = options.accelerator == "tpu" && options.pjrt_plugin.empty();

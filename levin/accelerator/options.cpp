@@ -34,7 +34,8 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
   field("cpu", cpu, "use the CPU even where there is a GPU");
   field("accelerator", accelerator, "auto, cpu, gpu, tpu or xla");
   field("strategy", strategy, "how parameters are kept over devices: auto, single, ddp or xla");
-  field("devices", devices, "processes on this machine (of tpu and xla: devices); 0: as they were started, or all");
+  field("devices", devices,
+        "processes on this machine (of tpu and xla: devices); 0: as they were started, or all");
   field("num_nodes", num_nodes, "machines");
   field("backend", backend,
         "what carries bytes between processes: auto, shm, gloo, mpi, hierarchical or "

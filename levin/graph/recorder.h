@@ -19,7 +19,8 @@ struct RecorderOptions {
   bool allow_host_reads = false;
   /// False: throws "graph.trace.captured" for a tensor that is no input and has no name.
   bool allow_captured = true;
-  /// False: throws "graph.trace.stale" for a tensor that autograd knows to have been computed before.
+  /// False: throws "graph.trace.stale" for a tensor that autograd knows to have been computed
+  /// before.
   bool allow_stale = false;
   /// Keep the function, file and line that ran each operator (the line needs debug information):
   /// some 10 us an operator.

@@ -303,7 +303,8 @@ class FusedOptimizer : public Optimizer {
 
 bool can_fuse(const at::Tensor& parameter) {
   return parameter.layout() == at::kStrided && at::isFloatingType(parameter.scalar_type()) &&
-         (parameter.is_cpu() || parameter.is_cuda() || parameter.is_xla()) && parameter.is_non_overlapping_and_dense();
+         (parameter.is_cpu() || parameter.is_cuda() || parameter.is_xla()) &&
+         parameter.is_non_overlapping_and_dense();
 }
 
 std::unique_ptr<Optimizer> make_fused(const OptimizerConfig& config,

@@ -34,7 +34,7 @@ std::vector<std::string> strategy_names() {
 }
 
 std::unique_ptr<Strategy> make_strategy(std::string_view name, const StrategyContext& context) {
-  const std::string_view best = context.xla != nullptr         ? "xla"
+  const std::string_view best = context.xla != nullptr      ? "xla"
                                 : context.group.size() == 1 ? "single"
                                                             : "ddp";
   const std::string_view wanted = name == "auto" ? best : name;

@@ -45,7 +45,7 @@ struct TrainerOptions {
   std::string strategy = "auto";     ///< one of strategy_names()
   /// Processes on this machine, one for each device; of tpu and xla, devices of one process.
   Devices devices = "auto";
-  int64_t num_nodes = 1;             ///< machines
+  int64_t num_nodes = 1;  ///< machines
   std::string precision =
       "32-true";  ///< 32-true, 64-true, bf16-true, 16-true, bf16-mixed, 16-mixed
   Loggers logger = true;

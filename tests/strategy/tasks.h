@@ -72,7 +72,8 @@ inline Task lstm() {
     torch::nn::LSTM lstm{nullptr};
     torch::nn::Linear head{nullptr};
     Net() {
-      lstm = register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(5, 12).batch_first(true)));
+      lstm =
+          register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(5, 12).batch_first(true)));
       head = register_module("head", torch::nn::Linear(12, 3));
     }
   };
@@ -81,9 +82,8 @@ inline Task lstm() {
           [net](const at::Tensor& x) {
             const at::Tensor input = x.to(net->head->weight.scalar_type());
             const at::Tensor outputs = std::get<0>(net->lstm->forward(input));
-            return torch::nn::functional::cross_entropy(
-                net->head->forward(outputs.select(1, -1)),
-                x.select(1, 0).narrow(1, 0, 3).argmax(1));
+            return torch::nn::functional::cross_entropy(net->head->forward(outputs.select(1, -1)),
+                                                        x.select(1, 0).narrow(1, 0, 3).argmax(1));
           }};
 }
 

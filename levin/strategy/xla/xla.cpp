@@ -66,13 +66,15 @@ class Xla : public Strategy {
 }  // namespace
 
 std::unique_ptr<Strategy> make_xla(const StrategyContext& context) {
-  LEVIN_CHECK(context.xla != nullptr, "strategy.xla",
-              "strategy 'xla' keeps a module on devices of an XLA plugin; set --accelerator tpu, or "
-              "--accelerator xla with --pjrt-plugin");
-  LEVIN_CHECK(context.group.size() == 1, "strategy.xla",
-              "strategy 'xla' runs in one process, which holds all devices of its machine, and this "
-              "run has {}; start one",
-              context.group.size());
+  LEVIN_CHECK(
+      context.xla != nullptr, "strategy.xla",
+      "strategy 'xla' keeps a module on devices of an XLA plugin; set --accelerator tpu, or "
+      "--accelerator xla with --pjrt-plugin");
+  LEVIN_CHECK(
+      context.group.size() == 1, "strategy.xla",
+      "strategy 'xla' runs in one process, which holds all devices of its machine, and this "
+      "run has {}; start one",
+      context.group.size());
   return std::make_unique<Xla>(context.xla);
 }
 

@@ -30,12 +30,11 @@ at::Tensor Contents::make_tensor(const std::shared_ptr<Runtime>& owner, at::IntA
   contents->strides = strides.vec();
   contents->dtype = dtype;
   Contents& made = *contents;
-  const size_t bytes =
-      at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(dtype));
+  const size_t bytes = at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(dtype));
   // Without an address: LibTorch then throws where the host would read the elements.
-  c10::DataPtr pointer(nullptr, contents.get(),
-                       [](void* context) { delete static_cast<Contents*>(context); },
-                       c10::Device(at::kXLA, 0));
+  c10::DataPtr pointer(
+      nullptr, contents.get(), [](void* context) { delete static_cast<Contents*>(context); },
+      c10::Device(at::kXLA, 0));
   contents.release();
   c10::Storage storage(c10::Storage::use_byte_size_t{}, bytes, std::move(pointer), nullptr,
                        /*resizable=*/false);

@@ -131,7 +131,8 @@ std::vector<size_t> handed_back(const c10::FunctionSchema& schema) {
 
 at::Tensor made(const ResultType& type, const std::shared_ptr<Runtime>& runtime) {
   if (!type.is_defined) return {};
-  return Contents::make_tensor(runtime, type.sizes, c10::contiguous_strides(type.sizes), type.dtype);
+  return Contents::make_tensor(runtime, type.sizes, c10::contiguous_strides(type.sizes),
+                               type.dtype);
 }
 
 std::vector<c10::IValue> results_of(const c10::OperatorHandle& op,

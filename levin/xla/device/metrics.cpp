@@ -39,8 +39,7 @@ std::string difference(const std::vector<std::string>& before, const std::vector
 
 void Runtime::Impl::note_compilation(const Program& program, double seconds, bool from_disk) {
   std::vector<std::string> inputs = inputs_of(program);
-  const std::string reason =
-      difference(last_inputs, inputs, last_operators, program.num_operators);
+  const std::string reason = difference(last_inputs, inputs, last_operators, program.num_operators);
   (from_disk ? report.disk_cache_hits : report.compilations) += 1;
   if (!from_disk) report.compile_s += seconds;
   report.programs.push_back({reason, program.num_operators, seconds, from_disk});
@@ -49,9 +48,10 @@ void Runtime::Impl::note_compilation(const Program& program, double seconds, boo
   num_in_a_row = report.executions - compiled_at <= kFewRuns ? num_in_a_row + 1 : 1;
   compiled_at = report.executions;
   if (num_in_a_row % kManyInARow == 0) {
-    log::warn("xla: {} programs were compiled within {} runs, {:.1f} s in all; the last {}. Keep "
-              "shapes and numbers the same from step to step, or pad batches to a few sizes",
-              num_in_a_row, num_in_a_row * kFewRuns, report.compile_s, reason);
+    log::warn(
+        "xla: {} programs were compiled within {} runs, {:.1f} s in all; the last {}. Keep "
+        "shapes and numbers the same from step to step, or pad batches to a few sizes",
+        num_in_a_row, num_in_a_row * kFewRuns, report.compile_s, reason);
   }
 }
 
@@ -64,8 +64,7 @@ std::string metrics_report() {
       "{} transfers to the devices, {} back, {:.2f} s\n"
       "{} operators computed by the host\n",
       report.compilations, report.compile_s, report.disk_cache_hits, report.executions,
-      report.execute_s, report.uploads, report.downloads, report.transfer_s,
-      report.host_fallbacks);
+      report.execute_s, report.uploads, report.downloads, report.transfer_s, report.host_fallbacks);
   for (const Compilation& program : report.programs) {
     text += fmt::format("  {:6.2f} s {}: {} operators; {}\n", program.seconds,
                         program.from_disk ? "from disk" : "compiled ", program.num_operators,

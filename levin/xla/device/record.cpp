@@ -67,7 +67,7 @@ at::Tensor Runtime::Impl::prepared(const at::Tensor& argument) {
     if (!contents.is_base(argument)) recording().meet(contents.base());
     return argument;
   }
-  LEVIN_CHECK(argument.is_cpu(), "xla.device.mixed",
+  LEVIN_CHECK(argument.is_cpu(), "xla.device",
               "an operator of tensors on xla and on {}; move them to one device",
               c10::str(argument.device()));
   if (argument.unsafeGetTensorImpl()->is_wrapped_number()) return argument;

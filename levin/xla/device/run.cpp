@@ -58,8 +58,36 @@ void Runtime::Impl::lose_pending() noexcept {
   for (const auto& [number, contents] : live) {
     if (contents->is_pending && contents->buffers.empty()) contents->is_lost = true;
     contents->is_pending = false;
-    contents->is_lost = false;
   }
+}
+
+/// What the program was to change has gone with it where the plugin had begun.
+void Runtime::Impl::fail(const pjrt::Executable& executable, const Error& error) {
+  int64_t num_gone = 0;
+  for (const auto& [number, contents] : live) {
+    const bool is_gone = std::ranges::any_of(
+        contents->buffers, [](const auto& buffer) { return buffer.is_deleted(); });
+    if (!is_gone) continue;
+    ++num_gone;
+    contents->is_lost = true;
+    contents->buffers.clear();
+  }
+  if (num_gone == 0) throw error;
+  // A plugin that found no memory tries once more, with arguments that it has given away already,
+  // and complains of those.
+  const std::optional<pjrt::ProgramMemory> memory = executable.memory();
+  const auto megabytes = [](int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+  const std::string needs =
+      memory ? fmt::format(
+                   "; it needs {:.1f} MB for what goes in, {:.1f} MB for what comes out and "
+                   "{:.1f} MB in between, on each device",
+                   megabytes(memory->arguments), megabytes(memory->outputs),
+                   megabytes(memory->temporary))
+             : "";
+  LEVIN_FAIL("xla.memory",
+             "a program failed that was to change {} tensors, and these are lost{}; make the batch "
+             "or the network smaller, and resume from the last checkpoint. The plugin says: {}",
+             num_gone, needs, error.text());
 }
 
 Binding Runtime::Impl::step_binding(const graph::Graph& graph) const {
@@ -106,8 +134,8 @@ graph::Graph Runtime::Impl::run_step(const std::vector<at::Tensor>& values) {
 }
 
 /// The floats of the host in one vector: a transfer each would cost more than a small step.
-at::Tensor Runtime::Impl::numbers_of(const std::vector<RuntimeNumber>& wanted,
-                                     at::ScalarType dtype, const Binding& binding) const {
+at::Tensor Runtime::Impl::numbers_of(const std::vector<RuntimeNumber>& wanted, at::ScalarType dtype,
+                                     const Binding& binding) const {
   at::Tensor values = at::empty({static_cast<int64_t>(wanted.size())}, dtype);
   const auto value_of = [&](const RuntimeNumber& number) {
     if (number.tensor == nullptr) return number.value;
@@ -186,7 +214,12 @@ void Runtime::Impl::execute(const Program& program, const pjrt::Executable& exec
                             const Binding& binding) {
   gather_arguments(program, binding);
   const Stopwatch watch;
-  executable.execute(arguments, outputs);
+  try {
+    executable.execute(arguments, outputs);
+  } catch (const Error& error) {
+    lose_pending();
+    fail(executable, error);
+  }
   report.execute_s += watch.seconds();
   ++report.executions;
 }
@@ -203,6 +236,7 @@ void Runtime::Impl::take_outputs(const Program& program,
     }
     contents->split_dim = -1;
     contents->is_pending = false;
+    contents->is_lost = false;
   }
 }
 
@@ -226,8 +260,8 @@ void Runtime::Impl::run(const graph::Graph& graph, const std::vector<Contents*>&
 void Runtime::Impl::upload(Contents& contents, const at::Tensor& tensor, bool split) {
   const Stopwatch watch(report.transfer_s);
   const at::Tensor source = tensor.detach().to(contents.dtype).contiguous();
-  const bool is_split = split && num_devices > 1 && source.dim() > 0 &&
-                        source.size(0) > 0 && source.size(0) % num_devices == 0;
+  const bool is_split = split && num_devices > 1 && source.dim() > 0 && source.size(0) > 0 &&
+                        source.size(0) % num_devices == 0;
   contents.split_dim = is_split ? 0 : -1;
   contents.buffers.clear();
   const bool is_own = source.data_ptr() != tensor.data_ptr();

@@ -18,14 +18,13 @@ void register_kernels();
 
 Runtime::Impl::Impl(Runtime& runtime, const RuntimeOptions& options)
     : owner(runtime),
-      client(pjrt::Plugin(pjrt::find_plugin(options.plugin)),
-             {.num_devices = options.num_devices}),
+      client(pjrt::Plugin(pjrt::find_plugin(options.plugin)), {.num_devices = options.num_devices}),
       cache({.folder = options.cache_dir}) {
   const auto available = static_cast<int64_t>(client.addressable_devices().size());
   num_devices = options.num_devices == 0 ? available : options.num_devices;
-  LEVIN_CHECK(num_devices <= available, "xla.devices",
-              "{} devices were asked for, and {} has {}; set devices to at most that",
-              num_devices, client.platform(), available);
+  LEVIN_CHECK(num_devices <= available, "xla.device",
+              "{} devices were asked for, and {} has {}; set devices to at most that", num_devices,
+              client.platform(), available);
 }
 
 Runtime::Runtime() = default;

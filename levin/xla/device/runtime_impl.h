@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "levin/base/error.h"
 #include "levin/graph/recorder.h"
 #include "levin/xla/device/contents.h"
 #include "levin/xla/device/runtime.h"
@@ -50,6 +51,7 @@ struct Runtime::Impl {
                     const std::function<Contents*(const ProgramOutput&)>& place_of);
   /// What a program that failed was to give is lost; what it was to change is as it was.
   void lose_pending() noexcept;
+  [[noreturn]] void fail(const pjrt::Executable& executable, const Error& error);
   std::vector<at::Tensor> pending(std::vector<Contents*>& targets) const;
 
   // A step: all that is recorded until its end is one program.
@@ -96,8 +98,8 @@ struct Runtime::Impl {
   /// Inputs of the program that was compiled last, each as a text.
   std::vector<std::string> last_inputs;
   int64_t last_operators = -1;
-  int64_t compiled_at = 0;   ///< of the executions, the last
-  int64_t num_in_a_row = 0;  ///< compilations with next to no executions between them
+  int64_t compiled_at = 0;               ///< of the executions, the last
+  int64_t num_in_a_row = 0;              ///< compilations with next to no executions between them
   std::set<std::string> host_operators;  ///< that were warned of
   RuntimeReport report;
 };

@@ -46,7 +46,8 @@ Term spaced(Lowering& at) {
   const double end = at.number(1);
   if (count < 2) return place.number(start);
   const double step = (end - start) / static_cast<double>(count - 1);
-  return where(place < static_cast<double>(count / 2), start + place * step,
+  const int64_t half = count / 2;
+  return where(place < static_cast<double>(half), start + place * step,
                end - (static_cast<double>(count - 1) - place) * step);
 }
 

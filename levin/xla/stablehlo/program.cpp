@@ -155,8 +155,7 @@ void Emitter::add_output(const Value& value, const Node* updates, size_t index) 
 void Emitter::add_outputs() {
   const graph::Values outputs = graph_.outputs();
   for (size_t i = 0; i < outputs.size(); ++i) {
-    const bool is_tensor =
-        outputs[i] != nullptr && outputs[i]->type().kind == ValueKind::kTensor;
+    const bool is_tensor = outputs[i] != nullptr && outputs[i]->type().kind == ValueKind::kTensor;
     if (is_tensor) add_output(*outputs[i], nullptr, i);
   }
   for (const graph::Update& update : graph_.updates()) {

@@ -74,11 +74,14 @@ struct Training {
     if (!runtime) return step_eagerly(task.inputs(number)).item<double>();
     const Batch batch = strategy->to_device(Batch({{"x", task.inputs(number)}}), runtime->device());
     const at::Tensor x = batch["x"];
-    return (*compiled)({.inputs = {x}, .names = {"x"}}, [&] {
-      std::vector<at::Tensor> losses = {step_eagerly(x)};
-      if (auto* recording = compiled->recording()) recording->before(optimizer->host_part());
-      return losses;
-    })[0].item<double>();
+    return (*compiled)({.inputs = {x}, .names = {"x"}},
+                       [&] {
+                         std::vector<at::Tensor> losses = {step_eagerly(x)};
+                         if (auto* recording = compiled->recording())
+                           recording->before(optimizer->host_part());
+                         return losses;
+                       })[0]
+        .item<double>();
   }
 
   /// As on disk: nothing is shared with the module that goes.
@@ -119,21 +122,20 @@ TEST_P(XlaTable, DevicesTogetherEqualOneProcessWithoutXla) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Xla, XlaTable,
-    ::testing::Values(XlaCase{"MlpSgd", levin::test::mlp, "sgd"},
-                      XlaCase{"MlpAdam", levin::test::mlp, "adam"},
-                      XlaCase{"MlpAdamW", levin::test::mlp, "adamw"},
-                      XlaCase{"CnnSgd", levin::test::cnn, "sgd"},
-                      XlaCase{"CnnAdam", levin::test::cnn, "adam"},
-                      XlaCase{"CnnAdamW", levin::test::cnn, "adamw"},
-                      XlaCase{"LstmSgd", levin::test::lstm, "sgd"},
-                      XlaCase{"LstmAdam", levin::test::lstm, "adam"},
-                      XlaCase{"LstmAdamW", levin::test::lstm, "adamw"},
-                      XlaCase{"GptSgd", levin::test::gpt, "sgd"},
-                      XlaCase{"GptAdam", levin::test::gpt, "adam"},
-                      XlaCase{"GptAdamW", levin::test::gpt, "adamw"}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Xla, XlaTable,
+                         ::testing::Values(XlaCase{"MlpSgd", levin::test::mlp, "sgd"},
+                                           XlaCase{"MlpAdam", levin::test::mlp, "adam"},
+                                           XlaCase{"MlpAdamW", levin::test::mlp, "adamw"},
+                                           XlaCase{"CnnSgd", levin::test::cnn, "sgd"},
+                                           XlaCase{"CnnAdam", levin::test::cnn, "adam"},
+                                           XlaCase{"CnnAdamW", levin::test::cnn, "adamw"},
+                                           XlaCase{"LstmSgd", levin::test::lstm, "sgd"},
+                                           XlaCase{"LstmAdam", levin::test::lstm, "adam"},
+                                           XlaCase{"LstmAdamW", levin::test::lstm, "adamw"},
+                                           XlaCase{"GptSgd", levin::test::gpt, "sgd"},
+                                           XlaCase{"GptAdam", levin::test::gpt, "adam"},
+                                           XlaCase{"GptAdamW", levin::test::gpt, "adamw"}),
+                         [](const auto& info) { return info.param.name; });
 
 /// Of a fixed shape: what the first two steps compiled does for all that come.
 TEST(XlaSteps, NothingIsCompiledAfterTheSecondOfAThousand) {
@@ -230,6 +232,11 @@ TEST(XlaSteps, OfEverOtherShapesAreCompiledEachWithAWarning) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               ::testing::HasSubstr("programs were compiled within"));
   EXPECT_THAT(xla::metrics_report(), ::testing::HasSubstr("took x tensor<"));
+}
+
+TEST(XlaStrategy, ATensorOfAClosedDeviceIsAnError) {
+  EXPECT_THAT([] { at::empty({2}, at::TensorOptions(at::Device(at::kXLA, 0))); },
+              ::testing::ThrowsMessage<levin::Error>(::testing::HasSubstr("xla.closed")));
 }
 
 TEST(XlaStrategy, WantsTheDeviceXla) {

@@ -1,0 +1,81 @@
+// The engine on the devices of an XLA plugin.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "levin/accelerator/accelerator.h"
+#include "levin/base/random.h"
+#include "levin/data/sources.h"
+#include "levin/optim/optim.h"
+#include "levin/xla/pjrt/plugin.h"
+#include "tests/support/in_shards.h"
+
+namespace {
+
+using levin::Accelerator;
+using levin::AcceleratorOptions;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+bool has_plugin() {
+  return levin::xla::pjrt::is_available() &&
+         std::ranges::any_of(levin::xla::pjrt::found_plugins(),
+                             [](const auto& file) { return file.kind == "cpu"; });
+}
+
+AcceleratorOptions on_xla(int64_t devices) {
+  AcceleratorOptions options;
+  options.accelerator = "xla";
+  options.pjrt_plugin = "cpu";
+  options.devices = devices;
+  return options;
+}
+
+/// The mean squared weights of a net trained by a loop of one's own.
+double trained(const AcceleratorOptions& options, int64_t batch_size) {
+  levin::seed_everything(3);
+  torch::nn::Linear net(4, 2);
+  const auto x = torch::randn({64, 4});
+  const auto data = levin::data::tensors({{"x", x}, {"y", x.narrow(1, 0, 2).square()}});
+  Accelerator accelerator(options);
+  auto [model, optimizer, loader] = accelerator.prepare(
+      net, levin::optim::sgd({.lr = 0.1}), levin::DataLoader(data, {.batch_size = batch_size}));
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (const levin::Batch& batch : loader) {
+      optimizer.zero_grad();
+      accelerator.backward(torch::mse_loss(model->forward(batch["x"]), batch["y"]));
+      optimizer.step();
+    }
+  }
+  return net->weight.square().mean().item<double>();
+}
+
+TEST(AcceleratorOnXla, ALoopOfOnesOwnTrainsAsOnTheCpu) {
+  if (!has_plugin()) GTEST_SKIP() << "there is no CPU plugin; make xla fetches one";
+  AcceleratorOptions on_cpu;
+  on_cpu.cpu = true;
+  const double wanted = trained(on_cpu, 16);
+  EXPECT_NEAR(trained(on_xla(1), 16), wanted, 1e-6);
+  EXPECT_NEAR(trained(on_xla(2), 8), wanted, 1e-6);  // a loader's batch size is that of a device
+}
+
+TEST(AcceleratorOnXla, WhatItCannotDoIsAnError) {
+  if (!has_plugin()) GTEST_SKIP() << "there is no CPU plugin; make xla fetches one";
+  Accelerator accelerator(on_xla(2));
+  EXPECT_THAT(
+      [&] {
+        const auto stream = levin::test::numbers_in_shards({9, 9});
+        accelerator.prepare_loader(levin::DataLoader(levin::IterableDatasetPtr(stream)),
+                                   levin::LoaderRole::kTraining);
+      },
+      ThrowsMessage<levin::Error>(HasSubstr("accelerator.batch_size")));
+}
+
+TEST(AcceleratorOnXla, APluginIsForXlaAlone) {
+  AcceleratorOptions options;
+  options.cpu = true;
+  options.pjrt_plugin = "cpu";
+  EXPECT_THAT([&] { Accelerator accelerator(options); },
+              ThrowsMessage<levin::Error>(HasSubstr("accelerator.device")));
+}
+
+}  // namespace
