@@ -6,15 +6,15 @@
 
 namespace levin::xla {
 
-Contents::Contents(std::shared_ptr<Runtime> owner) : runtime(std::move(owner)) {
-  Runtime::Impl& impl = runtime->impl();
+Contents::Contents(std::shared_ptr<Runtime::Impl> owner) : runtime(std::move(owner)) {
+  Runtime::Impl& impl = *runtime;
   const std::scoped_lock lock(impl.mutex);
   number = impl.next_number++;
   impl.live.emplace(number, this);
 }
 
 Contents::~Contents() {
-  Runtime::Impl& impl = runtime->impl();
+  Runtime::Impl& impl = *runtime;
   const std::scoped_lock lock(impl.mutex);
   impl.live.erase(number);
 }
@@ -23,7 +23,7 @@ Contents& Contents::of(const at::Tensor& tensor) {
   return *static_cast<Contents*>(tensor.storage().data_ptr().get_context());
 }
 
-at::Tensor Contents::make_tensor(const std::shared_ptr<Runtime>& owner, at::IntArrayRef sizes,
+at::Tensor Contents::make_tensor(const std::shared_ptr<Runtime::Impl>& owner, at::IntArrayRef sizes,
                                  at::IntArrayRef strides, at::ScalarType dtype) {
   auto contents = std::make_unique<Contents>(owner);
   contents->sizes = sizes.vec();

@@ -6,15 +6,14 @@
 #include <memory>
 #include <vector>
 
+#include "levin/xla/device/runtime.h"
 #include "levin/xla/pjrt/buffer.h"
 #include "levin/xla/stablehlo/builder.h"
 
 namespace levin::xla {
 
-class Runtime;
-
 struct Contents {
-  explicit Contents(std::shared_ptr<Runtime> owner);
+  explicit Contents(std::shared_ptr<Runtime::Impl> owner);
   ~Contents();
   Contents(const Contents&) = delete;
   Contents& operator=(const Contents&) = delete;
@@ -22,7 +21,7 @@ struct Contents {
   /// Of a tensor on the device.
   static Contents& of(const at::Tensor& tensor);
   /// A tensor without contents yet.
-  static at::Tensor make_tensor(const std::shared_ptr<Runtime>& owner, at::IntArrayRef sizes,
+  static at::Tensor make_tensor(const std::shared_ptr<Runtime::Impl>& owner, at::IntArrayRef sizes,
                                 at::IntArrayRef strides, at::ScalarType dtype);
   /// Gives the tensor other memory, not yet written, of those sizes. Views of the old one stay.
   static void renew(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides);
@@ -30,8 +29,8 @@ struct Contents {
   at::Tensor base() const;
   bool is_base(const at::Tensor& tensor) const;
 
-  std::shared_ptr<Runtime> runtime;
-  c10::StorageImpl* storage = nullptr;  ///< that owns this
+  std::shared_ptr<Runtime::Impl> runtime;  ///< also when the device has been closed
+  c10::StorageImpl* storage = nullptr;     ///< that owns this
   Dims sizes, strides;
   at::ScalarType dtype = at::kFloat;
   int64_t number = 0;  ///< in the order of their making

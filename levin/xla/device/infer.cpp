@@ -21,7 +21,7 @@ namespace {
 /// Tensors of the device as others of the same geometry, those of one storage in one; and back.
 class Likeness {
  public:
-  Likeness(std::shared_ptr<Runtime> runtime, at::DeviceType device)
+  Likeness(std::shared_ptr<Runtime::Impl> runtime, at::DeviceType device)
       : runtime_(std::move(runtime)), device_(device) {}
 
   at::Tensor to(const at::Tensor& tensor) {
@@ -75,7 +75,7 @@ class Likeness {
     return view;
   }
 
-  std::shared_ptr<Runtime> runtime_;
+  std::shared_ptr<Runtime::Impl> runtime_;
   at::DeviceType device_;
   std::unordered_map<const c10::StorageImpl*, at::Tensor> likes_;
   std::unordered_map<const c10::StorageImpl*, at::Tensor> sources_;  ///< by the like's storage
@@ -129,7 +129,7 @@ std::vector<size_t> handed_back(const c10::FunctionSchema& schema) {
   return places.size() == schema.returns().size() ? places : std::vector<size_t>();
 }
 
-at::Tensor made(const ResultType& type, const std::shared_ptr<Runtime>& runtime) {
+at::Tensor made(const ResultType& type, const std::shared_ptr<Runtime::Impl>& runtime) {
   if (!type.is_defined) return {};
   return Contents::make_tensor(runtime, type.sizes, c10::contiguous_strides(type.sizes),
                                type.dtype);
@@ -137,7 +137,7 @@ at::Tensor made(const ResultType& type, const std::shared_ptr<Runtime>& runtime)
 
 std::vector<c10::IValue> results_of(const c10::OperatorHandle& op,
                                     const std::vector<c10::IValue>& stack, size_t first,
-                                    const std::shared_ptr<Runtime>& runtime,
+                                    const std::shared_ptr<Runtime::Impl>& runtime,
                                     at::DeviceType device) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
@@ -158,7 +158,7 @@ std::vector<c10::IValue> results_of(const c10::OperatorHandle& op,
 }  // namespace
 
 void infer(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
-           const std::shared_ptr<Runtime>& runtime) {
+           const std::shared_ptr<Runtime::Impl>& runtime) {
   const size_t num_arguments = op.schema().arguments().size();
   if (const ShapeFunction shape = find_shape(op)) {
     const ResultTypes types = shape(at::ArrayRef(stack).slice(stack.size() - num_arguments));

@@ -30,7 +30,7 @@ Runtime& runtime() {
 at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
                          std::optional<at::ScalarType> dtype, std::optional<at::Layout> /*layout*/,
                          std::optional<at::Device> /*device*/, std::optional<bool> /*pinned*/) {
-  return Contents::make_tensor(runtime().shared_from_this(), sizes, strides,
+  return Contents::make_tensor(runtime().impl().shared_from_this(), sizes, strides,
                                dtype.value_or(c10::get_default_dtype_as_scalartype()));
 }
 
@@ -51,7 +51,7 @@ at::Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
 /// A CPU tensor of the same geometry.
 at::Tensor on_host(const at::Tensor& tensor) {
   Contents& contents = Contents::of(tensor);
-  at::Tensor logical = contents.runtime->impl().download(contents);
+  at::Tensor logical = contents.runtime->download(contents);
   if (contents.is_base(tensor)) return logical;
   const at::Tensor memory =
       at::empty_strided(contents.sizes, contents.strides, contents.dtype).copy_(logical);
@@ -78,7 +78,7 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool /*
       impl.upload(contents, expanded, impl.splits_uploads);
       return target;
     }
-    from = impl.owner.upload(source.to(target.scalar_type()));
+    from = runtime().upload(source.to(target.scalar_type()));
   }
   static const c10::OperatorHandle copy =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");

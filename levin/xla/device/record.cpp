@@ -63,6 +63,9 @@ at::Tensor Runtime::Impl::prepared(const at::Tensor& argument) {
   if (is_here(argument)) {
     Contents& contents = Contents::of(argument);
     check_not_lost(contents);
+    LEVIN_CHECK(contents.runtime.get() == this, "xla.closed",
+                "a tensor of a device xla that has been closed; keep the Accelerator, or what "
+                "Runtime::open gave, as long as its tensors");
     if (contents.buffers.empty() && !contents.is_pending) add_zeros(contents);
     if (!contents.is_base(argument)) recording().meet(contents.base());
     return argument;
@@ -75,8 +78,8 @@ at::Tensor Runtime::Impl::prepared(const at::Tensor& argument) {
     remember_number(argument);
     return argument;
   }
-  at::Tensor copy = Contents::make_tensor(owner.shared_from_this(), argument.sizes(),
-                                          argument.strides(), argument.scalar_type());
+  at::Tensor copy = Contents::make_tensor(shared_from_this(), argument.sizes(), argument.strides(),
+                                          argument.scalar_type());
   upload(Contents::of(copy), argument, /*split=*/false);
   return copy;
 }
@@ -128,7 +131,7 @@ void Runtime::Impl::record(const c10::OperatorHandle& op, std::vector<c10::IValu
       if (stack[i].isTensor()) written.push_back(stack[i].toTensor());
     }
   }
-  recording().call(op, stack, [&] { infer(op, stack, owner.shared_from_this()); });
+  recording().call(op, stack, [&] { infer(op, stack, shared_from_this()); });
   for (const at::Tensor& tensor : written) {
     if (is_here(tensor)) Contents::of(tensor).is_pending = true;
   }

@@ -16,9 +16,8 @@ std::weak_ptr<Runtime>& current_place() {
 
 void register_kernels();
 
-Runtime::Impl::Impl(Runtime& runtime, const RuntimeOptions& options)
-    : owner(runtime),
-      client(pjrt::Plugin(pjrt::find_plugin(options.plugin)), {.num_devices = options.num_devices}),
+Runtime::Impl::Impl(const RuntimeOptions& options)
+    : client(pjrt::Plugin(pjrt::find_plugin(options.plugin)), {.num_devices = options.num_devices}),
       cache({.folder = options.cache_dir}) {
   const auto available = static_cast<int64_t>(client.addressable_devices().size());
   num_devices = options.num_devices == 0 ? available : options.num_devices;
@@ -28,14 +27,22 @@ Runtime::Impl::Impl(Runtime& runtime, const RuntimeOptions& options)
 }
 
 Runtime::Runtime() = default;
-Runtime::~Runtime() = default;
+
+/// A recording keeps its tensors, which keep what it is in.
+Runtime::~Runtime() {
+  if (impl_ == nullptr) return;
+  const std::scoped_lock lock(impl_->mutex);
+  impl_->lose_pending();
+  impl_->recorder.reset();
+  impl_->step_inputs.clear();
+}
 
 std::shared_ptr<Runtime> Runtime::open(const RuntimeOptions& options) {
   LEVIN_CHECK(current() == nullptr, "xla.open",
               "the device xla is open already, and a process has one; let go of it first");
   register_kernels();
   std::shared_ptr<Runtime> runtime(new Runtime);
-  runtime->impl_ = std::make_unique<Impl>(*runtime, options);
+  runtime->impl_ = std::make_shared<Impl>(options);
   current_place() = runtime;
   return runtime;
 }
@@ -57,8 +64,8 @@ void Runtime::wait() {
 at::Tensor Runtime::upload(const at::Tensor& tensor, bool split) {
   const std::scoped_lock lock(impl_->mutex);
   const at::Tensor source = tensor.contiguous();
-  at::Tensor made = Contents::make_tensor(shared_from_this(), source.sizes(), source.strides(),
-                                          source.scalar_type());
+  at::Tensor made =
+      Contents::make_tensor(impl_, source.sizes(), source.strides(), source.scalar_type());
   impl_->upload(Contents::of(made), source, split);
   return made;
 }

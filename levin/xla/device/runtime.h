@@ -53,11 +53,12 @@ struct RuntimeReport {
   std::vector<Compilation> programs = {};
 };
 
-class LEVIN_API Runtime : public std::enable_shared_from_this<Runtime> {
+/// A handle; the last one closes the device. Tensors of a closed device can be read no more.
+class LEVIN_API Runtime {
  public:
   struct Impl;
 
-  /// The process's device "xla" from now on. Throws "xla.open" while tensors of another one live,
+  /// The process's device "xla" from now on. Throws "xla.open" while there is another one,
   /// and what pjrt::Plugin and pjrt::Client throw.
   static std::shared_ptr<Runtime> open(const RuntimeOptions& options = {});
   /// nullptr where none is open.
@@ -88,7 +89,7 @@ class LEVIN_API Runtime : public std::enable_shared_from_this<Runtime> {
 
  private:
   Runtime();
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;
 };
 
 /// The report of the process's device for people, as torch_xla's met.metrics_report(); empty where

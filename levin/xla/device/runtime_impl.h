@@ -25,8 +25,8 @@ namespace levin::xla {
 /// The tensor of an input of a graph.
 using Binding = std::function<const at::Tensor&(const graph::Node&)>;
 
-struct Runtime::Impl {
-  Impl(Runtime& runtime, const RuntimeOptions& options);
+struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
+  explicit Impl(const RuntimeOptions& options);
 
   // record.cpp
   /// Records the operator and leaves its results on the stack: tensors of the right types.
@@ -69,7 +69,6 @@ struct Runtime::Impl {
   void upload(Contents& contents, const at::Tensor& tensor, bool split);
   at::Tensor download(Contents& contents);
 
-  Runtime& owner;
   pjrt::Client client;
   pjrt::ExecutableCache cache;
   int64_t num_devices = 1;
@@ -109,6 +108,6 @@ void check_not_lost(const Contents& contents);
 
 /// Replaces arguments by results, as the operator would, from their types alone.
 void infer(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
-           const std::shared_ptr<Runtime>& runtime);
+           const std::shared_ptr<Runtime::Impl>& runtime);
 
 }  // namespace levin::xla

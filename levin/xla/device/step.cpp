@@ -54,7 +54,8 @@ class StepRunner final : public graph::Runner {
     impl_.take_outputs(program_, [&](const ProgramOutput& output) -> Contents* {
       if (output.updates != nullptr) return &Contents::of(output.updates->tensor());
       const graph::ValueType& type = types_[output.index];
-      results[output.index] = Contents::make_tensor(runtime_, type.sizes, type.strides, type.dtype);
+      results[output.index] =
+          Contents::make_tensor(impl_.shared_from_this(), type.sizes, type.strides, type.dtype);
       return &Contents::of(results[output.index]);
     });
     return results;
