@@ -72,7 +72,7 @@ struct AcceleratorOptions {
   /// Of what a replayed step keeps for its backward pass, the part that there is memory for: the
   /// rest is computed again. 1: all is kept.
   double activation_memory_budget = 1.0;
-  std::string pjrt_plugin = "";  ///< of xla: cpu, cuda, tpu or a file; "": what is found
+  std::string pjrt_plugin = {};  ///< of xla: cpu, cuda, tpu or a file; "": what is found
 
   /// Batches of an optimizer step. Throws Error "accelerator.accumulate" where the plugin and
   /// gradient_accumulation_steps name two numbers.

@@ -99,7 +99,7 @@ struct TrainerOptions {
   /// Of what a replayed step keeps for its backward pass, the part that there is memory for: the
   /// rest is computed again. 1: all is kept.
   double activation_memory_budget = 1.0;
-  std::string pjrt_plugin = "";  ///< of xla: cpu, cuda, tpu or a file; "": what is found
+  std::string pjrt_plugin = {};  ///< of xla: cpu, cuda, tpu or a file; "": what is found
   int64_t tpu_cores = 0;         ///< accelerator = "tpu" with so many devices; 0: unset
 
   LEVIN_API void fields(FieldVisitor& field);

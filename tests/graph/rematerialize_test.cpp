@@ -96,8 +96,23 @@ Measured measured(const Subject& subject, const std::function<Tensors(const Tens
   return {std::move(outcome), bytes};
 }
 
+/// What a kernel of the network allocates for itself, which no account of values knows: on some
+/// processors a convolution's arguments are laid out anew.
+int64_t scratch_of_convolution_backward(at::IntArrayRef input, at::IntArrayRef weight) {
+  const at::Tensor x = torch::randn(input);
+  const at::Tensor w = torch::randn(weight);
+  const at::Tensor y = at::conv2d(x, w, {}, 1, 1);
+  std::tuple<at::Tensor, at::Tensor, at::Tensor> results;
+  const int64_t bytes = peak_of([&] {
+    results = at::convolution_backward(y, x, w, at::IntArrayRef({weight[0]}), {1, 1}, {1, 1},
+                                       {1, 1}, false, {0, 0}, 1, {true, true, true});
+  });
+  return bytes - static_cast<int64_t>(std::get<0>(results).nbytes());
+}
+
 /// Under the budget by at most 5 %, by account and by what ATen allocates; the same bits.
-Rematerialization expect_fits(const Subject& subject, const Graph& whole, double fraction) {
+Rematerialization expect_fits(const Subject& subject, const Graph& whole, double fraction,
+                              int64_t scratch = 0) {
   SCOPED_TRACE(fraction);
   const int64_t budget = budget_of(whole, fraction);
   Graph fitted = whole.clone();
@@ -112,7 +127,9 @@ Rematerialization expect_fits(const Subject& subject, const Graph& whole, double
   const auto came = measured(subject, [&](const Tensors& x) { return interpreted(fitted, x); });
   expect_same(came.outcome, wanted.outcome, "interpreted");
   const auto share = static_cast<double>(came.bytes) / static_cast<double>(wanted.bytes);
-  EXPECT_NEAR(share, fraction, 0.05 * fraction);
+  EXPECT_GE(share, 0.95 * fraction);
+  EXPECT_LE(share - static_cast<double>(scratch) / static_cast<double>(wanted.bytes),
+            1.05 * fraction);
   const auto replayed = measured(subject, [&](const Tensors& x) { return Replay(fitted)(x); });
   expect_same(replayed.outcome, wanted.outcome, "replayed");
   // The arena is there all the time; what operators allocate themselves comes on top.
@@ -150,7 +167,8 @@ TEST(Rematerialize, AConvolutionalNetworkWithBatchNormAndDropoutFitsItsBudget) {
   });
   for (const auto& item : net->named_buffers()) subject.state.push_back({item.key(), item.value()});
   const Graph whole = traced(subject);
-  for (const double fraction : {0.9, 0.7, 0.5}) expect_fits(subject, whole, fraction);
+  const int64_t scratch = scratch_of_convolution_backward({8, 8, 16, 16}, {8, 8, 3, 3});
+  for (const double fraction : {0.9, 0.7, 0.5}) expect_fits(subject, whole, fraction, scratch);
 }
 
 TEST(Rematerialize, AGptOf12LayersFitsItsBudget) {
