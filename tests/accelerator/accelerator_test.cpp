@@ -332,8 +332,8 @@ TEST(Accelerator, AutocastCoversCodeBesideTheModel) {
 TEST(Accelerator, AnUnknownPrecisionDeviceOrStrategyIsAnErrorThatNamesIt) {
   EXPECT_THAT(error_of([] { Accelerator accelerator({.mixed_precision = "int4"}); }),
               StartsWith("accelerator.precision: got 'int4'"));
-  EXPECT_THAT(error_of([] { Accelerator accelerator({.accelerator = "tpu"}); }),
-              StartsWith("accelerator.device: got 'tpu'"));
+  EXPECT_THAT(error_of([] { Accelerator accelerator({.accelerator = "npu"}); }),
+              StartsWith("accelerator.device: got 'npu'"));
   EXPECT_THAT(error_of([] { Accelerator accelerator({.strategy = "signle"}); }),
               StartsWith("strategy.name: got 'signle'"));
 }

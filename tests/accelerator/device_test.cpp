@@ -33,8 +33,9 @@ TEST(Device, AGpuWhereThereIsNoneIsAnErrorThatSaysWhatToUse) {
 
 TEST(Device, AnUnknownKindIsAnErrorThatListsThoseThereAre) {
   for (const std::string kind : {"tpu", "", "CPU", "cuda:0"}) {
-    EXPECT_THAT(error_of([&] { select_device(kind, {}); }),
-                StartsWith("accelerator.device: got '" + kind + "', wanted auto, cpu or gpu"));
+    EXPECT_THAT(
+        error_of([&] { select_device(kind, {}); }),
+        StartsWith("accelerator.device: got '" + kind + "', wanted auto, cpu, gpu, tpu or xla"));
   }
 }
 

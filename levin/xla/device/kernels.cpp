@@ -17,7 +17,14 @@ namespace {
 
 using c10::DispatchKey;
 
-C10_REGISTER_GUARD_IMPL(XLA, c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::XLA>);
+/// Autograd starts threads for the devices that there are at a process's first backward pass, and
+/// a process that has them can fork no more: one without XLA is to have none.
+struct GuardImpl final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::XLA> {
+  c10::DeviceIndex deviceCount() const noexcept override {
+    return Runtime::current() == nullptr ? 0 : 1;
+  }
+};
+C10_REGISTER_GUARD_IMPL(XLA, GuardImpl);
 
 Runtime& runtime() {
   const std::shared_ptr<Runtime> current = Runtime::current();

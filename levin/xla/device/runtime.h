@@ -58,7 +58,8 @@ class LEVIN_API Runtime {
  public:
   struct Impl;
 
-  /// The process's device "xla" from now on. Throws "xla.open" while there is another one,
+  /// The process's device "xla" from now on. To be called before the process's first backward pass,
+  /// at which autograd counts the devices. Throws "xla.open" while there is another one,
   /// and what pjrt::Plugin and pjrt::Client throw.
   static std::shared_ptr<Runtime> open(const RuntimeOptions& options = {});
   /// nullptr where none is open.
