@@ -40,8 +40,8 @@ TEST(BadInput, OptionsOutOfRangeAreNamed) {
            {"trainer.options: got max_time = 'soon'", [](auto& o) { o.max_time = "soon"; }},
            {"trainer.options: got devices = -1", [](auto& o) { o.devices = -1; }},
            {"strategy.name: got 'dpp', wanted auto or single", [](auto& o) { o.strategy = "dpp"; }},
-           {"accelerator.device: got 'tpu', wanted auto, cpu or gpu",
-            [](auto& o) { o.accelerator = "tpu"; }},
+           {"accelerator.device: got 'npu', wanted auto, cpu, gpu, tpu or xla",
+            [](auto& o) { o.accelerator = "npu"; }},
            {"accelerator.precision: got '8-mixed'", [](auto& o) { o.precision = "8-mixed"; }}}) {
     levin::TrainerOptions options;
     one.set(options);
