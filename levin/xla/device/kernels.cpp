@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/strides.h>
 #include <torch/library.h>
 
 #include "levin/base/check.h"
@@ -105,6 +106,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& targ
 /// Elements that both sizes have are kept, in the order of their rows.
 const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
                          std::optional<at::MemoryFormat> /*format*/) {
+  // NOLINTBEGIN(bugprone-return-const-ref-from-parameter): as the dispatcher wants it of resize_
   if (self.sizes() == sizes) return self;
   const at::Tensor fresh = at::empty(sizes, self.options());
   const int64_t kept = std::min(self.numel(), fresh.numel());
@@ -113,6 +115,7 @@ const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
   impl.set_storage_keep_dtype(fresh.storage());
   impl.set_sizes_and_strides(fresh.sizes(), fresh.strides(), 0);
   return self;
+  // NOLINTEND(bugprone-return-const-ref-from-parameter)
 }
 
 at::Scalar local_scalar(const at::Tensor& tensor) { return on_host(tensor).item(); }
