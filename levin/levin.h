@@ -16,6 +16,7 @@
 #include "levin/data/iterable_dataset.h"
 #include "levin/data/loader.h"
 #include "levin/data/module.h"
+#include "levin/data/pad_collate.h"
 #include "levin/data/sampler.h"
 #include "levin/data/sources.h"
 #include "levin/data/torch_dataset.h"

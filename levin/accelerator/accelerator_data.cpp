@@ -147,9 +147,14 @@ PreparedLoader Accelerator::skip_first_batches(PreparedLoader loader, int64_t nu
   return loader;
 }
 
-at::Tensor Accelerator::gather_for_metrics(const at::Tensor& value) {
-  LEVIN_CHECK(value.dim() > 0, "accelerator.gather",
+at::Tensor Accelerator::gather_for_metrics(const at::Tensor& rows_of_batch) {
+  LEVIN_CHECK(rows_of_batch.dim() > 0, "accelerator.gather",
               "got a scalar, wanted a tensor with a row for each sample of the batch");
+  const auto loop = in_use_->current();
+  const int64_t added = loop == nullptr ? 0 : loop->added();
+  const at::Tensor value =
+      added == 0 ? rows_of_batch
+                 : rows_of_batch.narrow(0, 0, std::max<int64_t>(rows_of_batch.size(0) - added, 0));
   if (num_processes() == 1) return value;
   const at::Tensor counts = gather(at::full({1}, value.size(0), at::kLong));
   const int64_t most = counts.max().item<int64_t>();
@@ -162,7 +167,6 @@ at::Tensor Accelerator::gather_for_metrics(const at::Tensor& value) {
   const at::Tensor rows = gather(padded).view(sizes).transpose(0, 1);
   const at::Tensor is_there = at::arange(most).unsqueeze(1).lt(counts.unsqueeze(0));
   const at::Tensor all = rows.index({is_there.to(value.device())});
-  const auto loop = in_use_->current();
   const int64_t repeated = loop == nullptr ? 0 : loop->padding();
   return all.narrow(0, 0, std::max<int64_t>(all.size(0) - repeated, 0));
 }

@@ -18,6 +18,7 @@ class LoadersInUse {
   struct Loop {
     std::function<bool()> at_end;      ///< this batch is the last
     std::function<int64_t()> padding;  ///< its last rows, on all processes together, repeat others
+    std::function<int64_t()> added;    ///< so many of this process's rows fill it up
   };
 
   /// at_start is called when a loop starts.
@@ -106,7 +107,8 @@ class PreparedLoader {
   Iterator begin() {
     auto loop = std::make_shared<LoadersInUse::Loop>(
         LoadersInUse::Loop{.at_end = [loader = loader_]() mutable { return loader.at_end(); },
-                           .padding = [loader = loader_] { return loader.padding(); }});
+                           .padding = [loader = loader_] { return loader.padding(); },
+                           .added = [loader = loader_] { return loader.added(); }});
     in_use_->add(loop);
     return Iterator(loader_.begin(), place_, std::move(loop), on_batch_);
   }

@@ -36,9 +36,10 @@ void DataLoader::end_together(const std::function<bool(bool ended)>& any_ended) 
   impl_->end_together(any_ended);
 }
 void DataLoader::set_pin_memory(bool pin_memory) { impl_->set_pin_memory(pin_memory); }
-bool DataLoader::next(Batch& batch) { return impl_->next(batch); }
+bool DataLoader::next(Batch& batch) { return impl_->next_padded(batch); }
 bool DataLoader::at_end() { return impl_->at_end(); }
 int64_t DataLoader::padding() const { return impl_->padding(); }
+int64_t DataLoader::added() const { return impl_->added(); }
 int64_t DataLoader::epoch() const { return impl_->epoch(); }
 int64_t DataLoader::batches_done() const { return impl_->batches_done(); }
 void DataLoader::set_epoch(int64_t epoch) { impl_->set_epoch(epoch); }
@@ -55,7 +56,7 @@ DataLoader::Iterator::Iterator(std::shared_ptr<detail::LoaderImpl> impl)
 void DataLoader::Iterator::advance() {
   const bool latest = iteration_ == impl_->iteration();
   batch_ = {};
-  if (!latest || !impl_->next(batch_)) impl_ = nullptr;
+  if (!latest || !impl_->next_padded(batch_)) impl_ = nullptr;
 }
 
 }  // namespace levin

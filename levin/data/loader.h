@@ -12,6 +12,9 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "levin/base/export.h"
 #include "levin/base/state.h"
@@ -34,6 +37,13 @@ struct DataLoaderOptions {
   std::optional<bool> pin_memory;  ///< page-locked batches; unset: when training on CUDA
   // Behaviour
   bool drop_last = false;       ///< leave out a last batch that is shorter
+  /// Fill a last batch that is shorter up to batch_size with its own samples again: all batches
+  /// have one shape, and a step that is compiled (XLA, replay) is compiled once. Every batch gets a
+  /// field "sample_mask", bool [batch_size], false where a sample was added.
+  bool pad_last_batch = false;
+  /// What these fields hold in added samples, by name: {{"label", -100}} is what cross_entropy and
+  /// Accuracy leave out (ignore_index).
+  std::vector<std::pair<std::string, double>> padding_values = {};
   int64_t prefetch_factor = 2;  ///< batches fetched ahead by each worker
   std::optional<int64_t> seed;  ///< of shuffling and random transforms; unset: current_seed()
   // Of streams (IterableDataset)
@@ -67,7 +77,8 @@ class LoaderImpl;
 /// Throws Error "data.loader.dataset", "data.loader.batch_size", "data.loader.num_workers",
 /// "data.loader.prefetch_factor", "data.loader.sampler" (a sampler and shuffle, or a sampler that
 /// is distributed already and a slice, or a sampler for a stream), "data.batch.pin_memory" (without
-/// CUDA), "data.loader.stream" (an option of streams below 1, or no shard).
+/// CUDA), "data.loader.stream" (an option of streams below 1, or no shard),
+/// "data.loader.pad_last_batch" (with drop_last, or for a stream of batches).
 class LEVIN_API DataLoader {
  public:
   DataLoader(DatasetPtr dataset, DataLoaderOptions options = {});
@@ -111,6 +122,8 @@ class LEVIN_API DataLoader {
   /// How many samples of the batches handed out last, on all ranks together, repeat others so that
   /// ranks get equal counts; they are the last of them.
   int64_t padding() const;
+  /// How many samples pad_last_batch added to the batch handed out last; they are its last ones.
+  int64_t added() const;
 
   /// Epoch whose samples are read next, and how many batches of it were handed out.
   int64_t epoch() const;

@@ -33,6 +33,10 @@ class LoaderImpl {
   /// rank 0 reads them for that many ranks.
   virtual std::shared_ptr<LoaderImpl> widened(int64_t times) const = 0;
 
+  /// next(), and what the options say of a last batch.
+  bool next_padded(Batch& batch);
+  int64_t added() const { return added_; }
+
   virtual bool next(Batch& batch) = 0;
   virtual bool at_end() = 0;
   virtual int64_t padding() const { return 0; }
@@ -57,6 +61,8 @@ class LoaderImpl {
   DataLoaderOptions options_;
   DatasetPtr no_dataset_;
   uint64_t iteration_ = 0;
+  int64_t added_ = 0;     ///< samples of the last batch that next_padded() added
+  at::Tensor full_mask_;  ///< of a batch to which none were added
 };
 
 }  // namespace levin::detail

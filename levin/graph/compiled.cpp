@@ -100,7 +100,10 @@ std::vector<at::Tensor> Compiled::operator()(const Conditions& conditions,
   }
   if (report_.eager + report_.recorded == 0) {
     ++report_.eager;
-    return options_.engine->first(call_of(conditions, function, nullptr));
+    Recording recording;
+    return while_recording(recording, [&] {
+      return options_.engine->first(call_of(conditions, function, &recording));
+    });
   }
   Entry* entry = entry_for(conditions);
   if (entry != nullptr && is_ready(*entry, conditions)) return replay(*entry, conditions);
@@ -172,9 +175,22 @@ RecordedCall Compiled::call_of(const Conditions& conditions, const Function& fun
           .names = conditions.names,
           .state = options_.state ? options_.state() : std::vector<NamedTensor>(),
           .function = function,
-          .more = [recording] {
-            return recording == nullptr ? std::vector<at::Tensor>() : recording->values_;
-          }};
+          .more = [recording] { return recording->values_; }};
+}
+
+std::vector<at::Tensor> Compiled::while_recording(Recording& recording, const Function& run) {
+  struct Current {
+    Recording*& place;
+    ~Current() { place = nullptr; }
+  };
+  std::vector<at::Tensor> results;
+  {
+    const Current current{recording_};
+    recording_ = &recording;
+    results = run();
+  }
+  for (const auto& [number, action] : recording.with_) action(recording.values_[number]);
+  return results;
 }
 
 std::vector<at::Tensor> Compiled::record(Entry& entry, const Conditions& conditions,
@@ -182,21 +198,17 @@ std::vector<at::Tensor> Compiled::record(Entry& entry, const Conditions& conditi
   ++report_.recorded;
   Recording recording;
   RecordingResult recorded;
-  {
-    struct Current {
-      Recording*& place;
-      ~Current() { place = nullptr; }
-    } const current{recording_};
-    recording_ = &recording;
+  std::vector<at::Tensor> results = while_recording(recording, [&] {
     recorded = options_.engine->record(call_of(conditions, function, &recording));
-  }
+    return std::move(recorded.results);
+  });
   ++entry.num_recordings;
   if (!recorded.graph) {
     refuse(entry, recorded.trouble);
   } else {
-    take(entry, std::move(*recorded.graph), std::move(recording), recorded.results.size());
+    take(entry, std::move(*recorded.graph), std::move(recording), results.size());
   }
-  return std::move(recorded.results);
+  return results;
 }
 
 void Compiled::take(Entry& entry, Graph graph, Recording recording, size_t num_results) {

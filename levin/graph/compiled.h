@@ -81,7 +81,7 @@ class LEVIN_API Compiled {
   /// function throws.
   std::vector<at::Tensor> operator()(const Conditions& conditions, const Function& function);
 
-  /// While the function is being recorded; else nullptr.
+  /// While the function is being recorded, or called for the first time; else nullptr.
   Recording* recording() const { return recording_; }
   const CompiledReport& report() const { return report_; }
   /// The recording that the last replay was of, as it was recorded and after the passes; nullptr
@@ -95,6 +95,7 @@ class LEVIN_API Compiled {
   bool is_ready(Entry& entry, const Conditions& conditions);
   RecordedCall call_of(const Conditions& conditions, const Function& function,
                        Recording* recording) const;
+  std::vector<at::Tensor> while_recording(Recording& recording, const Function& run);
   std::vector<at::Tensor> replay(Entry& entry, const Conditions& conditions);
   std::vector<at::Tensor> record(Entry& entry, const Conditions& conditions,
                                  const Function& function);

@@ -26,7 +26,8 @@ class LEVIN_API Recording {
   /// What the function does on the host, to be done before or after each replay, in this order.
   void before(Action action) { before_.push_back(std::move(action)); }
   void after(Action action) { after_.push_back(std::move(action)); }
-  /// Before `after`: called with what the tensor is in that replay, which is the caller's own.
+  /// Called with what the tensor is in that replay, which is the caller's own, before `after`; and
+  /// once the function that is recorded has returned, so that the recording has nothing of it.
   void with(const at::Tensor& value, TensorAction action);
   /// The recording holds as long as the number stays what it is.
   void depends_on(std::string what, std::function<double()> number);

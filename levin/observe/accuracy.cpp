@@ -70,8 +70,9 @@ at::Tensor correct_of(const at::Tensor& scores, const at::Tensor& labels,
 // Never adds in place to what a state or a copy of the metric holds too.
 void gather(at::Tensor& into, const at::Tensor& count) {
   if (!into.defined()) {
-    into = count.clone();
-  } else if (into.use_count() == 1 && into.device() == count.device()) {
+    into = detail::first_value(0.0, at::kLong, count.device());
+  }
+  if (into.use_count() == 1 && into.device() == count.device()) {
     into.add_(count);
   } else {
     into = into.to(count.device()) + count;

@@ -1,5 +1,3 @@
-#include <ATen/ops/empty.h>
-
 #include "levin/base/check.h"
 #include "levin/observe/log_book_impl.h"
 
@@ -52,7 +50,7 @@ void LogEntry::take(const at::Tensor& value, int64_t weight, int64_t now) {
   // replay a CUDA graph over it.
   const OrdinaryTensors guard;
   if (!device.defined() || device.device() != value.device()) {
-    device = at::empty({}, at::TensorOptions(at::kDouble).device(value.device()));
+    device = first_value(0.0, at::kDouble, value.device());
   }
   device.copy_(value.dim() == 0 ? value : value.reshape({}));
 }

@@ -42,7 +42,7 @@ void LoggedValues::log(std::string_view name, const at::Tensor& value, const Log
               "'{}' got {}, wanted one element; log its mean() or sum()", name,
               value.defined() ? fmt::format("the shape [{}]", fmt::join(value.sizes(), ", "))
                               : "an undefined tensor");
-  if (observer_) observer_(name, value, options);
+  if (observer_ && observer_(name, value, options)) return;
   LogEntry& entry = book_->find(name, options, /*is_metric=*/false);
   const int64_t weight = book_->weight(name, options);
   if (const auto host = detail::host_value(value)) {
@@ -53,7 +53,7 @@ void LoggedValues::log(std::string_view name, const at::Tensor& value, const Log
 }
 
 void LoggedValues::log(std::string_view name, double value, const LogOptions& options) {
-  if (observer_) observer_(name, {}, options);
+  if (observer_ && observer_(name, {}, options)) return;
   LogEntry& entry = book_->find(name, options, /*is_metric=*/false);
   entry.take(value, book_->weight(name, options), book_->step());
 }
@@ -61,7 +61,7 @@ void LoggedValues::log(std::string_view name, double value, const LogOptions& op
 void LoggedValues::log(std::string_view name, std::shared_ptr<Metric> metric,
                        const LogOptions& options) {
   LEVIN_CHECK(metric != nullptr, "observe.log.kind", "'{}' got no metric: a null pointer", name);
-  if (observer_) observer_(name, {}, options);
+  if (observer_ && observer_(name, {}, options)) return;
   book_->find(name, options, /*is_metric=*/true).take(std::move(metric), book_->step());
 }
 

@@ -61,9 +61,10 @@ class LEVIN_API LoggedValues {
   LoggedValues(bool default_on_step, bool default_on_epoch);
   ~LoggedValues();
 
-  /// Is shown each value that is logged; the tensor is undefined for a number or a metric.
+  /// Is shown each value that is logged; the tensor is undefined for a number or a metric. true: it
+  /// is not taken here, but will be logged once more.
   using Observer =
-      std::function<void(std::string_view, const at::Tensor& value, const LogOptions&)>;
+      std::function<bool(std::string_view, const at::Tensor& value, const LogOptions&)>;
   void set_observer(Observer observer) { observer_ = std::move(observer); }
 
   void begin_step(int64_t batch_size);

@@ -71,6 +71,11 @@ std::vector<double> read_scalars(const std::vector<at::Tensor>& scalars) {
   return values;
 }
 
+at::Tensor first_value(double value, at::ScalarType dtype, at::Device device) {
+  if (device.is_xla()) return at::scalar_tensor(value, dtype).to(device);
+  return at::full({}, value, at::TensorOptions(dtype).device(device));
+}
+
 Reduction::Reduction(Kind kind) : kind_(kind), host_(identity(kind)) {}
 
 void Reduction::add(double value, double weight) {
@@ -103,9 +108,8 @@ void Reduction::combine(double value) {
 }
 
 void Reduction::combine(const at::Tensor& value, double factor) {
-  const auto options = at::TensorOptions(at::kDouble).device(value.device());
   if (!device_.defined()) {
-    device_ = at::full({}, identity(kind_), options);
+    device_ = first_value(identity(kind_), at::kDouble, value.device());
   } else if (device_.use_count() > 1) {
     device_ = device_.clone();  // a state or a copy of this holds it too
   }

@@ -33,6 +33,10 @@ LEVIN_API std::optional<double> host_value(const at::Tensor& scalar);
 /// Values of 0-dim tensors, with one wait for each run of tensors that lie on one device.
 LEVIN_API std::vector<double> read_scalars(const std::vector<at::Tensor>& scalars);
 
+/// 0-dim, what a sum on that device begins with. On XLA it comes from the host, as an input of the
+/// first batch's program: the same program then serves all batches.
+LEVIN_API at::Tensor first_value(double value, at::ScalarType dtype, at::Device device);
+
 /// Sums in double: exact to the last bit for 2^29 float values of like size. What lies in host
 /// memory is reduced there, the rest on its device; the two parts meet in value(). A value type.
 class LEVIN_API Reduction {

@@ -11,7 +11,7 @@ void Run::watch_logs() {
   if (!accelerator_.compiles()) return;
   train_values_.set_observer(
       [this](std::string_view name, const at::Tensor& value, const LogOptions& options) {
-        record_log(name, value, options);
+        return record_log(name, value, options);
       });
 }
 
@@ -49,17 +49,19 @@ void Run::record_host_part() {
   });
 }
 
-void Run::record_log(std::string_view name, const at::Tensor& value, const LogOptions& options) {
+/// Whether the recording sees to it.
+bool Run::record_log(std::string_view name, const at::Tensor& value, const LogOptions& options) {
   graph::Recording* recording = accelerator_.stepping().recording();
-  if (recording == nullptr) return;
+  if (recording == nullptr) return false;
   if (!value.defined()) {
     recording->refuse(fmt::format(
         "training_step logs '{}', a number of the host or a metric; log a tensor", name));
-    return;
+    return false;
   }
   recording->with(value, [this, name = std::string(name), options](const at::Tensor& now) {
     if (logged_ != nullptr) logged_->log(name, now, options);
   });
+  return true;
 }
 
 // What the module asks for may decide what it does.

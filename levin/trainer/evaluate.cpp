@@ -56,6 +56,12 @@ class EvaluationMode {
   std::vector<std::pair<torch::nn::Module*, bool>> modes_;
 };
 
+/// Without the rows of samples that fill up the batch.
+at::Tensor of_samples(const at::Tensor& output, int64_t rows, int64_t samples) {
+  const bool has_rows = output.defined() && output.dim() > 0 && output.size(0) == rows;
+  return has_rows && samples < rows ? output.narrow(0, 0, samples) : output;
+}
+
 }  // namespace
 
 bool Run::validation_due() const {
@@ -131,7 +137,8 @@ void Run::evaluation_loop(Stage stage, DataLoader loader, int64_t batches,
   loader.set_epoch(0);
   Batch batch;
   for (int64_t index = 0; index < batches && loader.next(batch); ++index) {
-    evaluate_batch(stage, std::move(batch), index, outputs);
+    const int64_t samples = batch.size() - loader.added();
+    evaluate_batch(stage, std::move(batch), index, samples, outputs);
     batch = Batch();
   }
   ((*module_).*hooks.epoch_end)();
@@ -142,13 +149,13 @@ void Run::evaluation_loop(Stage stage, DataLoader loader, int64_t batches,
   if (!sanity_checking_) tell(writers_, &Callback::on_evaluation_end, name);
 }
 
-void Run::evaluate_batch(Stage stage, Batch batch, int64_t index,
+void Run::evaluate_batch(Stage stage, Batch batch, int64_t index, int64_t samples,
                          std::vector<at::Tensor>* outputs) {
   const std::string_view name = stage_name(stage);
   batch = to_device(std::move(batch));
   ((*module_).*hooks_of(stage).batch_start)(batch, index);
   tell(watchers_, &Callback::on_evaluation_batch_start, name, batch, index);
-  evaluation_values_.begin_step(batch.size());
+  evaluation_values_.begin_step(samples);
   at::Tensor output;
   {
     // Inference mode also spares the version counters; tensors made in it cannot be trained on.
@@ -157,6 +164,7 @@ void Run::evaluate_batch(Stage stage, Batch batch, int64_t index,
     const AutocastGuard autocast = accelerator_.autocast();
     if (stage == Stage::kPredict) {
       output = module_->predict_step(batch, index);
+      output = of_samples(output, batch.size(), samples);
     } else if (stage == Stage::kTest) {
       module_->test_step(batch, index);
     } else {

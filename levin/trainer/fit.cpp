@@ -52,7 +52,7 @@ void Run::train_batch(Batch batch, int64_t index) {
   }
 
   // module, strategy and optim
-  train_values_.begin_step(batch.size());
+  train_values_.begin_step(batch.size() - train_loader_->added());
   const at::Tensor loss = compiled_step(batch, index);
   accelerator_.strategy().end_batch();
   if (updated_) ++progress_.global_step;

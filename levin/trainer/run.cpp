@@ -11,6 +11,7 @@
 #include "levin/trainer/callbacks/model_summary.h"
 #include "levin/trainer/callbacks/progress_bar.h"
 #include "levin/trainer/signals.h"
+#include "levin/xla/device/runtime.h"
 
 namespace levin::detail {
 
@@ -163,6 +164,7 @@ void Run::report(const std::exception& error) {
 }
 
 void Run::say_where() const {
+  if (accelerator_.xla()) log::info("xla: {}", accelerator_.xla()->report().summary());
   if (!loggers_.empty()) log::info("trainer: logs are in {}", log_dir());
   const std::string folder = writers_.empty() ? "" : writers_.front()->checkpoint_folder();
   if (!folder.empty()) log::info("trainer: checkpoints are in {}, the newest is 'last'", folder);

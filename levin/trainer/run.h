@@ -105,7 +105,7 @@ class Run : public ModuleContext {
   at::Tensor compiled_step(const Batch& batch, int64_t index);
   std::vector<graph::Guard> step_guards(int64_t index) const;
   void record_host_part();
-  void record_log(std::string_view name, const at::Tensor& value, const LogOptions& options);
+  bool record_log(std::string_view name, const at::Tensor& value, const LogOptions& options);
 
   // uncounted.cpp
   /// Sees whether the epoch ends after so many batches, where nobody counted them.
@@ -121,7 +121,8 @@ class Run : public ModuleContext {
                        std::vector<at::Tensor>* outputs);
   void run_evaluation(DataLoader loader, std::shared_ptr<DataModule> data,
                       std::vector<at::Tensor>* outputs);
-  void evaluate_batch(Stage stage, Batch batch, int64_t index, std::vector<at::Tensor>* outputs);
+  void evaluate_batch(Stage stage, Batch batch, int64_t index, int64_t samples,
+                      std::vector<at::Tensor>* outputs);
 
   // resume.cpp
   /// Whether there was something to resume from.

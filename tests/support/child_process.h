@@ -1,6 +1,7 @@
 #pragma once
 // Runs a part of a test in a process of its own, so that it can have its own limits or be killed.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -8,7 +9,9 @@
 
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <functional>
+#include <string>
 
 namespace levin::test {
 
@@ -38,5 +41,19 @@ inline int wait_for(pid_t pid) {
 }
 
 inline int run_child(const std::function<int()>& body) { return wait_for(start_child(body)); }
+
+/// Runs a disabled test of this program in a process of its own, its words into a file. The exit
+/// code, or minus the signal that ended it.
+inline int run_in_own_process(const std::string& test, const std::filesystem::path& log) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string filter = "--gtest_filter=" + test;
+  return run_child([&]() -> int {
+    const int file = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    ::dup2(file, STDOUT_FILENO);
+    ::dup2(file, STDERR_FILENO);
+    ::execl(self.c_str(), self.c_str(), "--gtest_also_run_disabled_tests", filter.c_str(), nullptr);
+    return kThrew;
+  });
+}
 
 }  // namespace levin::test

@@ -16,6 +16,7 @@
 #include "levin/base/error.h"
 #include "levin/xla/pjrt/client.h"
 #include "tests/support/child_process.h"
+#include "tests/support/variable.h"
 
 #ifndef LEVIN_FAKE_PJRT
 #define LEVIN_FAKE_PJRT ""
@@ -57,29 +58,6 @@ class OnCpuDevices : public ::testing::Test {
   std::string path_;
 };
 
-/// Sets a variable of the environment for a test.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    const char* before = std::getenv(name);
-    if (before != nullptr) before_ = before;
-    ::setenv(name, value.c_str(), 1);
-  }
-  ~Variable() {
-    if (before_) {
-      ::setenv(name_, before_->c_str(), 1);
-    } else {
-      ::unsetenv(name_);
-    }
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-  std::optional<std::string> before_;
-};
-
 /// f32[n] + f32[n]; the sum takes the place of the first where it is donated.
 inline std::string add_text(int64_t n, bool donated = false, const std::string& name = "add") {
   const std::string type = "tensor<" + std::to_string(n) + "xf32>";
@@ -102,20 +80,6 @@ inline std::string all_reduce_text(int64_t replicas) {
          R"(xi64>, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>} : (tensor<4xf32>) -> tensor<4xf32>
   %id = stablehlo.replica_id : tensor<ui32>
   return %r, %id : tensor<4xf32>, tensor<ui32> }})";
-}
-
-/// Runs a disabled test of this program in a process of its own, its words into a file. The exit
-/// code, or minus the signal that ended it.
-inline int run_in_own_process(const std::string& test, const std::filesystem::path& log) {
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  const std::string filter = "--gtest_filter=" + test;
-  return run_child([&]() -> int {
-    const int file = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    ::dup2(file, STDOUT_FILENO);
-    ::dup2(file, STDERR_FILENO);
-    ::execl(self.c_str(), self.c_str(), "--gtest_also_run_disabled_tests", filter.c_str(), nullptr);
-    return kThrew;
-  });
 }
 
 /// One run with one argument list on one device; waits for nothing.

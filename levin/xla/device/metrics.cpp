@@ -1,6 +1,10 @@
 // What was compiled and why, and where the time went.
+#include <regex>
+#include <sstream>
+
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/graph/text.h"
 #include "levin/xla/device/runtime_impl.h"
 
 namespace levin::xla {
@@ -8,6 +12,7 @@ namespace {
 
 constexpr int64_t kManyInARow = 8;
 constexpr int64_t kFewRuns = 4;
+constexpr size_t kRemembered = 16;
 
 std::vector<std::string> inputs_of(const Program& program) {
   std::vector<std::string> inputs;
@@ -18,53 +23,107 @@ std::vector<std::string> inputs_of(const Program& program) {
   return inputs;
 }
 
-std::string difference(const std::vector<std::string>& before, const std::vector<std::string>& now,
-                       int64_t operators_before, int64_t operators) {
-  if (operators_before < 0) return "the first program";
-  if (before.size() == now.size()) {
-    for (size_t i = 0; i < now.size(); ++i) {
-      if (before[i] != now[i]) return fmt::format("takes {}, took {}", now[i], before[i]);
+/// One of each node, in order.
+std::vector<std::string> lines_of(const graph::Graph& graph) {
+  // Numbers with a fraction are given to a program, which is the same whatever they are.
+  static const std::regex fraction(R"([0-9]+(\.[0-9]+(e[-+]?[0-9]+)?|e[-+][0-9]+))");
+  std::vector<std::string> lines;
+  std::istringstream text(graph::to_text(graph));
+  for (std::string line; std::getline(text, line);) {
+    lines.push_back(std::regex_replace(line, fraction, "#"));
+  }
+  return lines;
+}
+
+/// The first operator that is another, and where it is.
+std::string other_operator(const std::vector<std::string>& before,
+                           const std::vector<std::string>& now, const graph::Graph& graph) {
+  size_t i = 0;
+  for (const graph::Node& node : graph.nodes()) {
+    if (i >= now.size()) break;
+    const bool is_other = i >= before.size() || before[i] != now[i];
+    ++i;
+    if (!is_other || node.opcode() != graph::Opcode::kCallFunction) continue;
+    return node.source().empty() ? std::string(node.target())
+                                 : fmt::format("{} in {}", node.target(), node.source());
+  }
+  return "";
+}
+
+/// The last that has as many operators, or else the last.
+const CompiledProgram& most_alike(const std::deque<CompiledProgram>& programs,
+                                  const CompiledProgram& now) {
+  const auto found = std::find_if(programs.rbegin(), programs.rend(), [&](const auto& program) {
+    return program.num_operators == now.num_operators;
+  });
+  return found == programs.rend() ? programs.back() : *found;
+}
+
+std::string difference(const CompiledProgram& before, const CompiledProgram& now) {
+  if (before.inputs.size() == now.inputs.size()) {
+    for (size_t i = 0; i < now.inputs.size(); ++i) {
+      if (before.inputs[i] == now.inputs[i]) continue;
+      return fmt::format("takes {}, took {}", now.inputs[i], before.inputs[i]);
     }
   }
-  if (operators_before != operators) {
-    return fmt::format("other code: {} operators, were {}", operators, operators_before);
+  if (before.num_operators != now.num_operators) {
+    return fmt::format("other code: {} operators, were {}", now.num_operators,
+                       before.num_operators);
   }
-  if (before.size() != now.size()) {
-    return fmt::format("{} tensors go in, were {}", now.size(), before.size());
+  if (before.inputs.size() != now.inputs.size()) {
+    return fmt::format("{} tensors go in, were {}", now.inputs.size(), before.inputs.size());
   }
   return "an operator, or a number that it is made for, is another";
 }
 
 }  // namespace
 
-void Runtime::Impl::note_compilation(const Program& program, double seconds, bool from_disk) {
-  std::vector<std::string> inputs = inputs_of(program);
-  const std::string reason = difference(last_inputs, inputs, last_operators, program.num_operators);
+/// Sources cost a recording more than it does: only where one is rare, or seems to be for nothing.
+bool Runtime::Impl::wants_sources() const {
+  return is_in_step || (num_in_a_row > 1 && report.executions - compiled_at <= kFewRuns);
+}
+
+void Runtime::Impl::note_compilation(const Program& program, const graph::Graph& graph,
+                                     double seconds, bool from_disk) {
+  CompiledProgram now = {inputs_of(program), lines_of(graph), program.num_operators};
+  std::string reason = "the first program";
+  if (!last_programs.empty()) {
+    const CompiledProgram& like = most_alike(last_programs, now);
+    reason = difference(like, now);
+    const std::string place = other_operator(like.lines, now.lines, graph);
+    if (!place.empty()) reason += "; from " + place + " on";
+  }
   (from_disk ? report.disk_cache_hits : report.compilations) += 1;
   if (!from_disk) report.compile_s += seconds;
   report.programs.push_back({reason, program.num_operators, seconds, from_disk});
-  last_inputs = std::move(inputs);
-  last_operators = program.num_operators;
+  log::info("xla: {} {} operators in {:.2f} s: {}", from_disk ? "read from disk" : "compiled",
+            program.num_operators, seconds, reason);
+  last_programs.push_back(std::move(now));
+  if (last_programs.size() > kRemembered) last_programs.pop_front();
   num_in_a_row = report.executions - compiled_at <= kFewRuns ? num_in_a_row + 1 : 1;
   compiled_at = report.executions;
   if (num_in_a_row % kManyInARow == 0) {
     log::warn(
         "xla: {} programs were compiled within {} runs, {:.1f} s in all; the last {}. Keep "
-        "shapes and numbers the same from step to step, or pad batches to a few sizes",
+        "shapes and numbers the same from step to step: pad batches to a few lengths "
+        "(data::pad_collate), and the last one (pad_last_batch)",
         num_in_a_row, num_in_a_row * kFewRuns, report.compile_s, reason);
   }
+}
+
+std::string RuntimeReport::summary() const {
+  return fmt::format(
+      "{} programs compiled in {:.2f} s and {} read from disk, {} runs ({:.2f} s to start them), {} "
+      "transfers to the devices and {} back ({:.2f} s), {} operators computed by the host",
+      compilations, compile_s, disk_cache_hits, executions, execute_s, uploads, downloads,
+      transfer_s, host_fallbacks);
 }
 
 std::string metrics_report() {
   const std::shared_ptr<Runtime> runtime = Runtime::current();
   if (runtime == nullptr) return "";
   const RuntimeReport report = runtime->report();
-  std::string text = fmt::format(
-      "compiled {} programs in {:.2f} s, took {} from disk, ran them {} times ({:.2f} s to start)\n"
-      "{} transfers to the devices, {} back, {:.2f} s\n"
-      "{} operators computed by the host\n",
-      report.compilations, report.compile_s, report.disk_cache_hits, report.executions,
-      report.execute_s, report.uploads, report.downloads, report.transfer_s, report.host_fallbacks);
+  std::string text = report.summary() + "\n";
   for (const Compilation& program : report.programs) {
     text += fmt::format("  {:6.2f} s {}: {} operators; {}\n", program.seconds,
                         program.from_disk ? "from disk" : "compiled ", program.num_operators,

@@ -156,7 +156,8 @@ at::Tensor Runtime::Impl::numbers_of(const std::vector<RuntimeNumber>& wanted, a
   return values;
 }
 
-const pjrt::Executable& Runtime::Impl::executable_of(const Program& program) {
+const pjrt::Executable& Runtime::Impl::executable_of(const Program& program,
+                                                       const graph::Graph& graph) {
   const auto known = executables.find(program.text);
   if (known != executables.end()) return known->second;
   const bool is_split = num_devices > 1;
@@ -164,7 +165,7 @@ const pjrt::Executable& Runtime::Impl::executable_of(const Program& program) {
   const Stopwatch watch;
   pjrt::Executable executable = cache.compile(
       client, program.text, {.num_partitions = num_devices, .use_spmd_partitioning = is_split});
-  note_compilation(program, watch.seconds(), cache.hits() > hits);
+  note_compilation(program, graph, watch.seconds(), cache.hits() > hits);
   return executables.emplace(program.text, std::move(executable)).first->second;
 }
 
@@ -246,7 +247,7 @@ void Runtime::Impl::run(const graph::Graph& graph, const std::vector<Contents*>&
   try {
     program = lowered(graph, binding);
     if (program.outputs.empty()) return;
-    execute(program, executable_of(program), binding);
+    execute(program, executable_of(program, graph), binding);
   } catch (...) {
     lose_pending();
     throw;

@@ -32,7 +32,7 @@ struct RuntimeOptions {
 
 /// A program that was not there yet.
 struct Compilation {
-  std::string reason;  ///< what is other than in the program before
+  std::string reason;  ///< what is other than in the program before, and where in the code
   int64_t num_operators = 0;
   double seconds = 0.0;
   bool from_disk = false;  ///< an earlier process had compiled it
@@ -51,6 +51,9 @@ struct RuntimeReport {
   double transfer_s = 0.0;  ///< of this thread, to bring tensors to the devices and back: with what
                             ///< it waits for their programs
   std::vector<Compilation> programs = {};
+
+  /// In one line.
+  LEVIN_API std::string summary() const;
 };
 
 /// A handle; the last one closes the device. Tensors of a closed device can be read no more.

@@ -3,6 +3,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -24,6 +25,13 @@ namespace levin::xla {
 
 /// The tensor of an input of a graph.
 using Binding = std::function<const at::Tensor&(const graph::Node&)>;
+
+/// What a program was made of, to say what is other in the next.
+struct CompiledProgram {
+  std::vector<std::string> inputs = {};
+  std::vector<std::string> lines = {};  ///< one of each node of its graph
+  int64_t num_operators = 0;
+};
 
 struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   explicit Impl(const RuntimeOptions& options);
@@ -60,8 +68,10 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   std::string end_step();
   graph::Graph run_step(const std::vector<at::Tensor>& values);
   Binding step_binding(const graph::Graph& graph) const;
-  const pjrt::Executable& executable_of(const Program& program);
-  void note_compilation(const Program& program, double seconds, bool from_disk);
+  const pjrt::Executable& executable_of(const Program& program, const graph::Graph& graph);
+  bool wants_sources() const;
+  void note_compilation(const Program& program, const graph::Graph& graph, double seconds,
+                        bool from_disk);
   void gather_arguments(const Program& program, const Binding& binding);
   pjrt::Buffer upload_number(const at::Tensor& tensor, int64_t device);
   at::Tensor numbers_of(const std::vector<RuntimeNumber>& numbers, at::ScalarType dtype,
@@ -94,9 +104,7 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   bool is_in_step = false;
   std::vector<at::Tensor> step_inputs;  ///< by the graph's placeholders
   std::string step_trouble;
-  /// Inputs of the program that was compiled last, each as a text.
-  std::vector<std::string> last_inputs;
-  int64_t last_operators = -1;
+  std::deque<CompiledProgram> last_programs;
   int64_t compiled_at = 0;               ///< of the executions, the last
   int64_t num_in_a_row = 0;              ///< compilations with next to no executions between them
   std::set<std::string> host_operators;  ///< that were warned of

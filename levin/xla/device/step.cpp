@@ -43,7 +43,7 @@ class StepRunner final : public graph::Runner {
     splits_.clear();
     for (const at::Tensor& input : inputs) splits_.push_back(split_of(input));
     program_ = impl_.lowered(graph, binding(inputs));
-    executable_ = &impl_.executable_of(program_);
+    executable_ = &impl_.executable_of(program_, graph);
   }
 
   Tensors operator()(const Tensors& inputs) override {

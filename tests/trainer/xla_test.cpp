@@ -1,0 +1,218 @@
+// Training on XLA devices from end to end: batches of few shapes, runs that go on elsewhere, what
+// the log says.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "levin/data/pad_collate.h"
+#include "levin/xla/device/runtime.h"
+#include "tests/support/child_process.h"
+#include "tests/support/cpu_plugin.h"
+#include "tests/support/variable.h"
+#include "tests/trainer/small_run.h"
+
+namespace {
+
+using namespace small_run;  // NOLINT
+using levin::data::Sample;
+using levin::xla::RuntimeReport;
+using ::testing::HasSubstr;
+
+/// Sentences of 2 to 17 words, short ones first; the class is that of the word which counts most.
+Sample words(int64_t index) {
+  const auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(index));
+  const auto tokens = torch::randint(1, 40, {2 + index / 5}, generator, torch::kLong);
+  return {{"tokens", tokens}, {"y", tokens.max().remainder(3)}};
+}
+
+/// The mean of the words' vectors, those of the padding left out, and a class from it.
+struct Bag : levin::Module {
+  torch::nn::Embedding embed{nullptr};
+  torch::nn::Linear head{nullptr};
+  Bag() {
+    embed = register_module("embed", torch::nn::Embedding(40, 8));
+    head = register_module("head", torch::nn::Linear(8, 3));
+  }
+  at::Tensor scores(const levin::Batch& batch) {
+    const auto mask = batch["mask"].unsqueeze(2).to(torch::kFloat);
+    return head->forward((embed->forward(batch["tokens"]) * mask).sum(1) / mask.sum(1));
+  }
+  at::Tensor training_step(const levin::Batch& batch, int64_t) override {
+    auto loss = torch::nn::functional::cross_entropy(scores(batch), batch["y"]);
+    log("loss", loss, {.on_step = true, .on_epoch = true});
+    return loss;
+  }
+  void validation_step(const levin::Batch& batch, int64_t) override {
+    log("val_loss", torch::nn::functional::cross_entropy(scores(batch), batch["y"]));
+    log("val_acc", levin::metrics::accuracy(scores(batch), batch["y"], {.ignore_index = -100}));
+  }
+  at::Tensor predict_step(const levin::Batch& batch, int64_t) override {
+    return scores(batch).argmax(1);
+  }
+  levin::OptimizerConfig configure_optimizers() override { return levin::optim::adam({.lr = 1e-2}); }
+};
+
+constexpr int64_t kSentences = 75;  // the last of the batches of 16 has 11
+
+levin::DataLoader sentences(bool pads, int64_t batch_size) {
+  const auto dataset = levin::data::samples(
+      kSentences, words,
+      {.collate = levin::data::pad_collate({.lengths = {6, 12, 17}, .values = {{"tokens", 0}}})});
+  levin::DataLoaderOptions options = {.batch_size = batch_size};
+  if (pads) {
+    options.pad_last_batch = true;
+    options.padding_values = {{"y", -100}};
+  }
+  return {dataset, options};
+}
+
+levin::TrainerOptions on_xla(const std::string& root, int64_t devices, int64_t epochs) {
+  levin::TrainerOptions options = quiet(root);
+  options.accelerator = "xla";
+  options.pjrt_plugin = "cpu";
+  options.devices = devices;
+  options.max_epochs = epochs;
+  options.num_sanity_val_steps = 0;
+  return options;
+}
+
+struct Fitted {
+  std::shared_ptr<Bag> net;
+  std::vector<Recorder::Row> rows;
+  RuntimeReport report;
+};
+
+Fitted fit_bag(levin::TrainerOptions options, bool pads, int64_t batch_size) {
+  const auto recorder = std::make_shared<Recorder>();
+  options.logger = recorder;
+  options.log_every_n_steps = 1;
+  levin::seed_everything(4);
+  Fitted fitted{.net = std::make_shared<Bag>()};
+  levin::Trainer trainer(options);
+  trainer.fit(fitted.net, sentences(pads, batch_size), sentences(pads, batch_size));
+  fitted.rows = recorder->rows;
+  if (const auto runtime = levin::xla::Runtime::current()) fitted.report = runtime->report();
+  fitted.net->to(torch::kCPU);
+  return fitted;
+}
+
+void expect_same_rows(const std::vector<Recorder::Row>& rows,
+                      const std::vector<Recorder::Row>& wanted) {
+  ASSERT_EQ(rows.size(), wanted.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i].name, wanted[i].name);
+    EXPECT_NEAR(rows[i].value, wanted[i].value, 1e-5) << rows[i].name << " of " << rows[i].step;
+  }
+}
+
+/// Added samples change neither weights nor logged means.
+TEST(TrainerPads, EqualToNoPadding) {
+  const Scratch scratch;
+  levin::TrainerOptions options = quiet(scratch.path());
+  options.accelerator = "cpu";
+  options.max_epochs = 3;
+  const Fitted padded = fit_bag(options, true, 16), plain = fit_bag(options, false, 16);
+  expect_same_rows(padded.rows, plain.rows);
+  for (size_t i = 0; i < plain.net->parameters().size(); ++i) {
+    EXPECT_TRUE(torch::allclose(padded.net->parameters()[i], plain.net->parameters()[i], 1e-5, 1e-6));
+  }
+}
+
+TEST(TrainerPads, PredictsNothingForAddedSamples) {
+  const Scratch scratch;
+  levin::TrainerOptions options = quiet(scratch.path());
+  options.accelerator = "cpu";
+  levin::seed_everything(4);
+  const auto net = std::make_shared<Bag>();
+  const auto plain = levin::Trainer(options).predict(net, sentences(false, 16));
+  const auto padded = levin::Trainer(options).predict(net, sentences(true, 16));
+  EXPECT_TRUE(torch::equal(torch::cat(padded), torch::cat(plain)));
+}
+
+/// Notes after each epoch what has been compiled until then.
+struct CountPrograms : levin::Callback {
+  std::vector<size_t> counts;
+  std::string state_key() const override { return "count_programs"; }
+  void on_train_epoch_end(levin::Trainer& trainer, levin::Module&) override {
+    counts.push_back(trainer.accelerator().xla()->report().programs.size());
+  }
+};
+
+/// Three lengths and one batch size: a program each for training and for evaluation, whatever else
+/// is new to the first two epochs.
+TEST(TrainerOnXla, CompilesAsOftenAsThereAreLengths) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  const Scratch scratch;
+  levin::TrainerOptions options = quiet(scratch.path());
+  options.accelerator = "cpu";
+  options.max_epochs = 6;
+  const Fitted wanted = fit_bag(options, false, 16);
+  options = on_xla(scratch.path(), 2, 6);
+  const auto count = std::make_shared<CountPrograms>();
+  options.callbacks.push_back(count);
+  const Fitted fitted = fit_bag(options, true, 8);
+  expect_same_rows(fitted.rows, wanted.rows);
+  const int64_t steps = std::ranges::count_if(
+      fitted.report.programs, [](const auto& program) { return program.num_operators > 12; });
+  EXPECT_EQ(steps, 2 * 3) << levin::xla::metrics_report();
+  EXPECT_EQ(count->counts[1], count->counts.back());
+  EXPECT_EQ(fitted.report.host_fallbacks, 0);
+  EXPECT_GT(fitted.report.executions, 50);
+}
+
+/// A loader's batch size is that of a device, and there are two of XLA's.
+int64_t batch_size(const levin::TrainerOptions& options) {
+  return options.accelerator == "xla" ? 8 : 16;
+}
+
+/// The weights after the epochs of both, the later ones trained by `then`.
+std::vector<at::Tensor> resumed(const levin::TrainerOptions& first, levin::TrainerOptions then) {
+  fit_bag(first, false, batch_size(first));
+  then.ckpt_path = "last";
+  return fit_bag(then, false, batch_size(then)).net->parameters();
+}
+
+/// Checkpoints are those of every other strategy.
+TEST(TrainerOnXla, GoesOnOnTheCpuAndTheCpuOnXla) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  const Scratch alone, there, back;
+  const auto on_cpu = [](const Scratch& scratch, int64_t epochs) {
+    levin::TrainerOptions options = quiet(scratch.path());
+    options.accelerator = "cpu";
+    options.max_epochs = epochs;
+    return options;
+  };
+  const auto wanted = fit_bag(on_cpu(alone, 2), false, 16).net->parameters();
+  const auto to_cpu = resumed(on_xla(there.path(), 2, 1), on_cpu(there, 2));
+  const auto to_xla = resumed(on_cpu(back, 1), on_xla(back.path(), 2, 2));
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(to_cpu[i], wanted[i], 1e-4, 1e-5)) << i;
+    EXPECT_TRUE(torch::allclose(to_xla[i], wanted[i], 1e-4, 1e-5)) << i;
+  }
+}
+
+/// Run by the next test in a process of its own.
+TEST(TrainerOnXla, DISABLED_FitsHere) {
+  const Scratch scratch;
+  const RuntimeReport report = fit_bag(on_xla(scratch.path(), 2, 2), true, 8).report;
+  std::printf("compiled %ld read %ld\n", report.compilations, report.disk_cache_hits);
+}
+
+TEST(TrainerOnXla, ASecondProcessCompilesNothing) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  const Scratch scratch;
+  const levin::test::Variable cache("LEVIN_XLA_CACHE", (scratch.path() / "cache").string());
+  const auto output_of_a_process = [&](const char* name) {
+    EXPECT_EQ(levin::test::run_in_own_process("*DISABLED_FitsHere", scratch.path() / name), 0);
+    std::ifstream file(scratch.path() / name);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  EXPECT_THAT(output_of_a_process("first"), HasSubstr("read 0\n"));
+  EXPECT_THAT(output_of_a_process("second"), HasSubstr("compiled 0 read"));
+}
+
+}  // namespace
