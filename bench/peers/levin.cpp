@@ -1,5 +1,6 @@
 // levin's Trainer with its defaults and one logged value on the bar, and levin's DataLoader.
-// --mode barebones turns logging, bar, checkpoints and summary off; --mode replay records the step.
+// --mode barebones turns logging, bar, checkpoints and summary off; --mode replay records the step,
+// --mode xla runs it on a CPU's XLA devices.
 //
 //   peer_levin --work mlp_sgd --steps 2000 --warmup 100
 //   peer_levin --work loader --workers 2
@@ -12,12 +13,13 @@
 
 #include "bench/peers/work.h"
 #include <levin/levin.h>
+#include <levin/xla/device/runtime.h>
 
 namespace {
 
 levin::OptimizerConfig optimizer_of(const std::string& work) {
   if (work.starts_with("gpt")) return levin::optim::adamw({.lr = 3e-4});
-  if (work == "mlp_sgd") return levin::optim::sgd({.lr = 0.01});
+  if (work.ends_with("_sgd")) return levin::optim::sgd({.lr = 0.01});
   return levin::optim::adam({.lr = 1e-3});
 }
 
@@ -83,7 +85,8 @@ void train(const peers::Options& options) {
                  levin::model_checkpoint(
                      {.dirpath = options.trace + "/checkpoints", .every_n_train_steps = 10})};
   }
-  levin::Trainer trainer({.accelerator = "cpu",
+  const bool on_xla = options.mode == "xla";
+  levin::Trainer trainer({.accelerator = on_xla ? "xla" : "cpu",
                           .devices = options.devices,
                           .precision = options.precision == "bf16" ? "bf16-mixed" : "32-true",
                           .callbacks = callbacks,
@@ -93,8 +96,12 @@ void train(const peers::Options& options) {
                           .barebones = options.mode == "barebones",
                           .ckpt_path = traced ? "last" : "",
                           .backend = options.backend,
-                          .compile = options.mode == "replay" ? "replay" : "no"});
+                          .compile = options.mode == "replay" ? "replay" : "no",
+                          .pjrt_plugin = on_xla ? "cpu" : ""});
   peers::StepClock clock(options);
+  if (const auto& runtime = trainer.accelerator().xla()) {
+    clock.settle_by([runtime] { runtime->wait(); });
+  }
   peers::with_net(options.work, [&]<class Net>(Net& net) {
     const auto rank = trainer.accelerator().rank().rank;
     const auto data = peers::data_of(options.work, clock.last(), rank, options.batch_size);

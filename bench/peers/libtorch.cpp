@@ -10,7 +10,7 @@ std::unique_ptr<torch::optim::Optimizer> optimizer_of(const std::string& work,
                                                       std::vector<at::Tensor> parameters) {
   using namespace torch::optim;  // NOLINT: three lines of optimizers
   if (work == "gpt") return std::make_unique<AdamW>(std::move(parameters), AdamWOptions(3e-4));
-  if (work == "mlp_sgd") return std::make_unique<SGD>(std::move(parameters), SGDOptions(0.01));
+  if (work.ends_with("_sgd")) return std::make_unique<SGD>(std::move(parameters), SGDOptions(0.01));
   return std::make_unique<Adam>(std::move(parameters), AdamOptions(1e-3));
 }
 

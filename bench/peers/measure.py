@@ -30,14 +30,17 @@ def environment():
     return {name: value for name, value in os.environ.items() if name not in FOREIGN} | ENVIRONMENT
 
 
-def run(command):
-    """Runs it in an empty folder. A terminal is its output, so that progress bars are really drawn."""
+def run(command, core=None, more_environment=None):
+    """Runs it in an empty folder, on one core where that is given. A terminal is its output, so
+    that progress bars are really drawn."""
     command = [str(part) for part in command]
     with tempfile.TemporaryDirectory() as folder:
         terminal, its_end = pty.openpty()
         fcntl.ioctl(its_end, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         began = time.perf_counter()
-        process = subprocess.Popen(command, cwd=folder, env=environment(),
+        pin = None if core is None else lambda: os.sched_setaffinity(0, {core})
+        process = subprocess.Popen(command, cwd=folder, preexec_fn=pin,
+                                   env=environment() | (more_environment or {}),
                                    stdin=subprocess.DEVNULL, stdout=its_end, stderr=its_end)
         os.close(its_end)
         text, first_step = read_all(terminal)

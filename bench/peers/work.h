@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -32,7 +33,8 @@ struct Options {
 
   void fields(levin::FieldVisitor& field) {
     field("work", work,
-          "mlp_sgd, mlp_adam, cnn, gpt, mlp_10m, gpt_10m; loader where the peer has one");
+          "mlp_sgd, mlp_adam, mlp_wide_sgd, mlp_wide_adam, cnn, gpt, mlp_10m, gpt_10m; loader where "
+          "the peer has one");
     field("mode", mode, "a variant of this peer");
     field("steps", steps, "timed steps");
     field("warmup", warmup, "steps before them");
@@ -107,6 +109,12 @@ void with_net(const std::string& work, const Body& body) {
     body(net);
     return;
   }
+  if (work.starts_with("mlp_wide")) {
+    Sequential net(Linear(784, 1024), ReLU(), Linear(1024, 1024), ReLU(), Linear(1024, 10));
+    fill(*net);
+    body(net);
+    return;
+  }
   Sequential net = work == "cnn"
                        ? Sequential(Conv2d(Conv2dOptions(1, 16, 3).padding(1)), ReLU(),
                                     MaxPool2d(2), Conv2d(Conv2dOptions(16, 32, 3).padding(1)),
@@ -134,6 +142,7 @@ struct Data {
 inline int64_t batch_size_of(const std::string& work) {
   if (work == "gpt_10m") return 4;
   if (work == "gpt") return 8;
+  if (work.starts_with("mlp_wide")) return 128;
   return work == "cnn" || work == "mlp_10m" ? 64 : 32;
 }
 
@@ -148,7 +157,8 @@ inline Data data_of(const std::string& work, int64_t batches, int64_t rank = 0,
     return {ids.narrow(1, 0, 64).contiguous(), ids.narrow(1, 1, 64).contiguous(), batch_size};
   }
   // The class of a sample is the largest of its first ten values: something to learn.
-  const int64_t width = work == "mlp_10m" || work == "cnn" ? 784 : 64;
+  const bool small = work == "mlp_sgd" || work == "mlp_adam";
+  const int64_t width = small ? 64 : 784;
   at::Tensor x = formula(count * width, seed).view({count, width});
   if (work == "cnn") x = x.view({count, 1, 28, 28});
   return {x, x.flatten(1).narrow(1, 0, 10).argmax(1), batch_size};
@@ -162,8 +172,12 @@ class StepClock {
 
   int64_t last() const { return last_; }
 
+  /// Waits for all that was begun, where steps run beside the host.
+  void settle_by(std::function<void()> settle) { settle_ = std::move(settle); }
+
   void operator()() {
     ++count_;
+    if (settle_ && (count_ == first_timed_ || count_ == last_)) settle_();
     if (count_ == first_timed_) began_ = Clock::now();
     if (count_ == last_) ended_ = Clock::now();
     if (count_ == 2) say("first step done\n");
@@ -192,6 +206,7 @@ class StepClock {
   int64_t first_timed_, last_;
   int64_t count_ = 0;
   Clock::time_point began_, ended_;
+  std::function<void()> settle_;
   at::Tensor first_loss_, last_loss_;
 };
 

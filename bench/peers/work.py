@@ -71,6 +71,11 @@ def cnn():
         nn.Flatten(), nn.Linear(32 * 7 * 7, 10))
 
 
+def mlp_wide():
+    return nn.Sequential(nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(),
+                         nn.Linear(1024, 10))
+
+
 def mlp_10m():
     return nn.Sequential(nn.Linear(784, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(),
                          nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10))
@@ -126,6 +131,8 @@ class Work:
 WORKS = {
     "mlp_sgd": Work(mlp, classify, samples((64,)), 32, torch.optim.SGD, 0.01),
     "mlp_adam": Work(mlp, classify, samples((64,)), 32, torch.optim.Adam, 1e-3),
+    "mlp_wide_sgd": Work(mlp_wide, classify, samples((784,)), 128, torch.optim.SGD, 0.01),
+    "mlp_wide_adam": Work(mlp_wide, classify, samples((784,)), 128, torch.optim.Adam, 1e-3),
     "cnn": Work(cnn, classify, samples((1, 28, 28)), 64, torch.optim.Adam, 1e-3),
     "gpt": Work(gpt, next_token, tokens, 8, torch.optim.AdamW, 3e-4),
     "mlp_10m": Work(mlp_10m, classify, samples((784,)), 64, torch.optim.Adam, 1e-3),

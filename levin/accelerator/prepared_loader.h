@@ -18,7 +18,8 @@ class LoadersInUse {
   struct Loop {
     std::function<bool()> at_end;      ///< this batch is the last
     std::function<int64_t()> padding;  ///< its last rows, on all processes together, repeat others
-    std::function<int64_t()> added;    ///< so many of this process's rows fill it up
+    /// So many of this process's rows fill it up.
+    std::function<int64_t()> added = [] { return int64_t{0}; };
   };
 
   /// at_start is called when a loop starts.

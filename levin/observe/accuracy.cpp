@@ -69,10 +69,13 @@ at::Tensor correct_of(const at::Tensor& scores, const at::Tensor& labels,
 
 // Never adds in place to what a state or a copy of the metric holds too.
 void gather(at::Tensor& into, const at::Tensor& count) {
-  if (!into.defined()) {
-    into = detail::first_value(0.0, at::kLong, count.device());
+  // On XLA the first batch's program, with a zero that comes from the host, then serves all.
+  if (!into.defined() && count.is_xla()) {
+    into = at::scalar_tensor(0, count.scalar_type()).to(count.device());
   }
-  if (into.use_count() == 1 && into.device() == count.device()) {
+  if (!into.defined()) {
+    into = count.clone();
+  } else if (into.use_count() == 1 && into.device() == count.device()) {
     into.add_(count);
   } else {
     into = into.to(count.device()) + count;

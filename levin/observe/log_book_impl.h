@@ -43,7 +43,7 @@ struct LogEntry {
 
   // A value. What the latest step gave lies in host, or in device where host is unset.
   std::optional<double> host;
-  at::Tensor device;  // 0-dim double
+  at::Tensor device;  // one element; double unless on XLA
   Reduction epoch;
 
   // A metric, and states to merge into it once the object is known.

@@ -1,3 +1,5 @@
+#include <ATen/ops/empty.h>
+
 #include "levin/base/check.h"
 #include "levin/observe/log_book_impl.h"
 
@@ -46,11 +48,15 @@ void LogEntry::take(const at::Tensor& value, int64_t weight, int64_t now) {
   host.reset();
   if (settings.on_epoch) epoch.add(value, static_cast<double>(weight));
   if (!settings.on_step) return;
+  if (value.is_xla()) {
+    device = value;
+    return;
+  }
   // A copy and not a reference: before it is read, the caller may change the tensor in place or
   // replay a CUDA graph over it.
   const OrdinaryTensors guard;
   if (!device.defined() || device.device() != value.device()) {
-    device = first_value(0.0, at::kDouble, value.device());
+    device = at::empty({}, at::TensorOptions(at::kDouble).device(value.device()));
   }
   device.copy_(value.dim() == 0 ? value : value.reshape({}));
 }

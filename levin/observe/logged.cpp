@@ -43,6 +43,14 @@ void LoggedValues::log(std::string_view name, const at::Tensor& value, const Log
               value.defined() ? fmt::format("the shape [{}]", fmt::join(value.sizes(), ", "))
                               : "an undefined tensor");
   if (observer_ && observer_(name, value, options)) return;
+  if (!value.is_xla()) return log_own(name, value, options);
+  // The copy is one more result of the program that gives the value.
+  const detail::OrdinaryTensors guard;
+  log_own(name, value.detach().clone(), options);
+}
+
+void LoggedValues::log_own(std::string_view name, const at::Tensor& value,
+                           const LogOptions& options) {
   LogEntry& entry = book_->find(name, options, /*is_metric=*/false);
   const int64_t weight = book_->weight(name, options);
   if (const auto host = detail::host_value(value)) {

@@ -69,6 +69,8 @@ class LEVIN_API LoggedValues {
 
   void begin_step(int64_t batch_size);
   void log(std::string_view name, const at::Tensor& value, const LogOptions& options = {});
+  /// A tensor that nobody will change; the observer is not asked.
+  void log_own(std::string_view name, const at::Tensor& value, const LogOptions& options);
   void log(std::string_view name, double value, const LogOptions& options = {});
   /// A metric reads on_epoch unless asked otherwise; on_step gives what it has gathered so far. It
   /// reduces itself and knows its batch sizes: reduce must stay "mean", batch_size is not used.

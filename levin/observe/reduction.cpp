@@ -15,6 +15,8 @@ namespace levin::detail {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+/// Of one reduction, at a time: the program that brings them together is compiled for that many.
+constexpr size_t kReadTogether = 64;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Whatever else a tensor carries (negative bit, functorch, Python) makes its memory not its value.
@@ -60,6 +62,10 @@ std::vector<double> read_scalars(const std::vector<at::Tensor>& scalars) {
   const OrdinaryTensors guard;
   std::vector<double> values;
   for (size_t first = 0, end = 0; first < scalars.size(); first = end) {
+    if (scalars[first].is_xla()) {  // an operator would be a program to compile
+      values.push_back(scalars[end++].cpu().item().toDouble());
+      continue;
+    }
     std::vector<at::Tensor> together;
     while (end < scalars.size() && scalars[end].device() == scalars[first].device()) {
       together.push_back(as_scalar(scalars[end++]).to(at::kDouble));
@@ -69,11 +75,6 @@ std::vector<double> read_scalars(const std::vector<at::Tensor>& scalars) {
     values.insert(values.end(), data, data + together.size());
   }
   return values;
-}
-
-at::Tensor first_value(double value, at::ScalarType dtype, at::Device device) {
-  if (device.is_xla()) return at::scalar_tensor(value, dtype).to(device);
-  return at::full({}, value, at::TensorOptions(dtype).device(device));
 }
 
 Reduction::Reduction(Kind kind) : kind_(kind), host_(identity(kind)) {}
@@ -92,11 +93,34 @@ void Reduction::add(const at::Tensor& value, double factor, double weight) {
   const double times = kind_ == Kind::kMean ? factor : 1.0;
   if (const auto host = host_value(value)) return combine(*host * times);
   const OrdinaryTensors guard;
+  if (value.is_xla()) {
+    unread_.push_back({value.detach(), times});
+    // The newest may still be computed.
+    if (unread_.size() >= 2 * kReadTogether) read(kReadTogether);
+    return;
+  }
   if (device_.defined()) device_ = device_.to(value.device());
   combine(value, times);
 }
 
-void Reduction::combine(double value) {
+void Reduction::read(size_t count) const {
+  if (count == 0) return;
+  const OrdinaryTensors guard;
+  std::vector<at::Tensor> values;
+  for (size_t i = 0; i < count; ++i) values.push_back(as_scalar(unread_[i].value));
+  std::vector<double> read;
+  if (count == kReadTogether) {
+    const at::Tensor together = at::stack(values).cpu().to(at::kDouble);
+    const double* data = together.const_data_ptr<double>();
+    read.assign(data, data + count);
+  } else {
+    read = read_scalars(values);
+  }
+  for (size_t i = 0; i < count; ++i) combine(read[i] * unread_[i].factor);
+  unread_.erase(unread_.begin(), unread_.begin() + static_cast<std::ptrdiff_t>(count));
+}
+
+void Reduction::combine(double value) const {
   // Not std::min: a NaN must stay, as in torch.minimum.
   if (kind_ == Kind::kMin) {
     if (value < host_ || std::isnan(value)) host_ = value;
@@ -109,7 +133,7 @@ void Reduction::combine(double value) {
 
 void Reduction::combine(const at::Tensor& value, double factor) {
   if (!device_.defined()) {
-    device_ = first_value(identity(kind_), at::kDouble, value.device());
+    device_ = at::full({}, identity(kind_), at::TensorOptions(at::kDouble).device(value.device()));
   } else if (device_.use_count() > 1) {
     device_ = device_.clone();  // a state or a copy of this holds it too
   }
@@ -129,11 +153,13 @@ double Reduction::finish(double total) const {
 }
 
 std::optional<double> Reduction::host() const {
+  read(unread_.size());
   if (device_.defined()) return std::nullopt;
   return finish(host_);
 }
 
 at::Tensor Reduction::value() const {
+  read(unread_.size());
   const OrdinaryTensors guard;
   if (empty() || !device_.defined()) return at::scalar_tensor(finish(host_), at::kDouble);
   // A 0-dim CPU operand beside a CUDA tensor is passed to the kernel by value.
@@ -147,6 +173,7 @@ at::Tensor Reduction::value() const {
 void Reduction::reset() {
   weight_ = 0;
   host_ = identity(kind_);
+  unread_.clear();
   device_.reset();
 }
 
@@ -159,6 +186,7 @@ void Reduction::merge(const State& other) {
 }
 
 State Reduction::state_dict() const {
+  read(unread_.size());
   State state;
   state.set("weight", weight_).set("host", host_);
   if (device_.defined()) state.set("device", device_);

@@ -33,12 +33,10 @@ LEVIN_API std::optional<double> host_value(const at::Tensor& scalar);
 /// Values of 0-dim tensors, with one wait for each run of tensors that lie on one device.
 LEVIN_API std::vector<double> read_scalars(const std::vector<at::Tensor>& scalars);
 
-/// 0-dim, what a sum on that device begins with. On XLA it comes from the host, as an input of the
-/// first batch's program: the same program then serves all batches.
-LEVIN_API at::Tensor first_value(double value, at::ScalarType dtype, at::Device device);
-
 /// Sums in double: exact to the last bit for 2^29 float values of like size. What lies in host
-/// memory is reduced there, the rest on its device; the two parts meet in value(). A value type.
+/// memory is reduced there, the rest on its device; the two parts meet in value(). Values on XLA,
+/// where each operator would be a program's run, are kept, read when they have long been there, and
+/// reduced on the host: value() waits for them. A value type.
 class LEVIN_API Reduction {
  public:
   enum class Kind { kMean, kSum, kMin, kMax };
@@ -46,7 +44,8 @@ class LEVIN_API Reduction {
   explicit Reduction(Kind kind);
 
   /// Takes a value that stands for `weight` samples; weight 0 takes nothing, NaN included. Only the
-  /// mean weighs. The tensor has one element and is not kept.
+  /// mean weighs. The tensor has one element and is not kept, unless it is on XLA: then it must not
+  /// change.
   void add(double value, double weight = 1);
   void add(const at::Tensor& value, double weight = 1);
   /// The same where value is already the sum over several samples, each of which weighs `factor`.
@@ -64,13 +63,20 @@ class LEVIN_API Reduction {
   State state_dict() const;
 
  private:
-  void combine(double value);
+  struct Unread {
+    at::Tensor value;
+    double factor;
+  };
+
+  void read(size_t count) const;
+  void combine(double value) const;
   void combine(const at::Tensor& value, double factor);
   double finish(double total) const;
 
   Kind kind_;
   double weight_ = 0;
-  double host_;
+  mutable double host_;
+  mutable std::vector<Unread> unread_;  // on XLA, oldest first
   at::Tensor device_;  // 0-dim double, undefined until a value came from a device; copied on write
 };
 

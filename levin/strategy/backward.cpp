@@ -41,9 +41,12 @@ void accumulate(at::Tensor& sum, at::Tensor gradient) {
   }
 }
 
-bool is_on_cpu(const Node& node) {
+// XLA's operators are recorded where they are called; it has no streams that the engine sees to.
+bool is_of_calling_thread(at::Device device) { return device.is_cpu() || device.is_xla(); }
+
+bool is_of_calling_thread(const Node& node) {
   for (uint32_t i = 0; i < node.num_inputs(); ++i) {
-    if (!node.input_metadata(i).device().is_cpu()) return false;
+    if (!is_of_calling_thread(node.input_metadata(i).device())) return false;
   }
   return true;
 }
@@ -74,7 +77,7 @@ class Walk {
   bool plan() {
     for (size_t i = 0; i < tasks_.size(); ++i) {
       const Node& node = *tasks_[i].node;
-      if (!is_on_cpu(node)) return false;
+      if (!is_of_calling_thread(node)) return false;
       tasks_[i].first_target = targets_.size();
       for (const Edge& edge : node.next_edges()) {
         const size_t target = edge.is_valid() ? task_of(edge.function) : kNowhere;
@@ -163,7 +166,7 @@ class Walk {
 };
 
 bool is_plain_scalar(const at::Tensor& loss) {
-  return loss.defined() && loss.is_cpu() && loss.layout() == at::kStrided && loss.numel() == 1 &&
+  return loss.defined() && is_of_calling_thread(loss.device()) && loss.layout() == at::kStrided && loss.numel() == 1 &&
          loss.requires_grad() && !at::isTensorSubclassLike(loss);
 }
 

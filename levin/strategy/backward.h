@@ -11,7 +11,7 @@ namespace levin {
 /// Adds the gradients of the scalar loss to the leaves of its graph and frees what the graph saved:
 /// loss.backward(), with the same gradients bit for bit, hooks in the same order, the same errors.
 ///
-/// A graph on the CPU is walked in the calling thread. LibTorch's engine serves devices from
+/// A graph on the CPU or on XLA is walked in the calling thread. LibTorch's engine serves devices from
 /// threads of their own, and for each node it captures and sets all thread-local state twice, takes
 /// locks and allocates a task: a fifth to a quarter of a small network's step. Whatever else comes
 /// goes to that engine: another device, anomaly detection, a loss that is no scalar.

@@ -58,9 +58,12 @@ bool Run::record_log(std::string_view name, const at::Tensor& value, const LogOp
         "training_step logs '{}', a number of the host or a metric; log a tensor", name));
     return false;
   }
-  recording->with(value, [this, name = std::string(name), options](const at::Tensor& now) {
-    if (logged_ != nullptr) logged_->log(name, now, options);
-  });
+  // A copy: what the step writes into the tensor later is not what it logged.
+  const at::NoGradGuard no_grad;
+  recording->with(value.detach().clone(),
+                  [this, name = std::string(name), options](const at::Tensor& now) {
+                    if (logged_ != nullptr) logged_->log_own(name, now, options);
+                  });
   return true;
 }
 

@@ -202,6 +202,22 @@ TEST(TrainerOnXla, DISABLED_FitsHere) {
   std::printf("compiled %ld read %ld\n", report.compilations, report.disk_cache_hits);
 }
 
+/// Run by the next test: what autograd's engine counts as devices at its first backward pass knows
+/// nothing of XLA.
+TEST(TrainerOnXla, DISABLED_AfterAnotherBackward) {
+  const auto x = torch::ones(3, torch::requires_grad());
+  x.square().sum().backward();
+  const Scratch scratch;
+  EXPECT_GT(fit_bag(on_xla(scratch.path(), 2, 1), true, 8).report.executions, 5);
+}
+
+TEST(TrainerOnXla, TrainsWhereAutogradHasRunBefore) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  const Scratch scratch;
+  EXPECT_EQ(levin::test::run_in_own_process("*DISABLED_AfterAnotherBackward", scratch.path() / "log"),
+            0);
+}
+
 TEST(TrainerOnXla, ASecondProcessCompilesNothing) {
   LEVIN_NEEDS_CPU_PLUGIN();
   const Scratch scratch;

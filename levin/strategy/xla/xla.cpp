@@ -4,6 +4,7 @@
 
 #include "levin/base/check.h"
 #include "levin/optim/clip.h"
+#include "levin/strategy/backward.h"
 #include "levin/xla/device/runtime.h"
 
 namespace levin {
@@ -34,7 +35,7 @@ class Xla : public Strategy {
 
   /// A batch within a group is a program of its own, so that a group of any size needs but two.
   void backward(const at::Tensor& loss, bool synchronize) override {
-    loss.backward();
+    levin::backward(loss);
     if (!synchronize) runtime_->sync();
   }
 

@@ -100,6 +100,7 @@ void Runtime::Impl::note_compilation(const Program& program, const graph::Graph&
             program.num_operators, seconds, reason);
   last_programs.push_back(std::move(now));
   if (last_programs.size() > kRemembered) last_programs.pop_front();
+  if (from_disk) return;
   num_in_a_row = report.executions - compiled_at <= kFewRuns ? num_in_a_row + 1 : 1;
   compiled_at = report.executions;
   if (num_in_a_row % kManyInARow == 0) {
