@@ -91,17 +91,22 @@ void Accelerator::check_compile() const {
   LEVIN_CHECK(options_.activation_memory_budget > 0.0 && options_.activation_memory_budget <= 1.0,
               "accelerator.compile", "got activation_memory_budget = {}, wanted above 0, at most 1",
               options_.activation_memory_budget);
-  LEVIN_CHECK(compiles() || options_.activation_memory_budget == 1.0, "accelerator.compile",
-              "got activation_memory_budget = {} without --compile replay, which it belongs to",
-              options_.activation_memory_budget);
+  LEVIN_CHECK((compiles() && xla_ == nullptr) || options_.activation_memory_budget == 1.0,
+              "accelerator.compile",
+              "got activation_memory_budget = {} without --compile replay, which it belongs to{}",
+              options_.activation_memory_budget,
+              xla_ == nullptr ? "" : "; on XLA use levin::activation_checkpoint");
   if (!compiles() || !detail::graph_file().empty()) return;
+  const std::string_view otherwise =
+      xla_ == nullptr ? ", or --compile no" : ", or train on another --accelerator";
   LEVIN_CHECK(!precision_.scales_loss, "accelerator.compile",
               "{} looks in each step whether gradients are finite, and a recorded step cannot; set "
-              "--precision bf16-mixed, or --compile no",
-              precision_.name);
+              "--precision bf16-mixed{}",
+              precision_.name, otherwise);
   LEVIN_CHECK(!LossGuard(options_.loss_guard).is_on(), "accelerator.compile",
               "--nan-policy and --spike-policy look at each loss, and a recorded step cannot; turn "
-              "them off, or set --compile no");
+              "them off{}",
+              otherwise);
 }
 
 void Accelerator::prepare_module(const std::shared_ptr<torch::nn::Module>& module) {

@@ -116,7 +116,11 @@ void Stepping::update(optim::Optimizer& optimizer) {
   const bool is_recorded = recording_ != nullptr && optimizer.set_capturable(true);
   strategy_.update(optimizer);
   if (recording_ == nullptr) return;
-  if (is_recorded) return recording_->before(optimizer.host_part());
+  if (is_recorded) {
+    recording_->before(optimizer.host_part());
+    recording_->after([&optimizer] { optimizer.replayed(); });
+    return;
+  }
   recording_->refuse(optimizer.name() +
                      " computes on the host in each step; levin::optim's sgd, adam and adamw do "
                      "not");

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -19,9 +20,8 @@ class MasterWeights final : public Optimizer {
 
   void step() override {
     const at::NoGradGuard no_grad;
+    follow();
     for (size_t i = 0; i < parameters().size(); ++i) {
-      // Somebody else wrote to it: weights were loaded, or averaged over ranks.
-      if (version(i) != versions_[i]) master(i).copy_(parameter(i));
       const at::Tensor& gradient = parameter(i).grad();
       master(i).mutable_grad() = gradient.defined() ? gradient.to(at::kFloat) : at::Tensor();
     }
@@ -30,8 +30,30 @@ class MasterWeights final : public Optimizer {
     inner_->zero_grad();
     for (size_t i = 0; i < parameters().size(); ++i) {
       if (parameter(i).grad().defined()) parameter(i).copy_(master(i));
-      versions_[i] = version(i);
     }
+    note_versions();
+  }
+
+  bool set_capturable(bool capturable) override { return inner_->set_capturable(capturable); }
+
+  std::function<void()> host_part() override {
+    return [this, inner = inner_->host_part()] {
+      const at::NoGradGuard no_grad;
+      follow();
+      inner_->groups() = groups();
+      inner();
+    };
+  }
+
+  void replayed() override { note_versions(); }
+  int64_t layout() const override { return inner_->layout(); }
+
+  std::vector<NamedTensor> named_state() const override {
+    std::vector<NamedTensor> state = inner_->named_state();
+    for (const NamedTensor& copy : inner_->parameters()) {
+      state.push_back({"master of " + copy.name, copy.tensor});
+    }
+    return state;
   }
 
  protected:
@@ -60,13 +82,22 @@ class MasterWeights final : public Optimizer {
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < parameters().size(); ++i) {
       master(i).copy_(states.child(parameters()[i].name).tensor("master"));
-      versions_[i] = version(i);
     }
+    note_versions();
   }
 
  private:
   const at::Tensor& master(size_t index) const { return inner_->parameters()[index].tensor; }
   int64_t version(size_t index) const { return parameter(index)._version(); }
+  void note_versions() {
+    for (size_t i = 0; i < parameters().size(); ++i) versions_[i] = version(i);
+  }
+  /// Somebody else wrote to a parameter: weights were loaded, or averaged over ranks.
+  void follow() {
+    for (size_t i = 0; i < parameters().size(); ++i) {
+      if (version(i) != versions_[i]) master(i).copy_(parameter(i));
+    }
+  }
 
   std::unique_ptr<Optimizer> inner_;
   std::vector<int64_t> versions_;  ///< of the parameters as they were last written here

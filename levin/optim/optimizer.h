@@ -53,6 +53,8 @@ class LEVIN_API Optimizer {
   /// What the last step() did on the host: to be done before each replay of it, as long as layout()
   /// is what it is now. Throws Error "optim.capturable" unless that was set.
   virtual std::function<void()> host_part();
+  /// To be called after each replay.
+  virtual void replayed() {}
   /// Another number whenever steps that were recorded no longer hold.
   virtual int64_t layout() const { return 0; }
   /// The tensors that it keeps, as "exp_avg of net.0.weight"; for graphs of its steps.

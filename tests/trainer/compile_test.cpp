@@ -137,6 +137,9 @@ INSTANTIATE_TEST_SUITE_P(
         Recipe{.name = "LastBatchIsSmaller", .accumulate = 2, .samples = 60, .replays = 100},
         Recipe{.name = "WithHalfTheMemory", .memory = 0.6},
         Recipe{.name = "Bf16Mixed", .precision = "bf16-mixed", .clip = 0.5},
+        Recipe{.name = "Bf16WithMasterWeights",
+               .optimizer = levin::optim::adamw({.lr = 1e-2}).master_weights(),
+               .precision = "bf16-true"},
         Recipe{.name = "Double", .precision = "64-true"}),
     [](const auto& info) { return info.param.name; });
 

@@ -12,6 +12,7 @@
 #include "levin/xla/device/runtime.h"
 #include "tests/support/child_process.h"
 #include "tests/support/cpu_plugin.h"
+#include "tests/support/error_of.h"
 #include "tests/support/variable.h"
 #include "tests/trainer/small_run.h"
 
@@ -20,6 +21,8 @@ namespace {
 using namespace small_run;  // NOLINT
 using levin::data::Sample;
 using levin::xla::RuntimeReport;
+using levin::test::error_of;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 /// Sentences of 2 to 17 words, short ones first; the class is that of the word which counts most.
@@ -38,8 +41,9 @@ struct Bag : levin::Module {
     head = register_module("head", torch::nn::Linear(8, 3));
   }
   at::Tensor scores(const levin::Batch& batch) {
-    const auto mask = batch["mask"].unsqueeze(2).to(torch::kFloat);
-    return head->forward((embed->forward(batch["tokens"]) * mask).sum(1) / mask.sum(1));
+    const auto vectors = embed->forward(batch["tokens"]);
+    const auto mask = batch["mask"].unsqueeze(2).to(vectors.scalar_type());
+    return head->forward((vectors * mask).sum(1) / mask.sum(1));
   }
   at::Tensor training_step(const levin::Batch& batch, int64_t) override {
     auto loss = torch::nn::functional::cross_entropy(scores(batch), batch["y"]);
@@ -84,6 +88,7 @@ struct Fitted {
   std::shared_ptr<Bag> net;
   std::vector<Recorder::Row> rows;
   RuntimeReport report;
+  std::vector<std::string> refusals;
 };
 
 Fitted fit_bag(levin::TrainerOptions options, bool pads, int64_t batch_size) {
@@ -95,6 +100,7 @@ Fitted fit_bag(levin::TrainerOptions options, bool pads, int64_t batch_size) {
   levin::Trainer trainer(options);
   trainer.fit(fitted.net, sentences(pads, batch_size), sentences(pads, batch_size));
   fitted.rows = recorder->rows;
+  fitted.refusals = trainer.compile_report().refusals;
   if (const auto runtime = levin::xla::Runtime::current()) fitted.report = runtime->report();
   fitted.net->to(torch::kCPU);
   return fitted;
@@ -193,6 +199,49 @@ TEST(TrainerOnXla, GoesOnOnTheCpuAndTheCpuOnXla) {
     EXPECT_TRUE(torch::allclose(to_cpu[i], wanted[i], 1e-4, 1e-5)) << i;
     EXPECT_TRUE(torch::allclose(to_xla[i], wanted[i], 1e-4, 1e-5)) << i;
   }
+}
+
+/// In bfloat16 sums in another order are other sums: near to those of the CPU, and to float32's.
+TEST(TrainerOnXla, LearnsInHalfPrecision) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  const Scratch scratch;
+  for (const auto& [precision, keeps_master] :
+       {std::pair{"bf16-mixed", false}, {"bf16-true", true}}) {
+    levin::TrainerOptions there = on_xla(scratch.path() / precision, 2, 4);
+    levin::TrainerOptions here = quiet(scratch.path() / precision);
+    here.accelerator = "cpu";
+    here.max_epochs = 4;
+    for (levin::TrainerOptions* options : {&there, &here}) {
+      options->precision = precision;
+      options->master_weights = keeps_master;
+    }
+    const Fitted fitted = fit_bag(there, true, 8), wanted = fit_bag(here, false, 16);
+    ASSERT_EQ(fitted.rows.size(), wanted.rows.size());
+    for (size_t i = 0; i < wanted.rows.size(); ++i) {
+      if (wanted.rows[i].name == "val_acc") continue;  // one sample more or less
+      EXPECT_NEAR(fitted.rows[i].value, wanted.rows[i].value, 0.03) << wanted.rows[i].name;
+    }
+    EXPECT_EQ(fitted.report.host_fallbacks, 0) << precision;
+    EXPECT_THAT(fitted.refusals, ::testing::IsEmpty()) << precision;
+    const auto dtype = keeps_master ? torch::kBFloat16 : torch::kFloat;
+    EXPECT_EQ(fitted.net->embed->weight.scalar_type(), dtype);
+  }
+}
+
+TEST(TrainerOnXla, WhatAProgramCannotDoIsAnError) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  const Scratch scratch;
+  levin::TrainerOptions scaled = on_xla(scratch.path(), 1, 1), guarded = scaled, budget = scaled;
+  scaled.precision = "16-mixed";
+  guarded.loss_guard.nan_policy = "skip";
+  budget.activation_memory_budget = 0.5;
+  const std::string otherwise = "or train on another --accelerator";
+  EXPECT_THAT(error_of([&] { fit_bag(scaled, false, 16); }),
+              AllOf(HasSubstr("accelerator.compile: 16-mixed"), HasSubstr(otherwise)));
+  EXPECT_THAT(error_of([&] { fit_bag(guarded, false, 16); }),
+              AllOf(HasSubstr("accelerator.compile: --nan-policy"), HasSubstr(otherwise)));
+  EXPECT_THAT(error_of([&] { fit_bag(budget, false, 16); }),
+              HasSubstr("on XLA use levin::activation_checkpoint"));
 }
 
 /// Run by the next test in a process of its own.

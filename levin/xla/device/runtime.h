@@ -61,9 +61,10 @@ class LEVIN_API Runtime {
  public:
   struct Impl;
 
-  /// The process's device "xla" from now on. To be called before the process's first backward pass,
-  /// at which autograd counts the devices. Throws "xla.open" while there is another one,
-  /// and what pjrt::Plugin and pjrt::Client throw.
+  /// The process's device "xla" from now on. Trainer and Accelerator walk backward by themselves;
+  /// for a tensor.backward() of one's own it is to be called before the process's first one, at
+  /// which autograd counts the devices. Throws "xla.open" while there is another one, and what
+  /// pjrt::Plugin and pjrt::Client throw.
   static std::shared_ptr<Runtime> open(const RuntimeOptions& options = {});
   /// nullptr where none is open.
   static std::shared_ptr<Runtime> current();
