@@ -6,8 +6,8 @@
 #include "levin/base/random.h"
 #include "levin/data/sources.h"
 #include "levin/optim/optim.h"
-#include "levin/xla/pjrt/plugin.h"
 #include "tests/support/in_shards.h"
+#include "tests/xla/plugins.h"
 
 namespace {
 
@@ -15,12 +15,6 @@ using levin::Accelerator;
 using levin::AcceleratorOptions;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
-
-bool has_plugin() {
-  return levin::xla::pjrt::is_available() &&
-         std::ranges::any_of(levin::xla::pjrt::found_plugins(),
-                             [](const auto& file) { return file.kind == "cpu"; });
-}
 
 AcceleratorOptions on_xla(int64_t devices) {
   AcceleratorOptions options;
@@ -50,7 +44,7 @@ double trained(const AcceleratorOptions& options, int64_t batch_size) {
 }
 
 TEST(AcceleratorOnXla, ALoopOfOnesOwnTrainsAsOnTheCpu) {
-  if (!has_plugin()) GTEST_SKIP() << "there is no CPU plugin; make xla fetches one";
+  LEVIN_NEEDS_CPU_PLUGIN();
   AcceleratorOptions on_cpu;
   on_cpu.cpu = true;
   const double wanted = trained(on_cpu, 16);
@@ -59,7 +53,7 @@ TEST(AcceleratorOnXla, ALoopOfOnesOwnTrainsAsOnTheCpu) {
 }
 
 TEST(AcceleratorOnXla, WhatItCannotDoIsAnError) {
-  if (!has_plugin()) GTEST_SKIP() << "there is no CPU plugin; make xla fetches one";
+  LEVIN_NEEDS_CPU_PLUGIN();
   Accelerator accelerator(on_xla(2));
   EXPECT_THAT(
       [&] {

@@ -14,10 +14,12 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-const LaunchOptions kOptions = {.nnodes = {3, 3},
-                                .nproc_per_node = 4,
-                                .max_restarts = 2,
-                                .command = {"bin/Train_2", "--name", "it's \"x\""}};
+LaunchOptions on_three_nodes() {
+  return {.nnodes = {3, 3},
+          .nproc_per_node = 4,
+          .max_restarts = 2,
+          .command = {"bin/Train_2", "--name", "it's \"x\""}};
+}
 
 TEST(Manifest, APyTorchJobHasAMasterAndWorkers) {
   const std::string replica = R"(
@@ -40,7 +42,7 @@ TEST(Manifest, APyTorchJobHasAMasterAndWorkers) {
               emptyDir:
                 medium: Memory
 )";
-  EXPECT_EQ(pytorch_job(kOptions, {.image = "registry/train:1", .gpus = true}),
+  EXPECT_EQ(pytorch_job(on_three_nodes(), {.image = "registry/train:1", .gpus = true}),
             R"(apiVersion: kubeflow.org/v1
 kind: PyTorchJob
 metadata:
@@ -56,28 +58,29 @@ spec:
 }
 
 TEST(Manifest, AJobOnCpusTakesNoGpusAndSaysWhatIsMissing) {
-  EXPECT_THAT(pytorch_job(kOptions), AllOf(StartsWith("# IMAGE: "), HasSubstr("image: IMAGE\n"),
-                                           Not(HasSubstr("nvidia.com"))));
+  EXPECT_THAT(
+      pytorch_job(on_three_nodes()),
+      AllOf(StartsWith("# IMAGE: "), HasSubstr("image: IMAGE\n"), Not(HasSubstr("nvidia.com"))));
 }
 
 TEST(Manifest, OneRankOfAPodNeedsNoSharedMemory) {
-  LaunchOptions options = kOptions;
+  LaunchOptions options = on_three_nodes();
   options.nproc_per_node = 1;
   EXPECT_THAT(pytorch_job(options), Not(HasSubstr("/dev/shm")));
 }
 
 TEST(Manifest, AnElasticJobHasWorkersOnly) {
-  LaunchOptions options = kOptions;
+  LaunchOptions options = on_three_nodes();
   options.nnodes = {1, 3};
   EXPECT_THAT(pytorch_job(options),
               AllOf(HasSubstr("minReplicas: 1\n    maxReplicas: 3\n    maxRestarts: 2\n"),
                     HasSubstr("Worker:\n      replicas: 3\n"), Not(HasSubstr("Master:"))));
 }
 
-const LaunchOptions kOnTpus = {.max_restarts = 2, .command = {"bin/Train_2", "--epochs", "3"}};
+LaunchOptions on_tpus() { return {.max_restarts = 2, .command = {"bin/Train_2", "--epochs", "3"}}; }
 
 TEST(Manifest, AJobSetRunsOneRankOnEachHostOfASlice) {
-  EXPECT_EQ(job_set(kOnTpus, {.image = "registry/train:1", .tpu_topology = "v5e:4x4"}),
+  EXPECT_EQ(job_set(on_tpus(), {.image = "registry/train:1", .tpu_topology = "v5e:4x4"}),
             R"(# For a node pool of ct5lp-hightpu-4t with the topology 4x4: 4 hosts of 4 chips.
 apiVersion: jobset.x-k8s.io/v1alpha2
 kind: JobSet
@@ -132,7 +135,7 @@ spec:
 
 TEST(Manifest, AJobSetOnOneHostMeetsNobody) {
   EXPECT_THAT(
-      job_set(kOnTpus, {.tpu_topology = "v6e:2x4"}),
+      job_set(on_tpus(), {.tpu_topology = "v6e:2x4"}),
       AllOf(HasSubstr("google.com/tpu: 8\n"), HasSubstr("completions: 1\n"), Not(HasSubstr("rdzv")),
             Not(HasSubstr("PET_NODE_RANK")), Not(HasSubstr("exclusive-topology"))));
 }
@@ -159,11 +162,12 @@ TEST(Manifest, AProgramsNameBecomesALabel) {
 }
 
 TEST(Manifest, SbatchGivesEachRankAGpu) {
-  EXPECT_THAT(sbatch_script(kOptions, {.gpus = true}), HasSubstr("\n#SBATCH --gpus-per-node=4\n"));
+  EXPECT_THAT(sbatch_script(on_three_nodes(), {.gpus = true}),
+              HasSubstr("\n#SBATCH --gpus-per-node=4\n"));
 }
 
 TEST(Manifest, AnSbatchScriptSavesAndQueuesAgain) {
-  const std::string text = sbatch_script(kOptions);
+  const std::string text = sbatch_script(on_three_nodes());
   EXPECT_THAT(text, AllOf(HasSubstr("#SBATCH --nodes=3\n"), HasSubstr("#SBATCH --signal=USR1@90\n"),
                           HasSubstr("#SBATCH --requeue\n")));
   EXPECT_THAT(text, HasSubstr("srun levin run --nnodes \"$SLURM_NNODES\" --rdzv-endpoint "
@@ -173,8 +177,9 @@ TEST(Manifest, AnSbatchScriptSavesAndQueuesAgain) {
 
 TEST(Manifest, TheShellTakesTheSbatchScript) {
   const test::Scratch scratch;
-  test::put(scratch / "job.sh", sbatch_script(kOptions));
-  EXPECT_EQ(std::system(("sh -n " + (scratch / "job.sh").string()).c_str()), 0);
+  test::put(scratch / "job.sh", sbatch_script(on_three_nodes()));
+  const std::string command = "sh -n " + (scratch / "job.sh").string();
+  EXPECT_EQ(std::system(command.c_str()), 0);  // NOLINT: no threads here
 }
 
 TEST(Manifest, NeedsAProgram) {

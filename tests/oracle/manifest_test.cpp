@@ -16,19 +16,16 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-const LaunchOptions kOptions = {.max_restarts = 2,
-                                .shutdown_timeout_s = 30.5,
-                                .command = {"bin/Train_2", "--name", "it's: \"x\" # no\n"}};
-
 LaunchOptions with(NodeRange nodes, int64_t num_processes) {
-  LaunchOptions options = kOptions;
-  options.nnodes = nodes;
-  options.nproc_per_node = num_processes;
-  return options;
+  return {.nnodes = nodes,
+          .nproc_per_node = num_processes,
+          .max_restarts = 2,
+          .shutdown_timeout_s = 30.5,
+          .command = {"bin/Train_2", "--name", "it's: \"x\" # no\n"}};
 }
 
 std::string manifest_of(const std::string& topology) {
-  return job_set(kOptions, {.image = "train:1", .tpu_topology = topology});
+  return job_set(with({1, 1}, 1), {.image = "train:1", .tpu_topology = topology});
 }
 
 class ManifestSchemas : public test::PythonTest, public ::testing::WithParamInterface<const char*> {

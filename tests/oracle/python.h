@@ -43,7 +43,7 @@ class PythonTest : public ::testing::Test {
   int run(const std::string& script, const std::string& arguments, std::string* output) const {
     const std::string command = "'" + python_ + "' '" LEVIN_SOURCE_DIR "/tests/oracle/" + script +
                                 "' " + arguments + " > '" + file("output").string() + "' 2>&1";
-    const int code = std::system(command.c_str());
+    const int code = std::system(command.c_str());  // NOLINT: no threads here
     *output = bytes_of(file("output"));
     return code;
   }

@@ -3,7 +3,7 @@
 
 namespace {
 
-using namespace levin::test;
+using namespace levin::test;  // NOLINT
 
 OperatorTensors whole_pair() {
   return {torch::randint(-9, 9, {3, 4}, at::kDouble), torch::randint(1, 5, {3, 4}, at::kDouble)};

@@ -3,7 +3,7 @@
 
 namespace {
 
-using namespace levin::test;
+using namespace levin::test;  // NOLINT
 
 /// Ties, NaNs and infinities.
 OperatorTensors unruly() {

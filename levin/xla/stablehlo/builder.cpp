@@ -1,5 +1,6 @@
 #include "levin/xla/stablehlo/builder.h"
 
+#include <ATen/Dispatch.h>
 #include <fmt/format.h>
 
 #include <algorithm>

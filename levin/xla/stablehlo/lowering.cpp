@@ -1,5 +1,6 @@
 #include "levin/xla/stablehlo/lowering.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty.h>

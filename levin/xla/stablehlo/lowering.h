@@ -124,7 +124,9 @@ bool can_lower(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> argument
 void add_pointwise(LoweringTable& table);
 void add_special(LoweringTable& table);
 void add_activations(LoweringTable& table);
+void add_infinities(LoweringTable& table);
 void add_views(LoweringTable& table);
+void add_strided_views(LoweringTable& table);
 void add_windows(LoweringTable& table);
 void add_factories(LoweringTable& table);
 void add_reductions(LoweringTable& table);
@@ -133,6 +135,7 @@ void add_convolutions(LoweringTable& table);
 void add_max_pools(LoweringTable& table);
 void add_mean_pools(LoweringTable& table);
 void add_normalizations(LoweringTable& table);
+void add_weight_norms(LoweringTable& table);
 void add_indexing(LoweringTable& table);
 void add_scatters(LoweringTable& table);
 void add_embeddings(LoweringTable& table);

@@ -11,12 +11,13 @@ namespace {
 
 LoweringTable make_table() {
   LoweringTable table;
-  for (const auto add :
-       {add_pointwise,  add_special,        add_activations,    add_views,        add_windows,
-        add_factories,  add_reductions,     add_linear_algebra, add_convolutions, add_max_pools,
-        add_mean_pools, add_normalizations, add_indexing,       add_scatters,     add_embeddings,
-        add_sorting,    add_scans,          add_losses,         add_class_losses, add_random,
-        add_draws,      add_optimizers,     add_upsampling,     add_borders,      add_pixels}) {
+  for (const auto add : {add_pointwise,  add_special,        add_activations,  add_infinities,
+                         add_views,      add_strided_views,  add_windows,      add_factories,
+                         add_reductions, add_linear_algebra, add_convolutions, add_max_pools,
+                         add_mean_pools, add_normalizations, add_weight_norms, add_indexing,
+                         add_scatters,   add_embeddings,     add_sorting,      add_scans,
+                         add_losses,     add_class_losses,   add_random,       add_draws,
+                         add_optimizers, add_upsampling,     add_borders,      add_pixels}) {
     add(table);
   }
   return table;
