@@ -1,6 +1,7 @@
 // The engine on the devices of an XLA plugin.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/torch.h>
 
 #include "levin/accelerator/accelerator.h"
 #include "levin/base/random.h"

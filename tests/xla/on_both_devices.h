@@ -25,6 +25,7 @@ inline constexpr Dtypes kAnything = kAllDtypes;
 inline constexpr Dtypes kNumbers = kAnything.first(6);
 inline constexpr Dtypes kFloats = kAnything.first(4);
 inline constexpr Dtypes kWide = kAnything.first(2);
+inline constexpr Dtypes kIntegers = kAnything.subspan(4, 2);
 
 /// Inputs are drawn in f64 and become each dtype in turn; what is drawn as whole numbers or bool
 /// stays (indices, masks).

@@ -64,7 +64,7 @@ struct Training {
   double step(int64_t number) {
     if (!runtime) return step_eagerly(task.inputs(number)).item<double>();
     const Batch batch = strategy->to_device(Batch({{"x", task.inputs(number)}}), runtime->device());
-    const at::Tensor x = batch["x"];
+    const at::Tensor& x = batch["x"];
     return (*compiled)({.inputs = {x}, .names = {"x"}},
                        [&] {
                          std::vector<at::Tensor> losses = {step_eagerly(x)};
