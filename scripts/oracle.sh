@@ -5,6 +5,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 scripts/setup.sh all
 WITH_TORCH=1 python_environment oracle tests/oracle/requirements.txt
+scripts/kubernetes_schemas.sh
 python=$DEPS/oracle/bin/python
 
 case ${1:-check} in

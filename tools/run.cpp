@@ -3,9 +3,12 @@
 #include <CLI/CLI.hpp>
 #include <sched.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <iostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "levin/base/check.h"
@@ -27,10 +30,13 @@ int64_t num_cpus() {
   return CPU_COUNT(&set);
 }
 
+bool is_by_gpu(const std::string& text) {
+  return text == "gpu" || (text == "auto" && at::hasCUDA());
+}
+
 // torchrun's words: gpu, cpu and auto.
 int64_t processes_of(const std::string& text) {
-  const bool by_gpu = text == "gpu" || (text == "auto" && at::hasCUDA());
-  if (by_gpu) return static_cast<int64_t>(at::getNumGPUs());
+  if (is_by_gpu(text)) return static_cast<int64_t>(at::getNumGPUs());
   if (text == "cpu" || text == "auto") return num_cpus();
   int64_t count = 0;
   try {
@@ -51,13 +57,31 @@ void check_flags(const RunFlags& flags, const launch::LaunchOptions& options) {
               "tools.run", "--standalone is for one node; leave out --nnodes and --rdzv-endpoint");
 }
 
-int print_manifest(const std::string& kind, const launch::LaunchOptions& options) {
-  const bool both = kind == "true";
-  LEVIN_CHECK(both || kind == "pytorchjob" || kind == "sbatch", "tools.run",
-              "--print-manifest: got '{}', wanted pytorchjob or sbatch", kind);
-  if (kind != "sbatch") std::cout << launch::pytorch_job(options);
+void check_manifest(const RunFlags& flags) {
+  const auto& [image, gpus, tpu_topology] = flags.manifest_options;
+  LEVIN_CHECK(!flags.manifest.empty() || (image.empty() && !gpus && tpu_topology.empty()),
+              "tools.run", "--image, --gpus and --tpu-topology are for --print-manifest; add it");
+  constexpr std::array<std::string_view, 5> kKinds = {"", "true", "pytorchjob", "jobset", "sbatch"};
+  LEVIN_CHECK(std::ranges::find(kKinds, flags.manifest) != kKinds.end(), "tools.run",
+              "--print-manifest: got '{}', wanted pytorchjob, jobset or sbatch", flags.manifest);
+  LEVIN_CHECK(flags.manifest != "jobset" || !tpu_topology.empty(), "tools.run",
+              "a jobset is for a slice of TPUs; say which by --tpu-topology v5e:4x4");
+  LEVIN_CHECK(tpu_topology.empty() || flags.manifest == "true" || flags.manifest == "jobset",
+              "tools.run", "--tpu-topology is for a jobset, got --print-manifest={}",
+              flags.manifest);
+}
+
+int print_manifest(const RunFlags& flags, const launch::LaunchOptions& options) {
+  launch::ManifestOptions manifest = flags.manifest_options;
+  manifest.gpus = manifest.gpus || is_by_gpu(flags.nproc_per_node);
+  if (!manifest.tpu_topology.empty()) {
+    std::cout << launch::job_set(options, manifest);
+    return 0;
+  }
+  const bool both = flags.manifest == "true";
+  if (flags.manifest != "sbatch") std::cout << launch::pytorch_job(options, manifest);
   if (both) std::cout << "\n---\n";
-  if (kind != "pytorchjob") std::cout << launch::sbatch_script(options);
+  if (flags.manifest != "pytorchjob") std::cout << launch::sbatch_script(options, manifest);
   return 0;
 }
 
@@ -83,7 +107,8 @@ int run(int argc, char** argv) {
   from_text(flags.local_ranks_filter, options.local_ranks_filter);
   prefer_endpoint(options);
   check_flags(flags, options);
-  if (!flags.manifest.empty()) return print_manifest(flags.manifest, options);
+  check_manifest(flags);
+  if (!flags.manifest.empty()) return print_manifest(flags, options);
   if (!flags.hostfile.empty()) {
     return launch::launch_on_hosts(launch::read_hostfile(flags.hostfile), options);
   }

@@ -30,7 +30,7 @@ class RunParser {
     add_group_flags(options, flags);
     add_meeting_flags(options, flags);
     add_output_flags(options, flags);
-    if (subcommand == "run") add_manifest_flag(flags);
+    if (subcommand == "run") add_manifest_flags(flags);
   }
 
   std::unique_ptr<CLI::App> take() { return std::move(app_); }
@@ -86,11 +86,18 @@ class RunParser {
     add("local-ranks-filter", flags.local_ranks_filter, "ranks shown on the console: 0,2");
   }
 
-  void add_manifest_flag(RunFlags& flags) {
+  void add_manifest_flags(RunFlags& flags) {
     app_->add_flag("--print-manifest", flags.manifest)
         ->description(
             "print the files for Kubernetes and Slurm, start nothing; one of them by "
-            "=pytorchjob or =sbatch");
+            "=pytorchjob, =jobset or =sbatch");
+    launch::ManifestOptions& manifest = flags.manifest_options;
+    app_->add_option("--image", manifest.image, "in them: the image with levin and the program")
+        ->type_name("");
+    app_->add_flag("--gpus", manifest.gpus, "in them: a GPU for each rank");
+    app_->add_option("--tpu-topology", manifest.tpu_topology,
+                     "in them: a slice of TPUs, v5e:4x4, in place of --nnodes and -n")
+        ->type_name("");
   }
 
   std::unique_ptr<CLI::App> app_;

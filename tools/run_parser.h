@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "levin/launch/manifest.h"
 #include "levin/launch/options.h"
 
 namespace CLI {
@@ -17,6 +18,7 @@ namespace levin::tools {
 struct RunFlags {
   std::string nproc_per_node = "1", nnodes = "1", rdzv_conf, rdzv_backend = "c10d";
   std::string local_ranks_filter, hostfile, manifest;
+  launch::ManifestOptions manifest_options;
   bool standalone = false;
 };
 

@@ -7,6 +7,8 @@
 #include <array>
 #include <string_view>
 
+#include "levin/comm/environment/kubeflow.h"
+
 namespace levin::launch {
 namespace {
 
@@ -37,6 +39,8 @@ constexpr std::array kSignalNames = {
 int exit_code_of(const Failure& failure) {
   return static_cast<int>(failure.signal != 0 ? 128 + failure.signal : failure.exit_code);
 }
+
+int exit_code_for_lost_node() { return comm::in_kubernetes() ? comm::kRetryExitCode : 1; }
 
 std::string ending_of(const Failure& failure) {
   if (failure.signal == 0) return fmt::format("exit code {}", failure.exit_code);

@@ -23,6 +23,10 @@ struct Failure {
 /// As a shell has it: the exit code, or 128 + the signal.
 LEVIN_API int exit_code_of(const Failure& failure);
 
+/// Of a launcher whose job ends because another node is gone: 1, and in Kubernetes the code that
+/// has the pod started again.
+LEVIN_API int exit_code_for_lost_node();
+
 /// "signal 9 (SIGKILL)" or "exit code 3".
 LEVIN_API std::string ending_of(const Failure& failure);
 

@@ -4,6 +4,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/launch/failure.h"
 
 namespace levin::launch {
 namespace {
@@ -215,7 +216,7 @@ std::optional<EndNotice> Leader::ending() {
   }
   Failure failure = cause_.failure.value_or(Failure{});
   if (lost) {
-    failure = {.exit_code = 1,
+    failure = {.exit_code = exit_code_for_lost_node(),
                .text = fmt::format("the node {} was lost: its launcher is gone or cannot reach "
                                    "this one",
                                    cause_.lost_host)};

@@ -4,7 +4,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/comm/environment/kubeflow.h"
+#include "levin/launch/failure.h"
 #include "levin/launch/link.h"
 #include "levin/launch/rendezvous.h"
 
@@ -99,7 +99,7 @@ class ManyNodes final : public Rendezvous {
       log::error("lost the launcher that serves the rendezvous at {}:{} ({})", news.endpoint.host,
                  news.endpoint.port, what.substr(0, what.find('\n')));
     }
-    return {.exit_code = comm::in_kubernetes() ? comm::kRetryExitCode : 1};
+    return {.exit_code = exit_code_for_lost_node()};
   }
 
   std::optional<bool> stop_wanted() {

@@ -1,13 +1,14 @@
 // The engine on the devices of an XLA plugin.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/torch.h>
 
 #include "levin/accelerator/accelerator.h"
 #include "levin/base/random.h"
 #include "levin/data/sources.h"
 #include "levin/optim/optim.h"
-#include "levin/xla/pjrt/plugin.h"
 #include "tests/support/in_shards.h"
+#include "tests/xla/plugins.h"
 
 namespace {
 
@@ -15,12 +16,6 @@ using levin::Accelerator;
 using levin::AcceleratorOptions;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
-
-bool has_plugin() {
-  return levin::xla::pjrt::is_available() &&
-         std::ranges::any_of(levin::xla::pjrt::found_plugins(),
-                             [](const auto& file) { return file.kind == "cpu"; });
-}
 
 AcceleratorOptions on_xla(int64_t devices) {
   AcceleratorOptions options;
@@ -50,7 +45,7 @@ double trained(const AcceleratorOptions& options, int64_t batch_size) {
 }
 
 TEST(AcceleratorOnXla, ALoopOfOnesOwnTrainsAsOnTheCpu) {
-  if (!has_plugin()) GTEST_SKIP() << "there is no CPU plugin; make xla fetches one";
+  LEVIN_NEEDS_CPU_PLUGIN();
   AcceleratorOptions on_cpu;
   on_cpu.cpu = true;
   const double wanted = trained(on_cpu, 16);
@@ -59,7 +54,7 @@ TEST(AcceleratorOnXla, ALoopOfOnesOwnTrainsAsOnTheCpu) {
 }
 
 TEST(AcceleratorOnXla, WhatItCannotDoIsAnError) {
-  if (!has_plugin()) GTEST_SKIP() << "there is no CPU plugin; make xla fetches one";
+  LEVIN_NEEDS_CPU_PLUGIN();
   Accelerator accelerator(on_xla(2));
   EXPECT_THAT(
       [&] {

@@ -124,6 +124,20 @@ TEST(ManyNodes, ALostNodeEndsAJobOfFixedSize) {
   EXPECT_THAT(first.err(), HasSubstr("was lost: its launcher is gone or cannot reach this one"));
 }
 
+TEST(ManyNodes, ALostNodeOfAPodEndsItWithTheCodeThatStartsItAgain) {
+  const Scratch scratch;
+  Job job;
+  job.more = {"--rdzv-conf", "node_timeout=1"};
+  const Settings pod = {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}};
+  const auto program = script(scratch, "rank.sh", "touch $RANK.up; sleep 60");
+  Launcher first(scratch, job.node({program}), pod);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  Launcher second(scratch, job.node({program}), pod);
+  ASSERT_TRUE(soon([&] { return has(scratch, "0.up") && has(scratch, "1.up"); }));
+  second.signal(SIGKILL);
+  EXPECT_EQ(first.wait(), 138) << first.err();
+}
+
 TEST(ManyNodes, AnElasticJobGoesOnWithFewerNodes) {
   const Scratch scratch;
   Job job;

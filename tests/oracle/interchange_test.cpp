@@ -1,56 +1,24 @@
-// Files go from levin to Python's libraries and back. Needs the interpreter of `make oracle`, or
-// one named by LEVIN_ORACLE_PYTHON that has the packages of tests/oracle/requirements.txt.
+// Files go from levin to Python's libraries and back.
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <torch/torch.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "levin/files/event_file.h"
 #include "levin/files/safetensors.h"
+#include "tests/oracle/python.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 using levin::files::TensorEntry;
+using levin::test::bytes_of;
 using nlohmann::json;
 
-std::string bytes_of(const fs::path& path) {
-  std::ostringstream bytes;
-  bytes << std::ifstream(path, std::ios::binary).rdbuf();
-  return bytes.str();
-}
-
-class Interchange : public ::testing::Test {
+class Interchange : public levin::test::PythonTest {
  protected:
-  void SetUp() override {
-    const char* given = std::getenv("LEVIN_ORACLE_PYTHON");
-    python_ = given != nullptr ? given : LEVIN_SOURCE_DIR "/.deps/oracle/bin/python";
-    if (!fs::exists(python_)) GTEST_SKIP() << "no " << python_ << "; make oracle makes it";
-    folder_ =
-        fs::path(::testing::TempDir()) /
-        ("levin_" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  void TearDown() override {
-    if (!folder_.empty()) fs::remove_all(folder_);
-  }
-
-  fs::path file(const std::string& name) const { return folder_ / name; }
-
-  /// Runs a script of this folder; its exit code, and what it printed through `output`.
-  int run(const std::string& script, const std::string& arguments, std::string* output) const {
-    const std::string command = "'" + python_ + "' '" LEVIN_SOURCE_DIR "/tests/oracle/" + script +
-                                "' " + arguments + " > '" + file("output").string() + "' 2>&1";
-    const int code = std::system(command.c_str());
-    *output = bytes_of(file("output"));
-    return code;
-  }
-
   /// Whether Python reads these contents, and if not, how they differ.
   ::testing::AssertionResult python_reads(const std::string& kind, const fs::path& path,
                                           const json& expected) const {
@@ -61,10 +29,6 @@ class Interchange : public ::testing::Test {
             kind + " '" + path.string() + "' '" + file("expected.json").string() + "'", &output);
     return code == 0 ? ::testing::AssertionSuccess() : ::testing::AssertionFailure() << output;
   }
-
- private:
-  std::string python_;
-  fs::path folder_;
 };
 
 TensorEntry entry(const std::string& name, const std::string& dtype, const at::Tensor& tensor) {

@@ -3,9 +3,8 @@
 
 namespace {
 
-using namespace levin::test;
+using namespace levin::test;  // NOLINT
 using at::indexing::Slice;
-using at::indexing::TensorIndex;
 
 at::Tensor places(std::vector<int64_t> numbers, std::vector<int64_t> sizes) {
   return at::tensor(numbers, at::kLong).view(sizes);
@@ -123,10 +122,11 @@ std::vector<OperatorCase> along_a_dimension() {
     more.with_gradients = true;
     cases.push_back(more);
   }
+  static constexpr std::array kWithoutHalves = {at::kFloat, at::kDouble, at::kLong};
   for (OperatorCase& of : cases) {
     if (!of.with_gradients) of.dtypes = kNumbers;
-    if (of.name == "ScatterReduce" || of.name == "ScatterReduceWithoutSelf")
-      of.dtypes = {at::kFloat, at::kDouble, at::kLong};
+    const bool rounds = of.name == "ScatterReduce" || of.name == "ScatterReduceWithoutSelf";
+    if (rounds) of.dtypes = kWithoutHalves;
   }
   return cases;
 }

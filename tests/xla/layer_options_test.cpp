@@ -6,7 +6,7 @@
 
 namespace {
 
-using namespace levin::test;
+using namespace levin::test;  // NOLINT
 using T = const OperatorTensors&;
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();

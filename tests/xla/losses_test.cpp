@@ -3,7 +3,7 @@
 
 namespace {
 
-using namespace levin::test;
+using namespace levin::test;  // NOLINT
 
 OperatorTensors classes() {
   return {at::log_softmax(torch::randn({6, 5}, at::kDouble), 1),
@@ -25,17 +25,24 @@ OperatorTensors labels() {
           at::tensor({0, 3, -1, 2, 4, 1, -1, 0, 0, 0, 2, 4, 3, 1, 0}, at::kLong).view({3, 5})};
 }
 
+/// Adds a loss under a reduction: none, mean or sum, as at::Reduction numbers them.
+auto loss_adder(std::vector<OperatorCase>& cases, int64_t reduction) {
+  return
+      [&cases, reduction](const char* name, const std::function<OperatorTensors()>& inputs,
+                          const std::function<at::Tensor(const OperatorTensors&, int64_t)>& loss) {
+        cases.push_back(
+            {.name = c10::str(name, reduction),
+             .inputs = inputs,
+             .function = [=](const OperatorTensors& t) { return listed(loss(t, reduction)); },
+             .with_gradients = true});
+      };
+}
+
 std::vector<OperatorCase> elementwise() {
   const auto pair = drawn({{3, 4}, {3, 4}});
   std::vector<OperatorCase> cases;
   for (const int64_t r : {0, 1, 2}) {
-    const auto add = [&](const char* name, const std::function<OperatorTensors()>& inputs,
-                         std::function<at::Tensor(const OperatorTensors&, int64_t)> loss) {
-      cases.push_back({.name = c10::str(name, r),
-                       .inputs = inputs,
-                       .function = [=](const OperatorTensors& t) { return listed(loss(t, r)); },
-                       .with_gradients = true});
-    };
+    const auto add = loss_adder(cases, r);
     using T = const OperatorTensors&;
     add("Mse", pair, [](T t, int64_t by) { return at::mse_loss(t[0], t[1], by); });
     add("L1", pair, [](T t, int64_t by) { return at::l1_loss(t[0], t[1], by); });
@@ -78,13 +85,7 @@ std::vector<OperatorCase> elementwise() {
 std::vector<OperatorCase> of_classes() {
   std::vector<OperatorCase> cases;
   for (const int64_t r : {0, 1, 2}) {
-    const auto add = [&](const char* name, const std::function<OperatorTensors()>& inputs,
-                         std::function<at::Tensor(const OperatorTensors&, int64_t)> loss) {
-      cases.push_back({.name = c10::str(name, r),
-                       .inputs = inputs,
-                       .function = [=](const OperatorTensors& t) { return listed(loss(t, r)); },
-                       .with_gradients = true});
-    };
+    const auto add = loss_adder(cases, r);
     using T = const OperatorTensors&;
     add("Nll", classes, [](T t, int64_t by) { return at::nll_loss(t[0], t[1], {}, by); });
     add("NllWeighted", classes,

@@ -5,8 +5,10 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <ostream>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,15 +17,15 @@
 namespace levin::test {
 
 using OperatorTensors = std::vector<at::Tensor>;
-using Dtypes = std::vector<at::ScalarType>;
+using Dtypes = std::span<const at::ScalarType>;
 
-inline const Dtypes kFloats = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf};
-inline const Dtypes kWide = {at::kFloat, at::kDouble};
-inline const Dtypes kNumbers = {at::kFloat, at::kDouble, at::kBFloat16,
-                                at::kHalf,  at::kInt,    at::kLong};
-inline const Dtypes kAnything = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf,
-                                 at::kInt,   at::kLong,   at::kBool};
-inline const Dtypes kIntegers = {at::kInt, at::kLong, at::kByte};
+inline constexpr std::array kAllDtypes = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf,
+                                          at::kInt,   at::kLong,   at::kBool};
+inline constexpr Dtypes kAnything = kAllDtypes;
+inline constexpr Dtypes kNumbers = kAnything.first(6);
+inline constexpr Dtypes kFloats = kAnything.first(4);
+inline constexpr Dtypes kWide = kAnything.first(2);
+inline constexpr Dtypes kIntegers = kAnything.subspan(4, 2);
 
 /// Inputs are drawn in f64 and become each dtype in turn; what is drawn as whole numbers or bool
 /// stays (indices, masks).

@@ -3,7 +3,7 @@
 
 namespace {
 
-using namespace levin::test;
+using namespace levin::test;  // NOLINT
 
 OperatorTensors whole_pair() {
   return {torch::randint(-9, 9, {3, 4}, at::kDouble), torch::randint(1, 5, {3, 4}, at::kDouble)};
@@ -101,7 +101,7 @@ std::vector<OperatorCase> elementwise_operators() {
       CASE("BitsOfMasks", masks, at::bitwise_and(t[0], t[1]), t[0] | t[1], at::bitwise_not(t[0]),
            t[0] ^ t[1]),
   };
-  for (OperatorCase& of : integers) of.dtypes = {at::kInt, at::kLong};
+  for (OperatorCase& of : integers) of.dtypes = kIntegers;
   std::vector<OperatorCase> cases;
   for (const auto& part : {any, numbers, floats, integers})
     cases.insert(cases.end(), part.begin(), part.end());

@@ -28,6 +28,10 @@ namespace pjrt = xla::pjrt;
 
 /// A CPU's plugin, or why there is none.
 inline std::optional<std::string> cpu_plugin(std::string& why) {
+  if (!pjrt::is_available()) {
+    why = "levin was built without XLA; make xla builds it";
+    return std::nullopt;
+  }
   try {
     return pjrt::find_plugin("cpu");
   } catch (const Error& error) {
@@ -35,6 +39,9 @@ inline std::optional<std::string> cpu_plugin(std::string& why) {
     return std::nullopt;
   }
 }
+
+#define LEVIN_NEEDS_CPU_PLUGIN() \
+  if (std::string why; !::levin::test::cpu_plugin(why)) GTEST_SKIP() << why
 
 /// Skips without a CPU plugin. Clients are made once a program: making one starts threads.
 class OnCpuDevices : public ::testing::Test {

@@ -6,6 +6,7 @@
 //   }
 //
 // The field numbers are those of xla/service/hlo.proto and xla/xla_data.proto.
+#include <fmt/ranges.h>
 #include <protozero/pbf_reader.hpp>
 
 #include <array>
@@ -18,6 +19,19 @@ namespace {
 
 using protozero::pbf_reader;
 
+// Hands the number of each field to `take`, which reads the field's value or gives false.
+template <class Take>
+void read_fields(pbf_reader& message, const Take& take) {
+  while (message.next()) {
+    if (!take(message.tag())) message.skip();
+  }
+}
+
+void append_numbers(pbf_reader& reader, std::vector<int64_t>& numbers) {
+  const auto read = reader.get_packed_int64();
+  numbers.insert(numbers.end(), read.begin(), read.end());
+}
+
 // By xla.PrimitiveType.
 constexpr std::array<std::string_view, 24> kElementTypes = {
     "?",    "pred",  "s8",   "s16",    "s32",      "s64", "u8",     "u16",
@@ -28,27 +42,24 @@ constexpr uint64_t kTuple = 13;
 // ShapeProto {2 element_type, 3 dimensions, 4 tuple_shapes}.
 std::string shape_text(pbf_reader shape) {
   uint64_t type = 0;
-  std::string dims, parts;
-  while (shape.next()) {
-    switch (shape.tag()) {
-      case 2:
-        type = static_cast<uint64_t>(shape.get_enum());
-        break;
-      case 3:
-        for (const int64_t dim : shape.get_packed_int64())
-          dims += (dims.empty() ? "" : ",") + std::to_string(dim);
-        break;
-      case 4:
-        parts += (parts.empty() ? "" : ", ") + shape_text(shape.get_message());
-        break;
-      default:
-        shape.skip();
+  std::string parts;
+  std::vector<int64_t> sizes;
+  read_fields(shape, [&](uint32_t field) {
+    if (field == 2) {
+      type = static_cast<uint64_t>(shape.get_enum());
+    } else if (field == 3) {
+      append_numbers(shape, sizes);
+    } else if (field == 4) {
+      parts += (parts.empty() ? "" : ", ") + shape_text(shape.get_message());
+    } else {
+      return false;
     }
-  }
+    return true;
+  });
   if (type == kTuple) return "(" + parts + ")";
   const std::string name =
       type < kElementTypes.size() ? std::string(kElementTypes[type]) : fmt::format("type{}", type);
-  return name + "[" + dims + "]";
+  return fmt::format("{}[{}]", name, fmt::join(sizes, ","));
 }
 
 struct Instruction {
@@ -58,42 +69,34 @@ struct Instruction {
   std::vector<int64_t> operands, calls;
 };
 
-// HloInstructionProto.
+// HloInstructionProto {1 name, 2 opcode, 3 shape, 9 parameter_number, 11 fusion_kind,
+// 28 custom_call_target, 35 id, 36 operand_ids, 38 called_computation_ids}.
 Instruction read_instruction(pbf_reader reader) {
   Instruction read;
-  while (reader.next()) {
-    switch (reader.tag()) {
-      case 1:
-        read.name = reader.get_string();
-        break;
-      case 2:
-        read.opcode = reader.get_string();
-        break;
-      case 3:
-        read.shape = shape_text(reader.get_message());
-        break;
-      case 9:
-        read.parameter = reader.get_int64();
-        break;
-      case 11:
-        read.kind = reader.get_string();
-        break;
-      case 28:
-        read.target = reader.get_string();
-        break;
-      case 35:
-        read.id = reader.get_int64();
-        break;
-      case 36:
-        for (const int64_t id : reader.get_packed_int64()) read.operands.push_back(id);
-        break;
-      case 38:
-        for (const int64_t id : reader.get_packed_int64()) read.calls.push_back(id);
-        break;
-      default:
-        reader.skip();
+  read_fields(reader, [&](uint32_t field) {
+    if (field == 1) {
+      read.name = reader.get_string();
+    } else if (field == 2) {
+      read.opcode = reader.get_string();
+    } else if (field == 3) {
+      read.shape = shape_text(reader.get_message());
+    } else if (field == 9) {
+      read.parameter = reader.get_int64();
+    } else if (field == 11) {
+      read.kind = reader.get_string();
+    } else if (field == 28) {
+      read.target = reader.get_string();
+    } else if (field == 35) {
+      read.id = reader.get_int64();
+    } else if (field == 36) {
+      append_numbers(reader, read.operands);
+    } else if (field == 38) {
+      append_numbers(reader, read.calls);
+    } else {
+      return false;
     }
-  }
+    return true;
+  });
   return read;
 }
 
@@ -107,24 +110,20 @@ struct Computation {
 // HloComputationProto {1 name, 2 instructions, 5 id, 6 root_id}.
 Computation read_computation(pbf_reader reader) {
   Computation read;
-  while (reader.next()) {
-    switch (reader.tag()) {
-      case 1:
-        read.name = reader.get_string();
-        break;
-      case 2:
-        read.instructions.push_back(read_instruction(reader.get_message()));
-        break;
-      case 5:
-        read.id = reader.get_int64();
-        break;
-      case 6:
-        read.root = reader.get_int64();
-        break;
-      default:
-        reader.skip();
+  read_fields(reader, [&](uint32_t field) {
+    if (field == 1) {
+      read.name = reader.get_string();
+    } else if (field == 2) {
+      read.instructions.push_back(read_instruction(reader.get_message()));
+    } else if (field == 5) {
+      read.id = reader.get_int64();
+    } else if (field == 6) {
+      read.root = reader.get_int64();
+    } else {
+      return false;
     }
-  }
+    return true;
+  });
   return read;
 }
 
@@ -157,21 +156,18 @@ std::string module_text(pbf_reader module) {
   std::string name;
   int64_t entry = 0;
   std::vector<Computation> computations;
-  while (module.next()) {
-    switch (module.tag()) {
-      case 1:
-        name = module.get_string();
-        break;
-      case 3:
-        computations.push_back(read_computation(module.get_message()));
-        break;
-      case 6:
-        entry = module.get_int64();
-        break;
-      default:
-        module.skip();
+  read_fields(module, [&](uint32_t field) {
+    if (field == 1) {
+      name = module.get_string();
+    } else if (field == 3) {
+      computations.push_back(read_computation(module.get_message()));
+    } else if (field == 6) {
+      entry = module.get_int64();
+    } else {
+      return false;
     }
-  }
+    return true;
+  });
   Names names;
   for (const Computation& computation : computations) names[computation.id] = computation.name;
   std::string text = "HloModule " + name + "\n";

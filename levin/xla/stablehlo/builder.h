@@ -7,49 +7,16 @@
 //   const Hlo y = hlo.unary("tanh", x);
 //   const std::string text = hlo.finish("step", {y});
 
-#include <ATen/core/Tensor.h>
-
-#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "levin/xla/stablehlo/hlo.h"
+#include "levin/xla/stablehlo/window.h"
+
 namespace levin::xla {
-
-using Dims = std::vector<int64_t>;
-
-/// A value of the program. Its elements have no strides: they are what the indices say.
-struct Hlo {
-  int64_t id = -1;
-  at::ScalarType dtype = at::kFloat;
-  Dims sizes = {};
-
-  int64_t rank() const { return static_cast<int64_t>(sizes.size()); }
-  int64_t numel() const;
-};
-
-/// Of StableHLO's type, as "f32". Throws Error "xla.dtype" for one without.
-std::string_view element_type(at::ScalarType dtype);
-/// "tensor<8x784xf32>"
-std::string type_text(at::ScalarType dtype, at::IntArrayRef sizes);
-/// "array<i64: 1, 0>"
-std::string array_text(at::IntArrayRef numbers);
-
-/// Of a convolution, by dimension of the space: spatial sizes follow [batch, feature].
-struct ConvolutionWindow {
-  Dims stride, pad_low, pad_high, lhs_dilation, rhs_dilation;
-};
-/// "[b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1]"
-struct ConvolutionLayout {
-  std::string_view input, kernel, output;  ///< as "bf", "oi", "bf": the two in front of the space
-};
-
-/// Of reduce_window, for each dimension of its operand.
-struct Window {
-  Dims sizes, stride, base_dilation, dilation, pad_low, pad_high;
-};
 
 /// How indices choose among an operand's elements, in StableHLO's words.
 struct GatherDims {

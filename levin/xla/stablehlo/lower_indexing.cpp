@@ -1,21 +1,13 @@
-// Elements chosen by indices that are tensors. An index beyond the tensor's sizes, which ATen
-// refuses, reads the nearest element and writes none.
+// Slices of a tensor, chosen by indices that are tensors. An index beyond the tensor's sizes, which
+// ATen refuses, reads the nearest element and writes none.
 #include <ATen/ExpandUtils.h>
 
-#include <algorithm>
 #include <numeric>
 
-#include "levin/graph/values_impl.h"
-#include "levin/xla/stablehlo/term.h"
+#include "levin/xla/stablehlo/indices.h"
 
 namespace levin::xla {
 namespace {
-
-/// Indices from 0 on: negative ones count from the end.
-Hlo wrapped(Lowering& at, const Hlo& index, int64_t size) {
-  const Term places(at.hlo, at.hlo.convert(index, at::kLong));
-  return where(places < 0, places + static_cast<double>(size), places);
-}
 
 /// Of x[i, :, j] and the like: what is gathered or scattered, one index vector a place.
 struct Advanced {
@@ -106,13 +98,6 @@ Advanced slices_of(Lowering& at, const Hlo& x, int64_t dim, const Hlo& index) {
   return advanced_of(at, x, given);
 }
 
-/// A tensor without dimensions as one of one, and which dimension argument 1 names.
-std::pair<Hlo, int64_t> with_dim(Lowering& at, size_t tensor) {
-  const Hlo x = at.tensor(tensor);
-  if (x.rank() == 0) return {at.hlo.reshape(x, {1}), 0};
-  return {x, at.dim(1, x.rank())};
-}
-
 void lower_index_select(Lowering& at) {
   const auto [x, dim] = with_dim(at, 0);
   const Advanced advanced = slices_of(at, x, dim, at.tensor(2));
@@ -145,201 +130,6 @@ void lower_index_fill(Lowering& at) {
   at.give(at.hlo.reshape(written, at.sizes()));
 }
 
-/// The places that torch.gather and torch.scatter name: index[i][j][k] in one dimension, and i, j,
-/// k in the others.
-Hlo element_places(Lowering& at, const Hlo& x, int64_t dim, const Hlo& index) {
-  std::vector<Hlo> columns;
-  Dims with_vector = index.sizes;
-  with_vector.push_back(1);
-  for (int64_t i = 0; i < x.rank(); ++i) {
-    const Hlo place =
-        i == dim ? wrapped(at, index, x.sizes[dim]) : at.hlo.iota(at::kLong, index.sizes, i);
-    columns.push_back(at.hlo.reshape(place, with_vector));
-  }
-  return at.hlo.concatenate(columns, index.rank());
-}
-
-Dims all_dims(int64_t rank) {
-  Dims dims(rank);
-  std::iota(dims.begin(), dims.end(), 0);
-  return dims;
-}
-
-Hlo gather_elements(Lowering& at, const Hlo& x, int64_t dim, const Hlo& index) {
-  const GatherDims dims{.collapsed = all_dims(x.rank()),
-                        .start_index_map = all_dims(x.rank()),
-                        .index_vector_dim = x.rank(),
-                        .slice_sizes = Dims(x.sizes.size(), 1)};
-  return at.hlo.gather(x, element_places(at, x, dim, index), dims, index.sizes);
-}
-
-/// As many as the index has in every other dimension.
-Hlo cropped(Lowering& at, const Hlo& x, const Dims& sizes, int64_t kept_dim) {
-  Dims limit = sizes;
-  if (kept_dim >= 0) limit[kept_dim] = x.sizes[kept_dim];
-  return at.hlo.slice(x, Dims(limit.size(), 0), limit, Dims(limit.size(), 1));
-}
-
-constexpr int64_t kComparedClasses = 256;  // more of them are gathered
-
-/// One of few classes of each row: a comparison fuses with what made them.
-Hlo gather_one(Lowering& at, const Hlo& x, int64_t dim, const Hlo& index) {
-  const Hlo all = cropped(at, x, index.sizes, dim);
-  const Hlo places = at.hlo.expand(wrapped(at, index, x.sizes[dim]), all.sizes);
-  const Hlo is_it = at.hlo.compare("EQ", at.hlo.iota(at::kLong, all.sizes, dim), places);
-  const bool is_bool = x.dtype == at::kBool;
-  const Hlo chosen = at.hlo.select(is_it, all, at.like(0, all));
-  const Hlo found =
-      at.hlo.reduce(is_bool ? "or" : "add", chosen, at.hlo.constant(0, x.dtype), {dim});
-  return at.hlo.reshape(found, index.sizes);
-}
-
-/// self, dim, index
-void lower_gather(Lowering& at) {
-  const auto [x, dim] = with_dim(at, 0);
-  const Hlo index = at.tensor(2);
-  if (index.numel() == 0) return at.give(at.hlo.constant(0, x.dtype, at.sizes()));
-  const Hlo places = index.rank() == 0 ? at.hlo.reshape(index, {1}) : index;
-  const bool is_one = places.sizes[dim] == 1 && x.sizes[dim] <= kComparedClasses;
-  const Hlo found = is_one ? gather_one(at, x, dim, places) : gather_elements(at, x, dim, places);
-  at.give(at.hlo.reshape(found, at.sizes()));
-}
-
-struct ElementScatter {
-  Hlo x, places, updates;
-  ScatterDims dims;
-
-  Hlo by(Lowering& at, std::string_view name, const Hlo& into, const Hlo& values) const {
-    return at.hlo.scatter(name, into, places, values, dims);
-  }
-};
-
-/// self, dim, index, and a source that is a tensor of at least the index's sizes, or one number.
-ElementScatter element_scatter(Lowering& at) {
-  const auto [x, dim] = with_dim(at, 0);
-  Hlo index = at.tensor(2);
-  if (index.rank() == 0) index = at.hlo.reshape(index, {1});
-  if (index.numel() == 0) index = at.hlo.constant(0, at::kLong, Dims(x.sizes.size(), 0));
-  Hlo source = at.tensor(3, x.dtype);
-  const bool is_number = graph::constant_of(at.node.arguments()[3]) != nullptr;
-  if (!is_number && source.rank() == 0) source = at.hlo.reshape(source, {1});
-  source = is_number ? at.hlo.expand(source, index.sizes) : cropped(at, source, index.sizes, -1);
-  const ScatterDims dims{.inserted_window = all_dims(x.rank()),
-                         .scatter_dims_to_operand = all_dims(x.rank()),
-                         .index_vector_dim = x.rank()};
-  return {x, element_places(at, x, dim, index), source, dims};
-}
-
-LowerFunction scatter_by(std::string_view name) {
-  return [name](Lowering& at) {
-    const ElementScatter scatter = element_scatter(at);
-    const std::string_view how = name == "add" && scatter.x.dtype == at::kBool ? "or" : name;
-    at.give(at.hlo.reshape(scatter.by(at, how, scatter.x, scatter.updates), at.sizes()));
-  };
-}
-
-/// scatter.reduce and scatter.value_reduce: argument 4 is "add" or "multiply".
-void lower_scatter_reduce_named(Lowering& at) {
-  scatter_by(at.text(4) == "add" ? "add" : "multiply")(at);
-}
-
-std::string_view combiner_of(std::string_view reduce) {
-  if (reduce == "prod") return "multiply";
-  if (reduce == "amax") return "maximum";
-  return reduce == "amin" ? "minimum" : "add";
-}
-
-Hlo neutral_of(Lowering& at, std::string_view combiner, at::ScalarType dtype) {
-  if (combiner == "maximum") return at.hlo.lowest(dtype);
-  if (combiner == "minimum") return at.hlo.highest(dtype);
-  return at.hlo.constant(combiner == "multiply" ? 1 : 0, dtype);
-}
-
-/// self, dim, index, src, reduce, include_self
-void lower_scatter_reduce(Lowering& at) {
-  const ElementScatter scatter = element_scatter(at);
-  const std::string_view combiner = combiner_of(at.text(4));
-  const bool includes_self = at.flag(5);
-  const Hlo neutral = neutral_of(at, combiner, scatter.x.dtype);
-  Hlo into = scatter.x;
-  if (!includes_self) {
-    into = scatter.by(at, "", into, at.hlo.expand(neutral, scatter.updates.sizes));
-  }
-  Hlo reduced = scatter.by(at, combiner, into, scatter.updates);
-  if (at.text(4) == "mean") {
-    const Hlo own = at.hlo.constant(includes_self ? 1 : 0, at::kLong, scatter.x.sizes);
-    const Hlo ones = at.hlo.constant(1, at::kLong, scatter.updates.sizes);
-    const Term counts(at.hlo, scatter.by(at, "add", own, ones));
-    const Term divisor = maximum(counts, 1).as(reduced.dtype);
-    Term quotient = Term(at.hlo, reduced) / divisor;
-    if (!at::isFloatingType(reduced.dtype)) {  // rounded down
-      const Term rest = Term(at.hlo, reduced).binary("remainder", divisor);
-      quotient = where(rest < 0, quotient - 1, quotient);
-    }
-    reduced = quotient;
-  }
-  at.give(at.hlo.reshape(reduced, at.sizes()));
-}
-
-/// self, index: as if self were one row.
-void lower_take(Lowering& at) {
-  const Hlo x = at.tensor(0);
-  const Hlo row = at.hlo.reshape(x, {x.numel()});
-  const Hlo index = at.tensor(1);
-  const Hlo places = at.hlo.reshape(index, {index.numel()});
-  at.give(at.hlo.reshape(gather_elements(at, row, 0, places), at.sizes()));
-}
-
-/// self, index, source, accumulate
-void lower_put(Lowering& at) {
-  const Hlo x = at.tensor(0);
-  const Hlo row = at.hlo.reshape(x, {x.numel()});
-  const Hlo index = at.tensor(1);
-  const Hlo places = at.hlo.reshape(wrapped(at, index, x.numel()), {index.numel(), 1});
-  const Hlo source = at.hlo.reshape(at.tensor(2, x.dtype), {index.numel()});
-  const ScatterDims dims{
-      .inserted_window = {0}, .scatter_dims_to_operand = {0}, .index_vector_dim = 1};
-  const Hlo written = at.hlo.scatter(at.flag(3) ? "add" : "", row, places, source, dims);
-  at.give(at.hlo.reshape(written, at.sizes()));
-}
-
-/// How many elements of the mask are set before each, and itself: as one row.
-Hlo ranks_of(Lowering& at, const Hlo& mask) {
-  const int64_t count = mask.numel();
-  const Hlo ones = at.hlo.convert(at.hlo.reshape(mask, {count}), at::kLong);
-  const Window window{{count}, {1}, {1}, {1}, {count - 1}, {0}};
-  return at.hlo.reduce_window("add", ones, at.hlo.constant(0, at::kLong), window);
-}
-
-/// self, mask, source: the source's elements one after the other, where the mask is set.
-void lower_masked_scatter(Lowering& at) {
-  const Hlo x = at.hlo.expand(at.tensor(0), at.sizes());
-  const Hlo mask = at.hlo.expand(at.tensor(1, at::kBool), x.sizes);
-  const Hlo source = at.tensor(2, x.dtype);
-  if (x.numel() == 0 || source.numel() == 0) return at.give(x);
-  const Hlo places = Term(at.hlo, ranks_of(at, mask)) - 1;
-  const Hlo row = at.hlo.reshape(source, {source.numel()});
-  const Hlo taken = gather_elements(at, row, 0, maximum(Term(at.hlo, places), 0));
-  at.give(at.hlo.select(mask, at.hlo.reshape(taken, x.sizes), x));
-}
-
-/// grad, mask, sizes of the source: the chosen elements in front, then zeros.
-void lower_masked_scatter_backward(Lowering& at) {
-  const Hlo grad = at.tensor(0);
-  const Dims sizes = at.sizes();
-  const Hlo mask = at.hlo.expand(at.tensor(1, at::kBool), grad.sizes);
-  if (grad.numel() == 0) return at.give(at.hlo.constant(0, grad.dtype));
-  const Hlo zeros = at.hlo.constant(0, grad.dtype, {Hlo{.sizes = sizes}.numel()});
-  const Term set(at.hlo, at.hlo.reshape(mask, {mask.numel()}));
-  const Term rank(at.hlo, ranks_of(at, mask));
-  const Term place = where(set, rank - 1, static_cast<double>(zeros.numel()));
-  const ScatterDims dims{
-      .inserted_window = {0}, .scatter_dims_to_operand = {0}, .index_vector_dim = 1};
-  const Hlo row = at.hlo.reshape(grad, {grad.numel()});
-  const Hlo chosen = at.hlo.scatter("", zeros, at.hlo.reshape(place, {grad.numel(), 1}), row, dims);
-  at.give(at.hlo.reshape(chosen, sizes));
-}
-
 /// elements, test_elements, assume_unique, invert
 void lower_isin(Lowering& at) {
   const at::ScalarType in = at.promoted({0, 1});
@@ -364,16 +154,6 @@ void add_indexing(LoweringTable& table) {
   table["aten::index_add"] = into_slices("add");
   table["aten::index_copy"] = into_slices("");
   table["aten::index_fill.int_Scalar"] = table["aten::index_fill.int_Tensor"] = lower_index_fill;
-  table["aten::gather"] = lower_gather;
-  table["aten::scatter.src"] = table["aten::scatter.value"] = scatter_by("");
-  table["aten::scatter_add"] = scatter_by("add");
-  table["aten::scatter.reduce"] = lower_scatter_reduce_named;
-  table["aten::scatter.value_reduce"] = lower_scatter_reduce_named;
-  table["aten::scatter_reduce.two"] = lower_scatter_reduce;
-  table["aten::take"] = lower_take;
-  table["aten::put"] = lower_put;
-  table["aten::masked_scatter"] = lower_masked_scatter;
-  table["aten::masked_scatter_backward"] = lower_masked_scatter_backward;
   table["aten::isin.Tensor_Tensor"] = table["aten::isin.Tensor_Scalar"] = lower_isin;
 }
 

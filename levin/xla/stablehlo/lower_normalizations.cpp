@@ -1,4 +1,4 @@
-// Batch, layer and group normalization, forward and backward, and weights by direction and length.
+// Batch, layer and group normalization, forward and backward.
 #include <algorithm>
 #include <numeric>
 
@@ -259,41 +259,6 @@ void lower_group_norm_backward(Lowering& at) {
   give_sum(2, grad);
 }
 
-/// All dimensions but one.
-Dims all_but(const Hlo& x, int64_t dim) {
-  Dims others = range(0, x.rank());
-  others.erase(others.begin() + dim);
-  return others;
-}
-
-/// v * g / |v|: lengths along a dimension.
-void lower_weight_norm(Lowering& at) {
-  const at::ScalarType in = Lowering::compute_dtype(at.dtype());
-  const Hlo v = at.tensor(0, in);
-  const int64_t dim = at.dim(2, v.rank());
-  const Hlo length = at.hlo.unary("sqrt", at.sum(times(at, v, v), all_but(v, dim), true));
-  const Hlo factor =
-      at.hlo.binary("divide", at.hlo.reshape(at.tensor(1, in), length.sizes), length);
-  at.give(0, times(at, v, at.hlo.expand(factor, v.sizes)));
-  at.give(1, at.hlo.reshape(length, at.sizes(1)));
-}
-
-/// Of grad: that of v is what is left of it across v, that of g what lies along v.
-void lower_weight_norm_backward(Lowering& at) {
-  const at::ScalarType in = Lowering::compute_dtype(at.dtype());
-  const Hlo grad = at.tensor(0, in);
-  const Hlo v = at.tensor(1, in);
-  const int64_t dim = at.dim(4, v.rank());
-  const Hlo total = at.sum(times(at, grad, v), all_but(v, dim), true);
-  const Hlo length = at.hlo.reshape(at.tensor(3, in), total.sizes);
-  const Hlo g = at.hlo.reshape(at.tensor(2, in), total.sizes);
-  const auto spread = [&](const Hlo& value) { return at.hlo.expand(value, v.sizes); };
-  const Hlo along = at.hlo.binary("divide", total, times(at, length, length));
-  const Hlo across = minus(at, grad, times(at, v, spread(along)));
-  at.give(0, times(at, spread(at.hlo.binary("divide", g, length)), across));
-  at.give(1, at.hlo.reshape(at.hlo.binary("divide", total, length), at.sizes(1)));
-}
-
 }  // namespace
 
 void add_normalizations(LoweringTable& table) {
@@ -310,8 +275,6 @@ void add_normalizations(LoweringTable& table) {
   table["aten::native_layer_norm_backward"] = lower_layer_norm_backward;
   table["aten::native_group_norm"] = lower_group_norm;
   table["aten::native_group_norm_backward"] = lower_group_norm_backward;
-  table["aten::_weight_norm_interface"] = lower_weight_norm;
-  table["aten::_weight_norm_interface_backward"] = lower_weight_norm_backward;
 }
 
 }  // namespace levin::xla

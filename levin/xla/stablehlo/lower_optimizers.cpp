@@ -1,4 +1,6 @@
 // The fused updates of ATen, as aten/src/ATen/native/cpu/Fused*Kernel.cpp compute them.
+#include <ATen/core/dispatch/Dispatcher.h>
+
 #include <cmath>
 
 #include "levin/xla/stablehlo/lowering.h"
@@ -29,7 +31,7 @@ struct Maths {
 
 /// By name, because there are many arguments and the overloads differ in some.
 size_t index_of(const Lowering& at, std::string_view name) {
-  return static_cast<size_t>(*at.node.op().schema().argumentIndexWithName(std::string(name)));
+  return static_cast<size_t>(*at.node.op().schema().argumentIndexWithName(name));
 }
 
 struct Update {

@@ -1,6 +1,7 @@
 // Element-wise arithmetic, comparisons and conversions, with ATen's broadcasts and promotions.
+#include <ATen/core/ivalue.h>
+
 #include <array>
-#include <limits>
 #include <numbers>
 
 #include "levin/xla/stablehlo/lowering.h"
@@ -95,26 +96,6 @@ Hlo remainder(Lowering& at, const Hlo& a, const Hlo& b) {
                        rest);
 }
 
-Hlo is_finite(Lowering& at, const Hlo& x) {
-  return at.hlo.call("is_finite", {{x}}, "", at::kBool, x.sizes);
-}
-
-void lower_isinf(Lowering& at) {
-  const Hlo x = at.tensor(0);
-  if (!at::isFloatingType(x.dtype)) return at.give(at.hlo.constant(false, at::kBool, x.sizes));
-  const Hlo magnitude = at.hlo.unary("abs", x);
-  at.give(at.hlo.compare("EQ", magnitude, at.spread(at.hlo.infinity(x.dtype, false), x)));
-}
-
-LowerFunction is_infinity(bool is_negative) {
-  return [is_negative](Lowering& at) {
-    const Hlo x = at.tensor(0);
-    if (!at::isFloatingType(x.dtype)) return at.give(at.hlo.constant(false, at::kBool, x.sizes));
-    const Hlo infinity = at.hlo.infinity(x.dtype, is_negative);
-    at.give(at.hlo.compare("EQ", x, at.spread(infinity, x)));
-  };
-}
-
 /// torch.clamp; bounds are numbers or tensors, either may be missing, NaN stays.
 void lower_clamp(Lowering& at) {
   Hlo x = real_of(at, 0, at.dtype());
@@ -174,23 +155,6 @@ void lower_pow(Lowering& at) {
 
 void lower_copy(Lowering& at) { at.give(at.hlo.expand(at.tensor(1, at.dtype()), at.sizes())); }
 void lower_same(Lowering& at) { at.give(at.tensor(0)); }
-void lower_nan_to_num(Lowering& at) {
-  const Hlo x = at.tensor(0);
-  if (!at::isFloatingType(x.dtype)) return at.give(x);
-  const auto bound = [&](size_t index, const at::Scalar& otherwise) {
-    return at.has(index) ? at.hlo.constant(at.number(index), x.dtype)
-                         : at.hlo.constant(otherwise, x.dtype);
-  };
-  const double most = AT_DISPATCH_FLOATING_TYPES_AND2(
-      at::kHalf, at::kBFloat16, x.dtype, "nan_to_num",
-      [&] { return static_cast<double>(std::numeric_limits<scalar_t>::max()); });
-  const Hlo zero = at.like(0, x);
-  const Hlo bounded =
-      at.hlo.select(is_finite(at, x), x,
-                    at.hlo.select(at.hlo.compare("GT", x, zero), at.spread(bound(2, most), x),
-                                  at.spread(bound(3, -most), x)));
-  at.give(at.hlo.select(at.hlo.compare("NE", x, x), at.spread(bound(1, 0.0), x), bounded));
-}
 
 Hlo through(Lowering& at, const Hlo& x, double factor, std::string_view name) {
   const Hlo scaled = at.hlo.binary("multiply", x, at.like(factor, x));
@@ -286,13 +250,6 @@ void add_comparisons(LoweringTable& table) {
   table["aten::le.Tensor"] = table["aten::le.Scalar"] = comparison("LE");
   table["aten::gt.Tensor"] = table["aten::gt.Scalar"] = comparison("GT");
   table["aten::ge.Tensor"] = table["aten::ge.Scalar"] = comparison("GE");
-  table["aten::isnan"] = [](Lowering& at) {
-    at.give(at.hlo.compare("NE", at.tensor(0), at.tensor(0)));
-  };
-  table["aten::isfinite"] = [](Lowering& at) { at.give(is_finite(at, at.tensor(0))); };
-  table["aten::isinf"] = lower_isinf;
-  table["aten::isposinf"] = is_infinity(false);
-  table["aten::isneginf"] = is_infinity(true);
 }
 
 }  // namespace
@@ -311,7 +268,6 @@ void add_pointwise(LoweringTable& table) {
   table["aten::clamp_max"] = table["aten::clamp_max.Tensor"] = of_two("minimum");
   table["aten::where.self"] = lower_where;
   table["aten::masked_fill.Scalar"] = table["aten::masked_fill.Tensor"] = lower_masked_fill;
-  table["aten::nan_to_num"] = lower_nan_to_num;
   table["aten::copy_"] = lower_copy;
   table["aten::_to_copy"] = table["aten::clone"] = table["aten::contiguous"] = lower_same;
   table["aten::lift_fresh_copy"] = table["aten::detach_copy"] = lower_same;

@@ -24,11 +24,16 @@ void lower_t(Lowering& at) {
   at.give(x.rank() < 2 ? x : at.hlo.transpose(x, {1, 0}));
 }
 
+/// Argument 1 as dimensions from 0 on, in the order given.
+Dims named_dims(Lowering& at, int64_t rank) {
+  Dims dims = at.list(1);
+  for (int64_t& dim : dims) dim = at::maybe_wrap_dim(dim, rank);
+  return dims;
+}
+
 void lower_permute(Lowering& at) {
   const Hlo x = at.tensor(0);
-  Dims permutation = at.list(1);
-  for (int64_t& dim : permutation) dim = at::maybe_wrap_dim(dim, x.rank());
-  at.give(at.hlo.transpose(x, permutation));
+  at.give(at.hlo.transpose(x, named_dims(at, x.rank())));
 }
 
 void lower_expand(Lowering& at) { at.give(at.hlo.expand(at.tensor(0), at.sizes())); }
@@ -151,98 +156,6 @@ void lower_select_backward(Lowering& at) {
   at.give(scattered(at, zeros, at.hlo.reshape(part, sizes), dim, {index, index + 1, 1}));
 }
 
-/// The dimensions in the order of their strides, the greatest first; those that are repeated are
-/// left out.
-std::vector<size_t> in_memory_order(const Dims& sizes, const Dims& strides) {
-  std::vector<size_t> order;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    if (strides[i] != 0 || sizes[i] == 1) order.push_back(i);
-  }
-  std::ranges::stable_sort(order, std::greater(),
-                           [&](size_t i) { return std::pair(strides[i], sizes[i]); });
-  return order;
-}
-
-/// As one row, in the order of its memory: the value of a tensor that is dense.
-Hlo memory_of(Lowering& at, const Hlo& x, at::IntArrayRef strides) {
-  const std::vector<size_t> order = in_memory_order(x.sizes, strides.vec());
-  Dims permutation(order.begin(), order.end());
-  return at.hlo.reshape(at.hlo.transpose(x, permutation), {x.numel()});
-}
-
-/// Where in the row each element of the view lies.
-Hlo places_of(Lowering& at, const Dims& sizes, const Dims& strides, int64_t offset) {
-  Hlo places = at.hlo.constant(offset, at::kInt, sizes);
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    if (strides[i] == 0 || sizes[i] == 1) continue;
-    const Hlo step = at.like(strides[i], places);
-    const Hlo index = at.hlo.iota(at::kInt, sizes, static_cast<int64_t>(i));
-    places = at.hlo.binary("add", places, at.hlo.binary("multiply", index, step));
-  }
-  return places;
-}
-
-/// Whether the view is a dense part of the row, in whatever order its dimensions are.
-bool is_dense(const Dims& sizes, const Dims& strides) {
-  int64_t wanted = 1;
-  const std::vector<size_t> order = in_memory_order(sizes, strides);
-  for (auto i = order.rbegin(); i != order.rend(); ++i) {
-    if (sizes[*i] == 1) continue;
-    if (strides[*i] != wanted) return false;
-    wanted *= sizes[*i];
-  }
-  return order.size() == sizes.size();
-}
-
-void lower_as_strided(Lowering& at) {
-  const Hlo x = at.tensor(0);
-  const auto& source = at.node.input(0)->type().strides;
-  const Dims sizes = at.list(1);
-  const Dims strides = at.list(2);
-  const int64_t offset = at.integer(3, 0);
-  const Hlo row = memory_of(at, x, source);
-  int64_t numel = 1;
-  for (const int64_t size : sizes) numel *= size;
-  if (is_dense(sizes, strides)) {
-    const Hlo part = at.hlo.slice(row, {offset}, {offset + numel}, {1});
-    Dims in_order;
-    Dims inverse(sizes.size());
-    const std::vector<size_t> order = in_memory_order(sizes, strides);
-    for (size_t i = 0; i < order.size(); ++i) {
-      in_order.push_back(sizes[order[i]]);
-      inverse[order[i]] = static_cast<int64_t>(i);
-    }
-    return at.give(at.hlo.transpose(at.hlo.reshape(part, in_order), inverse));
-  }
-  const GatherDims dims{.collapsed = {0},
-                        .start_index_map = {0},
-                        .index_vector_dim = static_cast<int64_t>(sizes.size()),
-                        .slice_sizes = {1}};
-  at.give(at.hlo.gather(row, places_of(at, sizes, strides, offset), dims, sizes));
-}
-
-/// x with the elements that the view looks at taken from the other.
-void lower_as_strided_scatter(Lowering& at) {
-  const Hlo x = at.tensor(0);
-  const Hlo part = at.tensor(1, x.dtype);
-  const auto& source = at.node.input(0)->type().strides;
-  const Dims sizes = at.list(2);
-  const Hlo row = memory_of(at, x, source);
-  const Hlo places = places_of(at, sizes, at.list(3), at.integer(4, 0));
-  const ScatterDims dims{.inserted_window = {0},
-                         .scatter_dims_to_operand = {0},
-                         .index_vector_dim = static_cast<int64_t>(sizes.size())};
-  const Hlo written = at.hlo.scatter("", row, places, part, dims);
-  const std::vector<size_t> order = in_memory_order(x.sizes, {source.begin(), source.end()});
-  Dims in_order;
-  Dims inverse(x.sizes.size());
-  for (size_t i = 0; i < order.size(); ++i) {
-    in_order.push_back(x.sizes[order[i]]);
-    inverse[order[i]] = static_cast<int64_t>(i);
-  }
-  at.give(at.hlo.transpose(at.hlo.reshape(written, in_order), inverse));
-}
-
 void lower_cat(Lowering& at) {
   std::vector<Hlo> parts;
   for (const Hlo& part : at.tensors(0)) {
@@ -265,9 +178,7 @@ void lower_stack(Lowering& at) {
 
 void lower_flip(Lowering& at) {
   const Hlo x = at.tensor(0);
-  Dims dims = at.list(1);
-  for (int64_t& dim : dims) dim = at::maybe_wrap_dim(dim, x.rank());
-  at.give(at.hlo.reverse(x, dims));
+  at.give(at.hlo.reverse(x, named_dims(at, x.rank())));
 }
 
 void lower_view_dtype(Lowering& at) { at.give(at.hlo.bitcast(at.tensor(0), at.dtype())); }
@@ -307,8 +218,6 @@ void add_views(LoweringTable& table) {
   table["aten::select_scatter"] = lower_select_scatter;
   table["aten::slice_backward"] = lower_slice_backward;
   table["aten::select_backward"] = lower_select_backward;
-  table["aten::as_strided"] = lower_as_strided;
-  table["aten::as_strided_scatter"] = lower_as_strided_scatter;
   table["aten::cat"] = lower_cat;
   table["aten::stack"] = lower_stack;
   table["aten::flip"] = lower_flip;

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "levin/xla/stablehlo/along.h"
 #include "levin/xla/stablehlo/term.h"
 
 namespace levin::xla {
@@ -117,13 +118,7 @@ Hlo window_places(Lowering& at, int64_t windows, int64_t size, int64_t step) {
 /// The k-th element of each window.
 Hlo slice_of_windows(Lowering& at, const Hlo& x, int64_t dim, int64_t k, int64_t windows,
                      int64_t step) {
-  Dims start(x.sizes.size(), 0);
-  Dims limit = x.sizes;
-  Dims stride(x.sizes.size(), 1);
-  start[dim] = k;
-  limit[dim] = k + (windows - 1) * step + 1;
-  stride[dim] = step;
-  return at.hlo.slice(x, start, limit, stride);
+  return slice_along(at.hlo, x, dim, k, k + (windows - 1) * step + 1, step);
 }
 
 /// self, dimension, size, step: windows of a dimension, their elements in a last one.

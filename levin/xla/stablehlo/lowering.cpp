@@ -1,7 +1,7 @@
 #include "levin/xla/stablehlo/lowering.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -181,68 +181,6 @@ Hlo Lowering::sum(const Hlo& x, const Dims& dims, bool keepdim) {
 Hlo Lowering::maximum(const Hlo& x, const Dims& dims, bool keepdim) {
   const Hlo reduced = hlo.reduce("maximum", x, hlo.lowest(x.dtype), dims);
   return keepdim ? keep_dims(reduced, x, dims) : reduced;
-}
-
-namespace {
-
-LoweringTable make_table() {
-  LoweringTable table;
-  for (const auto add :
-       {add_pointwise,   add_views,          add_reductions,   add_linear_algebra, add_convolutions,
-        add_poolings,    add_normalizations, add_resizing,     add_optimizers,     add_special,
-        add_activations, add_losses,         add_class_losses, add_indexing,       add_embeddings,
-        add_sorting,     add_scans,          add_factories,    add_random,         add_windows}) {
-    add(table);
-  }
-  return table;
-}
-
-std::string full_name(std::string_view name, std::string_view overload) {
-  return overload.empty() ? std::string(name) : fmt::format("{}.{}", name, overload);
-}
-
-bool has_same_inputs(const c10::FunctionSchema& functional, const c10::FunctionSchema& out) {
-  if (functional.arguments().size() >= out.arguments().size()) return false;
-  for (size_t i = 0; i < out.arguments().size(); ++i) {
-    const bool is_input = i < functional.arguments().size();
-    if (out.arguments()[i].is_out() == is_input) return false;
-    if (!is_input) continue;
-    if (*out.arguments()[i].type() != *functional.arguments()[i].type()) return false;
-  }
-  return true;
-}
-
-/// The overload that returns what this one writes to its out arguments.
-std::string functional_of_out(const c10::FunctionSchema& schema) {
-  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
-    if (name.name != schema.name()) continue;
-    const auto op = c10::Dispatcher::singleton().findSchema(name);
-    if (op && has_same_inputs(op->schema(), schema)) {
-      return full_name(name.name, name.overload_name);
-    }
-  }
-  return "";
-}
-
-}  // namespace
-
-const LowerFunction* find_lowering(const c10::OperatorHandle& op) {
-  static const LoweringTable table = make_table();
-  const c10::FunctionSchema& schema = op.schema();
-  const auto find = [&](std::string_view name) -> const LowerFunction* {
-    const auto place = table.find(name);
-    return place == table.end() ? nullptr : &place->second;
-  };
-  const std::string own = full_name(schema.name(), schema.overload_name());
-  if (const LowerFunction* found = find(own)) return found;
-  if (schema.name().ends_with("_")) {
-    const std::string_view functional(schema.name().data(), schema.name().size() - 1);
-    return find(full_name(functional, schema.overload_name()));
-  }
-  if (!schema.arguments().empty() && schema.arguments().back().is_out()) {
-    return find(functional_of_out(schema));
-  }
-  return nullptr;
 }
 
 }  // namespace levin::xla

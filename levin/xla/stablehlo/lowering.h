@@ -88,6 +88,8 @@ class Lowering {
   Hlo maximum(const Hlo& x, const Dims& dims, bool keepdim);
   /// The same sizes with ones where dimensions were reduced.
   Hlo keep_dims(const Hlo& reduced, const Hlo& whole, const Dims& dims);
+  /// How many binary digits a float of the dtype holds.
+  static int num_digits(at::ScalarType dtype);
   /// Uniform in [0, 1): 24 random bits, or as many as the dtype has digits (53 for f64).
   Hlo uniform(at::ScalarType dtype, const Dims& sizes);
   /// By the inverse of its distribution function, of a uniform number.
@@ -122,22 +124,30 @@ bool can_lower(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> argument
 void add_pointwise(LoweringTable& table);
 void add_special(LoweringTable& table);
 void add_activations(LoweringTable& table);
+void add_infinities(LoweringTable& table);
 void add_views(LoweringTable& table);
+void add_strided_views(LoweringTable& table);
 void add_windows(LoweringTable& table);
 void add_factories(LoweringTable& table);
 void add_reductions(LoweringTable& table);
 void add_linear_algebra(LoweringTable& table);
 void add_convolutions(LoweringTable& table);
-void add_poolings(LoweringTable& table);
+void add_max_pools(LoweringTable& table);
+void add_mean_pools(LoweringTable& table);
 void add_normalizations(LoweringTable& table);
+void add_weight_norms(LoweringTable& table);
 void add_indexing(LoweringTable& table);
+void add_scatters(LoweringTable& table);
 void add_embeddings(LoweringTable& table);
 void add_sorting(LoweringTable& table);
 void add_scans(LoweringTable& table);
 void add_losses(LoweringTable& table);
 void add_class_losses(LoweringTable& table);
 void add_random(LoweringTable& table);
+void add_draws(LoweringTable& table);
 void add_optimizers(LoweringTable& table);
-void add_resizing(LoweringTable& table);
+void add_upsampling(LoweringTable& table);
+void add_borders(LoweringTable& table);
+void add_pixels(LoweringTable& table);
 
 }  // namespace levin::xla

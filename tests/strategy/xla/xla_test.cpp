@@ -9,9 +9,9 @@
 #include "levin/strategy/strategy.h"
 #include "levin/xla/device/runtime.h"
 #include "levin/xla/device/step.h"
-#include "levin/xla/pjrt/plugin.h"
 #include "tests/strategy/tasks.h"
 #include "tests/support/world.h"
+#include "tests/xla/plugins.h"
 
 namespace {
 
@@ -36,15 +36,6 @@ OptimizerConfig optimizer_named(const std::string& name) {
   if (name == "adamw") return levin::optim::adamw({.lr = 1e-3, .weight_decay = 0.1});
   return levin::optim::sgd({.lr = 0.1, .momentum = 0.9});
 }
-
-bool has_cpu_plugin() {
-  return xla::pjrt::is_available() &&
-         std::ranges::any_of(xla::pjrt::found_plugins(),
-                             [](const auto& file) { return file.kind == "cpu"; });
-}
-
-#define LEVIN_NEEDS_CPU_PLUGIN() \
-  if (!has_cpu_plugin()) GTEST_SKIP() << "there is no CPU plugin; make xla fetches one"
 
 /// A task under a strategy; on XLA its steps are recorded, as the engine does it.
 struct Training {
@@ -73,7 +64,7 @@ struct Training {
   double step(int64_t number) {
     if (!runtime) return step_eagerly(task.inputs(number)).item<double>();
     const Batch batch = strategy->to_device(Batch({{"x", task.inputs(number)}}), runtime->device());
-    const at::Tensor x = batch["x"];
+    const at::Tensor& x = batch["x"];
     return (*compiled)({.inputs = {x}, .names = {"x"}},
                        [&] {
                          std::vector<at::Tensor> losses = {step_eagerly(x)};

@@ -1,37 +1,12 @@
-// Pools over windows: greatest elements with their places, means, and those over parts of any size.
-// No scatter: a gradient asks of each place of the window which windows chose it.
+// Pools of greatest elements, with their places. No scatter where windows are small: a gradient
+// asks of each place of the window which windows chose it.
 #include <algorithm>
 #include <optional>
 
-#include "levin/xla/stablehlo/along.h"
-#include "levin/xla/stablehlo/lowering.h"
+#include "levin/xla/stablehlo/pool.h"
 
 namespace levin::xla {
 namespace {
-
-/// Windows over the last dimensions of a value.
-struct Pool {
-  Dims kernel, stride, padding, dilation;
-
-  int64_t rank() const { return static_cast<int64_t>(kernel.size()); }
-};
-
-Dims numbers_of(Lowering& at, size_t index, int64_t count, const Dims& otherwise) {
-  Dims numbers = at.list(index);
-  if (numbers.empty()) return otherwise;
-  if (numbers.size() == 1) numbers.resize(count, numbers.front());
-  return numbers;
-}
-
-/// Arguments from `first` on: kernel_size, stride, padding, and dilation where there is one.
-Pool pool_of(Lowering& at, size_t first, int64_t rank, bool has_dilation) {
-  Pool pool;
-  pool.kernel = numbers_of(at, first, rank, {});
-  pool.stride = numbers_of(at, first + 1, rank, pool.kernel);
-  pool.padding = numbers_of(at, first + 2, rank, {});
-  pool.dilation = has_dilation ? numbers_of(at, first + 3, rank, {}) : Dims(rank, 1);
-  return pool;
-}
 
 /// Of the last `rank` dimensions, each element's place in their plane: as ATen's indices have it.
 Hlo places_in_plane(Lowering& at, const Dims& sizes, int64_t rank) {
@@ -93,28 +68,11 @@ Greatest greatest_of(Lowering& at, const Hlo& x, const Pool& pool, const Dims& o
   return best;
 }
 
-/// The greatest elements alone.
-Hlo greatest_value(Lowering& at, const Hlo& x, const Pool& pool, const Dims& out) {
-  const Dims ones(x.sizes.size(), 1);
-  const Dims zeros(x.sizes.size(), 0);
-  Window window{ones, ones, ones, ones, zeros, zeros};
-  for (int64_t i = 0; i < pool.rank(); ++i) {
-    const int64_t dim = x.rank() - pool.rank() + i;
-    window.sizes[dim] = pool.kernel[i];
-    window.stride[dim] = pool.stride[i];
-    window.dilation[dim] = pool.dilation[i];
-    window.pad_low[dim] = pool.padding[i];
-    const int64_t reach =
-        (out[dim] - 1) * pool.stride[i] + pool.dilation[i] * (pool.kernel[i] - 1) + 1;
-    window.pad_high[dim] = reach - x.sizes[dim] - pool.padding[i];
-  }
-  return at.hlo.reduce_window("maximum", x, at.hlo.lowest(x.dtype), window);
-}
-
 void give_greatest(Lowering& at, const Hlo& x, const Pool& pool) {
   const Dims out = at.sizes();
   if (at.node.output(1).users().empty()) {
-    at.give(0, greatest_value(at, x, pool, out));
+    const Hlo lowest = at.hlo.lowest(x.dtype);
+    at.give(0, at.hlo.reduce_window("maximum", x, lowest, window_of(x, pool, out)));
     return at.give(1, at.hlo.constant(0, at::kLong, out));
   }
   const Greatest best = greatest_of(at, x, pool, out);
@@ -134,10 +92,8 @@ Hlo sum_by_places(Lowering& at, const Hlo& values, const Hlo& places, const Pool
                   const Dims& sizes) {
   const int64_t first = values.rank() - pool.rank();
   const Hlo zeros = at.like(0, values);
-  int64_t num_places = 1;
-  for (const int64_t size : pool.kernel) num_places *= size;
   Hlo sum = zeros;
-  for (int64_t nth = 0; nth < num_places; ++nth) {
+  for (int64_t nth = 0; nth < pool.numel(); ++nth) {
     Dims low(sizes.size(), 0);
     Dims high(sizes.size(), 0);
     Dims interior(sizes.size(), 0);
@@ -199,155 +155,9 @@ LowerFunction max_pool_backward(int64_t rank) {
     const Hlo grad = at.tensor(0, Lowering::compute_dtype(at.dtype()));
     const Hlo places = at.hlo.convert(at.tensor(7), at::kInt);
     const Pool pool = pool_of(at, 2, rank, /*has_dilation=*/true);
-    int64_t num_places = 1;
-    for (const int64_t size : pool.kernel) num_places *= size;
-    const bool is_small = num_places <= kMostPlaces && grad.numel() > 0;
+    const bool is_small = pool.numel() <= kMostPlaces && grad.numel() > 0;
     at.give(is_small ? sum_by_places(at, grad, places, pool, at.sizes())
                      : scattered_to(at, "add", grad, places, rank, at.sizes()));
-  };
-}
-
-/// How many elements, padding included or not, each window of a mean has in a dimension.
-std::vector<double> counts_of(const Pool& pool, int64_t i, int64_t size, int64_t num_windows,
-                              bool with_padding) {
-  std::vector<double> counts;
-  for (int64_t window = 0; window < num_windows; ++window) {
-    const int64_t start = window * pool.stride[i] - pool.padding[i];
-    const int64_t end = std::min(start + pool.kernel[i], size + pool.padding[i]);
-    const int64_t first = with_padding ? start : std::max<int64_t>(start, 0);
-    const int64_t last = with_padding ? end : std::min(end, size);
-    counts.push_back(static_cast<double>(last - first));
-  }
-  return counts;
-}
-
-/// Arguments from `first` on: those of the pool, ceil_mode, count_include_pad, divisor_override.
-Hlo divided_by_counts(Lowering& at, Hlo sums, const Pool& pool, size_t first, const Dims& sizes) {
-  const bool has_divisor = at.node.arguments().size() > first + 5 && at.has(first + 5);
-  if (has_divisor) {
-    return at.hlo.binary("divide", sums, at.like(at.integer(first + 5), sums));
-  }
-  Hlo counts = at.like(1, sums);
-  for (int64_t i = 0; i < pool.rank(); ++i) {
-    const int64_t dim = sums.rank() - pool.rank() + i;
-    const std::vector<double> numbers =
-        counts_of(pool, i, sizes[dim], sums.sizes[dim], at.flag(first + 4));
-    counts = at.hlo.binary("multiply", counts, spread_along(at.hlo, numbers, sums, dim));
-  }
-  return at.hlo.binary("divide", sums, counts);
-}
-
-Window window_of(const Hlo& x, const Pool& pool) {
-  const Dims ones(x.sizes.size(), 1);
-  const Dims zeros(x.sizes.size(), 0);
-  Window window{ones, ones, ones, ones, zeros, zeros};
-  for (int64_t i = 0; i < pool.rank(); ++i)
-    window.sizes[x.rank() - pool.rank() + i] = pool.kernel[i];
-  return window;
-}
-
-LowerFunction avg_pool(int64_t rank) {
-  return [rank](Lowering& at) {
-    const Hlo x = at.tensor(0, Lowering::compute_dtype(at.dtype()));
-    const Pool pool = pool_of(at, 1, rank, /*has_dilation=*/false);
-    const Dims out = at.sizes();
-    Window window = window_of(x, pool);
-    for (int64_t i = 0; i < rank; ++i) {
-      const int64_t dim = x.rank() - rank + i;
-      window.stride[dim] = pool.stride[i];
-      window.pad_low[dim] = pool.padding[i];
-      window.pad_high[dim] =
-          (out[dim] - 1) * pool.stride[i] + pool.kernel[i] - x.sizes[dim] - pool.padding[i];
-    }
-    const Hlo sums = at.hlo.reduce_window("add", x, at.hlo.constant(0, x.dtype), window);
-    at.give(divided_by_counts(at, sums, pool, 1, x.sizes));
-  };
-}
-
-/// Sums over the windows that an element lies in: those of the gradient, spread out.
-LowerFunction avg_pool_backward(int64_t rank) {
-  return [rank](Lowering& at) {
-    const Hlo grad = at.tensor(0, Lowering::compute_dtype(at.dtype()));
-    const Pool pool = pool_of(at, 2, rank, /*has_dilation=*/false);
-    const Dims sizes = at.sizes();
-    const Hlo parts = divided_by_counts(at, grad, pool, 2, sizes);
-    Dims low(sizes.size(), 0);
-    Dims high(sizes.size(), 0);
-    Dims interior(sizes.size(), 0);
-    for (int64_t i = 0; i < rank; ++i) {
-      const int64_t dim = grad.rank() - rank + i;
-      low[dim] = pool.kernel[i] - 1 - pool.padding[i];
-      interior[dim] = pool.stride[i] - 1;
-      const int64_t dilated = (grad.sizes[dim] - 1) * pool.stride[i] + 1;
-      high[dim] = sizes[dim] + pool.kernel[i] - 1 - low[dim] - dilated;
-    }
-    const Hlo zero = at.hlo.constant(0, parts.dtype);
-    const Hlo spread = at.hlo.pad(parts, zero, low, high, interior);
-    at.give(at.hlo.reduce_window("add", spread, zero, window_of(spread, pool)));
-  };
-}
-
-/// Of adaptive pools: part i of a dimension is from floor(i size / count) to
-/// ceil((i + 1) size / count).
-Runs parts_of(int64_t size, int64_t count) {
-  Runs parts;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t start = i * size / count;
-    parts.push_back({start, ((i + 1) * size + count - 1) / count - start});
-  }
-  return parts;
-}
-
-/// Which parts each element lies in.
-Runs parts_with(const Runs& parts, int64_t size) {
-  Runs runs(size);
-  for (size_t i = 0; i < parts.size(); ++i) {
-    for (int64_t place = parts[i].start; place < parts[i].start + parts[i].length; ++place) {
-      if (runs[place].length++ == 0) runs[place].start = static_cast<int64_t>(i);
-    }
-  }
-  return runs;
-}
-
-/// Divides by the lengths of parts along a dimension.
-Hlo divided_by_lengths(Lowering& at, const Hlo& x, int64_t dim, const Runs& parts) {
-  std::vector<double> lengths;
-  for (const Run& part : parts) lengths.push_back(static_cast<double>(part.length));
-  return at.hlo.binary("divide", x, spread_along(at.hlo, lengths, x, dim));
-}
-
-LowerFunction adaptive_avg_pool(int64_t rank) {
-  return [rank](Lowering& at) {
-    Hlo x = at.tensor(0, Lowering::compute_dtype(at.dtype()));
-    const Dims out = at.sizes();
-    const Hlo zeros = at.hlo.constant(0, x.dtype, out);
-    if (zeros.numel() == 0) return at.give(zeros);
-    for (int64_t dim = x.rank() - rank; dim < x.rank(); ++dim) {
-      const Runs parts = parts_of(x.sizes[dim], out[dim]);
-      x = divided_by_lengths(at, sum_runs(at.hlo, x, dim, parts), dim, parts);
-    }
-    at.give(x);
-  };
-}
-
-LowerFunction adaptive_avg_pool_backward(int64_t rank) {
-  return [rank](Lowering& at) {
-    Hlo grad = at.tensor(0, Lowering::compute_dtype(at.dtype()));
-    const Dims sizes = at.sizes();
-    if (grad.numel() == 0) return at.give(at.hlo.constant(0, grad.dtype, sizes));
-    for (int64_t dim = grad.rank() - rank; dim < grad.rank(); ++dim) {
-      const Runs parts = parts_of(sizes[dim], grad.sizes[dim]);
-      grad = divided_by_lengths(at, grad, dim, parts);
-      const int64_t count = grad.sizes[dim];
-      if (count > 0 && sizes[dim] % count == 0) {
-        Dims places;
-        for (int64_t i = 0; i < sizes[dim]; ++i) places.push_back(i / (sizes[dim] / count));
-        grad = take_along(at.hlo, grad, dim, places);
-      } else {
-        grad = sum_runs(at.hlo, grad, dim, parts_with(parts, sizes[dim]));
-      }
-    }
-    at.give(grad);
   };
 }
 
@@ -420,19 +230,11 @@ LowerFunction max_unpool(int64_t rank) {
 
 }  // namespace
 
-void add_poolings(LoweringTable& table) {
+void add_max_pools(LoweringTable& table) {
   table["aten::max_pool2d_with_indices"] = max_pool(2);
   table["aten::max_pool3d_with_indices"] = max_pool(3);
   table["aten::max_pool2d_with_indices_backward"] = max_pool_backward(2);
   table["aten::max_pool3d_with_indices_backward"] = max_pool_backward(3);
-  table["aten::avg_pool2d"] = avg_pool(2);
-  table["aten::avg_pool3d"] = avg_pool(3);
-  table["aten::avg_pool2d_backward"] = avg_pool_backward(2);
-  table["aten::avg_pool3d_backward"] = avg_pool_backward(3);
-  table["aten::_adaptive_avg_pool2d"] = adaptive_avg_pool(2);
-  table["aten::_adaptive_avg_pool3d"] = adaptive_avg_pool(3);
-  table["aten::_adaptive_avg_pool2d_backward"] = adaptive_avg_pool_backward(2);
-  table["aten::_adaptive_avg_pool3d_backward"] = adaptive_avg_pool_backward(3);
   table["aten::adaptive_max_pool2d"] = adaptive_max_pool(2);
   table["aten::adaptive_max_pool3d"] = adaptive_max_pool(3);
   table["aten::adaptive_max_pool2d_backward"] = adaptive_max_pool_backward(2);

@@ -1,10 +1,8 @@
-// Planes of other sizes: interpolation, padding by what is there, and pixels from channels. All of
-// it goes along one dimension after the other.
+// Interpolation: planes of other sizes, along one dimension after the other.
 #include <ATen/native/UpSample.h>
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "levin/xla/stablehlo/along.h"
 #include "levin/xla/stablehlo/lowering.h"
@@ -158,136 +156,9 @@ LowerFunction upsample_backward(TapsOf taps, int64_t rank, bool has_corners) {
   };
 }
 
-/// What a dimension is padded with, low and high; negative numbers crop.
-struct Border {
-  int64_t dim = 0, low = 0, high = 0;
-};
-
-std::vector<Border> borders_of(Lowering& at, size_t index, int64_t rank) {
-  const Dims given = at.list(index);
-  std::vector<Border> borders;
-  for (size_t i = 0; i < given.size() / 2; ++i) {
-    borders.push_back({rank - 1 - static_cast<int64_t>(i), given[2 * i], given[2 * i + 1]});
-  }
-  return borders;
-}
-
-/// What stands at both ends: the first (last) element again and again, or those next to it the
-/// other way round.
-Hlo replicated(Lowering& at, const Hlo& x, int64_t dim, int64_t place, int64_t count) {
-  Dims sizes = x.sizes;
-  sizes[dim] = count;
-  return at.hlo.expand(slice_along(at.hlo, x, dim, place, place + 1), sizes);
-}
-
-Hlo padded_along(Lowering& at, const Hlo& whole, const Border& by, bool is_reflection) {
-  const int64_t dim = by.dim;
-  const Hlo x = slice_along(at.hlo, whole, dim, std::max<int64_t>(0, -by.low),
-                            whole.sizes[dim] - std::max<int64_t>(0, -by.high));
-  const int64_t size = x.sizes[dim];
-  std::vector<Hlo> parts = {x};
-  if (by.low > 0) {
-    parts.insert(parts.begin(),
-                 is_reflection ? at.hlo.reverse(slice_along(at.hlo, x, dim, 1, by.low + 1), {dim})
-                               : replicated(at, x, dim, 0, by.low));
-  }
-  if (by.high > 0) {
-    parts.push_back(
-        is_reflection
-            ? at.hlo.reverse(slice_along(at.hlo, x, dim, size - 1 - by.high, size - 1), {dim})
-            : replicated(at, x, dim, size - 1, by.high));
-  }
-  return parts.size() == 1 ? x : at.hlo.concatenate(parts, dim);
-}
-
-/// The adjoint: the ends of the gradient are added to where they came from.
-Hlo unpadded_along(Lowering& at, const Hlo& grad, const Border& by, bool is_reflection) {
-  const int64_t dim = by.dim;
-  const int64_t low = std::max<int64_t>(0, by.low);
-  const int64_t size = grad.sizes[dim] - low - std::max<int64_t>(0, by.high);
-  const Hlo zero = at.hlo.constant(0, grad.dtype);
-  Hlo sum = slice_along(at.hlo, grad, dim, low, low + size);
-  const auto add = [&](const Hlo& end, int64_t reflected_at, int64_t replicated_at) {
-    const Hlo part = is_reflection
-                         ? at.hlo.reverse(end, {dim})
-                         : at.keep_dims(at.hlo.reduce("add", end, zero, {dim}), end, {dim});
-    const int64_t place = is_reflection ? reflected_at : replicated_at;
-    sum = at.hlo.binary("add", sum,
-                        pad_along(at.hlo, part, zero, dim, place, size - place - part.sizes[dim]));
-  };
-  if (by.low > 0) add(slice_along(at.hlo, grad, dim, 0, low), 1, 0);
-  if (by.high > 0) {
-    add(slice_along(at.hlo, grad, dim, low + size, grad.sizes[dim]), size - 1 - by.high, size - 1);
-  }
-  return pad_along(at.hlo, sum, zero, dim, std::max<int64_t>(0, -by.low),
-                   std::max<int64_t>(0, -by.high));
-}
-
-LowerFunction border_pad(bool is_reflection) {
-  return [is_reflection](Lowering& at) {
-    Hlo x = at.tensor(0);
-    for (const Border& by : borders_of(at, 1, x.rank())) {
-      x = padded_along(at, x, by, is_reflection);
-    }
-    at.give(x);
-  };
-}
-
-LowerFunction border_pad_backward(bool is_reflection) {
-  return [is_reflection](Lowering& at) {
-    Hlo grad = at.tensor(0, Lowering::compute_dtype(at.dtype()));
-    for (const Border& by : borders_of(at, 2, grad.rank())) {
-      grad = unpadded_along(at, grad, by, is_reflection);
-    }
-    at.give(grad);
-  };
-}
-
-/// [.., c r r, h, w] as [.., c, h r, w r]
-void lower_pixel_shuffle(Lowering& at) {
-  const Hlo x = at.tensor(0);
-  const int64_t factor = at.integer(1);
-  const int64_t first = x.rank() - 3;
-  Dims split(x.sizes.begin(), x.sizes.begin() + first);
-  split.insert(split.end(), {x.sizes[first] / (factor * factor), factor, factor, x.sizes[first + 1],
-                             x.sizes[first + 2]});
-  Dims permutation(split.size());
-  std::iota(permutation.begin(), permutation.begin() + first, 0);
-  const std::array<int64_t, 5> order = {0, 3, 1, 4, 2};
-  for (size_t i = 0; i < order.size(); ++i) permutation[first + i] = first + order[i];
-  at.give(at.hlo.reshape(at.hlo.transpose(at.hlo.reshape(x, split), permutation), at.sizes()));
-}
-
-void lower_pixel_unshuffle(Lowering& at) {
-  const Hlo x = at.tensor(0);
-  const int64_t factor = at.integer(1);
-  const int64_t first = x.rank() - 3;
-  Dims split(x.sizes.begin(), x.sizes.begin() + first + 1);
-  split.insert(split.end(),
-               {x.sizes[first + 1] / factor, factor, x.sizes[first + 2] / factor, factor});
-  Dims permutation(split.size());
-  std::iota(permutation.begin(), permutation.begin() + first, 0);
-  const std::array<int64_t, 5> order = {0, 2, 4, 1, 3};
-  for (size_t i = 0; i < order.size(); ++i) permutation[first + i] = first + order[i];
-  at.give(at.hlo.reshape(at.hlo.transpose(at.hlo.reshape(x, split), permutation), at.sizes()));
-}
-
-/// [n, groups a, ..] as [n, a groups, ..]
-void lower_channel_shuffle(Lowering& at) {
-  const Hlo x = at.tensor(0);
-  const int64_t groups = at.integer(1);
-  Dims split = x.sizes;
-  split[1] /= groups;
-  split.insert(split.begin() + 1, groups);
-  Dims permutation(split.size());
-  std::iota(permutation.begin(), permutation.end(), 0);
-  std::swap(permutation[1], permutation[2]);
-  at.give(at.hlo.reshape(at.hlo.transpose(at.hlo.reshape(x, split), permutation), at.sizes()));
-}
-
 }  // namespace
 
-void add_resizing(LoweringTable& table) {
+void add_upsampling(LoweringTable& table) {
   struct Family {
     std::string_view name, backward;
     TapsOf taps;
@@ -316,27 +187,6 @@ void add_resizing(LoweringTable& table) {
     table[family.name] = upsample(family.taps, family.rank, family.has_corners);
     table[family.backward] = upsample_backward(family.taps, family.rank, family.has_corners);
   }
-  for (const std::string_view name :
-       {"aten::reflection_pad1d", "aten::reflection_pad2d", "aten::reflection_pad3d"}) {
-    table[name] = border_pad(/*is_reflection=*/true);
-  }
-  for (const std::string_view name :
-       {"aten::reflection_pad1d_backward", "aten::reflection_pad2d_backward",
-        "aten::reflection_pad3d_backward"}) {
-    table[name] = border_pad_backward(/*is_reflection=*/true);
-  }
-  for (const std::string_view name :
-       {"aten::replication_pad1d", "aten::replication_pad2d", "aten::replication_pad3d"}) {
-    table[name] = border_pad(/*is_reflection=*/false);
-  }
-  for (const std::string_view name :
-       {"aten::replication_pad1d_backward", "aten::replication_pad2d_backward",
-        "aten::replication_pad3d_backward"}) {
-    table[name] = border_pad_backward(/*is_reflection=*/false);
-  }
-  table["aten::pixel_shuffle"] = lower_pixel_shuffle;
-  table["aten::pixel_unshuffle"] = lower_pixel_unshuffle;
-  table["aten::channel_shuffle"] = lower_channel_shuffle;
 }
 
 }  // namespace levin::xla
