@@ -7,8 +7,8 @@
 #include "levin/base/random.h"
 #include "levin/data/sources.h"
 #include "levin/optim/optim.h"
+#include "tests/support/cpu_plugin.h"
 #include "tests/support/in_shards.h"
-#include "tests/xla/plugins.h"
 
 namespace {
 

@@ -3,20 +3,29 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <optional>
+#include <string>
 
+#include "levin/base/error.h"
 #include "levin/xla/pjrt/plugin.h"
 
 namespace levin::test {
 
-inline bool has_cpu_plugin() {
-  return xla::pjrt::is_available() &&
-         std::ranges::any_of(xla::pjrt::found_plugins(),
-                             [](const auto& file) { return file.kind == "cpu"; });
+/// A CPU's plugin, or why there is none.
+inline std::optional<std::string> cpu_plugin(std::string& why) {
+  if (!xla::pjrt::is_available()) {
+    why = "levin was built without XLA; make xla builds it";
+    return std::nullopt;
+  }
+  try {
+    return xla::pjrt::find_plugin("cpu");
+  } catch (const Error& error) {
+    why = error.what();
+    return std::nullopt;
+  }
 }
 
 }  // namespace levin::test
 
-#define LEVIN_NEEDS_CPU_PLUGIN()       \
-  if (!levin::test::has_cpu_plugin()) \
-  GTEST_SKIP() << "there is no CPU plugin; make xla fetches one"
+#define LEVIN_NEEDS_CPU_PLUGIN() \
+  if (std::string why; !::levin::test::cpu_plugin(why)) GTEST_SKIP() << why

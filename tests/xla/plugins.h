@@ -1,7 +1,6 @@
 #pragma once
 // The plugins that the tests of this room run on, and the programs that they run.
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include "levin/base/error.h"
 #include "levin/xla/pjrt/client.h"
 #include "tests/support/child_process.h"
+#include "tests/support/cpu_plugin.h"
 #include "tests/support/variable.h"
 
 #ifndef LEVIN_FAKE_PJRT
@@ -25,23 +25,6 @@
 namespace levin::test {
 
 namespace pjrt = xla::pjrt;
-
-/// A CPU's plugin, or why there is none.
-inline std::optional<std::string> cpu_plugin(std::string& why) {
-  if (!pjrt::is_available()) {
-    why = "levin was built without XLA; make xla builds it";
-    return std::nullopt;
-  }
-  try {
-    return pjrt::find_plugin("cpu");
-  } catch (const Error& error) {
-    why = error.what();
-    return std::nullopt;
-  }
-}
-
-#define LEVIN_NEEDS_CPU_PLUGIN() \
-  if (std::string why; !::levin::test::cpu_plugin(why)) GTEST_SKIP() << why
 
 /// Skips without a CPU plugin. Clients are made once a program: making one starts threads.
 class OnCpuDevices : public ::testing::Test {

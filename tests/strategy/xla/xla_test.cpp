@@ -10,8 +10,8 @@
 #include "levin/xla/device/runtime.h"
 #include "levin/xla/device/step.h"
 #include "tests/strategy/tasks.h"
+#include "tests/support/cpu_plugin.h"
 #include "tests/support/world.h"
-#include "tests/xla/plugins.h"
 
 namespace {
 
