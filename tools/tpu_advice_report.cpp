@@ -24,9 +24,8 @@ std::string batch_text(const TpuAdvice& advice) {
       advice.inputs, [](const StepInput& input) { return input.batch_size > 0; });
   if (first == advice.inputs.end()) return "batch: the step has no input with dimensions\n";
   const int64_t size = first->batch_size, full = next_full(size, kRowsOfTile);
-  std::string text =
-      fmt::format("batch: {} is {}; {} cores get as much each, {} in all\n", first->name,
-                  first->type, advice.slice.num_cores, size * advice.slice.num_cores);
+  std::string text = fmt::format("batch: {} is {}; each core gets as much, {} in all\n",
+                                 first->name, first->type, size * advice.slice.num_cores);
   if (size == full) return text + "  a multiple of 8, which fills a tile's rows\n";
   return text + fmt::format(
                     "  {} is no multiple of 8: where the batch alone is a tile's rows, {:.0f} % of "
