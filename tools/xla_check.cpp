@@ -18,7 +18,6 @@ using graph::Graph;
 using graph::Node;
 using graph::Opcode;
 using graph::Update;
-using graph::Value;
 
 bool is_input(const Node& node) {
   return node.opcode() == Opcode::kGetAttr || node.opcode() == Opcode::kPlaceholder;

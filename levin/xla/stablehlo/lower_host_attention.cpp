@@ -1,6 +1,8 @@
 // Attention as the CPU has it, in one operator that keeps no probabilities (Dao et al. 2022).
 // Written here as a device without such an operator computes it: the backward pass asks for the
 // same probabilities as the forward pass, of which the compiler then makes one value.
+#include <ATen/core/dispatch/Dispatcher.h>
+
 #include <cmath>
 
 #include "levin/xla/stablehlo/lowering.h"
