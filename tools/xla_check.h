@@ -43,7 +43,8 @@ struct CheckedStep {
 /// The step as each of so many devices runs it, which has a batch of its own of the recorded size,
 /// as in `--strategy xla` a loader's batch size is a device's: gradients are averaged over the
 /// devices. The step was recorded on the CPU. Throws Error "tools.xla" for one that keeps no
-/// gradients, and what graph::insert_gradient_all_reduces throws.
+/// gradients, and what graph::insert_gradient_all_reduces throws: among it for a step of several
+/// updates, one made from what another has updated, as a GAN's is.
 graph::Graph replica_of(const graph::Graph& step, int64_t num_devices);
 
 using CompileStep =
