@@ -19,8 +19,9 @@ namespace levin::tools {
 /// Of a tensor that lives in a TPU's memory, as libtpu 0.0.42 lays it out.
 int64_t padded_bytes(c10::IntArrayRef sizes, at::ScalarType dtype);
 
-/// Products of matrices [rows, inner] by [inner, columns]; a convolution as products of its channels
-/// over the batch: what it loses at most, as a compiler may fold the kernel's places into them.
+/// Products of matrices [rows, inner] by [inner, columns]; a convolution as products of its
+/// channels over the batch: what it loses at most, as a compiler may fold the kernel's places into
+/// them.
 struct MatrixProduct {
   int64_t count = 1;  ///< batches of a bmm, places of a convolution's kernel
   int64_t rows = 0, inner = 0, columns = 0;
