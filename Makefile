@@ -1,5 +1,5 @@
 # The two commands of the first minute are `make demo` and `make test`; the work is in scripts/.
-.PHONY: help setup build xla demo test lint format sanitize oracle bench install clean
+.PHONY: help setup build xla libtpu demo test lint format sanitize oracle bench install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -9,6 +9,7 @@ help:
 	@echo "make setup     compilers, libraries and LibTorch  (LEVIN_LIBTORCH=DIR uses yours)"
 	@echo "make build     the library, the levin command and the examples, into build/"
 	@echo "make xla       as make build, with XLA for CPUs, GPUs and TPUs"
+	@echo "make libtpu    fetch Google's compiler for TPUs, by which levin xla check works without one"
 	@echo "make lint      clang-format on all files, clang-tidy on changed ones  (LINT_BASE=REV)"
 	@echo "make format    let clang-format rewrite the files"
 	@echo "make sanitize  address and undefined-behaviour sanitizers on the rooms without LibTorch"
@@ -27,6 +28,9 @@ build:
 xla:
 	@scripts/setup.sh xla
 	@scripts/build.sh
+
+libtpu:
+	@scripts/setup.sh libtpu
 
 demo:
 	@scripts/demo.sh $(ARGS)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes the machine ready: compilers and libraries by apt-get where that may be done, LibTorch into
 # .deps/libtorch. `setup.sh` for the library and the programs; `setup.sh all` also for tests and
-# benchmarks; `setup.sh xla` for the library with XLA. Done already means done in an instant.
+# benchmarks; `setup.sh xla` for the library with XLA, `setup.sh libtpu` for a TPU's compiler beside it.
+# Done already means done in an instant.
 # LEVIN_APT=0 keeps it from installing packages, LEVIN_PJRT=DIR from fetching what XLA needs.
 # shellcheck source=scripts/environment.sh
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
@@ -198,7 +199,30 @@ fetch_pjrt() {
   fi
 }
 
+# libtpu beside the other plugins: levin xla check compiles by it. Google's licence lets nobody hand it
+# on, so that it is fetched for who asks for it, and by nothing else here. Its wheels hold the same
+# library for each Python: one is named, whatever Python fetches it.
+fetch_libtpu() {
+  local partial=$DEPS/libtpu.partial
+  [[ -z ${LEVIN_PJRT:-} ]] || fail "LEVIN_PJRT=$LEVIN_PJRT names the plugins; pip install libtpu and name libtpu.so by LEVIN_LIBTPU"
+  [[ -d $DEPS/pjrt/lib ]] || fail "no .deps/pjrt to put libtpu into; run make xla"
+  [[ $(cat "$DEPS/pjrt/.libtpu-complete" 2>/dev/null) != "$LIBTPU_SHA256" ]] || return 0
+  say "fetching ${LIBTPU_WHEEL%%==*} ${LIBTPU_WHEEL##*==} of Google into .deps/pjrt (213 MB to download, 693 MB on disk)"
+  say "its licence: https://pypi.org/project/libtpu"
+  rm -rf "$partial"
+  if ! python_with_pip || ! "$DEPS/pip/bin/python" -m pip install -q --no-deps --only-binary :all: --require-hashes \
+    --python-version 3.11 --implementation cp --abi cp311 --platform manylinux_2_31_x86_64 --target "$partial" \
+    -r <(printf '%s --hash=sha256:%s\n' "$LIBTPU_WHEEL" "$LIBTPU_SHA256"); then
+    rm -rf "$partial"
+    fail "libtpu could not be fetched (pip's message is above); fetch it by hand and name libtpu.so by LEVIN_LIBTPU"
+  fi
+  mv "$partial/libtpu/libtpu.so" "$DEPS/pjrt/lib/"
+  rm -rf "$partial"
+  printf '%s' "$LIBTPU_SHA256" >"$DEPS/pjrt/.libtpu-complete"
+}
+
 install_packages
 [[ -e $BUILD/.levin-options ]] || check_compiler
 check_libtorch
-if [[ $what == all || $what == xla ]]; then fetch_pjrt; fi
+if [[ $what == all || $what == xla || $what == libtpu ]]; then fetch_pjrt; fi
+if [[ $what == libtpu ]]; then fetch_libtpu; fi

@@ -29,6 +29,8 @@ constexpr std::array kSubcommands = {
     Subcommand{"plan", "what a program's training step costs on a device, and its memory", plan},
     Subcommand{"run", "start a program as the ranks of a group, as torchrun does", run},
     Subcommand{"test", "check that this installation trains, on all devices", test},
+    Subcommand{"xla", "check: a program's training step, compiled for TPUs that need not be there",
+               xla},
 };
 
 void print_help(std::ostream& out) {

@@ -93,14 +93,7 @@ std::string memory_table(const Plan& plan) {
 }
 
 std::string largest_table(const Plan& plan) {
-  if (plan.largest.empty()) return "";
-  std::string text = "\nlargest of what is alive then\n";
-  for (const PlannedTensor& tensor : plan.largest) {
-    const bool is_named = !tensor.name.starts_with("aten::") && tensor.kind != "values";
-    text += fmt::format("  {:>9}  {:<24}  {}{}\n", in_units(static_cast<double>(tensor.bytes), "B"),
-                        tensor.type, tensor.name, is_named ? "" : in_module(tensor.module));
-  }
-  return text;
+  return plan.largest.empty() ? "" : "\nlargest of what is alive then\n" + largest_text(plan);
 }
 
 std::string verdict(const Plan& plan) {
@@ -148,6 +141,16 @@ Plan plan_of(const graph::Graph& graph, const graph::DeviceDescription& device,
   plan.num_parameters = num_parameters(outline);
   add_memory(plan, graph, outline, num_largest);
   return plan;
+}
+
+std::string largest_text(const Plan& plan) {
+  std::string text;
+  for (const PlannedTensor& tensor : plan.largest) {
+    const bool is_named = !tensor.name.starts_with("aten::") && tensor.kind != "values";
+    text += fmt::format("  {:>9}  {:<24}  {}{}\n", in_units(static_cast<double>(tensor.bytes), "B"),
+                        tensor.type, tensor.name, is_named ? "" : in_module(tensor.module));
+  }
+  return text;
 }
 
 std::string to_text(const Plan& plan) {

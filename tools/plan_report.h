@@ -48,6 +48,8 @@ std::string_view name_of(graph::MemoryUse use);
 /// Throws Error "graph.cost" for a graph whose types are not known.
 Plan plan_of(const graph::Graph& graph, const graph::DeviceDescription& device, size_t num_largest);
 std::string to_text(const Plan& plan);
+/// A line for each of plan.largest.
+std::string largest_text(const Plan& plan);
 std::string to_json(const Plan& plan);
 
 }  // namespace levin::tools

@@ -7,7 +7,9 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
+#include <unordered_map>
 
 #include "levin/base/check.h"
 
@@ -81,6 +83,31 @@ void wait_for(pid_t child, const std::string& program) {
               WEXITSTATUS(status));
 }
 
+/// In a group of batches the gradients so far are inputs, "gradient of net.0.weight", which the
+/// step adds to: what it leaves there is a gradient of the parameter like any other.
+void name_gradients(graph::Graph& graph) {
+  constexpr std::string_view kPrefix = "gradient of ";
+  std::unordered_map<std::string_view, graph::Value*> state;
+  for (const graph::Node* node : graph.find_nodes(graph::Opcode::kGetAttr)) {
+    state[node->name()] = &node->output();
+  }
+  std::vector<graph::Update> updates = graph.updates();
+  for (graph::Update& update : updates) {
+    const std::string_view name = update.target->node().name();
+    if (update.is_gradient || !name.starts_with(kPrefix)) continue;
+    const auto parameter = state.find(name.substr(kPrefix.size()));
+    if (parameter == state.end()) continue;
+    update = {.target = parameter->second, .value = update.value, .is_gradient = true};
+  }
+  graph.set_updates(updates);
+}
+
+graph::GraphModule load(const std::filesystem::path& file) {
+  graph::GraphModule step = graph::GraphModule::load(file);
+  name_gradients(step.graph());
+  return step;
+}
+
 bool is_graph_file(const std::vector<std::string>& command) {
   return command.size() == 1 && command[0].ends_with(".safetensors");
 }
@@ -90,7 +117,7 @@ bool is_graph_file(const std::vector<std::string>& command) {
 graph::GraphModule program_graph(const std::vector<std::string>& command) {
   LEVIN_CHECK(!command.empty(), "tools.program",
               "got no program, wanted one and its arguments, or a graph's .safetensors file");
-  if (is_graph_file(command)) return graph::GraphModule::load(command[0]);
+  if (is_graph_file(command)) return load(command[0]);
   const TemporaryFolder folder;
   const std::filesystem::path file = folder.path() / "step.safetensors";
   wait_for(start(command, file), command[0]);
@@ -99,7 +126,7 @@ graph::GraphModule program_graph(const std::vector<std::string>& command) {
               "Accelerator::compile gave; let one of them make its steps, or save a "
               "graph::GraphModule and give its .safetensors file",
               command[0]);
-  return graph::GraphModule::load(file);
+  return load(file);
 }
 
 }  // namespace levin::tools

@@ -38,6 +38,12 @@ Value* before_write(const Value& value) {
   return nullptr;
 }
 
+/// Memory without contents, into which autograd copies a gradient that it may not take as it is.
+bool is_unwritten(const Value& value) {
+  const std::string_view target = value.node().target();
+  return target.starts_with("aten::empty") || target.starts_with("aten::new_empty");
+}
+
 /// From what backward made first to what is there in the end, each written in place of the one
 /// before.
 Values written_chain(Value& last) {
@@ -46,6 +52,7 @@ Values written_chain(Value& last) {
     chain.push_back(value);
   }
   std::ranges::reverse(chain);
+  if (chain.size() > 1 && is_unwritten(*chain.front())) chain.erase(chain.begin());
   return chain;
 }
 

@@ -14,6 +14,7 @@
 #include "levin/comm/operators.h"
 #include "levin/graph/cost.h"
 #include "levin/graph/rematerialize.h"
+#include "levin/graph/text.h"
 #include "levin/models/gpt2.h"
 #include "levin/optim/clip.h"
 #include "levin/optim/optim.h"
@@ -293,6 +294,26 @@ TEST(DataParallel, OverlapStartsWithTheLastTensorAndWaitsBeforeTheFirstReader) {
     num_between += place_of(graph, wait) - place_of(graph, *start) - 1;
   }
   EXPECT_GT(num_between, starts.size());
+}
+
+/// As autograd gives a parameter that is used twice its gradient: into memory of its own.
+TEST(DataParallel, OfACopiedGradientTakesTheCopy) {
+  Graph graph = levin::graph::parse(R"(%x = placeholder["x"] : f32[4]
+%w = get_attr["w"] : f32[4]
+%made = aten::exp(%x) : f32[4]
+%empty = aten::new_empty_strided(%made, [4], [1]) : f32[4]
+%copy = aten::copy_(%empty, %made) : f32[4]
+%update = aten::sub_.Tensor(%w, %copy) : f32[4]
+return %made
+gradient %w = %copy
+update %w = %update
+)");
+  graph.find_nodes(levin::graph::Opcode::kGetAttr)[0]->bind(torch::ones({4}).requires_grad_());
+  EXPECT_EQ(insert_gradient_all_reduces(graph, "self"), 1U);
+  const auto sums = graph.find_nodes("levin::all_reduce_");
+  ASSERT_EQ(sums.size(), 1U);
+  EXPECT_EQ(sums[0]->input(0)->node().target(), "aten::copy_");
+  EXPECT_EQ(graph.find_nodes("aten::sub_.Tensor")[0]->input(1), &sums[0]->output());
 }
 
 TEST(DataParallel, OfAParameterWithoutAGradientInTheEndIsAnError) {

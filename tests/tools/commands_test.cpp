@@ -69,6 +69,17 @@ TEST_F(GraphCommands, PlanPrintsJson) {
   EXPECT_EQ(json.at("peak").at("largest").size(), 2U);
 }
 
+TEST_F(GraphCommands, PlanGivesAdviceForTpus) {
+  EXPECT_THAT(plan({"--tpu", file_}),
+              StartsWith("a step of 2.63 k parameters on v5e:2x4: 8 cores"));
+  EXPECT_THAT(plan({"--tpu", "v4:2x2x2", file_}), HasSubstr(" on v4:2x2x2: 16 cores, each "));
+  EXPECT_THAT(plan({"--tpu=v6e", file_}), HasSubstr(" on v6e: 1 core at "));
+  const auto json = nlohmann::json::parse(plan({"--json", "--tpu", file_}));
+  EXPECT_EQ(json.at("topology").get<std::string>(), "v5e:2x4");
+  EXPECT_THAT(error_of([&] { plan({"--tpu=v9e:2x2", file_}); }),
+              StartsWith("tools.tpu: got 'v9e:2x2'"));
+}
+
 TEST_F(GraphCommands, PlanHandsTheProgramItsFlags) {
   EXPECT_EQ(plan(program()), plan({file_}));
   std::vector<std::string> marked = program();

@@ -31,6 +31,22 @@ TEST(ProgramGraph, IsWhatTheProgramWritesWhereItIsTold) {
   EXPECT_EQ(levin::graph::to_text(program_graph({scratch / "step.safetensors"}).graph()), text);
 }
 
+/// As the Accelerator writes one within a group: the old gradient is written, as any input may be.
+TEST(ProgramGraph, KnowsGradientsThatTheStepAddsTo) {
+  const Scratch scratch;
+  const std::string file = (scratch / "step.safetensors").string();
+  levin::graph::Graph graph = levin::test::step_with_old_gradient(/*adds=*/true);
+  std::vector<levin::graph::Update> updates = graph.updates();
+  updates[0].target = &graph.find_nodes(levin::graph::Opcode::kPlaceholder).at(1)->output();
+  updates[0].is_gradient = false;
+  graph.set_updates(updates);
+  levin::graph::GraphModule(std::move(graph)).save(file, {.state = false});
+  const auto loaded = program_graph({file});
+  ASSERT_EQ(loaded.graph().updates().size(), 1U);
+  EXPECT_TRUE(loaded.graph().updates()[0].is_gradient);
+  EXPECT_EQ(loaded.graph().updates()[0].target->node().name(), "net.w");
+}
+
 TEST(ProgramGraph, LeavesNoFileBehind) {
   const Scratch scratch;
   mlp_step().save(scratch / "step.safetensors", {.state = false});

@@ -68,6 +68,8 @@ class Builder {
 
   /// By "add", "multiply", "maximum", "minimum", "and", "or"; the dimensions are gone.
   Hlo reduce(std::string_view name, const Hlo& x, const Hlo& init, const Dims& dims);
+  /// Over all replicas of the program, each with a value of its own.
+  Hlo all_reduce(std::string_view name, const Hlo& x, int64_t num_replicas);
   Hlo reduce_window(std::string_view name, const Hlo& x, const Hlo& init, const Window& window);
   /// The gradient of a maximum over windows: adds each source to where the greatest element is.
   Hlo select_and_scatter(const Hlo& x, const Hlo& source, const Window& window);

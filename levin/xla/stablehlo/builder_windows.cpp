@@ -33,6 +33,16 @@ Hlo Builder::reduce(std::string_view name, const Hlo& x, const Hlo& init, const 
               region);
 }
 
+Hlo Builder::all_reduce(std::string_view name, const Hlo& x, int64_t num_replicas) {
+  std::string replicas;
+  for (int64_t i = 0; i < num_replicas; ++i) replicas += fmt::format("{}{}", i == 0 ? "" : ", ", i);
+  const std::string region = region_of(name, x.dtype);
+  return call(
+      "all_reduce", {{x}},
+      fmt::format("replica_groups = dense<[[{}]]> : tensor<1x{}xi64>", replicas, num_replicas),
+      x.dtype, x.sizes, region);
+}
+
 Hlo Builder::reduce_window(std::string_view name, const Hlo& x, const Hlo& init,
                            const Window& window) {
   Dims sizes;

@@ -30,6 +30,8 @@ class LoweringState {
   /// The key of this run's random numbers: two of ui32[], and which draw of the program this is.
   virtual std::pair<Hlo, Hlo> random_key() = 0;
   virtual int64_t next_draw() = 0;
+  /// LowerOptions::num_replicas.
+  virtual int64_t num_replicas() const = 0;
 };
 
 class Lowering {
@@ -74,6 +76,9 @@ class Lowering {
   void give(size_t result, const Hlo& value);
   const std::vector<std::optional<Hlo>>& results() const { return results_; }
 
+  /// Copies of the program that run at once.
+  int64_t num_replicas() const { return state_.num_replicas(); }
+
   // What many lowerings need.
   /// What ATen computes in: f32 for f16 and bf16.
   static at::ScalarType compute_dtype(at::ScalarType dtype);
@@ -116,6 +121,9 @@ using LoweringTable = std::unordered_map<std::string_view, LowerFunction>;
 /// The lowering of an operator; of add_.Tensor and add.out that of add.Tensor. nullptr where there
 /// is none.
 const LowerFunction* find_lowering(const c10::OperatorHandle& op);
+/// The lowering of an operator that only a recording on the CPU has: on xla LibTorch takes it
+/// apart, or chooses another one in its place.
+const LowerFunction* find_host_lowering(const c10::OperatorHandle& op);
 /// Whether the lowering holds for these arguments: not for sizes that depend on values (a mask as
 /// an index), nor for a generator of the caller's. What it does not hold for, the host computes.
 bool can_lower(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments);
@@ -149,5 +157,8 @@ void add_optimizers(LoweringTable& table);
 void add_upsampling(LoweringTable& table);
 void add_borders(LoweringTable& table);
 void add_pixels(LoweringTable& table);
+/// Not of that table: for find_host_lowering.
+void add_host_operators(LoweringTable& table);
+void add_host_attention(LoweringTable& table);
 
 }  // namespace levin::xla

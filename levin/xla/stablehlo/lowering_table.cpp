@@ -83,6 +83,17 @@ Lowerings make_lowerings(const LoweringTable& table) {
 
 }  // namespace
 
+const LowerFunction* find_host_lowering(const c10::OperatorHandle& op) {
+  static const LoweringTable table = [] {
+    LoweringTable made;
+    add_host_operators(made);
+    add_host_attention(made);
+    return made;
+  }();
+  const auto place = table.find(full_name(op.schema().name(), op.schema().overload_name()));
+  return place == table.end() ? nullptr : &place->second;
+}
+
 const LowerFunction* find_lowering(const c10::OperatorHandle& op) {
   static const LoweringTable table = make_table();
   static const Lowerings lowerings = make_lowerings(table);

@@ -55,6 +55,7 @@ class Emitter final : public LoweringState {
 
   std::pair<Hlo, Hlo> random_key() override;
   int64_t next_draw() override { return num_draws_++; }
+  int64_t num_replicas() const override { return options_.num_replicas; }
 
  private:
   void add_input(const Node& node);
@@ -120,6 +121,7 @@ std::pair<Hlo, Hlo> Emitter::random_key() {
 
 void Emitter::add_call(const Node& node) {
   const LowerFunction* lower_node = find_lowering(node.op());
+  if (lower_node == nullptr) lower_node = find_host_lowering(node.op());
   LEVIN_CHECK(lower_node != nullptr, "xla.lowering",
               "{} has no form in StableHLO; take it out of the step, or run it on the host",
               node.target());
@@ -210,10 +212,10 @@ Program Emitter::emit() {
   define(wide_numbers_, at::kDouble);
   define(key_, at::kUInt32);
   const std::string partitioned =
-      options_.num_partitions == 1
+      options_.num_partitions == 1 && options_.num_replicas == 1
           ? ""
-          : fmt::format("mhlo.num_partitions = {} : i32, mhlo.num_replicas = 1 : i32",
-                        options_.num_partitions);
+          : fmt::format("mhlo.num_partitions = {} : i32, mhlo.num_replicas = {} : i32",
+                        options_.num_partitions, options_.num_replicas);
   program_.text = hlo_.finish(options_.name, results_, result_attributes, partitioned);
   return std::move(program_);
 }

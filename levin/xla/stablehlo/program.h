@@ -40,6 +40,9 @@ struct Program {
 
 struct LowerOptions {
   std::string name = "step";
+  /// Copies of the program that run at once, each with inputs of its own: levin::all_reduce_ sums
+  /// over all of them, whatever its group.
+  int64_t num_replicas = 1;
   /// Devices that the program is partitioned over, and how each input lies on them: the dimension
   /// that is split, -1 for a copy on each. Results are a copy on each.
   int64_t num_partitions = 1;
@@ -48,6 +51,7 @@ struct LowerOptions {
   std::function<bool(const graph::Node&)> may_donate = nullptr;
 };
 
+/// The graph may have been recorded on the device xla or on the CPU.
 /// Throws Error "xla.lowering" that names an operator without lowering and "xla.dtype".
 LEVIN_API Program lower(const graph::Graph& graph, const LowerOptions& options = {});
 
