@@ -32,9 +32,10 @@ struct Options {
   std::string trace;
 
   void fields(levin::FieldVisitor& field) {
-    field("work", work,
-          "mlp_sgd, mlp_adam, mlp_wide_sgd, mlp_wide_adam, cnn, gpt, mlp_10m, gpt_10m; loader where "
-          "the peer has one");
+    field(
+        "work", work,
+        "mlp_sgd, mlp_adam, mlp_wide_sgd, mlp_wide_adam, cnn, gpt, mlp_10m, gpt_10m; loader where "
+        "the peer has one");
     field("mode", mode, "a variant of this peer");
     field("steps", steps, "timed steps");
     field("warmup", warmup, "steps before them");

@@ -36,7 +36,7 @@ struct DataLoaderOptions {
                             ///< are started for data in memory than there are cores to spare
   std::optional<bool> pin_memory;  ///< page-locked batches; unset: when training on CUDA
   // Behaviour
-  bool drop_last = false;       ///< leave out a last batch that is shorter
+  bool drop_last = false;  ///< leave out a last batch that is shorter
   /// Fill a last batch that is shorter up to batch_size with its own samples again: all batches
   /// have one shape, and a step that is compiled (XLA, replay) is compiled once. Every batch gets a
   /// field "sample_mask", bool [batch_size], false where a sample was added.

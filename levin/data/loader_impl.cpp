@@ -8,7 +8,6 @@
 
 #include "levin/base/check.h"
 
-
 namespace levin::detail {
 namespace {
 
@@ -21,8 +20,7 @@ Batch filled_up(const Batch& batch, int64_t size, const DataLoaderOptions& optio
   Batch filled;
   for (const auto& [name, tensor] : batch) {
     const bool has_samples = tensor.dim() > 0 && tensor.size(0) == samples;
-    filled.set(name,
-               has_samples ? tensor.index_select(0, which.to(tensor.device())) : tensor);
+    filled.set(name, has_samples ? tensor.index_select(0, which.to(tensor.device())) : tensor);
   }
   for (const auto& [name, value] : options.padding_values) {
     filled[name].narrow(0, samples, size - samples).fill_(value);

@@ -16,9 +16,8 @@ namespace levin::data {
 namespace {
 
 void check_pad(const PadOptions& options) {
-  const bool ascends =
-      std::ranges::adjacent_find(options.lengths, std::ranges::greater_equal()) ==
-      options.lengths.end();
+  const bool ascends = std::ranges::adjacent_find(options.lengths, std::ranges::greater_equal()) ==
+                       options.lengths.end();
   LEVIN_CHECK(!options.lengths.empty() && options.lengths.front() > 0 && ascends,
               "data.pad.options", "got lengths {}, wanted ascending ones from 1 on",
               c10::str(at::IntArrayRef(options.lengths)));
@@ -66,9 +65,10 @@ class Pad {
       LEVIN_CHECK(dim >= 0 && dim < field.dim(), "data.pad.field",
                   "'{}' of sample {} of the batch is {}, which has no dim {} to be padded", name,
                   number, c10::str(field.sizes()), options_.dim);
-      LEVIN_CHECK(!length || *length == field.size(dim), "data.pad.length",
-                  "'{}' of sample {} of the batch is {} long, '{}' is {}; give fields of one length",
-                  name, number, field.size(dim), options_.values.front().first, length.value_or(0));
+      LEVIN_CHECK(
+          !length || *length == field.size(dim), "data.pad.length",
+          "'{}' of sample {} of the batch is {} long, '{}' is {}; give fields of one length", name,
+          number, field.size(dim), options_.values.front().first, length.value_or(0));
       length = field.size(dim);
     }
     return *length;

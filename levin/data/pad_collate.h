@@ -26,7 +26,7 @@ struct PadOptions {
   std::vector<int64_t> lengths;
   /// The fields that have the length, and what they are padded with.
   std::vector<std::pair<std::string, double>> values;
-  int64_t dim = 0;            ///< of a sample's field, where its length is; below 0 from the last on
+  int64_t dim = 0;  ///< of a sample's field, where its length is; below 0 from the last on
   std::string mask = "mask";  ///< the field that says where something is
 };
 

@@ -31,9 +31,10 @@ IterableDatasetPtr fit_to_read(IterableDatasetPtr dataset, const DataLoaderOptio
   LEVIN_CHECK(!dataset->in_batches() || options.batch_size == 1, "data.loader.batch_size",
               "got {}, but the data set gives batches of its own size; leave it out",
               options.batch_size);
-  LEVIN_CHECK(!dataset->in_batches() || !options.pad_last_batch, "data.loader.pad_last_batch",
-              "the data set gives batches of its own size, which no last batch can be filled up to; "
-              "leave it out");
+  LEVIN_CHECK(
+      !dataset->in_batches() || !options.pad_last_batch, "data.loader.pad_last_batch",
+      "the data set gives batches of its own size, which no last batch can be filled up to; "
+      "leave it out");
   return dataset;
 }
 

@@ -32,9 +32,8 @@ bool is_source_file(std::string_view file) {
 /// LibTorch's frames, the recorder's and the standard library's lead to every operator.
 bool is_plumbing(const torch::unwind::Frame& frame) {
   const std::string function = function_of(frame);
-  for (const std::string_view part :
-       {"at::", "c10::", "torch::", "std::", "levin::graph::", "levin::xla::", "levin::trace",
-        "levin::detail::"}) {
+  for (const std::string_view part : {"at::", "c10::", "torch::", "std::", "levin::graph::",
+                                      "levin::xla::", "levin::trace", "levin::detail::"}) {
     const size_t at = function.find(part);
     if (at != std::string::npos && (at == 0 || function[at - 1] == ' ')) return true;
   }

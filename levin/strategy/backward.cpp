@@ -166,8 +166,8 @@ class Walk {
 };
 
 bool is_plain_scalar(const at::Tensor& loss) {
-  return loss.defined() && is_of_calling_thread(loss.device()) && loss.layout() == at::kStrided && loss.numel() == 1 &&
-         loss.requires_grad() && !at::isTensorSubclassLike(loss);
+  return loss.defined() && is_of_calling_thread(loss.device()) && loss.layout() == at::kStrided &&
+         loss.numel() == 1 && loss.requires_grad() && !at::isTensorSubclassLike(loss);
 }
 
 }  // namespace

@@ -11,10 +11,10 @@ namespace levin {
 /// Adds the gradients of the scalar loss to the leaves of its graph and frees what the graph saved:
 /// loss.backward(), with the same gradients bit for bit, hooks in the same order, the same errors.
 ///
-/// A graph on the CPU or on XLA is walked in the calling thread. LibTorch's engine serves devices from
-/// threads of their own, and for each node it captures and sets all thread-local state twice, takes
-/// locks and allocates a task: a fifth to a quarter of a small network's step. Whatever else comes
-/// goes to that engine: another device, anomaly detection, a loss that is no scalar.
+/// A graph on the CPU or on XLA is walked in the calling thread. LibTorch's engine serves devices
+/// from threads of their own, and for each node it captures and sets all thread-local state twice,
+/// takes locks and allocates a task: a fifth to a quarter of a small network's step. Whatever else
+/// comes goes to that engine: another device, anomaly detection, a loss that is no scalar.
 ///
 /// Nodes may not call Engine::queue_callback (as torch's own DDP does): its queue belongs to the
 /// engine. Throws what loss.backward() throws, "strategy.backward.graph" when a hook took a node's

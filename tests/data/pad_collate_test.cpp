@@ -47,8 +47,8 @@ TEST(PadCollate, PadsEachFieldWithItsValueAndSaysWhere) {
   EXPECT_TRUE(torch::equal(batch["tokens"], torch::tensor({{2, 3, 4, 0}, {0, 0, 0, 0}})));
   EXPECT_TRUE(torch::equal(batch["tags"], torch::tensor({{0, 1, 2, -100}, {0, -100, -100, -100}})));
   EXPECT_TRUE(torch::equal(batch["label"], torch::tensor({2, 0})));
-  EXPECT_TRUE(torch::equal(batch["mask"], torch::tensor({{true, true, true, false},
-                                                         {true, false, false, false}})));
+  EXPECT_TRUE(torch::equal(
+      batch["mask"], torch::tensor({{true, true, true, false}, {true, false, false, false}})));
 }
 
 TEST(PadCollate, PadsTheDimThatIsNamed) {
@@ -82,8 +82,9 @@ TEST(PadCollate, ALoaderGivesBatchesOfFewShapes) {
 }
 
 TEST(PadCollate, WhatCannotBePaddedIsNamed) {
-  EXPECT_THAT(error_of([] { padded_sentences({0, 8}, {.lengths = {4}, .values = {{"tokens", 0}}}); }),
-              HasSubstr("data.pad.length: sample 1 of the batch is 9 long, and lengths end with 4"));
+  EXPECT_THAT(
+      error_of([] { padded_sentences({0, 8}, {.lengths = {4}, .values = {{"tokens", 0}}}); }),
+      HasSubstr("data.pad.length: sample 1 of the batch is 9 long, and lengths end with 4"));
   EXPECT_THAT(error_of([] { padded_sentences({1}, {.lengths = {4}, .values = {{"words", 0}}}); }),
               HasSubstr("data.pad.field: sample 0 of the batch has no 'words'"));
   EXPECT_THAT(error_of([] { padded_sentences({1}, {.lengths = {4}, .values = {{"label", 0}}}); }),
@@ -92,7 +93,8 @@ TEST(PadCollate, WhatCannotBePaddedIsNamed) {
     levin::data::pad_collate({.lengths = {4}, .values = {{"a", 0}, {"b", 0}}})(
         {{{"a", torch::ones(2)}, {"b", torch::ones(3)}}});
   };
-  EXPECT_THAT(error_of(uneven), HasSubstr("data.pad.length: 'b' of sample 0 of the batch is 3 long"));
+  EXPECT_THAT(error_of(uneven),
+              HasSubstr("data.pad.length: 'b' of sample 0 of the batch is 3 long"));
 }
 
 TEST(PadCollate, LengthsAscendAndFieldsAreNamed) {
@@ -113,16 +115,15 @@ levin::DatasetPtr ten() {
 }
 
 TEST(PadLastBatch, RepeatsSamplesAndMarksThem) {
-  DataLoader loader(ten(), {.batch_size = 4,
-                            .pad_last_batch = true,
-                            .padding_values = {{"label", -100}}});
+  DataLoader loader(ten(),
+                    {.batch_size = 4, .pad_last_batch = true, .padding_values = {{"label", -100}}});
   Batch batch;
   ASSERT_TRUE(loader.next(batch));
   EXPECT_TRUE(batch["sample_mask"].all().item<bool>());
   EXPECT_EQ(loader.added(), 0);
   ASSERT_TRUE(loader.next(batch) && loader.next(batch));
-  EXPECT_TRUE(torch::equal(batch["x"], torch::tensor({{16., 17.}, {18., 19.}, {16., 17.}, {18., 19.}},
-                                                     torch::kFloat)));
+  EXPECT_TRUE(torch::equal(
+      batch["x"], torch::tensor({{16., 17.}, {18., 19.}, {16., 17.}, {18., 19.}}, torch::kFloat)));
   EXPECT_TRUE(torch::equal(batch["label"], torch::tensor({8, 9, -100, -100})));
   EXPECT_TRUE(torch::equal(batch["sample_mask"], torch::tensor({true, true, false, false})));
   EXPECT_EQ(loader.added(), 2);
@@ -159,9 +160,9 @@ TEST(PadLastBatch, NeedsABatchSizeAndALastBatch) {
               }),
               HasSubstr("data.loader.pad_last_batch: got drop_last and pad_last_batch"));
   EXPECT_THAT(error_of([] {
-                DataLoader loader(ten(), {.batch_size = 4,
-                                          .pad_last_batch = true,
-                                          .padding_values = {{"lable", -100}}});
+                DataLoader loader(
+                    ten(),
+                    {.batch_size = 4, .pad_last_batch = true, .padding_values = {{"lable", -100}}});
                 Batch batch;
                 loader.next(batch);
               }),

@@ -20,8 +20,8 @@ namespace {
 
 using namespace small_run;  // NOLINT
 using levin::data::Sample;
-using levin::xla::RuntimeReport;
 using levin::test::error_of;
+using levin::xla::RuntimeReport;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -57,7 +57,9 @@ struct Bag : levin::Module {
   at::Tensor predict_step(const levin::Batch& batch, int64_t) override {
     return scores(batch).argmax(1);
   }
-  levin::OptimizerConfig configure_optimizers() override { return levin::optim::adam({.lr = 1e-2}); }
+  levin::OptimizerConfig configure_optimizers() override {
+    return levin::optim::adam({.lr = 1e-2});
+  }
 };
 
 constexpr int64_t kSentences = 75;  // the last of the batches of 16 has 11
@@ -124,7 +126,8 @@ TEST(TrainerPads, EqualToNoPadding) {
   const Fitted padded = fit_bag(options, true, 16), plain = fit_bag(options, false, 16);
   expect_same_rows(padded.rows, plain.rows);
   for (size_t i = 0; i < plain.net->parameters().size(); ++i) {
-    EXPECT_TRUE(torch::allclose(padded.net->parameters()[i], plain.net->parameters()[i], 1e-5, 1e-6));
+    EXPECT_TRUE(
+        torch::allclose(padded.net->parameters()[i], plain.net->parameters()[i], 1e-5, 1e-6));
   }
 }
 
@@ -201,6 +204,35 @@ TEST(TrainerOnXla, GoesOnOnTheCpuAndTheCpuOnXla) {
   }
 }
 
+/// The gradient of its weights is a view of what a product gave.
+struct Folded : levin::Module {
+  at::Tensor weight;
+  Folded() { weight = register_parameter("weight", torch::randn({18})); }
+  at::Tensor training_step(const levin::Batch& batch, int64_t) override {
+    return torch::nn::functional::cross_entropy(batch["x"].mm(weight.view({6, 3})), batch["y"]);
+  }
+  levin::OptimizerConfig configure_optimizers() override { return levin::optim::sgd({.lr = 0.1}); }
+};
+
+TEST(TrainerOnXla, AGroupOfBatchesIsTwoProgramsWhateverItsGradientsAre) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  const Scratch scratch;
+  const auto train = [&](levin::TrainerOptions options) {
+    options.accumulate_grad_batches = 4;
+    options.max_epochs = 5;
+    levin::seed_everything(2);
+    const auto net = std::make_shared<Folded>();
+    levin::Trainer trainer(options);
+    trainer.fit(net, levin::DataLoader(dataset(64), {.batch_size = 8}));
+    EXPECT_THAT(trainer.compile_report().refusals, ::testing::IsEmpty());
+    return net->weight.detach().cpu();
+  };
+  const at::Tensor there = train(on_xla(scratch.path(), 1, 5));
+  levin::TrainerOptions here = quiet(scratch.path());
+  here.accelerator = "cpu";
+  EXPECT_TRUE(torch::allclose(there, train(here), 1e-5, 1e-6));
+}
+
 /// In bfloat16 sums in another order are other sums: near to those of the CPU, and to float32's.
 TEST(TrainerOnXla, LearnsInHalfPrecision) {
   LEVIN_NEEDS_CPU_PLUGIN();
@@ -263,8 +295,8 @@ TEST(TrainerOnXla, DISABLED_AfterAnotherBackward) {
 TEST(TrainerOnXla, TrainsWhereAutogradHasRunBefore) {
   LEVIN_NEEDS_CPU_PLUGIN();
   const Scratch scratch;
-  EXPECT_EQ(levin::test::run_in_own_process("*DISABLED_AfterAnotherBackward", scratch.path() / "log"),
-            0);
+  EXPECT_EQ(
+      levin::test::run_in_own_process("*DISABLED_AfterAnotherBackward", scratch.path() / "log"), 0);
 }
 
 TEST(TrainerOnXla, ASecondProcessCompilesNothing) {

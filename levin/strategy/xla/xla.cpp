@@ -22,6 +22,7 @@ class Xla : public Strategy {
 
   std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
                                                     std::vector<NamedTensor> parameters) override {
+    for (const NamedTensor& parameter : parameters) parameters_.push_back(parameter.tensor);
     auto optimizer = optim::build_optimizer(config, std::move(parameters));
     optimizer->set_capturable(true);
     runtime_->sync();  // or the first step's program would make the state, and differ
@@ -36,7 +37,9 @@ class Xla : public Strategy {
   /// A batch within a group is a program of its own, so that a group of any size needs but two.
   void backward(const at::Tensor& loss, bool synchronize) override {
     levin::backward(loss);
-    if (!synchronize) runtime_->sync();
+    if (synchronize) return;
+    keep_gradients();
+    runtime_->sync();
   }
 
   /// As torch_xla's optimizer_step: where the program of the step ends. Gradients that were kept
@@ -56,12 +59,21 @@ class Xla : public Strategy {
   }
 
   void begin_join(bool) override {}
-  void forget() override {}
+  void forget() override { parameters_.clear(); }
   State state_dict() const override { return {}; }
   void load_state_dict(const State&) override {}
 
  private:
+  /// The next program takes them as inputs: each in memory of its own.
+  void keep_gradients() const {
+    for (const at::Tensor& parameter : parameters_) {
+      at::Tensor& gradient = parameter.mutable_grad();
+      if (gradient.defined() && !xla::Runtime::is_whole(gradient)) gradient = gradient.clone();
+    }
+  }
+
   std::shared_ptr<xla::Runtime> runtime_;
+  std::vector<at::Tensor> parameters_;
 };
 
 }  // namespace

@@ -114,7 +114,8 @@ void Runtime::Impl::note_compilation(const Program& program, const graph::Graph&
 
 std::string RuntimeReport::summary() const {
   return fmt::format(
-      "{} programs compiled in {:.2f} s and {} read from disk, {} runs ({:.2f} s to start them), {} "
+      "{} programs compiled in {:.2f} s and {} read from disk, {} runs ({:.2f} s to start them), "
+      "{} "
       "transfers to the devices and {} back ({:.2f} s), {} operators computed by the host",
       compilations, compile_s, disk_cache_hits, executions, execute_s, uploads, downloads,
       transfer_s, host_fallbacks);

@@ -48,9 +48,8 @@ c10::IValue replaced(const c10::IValue& value, const Replace& replace) {
 
 graph::Recorder& Runtime::Impl::recording() {
   if (recorder == nullptr) {
-    recorder = std::make_unique<graph::Recorder>(
-        graph::RecorderOptions{
-            .allow_host_reads = true, .allow_stale = true, .sources = wants_sources()});
+    recorder = std::make_unique<graph::Recorder>(graph::RecorderOptions{
+        .allow_host_reads = true, .allow_stale = true, .sources = wants_sources()});
     if (names) {
       for (const NamedTensor& named : names()) recorder->name_state(named.name, named.tensor);
     }

@@ -157,7 +157,7 @@ at::Tensor Runtime::Impl::numbers_of(const std::vector<RuntimeNumber>& wanted, a
 }
 
 const pjrt::Executable& Runtime::Impl::executable_of(const Program& program,
-                                                       const graph::Graph& graph) {
+                                                     const graph::Graph& graph) {
   const auto known = executables.find(program.text);
   if (known != executables.end()) return known->second;
   const bool is_split = num_devices > 1;

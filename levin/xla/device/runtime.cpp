@@ -70,6 +70,8 @@ at::Tensor Runtime::upload(const at::Tensor& tensor, bool split) {
   return made;
 }
 
+bool Runtime::is_whole(const at::Tensor& tensor) { return Contents::of(tensor).is_base(tensor); }
+
 void Runtime::set_names(std::function<std::vector<NamedTensor>()> names) {
   const std::scoped_lock lock(impl_->mutex);
   impl_->names = std::move(names);

@@ -83,6 +83,8 @@ class LEVIN_API Runtime {
   /// A copy of a CPU tensor on the device. With `split` its first dimension lies over the devices,
   /// in equal parts, where it can be divided; else each device has all of it.
   at::Tensor upload(const at::Tensor& tensor, bool split = false);
+  /// Whether a tensor of the device is all of its memory, and no view of another.
+  static bool is_whole(const at::Tensor& tensor);
   /// Names for messages and for the graph's inputs; asked for when a recording begins.
   void set_names(std::function<std::vector<NamedTensor>()> names);
 
