@@ -204,6 +204,18 @@ TEST(TrainerOnXla, GoesOnOnTheCpuAndTheCpuOnXla) {
   }
 }
 
+TEST(TrainerOnXla, AccumulatesAsTheCpuDoes) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  const Scratch scratch;
+  levin::TrainerOptions there = on_xla(scratch.path(), 2, 6), here = quiet(scratch.path());
+  here.accelerator = "cpu";
+  here.max_epochs = 6;
+  for (levin::TrainerOptions* options : {&there, &here}) options->accumulate_grad_batches = 2;
+  const Fitted fitted = fit_bag(there, true, 8), wanted = fit_bag(here, false, 16);
+  EXPECT_THAT(fitted.refusals, ::testing::IsEmpty());
+  expect_same_rows(fitted.rows, wanted.rows);
+}
+
 /// The gradient of its weights is a view of what a product gave.
 struct Folded : levin::Module {
   at::Tensor weight;
@@ -214,7 +226,7 @@ struct Folded : levin::Module {
   levin::OptimizerConfig configure_optimizers() override { return levin::optim::sgd({.lr = 0.1}); }
 };
 
-TEST(TrainerOnXla, AGroupOfBatchesIsTwoProgramsWhateverItsGradientsAre) {
+TEST(TrainerOnXla, AccumulatesGradientsThatAreViews) {
   LEVIN_NEEDS_CPU_PLUGIN();
   const Scratch scratch;
   const auto train = [&](levin::TrainerOptions options) {

@@ -1,6 +1,9 @@
 // What a program depends on, what the host computes, and the fused updates of optimizers.
 #include <ATen/CPUGeneratorImpl.h>
+#include <gmock/gmock.h>
 
+#include "levin/graph/compiled.h"
+#include "levin/xla/device/step.h"
 #include "tests/xla/on_both_devices.h"
 
 namespace {
@@ -54,6 +57,26 @@ TEST(RecordingOnXla, AGeneratorOfTheCallersDrawsOnTheHost) {
   at::Tensor x = at::empty({8}, at::TensorOptions(xla_runtime().device()));
   x.normal_(0, 1, there);
   expect_near(x, at::empty({8}).normal_(0, 1, here), "drawn");
+}
+
+/// Levin's strategy copies such gradients where they are to stay.
+TEST(StepsOnXla, ThatLeaveAViewAsAGradientRunAsTheyAre) {
+  const std::shared_ptr<levin::xla::Runtime> runtime = xla_runtime().current();
+  const at::Device device = runtime->device();
+  const at::Tensor weight = at::ones({6}).to(device).requires_grad_();
+  const at::Tensor x = at::ones({2, 3}).to(device);
+  levin::graph::Compiled step("it", {.engine = levin::xla::make_engine(runtime)});
+  for (int i = 0; i < 5; ++i) {
+    step({.inputs = {x}, .names = {"x"}}, [&] {
+      weight.mutable_grad().reset();
+      const at::Tensor loss = x.mm(weight.view({3, 2})).sum();
+      loss.backward();
+      return std::vector{loss.detach()};
+    });
+    expect_near(weight.grad(), at::full({6}, 2.0F), "the gradient");
+  }
+  ASSERT_EQ(step.report().refusals.size(), 1U);
+  EXPECT_THAT(step.report().refusals.front(), ::testing::HasSubstr("the gradient of"));
 }
 
 struct Lists {

@@ -35,6 +35,9 @@ class StepRunner final : public graph::Runner {
     for (const graph::Value* output : graph.outputs()) {
       types_.push_back(output == nullptr ? graph::ValueType{} : output->type());
     }
+    for (const graph::Update& update : graph.updates()) {
+      if (update.is_gradient) gradients_.push_back(gradient_of(update, graph.outputs()));
+    }
   }
 
   /// For inputs that lie as these do.
@@ -49,15 +52,19 @@ class StepRunner final : public graph::Runner {
   Tensors operator()(const Tensors& inputs) override {
     const std::scoped_lock lock(impl_.mutex);
     impl_.flush("");
-    impl_.execute(program_, *executable_, binding(inputs));
+    const Binding tensor_of = binding(inputs);
+    impl_.execute(program_, *executable_, tensor_of);
     Tensors results(types_.size());
     impl_.take_outputs(program_, [&](const ProgramOutput& output) -> Contents* {
-      if (output.updates != nullptr) return &Contents::of(output.updates->tensor());
+      if (output.updates != nullptr) return &Contents::of(tensor_of(*output.updates));
       const graph::ValueType& type = types_[output.index];
       results[output.index] =
           Contents::make_tensor(impl_.shared_from_this(), type.sizes, type.strides, type.dtype);
       return &Contents::of(results[output.index]);
     });
+    for (const Gradient& gradient : gradients_) {
+      gradient.of.mutable_grad() = results[gradient.output];
+    }
     return results;
   }
 
@@ -76,6 +83,20 @@ class StepRunner final : public graph::Runner {
   graph::ReplayReport report() const override { return {.num_operators = num_operators_}; }
 
  private:
+  /// A gradient that the step leaves, to be one of the program's outputs.
+  struct Gradient {
+    at::Tensor of;
+    size_t output;
+  };
+
+  static Gradient gradient_of(const graph::Update& update, const graph::Values& outputs) {
+    const auto place = std::ranges::find(outputs, update.value);
+    const graph::Node& parameter = update.target->node();
+    LEVIN_CHECK(place != outputs.end() && parameter.tensor().defined(), "xla.step",
+                "the gradient of {} that it leaves is no tensor of its own", parameter.name());
+    return {parameter.tensor(), static_cast<size_t>(place - outputs.begin())};
+  }
+
   static int64_t split_of(const at::Tensor& tensor) {
     return is_of_device(tensor) ? Contents::of(tensor).split_dim : -1;
   }
@@ -93,6 +114,7 @@ class StepRunner final : public graph::Runner {
   std::vector<StatePlace> state_;
   std::vector<int64_t> splits_;
   std::vector<graph::ValueType> types_;
+  std::vector<Gradient> gradients_;
   int64_t num_operators_ = 0;
   Program program_;
   const pjrt::Executable* executable_ = nullptr;
