@@ -76,7 +76,10 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
                       .scales_loss = precision_.scales_loss,
                       .scaler = options_.scaler,
                       .loss_guard = options_.loss_guard});
-  if (device_.is_cpu()) detail::keep_freed_memory();
+  if (device_.is_cpu()) {
+    // A replayed step has memory of its own, beside which there is to be none of the steps before.
+    compiles() ? detail::keep_no_freed_memory() : detail::keep_freed_memory();
+  }
   if (options_.sync_batchnorm && num_processes() > 1) {
     synced_ = std::make_shared<comm::ProcessGroup>(world());
   }

@@ -41,6 +41,7 @@ void drop_gradients_after(graph::Recording& recording, const std::vector<NamedTe
 std::function<void(graph::Graph&)> passes(double part) {
   return [part](graph::Graph& graph) {
     detail::return_freed_memory();
+    detail::keep_freed_memory();  // from here on: of validation, for one
     graph::overlap_all_reduces(graph);
     if (part >= 1.0) return;
     const int64_t state = graph::state_bytes(graph);
@@ -78,7 +79,10 @@ std::vector<at::Tensor> CompiledStep::operator()(const std::vector<NamedTensor>&
   conditions_.guards = guards;
   add_conditions();
   std::vector<at::Tensor> results = compiled_(conditions_, [&] { return call(function); });
-  detail::check_refusals(compiled_.report().refusals);
+  const std::vector<std::string>& refusals = compiled_.report().refusals;
+  if (refusals.size() > num_refusals_) detail::keep_freed_memory();  // it may stay eager
+  num_refusals_ = refusals.size();
+  detail::check_refusals(refusals);
   return results;
 }
 

@@ -9,15 +9,34 @@
 
 namespace levin::detail {
 
+namespace {
+
+/// The user has said how it should be.
+bool is_set() {
+  for (const char* name : {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"}) {
+    if (std::getenv(name) != nullptr) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 void keep_freed_memory() {
 #ifdef __GLIBC__
-  for (const char* name : {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"}) {
-    if (std::getenv(name) != nullptr) return;
-  }
+  if (is_set()) return;
   constexpr int kLargestMmapThreshold = 32 << 20;  // glibc takes no more
   constexpr int kKeptBytes = 1 << 30;
   mallopt(M_MMAP_THRESHOLD, kLargestMmapThreshold);
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
+#endif
+}
+
+void keep_no_freed_memory() {
+#ifdef __GLIBC__
+  if (is_set()) return;
+  constexpr int kLarge = 128 << 10;  // what glibc begins with; set, it does not grow
+  mallopt(M_MMAP_THRESHOLD, kLarge);
+  mallopt(M_TRIM_THRESHOLD, kLarge);
 #endif
 }
 

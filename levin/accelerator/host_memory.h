@@ -11,7 +11,10 @@ namespace levin::detail {
 /// time, in chains of large elementwise operations most of it. The heap may then keep twice what is
 /// in use. Does nothing with another allocator, or where MALLOC_TRIM_THRESHOLD_,
 /// MALLOC_MMAP_THRESHOLD_ or GLIBC_TUNABLES say how it should be.
-void keep_freed_memory();
+LEVIN_API void keep_freed_memory();
+
+/// The opposite, until keep_freed_memory(): for steps whose memory will not be used again.
+LEVIN_API void keep_no_freed_memory();
 
 /// Gives all that is free back to the system, once, because what was kept will not be allocated as
 /// before. Does nothing with another allocator than glibc's.

@@ -37,7 +37,24 @@ int faults_after_return() {
   return static_cast<int>((page_faults() - before) / 100);
 }
 
+/// Of an engine that is to replay steps.
+int faults_before_a_replay() {
+  at::set_num_threads(1);
+  levin::AcceleratorOptions options;
+  options.cpu = true;
+  options.compile = "replay";
+  const levin::Accelerator accelerator(options);
+  for (int i = 0; i < 20; ++i) torch::ones({4 << 20});
+  const int64_t before = page_faults();
+  torch::ones({4 << 20});
+  return static_cast<int>((page_faults() - before) / 100);
+}
+
 #ifdef __GLIBC__
+TEST(HostMemory, BeforeAReplayNothingIsKept) {
+  EXPECT_GE(levin::test::run_child(faults_before_a_replay), 40);
+}
+
 TEST(HostMemory, WhatIsFreedIsUsedAgain) {
   EXPECT_LE(levin::test::run_child(faults_of_the_last), 5);
 }

@@ -59,10 +59,10 @@ TEST(RecordingOnXla, AGeneratorOfTheCallersDrawsOnTheHost) {
   expect_near(x, at::empty({8}).normal_(0, 1, here), "drawn");
 }
 
-/// Levin's strategy copies such gradients where they are to stay.
+/// Error "xla.step" is why; levin's strategy copies such gradients where they are to stay.
 TEST(StepsOnXla, ThatLeaveAViewAsAGradientRunAsTheyAre) {
-  const std::shared_ptr<levin::xla::Runtime> runtime = xla_runtime().current();
-  const at::Device device = runtime->device();
+  const at::Device device = xla_runtime().device();
+  const std::shared_ptr<levin::xla::Runtime> runtime = levin::xla::Runtime::current();
   const at::Tensor weight = at::ones({6}).to(device).requires_grad_();
   const at::Tensor x = at::ones({2, 3}).to(device);
   levin::graph::Compiled step("it", {.engine = levin::xla::make_engine(runtime)});
