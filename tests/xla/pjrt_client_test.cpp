@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include <filesystem>
+#include <iterator>
 #include <thread>
 
 #include "levin/xla/pjrt/client.h"
@@ -40,6 +42,18 @@ TEST_F(PjrtClient, HasAsManyDevicesAsAskedFor) {
     EXPECT_EQ(client.devices().back().process, 0);
     EXPECT_TRUE(client.devices().back().is_addressable);
   }
+}
+
+/// A device that waits for the others in an exchange holds a thread.
+TEST_F(PjrtClient, HasMoreThreadsThanDevices) {
+  const auto count = [] {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return std::distance(begin(tasks), end(tasks));
+  };
+  const auto before = count();
+  const pjrt::Client client(pjrt::Plugin(path_), {.num_devices = 8});
+  EXPECT_GE(count() - before, 2 * 8);
+  EXPECT_EQ(std::getenv("NPROC"), nullptr);
 }
 
 TEST_F(PjrtClient, KnowsNoMemoryOfCpus) { EXPECT_FALSE(device().memory(0).has_value()); }

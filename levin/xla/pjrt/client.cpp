@@ -5,6 +5,7 @@
 
 #include "levin/base/check.h"
 #include "levin/xla/pjrt/interface_impl.h"
+#include "levin/xla/pjrt/worker_threads_impl.h"
 
 namespace levin::xla::pjrt {
 namespace {
@@ -153,7 +154,10 @@ Client::Client(const Plugin& plugin, const ClientOptions& options) {
     impl->store = std::make_unique<detail::KeyValues>(options.store);
     impl->store->give_to(args);
   }
-  impl->check(impl->api->PJRT_Client_Create(&args));
+  {
+    const detail::EnoughWorkerThreads threads(options.num_devices);
+    impl->check(impl->api->PJRT_Client_Create(&args));
+  }
   impl->client = args.client;
   read_platform(*impl);
   read_devices(*impl);
