@@ -1,5 +1,6 @@
 #include "levin/strategy/backward.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones_like.h>

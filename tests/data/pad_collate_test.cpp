@@ -28,9 +28,12 @@ Sample sentence(int64_t index) {
           {"label", torch::tensor(index)}};
 }
 
-const PadOptions kPad = {.lengths = {4, 8, 16}, .values = {{"tokens", 0}, {"tags", -100}}};
+PadOptions to_few_lengths() {
+  return {.lengths = {4, 8, 16}, .values = {{"tokens", 0}, {"tags", -100}}};
+}
 
-Batch padded_sentences(const std::vector<int64_t>& which, const PadOptions& options = kPad) {
+Batch padded_sentences(const std::vector<int64_t>& which,
+                       const PadOptions& options = to_few_lengths()) {
   std::vector<Sample> samples;
   for (const int64_t index : which) samples.push_back(sentence(index));
   return levin::data::pad_collate(options)(std::move(samples));
@@ -64,7 +67,7 @@ TEST(PadCollate, PadsTheDimThatIsNamed) {
 
 TEST(PadCollate, ALoaderGivesBatchesOfFewShapes) {
   const auto dataset =
-      levin::data::samples(90, sentence, {.collate = levin::data::pad_collate(kPad)});
+      levin::data::samples(90, sentence, {.collate = levin::data::pad_collate(to_few_lengths())});
   DataLoader loader(dataset, {.batch_size = 4,
                               .shuffle = true,
                               .num_workers = 2,

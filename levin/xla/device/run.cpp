@@ -61,7 +61,8 @@ void Runtime::Impl::lose_pending() noexcept {
   }
 }
 
-/// What the program was to change has gone with it where the plugin had begun.
+/// While `error` is being handled. What the program was to change has gone with it where the plugin
+/// had begun.
 void Runtime::Impl::fail(const pjrt::Executable& executable, const Error& error) {
   int64_t num_gone = 0;
   for (const auto& [number, contents] : live) {
@@ -72,7 +73,7 @@ void Runtime::Impl::fail(const pjrt::Executable& executable, const Error& error)
     contents->is_lost = true;
     contents->buffers.clear();
   }
-  if (num_gone == 0) throw error;
+  if (num_gone == 0) throw;
   // A plugin that found no memory tries once more, with arguments that it has given away already,
   // and complains of those.
   const std::optional<pjrt::ProgramMemory> memory = executable.memory();
