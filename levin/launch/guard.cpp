@@ -65,10 +65,15 @@ Guard::~Guard() {
   }
 }
 
-void Guard::watch(pid_t group) {
-  files::detail::write_all(pipe_, std::as_bytes(std::span(&group, 1)));
+void Guard::watch_own_group() const noexcept {
+  const pid_t group = ::getpid();
+  while (::write(pipe_.number(), &group, sizeof group) < 0 && errno == EINTR) {
+  }
 }
 
-void Guard::forget(pid_t group) { watch(-group); }
+void Guard::forget(pid_t group) {
+  const pid_t message = -group;
+  files::detail::write_all(pipe_, std::as_bytes(std::span(&message, 1)));
+}
 
 }  // namespace levin::launch

@@ -17,7 +17,9 @@ class Guard {
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
 
-  void watch(pid_t group);
+  /// In a new process that leads its group, before it starts anything: whatever befalls the
+  /// launcher from here on, the guard knows of it. Only calls that are safe after a fork.
+  void watch_own_group() const noexcept;
   void forget(pid_t group);
 
  private:

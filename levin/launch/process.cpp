@@ -59,8 +59,9 @@ Image make_image(const ProcessSpec& spec) {
 void become_default(int number) { ::signal(number, SIG_DFL); }
 
 // In the child. Returns only when the program cannot be run, with errno set.
-void run_image(const Image& image, const ProcessSpec& spec, pid_t launcher) {
+void run_image(const Image& image, const ProcessSpec& spec, const Guard& guard, pid_t launcher) {
   ::setpgid(0, 0);
+  guard.watch_own_group();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(128 + SIGKILL);  // it died before the line above
   const int wanted[] = {spec.input, spec.output, spec.error};
@@ -87,7 +88,7 @@ int read_report(const Descriptor& report) {
 
 }  // namespace
 
-Process Process::start(const ProcessSpec& spec) {
+Process Process::start(const ProcessSpec& spec, Guard& guard) {
   const Image image = make_image(spec);
   int ends[2];
   LEVIN_CHECK(::pipe2(ends, O_CLOEXEC) == 0, "launch.program", "cannot make a pipe: {}",
@@ -97,7 +98,7 @@ Process Process::start(const ProcessSpec& spec) {
   const pid_t launcher = ::getpid();
   const pid_t pid = ::fork();
   if (pid == 0) {
-    run_image(image, spec, launcher);
+    run_image(image, spec, guard, launcher);
     const int error = errno;
     [[maybe_unused]] const ssize_t told = ::write(ends[1], &error, sizeof error);
     ::_exit(127);
@@ -107,7 +108,7 @@ Process Process::start(const ProcessSpec& spec) {
   child_end.close();
   const int error = read_report(report);
   Descriptor ended(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  Process process(pid, std::move(ended));
+  Process process(pid, std::move(ended), guard);
   if (error != 0) process.reap();
   LEVIN_CHECK(error == 0, "launch.program", "cannot run '{}': {}", image.program,
               files::detail::reason(error));
@@ -129,6 +130,7 @@ int Process::reap() {
   // While the dead leader is not waited for, nobody else can be given the number of its group.
   signal(SIGKILL);
   int status = 0;
+  guard_->forget(pid_);
   while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }
   return status;

@@ -1,8 +1,8 @@
 #pragma once
 // Process: one program that was started, in a process group of its own.
-// The kernel kills it when its launcher dies, however that happens.
+// The kernel kills it when its launcher dies, however that happens, and the guard what it started.
 //
-//   Process process = Process::start({.command = {"./train"}, .variables = {{"RANK", "0"}}});
+//   Process process = Process::start({.command = {"./train"}, .variables = {{"RANK", "0"}}}, guard);
 //   poll(process.descriptor()) ...                    // readable once it has ended
 //   const int status = process.reap();                // as waitpid gives it
 
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "levin/files/posix_impl.h"
+#include "levin/launch/guard.h"
 
 namespace levin::launch {
 
@@ -30,7 +31,8 @@ class Process {
  public:
   /// From the main thread only: the kernel takes the end of the thread that starts a process for
   /// the end of the launcher. Throws Error "launch.program" when it cannot be run.
-  static Process start(const ProcessSpec& spec);
+  /// `guard` must outlive the process.
+  static Process start(const ProcessSpec& spec, Guard& guard);
 
   pid_t pid() const { return pid_; }
   /// Readable once the process has ended.
@@ -41,11 +43,12 @@ class Process {
   int reap();
 
  private:
-  Process(pid_t pid, files::detail::Descriptor descriptor)
-      : pid_(pid), descriptor_(std::move(descriptor)) {}
+  Process(pid_t pid, files::detail::Descriptor descriptor, Guard& guard)
+      : pid_(pid), descriptor_(std::move(descriptor)), guard_(&guard) {}
 
   pid_t pid_;
   files::detail::Descriptor descriptor_;
+  Guard* guard_;
 };
 
 }  // namespace levin::launch

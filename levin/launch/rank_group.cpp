@@ -85,8 +85,7 @@ void RankGroup::start(Running& rank) {
     nothing = files::detail::open_file("/dev/null", O_RDONLY);
   }
   spec.input = nothing.number();
-  rank.process.emplace(Process::start(spec));
-  guard_.watch(rank.process->pid());
+  rank.process.emplace(Process::start(spec, guard_));
   if (rank.output) rank.output->started();
   rank.error->started();
   ++num_alive_;
@@ -139,7 +138,6 @@ void RankGroup::take_ended(const Events& events) {
 std::optional<Failure> RankGroup::end(Running& rank) {
   const pid_t pid = rank.process->pid();
   const int status = rank.process->reap();
-  guard_.forget(pid);
   rank.process.reset();
   rank.input.close();
   --num_alive_;

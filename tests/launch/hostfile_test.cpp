@@ -92,7 +92,7 @@ TEST_F(OverSsh, NothingOutlivesAKilledLauncher) {
   ASSERT_TRUE(soon([&] { return pids_in(scratch_ / "pids").size() == 3; })) << launcher.err();
   launcher.signal(SIGKILL);
   const auto pids = pids_in(scratch_ / "pids");
-  EXPECT_TRUE(soon([&] { return !any_alive(pids); }, 5));
+  EXPECT_TRUE(soon([&] { return !any_alive(pids); }));
 }
 
 TEST_F(OverSsh, NamesAHostThatCannotBeReached) {

@@ -33,7 +33,14 @@ inline bool soon(const std::function<bool()>& condition, double timeout_s = 20) 
   return true;
 }
 
-inline bool is_alive(pid_t pid) { return ::kill(pid, 0) == 0; }
+/// The dead that nobody has waited for are not alive: an init of a container may leave them.
+inline bool is_alive(pid_t pid) {
+  std::string word, state;
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  while (status >> word && word != "State:") {
+  }
+  return status >> state && state != "Z" && state != "X";
+}
 
 inline std::string script(const Scratch& scratch, const std::string& name,
                           const std::string& body) {
