@@ -2,9 +2,9 @@
 // Process: one program that was started, in a process group of its own.
 // The kernel kills it when its launcher dies, however that happens, and the guard what it started.
 //
-//   Process process = Process::start({.command = {"./train"}, .variables = {{"RANK", "0"}}}, guard);
-//   poll(process.descriptor()) ...                    // readable once it has ended
-//   const int status = process.reap();                // as waitpid gives it
+//   Process process = Process::start({.command = {"./train"}, .variables = {{"RANK", "0"}}},
+//   guard); poll(process.descriptor()) ...                    // readable once it has ended const
+//   int status = process.reap();                // as waitpid gives it
 
 #include <sys/types.h>
 
