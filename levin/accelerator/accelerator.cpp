@@ -42,15 +42,15 @@ Accelerator::Accelerator(AcceleratorOptions options)
     : Accelerator(for_graph(options), join_launch(world_options(for_graph(options)))) {}
 
 Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environment& environment)
-    : Accelerator(options, environment, open_hardware(options, environment.rank)) {}
+    : Accelerator(options, environment, device_of(options, environment.rank)) {}
 
 Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environment& environment,
-                         const Hardware& hardware)
+                         at::Device device)
     : Processes(environment.rank,
-                connect_world(environment, world_options(options, hardware.device.is_cuda()))),
+                connect_world(environment, world_options(options, device.is_cuda()))),
       options_(options),
-      device_(hardware.device),
-      xla_(hardware.xla),
+      device_(device),
+      xla_(open_xla(options_, world())),
       precision_(parse_precision(options_.mixed_precision)),
       strategy_(make_strategy(options_.strategy, {.group = world(),
                                                   .ddp = options_.ddp,

@@ -320,7 +320,7 @@ class LEVIN_API Accelerator : public Processes {
 
   Accelerator(const AcceleratorOptions& options, const comm::Environment& environment);
   Accelerator(const AcceleratorOptions& options, const comm::Environment& environment,
-              const Hardware& hardware);
+              at::Device device);
   void check_gradients();
   void check_compile() const;
   void save_model_state(const State& weights, const std::filesystem::path& folder,

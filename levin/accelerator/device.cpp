@@ -33,18 +33,26 @@ bool is_xla(const AcceleratorOptions& options) {
   return !options.cpu && (options.accelerator == "tpu" || options.accelerator == "xla");
 }
 
-Hardware open_hardware(const AcceleratorOptions& options, RankInfo rank) {
-  if (!is_xla(options)) {
-    LEVIN_CHECK(
-        options.pjrt_plugin.empty(), "accelerator.device",
-        "got --pjrt-plugin {}, which --accelerator {} has no use for; set --accelerator xla",
-        options.pjrt_plugin, options.accelerator);
-    return {.device = select_device(options.cpu ? "cpu" : options.accelerator, rank)};
-  }
+at::Device device_of(const AcceleratorOptions& options, RankInfo rank) {
+  if (is_xla(options)) return {at::kXLA, 0};
+  LEVIN_CHECK(options.pjrt_plugin.empty(), "accelerator.device",
+              "got --pjrt-plugin {}, which --accelerator {} has no use for; set --accelerator xla",
+              options.pjrt_plugin, options.accelerator);
+  return select_device(options.cpu ? "cpu" : options.accelerator, rank);
+}
+
+std::shared_ptr<xla::Runtime> open_xla(const AcceleratorOptions& options,
+                                       const comm::ProcessGroup& world) {
+  if (!is_xla(options)) return nullptr;
   const bool is_tpu = options.accelerator == "tpu" && options.pjrt_plugin.empty();
-  std::shared_ptr<xla::Runtime> runtime = xla::Runtime::open(
-      {.plugin = is_tpu ? "tpu" : options.pjrt_plugin, .num_devices = options.devices});
-  return {.device = runtime->device(), .xla = runtime};
+  const std::chrono::duration<double> timeout(options.comm_timeout_s);
+  return xla::Runtime::open(
+      {.plugin = is_tpu ? "tpu" : options.pjrt_plugin,
+       .num_devices = options.devices,
+       .rank = world.rank(),
+       .world_size = world.size(),
+       .store = world.store("xla"),
+       .timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout)});
 }
 
 // CUDA's headers are not LibTorch's; its runtime is in the process where a CUDA device is.

@@ -10,6 +10,7 @@
 
 #include "levin/base/export.h"
 #include "levin/base/rank.h"
+#include "levin/comm/process_group.h"
 
 namespace levin::xla {
 class Runtime;
@@ -23,16 +24,14 @@ LEVIN_API at::Device select_device(std::string_view kind, RankInfo rank);
 
 struct AcceleratorOptions;
 
-/// What a run computes on.
-struct Hardware {
-  at::Device device = at::kCPU;
-  std::shared_ptr<xla::Runtime> xla = nullptr;  ///< where the device is one of XLA
-};
-
 /// Whether one process holds all devices of its machine.
 LEVIN_API bool is_xla(const AcceleratorOptions& options);
-/// Throws Error "accelerator.device" and what xla::Runtime::open throws.
-LEVIN_API Hardware open_hardware(const AcceleratorOptions& options, RankInfo rank);
+/// What a run computes on; of XLA open_xla is to be called. Throws Error "accelerator.device".
+LEVIN_API at::Device device_of(const AcceleratorOptions& options, RankInfo rank);
+/// With the other processes' where there are several; nullptr where the device is none of XLA.
+/// Throws what xla::Runtime::open throws.
+LEVIN_API std::shared_ptr<xla::Runtime> open_xla(const AcceleratorOptions& options,
+                                                 const comm::ProcessGroup& world);
 
 /// Of a CUDA device: {major, minor}; none for others.
 LEVIN_API std::optional<std::pair<int, int>> compute_capability(at::Device device);

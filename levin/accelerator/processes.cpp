@@ -57,11 +57,19 @@ void Processes::print(std::string_view line) const {
   std::fflush(stdout);
 }
 
+namespace {
+
+/// Between processes tensors go by way of the host, but for what a program exchanges by itself.
+at::Tensor on_carrier(const at::Tensor& value) { return value.is_xla() ? value.cpu() : value; }
+
+}  // namespace
+
 at::Tensor Processes::reduce(const at::Tensor& value, ReduceOp op, double scale) {
   if (rank_.world_size == 1) return scale == 1.0 ? value : value * scale;
-  at::Tensor reduced = value.detach().clone();
+  at::Tensor reduced = on_carrier(value.detach()).clone();
   world_.all_reduce(reduced, op);
-  return scale == 1.0 ? reduced : reduced * scale;
+  if (scale != 1.0) reduced = reduced * scale;
+  return reduced.to(value.device());
 }
 
 at::Tensor Processes::gather(const at::Tensor& value) {
@@ -69,9 +77,10 @@ at::Tensor Processes::gather(const at::Tensor& value) {
   std::vector<int64_t> sizes = value.sizes().vec();
   if (sizes.empty()) sizes.push_back(1);
   sizes.front() *= rank_.world_size;
-  at::Tensor all = at::empty(sizes, value.options());
-  world_.all_gather(all, value.contiguous());
-  return all;
+  const at::Tensor own = on_carrier(value).contiguous();
+  at::Tensor all = at::empty(sizes, own.options());
+  world_.all_gather(all, own);
+  return all.to(value.device());
 }
 
 at::Tensor Processes::pad_across_processes(const at::Tensor& value, int64_t dim, double pad_value,

@@ -152,6 +152,11 @@ ProcessGroup ProcessGroup::connect(const Environment& environment,
 int64_t ProcessGroup::rank() const { return impl_->rank; }
 int64_t ProcessGroup::size() const { return impl_->size; }
 const std::string& ProcessGroup::backend() const { return impl_->name; }
+c10::intrusive_ptr<c10d::Store> ProcessGroup::store(const std::string& prefix) const {
+  if (impl_->store == nullptr) return {};
+  return c10::make_intrusive<c10d::PrefixStore>(prefix, impl_->store);
+}
+
 const std::vector<int64_t>& ProcessGroup::global_ranks() const { return impl_->global_ranks; }
 
 at::Tensor ProcessGroup::allocate(int64_t count, at::ScalarType type, at::Device device) {

@@ -20,6 +20,10 @@
 #include "levin/comm/environment/environment.h"
 #include "levin/comm/reduce_op.h"
 
+namespace c10d {
+class Store;
+}  // namespace c10d
+
 namespace levin::comm {
 
 /// When a collective returns: with its result, or as soon as it is under way.
@@ -76,6 +80,8 @@ class LEVIN_API ProcessGroup {
   const std::string& backend() const;
   /// Number in the run of each rank of this group.
   const std::vector<int64_t>& global_ranks() const;
+  /// Where its ranks can leave each other words, under keys of that prefix; none for one rank.
+  c10::intrusive_ptr<c10d::Store> store(const std::string& prefix) const;
 
   Work all_reduce(const at::Tensor& data, ReduceOp op, Return when = Return::kDone);
   Work all_reduce(const std::vector<at::Tensor>& data, ReduceOp op, Return when = Return::kDone);

@@ -5,6 +5,8 @@
 #include "levin/base/check.h"
 #include "levin/optim/clip.h"
 #include "levin/strategy/backward.h"
+#include "levin/strategy/ddp/agreement.h"
+#include "levin/strategy/ddp/gradient_exchange.h"
 #include "levin/xla/device/runtime.h"
 
 namespace levin {
@@ -12,13 +14,26 @@ namespace {
 
 class Xla : public Strategy {
  public:
-  explicit Xla(std::shared_ptr<xla::Runtime> runtime) : runtime_(std::move(runtime)) {}
+  explicit Xla(const StrategyContext& context)
+      : runtime_(context.xla), group_(context.group), options_(context.ddp) {
+    const bool is_plain = options_.comm_hook == "none" && options_.local_sgd_start_step < 0 &&
+                          !options_.overlap_update;
+    LEVIN_CHECK(is_plain || group_.size() == 1, "strategy.ddp.options",
+                "strategy 'xla' takes no --ddp-comm-hook, --ddp-local-sgd-start-step and "
+                "--ddp-overlap-update; leave them out");
+  }
 
   std::string_view name() const override { return "xla"; }
-  DataSlice slice() const override { return {}; }
+  DataSlice slice() const override { return {group_.rank(), group_.size()}; }
   int64_t parts_of_batch() const override { return runtime_->num_devices(); }
 
-  void setup(torch::nn::Module& module, at::Device device) override { module.to(device); }
+  void setup(torch::nn::Module& module, at::Device device) override {
+    if (group_.size() > 1) ddp::place_as_first(group_, module, at::kCPU);
+    module.to(device);
+    if (group_.size() == 1) return;
+    std::erase_if(exchanges_, [&](const auto& exchange) { return exchange.is_of(module); });
+    exchanges_.emplace_back(group_, module, options_);
+  }
 
   std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
                                                     std::vector<NamedTensor> parameters) override {
@@ -36,10 +51,14 @@ class Xla : public Strategy {
 
   /// A batch within a group is a program of its own, so that a group of any size needs but two.
   void backward(const at::Tensor& loss, bool synchronize) override {
+    if (!synchronize) {
+      levin::backward(loss);
+      keep_gradients();
+      return runtime_->sync();
+    }
+    for (ddp::GradientExchange& exchange : exchanges_) exchange.begin();
     levin::backward(loss);
-    if (synchronize) return;
-    keep_gradients();
-    runtime_->sync();
+    for (ddp::GradientExchange& exchange : exchanges_) exchange.reduce();
   }
 
   /// As torch_xla's optimizer_step: where the program of the step ends. Gradients that were kept
@@ -58,8 +77,13 @@ class Xla : public Strategy {
     return optim::clip_grad_norm(parameters, max_norm, norm_type);
   }
 
-  void begin_join(bool) override {}
-  void forget() override { parameters_.clear(); }
+  void begin_join(bool by_present) override {
+    if (group_.size() > 1) Strategy::begin_join(by_present);
+  }
+  void forget() override {
+    parameters_.clear();
+    exchanges_.clear();
+  }
   State state_dict() const override { return {}; }
   void load_state_dict(const State&) override {}
 
@@ -73,7 +97,10 @@ class Xla : public Strategy {
   }
 
   std::shared_ptr<xla::Runtime> runtime_;
+  comm::ProcessGroup group_;
+  DdpOptions options_;
   std::vector<at::Tensor> parameters_;
+  std::vector<ddp::GradientExchange> exchanges_;  ///< of each module, among several processes
 };
 
 }  // namespace
@@ -83,12 +110,7 @@ std::unique_ptr<Strategy> make_xla(const StrategyContext& context) {
       context.xla != nullptr, "strategy.xla",
       "strategy 'xla' keeps a module on devices of an XLA plugin; set --accelerator tpu, or "
       "--accelerator xla with --pjrt-plugin");
-  LEVIN_CHECK(
-      context.group.size() == 1, "strategy.xla",
-      "strategy 'xla' runs in one process, which holds all devices of its machine, and this "
-      "run has {}; start one",
-      context.group.size());
-  return std::make_unique<Xla>(context.xla);
+  return std::make_unique<Xla>(context);
 }
 
 }  // namespace levin

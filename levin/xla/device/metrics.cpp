@@ -14,15 +14,6 @@ constexpr int64_t kManyInARow = 8;
 constexpr int64_t kFewRuns = 4;
 constexpr size_t kRemembered = 16;
 
-std::vector<std::string> inputs_of(const Program& program) {
-  std::vector<std::string> inputs;
-  for (const graph::Node* node : program.inputs) {
-    const graph::ValueType& type = node->output().type();
-    inputs.push_back(fmt::format("{} {}", node->name(), type_text(type.dtype, type.sizes)));
-  }
-  return inputs;
-}
-
 /// One of each node, in order.
 std::vector<std::string> lines_of(const graph::Graph& graph) {
   // Numbers with a fraction are given to a program, which is the same whatever they are.
@@ -77,6 +68,15 @@ std::string difference(const CompiledProgram& before, const CompiledProgram& now
 }
 
 }  // namespace
+
+std::vector<std::string> inputs_of(const Program& program) {
+  std::vector<std::string> inputs;
+  for (const graph::Node* node : program.inputs) {
+    const graph::ValueType& type = node->output().type();
+    inputs.push_back(fmt::format("{} {}", node->name(), type_text(type.dtype, type.sizes)));
+  }
+  return inputs;
+}
 
 /// Sources cost a recording more than it does: only where one is rare, or seems to be for nothing.
 bool Runtime::Impl::wants_sources() const {

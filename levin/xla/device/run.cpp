@@ -157,15 +157,27 @@ at::Tensor Runtime::Impl::numbers_of(const std::vector<RuntimeNumber>& wanted, a
   return values;
 }
 
+/// A replica is a process, a partition one of its devices.
+pjrt::CompileOptions Runtime::Impl::compile_options(int64_t num_replicas) const {
+  pjrt::CompileOptions options = {.num_replicas = num_replicas,
+                                  .num_partitions = num_devices,
+                                  .use_spmd_partitioning = num_devices > 1};
+  const auto available = static_cast<int64_t>(client.addressable_devices().size());
+  if (world.size() == 1 && num_devices == available) return options;
+  const auto first = device_ids.begin() + (num_replicas > 1 ? 0 : world.rank() * num_devices);
+  options.device_ids.assign(first, first + num_replicas * num_devices);
+  return options;
+}
+
 const pjrt::Executable& Runtime::Impl::executable_of(const Program& program,
                                                      const graph::Graph& graph) {
   const auto known = executables.find(program.text);
   if (known != executables.end()) return known->second;
-  const bool is_split = num_devices > 1;
+  if (program.num_replicas > 1) world.agree_on(program.text, inputs_of(program));
   const int64_t hits = cache.hits();
   const Stopwatch watch;
-  pjrt::Executable executable = cache.compile(
-      client, program.text, {.num_partitions = num_devices, .use_spmd_partitioning = is_split});
+  pjrt::Executable executable =
+      cache.compile(client, program.text, compile_options(program.num_replicas));
   note_compilation(program, graph, watch.seconds(), cache.hits() > hits);
   return executables.emplace(program.text, std::move(executable)).first->second;
 }
@@ -203,11 +215,19 @@ void Runtime::Impl::gather_arguments(const Program& program, const Binding& bind
   }
 }
 
+/// A program in which it says nothing to the others a process runs by itself, as often as it likes.
+bool exchanges(const graph::Graph& graph) {
+  return std::ranges::any_of(graph.nodes(), [](const graph::Node& node) {
+    return node.opcode() == graph::Opcode::kCallFunction && node.target().starts_with("levin::");
+  });
+}
+
 Program Runtime::Impl::lowered(const graph::Graph& graph, const Binding& binding) const {
   const auto split_dim = [&](const graph::Node& node) {
     return Contents::of(binding(node)).split_dim;
   };
-  return lower(graph, {.num_partitions = num_devices,
+  return lower(graph, {.num_replicas = exchanges(graph) ? world.size() : 1,
+                       .num_partitions = num_devices,
                        .split_dim = split_dim,
                        .may_donate = [&](const auto& node) { return split_dim(node) < 0; }});
 }

@@ -1,5 +1,7 @@
 #include "levin/xla/device/runtime.h"
 
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
 #include "levin/base/check.h"
 #include "levin/xla/device/runtime_impl.h"
 
@@ -12,18 +14,31 @@ std::weak_ptr<Runtime>& current_place() {
   return place;
 }
 
+/// The devices of a TPU slice or of GPUs are what is there; a CPU is divided as asked.
+pjrt::Client open_client(const RuntimeOptions& options) {
+  const pjrt::Plugin plugin(pjrt::find_plugin(options.plugin));
+  const bool is_divided = plugin.kind() == "cpu" || plugin.kind().empty();
+  pjrt::ClientOptions wanted = {.num_devices = is_divided ? options.num_devices : 0};
+  if (options.world_size > 1) {
+    wanted.rank = options.rank;
+    wanted.world_size = options.world_size;
+    wanted.store = c10::make_intrusive<c10d::PrefixStore>("pjrt", options.store);
+  }
+  return pjrt::Client(plugin, wanted);
+}
+
 }  // namespace
 
 void register_kernels();
 
 Runtime::Impl::Impl(const RuntimeOptions& options)
-    : client(pjrt::Plugin(pjrt::find_plugin(options.plugin)), {.num_devices = options.num_devices}),
-      cache({.folder = options.cache_dir}) {
+    : world(options), client(open_client(options)), cache({.folder = options.cache_dir}) {
   const auto available = static_cast<int64_t>(client.addressable_devices().size());
   num_devices = options.num_devices == 0 ? available : options.num_devices;
   LEVIN_CHECK(num_devices <= available, "xla.device",
               "{} devices were asked for, and {} has {}; set devices to at most that", num_devices,
               client.platform(), available);
+  device_ids = world.devices(client, num_devices);
 }
 
 Runtime::Runtime() = default;

@@ -10,7 +10,9 @@
 //   std::cout << loss.item<float>();      // waits for it
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,8 +26,17 @@ namespace levin::xla {
 struct RuntimeOptions {
   /// "cpu", "cuda", "tpu", the path of a plugin, or "" for the first that is found.
   std::string plugin = {};
-  /// How many of the plugin's devices; 0 for all. Of a CPU: how many it is divided into.
+  /// How many of the devices that this process has; 0 for all. Of a CPU: how many it is divided
+  /// into.
   int64_t num_devices = 0;
+  /// Processes that run programs together, each on as many devices of its own (the hosts of a TPU
+  /// slice): which of them this is, how many there are, and where they meet (a store of this
+  /// runtime alone, as a c10d::PrefixStore).
+  int64_t rank = 0;
+  int64_t world_size = 1;
+  c10::intrusive_ptr<c10d::Store> store = {};
+  /// How long one waits for the others where they agree on a program.
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);
   /// Where compiled programs are kept; "" is the default of pjrt::CacheOptions.
   std::string cache_dir = {};
 };
@@ -71,7 +82,7 @@ class LEVIN_API Runtime {
   ~Runtime();
 
   at::Device device() const { return {at::kXLA, 0}; }
-  /// How many devices of the plugin the tensors of this process lie on.
+  /// How many devices of the plugin the tensors of this process lie on: those of the process.
   int64_t num_devices() const;
   /// "cpu", "cuda", "tpu".
   const std::string& platform() const;

@@ -17,6 +17,7 @@
 #include "levin/graph/recorder.h"
 #include "levin/xla/device/contents.h"
 #include "levin/xla/device/runtime.h"
+#include "levin/xla/device/world.h"
 #include "levin/xla/pjrt/client.h"
 #include "levin/xla/pjrt/executable_cache.h"
 #include "levin/xla/stablehlo/program.h"
@@ -69,6 +70,7 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   graph::Graph run_step(const std::vector<at::Tensor>& values);
   Binding step_binding(const graph::Graph& graph) const;
   const pjrt::Executable& executable_of(const Program& program, const graph::Graph& graph);
+  pjrt::CompileOptions compile_options(int64_t num_replicas) const;
   bool wants_sources() const;
   void note_compilation(const Program& program, const graph::Graph& graph, double seconds,
                         bool from_disk);
@@ -79,9 +81,11 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   void upload(Contents& contents, const at::Tensor& tensor, bool split);
   at::Tensor download(Contents& contents);
 
+  World world;
   pjrt::Client client;
   pjrt::ExecutableCache cache;
   int64_t num_devices = 1;
+  std::vector<int64_t> device_ids;  ///< of all processes, rank by rank
   bool splits_uploads = false;
 
   /// The autograd engine records from a thread of its own.
@@ -110,6 +114,9 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   std::set<std::string> host_operators;  ///< that were warned of
   RuntimeReport report;
 };
+
+/// What goes into the program, "input0 f32[32, 784]".
+std::vector<std::string> inputs_of(const Program& program);
 
 /// Throws Error "xla.lost".
 void check_not_lost(const Contents& contents);

@@ -141,6 +141,9 @@ ResultTypes row_and_place(Arguments in) {
   return {typed(tensor.scalar_type(), sizes), typed(at::kLong, sizes)};
 }
 
+/// They write into their arguments.
+ResultTypes no_results(Arguments /*in*/) { return {}; }
+
 ResultTypes one_element(Arguments in) { return {typed(dtype_at(in[0]), at::IntArrayRef())}; }
 
 ResultTypes scan_with_place(Arguments in) {
@@ -287,7 +290,9 @@ std::vector<std::pair<const char*, ShapeFunction>> element_shapes() {
           {"aten::randperm.generator", permutation_shape<2>},
           {"aten::multinomial", multinomial_shape},
           {"aten::tril_indices", triangle_shape<true>},
-          {"aten::triu_indices", triangle_shape<false>}};
+          {"aten::triu_indices", triangle_shape<false>},
+          {"levin::all_reduce_", no_results},
+          {"levin::broadcast_", no_results}};
 }
 
 }  // namespace levin::xla

@@ -1,4 +1,4 @@
-// Operators that a recording on the CPU holds whole, and exchanges between replicas.
+// Operators that a recording on the CPU holds whole.
 #include <cmath>
 
 #include "levin/base/check.h"
@@ -61,20 +61,6 @@ LowerFunction each_with(std::string_view name) {
   };
 }
 
-/// tensors, group, op
-void lower_all_reduce(Lowering& at) {
-  const std::string_view op = at.text(2);
-  const bool is_mean = op == "mean";
-  const std::string_view name = is_mean || op == "sum" ? "add"
-                                : op == "min"          ? "minimum"
-                                : op == "max"          ? "maximum"
-                                                       : "multiply";
-  for (const Hlo& x : at.tensors(0)) {
-    const Hlo total = at.hlo.all_reduce(name, x, at.num_replicas());
-    at.give(is_mean ? at.hlo.binary("divide", total, at.like(at.num_replicas(), total)) : total);
-  }
-}
-
 }  // namespace
 
 void add_host_operators(LoweringTable& table) {
@@ -95,7 +81,6 @@ void add_host_operators(LoweringTable& table) {
   table["aten::_foreach_mul_.Tensor"] = table["aten::_foreach_mul_.Scalar"] = each_with("multiply");
   table["aten::_foreach_clamp_max_.Scalar"] = each_with("minimum");
   table["aten::_foreach_clamp_min_.Scalar"] = each_with("maximum");
-  table["levin::all_reduce_"] = lower_all_reduce;
 }
 
 }  // namespace levin::xla

@@ -157,6 +157,7 @@ void add_optimizers(LoweringTable& table);
 void add_upsampling(LoweringTable& table);
 void add_borders(LoweringTable& table);
 void add_pixels(LoweringTable& table);
+void add_exchanges(LoweringTable& table);
 /// Not of that table: for find_host_lowering.
 void add_host_operators(LoweringTable& table);
 void add_host_attention(LoweringTable& table);

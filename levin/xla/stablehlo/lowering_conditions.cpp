@@ -56,6 +56,9 @@ bool is_dense_gradient(CallArguments in) {
   return !in[kIndex].toBool();
 }
 
+/// Over some of the processes the host does it: programs know but all of them.
+bool is_over_all(CallArguments in) { return in[1].toStringRef() == "world"; }
+
 using Conditions = std::unordered_map<const c10::FunctionSchema*, Condition>;
 
 Conditions make_conditions() {
@@ -75,6 +78,8 @@ Conditions make_conditions() {
   add("aten::isin", "Tensor_Tensor", is_small_search);
   add("aten::tril_indices", "", is_small_triangle);
   add("aten::triu_indices", "", is_small_triangle);
+  add("levin::all_reduce_", "", is_over_all);
+  add("levin::broadcast_", "", is_over_all);
   add("aten::_embedding_bag_backward", "", is_dense_gradient<9>);
   return conditions;
 }

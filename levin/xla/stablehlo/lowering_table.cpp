@@ -17,7 +17,8 @@ LoweringTable make_table() {
                          add_mean_pools, add_normalizations, add_weight_norms, add_indexing,
                          add_scatters,   add_embeddings,     add_sorting,      add_scans,
                          add_losses,     add_class_losses,   add_random,       add_draws,
-                         add_optimizers, add_upsampling,     add_borders,      add_pixels}) {
+                         add_optimizers, add_upsampling,     add_borders,      add_pixels,
+                         add_exchanges}) {
     add(table);
   }
   return table;

@@ -198,6 +198,7 @@ std::vector<std::string> Emitter::add_shardings() {
 }
 
 Program Emitter::emit() {
+  program_.num_replicas = options_.num_replicas;
   for (const Node& node : graph_.nodes()) {
     if (node.opcode() == Opcode::kPlaceholder || node.opcode() == Opcode::kGetAttr) {
       add_input(node);

@@ -34,6 +34,7 @@ struct Program {
   std::vector<RuntimeNumber> numbers;
   std::vector<RuntimeNumber> wide_numbers;
   bool draws_random_numbers = false;
+  int64_t num_replicas = 1;   ///< LowerOptions::num_replicas
   int64_t num_operators = 0;  ///< of ATen
   std::vector<ProgramOutput> outputs;
 };

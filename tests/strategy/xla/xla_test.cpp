@@ -9,7 +9,7 @@
 #include "levin/strategy/strategy.h"
 #include "levin/xla/device/runtime.h"
 #include "levin/xla/device/step.h"
-#include "tests/strategy/tasks.h"
+#include "tests/strategy/xla/training.h"
 #include "tests/support/cpu_plugin.h"
 #include "tests/support/variable.h"
 #include "tests/support/world.h"
@@ -17,84 +17,12 @@
 namespace {
 
 using levin::Batch;
-using levin::OptimizerConfig;
 using levin::Strategy;
-using levin::test::Task;
+using levin::test::Training;
+using levin::test::XlaCase;
 namespace xla = levin::xla;
 
 constexpr int64_t kXlaSteps = 50;
-
-struct XlaCase {
-  std::string name;
-  Task (*task)();
-  std::string optimizer;
-};
-
-void PrintTo(const XlaCase& c, std::ostream* out) { *out << c.name; }
-
-OptimizerConfig optimizer_named(const std::string& name) {
-  if (name == "adam") return levin::optim::adam({.lr = 1e-3});
-  if (name == "adamw") return levin::optim::adamw({.lr = 1e-3, .weight_decay = 0.1});
-  return levin::optim::sgd({.lr = 0.1, .momentum = 0.9});
-}
-
-/// A task under a strategy; on XLA its steps are recorded, as the engine does it.
-struct Training {
-  Training(const XlaCase& c, std::shared_ptr<xla::Runtime> on = nullptr)
-      : runtime(std::move(on)),
-        task((torch::manual_seed(1), c.task())),
-        strategy(levin::make_strategy("auto", {.xla = runtime})) {
-    const at::Device device = runtime ? runtime->device() : at::Device(at::kCPU);
-    strategy->setup(*task.module, device);
-    optimizer = strategy->build_optimizer(optimizer_named(c.optimizer),
-                                          levin::named_parameters(*task.module));
-    if (!runtime) return;
-    optimizer->set_capturable(true);
-    compiled = std::make_unique<levin::graph::Compiled>(
-        "the step", levin::graph::CompiledOptions{.engine = xla::make_engine(runtime)});
-  }
-
-  at::Tensor step_eagerly(const at::Tensor& inputs) {
-    optimizer->zero_grad();
-    const at::Tensor loss = task.loss(inputs);
-    strategy->backward(loss, /*synchronize=*/true);
-    strategy->update(*optimizer);
-    return loss.detach();
-  }
-
-  double step(int64_t number) {
-    if (!runtime) return step_eagerly(task.inputs(number)).item<double>();
-    const Batch batch = strategy->to_device(Batch({{"x", task.inputs(number)}}), runtime->device());
-    const at::Tensor& x = batch["x"];
-    return (*compiled)({.inputs = {x}, .names = {"x"}},
-                       [&] {
-                         std::vector<at::Tensor> losses = {step_eagerly(x)};
-                         if (auto* recording = compiled->recording())
-                           recording->before(optimizer->host_part());
-                         return losses;
-                       })[0]
-        .item<double>();
-  }
-
-  /// As on disk: nothing is shared with the module that goes.
-  levin::State saved(const levin::test::Scratch& scratch) const {
-    levin::State state;
-    state.set("module", levin::module_state(*task.module))
-        .set("optimizer", optimizer->state_dict());
-    levin::save_checkpoint(scratch.path() / "saved", {.training = state});
-    return levin::load_checkpoint(scratch.path() / "saved").training;
-  }
-  void load(const levin::State& state) {
-    levin::load_module_state(*task.module, state.child("module"));
-    optimizer->load_state_dict(state.child("optimizer"));
-  }
-
-  std::shared_ptr<xla::Runtime> runtime;
-  Task task;
-  std::unique_ptr<Strategy> strategy;
-  std::unique_ptr<levin::optim::Optimizer> optimizer;
-  std::unique_ptr<levin::graph::Compiled> compiled;
-};
 
 class XlaTable : public ::testing::TestWithParam<XlaCase> {};
 

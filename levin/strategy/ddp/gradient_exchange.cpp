@@ -1,0 +1,72 @@
+#include "levin/strategy/ddp/gradient_exchange.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
+
+#include <numeric>
+
+#include "levin/base/check.h"
+#include "levin/comm/operators.h"
+#include "levin/strategy/ddp/buckets.h"
+
+namespace levin::ddp {
+
+GradientExchange::GradientExchange(const comm::ProcessGroup& group, torch::nn::Module& module,
+                                   const DdpOptions& options)
+    : group_(group), module_(&module), parameters_(named_parameters(module)), options_(options) {
+  for (const at::Tensor& buffer : module.buffers()) {
+    if (buffer.defined()) buffers_.push_back(buffer);
+  }
+}
+
+void GradientExchange::begin() {
+  marks_.clear();
+  for (const NamedTensor& parameter : parameters_) marks_.emplace_back(parameter.tensor);
+}
+
+void GradientExchange::reduce() {
+  bool touched = false;
+  for (size_t i = 0; i < marks_.size(); ++i) {
+    touched |= marks_[i].is_touched(parameters_[i].tensor);
+  }
+  marks_.clear();
+  if (!touched) return;
+  const at::NoGradGuard no_grad;
+  const ReduceOp op = options_.gradient_reduction == "sum" ? ReduceOp::kSum : ReduceOp::kMean;
+  for (const std::vector<at::Tensor>& bucket : buckets()) {
+    comm::call_all_reduce(bucket, group_, op);
+  }
+  if (options_.broadcast_buffers && !buffers_.empty()) {
+    comm::call_broadcast(buffers_, group_, /*root=*/0);
+  }
+}
+
+/// Gradients that go at a time, in about the order in which backward gives them.
+std::vector<std::vector<at::Tensor>> GradientExchange::buckets() const {
+  constexpr double kMiB = 1 << 20;
+  std::vector<at::Tensor> gradients;
+  std::vector<at::ScalarType> types;
+  for (const NamedTensor& parameter : parameters_) {
+    if (!parameter.tensor.requires_grad()) continue;
+    const at::Tensor& gradient = parameter.tensor.grad();
+    if (!gradient.defined() && options_.find_unused_parameters) continue;
+    LEVIN_CHECK(gradient.defined(), "strategy.ddp.unused",
+                "{} got no gradient; use it in the loss, freeze it, or set --compile no, under "
+                "which parameters may go unused",
+                parameter.name);
+    gradients.push_back(gradient);
+    types.push_back(gradient.scalar_type());
+  }
+  std::vector<size_t> order(gradients.size());
+  std::iota(order.rbegin(), order.rend(), size_t{0});
+  std::vector<std::vector<at::Tensor>> buckets;
+  for (const BucketPlan& plan :
+       plan_buckets(gradients, order, types, static_cast<int64_t>(options_.first_bucket_mb * kMiB),
+                    static_cast<int64_t>(options_.bucket_cap_mb * kMiB))) {
+    std::vector<at::Tensor>& bucket = buckets.emplace_back();
+    for (const size_t index : plan.members) bucket.push_back(gradients[index]);
+  }
+  return buckets;
+}
+
+}  // namespace levin::ddp
