@@ -40,8 +40,8 @@ int main(int argc, char** argv) {
   levin::parse_into(argc, argv, options, mnist);
   options.callbacks = {levin::model_checkpoint({.monitor = "val_acc", .mode = "max"})};
   auto data = levin::data::fashion_mnist(mnist);
+  levin::Trainer trainer(options);  // seeds what the network draws
   auto net = std::make_shared<Cnn>();
-  levin::Trainer trainer(options);
   trainer.fit(net, data);
   const double accuracy = trainer.validate(net, data).at("val_acc");
   if (trainer.accelerator().is_main_process()) std::printf("val_acc=%.4f\n", accuracy);

@@ -48,20 +48,36 @@ Tensor count_of(const Tensor& input) {
 }
 
 void check_device(const Tensor& input) {
-  LEVIN_CHECK(input.is_cpu(), "strategy.sync_batchnorm",
-              "got a batch norm over a tensor on {}, wanted the CPU: set --sync-batchnorm false",
+  LEVIN_CHECK(input.is_cpu() || input.is_xla(), "strategy.sync_batchnorm",
+              "got a batch norm over a tensor on {}, wanted the CPU or XLA: set --sync-batchnorm "
+              "false",
               input.device().str());
 }
 
 struct Statistics {
-  Tensor mean, variance;  ///< double; the variance is the biased one
+  Tensor mean, variance;  ///< double, on XLA float; the variance is the biased one
   double count = 0;
 };
+
+/// The ranks run one program, so that their batches have one size.
+Statistics statistics_in_program(const Tensor& mean, const Tensor& variance, double count,
+                                 const comm::ProcessGroup& group) {
+  const Tensor own = mean.to(at::kFloat);
+  const Tensor overall = own.clone();
+  comm::call_all_reduce({overall}, group, ReduceOp::kMean);
+  const Tensor spread = variance.to(at::kFloat) + (own - overall).square();
+  comm::call_all_reduce({spread}, group, ReduceOp::kMean);
+  return {overall, spread, count * static_cast<double>(group.size())};
+}
 
 /// Of all ranks' batches, put together in rank order (Chan et al. 1979).
 Statistics statistics_of(const Tensor& input, comm::ProcessGroup group) {
   const int64_t channels = input.size(1);
   const auto [variance, mean] = at::var_mean(input, reduced_dims(input), /*correction=*/0);
+  if (input.is_xla()) {
+    return statistics_in_program(mean, variance, static_cast<double>(input.numel() / channels),
+                                 group);
+  }
   const Tensor own = at::cat({count_of(input), mean.to(at::kDouble), variance.to(at::kDouble)});
   const Tensor all = at::empty({group.size(), own.numel()}, own.options());
   group.all_gather(all, own);
@@ -98,6 +114,19 @@ ThreeTensors forward_over_ranks(const Tensor& input, const OptionalTensor& weigh
   return {output, mean, inverse};
 }
 
+/// Of what was summed for each channel of this rank's batch, over all of them.
+Tensor means_of(const Tensor& input, const Tensor& sum, const Tensor& product,
+                comm::ProcessGroup group) {
+  if (input.is_xla()) {
+    const Tensor total = at::cat({sum.to(at::kFloat), product.to(at::kFloat)});
+    comm::call_all_reduce({total}, group, ReduceOp::kMean);
+    return total / (static_cast<double>(input.numel()) / static_cast<double>(input.size(1)));
+  }
+  const Tensor total = at::cat({count_of(input), sum.to(at::kDouble), product.to(at::kDouble)});
+  group.all_reduce(total, ReduceOp::kSum);
+  return total.narrow(0, 1, 2 * sum.numel()) / total[0];
+}
+
 // Ioffe and Szegedy 2015, with the two means over the batches of all ranks. The gradients of weight
 // and bias are this rank's; the strategy reduces them as all others.
 ThreeTensors backward_over_ranks(const Tensor& grad_out, const Tensor& input,
@@ -109,12 +138,10 @@ ThreeTensors backward_over_ranks(const Tensor& grad_out, const Tensor& input,
   const Tensor centred = input - by_channel(save_mean, input);
   const Tensor sum = grad_out.sum(dims);
   const Tensor product = (grad_out * centred).sum(dims);
-  Tensor total = at::cat({count_of(input), sum.to(at::kDouble), product.to(at::kDouble)});
-  comm::group_named(std::string(group)).all_reduce(total, ReduceOp::kSum);
-  const Tensor means = total.narrow(0, 1, 2 * sum.numel()) / total[0];
+  const Tensor means = means_of(input, sum, product, comm::group_named(std::string(group)));
   const Tensor mean = means.narrow(0, 0, sum.numel());
   const Tensor slope =
-      means.narrow(0, sum.numel(), sum.numel()) * save_invstd.to(at::kDouble).square();
+      means.narrow(0, sum.numel(), sum.numel()) * save_invstd.to(means.scalar_type()).square();
   ThreeTensors gradients;
   if (output_mask[0]) {
     Tensor scale = save_invstd;

@@ -14,7 +14,8 @@ namespace levin {
 
 /// While it lives, aten::native_batch_norm of this thread in training mode, and its backward, go
 /// over the ranks of the group; no group changes nothing. Every rank runs the same layers in the
-/// same order. Tensors on the CPU; others throw Error "strategy.sync_batchnorm".
+/// same order. Tensors on the CPU or on XLA, where the exchange is a part of the step's program;
+/// others throw Error "strategy.sync_batchnorm".
 ///
 /// The layer is caught below autograd, by graph/interposer.
 class LEVIN_API SyncBatchNormGuard {

@@ -28,9 +28,10 @@ class Xla : public Strategy {
   int64_t parts_of_batch() const override { return runtime_->num_devices(); }
 
   void setup(torch::nn::Module& module, at::Device device) override {
-    if (group_.size() > 1) ddp::place_as_first(group_, module, at::kCPU);
+    if (group_.size() == 1) return module.to(device);
+    runtime_->sync();  // what is recorded of its tensors holds the memory that they leave here
+    ddp::place_as_first(group_, module, at::kCPU);
     module.to(device);
-    if (group_.size() == 1) return;
     std::erase_if(exchanges_, [&](const auto& exchange) { return exchange.is_of(module); });
     exchanges_.emplace_back(group_, module, options_);
   }

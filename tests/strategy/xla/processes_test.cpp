@@ -5,11 +5,8 @@
 
 #include "tests/strategy/xla/training.h"
 #include "tests/support/cpu_plugin.h"
+#include "tests/support/joined_plugin.h"
 #include "tests/support/world.h"
-
-#ifndef LEVIN_JOINED_PJRT
-#define LEVIN_JOINED_PJRT ""
-#endif
 
 namespace {
 
@@ -25,10 +22,7 @@ constexpr int64_t kJoinedSteps = 20;
 std::shared_ptr<xla::Runtime> open_joined(
     const levin::comm::ProcessGroup& group, int64_t devices,
     std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
-  ::setenv("LEVIN_JOINED_PJRT_PLUGIN", xla::pjrt::find_plugin("cpu").c_str(), 1);
-  ::setenv("LEVIN_JOINED_DEVICES", std::to_string(devices).c_str(), 1);
-  ::setenv("NPROC", "16", 1);  // a thread for each device that waits for the others
-  return xla::Runtime::open({.plugin = LEVIN_JOINED_PJRT,
+  return xla::Runtime::open({.plugin = levin::test::joined_plugin(devices),
                              .num_devices = devices,
                              .rank = group.rank(),
                              .world_size = group.size(),
@@ -50,6 +44,7 @@ std::vector<double> losses_of(Training& training, levin::comm::ProcessGroup& gro
 struct JoinedCase {
   XlaCase training;
   int64_t devices;
+  bool sync_batchnorm = false;
 };
 
 void PrintTo(const JoinedCase& c, std::ostream* out) { *out << c.training.name; }
@@ -62,8 +57,10 @@ TEST_P(JoinedProcesses, TrainAsRanksOfDdp) {
   const auto words = levin::test::run_world(kRanks, [](int64_t, const auto&) -> std::string {
     levin::comm::ProcessGroup group = levin::test::connect();
     Training plain(GetParam().training, nullptr, group);
+    if (GetParam().sync_batchnorm) plain.synced = &group;
     const std::vector<double> wanted = losses_of(plain, group);
     Training joined(GetParam().training, open_joined(group, GetParam().devices), group);
+    joined.synced = plain.synced;
     const std::vector<double> got = losses_of(joined, group);
     for (size_t i = 0; i < wanted.size(); ++i) {
       if (std::abs(got[i] - wanted[i]) > 1e-5) {
@@ -84,6 +81,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(JoinedCase{{"MlpAdamW", levin::test::mlp, "adamw"}, 1},
                       JoinedCase{{"MlpOnTwoDevicesEach", levin::test::mlp, "sgd"}, 2},
                       JoinedCase{{"CnnWithBatchNorm", levin::test::cnn, "adam"}, 1},
+                      JoinedCase{{"CnnWithSyncBatchNorm", levin::test::cnn, "adam"}, 2, true},
                       JoinedCase{{"GptOnTwoDevicesEach", levin::test::gpt, "adamw"}, 2}),
     [](const auto& info) { return info.param.training.name; });
 
@@ -136,10 +134,7 @@ TEST(JoinedProcesses, WithOtherNumbersOfDevicesAreAnError) {
   LEVIN_NEEDS_CPU_PLUGIN();
   const auto words = levin::test::run_world(kRanks, [](int64_t rank, const auto&) -> std::string {
     levin::comm::ProcessGroup group = levin::test::connect();
-    ::setenv("LEVIN_JOINED_PJRT_PLUGIN", xla::pjrt::find_plugin("cpu").c_str(), 1);
-    ::setenv("LEVIN_JOINED_DEVICES", "2", 1);
-    ::setenv("NPROC", "16", 1);
-    xla::Runtime::open({.plugin = LEVIN_JOINED_PJRT,
+    xla::Runtime::open({.plugin = levin::test::joined_plugin(2),
                         .num_devices = 1 + rank,
                         .rank = rank,
                         .world_size = kRanks,

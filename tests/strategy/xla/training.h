@@ -9,6 +9,7 @@
 #include "levin/graph/compiled.h"
 #include "levin/optim/optim.h"
 #include "levin/strategy/strategy.h"
+#include "levin/strategy/sync_batch_norm.h"
 #include "levin/xla/device/runtime.h"
 #include "levin/xla/device/step.h"
 #include "tests/strategy/tasks.h"
@@ -48,6 +49,7 @@ struct Training {
   }
 
   at::Tensor step_eagerly(const at::Tensor& inputs) {
+    const SyncBatchNormGuard over_ranks(synced);
     optimizer->zero_grad();
     const at::Tensor loss = task.loss(inputs);
     strategy->backward(loss, /*synchronize=*/true);
@@ -92,6 +94,7 @@ struct Training {
   std::unique_ptr<Strategy> strategy;
   std::unique_ptr<optim::Optimizer> optimizer;
   std::unique_ptr<graph::Compiled> compiled;
+  comm::ProcessGroup* synced = nullptr;  ///< batch norm goes over its ranks
 };
 
 }  // namespace levin::test
