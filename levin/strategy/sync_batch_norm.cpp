@@ -42,10 +42,12 @@ Tensor by_channel(const Tensor& values, const Tensor& input) {
   return values.to(input.scalar_type()).view(sizes);
 }
 
-Tensor count_of(const Tensor& input) {
-  const int64_t count = input.numel() / input.size(1);
-  return at::full({1}, static_cast<double>(count), at::kDouble);
+/// Elements of each channel.
+double count_each(const Tensor& input) {
+  return static_cast<double>(input.numel()) / static_cast<double>(input.size(1));
 }
+
+Tensor count_of(const Tensor& input) { return at::full({1}, count_each(input), at::kDouble); }
 
 void check_device(const Tensor& input) {
   LEVIN_CHECK(input.is_cpu() || input.is_xla(), "strategy.sync_batchnorm",
@@ -75,8 +77,7 @@ Statistics statistics_of(const Tensor& input, comm::ProcessGroup group) {
   const int64_t channels = input.size(1);
   const auto [variance, mean] = at::var_mean(input, reduced_dims(input), /*correction=*/0);
   if (input.is_xla()) {
-    return statistics_in_program(mean, variance, static_cast<double>(input.numel() / channels),
-                                 group);
+    return statistics_in_program(mean, variance, count_each(input), group);
   }
   const Tensor own = at::cat({count_of(input), mean.to(at::kDouble), variance.to(at::kDouble)});
   const Tensor all = at::empty({group.size(), own.numel()}, own.options());
@@ -120,7 +121,7 @@ Tensor means_of(const Tensor& input, const Tensor& sum, const Tensor& product,
   if (input.is_xla()) {
     const Tensor total = at::cat({sum.to(at::kFloat), product.to(at::kFloat)});
     comm::call_all_reduce({total}, group, ReduceOp::kMean);
-    return total / (static_cast<double>(input.numel()) / static_cast<double>(input.size(1)));
+    return total / count_each(input);
   }
   const Tensor total = at::cat({count_of(input), sum.to(at::kDouble), product.to(at::kDouble)});
   group.all_reduce(total, ReduceOp::kSum);

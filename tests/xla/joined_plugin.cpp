@@ -92,7 +92,7 @@ PJRT_Error* create(PJRT_Client_Create_Args* args) {
     if (name == "num_nodes") world.size = option.int64_value;
   }
   const char* each = std::getenv("LEVIN_JOINED_DEVICES");
-  world.devices_each = each == nullptr ? 1 : std::atoll(each);
+  world.devices_each = each == nullptr ? 1 : std::strtoll(each, nullptr, 10);
   PJRT_NamedValue count = {};
   count.struct_size = PJRT_NamedValue_STRUCT_SIZE;
   count.name = "cpu_device_count";

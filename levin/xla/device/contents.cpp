@@ -33,9 +33,8 @@ at::Tensor Contents::make_tensor(const std::shared_ptr<Runtime::Impl>& owner, at
   const size_t bytes = at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(dtype));
   // Without an address: LibTorch then throws where the host would read the elements.
   c10::DataPtr pointer(
-      nullptr, contents.get(), [](void* context) { delete static_cast<Contents*>(context); },
+      nullptr, contents.release(), [](void* context) { delete static_cast<Contents*>(context); },
       c10::Device(at::kXLA, 0));
-  contents.release();
   c10::Storage storage(c10::Storage::use_byte_size_t{}, bytes, std::move(pointer), nullptr,
                        /*resizable=*/false);
   made.storage = storage.unsafeGetStorageImpl();

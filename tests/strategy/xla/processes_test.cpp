@@ -1,5 +1,6 @@
 // Several processes, each with XLA devices of its own, train as one does. The plugin joins CPUs,
 // see tests/xla/joined_plugin.cpp.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -16,8 +16,7 @@
 
 namespace {
 
-using levin::Batch;
-using levin::Strategy;
+using levin::test::Task;
 using levin::test::Training;
 using levin::test::XlaCase;
 namespace xla = levin::xla;
