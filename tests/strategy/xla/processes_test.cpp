@@ -131,6 +131,26 @@ TEST(JoinedProcesses, RunByThemselvesWhatExchangesNothing) {
   EXPECT_THAT(words, Each(""));
 }
 
+/// What has not been looked at yet would else be computed by the next program.
+TEST(JoinedProcesses, KeepWhatOneComputesBetweenStepsOutOfTheSteps) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  const auto words = levin::test::run_world(kRanks, [](int64_t rank, const auto&) -> std::string {
+    levin::comm::ProcessGroup group = levin::test::connect();
+    Training training({"mlp", levin::test::mlp, "sgd"}, open_joined(group, 1), group);
+    double norm = 0.0;
+    for (int64_t step = 0; step < 3; ++step) {
+      at::Tensor own;
+      if (rank == 1) own = training.task.module->parameters()[0].detach().norm();
+      const levin::Batch batch = training.strategy->to_device(
+          levin::Batch({{"x", training.inputs(step)}}), training.runtime->device());
+      static_cast<void>(training.step_eagerly(batch["x"]).item<double>());
+      if (rank == 1) norm = own.item<double>();
+    }
+    return rank == 0 || norm > 0.0 ? "" : "no norm";
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
 TEST(JoinedProcesses, WithOtherNumbersOfDevicesAreAnError) {
   LEVIN_NEEDS_CPU_PLUGIN();
   const auto words = levin::test::run_world(kRanks, [](int64_t rank, const auto&) -> std::string {
