@@ -289,7 +289,9 @@ class LEVIN_API Accelerator : public Processes {
       return PreparedTorchLoader<Loader>(
           *argument, {.rank = process_index(),
                       .size = num_processes(),
-                      .device = device_,
+                      .parts = strategy_->parts_of_batch(),
+                      .to_device = [this](const at::Tensor& rows) { return to_device(rows); },
+                      .end_batch = [this] { strategy_->end_batch(); },
                       .in_use = in_use_,
                       .in_step = [this](const auto& draws) { in_step(draws); }});
     } else {
@@ -336,6 +338,7 @@ class LEVIN_API Accelerator : public Processes {
   void synchronize_rng_states();
   /// With the main process' random numbers, in all.
   void in_step(const std::function<void()>& draws);
+  at::Tensor to_device(const at::Tensor& rows);
   PreparedOptimizer prepare_optimizer(const OptimizerConfig& config);
   std::vector<NamedTensor> parameters_for(const OptimizerConfig& config) const;
   std::vector<NamedTensor> name_parameters() const;

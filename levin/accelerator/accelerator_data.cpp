@@ -125,6 +125,10 @@ PreparedLoader Accelerator::prepared_loader(const DataLoader& loader) {
   return {std::move(own), place, in_use_, std::move(check)};
 }
 
+at::Tensor Accelerator::to_device(const at::Tensor& rows) {
+  return strategy_->to_device(Batch({{"rows", rows}}), device_)["rows"];
+}
+
 PreparedLoader Accelerator::skip_first_batches(PreparedLoader loader, int64_t num_batches) {
   LEVIN_CHECK(num_batches >= 0, "accelerator.skip", "got {} batches to skip, wanted 0 or more",
               num_batches);
@@ -155,7 +159,11 @@ at::Tensor Accelerator::gather_for_metrics(const at::Tensor& rows_of_batch) {
   const at::Tensor value =
       added == 0 ? rows_of_batch
                  : rows_of_batch.narrow(0, 0, std::max<int64_t>(rows_of_batch.size(0) - added, 0));
-  if (num_processes() == 1) return value;
+  const int64_t repeated = loop == nullptr ? 0 : loop->padding();
+  const auto without_repeated = [repeated](const at::Tensor& all) {
+    return all.narrow(0, 0, std::max<int64_t>(all.size(0) - repeated, 0));
+  };
+  if (num_processes() == 1) return repeated == 0 ? value : without_repeated(value);
   const at::Tensor counts = gather(at::full({1}, value.size(0), at::kLong));
   const int64_t most = counts.max().item<int64_t>();
   std::vector<int64_t> sizes = value.sizes().vec();
@@ -166,9 +174,7 @@ at::Tensor Accelerator::gather_for_metrics(const at::Tensor& rows_of_batch) {
   // Sample k of rank r is number k * world_size + r of the batches together.
   const at::Tensor rows = gather(padded).view(sizes).transpose(0, 1);
   const at::Tensor is_there = at::arange(most).unsqueeze(1).lt(counts.unsqueeze(0));
-  const at::Tensor all = rows.index({is_there.to(value.device())});
-  const int64_t repeated = loop == nullptr ? 0 : loop->padding();
-  return all.narrow(0, 0, std::max<int64_t>(all.size(0) - repeated, 0));
+  return without_repeated(rows.index({is_there.to(value.device())}));
 }
 
 }  // namespace levin

@@ -83,26 +83,29 @@ Example first_rows(Example batch, int64_t count) {
   return batch;
 }
 
-inline void move_to(at::Tensor& batch, at::Device device) { batch = batch.to(device, true); }
+using ToDevice = std::function<at::Tensor(const at::Tensor&)>;
+
+inline void move_to(at::Tensor& batch, const ToDevice& to_device) { batch = to_device(batch); }
 template <class T>
-void move_to(std::vector<T>& batch, at::Device device);
+void move_to(std::vector<T>& batch, const ToDevice& to_device);
 template <IsExample Example>
-void move_to(Example& batch, at::Device device) {
-  move_to(batch.data, device);
-  if constexpr (requires { batch.target; }) move_to(batch.target, device);
+void move_to(Example& batch, const ToDevice& to_device) {
+  move_to(batch.data, to_device);
+  if constexpr (requires { batch.target; }) move_to(batch.target, to_device);
 }
 template <class T>
-void move_to(std::vector<T>& batch, at::Device device) {
+void move_to(std::vector<T>& batch, const ToDevice& to_device) {
   for (T& sample : batch) {
-    if constexpr (requires { move_to(sample, device); }) move_to(sample, device);
+    if constexpr (requires { move_to(sample, to_device); }) move_to(sample, to_device);
   }
 }
 
 }  // namespace detail
 
-/// A handle over a loader that must outlive it. As many of its batches as there are processes make
-/// one step: process r gets rows r, r + n, ... of them, so that gather_for_metrics gives the rows
-/// in their order; where the last step's rows do not divide, the first of the epoch come again.
+/// A handle over a loader that must outlive it. As many of its batches as there are processes (on
+/// XLA: devices of all processes) make one step: process r gets rows r, r + n, ... of them, so that
+/// gather_for_metrics gives the rows in their order; where the last step's rows do not divide, the
+/// first of the epoch come again.
 /// Every process reads all the data, in the order that the main one's random numbers give: a
 /// levin::DataLoader reads only its part.
 template <class TorchLoader>
@@ -113,7 +116,9 @@ class PreparedTorchLoader {
   struct Engine {
     int64_t rank = 0;
     int64_t size = 1;
-    at::Device device = at::kCPU;
+    int64_t parts = 1;  ///< devices of a process, which share its rows
+    detail::ToDevice to_device;
+    std::function<void()> end_batch;  ///< the one before has been used
     std::shared_ptr<LoadersInUse> in_use;
     /// Calls it with the main process' random numbers.
     std::function<void(const std::function<void()>&)> in_step;
@@ -153,7 +158,7 @@ class PreparedTorchLoader {
     /// The next batches of the loader, as one.
     void read() {
       whole_.reset();
-      for (int64_t i = 0; i < engine_.size && *inner_ != end_; ++i, ++*inner_) {
+      for (int64_t i = 0; i < engine_.size * engine_.parts && *inner_ != end_; ++i, ++*inner_) {
         if (whole_) {
           detail::append(*whole_, **inner_);
         } else {
@@ -163,17 +168,19 @@ class PreparedTorchLoader {
     }
 
     void take() {
+      engine_.end_batch();
       mine_ = std::exchange(whole_, std::nullopt);
       if (!mine_) return loop_.reset();
       read();
-      if (!opening_) opening_ = detail::first_rows(*mine_, engine_.size - 1);
+      const int64_t parts = engine_.size * engine_.parts;
+      if (!opening_) opening_ = detail::first_rows(*mine_, parts - 1);
       const int64_t rows = detail::rows_of(*mine_);
-      const int64_t missing = (engine_.size - rows % engine_.size) % engine_.size;
+      const int64_t missing = (parts - rows % parts) % parts;
       for (int64_t left = missing; left > 0; left -= detail::rows_of(*opening_)) {
         detail::append(*mine_, detail::first_rows(*opening_, left));
       }
       *mine_ = detail::every(std::move(*mine_), engine_.rank, engine_.size);
-      detail::move_to(*mine_, engine_.device);
+      detail::move_to(*mine_, engine_.to_device);
       *loop_ = {.at_end = [ended = !whole_] { return ended; },
                 .padding = [missing] { return missing; }};
     }

@@ -53,6 +53,35 @@ TEST(AcceleratorOnXla, ALoopOfOnesOwnTrainsAsOnTheCpu) {
   EXPECT_NEAR(trained(on_xla(2), 8), wanted, 1e-6);  // a loader's batch size is that of a device
 }
 
+/// Its batches are those of a device: two make a step of two devices, and what is missing in the
+/// last comes from the first.
+TEST(AcceleratorOnXla, ALoaderOfTorchIsSplitOverTheDevices) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  Accelerator accelerator(on_xla(2));
+  auto torch_loader = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(
+      torch::data::datasets::TensorDataset(torch::arange(11).view({11, 1})), 3);
+  auto [loader] = accelerator.prepare(torch_loader);
+  std::vector<std::vector<int64_t>> steps;
+  std::vector<int64_t> gathered;
+  for (const auto& batch : loader) {
+    std::vector<at::Tensor> samples;
+    for (const auto& sample : batch) samples.push_back(sample.data);
+    const at::Tensor rows = torch::stack(samples).flatten();
+    EXPECT_TRUE(rows.is_xla());
+    const auto values = [](const at::Tensor& tensor) {
+      const at::Tensor host = tensor.cpu();
+      const auto* data = host.const_data_ptr<int64_t>();
+      return std::vector<int64_t>(data, data + host.numel());
+    };
+    steps.push_back(values(rows));
+    const std::vector<int64_t> real = values(accelerator.gather_for_metrics(rows));
+    gathered.insert(gathered.end(), real.begin(), real.end());
+  }
+  const std::vector<std::vector<int64_t>> wanted = {{0, 1, 2, 3, 4, 5}, {6, 7, 8, 9, 10, 0}};
+  EXPECT_EQ(steps, wanted);
+  EXPECT_THAT(gathered, ::testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
+}
+
 TEST(AcceleratorOnXla, WhatItCannotDoIsAnError) {
   LEVIN_NEEDS_CPU_PLUGIN();
   Accelerator accelerator(on_xla(2));

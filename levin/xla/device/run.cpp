@@ -286,13 +286,14 @@ void Runtime::Impl::upload(Contents& contents, const at::Tensor& tensor, bool sp
                         source.size(0) % num_devices == 0;
   contents.split_dim = is_split ? 0 : -1;
   contents.buffers.clear();
-  const bool is_own = source.data_ptr() != tensor.data_ptr();
+  // Batches are uploaded while the step before runs, and nobody changes them; other tensors their
+  // owner may change at once.
+  const bool stays = splits_uploads || source.data_ptr() != tensor.data_ptr();
   for (int64_t device = 0; device < num_devices; ++device) {
     const int64_t rows = is_split ? source.size(0) / num_devices : 0;
     const at::Tensor part = is_split ? source.narrow(0, device * rows, rows) : source;
     contents.buffers.push_back(client.upload(
-        part, device,
-        is_own ? pjrt::HostMemory::kUntilTransferred : pjrt::HostMemory::kDuringCall));
+        part, device, stays ? pjrt::HostMemory::kUntilTransferred : pjrt::HostMemory::kDuringCall));
   }
   ++report.uploads;
 }

@@ -114,7 +114,9 @@ class LEVIN_API Runtime {
 /// none is open.
 LEVIN_API std::string metrics_report();
 
-/// Tensors that come to the device while it lives are split over the devices.
+/// Tensors that come to the device while it lives are batches: split over the devices, and on their
+/// way when the call returns. Their memory is kept until they are there, and nobody may write to
+/// it.
 class LEVIN_API SplitScope {
  public:
   explicit SplitScope(Runtime& runtime) : runtime_(runtime), before_(runtime.set_split(true)) {}
