@@ -54,7 +54,8 @@ int plan(int argc, char** argv) {
   if (!slice.empty()) {
     take_slice(slice, command);
     const TpuSlice wanted = tpu_slice(slice);
-    const TpuAdvice advice = advice_of(program_graph(command).graph(), wanted, num_largest);
+    const TpuAdvice advice =
+        advice_of(program_graph(command, /*for_xla=*/true).graph(), wanted, num_largest);
     std::cout << (is_json ? to_json(advice) : to_text(advice));
     return 0;
   }

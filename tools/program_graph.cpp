@@ -55,8 +55,10 @@ std::vector<std::string> environment_with(const std::filesystem::path& graph_fil
   return variables;
 }
 
-pid_t start(std::vector<std::string> command, const std::filesystem::path& graph_file) {
+pid_t start(std::vector<std::string> command, const std::filesystem::path& graph_file,
+            bool for_xla) {
   std::vector<std::string> variables = environment_with(graph_file);
+  if (for_xla) variables.emplace_back("LEVIN_GRAPH_FOR_XLA=1");
   const std::vector<char*> arguments = pointers_to(command), environment = pointers_to(variables);
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
@@ -114,13 +116,13 @@ bool is_graph_file(const std::vector<std::string>& command) {
 
 }  // namespace
 
-graph::GraphModule program_graph(const std::vector<std::string>& command) {
+graph::GraphModule program_graph(const std::vector<std::string>& command, bool for_xla) {
   LEVIN_CHECK(!command.empty(), "tools.program",
               "got no program, wanted one and its arguments, or a graph's .safetensors file");
   if (is_graph_file(command)) return load(command[0]);
   const TemporaryFolder folder;
   const std::filesystem::path file = folder.path() / "step.safetensors";
-  wait_for(start(command, file), command[0]);
+  wait_for(start(command, file, for_xla), command[0]);
   LEVIN_CHECK(std::filesystem::exists(file), "tools.program",
               "'{}' ended and wrote no graph: it trains neither by a Trainer nor by what "
               "Accelerator::compile gave; let one of them make its steps, or save a "

@@ -14,6 +14,7 @@ namespace levin::tools {
 /// A single word that ends in .safetensors is a file that holds the graph; anything else is a
 /// command that is run, with what it prints on the error stream. Throws Error "tools.program" when
 /// it cannot be started, fails or writes no graph, and what graph::GraphModule::load throws.
-graph::GraphModule program_graph(const std::vector<std::string>& command);
+/// for_xla: without operators that only oneDNN has.
+graph::GraphModule program_graph(const std::vector<std::string>& command, bool for_xla = false);
 
 }  // namespace levin::tools

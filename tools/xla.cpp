@@ -81,7 +81,7 @@ int check(const CheckFlags& flags, const std::vector<std::string>& command) {
   const xla::pjrt::Plugin libtpu(libtpu_file(flags.libtpu), {.compile_only = true});
   std::vector<xla::pjrt::Topology> topologies;
   for (const std::string& name : flags.topologies) topologies.emplace_back(libtpu, name);
-  const graph::GraphModule step = program_graph(command);
+  const graph::GraphModule step = program_graph(command, /*for_xla=*/true);
   std::vector<CheckedStep> checks;
   for (const xla::pjrt::Topology& topology : topologies) {
     checks.push_back(check_step(step.graph(), topology));

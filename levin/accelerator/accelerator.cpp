@@ -68,6 +68,7 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
               "--precision bf16-true, or leave out --master-weights",
               precision_.name);
   check_compile();
+  if (detail::is_graph_for_xla()) at::globalContext().setUserEnabledMkldnn(false);
   stepping_ = std::make_unique<Stepping>(
       *strategy_, world(),
       SteppingOptions{.gradient_accumulation_steps = options_.accumulation_steps(),

@@ -27,6 +27,8 @@ std::filesystem::path graph_file() {
   return file == nullptr ? "" : file;
 }
 
+bool is_graph_for_xla() { return std::getenv("LEVIN_GRAPH_FOR_XLA") != nullptr; }
+
 void keep_graph(const graph::Graph& graph) {
   const std::filesystem::path file = graph_file();
   if (file.empty() || std::ranges::none_of(graph.updates(), is_of_parameter)) return;

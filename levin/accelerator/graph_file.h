@@ -14,6 +14,9 @@ namespace levin::detail {
 /// LEVIN_GRAPH_TO; empty in a run that is to train.
 std::filesystem::path graph_file();
 
+/// Whether that graph is to be compiled for XLA: without operators that only oneDNN has.
+bool is_graph_for_xla();
+
 /// Writes the graph there and ends the program, as soon as it is of a step that updates parameters:
 /// a batch inside a group is not. Without such a file it does nothing.
 void keep_graph(const graph::Graph& graph);

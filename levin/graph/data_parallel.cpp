@@ -56,14 +56,24 @@ Values written_chain(Value& last) {
   return chain;
 }
 
-/// All that is computed from these.
+/// What an optimizer has made of a parameter: the same on all ranks once its gradient is.
+bool is_updated_parameter(Value& value) {
+  const Value* first = nullptr;
+  for (Value* one = before_write(value); one != nullptr; one = before_write(*one)) first = one;
+  return first != nullptr && is_parameter(*first);
+}
+
+/// All that is computed from these, but by way of parameters that they have updated.
 ValueSet computed_from(const Graph& graph, const ValueSet& starts) {
   ValueSet found;
   for (const Node& node : graph.nodes()) {
     const bool depends = std::ranges::any_of(node.inputs(), [&](const Value* input) {
       return starts.contains(input) || found.contains(input);
     });
-    if (depends) found.insert(node.outputs().begin(), node.outputs().end());
+    if (!depends) continue;
+    for (Value* output : node.outputs()) {
+      if (!is_updated_parameter(*output)) found.insert(output);
+    }
   }
   return found;
 }

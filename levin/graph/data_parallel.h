@@ -20,7 +20,8 @@ namespace levin::graph {
 /// ranks. What writes to them in place afterwards (clipping) and what reads them (the optimizer)
 /// works with the mean; buffers and what the graph returns stay each rank's own. Gradients that are
 /// not changed in place but replaced after backward are averaged as they are in the end. What
-/// nobody reads is erased. Returns how many gradients there are.
+/// nobody reads is erased. A step may update some parameters and go on with them to the gradients
+/// of others, as adversaries do in turn. Returns how many gradients there are.
 ///
 /// Throws Error "graph.data_parallel" for a parameter that is updated and has no gradient in the
 /// end (zero_grad belongs to the start of the step), and for a gradient that another is made from.

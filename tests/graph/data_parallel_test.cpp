@@ -42,13 +42,17 @@ using ::testing::StartsWith;
 
 constexpr int64_t kGlobalBatchSize = 24;
 
+using Backward = std::function<void(const Tensor& loss)>;
+
 /// A network whose gradients are clipped before its parameters are updated.
 struct Learner {
   std::shared_ptr<torch::nn::Module> net;
   std::function<Tensor(const Tensor& batch)> loss_of;
+  std::function<Tensor(const Tensor& batch, const Backward& backward)> own_step = nullptr;
   std::unique_ptr<levin::optim::Optimizer> optimizer = nullptr;
 
-  Tensor step(const Tensor& batch, const std::function<void(const Tensor& loss)>& backward) {
+  Tensor step(const Tensor& batch, const Backward& backward) {
+    if (own_step) return own_step(batch, backward);
     optimizer->zero_grad();
     const Tensor loss = loss_of(batch);
     backward(loss);
@@ -86,12 +90,38 @@ Learner transformer() {
           }};
 }
 
+/// Two networks that learn in turn: the second against what the first has become.
+Learner adversaries() {
+  torch::manual_seed(3);
+  torch::nn::Linear generator(6, 6), critic(6, 1);
+  auto both = std::make_shared<torch::nn::Module>();
+  both->register_module("generator", generator);
+  both->register_module("critic", critic);
+  const auto optimizer_of = [](const auto& net) {
+    return std::shared_ptr(levin::optim::build_optimizer(levin::optim::sgd({.lr = 0.5}),
+                                                         levin::named_parameters(*net)));
+  };
+  const auto first = optimizer_of(generator), second = optimizer_of(critic);
+  return {both, nullptr, [=](const Tensor& x, const Backward& backward) mutable {
+            first->zero_grad();
+            backward(critic->forward(generator->forward(x)).square().mean());
+            first->step();
+            second->zero_grad();
+            const Tensor forged = generator->forward(x).detach();
+            const Tensor loss = (critic->forward(x) - critic->forward(forged) - 1).square().mean();
+            backward(loss);
+            second->step();
+            return loss.detach();
+          }};
+}
+
 Tensor batch_of_rank(int64_t number, int64_t rank, int64_t size) {
   auto random = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(50 + number));
   return torch::randn({kGlobalBatchSize, 6}, random).slice(0, rank, kGlobalBatchSize, size);
 }
 
 void give_optimizer(Learner& learner) {
+  if (learner.own_step) return;
   learner.optimizer = levin::optim::build_optimizer(
       levin::optim::sgd({.lr = 0.5, .weight_decay = 0.1}), levin::named_parameters(*learner.net));
 }
@@ -160,7 +190,7 @@ std::string compare_with_ddp(Learner (*make)(), Passes passes, int64_t rank, int
 }
 
 TEST(DataParallel, EqualsStrategyDdpBitForBit) {
-  for (Learner (*make)() : {perceptron, transformer}) {
+  for (Learner (*make)() : {perceptron, transformer, adversaries}) {
     for (const Passes passes : {insert_only, insert_and_bucket, insert_bucket_and_overlap}) {
       for (const int64_t size : {2, 4}) {
         const auto words = levin::test::run_world(size, [&](int64_t rank, const auto&) {

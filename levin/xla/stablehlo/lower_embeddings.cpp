@@ -164,7 +164,10 @@ void lower_embedding_bag(Lowering& at) {
   }
   const Hlo sizes = at.hlo.reshape(bags.counts, {num_bags});
   const auto give_rest = [&](const Hlo& greatest) {
-    at.give(at.hlo.reshape(bags.bag, at.sizes(1)));
+    // The CPU leaves it out of sums, where only backward would look at it, and does not.
+    const bool is_left_out = bags.bag.numel() != 0 && at.sizes(1) == Dims{0};
+    at.give(is_left_out ? at.hlo.constant(0, at::kLong, {0})
+                        : at.hlo.reshape(bags.bag, at.sizes(1)));
     at.give(sizes);
     at.give(greatest);
   };

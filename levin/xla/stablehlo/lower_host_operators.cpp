@@ -64,6 +64,10 @@ LowerFunction each_with(std::string_view name) {
 }  // namespace
 
 void add_host_operators(LoweringTable& table) {
+  LoweringTable views;
+  add_views(views);
+  table["aten::unsafe_split.Tensor"] = views.at("aten::split.Tensor");
+  table["aten::unsafe_split_with_sizes"] = views.at("aten::split_with_sizes");
   for (const std::string_view name :
        {"aten::empty_like", "aten::zeros_like", "aten::new_zeros", "aten::new_empty"}) {
     table[name] = filled_with(0);

@@ -160,6 +160,7 @@ void add_pixels(LoweringTable& table);
 void add_exchanges(LoweringTable& table);
 /// Not of that table: for find_host_lowering.
 void add_host_operators(LoweringTable& table);
+void add_host_activations(LoweringTable& table);
 void add_host_attention(LoweringTable& table);
 
 }  // namespace levin::xla

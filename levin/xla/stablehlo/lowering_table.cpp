@@ -88,6 +88,7 @@ const LowerFunction* find_host_lowering(const c10::OperatorHandle& op) {
   static const LoweringTable table = [] {
     LoweringTable made;
     add_host_operators(made);
+    add_host_activations(made);
     add_host_attention(made);
     return made;
   }();
