@@ -226,8 +226,7 @@ TEST_F(TpuCheck, OfGpt2SmallFits) {
   expect_fits(gpt2_small_step().graph(), int64_t{124'000'000} * 2, 0.04, {"v5e:2x4"});
 }
 
-/// Minutes: --gtest_also_run_disabled_tests.
-TEST_F(TpuCheck, DISABLED_OfGpt2SmallFitsOthers) {
+TEST_F(TpuCheck, OfGpt2SmallFitsOthers) {
   expect_fits(gpt2_small_step().graph(), int64_t{124'000'000} * 2, 0.02, {"v4:2x2x2", "v6e:2x4"});
 }
 
