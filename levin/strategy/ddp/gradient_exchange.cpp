@@ -51,8 +51,8 @@ std::vector<std::vector<at::Tensor>> GradientExchange::buckets() const {
     const at::Tensor& gradient = parameter.tensor.grad();
     if (!gradient.defined() && options_.find_unused_parameters) continue;
     LEVIN_CHECK(gradient.defined(), "strategy.ddp.unused",
-                "{} got no gradient; use it in the loss, freeze it, or set --compile no, under "
-                "which parameters may go unused",
+                "{} got no gradient; use it in the loss, freeze it, or set --compile no (on XLA "
+                "--ddp-find-unused-parameters), under which parameters may go unused",
                 parameter.name);
     gradients.push_back(gradient);
     types.push_back(gradient.scalar_type());

@@ -24,6 +24,12 @@ class GradientExchange {
   GradientExchange(const comm::ProcessGroup& group, torch::nn::Module& module,
                    const DdpOptions& options);
 
+  /// Whether all that the options ask for is what it does.
+  static bool does(const DdpOptions& options) {
+    return options.comm_hook == "none" && options.local_sgd_start_step < 0 &&
+           !options.overlap_update;
+  }
+
   bool is_of(const torch::nn::Module& module) const { return module_ == &module; }
 
   /// Before a backward.

@@ -15,9 +15,7 @@ class RecordableDdp final : public Strategy {
  public:
   explicit RecordableDdp(const StrategyContext& context)
       : group_(context.group), options_(context.ddp) {
-    const bool is_plain = options_.comm_hook == "none" && options_.local_sgd_start_step < 0 &&
-                          !options_.overlap_update;
-    LEVIN_CHECK(is_plain, "strategy.ddp.options",
+    LEVIN_CHECK(ddp::GradientExchange::does(options_), "strategy.ddp.options",
                 "--compile replay takes no --ddp-comm-hook, --ddp-local-sgd-start-step and "
                 "--ddp-overlap-update; leave them out, or set --compile no");
     options_.find_unused_parameters = false;  // ranks would have to tell each other in each step

@@ -16,9 +16,7 @@ class Xla : public Strategy {
  public:
   explicit Xla(const StrategyContext& context)
       : runtime_(context.xla), group_(context.group), options_(context.ddp) {
-    const bool is_plain = options_.comm_hook == "none" && options_.local_sgd_start_step < 0 &&
-                          !options_.overlap_update;
-    LEVIN_CHECK(is_plain || group_.size() == 1, "strategy.ddp.options",
+    LEVIN_CHECK(group_.size() == 1 || ddp::GradientExchange::does(options_), "strategy.ddp.options",
                 "strategy 'xla' takes no --ddp-comm-hook, --ddp-local-sgd-start-step and "
                 "--ddp-overlap-update; leave them out");
   }

@@ -14,6 +14,16 @@
 #include "levin/xla/device/stopwatch.h"
 
 namespace levin::xla {
+namespace {
+
+/// A program in which it says nothing to the others a process runs by itself, as often as it likes.
+bool exchanges(const graph::Graph& graph) {
+  return std::ranges::any_of(graph.nodes(), [](const graph::Node& node) {
+    return node.opcode() == graph::Opcode::kCallFunction && node.target().starts_with("levin::");
+  });
+}
+
+}  // namespace
 
 void check_not_lost(const Contents& contents) {
   LEVIN_CHECK(!contents.is_lost, "xla.lost",
@@ -213,13 +223,6 @@ void Runtime::Impl::gather_arguments(const Program& program, const Binding& bind
       arguments.push_back(&uploaded.back());
     }
   }
-}
-
-/// A program in which it says nothing to the others a process runs by itself, as often as it likes.
-bool exchanges(const graph::Graph& graph) {
-  return std::ranges::any_of(graph.nodes(), [](const graph::Node& node) {
-    return node.opcode() == graph::Opcode::kCallFunction && node.target().starts_with("levin::");
-  });
 }
 
 Program Runtime::Impl::lowered(const graph::Graph& graph, const Binding& binding) const {

@@ -1,7 +1,5 @@
 // Activations and a loss that LibTorch takes apart for the device, as
 // aten/src/ATen/native/{Activation.cpp, cpu/Activation.cpp, Loss.cpp} have them.
-#include <ATen/core/Reduction.h>
-
 #include "levin/xla/stablehlo/term.h"
 
 namespace levin::xla {
@@ -51,11 +49,7 @@ void lower_cross_entropy_with_logits(Lowering& at) {
   each =
       each + (at.has(3) ? ((argument(3) - 1) * target + 1) * minus_log_sigmoid : minus_log_sigmoid);
   if (at.has(2)) each = each * argument(2);
-  const int64_t reduction = at.integer(4);
-  if (reduction == at::Reduction::None) return at.give(each);
-  const auto count = each.hlo().numel();
-  const Term total(at.hlo, at.hlo.reshape(at.sum(at.hlo.reshape(each, {count}), {0}, false), {}));
-  at.give(reduction == at::Reduction::Sum ? total : total / static_cast<double>(count));
+  give_loss(at, each, at.integer(4));
 }
 
 }  // namespace

@@ -18,14 +18,6 @@ std::pair<Term, Term> pair_of(Lowering& at) {
   return {Term(at.hlo, at.hlo.expand(a, both)), Term(at.hlo, at.hlo.expand(b, both))};
 }
 
-void give_loss(Lowering& at, const Term& loss, int64_t reduction) {
-  if (reduction == at::Reduction::None) return at.give(loss);
-  const Hlo total = at.hlo.reshape(
-      at.sum(at.hlo.reshape(loss, {loss.hlo().numel()}), {0}, /*keepdim=*/false), {});
-  if (reduction == at::Reduction::Sum) return at.give(total);
-  at.give(Term(at.hlo, total) / static_cast<double>(loss.hlo().numel()));
-}
-
 /// What the gradient of each element is divided by: argument `index` is the reduction.
 double divisor_of(Lowering& at, size_t index, const Term& x) {
   return at.integer(index) == at::Reduction::Mean ? static_cast<double>(x.hlo().numel()) : 1.0;

@@ -2,8 +2,10 @@
 // Term: a value of the program with the signs of arithmetic, for lowerings that are formulas. Both
 // sides have one dtype; a number, and a value of fewer dimensions, is repeated.
 //
-//   const Term x = at.term(0);               // by the operator's result: its sizes, computed in
-//   f32 at.give(x * logistic(x));                // silu
+//   const Term x = term_of(at, 0);           // in float32, of the sizes of the operator's result
+//   at.give(x * logistic(x));                // silu
+
+#include <ATen/core/Reduction.h>
 
 #include <string_view>
 
@@ -101,6 +103,15 @@ inline Term where(const Term& condition, double yes, const Term& no) {
 inline Term term_of(Lowering& at, size_t index) {
   const Hlo x = at.tensor(index, Lowering::compute_dtype(at.dtype()));
   return {at.hlo, at.hlo.expand(x, at.sizes())};
+}
+
+/// The losses of all elements, reduced as at::Reduction says.
+inline void give_loss(Lowering& at, const Term& loss, int64_t reduction) {
+  if (reduction == at::Reduction::None) return at.give(loss);
+  const Hlo total = at.hlo.reshape(
+      at.sum(at.hlo.reshape(loss, {loss.hlo().numel()}), {0}, /*keepdim=*/false), {});
+  if (reduction == at::Reduction::Sum) return at.give(total);
+  at.give(Term(at.hlo, total) / static_cast<double>(loss.hlo().numel()));
 }
 
 }  // namespace levin::xla
