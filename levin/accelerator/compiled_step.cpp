@@ -41,7 +41,6 @@ void drop_gradients_after(graph::Recording& recording, const std::vector<NamedTe
 std::function<void(graph::Graph&)> passes(double part) {
   return [part](graph::Graph& graph) {
     detail::return_freed_memory();
-    detail::keep_freed_memory();  // from here on: of validation, for one
     graph::overlap_all_reduces(graph);
     if (part >= 1.0) return;
     const int64_t state = graph::state_bytes(graph);
@@ -79,10 +78,13 @@ std::vector<at::Tensor> CompiledStep::operator()(const std::vector<NamedTensor>&
   conditions_.guards = guards;
   add_conditions();
   std::vector<at::Tensor> results = compiled_(conditions_, [&] { return call(function); });
-  const std::vector<std::string>& refusals = compiled_.report().refusals;
-  if (refusals.size() > num_refusals_) detail::keep_freed_memory();  // it may stay eager
-  num_refusals_ = refusals.size();
-  detail::check_refusals(refusals);
+  // All is recorded, or may stay eager; what is freed from here on, in a validation for one, is
+  // kept.
+  const graph::CompiledReport& report = compiled_.report();
+  const size_t num_outcomes = report.replays.size() + report.refusals.size();
+  if (num_outcomes > num_outcomes_) detail::keep_freed_memory();
+  num_outcomes_ = num_outcomes;
+  detail::check_refusals(report.refusals);
   return results;
 }
 

@@ -47,7 +47,7 @@ class LEVIN_API CompiledStep {
   Accelerator& accelerator_;
   graph::Compiled compiled_;
   graph::Conditions conditions_;  ///< of the call
-  size_t num_refusals_ = 0;       ///< of which compiled_ has told
+  size_t num_outcomes_ = 0;       ///< replays and refusals of which compiled_ has told
   int64_t generation_ = -1;       ///< of what was prepared, which the rest is of
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
   std::vector<std::string> module_names_;

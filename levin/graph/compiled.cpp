@@ -250,8 +250,11 @@ void Compiled::take(Entry& entry, Graph graph, Recording recording, size_t num_r
   entry.num_replays = 0;
   const ReplayReport report = entry.runner->report();
   report_.replays.push_back(report);
-  log::info("compile: {} is replayed from here on: {} operators, {:.1f} MB", name_,
-            report.num_operators, static_cast<double>(report.arena_bytes) / 1e6);
+  const std::string matmuls =
+      report.num_matmuls > 0 ? fmt::format(" ({} products by faster kernels)", report.num_matmuls)
+                             : "";
+  log::info("compile: {} is replayed from here on: {} operators{}, {:.1f} MB", name_,
+            report.num_operators, matmuls, static_cast<double>(report.arena_bytes) / 1e6);
 }
 
 void Compiled::refuse(Entry& entry, std::string reason) {

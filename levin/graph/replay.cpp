@@ -32,8 +32,7 @@ void adopt(const at::Tensor& result, const at::Tensor& tensor) {
   adopt(own, tensor);
 }
 
-/// The graph, if it can be run again.
-const Graph& replayable(const Graph& graph) {
+void check_replayable(const Graph& graph) {
   const std::vector<Node*> reads = graph.host_reads();
   LEVIN_CHECK(reads.empty(), "graph.replay", "the host reads what {} gives{}; leave that out of it",
               std::string(reads.front()->target()),
@@ -46,17 +45,22 @@ const Graph& replayable(const Graph& graph) {
                   std::string(node.target()));
     }
   }
-  return graph;
+}
+
+ReplayProgram program_of(const Graph& graph) {
+  check_replayable(graph);
+  return plan_replay(graph);
 }
 
 }  // namespace
 
 struct Replay::Impl {
-  explicit Impl(const Graph& graph) : program(plan_replay(replayable(graph))) {}
+  explicit Impl(const Graph& graph) : program(program_of(graph)) {}
 
   void bind(const std::vector<at::Tensor>& inputs);
   std::string moved() const;
   void run();
+  void call(const Instruction& instruction);
   void let_go();
   std::vector<at::Tensor> finish(const std::vector<at::Tensor>& inputs);
 
@@ -109,22 +113,32 @@ std::string Replay::Impl::moved() const {
 }
 
 void Replay::Impl::run() {
+  const bool has_matmuls =
+      program.report.num_matmuls > 0 && program.matmul_settings == MatmulSettings::now();
   for (const Instruction& instruction : program.instructions) {
-    stack.assign(instruction.arguments.begin(), instruction.arguments.end());
-    instruction.op.callBoxed(&stack);
-    for (size_t i = 0; i < instruction.adopted.size(); ++i) {
-      if (!instruction.adopted[i].defined()) continue;
-      const c10::IValue& result = instruction.gives_list ? stack.front().toListRef()[i] : stack[i];
-      LEVIN_CHECK(result.toTensor().defined(), "graph.replay",
-                  "{} left out its result {}, which it gave when it was recorded",
-                  c10::toString(instruction.op.operator_name()), i);
-      adopt(result.toTensor(), instruction.adopted[i]);
+    if (has_matmuls && instruction.matmul) {
+      (*instruction.matmul)();
+    } else {
+      call(instruction);
     }
-    stack.clear();
     for (const c10::Storage& storage : instruction.released) {
       set_memory(storage, c10::DataPtr(nullptr, storage.device()));
     }
   }
+}
+
+void Replay::Impl::call(const Instruction& instruction) {
+  stack.assign(instruction.arguments.begin(), instruction.arguments.end());
+  instruction.op.callBoxed(&stack);
+  for (size_t i = 0; i < instruction.adopted.size(); ++i) {
+    if (!instruction.adopted[i].defined()) continue;
+    const c10::IValue& result = instruction.gives_list ? stack.front().toListRef()[i] : stack[i];
+    LEVIN_CHECK(result.toTensor().defined(), "graph.replay",
+                "{} left out its result {}, which it gave when it was recorded",
+                c10::toString(instruction.op.operator_name()), i);
+    adopt(result.toTensor(), instruction.adopted[i]);
+  }
+  stack.clear();
 }
 
 std::vector<at::Tensor> Replay::Impl::finish(const std::vector<at::Tensor>& inputs) {

@@ -1,6 +1,8 @@
 #pragma once
 // Replay: a graph made ready to run again and again. Memory is planned ahead, views are made once,
 // operators write into their place: no autograd, nothing looked up, next to nothing allocated.
+// Matrix products are by the fastest kernels that give the same bits, which are tried when it is
+// made.
 //
 //   Replay replay(graph);
 //   for (const at::Tensor& x : batches) const at::Tensor loss = replay({x}).front();
@@ -20,6 +22,7 @@ namespace levin::graph {
 struct ReplayReport {
   int64_t num_operators = 0;   ///< run each time
   int64_t num_allocating = 0;  ///< of them, those that allocate their results
+  int64_t num_matmuls = 0;     ///< of them, products by faster kernels than ATen calls
   int64_t num_copies = 0;      ///< of them, copies of what an operator writes and others still read
   int64_t num_views = 0;       ///< made once
   int64_t num_constants = 0;   ///< operators that always give the same, run once

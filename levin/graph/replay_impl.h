@@ -5,9 +5,12 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "levin/graph/matmul_choice_impl.h"
+#include "levin/graph/matmul_impl.h"
 #include "levin/graph/memory_plan.h"
 #include "levin/graph/replay.h"
 
@@ -22,6 +25,7 @@ struct Instruction {
   std::vector<at::Tensor> adopted = {};
   bool gives_list = false;                  ///< of tensors, as its only result
   std::vector<c10::Storage> released = {};  ///< adopted memory that nobody reads any more
+  std::optional<Matmul> matmul = {};        ///< does what it does, faster
 };
 
 struct BoundInput {
@@ -53,6 +57,7 @@ struct ReplayProgram {
   std::vector<FinalUpdate> updates;
   std::vector<at::Tensor> outputs;
   at::Tensor arena;
+  MatmulSettings matmul_settings;  ///< under which the matmuls hold
   ReplayReport report;
 };
 

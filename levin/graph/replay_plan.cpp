@@ -38,6 +38,7 @@ class Planner {
   explicit Planner(const Graph& graph) : graph_(graph) {}
 
   ReplayProgram plan() {
+    program_.matmul_settings = MatmulSettings::now();
     bind();
     for (const Node& node : graph_.nodes()) {
       memory_.begin_node();
@@ -63,6 +64,7 @@ class Planner {
                                  std::vector<PlacedTensor>& written);
   PlacedTensor writable(const Node& node, const Value& value, const Value& result);
   bool add_out_variant(const Node& node, const torch::jit::Stack& arguments);
+  void choose_matmul(Instruction& call);
   void add_allocating(const Node& node, torch::jit::Stack arguments, size_t num_results);
   void finish();
   void add_update(const Update& update);
@@ -72,6 +74,7 @@ class Planner {
   const Graph& graph_;
   ReplayProgram program_;
   ReplayMemory memory_;
+  MatmulChoice matmuls_;
   std::unordered_map<const Value*, at::Tensor> targets_;
   std::unordered_map<const Value*, size_t> input_numbers_;
 };
@@ -234,8 +237,19 @@ bool Planner::add_out_variant(const Node& node, const torch::jit::Stack& argumen
     memory_.store(node.output(i), place);
     call.arguments.emplace_back(place.tensor);
   }
+  choose_matmul(call);
   program_.instructions.push_back(std::move(call));
   return true;
+}
+
+void Planner::choose_matmul(Instruction& call) {
+  const auto block_k = matmuls_.block_k(call.op, call.arguments);
+  if (!block_k) return;
+  const MatmulOperands operands = *matmul_operands(call.op, call.arguments);
+  const ValueType scratch{
+      .dtype = at::kFloat, .sizes = {Matmul::scratch_numel(operands, *block_k)}, .strides = {1}};
+  call.matmul.emplace(operands, *block_k, memory_.make(scratch, MemoryKind::kPlanned).tensor);
+  ++program_.report.num_matmuls;
 }
 
 /// One that allocates its results, if it gives any.
