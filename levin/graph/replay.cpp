@@ -5,9 +5,13 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <functional>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/graph/device_graphs_impl.h"
 #include "levin/graph/replay_impl.h"
 #include "levin/graph/text_impl.h"
 
@@ -47,19 +51,41 @@ void check_replayable(const Graph& graph) {
   }
 }
 
-ReplayProgram program_of(const Graph& graph) {
-  check_replayable(graph);
-  return plan_replay(graph);
+/// In calls that are run operator by operator libraries choose their kernels.
+constexpr int kWarmUps = 2;
+
+/// Of the GPU that the graph computes on; nullptr where it does not.
+std::unique_ptr<DeviceGraphs> device_graphs_of(const Graph& graph) {
+  for (const Node& node : graph.nodes()) {
+    for (const Value* value : node.outputs()) {
+      const ValueType& type = value->type();
+      if (type.kind == ValueKind::kTensor && type.device.is_cuda()) {
+        return make_cuda_graphs(type.device);
+      }
+    }
+  }
+  return nullptr;
 }
 
 }  // namespace
 
 struct Replay::Impl {
-  explicit Impl(const Graph& graph) : program(program_of(graph)) {}
+  /// Instructions that a graph of the device captures, or others, in a row.
+  struct Row {
+    std::span<const Instruction> instructions;
+    bool is_captured = false;
+    std::optional<size_t> graph = {};  ///< once it is captured
+  };
 
+  Impl(const Graph& graph, std::unique_ptr<DeviceGraphs> graphs);
+
+  at::Tensor laid_out(const at::Tensor& given, BoundInput& bound) const;
   void bind(const std::vector<at::Tensor>& inputs);
   std::string moved() const;
   void run();
+  void run_captured(Row& row);
+  size_t captured(const std::function<void()>& run_row);
+  void run(std::span<const Instruction> instructions);
   void call(const Instruction& instruction);
   void let_go();
   std::vector<at::Tensor> finish(const std::vector<at::Tensor>& inputs);
@@ -67,12 +93,31 @@ struct Replay::Impl {
   ReplayProgram program;
   torch::jit::Stack stack;
   std::vector<at::Tensor> held;  ///< inputs in the layout of the graph's, while it runs
+  std::unique_ptr<DeviceGraphs> device_graphs;  ///< none where nothing can be captured
+  std::vector<Row> rows;
+  int num_calls = 0;
+  const Instruction* running = nullptr;  ///< the last that was called
 };
 
-Replay::Replay(const Graph& graph) : impl_(std::make_unique<Impl>(graph)) {}
+Replay::Replay(const Graph& graph) : Replay(graph, device_graphs_of(graph)) {}
+Replay::Replay(const Graph& graph, std::unique_ptr<DeviceGraphs> device_graphs) {
+  check_replayable(graph);
+  impl_ = std::make_unique<Impl>(graph, std::move(device_graphs));
+}
 Replay::~Replay() = default;
 Replay::Replay(Replay&& other) noexcept = default;
 Replay& Replay::operator=(Replay&& other) noexcept = default;
+
+Replay::Impl::Impl(const Graph& graph, std::unique_ptr<DeviceGraphs> graphs)
+    : program(plan_replay(graph, graphs ? std::optional(graphs->device()) : std::nullopt)) {
+  if (program.report.num_captured > 0) device_graphs = std::move(graphs);
+  const std::span<const Instruction> all = program.instructions;
+  for (size_t first = 0, next = 0; first < all.size(); first = next) {
+    const bool is_captured = all[first].is_captured;
+    while (next < all.size() && all[next].is_captured == is_captured) ++next;
+    rows.push_back({all.subspan(first, next - first), is_captured});
+  }
+}
 
 const ReplayReport& Replay::report() const { return impl_->program.report; }
 
@@ -80,7 +125,7 @@ void Replay::Impl::bind(const std::vector<at::Tensor>& inputs) {
   LEVIN_CHECK(inputs.size() == program.inputs.size(), "graph.input", "{} inputs, wanted {}",
               inputs.size(), program.inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const BoundInput& bound = program.inputs[i];
+    BoundInput& bound = program.inputs[i];
     const at::Tensor& given = inputs[i];
     const bool fits = given.defined() ? given.sizes() == bound.type.sizes &&
                                             given.scalar_type() == bound.type.dtype &&
@@ -92,17 +137,24 @@ void Replay::Impl::bind(const std::vector<at::Tensor>& inputs) {
       held.emplace_back();
       continue;
     }
-    at::Tensor laid_out = given;
-    if (given.strides() != bound.tensor.strides()) {
-      laid_out = at::empty_strided(given.sizes(), bound.tensor.strides(), given.options());
-      laid_out.copy_(given);
-    }
-    set_memory(bound.tensor.storage(), {laid_out.data_ptr(), given.device()});
-    held.push_back(std::move(laid_out));
+    held.push_back(laid_out(given, bound));
+    set_memory(bound.tensor.storage(), {held.back().data_ptr(), given.device()});
   }
   const std::string moved = this->moved();
   LEVIN_CHECK(moved.empty(), "graph.replay.moved",
               "{} lies elsewhere than when the replay was made; make another", moved);
+}
+
+/// As the operators were planned to find it.
+at::Tensor Replay::Impl::laid_out(const at::Tensor& given, BoundInput& bound) const {
+  const bool is_captured = device_graphs && given.device() == device_graphs->device();
+  if (!is_captured && given.strides() == bound.tensor.strides()) return given;
+  at::Tensor place = bound.fixed;
+  if (!place.defined()) {
+    place = at::empty_strided(given.sizes(), bound.tensor.strides(), given.options());
+  }
+  if (is_captured) bound.fixed = place;
+  return place.copy_(given);
 }
 
 std::string Replay::Impl::moved() const {
@@ -113,9 +165,38 @@ std::string Replay::Impl::moved() const {
 }
 
 void Replay::Impl::run() {
+  for (Row& row : rows) {
+    if (device_graphs && row.is_captured) {
+      run_captured(row);
+    } else {
+      run(row.instructions);
+    }
+  }
+  ++num_calls;
+}
+
+void Replay::Impl::run_captured(Row& row) {
+  const auto run_row = [&] { run(row.instructions); };
+  if (num_calls < kWarmUps) return device_graphs->warm_up(run_row);
+  if (!row.graph) row.graph = captured(run_row);
+  device_graphs->launch(*row.graph);
+}
+
+size_t Replay::Impl::captured(const std::function<void()>& run_row) {
+  try {
+    return device_graphs->capture(run_row);
+  } catch (const c10::Error& error) {
+    LEVIN_FAIL("graph.replay.capture",
+               "{} cannot be part of a graph of the device ({}); leave it out of the step, or do "
+               "without compile = \"replay\"",
+               c10::toString(running->op.operator_name()), error.what_without_backtrace());
+  }
+}
+
+void Replay::Impl::run(std::span<const Instruction> instructions) {
   const bool has_matmuls =
       program.report.num_matmuls > 0 && program.matmul_settings == MatmulSettings::now();
-  for (const Instruction& instruction : program.instructions) {
+  for (const Instruction& instruction : instructions) {
     if (has_matmuls && instruction.matmul) {
       (*instruction.matmul)();
     } else {
@@ -128,6 +209,7 @@ void Replay::Impl::run() {
 }
 
 void Replay::Impl::call(const Instruction& instruction) {
+  running = &instruction;
   stack.assign(instruction.arguments.begin(), instruction.arguments.end());
   instruction.op.callBoxed(&stack);
   for (size_t i = 0; i < instruction.adopted.size(); ++i) {

@@ -18,10 +18,13 @@
 
 namespace levin::graph {
 
+class DeviceGraphs;
+
 /// What a replay is made of.
 struct ReplayReport {
   int64_t num_operators = 0;   ///< run each time
   int64_t num_allocating = 0;  ///< of them, those that allocate their results
+  int64_t num_captured = 0;    ///< of them, those that a device runs in graphs of its own
   int64_t num_matmuls = 0;     ///< of them, products by faster kernels than ATen calls
   int64_t num_copies = 0;      ///< of them, copies of what an operator writes and others still read
   int64_t num_views = 0;       ///< made once
@@ -31,18 +34,24 @@ struct ReplayReport {
 };
 
 /// Does what interpret does with donate, bit for bit. The graph may be dropped; its state tensors
-/// are kept. Throws Error "graph.replay" for a graph in which the host reads a value, whose types
-/// are not known (propagate_types), or with an operator that cannot be run again.
+/// are kept. On a GPU the operators that compute there alone are run by CUDA graphs from the third
+/// call on; between these come, one by one, those that read the host's memory (an optimizer its
+/// learning rate), the exchanges of ranks, and operators of the user's. Throws Error "graph.replay"
+/// for a graph in which the host reads a value, whose types are not known (propagate_types), or
+/// with an operator that cannot be run again.
 class LEVIN_API Replay {
  public:
   explicit Replay(const Graph& graph);
+  /// By these graphs of their device; nullptr for none.
+  Replay(const Graph& graph, std::unique_ptr<DeviceGraphs> device_graphs);
   ~Replay();
   Replay(Replay&& other) noexcept;
   Replay& operator=(Replay&& other) noexcept;
 
-  /// Throws Error "graph.input" as interpret does. State tensors hold their new contents afterwards
-  /// and gradients are set; those stay what they are until the next call. The outputs are the
-  /// caller's own.
+  /// Throws Error "graph.input" as interpret does, and "graph.replay.capture" for an operator that
+  /// a device's graph cannot hold, as one that waits for the device. State tensors hold their new
+  /// contents afterwards and gradients are set; those stay what they are until the next call. The
+  /// outputs are the caller's own.
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs);
 
   /// The name of a state tensor that has other memory than when this was made, which makes a call

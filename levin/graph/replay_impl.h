@@ -26,12 +26,14 @@ struct Instruction {
   bool gives_list = false;                  ///< of tensors, as its only result
   std::vector<c10::Storage> released = {};  ///< adopted memory that nobody reads any more
   std::optional<Matmul> matmul = {};        ///< does what it does, faster
+  bool is_captured = false;                 ///< by a graph of the device
 };
 
 struct BoundInput {
   std::string name;
   ValueType type;
   at::Tensor tensor;        ///< takes the memory of what is given; none where nobody reads it
+  at::Tensor fixed = {};    ///< what is given is copied to, where a graph of the device reads it
   bool is_written = false;  ///< in place
 };
 
@@ -61,8 +63,8 @@ struct ReplayProgram {
   ReplayReport report;
 };
 
-/// Of a graph whose types are known and in which the host reads nothing. Throws what Replay's
-/// constructor throws for others.
-ReplayProgram plan_replay(const Graph& graph);
+/// Of a graph whose types are known and in which the host reads nothing. device: whose graphs
+/// capture what can be captured. Throws what Replay's constructor throws for other graphs.
+ReplayProgram plan_replay(const Graph& graph, std::optional<c10::Device> device);
 
 }  // namespace levin::graph

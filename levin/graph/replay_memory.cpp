@@ -67,16 +67,17 @@ bool ReplayMemory::may_write(const Value& value) const {
   return memories_[live.memory].may_change && liveness_.may_write(live);
 }
 
-std::vector<c10::Storage> ReplayMemory::released(const std::vector<const Value*>& used) const {
-  std::vector<c10::Storage> storages;
+std::vector<ReplayMemory::Released> ReplayMemory::released(
+    const std::vector<const Value*>& used) const {
+  std::vector<Released> released;
   std::unordered_set<size_t> looked_at;
   for (const Value* value : used) {
     const size_t number = slots_.at(value).live.memory;
     const bool is_adopted = memories_[number].kind == MemoryKind::kAdopted;
     if (!is_adopted || !liveness_.is_free(number) || !looked_at.insert(number).second) continue;
-    storages.push_back(memories_[number].storage);
+    released.push_back({number, memories_[number].storage});
   }
-  return storages;
+  return released;
 }
 
 std::vector<const Value*> ReplayMemory::overlapping(const std::vector<const Value*>& values) const {

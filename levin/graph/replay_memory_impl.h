@@ -56,7 +56,11 @@ class ReplayMemory {
   /// Whether the present operator may write where the value lies: nobody else will look at it.
   bool may_write(const Value& value) const;
   /// Adopted memory among that of the values which nobody will read any more, each once.
-  std::vector<c10::Storage> released(const std::vector<const Value*>& used) const;
+  struct Released {
+    size_t memory = 0;
+    c10::Storage storage;
+  };
+  std::vector<Released> released(const std::vector<const Value*>& used) const;
 
   /// Pairs of these that have bytes in common: all that are in one.
   std::vector<const Value*> overlapping(const std::vector<const Value*>& values) const;

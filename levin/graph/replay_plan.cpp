@@ -35,7 +35,7 @@ bool lies_in_place(const at::Tensor& value, const at::Tensor& target) {
 
 class Planner {
  public:
-  explicit Planner(const Graph& graph) : graph_(graph) {}
+  Planner(const Graph& graph, std::optional<c10::Device> device) : graph_(graph), device_(device) {}
 
   ReplayProgram plan() {
     program_.matmul_settings = MatmulSettings::now();
@@ -57,6 +57,9 @@ class Planner {
   void bind_input(const Node& node);
   void bind_state(const Node& node);
   void add(const Node& node);
+  bool can_be_captured(const Node& node, const std::vector<const Value*>& used) const;
+  void push(Instruction instruction);
+  void release(const std::vector<const Value*>& used);
   void add_views(const Node& node, const Value& whole);
   void add_constant(const Node& node);
   void add_call(const Node& node);
@@ -71,7 +74,17 @@ class Planner {
 
   std::vector<at::Tensor> run(const Node& node) const;
 
+  /// Of an operator that allocates its results, which so lie elsewhere each time it is run.
+  struct Adoption {
+    bool is_captured = false;  ///< then they stay where they were
+    size_t row = 0;
+  };
+
   const Graph& graph_;
+  std::optional<c10::Device> device_;
+  bool is_captured_ = false;  ///< the present operator
+  size_t row_ = 0;            ///< of operators that are captured, or of others, in a row
+  std::unordered_map<size_t, Adoption> adoptions_;  ///< by the number of the memory
   ReplayProgram program_;
   ReplayMemory memory_;
   MatmulChoice matmuls_;
@@ -135,12 +148,46 @@ void Planner::add(const Node& node) {
              (used.empty() || reads_sizes_alone(info))) {
     add_constant(node);
   } else {
+    const bool is_captured = can_be_captured(node, used);
+    row_ += is_captured == is_captured_ ? 0 : 1;
+    is_captured_ = is_captured;
     add_call(node);
   }
-  // Memory that an operator allocated goes back after its last reader.
+  release(used);
+}
+
+/// A graph of the device holds addresses, and numbers that the host gave when it was captured.
+bool Planner::can_be_captured(const Node& node, const std::vector<const Value*>& used) const {
+  if (!device_ || !node.target().starts_with("aten::")) return false;
+  const auto lies_on_device = [&](const Value* value) {
+    const ValueType& type = value->type();
+    return type.kind == ValueKind::kRandom || type.kind == ValueKind::kUndefined ||
+           (type.kind == ValueKind::kTensor && type.device == *device_);
+  };
+  return std::ranges::all_of(node.outputs(), lies_on_device) &&
+         std::ranges::all_of(used, [&](const Value* value) {
+           if (value->type().kind != ValueKind::kTensor) return lies_on_device(value);
+           const auto adoption = adoptions_.find(memory_.at(*value).memory);
+           const bool moves = adoption != adoptions_.end() && !adoption->second.is_captured;
+           const bool is_constant = memory_.kind(*value) == MemoryKind::kConstant;
+           return is_constant || (lies_on_device(value) && !moves);
+         });
+}
+
+void Planner::push(Instruction instruction) {
+  instruction.is_captured = is_captured_;
+  program_.report.num_captured += is_captured_ ? 1 : 0;
+  program_.instructions.push_back(std::move(instruction));
+}
+
+/// Memory that an operator allocated goes back after its last reader. What was captured does not
+/// allocate again: it goes back while that is captured, or never.
+void Planner::release(const std::vector<const Value*>& used) {
   if (program_.instructions.empty()) return;
-  for (c10::Storage& storage : memory_.released(used)) {
-    program_.instructions.back().released.push_back(std::move(storage));
+  for (auto& [number, storage] : memory_.released(used)) {
+    const Adoption& adoption = adoptions_.at(number);
+    const bool can_come_again = !adoption.is_captured || adoption.row == row_;
+    if (can_come_again) program_.instructions.back().released.push_back(std::move(storage));
   }
 }
 
@@ -185,7 +232,7 @@ PlacedTensor Planner::writable(const Node& node, const Value& value, const Value
     LEVIN_CHECK(fits, "graph.replay", "{} changes the size of what it writes to",
                 std::string(node.target()));
     const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
-    program_.instructions.push_back({.op = op, .arguments = {copy.tensor, old.tensor, false}});
+    push({.op = op, .arguments = {copy.tensor, old.tensor, false}});
     ++program_.report.num_copies;
   }
   return copy;
@@ -238,11 +285,12 @@ bool Planner::add_out_variant(const Node& node, const torch::jit::Stack& argumen
     call.arguments.emplace_back(place.tensor);
   }
   choose_matmul(call);
-  program_.instructions.push_back(std::move(call));
+  push(std::move(call));
   return true;
 }
 
 void Planner::choose_matmul(Instruction& call) {
+  if (is_captured_) return;
   const auto block_k = matmuls_.block_k(call.op, call.arguments);
   if (!block_k) return;
   const MatmulOperands operands = *matmul_operands(call.op, call.arguments);
@@ -263,6 +311,7 @@ void Planner::add_allocating(const Node& node, torch::jit::Stack arguments, size
     const PlacedTensor place = memory_.make(value.type(), MemoryKind::kAdopted);
     adopted = place.tensor;
     memory_.store(value, place);
+    adoptions_[place.memory] = {.is_captured = is_captured_, .row = row_};
   }
   call.gives_list = info.is_result.size() == 1 &&
                     info.op.schema().returns()[0].type()->isSubtypeOf(*c10::ListType::ofTensors());
@@ -270,7 +319,7 @@ void Planner::add_allocating(const Node& node, torch::jit::Stack arguments, size
               "graph.replay",
               "{} both gives tensors and hands some back, which cannot be run again", info.name);
   program_.report.num_allocating += num_results > 0 ? 1 : 0;
-  program_.instructions.push_back(std::move(call));
+  push(std::move(call));
 }
 
 void Planner::finish() {
@@ -304,10 +353,10 @@ void Planner::add_update(const Update& update) {
 
 }  // namespace
 
-ReplayProgram plan_replay(const Graph& graph) {
+ReplayProgram plan_replay(const Graph& graph, std::optional<c10::Device> device) {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return Planner(graph).plan();
+  return Planner(graph, device).plan();
 }
 
 }  // namespace levin::graph

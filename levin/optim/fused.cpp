@@ -73,10 +73,8 @@ class FusedOptimizer : public Optimizer {
   }
 
   bool set_capturable(bool capturable) override {
-    capturable_ = capturable && std::ranges::all_of(cohorts_, [](const Cohort& cohort) {
-                    return cohort.step_count.is_cpu();  // a GPU reads the rate from its own memory
-                  });
-    return capturable_ == capturable;
+    capturable_ = capturable;
+    return true;
   }
 
   std::function<void()> host_part() override {
