@@ -15,6 +15,17 @@ struct Source {
   float scale = 1;  ///< 1 / deviation
 };
 
+/// source.narrow(0, first, count); the way through the dispatcher takes longer than small batches
+/// do.
+at::Tensor rows_of(const at::Tensor& source, int64_t first, int64_t count) {
+  at::Tensor rows(source.unsafeGetTensorImpl()->shallow_copy_and_detach(
+      c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true));
+  c10::TensorImpl* impl = rows.unsafeGetTensorImpl();
+  impl->set_storage_offset(source.storage_offset() + first * source.stride(0));
+  impl->set_size(0, count);
+  return rows;
+}
+
 class TensorDataset final : public Dataset {
  public:
   explicit TensorDataset(std::vector<Source> sources) : sources_(std::move(sources)) {}
@@ -28,7 +39,7 @@ class TensorDataset final : public Dataset {
     Batch batch;
     for (const Source& source : sources_) {
       batch.set(source.name, run && !source.normalized && !indices.empty()
-                                 ? source.rows.narrow(0, indices.front(), std::ssize(indices))
+                                 ? rows_of(source.rows, indices.front(), std::ssize(indices))
                                  : gather(source, indices, reuse));
     }
     return batch;

@@ -16,13 +16,14 @@
 namespace levin::graph {
 namespace {
 
-// Beyond that the trial, which is some twenty products, would take seconds.
-constexpr double kMostFlops = 1e10;
+// A trial is some ten products: beyond that it would take more than ten seconds.
+constexpr double kMostFlops = 1e11;
 constexpr int64_t kMostBlock = 1024;  ///< so that tiles stay in the caches
 /// Results that are compared at least: the order of two or three additions rarely shows in one.
 constexpr int64_t kFewestResults = 4096;
 constexpr int kTimings = 5;
 constexpr double kTimedSeconds = 30e-6;  ///< at least, each
+constexpr double kLongSeconds = 10e-3;   ///< of what is timed once
 constexpr double kFasterBy = 0.9;
 
 /// Sizes that k is cut into by libraries: in two, or in what fits their caches.
@@ -110,7 +111,7 @@ bool is_faster(Trial& trial, int64_t block_k) {
   const double once = seconds_of(call, 1);
   const auto repetitions = static_cast<int64_t>(kTimedSeconds / std::max(once, 1e-7)) + 1;
   double of_operator = std::numeric_limits<double>::infinity(), of_matmul = of_operator;
-  for (int i = 0; i < kTimings; ++i) {
+  for (int i = 0; i < (once > kLongSeconds ? 1 : kTimings); ++i) {
     of_operator = std::min(of_operator, seconds_of(call, repetitions));
     of_matmul = std::min(of_matmul, seconds_of(matmul, repetitions));
   }

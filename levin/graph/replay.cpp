@@ -1,10 +1,12 @@
 #include "levin/graph/replay.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <span>
@@ -34,6 +36,17 @@ void adopt(const at::Tensor& result, const at::Tensor& tensor) {
   const at::Tensor own = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
   own.copy_(result);
   adopt(own, tensor);
+}
+
+/// clone(), without the dispatcher for what lies in one piece on the CPU: a loss, as a rule.
+at::Tensor copy_for_caller(const at::Tensor& tensor) {
+  const bool is_plain = tensor.is_cpu() && tensor.layout() == at::kStrided &&
+                        !tensor.is_quantized() && !tensor.is_conj() && !tensor.is_neg() &&
+                        tensor.is_contiguous();
+  if (!is_plain) return tensor.clone();
+  at::Tensor copy = at::detail::empty_cpu(tensor.sizes(), tensor.scalar_type());
+  std::memcpy(copy.mutable_data_ptr(), tensor.const_data_ptr(), tensor.nbytes());
+  return copy;
 }
 
 void check_replayable(const Graph& graph) {
@@ -226,7 +239,7 @@ void Replay::Impl::call(const Instruction& instruction) {
 std::vector<at::Tensor> Replay::Impl::finish(const std::vector<at::Tensor>& inputs) {
   std::vector<at::Tensor> outputs;
   for (const at::Tensor& output : program.outputs) {
-    outputs.push_back(output.defined() ? output.clone() : output);
+    outputs.push_back(output.defined() ? copy_for_caller(output) : output);
   }
   std::vector<at::Tensor> kept;
   for (const FinalUpdate& update : program.updates) {
