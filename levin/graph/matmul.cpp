@@ -23,13 +23,20 @@ constexpr int64_t kTileColumns = 256;
 // Rows of a packed tile that lie a power of two apart would share the places of one cache set.
 constexpr int64_t kPadding = 16;
 
-bool has_contiguous_rows(const at::Tensor& matrix) {
-  return matrix.stride(1) == 1 && matrix.stride(0) >= matrix.size(1);
+bool has_contiguous_rows(const at::Tensor& matrices) {
+  return matrices.stride(-1) == 1 && matrices.stride(-2) >= matrices.size(-1);
 }
 
-bool is_float_matrix(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.dim() == 2 && tensor.scalar_type() == at::kFloat &&
-         tensor.is_cpu() && tensor.numel() > 0;
+bool has_contiguous_columns(const at::Tensor& matrices) {
+  return matrices.stride(-2) == 1 && matrices.stride(-1) >= matrices.size(-2);
+}
+
+bool are_floats(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kFloat && tensor.is_cpu() && tensor.numel() > 0;
+}
+
+int64_t batch_stride(const at::Tensor& matrices) {
+  return matrices.dim() == 3 ? matrices.stride(0) : 0;
 }
 
 bool is_one(const c10::IValue& number) { return number.isScalar() && number.toScalar().equal(1); }
@@ -49,27 +56,27 @@ void transpose(int64_t, int64_t, const float*, int64_t, float*, int64_t) {}
 std::optional<MatmulOperands> matmul_operands(const c10::OperatorHandle& op,
                                               const torch::jit::Stack& arguments) {
   const c10::OperatorName& name = op.operator_name();
-  MatmulOperands operands;
   if (name.overload_name != "out") return std::nullopt;
-  if (name.name == "aten::mm") {
-    operands = {arguments[2].toTensor(), arguments[0].toTensor(), arguments[1].toTensor(), {}};
-  } else if (name.name == "aten::addmm" && is_one(arguments[3]) && is_one(arguments[4])) {
-    operands = {arguments[5].toTensor(), arguments[1].toTensor(), arguments[2].toTensor(),
-                arguments[0].toTensor()};
-  } else {
-    return std::nullopt;
-  }
+  const bool multiplies = name.name == "aten::mm" || name.name == "aten::bmm";
+  const bool adds = (name.name == "aten::addmm" || name.name == "aten::baddbmm") &&
+                    is_one(arguments[3]) && is_one(arguments[4]);
+  if (!multiplies && !adds) return std::nullopt;
+  const size_t first = adds ? 1 : 0;
+  const MatmulOperands operands{
+      .out = arguments.back().toTensor(),
+      .a = arguments[first].toTensor(),
+      .b = arguments[first + 1].toTensor(),
+      .added = adds ? arguments[0].toTensor() : at::Tensor(),
+  };
   const auto& [out, a, b, added] = operands;
-  if (!is_float_matrix(out) || !is_float_matrix(a) || !is_float_matrix(b)) return std::nullopt;
-  const bool fits = has_contiguous_rows(out) &&
-                    (has_contiguous_rows(a) || has_contiguous_rows(a.t())) &&
-                    (has_contiguous_rows(b) || has_contiguous_rows(b.t()));
-  if (!fits || !added.defined()) return fits ? std::optional(operands) : std::nullopt;
-  const bool is_row = added.dim() == 1 && added.scalar_type() == at::kFloat && added.is_cpu() &&
-                      added.size(0) == operands.n() && added.is_contiguous();
-  const bool is_matrix =
-      is_float_matrix(added) && added.sizes() == out.sizes() && has_contiguous_rows(added);
-  return is_row || is_matrix ? std::optional(operands) : std::nullopt;
+  const bool fits = are_floats(out) && are_floats(a) && are_floats(b) && has_contiguous_rows(out) &&
+                    (has_contiguous_rows(a) || has_contiguous_columns(a)) &&
+                    (has_contiguous_rows(b) || has_contiguous_columns(b));
+  if (!fits || !adds) return fits ? std::optional(operands) : std::nullopt;
+  const bool is_row = added.dim() == 1 && added.size(0) == operands.n() && added.is_contiguous();
+  const bool is_added =
+      are_floats(added) && (is_row || (added.sizes() == out.sizes() && has_contiguous_rows(added)));
+  return is_added ? std::optional(operands) : std::nullopt;
 }
 
 bool Matmul::is_available() {
@@ -88,15 +95,18 @@ bool Matmul::is_available() {
 }
 
 int64_t Matmul::scratch_numel(const MatmulOperands& operands, int64_t block_k) {
-  const int64_t of_a = std::min(kTileRows, operands.m()) * (block_k + kPadding);
-  const int64_t of_b = block_k * (std::min(kTileColumns, operands.n()) + kPadding);
-  return (Layout(operands.a).is_transposed ? of_a : 0) +
-         (Layout(operands.b).is_transposed ? of_b : 0);
+  return packed_numel(Layout(operands.a), std::min(kTileRows, operands.m()), block_k) +
+         packed_numel(Layout(operands.b), block_k, std::min(kTileColumns, operands.n()));
+}
+
+/// Of a tile of that size; 0 where it is taken as it lies.
+int64_t Matmul::packed_numel(const Layout& layout, int64_t rows, int64_t columns) {
+  return layout.is_transposed ? rows * (columns + kPadding) : 0;
 }
 
 Matmul::Layout::Layout(const at::Tensor& matrix)
-    : stride(matrix.stride(0)), is_transposed(!has_contiguous_rows(matrix)) {
-  if (is_transposed) stride = matrix.stride(1);
+    : stride(matrix.stride(-2)), is_transposed(!has_contiguous_rows(matrix)) {
+  if (is_transposed) stride = matrix.stride(-1);
 }
 
 Matmul::Matmul(MatmulOperands operands, int64_t block_k, at::Tensor scratch)
@@ -118,28 +128,35 @@ Matmul::Tile Matmul::tile(const float* matrix, const Layout& layout, Extent rows
 }
 
 /// Puts what is added to the product where its sums come.
-void Matmul::begin_sums() const {
-  const auto& [out, a, b, added] = operands_;
-  const auto* from = added.const_data_ptr<float>();
-  auto* to = out.mutable_data_ptr<float>();
-  const int64_t from_stride = added.dim() == 1 ? 0 : added.stride(0);
+void Matmul::begin_sums(const float* added, float* out) const {
+  const int64_t added_stride = operands_.added.dim() == 1 ? 0 : operands_.added.stride(-2);
+  const int64_t out_stride = operands_.out.stride(-2);
   const size_t row_bytes = static_cast<size_t>(operands_.n()) * sizeof(float);
   for (int64_t i = 0; i < operands_.m(); ++i) {
-    std::memcpy(to + i * out.stride(0), from + i * from_stride, row_bytes);
+    std::memcpy(out + i * out_stride, added + i * added_stride, row_bytes);
   }
 }
 
 void Matmul::operator()() const {
+  const auto& [out, a, b, added] = operands_;
+  const auto* from_a = a.const_data_ptr<float>();
+  const auto* from_b = b.const_data_ptr<float>();
+  auto* to = out.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < operands_.batches(); ++i) {
+    float* sums = to + i * batch_stride(out);
+    if (added.defined()) {
+      begin_sums(added.const_data_ptr<float>() + i * batch_stride(added), sums);
+    }
+    multiply(from_a + i * batch_stride(a), from_b + i * batch_stride(b), sums);
+  }
+}
+
+void Matmul::multiply(const float* a, const float* b, float* out) const {
   const int64_t m = operands_.m(), n = operands_.n(), k = operands_.k();
-  const auto* a = operands_.a.const_data_ptr<float>();
-  const auto* b = operands_.b.const_data_ptr<float>();
-  auto* out = operands_.out.mutable_data_ptr<float>();
-  const int64_t out_stride = operands_.out.stride(0);
-  auto* packed_b = scratch_.defined() ? scratch_.mutable_data_ptr<float>() : nullptr;
-  const int64_t of_b = block_k_ * (std::min(kTileColumns, n) + kPadding);
-  auto* packed_a = b_.is_transposed ? packed_b + of_b : packed_b;
+  const int64_t out_stride = operands_.out.stride(-2);
   const bool adds = operands_.added.defined();
-  if (adds) begin_sums();
+  auto* packed_a = scratch_.defined() ? scratch_.mutable_data_ptr<float>() : nullptr;
+  auto* packed_b = packed_a + packed_numel(a_, std::min(kTileRows, m), block_k_);
   for (int64_t column = 0; column < n; column += kTileColumns) {
     const Extent columns{column, std::min(kTileColumns, n - column)};
     for (int64_t step = 0; step < k; step += block_k_) {

@@ -52,8 +52,6 @@ class Trial {
     operands_ = *matmul_operands(op_, arguments_);
   }
 
-  const MatmulOperands& operands() const { return operands_; }
-
   /// Of all magnitudes, so that each addition rounds.
   void draw(const at::Generator& random) {
     for (at::Tensor* operand : {&operands_.a, &operands_.b, &operands_.added}) {

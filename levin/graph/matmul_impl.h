@@ -1,5 +1,5 @@
 #pragma once
-// Matmul: a product of float32 matrices on the CPU by oneDNN's kernels, summed in the order of the
+// Matmul: products of float32 matrices on the CPU by oneDNN's kernels, summed in the order of the
 // BLAS library behind ATen. What a Replay runs where matmul_choice found it to be the faster one.
 //
 //   if (const auto operands = matmul_operands(op, arguments)) {
@@ -17,19 +17,21 @@
 
 namespace levin::graph {
 
-/// out = a b, or added + a b. Each is there once.
+/// out = a b, or added + a b; or as many products as there are batches.
 struct LEVIN_API MatmulOperands {
-  at::Tensor out;    ///< [m, n], rows contiguous
-  at::Tensor a;      ///< [m, k], rows or columns contiguous
-  at::Tensor b;      ///< [k, n], rows or columns contiguous
-  at::Tensor added;  ///< undefined, [n], or [m, n] with contiguous rows
+  at::Tensor out;    ///< [m, n] or [batch, m, n], rows contiguous
+  at::Tensor a;      ///< [m, k] or [batch, m, k], rows or columns contiguous
+  at::Tensor b;      ///< [k, n] or [batch, k, n], rows or columns contiguous
+  at::Tensor added;  ///< undefined, [n], or of out's shape with contiguous rows
 
-  int64_t m() const { return out.size(0); }
-  int64_t n() const { return out.size(1); }
-  int64_t k() const { return a.size(1); }
+  int64_t batches() const { return out.dim() == 3 ? out.size(0) : 1; }
+  int64_t m() const { return out.size(-2); }
+  int64_t n() const { return out.size(-1); }
+  int64_t k() const { return a.size(-1); }
 };
 
-/// Of aten::mm.out and aten::addmm.out, if a Matmul can do them. Shapes and strides are read alone.
+/// Of mm.out, addmm.out, bmm.out and baddbmm.out of aten, if a Matmul can do them. Shapes and
+/// strides are read alone.
 LEVIN_API std::optional<MatmulOperands> matmul_operands(const c10::OperatorHandle& op,
                                                         const torch::jit::Stack& arguments);
 
@@ -46,7 +48,7 @@ class LEVIN_API Matmul {
   void operator()() const;
 
  private:
-  /// A matrix in memory, or its transpose.
+  /// Of a matrix in memory, or of its transpose.
   struct Layout {
     explicit Layout(const at::Tensor& matrix);
     int64_t stride = 0;  ///< of rows, or of columns where it is transposed
@@ -61,9 +63,11 @@ class LEVIN_API Matmul {
     int64_t begin = 0;
     int64_t size = 0;
   };
+  static int64_t packed_numel(const Layout& layout, int64_t rows, int64_t columns);
   static Tile tile(const float* matrix, const Layout& layout, Extent rows, Extent columns,
                    float* packed);
-  void begin_sums() const;
+  void begin_sums(const float* added, float* out) const;
+  void multiply(const float* a, const float* b, float* out) const;
 
   MatmulOperands operands_;
   Layout a_;

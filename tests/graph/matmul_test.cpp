@@ -22,12 +22,14 @@ using levin::test::same_bits;
 struct Product {
   int64_t m = 0, k = 0, n = 0;
   bool transposes_a = false, transposes_b = false;
-  int added_dim = 0;  ///< none: 0
+  int added_dim = 0;    ///< none: 0
+  int64_t batches = 0;  ///< of matrices: 0
 };
 
 std::ostream& operator<<(std::ostream& out, const Product& product) {
   return out << product.m << "x" << product.k << "x" << product.n << " transposed "
-             << product.transposes_a << product.transposes_b << " added " << product.added_dim;
+             << product.transposes_a << product.transposes_b << " added " << product.added_dim
+             << " batches " << product.batches;
 }
 
 /// Layers of a network, forwards and backwards, and shapes that tiles and blocks do not divide.
@@ -42,13 +44,22 @@ std::vector<Product> products() {
     }
   }
   products.push_back({32, 64, 128, true, true, 0});
+  for (const int added_dim : {0, 3}) {  // of attention: scores, values, and their gradients
+    products.push_back({24, 32, 24, false, true, added_dim, 6});
+    products.push_back({24, 24, 32, false, false, added_dim, 6});
+    products.push_back({24, 24, 32, true, false, added_dim, 6});
+    products.push_back({65, 200, 33, true, true, added_dim, 2});
+  }
   return products;
 }
 
-/// A matrix whose memory begins that many floats behind where it is aligned.
-Tensor matrix(int64_t rows, int64_t columns, bool is_transposed, int64_t offset) {
-  const Tensor memory = torch::empty({offset + rows * columns}).narrow(0, offset, rows * columns);
-  return is_transposed ? memory.view({columns, rows}).t() : memory.view({rows, columns});
+/// Matrices whose memory begins that many floats behind where it is aligned.
+Tensor matrix(int64_t batches, int64_t rows, int64_t columns, bool is_transposed, int64_t offset) {
+  const int64_t count = std::max<int64_t>(batches, 1), numel = count * rows * columns;
+  const Tensor memory = torch::empty({offset + numel}).narrow(0, offset, numel);
+  const Tensor matrices = is_transposed ? memory.view({count, columns, rows}).transpose(1, 2)
+                                        : memory.view({count, rows, columns});
+  return batches > 0 ? matrices : matrices.squeeze(0);
 }
 
 struct Call {
@@ -57,16 +68,18 @@ struct Call {
 
   explicit Call(const Product& product, int64_t offset = 0)
       : op(c10::Dispatcher::singleton().findSchemaOrThrow(
-            product.added_dim > 0 ? "aten::addmm" : "aten::mm", "out")) {
-    const auto [m, k, n, transposes_a, transposes_b, added_dim] = product;
+            product.batches > 0 ? (product.added_dim > 0 ? "aten::baddbmm" : "aten::bmm")
+                                : (product.added_dim > 0 ? "aten::addmm" : "aten::mm"),
+            "out")) {
+    const auto [m, k, n, transposes_a, transposes_b, added_dim, batches] = product;
     if (added_dim > 0) {
-      const Tensor added = matrix(added_dim == 2 ? m : 1, n, false, offset);
-      arguments.emplace_back(added_dim == 2 ? added : added.view({n}));
+      const Tensor added = matrix(batches, added_dim > 1 ? m : 1, n, false, offset);
+      arguments.emplace_back(added_dim > 1 ? added : added.view({n}));
     }
-    arguments.emplace_back(matrix(m, k, transposes_a, offset));
-    arguments.emplace_back(matrix(k, n, transposes_b, offset));
+    arguments.emplace_back(matrix(batches, m, k, transposes_a, offset));
+    arguments.emplace_back(matrix(batches, k, n, transposes_b, offset));
     if (added_dim > 0) arguments.insert(arguments.end(), {1, 1});
-    arguments.emplace_back(torch::empty({m, n}));
+    arguments.emplace_back(matrix(batches, m, n, false, 0));
   }
 
   Tensor result() const {
@@ -131,7 +144,7 @@ TEST(Matmul, IsCloseToTheProductInDoublePrecision) {
       if (argument.isTensor()) argument.toTensor().normal_();
     }
     const auto operands = *matmul_operands(call.op, call.arguments);
-    Tensor wanted = operands.a.to(torch::kDouble).mm(operands.b.to(torch::kDouble));
+    Tensor wanted = operands.a.to(torch::kDouble).matmul(operands.b.to(torch::kDouble));
     if (operands.added.defined()) wanted += operands.added;
     const Tensor came = call.result_in_blocks((product.k + 2) / 3).to(torch::kDouble);
     EXPECT_TRUE(torch::allclose(came, wanted, 1e-4, 1e-3)) << product;
