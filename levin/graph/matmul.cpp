@@ -41,15 +41,17 @@ int64_t batch_stride(const at::Tensor& matrices) {
 
 bool is_one(const c10::IValue& number) { return number.isScalar() && number.toScalar().equal(1); }
 
-#ifdef LEVIN_HAS_TRANSPOSE
 /// to [columns, rows] is from [rows, columns] transposed; the strides are those of rows.
 void transpose(int64_t rows, int64_t columns, const float* from, int64_t from_stride, float* to,
                int64_t to_stride) {
+#ifdef LEVIN_HAS_TRANSPOSE
   fbgemm::transpose_simd<float>(rows, columns, from, from_stride, to, to_stride);
-}
 #else
-void transpose(int64_t, int64_t, const float*, int64_t, float*, int64_t) {}
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) to[j * to_stride + i] = from[i * from_stride + j];
+  }
 #endif
+}
 
 }  // namespace
 
@@ -80,7 +82,6 @@ std::optional<MatmulOperands> matmul_operands(const c10::OperatorHandle& op,
 }
 
 bool Matmul::is_available() {
-#ifdef LEVIN_HAS_TRANSPOSE
   const std::array<float, 1> one{1.0F};
   std::array<float, 1> product{0.0F};
   try {
@@ -89,9 +90,6 @@ bool Matmul::is_available() {
     return false;
   }
   return product[0] == 1.0F;
-#else
-  return false;
-#endif
 }
 
 int64_t Matmul::scratch_numel(const MatmulOperands& operands, int64_t block_k) {

@@ -108,7 +108,7 @@ struct Replay::Impl {
   std::vector<at::Tensor> held;  ///< inputs in the layout of the graph's, while it runs
   std::unique_ptr<DeviceGraphs> device_graphs;  ///< none where nothing can be captured
   std::vector<Row> rows;
-  int num_calls = 0;
+  int64_t num_calls = 0;
   const Instruction* running = nullptr;  ///< the last that was called
 };
 

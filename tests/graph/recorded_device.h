@@ -87,8 +87,10 @@ class RecordedDevice final : public graph::DeviceGraphs, private graph::Operator
         recorded.results.emplace_back();
         continue;
       }
-      const at::Tensor& owned = allocated_.emplace_back(result.toTensor().clone());
-      result = at_address(owned);
+      const at::Tensor owned = allocated_.emplace_back(result.toTensor().clone());
+      // A gradient may outlive the graphs: who holds the memory keeps it.
+      result = at::from_blob(
+          owned.data_ptr(), owned.sizes(), owned.strides(), [owned](void*) {}, owned.options());
       recorded.results.push_back(at_address(owned));
     }
     if (call.op().schema().is_mutable()) recorded.results.clear();

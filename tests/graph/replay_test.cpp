@@ -8,9 +8,8 @@
 #include <torch/torch.h>
 
 #include "levin/optim/optim.h"
-#include "levin/optim/optimizer.h"
-#include "levin/strategy/backward.h"
 #include "tests/graph/against_eager.h"
+#include "tests/graph/training.h"
 #include "tests/support/error_of.h"
 
 namespace {
@@ -18,89 +17,21 @@ namespace {
 using at::Tensor;
 using levin::graph::Replay;
 using levin::graph::ReplayReport;
+using levin::test::batch_of;
 using levin::test::error_of;
-using levin::test::expect_same;
-using levin::test::same_bits;
 using levin::test::Tensors;
+using levin::test::Trainee;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 namespace optim = levin::optim;
 
-/// A network with all that has state of its own, and its optimizer.
-struct Trainee {
-  torch::nn::Sequential net;
-  std::unique_ptr<optim::Optimizer> optimizer;
-
-  explicit Trainee(const levin::OptimizerConfig& config, bool convolutions = false) {
-    torch::manual_seed(7);
-    if (convolutions) {
-      net = torch::nn::Sequential(torch::nn::Unflatten(torch::nn::UnflattenOptions(1, {1, 8, 8})),
-                                  torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 4, 3).padding(1)),
-                                  torch::nn::BatchNorm2d(4), torch::nn::ReLU(),
-                                  torch::nn::MaxPool2d(2), torch::nn::Flatten(),
-                                  torch::nn::Linear(64, 5));
-    } else {
-      net = torch::nn::Sequential(torch::nn::Linear(64, 32), torch::nn::BatchNorm1d(32),
-                                  torch::nn::GELU(), torch::nn::Dropout(0.3),
-                                  torch::nn::Linear(32, 5));
-    }
-    optimizer = optim::build_optimizer(config, levin::named_parameters(*net));
-  }
-  Tensor step(const Tensor& x, const Tensor& y) {
-    optimizer->zero_grad();
-    const Tensor loss = torch::nn::functional::cross_entropy(net->forward(x), y);
-    levin::backward(loss);
-    optimizer->step();
-    return loss;
-  }
-};
-
-Tensors batch_of(int64_t number) {
-  auto random = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(number));
-  return {torch::randn({16, 64}, random), torch::randint(0, 5, {16}, random, torch::kLong)};
-}
-
-/// 200 steps by eager, and as many of which all but the first two are replayed.
-void expect_replay_equals_eager(const levin::OptimizerConfig& config, bool convolutions) {
-  Trainee eager(config, convolutions), replayed(config, convolutions);
-  const auto losses = [](Trainee& trainee, bool replays) {
-    torch::manual_seed(11);
-    if (replays) trainee.optimizer->set_capturable(true);
-    Tensors losses;
-    std::optional<Replay> replay;
-    std::function<void()> host_part;
-    for (int64_t i = 0; i < 200; ++i) {
-      const Tensors batch = batch_of(i);
-      if (replays && i == 1) {  // the optimizer has its state by now
-        const auto step = [&](const Tensor& x, const Tensor& y) { return trainee.step(x, y); };
-        const auto module = levin::trace(
-            [&](const Tensor& x, const Tensor& y) { return losses.emplace_back(step(x, y)); },
-            batch);
-        replay.emplace(module.graph());
-        host_part = trainee.optimizer->host_part();
-      } else {
-        if (replay) host_part();
-        losses.push_back(replay ? (*replay)(batch).front() : trainee.step(batch[0], batch[1]));
-      }
-    }
-    return levin::test::copies_of(losses);
-  };
-  expect_same(losses(replayed, true), losses(eager, false), "loss");
-  const auto mine = replayed.net->named_parameters(), theirs = eager.net->named_parameters();
-  for (const auto& item : theirs) {
-    EXPECT_TRUE(same_bits(mine[item.key()], item.value())) << item.key();
-    EXPECT_TRUE(same_bits(mine[item.key()].grad(), item.value().grad())) << item.key();
-  }
-  const auto buffers = replayed.net->named_buffers();
-  for (const auto& item : eager.net->named_buffers()) {
-    EXPECT_TRUE(same_bits(buffers[item.key()], item.value())) << item.key();
-  }
-}
-
 TEST(Replay, EqualsEagerOver200Steps) {
   for (const bool convolutions : {false, true}) {
-    expect_replay_equals_eager(optim::sgd({.lr = 0.05, .momentum = 0.9}), convolutions);
-    expect_replay_equals_eager(optim::adamw({.lr = 0.01}), convolutions);
+    for (const auto& config :
+         {optim::sgd({.lr = 0.05, .momentum = 0.9}), optim::adamw({.lr = 0.01})}) {
+      levin::test::expect_replay_equals_eager(
+          config, convolutions, [](const levin::graph::Graph& graph) { return Replay(graph); });
+    }
   }
 }
 
