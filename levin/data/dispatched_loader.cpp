@@ -41,6 +41,8 @@ DispatchedLoader::DispatchedLoader(const LoaderImpl& loader, comm::ProcessGroup 
   if (about.contains("size")) size_ = about.integer("size");
 }
 
+std::shared_ptr<LoaderImpl> DispatchedLoader::copy() const { return widened(1); }
+
 std::shared_ptr<LoaderImpl> DispatchedLoader::widened(int64_t) const {
   LEVIN_FAIL("data.loader.dispatch",
              "this loader is dispatched already; dispatch the one of the "

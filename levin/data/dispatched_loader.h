@@ -37,6 +37,7 @@ class DispatchedLoader final : public LoaderImpl {
   /// The split is the dispatcher's own.
   void set_slice(DataSlice, bool) override {}
   void set_pin_memory(bool pin_memory) override;
+  std::shared_ptr<LoaderImpl> copy() const override;
   std::shared_ptr<LoaderImpl> widened(int64_t times) const override;
 
   bool next(Batch& batch) override;

@@ -18,6 +18,8 @@ DataLoader::DataLoader(IterableDatasetPtr dataset, DataLoaderOptions options)
     : impl_(std::make_shared<detail::StreamLoader>(std::move(dataset), std::move(options))) {}
 DataLoader::DataLoader(std::shared_ptr<detail::LoaderImpl> impl) : impl_(std::move(impl)) {}
 
+DataLoader DataLoader::copy() const { return DataLoader(impl_->copy()); }
+
 bool DataLoader::has_size() const { return impl_->size().has_value(); }
 
 int64_t DataLoader::size() const {

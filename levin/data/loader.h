@@ -86,6 +86,9 @@ class LEVIN_API DataLoader {
   DataLoader(IterableDatasetPtr dataset, DataLoaderOptions options = {});
   explicit DataLoader(std::shared_ptr<detail::LoaderImpl> impl);
 
+  /// Another loader of the same data with the same options, at the same place.
+  DataLoader copy() const;
+
   /// Whether the number of batches is known: false for a stream that does not tell its shard_size.
   bool has_size() const;
   /// Batches of one epoch on this rank; of a stream in training those of the rank with the fewest.
@@ -125,7 +128,8 @@ class LEVIN_API DataLoader {
   /// How many samples pad_last_batch added to the batch handed out last; they are its last ones.
   int64_t added() const;
 
-  /// Epoch whose samples are read next, and how many batches of it were handed out.
+  /// Epoch whose samples are read next, and how many of its size() batches are not left to hand
+  /// out: where a state of another batch size or number of ranks was loaded, as this loader counts.
   int64_t epoch() const;
   int64_t batches_done() const;
   /// Stops what runs ahead and stands at the start of that epoch. Throws Error "data.loader.epoch"

@@ -29,6 +29,8 @@ class LoaderImpl {
   virtual void set_slice(DataSlice slice, bool even) = 0;
   virtual void set_pin_memory(bool pin_memory) = 0;
   virtual void end_together(const std::function<bool(bool ended)>& any_ended) {}
+  /// The same data with the same options from the same place.
+  virtual std::shared_ptr<LoaderImpl> copy() const = 0;
   /// The same data in the same order from the same place, in batches of so many times the size, as
   /// rank 0 reads them for that many ranks.
   virtual std::shared_ptr<LoaderImpl> widened(int64_t times) const = 0;

@@ -52,7 +52,10 @@ void MapLoader::make_order(uint64_t seed, DataSlice slice, Uneven uneven) {
 }
 
 std::optional<int64_t> MapLoader::size() const {
-  const int64_t samples = order_->size();
+  return batches_of(order_->size());
+}
+
+int64_t MapLoader::batches_of(int64_t samples) const {
   return options().drop_last ? samples / options().batch_size
                              : divide_up(samples, options().batch_size);
 }
@@ -118,7 +121,7 @@ int64_t MapLoader::padding() const {
 }
 
 int64_t MapLoader::batches_done() const {
-  return divide_up(start_, options().batch_size * slice_.world_size) + batches_;
+  return batches_of(order_->size()) - batches_of(order_->count_from(start_)) + batches_;
 }
 
 void MapLoader::set_epoch(int64_t epoch) {

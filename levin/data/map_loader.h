@@ -20,6 +20,7 @@ class MapLoader final : public LoaderImpl {
   std::optional<int64_t> size() const override;
   void set_slice(DataSlice slice, bool even) override;
   void set_pin_memory(bool pin_memory) override;
+  std::shared_ptr<LoaderImpl> copy() const override { return widened(1); }
   std::shared_ptr<LoaderImpl> widened(int64_t times) const override;
 
   bool next(Batch& batch) override;
@@ -36,6 +37,7 @@ class MapLoader final : public LoaderImpl {
   void make_order(uint64_t seed, DataSlice slice, Uneven uneven);
   void jump(int64_t epoch, int64_t samples);
   int64_t samples_done() const;
+  int64_t batches_of(int64_t samples) const;
 
   DatasetPtr dataset_;
   uint64_t seed_ = 0;

@@ -59,6 +59,13 @@ StreamLoader::StreamLoader(IterableDatasetPtr dataset, DataLoaderOptions options
   jump(0);
 }
 
+std::shared_ptr<LoaderImpl> StreamLoader::copy() const {
+  auto loader = std::make_shared<StreamLoader>(dataset_, options());
+  loader->set_slice(slice_, /*even=*/false);
+  loader->load_state_dict(state_dict());
+  return loader;
+}
+
 // Rank 0's shards go to the others by its samples: one lane, so that only an epoch's last batch is
 // short.
 std::shared_ptr<LoaderImpl> StreamLoader::widened(int64_t times) const {
@@ -227,6 +234,7 @@ State StreamLoader::state_dict() const {
       .set("batches", batches_)
       .set("rank", slice_.rank)
       .set("world_size", slice_.world_size)
+      .set("batch_size", options().batch_size)
       .set("num_shards", num_shards_)
       .set("shuffle_buffer_size", part_of(slice_).shuffle_buffer_size)
       .set("turn", static_cast<int64_t>(turn_))
@@ -241,6 +249,9 @@ void StreamLoader::check_same_reading(const State& state) const {
                 saved, here);
   };
   same("the number of ranks", state.integer("world_size"), slice_.world_size);
+  if (state.contains("batch_size")) {
+    same("the batch size", state.integer("batch_size"), options().batch_size);
+  }
   same("the number of shards", state.integer("num_shards"), num_shards_);
   same("shuffle_buffer_size (0: no shuffle)", state.integer("shuffle_buffer_size"),
        part_of(slice_).shuffle_buffer_size);

@@ -25,6 +25,7 @@ class StreamLoader final : public LoaderImpl {
   void set_slice(DataSlice slice, bool even) override;
   void set_pin_memory(bool pin_memory) override;
   void end_together(const std::function<bool(bool ended)>& any_ended) override;
+  std::shared_ptr<LoaderImpl> copy() const override;
   std::shared_ptr<LoaderImpl> widened(int64_t times) const override;
 
   bool next(Batch& batch) override;

@@ -39,7 +39,8 @@ struct LogEntry {
   std::string name;
   LogSettings settings;
   bool is_metric;
-  int64_t step = -1;  // that logged it last
+  int64_t step = -1;    // that logged it last
+  bool unseen = false;  // by callbacks, since it was logged last
 
   // A value. What the latest step gave lies in host, or in device where host is unset.
   std::optional<double> host;

@@ -37,6 +37,7 @@ void LogEntry::show(double value, std::string_view suffix, LogTarget target,
 
 void LogEntry::take(double value, int64_t weight, int64_t now) {
   step = now;
+  unseen = true;
   host = value;
   if (settings.on_epoch) epoch.add(value, static_cast<double>(weight));
 }
@@ -45,6 +46,7 @@ void LogEntry::take(const at::Tensor& value, int64_t weight, int64_t now) {
   LEVIN_CHECK(!value.is_complex(), "observe.log.dtype",
               "'{}' got a complex value, wanted a real one; log its abs() or real()", name);
   step = now;
+  unseen = true;
   host.reset();
   if (settings.on_epoch) epoch.add(value, static_cast<double>(weight));
   if (!settings.on_step) return;
@@ -70,6 +72,7 @@ void LogEntry::take(std::shared_ptr<Metric> object, int64_t now) {
   metric = std::move(object);
   metric_logged = true;
   step = now;
+  unseen = true;
 }
 
 void LogEntry::reset_epoch() {

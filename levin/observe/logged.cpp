@@ -73,12 +73,12 @@ void LoggedValues::log(std::string_view name, std::shared_ptr<Metric> metric,
   book_->find(name, options, /*is_metric=*/true).take(std::move(metric), book_->step());
 }
 
-Scalars LoggedValues::step_values(LogTarget target) {
+template <class Choice>
+Scalars LoggedValues::read_steps(LogTarget target, const Choice& is_chosen) {
   std::vector<const LogEntry*> shown;
   Reading reading;
   for (LogEntry& entry : book_->entries()) {
-    const bool there = entry.settings.on_step && entry.step == book_->step();
-    if (!there || !entry.shown_to(target)) continue;
+    if (!entry.settings.on_step || !is_chosen(entry) || !entry.shown_to(target)) continue;
     shown.push_back(&entry);
     double& into = entry.read_step.emplace();
     if (entry.is_metric) {
@@ -92,6 +92,17 @@ Scalars LoggedValues::step_values(LogTarget target) {
   reading.finish();
   Scalars scalars;
   for (const LogEntry* entry : shown) entry->show(*entry->read_step, "_step", target, scalars);
+  return scalars;
+}
+
+Scalars LoggedValues::step_values(LogTarget target) {
+  return read_steps(target, [&](const LogEntry& entry) { return entry.step == book_->step(); });
+}
+
+Scalars LoggedValues::take_step_values() {
+  Scalars scalars =
+      read_steps(LogTarget::kCallbacks, [](const LogEntry& entry) { return entry.unseen; });
+  for (LogEntry& entry : book_->entries()) entry.unseen = false;
   return scalars;
 }
 

@@ -79,6 +79,8 @@ class LEVIN_API LoggedValues {
   /// What was logged with on_step in the latest step. This and epoch_values wait for the device,
   /// once for all values.
   Scalars step_values(LogTarget target);
+  /// For callbacks: what was logged with on_step since this was asked last, the newest of each name.
+  Scalars take_step_values();
   /// What was logged with on_epoch since reset_epoch, reduced.
   Scalars epoch_values(LogTarget target);
   /// What the two above read last, however long ago; waits for nothing.
@@ -96,6 +98,9 @@ class LEVIN_API LoggedValues {
   void merge(const State& other);
 
  private:
+  template <class Choice>
+  Scalars read_steps(LogTarget target, const Choice& is_chosen);
+
   std::unique_ptr<detail::LogBook> book_;
   Observer observer_;
 };
