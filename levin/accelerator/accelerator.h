@@ -94,7 +94,14 @@ class LEVIN_API Accelerator : public Processes {
 
   /// loss: a scalar. Throws Error "accelerator.loss" for one of several elements, without graph or
   /// of no prepared module, and "accelerator.loss.stop" (LossGuardOptions).
-  void backward(const at::Tensor& loss, bool synchronize = true);
+  void backward(const at::Tensor& loss, bool synchronize = true) {
+    backward(loss, synchronize, loss);
+  }
+  /// judged: what the loss guard looks at, where loss was weighted.
+  void backward(const at::Tensor& loss, bool synchronize, const at::Tensor& judged);
+  /// In place of a backward that synchronizes, on a rank whose batch gave no loss: see
+  /// Strategy::synchronize_gradients.
+  bool synchronize_gradients(bool has_gradients);
   /// Takes the next batch into a group of gradient_accumulation_steps, for the time of the object
   /// that it returns. Losses are divided by that number; optimizers step, drop their gradients and
   /// move their schedules at the last batch alone, where gradients agree over the ranks. The last

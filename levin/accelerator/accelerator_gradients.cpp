@@ -11,7 +11,7 @@
 
 namespace levin {
 
-void Accelerator::backward(const at::Tensor& loss, bool synchronize) {
+void Accelerator::backward(const at::Tensor& loss, bool synchronize, const at::Tensor& judged) {
   LEVIN_CHECK(loss.numel() == 1, "accelerator.loss",
               "got a loss of shape {}, wanted a scalar; take its mean or sum",
               c10::str(loss.sizes()));
@@ -19,8 +19,13 @@ void Accelerator::backward(const at::Tensor& loss, bool synchronize) {
               "this loss depends on no parameter; was it detached, or computed without gradients?");
   detail::check_recorded(stepping_->recording() != nullptr, ++losses_);
   const SyncBatchNormGuard batch_norm(synced_.get());
-  stepping_->backward(loss, synchronize);
+  stepping_->backward(loss, synchronize, judged);
   if (!reaches_parameters_) check_gradients();
+}
+
+bool Accelerator::synchronize_gradients(bool has_gradients) {
+  stepping_->begin_backward();
+  return strategy_->synchronize_gradients(has_gradients);
 }
 
 // Once: a loop that forgot to prepare its module would train nothing and not say so.

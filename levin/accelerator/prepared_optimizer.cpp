@@ -12,6 +12,7 @@ struct PreparedOptimizer::Shared {
   int64_t steps = 0;
   bool skipped = false;
   Stepping* stepping = nullptr;
+  std::function<void(OptimizerHandle&)> before_step;
   std::vector<at::Tensor> rivals;  // parameters of the other optimizers alone
   std::vector<at::Tensor> frozen;  // those that toggle() froze
 };
@@ -31,6 +32,10 @@ void PreparedOptimizer::step() {
     shared_->optimizer->step();
   } else {
     if (!shared_->stepping->sync_gradients()) return;
+    if (shared_->before_step) {
+      shared_->stepping->finish_gradients(*shared_->optimizer);
+      shared_->before_step(*this);
+    }
     shared_->skipped = !shared_->stepping->step(*shared_->optimizer);
     if (shared_->skipped) return;
     if (graph::Recording* recording = shared_->stepping->recording()) {
@@ -38,6 +43,10 @@ void PreparedOptimizer::step() {
     }
   }
   count_step();
+}
+
+void PreparedOptimizer::before_step(std::function<void(OptimizerHandle&)> hook) {
+  shared_->before_step = std::move(hook);
 }
 
 void PreparedOptimizer::count_step() {

@@ -2,6 +2,7 @@
 // PreparedOptimizer: an optimizer with its schedule, as the engine and users drive it.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "levin/accelerator/stepping.h"
@@ -37,6 +38,8 @@ class LEVIN_API PreparedOptimizer : public OptimizerHandle {
   int64_t steps() const;
   /// The last step() changed no parameter: gradients overflowed, or the loss was bad.
   bool step_was_skipped() const;
+  /// Is called before each step, with gradients that are complete.
+  void before_step(std::function<void(OptimizerHandle&)> hook);
   /// Moves the schedule on, where steps do not (AcceleratorOptions::step_scheduler_with_optimizer).
   void step_schedule();
   /// Parameters of the other optimizers that are not its own too, which toggle() freezes.

@@ -59,10 +59,10 @@ void Stepping::begin_backward() {
   position_.finished.clear();
 }
 
-void Stepping::backward(const at::Tensor& loss, bool synchronize) {
+void Stepping::backward(const at::Tensor& loss, bool synchronize, const at::Tensor& judged) {
   begin_backward();
   ++losses_;
-  if (guard_.is_on() && guard_.look(loss, [this] { return where(); })) bad_loss_ = true;
+  if (guard_.is_on() && guard_.look(judged, [this] { return where(); })) bad_loss_ = true;
   at::Tensor whole = loss;
   if (in_batch_ && accumulates()) whole = whole / options_.gradient_accumulation_steps;
   if (scaler_) whole = scaler_->scale(whole);

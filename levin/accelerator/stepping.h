@@ -61,7 +61,8 @@ class LEVIN_API Stepping {
   /// What the loss guard calls a batch; none: its number.
   void set_where(std::function<std::string()> where) { where_ = std::move(where); }
 
-  void backward(const at::Tensor& loss, bool synchronize);
+  /// judged: the loss as it was computed, at which the loss guard looks.
+  void backward(const at::Tensor& loss, bool synchronize, const at::Tensor& judged);
   /// What backward does first; for a rank that makes the others' steps without a loss of its own.
   void begin_backward();
   /// Makes the optimizer's gradients those of its batches: waits for the ranks', divides by the
@@ -73,6 +74,10 @@ class LEVIN_API Stepping {
   bool step(optim::Optimizer& optimizer);
   /// The last step() of some optimizer was.
   bool was_left_out() const { return position_.was_left_out; }
+  /// The steps with the gradients of the last backward are left out, on all ranks, for a bad loss.
+  bool leaves_out() const { return leave_out_.value_or(false); }
+  /// The gradients since the last step will not be stepped with.
+  void drop_gradients() { bad_loss_ = false; }
   /// Unless the gradients still wait for the other batches of their group.
   void zero_grad(optim::Optimizer& optimizer);
 

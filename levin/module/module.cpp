@@ -58,6 +58,9 @@ OptimizerHandle& Module::optimizer(int64_t index) { return context("optimizer").
 void Module::manual_backward(const at::Tensor& loss) { context("manual_backward").backward(loss); }
 
 void Module::set_loss_weight(double weight) { context("set_loss_weight").set_loss_weight(weight); }
+void Module::set_loss_weight(const at::Tensor& weight) {
+  context("set_loss_weight").set_loss_weight(weight);
+}
 
 int64_t Module::current_epoch() const { return context("current_epoch").current_epoch(); }
 int64_t Module::global_step() const { return context("global_step").global_step(); }

@@ -8,7 +8,9 @@
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "levin/base/check.h"
 
@@ -58,6 +60,14 @@ void scale_grad(const std::vector<NamedTensor>& parameters, double factor) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients = gradients_of(parameters);
   if (!gradients.empty()) at::_foreach_mul_(gradients, factor);
+}
+
+void divide_grad(const std::vector<NamedTensor>& parameters, const at::Tensor& by) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> gradients = gradients_of(parameters);
+  if (gradients.empty()) return;
+  const at::Tensor factor = at::where(by == 0, at::zeros_like(by), by.reciprocal());
+  at::_foreach_mul_(gradients, factor.to(gradients.front().options()));
 }
 
 }  // namespace levin::optim

@@ -22,5 +22,7 @@ LEVIN_API void clip_grad_value(const std::vector<NamedTensor>& parameters, doubl
 
 /// Multiplies every gradient by factor.
 LEVIN_API void scale_grad(const std::vector<NamedTensor>& parameters, double factor);
+/// Divides every gradient by a number (0-dim tensor) that is not read; by 0 they become 0.
+LEVIN_API void divide_grad(const std::vector<NamedTensor>& parameters, const at::Tensor& by);
 
 }  // namespace levin::optim

@@ -27,6 +27,14 @@ void Strategy::begin_join(bool) {
              name());
 }
 
+bool Strategy::synchronize_gradients(bool) {
+  LEVIN_FAIL("strategy.skipped_batch",
+             "training_step gave no loss for the batch that ends a group, and steps of strategy "
+             "'{}' that are recorded on several ranks need one; return a loss of weight 0 (see "
+             "set_loss_weight), or set --compile no",
+             name());
+}
+
 std::vector<std::string> strategy_names() {
   std::vector<std::string> names;
   for (const Entry& entry : kStrategies) names.emplace_back(entry.name);

@@ -63,6 +63,11 @@ class LEVIN_API Strategy {
   /// loss.backward(); with synchronize the gradients agree over the ranks afterwards, without it
   /// (a micro-batch that is not the last of its group) they need not.
   virtual void backward(const at::Tensor& loss, bool synchronize) = 0;
+  /// Takes part in a backward of the other ranks that synchronizes, on a rank whose batch gave no
+  /// loss: with the gradients that earlier batches of the group left here, none of this group where
+  /// !has_gradients. Whether any rank had some; the same on all that call it. Throws Error
+  /// "strategy.skipped_batch" where the strategy of several ranks knows no such thing.
+  virtual bool synchronize_gradients(bool has_gradients);
   /// Returns when the gradients of the last backward agree; at once, unless the strategy left them
   /// on their way for update() to wait for.
   virtual void wait_gradients() {}

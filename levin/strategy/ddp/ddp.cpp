@@ -95,6 +95,24 @@ class Ddp final : public Strategy {
     if (synchronize) finish();
   }
 
+  bool synchronize_gradients(bool has_gradients) override {
+    wait_gradients();
+    if (steps_alone()) return has_gradients;
+    begin_joined();
+    for (Part& part : parts_) part.reducer->begin(true);
+    const std::vector<bool> touched = touched_anywhere(has_gradients);
+    bool has_some = false;
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      if (!touched[i]) {
+        parts_[i].reducer->skip();
+      } else {
+        has_some |= parts_[i].reducer->join(has_gradients);
+        if (options_.broadcast_buffers) parts_[i].buffers->synchronize(group_);
+      }
+    }
+    return has_some;
+  }
+
   void wait_gradients() override {
     for (Part& part : parts_) {
       if (!std::exchange(part.pending, false)) continue;
@@ -243,7 +261,7 @@ class Ddp final : public Strategy {
   }
 
   void finish() {
-    const std::vector<bool> touched = touched_anywhere();
+    const std::vector<bool> touched = touched_anywhere(false);
     for (size_t i = 0; i < parts_.size(); ++i) {
       if (!touched[i]) {
         parts_[i].reducer->skip();
@@ -256,12 +274,15 @@ class Ddp final : public Strategy {
     if (!options_.overlap_update) wait_gradients();
   }
 
-  /// Of several modules (as of a GAN) one backward often concerns one.
-  std::vector<bool> touched_anywhere() {
+  /// Of several modules (as of a GAN) one backward often concerns one. joins: without a backward of
+  /// its own this rank has gradients of those it has touched before.
+  std::vector<bool> touched_anywhere(bool joins) {
     if (parts_.size() == 1) return {true};
     const at::Tensor touched = at::zeros({static_cast<int64_t>(parts_.size())}, at::kByte);
     auto* flags = touched.mutable_data_ptr<uint8_t>();
-    for (const Part& part : parts_) *flags++ = part.reducer->touched();
+    for (const Part& part : parts_) {
+      *flags++ = part.reducer->touched() || (joins && part.reducer->holds_gradients());
+    }
     group_.all_reduce(touched, ReduceOp::kMax);
     std::vector<bool> agreed;
     for (size_t i = 0; i < parts_.size(); ++i) agreed.push_back(touched[i].item<bool>());

@@ -195,24 +195,37 @@ void Reducer::launch(Bucket& bucket) {
 }
 
 // A parameter may hold the gradient of an earlier backward that did not synchronize.
-void Reducer::fill_missing(Bucket& bucket) {
+void Reducer::fill_missing(Bucket& bucket, bool counts) {
   for (const size_t index : bucket.plan.members) {
     Slot& slot = slots_[index];
     if (slot.arrived) continue;
     const at::Tensor& gradient = parameters_[index].grad();
     if (gradient.defined()) {
       fill(index, gradient);
-      slot.arrived = true;
+      slot.arrived = counts;
     } else {
       slot.view.zero_();
     }
   }
 }
 
-void Reducer::launch_rest() {
+bool Reducer::holds_gradients() const {
+  return std::ranges::any_of(parameters_,
+                             [](const at::Tensor& p) { return p.grad().defined(); });
+}
+
+bool Reducer::join(bool counts) {
+  launch_rest(counts);
+  for (size_t i = 0; i < buckets_.size(); ++i) settle(i);
+  const bool has_some = unused_.size() < parameters_.size();
+  if (has_some) finish();
+  return has_some;
+}
+
+void Reducer::launch_rest(bool counts) {
   const at::NoGradGuard no_grad;
   for (Bucket& bucket : buckets_) {
-    if (!bucket.launched) fill_missing(bucket);
+    if (!bucket.launched) fill_missing(bucket, counts);
   }
   if (thin_) reduce_thin();
   for (; next_ < buckets_.size(); ++next_) launch(buckets_[next_]);

@@ -35,14 +35,21 @@ class Reducer {
   void begin(bool synchronize);
   /// Whether this backward gave a gradient to any parameter here.
   bool touched() const { return !arrivals_.empty(); }
+  /// Whether any parameter has a gradient.
+  bool holds_gradients() const;
   /// After a backward that synchronizes: what is left goes on its way.
-  void launch_rest();
+  void launch_rest() { launch_rest(/*counts=*/true); }
   /// Then, for each bucket in turn: waits until its parameters have their gradients.
   void settle(size_t bucket);
   size_t num_buckets() const { return buckets_.size(); }
   /// After all of them. Throws Error "strategy.ddp.unused" for parameters without gradient where
   /// that was ruled out.
   void finish();
+
+  /// After begin(true), in place of a backward here and of all that follows it: takes part in the
+  /// other ranks' exchange with the gradients that are here, which count as ones of this step or
+  /// not. Whether any rank's did.
+  bool join(bool counts);
 
   /// The bucket of a parameter; none of one that is not here or needs no gradient.
   std::optional<size_t> bucket_of(const at::Tensor& parameter) const;
@@ -83,7 +90,8 @@ class Reducer {
   void make_power_sgd();
   void arrived(size_t index);
   void fill(size_t index, const at::Tensor& gradient);
-  void fill_missing(Bucket& bucket);
+  void fill_missing(Bucket& bucket, bool counts);
+  void launch_rest(bool counts);
   void launch_complete();
   void launch(Bucket& bucket);
   void reduce_thin();
