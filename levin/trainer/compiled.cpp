@@ -1,5 +1,6 @@
 // The training step under compile = "replay": what it depends on, and what it does on the host.
 
+#include <ATen/ops/scalar_tensor.h>
 #include <torch/nn/module.h>
 
 #include "levin/base/check.h"
@@ -42,7 +43,6 @@ std::vector<graph::Guard> Run::step_guards(int64_t index) const {
 void Run::record_host_part() {
   graph::Recording* recording = accelerator_.stepping().recording();
   if (recording == nullptr) return;
-  if (loss_weight_) recording->refuse("training_step calls set_loss_weight()");
   recording->after([this, ready = gradients_ready_, updated = updated_] {
     gradients_ready_ = ready;
     updated_ = updated;
@@ -85,6 +85,19 @@ int64_t Run::global_step() const {
   return progress_.global_step;
 }
 
-void Run::set_loss_weight(double weight) { loss_weight_ = weight; }
+void Run::set_loss_weight(double weight) {
+  if (graph::Recording* recording = accelerator_.stepping().recording()) {
+    recording->refuse("training_step calls set_loss_weight() with a number of the host; give it a "
+                      "tensor");
+  }
+  loss_weight_ = at::scalar_tensor(weight, at::kDouble);
+}
+
+void Run::set_loss_weight(const at::Tensor& weight) {
+  LEVIN_CHECK(weight.numel() == 1, "trainer.loss_weight",
+              "got a loss weight of shape {}, wanted one number; take its sum",
+              c10::str(weight.sizes()));
+  loss_weight_ = weight.detach().reshape({});
+}
 
 }  // namespace levin::detail

@@ -66,7 +66,7 @@ at::Tensor of_samples(const at::Tensor& output, int64_t rows, int64_t samples) {
 
 bool Run::validation_due() const {
   if (!has_validation() || progress_.batch == 0 || !at_step_boundary()) return false;
-  if ((progress_.epoch + 1) % options_.check_val_every_n_epoch != 0) return false;
+  if ((progress_.epoch + 1) % limits_.val_epochs != 0) return false;
   if (limits_.val_interval == kUncounted) {
     return limits_.epoch_complete(progress_.batch) && progress_.validated < progress_.batch;
   }
@@ -82,7 +82,7 @@ void Run::validate_in_fit() {
 void Run::sanity_check() {
   const int64_t wanted = options_.num_sanity_val_steps;
   const int64_t batches = wanted < 0 ? limits_.val_batches : std::min(wanted, limits_.val_batches);
-  if (!has_validation() || batches == 0) return;
+  if (!has_validation() || batches == 0 || options_.fast_dev_run > 0) return;
   // What it draws must not change the run.
   const State random = random_state();
   sanity_checking_ = true;
@@ -97,7 +97,7 @@ void Run::sanity_check() {
 
 Metrics Run::evaluate(DataLoader loader, std::shared_ptr<DataModule> data) {
   run_evaluation(std::move(loader), std::move(data), nullptr);
-  return metrics_;
+  return results_;
 }
 
 std::vector<at::Tensor> Run::predict(DataLoader loader, std::shared_ptr<DataModule> data) {
@@ -130,7 +130,8 @@ void Run::evaluation_loop(Stage stage, DataLoader loader, int64_t batches,
   const EvaluationMode mode(*module_);
   LoggedValues* const logged_before = logged_;
   evaluation_values_.reset_epoch();
-  logged_ = options_.barebones || stage == Stage::kPredict ? nullptr : &evaluation_values_;
+  logged_ = stage == Stage::kPredict ? nullptr : &evaluation_values_;
+  begin_values(evaluation_values_, 1);
   ((*module_).*hooks.start)();
   tell(watchers_, &Callback::on_evaluation_start, name);
   ((*module_).*hooks.epoch_start)();
@@ -141,8 +142,10 @@ void Run::evaluation_loop(Stage stage, DataLoader loader, int64_t batches,
     evaluate_batch(stage, std::move(batch), index, samples, outputs);
     batch = Batch();
   }
+  begin_values(evaluation_values_, 1);
   ((*module_).*hooks.epoch_end)();
-  publish(evaluation_values_);
+  publish({&evaluation_values_});
+  log_to_nothing();
   ((*module_).*hooks.end)();
   tell(watchers_, &Callback::on_evaluation_end, name);
   logged_ = logged_before;
@@ -153,9 +156,9 @@ void Run::evaluate_batch(Stage stage, Batch batch, int64_t index, int64_t sample
                          std::vector<at::Tensor>* outputs) {
   const std::string_view name = stage_name(stage);
   batch = to_device(std::move(batch));
+  begin_values(evaluation_values_, samples);
   ((*module_).*hooks_of(stage).batch_start)(batch, index);
   tell(watchers_, &Callback::on_evaluation_batch_start, name, batch, index);
-  evaluation_values_.begin_step(samples);
   at::Tensor output;
   {
     // Inference mode also spares the version counters; tensors made in it cannot be trained on.
@@ -181,6 +184,7 @@ void Run::evaluate_batch(Stage stage, Batch batch, int64_t index, int64_t sample
     module_->on_validation_batch_end(batch, index);
   }
   tell(watchers_, &Callback::on_evaluation_batch_end, name, batch, index);
+  write_evaluation_row();
 }
 
 }  // namespace levin::detail

@@ -9,20 +9,22 @@
 namespace levin::detail {
 
 void Run::train() {
+  agree_on_stop(false);
+  if (finished()) return;
+  log_to(epoch_values_);
   call(&Module::on_train_start, &Callback::on_train_start);
   for (agree_on_stop(false); !finished(); agree_on_stop(false)) train_epoch();
+  log_to_nothing();
   // A run that stops inside an epoch is saved as it stands there, and goes on there when resumed.
   tell(writers_, &Callback::on_train_end);
-  if (progress_.batch > 0) publish(train_values_);
+  if (progress_.in_epoch) publish({&train_values_, &epoch_values_});
   module_->on_train_end();
   tell(watchers_, &Callback::on_train_end);
 }
 
 void Run::train_epoch() {
-  if (progress_.batch == 0) {
-    train_values_.reset_epoch();
-    call(&Module::on_train_epoch_start, &Callback::on_train_epoch_start);
-  }
+  if (!progress_.in_epoch) begin_epoch();
+  log_to(train_values_);
   look_for_end(progress_.batch);
   while (true) {
     if (validation_due()) validate_in_fit();
@@ -39,11 +41,19 @@ void Run::train_epoch() {
   end_epoch();
 }
 
+void Run::begin_epoch() {
+  train_values_.reset_epoch();
+  log_to(epoch_values_);
+  call(&Module::on_train_epoch_start, &Callback::on_train_epoch_start);
+  progress_.in_epoch = true;
+}
+
 void Run::train_batch(Batch batch, int64_t index) {
   in_step_ = true;
 
   // data
   batch = to_device(std::move(batch));
+  begin_values(train_values_, batch.size() - train_loader_->added());
   tell(watchers_, &Callback::on_train_batch_start, batch, index);
   if (!module_->on_train_batch_start(batch, index)) {
     skip_epoch_ = true;
@@ -52,7 +62,6 @@ void Run::train_batch(Batch batch, int64_t index) {
   }
 
   // module, strategy and optim
-  train_values_.begin_step(batch.size() - train_loader_->added());
   const at::Tensor loss = compiled_step(batch, index);
   accelerator_.strategy().end_batch();
   if (updated_) ++progress_.global_step;
@@ -70,14 +79,17 @@ at::Tensor Run::take_step(const Batch& batch, int64_t index) {
   // module
   const int64_t updates_before = manual_updates();
   const at::Tensor loss = training_step(batch, index);
+  updated_ = manual_updates() > updates_before;
+  if (!module_->automatic_optimization) return loss;
 
   // strategy and optim
-  updated_ = manual_updates() > updates_before;
-  if (module_->automatic_optimization && loss.defined()) compute_gradients(loss, index);
-  if (gradients_ready_ && limits_.group_complete(index + 1)) {
-    update();
-    updated_ = true;
+  const bool ends_group = limits_.group_complete(index + 1);
+  if (gives_gradients(loss)) {
+    compute_gradients(loss, index);
+  } else if (ends_group) {
+    join_exchange();
   }
+  if (ends_group && gradients_ready_) updated_ = update();
   return loss;
 }
 
@@ -88,58 +100,35 @@ at::Tensor Run::training_step(const Batch& batch, int64_t index) {
 }
 
 void Run::compute_gradients(const at::Tensor& loss, int64_t index) {
-  if (!gradients_ready_) {  // the first batch of a group
-    for (PreparedOptimizer& optimizer : optimizers_) {
-      if (progress_.global_step % optimizer.frequency() != 0) continue;
-      module_->on_before_zero_grad(optimizer);
-      tell(watchers_, &Callback::on_before_zero_grad);
-      optimizer.zero_grad();
-    }
-  }
+  if (!gradients_ready_) begin_group();
   call(&Module::on_before_backward, &Callback::on_before_backward, loss);
-  accelerator_.backward(weighted(loss, index), /*synchronize=*/limits_.group_complete(index + 1));
+  const bool ends_group = limits_.group_complete(index + 1);
+  accelerator_.backward(weighted(loss, index), /*synchronize=*/ends_group, /*judged=*/loss);
   call(&Module::on_after_backward, &Callback::on_after_backward);
   gradients_ready_ = true;
 }
 
-at::Tensor Run::weighted(const at::Tensor& loss, int64_t index) {
-  const int64_t group_size = limits_.group_size(index);
-  // A mean is the mean of its group, whatever it weighs.
-  if (group_size == 1 && accelerator_.rank().world_size == 1) return loss;
-  if (gradients_ready_) check_same_weighting();
-  if (!loss_weight_) return group_size == 1 ? loss : loss / group_size;
-  group_weight_ += *loss_weight_;
-  return loss * *loss_weight_;
-}
-
-void Run::update() {
-  const double weight = mean_weight();
-  const double scale = weight > 0.0 ? 1.0 / weight : cut_short();
+bool Run::update() {
+  gradients_ready_ = false;
+  const std::optional<at::Tensor> weight = group_weight();
+  if (weight && weighs_nothing(*weight)) return false;
   for (PreparedOptimizer& optimizer : optimizers_) {
     if ((progress_.global_step + 1) % optimizer.frequency() != 0) continue;
-    const std::vector<NamedTensor>& parameters = optimizer.optimizer().parameters();
-    if (scale != 1.0) {
-      accelerator_.strategy().wait_gradients();
-      optim::scale_grad(parameters, scale);
-    }
+    to_mean_of_group(optimizer, weight);
     accelerator_.unscale_gradients(optimizer);
     module_->on_before_optimizer_step(optimizer);
     tell(watchers_, &Callback::on_before_optimizer_step);
-    if (options_.gradient_clip_val) clip(parameters, *options_.gradient_clip_val);
+    clip(optimizer);
     optimizer.step();
   }
-  gradients_ready_ = false;
-  group_weight_ = 0.0;
+  if (accelerator_.stepping().leaves_out()) forget_bad_gradients();
+  return true;
 }
 
-// Of the group of batches, over the ranks; gradients are the mean over the ranks already.
-double Run::mean_weight() {
-  if (group_weight_ == 0.0 || accelerator_.rank().world_size == 1) return group_weight_;
-  const at::Tensor weight = at::scalar_tensor(group_weight_, at::kDouble);
-  return accelerator_.reduce(weight, ReduceOp::kMean).item<double>();
-}
-
-void Run::clip(const std::vector<NamedTensor>& parameters, double limit) {
+void Run::clip(const PreparedOptimizer& optimizer) {
+  const double limit = options_.gradient_clip_val.value_or(0.0);
+  if (limit == 0.0) return;  // off, as in Lightning
+  const std::vector<NamedTensor>& parameters = optimizer.optimizer().parameters();
   accelerator_.strategy().wait_gradients();
   if (options_.gradient_clip_algorithm == "value") {
     optim::clip_grad_value(parameters, limit);
@@ -150,18 +139,15 @@ void Run::clip(const std::vector<NamedTensor>& parameters, double limit) {
 
 void Run::end_epoch() {
   skip_epoch_ = false;
-  gradients_ready_ = false;
-  log_to(epoch_end_values_);
+  drop_group();
+  log_to(epoch_values_);
   module_->on_train_epoch_end();
   log_to(train_values_);
-  publish(train_values_);
-  publish(epoch_end_values_);
-  epoch_end_values_.reset_epoch();
+  publish({&train_values_, &epoch_values_});
+  epoch_values_.reset_epoch();
   tell(watchers_, &Callback::on_train_epoch_end);
-  ++progress_.epoch;
-  progress_.batch = 0;
-  progress_.validated = 0;
-  limits_.ended_after.reset();
+  progress_.begin_next_epoch();
+  limits_.begin_epoch();
   train_loader_->set_epoch(progress_.epoch);
   tell(writers_, &Callback::on_train_epoch_end);
 }

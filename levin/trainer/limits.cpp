@@ -99,12 +99,12 @@ int64_t Limits::total_steps() const {
 }
 
 int64_t Limits::group_size(int64_t batch) const {
-  const int64_t start = batch - batch % accumulate;
+  const int64_t start = batch - place_in_group(batch);
   return counted ? std::min(accumulate, train_batches - start) : accumulate;
 }
 
 bool Limits::group_complete(int64_t batches_done) const {
-  return batches_done % accumulate == 0 || epoch_complete(batches_done);
+  return place_in_group(batches_done) == 0 || epoch_complete(batches_done);
 }
 
 bool Limits::epoch_complete(int64_t batches_done) const {
@@ -118,17 +118,21 @@ Limits resolve_limits(const TrainerOptions& o, std::optional<int64_t> train_size
   limits.max_steps = o.max_steps;
   const bool limited = o.max_steps >= 0 || limits.seconds.has_value();
   limits.max_epochs = o.max_epochs.value_or(limited ? -1 : 1000);
+  limits.min_steps = o.min_steps;
+  limits.min_epochs = o.min_epochs == 0 && o.min_steps > 0 ? 1 : o.min_epochs;  // as in Lightning
   limits.accumulate = o.accumulate_grad_batches;
   limits.counted = train_size.has_value();
   limits.train_batches = portion_of(train_size, "limit_train_batches", o.limit_train_batches);
   limits.val_batches = portion_of(val_size, "limit_val_batches", o.limit_val_batches);
+  limits.val_epochs = o.check_val_every_n_epoch;
   if (o.fast_dev_run > 0) {
     limits.max_epochs = 1;
+    limits.val_epochs = 1;
     limits.max_steps = -1;
     limits.train_batches = std::min(o.fast_dev_run, train_size.value_or(kUncounted));
     limits.val_batches = std::min(o.fast_dev_run, val_size.value_or(kUncounted));
   }
-  const Portion& interval = o.val_check_interval;
+  const Portion interval = o.fast_dev_run > 0 ? Portion(1.0) : o.val_check_interval;
   if (!limits.counted) {
     const int64_t batches = portion_of(std::nullopt, "val_check_interval", interval);
     limits.val_interval = std::max<int64_t>(1, batches);

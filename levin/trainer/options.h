@@ -52,7 +52,7 @@ struct TrainerOptions {
   std::vector<std::shared_ptr<Callback>> callbacks;
   int64_t fast_dev_run = 0;           ///< run so many batches of each loop, write nothing; 0: off
   std::optional<int64_t> max_epochs;  ///< 1000 when no limit is given; -1: none
-  int64_t min_epochs = 0;
+  int64_t min_epochs = 0;  ///< no stop before; 1 where min_steps is given and this is not
   int64_t max_steps = -1;  ///< optimizer steps; -1: no limit
   int64_t min_steps = 0;
   std::string max_time;  ///< DD:HH:MM:SS; empty: no limit

@@ -10,19 +10,30 @@ namespace levin::detail {
 
 struct Progress {
   int64_t epoch = 0;        ///< epochs completed
+  bool in_epoch = false;    ///< an epoch has begun and not ended
   int64_t batch = 0;        ///< batches of the running epoch done
   int64_t global_step = 0;  ///< training steps that updated parameters
   int64_t validated = 0;    ///< value of batch at the last validation in this epoch
+  int64_t evaluated = 0;    ///< batches of all validations
   double seconds = 0.0;     ///< spent in training by earlier runs that this one resumes
+
+  void begin_next_epoch() {
+    ++epoch;
+    in_epoch = false;
+    batch = validated = 0;
+  }
 
   State state_dict() const {
     State state;
     state.set("epoch", epoch).set("batch", batch).set("global_step", global_step);
+    state.set("in_epoch", in_epoch).set("evaluated", evaluated);
     return std::move(state.set("validated", validated).set("seconds", seconds));
   }
   void load_state_dict(const State& state) {
     epoch = state.integer("epoch");
     batch = state.integer("batch");
+    in_epoch = state.contains("in_epoch") ? state.boolean("in_epoch") : batch > 0;
+    evaluated = state.contains("evaluated") ? state.integer("evaluated") : 0;
     global_step = state.integer("global_step");
     validated = state.integer("validated");
     seconds = state.number("seconds");

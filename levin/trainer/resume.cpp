@@ -64,14 +64,19 @@ Checkpoint Run::checkpoint() {
       .set("progress", progress.state_dict())
       .set("callbacks", std::move(callbacks))
       .set("train_values", train_values_.state_dict())
+      .set("epoch_values", epoch_values_.state_dict())
+      .set("waiting_gradients", waiting_gradients())
       .set("metrics", std::move(metrics))
       .set("options", std::move(options))
       .set("hparams", std::move(hparams));
-  if (accelerator_.rank().world_size > 1) {
-    State others;  // rank 0's stand above, where one process finds its own
-    const std::vector<State> ranks = accelerator_.gather_object(train_values_.state_dict());
+  // Rank 0's stand above, where one process finds its own.
+  for (const auto& [name, values] : {std::pair("train_values_of_ranks", &train_values_),
+                                     std::pair("epoch_values_of_ranks", &epoch_values_)}) {
+    if (accelerator_.rank().world_size == 1) break;
+    State others;
+    const std::vector<State> ranks = accelerator_.gather_object(values->state_dict());
     for (size_t i = 1; i < ranks.size(); ++i) others.set(std::to_string(i), ranks[i]);
-    checkpoint.training.set("train_values_of_ranks", std::move(others));
+    checkpoint.training.set(name, std::move(others));
   }
   if (data_module_) checkpoint.training.set("data", data_module_->state_dict());
   State user;
@@ -127,19 +132,63 @@ void Run::load_weights() {
 }
 
 // With another number of ranks the first takes up what all have logged.
-void Run::load_train_values(const State& training) {
-  const State others = training.contains("train_values_of_ranks")
-                           ? training.child("train_values_of_ranks")
-                           : State();
+void Run::load_values(const State& training, const std::string& name, LoggedValues& values) {
+  if (!training.contains(name)) return;
+  const std::string of_ranks = name + "_of_ranks";
+  const State others = training.contains(of_ranks) ? training.child(of_ranks) : State();
   const RankInfo rank = accelerator_.rank();
   const bool same = std::ssize(others.values()) == rank.world_size - 1;
   if (rank.rank == 0) {
-    train_values_.load_state_dict(training.child("train_values"));
+    values.load_state_dict(training.child(name));
     for (size_t i = 1; !same && i <= others.values().size(); ++i) {
-      train_values_.merge(others.child(std::to_string(i)));
+      values.merge(others.child(std::to_string(i)));
     }
   } else if (same) {
-    train_values_.load_state_dict(others.child(std::to_string(rank.rank)));
+    values.load_state_dict(others.child(std::to_string(rank.rank)));
+  }
+}
+
+// The loader counts samples, which stay what they are when the number of ranks or the batch size
+// changes; batches are counted anew, as of this run, and its groups begin where it goes on.
+void Run::take_up_place() {
+  if (!progress_.in_epoch) return;
+  const int64_t before = progress_.batch;
+  progress_.batch = std::min(train_loader_->batches_done(), limits_.train_batches);
+  limits_.groups_from = progress_.batch;
+  if (before == progress_.batch) return;
+  progress_.validated = before == 0 ? 0 : progress_.validated * progress_.batch / before;
+  log::info("trainer: {} batches of this epoch were read, which are {} as this run counts them",
+            before, progress_.batch);
+}
+
+// Those of optimizers that do not step after each training step, by optimizer and parameter.
+State Run::waiting_gradients() {
+  State all;
+  for (size_t i = 0; i < optimizers_.size(); ++i) {
+    if (progress_.global_step % optimizers_[i].frequency() == 0) continue;
+    accelerator_.strategy().wait_gradients();
+    State own;
+    for (const NamedTensor& parameter : optimizers_[i].optimizer().parameters()) {
+      if (parameter.tensor.grad().defined()) own.set(parameter.name, parameter.tensor.grad());
+    }
+    all.set(std::to_string(i), std::move(own));
+  }
+  return all;
+}
+
+void Run::load_waiting_gradients(const State& state) {
+  for (size_t i = 0; i < optimizers_.size(); ++i) {
+    if (!state.contains(std::to_string(i))) continue;
+    const State& own = state.child(std::to_string(i));
+    for (const NamedTensor& parameter : optimizers_[i].optimizer().parameters()) {
+      if (!own.contains(parameter.name)) continue;
+      const at::Tensor& saved = own.tensor(parameter.name);
+      LEVIN_CHECK(saved.sizes() == parameter.tensor.sizes(), "trainer.checkpoint",
+                  "the checkpoint's gradient of {} has the shape {}, wanted {}", parameter.name,
+                  c10::str(saved.sizes()), c10::str(parameter.tensor.sizes()));
+      parameter.tensor.mutable_grad() = saved.to(parameter.tensor.options(), /*non_blocking=*/false,
+                                                 /*copy=*/true);
+    }
   }
 }
 
@@ -147,7 +196,12 @@ void Run::load(const Checkpoint& checkpoint) {
   const State& training = checkpoint.training;
   accelerator_.load_state_dict(checkpoint);
   progress_.load_state_dict(training.child("progress"));
-  load_train_values(training);
+  take_up_place();
+  load_values(training, "train_values", train_values_);
+  load_values(training, "epoch_values", epoch_values_);
+  if (training.contains("waiting_gradients")) {
+    load_waiting_gradients(training.child("waiting_gradients"));
+  }
   for (const auto& [name, value] : training.child("metrics").values()) {
     metrics_[name] = training.child("metrics").number(name);
   }

@@ -24,7 +24,20 @@ std::optional<int64_t> size_of(const DataLoader& loader) {
   return loader.has_size() ? std::optional(loader.size()) : std::nullopt;
 }
 
-Run::Run(Trainer& trainer, std::shared_ptr<Module> module, Stage stage)
+namespace {
+
+/// A loader reads at one place at a time: that of validation reads the same data by itself.
+DataLoader apart_from(const DataLoader& training, DataLoader validation) {
+  const auto& sampler = training.options().sampler;
+  LEVIN_CHECK(sampler == nullptr || sampler != validation.options().sampler, "trainer.dataloader",
+              "the loaders of training and validation share a sampler, which cannot stand in two "
+              "places; give validation a sampler of its own");
+  return validation.impl() == training.impl() ? validation.copy() : validation;
+}
+
+}  // namespace
+
+Run::Run(Trainer& trainer, std::shared_ptr<Module> module, Stage stage, const Progress& before)
     : trainer_(trainer),
       options_(trainer.options()),
       accelerator_(trainer.accelerator()),
@@ -32,6 +45,9 @@ Run::Run(Trainer& trainer, std::shared_ptr<Module> module, Stage stage)
       module_(std::move(module)),
       stage_(stage) {
   LEVIN_CHECK(module_ != nullptr, "trainer.module", "got an empty module pointer, wanted a module");
+  if (stage != Stage::kFit) {
+    progress_ = {.epoch = before.epoch, .global_step = before.global_step};
+  }
   accelerator_.free_memory();
   choose_loggers();
   choose_callbacks();
@@ -113,8 +129,7 @@ void Run::fit(DataLoader training, std::optional<DataLoader> validation,
     const bool resumed = resume(ckpt_path);
     call(&Module::on_fit_start, &Callback::on_fit_start);
     if (!resumed) sanity_check();
-    module_->train();
-    log_to(train_values_);
+    say_what_is_not_trained();
     started_ = std::chrono::steady_clock::now();
     train();
     call(&Module::on_fit_end, &Callback::on_fit_end);
@@ -129,15 +144,18 @@ void Run::fit(DataLoader training, std::optional<DataLoader> validation,
 void Run::prepare_fit(DataLoader training, std::optional<DataLoader> validation) {
   accelerator_.stepping().set_where(
       [this] { return fmt::format("batch {} of epoch {}", progress_.batch, progress_.epoch); });
+  if (validation) validation = apart_from(training, std::move(*validation));
+  training.set_epoch(0);  // a run before may have left it in an epoch's middle
   train_loader_ = accelerator_.prepare_loader(std::move(training), LoaderRole::kTraining);
   if (validation) {
     val_loader_ = accelerator_.prepare_loader(std::move(*validation), LoaderRole::kEvaluation);
   }
   limits_ =
       resolve_limits(options_, size_of(*train_loader_), val_loader_ ? size_of(*val_loader_) : 0);
+  warn_of_few_steps();
   if (!module_->automatic_optimization) {
     LEVIN_CHECK(
-        options_.accumulate_grad_batches == 1 && !options_.gradient_clip_val,
+        options_.accumulate_grad_batches == 1 && options_.gradient_clip_val.value_or(0.0) == 0.0,
         "trainer.manual_optimization",
         "{} optimizes by itself (automatic_optimization = false), so accumulate_grad_batches "
         "and gradient_clip_val have no effect; do both in training_step",
@@ -145,10 +163,39 @@ void Run::prepare_fit(DataLoader training, std::optional<DataLoader> validation)
   }
   optimizers_ = accelerator_.prepare_optimizers(module_->configure_optimizers().list(),
                                                 limits_.total_steps());
+  if (!module_->automatic_optimization) call_hook_before_steps();
   watch_logs();
   std::map<std::string, std::string> record = options_as_text(options_);
   record.merge(module_->hparams());
   for (const auto& logger : loggers_) logger->log_hyperparams(record);
+}
+
+// Gradients are not clipped yet and agree over the ranks, as with automatic optimization.
+void Run::call_hook_before_steps() {
+  for (PreparedOptimizer& optimizer : optimizers_) {
+    optimizer.before_step([this](OptimizerHandle& stepping) {
+      module_->on_before_optimizer_step(stepping);
+      tell(watchers_, &Callback::on_before_optimizer_step);
+    });
+  }
+}
+
+// Parts that the user has put into evaluation mode stay there, as in Lightning.
+void Run::say_what_is_not_trained() const {
+  int64_t count = 0;
+  for (const auto& part : module_->modules()) count += part->is_training() ? 0 : 1;
+  if (count == 0) return;
+  log::warn("trainer: {} of the module's parts are in evaluation mode and stay there; call "
+            "train() before fit if that is not meant",
+            count);
+}
+
+void Run::warn_of_few_steps() const {
+  const int64_t steps = limits_.total_steps();
+  if (loggers_.empty() || steps <= 0 || steps >= options_.log_every_n_steps) return;
+  log::warn("trainer: this run takes {} steps and values of steps are logged every {}, so none "
+            "will be; lower --log-every-n-steps to see them",
+            steps, options_.log_every_n_steps);
 }
 
 void Run::report(const std::exception& error) {
@@ -177,16 +224,14 @@ void Run::agree_on_stop(bool between_steps) {
   if (between_steps && !is_quick && ++steps_unasked_ < kStepsUnasked) return;
   steps_unasked_ = 0;
   stop_ = {.signal = SignalGuard::received(),
-           .out_of_time = limits_.seconds && seconds_trained() >= *limits_.seconds,
-           .requested = stop_requested()};
+           .requested = stop_requested() || is_out_of_time()};
   if (world.size() == 1) return;
-  const at::Tensor words = at::empty({3}, at::kInt);
+  const at::Tensor words = at::empty({2}, at::kInt);
   auto* word = words.mutable_data_ptr<int>();
   word[0] = stop_.signal;
-  word[1] = stop_.out_of_time;
-  word[2] = stop_.requested;
+  word[1] = stop_.requested;
   world.all_reduce(words, ReduceOp::kMax);
-  stop_ = {.signal = word[0], .out_of_time = word[1] != 0, .requested = word[2] != 0};
+  stop_ = {.signal = word[0], .requested = word[1] != 0};
 }
 
 bool Run::finished() const {
@@ -194,9 +239,12 @@ bool Run::finished() const {
   if (limits_.max_steps >= 0 && progress_.global_step >= limits_.max_steps) return true;
   if (limits_.max_epochs >= 0 && progress_.epoch >= limits_.max_epochs) return true;
   if (limits_.train_batches == 0) return true;
-  if (stop_.out_of_time) return true;
-  return stop_.requested && progress_.epoch >= options_.min_epochs &&
-         progress_.global_step >= options_.min_steps;
+  return stop_.requested && progress_.epoch >= limits_.min_epochs &&
+         progress_.global_step >= limits_.min_steps;
+}
+
+bool Run::is_out_of_time() const {
+  return limits_.seconds && seconds_trained() >= *limits_.seconds;
 }
 
 double Run::seconds_trained() const {
@@ -205,13 +253,14 @@ double Run::seconds_trained() const {
 }
 
 bool Run::at_step_boundary() const {
-  if (in_step_ || !limits_.group_complete(progress_.batch)) return false;
-  return std::all_of(optimizers_.begin(), optimizers_.end(), [&](const auto& optimizer) {
-    return progress_.global_step % optimizer.frequency() == 0;
-  });
+  return !in_step_ && limits_.group_complete(progress_.batch);
 }
 
-bool Run::should_log() const { return progress_.global_step % options_.log_every_n_steps == 0; }
+// A run that is about to stop shows where it stands.
+bool Run::should_log() const {
+  return progress_.global_step % options_.log_every_n_steps == 0 || stop_requested() ||
+         is_out_of_time();
+}
 
 int64_t Run::manual_updates() const {
   if (module_->automatic_optimization) return 0;
@@ -220,19 +269,17 @@ int64_t Run::manual_updates() const {
   return updates;
 }
 
-void Run::check_same_weighting() const {
-  LEVIN_CHECK(loss_weight_.has_value() == (group_weight_ > 0.0), "trainer.loss_weight",
-              "set_loss_weight was called for some batches of an accumulation group and not for "
-              "others; call it for all of them");
-}
-
 OptimizerHandle& Run::optimizer(int64_t index) {
   LEVIN_CHECK(index >= 0 && index < static_cast<int64_t>(optimizers_.size()), "trainer.optimizer",
               "got optimizer({}), but configure_optimizers gave {}", index, optimizers_.size());
   return optimizers_[static_cast<size_t>(index)];
 }
 
-void Run::backward(const at::Tensor& loss) { accelerator_.backward(loss); }
+void Run::backward(const at::Tensor& loss) {
+  call(&Module::on_before_backward, &Callback::on_before_backward, loss);
+  accelerator_.backward(loss);
+  call(&Module::on_after_backward, &Callback::on_after_backward);
+}
 
 Batch Run::to_device(Batch batch) {
   batch = module_->on_before_batch_transfer(std::move(batch));
@@ -242,61 +289,6 @@ Batch Run::to_device(Batch batch) {
   batch = module_->on_after_batch_transfer(std::move(batch));
   const Precision& precision = accelerator_.precision();
   return precision.parameters ? precision.convert(batch) : batch;
-}
-
-void Run::publish(LoggedValues& values) {
-  if (accelerator_.rank().world_size > 1) {
-    const std::vector<State> ranks = accelerator_.gather_object(values.state_dict());
-    values.reset_epoch();
-    for (const State& rank : ranks) values.merge(rank);
-  }
-  // Rank 0's: another may have had no batch at all.
-  State agreed;
-  for (const auto& [name, value] : values.epoch_values(LogTarget::kCallbacks)) {
-    agreed.set(name, value);
-  }
-  agreed = accelerator_.broadcast_object(agreed);
-  for (const auto& [name, value] : agreed.values()) metrics_[name] = agreed.number(name);
-  for (const Scalar& shown : values.epoch_values(LogTarget::kProgressBar)) show(shown);
-  const Scalars row = values.epoch_values(LogTarget::kLogger);
-  if (row.empty() || sanity_checking_) return;
-  for (const auto& logger : loggers_) {
-    logger->log_metrics(row, progress_.epoch, progress_.global_step);
-  }
-}
-
-void Run::show(const Scalar& scalar) {
-  const auto place = std::find_if(bar_values_.begin(), bar_values_.end(),
-                                  [&](const Scalar& old) { return old.name == scalar.name; });
-  if (place == bar_values_.end()) {
-    bar_values_.push_back(scalar);
-  } else {
-    place->value = scalar.value;
-  }
-}
-
-void Run::write_row() {
-  if (options_.barebones) return;
-  for (const Scalar& shown : train_values_.step_values(LogTarget::kProgressBar)) show(shown);
-  Scalars row = train_values_.step_values(LogTarget::kLogger);
-  row.insert(row.end(), pending_scalars_.begin(), pending_scalars_.end());
-  pending_scalars_.clear();
-  if (row.empty()) return;
-  for (const auto& logger : loggers_) {
-    logger->log_metrics(row, progress_.epoch, progress_.global_step);
-  }
-}
-
-void Run::log_metrics(const Scalars& scalars) {
-  pending_scalars_.insert(pending_scalars_.end(), scalars.begin(), scalars.end());
-}
-
-Metrics Run::callback_metrics() {
-  Metrics all = metrics_;
-  for (const auto& [name, value] : train_values_.step_values(LogTarget::kCallbacks)) {
-    all[name] = value;
-  }
-  return all;
 }
 
 std::string Run::checkpoint_dir() const {

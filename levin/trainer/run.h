@@ -24,7 +24,8 @@ std::optional<int64_t> size_of(const DataLoader& loader);
 
 class Run : public ModuleContext {
  public:
-  Run(Trainer& trainer, std::shared_ptr<Module> module, Stage stage);
+  /// before: where the last fit of the trainer ended, as evaluation is to see it.
+  Run(Trainer& trainer, std::shared_ptr<Module> module, Stage stage, const Progress& before);
   ~Run() override;
 
   void fit(DataLoader training, std::optional<DataLoader> validation,
@@ -35,10 +36,11 @@ class Run : public ModuleContext {
   void take_weights_from(std::string ckpt_path) { weights_from_ = std::move(ckpt_path); }
 
   // ModuleContext
-  LoggedValues* logged() override { return logged_; }
+  LoggedValues* logged() override;
   OptimizerHandle& optimizer(int64_t index) override;
   void backward(const at::Tensor& loss) override;
   void set_loss_weight(double weight) override;
+  void set_loss_weight(const at::Tensor& weight) override;
   int64_t current_epoch() const override;
   int64_t global_step() const override;
   at::Device device() const override { return accelerator_.device(); }
@@ -46,6 +48,7 @@ class Run : public ModuleContext {
   // What Trainer shows of a run.
   const Limits& limits() const { return limits_; }
   const Progress& progress() const { return progress_; }
+  Stage stage() const { return stage_; }
   bool has_validation() const { return val_loader_.has_value() && limits_.val_batches > 0; }
   bool sanity_checking() const { return sanity_checking_; }
   bool should_log() const;
@@ -74,30 +77,41 @@ class Run : public ModuleContext {
   void tear_down();
   void report(const std::exception& error);
   void say_where() const;
+  void call_hook_before_steps();
+  void say_what_is_not_trained() const;
+  void warn_of_few_steps() const;
   /// All ranks stop when one of them has a reason to. Between steps over a network they ask each
   /// other only now and then.
   void agree_on_stop(bool between_steps);
   bool finished() const;
+  bool is_out_of_time() const;
   double seconds_trained() const;
-  void check_same_weighting() const;
   int64_t manual_updates() const;
   Batch to_device(Batch batch);
-  void log_to(LoggedValues& values) { logged_ = options_.barebones ? nullptr : &values; }
-  void publish(LoggedValues& values);
+
+  // values.cpp: what is logged, and who reads it
+  void log_to(LoggedValues& values) { logged_ = &values; }
+  void log_to_nothing() { logged_ = nullptr; }
+  /// A batch of so many samples begins, whose values go there.
+  void begin_values(LoggedValues& values, int64_t samples);
+  /// The newest step's values are older than what comes next.
+  void take_step_values();
+  void publish(const std::vector<LoggedValues*>& books);
   void show(const Scalar& scalar);
   void write_row();
+  void write_evaluation_row();
 
   // fit.cpp: the way of a batch
   void train();
   void train_epoch();
+  void begin_epoch();
   void train_batch(Batch batch, int64_t index);
   at::Tensor take_step(const Batch& batch, int64_t index);
   at::Tensor training_step(const Batch& batch, int64_t index);
   void compute_gradients(const at::Tensor& loss, int64_t index);
-  at::Tensor weighted(const at::Tensor& loss, int64_t index);
-  void update();
-  double mean_weight();
-  void clip(const std::vector<NamedTensor>& parameters, double limit);
+  /// False where the group weighed nothing, and no optimizer has stepped.
+  bool update();
+  void clip(const PreparedOptimizer& optimizer);
   void end_epoch();
 
   // compiled.cpp: take_step, recorded and replayed where the options say so
@@ -107,7 +121,20 @@ class Run : public ModuleContext {
   void record_host_part();
   bool record_log(std::string_view name, const at::Tensor& value, const LogOptions& options);
 
-  // uncounted.cpp
+  // accumulation.cpp
+  void begin_group();
+  bool gives_gradients(const at::Tensor& loss);
+  void join_exchange();
+  at::Tensor weighted(const at::Tensor& loss, int64_t index);
+  void check_same_weighting();
+  void agree_on_weighting();
+  /// The sum of the loss weights of the group, a mean over the ranks; none where none was set.
+  std::optional<at::Tensor> group_weight();
+  bool weighs_nothing(const at::Tensor& weight) const;
+  void to_mean_of_group(const PreparedOptimizer& optimizer,
+                        const std::optional<at::Tensor>& weight);
+  void forget_bad_gradients();
+  void drop_group();
   /// Sees whether the epoch ends after so many batches, where nobody counted them.
   void look_for_end(int64_t batches);
   /// By what the gradients of a group that the epoch's end cut short are too small.
@@ -129,7 +156,10 @@ class Run : public ModuleContext {
   bool resume(const std::string& ckpt_path);
   void load(const Checkpoint& checkpoint);
   void load_weights();
-  void load_train_values(const State& training);
+  void load_values(const State& training, const std::string& name, LoggedValues& values);
+  void take_up_place();
+  State waiting_gradients();
+  void load_waiting_gradients(const State& state);
   std::optional<std::filesystem::path> find_checkpoint(const std::string& ckpt_path);
   std::optional<std::filesystem::path> search_checkpoint(const std::string& ckpt_path) const;
 
@@ -169,10 +199,12 @@ class Run : public ModuleContext {
   std::chrono::steady_clock::time_point started_;
 
   LoggedValues train_values_{/*default_on_step=*/true, /*default_on_epoch=*/false};
-  LoggedValues epoch_end_values_{/*default_on_step=*/false, /*default_on_epoch=*/true};
+  LoggedValues epoch_values_{/*default_on_step=*/false, /*default_on_epoch=*/true};
   LoggedValues evaluation_values_{/*default_on_step=*/false, /*default_on_epoch=*/true};
-  LoggedValues* logged_ = nullptr;
-  Metrics metrics_;          // the newest of each reduced value
+  LoggedValues* logged_ = nullptr;   // where log() goes now
+  LoggedValues* stepped_ = nullptr;  // whose newest step is newer than metrics_
+  Metrics metrics_;          // the newest of each value
+  Metrics results_;          // of the last epoch's end, as loggers got them
   Scalars pending_scalars_;  // for the loggers' next row
   Scalars bar_values_;
 
@@ -181,13 +213,14 @@ class Run : public ModuleContext {
   bool in_step_ = false;          // from the start of a batch to the end of its update
   bool gradients_ready_ = false;  // some batch of this group went through backward
   bool updated_ = false;          // the step that was taken last has updated parameters
-  std::optional<double> loss_weight_;
-  double group_weight_ = 0.0;  // sum of loss weights in this group; 0 when none was set
+  std::optional<at::Tensor> loss_weight_;  // of this batch
+  std::optional<bool> weighs_;             // batches set loss weights; unset: none has come yet
+  bool weighting_agreed_ = false;          // by the ranks
+  at::Tensor group_weight_;                // sum of loss weights in this group
   std::string stop_reason_;
   struct Stop {
     int signal = 0;
-    bool out_of_time = false;
-    bool requested = false;
+    bool requested = false;  // by somebody, or for lack of time
   };
   Stop stop_;  // as agreed
   int64_t steps_unasked_ = 0;

@@ -42,6 +42,11 @@ DataLoader needed(std::optional<DataLoader> loader, std::string_view what) {
   return std::move(*loader);
 }
 
+Module& there(const std::shared_ptr<Module>& module) {
+  LEVIN_CHECK(module != nullptr, "trainer.module", "got an empty module pointer, wanted a module");
+  return *module;
+}
+
 }  // namespace
 
 Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
@@ -50,6 +55,7 @@ Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
   if (options_.deterministic) at::globalContext().setDeterministicAlgorithms(true, false);
   if (options_.benchmark) at::globalContext().setBenchmarkCuDNN(true);
   accelerator_ = std::make_unique<Accelerator>(engine_options(options_));
+  trained_ = std::make_unique<detail::Progress>();
 }
 
 Trainer::~Trainer() = default;
@@ -77,13 +83,14 @@ void Trainer::fit(std::shared_ptr<Module> module, std::shared_ptr<DataModule> da
 }
 
 void Trainer::fit(std::shared_ptr<Module> module, FitOptions options) {
-  LEVIN_CHECK(module != nullptr, "trainer.module", "got an empty module pointer, wanted a module");
+  there(module);
   fit_with(module, module->train_dataloader(), module->val_dataloader(), nullptr, options);
 }
 
 detail::Run& Trainer::begin(std::shared_ptr<Module> module, detail::Stage stage) {
+  if (run_ && run_->stage() == detail::Stage::kFit) *trained_ = run_->progress();
   run_.reset();  // first, since a run lets go of its module when it ends
-  run_ = std::make_unique<detail::Run>(*this, std::move(module), stage);
+  run_ = std::make_unique<detail::Run>(*this, std::move(module), stage, *trained_);
   return *run_;
 }
 
@@ -132,6 +139,11 @@ Metrics Trainer::validate(std::shared_ptr<Module> module, std::shared_ptr<DataMo
       .evaluate(needed(data->val_dataloader(), "val_dataloader"), data);
 }
 
+Metrics Trainer::validate(std::shared_ptr<Module> module, const EvaluateOptions& options) {
+  const auto loader = there(module).val_dataloader();
+  return validate(std::move(module), needed(loader, "val_dataloader"), options);
+}
+
 Metrics Trainer::test(std::shared_ptr<Module> module, DataLoader loader,
                       const EvaluateOptions& options) {
   return begin_evaluation(std::move(module), detail::Stage::kTest, options)
@@ -143,6 +155,11 @@ Metrics Trainer::test(std::shared_ptr<Module> module, std::shared_ptr<DataModule
   set_up(data, "test");
   return begin_evaluation(std::move(module), detail::Stage::kTest, options)
       .evaluate(needed(data->test_dataloader(), "test_dataloader"), data);
+}
+
+Metrics Trainer::test(std::shared_ptr<Module> module, const EvaluateOptions& options) {
+  const auto loader = there(module).test_dataloader();
+  return test(std::move(module), needed(loader, "test_dataloader"), options);
 }
 
 std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module, DataLoader loader,
@@ -157,6 +174,12 @@ std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module,
   set_up(data, "predict");
   return begin_evaluation(std::move(module), detail::Stage::kPredict, options)
       .predict(needed(data->predict_dataloader(), "predict_dataloader"), data);
+}
+
+std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module,
+                                         const EvaluateOptions& options) {
+  const auto loader = there(module).predict_dataloader();
+  return predict(std::move(module), needed(loader, "predict_dataloader"), options);
 }
 
 int64_t Trainer::current_epoch() const { return run().progress().epoch; }

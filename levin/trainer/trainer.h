@@ -39,6 +39,7 @@ struct EvaluateOptions {
 
 namespace detail {
 class Run;
+struct Progress;
 enum class Stage;
 }  // namespace detail
 
@@ -61,23 +62,29 @@ class LEVIN_API Trainer {
   /// With the loaders that the module itself gives.
   void fit(std::shared_ptr<Module> module, FitOptions options = {});
 
-  /// What the steps logged, reduced over the data. Throws Error "trainer.dataloader", and
+  /// What the steps logged, reduced over the data, under the names that loggers get ("x_epoch" of
+  /// what was logged with on_step too). Throws Error "trainer.dataloader", and
   /// "trainer.ckpt_path" when there is no such checkpoint.
   Metrics validate(std::shared_ptr<Module> module, DataLoader loader,
                    const EvaluateOptions& options = {});
   Metrics validate(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
                    const EvaluateOptions& options = {});
+  /// With the loader that the module itself gives.
+  Metrics validate(std::shared_ptr<Module> module, const EvaluateOptions& options = {});
   Metrics test(std::shared_ptr<Module> module, DataLoader loader,
                const EvaluateOptions& options = {});
   Metrics test(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
                const EvaluateOptions& options = {});
+  Metrics test(std::shared_ptr<Module> module, const EvaluateOptions& options = {});
   /// The output of predict_step for each batch, in order, on the device it was computed on.
   std::vector<at::Tensor> predict(std::shared_ptr<Module> module, DataLoader loader,
                                   const EvaluateOptions& options = {});
   std::vector<at::Tensor> predict(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
                                   const EvaluateOptions& options = {});
+  std::vector<at::Tensor> predict(std::shared_ptr<Module> module,
+                                  const EvaluateOptions& options = {});
 
-  // For callbacks, in a run.
+  // For callbacks, in a run. Evaluation sees the epoch and step at which the fit before it ended.
 
   const TrainerOptions& options() const { return options_; }
   Accelerator& accelerator() { return *accelerator_; }
@@ -138,6 +145,7 @@ class LEVIN_API Trainer {
   TrainerOptions options_;
   std::unique_ptr<Accelerator> accelerator_;
   std::vector<std::shared_ptr<Logger>> loggers_;
+  std::unique_ptr<detail::Progress> trained_;  ///< where the last fit ended
   std::unique_ptr<detail::Run> run_;
   int interrupted_ = 0;
 };

@@ -40,16 +40,6 @@ void save(const std::shared_ptr<Net>& net, const fs::path& folder, const std::st
   levin::save_weights(folder / (name + ".safetensors"), levin::module_state(*net));
 }
 
-std::string off_by(const fs::path& a, const fs::path& b, double tolerance) {
-  const auto mine = levin::load_weights(a), theirs = levin::load_weights(b);
-  for (const auto& [name, value] : mine.values()) {
-    const double off =
-        (mine.tensor(name) - theirs.tensor(name)).abs().max().to(at::kDouble).item<double>();
-    if (!(off <= tolerance)) return c10::str(name, " is off by ", off);
-  }
-  return "";
-}
-
 struct Form {
   std::string name;
   std::string backend = "auto";

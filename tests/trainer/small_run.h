@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "levin/base/random.h"
+#include "levin/checkpoint/checkpoint.h"
 #include "levin/data/sources.h"
 #include "levin/observe/logger.h"
 #include "levin/optim/optim.h"
@@ -71,6 +72,25 @@ inline std::shared_ptr<levin::Dataset> dataset(int64_t size, int64_t seed = 5) {
   const auto x = torch::randn({size, 6}, generator);
   return levin::test::off_disk(levin::data::tensors(
       {{"x", x}, {"y", x.sum(1).gt(0).to(torch::kLong) + x.select(1, 0).gt(1)}}));
+}
+
+/// Samples that know their number.
+inline std::shared_ptr<levin::Dataset> numbered(int64_t size) {
+  const auto generator = at::make_generator<at::CPUGeneratorImpl>(7);
+  const auto x = torch::randn({size, 6}, generator);
+  return levin::test::off_disk(levin::data::tensors(
+      {{"x", x}, {"y", x.sum(1).gt(0).to(torch::kLong)}, {"number", torch::arange(size)}}));
+}
+
+/// "" where the weights of two files are as near as that.
+inline std::string off_by(const fs::path& a, const fs::path& b, double tolerance) {
+  const auto mine = levin::load_weights(a), theirs = levin::load_weights(b);
+  for (const auto& [name, value] : mine.values()) {
+    const double off =
+        (mine.tensor(name) - theirs.tensor(name)).abs().max().to(at::kDouble).item<double>();
+    if (!(off <= tolerance)) return c10::str(name, " is off by ", off);
+  }
+  return "";
 }
 
 inline levin::TrainerOptions quiet(const std::string& root) {
