@@ -35,6 +35,7 @@ void LocalSGD::average() {
   for (at::Tensor& parameter : module_->parameters()) {
     accelerator_.world().all_reduce(parameter, ReduceOp::kMean);
   }
+  accelerator_.strategy().agree_on_buffers();
 }
 
 }  // namespace levin

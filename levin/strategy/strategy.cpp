@@ -42,10 +42,17 @@ std::vector<std::string> strategy_names() {
 }
 
 std::unique_ptr<Strategy> make_strategy(std::string_view name, const StrategyContext& context) {
+  check_ddp_options(context.ddp);
   const std::string_view best = context.xla != nullptr      ? "xla"
                                 : context.group.size() == 1 ? "single"
                                                             : "ddp";
   const std::string_view wanted = name == "auto" ? best : name;
+  // Where one process is what a run of several came to, what they would exchange is nothing.
+  const std::string changed = name == "single" ? changed_ddp_options(context.ddp) : "";
+  LEVIN_CHECK(changed.empty(), "strategy.ddp.options",
+              "strategy 'single' exchanges nothing and got {}; leave them out, or set --strategy "
+              "ddp",
+              changed);
   for (const Entry& entry : kStrategies) {
     if (entry.name == wanted) return entry.make(context);
   }

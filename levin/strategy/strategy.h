@@ -71,12 +71,15 @@ class LEVIN_API Strategy {
   /// Returns when the gradients of the last backward agree; at once, unless the strategy left them
   /// on their way for update() to wait for.
   virtual void wait_gradients() {}
-  /// The optimizer's step.
+  /// The optimizer's step; buffers are then the same on all ranks again.
   virtual void update(optim::Optimizer& optimizer) { optimizer.step(); }
   /// An optimizer has made its step.
   virtual void after_step() {}
   /// All ranks' parameters are what a checkpoint is to hold.
   virtual void settle() {}
+  /// What forward passes have written to buffers since the last update gives way to rank 0's, so
+  /// that all ranks evaluate the same module. All ranks call it.
+  virtual void agree_on_buffers() {}
   /// From here until shadow_step() gives false ranks may run out of data at different times; one
   /// that has calls shadow_step(), which takes part in one backward of the others with no gradient
   /// of its own. by_present: the mean is over the ranks that still have data. Throws Error

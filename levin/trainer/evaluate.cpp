@@ -130,6 +130,7 @@ void Run::evaluation_loop(Stage stage, DataLoader loader, int64_t batches,
   const EvaluationMode mode(*module_);
   LoggedValues* const logged_before = logged_;
   evaluation_values_.reset_epoch();
+  accelerator_.strategy().agree_on_buffers();
   logged_ = stage == Stage::kPredict ? nullptr : &evaluation_values_;
   begin_values(evaluation_values_, 1);
   ((*module_).*hooks.start)();

@@ -159,6 +159,7 @@ State weights_in(const fs::path& folder, int64_t rank) {
 State trained_alone(Case c) {
   c.strategy = "single";
   c.accumulate = 1;
+  c.ddp = {};
   const levin::test::Scratch scratch;
   const auto words = run_world(1, [&](int64_t, const fs::path&) {
     train_case(c, {}, scratch.path());

@@ -5,6 +5,7 @@
 #include <torch/nn/module.h>
 
 #include <map>
+#include <unordered_set>
 
 #include "levin/base/check.h"
 
@@ -50,6 +51,17 @@ std::vector<NamedTensor> tensors_of(const torch::nn::Module& module) {
     if (buffer.value().defined()) tensors.push_back({buffer.key(), buffer.value()});
   }
   return tensors;
+}
+
+std::vector<NamedTensor> parameters_apart_from(const std::vector<NamedTensor>& taken,
+                                               const torch::nn::Module& module) {
+  std::unordered_set<const c10::TensorImpl*> others;
+  for (const NamedTensor& parameter : taken) others.insert(parameter.tensor.unsafeGetTensorImpl());
+  std::vector<NamedTensor> parameters = named_parameters(module);
+  std::erase_if(parameters, [&](const NamedTensor& parameter) {
+    return others.contains(parameter.tensor.unsafeGetTensorImpl());
+  });
+  return parameters;
 }
 
 void check_same_tensors(comm::ProcessGroup& group, const std::vector<NamedTensor>& tensors) {

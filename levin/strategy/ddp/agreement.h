@@ -22,6 +22,10 @@ void broadcast_from_first(comm::ProcessGroup& group, std::span<const at::Tensor>
 /// throws.
 void place_as_first(comm::ProcessGroup& group, torch::nn::Module& module, at::Device device);
 
+/// Of a module that may share parameters with others: those that are not among taken.
+std::vector<NamedTensor> parameters_apart_from(const std::vector<NamedTensor>& taken,
+                                               const torch::nn::Module& module);
+
 /// Parameters, then buffers, by name.
 std::vector<NamedTensor> tensors_of(const torch::nn::Module& module);
 

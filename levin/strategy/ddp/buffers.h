@@ -1,8 +1,10 @@
 #pragma once
-// Buffers: a module's buffers (batch norm's statistics), the same on all ranks after each step.
+// Buffers: the buffers of modules (batch norm's statistics), which ranks write apart from each
+// other and which are rank 0's again when they agree.
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "levin/comm/process_group.h"
@@ -13,20 +15,32 @@ class Module;
 
 namespace levin::ddp {
 
+/// A forward pass may have saved a buffer for a backward that is yet to come. Where a module writes
+/// to it past autograd's version counters (batch norm does, whose backward does not look at it),
+/// rank 0's value comes in past them too; other writes count as the module's own do.
 class Buffers {
  public:
-  explicit Buffers(const torch::nn::Module& module);
+  Buffers() = default;
+  explicit Buffers(const std::vector<const torch::nn::Module*>& modules);
 
   /// Those that some rank has written to since go to all from rank 0. All ranks call it.
   void synchronize(comm::ProcessGroup& group);
+  /// All of them go, by an operator that a recording has as a node.
+  void broadcast(const comm::ProcessGroup& group);
 
  private:
-  bool is_written(size_t i) const;
-  void note_values();
+  struct Entry {
+    at::Tensor buffer;
+    int64_t version = 0;  ///< as it was last agreed on
+    /// So too, on the CPU; none before the first time. The version does not tell of every write.
+    at::Tensor value;
+  };
 
-  std::vector<at::Tensor> buffers_;
-  /// As they were last agreed on. Version counters do not tell: batch norm writes past them.
-  std::vector<at::Tensor> values_;
+  static bool is_written(const Entry& entry);
+  static at::Tensor target(const Entry& entry);
+  void note();
+
+  std::vector<Entry> entries_;
 };
 
 }  // namespace levin::ddp

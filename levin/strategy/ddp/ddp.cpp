@@ -5,9 +5,12 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "levin/base/check.h"
+#include "levin/base/options.h"
 #include "levin/base/text.h"
 #include "levin/optim/clip.h"
 #include "levin/strategy/backward.h"
@@ -19,7 +22,7 @@
 namespace levin {
 
 void DdpOptions::fields(FieldVisitor& field) {
-  field("ddp_broadcast_buffers", broadcast_buffers, "ddp: rank 0's buffers for all, each step");
+  field("ddp_broadcast_buffers", broadcast_buffers, "ddp: rank 0's buffers for all, each update");
   field("ddp_find_unused_parameters", find_unused_parameters,
         "ddp: allow parameters that get no gradient");
   field("ddp_static_graph", static_graph, "ddp: each step uses the same parameters as the first");
@@ -48,7 +51,26 @@ void check_word(std::string_view flag, const std::string& word,
               to_text(std::vector<std::string>(words)));
 }
 
-void check(const DdpOptions& options) {
+void check_needed(bool needed, std::string_view flag, std::string_view by) {
+  LEVIN_CHECK(needed, "strategy.ddp.options", "got {}, which does nothing without {}; set both",
+              flag, by);
+}
+
+}  // namespace
+
+std::string changed_ddp_options(const DdpOptions& options) {
+  const auto usual = options_as_text(DdpOptions{});
+  std::vector<std::string> changed;
+  for (const auto& [name, value] : options_as_text(options)) {
+    std::string flag = "--" + name;
+    std::ranges::replace(flag, '_', '-');
+    if (usual.at(name) != value) changed.push_back(std::move(flag));
+  }
+  return changed.empty() ? "" : to_text(changed);
+}
+
+void check_ddp_options(const DdpOptions& options) {
+  const DdpOptions usual;
   check_word("--ddp-gradient-reduction", options.gradient_reduction, {"mean", "sum"});
   check_word("--ddp-comm-hook", options.comm_hook, {"none", "fp16", "bf16", "fp32", "power_sgd"});
   LEVIN_CHECK(options.bucket_cap_mb > 0 && options.first_bucket_mb > 0, "strategy.ddp.options",
@@ -61,7 +83,21 @@ void check(const DdpOptions& options) {
       "got power_sgd_rank = {}, power_sgd_start_step = {} and local_sgd_period = {}, wanted "
       "at least 1, 0 and 1",
       options.power_sgd_rank, options.power_sgd_start_step, options.local_sgd_period);
+  const bool is_power_sgd = options.comm_hook == "power_sgd";
+  check_needed(is_power_sgd || options.power_sgd_rank == usual.power_sgd_rank,
+               "--ddp-power-sgd-rank", "--ddp-comm-hook power_sgd");
+  check_needed(is_power_sgd || options.power_sgd_start_step == usual.power_sgd_start_step,
+               "--ddp-power-sgd-start-step", "--ddp-comm-hook power_sgd");
+  check_needed(
+      options.local_sgd_start_step >= 0 || options.local_sgd_period == usual.local_sgd_period,
+      "--ddp-local-sgd-period", "--ddp-local-sgd-start-step");
+  LEVIN_CHECK(!is_power_sgd || options.gradient_reduction == "mean", "strategy.ddp.options",
+              "got --ddp-gradient-reduction {} and --ddp-comm-hook power_sgd, which gives means; "
+              "leave one of them out",
+              options.gradient_reduction);
 }
+
+namespace {
 
 class Ddp final : public Strategy {
  public:
@@ -73,17 +109,35 @@ class Ddp final : public Strategy {
   void setup(torch::nn::Module& module, at::Device device) override {
     ddp::place_as_first(group_, module, device);
     Part& part = part_of(module);
+    LEVIN_CHECK(!options_.overlap_update || parts_.size() == 1, "strategy.ddp.options",
+                "--ddp-overlap-update goes with the gradients of one module and this is the "
+                "second; leave it out, or make them one");
     part.reducer.reset();
-    part.reducer = std::make_unique<ddp::Reducer>(group_, named_parameters(module), options_);
-    part.buffers = std::make_unique<ddp::Buffers>(module);
+    part.parameters = own_parameters(module);
+    part.trained.assign(part.parameters.size(), false);
+    part.reducer = std::make_unique<ddp::Reducer>(group_, part.parameters, options_);
+    std::vector<const torch::nn::Module*> modules;
+    for (const Part& each : parts_) modules.push_back(each.module);
+    buffers_ = ddp::Buffers(modules);
   }
 
-  void forget() override { parts_.clear(); }
+  void forget() override {
+    parts_.clear();
+    buffers_ = {};
+    buffers_differ_ = false;
+  }
 
   std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
                                                     std::vector<NamedTensor> parameters) override {
     for (Part& part : parts_) part.cut_optimizer = nullptr;
-    return optim::build_optimizer(config, std::move(parameters));
+    auto optimizer = optim::build_optimizer(config, std::move(parameters));
+    const std::vector<int64_t> one_wave(optimizer->parameters().size(), 0);
+    LEVIN_CHECK(!options_.overlap_update || optimizer->set_waves(one_wave), "strategy.ddp.options",
+                "--ddp-overlap-update updates some parameters before others and {} takes whole "
+                "steps alone; leave it out, or take optim::sgd, adam or adamw over parameters in "
+                "float32",
+                optimizer->name());
+    return optimizer;
   }
 
   void backward(const at::Tensor& loss, bool synchronize) override {
@@ -101,43 +155,34 @@ class Ddp final : public Strategy {
     begin_joined();
     for (Part& part : parts_) part.reducer->begin(true);
     const std::vector<bool> touched = touched_anywhere(has_gradients);
+    launch_rest(touched, has_gradients);
     bool has_some = false;
-    for (size_t i = 0; i < parts_.size(); ++i) {
-      if (!touched[i]) {
-        parts_[i].reducer->skip();
-      } else {
-        has_some |= parts_[i].reducer->join(has_gradients);
-        if (options_.broadcast_buffers) parts_[i].buffers->synchronize(group_);
-      }
+    for (Part& part : parts_) {
+      if (!part.pending) continue;
+      part.settled = true;
+      part.pending = part.reducer->settle_all();
+      has_some |= part.pending;
     }
+    if (!options_.overlap_update) wait_gradients();
     return has_some;
   }
 
   void wait_gradients() override {
     for (Part& part : parts_) {
       if (!std::exchange(part.pending, false)) continue;
-      for (size_t i = 0; i < part.reducer->num_buckets(); ++i) part.reducer->settle(i);
+      if (!std::exchange(part.settled, false)) part.reducer->settle_all();
       part.reducer->finish();
     }
   }
 
   void update(optim::Optimizer& optimizer) override {
-    const bool in_waves = parts_.size() == 1 && parts_[0].pending && cut_in_waves(optimizer);
-    if (!in_waves) {
-      wait_gradients();
-      return optimizer.step();
-    }
-    Part& part = parts_[0];
-    part.pending = false;
-    for (size_t i = 0; i < part.reducer->num_buckets(); ++i) {
-      part.reducer->settle(i);
-      optimizer.step_wave(static_cast<int64_t>(i));
-    }
-    part.reducer->finish();
+    step(optimizer);
+    if (std::exchange(buffers_differ_, false)) agree_on_buffers();
   }
 
   void after_step() override {
     ++steps_;
+    if (options_.local_sgd_start_step >= 0) note_trained();
     if (steps_alone() &&
         (steps_ - options_.local_sgd_start_step) % options_.local_sgd_period == 0) {
       average_parameters();
@@ -145,6 +190,11 @@ class Ddp final : public Strategy {
   }
   void settle() override {
     if (steps_alone()) average_parameters();
+  }
+  /// Not in the middle of a step: a backward that is yet to come may need what its forward pass
+  /// has saved of them.
+  void agree_on_buffers() override {
+    if (options_.broadcast_buffers) buffers_.synchronize(group_);
   }
 
   void begin_join(bool by_present) override {
@@ -196,9 +246,11 @@ class Ddp final : public Strategy {
  private:
   struct Part {
     const torch::nn::Module* module;
+    std::vector<NamedTensor> parameters = {};
+    std::vector<bool> trained = {};  ///< which of them since ranks last averaged theirs
     std::unique_ptr<ddp::Reducer> reducer = nullptr;
-    std::unique_ptr<ddp::Buffers> buffers = nullptr;
     bool pending = false;  ///< gradients are on their way
+    bool settled = false;  ///< or have come already, and only finish() is left
     const optim::Optimizer* cut_optimizer = nullptr;
     int64_t cut_layout = 0;
   };
@@ -208,6 +260,41 @@ class Ddp final : public Strategy {
       if (part.module == &module) return part;
     }
     return parts_.emplace_back(Part{&module});
+  }
+
+  /// A parameter that two modules share is reduced with the first of them.
+  std::vector<NamedTensor> own_parameters(const torch::nn::Module& module) const {
+    std::vector<NamedTensor> taken;
+    for (const Part& part : parts_) {
+      if (part.module == &module) continue;
+      taken.insert(taken.end(), part.parameters.begin(), part.parameters.end());
+    }
+    return ddp::parameters_apart_from(taken, module);
+  }
+
+  void step(optim::Optimizer& optimizer) {
+    const bool in_waves = parts_.size() == 1 && parts_[0].pending && !parts_[0].settled &&
+                          cut_in_waves(optimizer);
+    if (!in_waves) {
+      wait_gradients();
+      return optimizer.step();
+    }
+    Part& part = parts_[0];
+    part.pending = false;
+    for (size_t i = 0; i < part.reducer->num_buckets(); ++i) {
+      part.reducer->settle(i);
+      optimizer.step_wave(static_cast<int64_t>(i));
+    }
+    part.reducer->finish();
+  }
+
+  /// One that is frozen by the time of the average has gone its own way too.
+  void note_trained() {
+    for (Part& part : parts_) {
+      for (size_t i = 0; i < part.parameters.size(); ++i) {
+        if (part.parameters[i].tensor.requires_grad()) part.trained[i] = true;
+      }
+    }
   }
 
   /// Between two averages each rank goes its own way (Lin et al. 2020, "Don't use large
@@ -220,11 +307,13 @@ class Ddp final : public Strategy {
     const at::NoGradGuard no_grad;
     for (Part& part : parts_) {
       std::vector<at::Tensor> values;
-      for (const at::Tensor& parameter : part.module->parameters()) {
-        if (parameter.requires_grad()) values.push_back(parameter.detach());
+      for (size_t i = 0; i < part.parameters.size(); ++i) {
+        if (part.trained[i]) values.push_back(part.parameters[i].tensor.detach());
       }
-      group_.all_reduce(values, ReduceOp::kMean);
+      part.trained.assign(part.parameters.size(), false);
+      if (!values.empty()) group_.all_reduce(values, ReduceOp::kMean);
     }
+    agree_on_buffers();
   }
 
   /// Ranks that still have data.
@@ -261,17 +350,23 @@ class Ddp final : public Strategy {
   }
 
   void finish() {
-    const std::vector<bool> touched = touched_anywhere(false);
+    launch_rest(touched_anywhere(false), /*counts=*/true);
+    if (!options_.overlap_update) wait_gradients();
+  }
+
+  /// counts: see Reducer::launch_rest.
+  void launch_rest(const std::vector<bool>& touched, bool counts) {
     for (size_t i = 0; i < parts_.size(); ++i) {
+      parts_[i].settled = false;
       if (!touched[i]) {
         parts_[i].reducer->skip();
         continue;
       }
-      parts_[i].reducer->launch_rest();
+      parts_[i].reducer->launch_rest(counts);
       parts_[i].pending = true;
-      if (options_.broadcast_buffers) parts_[i].buffers->synchronize(group_);
     }
-    if (!options_.overlap_update) wait_gradients();
+    // In a loop that takes its steps without update() it is here that they agree.
+    if (std::exchange(buffers_differ_, true)) agree_on_buffers();
   }
 
   /// Of several modules (as of a GAN) one backward often concerns one. joins: without a backward of
@@ -295,13 +390,14 @@ class Ddp final : public Strategy {
   bool joining_ = false;
   bool by_present_ = false;
   int64_t present_ = 0;
-  std::vector<Part> parts_;  ///< in the order of setup, which is the same on every rank
+  ddp::Buffers buffers_;         ///< of all parts
+  bool buffers_differ_ = false;  ///< since the last backward that synchronized
+  std::vector<Part> parts_;      ///< in the order of setup, which is the same on every rank
 };
 
 }  // namespace
 
 std::unique_ptr<Strategy> make_ddp(const StrategyContext& context) {
-  check(context.ddp);
   if (context.recordable) return make_recordable_ddp(context);
   return std::make_unique<Ddp>(context);
 }

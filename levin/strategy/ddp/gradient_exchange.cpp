@@ -7,17 +7,14 @@
 
 #include "levin/base/check.h"
 #include "levin/comm/operators.h"
+#include "levin/strategy/ddp/agreement.h"
 #include "levin/strategy/ddp/buckets.h"
 
 namespace levin::ddp {
 
-GradientExchange::GradientExchange(const comm::ProcessGroup& group, torch::nn::Module& module,
-                                   const DdpOptions& options)
-    : group_(group), module_(&module), parameters_(named_parameters(module)), options_(options) {
-  for (const at::Tensor& buffer : module.buffers()) {
-    if (buffer.defined()) buffers_.push_back(buffer);
-  }
-}
+GradientExchange::GradientExchange(const comm::ProcessGroup& group, const torch::nn::Module& module,
+                                   std::vector<NamedTensor> parameters, const DdpOptions& options)
+    : group_(group), module_(&module), parameters_(std::move(parameters)), options_(options) {}
 
 void GradientExchange::begin() {
   marks_.clear();
@@ -36,9 +33,6 @@ void GradientExchange::reduce() {
   for (const std::vector<at::Tensor>& bucket : buckets()) {
     comm::call_all_reduce(bucket, group_, op);
   }
-  if (options_.broadcast_buffers && !buffers_.empty()) {
-    comm::call_broadcast(buffers_, group_, /*root=*/0);
-  }
 }
 
 /// Gradients that go at a time, in about the order in which backward gives them.
@@ -48,12 +42,13 @@ std::vector<std::vector<at::Tensor>> GradientExchange::buckets() const {
   std::vector<at::ScalarType> types;
   for (const NamedTensor& parameter : parameters_) {
     if (!parameter.tensor.requires_grad()) continue;
-    const at::Tensor& gradient = parameter.tensor.grad();
+    at::Tensor& gradient = parameter.tensor.mutable_grad();
     if (!gradient.defined() && options_.find_unused_parameters) continue;
     LEVIN_CHECK(gradient.defined(), "strategy.ddp.unused",
                 "{} got no gradient; use it in the loss, freeze it, or set --compile no (on XLA "
                 "--ddp-find-unused-parameters), under which parameters may go unused",
                 parameter.name);
+    if (gradient.layout() != at::kStrided) gradient = gradient.to_dense();
     gradients.push_back(gradient);
     types.push_back(gradient.scalar_type());
   }
@@ -67,6 +62,35 @@ std::vector<std::vector<at::Tensor>> GradientExchange::buckets() const {
     for (const size_t index : plan.members) bucket.push_back(gradients[index]);
   }
   return buckets;
+}
+
+void Exchanges::add(const torch::nn::Module& module) {
+  std::erase_if(all_, [&](const GradientExchange& one) { return &one.module() == &module; });
+  std::vector<NamedTensor> taken;
+  std::vector<const torch::nn::Module*> modules = {&module};
+  for (const GradientExchange& one : all_) {
+    taken.insert(taken.end(), one.parameters().begin(), one.parameters().end());
+    modules.push_back(&one.module());
+  }
+  all_.emplace_back(group_, module, parameters_apart_from(taken, module), options_);
+  buffers_ = Buffers(modules);
+}
+
+void Exchanges::clear() {
+  all_.clear();
+  buffers_ = {};
+}
+
+void Exchanges::begin() {
+  for (GradientExchange& one : all_) one.begin();
+}
+
+void Exchanges::reduce() {
+  for (GradientExchange& one : all_) one.reduce();
+}
+
+void Exchanges::agree_on_buffers() {
+  if (options_.broadcast_buffers) buffers_.broadcast(group_);
 }
 
 }  // namespace levin::ddp

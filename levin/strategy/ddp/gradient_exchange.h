@@ -10,6 +10,7 @@
 
 #include "levin/comm/process_group.h"
 #include "levin/module/parameters.h"
+#include "levin/strategy/ddp/buffers.h"
 #include "levin/strategy/ddp/options.h"
 
 namespace torch::nn {
@@ -20,17 +21,18 @@ namespace levin::ddp {
 
 class GradientExchange {
  public:
-  /// The buffers of the module are rank 0's after each exchange, if options say so.
-  GradientExchange(const comm::ProcessGroup& group, torch::nn::Module& module,
-                   const DdpOptions& options);
+  /// parameters: the module's, but for those that another exchange has too.
+  GradientExchange(const comm::ProcessGroup& group, const torch::nn::Module& module,
+                   std::vector<NamedTensor> parameters, const DdpOptions& options);
 
   /// Whether all that the options ask for is what it does.
   static bool does(const DdpOptions& options) {
     return options.comm_hook == "none" && options.local_sgd_start_step < 0 &&
-           !options.overlap_update;
+           !options.overlap_update && !options.static_graph && options.overlap;
   }
 
-  bool is_of(const torch::nn::Module& module) const { return module_ == &module; }
+  const torch::nn::Module& module() const { return *module_; }
+  const std::vector<NamedTensor>& parameters() const { return parameters_; }
 
   /// Before a backward.
   void begin();
@@ -60,9 +62,30 @@ class GradientExchange {
   comm::ProcessGroup group_;
   const torch::nn::Module* module_;
   std::vector<NamedTensor> parameters_;
-  std::vector<at::Tensor> buffers_;
   std::vector<Mark> marks_;
   DdpOptions options_;
+};
+
+/// Those of all modules of a run, and their buffers, which are rank 0's after each update.
+class Exchanges {
+ public:
+  Exchanges(const comm::ProcessGroup& group, const DdpOptions& options)
+      : group_(group), options_(options) {}
+
+  /// A module that is known already is taken up anew.
+  void add(const torch::nn::Module& module);
+  void clear();
+
+  // As of each.
+  void begin();
+  void reduce();
+  void agree_on_buffers();
+
+ private:
+  comm::ProcessGroup group_;
+  DdpOptions options_;
+  std::vector<GradientExchange> all_;  ///< in the order of add, which is the same on every rank
+  Buffers buffers_;
 };
 
 }  // namespace levin::ddp

@@ -12,7 +12,7 @@ namespace levin {
 
 struct DdpOptions {
   // Behaviour
-  bool broadcast_buffers = true;       ///< after each synchronized backward, from rank 0
+  bool broadcast_buffers = true;       ///< rank 0's for all, with each update
   bool find_unused_parameters = true;  ///< false: a parameter without gradient is an error
   bool static_graph = false;           ///< every step uses the parameters that the first one used
   std::string gradient_reduction = "mean";  ///< over ranks: mean or sum
@@ -31,5 +31,11 @@ struct DdpOptions {
 
   LEVIN_API void fields(FieldVisitor& field);
 };
+
+/// Throws Error "strategy.ddp.options" for words and numbers that are none, and for options that do
+/// nothing beside the others.
+void check_ddp_options(const DdpOptions& options);
+/// The flags of options that are not what they are by default, for errors that name them.
+std::string changed_ddp_options(const DdpOptions& options);
 
 }  // namespace levin

@@ -24,19 +24,20 @@ at::Tensor orthogonal(const at::Tensor& matrix) {
 
 }  // namespace
 
-PowerSgd::PowerSgd(comm::ProcessGroup group, std::vector<std::vector<int64_t>> sizes,
-                   const Options& options)
-    : group_(std::move(group)), options_(options), matrices_(sizes.size()) {
-  for (size_t index = 0; index < sizes.size(); ++index) {
-    if (sizes[index].size() < 2) continue;
-    const int64_t rows = sizes[index].front();
-    int64_t columns = 1;
-    for (size_t dim = 1; dim < sizes[index].size(); ++dim) columns *= sizes[index][dim];
+PowerSgd::PowerSgd(comm::ProcessGroup group, const Options& options)
+    : group_(std::move(group)), options_(options) {}
+
+void PowerSgd::add(std::span<const NamedTensor> parameters) {
+  for (const auto& [name, parameter] : parameters) {
+    Matrix& matrix = matrices_.emplace_back(Matrix{.name = name});
+    if (parameter.dim() < 2 || parameter.numel() == 0) continue;
+    const int64_t rows = parameter.size(0);
+    const int64_t columns = parameter.numel() / rows;
     const int64_t rank = std::min({options_.rank, rows, columns});
     const auto thin = static_cast<double>((rows + columns) * rank);
     if (thin * options_.least_gain > static_cast<double>(rows * columns)) continue;
-    matrices_[index].rows = rows;
-    matrices_[index].columns = columns;
+    matrix.rows = rows;
+    matrix.columns = columns;
   }
 }
 
@@ -91,8 +92,8 @@ void PowerSgd::reduce_flat(std::vector<at::Tensor>& tensors) {
 
 State PowerSgd::state_dict() const {
   State basis;
-  for (size_t index = 0; index < matrices_.size(); ++index) {
-    if (matrices_[index].basis.defined()) basis.set(std::to_string(index), matrices_[index].basis);
+  for (const Matrix& matrix : matrices_) {
+    if (matrix.basis.defined()) basis.set(matrix.name, matrix.basis);
   }
   State state;
   return std::move(state.set("step", step_).set("basis", std::move(basis)));
@@ -101,10 +102,9 @@ State PowerSgd::state_dict() const {
 void PowerSgd::load_state_dict(const State& state) {
   step_ = state.integer("step");
   const State& basis = state.child("basis");
-  for (size_t index = 0; index < matrices_.size(); ++index) {
-    const std::string key = std::to_string(index);
-    matrices_[index].error = at::Tensor();
-    if (basis.contains(key)) matrices_[index].basis = basis.tensor(key).clone();
+  for (Matrix& matrix : matrices_) {
+    matrix.error = at::Tensor();
+    if (basis.contains(matrix.name)) matrix.basis = basis.tensor(matrix.name).clone();
   }
 }
 

@@ -8,10 +8,12 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "levin/base/state.h"
 #include "levin/comm/process_group.h"
+#include "levin/module/parameters.h"
 
 namespace levin::ddp {
 
@@ -23,9 +25,10 @@ class PowerSgd {
     double least_gain = 2;      ///< matrices that shrink by less go whole
   };
 
-  /// sizes: of the gradients, by index.
-  PowerSgd(comm::ProcessGroup group, std::vector<std::vector<int64_t>> sizes,
-           const Options& options);
+  PowerSgd(comm::ProcessGroup group, const Options& options);
+
+  /// Of those parameters gradients come too, under the next indices.
+  void add(std::span<const NamedTensor> parameters);
 
   /// Counts a synchronized backward; false while gradients are to be reduced whole.
   bool begin_step();
@@ -35,16 +38,17 @@ class PowerSgd {
   /// All ranks call it with the same indices.
   void reduce(std::span<const size_t> indices, const std::vector<at::Tensor>& gradients);
 
-  /// {"step", "basis": {index: tensor}}. The errors, as large as the gradients and different on
+  /// {"step", "basis": {name: tensor}}. The errors, as large as the gradients and different on
   /// each rank, are not kept: a resumed run begins without.
   State state_dict() const;
   void load_state_dict(const State& state);
 
  private:
   struct Matrix {
+    std::string name = {};
     int64_t rows = 0, columns = 0;  ///< 0: goes whole
-    at::Tensor basis;               ///< [columns, rank], kept from step to step
-    at::Tensor error;               ///< [rows, columns], what the others have not heard of yet
+    at::Tensor basis = {};          ///< [columns, rank], kept from step to step
+    at::Tensor error = {};          ///< [rows, columns], what the others have not heard of yet
   };
 
   void reduce_flat(std::vector<at::Tensor>& tensors);

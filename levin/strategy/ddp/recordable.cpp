@@ -14,23 +14,17 @@ namespace {
 class RecordableDdp final : public Strategy {
  public:
   explicit RecordableDdp(const StrategyContext& context)
-      : group_(context.group), options_(context.ddp) {
-    LEVIN_CHECK(ddp::GradientExchange::does(options_), "strategy.ddp.options",
-                "--compile replay takes no --ddp-comm-hook, --ddp-local-sgd-start-step and "
-                "--ddp-overlap-update; leave them out, or set --compile no");
-    options_.find_unused_parameters = false;  // ranks would have to tell each other in each step
-  }
+      : group_(context.group), exchanges_(context.group, recordable(context.ddp)) {}
 
   std::string_view name() const override { return "ddp"; }
   DataSlice slice() const override { return {group_.rank(), group_.size()}; }
 
   void setup(torch::nn::Module& module, at::Device device) override {
     ddp::place_as_first(group_, module, device);
-    std::erase_if(parts_, [&](const ddp::GradientExchange& part) { return part.is_of(module); });
-    parts_.emplace_back(group_, module, options_);
+    exchanges_.add(module);
   }
 
-  void forget() override { parts_.clear(); }
+  void forget() override { exchanges_.clear(); }
 
   std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
                                                     std::vector<NamedTensor> parameters) override {
@@ -38,13 +32,16 @@ class RecordableDdp final : public Strategy {
   }
 
   void backward(const at::Tensor& loss, bool synchronize) override {
-    if (synchronize) {
-      for (ddp::GradientExchange& part : parts_) part.begin();
-    }
+    if (synchronize) exchanges_.begin();
     levin::backward(loss);
-    if (!synchronize) return;
-    for (ddp::GradientExchange& part : parts_) part.reduce();
+    if (synchronize) exchanges_.reduce();
   }
+
+  void update(optim::Optimizer& optimizer) override {
+    optimizer.step();
+    exchanges_.agree_on_buffers();
+  }
+  void agree_on_buffers() override { exchanges_.agree_on_buffers(); }
 
   at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
                             double norm_type) override {
@@ -55,10 +52,18 @@ class RecordableDdp final : public Strategy {
   void load_state_dict(const State& state) override {}
 
  private:
+  static DdpOptions recordable(DdpOptions options) {
+    LEVIN_CHECK(ddp::GradientExchange::does(options), "strategy.ddp.options",
+                "--compile replay takes no --ddp-comm-hook, --ddp-local-sgd-start-step, "
+                "--ddp-static-graph, --ddp-overlap and --ddp-overlap-update, and got {}; leave "
+                "them out, or set --compile no",
+                changed_ddp_options(options));
+    options.find_unused_parameters = false;  // ranks would have to tell each other in each step
+    return options;
+  }
+
   comm::ProcessGroup group_;
-  DdpOptions options_;
-  std::vector<ddp::GradientExchange>
-      parts_;  ///< in the order of setup, which is the same on every rank
+  ddp::Exchanges exchanges_;
 };
 
 }  // namespace

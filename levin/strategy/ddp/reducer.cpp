@@ -69,16 +69,17 @@ void Reducer::take_unfrozen() {
   std::vector<size_t> order(parameters_.size());
   std::iota(order.rbegin(), order.rend(), size_t{0});
   learnt_ = settled_ = false;
-  if (options_.comm_hook == "power_sgd") make_power_sgd();
+  if (options_.comm_hook == "power_sgd") extend_power_sgd(known);
   make_buckets(order);
 }
 
-void Reducer::make_power_sgd() {
-  std::vector<std::vector<int64_t>> sizes;
-  for (const at::Tensor& parameter : parameters_) sizes.push_back(parameter.sizes().vec());
-  const PowerSgd::Options options = {.rank = options_.power_sgd_rank,
-                                     .start_step = options_.power_sgd_start_step};
-  power_sgd_ = std::make_unique<PowerSgd>(group_, std::move(sizes), options);
+void Reducer::extend_power_sgd(size_t known) {
+  if (power_sgd_ == nullptr) {
+    const PowerSgd::Options options = {.rank = options_.power_sgd_rank,
+                                       .start_step = options_.power_sgd_start_step};
+    power_sgd_ = std::make_unique<PowerSgd>(group_, options);
+  }
+  power_sgd_->add(std::span(names_).subspan(known));
 }
 
 void Reducer::make_buckets(const std::vector<size_t>& order) {
@@ -135,10 +136,22 @@ void Reducer::begin(bool synchronize) {
   thin_ = power_sgd_ != nullptr && power_sgd_->begin_step();
   for (Bucket& bucket : buckets_) {
     bucket.launched = false;
-    bucket.missing = std::ranges::count_if(bucket.plan.members,
-                                           [&](size_t index) { return is_expected(index); });
+    bucket.missing = 0;
+    for (const size_t index : bucket.plan.members) {
+      slots_[index].arrived = false;
+      const bool frozen = !parameters_[index].requires_grad();
+      if (frozen) leave_out(index);
+      if (!frozen && is_expected(index)) ++bucket.missing;
+    }
   }
-  for (Slot& slot : slots_) slot.arrived = false;
+}
+
+// Of a parameter that was frozen after it was trained nothing is waited for and nothing sent.
+void Reducer::leave_out(size_t index) {
+  const at::NoGradGuard no_grad;
+  at::Tensor& gradient = parameters_[index].mutable_grad();
+  if (gradient.defined() && gradient.is_alias_of(slots_[index].view)) gradient = gradient.clone();
+  slots_[index].view.zero_();
 }
 
 void Reducer::arrived(size_t index) {
@@ -198,7 +211,7 @@ void Reducer::launch(Bucket& bucket) {
 void Reducer::fill_missing(Bucket& bucket, bool counts) {
   for (const size_t index : bucket.plan.members) {
     Slot& slot = slots_[index];
-    if (slot.arrived) continue;
+    if (slot.arrived || !parameters_[index].requires_grad()) continue;
     const at::Tensor& gradient = parameters_[index].grad();
     if (gradient.defined()) {
       fill(index, gradient);
@@ -214,12 +227,9 @@ bool Reducer::holds_gradients() const {
                              [](const at::Tensor& p) { return p.grad().defined(); });
 }
 
-bool Reducer::join(bool counts) {
-  launch_rest(counts);
+bool Reducer::settle_all() {
   for (size_t i = 0; i < buckets_.size(); ++i) settle(i);
-  const bool has_some = unused_.size() < parameters_.size();
-  if (has_some) finish();
-  return has_some;
+  return unused_.size() < parameters_.size();
 }
 
 void Reducer::launch_rest(bool counts) {

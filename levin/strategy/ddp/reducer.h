@@ -37,19 +37,17 @@ class Reducer {
   bool touched() const { return !arrivals_.empty(); }
   /// Whether any parameter has a gradient.
   bool holds_gradients() const;
-  /// After a backward that synchronizes: what is left goes on its way.
-  void launch_rest() { launch_rest(/*counts=*/true); }
+  /// After a backward that synchronizes, or in its place on a rank that has none: what is left goes
+  /// on its way. counts: the gradients of earlier batches that are here are of this step.
+  void launch_rest(bool counts);
   /// Then, for each bucket in turn: waits until its parameters have their gradients.
   void settle(size_t bucket);
   size_t num_buckets() const { return buckets_.size(); }
+  /// All of them in turn. Whether any rank has used any parameter.
+  bool settle_all();
   /// After all of them. Throws Error "strategy.ddp.unused" for parameters without gradient where
   /// that was ruled out.
   void finish();
-
-  /// After begin(true), in place of a backward here and of all that follows it: takes part in the
-  /// other ranks' exchange with the gradients that are here, which count as ones of this step or
-  /// not. Whether any rank's did.
-  bool join(bool counts);
 
   /// The bucket of a parameter; none of one that is not here or needs no gradient.
   std::optional<size_t> bucket_of(const at::Tensor& parameter) const;
@@ -87,11 +85,11 @@ class Reducer {
   void take_unfrozen();
   void make_buckets(const std::vector<size_t>& order);
   void add_buckets(const std::vector<size_t>& order, bool thin);
-  void make_power_sgd();
+  void extend_power_sgd(size_t known);
+  void leave_out(size_t index);
   void arrived(size_t index);
   void fill(size_t index, const at::Tensor& gradient);
   void fill_missing(Bucket& bucket, bool counts);
-  void launch_rest(bool counts);
   void launch_complete();
   void launch(Bucket& bucket);
   void reduce_thin();

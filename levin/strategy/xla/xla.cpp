@@ -15,10 +15,13 @@ namespace {
 class Xla : public Strategy {
  public:
   explicit Xla(const StrategyContext& context)
-      : runtime_(context.xla), group_(context.group), options_(context.ddp) {
-    LEVIN_CHECK(group_.size() == 1 || ddp::GradientExchange::does(options_), "strategy.ddp.options",
-                "strategy 'xla' takes no --ddp-comm-hook, --ddp-local-sgd-start-step and "
-                "--ddp-overlap-update; leave them out");
+      : runtime_(context.xla), group_(context.group), exchanges_(context.group, context.ddp) {
+    LEVIN_CHECK(group_.size() == 1 || ddp::GradientExchange::does(context.ddp),
+                "strategy.ddp.options",
+                "strategy 'xla' takes no --ddp-comm-hook, --ddp-local-sgd-start-step, "
+                "--ddp-static-graph, --ddp-overlap and --ddp-overlap-update, and got {}; leave "
+                "them out",
+                changed_ddp_options(context.ddp));
   }
 
   std::string_view name() const override { return "xla"; }
@@ -30,8 +33,7 @@ class Xla : public Strategy {
     runtime_->sync();  // what is recorded of its tensors holds the memory that they leave here
     ddp::place_as_first(group_, module, at::kCPU);
     module.to(device);
-    std::erase_if(exchanges_, [&](const auto& exchange) { return exchange.is_of(module); });
-    exchanges_.emplace_back(group_, module, options_);
+    exchanges_.add(module);
   }
 
   std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
@@ -57,16 +59,21 @@ class Xla : public Strategy {
       keep_gradients();
       return runtime_->sync();
     }
-    for (ddp::GradientExchange& exchange : exchanges_) exchange.begin();
+    exchanges_.begin();
     levin::backward(loss);
-    for (ddp::GradientExchange& exchange : exchanges_) exchange.reduce();
+    exchanges_.reduce();
   }
 
   /// As torch_xla's optimizer_step: where the program of the step ends. Gradients that were kept
   /// longer would be results of it, written to memory for nobody.
   void update(optim::Optimizer& optimizer) override {
     optimizer.step();
+    exchanges_.agree_on_buffers();
     optimizer.zero_grad();
+    runtime_->sync();
+  }
+  void agree_on_buffers() override {
+    exchanges_.agree_on_buffers();
     runtime_->sync();
   }
 
@@ -99,9 +106,8 @@ class Xla : public Strategy {
 
   std::shared_ptr<xla::Runtime> runtime_;
   comm::ProcessGroup group_;
-  DdpOptions options_;
   std::vector<at::Tensor> parameters_;
-  std::vector<ddp::GradientExchange> exchanges_;  ///< of each module, among several processes
+  ddp::Exchanges exchanges_;  ///< with none in it where the process is alone
 };
 
 }  // namespace

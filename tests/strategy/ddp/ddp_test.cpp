@@ -349,20 +349,6 @@ TEST(Ddp, AModuleWithMoreParametersOnOneRankIsAnError) {
                          HasSubstr("where rank 0 has nothing"))));
 }
 
-TEST(Ddp, BuffersAreRankZerosAfterEachStep) {
-  EXPECT_THAT(run_world(2,
-                        [](int64_t rank, const auto&) {
-                          Layers net(torch::nn::BatchNorm1d(3));
-                          const auto strategy = ddp();
-                          strategy->setup(*net, at::kCPU);
-                          const at::Tensor x = torch::arange(12).view({4, 3}).to(at::kFloat);
-                          strategy->backward(net->forward(x + 100 * rank).sum(), true);
-                          return differs(net->named_buffers()["0.running_mean"],
-                                         torch::tensor({0.45, 0.55, 0.65}));
-                        }),
-              Each(""));
-}
-
 TEST(Ddp, SingleOfSeveralRanksIsAnErrorAndAutoIsDdp) {
   EXPECT_THAT(run_world(2,
                         [](int64_t, const auto&) {
@@ -381,11 +367,59 @@ TEST(Ddp, WordsThatAreNoneAreErrors) {
         {levin::DdpOptions{.comm_hook = "fp8"}, "got 'fp8'"},
         {levin::DdpOptions{.bucket_cap_mb = 0}, "got buckets of 0"}}) {
     for (const bool recordable : {false, true}) {
-      const std::string error = levin::test::error_of(
-          [&] { levin::make_strategy("ddp", {.ddp = options, .recordable = recordable}); });
-      EXPECT_THAT(error, HasSubstr("strategy.ddp.options: " + std::string(text)));
+      for (const std::string strategy : {"ddp", "auto"}) {
+        const std::string error = levin::test::error_of(
+            [&] { levin::make_strategy(strategy, {.ddp = options, .recordable = recordable}); });
+        EXPECT_THAT(error, HasSubstr("strategy.ddp.options: " + std::string(text)));
+      }
     }
   }
+}
+
+// What would do nothing.
+
+std::string error_with(const levin::DdpOptions& options, const std::string& strategy = "ddp",
+                       bool recordable = false) {
+  return levin::test::error_of(
+      [&] { levin::make_strategy(strategy, {.ddp = options, .recordable = recordable}); });
+}
+
+TEST(DdpOptions, ThatDoNothingBesideTheOthersAreErrors) {
+  EXPECT_THAT(error_with({.power_sgd_rank = 2}),
+              HasSubstr("got --ddp-power-sgd-rank, which does nothing without --ddp-comm-hook"));
+  EXPECT_THAT(error_with({.power_sgd_start_step = 2}), HasSubstr("--ddp-power-sgd-start-step"));
+  EXPECT_THAT(error_with({.local_sgd_period = 2}),
+              HasSubstr("got --ddp-local-sgd-period, which does nothing without "
+                        "--ddp-local-sgd-start-step"));
+  EXPECT_THAT(error_with({.gradient_reduction = "sum", .comm_hook = "power_sgd"}),
+              HasSubstr("got --ddp-gradient-reduction sum and --ddp-comm-hook power_sgd"));
+}
+
+TEST(DdpOptions, ThatAStrategyDoesNotKnowAreErrorsThatNameBoth) {
+  EXPECT_THAT(error_with({.comm_hook = "fp16", .overlap = false}, "single"),
+              HasSubstr("strategy 'single' exchanges nothing and got --ddp-comm-hook"));
+  EXPECT_EQ(error_with({.comm_hook = "fp16"}, "auto"), "no error");  // a run of several, on one
+  for (const levin::DdpOptions& options :
+       {levin::DdpOptions{.comm_hook = "fp16"}, levin::DdpOptions{.static_graph = true},
+        levin::DdpOptions{.local_sgd_start_step = 3}, levin::DdpOptions{.overlap = false},
+        levin::DdpOptions{.overlap_update = true}}) {
+    EXPECT_THAT(error_with(options, "ddp", /*recordable=*/true),
+                StartsWith("strategy.ddp.options: --compile replay takes no"));
+  }
+}
+
+TEST(DdpOptions, OverlapUpdateWantsOneModuleAndAnOptimizerOfPartSteps) {
+  const auto strategy = levin::make_strategy("ddp", {.ddp = {.overlap_update = true}});
+  Layers net = linear();
+  strategy->setup(*net, at::kCPU);
+  const auto adagrad =
+      levin::optim::torch_optimizer<torch::optim::Adagrad>(torch::optim::AdagradOptions(0.1));
+  EXPECT_THAT(levin::test::error_of(
+                  [&] { strategy->build_optimizer(adagrad, levin::named_parameters(*net)); }),
+              HasSubstr("takes whole steps alone"));
+  Layers other = linear();
+  EXPECT_THAT(levin::test::error_of([&] { strategy->setup(*other, at::kCPU); }),
+              StartsWith("strategy.ddp.options: --ddp-overlap-update goes with the gradients of"));
 }
 
 }  // namespace
