@@ -19,6 +19,9 @@ void check(const SgdOptions& options) {
   check_common(options.lr, options.weight_decay);
   LEVIN_CHECK(options.momentum >= 0.0, "optim.options", "got momentum = {}, wanted at least 0",
               options.momentum);
+  LEVIN_CHECK(options.momentum > 0.0 || options.dampening == 0.0, "optim.options",
+              "got dampening = {} without momentum, which is what it dampens; set momentum too",
+              options.dampening);
   LEVIN_CHECK(!options.nesterov || (options.momentum > 0.0 && options.dampening == 0.0),
               "optim.options", "nesterov wants a momentum above 0 and no dampening, got {} and {}",
               options.momentum, options.dampening);
@@ -78,11 +81,14 @@ std::vector<ParameterGroup> form_groups(const OptimizerConfig& config,
 std::unique_ptr<Optimizer> build_optimizer(const OptimizerConfig& config,
                                            std::vector<NamedTensor> parameters) {
   const size_t offered = parameters.size();
+  // Those that are frozen now may not always be.
   std::erase_if(parameters, [&](const NamedTensor& parameter) {
-    return !parameter.tensor.requires_grad() || !matches(config.pattern(), parameter.name);
+    const at::ScalarType type = parameter.tensor.scalar_type();
+    return !(at::isFloatingType(type) || at::isComplexType(type)) ||
+           !matches(config.pattern(), parameter.name);
   });
   LEVIN_CHECK(!parameters.empty(), "optim.parameters",
-              "none of {} parameters requires a gradient and matches '{}'", offered,
+              "none of {} parameters can have a gradient and matches '{}'", offered,
               config.pattern());
   const bool has_half = std::ranges::any_of(parameters, [](const NamedTensor& parameter) {
     return at::isReducedFloatingType(parameter.tensor.scalar_type());

@@ -12,12 +12,15 @@
 namespace levin::optim {
 
 /// Scales the gradients so that the norm of all of them together is at most max_norm, and returns
-/// the norm they had (0-dim; 0 when there is no gradient): torch.nn.utils.clip_grad_norm_.
-/// norm_type may be infinity. Throws Error "optim.clip" unless max_norm >= 0 and norm_type > 0.
+/// the norm they had (0-dim; 0 when there is no gradient): torch.nn.utils.clip_grad_norm_. As there
+/// max_norm = 0 makes them zero, and a norm that is no number all of them no numbers. norm_type may
+/// be infinity. Throws Error "optim.clip" unless max_norm >= 0 and norm_type > 0, and for gradients
+/// neither dense nor sparse.
 LEVIN_API at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
                                     double norm_type = 2.0);
 
-/// Clamps each gradient value to [-clip_value, clip_value]: torch.nn.utils.clip_grad_value_.
+/// Clamps each gradient value to [-clip_value, clip_value]: torch.nn.utils.clip_grad_value_. Throws
+/// Error "optim.clip" unless clip_value >= 0, and as clip_grad_norm.
 LEVIN_API void clip_grad_value(const std::vector<NamedTensor>& parameters, double clip_value);
 
 /// Multiplies every gradient by factor.

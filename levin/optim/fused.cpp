@@ -48,16 +48,15 @@ class FusedOptimizer : public Optimizer {
       : Optimizer(config.name(), std::move(parameters), std::move(groups)),
         kind_(config.kind()),
         steps_(this->parameters().size(), 0),
-        waves_(this->parameters().size(), 0) {
-    std::vector<at::Tensor> tensors;
-    for (const NamedTensor& parameter : this->parameters()) tensors.push_back(parameter.tensor);
-    for (size_t slot = 0; slot < slot_names().size(); ++slot) {
-      slots_.push_back(flat_zeros_like(tensors));
-    }
-    form_cohorts();
+        waves_(this->parameters().size(), 0),
+        taken_up_(this->parameters().size(), false),
+        slots_(slot_names().size(), std::vector<at::Tensor>(this->parameters().size())) {
+    for (size_t i = 0; i < this->parameters().size(); ++i) waiting_.push_back(i);
+    take_up_unfrozen();
   }
 
   void step() override {
+    check_parameters();
     step_if([](const Cohort&) { return true; });
   }
 
@@ -69,6 +68,7 @@ class FusedOptimizer : public Optimizer {
   }
 
   void step_wave(int64_t wave) override {
+    if (wave == 0) check_parameters();
     step_if([wave](const Cohort& cohort) { return cohort.wave == wave; });
   }
 
@@ -93,7 +93,7 @@ class FusedOptimizer : public Optimizer {
   std::vector<NamedTensor> named_state() const override {
     std::vector<NamedTensor> state;
     for (size_t i = 0; i < parameters().size(); ++i) {
-      for (size_t slot = 0; slot < slots_.size(); ++slot) {
+      for (size_t slot = 0; taken_up_[i] && slot < slots_.size(); ++slot) {
         state.push_back(
             {fmt::format("{} of {}", slot_names()[slot], parameters()[i].name), slots_[slot][i]});
       }
@@ -112,7 +112,7 @@ class FusedOptimizer : public Optimizer {
     for (size_t i = 0; i < parameters().size(); ++i) {
       State state;
       state.set("step", steps[i]);
-      for (size_t slot = 0; slot < slots_.size(); ++slot) {
+      for (size_t slot = 0; taken_up_[i] && slot < slots_.size(); ++slot) {
         state.set(slot_names()[slot], slots_[slot][i]);
       }
       states.set(parameters()[i].name, std::move(state));
@@ -121,17 +121,19 @@ class FusedOptimizer : public Optimizer {
   }
 
   void load_parameter_states(const State& states) override {
-    for (const NamedTensor& parameter : parameters()) {
-      const State& state = states.child(parameter.name);
-      state.integer("step");
-      for (const std::string_view slot : slot_names()) {
-        LEVIN_CHECK(state.tensor(slot).sizes() == parameter.tensor.sizes(), "optim.state.shape",
-                    "{} of {} has shape {}, wanted {}", slot, parameter.name,
-                    c10::str(state.tensor(slot).sizes()), c10::str(parameter.tensor.sizes()));
-      }
+    std::vector<size_t> saved;
+    for (size_t i = 0; i < parameters().size(); ++i) {
+      if (has_state(states, parameters()[i])) saved.push_back(i);
     }
     const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < parameters().size(); ++i) {
+    take_up(saved);
+    steps_.assign(parameters().size(), 0);
+    for (const std::vector<at::Tensor>& slot : slots_) {
+      for (const at::Tensor& tensor : slot) {
+        if (tensor.defined()) tensor.zero_();
+      }
+    }
+    for (const size_t i : saved) {
       const State& state = states.child(parameters()[i].name);
       steps_[i] = state.integer("step");
       for (size_t slot = 0; slot < slots_.size(); ++slot) {
@@ -142,9 +144,52 @@ class FusedOptimizer : public Optimizer {
   }
 
  private:
+  /// Whether there is a state of it to be loaded; none of one that was frozen all the time.
+  bool has_state(const State& states, const NamedTensor& parameter) const {
+    if (!states.contains(parameter.name)) return false;
+    const State& state = states.child(parameter.name);
+    const bool never_trained = slots_.empty() || !state.contains(slot_names().front());
+    if (state.integer("step") == 0 && never_trained) return false;
+    for (const std::string_view slot : slot_names()) {
+      LEVIN_CHECK(state.tensor(slot).sizes() == parameter.tensor.sizes(), "optim.state.shape",
+                  "{} of {} has shape {}, wanted {}", slot, parameter.name,
+                  c10::str(state.tensor(slot).sizes()), c10::str(parameter.tensor.sizes()));
+    }
+    return true;
+  }
+
+  /// A state for those of them that have none yet.
+  void take_up(const std::vector<size_t>& indices) {
+    std::vector<size_t> fresh;
+    std::vector<at::Tensor> tensors;
+    for (const size_t i : indices) {
+      if (taken_up_[i]) continue;
+      taken_up_[i] = true;
+      fresh.push_back(i);
+      tensors.push_back(parameter(i));
+    }
+    for (std::vector<at::Tensor>& slot : slots_) {
+      std::vector<at::Tensor> zeros = flat_zeros_like(tensors);
+      for (size_t i = 0; i < fresh.size(); ++i) slot[fresh[i]] = std::move(zeros[i]);
+    }
+    std::erase_if(waiting_, [&](size_t i) { return taken_up_[i]; });
+  }
+
+  void take_up_unfrozen() {
+    std::vector<size_t> unfrozen;
+    for (const size_t i : waiting_) {
+      if (is_trained(i)) unfrozen.push_back(i);
+    }
+    if (unfrozen.empty()) return;
+    take_up(unfrozen);
+    steps_ = current_steps();
+    form_cohorts();
+  }
+
   template <class Taken>
   void step_if(const Taken& taken) {
     const at::NoGradGuard no_grad;
+    take_up_unfrozen();
     for (Cohort& cohort : cohorts_) {
       if (taken(cohort) && !collect_gradients(cohort)) {
         split();
@@ -182,6 +227,7 @@ class FusedOptimizer : public Optimizer {
     std::map<Key, Cohort> cohorts;
     for (size_t group = 0; group < groups().size(); ++group) {
       for (const size_t member : groups()[group].members) {
+        if (!taken_up_[member]) continue;
         const at::Tensor& tensor = parameter(member);
         const bool moves = !by_gradient || tensor.grad().defined();
         Cohort& cohort = cohorts[{group, waves_[member], tensor.scalar_type(),
@@ -289,8 +335,10 @@ class FusedOptimizer : public Optimizer {
   }
 
   OptimizerConfig::Kind kind_;
-  std::vector<int64_t> steps_;  // by parameter; current in cohorts_ between rebuilds
-  std::vector<int64_t> waves_;  // by parameter
+  std::vector<int64_t> steps_;   // by parameter; current in cohorts_ between rebuilds
+  std::vector<int64_t> waves_;   // by parameter
+  std::vector<bool> taken_up_;   // by parameter: has a state
+  std::vector<size_t> waiting_;  // those that have none, frozen all the time
   std::vector<std::vector<at::Tensor>> slots_;  // [slot][parameter], flat
   std::vector<Cohort> cohorts_;
   int64_t layout_ = 0;

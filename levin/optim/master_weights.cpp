@@ -1,6 +1,7 @@
 #include "levin/optim/master_weights.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 
 #include <functional>
 #include <utility>
@@ -11,27 +12,39 @@
 namespace levin::optim {
 namespace {
 
+at::Tensor copy_of(const at::Tensor& parameter) {
+  return parameter.detach().to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+}
+
+at::Tensor without_memory(const at::Tensor& parameter) {
+  at::Tensor shape = at::empty({0}, parameter.options().dtype(at::kFloat).requires_grad(false));
+  shape.unsafeGetTensorImpl()->set_sizes_and_strides(parameter.sizes(), parameter.strides());
+  return shape;
+}
+
 class MasterWeights final : public Optimizer {
  public:
   MasterWeights(std::vector<NamedTensor> parameters, std::unique_ptr<Optimizer> inner)
       : Optimizer(inner->name(), std::move(parameters), inner->groups()), inner_(std::move(inner)) {
-    for (size_t i = 0; i < this->parameters().size(); ++i) versions_.push_back(version(i));
+    for (const NamedTensor& parameter : this->parameters()) marks_.emplace_back(parameter.tensor);
   }
 
   void step() override {
     const at::NoGradGuard no_grad;
+    check_parameters();
+    take_up_unfrozen();
     follow();
     for (size_t i = 0; i < parameters().size(); ++i) {
-      const at::Tensor& gradient = parameter(i).grad();
+      const at::Tensor& gradient = parameter(i).mutable_grad();
       master(i).mutable_grad() = gradient.defined() ? gradient.to(at::kFloat) : at::Tensor();
     }
     inner_->groups() = groups();
     inner_->step();
     inner_->zero_grad();
     for (size_t i = 0; i < parameters().size(); ++i) {
-      if (parameter(i).grad().defined()) parameter(i).copy_(master(i));
+      if (parameter(i).mutable_grad().defined()) parameter(i).copy_(master(i));
     }
-    note_versions();
+    note_marks();
   }
 
   bool set_capturable(bool capturable) override { return inner_->set_capturable(capturable); }
@@ -45,12 +58,13 @@ class MasterWeights final : public Optimizer {
     };
   }
 
-  void replayed() override { note_versions(); }
+  void replayed() override { note_marks(); }
   int64_t layout() const override { return inner_->layout(); }
 
   std::vector<NamedTensor> named_state() const override {
     std::vector<NamedTensor> state = inner_->named_state();
     for (const NamedTensor& copy : inner_->parameters()) {
+      if (!copy.tensor.requires_grad()) continue;
       state.push_back({"master of " + copy.name, copy.tensor});
     }
     return state;
@@ -60,6 +74,7 @@ class MasterWeights final : public Optimizer {
   State parameter_states() const override {
     State states = inner_->state_dict().child("parameters");
     for (size_t i = 0; i < parameters().size(); ++i) {
+      if (!has_master(i)) continue;
       State state = states.child(parameters()[i].name);
       states.set(parameters()[i].name, std::move(state.set("master", master(i).detach())));
     }
@@ -69,38 +84,76 @@ class MasterWeights final : public Optimizer {
   void load_parameter_states(const State& states) override {
     State inner = inner_->state_dict();
     State rest;
+    std::vector<size_t> saved;
     for (size_t i = 0; i < parameters().size(); ++i) {
+      if (!states.contains(parameters()[i].name)) continue;
       State state = states.child(parameters()[i].name);
-      const at::Tensor saved = state.tensor("master");
-      LEVIN_CHECK(saved.sizes() == master(i).sizes(), "optim.state.shape",
-                  "the master weights of {} have shape {}, wanted {}", parameters()[i].name,
-                  c10::str(saved.sizes()), c10::str(master(i).sizes()));
-      state.erase("master");
+      const bool was_trained = state.contains("step") && state.integer("step") > 0;
+      if (was_trained || state.contains("master")) {
+        const at::Tensor weights = state.tensor("master");
+        LEVIN_CHECK(weights.sizes() == parameter(i).sizes(), "optim.state.shape",
+                    "the master weights of {} have shape {}, wanted {}", parameters()[i].name,
+                    c10::str(weights.sizes()), c10::str(parameter(i).sizes()));
+        saved.push_back(i);
+        state.erase("master");
+      }
       rest.set(parameters()[i].name, std::move(state));
     }
-    inner_->load_state_dict(inner.set("parameters", std::move(rest)));
     const at::NoGradGuard no_grad;
+    for (const size_t i : saved) take_up(i);
+    inner_->load_state_dict(inner.set("parameters", std::move(rest)));
     for (size_t i = 0; i < parameters().size(); ++i) {
+      if (has_master(i)) master(i).copy_(parameter(i));
+    }
+    for (const size_t i : saved) {
       master(i).copy_(states.child(parameters()[i].name).tensor("master"));
     }
-    note_versions();
+    note_marks();
   }
 
  private:
+  /// Where a parameter lay, and how often it had been written.
+  struct Mark {
+    explicit Mark(const at::Tensor& parameter)
+        : memory(parameter.storage().getWeakStorageImpl()), version(parameter._version()) {}
+    bool is_of(const at::Tensor& parameter) const {
+      return memory._unsafe_get_target() == parameter.storage().unsafeGetStorageImpl() &&
+             version == parameter._version();
+    }
+    c10::weak_intrusive_ptr<c10::StorageImpl> memory;
+    int64_t version;
+  };
+
   const at::Tensor& master(size_t index) const { return inner_->parameters()[index].tensor; }
-  int64_t version(size_t index) const { return parameter(index)._version(); }
-  void note_versions() {
-    for (size_t i = 0; i < parameters().size(); ++i) versions_[i] = version(i);
+  /// A parameter that was frozen all the time has a tensor without memory in place of its copy.
+  bool has_master(size_t index) const { return master(index).requires_grad(); }
+  void take_up(size_t index) {
+    if (has_master(index)) return;
+    master(index).set_data(copy_of(parameter(index)));
+    master(index).set_requires_grad(true);
+    marks_[index] = Mark(parameter(index));
   }
-  /// Somebody else wrote to a parameter: weights were loaded, or averaged over ranks.
+  void take_up_unfrozen() {
+    for (size_t i = 0; i < parameters().size(); ++i) {
+      if (!has_master(i) && is_trained(i)) take_up(i);
+    }
+  }
+
+  void note_marks() {
+    for (size_t i = 0; i < parameters().size(); ++i) {
+      if (!marks_[i].is_of(parameter(i))) marks_[i] = Mark(parameter(i));
+    }
+  }
+  /// Somebody else wrote to a parameter: weights were loaded, or averaged over ranks, or it was
+  /// given other memory.
   void follow() {
     for (size_t i = 0; i < parameters().size(); ++i) {
-      if (version(i) != versions_[i]) master(i).copy_(parameter(i));
+      if (has_master(i) && !marks_[i].is_of(parameter(i))) master(i).copy_(parameter(i));
     }
   }
 
   std::unique_ptr<Optimizer> inner_;
-  std::vector<int64_t> versions_;  ///< of the parameters as they were last written here
+  std::vector<Mark> marks_;  ///< of the parameters as they were last written here
 };
 
 }  // namespace
@@ -108,10 +161,10 @@ class MasterWeights final : public Optimizer {
 std::unique_ptr<Optimizer> make_master_weights(const OptimizerConfig& config,
                                                const std::vector<NamedTensor>& parameters) {
   std::vector<NamedTensor> masters;
-  for (const NamedTensor& parameter : parameters) {
-    at::Tensor copy = parameter.tensor.detach().to(at::kFloat, /*non_blocking=*/false,
-                                                   /*copy=*/true);
-    masters.push_back({parameter.name, copy.set_requires_grad(true)});
+  for (const auto& [name, parameter] : parameters) {
+    const bool is_trained = parameter.requires_grad();
+    masters.push_back({name, is_trained ? copy_of(parameter).set_requires_grad(true)
+                                        : without_memory(parameter)});
   }
   return std::make_unique<MasterWeights>(
       parameters, build_optimizer(OptimizerConfig(config).master_weights(false), masters));

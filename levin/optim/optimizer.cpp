@@ -8,7 +8,9 @@ namespace levin::optim {
 
 Optimizer::Optimizer(std::string name, std::vector<NamedTensor> parameters,
                      std::vector<ParameterGroup> groups)
-    : name_(std::move(name)), parameters_(std::move(parameters)), groups_(std::move(groups)) {}
+    : name_(std::move(name)), parameters_(std::move(parameters)), groups_(std::move(groups)) {
+  for (const NamedTensor& parameter : parameters_) layouts_.emplace_back(parameter.tensor);
+}
 
 Optimizer::~Optimizer() = default;
 
@@ -24,6 +26,22 @@ std::function<void()> Optimizer::host_part() {
 }
 
 void Optimizer::step_wave(int64_t) { step(); }
+
+void Optimizer::check_parameters() const {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& [name, tensor] = parameters_[i];
+    const Layout& built = layouts_[i];
+    if (built.is_of(tensor)) continue;
+    const auto shown = [](at::ScalarType type, at::IntArrayRef sizes, at::Device device) {
+      return fmt::format("{} {} on {}", c10::toString(type), c10::str(sizes), device.str());
+    };
+    LEVIN_FAIL("optim.parameters",
+               "{} is {} and was {} when {} was built, which keeps its state as that; convert the "
+               "module before its optimizer is prepared, or prepare both anew",
+               name, shown(tensor.scalar_type(), tensor.sizes(), tensor.device()),
+               shown(built.type, built.sizes, built.device), name_);
+  }
+}
 
 void Optimizer::zero_grad() {
   for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
@@ -52,7 +70,8 @@ void Optimizer::load_state_dict(const State& state) {
   std::set<std::string> wanted;
   for (const NamedTensor& parameter : parameters_) {
     wanted.insert(parameter.name);
-    if (!saved.contains(parameter.name)) missing += " " + parameter.name;
+    const bool is_frozen = !parameter.tensor.requires_grad();
+    if (!is_frozen && !saved.contains(parameter.name)) missing += " " + parameter.name;
   }
   for (const auto& [name, value] : saved.values()) {
     if (!wanted.contains(name)) unexpected += " " + name;

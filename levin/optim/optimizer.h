@@ -37,7 +37,9 @@ class LEVIN_API Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// One update. A parameter without gradient is left alone, and its own step count too.
+  /// One update. A parameter without gradient is left alone, and its own step count too; one that
+  /// is frozen has no state until it is not. Throws Error "optim.parameters" where a parameter is
+  /// of another shape, type or device than when this was built.
   virtual void step() = 0;
   /// Cuts later steps into waves, so that a wave can be updated while the gradients of the next are
   /// still on their way: step_wave(0), step_wave(1), ... in place of step(), which does them all.
@@ -70,29 +72,50 @@ class LEVIN_API Optimizer {
   /// {"name", "groups": {"0": {"pattern", "lr", "initial_lr"}}, "parameters": {name: state}}.
   /// Tensors are the optimizer's own, not copies.
   State state_dict() const;
-  /// Takes up a state of the same optimizer over parameters of the same names. Throws Error
-  /// "optim.state.kind", "optim.state.names" (listing what is missing and what is too many),
-  /// "optim.state.groups" or "optim.state.shape", and then has changed nothing.
+  /// Takes up a state of the same optimizer over parameters of the same names; it may lack those
+  /// that are frozen now. Throws Error "optim.state.kind", "optim.state.names" (listing what is
+  /// missing and what is too many), "optim.state.groups" or "optim.state.shape", and then has
+  /// changed nothing.
   void load_state_dict(const State& state);
 
  protected:
   virtual State parameter_states() const = 0;
-  /// By name, for exactly the names of parameters().
+  /// By name, for the names of parameters(); some of the frozen ones may lack.
   virtual void load_parameter_states(const State& states) = 0;
 
   const at::Tensor& parameter(size_t index) const { return parameters_[index].tensor; }
+  /// Whether a step may be to update it, which takes a state.
+  bool is_trained(size_t index) const {
+    return parameter(index).requires_grad() || parameter(index).mutable_grad().defined();
+  }
+  /// Throws Error "optim.parameters".
+  void check_parameters() const;
 
  private:
+  /// What state and gradients are laid out for.
+  struct Layout {
+    explicit Layout(const at::Tensor& tensor)
+        : type(tensor.scalar_type()), device(tensor.device()), sizes(tensor.sizes().vec()) {}
+    bool is_of(const at::Tensor& tensor) const {
+      return tensor.sizes().equals(sizes) && tensor.scalar_type() == type &&
+             tensor.device() == device;
+    }
+    at::ScalarType type;
+    at::Device device;
+    std::vector<int64_t> sizes;
+  };
+
   std::string name_;
   std::vector<NamedTensor> parameters_;
+  std::vector<Layout> layouts_;  ///< of the parameters, as they were when this was built
   std::vector<ParameterGroup> groups_;
 };
 
 /// The optimizer that one description (config.list() of size 1) asks for, over those of the
-/// parameters that its pattern selects and that require a gradient. Fused where every parameter is
-/// of a floating type and on a CPU or CUDA device, else the class of torch::optim.
-/// Throws Error "optim.parameters" when no parameter is left, "optim.group" for a group whose
-/// pattern matches none, "optim.options" for values outside their range.
+/// parameters that its pattern selects; frozen ones are trained from when they are not. Fused where
+/// every parameter is of a floating type and on a CPU or CUDA device, else the class of
+/// torch::optim. Throws Error "optim.parameters" when no parameter is left, "optim.group" for a
+/// group whose pattern matches none, "optim.options" for values outside their range.
 LEVIN_API std::unique_ptr<Optimizer> build_optimizer(const OptimizerConfig& config,
                                                      std::vector<NamedTensor> parameters);
 

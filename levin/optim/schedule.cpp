@@ -19,6 +19,19 @@ void check_warmup(std::string_view schedule, int64_t warmup_steps) {
               "got warmup_steps = {} for {}, wanted at least 0", warmup_steps, schedule);
 }
 
+/// least: what the factor falls to.
+template <class Options>
+void check_fall(std::string_view schedule, const Options& options, double least) {
+  check_warmup(schedule, options.warmup_steps);
+  const bool has_end = options.total_steps != -1;
+  LEVIN_CHECK(!has_end || options.total_steps >= options.warmup_steps, "optim.schedule.options",
+              "got total_steps = {} and warmup_steps = {} for {}, wanted no less than the warm-up, "
+              "or -1 for the run's",
+              options.total_steps, options.warmup_steps, schedule);
+  LEVIN_CHECK(least >= 0.0, "optim.schedule.options",
+              "{} falls to a factor of {}, wanted at least 0", schedule, least);
+}
+
 /// How much of the way from the end of the warm-up to the end of the run is gone, 0 to 1.
 double progress(std::string_view schedule, int64_t step, int64_t warmup_steps, int64_t wanted_total,
                 int64_t run_total) {
@@ -41,7 +54,7 @@ Schedule constant(ConstantOptions options) {
 }
 
 Schedule linear(LinearOptions options) {
-  check_warmup("linear", options.warmup_steps);
+  check_fall("linear", options, options.end_factor);
   return {"linear", [options](int64_t step, int64_t run_total) {
             const double gone = progress("linear", std::max(step, options.warmup_steps),
                                          options.warmup_steps, options.total_steps, run_total);
@@ -51,7 +64,7 @@ Schedule linear(LinearOptions options) {
 }
 
 Schedule cosine(CosineOptions options) {
-  check_warmup("cosine", options.warmup_steps);
+  check_fall("cosine", options, options.min_factor);
   return {"cosine", [options](int64_t step, int64_t run_total) {
             const double gone = progress("cosine", std::max(step, options.warmup_steps),
                                          options.warmup_steps, options.total_steps, run_total);
@@ -66,6 +79,8 @@ Schedule step(StepOptions options) {
   check_warmup("step", options.warmup_steps);
   LEVIN_CHECK(options.step_size >= 1, "optim.schedule.options",
               "got step_size = {}, wanted at least 1", options.step_size);
+  LEVIN_CHECK(options.gamma >= 0.0, "optim.schedule.options", "got gamma = {}, wanted at least 0",
+              options.gamma);
   return {"step", [options](int64_t step, int64_t) {
             if (const auto rising = warmup(step, options.warmup_steps)) return *rising;
             const int64_t decays = step / options.step_size;
@@ -74,6 +89,8 @@ Schedule step(StepOptions options) {
 }
 
 Schedule lambda(std::function<double(int64_t step)> factor) {
+  LEVIN_CHECK(factor != nullptr, "optim.schedule.options",
+              "got no function for lambda, wanted one of the step");
   return {"lambda", [factor = std::move(factor)](int64_t step, int64_t) { return factor(step); }};
 }
 

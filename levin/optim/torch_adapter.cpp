@@ -30,6 +30,7 @@ class TorchAdapter : public Optimizer {
         rates_(rates) {}
 
   void step() override {
+    check_parameters();
     for (size_t i = 0; i < groups().size(); ++i) {
       auto& options = optimizer_->param_groups()[i].options();
       if (rates_ == Rates::kOfGroups) options.set_lr(groups()[i].lr);
@@ -59,6 +60,10 @@ class TorchAdapter : public Optimizer {
 
   void load_parameter_states(const State& states) override {
     for (size_t i = 0; i < parameters().size(); ++i) {
+      LEVIN_CHECK(states.contains(parameters()[i].name), "optim.state.order",
+                  "{} keeps its state by position, and {} was not among its parameters when it was "
+                  "saved",
+                  name(), parameters()[i].name);
       const int64_t position = states.child(parameters()[i].name).integer("position");
       LEVIN_CHECK(position == static_cast<int64_t>(i), "optim.state.order",
                   "{} keeps its state by position, and {} was number {} when it was saved, now {}",

@@ -28,8 +28,10 @@ TEST(BuildOptimizer, GroupsGoByNamePattern) {
   EXPECT_EQ(optimizer->groups()[1].weight_decay, 0.5);
 }
 
-TEST(BuildOptimizer, LeavesOutWhatNeedsNoGradientOrDoesNotMatch) {
-  EXPECT_EQ(build_optimizer(levin::optim::sgd(), parameters())->parameters().size(), 2u);
+TEST(BuildOptimizer, LeavesOutWhatCanHaveNoGradientOrDoesNotMatch) {
+  auto with_counts = parameters();
+  with_counts.push_back({"counts", torch::zeros({2}, torch::kLong)});
+  EXPECT_EQ(build_optimizer(levin::optim::sgd(), with_counts)->parameters().size(), 3u);
   auto only_bias = levin::optim::sgd().parameters("*bias");
   EXPECT_EQ(build_optimizer(only_bias, parameters())->parameters().size(), 1u);
 }
@@ -44,6 +46,7 @@ TEST(BuildOptimizer, MistakesAreNamed) {
   EXPECT_EQ(id(sgd().group("other*", {.lr = 1.0})), "optim.group");
   EXPECT_EQ(id(sgd({.lr = -1.0})), "optim.options");
   EXPECT_EQ(id(sgd({.nesterov = true})), "optim.options");
+  EXPECT_EQ(id(sgd({.dampening = 0.5})), "optim.options");
   EXPECT_EQ(id(adam({.betas = {1.0, 0.9}})), "optim.options");
   EXPECT_EQ(id(levin::optim::torch_optimizer<torch::optim::RMSprop>(torch::optim::RMSpropOptions())
                    .group("*bias", {.weight_decay = 0.0})),

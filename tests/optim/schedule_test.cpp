@@ -47,6 +47,22 @@ TEST(Schedule, WithoutAnyEndIsAnError) {
   EXPECT_EQ(error_id([&] { levin::optim::step({.step_size = 0}); }), "optim.schedule.options");
 }
 
+TEST(Schedule, OptionsThatMakeNoSenseAreErrors) {
+  using levin::optim::cosine;
+  using levin::optim::linear;
+  const std::vector<std::function<void()>> mistakes = {
+      [] { linear({.warmup_steps = 20, .total_steps = 10}); },
+      [] { cosine({.warmup_steps = 20, .total_steps = 10}); },
+      [] { cosine({.total_steps = -5}); },
+      [] { cosine({.min_factor = -0.1}); },
+      [] { linear({.end_factor = -1.0}); },
+      [] { levin::optim::step({.gamma = -0.5}); },
+      [] { levin::optim::lambda(nullptr); }};
+  for (size_t i = 0; i < mistakes.size(); ++i) {
+    EXPECT_EQ(error_id(mistakes[i]), "optim.schedule.options") << i;
+  }
+}
+
 TEST(Schedule, StateTakesUpAndRefusesAnothers) {
   auto optimizer = sgd();
   levin::optim::LearningRate rate(*optimizer, levin::optim::cosine(), 10);
