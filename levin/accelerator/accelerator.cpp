@@ -67,6 +67,10 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
               "master_weights are of parameters in bfloat16 or float16 and {} has none; set "
               "--precision bf16-true, or leave out --master-weights",
               precision_.name);
+  LEVIN_CHECK(!options_.ddp.overlap_update || !precision_.scales_loss, "strategy.ddp.options",
+              "--ddp-overlap-update updates parameters before all gradients are there and {} looks "
+              "at all of them first; leave it out, or set --precision bf16-mixed",
+              precision_.name);
   check_compile();
   if (detail::is_graph_for_xla()) at::globalContext().setUserEnabledMkldnn(false);
   stepping_ = std::make_unique<Stepping>(
@@ -147,6 +151,23 @@ std::vector<NamedTensor> Accelerator::name_parameters() const {
   return all;
 }
 
+// What was added or replaced since would not be trained, and ranks would not agree on it.
+void Accelerator::check_prepared() const {
+  std::unordered_set<const c10::TensorImpl*> known;
+  for (const NamedTensor& parameter : parameters_) {
+    known.insert(parameter.tensor.unsafeGetTensorImpl());
+  }
+  for (const NamedTensor& parameter : name_parameters()) {
+    LEVIN_CHECK(
+        !parameter.tensor.requires_grad() || known.contains(parameter.tensor.unsafeGetTensorImpl()),
+        "accelerator.parameters",
+        "{} was added to its module, or put in another's place, after prepare, so no "
+        "optimizer has it; build the module whole before, or free_memory() and prepare "
+        "everything again",
+        parameter.name);
+  }
+}
+
 std::vector<NamedTensor> Accelerator::named_state() const {
   std::vector<NamedTensor> state = parameters_;
   for (size_t i = 0; i < modules_.size(); ++i) {
@@ -196,14 +217,30 @@ std::vector<PreparedOptimizer> Accelerator::prepare_optimizers(
   std::vector<PreparedOptimizer> prepared;
   for (OptimizerConfig config : configs) {
     if (options_.master_weights) config.master_weights();
+    const int64_t own_steps = total_steps < 0 ? -1 : total_steps / config.frequency();
     prepared.emplace_back(strategy_->build_optimizer(config, parameters_for(config)),
-                          config.schedule(), config.frequency(), total_steps, stepping_.get());
+                          config.schedule(), config.frequency(), own_steps, stepping_.get());
     stepping_->add(prepared.back().optimizer());
   }
   optimizers_.insert(optimizers_.end(), prepared.begin(), prepared.end());
+  optimizers_changed();
+  return prepared;
+}
+
+void Accelerator::optimizers_changed() {
   for (PreparedOptimizer& optimizer : optimizers_) optimizer.set_rivals(optimizers_);
   ++generation_;
-  return prepared;
+  if (!precision_.scales_loss && options_.accumulation_steps() == 1) return;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const PreparedOptimizer& optimizer : optimizers_) {
+    for (const NamedTensor& parameter : optimizer.optimizer().parameters()) {
+      LEVIN_CHECK(
+          seen.insert(parameter.tensor.unsafeGetTensorImpl()).second, "accelerator.optimizer",
+          "{} belongs to two optimizers, and each of them would {}; give it to one", parameter.name,
+          precision_.scales_loss ? "divide its gradient by the loss scale"
+                                 : "weigh its gradient where a group is short");
+    }
+  }
 }
 
 PreparedOptimizer Accelerator::prepare_optimizer(const OptimizerConfig& config) {
@@ -213,7 +250,18 @@ PreparedOptimizer Accelerator::prepare_optimizer(const OptimizerConfig& config) 
       "got {} optimizers in one OptimizerConfig, wanted one; give prepare its list(), which "
       "comes back as a vector",
       configs.size());
-  return prepare_optimizers(configs).front();
+  return prepare_own_optimizers(configs).front();
+}
+
+std::vector<PreparedOptimizer> Accelerator::prepare_own_optimizers(
+    const std::vector<OptimizerConfig>& configs) {
+  for (const OptimizerConfig& config : configs) {
+    LEVIN_CHECK(config.frequency() == 1, "accelerator.optimizer",
+                "{} has frequency({}), which the Trainer sees to; a loop of one's own steps it "
+                "when it is due, so leave frequency out",
+                config.name(), config.frequency());
+  }
+  return prepare_optimizers(configs);
 }
 
 PreparedOptimizer Accelerator::prepare_torch_optimizer(
@@ -222,8 +270,7 @@ PreparedOptimizer Accelerator::prepare_torch_optimizer(
   optimizers_.emplace_back(std::move(adapted), std::nullopt, /*frequency=*/1, /*total_steps=*/-1,
                            stepping_.get());
   stepping_->add(optimizers_.back().optimizer());
-  for (PreparedOptimizer& each : optimizers_) each.set_rivals(optimizers_);
-  ++generation_;
+  optimizers_changed();
   return optimizers_.back();
 }
 

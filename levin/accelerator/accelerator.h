@@ -84,8 +84,9 @@ class LEVIN_API Accelerator : public Processes {
   /// the names within that module; without .of, when there are several modules, names begin with
   /// the module's number, "1.net.weight". Throws Error "accelerator.optimizer" for an optimizer
   /// that is bound neither by .of nor by a pattern while there are several modules, or bound to
-  /// none of them, and for several in one OptimizerConfig; "accelerator.module" for an empty holder
-  /// or pointer, "optim.torch.parameters" for a torch::optim class over other parameters.
+  /// none of them, for one with a frequency, for several in one OptimizerConfig, and for several
+  /// that share a parameter under 16-mixed or accumulation; "accelerator.module" for an empty
+  /// holder or pointer, "optim.torch.parameters" for a torch::optim class over other parameters.
   template <class... Args>
   auto prepare(Args&&... args) {
     (place(args), ...);
@@ -254,7 +255,8 @@ class LEVIN_API Accelerator : public Processes {
 
   // What prepare is made of.
   void prepare_module(const std::shared_ptr<torch::nn::Module>& module);
-  /// total_steps: optimizer steps of the run for the schedule, -1 when not known.
+  /// total_steps: training steps of the run, -1 when not known; an optimizer's schedule gets as
+  /// many of them as it steps at (OptimizerConfig::frequency).
   std::vector<PreparedOptimizer> prepare_optimizers(const std::vector<OptimizerConfig>& configs,
                                                     int64_t total_steps = -1);
   /// All ranks call it. With dispatch_batches see levin::dispatched, and the loader that is given
@@ -262,6 +264,9 @@ class LEVIN_API Accelerator : public Processes {
   DataLoader prepare_loader(DataLoader loader, LoaderRole role);
   /// save_checkpoint by rank 0; what goes wrong there is thrown on every rank.
   void write_on_main(const std::filesystem::path& folder, const Checkpoint& checkpoint);
+  /// Throws Error "accelerator.parameters" for a trainable parameter that a prepared module did not
+  /// have then. backward() asks at its calls 1, 2, 4, 8 and so on, state_dict() each time.
+  void check_prepared() const;
   /// Forgets modules, optimizers and loaders, so that others can be prepared.
   void free_memory();
   void clear() { free_memory(); }
@@ -282,7 +287,7 @@ class LEVIN_API Accelerator : public Processes {
     if constexpr (std::is_convertible_v<T, OptimizerConfig>) {
       return prepare_optimizer(OptimizerConfig(argument));
     } else if constexpr (std::is_same_v<Plain, std::vector<OptimizerConfig>>) {
-      return prepare_optimizers(argument);
+      return prepare_own_optimizers(argument);
     } else if constexpr (std::is_same_v<Plain, DataLoader>) {
       return prepared_loader(argument);
     } else if constexpr (std::is_base_of_v<torch::optim::Optimizer, Plain>) {
@@ -346,7 +351,10 @@ class LEVIN_API Accelerator : public Processes {
   /// With the main process' random numbers, in all.
   void in_step(const std::function<void()>& draws);
   at::Tensor to_device(const at::Tensor& rows);
+  void optimizers_changed();
   PreparedOptimizer prepare_optimizer(const OptimizerConfig& config);
+  std::vector<PreparedOptimizer> prepare_own_optimizers(
+      const std::vector<OptimizerConfig>& configs);
   std::vector<NamedTensor> parameters_for(const OptimizerConfig& config) const;
   std::vector<NamedTensor> name_parameters() const;
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "levin/accelerator/accelerator.h"
 #include "levin/accelerator/graph_file.h"
@@ -19,6 +20,7 @@ void Accelerator::backward(const at::Tensor& loss, bool synchronize, const at::T
               "this loss depends on no parameter; was it detached, or computed without gradients?");
   detail::check_recorded(stepping_->recording() != nullptr, ++losses_);
   const SyncBatchNormGuard batch_norm(synced_.get());
+  if (std::has_single_bit(static_cast<uint64_t>(losses_))) check_prepared();
   stepping_->backward(loss, synchronize, judged);
   if (!reaches_parameters_) check_gradients();
 }

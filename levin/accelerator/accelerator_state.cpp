@@ -37,6 +37,7 @@ void load_numbered(std::string_view what, Items& items, const State& state) {
 }  // namespace
 
 Checkpoint Accelerator::state_dict() {
+  check_prepared();
   strategy_->settle();
   Checkpoint checkpoint;
   for (size_t i = 0; i < modules_.size(); ++i) {

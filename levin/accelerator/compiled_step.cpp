@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
 
+#include <bit>
 #include <utility>
 
 #include "levin/accelerator/accelerator.h"
@@ -69,6 +70,7 @@ std::vector<at::Tensor> CompiledStep::operator()(const std::vector<NamedTensor>&
                                                  const Function& function) {
   if (!accelerator_.compiles()) return function();
   if (generation_ != accelerator_.generation()) prepare();
+  if (std::has_single_bit(++calls_)) accelerator_.check_prepared();
   conditions_.inputs.clear();
   conditions_.names.clear();
   for (const NamedTensor& input : inputs) {

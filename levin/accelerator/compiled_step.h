@@ -48,7 +48,8 @@ class LEVIN_API CompiledStep {
   graph::Compiled compiled_;
   graph::Conditions conditions_;  ///< of the call
   size_t num_outcomes_ = 0;       ///< replays and refusals of which compiled_ has told
-  int64_t generation_ = -1;       ///< of what was prepared, which the rest is of
+  uint64_t calls_ = 0;
+  int64_t generation_ = -1;  ///< of what was prepared, which the rest is of
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
   std::vector<std::string> module_names_;
   std::vector<std::string> gradient_names_;

@@ -30,6 +30,8 @@ bool Stepping::agree(bool flag) { return world_.size() == 1 ? flag : world_.any(
 void Stepping::forget() {
   load_state_dict(state_dict());  // the scaler knows optimizers by their addresses
   optimizers_.clear();
+  waiting_.clear();
+  has_noted_ = false;
   position_.finished.clear();
   position_.used_up.clear();
   batches_ = 0;
@@ -57,6 +59,25 @@ void Stepping::begin_backward() {
     bad_loss_ = false;
   }
   position_.finished.clear();
+  if (guard_.may_skip() && !std::exchange(has_noted_, true)) note_waiting();
+}
+
+void Stepping::note_waiting() {
+  waiting_.clear();
+  for (const optim::Optimizer* optimizer : optimizers_) {
+    for (const NamedTensor& parameter : optimizer->parameters()) {
+      const at::Tensor& gradient = parameter.tensor.mutable_grad();
+      const bool waits = gradient.defined();
+      waiting_.emplace_back(parameter.tensor, waits ? gradient.clone() : at::Tensor());
+    }
+  }
+}
+
+// Of a step that is left out nothing is to come into a later one, which another optimizer takes.
+void Stepping::drop_since_noted() {
+  for (auto& [parameter, gradient] : std::exchange(waiting_, {})) {
+    parameter.mutable_grad() = std::move(gradient);
+  }
 }
 
 void Stepping::backward(const at::Tensor& loss, bool synchronize, const at::Tensor& judged) {
@@ -94,10 +115,14 @@ bool Stepping::step(optim::Optimizer& optimizer) {
       batches_, options_.gradient_accumulation_steps);
   finish_gradients(optimizer);
   if (guard_.may_skip() && !leave_out_) leave_out_ = agree(bad_loss_);
+  has_noted_ = false;
   position_.used_up.insert(&optimizer);
   bool taken = false;
   const auto take = [&] {
-    if (leave_out_.value_or(false)) return strategy_.wait_gradients();
+    if (leave_out_.value_or(false)) {
+      strategy_.wait_gradients();
+      return drop_since_noted();
+    }
     update(optimizer);
     strategy_.after_step();
     forget_casts();  // of the parameters as they were

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "levin/accelerator/loss_guard.h"
@@ -74,10 +75,8 @@ class LEVIN_API Stepping {
   bool step(optim::Optimizer& optimizer);
   /// The last step() of some optimizer was.
   bool was_left_out() const { return position_.was_left_out; }
-  /// The steps with the gradients of the last backward are left out, on all ranks, for a bad loss.
-  bool leaves_out() const { return leave_out_.value_or(false); }
   /// The gradients since the last step will not be stepped with.
-  void drop_gradients() { bad_loss_ = false; }
+  void drop_gradients() { bad_loss_ = has_noted_ = false; }
   /// Unless the gradients still wait for the other batches of their group.
   void zero_grad(optim::Optimizer& optimizer);
 
@@ -117,6 +116,8 @@ class LEVIN_API Stepping {
   bool accumulates() const { return options_.gradient_accumulation_steps > 1; }
   bool needs_finish() const { return scaler_.has_value() || cut_short_ != 1.0; }
   void update(optim::Optimizer& optimizer);
+  void note_waiting();
+  void drop_since_noted();
   bool agree(bool flag);
   bool backward_synchronizes();
   std::string where() const;
@@ -140,6 +141,10 @@ class LEVIN_API Stepping {
   int64_t losses_ = 0;
   bool bad_loss_ = false;          ///< of the coming step, on this rank
   std::optional<bool> leave_out_;  ///< as agreed by the ranks
+  /// Gradients that were there before the coming step's first backward, where a step may be left
+  /// out: they wait for a later step of their optimizer.
+  std::vector<std::pair<at::Tensor, at::Tensor>> waiting_;
+  bool has_noted_ = false;
 };
 
 }  // namespace levin

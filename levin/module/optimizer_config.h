@@ -75,7 +75,8 @@ struct GroupOptions {
 };
 
 /// A learning rate over time: lr(step) = the group's lr * factor(step, total_steps), step counting
-/// optimizer steps from 0. total_steps is what the run will take, -1 when it has no limit.
+/// the steps of its own optimizer from 0. total_steps is how many of them the run will take, -1
+/// when it has no limit: of an optimizer with frequency(n) the n-th part of the training steps.
 struct Schedule {
   std::string name = "constant";
   std::function<double(int64_t step, int64_t total_steps)> factor;
@@ -108,7 +109,9 @@ class LEVIN_API OptimizerConfig {
     return of(static_cast<const torch::nn::Module&>(*holder));
   }
   OptimizerConfig& schedule(Schedule schedule);
-  /// Steps only after every n-th training step; gradients add up in between.
+  /// Steps only after every n-th training step; gradients add up in between, and the schedule
+  /// moves with its steps alone. The trainer's, under automatic optimization: elsewhere the loop
+  /// itself says when an optimizer steps, and more than 1 is an error.
   OptimizerConfig& frequency(int64_t n);
   /// Parameters in bfloat16 or float16 are updated in float32 copies of them, which the optimizer
   /// keeps: small updates are not lost to rounding. Has no effect on other parameters.

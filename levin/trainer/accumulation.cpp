@@ -110,11 +110,6 @@ void Run::to_mean_of_group(const PreparedOptimizer& optimizer,
   }
 }
 
-// What a bad loss added would wait in the gradients of an optimizer that does not step yet.
-void Run::forget_bad_gradients() {
-  for (PreparedOptimizer& optimizer : optimizers_) optimizer.zero_grad();
-}
-
 void Run::drop_group() {
   gradients_ready_ = false;
   accelerator_.stepping().drop_gradients();

@@ -121,7 +121,6 @@ bool Run::update() {
     clip(optimizer);
     optimizer.step();
   }
-  if (accelerator_.stepping().leaves_out()) forget_bad_gradients();
   return true;
 }
 

@@ -133,7 +133,6 @@ class Run : public ModuleContext {
   bool weighs_nothing(const at::Tensor& weight) const;
   void to_mean_of_group(const PreparedOptimizer& optimizer,
                         const std::optional<at::Tensor>& weight);
-  void forget_bad_gradients();
   void drop_group();
   /// Sees whether the epoch ends after so many batches, where nobody counted them.
   void look_for_end(int64_t batches);

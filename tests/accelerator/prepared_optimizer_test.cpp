@@ -150,7 +150,11 @@ TEST(PreparedOptimizer, ToggleLeavesWhatIsItsOwnTooToTrain) {
 }
 
 TEST(PreparedOptimizer, KnowsItsFrequency) {
-  EXPECT_EQ(One(sgd().frequency(3)).optimizer.frequency(), 3);
+  Accelerator accelerator({.cpu = true});
+  OwnNet net;
+  accelerator.prepare(net);
+  const auto optimizers = accelerator.prepare_optimizers({sgd().frequency(3)});
+  EXPECT_EQ(optimizers.front().frequency(), 3);
 }
 
 TEST(PreparedOptimizer, ItsStateInAnotherGoesOnBitForBit) {
