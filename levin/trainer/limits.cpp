@@ -81,13 +81,24 @@ std::optional<double> parse_duration(const std::string& text) {
 }
 
 int64_t portion_of(std::optional<int64_t> total, std::string_view option, const Portion& portion) {
-  if (total) return portion.of(*total);
+  if (total) {
+    const int64_t batches = portion.of(*total);
+    LEVIN_CHECK(batches > 0 || *total == 0 || portion.is_none(), "trainer.options",
+                "got {} = {}, which of {} batches is less than one; give a larger fraction, or a "
+                "count: {} = 1",
+                option, to_text(portion), *total, option);
+    return batches;
+  }
   if (!portion.is_fraction()) return portion.of(kUncounted);
-  LEVIN_CHECK(to_text(portion) == "1.0" || to_text(portion) == "0.0", "trainer.options",
+  LEVIN_CHECK(portion.is_whole() || portion.is_none(), "trainer.options",
               "got {} = {}, a fraction of a stream whose length is not known; give a count, or "
               "override shard_size() of the data set",
               option, to_text(portion));
-  return to_text(portion) == "0.0" ? 0 : kUncounted;
+  return portion.is_none() ? 0 : kUncounted;
+}
+
+bool validates_once_an_epoch(const TrainerOptions& options) {
+  return options.val_check_interval.is_whole() && options.check_val_every_n_epoch == 1;
 }
 
 int64_t Limits::total_steps() const {
@@ -122,8 +133,6 @@ Limits resolve_limits(const TrainerOptions& o, std::optional<int64_t> train_size
   limits.min_epochs = o.min_epochs == 0 && o.min_steps > 0 ? 1 : o.min_epochs;  // as in Lightning
   limits.accumulate = o.accumulate_grad_batches;
   limits.counted = train_size.has_value();
-  limits.train_batches = portion_of(train_size, "limit_train_batches", o.limit_train_batches);
-  limits.val_batches = portion_of(val_size, "limit_val_batches", o.limit_val_batches);
   limits.val_epochs = o.check_val_every_n_epoch;
   if (o.fast_dev_run > 0) {
     limits.max_epochs = 1;
@@ -131,6 +140,9 @@ Limits resolve_limits(const TrainerOptions& o, std::optional<int64_t> train_size
     limits.max_steps = -1;
     limits.train_batches = std::min(o.fast_dev_run, train_size.value_or(kUncounted));
     limits.val_batches = std::min(o.fast_dev_run, val_size.value_or(kUncounted));
+  } else {
+    limits.train_batches = portion_of(train_size, "limit_train_batches", o.limit_train_batches);
+    limits.val_batches = portion_of(val_size, "limit_val_batches", o.limit_val_batches);
   }
   const Portion interval = o.fast_dev_run > 0 ? Portion(1.0) : o.val_check_interval;
   if (!limits.counted) {

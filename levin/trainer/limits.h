@@ -21,9 +21,13 @@ LEVIN_API std::optional<double> parse_duration(const std::string& text);
 inline constexpr int64_t kUncounted = std::numeric_limits<int64_t>::max();
 
 /// Of so many batches, none where they are uncounted: kUncounted for the whole then. Throws Error
-/// "trainer.options" that names the option for another fraction of what is uncounted.
+/// "trainer.options" that names the option for another fraction of what is uncounted, and for a
+/// fraction of what is counted that is less than one batch.
 LEVIN_API int64_t portion_of(std::optional<int64_t> total, std::string_view option,
                              const Portion& portion);
+
+/// Each epoch ends with its one validation, as the options stand unless they are changed.
+bool validates_once_an_epoch(const TrainerOptions& options);
 
 struct LEVIN_API Limits {
   int64_t max_epochs = -1;        ///< -1: none

@@ -22,6 +22,10 @@ class LEVIN_API Portion {
   /// Of total batches, rounded down.
   int64_t of(int64_t total) const;
   bool is_fraction() const { return is_fraction_; }
+  /// The fraction 1.0.
+  bool is_whole() const { return is_fraction_ && fraction_ == 1.0; }
+  /// 0 or 0.0.
+  bool is_none() const { return is_fraction_ ? fraction_ == 0.0 : count_ == 0; }
   /// False for a negative number or a fraction above 1.
   bool valid() const;
 

@@ -88,6 +88,24 @@ TEST(Limits, DurationsAreDaysHoursMinutesSeconds) {
   }
 }
 
+TEST(Limits, AFractionOfLessThanABatchIsRefused) {
+  const auto id = [](const levin::TrainerOptions& options, int64_t train, int64_t val) {
+    return error_id([&] { levin::detail::resolve_limits(options, train, val); });
+  };
+  EXPECT_EQ(id({.limit_train_batches = 0.1}, 5, 5), "trainer.options");
+  EXPECT_EQ(id({.limit_val_batches = 0.1}, 5, 5), "trainer.options");
+  EXPECT_EQ(error_id([] { levin::detail::portion_of(5, "limit_test_batches", 0.1); }),
+            "trainer.options");
+  // What is asked for so is meant.
+  EXPECT_EQ(levin::detail::resolve_limits({.limit_train_batches = 0.2}, 5, 0).train_batches, 1);
+  EXPECT_EQ(levin::detail::resolve_limits({.limit_train_batches = 0.0}, 5, 0).train_batches, 0);
+  EXPECT_EQ(levin::detail::resolve_limits({.limit_val_batches = 0}, 5, 5).val_batches, 0);
+  EXPECT_EQ(levin::detail::resolve_limits({.limit_val_batches = 0.1}, 5, 0).val_batches, 0);
+  EXPECT_EQ(levin::detail::resolve_limits({.fast_dev_run = 1, .limit_train_batches = 0.1}, 5, 0)
+                .train_batches,
+            1);
+}
+
 TEST(Limits, AnIntervalPastTheEpochIsRefused) {
   levin::TrainerOptions options;
   options.val_check_interval = 11;
