@@ -18,7 +18,10 @@ namespace {
 constexpr uint64_t kRankStream = 0x72616e6b;  // "rank"
 
 WorldOptions world_options(const AcceleratorOptions& options, bool on_gpu = false) {
-  return {.devices = is_xla(options) ? 0 : options.devices,
+  const bool one_a_gpu = options.devices < 0 && !is_xla(options);
+  const std::string_view kind = options.cpu ? "cpu" : std::string_view(options.accelerator);
+  return {.devices = is_xla(options) ? 0 : std::max<int64_t>(options.devices, 0),
+          .devices_alone = one_a_gpu ? processes_for(kind, num_gpus()) : 1,
           .num_nodes = options.num_nodes,
           .backend = options.backend,
           .timeout_s = options.comm_timeout_s,

@@ -4,6 +4,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
+#include <algorithm>
+
 #include "levin/accelerator/options.h"
 #include "levin/base/check.h"
 #include "levin/xla/device/runtime.h"
@@ -14,12 +16,12 @@ at::Device select_device(std::string_view kind, RankInfo rank) {
   const bool known = kind == "auto" || kind == "cpu" || kind == "gpu" || kind == "cuda";
   LEVIN_CHECK(known, "accelerator.device",
               "got '{}', wanted auto, cpu, gpu, tpu or xla; set --accelerator", kind);
-  const bool has_cuda = at::hasCUDA() && at::detail::getCUDAHooks().deviceCount() > 0;
+  const int64_t count = num_gpus();
+  const bool has_cuda = count > 0;
   if (kind == "cpu" || (kind == "auto" && !has_cuda)) return at::Device(at::kCPU);
   LEVIN_CHECK(has_cuda, "accelerator.device",
               "got '{}' and LibTorch sees no CUDA device{}; use --accelerator cpu", kind,
               at::hasCUDA() ? "" : " (it is a build without CUDA)");
-  const auto count = at::detail::getCUDAHooks().deviceCount();
   LEVIN_CHECK(rank.local_rank < count, "accelerator.device",
               "got process {} of this machine and {} CUDA devices, wanted one for each process; "
               "set --devices {}, or --accelerator cpu",
@@ -28,6 +30,13 @@ at::Device select_device(std::string_view kind, RankInfo rank) {
   c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
   return device;
 }
+
+int64_t processes_for(std::string_view kind, int64_t gpus) {
+  const bool on_gpu = kind == "auto" || kind == "gpu" || kind == "cuda";
+  return on_gpu ? std::max<int64_t>(gpus, 1) : 1;
+}
+
+int64_t num_gpus() { return at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0; }
 
 bool is_xla(const AcceleratorOptions& options) {
   return !options.cpu && (options.accelerator == "tpu" || options.accelerator == "xla");
@@ -48,7 +57,7 @@ std::shared_ptr<xla::Runtime> open_xla(const AcceleratorOptions& options,
   const std::chrono::duration<double> timeout(options.comm_timeout_s);
   return xla::Runtime::open(
       {.plugin = is_tpu ? "tpu" : options.pjrt_plugin,
-       .num_devices = options.devices,
+       .num_devices = std::max<int64_t>(options.devices, 0),
        .rank = world.rank(),
        .world_size = world.size(),
        .store = world.store("xla"),

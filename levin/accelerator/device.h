@@ -22,6 +22,11 @@ namespace levin {
 /// is the one of its local rank. Throws Error "accelerator.device".
 LEVIN_API at::Device select_device(std::string_view kind, RankInfo rank);
 
+/// Processes that keep as many GPUs busy: one for each where kind computes on them, else 1.
+LEVIN_API int64_t processes_for(std::string_view kind, int64_t gpus);
+/// GPUs that this process sees.
+LEVIN_API int64_t num_gpus();
+
 struct AcceleratorOptions;
 
 /// Whether one process holds all devices of its machine.

@@ -52,8 +52,8 @@ struct AcceleratorOptions {
                                               ///< by PreparedOptimizer::step_schedule() alone
   std::string accelerator = "auto";           ///< auto, cpu, gpu (cuda), tpu, xla: what computes
   std::string strategy = "auto";              ///< one of strategy_names()
-  /// Processes on this machine; 0: as they were started, or 1. Of tpu and xla: devices of one
-  /// process; 0: all that there are.
+  /// Processes on this machine; 0: as they were started, or 1; -1: as they were started, or one for
+  /// each GPU. Of tpu and xla: devices of one process; 0 or -1: all that there are.
   int64_t devices = 0;
   int64_t num_nodes = 1;  ///< machines
   std::string backend =

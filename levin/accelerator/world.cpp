@@ -28,6 +28,10 @@ void check_launch(const comm::Environment& environment, const WorldOptions& opti
 
 }  // namespace
 
+int64_t processes_alone(const WorldOptions& options) {
+  return options.devices > 0 ? options.devices : options.devices_alone;
+}
+
 comm::Environment join_launch(const WorldOptions& options) {
   const comm::Environment environment = comm::read_environment();
   if (environment.launcher != "alone") {
@@ -38,9 +42,10 @@ comm::Environment join_launch(const WorldOptions& options) {
               "got --num-nodes {} for a program that was started by itself; start it on every "
               "machine by `levin run --nnodes {}`, torchrun, mpirun or srun",
               options.num_nodes, options.num_nodes);
-  if (options.devices <= 1) return environment;
+  const int64_t processes = processes_alone(options);
+  if (processes <= 1) return environment;
   std::fflush(nullptr);
-  std::exit(launch::run_peers({.num_processes = options.devices}));
+  std::exit(launch::run_peers({.num_processes = processes}));
 }
 
 comm::ProcessGroup connect_world(const comm::Environment& environment,

@@ -12,7 +12,8 @@
 namespace levin {
 
 struct WorldOptions {
-  int64_t devices = 0;  ///< processes on this machine; 0: as many as the launcher started
+  int64_t devices = 0;        ///< processes on this machine; 0: as many as the launcher started
+  int64_t devices_alone = 1;  ///< the same where there is no launcher
   int64_t num_nodes = 1;
   std::string backend = "auto";
   double timeout_s = 1800;         ///< of one collective
@@ -20,6 +21,9 @@ struct WorldOptions {
   bool on_gpu = false;
   bool check = false;  ///< compare collectives over the ranks
 };
+
+/// Of a program that was started by itself: of so many processes it is to be one.
+LEVIN_API int64_t processes_alone(const WorldOptions& options);
 
 /// What a launcher left, after a look at whether it is what was asked for. A program that was
 /// started bare and is asked for several devices starts that many ranks of itself, stays as their

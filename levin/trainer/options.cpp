@@ -15,7 +15,9 @@ void from_text(std::string_view text, Loggers& loggers) {
 void TrainerOptions::fields(FieldVisitor& field) {
   field("accelerator", accelerator, "auto, cpu, gpu, tpu or xla");
   field("strategy", strategy, "how parameters are kept over devices: auto, single, ddp or xla");
-  field("devices", devices, "processes on this machine (of tpu and xla: devices), or auto");
+  field("devices", devices,
+        "processes on this machine (of tpu and xla: devices); auto: as a launcher started them, "
+        "else one for each GPU");
   field("num_nodes", num_nodes, "machines");
   field("precision", precision, "32-true, 64-true, bf16-true, 16-true, bf16-mixed or 16-mixed");
   field("logger", logger, "write CSV and TensorBoard logs");

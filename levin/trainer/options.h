@@ -43,7 +43,8 @@ struct TrainerOptions {
   // Behaviour
   std::string accelerator = "auto";  ///< auto, cpu, gpu, tpu or xla
   std::string strategy = "auto";     ///< one of strategy_names()
-  /// Processes on this machine, one for each device; of tpu and xla, devices of one process.
+  /// Processes on this machine, one for each device; of tpu and xla, devices of one process. auto:
+  /// as many as a launcher has started; else one for each GPU, or all of tpu and xla.
   Devices devices = "auto";
   int64_t num_nodes = 1;  ///< machines
   std::string precision =

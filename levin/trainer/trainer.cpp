@@ -14,12 +14,18 @@
 namespace levin {
 namespace {
 
+int64_t devices_of(const TrainerOptions& options) {
+  if (options.tpu_cores > 0) return options.tpu_cores;
+  const bool is_auto = options.devices.count() == 0 && options.strategy != "single";
+  return is_auto ? -1 : options.devices.count();  // -1: one for each GPU
+}
+
 AcceleratorOptions engine_options(const TrainerOptions& options) {
   return {.mixed_precision = options.precision,
           .dataloader_config = {.dispatch_batches = options.dispatch_batches},
           .accelerator = options.tpu_cores > 0 ? "tpu" : options.accelerator,
           .strategy = options.strategy,
-          .devices = options.tpu_cores > 0 ? options.tpu_cores : options.devices.count(),
+          .devices = devices_of(options),
           .num_nodes = options.num_nodes,
           .backend = options.backend,
           .comm_timeout_s = options.comm_timeout_s,
