@@ -106,6 +106,7 @@ double PreparedOptimizer::learning_rate() const { return shared_->optimizer->gro
 
 optim::Optimizer& PreparedOptimizer::optimizer() const { return *shared_->optimizer; }
 int64_t PreparedOptimizer::frequency() const { return shared_->frequency; }
+bool PreparedOptimizer::has_schedule() const { return shared_->schedule.has_value(); }
 int64_t PreparedOptimizer::steps() const { return shared_->steps; }
 
 State PreparedOptimizer::state_dict() const {

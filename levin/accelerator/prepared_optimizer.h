@@ -34,6 +34,7 @@ class LEVIN_API PreparedOptimizer : public OptimizerHandle {
 
   optim::Optimizer& optimizer() const;
   int64_t frequency() const;
+  bool has_schedule() const;
   /// Updates so far.
   int64_t steps() const;
   /// The last step() changed no parameter: gradients overflowed, or the loss was bad.

@@ -49,6 +49,16 @@ double weight_decay_of(const OptimizerConfig::Kind& kind) {
       kind);
 }
 
+double momentum_of(const OptimizerConfig::Kind& kind) {
+  return std::visit(
+      [](const auto& options) {
+        if constexpr (requires { options.betas; }) return options.betas.first;
+        if constexpr (requires { options.momentum; }) return options.momentum;
+        return 0.0;
+      },
+      kind);
+}
+
 /// The groups asked for and a last one, "*", for the rest; empty ones of the latter sort are left
 /// out.
 std::vector<ParameterGroup> form_groups(const OptimizerConfig& config,
@@ -73,6 +83,7 @@ std::vector<ParameterGroup> form_groups(const OptimizerConfig& config,
                 groups[i].pattern, parameters.front().name);
   }
   if (groups.back().members.empty()) groups.pop_back();
+  for (ParameterGroup& group : groups) group.momentum = momentum_of(config.kind());
   return groups;
 }
 

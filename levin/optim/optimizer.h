@@ -27,6 +27,7 @@ struct ParameterGroup {
   double initial_lr = 0.0;
   double weight_decay = 0.0;
   std::vector<size_t> members;  ///< indices into parameters()
+  double momentum = 0.0;        ///< the first of the betas of those that have betas
 };
 
 class LEVIN_API Optimizer {

@@ -50,11 +50,13 @@ class Run : public ModuleContext {
   const Progress& progress() const { return progress_; }
   Stage stage() const { return stage_; }
   bool has_validation() const { return val_loader_.has_value() && limits_.val_batches > 0; }
+  bool validation_due() const;
   bool sanity_checking() const { return sanity_checking_; }
   bool should_log() const;
   bool at_step_boundary() const;
   Metrics callback_metrics();
   void log_metrics(const Scalars& scalars);
+  void log_row(const Scalars& scalars);
   const Scalars& bar_values() const { return bar_values_; }
   const std::vector<PreparedOptimizer>& optimizers() const { return optimizers_; }
   const std::vector<std::shared_ptr<Callback>>& callbacks() const { return callbacks_; }
@@ -140,7 +142,6 @@ class Run : public ModuleContext {
   double cut_short() const;
 
   // evaluate.cpp
-  bool validation_due() const;
   void validate_in_fit();
   void sanity_check();
   void evaluation_loop(Stage stage, DataLoader loader, int64_t batches,

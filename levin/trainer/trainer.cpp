@@ -197,6 +197,7 @@ int64_t Trainer::num_training_batches() const {
 int64_t Trainer::batches_done() const { return run().progress().batch; }
 int64_t Trainer::estimated_stepping_batches() const { return run().limits().total_steps(); }
 bool Trainer::has_validation() const { return run().has_validation(); }
+bool Trainer::validation_due() const { return run().validation_due(); }
 bool Trainer::sanity_checking() const { return run().sanity_checking(); }
 bool Trainer::should_log() const { return run().should_log(); }
 bool Trainer::at_step_boundary() const { return run().at_step_boundary(); }
@@ -216,6 +217,7 @@ double Trainer::monitored(const std::string& name) const {
 }
 
 void Trainer::log_metrics(const Scalars& scalars) { run().log_metrics(scalars); }
+void Trainer::log_row(const Scalars& scalars) { run().log_row(scalars); }
 Scalars Trainer::progress_bar_metrics() const { return run().bar_values(); }
 const std::vector<PreparedOptimizer>& Trainer::optimizers() const { return run().optimizers(); }
 const std::vector<std::shared_ptr<Callback>>& Trainer::callbacks() const {

@@ -98,6 +98,8 @@ class LEVIN_API Trainer {
   /// Optimizer steps the whole run will take, -1 without limit or when they are not known.
   int64_t estimated_stepping_batches() const;
   bool has_validation() const;
+  /// After this step comes a validation.
+  bool validation_due() const;
   bool sanity_checking() const;
   /// True in the steps whose values go to the loggers.
   bool should_log() const;
@@ -108,8 +110,10 @@ class LEVIN_API Trainer {
   Metrics callback_metrics() const;
   /// That of one name; Error "trainer.monitor" says which names there are when it is none of them.
   double monitored(const std::string& name) const;
-  /// Values to go with the loggers' next row; `bar` ones are shown on the progress bar.
+  /// Values to go with the loggers' next row; callback_metrics() has them at once.
   void log_metrics(const Scalars& scalars);
+  /// The same, as a row of their own, now.
+  void log_row(const Scalars& scalars);
   Scalars progress_bar_metrics() const;
   const std::vector<PreparedOptimizer>& optimizers() const;
   const std::vector<std::shared_ptr<Callback>>& callbacks() const;

@@ -102,7 +102,15 @@ void Run::write_evaluation_row() {
 }
 
 void Run::log_metrics(const Scalars& scalars) {
+  for (const auto& [name, value] : scalars) metrics_[name] = value;
   pending_scalars_.insert(pending_scalars_.end(), scalars.begin(), scalars.end());
+}
+
+void Run::log_row(const Scalars& scalars) {
+  for (const auto& [name, value] : scalars) metrics_[name] = value;
+  for (const auto& logger : loggers_) {
+    logger->log_metrics(scalars, progress_.epoch, progress_.global_step);
+  }
 }
 
 }  // namespace levin::detail

@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <limits>
+#include <map>
+
 #include "levin/base/error.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/trainer/callbacks/early_stopping.h"
@@ -17,6 +20,9 @@ using levin::test::error_id;
 using namespace small_run;  // NOLINT
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// Logs a given value at each validation.
 struct Scored : Net {
@@ -95,7 +101,183 @@ TEST(ModelCheckpoint, WithoutAnyTheTrainerAddsOne) {
   EXPECT_THAT(names_in(root.str() + "/checkpoints"), ElementsAre("epoch=1-step=10", "last"));
 }
 
+/// Logs a given value of each training epoch, and another of its validation.
+struct ScoredByEpoch : Net {
+  std::vector<double> scores;
+  explicit ScoredByEpoch(std::vector<double> scores) : scores(std::move(scores)) {}
+  at::Tensor training_step(const levin::Batch& batch, int64_t index) override {
+    log("score", scores.at(static_cast<size_t>(current_epoch())),
+        {.on_step = false, .on_epoch = true});
+    return Net::training_step(batch, index);
+  }
+};
+
+TEST(ModelCheckpoint, RanksByTheEpochThatEndedBesideAValidation) {
+  const Scratch root;
+  auto options = quiet(root.str());
+  auto checkpoint = levin::model_checkpoint({.monitor = "score", .save_last = false});
+  options.callbacks = {checkpoint};
+  fit(std::make_shared<ScoredByEpoch>(std::vector<double>{3.0, 1.0, 2.0}), options, 3);
+  EXPECT_THAT(names_in(root.str() + "/checkpoints"), ElementsAre("epoch=1-step=10", "last"));
+  EXPECT_EQ(checkpoint->best_model_score(), 1.0);
+}
+
+TEST(EarlyStopping, ChecksTheEpochThatEndedBesideAValidation) {
+  auto options = quiet(".");
+  options.enable_checkpointing = false;
+  auto stopping = levin::early_stopping({.monitor = "score", .patience = 2});
+  options.callbacks = {stopping};
+  fit(std::make_shared<ScoredByEpoch>(std::vector<double>{3.0, 1.0, 2.0, 2.0, 0.5}), options, 5);
+  EXPECT_EQ(stopping->stopped_epoch(), 3);
+  EXPECT_EQ(stopping->best_score(), 1.0);
+}
+
+TEST(EarlyStopping, ChecksEachOfSeveralValidations) {
+  auto options = quiet(".");
+  options.enable_checkpointing = false;
+  options.val_check_interval = 0.4;  // twice in an epoch of five batches
+  auto net = std::make_shared<Scored>(std::vector<double>{1, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0});
+  auto stopping = levin::early_stopping({.monitor = "score", .patience = 2});
+  options.callbacks = {stopping};
+  fit(net, options, 3);
+  EXPECT_EQ(stopping->stopped_epoch(), 1);
+  EXPECT_EQ(net->next, 4U);
+}
+
+TEST(ModelCheckpoint, WithNoneOfTheBestToKeepThereIsNoBest) {
+  const Scratch root;
+  for (const char* monitor : {"", "score"}) {
+    auto options = quiet(root.str());
+    auto checkpoint = levin::model_checkpoint({.monitor = monitor, .save_top_k = 0});
+    options.callbacks = {checkpoint};
+    fit(std::make_shared<Scored>(std::vector<double>{0.5, 0.9}), options, 2);
+    EXPECT_EQ(checkpoint->best_model_path(), "");
+    EXPECT_EQ(checkpoint->best_model_score(), std::nullopt);
+    EXPECT_THAT(names_in(root.str() + "/checkpoints"), ElementsAre("epoch=1-step=10", "last"));
+    fs::remove_all(root / "checkpoints");
+  }
+}
+
+TEST(ModelCheckpoint, WhatIsSavedAtTheEndIsNotRanked) {
+  const Scratch root;
+  auto options = quiet(root.str());
+  options.max_steps = 7;  // inside the second epoch, which has no score then
+  auto checkpoint = levin::model_checkpoint({.monitor = "score", .save_top_k = 3});
+  options.callbacks = {checkpoint};
+  fit(std::make_shared<Scored>(std::vector<double>{0.5}), options, -1);
+  EXPECT_THAT(checkpoint->best_model_path(), HasSubstr("epoch=0-step=5"));
+  EXPECT_THAT(checkpoint->last_model_path(), HasSubstr("epoch=1-step=7"));
+}
+
+TEST(ModelCheckpoint, OneNameForSeveralIsNumbered) {
+  const Scratch root;
+  auto options = quiet(root.str());
+  auto checkpoint =
+      levin::model_checkpoint({.filename = "net", .monitor = "score", .save_top_k = 2});
+  options.callbacks = {checkpoint};
+  fit(std::make_shared<Scored>(std::vector<double>{0.5, 0.3, 0.1, 0.2}), options, 4);
+  EXPECT_THAT(names_in(root.str() + "/checkpoints"), ElementsAre("last", "net", "net-v1"));
+  const auto step_of = [&](const std::string& folder) {
+    return levin::load_checkpoint(folder).training.child("progress").integer("global_step");
+  };
+  EXPECT_EQ(step_of(checkpoint->best_model_path()), 15);
+  EXPECT_EQ(step_of(checkpoint->last_model_path()), 20);
+}
+
+TEST(ModelCheckpoint, TwoInOneFolderLeaveEachOtherTheirs) {
+  const Scratch root;
+  auto options = quiet(root.str());
+  auto best = levin::model_checkpoint({.monitor = "score"});
+  auto newest = levin::model_checkpoint({.every_n_train_steps = 5});
+  options.callbacks = {best, newest};
+  fit(std::make_shared<Scored>(std::vector<double>{0.1, 0.9, 0.8}), options, 3);
+  EXPECT_TRUE(fs::exists(best->best_model_path()));
+  EXPECT_EQ(levin::load_checkpoint(best->best_model_path())
+                .training.child("progress")
+                .integer("global_step"),
+            5);
+  EXPECT_TRUE(fs::exists(newest->best_model_path()));
+}
+
+TEST(ModelCheckpoint, ASaveByStepsIsRankedByTheValidationThatFollows) {
+  const Scratch root;
+  auto options = quiet(root.str());
+  auto checkpoint =
+      levin::model_checkpoint({.monitor = "score", .save_last = false, .every_n_train_steps = 5});
+  options.callbacks = {checkpoint};
+  // Each epoch's validation follows a step that is due.
+  fit(std::make_shared<Scored>(std::vector<double>{0.5, 0.1, 0.9}), options, 3);
+  EXPECT_THAT(names_in(root.str() + "/checkpoints"), ElementsAre("epoch=1-step=10", "last"));
+  EXPECT_EQ(checkpoint->best_model_score(), 0.1);
+}
+
+TEST(ModelCheckpoint, ASaveByStepsWaitsForTheFirstValidation) {
+  const Scratch root;
+  auto options = quiet(root.str());
+  options.callbacks = {levin::model_checkpoint(
+      {.monitor = "score", .save_last = false, .save_top_k = -1, .every_n_train_steps = 3})};
+  fit(std::make_shared<Scored>(std::vector<double>{0.5, 0.1}), options, 2);
+  EXPECT_THAT(names_in(root.str() + "/checkpoints"),
+              ElementsAre("epoch=0-step=5", "epoch=1-step=6", "epoch=1-step=9", "last"));
+}
+
+TEST(ModelCheckpoint, NamesTakeFormats) {
+  const Scratch root;
+  auto options = quiet(root.str());
+  options.callbacks = {
+      levin::model_checkpoint({.filename = "{epoch:02d}-{score:.2f}", .save_top_k = -1})};
+  fit(std::make_shared<Scored>(std::vector<double>{0.5, 0.25}), options, 2);
+  EXPECT_THAT(names_in(root.str() + "/checkpoints"),
+              ElementsAre("epoch=00-score=0.50", "epoch=01-score=0.25", "last"));
+  options.callbacks = {levin::model_checkpoint({.filename = "{score:d}"})};
+  EXPECT_EQ(error_id([&] { fit(std::make_shared<Scored>(std::vector<double>{1}), options, 1); }),
+            "trainer.checkpoint.options");
+}
+
+TEST(ModelCheckpoint, AResumedRunLeavesTheCheckpointsOfTheRunBefore) {
+  const Scratch root;
+  const auto train = [&](int64_t version, const std::string& from, std::vector<double> scores) {
+    auto options = quiet(root.str());
+    auto checkpoint = levin::model_checkpoint(
+        {.dirpath = root.str() + "/" + std::to_string(version), .monitor = "score"});
+    options.callbacks = {checkpoint};
+    options.ckpt_path = from;
+    fit(std::make_shared<Scored>(std::move(scores)), options, version + 1);
+    return checkpoint;
+  };
+  train(0, "", {0.5});
+  const auto first = train(1, root.str() + "/0/last", {0.9});
+  EXPECT_THAT(first->best_model_path(), HasSubstr("/0/epoch=0-step=5"));  // one ranking
+  const auto second = train(2, root.str() + "/1/last", {0.1});
+  EXPECT_THAT(second->best_model_path(), HasSubstr("/2/epoch=2-step=15"));
+  EXPECT_THAT(names_in(root.str() + "/0"), ElementsAre("epoch=0-step=5", "last"));
+  EXPECT_TRUE(fs::exists(root / "1/last"));
+}
+
+TEST(ModelCheckpoint, ASecondFitIsSavedAsTheFirst) {
+  const Scratch root;
+  auto options = quiet(root.str());
+  options.callbacks = {levin::model_checkpoint({})};
+  options.max_epochs = 1;
+  levin::Trainer trainer(options);
+  for (int i = 0; i < 2; ++i) {
+    fs::remove_all(root / "checkpoints");
+    trainer.fit(std::make_shared<Net>(), levin::DataLoader(dataset(40), {.batch_size = 8}));
+    EXPECT_TRUE(fs::exists(root / "checkpoints/last")) << i;
+  }
+}
+
 TEST(ModelCheckpoint, WrongOptionsAreRefused) {
+  EXPECT_EQ(
+      error_id([&] { levin::model_checkpoint({.every_n_train_steps = 4, .every_n_epochs = 2}); }),
+      "trainer.checkpoint.options");
+  EXPECT_EQ(error_id([&] {
+              levin::model_checkpoint(
+                  {.every_n_train_steps = 4, .train_time_interval = std::chrono::seconds(1)});
+            }),
+            "trainer.checkpoint.options");
+  EXPECT_EQ(error_id([&] { levin::model_checkpoint({.filename = "last"}); }),
+            "trainer.checkpoint.options");
   EXPECT_EQ(error_id([&] { levin::model_checkpoint({.mode = "best"}); }),
             "trainer.checkpoint.options");
   EXPECT_EQ(error_id([&] { levin::model_checkpoint({.save_top_k = -2}); }),
@@ -120,7 +302,41 @@ TEST(EarlyStopping, EndsTheRunWhenNothingGetsBetter) {
            {"finite", {.monitor = "score"}, {1.0, std::nan(""), 0.1}, 1},
            {"good enough", {.monitor = "score", .stopping_threshold = 0.5}, {1.0, 0.4, 0.1}, 1},
            {"diverged", {.monitor = "score", .divergence_threshold = 5.0}, {1.0, 2.0, 6.0}, 2},
-           {"never", {.monitor = "score"}, {3.0, 2.0, 1.0}, -1}}) {
+           {"never", {.monitor = "score"}, {3.0, 2.0, 1.0}, -1},
+           {"a NaN is no improvement",
+            {.monitor = "score", .patience = 2, .check_finite = false},
+            {1.0, kNan, kNan, 0.5},
+            2},
+           {"a NaN at the beginning",
+            {.monitor = "score", .patience = 2, .mode = "max", .check_finite = false},
+            {kNan, kNan, 1.0, 2.0},
+            1},
+           {"better than a NaN",
+            {.monitor = "score", .patience = 2, .check_finite = false},
+            {kNan, 3.0, kNan, 2.0, kNan, kNan, 1.0},
+            5},
+           {"infinity is no improvement",
+            {.monitor = "score", .patience = 1, .check_finite = false},
+            {kInfinity, 1.0},
+            0},
+           {"nothing is better than minus infinity",
+            {.monitor = "score", .patience = 1, .check_finite = false},
+            {-kInfinity, -kInfinity, 1.0},
+            1},
+           {"a NaN is neither good enough nor too bad",
+            {.monitor = "score",
+             .patience = 3,
+             .mode = "max",
+             .check_finite = false,
+             .stopping_threshold = 0.5,
+             .divergence_threshold = -5.0},
+            {0.1, kNan, 0.2, 0.6, 1.0},
+            3},
+           {"diverged downwards",
+            {.monitor = "score", .mode = "max", .divergence_threshold = 0.0},
+            {1.0, -1.0, 2.0},
+            1},
+           {"no patience", {.monitor = "score", .patience = 0}, {2.0, 1.0, 1.0, 0.5}, 2}}) {
     auto options = quiet(".");
     options.enable_checkpointing = false;
     auto stopping = levin::early_stopping(one.options);
@@ -143,21 +359,97 @@ TEST(EarlyStopping, MinEpochsHoldItBack) {
   EXPECT_EQ(net->next, 4u);
 }
 
-TEST(LearningRateMonitor, LogsTheScheduleWithTheRows) {
+/// What was logged under that name: (step, value).
+std::vector<std::pair<int64_t, double>> logged(const Recorder& recorder, const std::string& name) {
+  std::vector<std::pair<int64_t, double>> values;
+  for (const auto& row : recorder.rows) {
+    if (row.name == name) values.emplace_back(row.step, row.value);
+  }
+  return values;
+}
+
+/// Notes the rate that each step is taken with, and what callbacks see of it after the step.
+struct Rates : levin::Callback {
+  std::vector<double> used, seen;
+  std::string state_key() const override { return "rates"; }
+  void on_before_optimizer_step(levin::Trainer& trainer, levin::Module&) override {
+    used.push_back(trainer.optimizers().front().learning_rate());
+  }
+  void on_train_batch_end(levin::Trainer& trainer, levin::Module&, const at::Tensor&,
+                          const levin::Batch&, int64_t) override {
+    const auto metrics = trainer.callback_metrics();
+    const auto rate = metrics.find("lr-AdamW");
+    seen.push_back(rate == metrics.end() ? -1.0 : rate->second);
+  }
+};
+
+TEST(LearningRateMonitor, LogsTheRateThatEachStepUsed) {
+  auto options = quiet(".");
+  options.enable_checkpointing = false;
+  auto recorder = std::make_shared<Recorder>();
+  auto rates = std::make_shared<Rates>();
+  options.logger = recorder;
+  options.log_every_n_steps = 2;
+  options.callbacks = {levin::learning_rate_monitor(), rates};
+  fit(std::make_shared<Net>(), options, 1);
+  ASSERT_EQ(rates->used.size(), 5U);
+  EXPECT_NE(rates->used[1], rates->used[2]);
+  EXPECT_EQ(logged(*recorder, "lr-AdamW"),
+            (std::vector<std::pair<int64_t, double>>{{2, rates->used[1]}, {4, rates->used[3]}}));
+  EXPECT_EQ(rates->seen, (std::vector<double>{-1.0, rates->used[1], rates->used[1], rates->used[3],
+                                              rates->used[3]}));
+}
+
+TEST(LearningRateMonitor, LogsOnceForAGroupOfBatches) {
+  auto options = quiet(".");
+  options.enable_checkpointing = false;
+  auto recorder = std::make_shared<Recorder>();
+  auto rates = std::make_shared<Rates>();
+  options.logger = recorder;
+  options.log_every_n_steps = 1;
+  options.accumulate_grad_batches = 2;
+  options.callbacks = {levin::learning_rate_monitor(), rates};
+  fit(std::make_shared<Net>(), options, 1);
+  EXPECT_EQ(logged(*recorder, "lr-AdamW"),
+            (std::vector<std::pair<int64_t, double>>{
+                {1, rates->used[0]}, {2, rates->used[1]}, {3, rates->used[2]}}));
+}
+
+TEST(LearningRateMonitor, NamesOptimizersAndGroupsAsLightning) {
+  struct Several : Net {
+    levin::OptimizerConfig configure_optimizers() override {
+      return {levin::optim::adam({.lr = 0.1, .betas = {0.8, 0.9}})
+                  .parameters("net.0.*")
+                  .group("*.bias", {.lr = 0.2, .weight_decay = 0.5}),
+              levin::optim::adam({.lr = 0.3}).parameters("net.1.*"),
+              levin::optim::sgd({.lr = 0.4, .momentum = 0.7}).parameters("net.4.*")};
+    }
+  };
   auto options = quiet(".");
   options.enable_checkpointing = false;
   auto recorder = std::make_shared<Recorder>();
   options.logger = recorder;
-  options.log_every_n_steps = 1;
-  options.callbacks = {levin::learning_rate_monitor()};
-  fit(std::make_shared<Net>(), options, 1);
-  std::vector<double> rates;
-  for (const auto& row : recorder->rows) {
-    if (row.name == "lr-adamw") rates.push_back(row.value);
+  options.callbacks = {levin::learning_rate_monitor({.logging_interval = "epoch",
+                                                     .log_momentum = true,
+                                                     .log_weight_decay = true,
+                                                     .log_key_prefix = "optim/"})};
+  fit(std::make_shared<Several>(), options, 2);
+  const std::map<std::string, double> wanted = {{"optim/lr-Adam/pg1", 0.2},
+                                                {"optim/lr-Adam/pg1-momentum", 0.8},
+                                                {"optim/lr-Adam/pg2", 0.1},
+                                                {"optim/lr-Adam/pg1-weight_decay", 0.5},
+                                                {"optim/lr-Adam-1", 0.3},
+                                                {"optim/lr-Adam-1-momentum", 0.9},
+                                                {"optim/lr-SGD", 0.4},
+                                                {"optim/lr-SGD-momentum", 0.7},
+                                                {"optim/lr-SGD-weight_decay", 0.0}};
+  for (const auto& [name, value] : wanted) {
+    EXPECT_EQ(logged(*recorder, name),
+              (std::vector<std::pair<int64_t, double>>{{0, value}, {5, value}}))
+        << name;
   }
-  ASSERT_EQ(rates.size(), 5u);
-  EXPECT_NEAR(rates[0], 1e-2 / 3, 1e-12);
-  EXPECT_NEAR(rates[2], 1e-2, 1e-12);
+  EXPECT_EQ(error_id([] { levin::learning_rate_monitor({.logging_interval = "batch"}); }),
+            "trainer.learning_rate_monitor");
 }
 
 TEST(ModelSummary, ListsThePartsAndTheirParameters) {

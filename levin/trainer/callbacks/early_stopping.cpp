@@ -5,6 +5,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/trainer/limits.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -36,12 +37,17 @@ void EarlyStopping::load_state_dict(const State& state) {
 void EarlyStopping::on_evaluation_end(Trainer& trainer, Module&, std::string_view stage) {
   if (stage != "validate" || trainer.sanity_checking() || trainer.options().fast_dev_run > 0)
     return;
-  if (!options_.check_on_train_epoch_end.value_or(false)) check(trainer);
+  if (!at_train_epoch_end(trainer)) check(trainer);
 }
 
 void EarlyStopping::on_train_epoch_end(Trainer& trainer, Module&) {
   if (trainer.options().fast_dev_run > 0) return;
-  if (options_.check_on_train_epoch_end.value_or(!trainer.has_validation())) check(trainer);
+  if (at_train_epoch_end(trainer)) check(trainer);
+}
+
+bool EarlyStopping::at_train_epoch_end(const Trainer& trainer) const {
+  return options_.check_on_train_epoch_end.value_or(
+      !trainer.has_validation() || detail::validates_once_an_epoch(trainer.options()));
 }
 
 bool EarlyStopping::beats(double value, double other) const {
@@ -61,7 +67,7 @@ std::string EarlyStopping::judge(double value) {
                        *options_.divergence_threshold);
   }
   const double margin = options_.mode == "min" ? -options_.min_delta : options_.min_delta;
-  if (beats(value, best_ + margin) || !std::isfinite(best_)) {
+  if (beats(value, best_ + margin)) {  // which no NaN does
     best_ = value;
     waited_ = 0;
     return "";

@@ -19,10 +19,13 @@ struct EarlyStoppingOptions {
   int64_t patience = 3;      ///< checks without getting better before the run ends
   bool verbose = false;      ///< say at each check how it stands
   std::string mode = "min";  ///< min or max of monitor is best
-  bool check_finite = true;  ///< end the run on NaN or infinity
-  std::optional<double> stopping_threshold = {};      ///< good enough: end the run
-  std::optional<double> divergence_threshold = {};    ///< too bad: end the run
-  std::optional<bool> check_on_train_epoch_end = {};  ///< unset: after validation if there is one
+  bool check_finite = true;  ///< end the run on NaN or infinity; else a NaN is no improvement
+  std::optional<double> stopping_threshold = {};    ///< good enough: end the run
+  std::optional<double> divergence_threshold = {};  ///< too bad: end the run
+  /// Check at the end of each training epoch, else of each validation. Unset: of the epoch, unless
+  /// there are several validations in one or epochs without (val_check_interval,
+  /// check_val_every_n_epoch). At an epoch's end its own values are there beside its validation's.
+  std::optional<bool> check_on_train_epoch_end = {};
 };
 
 /// Throws Error "trainer.monitor" when nothing of that name was logged, and
@@ -42,6 +45,7 @@ class LEVIN_API EarlyStopping : public Callback {
   void on_train_epoch_end(Trainer& trainer, Module& module) override;
 
  private:
+  bool at_train_epoch_end(const Trainer& trainer) const;
   void check(Trainer& trainer);
   /// Why the run should end at this value; empty when it should go on.
   std::string judge(double value);

@@ -2,29 +2,70 @@
 
 #include <map>
 
+#include "levin/base/check.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
+namespace {
 
-void LearningRateMonitor::on_train_batch_end(Trainer& trainer, Module&, const at::Tensor&,
-                                             const Batch&, int64_t) {
-  if (!trainer.should_log() || !trainer.at_step_boundary()) return;
-  Scalars rates;
-  std::map<std::string, int64_t> seen;
-  for (const PreparedOptimizer& optimizer : trainer.optimizers()) {
-    std::string name = "lr-" + optimizer.optimizer().name();
-    if (const int64_t before = seen[name]++; before > 0) name += "-" + std::to_string(before);
-    const auto& groups = optimizer.optimizer().groups();
-    for (size_t i = 0; i < groups.size(); ++i) {
-      const std::string group = groups.size() > 1 ? "/pg" + std::to_string(i + 1) : "";
-      rates.push_back({name + group, groups[i].lr});
-    }
-  }
-  trainer.log_metrics(rates);
+/// As PyTorch spells it: "adamw" and "torch::optim::AdamW" are both AdamW.
+std::string class_of(const std::string& name) {
+  static const std::map<std::string, std::string> kOwn = {
+      {"sgd", "SGD"}, {"adam", "Adam"}, {"adamw", "AdamW"}};
+  if (const auto own = kOwn.find(name); own != kOwn.end()) return own->second;
+  const size_t colon = name.rfind("::");
+  return colon == std::string::npos ? name : name.substr(colon + 2);
 }
 
-std::shared_ptr<LearningRateMonitor> learning_rate_monitor() {
-  return std::make_shared<LearningRateMonitor>();
+}  // namespace
+
+LearningRateMonitor::LearningRateMonitor(LearningRateMonitorOptions options)
+    : options_(std::move(options)) {
+  const std::string& interval = options_.logging_interval;
+  LEVIN_CHECK(interval.empty() || interval == "step" || interval == "epoch",
+              "trainer.learning_rate_monitor",
+              "got logging_interval = '{}', wanted step, epoch or nothing", interval);
+}
+
+void LearningRateMonitor::on_train_start(Trainer&, Module&) { seen_at_ = -1; }
+
+void LearningRateMonitor::on_train_epoch_start(Trainer& trainer, Module&) {
+  if (options_.logging_interval == "step") return;
+  const Which which = options_.logging_interval == "epoch" ? Which::kAll : Which::kUnscheduled;
+  if (const Scalars rates = values(trainer, which); !rates.empty()) trainer.log_row(rates);
+}
+
+// Before the step, since after it the schedule has moved on; once for all batches of a group.
+void LearningRateMonitor::on_train_batch_start(Trainer& trainer, Module&, const Batch&, int64_t) {
+  const int64_t done = trainer.global_step();
+  const bool is_logged = (done + 1) % trainer.options().log_every_n_steps == 0;
+  if (!is_logged || done == seen_at_ || options_.logging_interval == "epoch") return;
+  seen_at_ = done;
+  trainer.log_metrics(values(trainer, Which::kAll));
+}
+
+Scalars LearningRateMonitor::values(const Trainer& trainer, Which which) const {
+  Scalars all;
+  std::map<std::string, int64_t> seen;
+  for (const PreparedOptimizer& optimizer : trainer.optimizers()) {
+    std::string name = options_.log_key_prefix + "lr-" + class_of(optimizer.optimizer().name());
+    if (const int64_t before = seen[name]++; before > 0) name += "-" + std::to_string(before);
+    if (which == Which::kUnscheduled && optimizer.has_schedule()) continue;
+    const auto& groups = optimizer.optimizer().groups();
+    for (size_t i = 0; i < groups.size(); ++i) {
+      const std::string group = groups.size() > 1 ? name + "/pg" + std::to_string(i + 1) : name;
+      all.push_back({group, groups[i].lr});
+      if (options_.log_momentum) all.push_back({group + "-momentum", groups[i].momentum});
+      if (options_.log_weight_decay) {
+        all.push_back({group + "-weight_decay", groups[i].weight_decay});
+      }
+    }
+  }
+  return all;
+}
+
+std::shared_ptr<LearningRateMonitor> learning_rate_monitor(LearningRateMonitorOptions options) {
+  return std::make_shared<LearningRateMonitor>(std::move(options));
 }
 
 }  // namespace levin

@@ -19,28 +19,42 @@ namespace levin {
 
 struct ModelCheckpointOptions {
   std::string dirpath;  ///< folder of the checkpoints; empty: below the run's logs
-  std::string filename = "{epoch}-{step}";  ///< {name} stands for name=value: epoch, step, a metric
-  std::string monitor;              ///< what was logged under this name ranks; empty: the newest
-  bool save_last = true;            ///< keep the newest too, whatever its rank
-  int64_t save_top_k = 1;           ///< keep so many of the best; -1: all
-  bool save_on_exception = true;    ///< save when the run ends by an error between two steps
-  std::string mode = "min";         ///< min or max of monitor is best
-  int64_t every_n_train_steps = 0;  ///< 0: not by steps
+  /// {name} stands for name=value: epoch, step or a metric; {name:.2f} for it in that format.
+  std::string filename = "{epoch}-{step}";
+  std::string monitor;     ///< what was logged under this name ranks; empty: the newest
+  bool save_last = true;   ///< keep the newest too, whatever its rank
+  int64_t save_top_k = 1;  ///< keep so many of the best; -1: all
+  /// Save when the run of one process ends by an error. A step that threw is undone first, with its
+  /// group of batches: the run that resumes takes it again. What a module keeps beside parameters
+  /// and buffers (metric objects, say) stays as it is, and buffers on a GPU.
+  bool save_on_exception = true;
+  std::string mode = "min";  ///< min or max of monitor is best
+  // One of these three. A save by steps or by time that monitors what only a validation gives waits
+  // for one, also where it comes right after the step.
+  int64_t every_n_train_steps = 0;                               ///< 0: not by steps
   std::optional<std::chrono::seconds> train_time_interval = {};  ///< unset: not by time
-  int64_t every_n_epochs = 1;  ///< where neither steps nor time are given; 0: never
-  std::optional<bool> save_on_train_epoch_end = {};  ///< unset: after validation where there is one
+  std::optional<int64_t> every_n_epochs = {};  ///< unset: 1, or not by epochs; 0: not by epochs
+  /// Save at the end of training epochs, else of validations. Unset: of epochs, unless there are
+  /// several validations in one or epochs without (val_check_interval, check_val_every_n_epoch).
+  std::optional<bool> save_on_train_epoch_end = {};
 };
 
 /// In dirpath each checkpoint is a folder, and `last` a link to the newest, moved only once that is
-/// whole on the disk. When a save fails (disk full) the run ends with Error "trainer.checkpoint",
-/// which names the checkpoint to go on from. Throws Error "trainer.monitor" when nothing of that
-/// name was logged, "trainer.checkpoint.options" for options that make no sense.
+/// whole on the disk. A name that an older checkpoint still has, or one of another ModelCheckpoint
+/// of the run, gets "-v1", "-v2". A resumed run goes on with the ranking of the run before, whose
+/// checkpoints in another folder it leaves alone. When a save fails (disk full) the run ends with
+/// Error "trainer.checkpoint", which names the checkpoint to go on from. Throws Error
+/// "trainer.monitor" when nothing of that name was logged, "trainer.checkpoint.options" for options
+/// that make no sense.
 class LEVIN_API ModelCheckpoint : public Callback {
  public:
   explicit ModelCheckpoint(ModelCheckpointOptions options);
 
+  /// Empty before anything was ranked, and with save_top_k = 0.
   const std::string& best_model_path() const { return best_.folder; }
   std::optional<double> best_model_score() const { return best_.score; }
+  /// That path in a state_dict() of such a callback, empty where it has none.
+  static std::string best_model_path_in(const State& state);
   const std::string& last_model_path() const { return last_folder_; }
 
   std::string state_key() const override;
@@ -65,14 +79,21 @@ class LEVIN_API ModelCheckpoint : public Callback {
     int64_t step = -1;
   };
 
-  bool by_epoch() const;
+  bool epoch_due(int64_t epoch) const;
   bool at_train_epoch_end(const Trainer& trainer) const;
+  bool waits_for_validation(const Trainer& trainer) const;
   void save_ranked(Trainer& trainer, int64_t epoch);
   void save(Trainer& trainer, int64_t epoch, std::optional<double> score);
   std::string file_name(const Trainer& trainer, int64_t epoch) const;
+  bool is_ranked(const Saved& saved) const;
   bool ranks_before(const Saved& a, const Saved& b) const;
-  /// Ranks kept_ and takes out of it what is neither among the best nor the newest to be kept.
-  std::vector<Saved> take_surplus(const std::string& newest);
+  /// Ranks kept_ and takes out of it what is neither among the best nor the newest to be kept: the
+  /// newest is the one that has no folder yet.
+  std::vector<Saved> take_surplus();
+  void choose_best();
+  bool keeps(const std::string& folder) const;
+  std::string free_folder(const Trainer& trainer, const std::string& wanted) const;
+  void remove(const std::vector<Saved>& surplus) const;
   [[noreturn]] void fail(int64_t step, const Error& error) const;
 
   ModelCheckpointOptions options_;
@@ -80,8 +101,9 @@ class LEVIN_API ModelCheckpoint : public Callback {
   std::vector<Saved> kept_;  // best first
   Saved best_;
   std::string last_folder_;
-  int64_t last_step_ = -1;  // global step of the newest checkpoint
-  bool due_ = false;        // a save that waits for the end of the step's group
+  int64_t last_step_ = -1;   // global step of the newest checkpoint
+  int64_t ranked_step_ = 0;  // and of the newest that was ranked
+  bool due_ = false;         // a save that waits for the end of the step's group
   bool training_ = false;
   bool failed_ = false;
   std::chrono::steady_clock::time_point saved_at_;
