@@ -1,15 +1,12 @@
 #include "levin/trainer/cli.h"
 
-#include <ATen/ops/cat.h>
-#include <torch/nn/module.h>
-
 #include <array>
 #include <cstdio>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/base/text.h"
-#include "levin/checkpoint/checkpoint.h"
+#include "levin/trainer/predictions.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin::detail {
@@ -42,27 +39,37 @@ void check_command(const std::string& given) {
              close ? fmt::format("did you mean '{}'?", *close) : "--help lists them");
 }
 
-void print(const Metrics& metrics) {
+void print(const Trainer& trainer, const Metrics& metrics) {
+  if (!trainer.accelerator().is_main_process()) return;
   for (const auto& [name, value] : metrics) std::printf("%s=%.6g\n", name.c_str(), value);
 }
 
-void run_command(const std::string& command, const TrainerOptions& options, const CliParts& parts,
+void predict(Trainer& trainer, const std::shared_ptr<Module>& module,
+             const std::shared_ptr<DataModule>& data, const EvaluateOptions& from,
+             const PredictionWatch& watch, const std::string& output) {
+  State predictions;
+  predictions.set("predictions", joined(trainer, trainer.predict(module, data, from), watch));
+  trainer.accelerator().save(predictions, output);
+  log::info("trainer: predictions are in {}", output);
+}
+
+void run_command(const std::string& command, TrainerOptions options, const CliParts& parts,
                  const std::string& output) {
+  const auto watch = std::make_shared<PredictionWatch>();
+  if (command == "predict") options.callbacks.push_back(watch);
+  // First: it seeds what the module draws, and starts the other processes.
+  Trainer trainer(options);
   const std::shared_ptr<Module> module = parts.module();
   const std::shared_ptr<DataModule> data = parts.data();
-  Trainer trainer(options);
   const EvaluateOptions from{.ckpt_path = options.ckpt_path.empty() ? "last" : options.ckpt_path};
   if (command == "fit") {
     trainer.fit(module, data);
   } else if (command == "validate") {
-    print(trainer.validate(module, data, from));
+    print(trainer, trainer.validate(module, data, from));
   } else if (command == "test") {
-    print(trainer.test(module, data, from));
+    print(trainer, trainer.test(module, data, from));
   } else {
-    State predictions;
-    predictions.set("predictions", at::cat(trainer.predict(module, data, from)));
-    if (trainer.accelerator().is_main_process()) save_weights(output, predictions);
-    log::info("trainer: predictions are in {}", output);
+    predict(trainer, module, watch->watched(data), from, *watch, output);
   }
 }
 

@@ -48,10 +48,12 @@ struct CliOptions<T> {
 /// Runs argv[1], one of fit, validate, test and predict, and returns the exit code: 0, 1 after an
 /// error, 2 after a mistake on the command line. Flags and TOML keys are TrainerOptions and, where
 /// MyModule or MyData has a nested `struct Options` with fields(), those too; such a class is made
-/// from its Options, any other without arguments. validate and test print what was logged, one
-/// `name=value` a line; predict writes the outputs, joined along dim 0, as the tensor "predictions"
-/// of the file --output (predictions.safetensors). validate, test and predict take their weights
-/// from --ckpt-path, `last` where none is given.
+/// from its Options, any other without arguments; after the Trainer, whose --seed holds for them.
+/// validate and test print what was logged, one `name=value` a line; predict writes the outputs,
+/// joined along dim 0, as the tensor "predictions" of the file --output (predictions.safetensors):
+/// those of all processes in the order of the samples, of a stream one process' after another's,
+/// and then with a row for each sample. validate, test and predict take their weights from
+/// --ckpt-path, `last` where none is given.
 template <class MyModule, class MyData>
 int cli(int argc, const char* const* argv, TrainerOptions defaults = {}) {
   using ModuleOptions = detail::CliOptions<MyModule>;

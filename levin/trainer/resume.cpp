@@ -3,11 +3,13 @@
 #include <torch/nn/module.h>
 
 #include <filesystem>
+#include <ranges>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/module/parameters.h"
+#include "levin/trainer/callbacks/model_checkpoint.h"
 #include "levin/trainer/run.h"
 
 namespace levin::detail {
@@ -16,6 +18,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kVersion = "0.1.0";
+constexpr const char kNoBest[] =
+    "got 'best', but the newest run under '{}' has ranked no checkpoint (there is none, or its "
+    "model_checkpoint had another monitor or save_top_k = 0); name a folder, or 'last'";
 
 std::optional<fs::path> newest(const std::vector<fs::path>& folders) {
   std::optional<fs::path> best;
@@ -35,6 +40,23 @@ std::vector<fs::path> checkpoint_folders(const fs::path& root) {
     folders.push_back(entry.path() / "checkpoints");
   }
   return folders;
+}
+
+/// The best checkpoint of the run that has written this one, as its model_checkpoint ranked them:
+/// the first of the callbacks, else the one that the trainer adds by itself. Looked for beside the
+/// given one, wherever the folder is by now.
+std::optional<fs::path> best_known_to(const fs::path& last,
+                                      const std::vector<std::shared_ptr<Callback>>& callbacks) {
+  std::string key = model_checkpoint()->state_key();
+  for (const auto& callback : callbacks | std::views::reverse) {
+    if (callback->writes_checkpoints()) key = callback->state_key();
+  }
+  const State states = load_checkpoint(last).training.child("callbacks");
+  if (!states.contains(key)) return std::nullopt;
+  const fs::path best = ModelCheckpoint::best_model_path_in(states.child(key));
+  if (best.empty()) return std::nullopt;
+  const fs::path beside = fs::canonical(last).parent_path() / best.filename();
+  return fs::exists(beside) ? beside : best;
 }
 
 /// Where a checkpoint really is, as short as it can be said.
@@ -98,18 +120,21 @@ std::optional<fs::path> Run::find_checkpoint(const std::string& ckpt_path) {
 }
 
 std::optional<fs::path> Run::search_checkpoint(const std::string& ckpt_path) const {
-  if (ckpt_path != "last") return ckpt_path;
+  if (ckpt_path != "last" && ckpt_path != "best") return ckpt_path;
   std::vector<fs::path> folders = checkpoint_folders(options_.default_root_dir);
   for (const auto& callback : options_.callbacks) {
     const std::string folder = callback->checkpoint_folder();
     if (!folder.empty()) folders.emplace_back(folder);
   }
-  return newest(folders);
+  const std::optional<fs::path> last = newest(folders);
+  return last && ckpt_path == "best" ? best_known_to(*last, options_.callbacks) : last;
 }
 
 bool Run::resume(const std::string& ckpt_path) {
   if (ckpt_path.empty()) return false;
   const std::optional<fs::path> folder = find_checkpoint(ckpt_path);
+  LEVIN_CHECK(folder || ckpt_path != "best", "trainer.ckpt_path", kNoBest,
+              options_.default_root_dir);
   if (!folder) {
     log::info("trainer: no checkpoint under '{}' yet, so training starts anew",
               options_.default_root_dir);
@@ -124,6 +149,8 @@ bool Run::resume(const std::string& ckpt_path) {
 void Run::load_weights() {
   if (weights_from_.empty()) return;
   const std::optional<fs::path> folder = find_checkpoint(weights_from_);
+  LEVIN_CHECK(folder || weights_from_ != "best", "trainer.ckpt_path", kNoBest,
+              options_.default_root_dir);
   LEVIN_CHECK(folder.has_value(), "trainer.ckpt_path",
               "no checkpoint under '{}'; train first, or name one by --ckpt-path",
               options_.default_root_dir);

@@ -42,6 +42,15 @@ AcceleratorOptions engine_options(const TrainerOptions& options) {
           .pjrt_plugin = options.pjrt_plugin};
 }
 
+/// The best checkpoint that one of these knows.
+std::string best_of(const std::vector<std::shared_ptr<Callback>>& callbacks) {
+  for (const auto& callback : callbacks) {
+    const auto* writer = dynamic_cast<const ModelCheckpoint*>(callback.get());
+    if (writer != nullptr && !writer->best_model_path().empty()) return writer->best_model_path();
+  }
+  return "";
+}
+
 DataLoader needed(std::optional<DataLoader> loader, std::string_view what) {
   LEVIN_CHECK(loader.has_value(), "trainer.dataloader",
               "there is no {0}; give a loader, or override {0} of the module or data module", what);
@@ -95,6 +104,12 @@ void Trainer::fit(std::shared_ptr<Module> module, FitOptions options) {
 
 detail::Run& Trainer::begin(std::shared_ptr<Module> module, detail::Stage stage) {
   if (run_ && run_->stage() == detail::Stage::kFit) *trained_ = run_->progress();
+  // A run that evaluates has no callbacks that write checkpoints.
+  if (stage == detail::Stage::kFit) {
+    best_ = "";
+  } else if (const std::string best = run_ ? best_of(run_->callbacks()) : ""; !best.empty()) {
+    best_ = best;
+  }
   run_.reset();  // first, since a run lets go of its module when it ends
   run_ = std::make_unique<detail::Run>(*this, std::move(module), stage, *trained_);
   return *run_;
@@ -123,13 +138,15 @@ detail::Run& Trainer::begin_evaluation(std::shared_ptr<Module> module, detail::S
 }
 
 std::string Trainer::best_checkpoint() const {
-  for (const auto& callback : run_ ? run_->callbacks() : options_.callbacks) {
-    const auto* writer = dynamic_cast<const ModelCheckpoint*>(callback.get());
-    if (writer != nullptr && !writer->best_model_path().empty()) return writer->best_model_path();
+  for (const std::string& best :
+       {run_ ? best_of(run_->callbacks()) : "", best_.value_or(""), best_of(options_.callbacks)}) {
+    if (!best.empty()) return best;
   }
-  LEVIN_FAIL("trainer.ckpt_path",
-             "got 'best', but no fit of this Trainer has saved a checkpoint; name the folder of "
-             "one, or 'last'");
+  LEVIN_CHECK(
+      !best_, "trainer.ckpt_path",
+      "got 'best', but the fit of this Trainer has ranked no checkpoint; name the folder of "
+      "one, or 'last'");
+  return "best";  // of an earlier program, to be found on disk
 }
 
 Metrics Trainer::validate(std::shared_ptr<Module> module, DataLoader loader,

@@ -32,8 +32,9 @@ struct FitOptions {
 };
 
 struct EvaluateOptions {
-  /// Weights to load first: a checkpoint's folder, "last" or "best" (of the fit before, as
-  /// model_checkpoint ranked them); empty: the module's as they are.
+  /// Weights to load first: a checkpoint's folder, "last" or "best" (as model_checkpoint ranked
+  /// those of this Trainer's fit; where it has made none, of the newest run on disk, whose last
+  /// checkpoint says which one that is); empty: the module's as they are.
   std::string ckpt_path;
 };
 
@@ -88,6 +89,7 @@ class LEVIN_API Trainer {
 
   const TrainerOptions& options() const { return options_; }
   Accelerator& accelerator() { return *accelerator_; }
+  const Accelerator& accelerator() const { return *accelerator_; }
   int64_t current_epoch() const;
   /// Training steps that updated parameters, however many optimizers there are and however many
   /// batches were accumulated for each.
@@ -151,6 +153,8 @@ class LEVIN_API Trainer {
   std::vector<std::shared_ptr<Logger>> loggers_;
   std::unique_ptr<detail::Progress> trained_;  ///< where the last fit ended
   std::unique_ptr<detail::Run> run_;
+  // Of the last fit, once another run has begun; "" where it has none, nothing before any fit.
+  std::optional<std::string> best_;
   int interrupted_ = 0;
 };
 

@@ -48,6 +48,40 @@ TEST(EvaluateCheckpoint, BestAndLastAreTheFitsOwn) {
   EXPECT_EQ(best, 1.0);
 }
 
+TEST(EvaluateCheckpoint, BestStaysTheFitsThroughSeveralEvaluations) {
+  const Scratch root;
+  auto options = quiet(root.str());
+  options.max_epochs = 2;
+  levin::Trainer trainer(options);
+  trainer.fit(std::make_shared<ThirdOfThree>(), some(), some());
+  options.max_epochs = 1;  // a newer run there, of another Trainer
+  options.callbacks = {levin::model_checkpoint({.dirpath = root.str() + "/other"})};
+  levin::Trainer(options).fit(std::make_shared<ThirdOfThree>(), some(), some());
+  for (int i = 0; i < 2; ++i) {
+    const auto metrics =
+        trainer.validate(std::make_shared<ThirdOfThree>(), some(), {.ckpt_path = "best"});
+    EXPECT_EQ(metrics.at("weight"), 1.0) << i;
+  }
+}
+
+TEST(EvaluateCheckpoint, AFitThatSavedNothingHasNoBestOfAnother) {
+  const Scratch root;
+  auto options = quiet(root.str());
+  options.max_epochs = 1;
+  levin::Trainer(options).fit(std::make_shared<ThirdOfThree>(), some(), some());
+  options.enable_checkpointing = false;
+  levin::Trainer trainer(options);
+  trainer.fit(std::make_shared<ThirdOfThree>(), some(), some());
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(levin::test::error_id([&] {
+                trainer.validate(std::make_shared<ThirdOfThree>(), some(), {.ckpt_path = "best"});
+              }),
+              "trainer.ckpt_path")
+        << i;
+    trainer.validate(std::make_shared<ThirdOfThree>(), some());
+  }
+}
+
 TEST(EvaluateCheckpoint, ACheckpointThatIsNotThereIsNamed) {
   const Scratch root;
   levin::Trainer trainer(quiet(root.str()));

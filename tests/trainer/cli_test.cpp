@@ -7,11 +7,16 @@
 #include <numeric>
 
 #include "levin/checkpoint/checkpoint.h"
+#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "tests/support/world.h"
 #include "tests/trainer/small_run.h"
 
 namespace {
 
 using namespace small_run;  // NOLINT
+using levin::test::run_world;
+using ::testing::Contains;
+using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::internal::CaptureStderr;
 using ::testing::internal::CaptureStdout;
@@ -48,16 +53,19 @@ struct Said {
   std::string out, err;
 };
 
-Said tool(const std::string& root, std::vector<const char*> arguments) {
+template <class TheModule = ToolModule, class TheData = ToolData>
+Said tool(const std::string& root, std::vector<const char*> arguments,
+          const levin::TrainerOptions& own = {}) {
   arguments.insert(arguments.begin(), "tool");
   auto defaults = quiet(root);
-  defaults.max_epochs = 1;
+  defaults.max_epochs = own.max_epochs.value_or(1);
+  defaults.callbacks = own.callbacks;
   defaults.logger = true;
   CaptureStdout();
   CaptureStderr();
   Said said;
-  said.code = levin::cli<ToolModule, ToolData>(static_cast<int>(arguments.size()), arguments.data(),
-                                               defaults);
+  said.code = levin::cli<TheModule, TheData>(static_cast<int>(arguments.size()), arguments.data(),
+                                             defaults);
   said.out = GetCapturedStdout();
   said.err = GetCapturedStderr();
   return said;
@@ -77,6 +85,138 @@ TEST(Cli, FitTestAndPredictPassTheWeightsOn) {
   std::iota(all.begin(), all.end(), 0);
   EXPECT_TRUE(torch::equal(levin::load_weights(output).tensor("predictions"),
                            dataset(20)->get(all)["x"] + 2.0));
+}
+
+/// What `tool` does in each of several ranks, in turn; nothing of it on their own consoles.
+std::vector<std::string> in_world(
+    int64_t ranks, const fs::path& root,
+    const std::function<std::string(int64_t rank, const Said& said)>& check,
+    std::vector<const char*> arguments) {
+  return run_world(ranks, [&](int64_t rank, const fs::path&) {
+    return check(rank, tool(root.string(), arguments));
+  });
+}
+
+TEST(Cli, PredictionsOfAllRanksAreWrittenInTheOrderOfTheSamples) {
+  std::vector<int64_t> all(20);
+  std::iota(all.begin(), all.end(), 0);
+  const auto wanted = dataset(20)->get(all)["x"];
+  for (const int64_t ranks : {2, 3}) {
+    for (const char* dispatch : {"false", "true"}) {
+      const Scratch root;
+      const std::string output = (root / "out.safetensors").string();
+      const auto code = [](int64_t, const Said& said) { return said.code == 0 ? "" : said.err; };
+      EXPECT_THAT(in_world(ranks, root.path(), code, {"fit"}), Each(""));
+      EXPECT_THAT(in_world(ranks, root.path(), code,
+                           {"predict", "--output", output.c_str(), "--dispatch-batches", dispatch}),
+                  Each(""));
+      EXPECT_TRUE(torch::equal(levin::load_weights(output).tensor("predictions"), wanted))
+          << ranks << " ranks, dispatched: " << dispatch;
+    }
+  }
+}
+
+TEST(Cli, RanksThatReadTheSameWriteItOnce) {
+  const Scratch root;
+  const std::string output = (root / "out.safetensors").string();
+  const auto code = [](int64_t, const Said& said) { return said.code == 0 ? "" : said.err; };
+  EXPECT_THAT(in_world(2, root.path(), code, {"fit"}), Each(""));
+  EXPECT_THAT(
+      in_world(2, root.path(), code,
+               {"predict", "--output", output.c_str(), "--use-distributed-sampler", "false"}),
+      Each(""));
+  EXPECT_EQ(levin::load_weights(output).tensor("predictions").size(0), 20);
+}
+
+/// Gives the mean of a batch, which belongs to no sample.
+struct MeanModule : ToolModule {
+  using ToolModule::ToolModule;
+  at::Tensor predict_step(const levin::Batch& batch, int64_t) override {
+    return batch["x"].mean(0, /*keepdim=*/true);
+  }
+};
+
+TEST(Cli, PredictionsWithoutARowForEachSampleAreRefusedOnSeveralRanks) {
+  const Scratch root;
+  ASSERT_EQ(tool(root.str(), {"fit"}).code, 0);
+  const auto words = run_world(2, [&](int64_t, const fs::path&) {
+    const Said said = tool<MeanModule, ToolData>(
+        root.str(), {"predict", "--output", (root / "out.safetensors").c_str()});
+    return said.code == 1 ? said.err : "no error";
+  });
+  EXPECT_THAT(words, Contains(HasSubstr("trainer.predictions: predict_step gave 1 rows")));
+  EXPECT_FALSE(fs::exists(root / "out.safetensors"));
+}
+
+TEST(Cli, TheMainProcessAlonePrintsMetrics) {
+  const Scratch root;
+  for (const char* command : {"fit", "validate", "test"}) {
+    const auto words = in_world(
+        2, root.path(),
+        [&](int64_t, const Said& said) { return said.code == 0 ? said.out : said.err; }, {command});
+    const bool prints = command != std::string("fit");
+    EXPECT_THAT(words[0], prints ? HasSubstr("val_acc=") : HasSubstr(""));
+    EXPECT_EQ(words[1], "") << command;
+  }
+}
+
+/// Its weights are the number of the epoch, whose scores are 1, 3, 2.
+struct ByEpoch : ToolModule {
+  using ToolModule::ToolModule;
+  void on_train_epoch_end() override {
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : parameters()) parameter.fill_(static_cast<double>(current_epoch()));
+  }
+  void validation_step(const levin::Batch&, int64_t) override {
+    const double scores[] = {1.0, 3.0, 2.0};
+    log("score", scores[current_epoch()]);
+  }
+  void test_step(const levin::Batch&, int64_t) override {
+    log("weight", parameters().front().mean());
+  }
+};
+
+TEST(Cli, TestFindsTheBestCheckpointOfAnEarlierProgram) {
+  const Scratch root;
+  const auto run = [&](std::vector<const char*> arguments) {
+    levin::TrainerOptions defaults;
+    defaults.callbacks = {levin::model_checkpoint({.monitor = "score", .mode = "max"})};
+    defaults.max_epochs = 3;
+    return tool<ByEpoch, ToolData>(root.str(), std::move(arguments), defaults);
+  };
+  const Said untrained = run({"test", "--ckpt-path", "best"});
+  EXPECT_EQ(untrained.code, 1);
+  EXPECT_THAT(untrained.err, HasSubstr("trainer.ckpt_path: got 'best', but the newest run"));
+  ASSERT_EQ(run({"fit"}).code, 0);
+  const Said best = run({"test", "--ckpt-path", "best"});
+  EXPECT_EQ(best.code, 0) << best.err;
+  EXPECT_THAT(best.out, HasSubstr("weight=1\n"));
+  EXPECT_THAT(run({"test", "--ckpt-path", "last"}).out, HasSubstr("weight=2\n"));
+  // Wherever the folder is by now.
+  fs::rename(root / "levin_logs/version_0", root / "levin_logs/moved");
+  EXPECT_THAT(run({"test", "--ckpt-path", "best"}).out, HasSubstr("weight=1\n"));
+  EXPECT_THAT(
+      run({"predict", "--ckpt-path", "best", "--output", (root / "out.safetensors").c_str()}).err,
+      HasSubstr("epoch=1-step=6"));
+  // A run that ranked by something else has no best of this.
+  levin::TrainerOptions other;
+  other.callbacks = {levin::model_checkpoint({.monitor = "weight"})};
+  const Said unknown = tool<ByEpoch, ToolData>(root.str(), {"test", "--ckpt-path", "best"}, other);
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("trainer.ckpt_path: got 'best'"));
+}
+
+TEST(Cli, TheSeedHoldsForTheModulesWeights) {
+  std::vector<levin::State> weights;
+  for (const int64_t noise : {1, 2}) {
+    const Scratch root;
+    torch::manual_seed(noise);
+    ASSERT_EQ(tool(root.str(), {"fit", "--seed", "5"}).code, 0);
+    weights.push_back(levin::load_weights(root / "levin_logs/version_0/checkpoints/last"));
+  }
+  for (const auto& [name, value] : weights[0].values()) {
+    EXPECT_TRUE(torch::equal(weights[0].tensor(name), weights[1].tensor(name))) << name;
+  }
 }
 
 TEST(Cli, HelpListsTheOptionsOfAllThree) {

@@ -1,0 +1,46 @@
+#pragma once
+// Predictions of all processes, put together in the order of the samples.
+// After Trainer::predict, which gives each process those of its own batches.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "levin/data/module.h"
+#include "levin/module/callback.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin::detail {
+
+/// Sees what is predicted of: how many samples each batch has, and whether they are read by index.
+class PredictionWatch : public Callback {
+ public:
+  std::string state_key() const override { return "levin.predictions"; }
+  void on_evaluation_batch_end(Trainer& trainer, Module& module, std::string_view stage,
+                               const Batch& batch, int64_t batch_index) override;
+  /// The same data, whose loader is looked at.
+  std::shared_ptr<DataModule> watched(std::shared_ptr<DataModule> data);
+
+  const std::vector<int64_t>& samples() const { return samples_; }
+  bool is_stream() const { return is_stream_; }
+
+ private:
+  struct WatchedData;
+  std::vector<int64_t> samples_;
+  bool is_stream_ = false;
+};
+
+/// On every process: the outputs of all along dim 0, on the CPU where there are several. Sample k
+/// of process r is number k * num_processes + r of all; a stream's that each reads for itself have
+/// no such order and follow process after process. Where all read the same data the main process'
+/// are taken. Throws Error "trainer.predictions" where several processes have an output that has
+/// not a row for each sample.
+at::Tensor joined(Trainer& trainer, const std::vector<at::Tensor>& outputs,
+                  const PredictionWatch& watch);
+
+}  // namespace levin::detail
