@@ -160,8 +160,9 @@ void record_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   return is_ours ? record(op, stack) : run_on_host(op, keys, stack);
 }
 
+/// Those that change a tensor's geometry alone (transpose_) LibTorch does itself: no element moves.
 bool is_whole(const c10::OperatorHandle& op) {
-  return find_lowering(op) != nullptr &&
+  return find_lowering(op) != nullptr && !op.hasTag(at::Tag::inplace_view) &&
          !op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
          op.schema().name() != "aten::copy_" && op.schema().name() != "aten::_to_copy";
 }
