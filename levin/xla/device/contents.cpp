@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 
+#include "levin/base/check.h"
 #include "levin/xla/device/runtime_impl.h"
 
 namespace levin::xla {
@@ -25,6 +26,10 @@ Contents& Contents::of(const at::Tensor& tensor) {
 
 at::Tensor Contents::make_tensor(const std::shared_ptr<Runtime::Impl>& owner, at::IntArrayRef sizes,
                                  at::IntArrayRef strides, at::ScalarType dtype) {
+  LEVIN_CHECK(!at::isComplexType(dtype), "xla.dtype",
+              "a tensor of {}, and XLA devices hold real numbers; compute with it on the CPU "
+              "(x.cpu(), and the result by .to(device)), or as at::view_as_real of it",
+              c10::toString(dtype));
   auto contents = std::make_unique<Contents>(owner);
   contents->sizes = sizes.vec();
   contents->strides = strides.vec();

@@ -2,6 +2,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/CPUFallback.h>
+#include <ATen/ops/embedding_dense_backward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -137,6 +138,28 @@ bool has_compatible_type(const at::Tensor& self, const at::Tensor& from) {
   return is_dense(self) && is_dense(from) && self.layout() == from.layout();
 }
 
+/// A program's rows are all there: the gradient that is asked for as a sparse tensor has the same
+/// values as a dense one, and costs no more.
+at::Tensor embedding_backward(const at::Tensor& grad, const at::Tensor& indices, c10::SymInt rows,
+                              c10::SymInt padding, bool scales, bool /*sparse*/) {
+  return at::embedding_dense_backward_symint(grad, indices, rows, padding, scales);
+}
+
+at::Tensor negated_view(const at::Tensor& tensor) {
+  LEVIN_FAIL("xla.tensor",
+             "a negated view of a tensor {} on xla, which programs have no form for; use its "
+             "negative, -x",
+             c10::str(tensor.sizes()));
+}
+
+void refuse_sparse(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
+                   torch::jit::Stack* /*stack*/) {
+  LEVIN_FAIL("xla.tensor",
+             "{} of a sparse tensor on xla, which has dense ones only; call to_dense() before it "
+             "goes there",
+             c10::toString(op.operator_name()));
+}
+
 void run_on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
                  torch::jit::Stack* stack) {
   Runtime::Impl& impl = runtime().impl();
@@ -191,6 +214,14 @@ TORCH_LIBRARY_IMPL(_, XLA, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
 }
 
+TORCH_LIBRARY_IMPL(_, SparseXLA, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_sparse>());
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradXLA, library) {
+  library.impl("embedding_backward", &embedding_backward);
+}
+
 /// Exchanges between processes are nodes of the program.
 TORCH_LIBRARY_IMPL(levin, XLA, library) {
   library.impl("all_reduce_", torch::CppFunction::makeFromBoxedFunction<&record_kernel>());
@@ -206,6 +237,7 @@ TORCH_LIBRARY_IMPL(aten, XLA, library) {
   library.impl("_local_scalar_dense", &local_scalar);
   library.impl("resize_", &resize);
   library.impl("equal", &equal);
+  library.impl("_neg_view", &negated_view);
   library.impl("_has_compatible_shallow_copy_type", &has_compatible_type);
 }
 

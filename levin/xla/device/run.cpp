@@ -284,7 +284,7 @@ void Runtime::Impl::run(const graph::Graph& graph, const std::vector<Contents*>&
 
 void Runtime::Impl::upload(Contents& contents, const at::Tensor& tensor, bool split) {
   const Stopwatch watch(report.transfer_s);
-  const at::Tensor source = tensor.detach().to(contents.dtype).contiguous();
+  const at::Tensor source = tensor.detach().to(contents.dtype).resolve_neg().contiguous();
   const bool is_split = split && num_devices > 1 && source.dim() > 0 && source.size(0) > 0 &&
                         source.size(0) % num_devices == 0;
   contents.split_dim = is_split ? 0 : -1;

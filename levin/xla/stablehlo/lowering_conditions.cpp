@@ -50,12 +50,6 @@ bool is_small_search(CallArguments in) {
 /// Its text would be as long as the tensor.
 bool is_small_triangle(CallArguments in) { return in[0].toInt() * in[1].toInt() <= 4096; }
 
-/// Sparse gradients are tensors of another layout.
-template <size_t kIndex>
-bool is_dense_gradient(CallArguments in) {
-  return !in[kIndex].toBool();
-}
-
 /// Over some of the processes the host does it: programs know but all of them.
 bool is_over_all(CallArguments in) { return in[1].toStringRef() == "world"; }
 
@@ -80,7 +74,6 @@ Conditions make_conditions() {
   add("aten::triu_indices", "", is_small_triangle);
   add("levin::all_reduce_", "", is_over_all);
   add("levin::broadcast_", "", is_over_all);
-  add("aten::_embedding_bag_backward", "", is_dense_gradient<9>);
   return conditions;
 }
 
