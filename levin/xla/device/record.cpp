@@ -118,6 +118,7 @@ void Runtime::Impl::add_zeros(Contents& contents) {
 void Runtime::Impl::record(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack) {
   const std::scoped_lock lock(mutex);
   const size_t first = stack.size() - op.schema().arguments().size();
+  check_host_indices(op, at::ArrayRef(stack).slice(first));
   prepare(stack, first);
   std::vector<at::Tensor> written;
   for (size_t i = first; i < stack.size(); ++i) {

@@ -121,6 +121,9 @@ std::vector<std::string> inputs_of(const Program& program);
 /// Throws Error "xla.lost".
 void check_not_lost(const Contents& contents);
 
+/// Throws Error "xla.index" where an argument on the host names what is not there.
+void check_host_indices(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments);
+
 /// Replaces arguments by results, as the operator would, from their types alone.
 void infer(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
            const std::shared_ptr<Runtime::Impl>& runtime);

@@ -1,5 +1,6 @@
 #include "levin/xla/stablehlo/indices.h"
 
+#include <limits>
 #include <numeric>
 
 #include "levin/xla/stablehlo/term.h"
@@ -9,6 +10,14 @@ namespace levin::xla {
 Hlo wrapped(Lowering& at, const Hlo& index, int64_t size) {
   const Term places(at.hlo, at.hlo.convert(index, at::kLong));
   return where(places < 0, places + static_cast<double>(size), places);
+}
+
+Hlo nan_beyond(Lowering& at, const Hlo& read, const Hlo& places, int64_t size, const Dims& dims) {
+  if (!at::isFloatingType(read.dtype)) return read;
+  const Term place(at.hlo, places);
+  const Term is_beyond = (place < 0) | (place >= static_cast<double>(size));
+  const Term everywhere(at.hlo, at.hlo.broadcast_in_dim(is_beyond, read.sizes, dims));
+  return where(everywhere, std::numeric_limits<double>::quiet_NaN(), Term(at.hlo, read));
 }
 
 std::pair<Hlo, int64_t> with_dim(Lowering& at, size_t tensor) {

@@ -3,11 +3,14 @@
 #include <ATen/core/Reduction.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "levin/xla/stablehlo/term.h"
 
 namespace levin::xla {
 namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 /// Scores x with classes in dimension `dim`, and masks over x's sizes and over the targets'.
 struct Classes {
@@ -24,6 +27,8 @@ struct Classes {
     return same(place, spread(target));
   }
   Term row() const { return {at.hlo, target}; }
+  /// Of each sample. Where its target is no class ATen throws; here the loss is NaN.
+  Term is_class() const { return (row() >= 0) & (row() < static_cast<double>(x.sizes[dim])); }
   Term sum(const Term& each) const { return {at.hlo, at.sum(each, {dim}, /*keepdim=*/false)}; }
   /// A number of each class, repeated to x's sizes.
   Term of_class(const Hlo& numbers) const {
@@ -43,14 +48,17 @@ Classes classes_of(Lowering& at, size_t scores, size_t target) {
   return {at, x, at.hlo.reshape(at.tensor(target, at::kLong), samples), dim, kept};
 }
 
-/// The weight of each sample: its class's, 0 where it is to be ignored.
+/// The weight of each sample: its class's, 0 where it is to be ignored, NaN where it has none.
 Term weights_of(const Classes& classes, size_t weight, int64_t ignored) {
   Lowering& at = classes.at;
   const Term is_ignored = same(classes.row(), static_cast<double>(ignored));
   const Term ones(at.hlo, at.hlo.constant(1, classes.x.dtype, classes.target.sizes));
-  if (!at.has(weight)) return where(is_ignored, 0, ones);
+  const auto checked = [&](const Term& weights) {
+    return where(is_ignored, 0, where(classes.is_class(), weights, kNaN));
+  };
+  if (!at.has(weight)) return checked(ones);
   const Term of_class = classes.of_class(at.tensor(weight, classes.x.dtype));
-  return where(is_ignored, 0, classes.sum(where(classes.is_target(), of_class, 0)));
+  return checked(classes.sum(where(classes.is_target(), of_class, 0)));
 }
 
 Term total_of(Lowering& at, const Term& each) {
@@ -85,7 +93,8 @@ void lower_nll_loss_backward(Lowering& at) {
   const Term weights = weights_of(classes, 3, at.integer(5));
   const Term each = -weights * grad.expanded(weights.sizes());
   const Term is_used = classes.spread(where(same(weights, 0), 0, weights.number(1)).as(at::kBool));
-  at.give(where(classes.is_target() & is_used, classes.spread(each), 0));
+  const Term is_lost = classes.spread(!(classes.is_class() | same(weights, 0)));
+  at.give(where((classes.is_target() & is_used) | is_lost, classes.spread(each), 0));
 }
 
 /// Argument `first`: p, margin, weight, reduction.
@@ -108,7 +117,8 @@ Term excess_of(const Classes& classes, double margin) {
   const Term x(classes.at.hlo, classes.x);
   const Term picked = classes.sum(where(classes.is_target(), x, 0));
   const Term excess = margin - classes.spread(picked) + x;
-  return where(classes.is_target(), 0, maximum(excess, 0));
+  const Term each = where(classes.is_target(), 0, maximum(excess, 0));
+  return where(classes.spread(classes.is_class()), each, kNaN);
 }
 
 Term class_weights(const Classes& classes, size_t weight) {
@@ -173,11 +183,13 @@ Labels labels_of(Lowering& at, size_t scores, size_t target, int64_t reduction) 
   const Term ends = where(labels < 0, place, static_cast<double>(num_classes));
   const Hlo end = at.hlo.reduce("minimum", ends, at.hlo.constant(num_classes, at::kLong), {1});
   const Term is_valid = place < Term(at.hlo, at.hlo.broadcast_in_dim(end, x.sizes, {0}));
+  const Term is_lost = is_valid & (labels >= static_cast<double>(num_classes));
   const Term classes(at.hlo, at.hlo.iota(at::kLong, cube, 2));
   const Term is_label = same(classes, over(labels, {0, 1})) & over(is_valid, {0, 1});
   const Hlo is_labelled = at.hlo.reduce("or", is_label, at.hlo.constant(false, at::kBool), {1});
   const Hlo picked = at.sum(where(is_label, over(x, {0, 2}), 0), {2}, /*keepdim=*/false);
-  const Term excess = maximum(1 - over(picked, {0, 1}) + over(x, {0, 2}), 0);
+  const Term gap = 1 - over(picked, {0, 1}) + over(x, {0, 2});
+  const Term excess = where(over(is_lost, {0, 1}), kNaN, maximum(gap, 0));
   const Term counts = over(is_valid, {0, 1}) & !over(is_labelled, {0, 2});
   const double divisor = reduction == at::Reduction::Mean ? static_cast<double>(samples) : 1.0;
   return {Term(at.hlo, x), is_label, Term(at.hlo, is_labelled), where(counts, excess, 0),

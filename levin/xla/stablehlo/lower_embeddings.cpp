@@ -1,6 +1,7 @@
 // Rows of a table, sums of them in bags, and the gradients of both.
 #include <algorithm>
 
+#include "levin/xla/stablehlo/indices.h"
 #include "levin/xla/stablehlo/term.h"
 
 namespace levin::xla {
@@ -15,6 +16,11 @@ Hlo rows_of(Lowering& at, const Hlo& table, const Hlo& places) {
                         .slice_sizes = {1, table.sizes[1]}};
   const Hlo column = at.hlo.reshape(places, {places.numel(), 1});
   return at.hlo.gather(table, column, dims, {places.numel(), table.sizes[1]});
+}
+
+/// Rows that the user names.
+Hlo named_rows(Lowering& at, const Hlo& table, const Hlo& places) {
+  return nan_beyond(at, rows_of(at, table, places), places, table.sizes[0], {0});
 }
 
 constexpr int64_t kComparedRows = 16;  // more of them are scattered into
@@ -61,7 +67,7 @@ Hlo without_padding(Lowering& at, const Hlo& places, int64_t padding, int64_t nu
 /// weight, indices, padding_idx, scale_grad_by_freq, sparse
 void lower_embedding(Lowering& at) {
   const Hlo weight = at.tensor(0);
-  at.give(at.hlo.reshape(rows_of(at, weight, flat(at, 1, at::kLong)), at.sizes()));
+  at.give(at.hlo.reshape(named_rows(at, weight, flat(at, 1, at::kLong)), at.sizes()));
 }
 
 /// grad, indices, num_weights, padding_idx, scale_grad_by_freq
@@ -157,7 +163,7 @@ void lower_embedding_bag(Lowering& at) {
   const at::ScalarType in = Lowering::compute_dtype(at.dtype());
   const int64_t num_bags = at.sizes()[0];
   const Bags bags = bags_of(at, 1, 2, num_bags, at.integer(8), in);
-  Hlo rows = rows_of(at, at.tensor(0, in), bags.places);
+  Hlo rows = named_rows(at, at.tensor(0, in), bags.places);
   if (at.has(6)) {
     const Hlo weights = at.hlo.reshape(at.tensor(6, in), {bags.places.numel(), 1});
     rows = at.hlo.binary("multiply", rows, at.hlo.expand(weights, rows.sizes));
@@ -198,7 +204,7 @@ Hlo bag_gradient(Lowering& at, const Bags& bags, int64_t mode, const Hlo& grad) 
 }
 
 /// grad, indices, offsets, offset2bag, bag_size, max_indices, num_weights, scale_grad_by_freq,
-/// mode, sparse, per_sample_weights, padding_idx
+/// mode, sparse (dense all the same), per_sample_weights, padding_idx
 void lower_embedding_bag_backward(Lowering& at) {
   const Hlo grad = at.tensor(0, Lowering::compute_dtype(at.dtype()));
   const int64_t num_bags = grad.sizes[0];

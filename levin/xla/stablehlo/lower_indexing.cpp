@@ -1,5 +1,5 @@
 // Slices of a tensor, chosen by indices that are tensors. An index beyond the tensor's sizes, which
-// ATen refuses, reads the nearest element and writes none.
+// ATen refuses, reads NaN (of whole numbers the nearest element) and writes none.
 #include <ATen/ExpandUtils.h>
 
 #include <numeric>
@@ -14,6 +14,8 @@ struct Advanced {
   Hlo indices;  ///< [index sizes..., number of indexed dimensions]
   GatherDims dims;
   Dims result;
+  std::vector<std::pair<Hlo, int64_t>> places;  ///< of each indexed dimension, and its size
+  Dims place_dims;                              ///< the result's that they stand in
 };
 
 /// Indices next to each other leave their result in their place, others leave it in front.
@@ -37,6 +39,7 @@ Advanced advanced_of(Lowering& at, const Hlo& x, const std::vector<std::optional
   with_vector.push_back(1);
   for (const int64_t dim : indexed) {
     const Hlo column = at.hlo.expand(wrapped(at, *given[dim], x.sizes[dim]), of_index);
+    advanced.places.emplace_back(column, x.sizes[dim]);
     columns.push_back(at.hlo.reshape(column, with_vector));
   }
   advanced.indices = at.hlo.concatenate(columns, rank);
@@ -50,7 +53,16 @@ Advanced advanced_of(Lowering& at, const Hlo& x, const std::vector<std::optional
     advanced.result.push_back(x.sizes[free[i]]);
   }
   advanced.result.insert(advanced.result.begin() + front, of_index.begin(), of_index.end());
+  for (int64_t i = 0; i < rank; ++i) advanced.place_dims.push_back(front + i);
   return advanced;
+}
+
+Hlo read(Lowering& at, const Hlo& x, const Advanced& advanced) {
+  Hlo found = at.hlo.gather(x, advanced.indices, advanced.dims, advanced.result);
+  for (const auto& [places, size] : advanced.places) {
+    found = nan_beyond(at, found, places, size, advanced.place_dims);
+  }
+  return found;
 }
 
 ScatterDims scatter_dims(const GatherDims& dims) {
@@ -63,7 +75,7 @@ ScatterDims scatter_dims(const GatherDims& dims) {
 void lower_index(Lowering& at) {
   const Hlo x = at.tensor(0);
   const Advanced advanced = advanced_of(at, x, at.optional_tensors(1));
-  at.give(at.hlo.gather(x, advanced.indices, advanced.dims, advanced.result));
+  at.give(read(at, x, advanced));
 }
 
 bool is_mask(const Hlo& index) { return index.dtype == at::kBool || index.dtype == at::kByte; }
@@ -101,8 +113,7 @@ Advanced slices_of(Lowering& at, const Hlo& x, int64_t dim, const Hlo& index) {
 void lower_index_select(Lowering& at) {
   const auto [x, dim] = with_dim(at, 0);
   const Advanced advanced = slices_of(at, x, dim, at.tensor(2));
-  const Hlo chosen = at.hlo.gather(x, advanced.indices, advanced.dims, advanced.result);
-  at.give(at.hlo.reshape(chosen, at.sizes()));
+  at.give(at.hlo.reshape(read(at, x, advanced), at.sizes()));
 }
 
 /// self, dim, index, source[, alpha]: by "add", or "" for a copy.

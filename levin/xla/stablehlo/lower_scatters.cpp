@@ -35,7 +35,9 @@ void lower_gather(Lowering& at) {
   const Hlo places = index.rank() == 0 ? at.hlo.reshape(index, {1}) : index;
   const bool is_one = places.sizes[dim] == 1 && x.sizes[dim] <= kComparedClasses;
   const Hlo found = is_one ? gather_one(at, x, dim, places) : gather_elements(at, x, dim, places);
-  at.give(at.hlo.reshape(found, at.sizes()));
+  const Hlo from_start = wrapped(at, places, x.sizes[dim]);
+  at.give(at.hlo.reshape(nan_beyond(at, found, from_start, x.sizes[dim], all_dims(found.rank())),
+                         at.sizes()));
 }
 
 struct ElementScatter {
