@@ -7,7 +7,8 @@
 //   ./14_tpu --accelerator tpu --devices 8       (or --tpu-cores 8; needs `pip install libtpu`)
 //
 // The module and its steps are those of any other training. A step becomes one program, compiled
-// once, which holds the sum over the devices' gradients too; each device gets a batch of its own.
+// once, which holds the sum over the devices' gradients too. It is called once for all devices,
+// with a batch for each of them in one: here 128 samples.
 
 #include <cstdio>
 

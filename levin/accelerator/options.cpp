@@ -35,8 +35,8 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
   field("accelerator", accelerator, "auto, cpu, gpu, tpu or xla");
   field("strategy", strategy, "how parameters are kept over devices: auto, single, ddp or xla");
   field("devices", devices,
-        "processes on this machine (of tpu and xla: devices); 0: as they were started, or all; -1: "
-        "one for each GPU");
+        "processes on this machine (of tpu and xla: devices, of a CPU plugin one); 0: as they were "
+        "started; -1: one for each GPU");
   field("num_nodes", num_nodes, "machines");
   field("backend", backend,
         "what carries bytes between processes: auto, shm, gloo, mpi, hierarchical or "

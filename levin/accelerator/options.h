@@ -53,7 +53,8 @@ struct AcceleratorOptions {
   std::string accelerator = "auto";           ///< auto, cpu, gpu (cuda), tpu, xla: what computes
   std::string strategy = "auto";              ///< one of strategy_names()
   /// Processes on this machine; 0: as they were started, or 1; -1: as they were started, or one for
-  /// each GPU. Of tpu and xla: devices of one process; 0 or -1: all that there are.
+  /// each GPU. Of tpu and xla: devices of one process, which share its batches (each is as many
+  /// times as large); 0 or -1: all TPU cores or GPUs, of a CPU plugin one.
   int64_t devices = 0;
   int64_t num_nodes = 1;  ///< machines
   std::string backend =

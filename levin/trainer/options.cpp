@@ -17,7 +17,7 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("strategy", strategy, "how parameters are kept over devices: auto, single, ddp or xla");
   field("devices", devices,
         "processes on this machine (of tpu and xla: devices); auto: as a launcher started them, "
-        "else one for each GPU");
+        "else one for each GPU, or all TPU cores, of a CPU plugin one");
   field("num_nodes", num_nodes, "machines");
   field("precision", precision, "32-true, 64-true, bf16-true, 16-true, bf16-mixed or 16-mixed");
   field("logger", logger, "write CSV and TensorBoard logs");

@@ -43,8 +43,9 @@ struct TrainerOptions {
   // Behaviour
   std::string accelerator = "auto";  ///< auto, cpu, gpu, tpu or xla
   std::string strategy = "auto";     ///< one of strategy_names()
-  /// Processes on this machine, one for each device; of tpu and xla, devices of one process. auto:
-  /// as many as a launcher has started; else one for each GPU, or all of tpu and xla.
+  /// Processes on this machine, one for each device; of tpu and xla, devices of one process, which
+  /// share its batches. auto: as many as a launcher has started; else one for each GPU, or all TPU
+  /// cores or GPUs of xla, of a CPU plugin one.
   Devices devices = "auto";
   int64_t num_nodes = 1;  ///< machines
   std::string precision =

@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <set>
 
 #include "levin/data/pad_collate.h"
 #include "levin/xla/device/runtime.h"
@@ -214,6 +215,81 @@ TEST(TrainerOnXla, AccumulatesAsTheCpuDoes) {
   const Fitted fitted = fit_bag(there, true, 8), wanted = fit_bag(here, false, 16);
   EXPECT_THAT(fitted.refusals, ::testing::IsEmpty());
   expect_same_rows(fitted.rows, wanted.rows);
+}
+
+/// How many samples its steps see.
+struct Counting : levin::Module {
+  torch::nn::Linear net{nullptr};
+  std::set<int64_t> in_training, in_validation;
+  Counting() { net = register_module("net", torch::nn::Linear(6, 3)); }
+  at::Tensor loss_of(const levin::Batch& batch) {
+    return torch::nn::functional::cross_entropy(net->forward(batch["x"]), batch["y"]);
+  }
+  at::Tensor training_step(const levin::Batch& batch, int64_t) override {
+    in_training.insert(batch["x"].size(0));
+    return loss_of(batch);
+  }
+  void validation_step(const levin::Batch& batch, int64_t) override {
+    in_validation.insert(batch["x"].size(0));
+    log("val_loss", loss_of(batch));
+  }
+  levin::OptimizerConfig configure_optimizers() override { return levin::optim::sgd({.lr = 0.1}); }
+};
+
+/// One device of a CPU unless more are asked for; a step is then called once for all of them.
+TEST(TrainerOnXla, AStepSeesTheBatchesOfTheDevicesThatWereAskedFor) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  const Scratch scratch;
+  for (const auto& [devices, wanted] : {std::pair{0, 8}, {1, 8}, {2, 16}}) {
+    const auto net = std::make_shared<Counting>();
+    const levin::DataLoader loader(dataset(64), {.batch_size = 8});
+    levin::Trainer trainer(on_xla(scratch.path(), devices, 1));
+    trainer.fit(net, loader, loader);
+    EXPECT_EQ(trainer.accelerator().xla()->num_devices(), std::max(1, devices));
+    EXPECT_THAT(net->in_training, ::testing::ElementsAre(wanted));
+    EXPECT_THAT(net->in_validation, ::testing::ElementsAre(wanted));
+    EXPECT_EQ(trainer.global_step(), 64 / wanted);
+  }
+}
+
+/// What it gives is transposed in place.
+struct BatchesFirst : levin::Module {
+  torch::nn::GRU gru{nullptr};
+  torch::nn::RNN rnn{nullptr};
+  BatchesFirst() {
+    gru = register_module(
+        "gru",
+        torch::nn::GRU(
+            torch::nn::GRUOptions(2, 3).num_layers(2).batch_first(true).bidirectional(true)));
+    rnn = register_module("rnn", torch::nn::RNN(torch::nn::RNNOptions(6, 3).batch_first(true)));
+  }
+  at::Tensor training_step(const levin::Batch& batch, int64_t) override {
+    const auto words = std::get<0>(gru->forward(batch["x"].view({-1, 3, 2})));
+    const auto last = std::get<0>(rnn->forward(words)).select(1, 2);
+    return torch::nn::functional::cross_entropy(last, batch["y"]);
+  }
+  levin::OptimizerConfig configure_optimizers() override { return levin::optim::sgd({.lr = 0.1}); }
+};
+
+TEST(TrainerOnXla, TrainsRecurrentLayersOfBatchesFirst) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  const Scratch scratch;
+  const auto trained = [](const levin::TrainerOptions& options) {
+    levin::seed_everything(2);
+    const auto net = std::make_shared<BatchesFirst>();
+    levin::Trainer trainer(options);
+    trainer.fit(net, levin::DataLoader(dataset(64), {.batch_size = 8}));
+    net->to(torch::kCPU);
+    return net->parameters();
+  };
+  const auto there = trained(on_xla(scratch.path(), 1, 2));
+  levin::TrainerOptions options = quiet(scratch.path());
+  options.accelerator = "cpu";
+  options.max_epochs = 2;
+  const auto here = trained(options);
+  for (size_t i = 0; i < here.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(there[i], here[i], 1e-5, 1e-6)) << i;
+  }
 }
 
 /// The gradient of its weights is a view of what a product gave.

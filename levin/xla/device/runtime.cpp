@@ -2,6 +2,8 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include <algorithm>
+
 #include "levin/base/check.h"
 #include "levin/xla/device/runtime_impl.h"
 
@@ -14,11 +16,13 @@ std::weak_ptr<Runtime>& current_place() {
   return place;
 }
 
-/// The devices of a TPU slice or of GPUs are what is there; a CPU is divided as asked.
+/// The devices of a TPU slice or of GPUs are what is there; a CPU is divided as asked, and no
+/// further: into how many its plugin would divide it is no number of anything.
 pjrt::Client open_client(const RuntimeOptions& options) {
   const pjrt::Plugin plugin(pjrt::find_plugin(options.plugin));
   const bool is_divided = plugin.kind() == "cpu" || plugin.kind().empty();
   pjrt::ClientOptions wanted = {.num_devices = is_divided ? options.num_devices : 0};
+  if (plugin.kind() == "cpu") wanted.num_devices = std::max<int64_t>(1, options.num_devices);
   if (options.world_size > 1) {
     wanted.rank = options.rank;
     wanted.world_size = options.world_size;
@@ -34,7 +38,8 @@ void register_kernels();
 Runtime::Impl::Impl(const RuntimeOptions& options)
     : world(options), client(open_client(options)), cache({.folder = options.cache_dir}) {
   const auto available = static_cast<int64_t>(client.addressable_devices().size());
-  num_devices = options.num_devices == 0 ? available : options.num_devices;
+  const int64_t unasked = client.platform() == "cpu" ? 1 : available;
+  num_devices = options.num_devices == 0 ? unasked : options.num_devices;
   LEVIN_CHECK(num_devices <= available, "xla.device",
               "{} devices were asked for, and {} has {}; set devices to at most that", num_devices,
               client.platform(), available);

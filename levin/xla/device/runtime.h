@@ -27,7 +27,7 @@ struct RuntimeOptions {
   /// "cpu", "cuda", "tpu", the path of a plugin, or "" for the first that is found.
   std::string plugin = {};
   /// How many of the devices that this process has; 0 for all. Of a CPU: how many it is divided
-  /// into.
+  /// into; 0 for one.
   int64_t num_devices = 0;
   /// Processes that run programs together, each on as many devices of its own (the hosts of a TPU
   /// slice): which of them this is, how many there are, and where they meet (a store of this
