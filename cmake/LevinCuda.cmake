@@ -1,38 +1,67 @@
 # Finds what comm/nccl and graph/cuda_graphs compile against: the headers of CUDA's run time and of
 # NCCL, in the packages that pip installs beside a CUDA build of LibTorch, or in a CUDA toolkit. The
-# libraries themselves are LibTorch's to load.
+# libraries themselves are LibTorch's to load. Nothing here is remembered between two configurations:
+# LibTorch, or the packages beside it, may have become others.
+#
+# LEVIN_HAS_NCCL and LEVIN_HAS_CUDA_GRAPHS are what came out. Each chooses a source and defines no macro:
+# one precompiled header serves the library, the tests and the programs, and must be compiled alike.
 
+unset(LEVIN_HAS_NCCL CACHE)
+unset(LEVIN_HAS_CUDA_GRAPHS CACHE)
 if(NOT LEVIN_TORCH_CUDA)
   return()
 endif()
 
 file(GLOB _levin_nvidia "${LEVIN_TORCH_ROOT}/../nvidia/*/include")
-find_path(LEVIN_CUDA_INCLUDE cuda_runtime_api.h
-  HINTS ${_levin_nvidia} ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES include)
-find_path(LEVIN_NCCL_INCLUDE nccl.h
-  HINTS ${_levin_nvidia} ENV NCCL_HOME PATHS /usr/local/cuda PATH_SUFFIXES include)
-if(LEVIN_CUDA_INCLUDE)
-  # That header includes others, which packages cut differently from version to version.
-  include(CheckCXXSourceCompiles)
-  set(CMAKE_REQUIRED_INCLUDES
-    "${LEVIN_TORCH_ROOT}/include" "${LEVIN_CUDA_INCLUDE}" ${_levin_nvidia})
+find_path(_levin_cuda cuda_runtime_api.h
+  HINTS ${_levin_nvidia} ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES include NO_CACHE)
+find_path(_levin_nccl nccl.h
+  HINTS ${_levin_nvidia} ENV NCCL_HOME PATHS /usr/local/cuda PATH_SUFFIXES include NO_CACHE)
+set(_levin_wanted "cuda_runtime.h with crt/host_config.h, as the packages nvidia-cuda-runtime and nvidia-cuda-crt or a CUDA toolkit bring them")
+string(REGEX REPLACE "/$" "" _levin_cuda "${_levin_cuda}")
+string(REGEX REPLACE "/$" "" _levin_nccl "${_levin_nccl}")
+if(NOT _levin_cuda)
+  message(WARNING "levin: no NCCL and no CUDA graphs; wanted ${_levin_wanted}")
+  return()
+endif()
+
+# Headers of another CUDA would compile, and lay things out as LibTorch does not.
+file(STRINGS "${LEVIN_TORCH_ROOT}/lib/libc10_cuda.so" _levin_runtime REGEX "libcudart[^ ]*\\.so\\.[0-9]+")
+file(STRINGS "${_levin_cuda}/cuda_runtime_api.h" _levin_headers REGEX "define CUDART_VERSION +[0-9]+")
+string(REGEX REPLACE ".*libcudart[^ ]*\\.so\\.([0-9]+).*" "\\1" _levin_runtime "${_levin_runtime}")
+string(REGEX REPLACE ".*CUDART_VERSION +([0-9]+)[0-9][0-9][0-9].*" "\\1" _levin_headers "${_levin_headers}")
+if(NOT _levin_runtime STREQUAL _levin_headers)
+  message(WARNING "levin: no NCCL and no CUDA graphs; LibTorch is for CUDA ${_levin_runtime} and "
+    "${_levin_cuda}/cuda_runtime_api.h of CUDA ${_levin_headers}; give CUDA_HOME=DIR with that of LibTorch")
+  return()
+endif()
+
+# These headers include others, which packages cut differently from version to version.
+include(CheckCXXSourceCompiles)
+function(_levin_compiles result)
+  set(CMAKE_REQUIRED_INCLUDES "${LEVIN_TORCH_ROOT}/include" ${_levin_includes})
   set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
-  check_cxx_source_compiles("#include <ATen/cuda/CUDAGraph.h>\nint main() {}" LEVIN_HAS_CUDA_GRAPH)
-  unset(CMAKE_TRY_COMPILE_TARGET_TYPE)
-  unset(CMAKE_REQUIRED_INCLUDES)
-endif()
-if(LEVIN_HAS_CUDA_GRAPH)
-  message(STATUS "levin: CUDA graphs, by ${LEVIN_CUDA_INCLUDE}/cuda_runtime_api.h")
-  target_compile_definitions(levin PRIVATE LEVIN_CUDA)
-  target_include_directories(levin SYSTEM PRIVATE "${LEVIN_CUDA_INCLUDE}" ${_levin_nvidia})
+  set(source ${ARGN})
+  list(TRANSFORM source REPLACE "(.+)" "#include <\\1>\n")
+  list(JOIN source "" source)
+  check_cxx_source_compiles("${source}int main() {}" ${result})
+endfunction()
+
+set(_levin_includes "${_levin_cuda}" ${_levin_nvidia})
+_levin_compiles(LEVIN_HAS_CUDA_GRAPHS ATen/cuda/CUDAGraph.h)
+if(LEVIN_HAS_CUDA_GRAPHS)
+  message(STATUS "levin: CUDA graphs, by ${_levin_cuda}/cuda_runtime_api.h")
 else()
-  message(STATUS "levin: no CUDA graphs; wanted what ATen/cuda/CUDAGraph.h includes: cuda_runtime_api.h and crt/host_config.h, as the packages nvidia-cuda-runtime and nvidia-cuda-crt or a CUDA toolkit bring them")
+  message(WARNING "levin: no CUDA graphs; wanted what ATen/cuda/CUDAGraph.h includes: ${_levin_wanted}")
 endif()
-if(LEVIN_CUDA_INCLUDE AND LEVIN_NCCL_INCLUDE)
-  message(STATUS "levin: NCCL, by ${LEVIN_NCCL_INCLUDE}/nccl.h")
-  target_compile_definitions(levin PRIVATE LEVIN_NCCL)
-  target_include_directories(levin SYSTEM PRIVATE "${LEVIN_CUDA_INCLUDE}" "${LEVIN_NCCL_INCLUDE}"
-    ${_levin_nvidia})
+if(_levin_nccl)
+  list(APPEND _levin_includes "${_levin_nccl}")
+  _levin_compiles(LEVIN_HAS_NCCL nccl.h ATen/cuda/CUDAEvent.h)
+endif()
+if(LEVIN_HAS_NCCL)
+  message(STATUS "levin: NCCL, by ${_levin_nccl}/nccl.h")
 else()
-  message(STATUS "levin: no NCCL; wanted nccl.h and cuda_runtime_api.h, as LibTorch's packages bring them")
+  message(WARNING "levin: no NCCL, so that GPUs cannot join; wanted nccl.h, as the package nvidia-nccl brings it, "
+    "and what it includes: ${_levin_wanted}")
 endif()
+target_include_directories(levin SYSTEM PRIVATE ${_levin_includes})

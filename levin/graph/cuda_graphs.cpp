@@ -1,20 +1,14 @@
 #include "levin/graph/device_graphs_impl.h"
 
-#ifdef LEVIN_CUDA
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
-#endif
 
 #include <vector>
 
 namespace levin::graph {
-
-DeviceGraphs::~DeviceGraphs() = default;
-
-#ifdef LEVIN_CUDA
 namespace {
 
 class CudaGraphs final : public DeviceGraphs {
@@ -81,8 +75,5 @@ class CudaGraphs final : public DeviceGraphs {
 std::unique_ptr<DeviceGraphs> make_cuda_graphs(c10::Device device) {
   return std::make_unique<CudaGraphs>(device);
 }
-#else
-std::unique_ptr<DeviceGraphs> make_cuda_graphs(c10::Device) { return nullptr; }
-#endif
 
 }  // namespace levin::graph

@@ -21,7 +21,7 @@ class LEVIN_API DeviceGraphs {
  public:
   using Run = std::function<void()>;
 
-  virtual ~DeviceGraphs();
+  virtual ~DeviceGraphs() = default;
   virtual c10::Device device() const = 0;
   /// Runs it where captures will be: what libraries set up in their first calls is there then.
   virtual void warm_up(const Run& run) = 0;

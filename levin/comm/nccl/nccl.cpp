@@ -1,15 +1,11 @@
 #include "levin/comm/nccl/nccl.h"
 
-#include "levin/base/check.h"
-
-#ifdef LEVIN_NCCL
 #define USE_C10D_NCCL
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
-#endif
+
+#include "levin/base/check.h"
 
 namespace levin::comm {
-
-#ifdef LEVIN_NCCL
 
 bool has_nccl() { return true; }
 
@@ -27,18 +23,5 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10
     LEVIN_FAIL("comm.nccl", "rank {} of {} cannot start NCCL: {}", rank, size, error.what());
   }
 }
-
-#else
-
-bool has_nccl() { return false; }
-
-c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>&, int64_t,
-                                                    int64_t, std::chrono::milliseconds) {
-  LEVIN_FAIL("comm.nccl",
-             "got GPUs to join and this build of levin has no NCCL; build it with a CUDA build of "
-             "LibTorch, or set --accelerator cpu");
-}
-
-#endif
 
 }  // namespace levin::comm
