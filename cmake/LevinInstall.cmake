@@ -19,7 +19,6 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/levin" DESTINATION ${CMAKE_INSTALL_INCL
   FILES_MATCHING PATTERN "*.h" REGEX "/base/(check|log)\\.h$" EXCLUDE)
 
 # LibTorch keeps its binary interface within a minor version. A static liblevin leaves zlib to the user.
-string(REGEX MATCH "^[0-9]+\\.[0-9]+" LEVIN_TORCH_SERIES "${LEVIN_TORCH_VERSION}")
 set(LEVIN_STATIC_DEPENDENCIES "")
 if(NOT BUILD_SHARED_LIBS)
   set(LEVIN_STATIC_DEPENDENCIES "include(CMakeFindDependencyMacro)

@@ -1,28 +1,43 @@
 # Finds LibTorch and makes the target levin::torch from its folders and libraries alone.
 #
-# Looked for in this order: LEVIN_LIBTORCH (variable, then environment), .deps/libtorch of this
-# checkout, CMAKE_PREFIX_PATH, a torch package that the found Python can see. TorchConfig.cmake is not used: it asks for the
-# CUDA toolkit in a CUDA build, and its variables hold absolute paths that an installed package
-# must not carry.
+# Taken is what LEVIN_LIBTORCH names (variable, then environment); else, in this order: the one that this
+# build folder was configured with before, .deps/libtorch of this checkout, CMAKE_PREFIX_PATH, a torch
+# package that the found Python can see. TorchConfig.cmake is not used: it asks for the CUDA toolkit in a
+# CUDA build, and its variables hold absolute paths that an installed package must not carry.
 
 if(TARGET levin::torch)
   return()
 endif()
 
-function(_levin_torch_root result)
-  foreach(candidate IN ITEMS "${LEVIN_LIBTORCH}" "$ENV{LEVIN_LIBTORCH}"
-                             "${CMAKE_CURRENT_SOURCE_DIR}/.deps/libtorch/torch")
-    foreach(root IN ITEMS "${candidate}" "${candidate}/torch" "${candidate}/libtorch")
-      if(candidate AND EXISTS "${root}/include/torch/csrc/api/include/torch/torch.h")
-        set(${result} "${root}" PARENT_SCOPE)
-        return()
-      endif()
-    endforeach()
+# The folder of LibTorch that is FOLDER or stands in it, "" when none is.
+function(_levin_torch_in folder result)
+  set(${result} "" PARENT_SCOPE)
+  foreach(root IN ITEMS "${folder}" "${folder}/torch" "${folder}/libtorch")
+    if(folder AND EXISTS "${root}/include/torch/csrc/api/include/torch/torch.h")
+      set(${result} "${root}" PARENT_SCOPE)
+      return()
+    endif()
   endforeach()
-  if(LEVIN_LIBTORCH)
-    message(FATAL_ERROR
-      "levin: no LibTorch in LEVIN_LIBTORCH=${LEVIN_LIBTORCH}; wanted the folder that holds include/ and lib/")
-  endif()
+endfunction()
+
+function(_levin_torch_root result)
+  foreach(named IN ITEMS "${LEVIN_LIBTORCH}" "$ENV{LEVIN_LIBTORCH}")
+    _levin_torch_in("${named}" root)
+    if(root)
+      set(${result} "${root}" PARENT_SCOPE)
+      return()
+    elseif(named)  # another one in its place would be a surprise
+      message(FATAL_ERROR
+        "levin: no LibTorch in LEVIN_LIBTORCH=${named}; wanted the folder that holds include/ and lib/")
+    endif()
+  endforeach()
+  foreach(folder IN ITEMS "${LEVIN_LIBTORCH_FOUND}" "${CMAKE_CURRENT_SOURCE_DIR}/.deps/libtorch/torch")
+    _levin_torch_in("${folder}" root)
+    if(root)
+      set(${result} "${root}" PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
   find_path(_levin_torch_api torch/torch.h PATH_SUFFIXES include/torch/csrc/api/include NO_CACHE)
   if(_levin_torch_api)
     cmake_path(SET root NORMALIZE "${_levin_torch_api}/../../../../..")
@@ -47,6 +62,8 @@ function(_levin_torch_root result)
 endfunction()
 
 _levin_torch_root(LEVIN_TORCH_ROOT)
+# A build folder is configured again in shells that know nothing of the first one's environment.
+set(LEVIN_LIBTORCH_FOUND "${LEVIN_TORCH_ROOT}" CACHE INTERNAL "The LibTorch of the last configuration")
 
 set(LEVIN_TORCH_VERSION "unknown")
 if(EXISTS "${LEVIN_TORCH_ROOT}/include/torch/headeronly/version.h")
@@ -58,9 +75,9 @@ else()
 endif()
 string(REGEX REPLACE "[^0-9;]+" "" _levin_version "${_levin_version}")
 list(JOIN _levin_version "." LEVIN_TORCH_VERSION)
-if(LEVIN_TORCH_VERSION VERSION_LESS 2.11)
-  message(FATAL_ERROR
-    "levin: LibTorch ${LEVIN_TORCH_VERSION} in ${LEVIN_TORCH_ROOT} is too old; wanted 2.11 to 2.13")
+if(NOT LEVIN_TORCH_VERSION MATCHES "^[0-9]+\\.[0-9]+\\.")
+  message(FATAL_ERROR "levin: LibTorch in ${LEVIN_TORCH_ROOT} does not say its version in "
+    "include/torch/headeronly/version.h or include/torch/csrc/api/include/torch/version.h")
 endif()
 
 set(LEVIN_TORCH_CUDA OFF)

@@ -34,7 +34,7 @@ if [[ ! -e $BUILD/build.ninja || $(cat "$BUILD/.levin-options" 2>/dev/null) != "
     cat "$BUILD/configure.log" >&2
     fail "CMake could not configure build/ (its message is above)"
   }
-  grep -e '^-- levin:' "$BUILD/configure.log" || true
+  sed -n -e '/^-- levin:/p' -e '/^CMake Warning/,/^$/p' "$BUILD/configure.log"
   echo "${options[*]}" >"$BUILD/.levin-options"
 fi
 NINJA_STATUS=${NINJA_STATUS:-'[%f/%t, %es] '} ninja -C "$BUILD" -j "$(cores)" "$@"

@@ -32,15 +32,27 @@ compiler() { command -v "${CXX:-g++}" || command -v clang++ || command -v c++ ||
 
 has_libtorch() { [[ -n $1 && -e $1/include/torch/csrc/api/include/torch/torch.h ]]; }
 
-# The folder of a torch package that python3 can import, of a version this code builds against.
+# The folder of a torch package that python3 can import, of a series that levin was tested with. One of
+# another series is named and left alone: only LEVIN_LIBTORCH takes it.
 installed_torch() {
-  python3 - "$TORCH_OLDEST" "$TORCH_NEWEST" 2>/dev/null <<'PY' || true
-import importlib.metadata, importlib.util, sys
+  command -v python3 >/dev/null || return 0
+  python3 - "$TORCH_OLDEST" "$TORCH_NEWEST" <<'PY' || true
+import importlib.metadata, importlib.util, re, sys
 spec = importlib.util.find_spec("torch")
-version = importlib.metadata.version("torch")
-number = lambda text: tuple(int(part) for part in text.split(".")[:2])
-if spec and number(sys.argv[1]) <= number(version) <= number(sys.argv[2]):
-    print(spec.submodule_search_locations[0])
+try:
+    version = importlib.metadata.version("torch")
+except importlib.metadata.PackageNotFoundError:
+    sys.exit()
+if not spec or not spec.submodule_search_locations:
+    sys.exit()
+oldest, newest = sys.argv[1:]
+folder = spec.submodule_search_locations[0]
+series = lambda text: [int(number) for number in re.match(r"(\d+)\.(\d+)", text).groups()]
+if series(oldest) <= series(version) <= series(newest):
+    print(folder)
+else:
+    print(f"levin: python3's torch {version} is left alone, as levin was tested with {oldest} to {newest}; "
+          f"LEVIN_LIBTORCH={folder} takes it", file=sys.stderr)
 PY
 }
 

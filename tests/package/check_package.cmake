@@ -36,9 +36,11 @@ if(private)
   message(FATAL_ERROR "these are for levin's own sources and must not be installed: ${private}")
 endif()
 
-# Nothing but the installed package and LibTorch is named.
-run(${CMAKE_COMMAND} -S ${SOURCE}/tests/package/consumer -B ${FOLDER}/consumer
-    -DCMAKE_PREFIX_PATH=${prefix} -DLEVIN_LIBTORCH=${TORCH} -DCMAKE_CXX_COMPILER=${COMPILER})
+# Nothing but the installed package and LibTorch is named; LibTorch the first time alone.
+run(${CMAKE_COMMAND} -E env LEVIN_LIBTORCH=${TORCH}
+    ${CMAKE_COMMAND} -S ${SOURCE}/tests/package/consumer -B ${FOLDER}/consumer
+    -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_CXX_COMPILER=${COMPILER})
+run(${CMAKE_COMMAND} -E env --unset=LEVIN_LIBTORCH ${CMAKE_COMMAND} ${FOLDER}/consumer)
 run(${CMAKE_COMMAND} --build ${FOLDER}/consumer)
 run(${CMAKE_COMMAND} -E env --unset=LD_LIBRARY_PATH ${FOLDER}/consumer/consumer
     --default-root-dir ${FOLDER}/consumer)

@@ -1,0 +1,135 @@
+# Run by ctest with SOURCE, COMPILER and FOLDER: which LibTorch is taken, and what is said of it. The
+# LibTorches are folders with as much in them as is looked at.
+cmake_minimum_required(VERSION 3.22)
+
+file(REMOVE_RECURSE "${FOLDER}")
+unset(ENV{LEVIN_LIBTORCH})
+unset(ENV{CUDA_HOME})
+unset(ENV{NCCL_HOME})
+set(failures "")
+
+# make_torch(NAME VERSION [header...]): an empty VERSION is not written down; headers are beside it, as
+# pip installs them.
+function(make_torch name version)
+  set(include "${FOLDER}/${name}/torch/include")
+  file(WRITE "${include}/torch/csrc/api/include/torch/torch.h" "")
+  file(WRITE "${include}/torch/headeronly/version.h" "#pragma once\n")
+  if(version)
+    string(REPLACE "." ";" numbers ${version})
+    foreach(part IN ITEMS MAJOR MINOR PATCH)
+      list(POP_FRONT numbers number)
+      file(APPEND "${include}/torch/headeronly/version.h" "#define TORCH_VERSION_${part} ${number}\n")
+    endforeach()
+  endif()
+endfunction()
+
+# configure(BUILD ARGUMENT...) sets code and output, in one line of single spaces.
+function(configure build)
+  execute_process(COMMAND ${CMAKE_COMMAND} -S ${SOURCE}/tests/package/torch -B ${FOLDER}/${build}
+      -DLEVIN_SOURCE=${SOURCE} -DCMAKE_CXX_COMPILER=${COMPILER} ${ARGN}
+    RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  string(REGEX REPLACE "[ \n]+" " " output "${output}")
+  set(code ${code} PARENT_SCOPE)
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+# says(WHAT REGEX) and says_nothing_of(WHAT REGEX): of what the last configuration wrote.
+function(says what regex)
+  if(NOT output MATCHES "${regex}")
+    set(failures "${failures}\n${what}: wanted ${regex}, got: ${output}" PARENT_SCOPE)
+  endif()
+endfunction()
+function(says_nothing_of what regex)
+  if(output MATCHES "${regex}")
+    set(failures "${failures}\n${what}: wanted no ${regex}, got: ${output}" PARENT_SCOPE)
+  endif()
+endfunction()
+
+# The series, as scripts/versions.env has them.
+file(STRINGS "${SOURCE}/scripts/versions.env" newest REGEX "^TORCH_NEWEST=")
+string(REGEX MATCH "[0-9]+$" newest "${newest}")
+math(EXPR next "${newest} + 1")
+make_torch(old 2.10.1)
+make_torch(oldest 2.11.0)
+make_torch(newest 2.${newest}.9)
+make_torch(next 2.${next}.0)
+make_torch(nameless "")
+configure(build_old -DLEVIN_LIBTORCH=${FOLDER}/old)
+says("an old LibTorch" "LibTorch 2\\.10\\.1 in .* is too old; wanted 2\\.11 to 2\\.${newest}")
+foreach(name IN ITEMS oldest newest)
+  configure(build_${name} -DLEVIN_LIBTORCH=${FOLDER}/${name})
+  says("${name}" "found ${FOLDER}/${name}/torch nccl= ")
+  says_nothing_of("${name}" "Warning|Error")
+endforeach()
+configure(build_next -DLEVIN_LIBTORCH=${FOLDER}/next)
+says("a new LibTorch" "Warning .* LibTorch 2\\.${next}\\.0 in .* tested with, 2\\.11 to 2\\.${newest};.* found ")
+configure(build_nameless -DLEVIN_LIBTORCH=${FOLDER}/nameless)
+says("one without a version" "does not say its version")
+
+# What is named is taken or is an error; what was found is found again.
+configure(build_wrong -DLEVIN_LIBTORCH=${FOLDER}/none)
+says("a folder without one" "no LibTorch in LEVIN_LIBTORCH=${FOLDER}/none;")
+set(ENV{LEVIN_LIBTORCH} "${FOLDER}/oldest")
+configure(build_again)
+says("the environment's" "found ${FOLDER}/oldest/torch ")
+configure(build_wrong_again -DLEVIN_LIBTORCH=${FOLDER}/none)
+says("a wrong variable before a right environment" "no LibTorch in LEVIN_LIBTORCH=${FOLDER}/none;")
+unset(ENV{LEVIN_LIBTORCH})
+configure(build_again)
+says("configured again without it" "found ${FOLDER}/oldest/torch ")
+set(ENV{LEVIN_LIBTORCH} "${FOLDER}/newest")
+configure(build_again)
+says("configured again with another" "found ${FOLDER}/newest/torch ")
+set(ENV{LEVIN_LIBTORCH} "${FOLDER}/none")
+configure(build_again)
+says("a wrong environment" "no LibTorch in LEVIN_LIBTORCH=${FOLDER}/none;")
+unset(ENV{LEVIN_LIBTORCH})
+
+# A CUDA build whose packages lack a header that others include, then have it.
+make_torch(cuda 2.13.0)
+set(torch "${FOLDER}/cuda/torch")
+set(packages "${FOLDER}/cuda/nvidia")
+file(WRITE "${torch}/lib/libtorch_cuda.so" "")
+file(WRITE "${torch}/lib/libc10_cuda.so" "cudaFree@libcudart.so.13\n")
+file(WRITE "${torch}/include/ATen/cuda/CUDAGraph.h" "#include <cuda_runtime_api.h>\n")
+file(WRITE "${torch}/include/ATen/cuda/CUDAEvent.h" "#include <cuda_runtime_api.h>\n")
+file(WRITE "${packages}/cu13/include/cuda_runtime_api.h" "#define CUDART_VERSION 13020\n#include <crt/levin_test.h>\n")
+file(WRITE "${packages}/nccl/include/nccl.h" "#include <cuda_runtime_api.h>\n")
+configure(build_cuda -DLEVIN_LIBTORCH=${FOLDER}/cuda)
+says("packages without crt" "Warning .*no CUDA graphs; .*Warning .*no NCCL, .*nvidia-cuda-crt.* nccl= graphs= ")
+file(WRITE "${packages}/cu13/include/crt/levin_test.h" "")
+configure(build_cuda)
+says("packages with crt" "found ${torch} nccl=1 graphs=1 ")
+says_nothing_of("packages with crt" "Warning")
+
+# Headers of another CUDA than LibTorch's; then a LibTorch without it in the same build folder.
+file(WRITE "${packages}/cu13/include/cuda_runtime_api.h" "#define CUDART_VERSION 12040\n")
+configure(build_cuda)
+says("another CUDA" "Warning .*LibTorch is for CUDA 13 and .*cuda_runtime_api\\.h of CUDA 12;.* nccl= graphs= ")
+configure(build_cuda -DLEVIN_LIBTORCH=${FOLDER}/newest)
+says("no CUDA any more" "found ${FOLDER}/newest/torch nccl= graphs= ")
+
+# Of the torch packages that python3 sees the scripts take those of a tested series. Its folder is output.
+function(installed name version)
+  make_torch(python_${name} 2.13.0)
+  set(site "${FOLDER}/python_${name}")
+  file(WRITE "${site}/torch/__init__.py" "")
+  file(WRITE "${site}/torch-${version}.dist-info/METADATA" "Metadata-Version: 2.1\nName: torch\nVersion: ${version}\n")
+  execute_process(COMMAND ${CMAKE_COMMAND} -E env PYTHONPATH=${site}
+      bash -c "source '${SOURCE}/scripts/environment.sh'; installed_torch"
+    OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+foreach(version IN ITEMS 2.11.0 2.${newest}.1+cu132)
+  installed(${version} ${version})
+  says("python3's torch ${version}" "^${FOLDER}/python_[^ ]+/torch\n$")
+endforeach()
+foreach(version IN ITEMS 2.10.2 2.${next}.0a0+git123)
+  installed(${version} ${version})
+  says("python3's torch ${version}"
+    "^levin: python3's torch 2.* is left alone, .* 2\\.11 to 2\\.${newest}; LEVIN_LIBTORCH=${FOLDER}[^\n]*/torch takes it\n$")
+endforeach()
+
+if(failures)
+  message(FATAL_ERROR "${failures}")
+endif()
