@@ -16,6 +16,7 @@
 
 #include "levin/base/check.h"
 #include "levin/comm/mpi/mpi.h"
+#include "levin/comm/nccl/nccl.h"
 #include "levin/xla/pjrt/plugin.h"
 #include "tools/command.h"
 
@@ -73,9 +74,10 @@ std::string cuda_devices() {
   return fmt::format("yes, {} devices", at::hasCUDA() ? at::getNumGPUs() : 0);
 }
 
-// What LibTorch says it was built with: "  - Intel(R) oneAPI Math Kernel Library Version ...".
-bool built_with(const std::string& config, std::string_view word) {
-  return config.find(word) != std::string::npos;
+// What LibTorch says it was built with: "..., USE_CUDA=1, USE_GLOO=ON, ...", in words that change.
+bool built_with(const std::string& config, const std::string& part) {
+  return config.find(part + "=ON") != std::string::npos ||
+         config.find(part + "=1") != std::string::npos;
 }
 
 void print_machine() {
@@ -84,6 +86,12 @@ void print_machine() {
                             at::get_num_threads()));
   line("cpu capability", at::get_cpu_capability());
   line("memory", memory());
+}
+
+std::string nccl(const std::string& config) {
+  if (!has_cuda_build() || !built_with(config, "USE_NCCL")) return "no";
+  return comm::has_nccl() ? "yes, in LibTorch"
+                          : "no, LibTorch has it and levin was built without its headers";
 }
 
 // XLA's plugins are loaded when they are asked for: listed are those that would be found.
@@ -101,8 +109,8 @@ std::string xla() {
 void print_parts() {
   const std::string config = at::show_config();
   line("cuda", cuda_devices());
-  line("gloo", yes(built_with(config, "USE_GLOO=ON"), "in LibTorch"));
-  line("nccl", yes(has_cuda_build() && built_with(config, "USE_NCCL=ON"), "in LibTorch"));
+  line("gloo", yes(built_with(config, "USE_GLOO"), "in LibTorch"));
+  line("nccl", nccl(config));
   const auto mpi = comm::mpi_modules();
   line("mpi", yes(!mpi.empty(), fmt::format("{}", fmt::join(mpi, ", "))));
   line("xla", xla());

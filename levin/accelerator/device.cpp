@@ -1,6 +1,7 @@
 #include "levin/accelerator/device.h"
 
 #include <ATen/Context.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
@@ -21,7 +22,7 @@ at::Device select_device(std::string_view kind, RankInfo rank) {
   if (kind == "cpu" || (kind == "auto" && !has_cuda)) return at::Device(at::kCPU);
   LEVIN_CHECK(has_cuda, "accelerator.device",
               "got '{}' and LibTorch sees no CUDA device{}; use --accelerator cpu", kind,
-              at::hasCUDA() ? "" : " (it is a build without CUDA)");
+              c10::impl::hasDeviceGuardImpl(at::kCUDA) ? "" : " (it is a build without CUDA)");
   LEVIN_CHECK(rank.local_rank < count, "accelerator.device",
               "got process {} of this machine and {} CUDA devices, wanted one for each process; "
               "set --devices {}, or --accelerator cpu",

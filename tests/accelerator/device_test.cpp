@@ -1,8 +1,11 @@
 #include "levin/accelerator/device.h"
 
+#include <ATen/Version.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
+
+#include <string>
 
 #include "tests/support/error_of.h"
 
@@ -29,6 +32,13 @@ TEST(Device, AGpuWhereThereIsNoneIsAnErrorThatSaysWhatToUse) {
     EXPECT_THAT(error_of([&] { select_device(kind, {}); }),
                 StartsWith("accelerator.device: got '" + kind + "' and LibTorch sees no CUDA"));
   }
+}
+
+TEST(Device, OnlyABuildWithoutCudaIsCalledOne) {
+  if (torch::cuda::is_available()) GTEST_SKIP() << "there is a GPU";
+  const std::string error = error_of([] { select_device("gpu", {}); });
+  const bool is_cuda_build = at::show_config().find("CUDA_VERSION=") != std::string::npos;
+  EXPECT_EQ(error.find("a build without CUDA") == std::string::npos, is_cuda_build) << error;
 }
 
 TEST(Device, AnUnknownKindIsAnErrorThatListsThoseThereAre) {
