@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "levin/base/check.h"
+#include "levin/data/sample_random.h"
 
 namespace levin {
 namespace detail {
@@ -36,7 +37,13 @@ void DistributedSampler::start_at(int64_t epoch, int64_t samples) {
   epoch_ = epoch;
   position_ = samples + rank_;
   left_ = count_from(samples);
-  base_->start(epoch, position_);
+  start_base();
+}
+
+/// What a sampler draws there is the epoch's, however often it is called.
+void DistributedSampler::start_base() {
+  const ItemScope draws(DrawsOf::kOrder);
+  base_->start(epoch_, position_);
 }
 
 int64_t DistributedSampler::next(std::span<int64_t> indices) {
@@ -46,7 +53,7 @@ int64_t DistributedSampler::next(std::span<int64_t> indices) {
   while (written < wanted) {
     if (position_ >= size) {  // only kPad gets here: PyTorch too repeats from the epoch's start
       position_ %= size;
-      base_->start(epoch_, position_);
+      start_base();
     }
     const int64_t steps =
         std::min(wanted - written, (size - position_ + world_size_ - 1) / world_size_);

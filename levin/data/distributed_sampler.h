@@ -27,6 +27,8 @@ class DistributedSampler final : public Sampler {
   int64_t count_from(int64_t samples) const;
 
  private:
+  void start_base();
+
   std::shared_ptr<Sampler> base_;
   int64_t rank_;
   int64_t world_size_;

@@ -1,5 +1,6 @@
 #include "levin/data/iterable_dataset.h"
 
+#include "levin/data/sample_random.h"
 #include "levin/data/stack.h"
 
 namespace levin {
@@ -9,7 +10,7 @@ SampleStream::~SampleStream() = default;
 int64_t SampleStream::skip(int64_t count) {
   data::Sample forgotten;
   int64_t skipped = 0;
-  while (skipped < count && next(forgotten)) ++skipped;
+  for (; skipped < count && next(forgotten); ++skipped) detail::advance_draws();
   return skipped;
 }
 

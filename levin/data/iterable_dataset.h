@@ -30,7 +30,8 @@ class LEVIN_API SampleStream {
   virtual ~SampleStream();
 
   /// The next sample (without the batch dim), or false at the end of the shard, from where on it is
-  /// not asked again.
+  /// not asked again. What LibTorch draws in here on the CPU belongs to seed, epoch, shard and
+  /// place.
   virtual bool next(data::Sample& sample) = 0;
   /// Passes over so many samples and returns how many there were: fewer only at the end. What a run
   /// that is resumed calls; the default reads them and forgets them.
@@ -47,7 +48,7 @@ class LEVIN_API IterableDataset {
   /// rank reads shards of its own (rank, rank + world_size, ...). Else every rank reads all of them
   /// and keeps each world_size-th sample: sample i of shard s is rank (s + i) % world_size's.
   virtual int64_t num_shards() const { return 1; }
-  /// The shard from its beginning; context is for random transforms.
+  /// The shard from its beginning; context is for random transforms with generators of one's own.
   virtual std::unique_ptr<SampleStream> open(int64_t shard, const DrawContext& context) const = 0;
 
   /// Samples of a shard in every epoch. Known for all of them a loader has a size, and a shard that

@@ -4,6 +4,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/random.h"
+#include "levin/data/sample_random.h"
 
 namespace levin::detail {
 namespace {
@@ -91,7 +92,10 @@ void MapLoader::jump(int64_t epoch, int64_t samples) {
 bool MapLoader::next(Batch& batch) {
   batch = {};
   if (!fetching_) {
-    order_->start_at(epoch_, samples_done());
+    {
+      const DrawScope draws({seed_, epoch_}, DrawsOf::kOrder, {});
+      order_->start_at(epoch_, samples_done());
+    }
     prefetcher_.start(*order_, {seed_, epoch_}, pin_memory_);
     fetching_ = true;
   }

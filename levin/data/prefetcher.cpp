@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/data/sample_random.h"
 #include "levin/data/worker_thread.h"
 
 namespace levin::detail {
@@ -156,6 +157,7 @@ bool Prefetcher::has_room(bool for_consumer) const {
 bool Prefetcher::claim(Job& job) {
   try {
     job.indices.resize(static_cast<size_t>(options_.batch_size));
+    const DrawScope draws(context_, DrawsOf::kOrder, {}, claimed_);
     const int64_t count = order_->next(job.indices);
     const int64_t least = options_.drop_last ? options_.batch_size : 1;
     running_ = count == options_.batch_size;
@@ -178,6 +180,7 @@ void Prefetcher::fetch(Job& job) const {
   if (job.error) return;
   const c10::InferenceMode normal(false);  // inference tensors could not be trained on later
   const at::NoGradGuard no_grad;
+  const DrawScope draws(job.context, DrawsOf::kBatch, job.indices);
   try {
     Batch reuse = job.pin_memory ? pinned(job.batch) : std::move(job.batch);
     job.batch = {};

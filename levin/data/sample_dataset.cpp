@@ -1,5 +1,6 @@
 #include "levin/base/check.h"
 #include "levin/base/random.h"
+#include "levin/data/sample_random.h"
 #include "levin/data/sources.h"
 #include "levin/data/stack.h"
 
@@ -28,6 +29,7 @@ class SampleDataset final : public Dataset {
     LEVIN_CHECK(index >= 0 && index < size_, "data.samples.index",
                 "got index {} for a data set of {} samples, wanted 0 <= index < {}", index, size_,
                 size_);
+    const detail::ItemScope draws(detail::DrawsOf::kSample, index);
     Sample sample = get_(index);
     if (!options_.transform) return sample;
     std::mt19937_64 random(derive_seed(context.seed, static_cast<uint64_t>(context.epoch),

@@ -16,7 +16,8 @@ class LEVIN_API Sampler {
 
   /// Samples of one epoch.
   virtual int64_t size() const = 0;
-  /// Stands at sample number `consumed` of that epoch. A loader may call it at any time.
+  /// Stands at sample number `consumed` of that epoch. A loader may call it at any time. What
+  /// LibTorch draws in here is the same each time, of the loader's seed and the epoch.
   virtual void start(int64_t epoch, int64_t consumed) = 0;
   /// Writes the next indices and returns how many: fewer than asked only at the epoch's end.
   virtual int64_t next(std::span<int64_t> indices) = 0;

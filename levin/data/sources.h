@@ -40,7 +40,8 @@ struct SampleOptions {
   std::function<Batch(std::vector<Sample>)> collate;
 };
 
-/// A data set from a function that gives one sample by its index; called from several threads.
+/// A data set from a function that gives one sample by its index; called from several threads. What
+/// it draws from LibTorch (torch::rand and the like) belongs to the sample, see sample_seed().
 /// Throws Error "data.samples.get" (no function, or size below 0), and when read
 /// "data.samples.index" and "data.samples.stack" (samples that differ in names, shape or dtype).
 LEVIN_API std::shared_ptr<Dataset> samples(int64_t size, std::function<Sample(int64_t index)> get,

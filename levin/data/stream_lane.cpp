@@ -6,6 +6,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/random.h"
+#include "levin/data/sample_random.h"
 #include "levin/data/shuffle_buffer.h"
 #include "levin/data/worker_thread.h"
 
@@ -17,6 +18,28 @@ int64_t until_kept(const StreamPart& part, int64_t shard, int64_t sample) {
   const int64_t off = (part.offset - shard - sample) % part.stride;
   return off < 0 ? off + part.stride : off;
 }
+
+/// The samples of a shard, each with draws of its own.
+class DrawingStream final : public SampleStream {
+ public:
+  DrawingStream(std::unique_ptr<SampleStream> stream, int64_t shard)
+      : stream_(std::move(stream)), shard_(shard) {}
+
+  bool next(data::Sample& sample) override {
+    const ItemScope draws(DrawsOf::kSample, shard_, place_++);
+    return stream_->next(sample);
+  }
+  int64_t skip(int64_t count) override {
+    const ItemScope draws(DrawsOf::kSample, shard_, place_);
+    place_ += count;
+    return stream_->skip(count);
+  }
+
+ private:
+  std::unique_ptr<SampleStream> stream_;
+  int64_t shard_;
+  int64_t place_ = 0;
+};
 
 }  // namespace
 
@@ -34,6 +57,7 @@ StreamLane::StreamLane(IterableDatasetPtr dataset, std::vector<int64_t> shards,
       place_(place) {}
 
 bool StreamLane::read(Batch& batch, Batch reuse) {
+  const DrawScope draws(context_, DrawsOf::kBatch, shard_here(), place_.sample);
   std::vector<data::Sample> samples;
   std::vector<int64_t> numbers;
   try {
@@ -62,6 +86,13 @@ void StreamLane::blame(const std::string& message) const {
   LEVIN_FAIL("data.loader.sample", "shard {}, sample {}: {}", shard, place_.sample, message);
 }
 
+/// The one that is read next; none at the lane's end.
+std::span<const int64_t> StreamLane::shard_here() const {
+  const std::span<const int64_t> left =
+      std::span(shards_).subspan(static_cast<size_t>(std::min(place_.shard, std::ssize(shards_))));
+  return left.first(std::min<size_t>(left.size(), 1));
+}
+
 bool StreamLane::next(data::Sample& sample, int64_t& number) {
   while (place_.shard < std::ssize(shards_)) {
     if (stream_ == nullptr) open();
@@ -80,9 +111,13 @@ bool StreamLane::next(data::Sample& sample, int64_t& number) {
 
 void StreamLane::open() {
   const int64_t shard = shards_[static_cast<size_t>(place_.shard)];
-  stream_ = dataset_->open(shard, context_);
+  {
+    const ItemScope draws(DrawsOf::kShard, shard);
+    stream_ = dataset_->open(shard, context_);
+  }
   LEVIN_CHECK(stream_ != nullptr, "data.stream.open",
               "open() gave a null pointer; give a stream that ends at once for an empty shard");
+  stream_ = std::make_unique<DrawingStream>(std::move(stream_), shard);
   if (part_.shuffle_buffer_size > 0) {
     const uint64_t seed = derive_seed(context_.seed, static_cast<uint64_t>(context_.epoch),
                                       static_cast<uint64_t>(shard));

@@ -9,6 +9,7 @@
 #include <compare>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ class StreamLane {
 
  private:
   bool next(data::Sample& sample, int64_t& number);
+  std::span<const int64_t> shard_here() const;
   void open();
   void end_shard();
   [[noreturn]] void blame(const std::string& message) const;

@@ -91,7 +91,8 @@ class TorchDatasetAdapter final : public Dataset {
 
 }  // namespace detail
 
-/// Fields "data" and, where its examples have one, "target"; samples are stacked. Throws Error
+/// Fields "data" and, where its examples have one, "target"; samples are stacked. What it draws
+/// belongs to the batch, since a batch is what it is asked for. Throws Error
 /// "data.torch_dataset.size" for one that does not know its size.
 template <class TorchDataset>
 DatasetPtr torch_dataset(TorchDataset dataset) {
