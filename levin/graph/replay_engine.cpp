@@ -1,48 +1,14 @@
-#include <mutex>
 #include <utility>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/graph/careful_handler_impl.h"
 #include "levin/graph/engine.h"
 #include "levin/graph/fuse.h"
-#include "levin/graph/interposer.h"
 #include "levin/graph/passes.h"
-#include "levin/graph/recorder_impl.h"
 
 namespace levin::graph {
 namespace {
-
-/// Where something cannot be recorded, the function goes on without.
-class CarefulHandler final : public OperatorHandler {
- public:
-  explicit CarefulHandler(Recorder& recorder) : recorder_(recorder) {}
-
-  void call(OperatorCall& call) override {
-    std::unique_ptr<Recorder::Call> recorded;
-    attempt([&] { recorded = recorder_.begin(call.op(), call.stack()); });
-    call.proceed();
-    attempt([&] { recorder_.end(std::move(recorded), call.stack()); });
-  }
-
-  /// Why there is no recording; empty where there is one.
-  const std::string& trouble() const { return trouble_; }
-
-  template <class Step>
-  void attempt(const Step& step) {
-    const std::scoped_lock lock(mutex_);
-    if (!trouble_.empty()) return;
-    try {
-      step();
-    } catch (const Error& error) {
-      trouble_ = error.text();
-    }
-  }
-
- private:
-  Recorder& recorder_;
-  std::mutex mutex_;
-  std::string trouble_;
-};
 
 class ReplayRunner final : public Runner {
  public:

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
@@ -47,6 +48,12 @@ int64_t next_version(const fs::path& dir) {
   return next;
 }
 
+/// In the folder that LEVIN_LOGS_TO names, where it names one: of a run whose logs nobody wants.
+fs::path redirected(const fs::path& dir) {
+  const char* to = std::getenv("LEVIN_LOGS_TO");
+  return to == nullptr ? dir : fs::path(to) / fs::absolute(dir).lexically_normal().relative_path();
+}
+
 template <class T>
 bool reads_as(std::string_view text) {
   try {
@@ -81,9 +88,10 @@ void LoggerOptions::fields(FieldVisitor& field) {
 }
 
 int64_t claim_version(const std::string& dir) {
-  make(dir);
-  for (int64_t version = next_version(dir);; ++version) {
-    const fs::path path = fs::path(dir) / fmt::format("{}{}", kVersion, version);
+  const fs::path root = redirected(dir);
+  make(root);
+  for (int64_t version = next_version(root);; ++version) {
+    const fs::path path = root / fmt::format("{}{}", kVersion, version);
     if (::mkdir(path.c_str(), 0777) == 0) return version;
     if (errno != EEXIST) fail_dir(path, {errno, std::generic_category()});
   }
@@ -96,7 +104,7 @@ const std::string& RunDirectory::path() const {
   const fs::path experiment = options_.name.empty() ? fs::path(options_.save_dir)
                                                     : fs::path(options_.save_dir) / options_.name;
   const int64_t version = options_.version ? *options_.version : claim_version(experiment.string());
-  const fs::path path = experiment / fmt::format("{}{}", kVersion, version);
+  const fs::path path = redirected(experiment) / fmt::format("{}{}", kVersion, version);
   make(path);
   path_ = path.string();
   return path_;

@@ -13,6 +13,7 @@
 #include "tests/support/child_process.h"
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"
+#include "tests/support/variable.h"
 
 namespace {
 
@@ -24,6 +25,18 @@ using levin::test::run_child;
 using levin::test::Scratch;
 using ::testing::HasSubstr;
 using ::testing::Not;
+
+TEST(Logger, WritesElsewhereWhereTheEnvironmentSaysSo) {
+  const Scratch elsewhere, folder;
+  const levin::test::Variable variable("LEVIN_LOGS_TO", elsewhere.str());
+  const int64_t version = levin::claim_version(folder.str());
+  const auto logger = levin::csv_logger({.save_dir = folder.str(), .version = version});
+  logger->log_metrics({{"loss", 1.0}}, 0, 1);
+  logger->flush();
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+  EXPECT_TRUE(logger->log_dir().starts_with(elsewhere.str()));
+  EXPECT_TRUE(fs::exists(fs::path(logger->log_dir()) / "metrics.csv"));
+}
 
 levin::LoggerOptions in(const Scratch& folder) { return {.save_dir = folder.path().string()}; }
 
