@@ -17,6 +17,7 @@ namespace levin::tools {
 namespace {
 
 constexpr std::string_view kGraphTo = "LEVIN_GRAPH_TO=";
+constexpr std::string_view kLogsTo = "LEVIN_LOGS_TO=";
 
 class TemporaryFolder {
  public:
@@ -46,12 +47,15 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
   return pointers;
 }
 
+/// The program writes its graph there, and into the same folder what it logs until then.
 std::vector<std::string> environment_with(const std::filesystem::path& graph_file) {
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
-    if (!std::string_view(*variable).starts_with(kGraphTo)) variables.emplace_back(*variable);
+    const std::string_view each(*variable);
+    if (!each.starts_with(kGraphTo) && !each.starts_with(kLogsTo)) variables.emplace_back(each);
   }
   variables.push_back(std::string(kGraphTo) + graph_file.string());
+  variables.push_back(std::string(kLogsTo) + (graph_file.parent_path() / "logs").string());
   return variables;
 }
 
@@ -124,8 +128,8 @@ graph::GraphModule program_graph(const std::vector<std::string>& command, bool f
   const std::filesystem::path file = folder.path() / "step.safetensors";
   wait_for(start(command, file, for_xla), command[0]);
   LEVIN_CHECK(std::filesystem::exists(file), "tools.program",
-              "'{}' ended and wrote no graph: it trains neither by a Trainer nor by what "
-              "Accelerator::compile gave; let one of them make its steps, or save a "
+              "'{}' ended and wrote no graph: it made no two steps by a Trainer or by an optimizer "
+              "that Accelerator::prepare gave; let one of them make its steps, or save a "
               "graph::GraphModule and give its .safetensors file",
               command[0]);
   return load(file);

@@ -59,6 +59,10 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
                                                   .ddp = options_.ddp,
                                                   .xla = xla_,
                                                   .recordable = options_.compile != "no"})),
+      loop_recording_([this] {
+        return detail::LoopRecording::Tensors{.state = named_state(),
+                                              .parameters = named_parameters()};
+      }),
       project_(options_.project_dir, options_.project_config),
       trackers_(options_.log_with, options_.project_dir, is_main_process()) {
   for (const std::string& type : options_.rng_types) {
@@ -84,6 +88,7 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
                       .scales_loss = precision_.scales_loss,
                       .scaler = options_.scaler,
                       .loss_guard = options_.loss_guard});
+  stepping_->set_after_step([this](const optim::Optimizer& optimizer) { after_step(optimizer); });
   if (device_.is_cpu()) {
     // A replayed step has memory of its own, beside which there is to be none of the steps before.
     compiles() ? detail::keep_no_freed_memory() : detail::keep_freed_memory();
@@ -269,6 +274,9 @@ std::vector<PreparedOptimizer> Accelerator::prepare_own_optimizers(
 
 PreparedOptimizer Accelerator::prepare_torch_optimizer(
     std::shared_ptr<torch::optim::Optimizer> optimizer) {
+  LEVIN_CHECK(!options_.master_weights, "accelerator.optimizer",
+              "master_weights are kept by the optimizers of levin::optim, and got one of "
+              "torch::optim; give prepare levin::optim::sgd, adam or adamw, or leave them out");
   auto adapted = optim::adapt_torch_optimizer(std::move(optimizer), parameters_);
   optimizers_.emplace_back(std::move(adapted), std::nullopt, /*frequency=*/1, /*total_steps=*/-1,
                            stepping_.get());
@@ -285,6 +293,7 @@ void Accelerator::free_memory() {
   parameters_.clear();
   optimizers_.clear();
   loaders_.clear();
+  schedules_.clear();
 }
 
 }  // namespace levin

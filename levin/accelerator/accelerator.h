@@ -24,6 +24,7 @@
 
 #include "levin/accelerator/compiled_function.h"
 #include "levin/accelerator/device.h"
+#include "levin/accelerator/loop_recording.h"
 #include "levin/accelerator/options.h"
 #include "levin/accelerator/precision.h"
 #include "levin/accelerator/prepared_loader.h"
@@ -78,8 +79,9 @@ class LEVIN_API Accelerator : public Processes {
   Accelerator& operator=(const Accelerator&) = delete;
 
   /// Modules (holder or shared_ptr), OptimizerConfig (or a vector of them) and DataLoader; also
-  /// optimizers and schedules of torch::optim and loaders of torch::data, by reference. Any number
-  /// in any order; returns a std::tuple of what was prepared, in that order. Modules are
+  /// optimizers and schedules of torch::optim and loaders of torch::data, by reference (a loader
+  /// also as the pointer that make_data_loader gives): they must outlive what is returned. Any
+  /// number in any order; returns a std::tuple of what was prepared, in that order. Modules are
   /// placed before the optimizers are built. Patterns of an optimizer bound by .of(module) are over
   /// the names within that module; without .of, when there are several modules, names begin with
   /// the module's number, "1.net.weight". Throws Error "accelerator.optimizer" for an optimizer
@@ -183,7 +185,9 @@ class LEVIN_API Accelerator : public Processes {
 
   /// All that was prepared or registered, in a folder (see Checkpoint), which it returns; without a
   /// path the next of the project (ProjectConfiguration). Gradients are not in it: inside a group
-  /// of batches those of the group so far are lost, so save where a group has ended. load_state
+  /// of batches those of the group so far are lost, so save where a group has ended; after
+  /// load_state there are none, and a group begins. The place of a loader of torch::data is not in
+  /// it either: its epoch begins anew (data::torch_dataset gives a loader that goes on). load_state
   /// takes it up in the same order of prepare calls, without a path the project's newest. Throws
   /// what save_checkpoint and load_checkpoint throw, "accelerator.project", and "accelerator.state"
   /// or what load_state_dict of a part throws for a state of something else; the parts before that
@@ -213,8 +217,9 @@ class LEVIN_API Accelerator : public Processes {
   std::shared_ptr<Module> unwrap_model(const PreparedModel<Module>& model) const {
     return model.unwrap();
   }
-  /// The loader's running epoch from that batch on, for a loop that was resumed by its own count;
-  /// later epochs are whole.
+  /// The loader's running epoch from that batch on, counted from the epoch's start, for a loop that
+  /// was resumed by its own count; later epochs are whole. A loader that stands there already, as
+  /// load_state leaves it, stays; one whose epoch has ended begins the next.
   PreparedLoader skip_first_batches(PreparedLoader loader, int64_t num_batches);
 
   /// Trackers of log_with, under project_dir/project_name, and their common log.
@@ -277,6 +282,11 @@ class LEVIN_API Accelerator : public Processes {
     std::function<void(const State&)> load;
   };
 
+  template <class Schedule>
+  static Registered registration_of(PreparedScheduler<Schedule> schedule) {
+    return {[schedule] { return schedule.state_dict(); },
+            [schedule](const State& state) mutable { schedule.load_state_dict(state); }};
+  }
   template <class T>
   void place(T& argument) {
     if constexpr (is_module<std::remove_cv_t<T>>) prepare_module(pointer(argument));
@@ -291,21 +301,23 @@ class LEVIN_API Accelerator : public Processes {
     } else if constexpr (std::is_same_v<Plain, DataLoader>) {
       return prepared_loader(argument);
     } else if constexpr (std::is_base_of_v<torch::optim::Optimizer, Plain>) {
+      static_assert(std::is_lvalue_reference_v<T>, "an optimizer outlives what prepare returns");
       return prepare_torch_optimizer(
           std::shared_ptr<torch::optim::Optimizer>(&argument, [](auto*) {}));
     } else if constexpr (std::is_base_of_v<torch::optim::LRScheduler, Plain> ||
                          std::is_same_v<torch::optim::ReduceLROnPlateauScheduler, Plain>) {
-      return PreparedScheduler<Plain>(argument, *stepping_);
+      static_assert(std::is_lvalue_reference_v<T>, "a schedule outlives what prepare returns");
+      const PreparedScheduler<Plain> schedule(argument, *stepping_);
+      schedules_.push_back(registration_of(schedule));
+      return schedule;
     } else if constexpr (is_torch_loader<Plain>) {
-      using Loader = std::remove_cvref_t<decltype(*argument)>;
-      return PreparedTorchLoader<Loader>(
-          *argument, {.rank = process_index(),
-                      .size = num_processes(),
-                      .parts = strategy_->parts_of_batch(),
-                      .to_device = [this](const at::Tensor& rows) { return to_device(rows); },
-                      .end_batch = [this] { strategy_->end_batch(); },
-                      .in_use = in_use_,
-                      .in_step = [this](const auto& draws) { in_step(draws); }});
+      static_assert(std::is_lvalue_reference_v<T>, "a loader outlives what prepare returns");
+      return prepared_torch_loader(argument);
+    } else if constexpr (requires {
+                           requires is_torch_loader<std::remove_cvref_t<decltype(*argument)>>;
+                         }) {
+      static_assert(std::is_lvalue_reference_v<T>, "a loader outlives what prepare returns");
+      return prepared_torch_loader(*argument);
     } else {
       static_assert(is_module<Plain>,
                     "prepare takes torch::nn modules (holder or shared_ptr), optimizers "
@@ -317,9 +329,20 @@ class LEVIN_API Accelerator : public Processes {
                                                                     device_.type(), synced_);
     }
   }
+  template <class Loader>
+  PreparedTorchLoader<Loader> prepared_torch_loader(Loader& loader) {
+    check_torch_loader();
+    return {loader,
+            {.rank = process_index(),
+             .size = num_processes(),
+             .parts = strategy_->parts_of_batch(),
+             .to_device = [this](const at::Tensor& rows) { return to_device(rows); },
+             .end_batch = [this] { strategy_->end_batch(); },
+             .in_use = in_use_,
+             .in_step = [this](const auto& draws) { in_step(draws); }}};
+  }
   template <class T>
-  static constexpr bool is_torch_loader =
-      requires(T& loader) { typename std::remove_cvref_t<decltype(*loader)>::BatchRequestType; };
+  static constexpr bool is_torch_loader = requires { typename T::BatchRequestType; };
   template <class T>
   static constexpr bool is_module = requires(T& t) { static_cast<torch::nn::Module&>(*t); };
   template <class Holder>
@@ -336,6 +359,10 @@ class LEVIN_API Accelerator : public Processes {
   Accelerator(const AcceleratorOptions& options, const comm::Environment& environment,
               at::Device device);
   void check_gradients();
+  void after_step(const optim::Optimizer& optimizer);
+  void warn_of_unused_options() const;
+  /// Throws Error "accelerator.torch_loader" for what loaders of torch::data do not heed.
+  void check_torch_loader();
   void check_compile() const;
   void save_model_state(const State& weights, const std::filesystem::path& folder,
                         int64_t max_shard_bytes);
@@ -376,11 +403,15 @@ class LEVIN_API Accelerator : public Processes {
   std::vector<PreparedOptimizer> optimizers_;
   int64_t generation_ = 0;
   int64_t losses_ = 0;
+  int64_t steps_ = 0;  ///< of all optimizers, replayed ones left out
+  bool has_loader_ = false;
+  detail::LoopRecording loop_recording_;
   std::vector<DataLoader> loaders_;
   std::shared_ptr<LoadersInUse> in_use_ =
       std::make_shared<LoadersInUse>([this] { synchronize_rng_states(); });
   /// Processes may run out of batches at different times, as join_uneven_inputs makes up for.
   std::shared_ptr<bool> joining_ = std::make_shared<bool>(false);
+  std::vector<Registered> schedules_;  // of torch::optim
   std::vector<Registered> registered_;
   Project project_;
   Trackers trackers_;

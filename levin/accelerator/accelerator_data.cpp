@@ -5,6 +5,8 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <initializer_list>
+#include <utility>
 
 #include "levin/accelerator/accelerator.h"
 #include "levin/base/check.h"
@@ -77,6 +79,7 @@ DataLoader Accelerator::prepare_loader(DataLoader loader, LoaderRole role) {
   }
   if (device_.is_cuda() && !loader.options().pin_memory.has_value()) loader.set_pin_memory(true);
   if (training) loaders_.push_back(loader);
+  has_loader_ = true;
   return loader;
 }
 
@@ -120,32 +123,61 @@ PreparedLoader Accelerator::prepared_loader(const DataLoader& loader) {
   }
   const auto place = [this](const Batch& batch) {
     strategy_->end_batch();  // the one before
-    return strategy_->to_device(batch, device_);
+    const Batch there = strategy_->to_device(batch, device_);
+    loop_recording_.take_input(there);
+    return there;
   };
   return {std::move(own), place, in_use_, std::move(check)};
 }
 
 at::Tensor Accelerator::to_device(const at::Tensor& rows) {
-  return strategy_->to_device(Batch({{"rows", rows}}), device_)["rows"];
+  const Batch there = strategy_->to_device(Batch({{"rows", rows}}), device_);
+  loop_recording_.take_input(there);
+  return there["rows"];
+}
+
+void Accelerator::check_torch_loader() {
+  has_loader_ = true;
+  const DataLoaderConfiguration& data = options_.dataloader_config;
+  const bool splits = num_processes() * strategy_->parts_of_batch() > 1;
+  const std::initializer_list<std::pair<std::string_view, bool>> unheeded = {
+      {"data_seed", data.data_seed.has_value()},
+      {"split_batches", splits && data.split_batches},
+      {"dispatch_batches", splits && data.dispatch_batches},
+      {"even_batches = false", splits && !data.even_batches},
+      {"use_distributed_sampler = false", splits && !options_.use_distributed_sampler}};
+  for (const auto& [option, is_set] : unheeded) {
+    LEVIN_CHECK(!is_set, "accelerator.torch_loader",
+                "got {} and a loader of torch::data, which it cannot be done with; give prepare a "
+                "levin::DataLoader over levin::data::torch_dataset(dataset), or leave the option "
+                "out",
+                option);
+  }
 }
 
 PreparedLoader Accelerator::skip_first_batches(PreparedLoader loader, int64_t num_batches) {
   LEVIN_CHECK(num_batches >= 0, "accelerator.skip", "got {} batches to skip, wanted 0 or more",
               num_batches);
   DataLoader& inner = loader.loader();
-  if (inner.dataset() != nullptr) {  // nothing need be read
-    State state = inner.state_dict();
-    const int64_t more = num_batches * inner.options().batch_size * strategy_->slice().world_size;
-    const int64_t samples = state.integer("samples") + more;
-    LEVIN_CHECK(samples <= state.integer("size"), "accelerator.skip",
+  if (num_batches < inner.batches_done()) {
+    // Further back in this epoch; where it has ended, in the next.
+    inner.set_epoch(inner.epoch() + (inner.at_end() ? 1 : 0));
+  }
+  const bool is_there = num_batches == inner.batches_done();
+  if (!is_there && inner.dataset() != nullptr) {  // nothing need be read
+    LEVIN_CHECK(num_batches <= inner.size(), "accelerator.skip",
                 "got {} batches to skip and the epoch has {}", num_batches, inner.size());
-    inner.load_state_dict(state.set("samples", samples));
+    State state = inner.state_dict();
+    const int64_t samples =
+        num_batches * inner.options().batch_size * strategy_->slice().world_size;
+    inner.load_state_dict(state.set("samples", std::min(samples, state.integer("size"))));
     return loader;
   }
   Batch batch;
-  for (int64_t i = 0; i < num_batches; ++i) {
+  while (inner.batches_done() < num_batches) {
+    const int64_t done = inner.batches_done();
     LEVIN_CHECK(inner.next(batch), "accelerator.skip",
-                "got {} batches to skip and the stream has {}", num_batches, i);
+                "got {} batches to skip and the stream has {}", num_batches, done);
   }
   inner.load_state_dict(inner.state_dict());  // stands there, to go on
   return loader;

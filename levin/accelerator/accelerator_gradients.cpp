@@ -8,6 +8,7 @@
 #include "levin/accelerator/accelerator.h"
 #include "levin/accelerator/graph_file.h"
 #include "levin/base/check.h"
+#include "levin/base/log.h"
 #include "levin/optim/clip.h"
 
 namespace levin {
@@ -44,7 +45,42 @@ AccumulateScope Accelerator::accumulate() {
   const auto loop = in_use_->current();
   const bool ends_epoch = options_.gradient_accumulation_plugin.sync_with_dataloader &&
                           gradient_accumulation_steps() > 1 && loop != nullptr && loop->at_end();
-  return {*stepping_, ends_epoch};
+  AccumulateScope scope(*stepping_, ends_epoch);
+  loop_recording_.begin_batch();
+  return scope;
+}
+
+void Accelerator::after_step(const optim::Optimizer& optimizer) {
+  constexpr int64_t kFewSteps = 10;
+  if (++steps_ == kFewSteps) warn_of_unused_options();
+  // What is given to compile() is recorded as a whole.
+  if (stepping_->recording() == nullptr) loop_recording_.end_step(optimizer);
+}
+
+// Of options to which a call in the loop gives effect, those whose call has never come.
+void Accelerator::warn_of_unused_options() const {
+  if (gradient_accumulation_steps() > 1 && !stepping_->has_grouped()) {
+    log::warn(
+        "accelerator.accumulate: gradient_accumulation_steps = {} and no batch is in a group, so "
+        "that each is stepped with; begin the loop's body with `const auto scope = "
+        "accelerator.accumulate();`",
+        gradient_accumulation_steps());
+  }
+  if (options_.compile != "no" && !stepping_->has_recorded()) {
+    log::warn(
+        "accelerator.compile: compile = {} and no step is recorded, so that all run as they are; "
+        "make them by what `accelerator.compile([&](const Batch& batch) {{ ... }})` gives",
+        options_.compile);
+  }
+  const DataLoaderConfiguration& data = options_.dataloader_config;
+  const bool configures = data.split_batches || data.dispatch_batches || !data.even_batches ||
+                          data.data_seed || !options_.rng_types.empty() ||
+                          !options_.use_distributed_sampler;
+  if (configures && !has_loader_) {
+    log::warn(
+        "accelerator.loaders: dataloader_config, rng_types and use_distributed_sampler are of "
+        "loaders that prepare was given, and it was given none; prepare the training's loader");
+  }
 }
 
 void Accelerator::unscale_gradients() {
@@ -78,7 +114,13 @@ void Accelerator::join_uneven_inputs(const std::function<void()>& loop,
               "batch norm over all processes needs a batch of each; set sync_batchnorm = false");
   strategy_->begin_join(!options.divide_by_initial_world_size);
   *joining_ = true;
-  loop();
+  try {
+    loop();
+  } catch (...) {
+    *joining_ = false;
+    strategy_->end_join();
+    throw;
+  }
   *joining_ = false;
   const auto drop_gradients = [&] {
     for (PreparedOptimizer& optimizer : optimizers_) optimizer.optimizer().zero_grad();

@@ -14,6 +14,14 @@ std::string weights_name(size_t index) {
   return index == 0 ? "model" : "model_" + std::to_string(index);
 }
 
+/// Numbers items that give their state by a function.
+template <class Registered>
+State saved(const std::vector<Registered>& items) {
+  State state;
+  for (size_t i = 0; i < items.size(); ++i) state.set(std::to_string(i), items[i].save());
+  return state;
+}
+
 template <class Items>
 State numbered(const Items& items) {
   State state;
@@ -43,16 +51,13 @@ Checkpoint Accelerator::state_dict() {
   for (size_t i = 0; i < modules_.size(); ++i) {
     checkpoint.weights[weights_name(i)] = module_state(*modules_[i]);
   }
-  State registered;
-  for (size_t i = 0; i < registered_.size(); ++i) {
-    registered.set(std::to_string(i), registered_[i].save());
-  }
   checkpoint.training.set("optimizers", numbered(optimizers_))
       .set("loaders", numbered(loaders_))
       .set("random", random_state())
       .set("strategy", strategy_->state_dict())
       .set("stepping", stepping_->state_dict())
-      .set("registered", std::move(registered));
+      .set("schedules", saved(schedules_))
+      .set("registered", saved(registered_));
   if (num_processes() > 1) {
     State own;
     own.set("random", random_state()).set("loaders", numbered(loaders_));
@@ -71,8 +76,10 @@ Checkpoint Accelerator::state_dict() {
 void Accelerator::load_state_dict(const Checkpoint& checkpoint) {
   check_count("modules", checkpoint.weights.size(), modules_.size());
   const State& training = checkpoint.training;
-  check_count("registered objects", training.child("registered").values().size(),
-              registered_.size());
+  const State registered = training.child("registered");
+  const State schedules = training.contains("schedules") ? training.child("schedules") : State();
+  check_count("registered objects", registered.values().size(), registered_.size());
+  check_count("schedules of torch::optim", schedules.values().size(), schedules_.size());
   for (size_t i = 0; i < modules_.size(); ++i) {
     LEVIN_CHECK(checkpoint.weights.contains(weights_name(i)), "accelerator.state",
                 "the checkpoint holds no weights named '{}'; load one that save_state wrote",
@@ -83,11 +90,15 @@ void Accelerator::load_state_dict(const Checkpoint& checkpoint) {
   }
   load_numbered("optimizers", optimizers_, training.child("optimizers"));
   load_loaders(training);
+  for (size_t i = 0; i < schedules_.size(); ++i) {
+    schedules_[i].load(schedules.child(std::to_string(i)));
+  }
   for (size_t i = 0; i < registered_.size(); ++i) {
-    registered_[i].load(training.child("registered").child(std::to_string(i)));
+    registered_[i].load(registered.child(std::to_string(i)));
   }
   if (training.contains("strategy")) strategy_->load_state_dict(training.child("strategy"));
   if (training.contains("stepping")) stepping_->load_state_dict(training.child("stepping"));
+  for (PreparedOptimizer& optimizer : optimizers_) optimizer.optimizer().zero_grad();
   load_random_states(training);
 }
 

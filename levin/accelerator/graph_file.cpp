@@ -47,8 +47,8 @@ void keep_graph(const graph::Graph& graph) {
 void check_recorded(bool is_recorded, int64_t num_losses) {
   if (is_recorded || num_losses < kManyLosses || graph_file().empty()) return;
   LEVIN_FAIL("accelerator.graph_to",
-             "{} batches were trained on and no step was recorded; train by a Trainer, or give "
-             "the step to Accelerator::compile",
+             "{} batches were trained on and no step was recorded; train by a Trainer, or step "
+             "with an optimizer that was given to Accelerator::prepare",
              num_losses);
 }
 

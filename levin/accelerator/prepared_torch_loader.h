@@ -3,7 +3,7 @@
 // which each process gets its part.
 //
 //   auto torch_loader = torch::data::make_data_loader(std::move(dataset), 64);
-//   auto [loader] = accelerator.prepare(torch_loader);
+//   auto [loader] = accelerator.prepare(torch_loader);   // or the loader itself, *torch_loader
 //   for (const auto& batch : loader) model->forward(batch.data);
 
 #include <ATen/core/Tensor.h>
@@ -107,7 +107,9 @@ void move_to(std::vector<T>& batch, const ToDevice& to_device) {
 /// gather_for_metrics gives the rows in their order; where the last step's rows do not divide, the
 /// first of the epoch come again.
 /// Every process reads all the data, in the order that the main one's random numbers give: a
-/// levin::DataLoader reads only its part.
+/// levin::DataLoader reads only its part. save_state holds no place in an epoch of it, which begins
+/// anew, and what its data set draws in worker threads is other numbers in each run; over
+/// data::torch_dataset a levin::DataLoader goes on where it stood, with the same numbers.
 template <class TorchLoader>
 class PreparedTorchLoader {
  public:

@@ -18,6 +18,12 @@ Project::Project(std::filesystem::path project_dir, const ProjectConfiguration& 
   LEVIN_CHECK(configuration.iteration >= 0 && configuration.total_limit >= 0, "accelerator.project",
               "got total_limit = {} and iteration = {}, wanted 0 or more",
               configuration.total_limit, configuration.iteration);
+  LEVIN_CHECK(
+      configuration.total_limit == 0 || configuration.automatic_checkpoint_naming,
+      "accelerator.project",
+      "got total_limit = {} without automatic_checkpoint_naming, whose checkpoints it counts; "
+      "set both",
+      configuration.total_limit);
 }
 
 void Project::check() const {

@@ -30,12 +30,14 @@ bool Stepping::agree(bool flag) { return world_.size() == 1 ? flag : world_.any(
 void Stepping::forget() {
   load_state_dict(state_dict());  // the scaler knows optimizers by their addresses
   optimizers_.clear();
-  waiting_.clear();
-  has_noted_ = false;
-  position_.finished.clear();
-  position_.used_up.clear();
-  batches_ = 0;
   in_batch_ = false;
+}
+
+void Stepping::begin_group() {
+  position_ = {};
+  waiting_.clear();
+  has_noted_ = bad_loss_ = false;
+  batches_ = 0;
   synchronizes_ = true;
 }
 
@@ -43,16 +45,33 @@ void Stepping::begin_batch(bool ends_epoch) {
   if (recording_ != nullptr) {
     recording_->refuse("it calls accumulate(): let accumulate() stand around the call");
   }
-  if (synchronizes_) batches_ = 0;  // the last batch ended a group
+  if (synchronizes_) {  // the last batch ended a group
+    end_short_group();
+    batches_ = 0;
+  }
   ++batches_;
-  in_batch_ = true;
+  in_batch_ = has_grouped_ = true;
   synchronizes_ = ends_epoch || batches_ == options_.gradient_accumulation_steps;
-  cut_short_ = synchronizes_ ? static_cast<double>(options_.gradient_accumulation_steps) /
-                                   static_cast<double>(batches_)
-                             : 1.0;
+  position_.cut_short = synchronizes_ ? static_cast<double>(options_.gradient_accumulation_steps) /
+                                            static_cast<double>(batches_)
+                                      : 1.0;
+}
+
+/// Before gradients of other batches are added to those of a short group: what nobody has stepped
+/// with is brought to their scale.
+void Stepping::end_short_group() {
+  const double factor = std::exchange(position_.cut_short, 1.0);
+  if (factor == 1.0) return;
+  strategy_.wait_gradients();
+  for (const optim::Optimizer* optimizer : optimizers_) {
+    if (!position_.finished.contains(optimizer)) {
+      optim::scale_grad(optimizer->parameters(), factor);
+    }
+  }
 }
 
 void Stepping::begin_backward() {
+  if (!in_batch_) end_short_group();
   if (scaler_ && scaler_->has_stepped()) update_scale();
   if (leave_out_) {
     leave_out_.reset();
@@ -102,7 +121,9 @@ bool Stepping::backward_synchronizes() {
 void Stepping::finish_gradients(const optim::Optimizer& optimizer) {
   if (!needs_finish() || !position_.finished.insert(&optimizer).second) return;
   strategy_.wait_gradients();
-  if (cut_short_ != 1.0) optim::scale_grad(optimizer.parameters(), cut_short_);
+  if (position_.cut_short != 1.0) {
+    optim::scale_grad(optimizer.parameters(), position_.cut_short);
+  }
   if (scaler_) scaler_->unscale(optimizer);
 }
 
@@ -134,6 +155,7 @@ bool Stepping::step(optim::Optimizer& optimizer) {
     take();
   }
   position_.was_left_out = !taken;
+  if (taken && after_step_) after_step_(optimizer);
   return taken;
 }
 
@@ -177,6 +199,7 @@ void Stepping::update_scale() {
 Stepping::RecordingScope::RecordingScope(Stepping& stepping, graph::Recording& recording)
     : stepping_(stepping) {
   stepping_.recording_ = &recording;
+  stepping_.has_recorded_ = true;
 }
 
 // Where steps stand after a replay is where they stood after what it is a replay of.
@@ -194,7 +217,7 @@ void Stepping::add_guards(std::vector<graph::Guard>& guards) const {
   add("whether the batch ends its group", synchronizes_);
   add("no_sync", unsynchronized_);
   add("trigger_sync_in_backward", position_.synchronizes_next);
-  add("by what a group was cut short", cut_short_);
+  add("by what a group was cut short", position_.cut_short);
   for (const optim::Optimizer* optimizer : optimizers_) {
     add("whether gradients were stepped with", position_.used_up.contains(optimizer));
     add("whether gradients are complete", position_.finished.contains(optimizer));
@@ -212,6 +235,7 @@ State Stepping::state_dict() {
 }
 
 void Stepping::load_state_dict(const State& state) {
+  begin_group();
   if (scaler_ && state.contains("scaler")) scaler_->load_state_dict(state.child("scaler"));
   if (state.contains("loss_guard")) guard_.load_state_dict(state.child("loss_guard"));
 }

@@ -62,6 +62,14 @@ class LEVIN_API Stepping {
   /// What the loss guard calls a batch; none: its number.
   void set_where(std::function<std::string()> where) { where_ = std::move(where); }
 
+  /// Called after each step that was taken, not after one that was replayed.
+  void set_after_step(std::function<void(const optim::Optimizer&)> after_step) {
+    after_step_ = std::move(after_step);
+  }
+  /// Whether batches were ever grouped, or a step recorded.
+  bool has_grouped() const { return has_grouped_; }
+  bool has_recorded() const { return has_recorded_; }
+
   /// judged: the loss as it was computed, at which the loss guard looks.
   void backward(const at::Tensor& loss, bool synchronize, const at::Tensor& judged);
   /// What backward does first; for a rank that makes the others' steps without a loss of its own.
@@ -102,6 +110,8 @@ class LEVIN_API Stepping {
   const optim::GradScaler* scaler() const { return scaler_ ? &*scaler_ : nullptr; }
 
   State state_dict();
+  /// Begins a group of batches: gradients are not saved, and those that there are belong to what
+  /// was before.
   void load_state_dict(const State& state);
 
  private:
@@ -111,10 +121,13 @@ class LEVIN_API Stepping {
     bool was_left_out = false;
     std::set<const optim::Optimizer*> finished = {};  ///< whose gradients are
     std::set<const optim::Optimizer*> used_up = {};   ///< whose gradients were stepped with
+    double cut_short = 1.0;  ///< by what the gradients of a short group are too small
   };
 
   bool accumulates() const { return options_.gradient_accumulation_steps > 1; }
-  bool needs_finish() const { return scaler_.has_value() || cut_short_ != 1.0; }
+  bool needs_finish() const { return scaler_.has_value() || position_.cut_short != 1.0; }
+  void end_short_group();
+  void begin_group();
   void update(optim::Optimizer& optimizer);
   void note_waiting();
   void drop_since_noted();
@@ -129,15 +142,17 @@ class LEVIN_API Stepping {
   std::optional<optim::GradScaler> scaler_;
   LossGuard guard_;
   std::function<std::string()> where_;
+  std::function<void(const optim::Optimizer&)> after_step_;
   std::vector<optim::Optimizer*> optimizers_;
 
   int64_t batches_ = 0;  ///< of the running group, this one among them
   bool in_batch_ = false;
+  bool has_grouped_ = false;
+  bool has_recorded_ = false;
   bool synchronizes_ = true;
   int64_t unsynchronized_ = 0;
   Position position_;
   graph::Recording* recording_ = nullptr;
-  double cut_short_ = 1.0;  ///< by what the gradients of a short group are too small
   int64_t losses_ = 0;
   bool bad_loss_ = false;          ///< of the coming step, on this rank
   std::optional<bool> leave_out_;  ///< as agreed by the ranks

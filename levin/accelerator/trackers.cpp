@@ -1,8 +1,10 @@
 #include "levin/accelerator/trackers.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "levin/base/check.h"
+#include "levin/base/log.h"
 #include "levin/base/text.h"
 
 namespace levin {
@@ -47,6 +49,11 @@ void Trackers::add(std::string name, std::shared_ptr<Logger> logger) {
 }
 
 void Trackers::log(const Scalars& values, int64_t step) {
+  if (is_main_ && loggers_.empty() && !names_.empty() && !std::exchange(has_warned_, true)) {
+    log::warn(
+        "accelerator.log_with: values are logged and no tracker takes them; call init_trackers "
+        "first, and end_training last");
+  }
   for (const auto& [name, logger] : loggers_) logger->log_metrics(values, /*epoch=*/0, step);
 }
 

@@ -31,6 +31,7 @@ class LEVIN_API Trackers {
   std::vector<std::string> names_;
   std::string project_dir_;
   bool is_main_;
+  bool has_warned_ = false;
   std::vector<std::pair<std::string, std::shared_ptr<Logger>>> loggers_;
 };
 

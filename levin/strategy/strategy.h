@@ -86,6 +86,8 @@ class LEVIN_API Strategy {
   /// "strategy.join" where the strategy knows no such thing.
   virtual void begin_join(bool by_present);
   virtual bool shadow_step() { return false; }
+  /// The same for a rank that leaves with an exception, and makes no more of the others' steps.
+  virtual void end_join() {}
   /// optim::clip_grad_norm over the whole of the gradients, on whatever ranks they lie.
   virtual at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
                                     double norm_type) = 0;

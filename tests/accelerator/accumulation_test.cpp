@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <optional>
+
 #include "tests/accelerator/small_nets.h"
 #include "tests/support/error_of.h"
 #include "tests/support/world.h"
@@ -20,6 +22,7 @@ using small_nets::expect_close_weights;
 using small_nets::loss_of;
 using small_nets::sequential;
 using ::testing::Each;
+using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 enum class Order { kZeroFirst, kZeroLast };
@@ -59,6 +62,104 @@ TEST(Accumulate, AShortLastGroupIsTheMeanOfItsBatches) {
   EXPECT_EQ(train(large, 16, {.cpu = true}), 3);
   EXPECT_EQ(train(accumulated, 4, {.gradient_accumulation_steps = 4, .cpu = true}), 3);
   expect_close_weights(*large, *accumulated);
+}
+
+/// Trains 5 batches in groups of 4, so that the last group is one batch; what comes then, and the
+/// gradients that it leaves.
+struct ShortGroup {
+  Accelerator accelerator{{.gradient_accumulation_steps = 4, .cpu = true}};
+  torch::nn::Sequential net = sequential();
+  levin::PreparedModel<torch::nn::SequentialImpl> model;
+  levin::PreparedOptimizer optimizer;
+  levin::Batch last;
+
+  explicit ShortGroup(bool steps)
+      : model(std::get<0>(accelerator.prepare(net))),
+        optimizer(std::get<0>(accelerator.prepare(sgd({.lr = 0.1})))) {
+    auto [loader] = accelerator.prepare(levin::DataLoader(dataset(40), {.batch_size = 8}));
+    for (const auto& batch : loader) {
+      const auto scope = accelerator.accumulate(model);
+      optimizer.zero_grad();
+      accelerator.backward(loss_of(model, batch));
+      if (steps || !accelerator.sync_gradients() || loader.loader().batches_done() < 5) {
+        optimizer.step();
+      }
+      last = batch;
+    }
+  }
+  at::Tensor gradient() const { return net->parameters()[0].grad().clone(); }
+  /// Of the loss alone, by hand.
+  at::Tensor gradient_of(const at::Tensor& loss) const {
+    return torch::autograd::grad({loss}, {net->parameters()[0]})[0];
+  }
+  /// What one step of SGD has subtracted, over its rate.
+  template <class Step>
+  at::Tensor stepped_by(const Step& step) {
+    const at::Tensor before = net->parameters()[0].detach().clone();
+    step();
+    return (before - net->parameters()[0].detach()) / 0.1;
+  }
+};
+
+TEST(Accumulate, AShortGroupsFactorEndsWithIt) {
+  ShortGroup run(/*steps=*/true);
+  const auto whole = small_nets::whole(dataset(8));
+  for (int i = 0; i < 2; ++i) {  // a loop without groups, and what is clipped in it
+    run.optimizer.zero_grad();
+    const at::Tensor wanted = run.gradient_of(loss_of(run.model, whole));
+    const at::Tensor stepped = run.stepped_by([&] {
+      run.accelerator.backward(loss_of(run.model, whole));
+      run.accelerator.clip_grad_norm(1e9);
+      run.optimizer.step();
+    });
+    EXPECT_TRUE(torch::allclose(stepped, wanted, 1e-3, 1e-5)) << i;
+  }
+}
+
+TEST(Accumulate, AShortGroupIsSteppedWithAsAWholeAfterItsScope) {
+  ShortGroup run(/*steps=*/false);
+  const at::Tensor wanted = run.gradient_of(loss_of(run.model, run.last));
+  const at::Tensor stepped = run.stepped_by([&] { run.optimizer.step(); });
+  EXPECT_TRUE(torch::allclose(stepped, wanted, 1e-3, 1e-5));
+}
+
+TEST(Accumulate, AShortGroupThatWaitsKeepsItsScaleBesideLaterGradients) {
+  ShortGroup run(/*steps=*/false);
+  const auto more = small_nets::whole(dataset(8));
+  const at::Tensor wanted =
+      run.gradient_of(loss_of(run.model, run.last)) + run.gradient_of(loss_of(run.model, more));
+  const at::Tensor stepped = run.stepped_by([&] {
+    run.accelerator.backward(loss_of(run.model, more));
+    run.optimizer.step();
+  });
+  EXPECT_TRUE(torch::allclose(stepped, wanted, 1e-3, 1e-5));
+}
+
+TEST(Accumulate, AfterALoadedStateAGroupBegins) {
+  Accelerator accelerator({.gradient_accumulation_steps = 3, .cpu = true});
+  auto net = sequential();
+  auto [model, optimizer] = accelerator.prepare(net, sgd({.lr = 0.1}));
+  const auto batch = small_nets::whole(dataset(8));
+  const levin::Checkpoint start = accelerator.state_dict();
+  const auto train = [&](int64_t batches) {
+    std::vector<bool> synced;
+    for (int64_t i = 0; i < batches; ++i) {
+      const auto scope = accelerator.accumulate(model);
+      synced.push_back(accelerator.sync_gradients());
+      optimizer.zero_grad();
+      accelerator.backward(loss_of(model, batch));
+      optimizer.step();
+    }
+    return synced;
+  };
+  train(2);
+  accelerator.load_state_dict(start);
+  EXPECT_EQ(train(3), (std::vector<bool>{false, false, true}));
+  auto alone = sequential();
+  torch::optim::SGD by_hand(alone->parameters(), 0.1);
+  torch::nn::functional::cross_entropy(alone->forward(batch["image"]), batch["label"]).backward();
+  by_hand.step();
+  expect_close_weights(*alone, *net);
 }
 
 TEST(Accumulate, UnderALossScaleIsTheSame) {
@@ -133,6 +234,45 @@ TEST(Accumulate, WithoutItEveryBatchIsAStep) {
   accelerator.backward(loss_of(model, small_nets::whole(dataset(8))));
   optimizer.step();
   EXPECT_EQ(optimizer.steps(), 1);
+}
+
+/// What a run of so many plain steps says.
+std::string said_by(const AcceleratorOptions& options, int64_t steps, bool groups = false) {
+  ::testing::internal::CaptureStderr();
+  Accelerator accelerator(options);
+  auto [model, optimizer] = accelerator.prepare(sequential(), sgd({.lr = 0.1}));
+  const auto batch = small_nets::whole(dataset(8));
+  for (int64_t i = 0; i < steps; ++i) {
+    std::optional<levin::AccumulateScope> scope;
+    if (groups) scope.emplace(accelerator.accumulate());
+    optimizer.zero_grad();
+    accelerator.backward(loss_of(model, batch));
+    optimizer.step();
+  }
+  return ::testing::internal::GetCapturedStderr();
+}
+
+int64_t count_of(const std::string& text, const std::string& part) {
+  int64_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(UnusedOptions, AreToldOfOnce) {
+  const std::string groups = said_by({.gradient_accumulation_steps = 3, .cpu = true}, 30);
+  EXPECT_EQ(count_of(groups, "accelerator.accumulate: gradient_accumulation_steps = 3 and no"), 1);
+  EXPECT_THAT(groups, HasSubstr("`const auto scope = accelerator.accumulate();`"));
+  const std::string compile = said_by({.cpu = true, .compile = "replay"}, 30);
+  EXPECT_EQ(count_of(compile, "accelerator.compile: compile = replay and no step is recorded"), 1);
+  EXPECT_THAT(compile, HasSubstr("`accelerator.compile("));
+  const std::string loaders =
+      said_by({.cpu = true, .dataloader_config = {.split_batches = true}}, 30);
+  EXPECT_EQ(count_of(loaders, "accelerator.loaders: "), 1);
+}
+
+TEST(UnusedOptions, ThereIsNothingToTellOfTheOthers) {
+  EXPECT_EQ(said_by({.cpu = true}, 30), "");
+  EXPECT_EQ(said_by({.gradient_accumulation_steps = 2, .cpu = true}, 30, /*groups=*/true), "");
 }
 
 TEST(Accumulate, WantsAtLeastOneBatch) {

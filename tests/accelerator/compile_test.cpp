@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "tests/accelerator/small_nets.h"
 #include "tests/support/error_of.h"
 #include "tests/support/same_weights.h"
+#include "tests/support/scratch.h"
 
 namespace {
 
@@ -173,6 +176,89 @@ TEST(AcceleratorCompile, ALoadedStateIsRecordedAnew) {
   step(batch);
   EXPECT_EQ(step.report().recorded, recorded + 1);  // the optimizer's tensors are others
 }
+
+struct GraphOfLoop {
+  std::string name;
+  int64_t accumulate = 1;
+  int64_t workers = 0;
+  bool has_two = false;     ///< optimizers
+  bool is_prepared = true;  ///< the loader
+  size_t num_inputs = 2;    ///< and gradients that there are already
+  size_t num_updates = 1;
+};
+std::ostream& operator<<(std::ostream& out, const GraphOfLoop& loop) { return out << loop.name; }
+
+/// Trains 3 epochs; a step prints its loss, as loops do.
+void train_own_loop(const GraphOfLoop& form) {
+  levin::Accelerator accelerator(of_compile("no", form.accumulate));
+  auto net = seeded_net();
+  auto other = small_nets::sequential();
+  auto [model, other_model] = accelerator.prepare(net, other);
+  std::vector<levin::OptimizerConfig> configs = {levin::optim::adam({.lr = 1e-2}).of(net)};
+  if (form.has_two) configs.push_back(levin::optim::adam({.lr = 1e-2}).of(other));
+  auto [optimizers] = accelerator.prepare(configs);
+  levin::DataLoader data(dataset(48), {.batch_size = 8, .num_workers = form.workers});
+  const auto train = [&, &model = model, &other_model = other_model,
+                      &optimizers = optimizers](const Batch& batch) {
+    std::optional<levin::AccumulateScope> scope;
+    if (form.accumulate > 1) scope.emplace(accelerator.accumulate());
+    for (size_t i = 0; i < optimizers.size(); ++i) {
+      optimizers[i].zero_grad();
+      const at::Tensor loss = i == 0 ? loss_of(model, batch) : loss_of(other_model, batch);
+      accelerator.backward(loss);
+      optimizers[i].step();
+      std::fprintf(stderr, "loss %f\n", loss.item<double>());
+    }
+  };
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    if (form.is_prepared) {
+      auto [loader] = accelerator.prepare(data);
+      for (const auto& batch : loader) train(batch);
+    } else {
+      for (const auto& batch : data) train(batch);
+    }
+  }
+}
+
+class AcceleratorGraph : public testing::TestWithParam<GraphOfLoop> {};
+
+TEST_P(AcceleratorGraph, OfAnOwnLoopIsWrittenInPlaceOfTraining) {
+  const levin::test::Scratch scratch;
+  const std::filesystem::path file = scratch / "step.safetensors";
+  const auto child = [&] {
+    at::set_num_threads(1);  // a fork has none of the threads that were there before it
+    ::setenv("LEVIN_GRAPH_TO", file.c_str(), 1);
+    train_own_loop(GetParam());
+    std::_Exit(9);  // it trained
+  };
+  EXPECT_EXIT(child(), testing::ExitedWithCode(0), "the graph of the training step is in");
+  const auto step = levin::graph::GraphModule::load(file);
+  const levin::graph::Graph& graph = step.graph();
+  EXPECT_EQ(graph.find_nodes("aten::_fused_adam_.tensor_lr").size() +
+                graph.find_nodes("aten::_fused_adam_").size(),
+            GetParam().num_updates);
+  EXPECT_EQ(graph.find_nodes("aten::addmm").size(), 2 * GetParam().num_updates);
+  EXPECT_EQ(graph.find_nodes(levin::graph::Opcode::kPlaceholder).size(), GetParam().num_inputs);
+  EXPECT_TRUE(graph.find_nodes("aten::index_select").empty());  // the data's own
+  std::vector<std::string> names;
+  for (const auto& state : step.state()) names.push_back(state.name);
+  EXPECT_THAT(names, testing::Contains("0.0.weight"));
+  EXPECT_THAT(names, testing::Contains("exp_avg of 0.weight"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Loops, AcceleratorGraph,
+    testing::Values(
+        GraphOfLoop{"Plain"}, GraphOfLoop{.name = "Workers", .workers = 2},
+        GraphOfLoop{.name = "LoaderOfItsOwn", .is_prepared = false, .num_inputs = 0},
+        GraphOfLoop{.name = "TwoOptimizers", .has_two = true, .num_inputs = 4, .num_updates = 2},
+        GraphOfLoop{.name = "Groups", .accumulate = 3, .num_inputs = 2 + 6},
+        GraphOfLoop{.name = "GroupsOfTwoOptimizers",
+                    .accumulate = 3,
+                    .has_two = true,
+                    .num_inputs = 2 + 10,
+                    .num_updates = 2}),
+    [](const auto& info) { return info.param.name; });
 
 /// A loop whose step nobody could record says so, when its graph is wanted.
 TEST(AcceleratorCompile, ALoopWithoutAStepHasNoGraphToWrite) {

@@ -10,6 +10,7 @@
 #include "levin/checkpoint/sharded_weights.h"
 #include "tests/accelerator/small_nets.h"
 #include "tests/support/error_of.h"
+#include "tests/support/in_shards.h"
 #include "tests/support/same_weights.h"
 #include "tests/support/scratch.h"
 #include "tests/support/world.h"
@@ -35,6 +36,11 @@ levin::AcceleratorOptions numbered(const Scratch& scratch, int64_t limit) {
   return {.cpu = true,
           .project_dir = scratch.str(),
           .project_config = {.automatic_checkpoint_naming = true, .total_limit = limit}};
+}
+
+TEST(Project, ALimitOfCheckpointsThatAreNotNumberedIsAnError) {
+  EXPECT_THAT(error_of([] { Accelerator({.cpu = true, .project_config = {.total_limit = 2}}); }),
+              StartsWith("accelerator.project: got total_limit = 2 without automatic_checkpoint"));
 }
 
 TEST(Project, NumbersItsCheckpointsAndKeepsTheNewest) {
@@ -148,6 +154,57 @@ TEST(SkipFirstBatches, GoesOnInTheMiddleOfTheEpochOnce) {
               StartsWith("accelerator.skip: got -1"));
 }
 
+/// First numbers of the batches of `epochs` loops.
+std::vector<int64_t> firsts_of(levin::PreparedLoader loader, int epochs) {
+  std::vector<int64_t> firsts;
+  for (int epoch = 0; epoch < epochs; ++epoch) {
+    for (const auto& batch : loader) firsts.push_back(batch["n"][0].item<int64_t>());
+  }
+  return firsts;
+}
+
+/// 5 batches of 2, by index or as a stream.
+levin::DataLoader ten_numbers(bool is_stream) {
+  const levin::Batch numbers{{"n", torch::arange(10)}};
+  if (!is_stream) return {levin::data::tensors(numbers), {.batch_size = 2}};
+  return {levin::IterableDatasetPtr(
+              std::make_shared<levin::test::InShards>(numbers, std::vector<int64_t>{10})),
+          {.batch_size = 2}};
+}
+
+TEST(SkipFirstBatches, CountsFromTheEpochsStartWhereverTheLoaderStands) {
+  for (const bool is_stream : {false, true}) {
+    const Scratch scratch;
+    const auto resumed = [&](int64_t done, int64_t skipped) {
+      {
+        Accelerator accelerator({.cpu = true});
+        auto [loader] = accelerator.prepare(ten_numbers(is_stream));
+        levin::Batch batch;
+        for (int64_t i = 0; i < done; ++i) loader.loader().next(batch);
+        accelerator.save_state(scratch / "state");
+      }
+      Accelerator accelerator({.cpu = true});
+      auto [loader] = accelerator.prepare(ten_numbers(is_stream));
+      accelerator.load_state(scratch / "state");
+      return firsts_of(accelerator.skip_first_batches(loader, skipped), 2);
+    };
+    EXPECT_THAT(resumed(3, 3), ElementsAre(6, 8, 0, 2, 4, 6, 8)) << is_stream;
+    EXPECT_THAT(resumed(3, 4), ElementsAre(8, 0, 2, 4, 6, 8)) << is_stream;
+    EXPECT_THAT(resumed(3, 1), ElementsAre(2, 4, 6, 8, 0, 2, 4, 6, 8)) << is_stream;
+    EXPECT_THAT(resumed(0, 2), ElementsAre(4, 6, 8, 0, 2, 4, 6, 8)) << is_stream;
+    EXPECT_THAT(resumed(5, 5), ElementsAre(0, 2, 4, 6, 8)) << is_stream;
+    // All was read, so that none to skip means the epoch that comes.
+    EXPECT_THAT(resumed(5, 0), ElementsAre(0, 2, 4, 6, 8, 0, 2, 4, 6, 8)) << is_stream;
+  }
+}
+
+TEST(SkipFirstBatches, TakesAllOfAnEpochWhoseLastBatchIsShort) {
+  Accelerator accelerator({.cpu = true});
+  auto [loader] = accelerator.prepare(
+      levin::DataLoader(levin::data::tensors({{"n", torch::arange(9)}}), {.batch_size = 2}));
+  EXPECT_THAT(firsts_of(accelerator.skip_first_batches(loader, 5), 2), ElementsAre(0, 2, 4, 6, 8));
+}
+
 TEST(Trackers, WriteWhereTheProjectIs) {
   const Scratch scratch;
   Accelerator accelerator({.cpu = true, .log_with = {"all"}, .project_dir = scratch.str()});
@@ -162,6 +219,17 @@ TEST(Trackers, WriteWhereTheProjectIs) {
   EXPECT_EQ(names_in(scratch / "mine/version_0").size(), 3u);
   EXPECT_THAT(error_of([] { Accelerator({.cpu = true, .log_with = {"wandb"}}); }),
               StartsWith("accelerator.log_with: got 'wandb', wanted csv, tensorboard or all"));
+}
+
+TEST(Trackers, LoggedToBeforeTheyAreThereSaySo) {
+  const Scratch scratch;
+  Accelerator accelerator({.cpu = true, .log_with = {"csv"}, .project_dir = scratch.str()});
+  ::testing::internal::CaptureStderr();
+  accelerator.log({{"loss", 0.5}}, 1);
+  accelerator.log({{"loss", 0.5}}, 2);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("accelerator.log_with: values are logged and no tracker takes them"));
+  EXPECT_EQ(said.find("accelerator.log_with"), said.rfind("accelerator.log_with"));
 }
 
 TEST(Trackers, AreTheMainProcessAlone) {

@@ -137,6 +137,137 @@ TEST(TorchParts, GoOnFromASavedState) {
   EXPECT_TRUE(torch::equal(run(true), whole));
 }
 
+/// The rates of 12 steps, where the run is saved after `saved_after` of them and goes on with a
+/// schedule that is new.
+template <class MakeSchedule, class Move>
+std::vector<double> rates_of(int64_t saved_after, const MakeSchedule& make, const Move& move) {
+  const levin::test::Scratch scratch;
+  std::vector<double> rates;
+  const auto run = [&](int64_t from, int64_t to) {
+    Accelerator accelerator({.cpu = true});
+    auto net = sequential();
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.8));
+    auto torch_schedule = make(sgd);
+    auto [model, optimizer, schedule] = accelerator.prepare(net, sgd, torch_schedule);
+    if (from > 0) accelerator.load_state(scratch / "state");
+    for (int64_t i = from; i < to; ++i) {
+      optimizer.zero_grad();
+      accelerator.backward(model->forward(torch::ones({2, 6})).square().sum());
+      optimizer.step();
+      move(schedule, i);
+      rates.push_back(sgd.param_groups()[0].options().get_lr());
+    }
+    accelerator.save_state(scratch / "state");
+  };
+  run(0, saved_after);
+  run(saved_after, 12);
+  return rates;
+}
+
+TEST(TorchParts, AScheduleGoesOnFromASavedState) {
+  const auto expect_same = [](const auto& make, const auto& move) {
+    const std::vector<double> straight = rates_of(12, make, move);
+    EXPECT_LT(straight.back(), straight.front());
+    for (const int64_t saved_after : {1, 2, 5, 8}) {
+      EXPECT_EQ(rates_of(saved_after, make, move), straight) << "after " << saved_after;
+    }
+  };
+  expect_same([](auto& sgd) { return torch::optim::StepLR(sgd, 3, 0.5); },
+              [](auto& schedule, int64_t) { schedule.step(); });
+  // A loss that falls, stays and falls again: what counts is the best so far and for how long.
+  expect_same(
+      [](auto& sgd) {
+        return torch::optim::ReduceLROnPlateauScheduler(
+            sgd, torch::optim::ReduceLROnPlateauScheduler::min, 0.5, /*patience=*/2,
+            /*threshold=*/0.0, torch::optim::ReduceLROnPlateauScheduler::abs, /*cooldown=*/1);
+      },
+      [](auto& schedule, int64_t i) {
+        schedule.step(i < 3 ? 3.0F - static_cast<float>(i) : 1.5F);
+      });
+}
+
+/// A user's own, which remembers more than the count.
+struct Halving : torch::optim::LRScheduler {
+  using LRScheduler::LRScheduler;
+  int64_t waited = 0;
+  levin::State state_dict() const {
+    levin::State state;
+    return std::move(state.set("waited", waited));
+  }
+  void load_state_dict(const levin::State& state) { waited = state.integer("waited"); }
+
+ private:
+  std::vector<double> get_lrs() override {
+    std::vector<double> rates = get_current_lrs();
+    if (++waited % 4 == 0) {
+      for (double& rate : rates) rate /= 2;
+    }
+    return rates;
+  }
+};
+
+TEST(TorchParts, AScheduleOfOnesOwnSavesWhatItGives) {
+  const auto make = [](auto& sgd) { return Halving(sgd); };
+  const auto move = [](auto& schedule, int64_t) { schedule.step(); };
+  EXPECT_EQ(rates_of(6, make, move), rates_of(12, make, move));
+}
+
+TEST(TorchParts, AnotherNumberOfSchedulesIsAnErrorThatNamesBoth) {
+  Accelerator saved({.cpu = true}), loaded({.cpu = true});
+  auto net = sequential();
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.8));
+  torch::optim::StepLR step_lr(sgd, 1, 0.5);
+  loaded.prepare(step_lr);
+  EXPECT_THAT(error_of([&] { loaded.load_state_dict(saved.state_dict()); }),
+              StartsWith("accelerator.state: the checkpoint holds 0 schedules of torch::optim and "
+                         "1 are prepared"));
+  torch::optim::ReduceLROnPlateauScheduler plateau(sgd);
+  saved.prepare(plateau);
+  EXPECT_THAT(error_of([&] { loaded.load_state_dict(saved.state_dict()); }),
+              StartsWith("accelerator.state: the checkpoint holds a schedule of kind 'on plateau', "
+                         "wanted 'by count'"));
+}
+
+TEST(TorchParts, ALoaderIsTakenByReferenceAndByPointer) {
+  Accelerator accelerator({.cpu = true});
+  const auto pointer = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(
+      Numbers(6).map(torch::data::transforms::Stack<>()), 4);
+  auto& reference = *pointer;
+  auto [by_pointer, by_reference] = accelerator.prepare(pointer, reference);
+  const auto rows = [](auto& loader) {
+    std::vector<at::Tensor> all;
+    for (const auto& batch : loader) all.push_back(batch.data.clone());
+    return torch::cat(all);
+  };
+  EXPECT_EQ(rows(by_pointer).size(0), 6);
+  EXPECT_TRUE(torch::equal(rows(by_reference), rows(by_pointer)));
+}
+
+TEST(TorchParts, AnOptionThatALoaderDoesNotHeedIsAnError) {
+  const auto error_with = [](const levin::AcceleratorOptions& options) {
+    Accelerator accelerator(options);
+    auto loader = loader_of(16, 4);
+    return error_of([&] { accelerator.prepare(loader); });
+  };
+  EXPECT_THAT(error_with({.cpu = true, .dataloader_config = {.data_seed = 3}}),
+              StartsWith("accelerator.torch_loader: got data_seed and a loader of torch::data"));
+  EXPECT_EQ(error_with({.cpu = true, .dataloader_config = {.split_batches = true}}), "no error");
+  EXPECT_THAT(
+      run_world(2,
+                [&](int64_t, const auto&) {
+                  return error_with({.cpu = true, .dataloader_config = {.split_batches = true}});
+                }),
+      Each(StartsWith("accelerator.torch_loader: got split_batches and a loader")));
+}
+
+TEST(TorchParts, MasterWeightsThatAnOptimizerHasNotAreAnError) {
+  Accelerator accelerator({.mixed_precision = "bf16-true", .cpu = true, .master_weights = true});
+  auto net = sequential();
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+  EXPECT_THAT(error_of([&] { accelerator.prepare(net, sgd); }),
+              StartsWith("accelerator.optimizer: master_weights are kept by the optimizers of"));
+}
+
 TEST(TorchParts, AnOptimizerOfOtherParametersIsAnError) {
   Accelerator accelerator({.cpu = true});
   auto prepared = sequential(), other = sequential();

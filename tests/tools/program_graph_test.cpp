@@ -2,11 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/torch.h>
 
+#include "levin/accelerator/accelerator.h"
+#include "levin/data/sources.h"
 #include "levin/graph/text.h"
+#include "levin/trainer/trainer.h"
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"
 #include "tests/tools/step.h"
+#include "tools/plan_report.h"
 
 namespace {
 
@@ -58,6 +63,61 @@ TEST(ProgramGraph, LeavesNoFileBehind) {
   const std::string file{std::istreambuf_iterator<char>(in), {}};
   EXPECT_THAT(file, HasSubstr("levin_graph_"));
   EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(file).parent_path()));
+}
+
+struct Classifier : levin::Module {
+  torch::nn::Linear net = register_module("net", torch::nn::Linear(6, 2));
+  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+    return torch::nn::functional::cross_entropy(net->forward(batch["x"]), batch["label"]);
+  }
+  levin::OptimizerConfig configure_optimizers() override { return levin::optim::adamw(); }
+};
+
+levin::DataLoader some_data() {
+  return {levin::data::tensors({{"x", torch::ones({64, 6})}, {"label", torch::arange(64) % 2}}),
+          {.batch_size = 4}};
+}
+
+/// Programs, which the test below starts.
+TEST(GraphProgram, DISABLED_Trainer) {
+  levin::Trainer trainer({.accelerator = "cpu", .max_epochs = 100});
+  trainer.fit(std::make_shared<Classifier>(), some_data());
+  std::_Exit(9);  // it trained
+}
+
+TEST(GraphProgram, DISABLED_OwnLoop) {
+  levin::Accelerator accelerator({.cpu = true, .log_with = {"csv"}});
+  accelerator.init_trackers("own");
+  auto [model, optimizer, loader] =
+      accelerator.prepare(torch::nn::Linear(6, 2), levin::optim::adamw(), some_data());
+  for (int64_t epoch = 0; epoch < 100; ++epoch) {
+    for (const auto& batch : loader) {
+      optimizer.zero_grad();
+      const at::Tensor loss =
+          torch::nn::functional::cross_entropy(model->forward(batch["x"]), batch["label"]);
+      accelerator.backward(loss);
+      optimizer.step();
+      accelerator.log({{"loss", loss.item<double>()}}, epoch);
+    }
+  }
+  std::_Exit(9);  // it trained
+}
+
+TEST(ProgramGraph, OfTrainersAndOwnLoopsEndsTheRunAndLeavesNoLogsBehind) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  for (const std::string name : {"Trainer", "OwnLoop"}) {
+    const Scratch scratch;
+    const auto step =
+        program_graph({"sh", "-c",
+                       "cd '" + scratch.str() + "' && exec '" + self +
+                           "' --gtest_also_run_disabled_tests --gtest_filter=*DISABLED_" + name});
+    EXPECT_FALSE(step.graph().find_nodes("aten::addmm").empty()) << name;
+    EXPECT_THAT(levin::tools::to_text(levin::tools::plan_of(
+                    step.graph(), *levin::graph::find_device("cpu"), /*num_largest=*/3)),
+                StartsWith("a step of 14 parameters, on cpu"))
+        << name;
+    EXPECT_TRUE(std::filesystem::is_empty(scratch.path())) << name;
+  }
 }
 
 TEST(ProgramGraph, SaysWhatWentWrong) {

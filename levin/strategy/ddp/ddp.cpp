@@ -123,13 +123,16 @@ class Ddp final : public Strategy {
     joining_ = true;
     by_present_ = by_present;
   }
+  void end_join() override {
+    joining_ = false;
+    for (Part& part : parts_) part.reducer->set_scale(1);
+  }
   bool shadow_step() override {
     if (!joining_) return false;
     wait_gradients();
     present_ = count_present(false);
     if (present_ == 0) {
-      joining_ = false;
-      for (Part& part : parts_) part.reducer->set_scale(1);
+      end_join();
       return false;
     }
     scale_by_present();
