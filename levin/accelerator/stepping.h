@@ -107,6 +107,10 @@ class LEVIN_API Stepping {
   /// What of it decides which operators a step runs.
   void add_guards(std::vector<graph::Guard>& guards) const;
 
+  /// With the losses that it has looked at.
+  const LossGuard& loss_guard() const { return guard_; }
+  void set_loss_guard(const LossGuard& guard) { guard_ = guard; }
+
   const optim::GradScaler* scaler() const { return scaler_ ? &*scaler_ : nullptr; }
 
   State state_dict();

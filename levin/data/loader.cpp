@@ -45,6 +45,8 @@ int64_t DataLoader::added() const { return impl_->added(); }
 int64_t DataLoader::epoch() const { return impl_->epoch(); }
 int64_t DataLoader::batches_done() const { return impl_->batches_done(); }
 void DataLoader::set_epoch(int64_t epoch) { impl_->set_epoch(epoch); }
+void DataLoader::mark() { impl_->mark(); }
+bool DataLoader::rewind() { return impl_->rewind(); }
 State DataLoader::state_dict() const { return impl_->state_dict(); }
 void DataLoader::load_state_dict(const State& state) { impl_->load_state_dict(state); }
 

@@ -136,6 +136,12 @@ class LEVIN_API DataLoader {
   /// when it is below 0.
   void set_epoch(int64_t epoch);
 
+  /// Remembers where it stands in the running epoch, which costs nanoseconds; rewind() goes back
+  /// there, to hand out the same batches again. False, and nothing changed, where the place is not
+  /// this process' alone (dispatch_batches).
+  void mark();
+  bool rewind();
+
   /// {"epoch", "samples", "seed", "size"}: samples counts those handed out on all ranks in this
   /// epoch, not those fetched ahead; size is the count of one epoch on all ranks. load_state_dict
   /// takes up there, also with another number of ranks or workers; a state of another size throws

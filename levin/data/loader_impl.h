@@ -45,6 +45,8 @@ class LoaderImpl {
   virtual int64_t epoch() const = 0;
   virtual int64_t batches_done() const = 0;
   virtual void set_epoch(int64_t epoch) = 0;
+  virtual void mark() {}
+  virtual bool rewind() { return false; }
   virtual State state_dict() const = 0;
   virtual void load_state_dict(const State& state) = 0;
 

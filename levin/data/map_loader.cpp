@@ -87,6 +87,7 @@ void MapLoader::jump(int64_t epoch, int64_t samples) {
   epoch_ = epoch;
   start_ = samples;
   handed_ = batches_ = 0;
+  marked_ = samples;
 }
 
 bool MapLoader::next(Batch& batch) {
@@ -131,6 +132,11 @@ int64_t MapLoader::batches_done() const {
 void MapLoader::set_epoch(int64_t epoch) {
   LEVIN_CHECK(epoch >= 0, "data.loader.epoch", "got epoch {}, wanted 0 or more", epoch);
   if (epoch != epoch_ || samples_done() > 0) jump(epoch, 0);
+}
+
+bool MapLoader::rewind() {
+  jump(epoch_, marked_);
+  return true;
 }
 
 // Padding counts as samples that were read, so that every rank says the same; beyond the end there

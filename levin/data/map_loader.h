@@ -29,6 +29,8 @@ class MapLoader final : public LoaderImpl {
   int64_t padding() const override;
   int64_t batches_done() const override;
   void set_epoch(int64_t epoch) override;
+  void mark() override { marked_ = samples_done(); }
+  bool rewind() override;
   State state_dict() const override;
   void load_state_dict(const State& state) override;
 
@@ -52,6 +54,7 @@ class MapLoader final : public LoaderImpl {
   int64_t start_ = 0;      ///< samples of all ranks at the last jump
   int64_t handed_ = 0;     ///< samples handed out on this rank since
   int64_t batches_ = 0;    ///< batches handed out since
+  int64_t marked_ = 0;     ///< samples of all ranks at the last mark()
   bool fetching_ = false;  ///< the prefetcher was started since
 };
 

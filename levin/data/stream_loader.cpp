@@ -220,6 +220,20 @@ void StreamLoader::set_epoch(int64_t epoch) {
   if (epoch != epoch_ || batches_ > 0) jump(epoch);
 }
 
+void StreamLoader::mark() {
+  marked_.batches = batches_;
+  marked_.turn = turn_;
+  marked_.places = places_;  // into memory that is there
+}
+
+bool StreamLoader::rewind() {
+  batches_ = marked_.batches;
+  turn_ = marked_.turn;
+  places_ = marked_.places;
+  forget_ahead();
+  return true;
+}
+
 State StreamLoader::state_dict() const {
   const at::Tensor places =
       at::empty({std::ssize(places_), 2}, at::TensorOptions(at::kLong).device(at::kCPU));

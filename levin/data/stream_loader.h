@@ -33,6 +33,8 @@ class StreamLoader final : public LoaderImpl {
   int64_t epoch() const override { return epoch_; }
   int64_t batches_done() const override { return batches_; }
   void set_epoch(int64_t epoch) override;
+  void mark() override;
+  bool rewind() override;
   State state_dict() const override;
   void load_state_dict(const State& state) override;
 
@@ -65,6 +67,13 @@ class StreamLoader final : public LoaderImpl {
   int64_t start_ = 0;                      ///< batches_ at the last jump
   size_t turn_ = 0;                        ///< lane of the next batch
   std::vector<StreamLane::Place> places_;  ///< of each lane
+
+  struct Mark {
+    int64_t batches = 0;
+    size_t turn = 0;
+    std::vector<StreamLane::Place> places = {};
+  };
+  Mark marked_;
 
   bool reading_ = false;  ///< the reader was started since the last jump
   std::optional<Ahead> ahead_;

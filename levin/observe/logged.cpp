@@ -142,6 +142,14 @@ void LoggedValues::reset_epoch() {
   for (LogEntry& entry : book_->entries()) entry.reset_epoch();
 }
 
+void LoggedValues::mark() {
+  for (LogEntry& entry : book_->entries()) entry.epoch.mark();
+}
+
+void LoggedValues::rewind() {
+  for (LogEntry& entry : book_->entries()) entry.epoch.rewind();
+}
+
 State LoggedValues::state_dict() const {
   const auto& entries = std::as_const(*book_).entries();
   State state;

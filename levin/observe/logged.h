@@ -89,6 +89,11 @@ class LEVIN_API LoggedValues {
   /// Begins an epoch: sums start anew and metrics are reset. Names and their options stay known.
   void reset_epoch();
 
+  /// Remembers the running sums, without waiting or copying; rewind() forgets what was logged
+  /// since. Metrics, which their owner updates, stay as they are.
+  void mark();
+  void rewind();
+
   /// The running sums, so that an epoch goes on as if never interrupted; waits for nothing. A
   /// metric's part is merged into the metric when it is next logged under that name.
   State state_dict() const;

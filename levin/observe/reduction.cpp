@@ -2,14 +2,17 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace levin::detail {
 namespace {
@@ -95,6 +98,7 @@ void Reduction::add(const at::Tensor& value, double factor, double weight) {
   const OrdinaryTensors guard;
   if (value.is_xla()) {
     unread_.push_back({value.detach(), times});
+    ++unread_ever_;
     // The newest may still be computed.
     if (unread_.size() >= 2 * kReadTogether) read(kReadTogether);
     return;
@@ -134,17 +138,45 @@ void Reduction::combine(double value) const {
 void Reduction::combine(const at::Tensor& value, double factor) {
   if (!device_.defined()) {
     device_ = at::full({}, identity(kind_), at::TensorOptions(at::kDouble).device(value.device()));
-  } else if (device_.use_count() > 1) {
-    device_ = device_.clone();  // a state or a copy of this holds it too
   }
+  at::Tensor into = device_.use_count() > 1 ? memory_beside() : device_;
   const at::Tensor scalar = as_scalar(value).to(device_.device());
   if (kind_ == Kind::kMin) {
-    at::minimum_out(device_, device_, scalar);
+    at::minimum_out(into, device_, scalar);
   } else if (kind_ == Kind::kMax) {
-    at::maximum_out(device_, device_, scalar);
+    at::maximum_out(into, device_, scalar);
   } else {
-    device_.add_(scalar, factor);
+    at::add_out(into, device_, scalar, factor);
   }
+  device_ = std::move(into);
+}
+
+// Where a mark, a state or a copy of this holds device_ too.
+at::Tensor Reduction::memory_beside() {
+  const bool is_free =
+      spare_.defined() && spare_.use_count() == 1 && spare_.device() == device_.device();
+  return is_free ? std::exchange(spare_, at::Tensor()) : at::empty_like(device_);
+}
+
+void Reduction::mark() {
+  if (!marked_) marked_.emplace();
+  if (!marked_->device.is_same(device_)) {
+    spare_ = std::exchange(marked_->device, device_);
+  }
+  marked_->weight = weight_;
+  marked_->host = host_;
+  marked_->unread = unread_ever_;
+}
+
+void Reduction::rewind() {
+  if (!marked_) return reset();
+  weight_ = marked_->weight;
+  device_ = marked_->device;
+  // On XLA the host's part holds what was read meanwhile, which is older than any mark.
+  if (unread_ever_ == 0) host_ = marked_->host;
+  const int64_t since = std::min(unread_ever_ - marked_->unread, std::ssize(unread_));
+  unread_.erase(unread_.end() - since, unread_.end());
+  unread_ever_ = marked_->unread;
 }
 
 double Reduction::finish(double total) const {
@@ -175,6 +207,7 @@ void Reduction::reset() {
   host_ = identity(kind_);
   unread_.clear();
   device_.reset();
+  marked_.reset();
 }
 
 void Reduction::merge(const State& other) {

@@ -57,6 +57,10 @@ class LEVIN_API Reduction {
   /// The same as a number, where no part of it lies on a device.
   std::optional<double> host() const;
 
+  /// Remembers what was added so far, without waiting or copying; rewind() forgets what came since.
+  void mark();
+  void rewind();
+
   void reset();
   void merge(const State& other);
   /// {"weight", "host", "device"}; the tensor stays on its device and is never changed in place.
@@ -71,6 +75,7 @@ class LEVIN_API Reduction {
   void read(size_t count) const;
   void combine(double value) const;
   void combine(const at::Tensor& value, double factor);
+  at::Tensor memory_beside();
   double finish(double total) const;
 
   Kind kind_;
@@ -78,6 +83,16 @@ class LEVIN_API Reduction {
   mutable double host_;
   mutable std::vector<Unread> unread_;  // on XLA, oldest first
   at::Tensor device_;  // 0-dim double, undefined until a value came from a device; copied on write
+  at::Tensor spare_;   // memory for the copy
+
+  struct Mark {
+    double weight = 0;
+    double host = 0;
+    at::Tensor device = {};
+    int64_t unread = 0;
+  };
+  std::optional<Mark> marked_;
+  int64_t unread_ever_ = 0;  // values that were unread once
 };
 
 }  // namespace levin::detail

@@ -75,8 +75,17 @@ bool Run::validation_due() const {
 }
 
 void Run::validate_in_fit() {
-  progress_.validated = progress_.batch;
-  evaluation_loop(Stage::kValidate, *val_loader_, limits_.val_batches, nullptr);
+  // What saves at its end saves it as held; one that throws was not.
+  const int64_t before = std::exchange(progress_.validated, progress_.batch);
+  RandomPlace random(accelerator_.device());
+  random.note();
+  try {
+    evaluation_loop(Stage::kValidate, *val_loader_, limits_.val_batches, nullptr);
+  } catch (...) {
+    progress_.validated = before;
+    random.go_back();
+    throw;
+  }
 }
 
 void Run::sanity_check() {

@@ -32,6 +32,7 @@ void Run::train_epoch() {
     if (at_step_boundary()) {
       agree_on_stop(/*between_steps=*/true);
       if (finished()) return;
+      if (boundary_) boundary_->note(progress_, num_updates());
     }
     Batch batch;
     if (!train_loader_->next(batch)) break;
@@ -119,7 +120,9 @@ bool Run::update() {
     module_->on_before_optimizer_step(optimizer);
     tell(watchers_, &Callback::on_before_optimizer_step);
     clip(optimizer);
+    updating_ = true;
     optimizer.step();
+    updating_ = false;
   }
   return true;
 }

@@ -165,6 +165,9 @@ void Run::prepare_fit(DataLoader training, std::optional<DataLoader> validation)
                                                 limits_.total_steps());
   if (!module_->automatic_optimization) call_hook_before_steps();
   watch_logs();
+  if (accelerator_.rank().world_size == 1 && !writers_.empty()) {
+    boundary_.emplace(*module_, *train_loader_, train_values_, accelerator_);
+  }
   std::map<std::string, std::string> record = options_as_text(options_);
   record.merge(module_->hparams());
   for (const auto& logger : loggers_) logger->log_hyperparams(record);
@@ -198,7 +201,22 @@ void Run::warn_of_few_steps() const {
             steps, options_.log_every_n_steps);
 }
 
+int64_t Run::num_updates() const {
+  int64_t updates = 0;
+  for (const PreparedOptimizer& optimizer : optimizers_) updates += optimizer.steps();
+  return updates;
+}
+
+// What is left of a step that threw, and of the batches of its group, is no state to go on from.
+void Run::undo_step() {
+  if (!boundary_ || updating_ || at_step_boundary() || gradients_wait()) return;
+  if (!boundary_->go_back(progress_, num_updates())) return;
+  in_step_ = false;
+  gradients_ready_ = false;
+}
+
 void Run::report(const std::exception& error) {
+  undo_step();
   for (const auto* group : {&watchers_, &writers_}) {
     for (Callback* callback : *group) {
       try {
@@ -256,6 +274,12 @@ bool Run::at_step_boundary() const {
   return !in_step_ && limits_.group_complete(progress_.batch);
 }
 
+bool Run::gradients_wait() const {
+  return std::ranges::any_of(optimizers_, [&](const PreparedOptimizer& optimizer) {
+    return progress_.global_step % optimizer.frequency() != 0;
+  });
+}
+
 // A run that is about to stop shows where it stands.
 bool Run::should_log() const {
   return progress_.global_step % options_.log_every_n_steps == 0 || stop_requested() ||
@@ -264,9 +288,7 @@ bool Run::should_log() const {
 
 int64_t Run::manual_updates() const {
   if (module_->automatic_optimization) return 0;
-  int64_t updates = 0;
-  for (const PreparedOptimizer& optimizer : optimizers_) updates += optimizer.steps();
-  return updates;
+  return num_updates();
 }
 
 OptimizerHandle& Run::optimizer(int64_t index) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "levin/accelerator/compiled_step.h"
+#include "levin/trainer/boundary.h"
 #include "levin/trainer/limits.h"
 #include "levin/trainer/progress.h"
 #include "levin/trainer/trainer.h"
@@ -78,6 +79,10 @@ class Run : public ModuleContext {
   void agree_on_folders();
   void tear_down();
   void report(const std::exception& error);
+  void undo_step();
+  int64_t num_updates() const;
+  /// An optimizer that does not step after each training step has gradients of some.
+  bool gradients_wait() const;
   void say_where() const;
   void call_hook_before_steps();
   void say_what_is_not_trained() const;
@@ -196,6 +201,7 @@ class Run : public ModuleContext {
   std::vector<PreparedOptimizer> optimizers_;
   Limits limits_;
   Progress progress_;
+  std::optional<Boundary> boundary_;  // where a step that throws can be saved without it
   std::chrono::steady_clock::time_point started_;
 
   LoggedValues train_values_{/*default_on_step=*/true, /*default_on_epoch=*/false};
@@ -212,6 +218,7 @@ class Run : public ModuleContext {
   bool sanity_checking_ = false;
   bool in_step_ = false;          // from the start of a batch to the end of its update
   bool gradients_ready_ = false;  // some batch of this group went through backward
+  bool updating_ = false;         // an optimizer changes parameters
   bool updated_ = false;          // the step that was taken last has updated parameters
   std::optional<at::Tensor> loss_weight_;  // of this batch
   std::optional<bool> weighs_;             // batches set loss weights; unset: none has come yet

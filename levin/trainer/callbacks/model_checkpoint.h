@@ -26,7 +26,7 @@ struct ModelCheckpointOptions {
   int64_t save_top_k = 1;  ///< keep so many of the best; -1: all
   /// Save when the run of one process ends by an error. A step that threw is undone first, with its
   /// group of batches: the run that resumes takes it again. What a module keeps beside parameters
-  /// and buffers (metric objects, say) stays as it is, and buffers on a GPU.
+  /// and buffers (metric objects, say) stays as it is, as do large buffers and those on a GPU.
   bool save_on_exception = true;
   std::string mode = "min";  ///< min or max of monitor is best
   // One of these three. A save by steps or by time that monitors what only a validation gives waits
