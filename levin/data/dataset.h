@@ -25,9 +25,9 @@ class LEVIN_API Dataset {
   /// Number of samples.
   virtual int64_t size() const = 0;
 
-  /// The samples of these indices, each in [0, size()), in this order: a gather. What LibTorch draws
-  /// in here on the CPU for a loader belongs to its seed, the epoch and these samples: the same on
-  /// any thread and whatever training draws. For other generators see data::sample_seed().
+  /// The samples of these indices, each in [0, size()), in this order: a gather. What LibTorch
+  /// draws in here on the CPU for a loader belongs to its seed, the epoch and these samples: the
+  /// same on any thread and whatever training draws. For other generators see data::sample_seed().
   virtual Batch get(std::span<const int64_t> indices) const = 0;
 
   /// The same for data that is drawn or transformed at random, and into memory that is used again:
