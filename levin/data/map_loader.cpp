@@ -52,9 +52,7 @@ void MapLoader::make_order(uint64_t seed, DataSlice slice, Uneven uneven) {
   uneven_ = uneven;
 }
 
-std::optional<int64_t> MapLoader::size() const {
-  return batches_of(order_->size());
-}
+std::optional<int64_t> MapLoader::size() const { return batches_of(order_->size()); }
 
 int64_t MapLoader::batches_of(int64_t samples) const {
   return options().drop_last ? samples / options().batch_size

@@ -1,5 +1,3 @@
-#include "levin/graph/device_graphs_impl.h"
-
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
@@ -7,6 +5,8 @@
 #include <c10/util/Exception.h>
 
 #include <vector>
+
+#include "levin/graph/device_graphs_impl.h"
 
 namespace levin::graph {
 namespace {

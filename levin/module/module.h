@@ -122,7 +122,8 @@ class LEVIN_API Module : public torch::nn::Module {
   /// gradient is then the mean over all its items, as of one large batch, and not a mean of means.
   /// A batch of weight 0 adds nothing, whatever its loss is. A tensor of one element is not read by
   /// the host where it is on a device, or where steps are recorded (compile = "replay"), which a
-  /// double keeps from being replayed: a loss of weight 0 must then have gradients that are numbers.
+  /// double keeps from being replayed: a loss of weight 0 must then have gradients that are
+  /// numbers.
   void set_loss_weight(double weight);
   void set_loss_weight(const at::Tensor& weight);
 

@@ -79,7 +79,8 @@ class LEVIN_API LoggedValues {
   /// What was logged with on_step in the latest step. This and epoch_values wait for the device,
   /// once for all values.
   Scalars step_values(LogTarget target);
-  /// For callbacks: what was logged with on_step since this was asked last, the newest of each name.
+  /// For callbacks: what was logged with on_step since this was asked last, the newest of each
+  /// name.
   Scalars take_step_values();
   /// What was logged with on_epoch since reset_epoch, reduced.
   Scalars epoch_values(LogTarget target);

@@ -87,8 +87,9 @@ int64_t Run::global_step() const {
 
 void Run::set_loss_weight(double weight) {
   if (graph::Recording* recording = accelerator_.stepping().recording()) {
-    recording->refuse("training_step calls set_loss_weight() with a number of the host; give it a "
-                      "tensor");
+    recording->refuse(
+        "training_step calls set_loss_weight() with a number of the host; give it a "
+        "tensor");
   }
   loss_weight_ = at::scalar_tensor(weight, at::kDouble);
 }

@@ -30,8 +30,8 @@ LEVIN_API int64_t portion_of(std::optional<int64_t> total, std::string_view opti
 bool validates_once_an_epoch(const TrainerOptions& options);
 
 struct LEVIN_API Limits {
-  int64_t max_epochs = -1;        ///< -1: none
-  int64_t max_steps = -1;         ///< -1: none
+  int64_t max_epochs = -1;  ///< -1: none
+  int64_t max_steps = -1;   ///< -1: none
   int64_t min_epochs = 0;
   int64_t min_steps = 0;
   std::optional<double> seconds;  ///< of training
@@ -42,7 +42,8 @@ struct LEVIN_API Limits {
   int64_t accumulate = 1;
   bool counted = true;                 ///< train_batches is how many there are
   std::optional<int64_t> ended_after;  ///< batches of the running epoch, once its end is in sight
-  int64_t groups_from = 0;  ///< batches of the running epoch before its first group; of a resumed one
+  int64_t groups_from =
+      0;  ///< batches of the running epoch before its first group; of a resumed one
 
   /// Optimizer steps of the whole run, -1 without limit or when they are not known.
   int64_t total_steps() const;

@@ -188,17 +188,19 @@ void Run::say_what_is_not_trained() const {
   int64_t count = 0;
   for (const auto& part : module_->modules()) count += part->is_training() ? 0 : 1;
   if (count == 0) return;
-  log::warn("trainer: {} of the module's parts are in evaluation mode and stay there; call "
-            "train() before fit if that is not meant",
-            count);
+  log::warn(
+      "trainer: {} of the module's parts are in evaluation mode and stay there; call "
+      "train() before fit if that is not meant",
+      count);
 }
 
 void Run::warn_of_few_steps() const {
   const int64_t steps = limits_.total_steps();
   if (loggers_.empty() || steps <= 0 || steps >= options_.log_every_n_steps) return;
-  log::warn("trainer: this run takes {} steps and values of steps are logged every {}, so none "
-            "will be; lower --log-every-n-steps to see them",
-            steps, options_.log_every_n_steps);
+  log::warn(
+      "trainer: this run takes {} steps and values of steps are logged every {}, so none "
+      "will be; lower --log-every-n-steps to see them",
+      steps, options_.log_every_n_steps);
 }
 
 int64_t Run::num_updates() const {
@@ -241,8 +243,7 @@ void Run::agree_on_stop(bool between_steps) {
   const bool is_quick = world.size() == 1 || world.backend() == "shm";
   if (between_steps && !is_quick && ++steps_unasked_ < kStepsUnasked) return;
   steps_unasked_ = 0;
-  stop_ = {.signal = SignalGuard::received(),
-           .requested = stop_requested() || is_out_of_time()};
+  stop_ = {.signal = SignalGuard::received(), .requested = stop_requested() || is_out_of_time()};
   if (world.size() == 1) return;
   const at::Tensor words = at::empty({2}, at::kInt);
   auto* word = words.mutable_data_ptr<int>();
@@ -270,9 +271,7 @@ double Run::seconds_trained() const {
   return progress_.seconds + now.count();
 }
 
-bool Run::at_step_boundary() const {
-  return !in_step_ && limits_.group_complete(progress_.batch);
-}
+bool Run::at_step_boundary() const { return !in_step_ && limits_.group_complete(progress_.batch); }
 
 bool Run::gradients_wait() const {
   return std::ranges::any_of(optimizers_, [&](const PreparedOptimizer& optimizer) {

@@ -209,17 +209,17 @@ class Run : public ModuleContext {
   LoggedValues evaluation_values_{/*default_on_step=*/false, /*default_on_epoch=*/true};
   LoggedValues* logged_ = nullptr;   // where log() goes now
   LoggedValues* stepped_ = nullptr;  // whose newest step is newer than metrics_
-  Metrics metrics_;          // the newest of each value
-  Metrics results_;          // of the last epoch's end, as loggers got them
-  Scalars pending_scalars_;  // for the loggers' next row
+  Metrics metrics_;                  // the newest of each value
+  Metrics results_;                  // of the last epoch's end, as loggers got them
+  Scalars pending_scalars_;          // for the loggers' next row
   Scalars bar_values_;
 
   bool skip_epoch_ = false;
   bool sanity_checking_ = false;
-  bool in_step_ = false;          // from the start of a batch to the end of its update
-  bool gradients_ready_ = false;  // some batch of this group went through backward
-  bool updating_ = false;         // an optimizer changes parameters
-  bool updated_ = false;          // the step that was taken last has updated parameters
+  bool in_step_ = false;                   // from the start of a batch to the end of its update
+  bool gradients_ready_ = false;           // some batch of this group went through backward
+  bool updating_ = false;                  // an optimizer changes parameters
+  bool updated_ = false;                   // the step that was taken last has updated parameters
   std::optional<at::Tensor> loss_weight_;  // of this batch
   std::optional<bool> weighs_;             // batches set loss weights; unset: none has come yet
   bool weighting_agreed_ = false;          // by the ranks

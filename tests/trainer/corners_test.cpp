@@ -45,8 +45,8 @@ struct Seeing : levin::Module {
 };
 
 levin::DataLoader numbers(int64_t count, int64_t batch_size, int64_t from = 0) {
-  return {levin::data::tensors({{"x", torch::ones({count, 1})},
-                                {"number", torch::arange(from, from + count)}}),
+  return {levin::data::tensors(
+              {{"x", torch::ones({count, 1})}, {"number", torch::arange(from, from + count)}}),
           {.batch_size = batch_size}};
 }
 
@@ -101,11 +101,13 @@ TEST(Loaders, OneForTrainingAndValidationIsReadByEachFromItsStart) {
 }
 
 TEST(Loaders, ASamplerForTrainingAndValidationIsAnError) {
-  const auto data = levin::data::tensors({{"x", torch::ones({4, 1})}, {"number", torch::arange(4)}});
+  const auto data =
+      levin::data::tensors({{"x", torch::ones({4, 1})}, {"number", torch::arange(4)}});
   const auto sampler = levin::sequential_sampler(4);
   levin::Trainer trainer(bare());
   EXPECT_THAT(levin::test::error_of([&] {
-                trainer.fit(std::make_shared<Seeing>(), levin::DataLoader(data, {.sampler = sampler}),
+                trainer.fit(std::make_shared<Seeing>(),
+                            levin::DataLoader(data, {.sampler = sampler}),
                             levin::DataLoader(data, {.sampler = sampler}));
               }),
               HasSubstr("share a sampler"));
@@ -213,19 +215,24 @@ levin::TrainerOptions each_step() {
 TEST(Log, EveryHookThatMayLogDoes) {
   const auto net = std::make_shared<Logging>();
   double count = 0;
-  const std::vector<std::string> hooks = {
-      "on_train_start",      "on_train_epoch_start",      "on_train_batch_start",
-      "training_step",       "on_train_batch_end",        "on_validation_start",
-      "on_validation_batch_start", "validation_step",     "on_validation_epoch_end",
-      "on_train_epoch_end"};
+  const std::vector<std::string> hooks = {"on_train_start",
+                                          "on_train_epoch_start",
+                                          "on_train_batch_start",
+                                          "training_step",
+                                          "on_train_batch_end",
+                                          "on_validation_start",
+                                          "on_validation_batch_start",
+                                          "validation_step",
+                                          "on_validation_epoch_end",
+                                          "on_train_epoch_end"};
   net->at = [&](Logging& self, std::string_view hook) {
     if (std::ranges::count(hooks, hook) == 1) self.log(hook, ++count);
   };
   const auto rows = rows_of(net, each_step());
   for (const std::string& hook : hooks) {
     const bool once = hook == "on_train_start";
-    const bool by_step = hook == "on_train_batch_start" || hook == "training_step" ||
-                         hook == "on_train_batch_end";
+    const bool by_step =
+        hook == "on_train_batch_start" || hook == "training_step" || hook == "on_train_batch_end";
     EXPECT_EQ(rows->of(hook).size(), once ? 1U : by_step ? 6U : 2U) << hook;
   }
 }
@@ -275,8 +282,8 @@ TEST(Log, StepsOfValidationAndTestAreRows) {
   levin::Trainer trainer(options);
   trainer.fit(net, numbers(5, 2), numbers(5, 2));
   EXPECT_THAT(rows->of("validation_step_step"),
-              ElementsAre(std::pair(0, 0.0), std::pair(1, 1.0), std::pair(2, 2.0), std::pair(3, 3.0),
-                          std::pair(4, 4.0), std::pair(5, 5.0)));
+              ElementsAre(std::pair(0, 0.0), std::pair(1, 1.0), std::pair(2, 2.0),
+                          std::pair(3, 3.0), std::pair(4, 4.0), std::pair(5, 5.0)));
   EXPECT_THAT(rows->of("validation_step_epoch"),
               ElementsAre(std::pair(3, (0 * 2 + 1 * 2 + 2) / 5.0),
                           std::pair(6, (3 * 2 + 4 * 2 + 5) / 5.0)));

@@ -41,9 +41,10 @@ struct Reader : levin::Module {
   at::Tensor training_step(const levin::Batch& batch, int64_t) override {
     const at::Tensor numbers = batch["number"];
     const auto loss = torch::nn::functional::cross_entropy(layer->forward(batch["x"]), batch["y"]);
-    std::string line = fmt::format("read {} {} {:.9f}", current_epoch(), global_step(),
-                                   loss.item<double>());
-    for (int64_t i = 0; i < numbers.numel(); ++i) line += fmt::format(" {}", numbers[i].item<int64_t>());
+    std::string line =
+        fmt::format("read {} {} {:.9f}", current_epoch(), global_step(), loss.item<double>());
+    for (int64_t i = 0; i < numbers.numel(); ++i)
+      line += fmt::format(" {}", numbers[i].item<int64_t>());
     write(line);
     return loss;
   }
@@ -110,8 +111,8 @@ struct Attempt {
   int64_t ranks = 1;
   int64_t batch_size = 12;
   int64_t accumulate = 1;
-  int64_t stop_at = -1;   ///< request_stop after so many steps
-  int64_t kill_at = -1;   ///< SIGKILL to all ranks in the step after so many
+  int64_t stop_at = -1;  ///< request_stop after so many steps
+  int64_t kill_at = -1;  ///< SIGKILL to all ranks in the step after so many
 };
 
 /// Ends the run, or the process, after so many steps.
@@ -138,15 +139,15 @@ std::vector<std::string> train(const fs::path& folder, int64_t number, const Att
     options.accumulate_grad_batches = attempt.accumulate;
     options.ckpt_path = "last";
     options.comm_timeout_s = 5;
-    options.callbacks = {std::make_shared<End>(attempt),
-                         levin::model_checkpoint({.dirpath = (folder / "ckpt").string(),
-                                                  .save_top_k = 1,
-                                                  .every_n_train_steps = 2})};
+    options.callbacks = {
+        std::make_shared<End>(attempt),
+        levin::model_checkpoint(
+            {.dirpath = (folder / "ckpt").string(), .save_top_k = 1, .every_n_train_steps = 2})};
     levin::Trainer trainer(options);
-    trainer.fit(std::make_shared<Reader>(folder / fmt::format("read.{}.{}", number, rank)),
-                levin::DataLoader(numbered(kSamples),
-                                  {.batch_size = attempt.batch_size, .shuffle = true}),
-                levin::DataLoader(numbered(30), {.batch_size = 6}));
+    trainer.fit(
+        std::make_shared<Reader>(folder / fmt::format("read.{}.{}", number, rank)),
+        levin::DataLoader(numbered(kSamples), {.batch_size = attempt.batch_size, .shuffle = true}),
+        levin::DataLoader(numbered(30), {.batch_size = 6}));
     return "";
   });
 }
@@ -212,10 +213,11 @@ TEST(Elastic, SoDoesOneThatAccumulates) {
   const Scratch whole, changed;
   const Record wanted = run(whole.path(), {{.batch_size = 1, .accumulate = 12}});
   expect_whole(wanted);
-  const Record got = run(changed.path(), {{.ranks = 1, .batch_size = 1, .accumulate = 12, .stop_at = 3},
-                                          {.ranks = 2, .batch_size = 1, .accumulate = 6, .stop_at = 12},
-                                          {.ranks = 3, .batch_size = 1, .accumulate = 4, .stop_at = 15},
-                                          {.ranks = 1, .batch_size = 1, .accumulate = 12}});
+  const Record got =
+      run(changed.path(), {{.ranks = 1, .batch_size = 1, .accumulate = 12, .stop_at = 3},
+                           {.ranks = 2, .batch_size = 1, .accumulate = 6, .stop_at = 12},
+                           {.ranks = 3, .batch_size = 1, .accumulate = 4, .stop_at = 15},
+                           {.ranks = 1, .batch_size = 1, .accumulate = 12}});
   expect_whole(got);
   expect_same_losses(got, wanted);
 }

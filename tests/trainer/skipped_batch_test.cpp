@@ -90,8 +90,8 @@ TEST_P(SkippedBatch, RanksEqualOneRank) {
                             const std::string name = std::to_string(rank);
                             const std::string said = train(one, folder, name);
                             if (!said.empty()) return said;
-                            return off_by(folder / (name + ".safetensors"),
-                                          alone / "w.safetensors", 1e-9);
+                            return off_by(folder / (name + ".safetensors"), alone / "w.safetensors",
+                                          1e-9);
                           }),
                 Each(""))
         << ranks << " ranks";
@@ -112,23 +112,20 @@ double skipped_and_empty(int64_t n) { return n % 4 == 3 ? -1.0 : n % 4 == 2 ? 0.
 
 INSTANTIATE_TEST_SUITE_P(
     All, SkippedBatch,
-    ::testing::Values(Case{"None", always}, Case{"TheLast", not_the_last},
-                      Case{"TheFirst", not_the_first}, Case{"AllOfSomeRanks", not_the_odd},
-                      Case{.name = "WholeGroups", .weight = not_every_third_group, .steps = 8},
-                      Case{"Uneven", uneven, true}, Case{"TheLastIsEmpty", last_is_empty, true},
-                      Case{"SomeRanksAreEmpty", odd_are_empty, true},
-                      Case{.name = "GroupsAreEmpty",
-                           .weight = third_group_is_empty,
-                           .weighs = true,
-                           .steps = 8},
-                      Case{.name = "WeightedFromTheSecondGroup",
-                           .weight = not_the_first_group,
-                           .weighs = true,
-                           .steps = 11},
-                      Case{"SkippedAndEmpty", skipped_and_empty, true},
-                      Case{"UnevenTensors", uneven, true, true},
-                      Case{"EmptyTensors", last_is_empty, true, true},
-                      Case{"SkippedAndEmptyTensors", skipped_and_empty, true, true}),
+    ::testing::Values(
+        Case{"None", always}, Case{"TheLast", not_the_last}, Case{"TheFirst", not_the_first},
+        Case{"AllOfSomeRanks", not_the_odd},
+        Case{.name = "WholeGroups", .weight = not_every_third_group, .steps = 8},
+        Case{"Uneven", uneven, true}, Case{"TheLastIsEmpty", last_is_empty, true},
+        Case{"SomeRanksAreEmpty", odd_are_empty, true},
+        Case{.name = "GroupsAreEmpty", .weight = third_group_is_empty, .weighs = true, .steps = 8},
+        Case{.name = "WeightedFromTheSecondGroup",
+             .weight = not_the_first_group,
+             .weighs = true,
+             .steps = 11},
+        Case{"SkippedAndEmpty", skipped_and_empty, true}, Case{"UnevenTensors", uneven, true, true},
+        Case{"EmptyTensors", last_is_empty, true, true},
+        Case{"SkippedAndEmptyTensors", skipped_and_empty, true, true}),
     [](const auto& info) { return info.param.name; });
 
 TEST(LossWeight, ARankThatSetsNoneWhereOthersDoIsAnError) {

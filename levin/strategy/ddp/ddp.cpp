@@ -196,8 +196,8 @@ class Ddp final : public Strategy {
   }
 
   void step(optim::Optimizer& optimizer) {
-    const bool in_waves = parts_.size() == 1 && parts_[0].pending && !parts_[0].settled &&
-                          cut_in_waves(optimizer);
+    const bool in_waves =
+        parts_.size() == 1 && parts_[0].pending && !parts_[0].settled && cut_in_waves(optimizer);
     if (!in_waves) {
       wait_gradients();
       return optimizer.step();

@@ -223,8 +223,7 @@ void Reducer::fill_missing(Bucket& bucket, bool counts) {
 }
 
 bool Reducer::holds_gradients() const {
-  return std::ranges::any_of(parameters_,
-                             [](const at::Tensor& p) { return p.grad().defined(); });
+  return std::ranges::any_of(parameters_, [](const at::Tensor& p) { return p.grad().defined(); });
 }
 
 bool Reducer::settle_all() {
