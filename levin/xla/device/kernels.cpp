@@ -119,6 +119,15 @@ const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
   // NOLINTEND(bugprone-return-const-ref-from-parameter)
 }
 
+/// LibTorch's own does not know the device; the other operators of this kind end here.
+const at::Tensor& as_strided_in_place(const at::Tensor& self, at::IntArrayRef sizes,
+                                      at::IntArrayRef strides, std::optional<int64_t> offset) {
+  // NOLINTBEGIN(bugprone-return-const-ref-from-parameter): as the dispatcher wants it
+  self.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  return self;
+  // NOLINTEND(bugprone-return-const-ref-from-parameter)
+}
+
 at::Scalar local_scalar(const at::Tensor& tensor) { return on_host(tensor).item(); }
 
 /// The same tensor, or other sizes, are known without a look at the values.
@@ -236,6 +245,7 @@ TORCH_LIBRARY_IMPL(aten, XLA, library) {
   library.impl("_copy_from_and_resize", &copy_from_and_resize);
   library.impl("_local_scalar_dense", &local_scalar);
   library.impl("resize_", &resize);
+  library.impl("as_strided_", &as_strided_in_place);
   library.impl("equal", &equal);
   library.impl("_neg_view", &negated_view);
   library.impl("_has_compatible_shallow_copy_type", &has_compatible_type);
