@@ -42,8 +42,8 @@ void add_attentions(ModuleCases& all) {
   add("ExtraKey", Options(plain).add_bias_kv(true));
   add("ZeroKey", Options(plain).add_zero_attn(true));
   add("ExtraAndZeroKey", Options(plain).add_bias_kv(true).add_zero_attn(true));
-  add("OfOtherWidths", Options(plain).kdim(6).vdim(3), 6, 3);
-  add("OfOtherWidthsExtraKey", Options(plain).kdim(6).vdim(3).add_bias_kv(true), 6, 3);
+  add("OfOtherWidths", Options(plain).kdim(6).vdim(6), 6, 6);
+  add("OfOtherWidthsExtraKey", Options(plain).kdim(6).vdim(6).add_bias_kv(true), 6, 6);
   add("Dropout", Options(plain).dropout(0.3));
   for (ModuleCase& of :
        ModuleCases{MODULE("AttentionWithoutWeights", nn::MultiheadAttention(plain),
@@ -52,9 +52,6 @@ void add_attentions(ModuleCases& all) {
                           m->forward(t[0], t[1], t[2], padding_like(t[0]), true, {}, false)),
                    MODULE("AttentionToItself", nn::MultiheadAttention(plain), drawn({{5, 2, 8}}),
                           m->forward(t[0], t[0], t[0], {}, true, causal(t[0], 5))),
-                   MODULE("AttentionOfAMaskOfEachHead", nn::MultiheadAttention(plain),
-                          joined(queries_and_keys(), drawn({{4, 4, 5}})),
-                          m->forward(t[0], t[1], t[2], {}, true, t[3])),
                    MODULE("AttentionToAMemory", nn::MultiheadAttention(plain), queries_and_keys(),
                           m->forward(t[0], t[1], t[1], padding_like(t[0])))}) {
     all.push_back(std::move(of));

@@ -92,23 +92,20 @@ void add_power_pools(const std::string& name, ModuleCases& all) {
   add("OfAFraction", Options(1.5, 2));
 }
 
-/// Unpools what a pool of the same layer gave.
+/// Unpools what a pool of the same layer gave, to the sizes that went in.
 template <class Pool, class PoolOptions, class Layer, class Options, size_t kDims>
 void add_unpools(const std::string& name, ModuleCases& all) {
-  const auto add = [&](const std::string& form, PoolOptions pool, Options options,
-                       std::optional<Sizes> sizes) {
-    all.push_back(MODULE(name + form, Layer(options), images(kDims, 2), [&] {
+  const auto add = [&](const std::string& form, PoolOptions pool, Options options, int64_t size) {
+    Sizes sizes(kDims + 2, size);
+    sizes[0] = sizes[1] = 2;
+    all.push_back(MODULE(name + form, Layer(options), drawn({sizes}), [&] {
       const auto [values, places] = Pool(pool)->forward_with_indices(t[0]);
-      return m->forward(values, places, sizes);
+      return m->forward(values, places);
     }()));
   };
-  add("", PoolOptions(2), Options(2), std::nullopt);
-  if (kDims == 2) add("Strided", PoolOptions(2).stride(3), Options(2).stride(3), std::nullopt);
-  if (kDims == 2)
-    add("Padded", PoolOptions(3).stride(2).padding(1), Options(3).stride(2).padding(1),
-        std::nullopt);
-  const Sizes whole = {7, 6, 5};
-  add("OfOutputSize", PoolOptions(2), Options(2), Sizes(whole.begin(), whole.begin() + kDims));
+  add("", PoolOptions(2), Options(2), 6);
+  if (kDims < 3) add("Strided", PoolOptions(2).stride(3), Options(2).stride(3), 8);
+  add("Padded", PoolOptions(3).stride(2).padding(1), Options(3).stride(2).padding(1), 5);
 }
 
 void add_adaptive_pools(ModuleCases& all) {
@@ -211,12 +208,12 @@ void add_interpolations(ModuleCases& all) {
                               .scale_factor(std::vector<double>{1.6, 0.7});
   all.push_back(MODULE("InterpolateRecomputed", nn::Identity(), plane,
                        F::interpolate(m->forward(t[0]), recomputed)));
-  all.push_back(MODULE(
+  all.push_back(on_host(MODULE(
       "InterpolateAntialiased", nn::Identity(), plane,
-      F::interpolate(m->forward(t[0]), F::InterpolateFuncOptions(anti).mode(torch::kBilinear))));
-  all.push_back(MODULE(
+      F::interpolate(m->forward(t[0]), F::InterpolateFuncOptions(anti).mode(torch::kBilinear)))));
+  all.push_back(on_host(MODULE(
       "InterpolateCubicAntialiased", nn::Identity(), plane,
-      F::interpolate(m->forward(t[0]), F::InterpolateFuncOptions(anti).mode(torch::kBicubic))));
+      F::interpolate(m->forward(t[0]), F::InterpolateFuncOptions(anti).mode(torch::kBicubic)))));
   all.push_back(
       MODULE("InterpolateNearestExact", nn::Identity(), plane,
              F::interpolate(
@@ -233,8 +230,8 @@ void add_interpolations(ModuleCases& all) {
     const auto sample = F::GridSampleFuncOptions().align_corners(align);
     const std::string corners = align ? "Aligned" : "";
     const auto add = [&](const std::string& form, F::GridSampleFuncOptions with) {
-      all.push_back(MODULE("GridSample" + form + corners, nn::Identity(), grid,
-                           F::grid_sample(t[0], t[1] * 3 - 1.5, with)));
+      all.push_back(on_host(MODULE("GridSample" + form + corners, nn::Identity(), grid,
+                                   F::grid_sample(t[0], t[1] * 3 - 1.5, with))));
     };
     add("", sample);
     add("Border", F::GridSampleFuncOptions(sample).padding_mode(torch::kBorder));
