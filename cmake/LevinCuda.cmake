@@ -17,7 +17,9 @@ find_path(_levin_cuda cuda_runtime_api.h
   HINTS ${_levin_nvidia} ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES include NO_CACHE)
 find_path(_levin_nccl nccl.h
   HINTS ${_levin_nvidia} ENV NCCL_HOME PATHS /usr/local/cuda PATH_SUFFIXES include NO_CACHE)
-set(_levin_wanted "cuda_runtime.h with crt/host_config.h, as the packages nvidia-cuda-runtime and nvidia-cuda-crt or a CUDA toolkit bring them")
+set(_levin_wanted "cuda_runtime.h with crt/host_config.h and nv/target, as the packages "
+  "nvidia-cuda-runtime, nvidia-cuda-crt and nvidia-cuda-cccl or a CUDA toolkit bring them")
+string(JOIN "" _levin_wanted ${_levin_wanted})
 string(REGEX REPLACE "/$" "" _levin_cuda "${_levin_cuda}")
 string(REGEX REPLACE "/$" "" _levin_nccl "${_levin_nccl}")
 if(NOT _levin_cuda)

@@ -136,7 +136,7 @@ python_with_pip() {
 # .deps/libtorch.partial and counts for nothing.
 #
 # For CUDA: == would take a +cpu wheel that lies on this machine, and torch asks for CUDA's headers
-# but not for the package crt, which they include. pip makes its version fit torch's.
+# but not for the packages crt and cccl, which they include. pip makes their versions fit torch's.
 fetch_libtorch() {
   local python=$DEPS/pip/bin/python partial=$DEPS/libtorch.partial build=${LEVIN_TORCH_BUILD:-}
   if [[ -z $build ]]; then
@@ -147,7 +147,7 @@ fetch_libtorch() {
   rm -rf "$partial"
   if [[ $build == cuda ]]; then
     say "a GPU is here: fetching LibTorch $TORCH_VERSION for CUDA into .deps/libtorch (about 3 GB to download, 7 GB on disk; LEVIN_TORCH_BUILD=cpu takes the small one)"
-    "$python" -m pip install --target "$partial" "torch===$TORCH_VERSION" "cuda-toolkit[crt]" || fetch_failed
+    "$python" -m pip install --target "$partial" "torch===$TORCH_VERSION" "cuda-toolkit[crt,cccl]" || fetch_failed
     [[ -e $partial/torch/lib/libtorch_cuda.so ]] || fetch_failed
   elif "$python" -m pip install -q --no-deps --no-index --target "$partial" "torch==$TORCH_VERSION+cpu" 2>/dev/null; then
     say "LibTorch $TORCH_VERSION unpacked from a wheel on this machine into .deps/libtorch"
