@@ -16,6 +16,7 @@ import torch
 import amp
 import clipping
 import gpt2
+import lightning_grid
 import metrics
 import optimizers
 import schedules
@@ -24,6 +25,7 @@ SUBJECTS = {
     "amp": amp.make,
     "clipping": clipping.make,
     "gpt2": gpt2.make,
+    "lightning": lightning_grid.make,
     "metrics": metrics.make,
     "optimizers": optimizers.make,
     "schedules": schedules.make,
@@ -32,8 +34,11 @@ GOLDEN = pathlib.Path(__file__).parent / "golden"
 # Vector units round differently from machine to machine.
 RELATIVE = {torch.float32: 1e-5, torch.float64: 1e-10}
 ABSOLUTE = {torch.float32: 1e-6, torch.float64: 1e-12}
-# Of subjects that compute in a half type: one rounding more or less is a thousandth.
-COARSE = {"amp": 2e-2}
+# Of subjects that compute in a half type: one rounding more or less is a thousandth. Lightning's
+# numbers are kept with 7 digits.
+COARSE = {"amp": 2e-2, "lightning": 2e-6}
+# Of large ones, no blank more than needed.
+COMPACT = {"lightning"}
 
 
 def write(name, tensors, facts):
@@ -41,7 +46,9 @@ def write(name, tensors, facts):
         # Not save_file: it makes files that only their owner may read.
         (GOLDEN / f"{name}.safetensors").write_bytes(safetensors.torch.save(tensors))
     if facts:
-        lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in facts.items()]
+        blanks = (",", ":") if name in COMPACT else (", ", ": ")
+        lines = [f"  {json.dumps(key)}: {json.dumps(value, separators=blanks)}"
+                 for key, value in facts.items()]
         (GOLDEN / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
