@@ -94,17 +94,27 @@ void add_bags(const std::string& name, nn::EmbeddingBagMode mode, bool is_sum, M
                        joined(ragged, drawn({{7}})), m->forward(t[0], t[1], t[2])));
 }
 
+/// A layer moves the tensor that it is given when it is moved itself: each gets one of its own.
+template <class Options>
+Options with_own_weight(Options options) {
+  if constexpr (requires { options.weight(); }) {
+    if (options.weight().defined()) options.weight(options.weight().clone());
+  }
+  return options;
+}
+
 template <class Layer, class Options>
 void add_loss(const std::string& name, const Options& options,
               const std::function<OperatorTensors()>& inputs, ModuleCases& all) {
   const auto add = [&](const std::string& form, const auto& reduction) {
-    all.push_back(MODULE(name + form, Layer(Options(options).reduction(reduction)), inputs, [&] {
-      if constexpr (requires { m->forward(t[0], t[1], t[2]); }) {
-        return m->forward(t[0], t[1], t[2]);
-      } else {
-        return m->forward(t[0], t[1]);
-      }
-    }()));
+    all.push_back(
+        MODULE(name + form, Layer(with_own_weight(options).reduction(reduction)), inputs, [&] {
+          if constexpr (requires { m->forward(t[0], t[1], t[2]); }) {
+            return m->forward(t[0], t[1], t[2]);
+          } else {
+            return m->forward(t[0], t[1]);
+          }
+        }()));
   };
   add("OfEach", torch::kNone);
   add("Mean", torch::kMean);
@@ -276,10 +286,11 @@ ModuleCases loss_modules() {
                                   scores_and_shares, all);
   // Its weights are buffers: they go where the module goes.
   const Tensor weights = torch::linspace(0.5, 1.5, 6);
-  all.push_back(MODULE(
-      "BCEWithLogitsLossWeighed",
-      nn::BCEWithLogitsLoss(nn::BCEWithLogitsLossOptions().weight(weights).pos_weight(weights + 1)),
-      scores_and_shares, m->forward(t[0], t[1])));
+  all.push_back(
+      MODULE("BCEWithLogitsLossWeighed",
+             nn::BCEWithLogitsLoss(
+                 nn::BCEWithLogitsLossOptions().weight(weights.clone()).pos_weight(weights + 1)),
+             scores_and_shares, m->forward(t[0], t[1])));
   for (const double margin : {0.5, 2.0}) {
     const std::string form = margin == 2.0 ? "Wide" : "";
     add_loss<nn::HingeEmbeddingLoss>("HingeEmbeddingLoss" + form,
@@ -295,9 +306,10 @@ ModuleCases loss_modules() {
   add_loss<nn::MultiMarginLoss>("MultiMarginLoss", nn::MultiMarginLossOptions(), classes, all);
   add_loss<nn::MultiMarginLoss>("MultiMarginLossSquared",
                                 nn::MultiMarginLossOptions().p(2).margin(0.5), classes, all);
-  all.push_back(MODULE("MultiMarginLossWeighed",
-                       nn::MultiMarginLoss(nn::MultiMarginLossOptions().p(2).weight(weights)),
-                       classes, m->forward(t[0], t[1])));
+  all.push_back(
+      MODULE("MultiMarginLossWeighed",
+             nn::MultiMarginLoss(nn::MultiMarginLossOptions().p(2).weight(weights.clone())),
+             classes, m->forward(t[0], t[1])));
   add_loss<nn::MultiLabelMarginLoss>(
       "MultiLabelMarginLoss", nn::MultiLabelMarginLossOptions(),
       joined(drawn({{2, 4}}), given([] {
@@ -328,14 +340,12 @@ ModuleCases loss_modules() {
       all);
   add_loss<nn::NLLLoss>("NLLLoss", nn::NLLLossOptions(), classes, all);
   all.push_back(MODULE("NLLLossWeighed",
-                       nn::NLLLoss(nn::NLLLossOptions().weight(weights).ignore_index(2)), classes,
-                       m->forward(t[0], t[1])));
-  all.push_back(MODULE("NLLLossOfARow", nn::NLLLoss(), joined(drawn({{6}}), places_below(6, {})),
-                       m->forward(t[0], t[1])));
+                       nn::NLLLoss(nn::NLLLossOptions().weight(weights.clone()).ignore_index(2)),
+                       classes, m->forward(t[0], t[1])));
   const auto pictures = joined(drawn({{2, 6, 3, 2}}), places_below(6, {2, 3, 2}));
   all.push_back(MODULE("NLLLoss2dWeighed",
-                       nn::NLLLoss(nn::NLLLossOptions().weight(weights).ignore_index(0)), pictures,
-                       m->forward(t[0], t[1])));
+                       nn::NLLLoss(nn::NLLLossOptions().weight(weights.clone()).ignore_index(0)),
+                       pictures, m->forward(t[0], t[1])));
   using Cross = nn::CrossEntropyLossOptions;
   add_loss<nn::CrossEntropyLoss>("CrossEntropyLoss", Cross(), classes, all);
   add_loss<nn::CrossEntropyLoss>("CrossEntropyLossSmoothedWeighed",
@@ -362,15 +372,16 @@ ModuleCases loss_modules() {
   const auto vocabulary = nn::AdaptiveLogSoftmaxWithLossOptions(5, 8, {3, 6}).div_value(1.5);
   for (const bool has_bias : {false, true}) {
     auto options = nn::AdaptiveLogSoftmaxWithLossOptions(vocabulary).head_bias(has_bias);
-    all.push_back(MODULE(has_bias ? "AdaptiveLogSoftmaxBias" : "AdaptiveLogSoftmax",
-                         nn::AdaptiveLogSoftmaxWithLoss(options),
-                         joined(drawn({{7, 5}}), given([] {
-                                  return listed(torch::tensor({0, 7, 3, 5, 2, 6, 1}, at::kLong));
-                                })),
-                         m->forward(t[0], t[1]).output));
-    all.push_back(MODULE(has_bias ? "AdaptiveLogProbabilitiesBias" : "AdaptiveLogProbabilities",
-                         nn::AdaptiveLogSoftmaxWithLoss(options), drawn({{7, 5}}),
-                         m->log_prob(t[0]), m->predict(t[0])));
+    all.push_back(on_host(MODULE(
+        has_bias ? "AdaptiveLogSoftmaxBias" : "AdaptiveLogSoftmax",
+        nn::AdaptiveLogSoftmaxWithLoss(options),
+        joined(drawn({{7, 5}}),
+               given([] { return listed(torch::tensor({0, 7, 3, 5, 2, 6, 1}, at::kLong)); })),
+        m->forward(t[0], t[1]).output)));
+    all.push_back(
+        on_host(MODULE(has_bias ? "AdaptiveLogProbabilitiesBias" : "AdaptiveLogProbabilities",
+                       nn::AdaptiveLogSoftmaxWithLoss(options), drawn({{7, 5}}), m->log_prob(t[0]),
+                       m->predict(t[0]))));
   }
   return all;
 }
