@@ -176,9 +176,13 @@ std::vector<std::shared_ptr<levin::Callback>> Case::callbacks() {
       o.monitor = given.value("monitor", "");
       o.mode = given.value("mode", "min");
       o.save_top_k = given.value("save_top_k", 1);
-      o.save_last = given.value("save_last", o.save_last);
-      o.every_n_train_steps = given.value("every_n_train_steps", o.every_n_train_steps);
-      o.every_n_epochs = given.value("every_n_epochs", o.every_n_epochs);
+      if (given.contains("save_last")) o.save_last = given["save_last"].get<bool>();
+      if (given.contains("every_n_train_steps")) {
+        o.every_n_train_steps = given["every_n_train_steps"].get<int64_t>();
+      }
+      if (given.contains("every_n_epochs")) {
+        o.every_n_epochs = given["every_n_epochs"].get<int64_t>();
+      }
       if (given.contains("save_on_train_epoch_end")) {
         o.save_on_train_epoch_end = given["save_on_train_epoch_end"].get<bool>();
       }
