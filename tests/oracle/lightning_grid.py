@@ -103,10 +103,7 @@ class Case:
             ckpt_path=resume,
             weights_only=False,
         )
-        metrics = {
-            meant.rate_name(key): value for key, value in self.trainer.callback_metrics.items()
-        }
-        self.record.look("end", shown_metrics(metrics))
+        self.record.look("end", shown_metrics(self.trainer.callback_metrics))
         facts = self.record.facts()
         facts["end"] = [self.trainer.current_epoch, self.trainer.global_step]
         facts["weights"] = [

@@ -28,7 +28,6 @@ IDS = frozenset(
         "last-is-link",
         "manual-steps",
         "metrics-resumed",
-        "rate-names",
         "resumed-before-start",
         "row-step",
         "save-last",
@@ -59,8 +58,6 @@ def possible(setting):
         ids |= {"skipped-batch"}
     if '"manual"' in text:
         ids |= {"manual-steps"}
-    if '"rates"' in text:
-        ids |= {"rate-names"}
     return ids
 
 
@@ -141,6 +138,8 @@ def run(self, optimizer, batch_idx, kwargs):
     self._has_gradients = self._has_gradients or not skipped
     if not _should_accumulate(loop):
         loop._left_out = not self._has_gradients
+        if loop._left_out:
+            self.trainer.logger.forget_rates()
         if self._has_gradients:
             self._optimizer_step(batch_idx, lambda: closure._result.loss)
     return {} if skipped else closure.consume_result().asdict()
@@ -270,13 +269,6 @@ def row_step(trainer, step):
         return step
     # Validation comes before a step is counted, unless there was none.
     return step + (not (trainer.validating and trainer.fit_loop.epoch_loop._left_out))
-
-
-# rate-names: optimizers are named in small letters.
-
-
-def rate_name(name):
-    return name.lower() if "rate-names" in _active and name.startswith("lr-") else name
 
 
 _step_of_evaluation = [False]

@@ -97,6 +97,7 @@ class Rows(Logger):
     def __init__(self, case):
         super().__init__()
         self.case = case
+        self.rated_batch = None
 
     name = property(lambda self: "rows")
     version = property(lambda self: 0)
@@ -112,12 +113,17 @@ class Rows(Logger):
         rates = {key: value for key, value in metrics.items() if key.startswith("lr-")}
         rest = {key: value for key, value in metrics.items() if key != "epoch" and key not in rates}
         if rates:
-            rates = {meant.rate_name(key): value for key, value in rates.items()}
             row = [step, int(epoch), shown_metrics(rates)]
             if record.rate_rows[-1:] != [row]:  # once for each batch of a group
                 record.rate_rows.append(row)
+                self.rated_batch = trainer.fit_loop.total_batch_idx
         if rest:
             record.rows.append([step, int(epoch), shown_metrics(rest)])
+
+    def forget_rates(self):
+        """Of this batch, which takes no step."""
+        if self.rated_batch == self.case.trainer.fit_loop.total_batch_idx:
+            self.case.record.rate_rows.pop()
 
 
 class Model(pl.LightningModule):
@@ -273,8 +279,7 @@ class Listener(Callback):
         self.case = case
 
     def look(self, hook, trainer):
-        metrics = {meant.rate_name(key): value for key, value in trainer.callback_metrics.items()}
-        self.case.record.look(LETTERS[hook], shown_metrics(metrics))
+        self.case.record.look(LETTERS[hook], shown_metrics(trainer.callback_metrics))
 
 
 def callback_hook(name):

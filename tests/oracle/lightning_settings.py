@@ -76,6 +76,8 @@ def loop(draw, busy=0.35):
 
 def loops(draw):
     setting = loop(draw, 0.4)
+    if setting["val"] == 1 and setting["trainer"].get("limit_val_batches") == 0.5:
+        setting["trainer"]["limit_val_batches"] = 1
     if draw.now_and_then(0.15):
         setting["trainer"]["fast_dev_run"] = draw.one(1, 2)
     if draw.now_and_then(0.2):
