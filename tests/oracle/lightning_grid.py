@@ -15,7 +15,7 @@ import warnings
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor
+from lightning.pytorch.callbacks import LearningRateMonitor
 
 import lightning_meant as meant
 import lightning_settings
@@ -44,7 +44,7 @@ class Case:
         self.early = self.checkpoint = None
         for kind, options in self.setting.get("callbacks", []):
             if kind == "early_stopping":
-                self.early = EarlyStopping(**options)
+                self.early = meant.Stopping(**options)
                 made.append(self.early)
             elif kind == "checkpoint":
                 options = meant.checkpoint_options(options)

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import re
 
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loops import fit_loop, training_epoch_loop
 from lightning.pytorch.loops.optimization import automatic
 from lightning.pytorch.trainer import call
@@ -21,6 +21,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 IDS = frozenset(
     {
         "callbacks-last",
+        "count-of-one",
         "epoch-means-resumed",
         "files-replaced",
         "group-mean",
@@ -54,6 +55,8 @@ def possible(setting):
         ids |= {"files-replaced", "last-at-end", "last-is-link", "save-last"}
     if '"from"' in text:
         ids |= {"epoch-means-resumed", "metrics-resumed", "resumed-before-start"}
+    if trainer.get("val_check_interval") == 1 and "callbacks" in setting:
+        ids |= {"count-of-one"}
     if '"skip"' in text:
         ids |= {"skipped-batch"}
     if '"manual"' in text:
@@ -243,6 +246,29 @@ class Checkpoint(ModelCheckpoint):
             return
         if trainer.global_step not in (0, self._last_global_step_saved):
             self._save_last_checkpoint(trainer, self._monitor_candidates(trainer))
+
+    def _should_save_on_train_epoch_end(self, trainer):
+        often = validates_often(trainer) and self._save_on_train_epoch_end is None
+        return not often and super()._should_save_on_train_epoch_end(trainer)
+
+
+# count-of-one: val_check_interval = 1 is after each batch, and 1.0 after each epoch. Lightning's
+# callbacks take both for the latter, where it is not set when they look.
+
+
+def validates_often(trainer):
+    is_one = type(trainer.val_check_interval) is int and trainer.val_check_interval == 1
+    return "count-of-one" in _active and is_one and sum(trainer.num_val_batches) > 0
+
+
+class Stopping(EarlyStopping):
+    def on_train_start(self, trainer, pl_module):
+        if self.looks_unset and validates_often(trainer):
+            self._check_on_train_epoch_end = False
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.looks_unset = options.get("check_on_train_epoch_end") is None
 
 
 def checkpoint_options(options):
