@@ -17,9 +17,9 @@ LoggedValues* Run::logged() {
 }
 
 void Run::begin_values(LoggedValues& values, int64_t samples) {
-  if (stepped_ != &values) take_step_values();
   values.begin_step(samples);
-  if (!options_.barebones) stepped_ = &values;
+  // Steps of an evaluation are no metrics of the run, as in Lightning; what it comes to is.
+  if (!options_.barebones && &values == &train_values_) stepped_ = &values;
 }
 
 // A name may be logged by training and by validation: the newest value counts.

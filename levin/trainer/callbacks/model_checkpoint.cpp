@@ -84,6 +84,7 @@ State ModelCheckpoint::state_dict() const {
   for (size_t i = 0; i < kept_.size(); ++i) {
     State one;
     one.set("folder", kept_[i].folder).set("step", kept_[i].step);
+    one.set("by_rule", kept_[i].by_rule);
     if (kept_[i].score) one.set("score", *kept_[i].score);
     kept.set(fmt::format("{:06}", i), std::move(one));
   }
@@ -105,6 +106,7 @@ void ModelCheckpoint::load_state_dict(const State& state) {
     const State& one = state.child("kept").child(index);
     Saved saved{one.text("folder"), std::nullopt, one.integer("step")};
     if (one.contains("score")) saved.score = one.number("score");
+    if (one.contains("by_rule")) saved.by_rule = one.boolean("by_rule");
     if (fs::exists(saved.folder)) kept_.push_back(std::move(saved));
   }
   choose_best();
@@ -142,7 +144,19 @@ bool ModelCheckpoint::at_train_epoch_end(const Trainer& trainer) const {
 // What it would be ranked by is another step's otherwise, or nothing yet.
 bool ModelCheckpoint::waits_for_validation(const Trainer& trainer) const {
   if (options_.monitor.empty() || !trainer.has_validation()) return false;
-  return trainer.validation_due() || !trainer.callback_metrics().contains(options_.monitor);
+  return trainer.validation_due() || lacks_monitor(trainer);
+}
+
+bool ModelCheckpoint::lacks_monitor(const Trainer& trainer) const {
+  return !options_.monitor.empty() && !trainer.callback_metrics().contains(options_.monitor);
+}
+
+// A value of the epoch is not there in its first steps; as in Lightning.
+void ModelCheckpoint::leave_out(const Trainer& trainer) {
+  due_ = false;
+  if (std::exchange(told_of_monitor_, true)) return;
+  log::warn("model_checkpoint: nothing named '{}' was logged by step {}, so it is not saved",
+            options_.monitor, trainer.global_step());
 }
 
 void ModelCheckpoint::on_train_batch_end(Trainer& trainer, Module&, const at::Tensor&, const Batch&,
@@ -154,7 +168,10 @@ void ModelCheckpoint::on_train_batch_end(Trainer& trainer, Module&, const at::Te
     const auto waited = std::chrono::steady_clock::now() - saved_at_;
     if (trainer.accelerator().any(waited >= *options_.train_time_interval)) due_ = true;
   }
-  if (!due_ || !trainer.at_step_boundary() || waits_for_validation(trainer)) return;
+  if (!due_ || !trainer.at_step_boundary()) return;
+  // Rank 0's view for all: another may have logged other names.
+  if (trainer.accelerator().from_main(waits_for_validation(trainer))) return;
+  if (trainer.accelerator().from_main(lacks_monitor(trainer))) return leave_out(trainer);
   save_ranked(trainer, trainer.current_epoch());
 }
 
@@ -173,7 +190,7 @@ void ModelCheckpoint::on_train_epoch_end(Trainer& trainer, Module&) {
 void ModelCheckpoint::on_train_end(Trainer& trainer, Module&) {
   training_ = false;
   if (!options_.save_last || trainer.global_step() == last_step_) return;
-  save(trainer, newest_epoch(trainer), std::nullopt);
+  save(trainer, newest_epoch(trainer), std::nullopt, /*by_rule=*/false);
 }
 
 void ModelCheckpoint::on_exception(Trainer& trainer, Module&, const std::exception&) {
@@ -181,7 +198,7 @@ void ModelCheckpoint::on_exception(Trainer& trainer, Module&, const std::excepti
   const bool alone = trainer.accelerator().rank().world_size == 1;
   const bool worth_it = training_ && !failed_ && options_.save_on_exception && alone;
   if (!worth_it || !trainer.at_step_boundary() || trainer.global_step() == last_step_) return;
-  save(trainer, newest_epoch(trainer), std::nullopt);
+  save(trainer, newest_epoch(trainer), std::nullopt, /*by_rule=*/false);
   log::error("model_checkpoint: the run ends by an error; step {} was saved in {}",
              trainer.global_step(), last_folder_);
 }
@@ -194,7 +211,7 @@ void ModelCheckpoint::save_ranked(Trainer& trainer, int64_t epoch) {
     score = trainer.accelerator().from_main(trainer.monitored(options_.monitor));
   }
   ranked_step_ = trainer.global_step();
-  save(trainer, epoch, score);
+  save(trainer, epoch, score, /*by_rule=*/true);
 }
 
 std::string ModelCheckpoint::file_name(const Trainer& trainer, int64_t epoch) const {
@@ -220,9 +237,8 @@ std::string ModelCheckpoint::file_name(const Trainer& trainer, int64_t epoch) co
   return name;
 }
 
-// What is saved because a run ends has no score.
 bool ModelCheckpoint::is_ranked(const Saved& saved) const {
-  return options_.monitor.empty() || saved.score.has_value();
+  return saved.by_rule && (options_.monitor.empty() || saved.score.has_value());
 }
 
 bool ModelCheckpoint::ranks_before(const Saved& a, const Saved& b) const {
@@ -276,7 +292,8 @@ std::string ModelCheckpoint::free_folder(const Trainer& trainer, const std::stri
   return folder;
 }
 
-void ModelCheckpoint::save(Trainer& trainer, int64_t epoch, std::optional<double> score) {
+void ModelCheckpoint::save(Trainer& trainer, int64_t epoch, std::optional<double> score,
+                           bool by_rule) {
   const bool is_main = trainer.accelerator().is_main_process();
   const int64_t step = trainer.global_step();
   const std::string wanted = (fs::path(folder_) / file_name(trainer, epoch)).string();
@@ -286,7 +303,7 @@ void ModelCheckpoint::save(Trainer& trainer, int64_t epoch, std::optional<double
   const std::string last_before = last_folder_;
   std::erase_if(kept_,
                 [&](const Saved& saved) { return saved.folder == wanted && saved.step == step; });
-  kept_.push_back({"", score, step});
+  kept_.push_back({"", score, step, by_rule});
   const std::vector<Saved> surplus = take_surplus();
   const bool useless =
       std::ranges::any_of(surplus, [](const Saved& saved) { return saved.folder.empty(); });

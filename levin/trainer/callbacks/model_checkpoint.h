@@ -77,13 +77,16 @@ class LEVIN_API ModelCheckpoint : public Callback {
     std::string folder;
     std::optional<double> score;  // none where nothing is monitored
     int64_t step = -1;
+    bool by_rule = true;  // and not because a run ended
   };
 
   bool epoch_due(int64_t epoch) const;
   bool at_train_epoch_end(const Trainer& trainer) const;
   bool waits_for_validation(const Trainer& trainer) const;
+  bool lacks_monitor(const Trainer& trainer) const;
+  void leave_out(const Trainer& trainer);
   void save_ranked(Trainer& trainer, int64_t epoch);
-  void save(Trainer& trainer, int64_t epoch, std::optional<double> score);
+  void save(Trainer& trainer, int64_t epoch, std::optional<double> score, bool by_rule);
   std::string file_name(const Trainer& trainer, int64_t epoch) const;
   bool is_ranked(const Saved& saved) const;
   bool ranks_before(const Saved& a, const Saved& b) const;
@@ -106,6 +109,7 @@ class LEVIN_API ModelCheckpoint : public Callback {
   bool due_ = false;         // a save that waits for the end of the step's group
   bool training_ = false;
   bool failed_ = false;
+  bool told_of_monitor_ = false;
   std::chrono::steady_clock::time_point saved_at_;
 };
 
