@@ -218,10 +218,10 @@ TEST(TrainerOnXla, AccumulatesAsTheCpuDoes) {
 }
 
 /// How many samples its steps see.
-struct Counting : levin::Module {
+struct Sizes : levin::Module {
   torch::nn::Linear net{nullptr};
   std::set<int64_t> in_training, in_validation;
-  Counting() { net = register_module("net", torch::nn::Linear(6, 3)); }
+  Sizes() { net = register_module("net", torch::nn::Linear(6, 3)); }
   at::Tensor loss_of(const levin::Batch& batch) {
     return torch::nn::functional::cross_entropy(net->forward(batch["x"]), batch["y"]);
   }
@@ -241,7 +241,7 @@ TEST(TrainerOnXla, AStepSeesTheBatchesOfTheDevicesThatWereAskedFor) {
   LEVIN_NEEDS_CPU_PLUGIN();
   const Scratch scratch;
   for (const auto& [devices, wanted] : {std::pair{0, 8}, {1, 8}, {2, 16}}) {
-    const auto net = std::make_shared<Counting>();
+    const auto net = std::make_shared<Sizes>();
     const levin::DataLoader loader(dataset(64), {.batch_size = 8});
     levin::Trainer trainer(on_xla(scratch.path(), devices, 1));
     trainer.fit(net, loader, loader);

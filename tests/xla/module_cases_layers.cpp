@@ -357,6 +357,11 @@ ModuleCases loss_modules() {
                                  all);
   add_loss<nn::CrossEntropyLoss>("CrossEntropyLoss2d", Cross().weight(weights).label_smoothing(0.1),
                                  pictures, all);
+  // Their means are over the weights of the labels that masked_select leaves.
+  for (ModuleCase& of : all) {
+    of.is_on_host =
+        of.name == "CrossEntropyLossSmoothedWeighedMean" || of.name == "CrossEntropyLoss2dMean";
+  }
   all.push_back(
       MODULE("CrossEntropyLossAllIgnored", nn::CrossEntropyLoss(Cross().ignore_index(1)),
              joined(drawn({{4, 6}}), given([] { return listed(torch::ones({4}, at::kLong)); })),
