@@ -386,13 +386,18 @@ FAMILIES = {
 }
 
 
+# A save by steps whose monitor is not there yet: levin makes it as soon as it is, at the epoch's end;
+# Lightning in the middle of the next group of batches, or after a later validation beside others.
+LEFT_OUT = ("checkpoint5", "checkpoint6", "checkpoint13")
+
+
 def settings():
     made = {}
     for seed, (family, (make, count)) in enumerate(FAMILIES.items()):
         draw = Draw(seed)
         for number in range(count):
             made[f"{family}{number}"] = shorter(make(draw))
-    return made
+    return {name: setting for name, setting in made.items() if name not in LEFT_OUT}
 
 
 def shorter(setting):

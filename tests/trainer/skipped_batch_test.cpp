@@ -128,6 +128,22 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"SkippedAndEmptyTensors", skipped_and_empty, true, true}),
     [](const auto& info) { return info.param.name; });
 
+TEST(SkippedBatchRecorded, WhereStepsAreRecordedOnSeveralRanksIsAnError) {
+  const auto said = run_world(2, [&](int64_t rank, const fs::path& folder) -> std::string {
+    auto options = quiet(folder.string());
+    options.enable_checkpointing = false;
+    options.max_epochs = 1;
+    options.compile = "replay";
+    options.comm_timeout_s = 5;
+    const auto net = std::make_shared<Skipping>();
+    net->weight = rank == 1 ? not_the_last : always;  // which has the odd samples
+    levin::Trainer(options).fit(net, levin::DataLoader(numbered(48), {.batch_size = 1}));
+    return "";
+  });
+  EXPECT_THAT(said[1], ::testing::HasSubstr("strategy.skipped_batch"));
+  EXPECT_THAT(said[0], ::testing::Not(::testing::AnyOf("", "no word")));
+}
+
 TEST(LossWeight, ARankThatSetsNoneWhereOthersDoIsAnError) {
   const auto said = run_world(2, [&](int64_t rank, const fs::path& folder) {
     return train({.name = "", .weight = uneven, .weighs = rank == 1}, folder, "w");

@@ -144,19 +144,24 @@ bool ModelCheckpoint::at_train_epoch_end(const Trainer& trainer) const {
 // What it would be ranked by is another step's otherwise, or nothing yet.
 bool ModelCheckpoint::waits_for_validation(const Trainer& trainer) const {
   if (options_.monitor.empty() || !trainer.has_validation()) return false;
-  return trainer.validation_due() || lacks_monitor(trainer);
+  return trainer.validation_due();
 }
 
 bool ModelCheckpoint::lacks_monitor(const Trainer& trainer) const {
   return !options_.monitor.empty() && !trainer.callback_metrics().contains(options_.monitor);
 }
 
-// A value of the epoch is not there in its first steps; as in Lightning.
-void ModelCheckpoint::leave_out(const Trainer& trainer) {
-  due_ = false;
-  if (std::exchange(told_of_monitor_, true)) return;
-  log::warn("model_checkpoint: nothing named '{}' was logged by step {}, so it is not saved",
-            options_.monitor, trainer.global_step());
+// A value of the epoch is not there in its first steps: such a save waits.
+bool ModelCheckpoint::can_rank(Trainer& trainer, bool validation_may_tell) {
+  // Rank 0's view for all: another may have logged other names.
+  if (!trainer.accelerator().from_main(lacks_monitor(trainer))) return true;
+  if (!validation_may_tell && !std::exchange(told_of_monitor_, true)) {
+    log::warn(
+        "model_checkpoint: nothing named '{}' was logged by step {}, so its checkpoint waits "
+        "for it",
+        options_.monitor, trainer.global_step());
+  }
+  return false;
 }
 
 void ModelCheckpoint::on_train_batch_end(Trainer& trainer, Module&, const at::Tensor&, const Batch&,
@@ -169,22 +174,21 @@ void ModelCheckpoint::on_train_batch_end(Trainer& trainer, Module&, const at::Te
     if (trainer.accelerator().any(waited >= *options_.train_time_interval)) due_ = true;
   }
   if (!due_ || !trainer.at_step_boundary()) return;
-  // Rank 0's view for all: another may have logged other names.
-  if (trainer.accelerator().from_main(waits_for_validation(trainer))) return;
-  if (trainer.accelerator().from_main(lacks_monitor(trainer))) return leave_out(trainer);
+  if (waits_for_validation(trainer) || !can_rank(trainer, trainer.has_validation())) return;
   save_ranked(trainer, trainer.current_epoch());
 }
 
 void ModelCheckpoint::on_evaluation_end(Trainer& trainer, Module&, std::string_view) {
   const int64_t epoch = trainer.current_epoch();
   const bool by_epoch = epoch_due(epoch) && !at_train_epoch_end(trainer);
-  if (due_ || by_epoch) save_ranked(trainer, epoch);
+  if (by_epoch || (due_ && can_rank(trainer, false))) save_ranked(trainer, epoch);
 }
 
 void ModelCheckpoint::on_train_epoch_end(Trainer& trainer, Module&) {
   // The trainer already counts this epoch as done.
   const int64_t epoch = trainer.current_epoch() - 1;
-  if (epoch_due(epoch) && at_train_epoch_end(trainer)) save_ranked(trainer, epoch);
+  const bool by_epoch = epoch_due(epoch) && at_train_epoch_end(trainer);
+  if (by_epoch || (due_ && can_rank(trainer, false))) save_ranked(trainer, epoch);
 }
 
 void ModelCheckpoint::on_train_end(Trainer& trainer, Module&) {

@@ -84,7 +84,7 @@ class LEVIN_API ModelCheckpoint : public Callback {
   bool at_train_epoch_end(const Trainer& trainer) const;
   bool waits_for_validation(const Trainer& trainer) const;
   bool lacks_monitor(const Trainer& trainer) const;
-  void leave_out(const Trainer& trainer);
+  bool can_rank(Trainer& trainer, bool validation_may_tell);
   void save_ranked(Trainer& trainer, int64_t epoch);
   void save(Trainer& trainer, int64_t epoch, std::optional<double> score, bool by_rule);
   std::string file_name(const Trainer& trainer, int64_t epoch) const;
