@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "levin/graph/interposer.h"
+#include "levin/graph/stretch.h"
+#include "levin/graph/text.h"
 #include "tests/graph/against_eager.h"
 #include "tests/support/error_of.h"
 
@@ -311,6 +313,22 @@ TEST(Interposer, OtherThreadsAreSeenWhereLibTorchCarriesItsState) {
   }).join();
   EXPECT_THAT(seen.seen, testing::Contains("aten::cos"));
   EXPECT_THAT(seen.seen, testing::Not(testing::Contains("aten::sin")));
+}
+
+TEST(Stretch, RecordsWhatNoOneFunctionSpans) {
+  Tensor weight = torch::ones({2});
+  levin::graph::Stretch stretch({{"weight", weight}});
+  weight.mul_(3);
+  const levin::graph::Graph graph = stretch.finish();
+  EXPECT_THAT(levin::graph::to_text(graph), ::testing::HasSubstr("aten::mul"));
+  EXPECT_THAT(levin::graph::to_text(graph), ::testing::HasSubstr("weight"));
+}
+
+TEST(Stretch, WhatCannotBeRecordedRunsAndIsAnErrorAtItsEnd) {
+  levin::graph::Stretch stretch({});
+  const Tensor sparse = torch::eye(2).to_sparse();
+  EXPECT_TRUE(torch::equal(sparse.to_dense(), torch::eye(2)));
+  EXPECT_THAT(error_of([&] { stretch.finish(); }), ::testing::HasSubstr("graph.stretch"));
 }
 
 }  // namespace
