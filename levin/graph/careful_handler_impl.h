@@ -6,7 +6,7 @@
 #include <mutex>
 #include <string>
 
-#include "levin/base/check.h"
+#include "levin/base/error.h"
 #include "levin/graph/interposer.h"
 #include "levin/graph/recorder_impl.h"
 
