@@ -113,16 +113,13 @@ void Accelerator::check_compile() const {
               options_.activation_memory_budget,
               xla_ == nullptr ? "" : "; on XLA use levin::activation_checkpoint");
   if (!compiles() || !detail::graph_file().empty()) return;
-  const std::string_view otherwise =
-      xla_ == nullptr ? ", or --compile no" : ", or train on another --accelerator";
   LEVIN_CHECK(!precision_.scales_loss, "accelerator.compile",
               "{} looks in each step whether gradients are finite, and a recorded step cannot; set "
-              "--precision bf16-mixed{}",
-              precision_.name, otherwise);
+              "--precision bf16-mixed, or --compile no",
+              precision_.name);
   LEVIN_CHECK(!LossGuard(options_.loss_guard).is_on(), "accelerator.compile",
               "--nan-policy and --spike-policy look at each loss, and a recorded step cannot; turn "
-              "them off{}",
-              otherwise);
+              "them off, or --compile no");
 }
 
 void Accelerator::prepare_module(const std::shared_ptr<torch::nn::Module>& module) {

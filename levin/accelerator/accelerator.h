@@ -146,8 +146,9 @@ class LEVIN_API Accelerator : public Processes {
   CompiledFunction<std::decay_t<Function>> compile(Function&& function) {
     return {*this, std::forward<Function>(function)};
   }
-  /// Whether steps are recorded; always on XLA devices.
-  bool compiles() const { return options_.compile != "no" || xla_ != nullptr; }
+  /// Whether steps are recorded and replayed without a call. On XLA devices they are programs in
+  /// either case: without it each is made of what the code does in that step.
+  bool compiles() const { return options_.compile != "no"; }
   const AcceleratorOptions& options() const { return options_; }
   /// Runs a training loop in which processes may run out of batches at different times: one that
   /// has goes on making the others' steps until the last is done. One backward that synchronizes

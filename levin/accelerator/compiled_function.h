@@ -53,7 +53,7 @@ class CompiledFunction {
     if constexpr (std::is_same_v<Argument, Batch>) {
       for (const auto& [name, tensor] : argument) inputs.push_back({name, tensor});
     } else if constexpr (std::is_arithmetic_v<Argument>) {
-      guards.push_back({"an argument", static_cast<double>(argument)});
+      guards.push_back({"an argument", argument});
     } else {
       static_assert(std::is_convertible_v<Argument, at::Tensor>,
                     "a compiled function takes batches, tensors and numbers");

@@ -2,14 +2,17 @@
 
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/dropout.h>
 
 #include <bit>
+#include <charconv>
 #include <utility>
 
 #include "levin/accelerator/accelerator.h"
 #include "levin/accelerator/graph_file.h"
 #include "levin/accelerator/host_memory.h"
 #include "levin/base/autocast.h"
+#include "levin/base/check.h"
 #include "levin/graph/cost.h"
 #include "levin/graph/data_parallel.h"
 #include "levin/graph/rematerialize.h"
@@ -50,6 +53,52 @@ std::function<void(graph::Graph&)> passes(double part) {
   };
 }
 
+template <class... Layers>
+const double* dropout_of(const torch::nn::Module& module) {
+  const double* rate = nullptr;
+  const auto look = [&](const auto* layer) {
+    if (layer != nullptr) rate = &layer->options.p();
+  };
+  (look(dynamic_cast<const Layers*>(&module)), ...);
+  return rate;
+}
+
+/// Options that are read in each forward pass and that users change in a run, by name.
+std::vector<std::pair<std::string, const double*>> options_of(
+    const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
+    const std::vector<std::string>& names) {
+  namespace nn = torch::nn;
+  std::vector<std::pair<std::string, const double*>> options;
+  for (size_t i = 0; i < modules.size(); ++i) {
+    const double* rate = dropout_of<nn::DropoutImpl, nn::Dropout2dImpl, nn::Dropout3dImpl,
+                                    nn::AlphaDropoutImpl, nn::FeatureAlphaDropoutImpl>(*modules[i]);
+    if (rate != nullptr) options.emplace_back("p of " + names[i], rate);
+  }
+  return options;
+}
+
+graph::CheckOptions check_options(const AcceleratorOptions& options) {
+  graph::CheckOptions check;
+  const std::string& when = options.compile_check;
+  if (when == "every") {
+    check.every = 1;
+  } else if (when == "no") {
+    check.every = graph::CheckOptions::kNever;
+  } else if (when != "auto") {
+    const auto [end, error] = std::from_chars(when.data(), when.data() + when.size(), check.every);
+    LEVIN_CHECK(error == std::errc() && end == when.data() + when.size() && check.every > 0,
+                "accelerator.compile_check",
+                "got '{}', wanted auto, every, no, or a number above 0; "
+                "set --compile-check",
+                when);
+  }
+  const std::string& policy = options.compile_check_policy;
+  LEVIN_CHECK(policy == "warn" || policy == "stop", "accelerator.compile_check",
+              "got the policy '{}', wanted warn or stop; set --compile-check-policy", policy);
+  check.stops = policy == "stop";
+  return check;
+}
+
 std::shared_ptr<graph::Engine> engine_of(const Accelerator& accelerator) {
   return accelerator.xla() == nullptr ? nullptr : xla::make_engine(accelerator.xla());
 }
@@ -61,15 +110,18 @@ CompiledStep::CompiledStep(Accelerator& accelerator, std::string name)
       compiled_(std::move(name), {.state = [this] { return accelerator_.named_state(); },
                                   .on_recorded = detail::keep_graph,
                                   .pass = passes(accelerator.options().activation_memory_budget),
-                                  .engine = engine_of(accelerator)}) {}
+                                  .engine = engine_of(accelerator),
+                                  .check = check_options(accelerator.options())}) {}
 
 CompiledStep::~CompiledStep() = default;
 
 std::vector<at::Tensor> CompiledStep::operator()(const std::vector<NamedTensor>& inputs,
                                                  const std::vector<graph::Guard>& guards,
-                                                 const Function& function) {
-  if (!accelerator_.compiles()) return function();
-  if (generation_ != accelerator_.generation()) prepare();
+                                                 const Function& function,
+                                                 const std::vector<graph::Guard>& arguments) {
+  const bool is_within_itself = compiled_.recording() != nullptr;
+  if (!accelerator_.compiles() || is_within_itself) return function();
+  if (generation_ != accelerator_.generation() || has_lost_modules()) prepare();
   if (std::has_single_bit(++calls_)) accelerator_.check_prepared();
   conditions_.inputs.clear();
   conditions_.names.clear();
@@ -78,8 +130,11 @@ std::vector<at::Tensor> CompiledStep::operator()(const std::vector<NamedTensor>&
     conditions_.names.push_back(input.name);
   }
   conditions_.guards = guards;
+  conditions_.arguments = arguments;
   add_conditions();
+  look_for_writes();
   std::vector<at::Tensor> results = compiled_(conditions_, [&] { return call(function); });
+  versions_ = versions();
   // All is recorded, or may stay eager; what is freed from here on, in a validation for one, is
   // kept.
   const graph::CompiledReport& report = compiled_.report();
@@ -101,6 +156,10 @@ void CompiledStep::prepare() {
       module_names_.push_back(item.key().empty() ? "the module" : item.key());
     }
   }
+  module_counts_.clear();
+  for (const auto& module : modules_) module_counts_.push_back(module.use_count());
+  ++num_preparations_;
+  module_options_ = options_of(modules_, module_names_);
   for (const NamedTensor& parameter : accelerator_.named_parameters()) {
     gradient_names_.push_back("gradient of " + parameter.name);
   }
@@ -109,15 +168,18 @@ void CompiledStep::prepare() {
 void CompiledStep::add_conditions() {
   std::vector<graph::Guard>& guards = conditions_.guards;
   const auto add = [&](std::string_view what, auto value, std::string_view of = {}) {
-    guards.push_back({what, static_cast<double>(value), of});
+    guards.push_back({what, value, of});
   };
   add("what was prepared", generation_);
+  add("which modules there are", num_preparations_);
+  add("default dtype", static_cast<int>(c10::get_default_dtype_as_scalartype()));
   add("gradient mode", at::GradMode::is_enabled());
   const Autocast autocast = current_autocast(accelerator_.device().type());
   add("autocast", autocast.enabled ? static_cast<int>(autocast.dtype) : -1);
   for (size_t i = 0; i < modules_.size(); ++i) {
     add("training mode", modules_[i]->is_training(), module_names_[i]);
   }
+  for (const auto& [name, number] : module_options_) add("an option", *number, name);
   const std::vector<NamedTensor>& parameters = accelerator_.named_parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
     add("requires_grad", parameters[i].tensor.requires_grad(), parameters[i].name);
@@ -132,6 +194,31 @@ void CompiledStep::add_conditions() {
     }
   }
   accelerator_.stepping().add_guards(guards);
+}
+
+/// Of all parameters together; replays and their own steps move them too.
+uint64_t CompiledStep::versions() const {
+  uint64_t sum = 0;
+  for (const NamedTensor& parameter : accelerator_.named_parameters()) {
+    if (!parameter.tensor.is_inference()) sum += parameter.tensor._version();
+  }
+  return sum;
+}
+
+/// A callback that writes weights may have changed more. One that does so in each step is looked at
+/// now and then.
+void CompiledStep::look_for_writes() {
+  if (calls_ > 1 && versions() != versions_ && std::has_single_bit(++outside_writes_)) {
+    compiled_.check_next();
+  }
+}
+
+/// A child that was replaced is held by nobody else, or by fewer.
+bool CompiledStep::has_lost_modules() const {
+  for (size_t i = 0; i < modules_.size(); ++i) {
+    if (modules_[i].use_count() < module_counts_[i]) return true;
+  }
+  return false;
 }
 
 /// The function, and what a replay must do in its place.

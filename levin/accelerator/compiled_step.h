@@ -32,16 +32,23 @@ class LEVIN_API CompiledStep {
 
   /// inputs: the tensors that are new in each call. guards: numbers that the function's operators
   /// depend on, beside modes of modules, parameters that need gradients, hyper-parameters of
-  /// optimizers and the place in a group of batches, which are seen to here. See graph::Compiled.
+  /// optimizers and the place in a group of batches, which are seen to here. arguments: numbers that
+  /// it gets and may leave unread. See graph::Compiled.
   std::vector<at::Tensor> operator()(const std::vector<NamedTensor>& inputs,
                                      const std::vector<graph::Guard>& guards,
-                                     const Function& function);
+                                     const Function& function,
+                                     const std::vector<graph::Guard>& arguments = {});
+  /// See graph::Compiled.
+  void check_next() { compiled_.check_next(); }
 
   const graph::Compiled& compiled() const { return compiled_; }
 
  private:
   void prepare();
   void add_conditions();
+  void look_for_writes();
+  uint64_t versions() const;
+  bool has_lost_modules() const;
   std::vector<at::Tensor> call(const Function& function);
 
   Accelerator& accelerator_;
@@ -49,9 +56,15 @@ class LEVIN_API CompiledStep {
   graph::Conditions conditions_;  ///< of the call
   size_t num_outcomes_ = 0;       ///< replays and refusals of which compiled_ has told
   uint64_t calls_ = 0;
+  int64_t num_preparations_ = 0;
+  uint64_t versions_ = 0;        ///< of the parameters after the last call
+  uint64_t outside_writes_ = 0;  ///< calls before which somebody else had written to them
   int64_t generation_ = -1;  ///< of what was prepared, which the rest is of
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
   std::vector<std::string> module_names_;
+  std::vector<int64_t> module_counts_;  ///< who else held each
+  /// Options that users change in a run.
+  std::vector<std::pair<std::string, const double*>> module_options_;
   std::vector<std::string> gradient_names_;
 };
 

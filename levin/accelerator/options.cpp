@@ -53,7 +53,13 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
   scaler.fields(field);
   loss_guard.fields(field);
   ddp.fields(field);
-  field("compile", compile, "no, or replay: what compile() gives is recorded and replayed");
+  field("compile", compile,
+        "no, or replay: what compile() gives is recorded, and replayed without a call of it; XLA "
+        "devices compile steps in either case");
+  field("compile_check", compile_check,
+        "when the code is run in a replay's place and compared: auto, every, no, or each n-th call");
+  field("compile_check_policy", compile_check_policy,
+        "where it does something else than the recording: warn and replay no more, or stop");
   field("activation_memory_budget", activation_memory_budget,
         "part of the step's memory that replay has; what does not fit is computed again");
   field("pjrt_plugin", pjrt_plugin,

@@ -69,7 +69,15 @@ struct AcceleratorOptions {
   optim::GradScalerOptions scaler = {};  ///< of 16-mixed
   LossGuardOptions loss_guard = {};
   DdpOptions ddp = {};
-  std::string compile = "no";  ///< no, or replay: what compile() gives is recorded and replayed
+  /// no, or replay: what compile() gives is recorded and replayed without a call of it, on XLA
+  /// devices too, where steps are programs in either case.
+  std::string compile = "no";
+  /// When the code of a replayed step is run in the replay's place and compared with it: auto (the
+  /// 1st, 2nd, 4th, 8th, ... call, an epoch's first, those after a validation and after something
+  /// else wrote parameters), a number n (each n-th too), every (all: nothing is replayed) or no.
+  std::string compile_check = "auto";
+  /// A difference: warn (and replay no more), or stop (Error "graph.check").
+  std::string compile_check_policy = "warn";
   /// Of what a replayed step keeps for its backward pass, the part that there is memory for: the
   /// rest is computed again. 1: all is kept.
   double activation_memory_budget = 1.0;

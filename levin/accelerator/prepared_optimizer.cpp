@@ -102,12 +102,23 @@ void PreparedOptimizer::clip_grad_norm(double max_norm) {
   shared_->stepping->clip_grad_norm(*shared_->optimizer, max_norm);
 }
 
-double PreparedOptimizer::learning_rate() const { return shared_->optimizer->groups().front().lr; }
+double PreparedOptimizer::learning_rate() const {
+  const auto now = [optimizer = shared_->optimizer.get()] {
+    return optimizer->groups().front().lr;
+  };
+  if (shared_->stepping != nullptr) shared_->stepping->reads("learning_rate()", now);
+  return now();
+}
 
 optim::Optimizer& PreparedOptimizer::optimizer() const { return *shared_->optimizer; }
 int64_t PreparedOptimizer::frequency() const { return shared_->frequency; }
 bool PreparedOptimizer::has_schedule() const { return shared_->schedule.has_value(); }
-int64_t PreparedOptimizer::steps() const { return shared_->steps; }
+int64_t PreparedOptimizer::steps() const {
+  const auto now = [shared = shared_.get()] { return shared->steps; };
+  if (shared_->stepping != nullptr) shared_->stepping->reads("steps()", now);
+  return now();
+}
+int64_t PreparedOptimizer::num_updates() const { return shared_->steps; }
 
 State PreparedOptimizer::state_dict() const {
   State state;

@@ -35,8 +35,10 @@ class LEVIN_API PreparedOptimizer : public OptimizerHandle {
   optim::Optimizer& optimizer() const;
   int64_t frequency() const;
   bool has_schedule() const;
-  /// Updates so far.
+  /// Updates so far. A recorded step that asks for them is one of that number of updates.
   int64_t steps() const;
+  /// The same, for who watches steps from without.
+  int64_t num_updates() const;
   /// The last step() changed no parameter: gradients overflowed, or the loss was bad.
   bool step_was_skipped() const;
   /// Is called before each step, with gradients that are complete.

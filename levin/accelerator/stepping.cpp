@@ -155,6 +155,7 @@ bool Stepping::step(optim::Optimizer& optimizer) {
     take();
   }
   position_.was_left_out = !taken;
+  has_stepped_ = true;
   if (taken && after_step_) after_step_(optimizer);
   return taken;
 }
@@ -199,6 +200,7 @@ void Stepping::update_scale() {
 Stepping::RecordingScope::RecordingScope(Stepping& stepping, graph::Recording& recording)
     : stepping_(stepping) {
   stepping_.recording_ = &recording;
+  stepping_.has_stepped_ = false;
   stepping_.has_recorded_ = true;
 }
 
@@ -207,6 +209,14 @@ Stepping::RecordingScope::~RecordingScope() {
   graph::Recording& recording = *std::exchange(stepping_.recording_, nullptr);
   recording.after(
       [&stepping = stepping_, after = stepping_.position_] { stepping.position_ = after; });
+}
+
+void Stepping::reads(const char* what, std::function<graph::ExactNumber()> number) const {
+  if (recording_ == nullptr) return;
+  if (has_stepped_) {
+    return recording_->refuse(std::string("it reads ") + what + " after a step; read it before");
+  }
+  recording_->depends_on(what, std::move(number));
 }
 
 void Stepping::add_guards(std::vector<graph::Guard>& guards) const {

@@ -104,6 +104,8 @@ class LEVIN_API Stepping {
   };
   /// While a step is being recorded; else nullptr.
   graph::Recording* recording() const { return recording_; }
+  /// A step asks for a number that steps change; what it does may depend on it.
+  void reads(const char* what, std::function<graph::ExactNumber()> number) const;
   /// What of it decides which operators a step runs.
   void add_guards(std::vector<graph::Guard>& guards) const;
 
@@ -157,6 +159,7 @@ class LEVIN_API Stepping {
   int64_t unsynchronized_ = 0;
   Position position_;
   graph::Recording* recording_ = nullptr;
+  bool has_stepped_ = false;  ///< in the recording
   int64_t losses_ = 0;
   bool bad_loss_ = false;          ///< of the coming step, on this rank
   std::optional<bool> leave_out_;  ///< as agreed by the ranks

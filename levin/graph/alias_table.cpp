@@ -1,3 +1,6 @@
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -142,6 +145,33 @@ void AliasTable::forget(const at::Tensor& tensor) {
   if (place == storages_.end()) return;
   for (Region* region : place->second.regions) *region = {};
   place->second.regions.clear();
+}
+
+std::vector<KeptTensor> AliasTable::alive(
+    const std::unordered_map<const c10::StorageImpl*, size_t>& known) const {
+  std::vector<KeptTensor> kept;
+  for (const Region& region : regions_) {
+    if (region.base == nullptr || region.input != nullptr) continue;
+    const Geometry& geometry = region.base->geometry;
+    const auto& storage = storages_.at(geometry.storage).kept;
+    const auto place = known.find(geometry.storage);
+    const size_t count = place == known.end() ? 0 : place->second;
+    if (storage.use_count() <= count || geometry.numel() == 0) continue;
+    const Value* value = region.base->value;
+    std::string made_by(value->node().target());
+    if (!value->node().source().empty()) made_by += " in " + value->node().source();
+    kept.push_back({storage, geometry.sizes, geometry.strides, geometry.offset, geometry.dtype,
+                    std::move(made_by)});
+  }
+  return kept;
+}
+
+at::Tensor KeptTensor::tensor() const {
+  const c10::intrusive_ptr<c10::StorageImpl> held = storage.lock();
+  if (held == nullptr) return {};
+  const at::NoGradGuard no_grad;
+  return at::empty({0}, at::TensorOptions().dtype(dtype).device(held->device()))
+      .set_(c10::Storage(held), offset, sizes, strides);
 }
 
 void AliasTable::merge(Region& from, Alias& into) {

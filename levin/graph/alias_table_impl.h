@@ -7,9 +7,11 @@
 #include <functional>
 #include <memory>
 #include <memory_resource>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include "levin/graph/kept_tensor.h"
 #include "levin/graph/node.h"
 
 namespace levin::graph {
@@ -75,6 +77,9 @@ struct Region {
   Value* input = nullptr;    ///< its contents when the recording began
   bool is_argument = false;  ///< and that is one of the function's inputs
   bool is_unwritten = false;
+  /// What is in it now, where the host may write to it.
+  std::optional<size_t> contents = {};
+  bool is_for_host = false;  ///< made for the host to fill
 };
 
 inline bool Alias::is_newest() const { return version == region->version; }
@@ -98,6 +103,10 @@ class AliasTable {
   void forget(const at::Tensor& tensor);
   /// All of a region become views of another, whose base they lie in.
   void merge(Region& from, Alias& into);
+
+  /// Memory that an operator made and that is held more often than it is known to be.
+  std::vector<KeptTensor> alive(
+      const std::unordered_map<const c10::StorageImpl*, size_t>& known) const;
 
   /// In the order in which they were met.
   const std::pmr::deque<Region>& regions() const { return regions_; }

@@ -7,78 +7,21 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/graph/difference.h"
-#include "levin/graph/text_impl.h"
+#include "levin/graph/recordings_impl.h"
 
 namespace levin::graph {
 namespace {
 
-constexpr int kMostRecordings = 4;  ///< of one entry, until two in a row must have been equal
+constexpr int kMostSurprises = 3;  ///< until two recordings in a row must have been equal
 /// A recording that was dropped after fewer replays was not worth it, and that happens so often.
 constexpr int64_t kFewReplays = 8;
 constexpr int kMostWasted = 3;
+constexpr int kMostNewAnswers = 8;
 
-bool is_of(const ValueType& type, const at::Tensor& tensor) {
-  if (!tensor.defined()) return type.kind == ValueKind::kUndefined;
-  return type.dtype == tensor.scalar_type() && type.sizes == tensor.sizes() &&
-         type.strides == tensor.strides() && type.device == tensor.device();
-}
+/// A function that is called by one that is recorded is a part of it.
+thread_local bool is_within_another = false;
 
 }  // namespace
-
-/// What is known of the function under one set of conditions.
-struct Compiled::Entry {
-  explicit Entry(const Conditions& conditions) {
-    for (const at::Tensor& input : conditions.inputs) inputs.push_back(ValueType::of(input));
-    for (const std::string_view name : conditions.names) names.emplace_back(name);
-    for (const Guard& guard : conditions.guards) {
-      guards.push_back(guard.value);
-      guard_names.push_back(guard.of.empty() ? std::string(guard.what)
-                                             : fmt::format("{} of {}", guard.what, guard.of));
-    }
-  }
-
-  bool holds_for(const Conditions& conditions) const;
-  std::string difference_to(const Conditions& conditions) const;
-
-  std::vector<ValueType> inputs;
-  std::vector<std::string> names;
-  std::vector<double> guards;
-  std::vector<std::string> guard_names;
-  int num_recordings = 0;
-  int64_t num_replays = 0;  ///< of the recording
-  int num_wasted = 0;
-  std::string last_difference;
-  std::optional<Graph> graph;  ///< the newest
-  std::unique_ptr<Runner> runner;
-  Recording recording;
-  size_t num_results = 0;
-  bool is_refused = false;
-};
-
-bool Compiled::Entry::holds_for(const Conditions& conditions) const {
-  const bool same_numbers = std::ranges::equal(
-      guards, conditions.guards, {}, [](double value) { return std::bit_cast<uint64_t>(value); },
-      [](const Guard& guard) { return std::bit_cast<uint64_t>(guard.value); });
-  return same_numbers && std::ranges::equal(inputs, conditions.inputs, is_of);
-}
-
-/// In words, the first that differs.
-std::string Compiled::Entry::difference_to(const Conditions& conditions) const {
-  for (size_t i = 0; i < std::min(inputs.size(), conditions.inputs.size()); ++i) {
-    if (is_of(inputs[i], conditions.inputs[i])) continue;
-    return fmt::format("{} is {}, was {}", conditions.names[i],
-                       text_of(ValueType::of(conditions.inputs[i])), text_of(inputs[i]));
-  }
-  if (inputs.size() != conditions.inputs.size()) {
-    return fmt::format("{} inputs, were {}", conditions.inputs.size(), inputs.size());
-  }
-  for (size_t i = 0; i < std::min(guards.size(), conditions.guards.size()); ++i) {
-    if (guards[i] == conditions.guards[i].value) continue;
-    return fmt::format("{} is {}, was {}", guard_names[i], conditions.guards[i].value, guards[i]);
-  }
-  return fmt::format("{} conditions, were {}", conditions.guards.size(), guards.size());
-}
 
 Compiled::Compiled(std::string name, CompiledOptions options)
     : name_(std::move(name)), options_(std::move(options)) {
@@ -87,44 +30,68 @@ Compiled::Compiled(std::string name, CompiledOptions options)
 Compiled::~Compiled() = default;
 
 const Graph* Compiled::graph() const {
-  const auto replayed =
-      std::ranges::find_if(entries_, [](const auto& e) { return e->runner != nullptr; });
-  return replayed == entries_.end() ? nullptr : &*(*replayed)->graph;
+  for (const auto& recordings : recordings_) {
+    for (const auto& variant : recordings->variants()) {
+      if (variant->runner != nullptr) return &*variant->changed;
+    }
+  }
+  return nullptr;
 }
 
 std::vector<at::Tensor> Compiled::operator()(const Conditions& conditions,
                                              const Function& function) {
-  if (recording_ != nullptr) {
-    ++report_.eager;
-    return function();
+  if (is_within_another || is_ended_) return as_it_is(function);
+  if (report_.eager + report_.recorded == 0) return first(conditions, function);
+  if (*is_differentiated_) {
+    is_ended_ = true;
+    refuse(
+        "backward goes through its results when it has returned, and a replay's know nothing of "
+        "autograd; call backward in it, or return them detached");
+    return as_it_is(function);
   }
-  if (report_.eager + report_.recorded == 0) {
-    ++report_.eager;
-    Recording recording;
-    return while_recording(recording, [&] {
-      return options_.engine->first(call_of(conditions, function, &recording));
-    });
-  }
-  Entry* entry = entry_for(conditions);
-  if (entry != nullptr && is_ready(*entry, conditions)) return replay(*entry, conditions);
-  if (entry == nullptr || entry->is_refused) {
-    ++report_.eager;
-    return function();
-  }
-  return record(*entry, conditions, function);
+  Recordings* recordings = recordings_for(conditions);
+  if (recordings == nullptr || recordings->is_refused) return as_it_is(function);
+  Variant* variant = ready_variant(*recordings, conditions);
+  if (recordings->is_refused) return as_it_is(function);
+  if (variant == nullptr) return record(*recordings, conditions, function, nullptr);
+  if (is_check_due(*variant)) return record(*recordings, conditions, function, variant);
+  return replay(*variant, conditions);
 }
 
-/// nullptr where there is none, and no room for one more.
-Compiled::Entry* Compiled::entry_for(const Conditions& conditions) {
-  for (auto place = entries_.begin(); place != entries_.end(); ++place) {
+std::vector<at::Tensor> Compiled::as_it_is(const Function& function) {
+  ++report_.eager;
+  return function();
+}
+
+std::vector<at::Tensor> Compiled::first(const Conditions& conditions, const Function& function) {
+  ++report_.eager;
+  Recording recording;
+  std::vector<at::Tensor> results = while_recording(
+      recording, [&] { return options_.engine->first(call_of(conditions, function, &recording)); });
+  watch_results(results);
+  return results;
+}
+
+/// Backward may go through them when the call is over: then they are no results of a replay's.
+void Compiled::watch_results(const std::vector<at::Tensor>& results) {
+  for (const at::Tensor& result : results) {
+    if (!result.defined() || !result.requires_grad() || result.is_leaf()) continue;
+    result.register_hook(
+        [is_differentiated = is_differentiated_](const at::Tensor&) { *is_differentiated = true; });
+  }
+}
+
+/// nullptr where there are none, and no room for more.
+Recordings* Compiled::recordings_for(const Conditions& conditions) {
+  for (auto place = recordings_.begin(); place != recordings_.end(); ++place) {
     if (!(*place)->holds_for(conditions)) continue;
-    std::rotate(entries_.begin(), place, place + 1);
-    return entries_.front().get();
+    std::rotate(recordings_.begin(), place, place + 1);
+    return recordings_.front().get();
   }
   if (is_full_) return nullptr;
-  if (!entries_.empty()) {
-    const std::string difference = entries_.front()->difference_to(conditions);
-    is_full_ = entries_.size() >= options_.max_recordings;
+  if (!recordings_.empty()) {
+    const std::string difference = recordings_.front()->difference_to(conditions);
+    is_full_ = recordings_.size() >= options_.max_recordings;
     if (is_full_) {
       refuse(
           fmt::format("there are {} recordings of it, none for this call, where {}; give it the "
@@ -134,38 +101,59 @@ Compiled::Entry* Compiled::entry_for(const Conditions& conditions) {
     }
     log::info("compile: {} is recorded anew: {}", name_, difference);
   }
-  entries_.insert(entries_.begin(), std::make_unique<Entry>(conditions));
-  return entries_.front().get();
+  recordings_.insert(recordings_.begin(), std::make_unique<Recordings>(conditions));
+  return recordings_.front().get();
 }
 
-/// Drops a recording that no longer holds.
-bool Compiled::is_ready(Entry& entry, const Conditions& conditions) {
-  if (entry.runner == nullptr) return false;
-  std::string reason = entry.runner->trouble(conditions.inputs);
-  for (const Recording::Dependence& dependence : entry.recording.dependences_) {
-    const double now = dependence.number();
-    if (now == dependence.value) continue;
-    reason = fmt::format("{} is {}, was {}", dependence.what, now, dependence.value);
+/// Drops one that no longer holds.
+Variant* Compiled::ready_variant(Recordings& recordings, const Conditions& conditions) {
+  Variant* variant = recordings.find(conditions);
+  if (variant == nullptr || variant->runner == nullptr) return nullptr;
+  const std::string trouble = variant->runner->trouble(conditions.inputs);
+  if (trouble.empty()) return variant;
+  log::info("compile: {} is recorded anew: {}", name_, trouble);
+  recordings.num_wasted += variant->num_replays < kFewReplays ? 1 : 0;
+  recordings.drop(*variant);
+  if (recordings.num_wasted >= kMostWasted) {
+    refuse(recordings, "it is recorded over and over: " + trouble);
   }
-  if (reason.empty()) return true;
-  log::info("compile: {} is recorded anew: {}", name_, reason);
-  entry.last_difference = reason;
-  entry.runner.reset();
-  entry.graph.reset();
-  entry.num_wasted += entry.num_replays < kFewReplays ? 1 : 0;
-  if (entry.num_wasted >= kMostWasted) refuse(entry, "it is recorded over and over: " + reason);
-  return false;
+  return nullptr;
 }
 
-std::vector<at::Tensor> Compiled::replay(Entry& entry, const Conditions& conditions) {
+void Compiled::check_next() {
+  for (const auto& recordings : recordings_) {
+    for (const auto& variant : recordings->variants()) variant->check_is_due = true;
+  }
+}
+
+bool Compiled::is_check_due(Variant& variant) const {
+  const int64_t every = options_.check.every;
+  // A tensor that it left with somebody is gone: the next one is another.
+  if (!std::ranges::all_of(variant.kept, &KeptTensor::is_alive)) return true;
+  if (every == CheckOptions::kNever) return false;
+  ++variant.num_calls;
+  if (variant.check_is_due) return true;
+  return every == CheckOptions::kDoubling
+             ? std::has_single_bit(static_cast<uint64_t>(variant.num_calls))
+             : variant.num_calls % every == 0;
+}
+
+std::vector<at::Tensor> Compiled::replay(Variant& variant, const Conditions& conditions) {
   ++report_.replayed;
-  ++entry.num_replays;
-  const Recording& recording = entry.recording;
+  ++variant.num_replays;
+  ++variant.num_unchecked;
+  const Recording& recording = variant.recording;
   for (const Recording::Action& action : recording.before_) action();
-  std::vector<at::Tensor> results = (*entry.runner)(conditions.inputs);
-  for (const auto& [number, action] : recording.with_) action(results[entry.num_results + number]);
+  std::vector<at::Tensor> results = (*variant.runner)(conditions.inputs);
+  for (const auto& [number, action] : recording.with_) {
+    action(results[variant.num_results + number]);
+  }
+  for (size_t i = 0; i < variant.kept.size(); ++i) {
+    variant.kept[i].tensor().copy_(results[variant.num_results + variant.num_values + i]);
+  }
   for (const Recording::Action& action : recording.after_) action();
-  results.resize(entry.num_results);
+  results.resize(variant.num_results);
+  place_results(variant.memory, conditions.inputs, results);
   return results;
 }
 
@@ -181,55 +169,132 @@ RecordedCall Compiled::call_of(const Conditions& conditions, const Function& fun
 std::vector<at::Tensor> Compiled::while_recording(Recording& recording, const Function& run) {
   struct Current {
     Recording*& place;
-    ~Current() { place = nullptr; }
+    ~Current() {
+      place = nullptr;
+      is_within_another = false;
+    }
   };
   std::vector<at::Tensor> results;
   {
     const Current current{recording_};
     recording_ = &recording;
+    is_within_another = true;
     results = run();
   }
   for (const auto& [number, action] : recording.with_) action(recording.values_[number]);
   return results;
 }
 
-std::vector<at::Tensor> Compiled::record(Entry& entry, const Conditions& conditions,
-                                         const Function& function) {
-  ++report_.recorded;
+/// What came of a recording.
+struct Compiled::Recorded {
+  Graph graph;
   Recording recording;
-  RecordingResult recorded;
-  std::vector<at::Tensor> results = while_recording(recording, [&] {
-    recorded = options_.engine->record(call_of(conditions, function, &recording));
-    return std::move(recorded.results);
+  std::vector<ResultMemory> memory;
+  std::vector<KeptTensor> kept;
+  std::string trouble;
+};
+
+/// expected: what a replay would have done; nullptr where there is none.
+std::vector<at::Tensor> Compiled::record(Recordings& recordings, const Conditions& conditions,
+                                         const Function& function, Variant* expected) {
+  Recorded recorded;
+  RecordingResult result;
+  std::vector<at::Tensor> results = while_recording(recorded.recording, [&] {
+    RecordedCall call = call_of(conditions, function, &recorded.recording);
+    if (expected != nullptr) {
+      call.expected = &expected->recorded;
+    } else if (!recordings.variants().empty()) {
+      call.expected = &recordings.variants().back()->recorded;
+    }
+    result = options_.engine->record(call);
+    return std::move(result.results);
   });
-  ++entry.num_recordings;
-  if (!recorded.graph) {
-    refuse(entry, recorded.trouble);
-  } else {
-    take(entry, std::move(*recorded.graph), std::move(recording), results.size());
+  if (expected == nullptr) ++report_.recorded;
+  if (!result.graph) {
+    refuse(recordings, result.trouble);
+    return results;
   }
+  recorded.graph = std::move(*result.graph);
+  recorded.kept = std::move(result.kept);
+  recorded.memory = memory_of(results, conditions.inputs, recorded.graph, recorded.trouble);
+  for (const KeptTensor& kept : recorded.kept) {
+    log::debug("compile: {} leaves a tensor with somebody, what {} gave", name_, kept.made_by);
+  }
+  // What somebody else has, too, is not to be the caller's.
+  for (at::Tensor& tensor : results) {
+    const bool is_kept = std::ranges::any_of(recorded.kept, [&](const KeptTensor& kept) {
+      return tensor.defined() && kept.is_of(tensor);
+    });
+    if (is_kept) tensor = tensor.detach().clone();
+  }
+  take(recordings, conditions, std::move(recorded), expected);
   return results;
 }
 
-void Compiled::take(Entry& entry, Graph graph, Recording recording, size_t num_results) {
-  if (options_.on_recorded) options_.on_recorded(graph);
-  if (!recording.refused_.empty()) return refuse(entry, recording.refused_);
-  const std::vector<Node*> reads = graph.host_reads();
+/// Why it cannot be replayed.
+std::string Compiled::trouble_of(const Recorded& recorded) const {
+  if (!recorded.recording.refused_.empty()) return recorded.recording.refused_;
+  const std::vector<Node*> reads = recorded.graph.host_reads();
   if (!reads.empty()) {
-    return refuse(
-        entry,
-        fmt::format("the host reads what {} gives{}; leave that out of it", reads.front()->target(),
-                    reads.front()->source().empty() ? "" : ", in " + reads.front()->source()));
+    const std::string& source = reads.front()->source();
+    return fmt::format("the host reads what {} gives{}; leave that out of it",
+                       reads.front()->target(), source.empty() ? "" : ", in " + source);
   }
-  const auto difference = entry.graph ? first_difference(*entry.graph, graph) : std::nullopt;
-  if (!entry.graph || difference) {
-    if (difference) entry.last_difference = *difference;
-    entry.graph = std::move(graph);
-    if (entry.num_recordings >= kMostRecordings) {
-      refuse(entry, "each call does something else: " + entry.last_difference);
-    }
+  for (const KeptTensor& before : kept_) {
+    const bool is_joined = std::ranges::any_of(recorded.kept, [&](const KeptTensor& now) {
+      return now.made_by == before.made_by && now.sizes == before.sizes;
+    });
+    // What was made once and lives on is state.
+    if (!before.is_alive() || !is_joined) continue;
+    return fmt::format(
+        "it keeps a tensor of each call, what {} gave; return it or log it, or copy_ a detached "
+        "one "
+        "into one tensor",
+        before.made_by);
+  }
+  return recorded.trouble;
+}
+
+void Compiled::take(Recordings& recordings, const Conditions& conditions, Recorded recorded,
+                    Variant* expected) {
+  if (expected == nullptr && options_.on_recorded) options_.on_recorded(recorded.graph);
+  const std::string trouble = trouble_of(recorded);
+  kept_ = recorded.kept;
+  if (!trouble.empty()) return refuse(recordings, trouble);
+  Graph runnable = expected == nullptr ? recorded.graph.clone() : Graph();
+  std::string difference;
+  Variant& variant =
+      recordings.add(conditions, std::move(recorded.graph), recorded.recording, difference);
+  if (expected != nullptr && &variant != expected) return end_replays(*expected, difference);
+  variant.num_results = recorded.memory.size();
+  variant.num_values = recorded.recording.values_.size();
+  variant.memory = std::move(recorded.memory);
+  variant.kept = std::move(recorded.kept);
+  variant.recording = std::move(recorded.recording);
+  variant.recording.values_.clear();
+  if (expected != nullptr) {
+    ++report_.checked;
+    variant.check_is_due = false;
+    variant.num_unchecked = 0;
     return;
   }
+  if (!difference.empty()) recordings.last_difference = difference;
+  if (recordings.num_surprises >= kMostSurprises ||
+      recordings.variants().size() > options_.max_recordings) {
+    return refuse(recordings, "each call does something else: " + recordings.last_difference);
+  }
+  if (recordings.num_new_answers >= kMostNewAnswers) {
+    return refuse(recordings,
+                  fmt::format("it asks for {}, which is another number in each call; give what it "
+                              "makes of that as a tensor that is written before the call",
+                              variant.recording.dependences_.front().what));
+  }
+  if (recordings.is_certain() && variant.runner == nullptr) {
+    make_runner(recordings, variant, std::move(runnable));
+  }
+}
+
+void Compiled::make_runner(Recordings& recordings, Variant& variant, Graph graph) {
   const auto pass = [&](Graph& changed) {
     try {
       if (options_.pass) options_.pass(changed);
@@ -238,17 +303,12 @@ void Compiled::take(Entry& entry, Graph graph, Recording recording, size_t num_r
     }
   };
   try {
-    entry.runner = options_.engine->make_runner(graph, pass);
+    variant.runner = options_.engine->make_runner(graph, pass);
   } catch (const Error& error) {
-    return refuse(entry, error.text());
+    return refuse(recordings, error.text());
   }
-  entry.graph = std::move(graph);
-  entry.recording = std::move(recording);
-  entry.recording.values_.clear();
-  entry.num_results = num_results;
-  entry.num_recordings = 0;
-  entry.num_replays = 0;
-  const ReplayReport report = entry.runner->report();
+  variant.changed = std::move(graph);
+  const ReplayReport report = variant.runner->report();
   report_.replays.push_back(report);
   const std::string matmuls =
       report.num_matmuls > 0 ? fmt::format(" ({} products by faster kernels)", report.num_matmuls)
@@ -257,10 +317,22 @@ void Compiled::take(Entry& entry, Graph graph, Recording recording, size_t num_r
             report.num_operators, matmuls, static_cast<double>(report.arena_bytes) / 1e6);
 }
 
-void Compiled::refuse(Entry& entry, std::string reason) {
-  entry.is_refused = true;
-  entry.graph.reset();
-  entry.runner.reset();
+/// What a call did is not what was recorded, and nothing that levin knows of had changed.
+void Compiled::end_replays(const Variant& expected, const std::string& difference) {
+  const std::string reason = fmt::format(
+      "it does something else than what was recorded, by something that the host "
+      "changed: {}; since it was last compared it was replayed {} times, which may have "
+      "been wrong; give what changes as a tensor or an argument",
+      difference, expected.num_unchecked);
+  is_ended_ = true;
+  recordings_.clear();
+  refuse(reason);
+  LEVIN_CHECK(!options_.check.stops, "graph.check", "{}: {}", name_, reason);
+}
+
+void Compiled::refuse(Recordings& recordings, std::string reason) {
+  recordings.is_refused = true;
+  recordings.clear();
   refuse(std::move(reason));
 }
 

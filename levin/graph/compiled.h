@@ -1,6 +1,7 @@
 #pragma once
 // Compiled: a function of tensors that runs as it is at first, is recorded twice, and is replayed
-// from then on, as long as all holds that it was recorded for.
+// from then on. A replay does what was recorded and does not call the function; from time to time
+// the function is called in a replay's place, and what it does is compared with the recording.
 //
 //   Compiled step("step");
 //   const auto results = step({.inputs = {x, y}, .names = {"x", "y"}},
@@ -17,6 +18,7 @@
 
 #include "levin/base/export.h"
 #include "levin/graph/engine.h"
+#include "levin/graph/exact_number.h"
 #include "levin/graph/graph.h"
 #include "levin/graph/recording.h"
 #include "levin/graph/replay.h"
@@ -24,10 +26,13 @@
 
 namespace levin::graph {
 
+class Recordings;
+struct Variant;
+
 /// A number that decides which operators run: a mode, a size of a group.
 struct Guard {
   std::string_view what;
-  double value = 0.0;
+  ExactNumber value;
   std::string_view of = {};  ///< the parameter or module that it is of, where there are several
 };
 
@@ -36,6 +41,18 @@ struct Conditions {
   std::vector<at::Tensor> inputs = {};  ///< undefined ones too; all that is new in each call
   std::vector<std::string_view> names = {};
   std::vector<Guard> guards = {};
+  /// Numbers that the function gets and may leave unread, as the index of a batch. Under each new
+  /// value it is called once; where it does what it did under others, it shares their recording.
+  std::vector<Guard> arguments = {};
+};
+
+/// When the function is called in place of a replay, and what it does compared with the recording.
+struct CheckOptions {
+  static constexpr int64_t kDoubling = 0;  ///< the 1st, 2nd, 4th, 8th, ... call after recording
+  static constexpr int64_t kNever = -1;
+  int64_t every = kDoubling;  ///< or each n-th call; 1: all of them, so that nothing is replayed
+  /// A difference is an Error "graph.check" instead of a warning after which nothing is replayed.
+  bool stops = false;
 };
 
 struct CompiledOptions {
@@ -48,6 +65,7 @@ struct CompiledOptions {
   std::function<void(Graph&)> pass = nullptr;
   /// How it is recorded and run again; nullptr: as make_replay_engine says.
   std::shared_ptr<Engine> engine = nullptr;
+  CheckOptions check = {};
   /// For different conditions. Under others the function then runs as it is.
   size_t max_recordings = 16;
 };
@@ -57,17 +75,26 @@ struct CompiledReport {
   int64_t eager = 0;
   int64_t recorded = 0;
   int64_t replayed = 0;
+  int64_t checked = 0;  ///< called in a replay's place, and equal to the recording
   std::vector<ReplayReport> replays = {};  ///< of each recording that is replayed
   std::vector<std::string> refusals = {};  ///< why the function runs as it is
 };
 
+/// The contract, as that of jax.jit and of CUDA graphs: a replay runs the operators that were
+/// recorded, on the inputs of the call and on the tensors that lived before it (weights, buffers,
+/// optimizer states, random generators), and no line of the function.
+///
 /// The first call runs the function as it is: it makes what lives from then on, as an optimizer's
 /// state. The next ones under each set of conditions are recorded until two in a row are equal in
 /// every operator, constant and state tensor: a number that the host changes from call to call, or
 /// a tensor that is a new one each time, is seen by that. Then the recording is replayed. A
 /// function that cannot be (the host reads a value, Recording::refuse) goes on as it is, with the
-/// reason in the log; so does each new recording. A control flow that depends on what is neither in
-/// the conditions nor the same in two calls is not seen.
+/// reason in the log; so does each new recording.
+///
+/// Control flow that depends on what is neither in the conditions nor asked for by
+/// Recording::depends_on, and was the same in two calls, is seen when the function is called again
+/// (CheckOptions, check_next): from then on it runs as it is. Between the call that changed and
+/// that check, replays did what was recorded.
 class LEVIN_API Compiled {
  public:
   using Function = std::function<std::vector<at::Tensor>()>;
@@ -78,8 +105,12 @@ class LEVIN_API Compiled {
   Compiled& operator=(const Compiled&) = delete;
 
   /// What the function returns; from a replay these know nothing of autograd. Throws what the
-  /// function throws.
+  /// function throws, and "graph.check". Within another Compiled's function it only calls its own.
   std::vector<at::Tensor> operator()(const Conditions& conditions, const Function& function);
+
+  /// The next call of each recording is a check: something happened that may change what the
+  /// function does.
+  void check_next();
 
   /// While the function is being recorded, or called for the first time; else nullptr.
   Recording* recording() const { return recording_; }
@@ -89,25 +120,36 @@ class LEVIN_API Compiled {
   const Graph* graph() const;
 
  private:
-  struct Entry;
-
-  Entry* entry_for(const Conditions& conditions);
-  bool is_ready(Entry& entry, const Conditions& conditions);
+  std::vector<at::Tensor> first(const Conditions& conditions, const Function& function);
+  std::vector<at::Tensor> as_it_is(const Function& function);
+  Recordings* recordings_for(const Conditions& conditions);
+  Variant* ready_variant(Recordings& recordings, const Conditions& conditions);
+  bool is_check_due(Variant& variant) const;
   RecordedCall call_of(const Conditions& conditions, const Function& function,
                        Recording* recording) const;
   std::vector<at::Tensor> while_recording(Recording& recording, const Function& run);
-  std::vector<at::Tensor> replay(Entry& entry, const Conditions& conditions);
-  std::vector<at::Tensor> record(Entry& entry, const Conditions& conditions,
-                                 const Function& function);
-  void take(Entry& entry, Graph graph, Recording recording, size_t num_results);
-  void refuse(Entry& entry, std::string reason);
+  std::vector<at::Tensor> replay(Variant& variant, const Conditions& conditions);
+  std::vector<at::Tensor> record(Recordings& recordings, const Conditions& conditions,
+                                 const Function& function, Variant* expected);
+  struct Recorded;
+  void take(Recordings& recordings, const Conditions& conditions, Recorded recorded,
+            Variant* expected);
+  std::string trouble_of(const Recorded& recorded) const;
+  void watch_results(const std::vector<at::Tensor>& results);
+  void make_runner(Recordings& recordings, Variant& variant, Graph graph);
+  void end_replays(const Variant& expected, const std::string& difference);
+  void refuse(Recordings& recordings, std::string reason);
   void refuse(std::string reason);
 
   std::string name_;
   CompiledOptions options_;
   CompiledReport report_;
-  std::vector<std::unique_ptr<Entry>> entries_;  ///< the one used last comes first
+  std::vector<std::unique_ptr<Recordings>> recordings_;  ///< the one used last comes first
   bool is_full_ = false;
+  bool is_ended_ = false;         ///< nothing is replayed any more
+  std::vector<KeptTensor> kept_;  ///< of the last recording
+  /// Backward went through a result of the first call.
+  std::shared_ptr<bool> is_differentiated_ = std::make_shared<bool>(false);
   Recording* recording_ = nullptr;
 };
 

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "levin/graph/operator_info_impl.h"
+#include "levin/graph/recorder_impl.h"
 #include "levin/graph/text_impl.h"
 #include "levin/graph/values_impl.h"
 
@@ -88,6 +89,9 @@ class Comparison {
       const std::string name = parameter == nullptr ? std::to_string(i) : parameter->name();
       if (was.index() != is.index()) return fmt::format("its {} is of another kind", name);
       if (const c10::IValue* constant = constant_of(was)) {
+        if (constant->isGenerator() && !is_same_constant(*constant, *constant_of(is))) {
+          return fmt::format("its {} is another random generator; keep one", name);
+        }
         const std::string then = text_of(*constant, parameter);
         const std::string today = text_of(*constant_of(is), parameter);
         if (then != today) return fmt::format("its {} was {} and is {}", name, then, today);

@@ -14,6 +14,7 @@
 
 #include "levin/base/export.h"
 #include "levin/graph/graph.h"
+#include "levin/graph/kept_tensor.h"
 #include "levin/graph/replay.h"
 #include "levin/module/parameters.h"
 
@@ -28,6 +29,8 @@ struct RecordedCall {
   std::function<Tensors()> function;
   /// Asked for when the function has returned: what a run must give beside its results.
   std::function<Tensors()> more;
+  /// What it did before; the operator that differs is told with its line of the user's code.
+  const Graph* expected = nullptr;
 };
 
 /// What came of it. The function has run as it always does, and its results are valid.
@@ -35,6 +38,8 @@ struct RecordingResult {
   std::vector<at::Tensor> results;
   std::optional<Graph> graph;  ///< its first outputs are the results, then `more`
   std::string trouble;         ///< why there is no graph
+  /// What the function made and left with somebody, as in a member: the last outputs of the graph.
+  std::vector<KeptTensor> kept = {};
 };
 
 /// A recording that can be run again and again.

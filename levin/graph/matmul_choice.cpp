@@ -47,7 +47,7 @@ class Trial {
       const auto bytes = at::detail::computeStorageNbytes(like.sizes(), like.strides(),
                                                           sizeof(float), /*storage_offset=*/offset);
       const auto numel = static_cast<int64_t>(bytes / sizeof(float));
-      argument = at::empty({numel}).as_strided(like.sizes(), like.strides(), offset);
+      argument = at::empty({numel}, at::kFloat).as_strided(like.sizes(), like.strides(), offset);
     }
     operands_ = *matmul_operands(op_, arguments_);
   }
@@ -79,7 +79,7 @@ class Trial {
     stack_.clear();
   }
   Matmul matmul(int64_t block_k) const {
-    return {operands_, block_k, at::empty({Matmul::scratch_numel(operands_, block_k)})};
+    return {operands_, block_k, at::empty({Matmul::scratch_numel(operands_, block_k)}, at::kFloat)};
   }
   bool gives(int64_t block_k, const at::Tensor& wanted) const {
     matmul(block_k)();

@@ -1,5 +1,6 @@
 #include "levin/graph/recorder.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/profiler/unwind/unwind.h>
 
@@ -24,6 +25,27 @@ bool is_same_number(const c10::IValue& left, const c10::IValue& right) {
 
 }  // namespace
 
+bool is_same_constant(const c10::IValue& left, const c10::IValue& right) {
+  if (left.isGenerator() || right.isGenerator()) {
+    return left.isGenerator() && right.isGenerator() && left.toGenerator() == right.toGenerator();
+  }
+  const bool is_plain = left.isNone() || left.isBool() || left.isInt() || left.isDouble();
+  return is_plain ? is_same_number(left, right) : text_of(left, nullptr) == text_of(right, nullptr);
+}
+
+Recorder::Impl::Impl(RecorderOptions options) : options(options) {
+  if (!options.watch_host) return;
+  meet_generator(at::detail::getDefaultCPUGenerator());
+  if (options.expected == nullptr) return;
+  for (const Node& node : options.expected->nodes()) {
+    if (node.opcode() != Opcode::kCallFunction || !node.info().is_random) continue;
+    for (const Argument& argument : node.arguments()) {
+      const c10::IValue* constant = constant_of(argument);
+      if (constant != nullptr) note_generators({*constant});
+    }
+  }
+}
+
 Recorder::Recorder(RecorderOptions options) : impl_(std::make_unique<Impl>(options)) {}
 Recorder::~Recorder() = default;
 
@@ -43,6 +65,8 @@ void Recorder::add_input(const std::string& name, const at::Tensor& tensor) {
   Region& region = *impl_->aliases.add_base(tensor, value).region;
   region.input = &value;
   region.is_argument = true;
+  impl_->arguments.push_back(tensor);
+  impl_->note_contents(region);
 }
 
 void Recorder::name_state(const std::string& name, const at::Tensor& tensor) {
@@ -65,6 +89,10 @@ std::unique_ptr<Recorder::Call> Recorder::begin(const c10::OperatorHandle& op,
   }
   call->info = &info;
   call->constants = &known.constants;
+  if (impl_->options.watch_host && info.is_random) {
+    impl_->check_generators();
+    impl_->note_generators(stack);
+  }
   impl_->read_arguments(*call, stack);
   if (info.is_host_read && !impl_->reads_on_host(*call)) call->info = nullptr;
   const bool wants_source =
@@ -76,6 +104,7 @@ std::unique_ptr<Recorder::Call> Recorder::begin(const c10::OperatorHandle& op,
 void Recorder::end(std::unique_ptr<Call> call, const std::vector<c10::IValue>& stack) {
   if (call->resized.defined()) impl_->resize(call->resized);
   if (call->info != nullptr) impl_->add_call(*call, stack);
+  call->clear();  // of tensors above all: who holds one decides whether it is kept
   impl_->spare_calls.push_back(std::move(call));
 }
 
@@ -93,7 +122,6 @@ std::unique_ptr<Recorder::Call> Recorder::Impl::new_call() {
   if (spare_calls.empty()) return std::make_unique<Call>();
   std::unique_ptr<Call> call = std::move(spare_calls.back());
   spare_calls.pop_back();
-  call->clear();
   return call;
 }
 
@@ -176,6 +204,7 @@ Value* Recorder::Impl::read_tensor(Call& call, const at::Tensor& tensor, bool is
               c10::str(tensor.layout()));
   Alias& alias = alias_of(tensor);
   if (alias.region->is_unwritten && sees_contents(call, alias, is_written)) freeze(alias, tensor);
+  if (sees_contents(call, alias, is_written)) check_contents(alias, tensor);
   call.reads.push_back({&alias, call.position, is_written});
   if (is_written) call.written.push_back(tensor);
   return current(alias);
@@ -248,6 +277,8 @@ void Recorder::Impl::resize(const at::Tensor& tensor) {
 }
 
 Graph Recorder::Impl::finish(const std::vector<at::Tensor>& results) {
+  if (options.watch_host) check_generators();
+  check_all_contents();
   Call reads;
   reads.info = &op("aten::detach");
   Values outputs;
@@ -266,6 +297,13 @@ Graph Recorder::Impl::finish(const std::vector<at::Tensor>& results) {
     Alias* alias = gradient.has_storage() ? aliases.find(gradient) : nullptr;
     if (alias == nullptr || alias->region->input != nullptr) continue;
     updates.push_back({&node->output(), current(*alias), /*is_gradient=*/true});
+  }
+  for (const at::Tensor& argument : arguments) {
+    if (!argument.is_leaf() || !argument.requires_grad() || !argument.grad().defined()) continue;
+    Alias* alias = argument.grad().has_storage() ? aliases.find(argument.grad()) : nullptr;
+    if (alias == nullptr || alias->region->input != nullptr) continue;
+    updates.push_back(
+        {aliases.find(argument)->region->input, current(*alias), /*is_gradient=*/true});
   }
   if (random != nullptr) {
     updates.push_back({&graph.find_nodes(Opcode::kRandomState).front()->output(), random});

@@ -11,6 +11,7 @@
 
 #include "levin/base/export.h"
 #include "levin/graph/graph.h"
+#include "levin/graph/kept_tensor.h"
 
 namespace levin::graph {
 
@@ -26,6 +27,11 @@ struct RecorderOptions {
   /// some 10 us an operator.
   bool sources = false;
   bool host_read_sources = false;  ///< that of host reads alone
+  /// Look at what the host writes into tensors of the CPU and does with random generators. Throws
+  /// "graph.record.host_write" and "graph.record.generator" for what no graph can do again.
+  bool watch_host = false;
+  /// An earlier recording: the first operator that differs gets its source. Must last as long.
+  const Graph* expected = nullptr;
 };
 
 class LEVIN_API Recorder {
@@ -54,6 +60,10 @@ class LEVIN_API Recorder {
   /// begin(), what runs the operator on the stack, end().
   void call(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
             c10::function_ref<void()> run);
+
+  /// What operators made and somebody still holds, beyond these tensors (results, each once) and
+  /// gradients.
+  std::vector<KeptTensor> kept(const std::vector<at::Tensor>& accounted) const;
 
   /// What the recorded function returned become the graph's outputs; what it wrote, its updates.
   Graph finish(const std::vector<at::Tensor>& results);

@@ -173,8 +173,10 @@ Alias& Recorder::Impl::outside(const at::Tensor& tensor) {
       "graph would use it; make it an input or name it in TraceOptions::state",
       c10::str(tensor.sizes()), c10::toString(tensor.scalar_type()));
   std::string name = named != state_names.end() ? named->second : "";
+  met_other_state = met_other_state || !is_expected_state(tensor);
   Alias& alias = aliases.add_base(tensor, add_state(tensor, std::move(name)));
   alias.region->input = alias.value;
+  note_contents(*alias.region);
   return alias;
 }
 
@@ -215,6 +217,7 @@ Alias& Recorder::Impl::widened(const at::Tensor& tensor, const std::vector<Regio
   }();
   Alias& into = aliases.add_base(whole, before);
   into.region->input = &before;
+  note_contents(*into.region);
   for (Region* region : regions) absorb(*region, into);
   return is_whole ? into : aliases.add_view(tensor, into, /*origin=*/{}, nullptr);
 }

@@ -43,7 +43,7 @@ struct Recorder::Call {
 };
 
 struct Recorder::Impl {
-  explicit Impl(RecorderOptions options) : options(options) {}
+  explicit Impl(RecorderOptions options);
 
   /// What has been seen of an operator.
   struct Known {
@@ -85,6 +85,22 @@ struct Recorder::Impl {
   ViewLink strided_link(const Geometry& whole, const Geometry& part);
   static void check_strided(const Geometry& whole, const Geometry& part);
 
+  // recorder_host.cpp
+  struct Generator {
+    at::Generator generator;
+    size_t fingerprint = 0;
+  };
+  void note_contents(Region& region);
+  void note_contents(const Call& call, Region& region);
+  void check_contents(Alias& alias, const at::Tensor& tensor);
+  void check_all_contents();
+  void meet_generator(const at::Generator& generator);
+  void check_generators();
+  void note_generators(const std::vector<c10::IValue>& arguments);
+  void note_draws();
+  bool is_unexpected(const Node& node);
+  bool is_expected_state(const at::Tensor& tensor) const;
+
   const OperatorInfo& op(const char* name, const char* overload = "");
   Value& append(const OperatorInfo& info, std::vector<Argument> arguments, const Geometry& result);
 
@@ -100,7 +116,16 @@ struct Recorder::Impl {
   int64_t num_constants = 0;
   int64_t num_unnamed = 0;
   std::vector<std::pair<Node*, std::vector<void*>>> frames;
+  std::vector<at::Tensor> arguments;
+  std::vector<Generator> generators;
+  Graph::Nodes::const_iterator expected;
+  size_t num_expected = 0;
+  bool is_as_expected = true;
+  bool met_other_state = false;
 };
+
+/// To the bit; generators by identity.
+bool is_same_constant(const c10::IValue& left, const c10::IValue& right);
 
 /// Fills in Node::source of each from the program counters of its call.
 std::vector<std::string> sources_of(const std::vector<std::vector<void*>>& stacks);

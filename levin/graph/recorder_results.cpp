@@ -1,5 +1,8 @@
 // What an operator gave, as values: new memory, views of old, and what it wrote.
+#include <torch/csrc/profiler/unwind/unwind.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "levin/base/check.h"
 #include "levin/graph/recorder_impl.h"
@@ -75,6 +78,9 @@ void Recorder::Impl::add_call(Call& call, const std::vector<c10::IValue>& stack)
     random = node.outputs_.back();
     random->type_ = {.kind = ValueKind::kRandom};
   }
+  if (options.watch_host && info.is_random) note_draws();
+  const bool is_other = is_unexpected(node) || std::exchange(met_other_state, false);
+  if (is_other && call.frames.empty()) call.frames = torch::unwind::unwind();
   if (!call.frames.empty()) frames.emplace_back(&node, std::move(call.frames));
 }
 
@@ -89,6 +95,7 @@ void Recorder::Impl::add_result(const Call& call, Value& value, const at::Tensor
     // Only in memory of its own can the host have written without an operator.
     region.is_unwritten =
         call.info->makes_unwritten && tensor.numel() != 0 && !tensor.device().is_xla();
+    note_contents(call, region);
     return;
   }
   if (Alias* known = aliases.find(tensor)) {
@@ -106,7 +113,7 @@ void Recorder::Impl::add_result(const Call& call, Value& value, const at::Tensor
   }
   // Two results in one new memory, or memory that no argument has.
   if (aliases.overlapping(Geometry::of(tensor)).empty()) {
-    aliases.add_base(tensor, value);
+    note_contents(call, *aliases.add_base(tensor, value).region);
   } else {
     alias_of(tensor).set(value);
   }
@@ -122,10 +129,11 @@ void Recorder::Impl::add_written(Call& call, Node& node, size_t first_output) {
     value.type_.assign(tensor);
     if (read.alias->geometry.is_of(tensor)) {
       write(*read.alias, value);
+      note_contents(call, *read.alias->region);
       continue;
     }
     aliases.forget(tensor);
-    aliases.add_base(tensor, value);
+    note_contents(call, *aliases.add_base(tensor, value).region);
   }
 }
 

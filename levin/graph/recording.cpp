@@ -12,8 +12,8 @@ void Recording::with(const at::Tensor& value, TensorAction action) {
   with_.emplace_back(number, std::move(action));
 }
 
-void Recording::depends_on(std::string what, std::function<double()> number) {
-  const double value = number();
+void Recording::depends_on(std::string what, std::function<ExactNumber()> number) {
+  const ExactNumber value = number();
   dependences_.push_back({std::move(what), std::move(number), value});
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "levin/base/export.h"
+#include "levin/graph/exact_number.h"
 
 namespace levin::graph {
 
@@ -29,17 +30,19 @@ class LEVIN_API Recording {
   /// Called with what the tensor is in that replay, which is the caller's own, before `after`; and
   /// once the function that is recorded has returned, so that the recording has nothing of it.
   void with(const at::Tensor& value, TensorAction action);
-  /// The recording holds as long as the number stays what it is.
-  void depends_on(std::string what, std::function<double()> number);
+  /// The recording is of this number alone: under another one the function is called, and what it
+  /// does then is compared.
+  void depends_on(std::string what, std::function<ExactNumber()> number);
   /// The function does what a replay cannot; the first reason counts.
   void refuse(std::string reason);
 
  private:
   friend class Compiled;
+  friend class Recordings;
   struct Dependence {
     std::string what;
-    std::function<double()> number;
-    double value = 0.0;
+    std::function<ExactNumber()> number;
+    ExactNumber value;
   };
 
   std::vector<Action> before_;

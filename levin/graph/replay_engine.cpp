@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "levin/base/check.h"
@@ -30,7 +31,10 @@ class ReplayRunner final : public Runner {
 class ReplayEngine final : public Engine {
  public:
   RecordingResult record(const RecordedCall& call) override {
-    Recorder recorder({.allow_host_reads = true, .host_read_sources = true});
+    Recorder recorder({.allow_host_reads = true,
+                       .host_read_sources = true,
+                       .watch_host = true,
+                       .expected = call.expected});
     CarefulHandler handler(recorder);
     handler.attempt([&] {
       for (size_t i = 0; i < call.inputs.size(); ++i) {
@@ -43,9 +47,20 @@ class ReplayEngine final : public Engine {
       const HandlerScope scope(handler);
       recorded.results = call.function();
     }
+    // What autograd holds for these is of no use: a replay's results know nothing of it. And one
+    // that somebody else has too is from here on another tensor.
+    for (at::Tensor& result : recorded.results) {
+      const bool is_given = !result.defined() || (result.is_leaf() && result.requires_grad()) ||
+                            std::ranges::any_of(call.inputs, [&](const auto& input) {
+                              return input.is_same(result);
+                            });
+      if (!is_given) result = result.detach();
+    }
     handler.attempt([&] {
       std::vector<at::Tensor> values = recorded.results;
       for (const at::Tensor& value : call.more()) values.push_back(value);
+      recorded.kept = recorder.kept(values);
+      for (const KeptTensor& kept : recorded.kept) values.push_back(kept.tensor());
       recorded.graph = recorder.finish(values);
     });
     recorded.trouble = handler.trouble();

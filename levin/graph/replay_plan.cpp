@@ -345,7 +345,8 @@ void Planner::add_update(const Update& update) {
   }
   const MemoryKind kind = memory_.kind(*update.value);
   const bool is_kept =
-      kind == MemoryKind::kGiven || (update.is_gradient && kind == MemoryKind::kConstant);
+      kind == MemoryKind::kGiven ||
+      (update.is_gradient && (kind == MemoryKind::kConstant || input != input_numbers_.end()));
   program_.updates.push_back({target->second,
                               input == input_numbers_.end() ? SIZE_MAX : input->second, value,
                               update.is_gradient, is_kept});

@@ -38,6 +38,7 @@ class LEVIN_API ModuleContext {
   /// This batch's loss is a mean over so many items; see Module::set_loss_weight.
   virtual void set_loss_weight(double weight) = 0;
   virtual void set_loss_weight(const at::Tensor& weight) = 0;
+  virtual int64_t batch_index() const = 0;
   virtual int64_t current_epoch() const = 0;
   virtual int64_t global_step() const = 0;
   virtual at::Device device() const = 0;

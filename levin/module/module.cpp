@@ -8,6 +8,15 @@ namespace levin {
 OptimizerHandle::~OptimizerHandle() = default;
 ModuleContext::~ModuleContext() = default;
 
+at::Tensor Module::training_step(const Batch& batch, int64_t) {
+  takes_batch_index_ = false;
+  return training_step(batch);
+}
+
+at::Tensor Module::training_step(const Batch&) {
+  LEVIN_FAIL("module.training_step", "{} has none; override training_step to train it", name());
+}
+
 void Module::validation_step(const Batch&, int64_t) {}
 void Module::test_step(const Batch&, int64_t) {}
 
@@ -62,6 +71,7 @@ void Module::set_loss_weight(const at::Tensor& weight) {
   context("set_loss_weight").set_loss_weight(weight);
 }
 
+int64_t Module::batch_index() const { return context("batch_index").batch_index(); }
 int64_t Module::current_epoch() const { return context("current_epoch").current_epoch(); }
 int64_t Module::global_step() const { return context("global_step").global_step(); }
 at::Device Module::device() const { return context("device").device(); }

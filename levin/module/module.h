@@ -36,7 +36,11 @@ class LEVIN_API Module : public torch::nn::Module {
   // Steps. batch_index counts from 0 in each epoch.
 
   /// Returns the loss, a scalar (the mean over the batch); an undefined tensor skips this batch.
-  virtual at::Tensor training_step(const Batch& batch, int64_t batch_index) = 0;
+  /// Under compile = "replay" each new batch_index is run by the code once, since it may decide what
+  /// the step does; override the second form where it does not, or ask for batch_index() there.
+  /// Throws Error "module.training_step" where neither is overridden.
+  virtual at::Tensor training_step(const Batch& batch, int64_t batch_index);
+  virtual at::Tensor training_step(const Batch& batch);
   virtual void validation_step(const Batch& batch, int64_t batch_index);
   virtual void test_step(const Batch& batch, int64_t batch_index);
   /// What trainer.predict collects. Throws Error "module.predict_step" unless overridden.
@@ -127,11 +131,16 @@ class LEVIN_API Module : public torch::nn::Module {
   void set_loss_weight(double weight);
   void set_loss_weight(const at::Tensor& weight);
 
+  /// Of the training batch, in its epoch. A replayed step (compile = "replay") is one that got the
+  /// same numbers from this and the next two; under new ones the code is run, and compared.
+  int64_t batch_index() const;
   int64_t current_epoch() const;
   /// Training steps that updated parameters.
   int64_t global_step() const;
   at::Device device() const;
 
+  /// Whether training_step has been given it so far.
+  bool takes_batch_index() const { return takes_batch_index_; }
   /// Set by the trainer for the time of a run.
   void attach(ModuleContext* context) { context_ = context; }
 
@@ -141,6 +150,7 @@ class LEVIN_API Module : public torch::nn::Module {
 
   ModuleContext* context_ = nullptr;
   bool warned_ = false;
+  bool takes_batch_index_ = true;
 };
 
 }  // namespace levin

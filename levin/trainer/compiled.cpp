@@ -20,22 +20,27 @@ at::Tensor Run::compiled_step(const Batch& batch, int64_t index) {
   if (!accelerator_.compiles()) return take_step(batch, index);
   std::vector<NamedTensor> inputs;
   for (const auto& [name, tensor] : batch) inputs.push_back({name, tensor});
-  return step_(inputs, step_guards(index), [&] {
-    const at::Tensor loss = take_step(batch, index);
-    record_host_part();
-    return std::vector{loss};
-  })[0];
+  std::vector<graph::Guard> arguments;
+  if (module_->takes_batch_index()) arguments.push_back({"batch_index", index});
+  return step_(
+      inputs, step_guards(index),
+      [&] {
+        const at::Tensor loss = take_step(batch, index);
+        record_host_part();
+        return std::vector{loss};
+      },
+      arguments)[0];
 }
 
 std::vector<graph::Guard> Run::step_guards(int64_t index) const {
   std::vector<graph::Guard> guards = {
-      {"whether the group of batches has begun", static_cast<double>(gradients_ready_)},
-      {"batches of the group", static_cast<double>(limits_.group_size(index))},
-      {"whether the batch ends its group", static_cast<double>(limits_.group_complete(index + 1))},
+      {"whether the group of batches has begun", gradients_ready_},
+      {"batches of the group", limits_.group_size(index)},
+      {"whether the batch ends its group", limits_.group_complete(index + 1)},
       {"by what the epoch's end cut the group short", cut_short()}};
   for (const PreparedOptimizer& optimizer : optimizers_) {
-    guards.push_back({"the optimizer's place in its period",
-                      static_cast<double>(progress_.global_step % optimizer.frequency())});
+    guards.push_back(
+        {"the optimizer's place in its period", progress_.global_step % optimizer.frequency()});
   }
   return guards;
 }
@@ -69,19 +74,18 @@ bool Run::record_log(std::string_view name, const at::Tensor& value, const LogOp
 
 // What the module asks for may decide what it does.
 
+int64_t Run::batch_index() const {
+  accelerator_.stepping().reads("batch_index()", [this] { return progress_.batch; });
+  return progress_.batch;
+}
+
 int64_t Run::current_epoch() const {
-  if (graph::Recording* recording = accelerator_.stepping().recording()) {
-    recording->depends_on("current_epoch()",
-                          [this] { return static_cast<double>(progress_.epoch); });
-  }
+  accelerator_.stepping().reads("current_epoch()", [this] { return progress_.epoch; });
   return progress_.epoch;
 }
 
 int64_t Run::global_step() const {
-  if (graph::Recording* recording = accelerator_.stepping().recording()) {
-    recording->depends_on("global_step()",
-                          [this] { return static_cast<double>(progress_.global_step); });
-  }
+  accelerator_.stepping().reads("global_step()", [this] { return progress_.global_step; });
   return progress_.global_step;
 }
 

@@ -81,6 +81,7 @@ void Run::validate_in_fit() {
   random.note();
   try {
     evaluation_loop(Stage::kValidate, *val_loader_, limits_.val_batches, nullptr);
+    step_.check_next();
   } catch (...) {
     progress_.validated = before;
     random.go_back();

@@ -47,6 +47,7 @@ void Run::begin_epoch() {
   log_to(epoch_values_);
   call(&Module::on_train_epoch_start, &Callback::on_train_epoch_start);
   progress_.in_epoch = true;
+  step_.check_next();
 }
 
 void Run::train_batch(Batch batch, int64_t index) {

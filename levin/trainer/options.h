@@ -96,8 +96,15 @@ struct TrainerOptions {
   optim::GradScalerOptions scaler = {};  ///< of 16-mixed
   LossGuardOptions loss_guard = {};      ///< losses that are NaN, or far above those before
   DdpOptions ddp = {};
-  /// no, or replay: the step is recorded and replayed, from training_step to the optimizer's step.
+  /// no, or replay: the step is recorded and replayed, from training_step to the optimizer's step,
+  /// which are called no more. So it is on XLA devices, where steps are programs in either case.
   std::string compile = "no";
+  /// When the code of a replayed step is run in the replay's place and compared with it: auto (the
+  /// 1st, 2nd, 4th, 8th, ... call, an epoch's first, those after a validation and after something
+  /// else wrote parameters), a number n (each n-th too), every (all: nothing is replayed) or no.
+  std::string compile_check = "auto";
+  /// A difference: warn (and replay no more), or stop (Error "graph.check").
+  std::string compile_check_policy = "warn";
   /// Of what a replayed step keeps for its backward pass, the part that there is memory for: the
   /// rest is computed again. 1: all is kept.
   double activation_memory_budget = 1.0;

@@ -205,7 +205,7 @@ void Run::warn_of_few_steps() const {
 
 int64_t Run::num_updates() const {
   int64_t updates = 0;
-  for (const PreparedOptimizer& optimizer : optimizers_) updates += optimizer.steps();
+  for (const PreparedOptimizer& optimizer : optimizers_) updates += optimizer.num_updates();
   return updates;
 }
 

@@ -42,6 +42,7 @@ class Run : public ModuleContext {
   void backward(const at::Tensor& loss) override;
   void set_loss_weight(double weight) override;
   void set_loss_weight(const at::Tensor& weight) override;
+  int64_t batch_index() const override;
   int64_t current_epoch() const override;
   int64_t global_step() const override;
   at::Device device() const override { return accelerator_.device(); }

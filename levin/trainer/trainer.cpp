@@ -38,6 +38,8 @@ AcceleratorOptions engine_options(const TrainerOptions& options) {
           .loss_guard = options.loss_guard,
           .ddp = options.ddp,
           .compile = options.compile,
+          .compile_check = options.compile_check,
+          .compile_check_policy = options.compile_check_policy,
           .activation_memory_budget = options.activation_memory_budget,
           .pjrt_plugin = options.pjrt_plugin};
 }
@@ -205,8 +207,8 @@ std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module,
   return predict(std::move(module), needed(loader, "predict_dataloader"), options);
 }
 
-int64_t Trainer::current_epoch() const { return run().progress().epoch; }
-int64_t Trainer::global_step() const { return run().progress().global_step; }
+int64_t Trainer::current_epoch() const { return run().current_epoch(); }
+int64_t Trainer::global_step() const { return run().global_step(); }
 int64_t Trainer::num_training_batches() const {
   const int64_t batches = run().limits().train_batches;
   return batches == detail::kUncounted ? -1 : batches;

@@ -278,4 +278,34 @@ TEST(AcceleratorCompile, ALoopWithoutAStepHasNoGraphToWrite) {
               "accelerator.graph_to: 1000 batches were trained on and no step was recorded");
 }
 
+TEST(AcceleratorCompile, NamesAChoiceOfChecksThatThereIsNot) {
+  const auto error_of_check = [](const std::string& when, const std::string& policy) {
+    levin::AcceleratorOptions options = of_compile("replay");
+    options.compile_check = when;
+    options.compile_check_policy = policy;
+    levin::Accelerator accelerator(options);
+    return levin::test::error_id(
+        [&] { accelerator.compile([](const at::Tensor& x) { return x; }); });
+  };
+  EXPECT_EQ(error_of_check("sometimes", "warn"), "accelerator.compile_check");
+  EXPECT_EQ(error_of_check("0", "warn"), "accelerator.compile_check");
+  EXPECT_EQ(error_of_check("every", "hope"), "accelerator.compile_check");
+  EXPECT_EQ(error_of_check("16", "stop"), "no error");
+}
+
+TEST(AcceleratorCompile, ComparesAsOftenAsItIsToldTo) {
+  const auto report_of = [](const std::string& when) {
+    levin::AcceleratorOptions options = of_compile("replay");
+    options.compile_check = when;
+    levin::Accelerator accelerator(options);
+    auto twice = accelerator.compile([](const at::Tensor& x) { return x * 2; });
+    for (int64_t i = 0; i < 35; ++i) twice(torch::ones({2}));
+    return std::pair(twice.report().checked, twice.report().replayed);
+  };
+  EXPECT_EQ(report_of("auto"), std::pair(6L, 26L));  // the 1st, 2nd, 4th, 8th, 16th and 32nd of 32
+  EXPECT_EQ(report_of("every"), std::pair(32L, 0L));
+  EXPECT_EQ(report_of("8"), std::pair(4L, 28L));
+  EXPECT_EQ(report_of("no"), std::pair(0L, 32L));
+}
+
 }  // namespace

@@ -81,7 +81,7 @@ struct Trained {
       }
       step(batch);
     }
-    replayed = step.report().replayed;
+    replayed = step.report().replayed + step.report().checked;
   }
 
   levin::State state() const {

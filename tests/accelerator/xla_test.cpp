@@ -7,6 +7,7 @@
 #include "levin/base/random.h"
 #include "levin/data/sources.h"
 #include "levin/optim/optim.h"
+#include "levin/xla/device/runtime.h"
 #include "tests/support/cpu_plugin.h"
 #include "tests/support/in_shards.h"
 
@@ -51,6 +52,68 @@ TEST(AcceleratorOnXla, ALoopOfOnesOwnTrainsAsOnTheCpu) {
   const double wanted = trained(on_cpu, 16);
   EXPECT_NEAR(trained(on_xla(1), 16), wanted, 1e-6);
   EXPECT_NEAR(trained(on_xla(2), 8), wanted, 1e-6);  // a loader's batch size is that of a device
+}
+
+struct Stepped {
+  double weights = 0;
+  int64_t calls = 0, compiled = 0, lowered = 0;
+};
+
+/// By a step that accelerator.compile was given; it may look at its batch on the host.
+Stepped stepped(const AcceleratorOptions& options, bool looks) {
+  levin::seed_everything(3);
+  torch::nn::Linear net(4, 2);
+  const auto x = torch::randn({160, 4});
+  const auto data = levin::data::tensors({{"x", x}, {"y", x.narrow(1, 0, 2).square()}});
+  Accelerator accelerator(options);
+  auto [model, optimizer, loader] = accelerator.prepare(net, levin::optim::adam({.lr = 0.05}),
+                                                        levin::DataLoader(data, {.batch_size = 8}));
+  Stepped done;
+  auto step =
+      accelerator.compile([&, &model = model, &optimizer = optimizer](const levin::Batch& batch) {
+        ++done.calls;
+        optimizer.zero_grad();
+        at::Tensor loss = torch::mse_loss(model->forward(batch["x"]), batch["y"]);
+        if (looks && batch["x"].sum().item<double>() > 0) loss = loss * 3;
+        accelerator.backward(loss);
+        accelerator.clip_grad_norm(0.7);
+        optimizer.step();
+        return loss;
+      });
+  for (const levin::Batch& batch : loader) step(batch);
+  if (const auto& runtime = accelerator.xla()) {
+    done.compiled = static_cast<int64_t>(runtime->report().programs.size());
+    done.lowered = runtime->report().lowerings;
+  }
+  done.weights = net->weight.square().mean().item<double>();
+  return done;
+}
+
+/// Twenty steps of one shape.
+TEST(AcceleratorOnXla, AStepIsCalledEachTimeUnlessItIsToBeReplayed) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  AcceleratorOptions on_cpu, replayed = on_xla(1);
+  on_cpu.cpu = true;
+  replayed.compile = "replay";
+  const double wanted = stepped(on_cpu, false).weights;
+  const Stepped called = stepped(on_xla(1), false), once = stepped(replayed, false);
+  EXPECT_NEAR(called.weights, wanted, 1e-6);
+  EXPECT_NEAR(once.weights, wanted, 1e-6);
+  EXPECT_EQ(called.calls, 20);
+  EXPECT_EQ(once.calls,
+            8);  // once as it is, twice recorded, and the 1st, 2nd, 4th, 8th and 16th replay
+  EXPECT_LE(called.compiled, 4) << levin::xla::metrics_report();
+  EXPECT_LE(called.lowered, called.compiled + 1) << "others are found";
+}
+
+TEST(AcceleratorOnXla, AStepThatLooksAtItsBatchFollowsEach) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  AcceleratorOptions on_cpu, replayed = on_xla(1);
+  on_cpu.cpu = true;
+  replayed.compile = "replay";
+  const double wanted = stepped(on_cpu, true).weights;
+  EXPECT_NEAR(stepped(on_xla(1), true).weights, wanted, 1e-6);
+  EXPECT_NEAR(stepped(replayed, true).weights, wanted, 1e-6);  // refused, and called each time
 }
 
 /// Its batches are those of a device: two make a step of two devices, and what is missing in the

@@ -12,7 +12,9 @@
 
 namespace {
 
+using levin::graph::CheckOptions;
 using levin::graph::Compiled;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -41,7 +43,8 @@ TEST(Compiled, RunsRecordsTwiceAndReplays) {
   expect_results(compiled, 10, twice, twice);
   EXPECT_EQ(compiled.report().eager, 1);
   EXPECT_EQ(compiled.report().recorded, 2);
-  EXPECT_EQ(compiled.report().replayed, 7);
+  EXPECT_EQ(compiled.report().checked, 3);  // the 1st, 2nd and 4th
+  EXPECT_EQ(compiled.report().replayed, 4);
   EXPECT_THAT(compiled.report().refusals, IsEmpty());
   ASSERT_NE(compiled.graph(), nullptr);
   EXPECT_EQ(compiled.graph()->find_nodes("aten::mul").size(), 1U);
@@ -76,7 +79,7 @@ TEST(Compiled, StopsAtSoManyRecordings) {
 }
 
 TEST(Compiled, DoesAgainWhatTheFunctionDoesOnTheHost) {
-  Compiled compiled("it");
+  Compiled compiled("it", {.check = {.every = CheckOptions::kNever}});
   std::vector<std::string> done;
   std::vector<double> seen;
   int64_t calls = 0;
@@ -194,7 +197,7 @@ TEST(Compiled, NamesATensorThatWasComputedBefore) {
 }
 
 TEST(Compiled, RecordsAnewWhereStateHasMoved) {
-  Compiled compiled("it", {.state = nullptr});
+  Compiled compiled("it", {.check = {.every = CheckOptions::kNever}});
   at::Tensor weight = torch::ones({3});
   const auto call = [&](int64_t i) {
     const at::Tensor x = input_of(i);
@@ -250,7 +253,147 @@ TEST(Compiled, ReplaysAnOperatorOfTheUsers) {
   expect_results(
       compiled, 8, [&](const at::Tensor& x) { return own.call(x) * 2; },
       [](const at::Tensor& x) { return tile_twice(x) * 2; });
-  EXPECT_EQ(compiled.report().replayed, 5);
+  EXPECT_EQ(compiled.report().replayed + compiled.report().checked, 5);
+}
+
+// What a replay does not call.
+
+/// Calls it so often with the number as an argument; the results must be the function's.
+template <class Function>
+void expect_results_of(Compiled& compiled, const std::vector<int64_t>& numbers,
+                       const Function& function) {
+  for (size_t call = 0; call < numbers.size(); ++call) {
+    const at::Tensor x = input_of(static_cast<int64_t>(call));
+    const int64_t number = numbers[call];
+    const Results results =
+        compiled({.inputs = {x}, .names = {"x"}, .arguments = {{"number", number}}},
+                 [&] { return Results{function(x, number)}; });
+    EXPECT_TRUE(torch::equal(results.at(0), function(x, number))) << "call " << call;
+  }
+}
+
+std::vector<int64_t> epochs_of(int64_t batches, int64_t epochs) {
+  std::vector<int64_t> numbers;
+  for (int64_t i = 0; i < batches * epochs; ++i) numbers.push_back(i % batches);
+  return numbers;
+}
+
+TEST(CompiledArguments, ThatAreNotReadShareOneRecording) {
+  Compiled compiled("it");
+  expect_results_of(compiled, epochs_of(10, 4), [](const at::Tensor& x, int64_t) { return x * 2; });
+  EXPECT_EQ(compiled.report().replays.size(), 1U);
+  EXPECT_THAT(compiled.report().refusals, IsEmpty());
+  EXPECT_GT(compiled.report().replayed, 20);
+}
+
+TEST(CompiledArguments, ThatDecideHaveARecordingForEachThingThatIsDone) {
+  Compiled compiled("it");
+  expect_results_of(compiled, epochs_of(12, 4),
+                    [](const at::Tensor& x, int64_t i) { return i % 5 == 0 ? x - 1 : x * 2; });
+  EXPECT_EQ(compiled.report().replays.size(), 2U);
+  EXPECT_THAT(compiled.report().refusals, IsEmpty());
+  EXPECT_GT(compiled.report().replayed, 20);
+}
+
+TEST(CompiledArguments, AreExact) {
+  Compiled compiled("it");
+  const int64_t big = int64_t{1} << 53;
+  expect_results_of(compiled, {big, big, big, big, big + 1, big + 1, big, big + 1},
+                    [&](const at::Tensor& x, int64_t i) { return i == big ? x - 1 : x * 2; });
+}
+
+TEST(CompiledArguments, ThatAreANumberOfTheStepEndIt) {
+  Compiled compiled("it");
+  expect_results_of(compiled, epochs_of(20, 2),
+                    [](const at::Tensor& x, int64_t i) { return x * static_cast<double>(i); });
+  EXPECT_THAT(compiled.report().refusals, ElementsAre(HasSubstr("something else")));
+}
+
+TEST(CompiledCheck, FindsWhatTheHostChangesLater) {
+  Compiled compiled("it");
+  double factor = 2.0;
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < 40; ++i) {
+    if (i == 13) factor = 3.0;
+    const at::Tensor x = input_of(i);
+    const Results results =
+        compiled({.inputs = {x}, .names = {"x"}}, [&] { return Results{x * factor}; });
+    wrong += torch::equal(results.at(0), x * factor) ? 0 : 1;
+  }
+  // Calls 3, 4, 6, 10, 18 are checks.
+  EXPECT_EQ(wrong, 5);
+  ASSERT_EQ(compiled.report().refusals.size(), 1U);
+  EXPECT_THAT(compiled.report().refusals.front(),
+              AllOf(HasSubstr("its other was 2.0 and is 3.0"), HasSubstr("replayed 7 times")));
+}
+
+TEST(CompiledCheck, OfEachCallIsNeverWrong) {
+  Compiled compiled("it", {.check = {.every = 1}});
+  double factor = 2.0;
+  for (int64_t i = 0; i < 20; ++i) {
+    if (i == 13) factor = 3.0;
+    const at::Tensor x = input_of(i);
+    const Results results =
+        compiled({.inputs = {x}, .names = {"x"}}, [&] { return Results{x * factor}; });
+    EXPECT_TRUE(torch::equal(results.at(0), x * factor)) << i;
+  }
+  EXPECT_EQ(compiled.report().replayed, 0);
+  EXPECT_EQ(compiled.report().checked, 10);
+  EXPECT_EQ(compiled.report().refusals.size(), 1U);
+}
+
+TEST(CompiledCheck, MayEndTheRun) {
+  Compiled compiled("it", {.check = {.every = 4, .stops = true}});
+  double factor = 2.0;
+  const auto call = [&](int64_t i) {
+    const at::Tensor x = input_of(i);
+    compiled({.inputs = {x}, .names = {"x"}}, [&] { return Results{x * factor}; });
+  };
+  for (int64_t i = 0; i < 4; ++i) call(i);
+  factor = 3.0;
+  for (int64_t i = 4; i < 6; ++i) call(i);
+  EXPECT_THAT([&] { call(6); },
+              ::testing::ThrowsMessage<levin::Error>(
+                  AllOf(HasSubstr("graph.check"), HasSubstr("its other was 2.0 and is 3.0"))));
+}
+
+TEST(CompiledCheck, ComesNextWhereItIsAskedFor) {
+  Compiled compiled("it");
+  double factor = 2.0;
+  for (int64_t i = 0; i < 30; ++i) {
+    if (i == 20) {
+      factor = 3.0;
+      compiled.check_next();
+    }
+    const at::Tensor x = input_of(i);
+    const Results results =
+        compiled({.inputs = {x}, .names = {"x"}}, [&] { return Results{x * factor}; });
+    EXPECT_TRUE(torch::equal(results.at(0), x * factor)) << i;
+  }
+}
+
+TEST(Compiled, IsAPartOfTheFunctionThatCallsIt) {
+  Compiled inner("inner"), outer("outer");
+  for (int64_t i = 0; i < 12; ++i) {
+    const at::Tensor x = input_of(i);
+    const Results results = outer({.inputs = {x}, .names = {"x"}}, [&] {
+      return Results{inner({.inputs = {x}, .names = {"x"}}, [&] { return Results{x * 2}; }).at(0) +
+                     1};
+    });
+    EXPECT_TRUE(torch::equal(results.at(0), x * 2 + 1)) << i;
+  }
+  EXPECT_THAT(outer.report().refusals, IsEmpty());
+  EXPECT_GT(outer.report().replayed, 3);
+}
+
+TEST(Compiled, KeepsRecordingsOfInputsWithGradientsApart) {
+  Compiled compiled("it");
+  for (int64_t i = 0; i < 16; ++i) {
+    const at::Tensor x = input_of(i + 1).set_requires_grad(i % 2 == 0);
+    const auto function = [&] { return Results{x.requires_grad() ? x.detach() * 2 : x * 3}; };
+    const Results results = compiled({.inputs = {x}, .names = {"x"}}, function);
+    EXPECT_TRUE(torch::equal(results.at(0), function().at(0))) << i;
+  }
 }
 
 TEST(Difference, IsNoneBetweenTwoRecordingsOfOneFunction) {

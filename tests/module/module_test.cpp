@@ -18,6 +18,7 @@ TEST(Module, WhatIsNotOverriddenIsNamedWhenNeeded) {
   Bare module;
   EXPECT_EQ(error_id([&] { module.configure_optimizers(); }), "module.configure_optimizers");
   EXPECT_EQ(error_id([&] { module.predict_step({}, 0); }), "module.predict_step");
+  EXPECT_EQ(error_id([&] { levin::Module().training_step({}, 0); }), "module.training_step");
 }
 
 TEST(Module, OutsideOfARunThereIsNoContext) {

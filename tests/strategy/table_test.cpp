@@ -133,7 +133,7 @@ void train_case(const Case& c, const levin::comm::ProcessGroup& group, const fs:
     }
     losses[step] = setup->step(c, step);
   }
-  const int64_t replayed = setup->compiled.report().replayed;
+  const int64_t replayed = setup->compiled.report().replayed + setup->compiled.report().checked;
   TORCH_CHECK(!c.replayed || replayed >= kSteps - break_after - 4, replayed, " steps replayed");
   setup->group.all_reduce(losses, levin::ReduceOp::kMean);
   State all = levin::module_state(*setup->task.module);

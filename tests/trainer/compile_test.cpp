@@ -99,7 +99,7 @@ TEST_P(TrainerCompile, EqualsEagerOver200Steps) {
   const Trained eager = train_recipe(recipe, "no", eager_root.str(), net());
   const Trained replayed = train_recipe(recipe, "replay", replay_root.str(), net());
   EXPECT_THAT(replayed.report.refusals, IsEmpty());
-  EXPECT_GE(replayed.report.replayed, recipe.replays * recipe.accumulate);
+  EXPECT_GE(replayed.report.replayed + replayed.report.checked, recipe.replays * recipe.accumulate);
   expect_same_weights(*replayed.net, *eager.net);
   EXPECT_EQ(replayed.rows, eager.rows);
 }
@@ -112,7 +112,8 @@ TEST_P(TrainerCompile, AResumedRunEqualsOneInEager) {
   train_recipe(recipe, "replay", replay_root.str(), net(), /*stop_after=*/101);
   const Trained resumed = train_recipe(recipe, "replay", replay_root.str(), net(), 200,
                                        replay_root.str() + "/checkpoints/last");
-  EXPECT_GE(resumed.report.replayed, (recipe.replays - 110) * recipe.accumulate);
+  EXPECT_GE(resumed.report.replayed + resumed.report.checked,
+            (recipe.replays - 110) * recipe.accumulate);
   expect_same_weights(*resumed.net, *eager.net);
 }
 
@@ -151,7 +152,7 @@ struct Turns : levin::Module {
     other = register_module("other", torch::nn::Linear(6, 3));
     automatic_optimization = false;
   }
-  at::Tensor training_step(const levin::Batch& batch, int64_t) override {
+  at::Tensor training_step(const levin::Batch& batch) override {
     const auto loss_of = [&] {
       return torch::nn::functional::cross_entropy(other(one(batch["x"]).tanh()), batch["y"]);
     };
@@ -180,7 +181,7 @@ TEST(TrainerCompile, OfAStepThatOptimizesByItselfEqualsEager) {
   const Trained replayed =
       train_recipe(recipe, "replay", replay_root.str(), std::make_shared<Turns>());
   EXPECT_THAT(replayed.report.refusals, IsEmpty());
-  EXPECT_GE(replayed.report.replayed, 190);
+  EXPECT_GE(replayed.report.replayed + replayed.report.checked, 190);
   expect_same_weights(*replayed.net, *eager.net);
   EXPECT_EQ(replayed.rows, eager.rows);
 }
@@ -188,7 +189,7 @@ TEST(TrainerCompile, OfAStepThatOptimizesByItselfEqualsEager) {
 /// The optimizers step at different times.
 struct Frequencies : Turns {
   Frequencies() { automatic_optimization = true; }
-  at::Tensor training_step(const levin::Batch& batch, int64_t) override {
+  at::Tensor training_step(const levin::Batch& batch) override {
     const auto loss =
         torch::nn::functional::cross_entropy(other(one(batch["x"]).tanh()), batch["y"]);
     log("loss", loss);
@@ -208,7 +209,7 @@ TEST(TrainerCompile, OfOptimizersWithFrequenciesEqualsEager) {
   const Trained replayed =
       train_recipe(recipe, "replay", replay_root.str(), std::make_shared<Frequencies>());
   EXPECT_THAT(replayed.report.refusals, IsEmpty());
-  EXPECT_GE(replayed.report.replayed, 150);
+  EXPECT_GE(replayed.report.replayed + replayed.report.checked, 150);
   expect_same_weights(*replayed.net, *eager.net);
 }
 
@@ -245,9 +246,6 @@ at::Tensor logs_a_number(Net& net, const levin::Batch& batch, int64_t index) {
 at::Tensor asks_for_the_step(Net& net, const levin::Batch& batch, int64_t) {
   return plain_loss(net, batch) * (1.0 / static_cast<double>(1 + net.global_step()));
 }
-at::Tensor counts_by_itself(Net& net, const levin::Batch& batch, int64_t index) {
-  return plain_loss(net, batch) * (1.0 + 0.01 * static_cast<double>(index));
-}
 at::Tensor weighs_its_loss(Net& net, const levin::Batch& batch, int64_t) {
   net.set_loss_weight(static_cast<double>(batch.size()));
   return plain_loss(net, batch);
@@ -271,8 +269,7 @@ INSTANTIATE_TEST_SUITE_P(
     Compile, TrainerCompileHindered,
     testing::Values(Hindrance{"ReadsItsLoss", reads_its_loss, "the host reads what"},
                     Hindrance{"LogsANumber", logs_a_number, "training_step logs 'index'"},
-                    Hindrance{"AsksForTheStep", asks_for_the_step, "its other was"},
-                    Hindrance{"CountsByItself", counts_by_itself, "its other was"},
+                    Hindrance{"AsksForTheStep", asks_for_the_step, "it asks for global_step()"},
                     Hindrance{"WeighsItsLoss", weighs_its_loss, "set_loss_weight()"}),
     [](const auto& info) { return info.param.name; });
 
@@ -357,7 +354,8 @@ TEST(TrainerCompile, OfRanksEqualsEager) {
     };
     train("no");
     const auto report = train("replay");
-    if (report.replayed < 140) return "replayed " + std::to_string(report.replayed);
+    if (report.replayed + report.checked < 140)
+      return "replayed " + std::to_string(report.replayed);
     if (!report.refusals.empty()) return report.refusals.front();
     const auto file = [&](const std::string& compile) {
       return levin::load_weights(folder / (compile + std::to_string(rank) + ".safetensors"));

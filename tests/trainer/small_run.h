@@ -53,7 +53,8 @@ struct Net : levin::Module {
         torch::nn::Sequential(torch::nn::Linear(6, 8), torch::nn::BatchNorm1d(8), torch::nn::ReLU(),
                               torch::nn::Dropout(dropout), torch::nn::Linear(8, 3)));
   }
-  at::Tensor training_step(const levin::Batch& batch, int64_t) override {
+  using levin::Module::training_step;
+  at::Tensor training_step(const levin::Batch& batch) override {
     auto loss = torch::nn::functional::cross_entropy(net->forward(batch["x"]), batch["y"]);
     if (weigh) set_loss_weight(static_cast<double>(batch.size()));
     log("loss", loss, {.on_step = true, .on_epoch = true});

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "levin/graph/trace.h"
-#include "levin/xla/stablehlo/program.h"
+#include "levin/xla/stablehlo/program_table.h"
 #include "tests/graph/layer_cases.h"
 #include "tests/xla/plugins.h"
 
@@ -70,17 +70,41 @@ class HostRecordings : public levin::test::OnCpuDevices,
     return results;
   }
 
+  /// The same code has the program that it had.
+  static void expect_found(const Graph& graph, const Program& program, const Graph& again) {
+    const auto whole = [](const Node&) { return int64_t{-1}; };
+    levin::xla::ProgramTable table;
+    table.find(graph, whole);
+    table.add({.program = program});
+    const levin::xla::KnownProgram* found = table.find(again, whole);
+    ASSERT_NE(found, nullptr);
+    const Program lowered = levin::xla::lower(again);
+    EXPECT_EQ(found->program.text, lowered.text);
+    EXPECT_EQ(found->program.inputs, lowered.inputs);
+    ASSERT_EQ(found->program.numbers.size(), lowered.numbers.size());
+    for (size_t i = 0; i < lowered.numbers.size(); ++i) {
+      EXPECT_EQ(found->program.numbers[i].value, lowered.numbers[i].value);
+      EXPECT_EQ(found->program.numbers[i].tensor, lowered.numbers[i].tensor);
+    }
+  }
+
   void expect_equal(const Layer& layer, bool is_training) {
     layer.module->train(is_training);
     const Tensors inputs = layer.inputs();
     const std::vector<bool> are_labels = labels_of(inputs);
     // As `levin xla check` records: an LSTM is else one operator of oneDNN's.
     at::globalContext().setUserEnabledMkldnn(false);
-    const auto module = levin::detail::trace(
-        [&](const Tensors& in) { return forward_and_backward(layer, in, are_labels); }, inputs, {});
+    const auto record = [&] {
+      return levin::detail::trace(
+          [&](const Tensors& in) { return forward_and_backward(layer, in, are_labels); }, inputs,
+          {});
+    };
+    const auto module = record();
+    const auto again = record();
     at::globalContext().setUserEnabledMkldnn(true);
     const Graph& graph = module.graph();
     const Program program = levin::xla::lower(graph);
+    expect_found(graph, program, again.graph());
     const Tensors wanted = forward_and_backward(layer, inputs, are_labels);
     const Tensors came = run(graph, program, inputs);
     ASSERT_EQ(came.size(), wanted.size());

@@ -46,8 +46,9 @@ class Xla : public Strategy {
   }
 
   Batch to_device(const Batch& batch, at::Device device) override {
-    // What a process has computed for itself between steps is to be no part of the next one.
-    if (group_.size() > 1) runtime_->sync();
+    // What was computed between steps, as for a checkpoint, is to be no part of the next one: that
+    // would be another program, and on several processes not that of the others.
+    runtime_->sync();
     const xla::SplitScope split(*runtime_);
     return batch.to(device);
   }

@@ -31,8 +31,8 @@ at::Tensor Contents::make_tensor(const std::shared_ptr<Runtime::Impl>& owner, at
               "(x.cpu(), and the result by .to(device)), or as at::view_as_real of it",
               c10::toString(dtype));
   auto contents = std::make_unique<Contents>(owner);
-  contents->sizes = sizes.vec();
-  contents->strides = strides.vec();
+  contents->sizes = sizes;
+  contents->strides = strides;
   contents->dtype = dtype;
   Contents& made = *contents;
   const size_t bytes = at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(dtype));
@@ -48,6 +48,15 @@ at::Tensor Contents::make_tensor(const std::shared_ptr<Runtime::Impl>& owner, at
       c10::scalarTypeToTypeMeta(dtype));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   return tensor;
+}
+
+at::Tensor Contents::view_of(const at::Tensor& tensor, at::IntArrayRef sizes,
+                             at::IntArrayRef strides, int64_t offset, at::ScalarType dtype) {
+  at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, c10::Storage(tensor.storage()), tensor.key_set(),
+      c10::scalarTypeToTypeMeta(dtype));
+  view.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  return view;
 }
 
 void Contents::renew(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides) {

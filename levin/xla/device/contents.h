@@ -1,6 +1,7 @@
 #pragma once
 // Contents: what a storage of the device "xla" holds. A tensor's storage owns one.
 
+#include <ATen/core/DimVector.h>
 #include <ATen/core/Tensor.h>
 
 #include <memory>
@@ -23,6 +24,9 @@ struct Contents {
   /// A tensor without contents yet.
   static at::Tensor make_tensor(const std::shared_ptr<Runtime::Impl>& owner, at::IntArrayRef sizes,
                                 at::IntArrayRef strides, at::ScalarType dtype);
+  /// The storage of a tensor in another way.
+  static at::Tensor view_of(const at::Tensor& tensor, at::IntArrayRef sizes,
+                            at::IntArrayRef strides, int64_t offset, at::ScalarType dtype);
   /// Gives the tensor other memory, not yet written, of those sizes. Views of the old one stay.
   static void renew(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides);
   /// The storage as the tensor that it was made for.
@@ -31,7 +35,7 @@ struct Contents {
 
   std::shared_ptr<Runtime::Impl> runtime;  ///< also when the device has been closed
   c10::StorageImpl* storage = nullptr;     ///< that owns this
-  Dims sizes, strides;
+  at::DimVector sizes, strides;
   at::ScalarType dtype = at::kFloat;
   int64_t number = 0;  ///< in the order of their making
   /// One for each device of this process. None: nothing was written yet, or it is pending.

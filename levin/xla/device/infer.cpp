@@ -44,7 +44,10 @@ class Likeness {
       return same->second.tensor;
     }
     const auto source = sources_.find(like.storage().unsafeGetStorageImpl());
-    if (source != sources_.end()) return view_of(source->second, like);
+    if (source != sources_.end()) {
+      return Contents::view_of(source->second, like.sizes(), like.strides(), like.storage_offset(),
+                               like.scalar_type());
+    }
     at::Tensor made =
         Contents::make_tensor(runtime_, like.sizes(), like.strides(), like.scalar_type());
     sources_.emplace(like.storage().unsafeGetStorageImpl(), made);
@@ -65,14 +68,6 @@ class Likeness {
     const auto options = at::TensorOptions(at::kByte).device(device_);
     const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
     return device_ == at::kCPU ? at::zeros({bytes}, options) : at::empty({bytes}, options);
-  }
-
-  static at::Tensor view_of(const at::Tensor& source, const at::Tensor& like) {
-    at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
-        c10::TensorImpl::VIEW, c10::Storage(source.storage()), source.key_set(), like.dtype());
-    view.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(),
-                                                      like.storage_offset());
-    return view;
   }
 
   std::shared_ptr<Runtime::Impl> runtime_;
@@ -155,34 +150,42 @@ std::vector<c10::IValue> results_of(const c10::OperatorHandle& op,
   return likes;
 }
 
-}  // namespace
-
-void infer(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
-           const std::shared_ptr<Runtime::Impl>& runtime) {
-  const size_t num_arguments = op.schema().arguments().size();
-  if (const ShapeFunction shape = find_shape(op)) {
-    const ResultTypes types = shape(at::ArrayRef(stack).slice(stack.size() - num_arguments));
-    stack.resize(stack.size() - num_arguments);
-    for (const ResultType& type : types) stack.emplace_back(made(type, runtime));
-    return;
-  }
-  const size_t first = stack.size() - num_arguments;
+/// Found out, by a table, without elements, or on the host.
+std::vector<c10::IValue> found_out(const c10::OperatorHandle& op,
+                                   const std::vector<c10::IValue>& stack, size_t first,
+                                   const std::shared_ptr<Runtime::Impl>& runtime) {
   std::vector<c10::IValue> results;
+  if (const ShapeFunction shape = find_shape(op)) {
+    for (const ResultType& type : shape(at::ArrayRef(stack).slice(first))) {
+      results.emplace_back(made(type, runtime));
+    }
+    return results;
+  }
   if (has_meta_kernel(op)) {
     try {
-      results = results_of(op, stack, first, runtime, at::kMeta);
+      return results_of(op, stack, first, runtime, at::kMeta);
     } catch (const c10::NotImplementedError&) {
       without_meta().insert(&op.schema());
     }
   }
-  if (!has_meta_kernel(op)) {
-    const std::vector<size_t> places = handed_back(op.schema());
-    for (const size_t place : places) results.push_back(stack[first + place]);
-    // An operator that has no shape function runs on zeros of the CPU, once a recording.
-    if (places.empty()) results = results_of(op, stack, first, runtime, at::kCPU);
-  }
+  const std::vector<size_t> places = handed_back(op.schema());
+  // An operator that has no shape function runs on zeros of the CPU.
+  if (places.empty()) return results_of(op, stack, first, runtime, at::kCPU);
+  for (const size_t place : places) results.push_back(stack[first + place]);
+  return results;
+}
+
+}  // namespace
+
+void infer(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
+           const std::shared_ptr<Runtime::Impl>& runtime) {
+  const size_t first = stack.size() - op.schema().arguments().size();
+  if (op.schema().returns().empty()) return stack.resize(first);
+  if (runtime->inferred.find(op, stack, runtime)) return;
+  const std::vector<c10::IValue> results = found_out(op, stack, first, runtime);
+  runtime->inferred.add(op, at::ArrayRef(stack).slice(first), results);
   stack.resize(first);
-  std::ranges::move(results, std::back_inserter(stack));
+  stack.insert(stack.end(), results.begin(), results.end());
 }
 
 }  // namespace levin::xla

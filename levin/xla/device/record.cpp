@@ -9,14 +9,12 @@ namespace levin::xla {
 namespace {
 
 template <class Visit>
-void for_each_tensor(const std::vector<c10::IValue>& stack, size_t first, const Visit& visit) {
-  for (size_t i = first; i < stack.size(); ++i) {
-    if (stack[i].isTensor()) {
-      visit(stack[i].toTensor());
-    } else if (stack[i].isTensorList() || stack[i].isOptionalTensorList()) {
-      for (const c10::IValue& element : stack[i].toListRef()) {
-        if (element.isTensor()) visit(element.toTensor());
-      }
+void for_each_tensor(const c10::IValue& value, const Visit& visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    for (const c10::IValue& element : value.toListRef()) {
+      if (element.isTensor()) visit(element.toTensor());
     }
   }
 }
@@ -57,19 +55,19 @@ graph::Recorder& Runtime::Impl::recording() {
   return *recorder;
 }
 
-/// An argument as the recorder takes it: with contents, and on the device unless it is a number.
+/// With contents.
+void Runtime::Impl::prepare_own(const at::Tensor& argument) {
+  Contents& contents = Contents::of(argument);
+  check_not_lost(contents);
+  LEVIN_CHECK(contents.runtime.get() == this, "xla.closed",
+              "a tensor of a device xla that has been closed; keep the Accelerator, or what "
+              "Runtime::open gave, as long as its tensors");
+  if (contents.buffers.empty() && !contents.is_pending) add_zeros(contents);
+  if (!contents.is_base(argument)) recording().meet(contents.base());
+}
+
+/// An argument of the host as the recorder takes it: on the device unless it is a number.
 at::Tensor Runtime::Impl::prepared(const at::Tensor& argument) {
-  if (!argument.defined()) return argument;
-  if (is_here(argument)) {
-    Contents& contents = Contents::of(argument);
-    check_not_lost(contents);
-    LEVIN_CHECK(contents.runtime.get() == this, "xla.closed",
-                "a tensor of a device xla that has been closed; keep the Accelerator, or what "
-                "Runtime::open gave, as long as its tensors");
-    if (contents.buffers.empty() && !contents.is_pending) add_zeros(contents);
-    if (!contents.is_base(argument)) recording().meet(contents.base());
-    return argument;
-  }
   LEVIN_CHECK(argument.is_cpu(), "xla.device",
               "an operator of tensors on xla and on {}; move them to one device",
               c10::str(argument.device()));
@@ -84,10 +82,24 @@ at::Tensor Runtime::Impl::prepared(const at::Tensor& argument) {
   return copy;
 }
 
+/// Those of the host first: for them all that was recorded before may have to run.
 void Runtime::Impl::prepare(std::vector<c10::IValue>& stack, size_t first) {
   const at::NoGradGuard no_grad;
+  const auto is_ready = [](const at::Tensor& tensor) {
+    return !tensor.defined() || is_here(tensor);
+  };
   for (size_t i = first; i < stack.size(); ++i) {
-    stack[i] = replaced(stack[i], [&](const at::Tensor& tensor) { return prepared(tensor); });
+    bool are_ready = true;
+    for_each_tensor(stack[i], [&](const at::Tensor& tensor) { are_ready &= is_ready(tensor); });
+    if (are_ready) continue;
+    stack[i] = replaced(stack[i], [&](const at::Tensor& tensor) {
+      return is_ready(tensor) ? tensor : prepared(tensor);
+    });
+  }
+  for (size_t i = first; i < stack.size(); ++i) {
+    for_each_tensor(stack[i], [&](const at::Tensor& tensor) {
+      if (is_here(tensor)) prepare_own(tensor);
+    });
   }
 }
 
@@ -108,9 +120,9 @@ void Runtime::Impl::add_zeros(Contents& contents) {
   // Not empty(): the recorder takes the contents of that one for the host's.
   static const c10::OperatorHandle zeros =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::zeros", "");
-  std::vector<c10::IValue> stack = {c10::IValue(contents.sizes), c10::IValue(contents.dtype),
-                                    c10::IValue(), c10::IValue(c10::Device(at::kXLA, 0)),
-                                    c10::IValue()};
+  std::vector<c10::IValue> stack = {c10::IValue(at::IntArrayRef(contents.sizes)),
+                                    c10::IValue(contents.dtype), c10::IValue(),
+                                    c10::IValue(c10::Device(at::kXLA, 0)), c10::IValue()};
   recording().call(zeros, stack, [&] { stack = {contents.base()}; });
   contents.is_pending = true;
 }
@@ -124,7 +136,7 @@ void Runtime::Impl::record(const c10::OperatorHandle& op, std::vector<c10::IValu
   for (size_t i = first; i < stack.size(); ++i) {
     const c10::AliasInfo* alias = op.schema().arguments()[i - first].alias_info();
     if (alias == nullptr || !alias->isWrite()) continue;
-    for_each_tensor({stack[i]}, 0, [&](const at::Tensor& tensor) { written.push_back(tensor); });
+    for_each_tensor(stack[i], [&](const at::Tensor& tensor) { written.push_back(tensor); });
   }
   const bool is_batch_norm = op.schema().name() == "aten::native_batch_norm";
   if (is_batch_norm && stack[first + 5].toBool()) {
@@ -137,11 +149,13 @@ void Runtime::Impl::record(const c10::OperatorHandle& op, std::vector<c10::IValu
     if (is_here(tensor)) Contents::of(tensor).is_pending = true;
   }
   const size_t results = stack.size() - op.schema().returns().size();
-  for_each_tensor(stack, results, [&](const at::Tensor& tensor) {
-    if (!is_here(tensor)) return;
-    Contents& contents = Contents::of(tensor);
-    if (contents.buffers.empty()) contents.is_pending = true;
-  });
+  for (size_t i = results; i < stack.size(); ++i) {
+    for_each_tensor(stack[i], [&](const at::Tensor& tensor) {
+      if (!is_here(tensor)) return;
+      Contents& contents = Contents::of(tensor);
+      if (contents.buffers.empty()) contents.is_pending = true;
+    });
+  }
 }
 
 }  // namespace levin::xla

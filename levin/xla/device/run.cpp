@@ -25,6 +25,10 @@ bool exchanges(const graph::Graph& graph) {
 
 }  // namespace
 
+SplitDim split_dims(const Binding& binding) {
+  return [&](const graph::Node& node) { return Contents::of(binding(node)).split_dim; };
+}
+
 void check_not_lost(const Contents& contents) {
   LEVIN_CHECK(!contents.is_lost, "xla.lost",
               "a tensor {} that a program was to compute which failed; begin again with what there "
@@ -102,6 +106,9 @@ void Runtime::Impl::fail(const pjrt::Executable& executable, const Error& error)
 }
 
 Binding Runtime::Impl::step_binding(const graph::Graph& graph) const {
+  if (step_inputs.empty()) {
+    return [](const graph::Node& node) -> const at::Tensor& { return node.tensor(); };
+  }
   std::unordered_map<const graph::Node*, const at::Tensor*> inputs;
   for (const graph::Node& node : graph.nodes()) {
     if (node.opcode() == graph::Opcode::kPlaceholder) inputs[&node] = &step_inputs[inputs.size()];
@@ -225,14 +232,22 @@ void Runtime::Impl::gather_arguments(const Program& program, const Binding& bind
   }
 }
 
-Program Runtime::Impl::lowered(const graph::Graph& graph, const Binding& binding) const {
-  const auto split_dim = [&](const graph::Node& node) {
-    return Contents::of(binding(node)).split_dim;
-  };
+Program Runtime::Impl::lowered(const graph::Graph& graph, const SplitDim& split_dim) {
+  ++report.lowerings;
   return lower(graph, {.num_replicas = exchanges(graph) ? world.size() : 1,
                        .num_partitions = num_devices,
                        .split_dim = split_dim,
                        .may_donate = [&](const auto& node) { return split_dim(node) < 0; }});
+}
+
+/// A graph that is like one before has its program.
+const KnownProgram& Runtime::Impl::program_of(const graph::Graph& graph, const Binding& binding) {
+  const SplitDim split_dim = split_dims(binding);
+  if (const KnownProgram* known = programs.find(graph, split_dim)) return *known;
+  KnownProgram made = {.program = lowered(graph, split_dim)};
+  if (!made.program.outputs.empty()) made.executable = &executable_of(made.program, graph);
+  made.program.text = {};  // long, and needed no more
+  return programs.add(std::move(made));
 }
 
 void Runtime::Impl::execute(const Program& program, const pjrt::Executable& executable,
@@ -267,16 +282,16 @@ void Runtime::Impl::take_outputs(const Program& program,
 
 void Runtime::Impl::run(const graph::Graph& graph, const std::vector<Contents*>& results,
                         const Binding& binding) {
-  Program program;
+  const KnownProgram* known = nullptr;
   try {
-    program = lowered(graph, binding);
-    if (program.outputs.empty()) return;
-    execute(program, executable_of(program, graph), binding);
+    known = &program_of(graph, binding);
+    if (known->executable == nullptr) return;
+    execute(known->program, *known->executable, binding);
   } catch (...) {
     lose_pending();
     throw;
   }
-  take_outputs(program, [&](const ProgramOutput& output) {
+  take_outputs(known->program, [&](const ProgramOutput& output) {
     return output.updates != nullptr ? &Contents::of(binding(*output.updates))
                                      : results[output.index];
   });

@@ -16,11 +16,12 @@
 #include "levin/base/error.h"
 #include "levin/graph/recorder.h"
 #include "levin/xla/device/contents.h"
+#include "levin/xla/device/inferred.h"
 #include "levin/xla/device/runtime.h"
 #include "levin/xla/device/world.h"
 #include "levin/xla/pjrt/client.h"
 #include "levin/xla/pjrt/executable_cache.h"
-#include "levin/xla/stablehlo/program.h"
+#include "levin/xla/stablehlo/program_table.h"
 
 namespace levin::xla {
 
@@ -42,6 +43,7 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   void record(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack);
   graph::Recorder& recording();
   void prepare(std::vector<c10::IValue>& stack, size_t first);
+  void prepare_own(const at::Tensor& argument);
   at::Tensor prepared(const at::Tensor& argument);
   void remember_number(const at::Tensor& number);
   void add_zeros(Contents& contents);
@@ -53,7 +55,8 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   void flush(const std::string& reason);
   void run(const graph::Graph& graph, const std::vector<Contents*>& results,
            const Binding& binding);
-  Program lowered(const graph::Graph& graph, const Binding& binding) const;
+  Program lowered(const graph::Graph& graph, const SplitDim& split_dim);
+  const KnownProgram& program_of(const graph::Graph& graph, const Binding& binding);
   void execute(const Program& program, const pjrt::Executable& executable, const Binding& binding);
   /// The outputs of the last run, to where they belong; nullptr: nowhere.
   void take_outputs(const Program& program,
@@ -102,6 +105,8 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   };
   std::unordered_map<const c10::TensorImpl*, HostNumber> numbers;
   std::unordered_map<std::string, pjrt::Executable> executables;  ///< by the program's text
+  ProgramTable programs;
+  Inferred inferred;
   std::vector<const pjrt::Buffer*> arguments;  ///< of the last run, as the next two
   std::vector<pjrt::Buffer> uploaded;
   std::vector<pjrt::Buffer> outputs;
@@ -114,6 +119,9 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   std::set<std::string> host_operators;  ///< that were warned of
   RuntimeReport report;
 };
+
+/// How the inputs lie; of a binding that outlives it.
+SplitDim split_dims(const Binding& binding);
 
 /// What goes into the program, "input0 f32[32, 784]".
 std::vector<std::string> inputs_of(const Program& program);

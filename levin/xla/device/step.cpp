@@ -45,7 +45,8 @@ class StepRunner final : public graph::Runner {
     const std::scoped_lock lock(impl_.mutex);
     splits_.clear();
     for (const at::Tensor& input : inputs) splits_.push_back(split_of(input));
-    program_ = impl_.lowered(graph, binding(inputs));
+    const Binding tensor_of = binding(inputs);
+    program_ = impl_.lowered(graph, split_dims(tensor_of));
     executable_ = &impl_.executable_of(program_, graph);
   }
 

@@ -55,7 +55,7 @@ LowerFunction scaled(std::string_view name) {
     const at::ScalarType in = Lowering::compute_dtype(at.promoted({0, 1}));
     const Hlo a = real_of(at, 0, in);
     Hlo b = real_of(at, 1, in);
-    const bool has_alpha = at.has(2) && at.number(2) != 1;
+    const bool has_alpha = at.has(2) && !at.is_one(2);
     if (has_alpha) b = at.hlo.binary("multiply", b, at.spread(at.scalar(2, in), b));
     at.give(at.hlo.binary(is_logical ? "or" : name, a, b));
   };

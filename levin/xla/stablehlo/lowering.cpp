@@ -22,6 +22,11 @@ const c10::IValue& Lowering::constant(size_t index) const {
   return *value;
 }
 
+const c10::IValue& Lowering::fixed(size_t index) const {
+  state_.depend_on(index);
+  return constant(index);
+}
+
 bool Lowering::has(size_t index) const {
   const c10::IValue* value = graph::constant_of(node.arguments().at(index));
   return value == nullptr || !value->isNone();
@@ -32,12 +37,12 @@ Hlo Lowering::tensor(size_t index) {
   if (Value* const* value = std::get_if<Value*>(&argument)) return state_.value_of(**value);
   const c10::IValue& number = constant(index);
   const auto dtype = number.isTensor() ? number.toTensor().scalar_type() : number.toScalar().type();
-  return number_like(number, dtype);
+  return number_like(index, dtype);
 }
 
 Hlo Lowering::tensor(size_t index, at::ScalarType dtype) {
   const graph::Argument& argument = node.arguments().at(index);
-  if (graph::constant_of(argument) != nullptr) return number_like(constant(index), dtype);
+  if (graph::constant_of(argument) != nullptr) return number_like(index, dtype);
   return tensor_of(*std::get<Value*>(argument), dtype);
 }
 
@@ -63,23 +68,26 @@ std::vector<std::optional<Hlo>> Lowering::optional_tensors(size_t index) {
   return values;
 }
 
-Hlo Lowering::scalar(size_t index, at::ScalarType dtype) {
-  return number_like(constant(index), dtype);
-}
+Hlo Lowering::scalar(size_t index, at::ScalarType dtype) { return number_like(index, dtype); }
 
 /// Those that programs are full of are written down; others are given to each run, so that a
 /// learning rate that changes does not need another program.
-Hlo Lowering::number_like(const c10::IValue& value, at::ScalarType dtype) {
+Hlo Lowering::number_like(size_t index, at::ScalarType dtype) {
+  const c10::IValue& value = constant(index);
   const at::Scalar number = value.isTensor() ? value.toTensor().item() : value.toScalar();
-  return at::isFloatingType(dtype) ? runtime(number.toDouble(), dtype)
-                                   : hlo.constant(number, dtype);
+  if (at::isFloatingType(dtype)) return runtime(number.toDouble(), dtype, index);
+  state_.depend_on(index);
+  return hlo.constant(number, dtype);
 }
 
-Hlo Lowering::runtime(double number, at::ScalarType dtype) {
+Hlo Lowering::runtime(double number, at::ScalarType dtype, std::optional<size_t> argument) {
   const bool is_plain = number == 0 || number == 1 || number == -1 || number == 2;
-  if (is_plain) return hlo.constant(number, dtype);
+  if (is_plain) {
+    if (argument) state_.depend_on(*argument);
+    return hlo.constant(number, dtype);
+  }
   const auto given = dtype == at::kDouble ? at::kDouble : at::kFloat;
-  return hlo.convert(state_.runtime_number(number, given), dtype);
+  return hlo.convert(state_.runtime_number(number, given, argument), dtype);
 }
 
 at::ScalarType Lowering::promoted(std::initializer_list<size_t> arguments) const {
@@ -103,20 +111,25 @@ at::ScalarType Lowering::promoted(std::initializer_list<size_t> arguments) const
   return at::native::result_type(samples);
 }
 
-double Lowering::number(size_t index) const { return constant(index).toScalar().toDouble(); }
-int64_t Lowering::integer(size_t index) const { return constant(index).toInt(); }
+double Lowering::number(size_t index) const { return fixed(index).toScalar().toDouble(); }
+bool Lowering::is_one(size_t index) const {
+  if (constant(index).toScalar().toDouble() != 1) return false;
+  state_.depend_on(index);
+  return true;
+}
+int64_t Lowering::integer(size_t index) const { return fixed(index).toInt(); }
 int64_t Lowering::integer(size_t index, int64_t otherwise) const {
   return has(index) ? integer(index) : otherwise;
 }
-bool Lowering::flag(size_t index) const { return constant(index).toBool(); }
+bool Lowering::flag(size_t index) const { return fixed(index).toBool(); }
 
 Dims Lowering::list(size_t index) const {
-  const c10::IValue& value = constant(index);
+  const c10::IValue& value = fixed(index);
   if (value.isNone()) return {};
   return value.isInt() ? Dims{value.toInt()} : value.toIntVector();
 }
 
-std::string_view Lowering::text(size_t index) const { return constant(index).toStringView(); }
+std::string_view Lowering::text(size_t index) const { return fixed(index).toStringView(); }
 
 int64_t Lowering::dim(size_t index, int64_t rank) const {
   return at::maybe_wrap_dim(integer(index), rank);

@@ -25,8 +25,11 @@ class LoweringState {
   /// An input that is a number of the host, in that dtype; no value where it is something else.
   virtual std::optional<Hlo> number_of(const graph::Value& value, at::ScalarType dtype) = 0;
   /// A number that may be another one in the next run of the same program: f32 or f64, no
-  /// dimensions.
-  virtual Hlo runtime_number(double number, at::ScalarType dtype) = 0;
+  /// dimensions. It is that argument of the node, or was made of such.
+  virtual Hlo runtime_number(double number, at::ScalarType dtype,
+                             std::optional<size_t> argument) = 0;
+  /// The program depends on what that argument is.
+  virtual void depend_on(size_t argument) = 0;
   /// The key of this run's random numbers: two of ui32[], and which draw of the program this is.
   virtual std::pair<Hlo, Hlo> random_key() = 0;
   virtual int64_t next_draw() = 0;
@@ -53,6 +56,9 @@ class Lowering {
   Hlo scalar(size_t index, at::ScalarType dtype);
   /// Numbers that the program depends on.
   double number(size_t index) const;
+  /// Whether it is one, by which nothing needs to be multiplied; on others the program does not
+  /// depend.
+  bool is_one(size_t index) const;
   int64_t integer(size_t index) const;
   int64_t integer(size_t index, int64_t otherwise) const;
   bool flag(size_t index) const;
@@ -85,7 +91,7 @@ class Lowering {
   /// What at::result_type says of these arguments.
   at::ScalarType promoted(std::initializer_list<size_t> arguments) const;
   /// The same number in each run, or another: of no dimensions.
-  Hlo runtime(double number, at::ScalarType dtype);
+  Hlo runtime(double number, at::ScalarType dtype) { return runtime(number, dtype, std::nullopt); }
   /// One number for all elements, of the dtype and sizes of another value.
   Hlo like(const at::Scalar& number, const Hlo& other);
   Hlo spread(const Hlo& scalar, const Hlo& other) { return hlo.expand(scalar, other.sizes); }
@@ -107,7 +113,10 @@ class Lowering {
 
  private:
   const c10::IValue& constant(size_t index) const;
-  Hlo number_like(const c10::IValue& value, at::ScalarType dtype);
+  /// One that the program depends on.
+  const c10::IValue& fixed(size_t index) const;
+  Hlo number_like(size_t index, at::ScalarType dtype);
+  Hlo runtime(double number, at::ScalarType dtype, std::optional<size_t> argument);
 
   LoweringState& state_;
   std::vector<std::optional<Hlo>> results_;

@@ -2,6 +2,8 @@
 
 #include <bit>
 #include <map>
+#include <set>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -47,11 +49,15 @@ class Emitter final : public LoweringState {
   const Hlo& value_of(const Value& value) override;
   std::optional<Hlo> number_of(const Value& value, at::ScalarType dtype) override;
 
-  Hlo runtime_number(double number, at::ScalarType dtype) override {
-    auto& known = known_numbers_[{dtype, std::bit_cast<uint64_t>(number)}];
-    if (known.id < 0) known = add_number({.value = number}, dtype);
+  Hlo runtime_number(double number, at::ScalarType dtype, std::optional<size_t> argument) override {
+    auto& known = known_numbers_[{dtype, std::bit_cast<uint64_t>(number), argument}];
+    if (known.id >= 0) return known;
+    known = add_number(
+        {.value = number, .node = argument ? node_ : nullptr, .argument = argument.value_or(0)},
+        dtype);
     return known;
   }
+  void depend_on(size_t argument) override { fixed_.emplace(node_, argument); }
 
   std::pair<Hlo, Hlo> random_key() override;
   int64_t next_draw() override { return num_draws_++; }
@@ -62,6 +68,7 @@ class Emitter final : public LoweringState {
   void add_call(const Node& node);
   void add_output(const Value& value, const Node* updates, size_t index);
   void add_outputs();
+  void forget_fixed_numbers();
   std::vector<std::string> add_shardings();
   Hlo add_number(RuntimeNumber number, at::ScalarType dtype);
   void define(const std::vector<Hlo>& elements, at::ScalarType dtype);
@@ -73,7 +80,10 @@ class Emitter final : public LoweringState {
   std::unordered_map<const Value*, Hlo> values_;
   std::unordered_map<const Node*, Hlo> inputs_;
   std::unordered_map<const Node*, std::string> aliasing_;
-  std::map<std::pair<at::ScalarType, uint64_t>, Hlo> known_numbers_;
+  const Node* node_ = nullptr;  ///< that is lowered
+  /// Arguments that two numbers of an operator come from may differ in the next run.
+  std::map<std::tuple<at::ScalarType, uint64_t, std::optional<size_t>>, Hlo> known_numbers_;
+  std::set<std::pair<const Node*, size_t>> fixed_;  ///< arguments that the program depends on
   std::map<std::pair<const Value*, at::ScalarType>, Hlo> known_inputs_;
   std::vector<Hlo> numbers_, wide_numbers_, key_;
   std::vector<Hlo> results_;
@@ -127,6 +137,7 @@ void Emitter::add_call(const Node& node) {
               node.target());
   // Of another operator an equal number may be another one in the next run.
   known_numbers_.clear();
+  node_ = &node;
   ++program_.num_operators;
   Lowering at(hlo_, node, *this);
   (*lower_node)(at);
@@ -164,6 +175,15 @@ void Emitter::add_outputs() {
     const Node& target = update.target->node();
     const bool is_state = !update.is_gradient && inputs_.contains(&target);
     if (is_state) add_output(*update.value, &target, 0);
+  }
+}
+
+/// What the text was made for is no number that may be another.
+void Emitter::forget_fixed_numbers() {
+  for (auto* numbers : {&program_.numbers, &program_.wide_numbers}) {
+    for (RuntimeNumber& number : *numbers) {
+      if (fixed_.contains({number.node, number.argument})) number.node = nullptr;
+    }
   }
 }
 
@@ -208,6 +228,7 @@ Program Emitter::emit() {
     if (node.opcode() == Opcode::kCallFunction) add_call(node);
   }
   add_outputs();
+  forget_fixed_numbers();
   const std::vector<std::string> result_attributes = add_shardings();
   define(numbers_, at::kFloat);
   define(wide_numbers_, at::kDouble);

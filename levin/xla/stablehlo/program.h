@@ -17,6 +17,9 @@ namespace levin::xla {
 struct RuntimeNumber {
   double value = 0.0;                   ///< where there is no tensor
   const graph::Node* tensor = nullptr;  ///< a CPU tensor without dimensions: a floating input
+  /// Where `value` is an argument of a node, and the program is the same whatever it is.
+  const graph::Node* node = nullptr;
+  size_t argument = 0;
 };
 
 /// One output of the program: an output of the graph, or the new contents of one of its inputs.

@@ -1,0 +1,63 @@
+#pragma once
+// Inferred: the types of an operator's results, by the operator and its arguments, as they were
+// found before: the same call gives the same, and to find out costs more than to record it.
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "levin/xla/device/runtime.h"
+#include "levin/xla/stablehlo/builder.h"
+#include "levin/xla/stablehlo/key_words.h"
+
+namespace levin::xla {
+
+class Inferred {
+ public:
+  using Stack = std::vector<c10::IValue>;
+
+  /// Replaces arguments by results; false where this call is not known.
+  bool find(const c10::OperatorHandle& op, Stack& stack,
+            const std::shared_ptr<Runtime::Impl>& runtime);
+  /// What came of the call that find() did not know, whose arguments these were.
+  void add(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments,
+           at::ArrayRef<c10::IValue> results);
+
+ private:
+  enum class Source { kUndefined, kNew, kArgument, kView };
+  struct Result {
+    Source source = Source::kUndefined;
+    size_t argument = 0;  ///< of the tensors among the arguments, lists taken apart
+    at::ScalarType dtype = at::kFloat;
+    Dims sizes = {}, strides = {};
+    int64_t offset = 0;
+  };
+  struct Return {
+    bool is_list = false;
+    std::vector<Result> results = {};
+  };
+  using Returns = std::vector<Return>;
+  static constexpr size_t kMostCalls = 4096;
+  struct Hash {
+    size_t operator()(const KeyWords& words) const { return hash_of(words); }
+  };
+
+  /// Makes the key. False for a call that may give something else the next time.
+  bool read(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments);
+  bool read_argument(const c10::IValue& argument);
+  void read_tensor(const at::Tensor& tensor);
+  std::optional<Return> described(const c10::IValue& value) const;
+  std::optional<Result> described(const at::Tensor& tensor) const;
+  at::Tensor made(const Result& result, const std::shared_ptr<Runtime::Impl>& runtime) const;
+
+  std::unordered_map<KeyWords, Returns, Hash> known_;
+  KeyWords key_;  ///< of the last call
+  bool has_key_ = false;
+  std::vector<const at::Tensor*> tensors_;         ///< among its arguments
+  std::vector<const c10::StorageImpl*> storages_;  ///< theirs
+};
+
+}  // namespace levin::xla
