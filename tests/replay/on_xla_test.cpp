@@ -1,0 +1,75 @@
+// The rows on an XLA device: with and without replay as on the CPU, to the tolerance of other
+// kernels.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/replay/run.h"
+#include "tests/support/cpu_plugin.h"
+
+namespace {
+
+using levin::test::difference;
+using levin::test::FunctionCase;
+using levin::test::Outcome;
+using levin::test::run;
+using levin::test::Settings;
+using levin::test::StepCase;
+using levin::test::Wanted;
+
+constexpr double kTolerance = 1e-3;
+
+Outcome first_value(const Outcome& outcome) { return {.values = {outcome.values.front()}}; }
+
+/// Random numbers of the device are others than the CPU's. Nothing is replayed in the first step,
+/// which shows it where the row seeds by itself.
+template <class Case>
+bool draws(const Case& row, const Outcome& on_cpu, const Outcome& on_xla) {
+  if (!difference(first_value(on_cpu), first_value(on_xla), kTolerance).empty()) return true;
+  return !difference(on_cpu, run(row, {{"compile", "no"}, {"seed", "12"}})).empty();
+}
+
+template <class Case>
+Outcome on_xla(const Case& row, const std::string& compile) {
+  return run(row, {{"accelerator", "xla"}, {"pjrt_plugin", "cpu"}, {"compile", compile}});
+}
+
+template <class Case>
+void expect_as_on_the_cpu(const Case& row) {
+  const Outcome on_cpu = run(row, {{"compile", "no"}});
+  const Outcome plain = on_xla(row, "no");
+  if (!plain.error.empty()) {
+    GTEST_SKIP() << "it is not written for devices: "
+                 << plain.error.substr(0, plain.error.find('\n'));
+  }
+  const bool is_random = draws(row, on_cpu, plain);
+  SCOPED_TRACE(levin::test::to_string(row.category));
+  if (!is_random) {
+    EXPECT_EQ(difference(on_cpu, plain, kTolerance), "") << "without replay";
+  }
+  const Outcome replayed = on_xla(row, "replay");
+  const std::string differs = difference(is_random ? plain : on_cpu, replayed, kTolerance);
+  if (row.wanted == Wanted::kFoundLater) {
+    EXPECT_TRUE(differs.empty() || !replayed.report.refusals.empty()) << "silently: " << differs;
+  } else {
+    EXPECT_EQ(differs, "") << "with replay";
+  }
+}
+
+class StepsOnXla : public testing::TestWithParam<StepCase> {};
+class FunctionsOnXla : public testing::TestWithParam<FunctionCase> {};
+
+TEST_P(StepsOnXla, EqualTheCpu) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  expect_as_on_the_cpu(GetParam());
+}
+TEST_P(FunctionsOnXla, EqualTheCpu) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  expect_as_on_the_cpu(GetParam());
+}
+
+const auto name_of = [](const auto& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(Table, StepsOnXla, testing::ValuesIn(levin::test::step_cases()), name_of);
+INSTANTIATE_TEST_SUITE_P(Table, FunctionsOnXla, testing::ValuesIn(levin::test::function_cases()),
+                         name_of);
+
+}  // namespace
