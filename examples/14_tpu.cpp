@@ -1,5 +1,5 @@
 // ./14_tpu
-// last line: programs=4
+// last line: programs=2
 //
 // Training on TPU cores, or on whatever XLA has a plugin for: here two devices made of this
 // machine's CPU (`make xla` fetches the plugin), on a TPU host the cores that it has:

@@ -1,6 +1,6 @@
 // levin's Trainer with its defaults and one logged value on the bar, and levin's DataLoader.
 // --mode barebones turns logging, bar, checkpoints and summary off; --mode replay records the step,
-// --mode xla runs it on a CPU's XLA devices.
+// --mode xla runs it on a CPU's XLA devices, --mode xla_replay records it there.
 //
 //   peer_levin --work mlp_sgd --steps 2000 --warmup 100
 //   peer_levin --work loader --workers 2
@@ -85,7 +85,7 @@ void train(const peers::Options& options) {
                  levin::model_checkpoint(
                      {.dirpath = options.trace + "/checkpoints", .every_n_train_steps = 10})};
   }
-  const bool on_xla = options.mode == "xla";
+  const bool on_xla = options.mode.starts_with("xla");
   levin::Trainer trainer({.accelerator = on_xla ? "xla" : "cpu",
                           .devices = options.devices,
                           .precision = options.precision == "bf16" ? "bf16-mixed" : "32-true",
@@ -96,7 +96,7 @@ void train(const peers::Options& options) {
                           .barebones = options.mode == "barebones",
                           .ckpt_path = traced ? "last" : "",
                           .backend = options.backend,
-                          .compile = options.mode == "replay" ? "replay" : "no",
+                          .compile = options.mode.ends_with("replay") ? "replay" : "no",
                           .pjrt_plugin = on_xla ? "cpu" : ""});
   peers::StepClock clock(options);
   if (const auto& runtime = trainer.accelerator().xla()) {

@@ -19,7 +19,8 @@ WORKS = {  # timed steps, warm-up steps
     "cnn": (60, 8),
     "gpt": (60, 8),
 }
-LEVIN, EAGER, JAX = "levin, XLA", "LibTorch by hand, eager", "jax.jit"
+LEVIN, CALLED = "levin, XLA, --compile replay", "levin, XLA"
+EAGER, JAX = "LibTorch by hand, eager", "jax.jit"
 PROMISED = {  # the most that levin's step takes of another's
     ("mlp_wide_sgd", EAGER): 1.0,
     ("mlp_wide_adam", EAGER): 0.9,
@@ -39,7 +40,8 @@ ONE_CORE = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "JAX_PLATFORMS": 
 
 def systems(arguments):
     return {
-        LEVIN: [arguments.levin_bin / "peer_levin", "--mode", "xla"],
+        LEVIN: [arguments.levin_bin / "peer_levin", "--mode", "xla_replay"],
+        CALLED: [arguments.levin_bin / "peer_levin", "--mode", "xla"],
         EAGER: [arguments.levin_bin / "peer_libtorch"],
         JAX: [sys.executable, HERE / "jax_.py"],
     }
@@ -75,7 +77,7 @@ def table(work, times, starts):
                      f"{report.spread(starts[name])} |")
     if work == "mlp_sgd":
         host = sorted(times[LEVIN])[len(times[LEVIN]) // 2]
-        lines += ["", f"All of levin's step, its arithmetic too, takes {host:.3g} us: what the host "
+        lines += ["", f"All of levin's replayed step, its arithmetic too, takes {host:.3g} us: what the host "
                   f"does for a step is at most that (at most {HOST_US}: "
                   f"{'yes' if host <= HOST_US else 'NO'})."]
     return [*lines, ""]
