@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/accelerator/small_nets.h"
+#include "tests/support/replayed.h"
 #include "tests/support/world.h"
 
 namespace gan {
@@ -81,7 +82,7 @@ struct Trained {
       }
       step(batch);
     }
-    replayed = step.report().replayed + step.report().checked;
+    replayed = levin::test::num_replayed(step.report());
   }
 
   levin::State state() const {

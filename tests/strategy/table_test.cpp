@@ -10,12 +10,14 @@
 #include "levin/strategy/strategy.h"
 #include "levin/strategy/sync_batch_norm.h"
 #include "tests/strategy/tasks.h"
+#include "tests/support/replayed.h"
 #include "tests/support/world.h"
 
 namespace {
 
 using levin::State;
 using levin::Strategy;
+using levin::test::num_replayed;
 using levin::test::run_world;
 using ::testing::Each;
 namespace fs = std::filesystem;
@@ -133,7 +135,7 @@ void train_case(const Case& c, const levin::comm::ProcessGroup& group, const fs:
     }
     losses[step] = setup->step(c, step);
   }
-  const int64_t replayed = setup->compiled.report().replayed + setup->compiled.report().checked;
+  const int64_t replayed = num_replayed(setup->compiled.report());
   TORCH_CHECK(!c.replayed || replayed >= kSteps - break_after - 4, replayed, " steps replayed");
   setup->group.all_reduce(losses, levin::ReduceOp::kMean);
   State all = levin::module_state(*setup->task.module);

@@ -7,10 +7,12 @@
 #include "tests/strategy/xla/training.h"
 #include "tests/support/cpu_plugin.h"
 #include "tests/support/joined_plugin.h"
+#include "tests/support/replayed.h"
 #include "tests/support/world.h"
 
 namespace {
 
+using levin::test::num_replayed;
 using levin::test::Training;
 using levin::test::XlaCase;
 using ::testing::Each;
@@ -70,7 +72,7 @@ TEST_P(JoinedProcesses, TrainAsRanksOfDdp) {
     }
     const auto& report = joined.compiled->report();
     if (!report.refusals.empty()) return report.refusals.front();
-    if (report.replayed < kJoinedSteps - 4) return fmt::format("{} replayed", report.replayed);
+    if (num_replayed(report) < kJoinedSteps - 4) return fmt::format("{} replayed", report.replayed);
     const auto& device = joined.runtime->report();
     return device.host_fallbacks == 0 ? "" : fmt::format("{} on the host", device.host_fallbacks);
   });

@@ -1,0 +1,16 @@
+#pragma once
+// How many calls of a compiled function were replayed.
+
+#include <cstdint>
+
+#include "levin/graph/compiled.h"
+
+namespace levin::test {
+
+/// With the checks in a replay's place, as the 1st, 2nd, 4th, ...: these count where they are fewer
+/// than the replays.
+inline int64_t num_replayed(const graph::CompiledReport& report) {
+  return report.replayed + (report.checked < report.replayed ? report.checked : 0);
+}
+
+}  // namespace levin::test
