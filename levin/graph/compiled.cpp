@@ -7,6 +7,8 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/graph/difference.h"
+#include "levin/graph/host_read.h"
 #include "levin/graph/recordings_impl.h"
 
 namespace levin::graph {
@@ -17,6 +19,13 @@ constexpr int kMostSurprises = 3;  ///< until two recordings in a row must have 
 constexpr int64_t kFewReplays = 8;
 constexpr int kMostWasted = 3;
 constexpr int kMostNewAnswers = 8;
+
+std::string described_read(const Graph& graph) {
+  const Node& read = *graph.host_reads().front();
+  const std::string& source = read.source();
+  return fmt::format("the host reads what {} gives{}", read.target(),
+                     source.empty() ? "" : ", in " + source);
+}
 
 /// A function that is called by one that is recorded is a part of it.
 thread_local bool is_within_another = false;
@@ -51,11 +60,14 @@ std::vector<at::Tensor> Compiled::operator()(const Conditions& conditions,
   }
   Recordings* recordings = recordings_for(conditions);
   if (recordings == nullptr || recordings->is_refused) return as_it_is(function);
-  Variant* variant = ready_variant(*recordings, conditions);
+  Variant* variant = recordings->find(conditions);
+  while (is_ready(*recordings, variant, conditions)) {
+    if (is_check_due(*variant)) return record(*recordings, conditions, function, variant);
+    if (auto results = replay(*variant, conditions)) return std::move(*results);
+    variant = recordings->find(conditions, *variant, *variant->runner->other_read());
+  }
   if (recordings->is_refused) return as_it_is(function);
-  if (variant == nullptr) return record(*recordings, conditions, function, nullptr);
-  if (is_check_due(*variant)) return record(*recordings, conditions, function, variant);
-  return replay(*variant, conditions);
+  return record(*recordings, conditions, function, nullptr);
 }
 
 std::vector<at::Tensor> Compiled::as_it_is(const Function& function) {
@@ -106,18 +118,17 @@ Recordings* Compiled::recordings_for(const Conditions& conditions) {
 }
 
 /// Drops one that no longer holds.
-Variant* Compiled::ready_variant(Recordings& recordings, const Conditions& conditions) {
-  Variant* variant = recordings.find(conditions);
-  if (variant == nullptr || variant->runner == nullptr) return nullptr;
+bool Compiled::is_ready(Recordings& recordings, Variant* variant, const Conditions& conditions) {
+  if (variant == nullptr || variant->runner == nullptr) return false;
   const std::string trouble = variant->runner->trouble(conditions.inputs);
-  if (trouble.empty()) return variant;
+  if (trouble.empty()) return true;
   log::info("compile: {} is recorded anew: {}", name_, trouble);
   recordings.num_wasted += variant->num_replays < kFewReplays ? 1 : 0;
   recordings.drop(*variant);
   if (recordings.num_wasted >= kMostWasted) {
     refuse(recordings, "it is recorded over and over: " + trouble);
   }
-  return nullptr;
+  return false;
 }
 
 void Compiled::check_next() {
@@ -138,13 +149,16 @@ bool Compiled::is_check_due(Variant& variant) const {
              : variant.num_calls % every == 0;
 }
 
-std::vector<at::Tensor> Compiled::replay(Variant& variant, const Conditions& conditions) {
+/// Nothing where the host would read something else.
+std::optional<std::vector<at::Tensor>> Compiled::replay(Variant& variant,
+                                                        const Conditions& conditions) {
+  auto ran = (*variant.runner)(conditions.inputs);
+  if (!ran) return std::nullopt;
+  std::vector<at::Tensor> results = std::move(*ran);
   ++report_.replayed;
   ++variant.num_replays;
   ++variant.num_unchecked;
   const Recording& recording = variant.recording;
-  for (const Recording::Action& action : recording.before_) action();
-  std::vector<at::Tensor> results = (*variant.runner)(conditions.inputs);
   for (const auto& [number, action] : recording.with_) {
     action(results[variant.num_results + number]);
   }
@@ -234,11 +248,8 @@ std::vector<at::Tensor> Compiled::record(Recordings& recordings, const Condition
 /// Why it cannot be replayed.
 std::string Compiled::trouble_of(const Recorded& recorded) const {
   if (!recorded.recording.refused_.empty()) return recorded.recording.refused_;
-  const std::vector<Node*> reads = recorded.graph.host_reads();
-  if (!reads.empty()) {
-    const std::string& source = reads.front()->source();
-    return fmt::format("the host reads what {} gives{}; leave that out of it",
-                       reads.front()->target(), source.empty() ? "" : ", in " + source);
+  if (!options_.engine->compares_host_reads() && !recorded.graph.host_reads().empty()) {
+    return described_read(recorded.graph) + "; leave that out of it";
   }
   for (const KeptTensor& before : kept_) {
     const bool is_joined = std::ranges::any_of(recorded.kept, [&](const KeptTensor& now) {
@@ -261,6 +272,13 @@ void Compiled::take(Recordings& recordings, const Conditions& conditions, Record
   const std::string trouble = trouble_of(recorded);
   kept_ = recorded.kept;
   if (!trouble.empty()) return refuse(recordings, trouble);
+  if (expected != nullptr) {
+    const auto other = first_difference(expected->recorded, recorded.graph);
+    if (other && other->is_read) {  // nothing that it promises to do
+      expected = nullptr;
+      ++report_.recorded;
+    }
+  }
   Graph runnable = expected == nullptr ? recorded.graph.clone() : Graph();
   std::string difference;
   Variant& variant =
@@ -284,14 +302,24 @@ void Compiled::take(Recordings& recordings, const Conditions& conditions, Record
     return refuse(recordings, "each call does something else: " + recordings.last_difference);
   }
   if (recordings.num_new_answers >= kMostNewAnswers) {
-    return refuse(recordings,
-                  fmt::format("it asks for {}, which is another number in each call; give what it "
-                              "makes of that as a tensor that is written before the call",
-                              variant.recording.dependences_.front().what));
+    return refuse(recordings, advice_for_answers(variant));
   }
   if (recordings.is_certain() && variant.runner == nullptr) {
     make_runner(recordings, variant, std::move(runnable));
   }
+}
+
+/// Of which each recording has others.
+std::string Compiled::advice_for_answers(const Variant& variant) {
+  if (!variant.recorded.host_reads().empty()) {
+    return described_read(variant.recorded) +
+           ", which is another value in each call; compute with the tensor itself (torch::where in "
+           "place of an if), or read it outside of the step";
+  }
+  return fmt::format(
+      "it asks for {}, which is another number in each call; give what it makes of that as a "
+      "tensor that is written before the call",
+      variant.recording.dependences_.front().what);
 }
 
 void Compiled::make_runner(Recordings& recordings, Variant& variant, Graph graph) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -88,8 +89,13 @@ struct CompiledReport {
 /// state. The next ones under each set of conditions are recorded until two in a row are equal in
 /// every operator, constant and state tensor: a number that the host changes from call to call, or
 /// a tensor that is a new one each time, is seen by that. Then the recording is replayed. A
-/// function that cannot be (the host reads a value, Recording::refuse) goes on as it is, with the
-/// reason in the log; so does each new recording.
+/// function that cannot be (Recording::refuse) goes on as it is, with the reason in the log; so does
+/// each new recording.
+///
+/// Where the host reads a value by an operator (item(), torch::equal, a mask as an index), a replay
+/// compares it with what was read: where it is another, all is put back as it was, and another
+/// recording is replayed or the function is called. One that reads another value in each call goes
+/// on as it is. What the host reads by pointer (data_ptr, an accessor) is not seen.
 ///
 /// Control flow that depends on what is neither in the conditions nor asked for by
 /// Recording::depends_on, and was the same in two calls, is seen when the function is called again
@@ -123,18 +129,19 @@ class LEVIN_API Compiled {
   std::vector<at::Tensor> first(const Conditions& conditions, const Function& function);
   std::vector<at::Tensor> as_it_is(const Function& function);
   Recordings* recordings_for(const Conditions& conditions);
-  Variant* ready_variant(Recordings& recordings, const Conditions& conditions);
+  bool is_ready(Recordings& recordings, Variant* variant, const Conditions& conditions);
   bool is_check_due(Variant& variant) const;
   RecordedCall call_of(const Conditions& conditions, const Function& function,
                        Recording* recording) const;
   std::vector<at::Tensor> while_recording(Recording& recording, const Function& run);
-  std::vector<at::Tensor> replay(Variant& variant, const Conditions& conditions);
+  std::optional<std::vector<at::Tensor>> replay(Variant& variant, const Conditions& conditions);
   std::vector<at::Tensor> record(Recordings& recordings, const Conditions& conditions,
                                  const Function& function, Variant* expected);
   struct Recorded;
   void take(Recordings& recordings, const Conditions& conditions, Recorded recorded,
             Variant* expected);
   std::string trouble_of(const Recorded& recorded) const;
+  static std::string advice_for_answers(const Variant& variant);
   void watch_results(const std::vector<at::Tensor>& results);
   void make_runner(Recordings& recordings, Variant& variant, Graph graph);
   void end_replays(const Variant& expected, const std::string& difference);

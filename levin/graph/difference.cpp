@@ -6,6 +6,7 @@
 
 #include <unordered_map>
 
+#include "levin/graph/host_read.h"
 #include "levin/graph/operator_info_impl.h"
 #include "levin/graph/recorder_impl.h"
 #include "levin/graph/text_impl.h"
@@ -23,13 +24,17 @@ bool is_same_memory(const at::Tensor& before, const at::Tensor& now) {
 
 class Comparison {
  public:
-  std::optional<std::string> run(const Graph& before, const Graph& now) {
+  std::optional<Difference> run(const Graph& before, const Graph& now) {
     auto other = now.nodes().begin();
     size_t number = 0;
     for (const Node& node : before.nodes()) {
-      if (other == now.nodes().end()) return fmt::format("it ended after {} operators", number);
+      if (other == now.nodes().end()) {
+        return Difference{fmt::format("it ended after {} operators", number)};
+      }
+      is_read_ = false;
       if (auto difference = compare(node, *other)) {
-        return fmt::format("operator {}, {}: {}", number, described(*other), *difference);
+        return Difference{
+            fmt::format("operator {}, {}: {}", number, described(*other), *difference), is_read_};
       }
       for (size_t i = 0; i < node.outputs().size(); ++i) {
         twins_[node.outputs()[i]] = other->outputs()[i];
@@ -37,7 +42,8 @@ class Comparison {
       ++other;
       if (node.opcode() == Opcode::kCallFunction) ++number;
     }
-    return compare(before.updates(), now.updates());
+    if (auto difference = compare(before.updates(), now.updates())) return Difference{*difference};
+    return std::nullopt;
   }
 
  private:
@@ -56,13 +62,34 @@ class Comparison {
       return fmt::format("gave {} values and gives {}", before.outputs().size(),
                          now.outputs().size());
     }
+    if (before.opcode() == Opcode::kGetAttr) {
+      if (auto difference = compare_types(before, now)) return difference;
+      return compare_state(before, now);
+    }
+    if (!before.is_host_read()) {
+      if (auto difference = compare_types(before, now)) return difference;
+      return compare_arguments(before, now);
+    }
+    if (auto difference = compare_arguments(before, now)) return difference;
+    is_read_ = true;
+    if (auto difference = compare_types(before, now)) return difference;
+    return compare_reads(before, now);
+  }
+
+  static std::optional<std::string> compare_types(const Node& before, const Node& now) {
     for (size_t i = 0; i < before.outputs().size(); ++i) {
       const ValueType& was = before.outputs()[i]->type();
       const ValueType& is = now.outputs()[i]->type();
       if (was != is) return fmt::format("gave {} and gives {}", text_of(was), text_of(is));
     }
-    if (before.opcode() == Opcode::kGetAttr) return compare_state(before, now);
-    return compare_arguments(before, now);
+    return std::nullopt;
+  }
+
+  static std::optional<std::string> compare_reads(const Node& before, const Node& now) {
+    if (before.host_read() == nullptr || now.host_read() == nullptr) return std::nullopt;
+    if (*before.host_read() == *now.host_read()) return std::nullopt;
+    return fmt::format("the host read {} and reads {}", before.host_read()->text(),
+                       now.host_read()->text());
   }
 
   static std::optional<std::string> compare_state(const Node& before, const Node& now) {
@@ -126,11 +153,12 @@ class Comparison {
   }
 
   std::unordered_map<const Value*, const Value*> twins_;  ///< of each before, now
+  bool is_read_ = false;  ///< what is compared at present is what the host reads
 };
 
 }  // namespace
 
-std::optional<std::string> first_difference(const Graph& before, const Graph& now) {
+std::optional<Difference> first_difference(const Graph& before, const Graph& now) {
   return Comparison().run(before, now);
 }
 

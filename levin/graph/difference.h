@@ -9,10 +9,15 @@
 
 namespace levin::graph {
 
+struct Difference {
+  std::string text;      ///< in words, for a log
+  bool is_read = false;  ///< the same operators up to one of which the host read another value
+};
+
 /// Where the second graph first does something else than the first: another operator, constant,
-/// operand, type or state tensor. In words for a log; nothing for equal graphs. State tensors are
-/// the same where they lie in the same memory, constants among them where they have the same
+/// operand, type, state tensor, or value that the host read. Nothing for equal graphs. State tensors
+/// are the same where they lie in the same memory, constants among them where they have the same
 /// contents.
-LEVIN_API std::optional<std::string> first_difference(const Graph& before, const Graph& now);
+LEVIN_API std::optional<Difference> first_difference(const Graph& before, const Graph& now);
 
 }  // namespace levin::graph

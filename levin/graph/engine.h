@@ -46,8 +46,12 @@ struct RecordingResult {
 class LEVIN_API Runner {
  public:
   virtual ~Runner();
-  /// The graph's outputs; its updates are done.
-  virtual std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs) = 0;
+  /// The graph's outputs; its updates are done. Nothing where the host would read another value than
+  /// when it was recorded: then nothing has changed.
+  virtual std::optional<std::vector<at::Tensor>> operator()(
+      const std::vector<at::Tensor>& inputs) = 0;
+  /// That value; nullptr where the last call gave outputs.
+  virtual const OtherRead* other_read() const { return nullptr; }
   /// Why it does not hold for this call; empty where it does.
   virtual std::string trouble(const std::vector<at::Tensor>& inputs) const = 0;
   virtual ReplayReport report() const = 0;
@@ -59,6 +63,8 @@ class LEVIN_API Engine {
   /// The function's first call, which makes what lives from then on.
   virtual std::vector<at::Tensor> first(const RecordedCall& call) { return call.function(); }
   virtual RecordingResult record(const RecordedCall& call) = 0;
+  /// Whether its runners see that the host would read another value.
+  virtual bool compares_host_reads() const { return false; }
   /// `pass` changes the graph first, where that is of use. Throws Error where the graph cannot be
   /// run.
   virtual std::unique_ptr<Runner> make_runner(Graph& graph,

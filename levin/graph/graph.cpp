@@ -215,6 +215,7 @@ Graph Graph::clone() const {
     made.name_ = node.name_;
     made.tensor_ = node.tensor_;
     made.source_ = node.source_;
+    made.host_read_ = node.host_read_;
     for (size_t i = 0; i < node.outputs_.size(); ++i) {
       made.outputs_[i]->type_ = node.outputs_[i]->type_;
       values[node.outputs_[i]] = made.outputs_[i];

@@ -28,6 +28,7 @@ namespace levin::graph {
 
 class Graph;
 class Node;
+struct HostRead;
 struct OperatorInfo;
 
 enum class ValueKind {
@@ -133,6 +134,8 @@ class LEVIN_API Node {
   bool is_random() const;
   /// Whether the host sees its result: its value, or a size that depends on values.
   bool is_host_read() const;
+  /// What the host saw when it was recorded; nullptr where that is not known.
+  const std::shared_ptr<const HostRead>& host_read() const { return host_read_; }
   /// The function, file and line that ran it, where the recorder was asked for it.
   const std::string& source() const { return source_; }
 
@@ -150,6 +153,7 @@ class LEVIN_API Node {
   Arguments arguments_;
   Outputs outputs_;
   std::string source_;
+  std::shared_ptr<const HostRead> host_read_;
   std::list<Node>::iterator place_;
 };
 

@@ -34,6 +34,9 @@ constexpr std::array kOverwrite = {
     string_view("aten::log_normal_"),   string_view("aten::_foreach_copy_"),
     string_view("aten::_foreach_zero_")};
 
+/// The sizes of what they give depend on values, which no tag says.
+constexpr std::array kUntaggedHostReads = {string_view("aten::_pack_padded_sequence")};
+
 constexpr std::array<std::pair<string_view, ViewKind>, 17> kViews = {{
     {"aten::slice", ViewKind::kSlice},
     {"aten::select", ViewKind::kSelect},
@@ -112,8 +115,8 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& handle) : op(handle) {
   }
   is_always_view = view != ViewKind::kStrided || (returns_view && contains(kStridedViews, base));
   is_random = op.hasTag(at::Tag::nondeterministic_seeded) || takes_generator(schema);
-  is_host_read =
-      op.hasTag(at::Tag::data_dependent_output) || op.hasTag(at::Tag::dynamic_output_shape);
+  is_host_read = op.hasTag(at::Tag::data_dependent_output) ||
+                 op.hasTag(at::Tag::dynamic_output_shape) || contains(kUntaggedHostReads, base);
   is_inplace_view = op.hasTag(at::Tag::inplace_view);
   makes_unwritten = contains(kMakeUnwritten, base);
   const bool is_out = !written.empty() && schema.arguments()[written.front()].is_out();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/graph/host_read.h"
 #include "levin/graph/recorder_impl.h"
 #include "levin/graph/values_impl.h"
 
@@ -74,6 +75,9 @@ void Recorder::Impl::add_call(Call& call, const std::vector<c10::IValue>& stack)
     }
   }
   add_written(call, node, results.size());
+  if (info.is_host_read) {
+    node.host_read_ = std::make_shared<const HostRead>(HostRead::of(info.op, stack));
+  }
   if (info.is_random) {
     random = node.outputs_.back();
     random->type_ = {.kind = ValueKind::kRandom};

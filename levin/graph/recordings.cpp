@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "levin/graph/difference.h"
+#include "levin/graph/host_read.h"
 #include "levin/graph/recordings_impl.h"
 #include "levin/graph/text_impl.h"
 
@@ -22,6 +23,10 @@ bool is_of(const ValueType& type, const at::Tensor& tensor) {
 int flags_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return 0;
   return (tensor.requires_grad() ? 1 : 0) | (tensor.is_conj() ? 2 : 0) | (tensor.is_neg() ? 4 : 0);
+}
+
+bool is_same_read(const Node* left, const Node* right) {
+  return left->target() == right->target() && *left->host_read() == *right->host_read();
 }
 
 std::string text_of_flags(int flags) {
@@ -97,25 +102,47 @@ bool Recordings::is_now(const Path& path, const Conditions& conditions) {
          });
 }
 
-Variant* Recordings::find(const Conditions& conditions) {
+template <class Predicate>
+Variant* Recordings::find_where(const Conditions& conditions, const Predicate& predicate) {
   const auto bucket = paths_.find(hash_of(conditions));
   if (bucket == paths_.end()) return nullptr;
   std::vector<Path>& paths = bucket->second;
-  const auto found =
-      std::ranges::find_if(paths, [&](const Path& path) { return is_now(path, conditions); });
+  const auto found = std::ranges::find_if(paths, [&](const Path& path) {
+    return path.is_certain && is_now(path, conditions) && predicate(*path.variant);
+  });
   if (found == paths.end()) return nullptr;
   if (found != paths.begin()) std::iter_swap(found, paths.begin());
-  return paths.front().is_certain ? paths.front().variant : nullptr;
+  return paths.front().variant;
 }
 
-/// The one with these arguments and the answers that the recording got.
-Recordings::Path* Recordings::find_path(const Conditions& conditions, const Recording& recording) {
+Variant* Recordings::find(const Conditions& conditions) {
+  return find_where(conditions, [](const Variant&) { return true; });
+}
+
+Variant* Recordings::find(const Conditions& conditions, const Variant& failed,
+                          const OtherRead& read) {
+  const auto was = failed.recorded.host_reads();
+  return find_where(conditions, [&](const Variant& other) {
+    const auto reads = other.recorded.host_reads();
+    if (reads.size() <= read.number || !(*reads[read.number]->host_read() == read.read)) {
+      return false;
+    }
+    return std::equal(was.begin(), was.begin() + static_cast<std::ptrdiff_t>(read.number),
+                      reads.begin(), is_same_read);
+  });
+}
+
+/// The one with these arguments, the answers that the recording got, and what the host read.
+Recordings::Path* Recordings::find_path(const Conditions& conditions, const Recording& recording,
+                                        const Graph& graph) {
+  const auto reads = graph.host_reads();
   const auto same_answer = [](const auto& left, const auto& right) {
     return left.what == right.what && left.value == right.value;
   };
   for (Path& path : paths_[hash_of(conditions)]) {
     if (std::ranges::equal(path.arguments, conditions.arguments, {}, {}, &Guard::value) &&
-        std::ranges::equal(path.answers, recording.dependences_, same_answer)) {
+        std::ranges::equal(path.answers, recording.dependences_, same_answer) &&
+        std::ranges::equal(path.variant->recorded.host_reads(), reads, is_same_read)) {
       return &path;
     }
   }
@@ -126,10 +153,10 @@ Variant& Recordings::add(const Conditions& conditions, Graph&& graph, const Reco
                          std::string& difference) {
   Variant* variant = nullptr;
   for (const auto& known : std::views::reverse(variants_)) {
-    const std::optional<std::string> other = first_difference(known->recorded, graph);
+    const std::optional<Difference> other = first_difference(known->recorded, graph);
     if (!other) variant = known.get();
     if (variant != nullptr) break;
-    if (difference.empty()) difference = *other;
+    if (difference.empty()) difference = other->text;
   }
   const bool is_new = variant == nullptr;
   if (is_new) {
@@ -138,10 +165,12 @@ Variant& Recordings::add(const Conditions& conditions, Graph&& graph, const Reco
   } else {
     difference.clear();
   }
-  Path* path = find_path(conditions, recording);
+  Path* path = find_path(conditions, recording, variant->recorded);
   const bool is_surprise = path != nullptr && path->variant != variant;
   if (is_surprise) ++num_surprises;
-  num_new_answers = path == nullptr && !recording.dependences_.empty() ? num_new_answers + 1 : 0;
+  const bool has_answers =
+      !recording.dependences_.empty() || !variant->recorded.host_reads().empty();
+  num_new_answers = path == nullptr && has_answers ? num_new_answers + 1 : 0;
   // Seen before is enough, but where the function did something else in between.
   is_certain_ = !is_new && !is_surprise;
   if (path == nullptr) {

@@ -39,6 +39,9 @@ class Recordings {
   /// What the function does for certain with these arguments and the same answers to what it asks
   /// for; nullptr where that is not known.
   Variant* find(const Conditions& conditions);
+  /// The same, but where it is known that it then does not do what this variant does, since the host
+  /// reads something else.
+  Variant* find(const Conditions& conditions, const Variant& failed, const OtherRead& read);
   /// The function did this, with these arguments and answers. Returns the variant that it is; a new
   /// one where it is like none, and then says in `difference` how it differs from the one before.
   Variant& add(const Conditions& conditions, Graph&& graph, const Recording& recording,
@@ -51,7 +54,8 @@ class Recordings {
   // Counts by which Compiled gives up.
   int num_surprises = 0;  ///< recordings that differ from one under the same arguments and answers
   int num_wasted = 0;     ///< dropped after few replays
-  int num_new_answers = 0;  ///< recordings in a row under answers that never came before
+  /// Recordings in a row under answers, or of reads of the host, that never came before.
+  int num_new_answers = 0;
   std::string last_difference;
   bool is_refused = false;
 
@@ -66,7 +70,9 @@ class Recordings {
   };
   static bool is_now(const Path& path, const Conditions& conditions);
   static uint64_t hash_of(const Conditions& conditions);
-  Path* find_path(const Conditions& conditions, const Recording& recording);
+  template <class Predicate>
+  Variant* find_where(const Conditions& conditions, const Predicate& predicate);
+  Path* find_path(const Conditions& conditions, const Recording& recording, const Graph& graph);
   void forget_paths_to(const Variant& variant);
 
   std::vector<ValueType> inputs_;

@@ -50,10 +50,12 @@ at::Tensor copy_for_caller(const at::Tensor& tensor) {
 }
 
 void check_replayable(const Graph& graph) {
-  const std::vector<Node*> reads = graph.host_reads();
-  LEVIN_CHECK(reads.empty(), "graph.replay", "the host reads what {} gives{}; leave that out of it",
-              std::string(reads.front()->target()),
-              reads.front()->source().empty() ? "" : " in " + reads.front()->source());
+  for (const Node* read : graph.host_reads()) {
+    LEVIN_CHECK(read->host_read() != nullptr, "graph.replay",
+                "the host reads what {} gives, and what it read is not known; record the function "
+                "anew, or leave that out of it",
+                read->target());
+  }
   for (const Node& node : graph.nodes()) {
     for (const Value* value : node.outputs()) {
       LEVIN_CHECK(value->type().kind != ValueKind::kTensor ||
@@ -100,6 +102,9 @@ struct Replay::Impl {
   size_t captured(const std::function<void()>& run_row);
   void run(std::span<const Instruction> instructions);
   void call(const Instruction& instruction);
+  bool reads_the_same(const Instruction& instruction);
+  void note_before();
+  void undo();
   void let_go();
   std::vector<at::Tensor> finish(const std::vector<at::Tensor>& inputs);
 
@@ -110,6 +115,8 @@ struct Replay::Impl {
   std::vector<Row> rows;
   int64_t num_calls = 0;
   const Instruction* running = nullptr;  ///< the last that was called
+  std::optional<OtherRead> other_read;   ///< which ended the run
+  Undo before;                           ///< copies of what a run changes before the host's last read
 };
 
 Replay::Replay(const Graph& graph) : Replay(graph, device_graphs_of(graph)) {}
@@ -179,6 +186,7 @@ std::string Replay::Impl::moved() const {
 
 void Replay::Impl::run() {
   for (Row& row : rows) {
+    if (other_read) return;
     if (device_graphs && row.is_captured) {
       run_captured(row);
     } else {
@@ -215,6 +223,7 @@ void Replay::Impl::run(std::span<const Instruction> instructions) {
     } else {
       call(instruction);
     }
+    if (other_read) return;
     for (const c10::Storage& storage : instruction.released) {
       set_memory(storage, c10::DataPtr(nullptr, storage.device()));
     }
@@ -225,6 +234,7 @@ void Replay::Impl::call(const Instruction& instruction) {
   running = &instruction;
   stack.assign(instruction.arguments.begin(), instruction.arguments.end());
   instruction.op.callBoxed(&stack);
+  if (instruction.read && !reads_the_same(instruction)) return stack.clear();
   for (size_t i = 0; i < instruction.adopted.size(); ++i) {
     if (!instruction.adopted[i].defined()) continue;
     const c10::IValue& result = instruction.gives_list ? stack.front().toListRef()[i] : stack[i];
@@ -234,6 +244,32 @@ void Replay::Impl::call(const Instruction& instruction) {
     adopt(result.toTensor(), instruction.adopted[i]);
   }
   stack.clear();
+}
+
+bool Replay::Impl::reads_the_same(const Instruction& instruction) {
+  HostRead read = HostRead::of(instruction.op, stack);
+  if (read == *instruction.read) return true;
+  other_read = OtherRead{instruction.read_number, std::move(read)};
+  return false;
+}
+
+void Replay::Impl::note_before() {
+  if (program.num_reads == 0) return;
+  for (const at::Tensor& tensor : program.undo.tensors) before.tensors.push_back(tensor.clone());
+  for (const at::Generator& generator : program.undo.generators) {
+    before.generators.push_back(generator.clone());
+  }
+}
+
+void Replay::Impl::undo() {
+  for (size_t i = 0; i < before.tensors.size(); ++i) {
+    program.undo.tensors[i].copy_(before.tensors[i]);
+  }
+  for (size_t i = 0; i < before.generators.size(); ++i) {
+    at::Generator generator = program.undo.generators[i];
+    const std::scoped_lock lock(generator.mutex());
+    generator.set_state(before.generators[i].get_state());
+  }
 }
 
 std::vector<at::Tensor> Replay::Impl::finish(const std::vector<at::Tensor>& inputs) {
@@ -265,6 +301,7 @@ std::vector<at::Tensor> Replay::Impl::finish(const std::vector<at::Tensor>& inpu
 void Replay::Impl::let_go() {
   stack.clear();
   held.clear();
+  before = {};
   for (const BoundInput& input : program.inputs) {
     if (!input.tensor.defined()) continue;
     set_memory(input.tensor.storage(), c10::DataPtr(nullptr, input.tensor.device()));
@@ -272,6 +309,14 @@ void Replay::Impl::let_go() {
 }
 
 std::vector<at::Tensor> Replay::operator()(const std::vector<at::Tensor>& inputs) {
+  auto results = attempt(inputs);
+  LEVIN_CHECK(results, "graph.replay.read",
+              "the host would read {} now (its read number {}); trace the function again",
+              other_read()->read.text(), other_read()->number);
+  return std::move(*results);
+}
+
+std::optional<std::vector<at::Tensor>> Replay::attempt(const std::vector<at::Tensor>& inputs) {
   // As kernels see it in a forward pass: some give less where no gradient is wanted.
   const c10::AutoGradMode grad_mode(true);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -280,9 +325,17 @@ std::vector<at::Tensor> Replay::operator()(const std::vector<at::Tensor>& inputs
     Impl& impl;
     ~LetGo() { impl.let_go(); }
   } const at_end{*impl_};
+  impl_->other_read.reset();
   impl_->bind(inputs);
+  impl_->note_before();
   impl_->run();
-  return impl_->finish(inputs);
+  if (!impl_->other_read) return impl_->finish(inputs);
+  impl_->undo();
+  return std::nullopt;
+}
+
+const OtherRead* Replay::other_read() const {
+  return impl_->other_read ? &*impl_->other_read : nullptr;
 }
 
 std::string Replay::moved() const { return impl_->moved(); }

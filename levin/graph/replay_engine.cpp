@@ -15,9 +15,11 @@ class ReplayRunner final : public Runner {
  public:
   explicit ReplayRunner(const Graph& graph) : replay_(graph) {}
 
-  std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs) override {
-    return replay_(inputs);
+  std::optional<std::vector<at::Tensor>> operator()(
+      const std::vector<at::Tensor>& inputs) override {
+    return replay_.attempt(inputs);
   }
+  const OtherRead* other_read() const override { return replay_.other_read(); }
   std::string trouble(const std::vector<at::Tensor>&) const override {
     const std::string moved = replay_.moved();
     return moved.empty() ? "" : moved + " has other memory than before";
@@ -66,6 +68,8 @@ class ReplayEngine final : public Engine {
     recorded.trouble = handler.trouble();
     return recorded;
   }
+
+  bool compares_host_reads() const override { return true; }
 
   std::unique_ptr<Runner> make_runner(Graph& graph,
                                       const std::function<void(Graph&)>& pass) override {

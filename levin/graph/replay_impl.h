@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "levin/graph/host_read.h"
 #include "levin/graph/matmul_choice_impl.h"
 #include "levin/graph/matmul_impl.h"
 #include "levin/graph/memory_plan.h"
@@ -27,6 +28,9 @@ struct Instruction {
   std::vector<c10::Storage> released = {};  ///< adopted memory that nobody reads any more
   std::optional<Matmul> matmul = {};        ///< does what it does, faster
   bool is_captured = false;                 ///< by a graph of the device
+  /// The host read this when it was recorded: the replay goes on only where it does again.
+  std::shared_ptr<const HostRead> read = {};
+  size_t read_number = 0;
 };
 
 struct BoundInput {
@@ -52,8 +56,16 @@ struct FinalUpdate {
   bool is_kept = false;  ///< lies in memory that changes, or that must not: copied first
 };
 
+/// What runs before the last read of the host changes, to be as it was where that is another.
+struct Undo {
+  std::vector<at::Tensor> tensors;  ///< inputs and state that are written in place
+  std::vector<at::Generator> generators;
+};
+
 struct ReplayProgram {
   std::vector<Instruction> instructions;
+  size_t num_reads = 0;
+  Undo undo;
   std::vector<BoundInput> inputs;
   std::vector<BoundState> states;
   std::vector<FinalUpdate> updates;
@@ -63,8 +75,8 @@ struct ReplayProgram {
   ReplayReport report;
 };
 
-/// Of a graph whose types are known and in which the host reads nothing. device: whose graphs
-/// capture what can be captured. Throws what Replay's constructor throws for other graphs.
+/// Of a graph whose types and host reads are known. device: whose graphs capture what can be
+/// captured. Throws what Replay's constructor throws for other graphs.
 ReplayProgram plan_replay(const Graph& graph, std::optional<c10::Device> device);
 
 }  // namespace levin::graph

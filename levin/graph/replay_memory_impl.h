@@ -43,6 +43,7 @@ class ReplayMemory {
   bool holds(const Value* value) const { return slots_.contains(value); }
   PlacedTensor at(const Value& value) const;
   MemoryKind kind(const Value& value) const;
+  MemoryKind kind(const PlacedTensor& placed) const { return memories_[placed.memory].kind; }
   /// Of values stored so far that lie in given memory: they may be written in place.
   void allow_writes(const Value& value);
 

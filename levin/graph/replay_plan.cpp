@@ -1,5 +1,6 @@
 // From a graph to what a Replay runs: which form of an operator writes its results where they lie.
 
+#include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 
@@ -33,12 +34,26 @@ bool lies_in_place(const at::Tensor& value, const at::Tensor& target) {
          value.strides() == target.strides();
 }
 
+/// From which the operator draws.
+at::Generator generator_of(const Node& node) {
+  for (const Argument& argument : node.arguments()) {
+    const c10::IValue* constant = constant_of(argument);
+    if (constant != nullptr && constant->isGenerator()) return constant->toGenerator();
+  }
+  return at::globalContext().defaultGenerator(node.output().type().device);
+}
+
+std::string place_of(const Node& node) {
+  return node.source().empty() ? "" : ", in " + node.source();
+}
+
 class Planner {
  public:
   Planner(const Graph& graph, std::optional<c10::Device> device) : graph_(graph), device_(device) {}
 
   ReplayProgram plan() {
     program_.matmul_settings = MatmulSettings::now();
+    reads_left_ = graph_.host_reads().size();
     bind();
     for (const Node& node : graph_.nodes()) {
       memory_.begin_node();
@@ -68,6 +83,7 @@ class Planner {
   PlacedTensor writable(const Node& node, const Value& value, const Value& result);
   bool add_out_variant(const Node& node, const torch::jit::Stack& arguments);
   void choose_matmul(Instruction& call);
+  void note_changes(const Node& node, const std::vector<PlacedTensor>& written);
   void add_allocating(const Node& node, torch::jit::Stack arguments, size_t num_results);
   void finish();
   void add_update(const Update& update);
@@ -83,6 +99,7 @@ class Planner {
   const Graph& graph_;
   std::optional<c10::Device> device_;
   bool is_captured_ = false;  ///< the present operator
+  size_t reads_left_ = 0;     ///< by the host, of operators that are still to come
   size_t row_ = 0;            ///< of operators that are captured, or of others, in a row
   std::unordered_map<size_t, Adoption> adoptions_;  ///< by the number of the memory
   ReplayProgram program_;
@@ -145,7 +162,7 @@ void Planner::add(const Node& node) {
   if (info.makes_view()) {
     add_views(node, *used.front());
   } else if (info.written.empty() && !info.is_random && !info.makes_unwritten &&
-             (used.empty() || reads_sizes_alone(info))) {
+             !info.is_host_read && (used.empty() || reads_sizes_alone(info))) {
     add_constant(node);
   } else {
     const bool is_captured = can_be_captured(node, used);
@@ -158,7 +175,7 @@ void Planner::add(const Node& node) {
 
 /// A graph of the device holds addresses, and numbers that the host gave when it was captured.
 bool Planner::can_be_captured(const Node& node, const std::vector<const Value*>& used) const {
-  if (!device_ || !node.target().starts_with("aten::")) return false;
+  if (!device_ || !node.target().starts_with("aten::") || node.is_host_read()) return false;
   const auto lies_on_device = [&](const Value* value) {
     const ValueType& type = value->type();
     return type.kind == ValueKind::kRandom || type.kind == ValueKind::kUndefined ||
@@ -265,12 +282,30 @@ void Planner::add_call(const Node& node) {
     return;
   }
   ++program_.report.num_operators;
-  const bool may_have_out_variant = num_results > 0 && written.empty();
+  note_changes(node, written);
+  const bool may_have_out_variant = num_results > 0 && written.empty() && !info.is_host_read;
   if (!may_have_out_variant || !add_out_variant(node, arguments)) {
     add_allocating(node, std::move(arguments), num_results);
   }
   for (size_t i = 0; i < written.size(); ++i) {
     memory_.store(node.output(num_results + i), written[i]);
+  }
+}
+
+/// Of what is there before and after.
+void Planner::note_changes(const Node& node, const std::vector<PlacedTensor>& written) {
+  if (reads_left_ == 0) return;
+  LEVIN_CHECK(!node.target().starts_with("levin::"), "graph.replay",
+              "the host reads what {} gives{}, after the ranks have exchanged tensors; leave that "
+              "out of it",
+              graph_.host_reads().back()->target(), place_of(*graph_.host_reads().back()));
+  for (const PlacedTensor& place : written) {
+    if (memory_.kind(place) == MemoryKind::kGiven) program_.undo.tensors.push_back(place.tensor);
+  }
+  if (!node.is_random()) return;
+  const at::Generator generator = generator_of(node);
+  if (std::ranges::count(program_.undo.generators, generator) == 0) {
+    program_.undo.generators.push_back(generator);
   }
 }
 
@@ -312,6 +347,11 @@ void Planner::add_allocating(const Node& node, torch::jit::Stack arguments, size
     adopted = place.tensor;
     memory_.store(value, place);
     adoptions_[place.memory] = {.is_captured = is_captured_, .row = row_};
+  }
+  if (info.is_host_read) {
+    call.read = node.host_read();
+    call.read_number = program_.num_reads++;
+    --reads_left_;
   }
   call.gives_list = info.is_result.size() == 1 &&
                     info.op.schema().returns()[0].type()->isSubtypeOf(*c10::ListType::ofTensors());

@@ -50,7 +50,7 @@ class StepRunner final : public graph::Runner {
     executable_ = &impl_.executable_of(program_, graph);
   }
 
-  Tensors operator()(const Tensors& inputs) override {
+  std::optional<Tensors> operator()(const Tensors& inputs) override {
     const std::scoped_lock lock(impl_.mutex);
     impl_.flush("");
     const Binding tensor_of = binding(inputs);
