@@ -165,7 +165,7 @@ void Stepping::update(optim::Optimizer& optimizer) {
   strategy_.update(optimizer);
   if (recording_ == nullptr) return;
   if (is_recorded) {
-    recording_->before(optimizer.host_part());
+    recording_->before(optimizer.host_part(), optimizer.host_part_undone());
     recording_->after([&optimizer] { optimizer.replayed(); });
     return;
   }

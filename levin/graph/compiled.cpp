@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 #include "levin/base/check.h"
@@ -152,13 +153,17 @@ bool Compiled::is_check_due(Variant& variant) const {
 /// Nothing where the host would read something else.
 std::optional<std::vector<at::Tensor>> Compiled::replay(Variant& variant,
                                                         const Conditions& conditions) {
+  const Recording& recording = variant.recording;
+  for (const Recording::Before& before : recording.before_) before.action();
   auto ran = (*variant.runner)(conditions.inputs);
-  if (!ran) return std::nullopt;
+  if (!ran) {
+    for (const Recording::Before& before : std::views::reverse(recording.before_)) before.undo();
+    return std::nullopt;
+  }
   std::vector<at::Tensor> results = std::move(*ran);
   ++report_.replayed;
   ++variant.num_replays;
   ++variant.num_unchecked;
-  const Recording& recording = variant.recording;
   for (const auto& [number, action] : recording.with_) {
     action(results[variant.num_results + number]);
   }
@@ -248,7 +253,11 @@ std::vector<at::Tensor> Compiled::record(Recordings& recordings, const Condition
 /// Why it cannot be replayed.
 std::string Compiled::trouble_of(const Recorded& recorded) const {
   if (!recorded.recording.refused_.empty()) return recorded.recording.refused_;
-  if (!options_.engine->compares_host_reads() && !recorded.graph.host_reads().empty()) {
+  const bool can_give_up =
+      options_.engine->compares_host_reads() &&
+      std::ranges::none_of(recorded.recording.before_,
+                           [](const Recording::Before& before) { return before.undo == nullptr; });
+  if (!can_give_up && !recorded.graph.host_reads().empty()) {
     return described_read(recorded.graph) + "; leave that out of it";
   }
   for (const KeptTensor& before : kept_) {

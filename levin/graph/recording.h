@@ -25,7 +25,11 @@ class LEVIN_API Recording {
   using TensorAction = std::function<void(const at::Tensor&)>;
 
   /// What the function does on the host, to be done before or after each replay, in this order.
-  void before(Action action) { before_.push_back(std::move(action)); }
+  /// undo: for a replay that is given up, since the host would read something else in it; without
+  /// it a function in which the host reads is not replayed.
+  void before(Action action, Action undo = nullptr) {
+    before_.push_back({std::move(action), std::move(undo)});
+  }
   void after(Action action) { after_.push_back(std::move(action)); }
   /// Called with what the tensor is in that replay, which is the caller's own, before `after`; and
   /// once the function that is recorded has returned, so that the recording has nothing of it.
@@ -45,7 +49,12 @@ class LEVIN_API Recording {
     ExactNumber value;
   };
 
-  std::vector<Action> before_;
+  struct Before {
+    Action action;
+    Action undo;
+  };
+
+  std::vector<Before> before_;
   std::vector<Action> after_;
   std::vector<at::Tensor> values_;
   std::vector<std::pair<size_t, TensorAction>> with_;  ///< by the number of the value

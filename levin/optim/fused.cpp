@@ -79,12 +79,17 @@ class FusedOptimizer : public Optimizer {
 
   std::function<void()> host_part() override {
     if (!capturable_) return Optimizer::host_part();
-    std::vector<size_t> moved;
-    for (size_t i = 0; i < cohorts_.size(); ++i) {
-      if (cohorts_[i].moved) moved.push_back(i);
-    }
-    return [this, moved] {
+    return [this, moved = moved_cohorts()] {
       for (const size_t i : moved) advance(cohorts_[i]);
+    };
+  }
+
+  std::function<void()> host_part_undone() override {
+    return [this, moved = moved_cohorts()] {
+      for (const size_t i : moved) {
+        cohorts_[i].steps -= 1;
+        if (counts_on_host(cohorts_[i])) cohorts_[i].step_count.fill_(cohorts_[i].steps);
+      }
     };
   }
 
@@ -290,6 +295,14 @@ class FusedOptimizer : public Optimizer {
 
   /// A program of XLA is given its numbers by the host.
   static bool counts_on_host(const Cohort& cohort) { return cohort.parameters.front().is_xla(); }
+
+  std::vector<size_t> moved_cohorts() const {
+    std::vector<size_t> moved;
+    for (size_t i = 0; i < cohorts_.size(); ++i) {
+      if (cohorts_[i].moved) moved.push_back(i);
+    }
+    return moved;
+  }
 
   /// What changes from step to step on the host.
   void advance(Cohort& cohort) {

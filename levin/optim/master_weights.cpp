@@ -58,6 +58,7 @@ class MasterWeights final : public Optimizer {
     };
   }
 
+  std::function<void()> host_part_undone() override { return inner_->host_part_undone(); }
   void replayed() override { note_marks(); }
   int64_t layout() const override { return inner_->layout(); }
 

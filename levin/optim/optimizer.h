@@ -56,6 +56,9 @@ class LEVIN_API Optimizer {
   /// What the last step() did on the host: to be done before each replay of it, as long as layout()
   /// is what it is now. Throws Error "optim.capturable" unless that was set.
   virtual std::function<void()> host_part();
+  /// Makes it as before host_part()'s action, after which nothing was replayed; nullptr where that
+  /// cannot be.
+  virtual std::function<void()> host_part_undone() { return nullptr; }
   /// To be called after each replay.
   virtual void replayed() {}
   /// Another number whenever steps that were recorded no longer hold.

@@ -132,7 +132,7 @@ at::Tensor read_by_the_host(const at::Tensor& x, int64_t, Compiled&) {
   return x * x.sum().item<double>();
 }
 at::Tensor sized_by_values(const at::Tensor& x, int64_t, Compiled&) {
-  return x.flatten().nonzero().sum() + x;
+  return torch::arange(12.0).lt(x[0][0]).nonzero().sum() + x;  // of another size in each call
 }
 at::Tensor number_of_the_host(const at::Tensor& x, int64_t call, Compiled&) {
   return x * static_cast<double>(call);
@@ -404,9 +404,25 @@ TEST(Difference, IsNoneBetweenTwoRecordingsOfOneFunction) {
                         {torch::ones({2})});
   };
   const auto one = traced(0.1), same = traced(0.1), other = traced(0.2);
-  EXPECT_EQ(levin::graph::first_difference(one.graph(), same.graph()), std::nullopt);
-  EXPECT_THAT(levin::graph::first_difference(one.graph(), other.graph()).value_or(""),
-              HasSubstr("its other was 0.1 and is 0.2"));
+  EXPECT_FALSE(levin::graph::first_difference(one.graph(), same.graph()));
+  const auto difference = levin::graph::first_difference(one.graph(), other.graph());
+  ASSERT_TRUE(difference);
+  EXPECT_THAT(difference->text, HasSubstr("its other was 0.1 and is 0.2"));
+  EXPECT_FALSE(difference->is_read);
+}
+
+TEST(Difference, IsOfAReadWhereTheHostReadAnotherValue) {
+  const auto traced = [](double number) {
+    return levin::trace(
+        [](const at::Tensor& x) { return x.sum().item<double>() > 2 ? x * 2 : x * 3; },
+        {torch::full({2}, number)}, {.allow_host_reads = true});
+  };
+  const auto one = traced(0.5), same = traced(0.5), other = traced(2.0);
+  EXPECT_FALSE(levin::graph::first_difference(one.graph(), same.graph()));
+  const auto difference = levin::graph::first_difference(one.graph(), other.graph());
+  ASSERT_TRUE(difference);
+  EXPECT_THAT(difference->text, HasSubstr("the host read 1.0 and reads 4.0"));
+  EXPECT_TRUE(difference->is_read);
 }
 
 }  // namespace

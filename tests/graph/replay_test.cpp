@@ -85,10 +85,39 @@ TEST(Replay, OfStateThatMovedIsAnError) {
               StartsWith("graph.replay.moved: weight lies elsewhere"));
 }
 
-TEST(Replay, OfAValueThatTheHostReadsIsAnError) {
+TEST(Replay, GoesOnOnlyWhereTheHostReadsTheSame) {
+  const Tensor count = torch::zeros({2});
+  const auto module = levin::trace(
+      [&](const Tensor& x) {
+        count.add_(1);
+        return x * x.sum().item<double>() + torch::rand({2});
+      },
+      {torch::ones({2})}, {.state = {{"count", count}}, .allow_host_reads = true});
+  Replay replay(module.graph());
+  torch::manual_seed(3);
+  const Tensor drawn = torch::rand({2});
+  torch::manual_seed(3);
+  EXPECT_TRUE(torch::equal(replay({torch::tensor({0.5F, 1.5F})})[0],
+                           torch::tensor({1.0F, 3.0F}) + drawn));
+  EXPECT_TRUE(torch::equal(count, torch::full({2}, 2.0)));  // with that of the trace
+  const Tensor state = at::detail::getDefaultCPUGenerator().get_state();
+  EXPECT_FALSE(replay.attempt({torch::zeros({2})}));
+  ASSERT_NE(replay.other_read(), nullptr);
+  EXPECT_EQ(replay.other_read()->number, 0U);
+  EXPECT_TRUE(torch::equal(count, torch::full({2}, 2.0)));
+  EXPECT_TRUE(torch::equal(at::detail::getDefaultCPUGenerator().get_state(), state));
+  EXPECT_THAT(error_of([&] { replay({torch::zeros({2})}); }),
+              StartsWith("graph.replay.read: the host would read 0.0 now"));
+  EXPECT_TRUE(replay.attempt({torch::ones({2})}));
+  EXPECT_EQ(replay.other_read(), nullptr);
+  EXPECT_TRUE(torch::equal(count, torch::full({2}, 3.0)));
+}
+
+TEST(Replay, OfAnUnknownValueThatTheHostReadsIsAnError) {
   const auto module = levin::trace([](const Tensor& x) { return x * x.sum().item<double>(); },
                                    {torch::ones({3})}, {.allow_host_reads = true});
-  EXPECT_THAT(error_of([&] { const Replay replay(module.graph()); }),
+  const auto read_back = levin::graph::parse(levin::graph::to_text(module.graph()));
+  EXPECT_THAT(error_of([&] { const Replay replay(read_back); }),
               StartsWith("graph.replay: the host reads what aten::_local_scalar_dense gives"));
 }
 
