@@ -14,7 +14,7 @@ struct Classifier : levin::Module {
   Classifier() {
     net = register_module("net", torch::nn::Sequential(torch::nn::Flatten(), torch::nn::Linear(784, 128), torch::nn::ReLU(), torch::nn::Linear(128, 10)));
   }
-  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+  torch::Tensor training_step(const levin::Batch& batch) override {
     auto loss = torch::nn::functional::cross_entropy(net->forward(batch["image"]), batch["label"]);
     log("train_loss", loss);
     return loss;

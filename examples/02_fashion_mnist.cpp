@@ -20,7 +20,7 @@ struct Cnn : levin::Module {
                        nn::ReLU(), nn::MaxPool2d(2), nn::Flatten(), nn::Linear(64 * 7 * 7, 128),
                        nn::ReLU(), nn::Dropout(0.25), nn::Linear(128, 10)));
   }
-  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+  torch::Tensor training_step(const levin::Batch& batch) override {
     auto loss = nn::functional::cross_entropy(net->forward(batch["image"]), batch["label"]);
     log("train_loss", loss, {.prog_bar = true});
     return loss;

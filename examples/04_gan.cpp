@@ -35,7 +35,7 @@ struct Gan : levin::Module {
     return F::binary_cross_entropy_with_logits(scores, torch::full_like(scores, real));
   }
 
-  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+  torch::Tensor training_step(const levin::Batch& batch) override {
     optimizer(0).toggle();
     auto fooled = says(generate(batch.size()), 1.0);
     step(0, fooled);

@@ -37,7 +37,7 @@ struct Writer : levin::Module {
     auto logits = net->forward(ids.slice(1, 0, -1));
     return torch::nn::functional::cross_entropy(logits.flatten(0, 1), ids.slice(1, 1).flatten());
   }
-  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+  torch::Tensor training_step(const levin::Batch& batch) override {
     auto value = loss(batch);
     log("train_loss", value, {.prog_bar = true});
     return value;

@@ -26,7 +26,7 @@ struct Curve : levin::Module {
                                      torch::nn::Linear(hidden, hidden), torch::nn::Tanh(),
                                      torch::nn::Linear(hidden, 1)));
   }
-  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+  torch::Tensor training_step(const levin::Batch& batch) override {
     return torch::mse_loss(net->forward(batch["x"]), batch["y"]);
   }
   void validation_step(const levin::Batch& batch, int64_t) override {

@@ -22,7 +22,7 @@ struct Regression : levin::Module {
                                                        torch::nn::Linear(64, 1)));
   }
 
-  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+  torch::Tensor training_step(const levin::Batch& batch) override {
     const auto loss = torch::mse_loss(net->forward(batch["x"]), batch["y"]);
     log("train_loss", loss);  // stays on the device until somebody looks
     return loss;

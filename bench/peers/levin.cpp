@@ -44,7 +44,7 @@ struct Peer : levin::Module {
   void on_train_batch_end(const torch::Tensor& loss, const levin::Batch&, int64_t) override {
     clock.keep(loss);
   }
-  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+  torch::Tensor training_step(const levin::Batch& batch) override {
     auto loss = peers::loss_of(net, batch["x"], batch["y"]);
     if (logs) log("train_loss", loss, {.prog_bar = true});
     return loss;

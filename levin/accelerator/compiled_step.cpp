@@ -108,6 +108,7 @@ std::shared_ptr<graph::Engine> engine_of(const Accelerator& accelerator) {
 CompiledStep::CompiledStep(Accelerator& accelerator, std::string name)
     : accelerator_(accelerator),
       compiled_(std::move(name), {.state = [this] { return accelerator_.named_state(); },
+                                  .watched = [this] { return weights(); },
                                   .on_recorded = detail::keep_graph,
                                   .pass = passes(accelerator.options().activation_memory_budget),
                                   .engine = engine_of(accelerator),
@@ -194,6 +195,15 @@ void CompiledStep::add_conditions() {
     }
   }
   accelerator_.stepping().add_guards(guards);
+}
+
+std::vector<at::Tensor> CompiledStep::weights() const {
+  std::vector<at::Tensor> weights;
+  for (const auto& module : accelerator_.modules()) {
+    for (const at::Tensor& parameter : module->parameters()) weights.push_back(parameter);
+    for (const at::Tensor& buffer : module->buffers()) weights.push_back(buffer);
+  }
+  return weights;
 }
 
 /// Of all parameters together; replays and their own steps move them too.

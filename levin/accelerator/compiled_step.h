@@ -47,6 +47,7 @@ class LEVIN_API CompiledStep {
   void prepare();
   void add_conditions();
   void look_for_writes();
+  std::vector<at::Tensor> weights() const;
   uint64_t versions() const;
   bool has_lost_modules() const;
   std::vector<at::Tensor> call(const Function& function);

@@ -181,6 +181,7 @@ RecordedCall Compiled::call_of(const Conditions& conditions, const Function& fun
   return {.inputs = conditions.inputs,
           .names = conditions.names,
           .state = options_.state ? options_.state() : std::vector<NamedTensor>(),
+          .watched = options_.watched ? options_.watched() : std::vector<at::Tensor>(),
           .function = function,
           .more = [recording] { return recording->values_; }};
 }

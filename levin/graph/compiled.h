@@ -59,6 +59,8 @@ struct CheckOptions {
 struct CompiledOptions {
   /// Names of tensors that live across calls; asked for when the function is recorded.
   std::function<std::vector<NamedTensor>()> state = nullptr;
+  /// Parameters and buffers: where the host writes these within the function, it is not replayed.
+  std::function<std::vector<at::Tensor>()> watched = nullptr;
   /// Is shown each recording, also one that cannot be replayed.
   std::function<void(const Graph&)> on_recorded = nullptr;
   /// Changes a recording before it is replayed. An Error of it goes to the log, and the recording

@@ -26,6 +26,7 @@ struct RecordedCall {
   const Tensors& inputs;  ///< undefined ones too
   const std::vector<std::string_view>& names;
   std::vector<NamedTensor> state = {};  ///< names of tensors that live across calls
+  Tensors watched = {};  ///< of them those that the host must not write within the function
   std::function<Tensors()> function;
   /// Asked for when the function has returned: what a run must give beside its results.
   std::function<Tensors()> more;

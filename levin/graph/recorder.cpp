@@ -55,6 +55,10 @@ void Recorder::add_input(const std::string& name, const at::Tensor& tensor) {
   if (!tensor.defined()) return;
   LEVIN_CHECK(tensor.layout() == at::kStrided, "graph.record.layout",
               "input {} of layout {}, wanted a strided tensor", name, c10::str(tensor.layout()));
+  LEVIN_CHECK(!tensor.is_conj() && !tensor.is_neg(), "graph.record.layout",
+              "input {} is conjugated or negated when it is read; give resolve_conj() and "
+              "resolve_neg() of it",
+              name);
   LEVIN_CHECK(
       impl_->aliases.overlapping(Geometry::of(tensor)).empty() &&
           impl_->aliases.find(tensor) == nullptr,
@@ -280,7 +284,7 @@ Graph Recorder::Impl::finish(const std::vector<at::Tensor>& results) {
   if (options.watch_host) check_generators();
   check_all_contents();
   Call reads;
-  reads.info = &op("aten::detach");
+  reads.info = &op("aten::clone");
   Values outputs;
   for (const at::Tensor& result : results) {
     outputs.push_back(result.defined() ? read_tensor(reads, result, false) : nullptr);

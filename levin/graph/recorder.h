@@ -45,6 +45,9 @@ class LEVIN_API Recorder {
   void add_input(const std::string& name, const at::Tensor& tensor);
   /// What to call a tensor that lives across calls.
   void name_state(const std::string& name, const at::Tensor& tensor);
+  /// One that lives across calls and that the host must not write within the function, also where
+  /// no operator reads it.
+  void watch_state(const at::Tensor& tensor);
 
   /// A tensor that views are to be seen as parts of; it becomes an input if it is not known.
   void meet(const at::Tensor& tensor);

@@ -173,6 +173,7 @@ Alias& Recorder::Impl::outside(const at::Tensor& tensor) {
       "graph would use it; make it an input or name it in TraceOptions::state",
       c10::str(tensor.sizes()), c10::toString(tensor.scalar_type()));
   std::string name = named != state_names.end() ? named->second : "";
+  check_contents_before(tensor, geometry);
   met_other_state = met_other_state || !is_expected_state(tensor);
   Alias& alias = aliases.add_base(tensor, add_state(tensor, std::move(name)));
   alias.region->input = alias.value;

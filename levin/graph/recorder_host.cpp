@@ -96,9 +96,32 @@ void Recorder::Impl::check_contents(Alias& alias, const at::Tensor& tensor) {
   region.contents = now;
 }
 
+void Recorder::watch_state(const at::Tensor& tensor) {
+  if (!impl_->options.watch_host || !tensor.defined() || !tensor.is_cpu()) return;
+  if (tensor.layout() != at::kStrided || tensor.numel() == 0) return;
+  const Geometry geometry = Geometry::of(tensor);
+  impl_->watched.emplace(
+      geometry, Impl::Watched{tensor, fingerprint_of(geometry, /*in_full=*/false)});
+}
+
+/// When an operator meets it for the first time, or none does.
+void Recorder::Impl::check_contents_before(const at::Tensor& tensor,
+                                           const Geometry& geometry) const {
+  const auto known = watched.find(geometry);
+  if (known == watched.end()) return;
+  LEVIN_CHECK(fingerprint_of(geometry, /*in_full=*/false) == known->second.contents,
+              "graph.record.host_write",
+              "the host writes into a parameter or buffer {}, which no operator tells; write it "
+              "before the step, or by operators",
+              c10::str(tensor.sizes()));
+}
+
 /// Of those that lived before the recording.
 void Recorder::Impl::check_all_contents() {
   if (!options.watch_host) return;
+  for (const auto& [geometry, state] : watched) {
+    if (aliases.find(state.tensor) == nullptr) check_contents_before(state.tensor, geometry);
+  }
   for (const Region& region : aliases.regions()) {
     if (region.base == nullptr || region.input == nullptr || !region.contents) continue;
     const bool is_same =
@@ -176,12 +199,12 @@ std::vector<KeptTensor> Recorder::kept(const std::vector<at::Tensor>& accounted)
     ++known[tensor.storage().unsafeGetStorageImpl()];
   };
   for (const at::Tensor& tensor : accounted) account(tensor);
-  for (const at::Tensor& argument : impl_->arguments) {
-    if (argument.is_leaf()) account(argument.grad());
-  }
-  for (const Node* node : impl_->states) {
-    if (node->tensor().is_leaf()) account(node->tensor().grad());
-  }
+  // One that somebody holds beside the tensor that it is of, too, is kept.
+  const auto account_gradient = [&](const at::Tensor& tensor) {
+    if (tensor.is_leaf() && tensor.grad().use_count() == 1) account(tensor.grad());
+  };
+  for (const at::Tensor& argument : impl_->arguments) account_gradient(argument);
+  for (const Node* node : impl_->states) account_gradient(node->tensor());
   return impl_->aliases.alive(known);
 }
 

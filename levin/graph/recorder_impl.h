@@ -93,6 +93,7 @@ struct Recorder::Impl {
   void note_contents(Region& region);
   void note_contents(const Call& call, Region& region);
   void check_contents(Alias& alias, const at::Tensor& tensor);
+  void check_contents_before(const at::Tensor& tensor, const Geometry& geometry) const;
   void check_all_contents();
   void meet_generator(const at::Generator& generator);
   void check_generators();
@@ -110,6 +111,12 @@ struct Recorder::Impl {
   Graph graph;
   AliasTable aliases;
   std::unordered_map<Geometry, std::string, GeometryHash> state_names;
+  /// What was in watched state when the recording began.
+  struct Watched {
+    at::Tensor tensor;
+    size_t contents = 0;
+  };
+  std::unordered_map<Geometry, Watched, GeometryHash> watched;
   std::unordered_set<std::string> used_names;
   Value* random = nullptr;
   std::vector<Node*> states;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "levin/base/check.h"
@@ -10,6 +11,42 @@
 
 namespace levin::graph {
 namespace {
+
+/// By input, how many tensors and views are held of it.
+std::vector<size_t> holders_of(const std::vector<at::Tensor>& inputs) {
+  std::vector<size_t> holders;
+  for (const at::Tensor& input : inputs) {
+    const bool has_storage = input.defined() && input.has_storage();
+    holders.push_back(input.use_count() + (has_storage ? input.storage().use_count() : 0));
+  }
+  return holders;
+}
+
+/// A replay gets others, and leaves what the function kept of these as it was. `values`: what is
+/// known to be held of them now.
+void check_inputs_are_let_go(const RecordedCall& call, std::vector<size_t> before,
+                             const std::vector<at::Tensor>& values) {
+  std::unordered_set<const c10::TensorImpl*> counted;
+  for (const at::Tensor& value : values) {
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      const at::Tensor& input = call.inputs[i];
+      if (!value.defined() || !input.defined()) continue;
+      if (value.is_same(input)) {
+        ++before[i];
+      } else if (value.has_storage() && input.has_storage() && value.is_alias_of(input)) {
+        // The memory and, as autograd knows it, what it is a view of.
+        before[i] += counted.insert(value.unsafeGetTensorImpl()).second ? 2 : 0;
+      }
+    }
+  }
+  const std::vector<size_t> now = holders_of(call.inputs);
+  for (size_t i = 0; i < now.size(); ++i) {
+    LEVIN_CHECK(now[i] <= before[i], "graph.record.kept_input",
+                "it keeps its input {}, or a view or an autograd graph of it; keep a clone, or what "
+                "was computed from it detached",
+                call.names[i]);
+  }
+}
 
 class ReplayRunner final : public Runner {
  public:
@@ -44,6 +81,8 @@ class ReplayEngine final : public Engine {
       }
     });
     for (const NamedTensor& state : call.state) recorder.name_state(state.name, state.tensor);
+    for (const at::Tensor& state : call.watched) recorder.watch_state(state);
+    const std::vector<size_t> holders = holders_of(call.inputs);
     RecordingResult recorded;
     {
       const HandlerScope scope(handler);
@@ -61,6 +100,7 @@ class ReplayEngine final : public Engine {
     handler.attempt([&] {
       std::vector<at::Tensor> values = recorded.results;
       for (const at::Tensor& value : call.more()) values.push_back(value);
+      check_inputs_are_let_go(call, holders, values);
       recorded.kept = recorder.kept(values);
       for (const KeptTensor& kept : recorded.kept) values.push_back(kept.tensor());
       recorded.graph = recorder.finish(values);

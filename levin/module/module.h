@@ -3,7 +3,7 @@
 // It stands after the data: its steps turn a batch into a loss, and describe the optimizer.
 //
 //   struct Classifier : levin::Module {
-//     torch::Tensor training_step(const levin::Batch& batch, int64_t) override { return loss; }
+//     torch::Tensor training_step(const levin::Batch& batch) override { return loss; }
 //     levin::OptimizerConfig configure_optimizers() override { return levin::optim::adamw({}); }
 //   };
 

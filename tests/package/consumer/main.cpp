@@ -7,7 +7,7 @@ struct Classifier : levin::Module {
   int64_t steps = 0;
 
   Classifier() { net = register_module("net", torch::nn::Sequential(torch::nn::Linear(4, 3))); }
-  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+  torch::Tensor training_step(const levin::Batch& batch) override {
     ++steps;
     auto loss = torch::nn::functional::cross_entropy(net->forward(batch["x"]), batch["label"]);
     log("train_loss", loss);
