@@ -29,6 +29,7 @@
 #include "levin/graph/rematerialize.h"
 #include "levin/graph/replace_pattern.h"
 #include "levin/graph/replay.h"
+#include "levin/graph/step_value.h"
 #include "levin/graph/text.h"
 #include "levin/graph/trace.h"
 #include "levin/models/gpt2.h"

@@ -2,8 +2,8 @@
 
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
-#include <torch/nn/modules/dropout.h>
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <utility>
@@ -53,30 +53,6 @@ std::function<void(graph::Graph&)> passes(double part) {
   };
 }
 
-template <class... Layers>
-const double* dropout_of(const torch::nn::Module& module) {
-  const double* rate = nullptr;
-  const auto look = [&](const auto* layer) {
-    if (layer != nullptr) rate = &layer->options.p();
-  };
-  (look(dynamic_cast<const Layers*>(&module)), ...);
-  return rate;
-}
-
-/// Options that are read in each forward pass and that users change in a run, by name.
-std::vector<std::pair<std::string, const double*>> options_of(
-    const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
-    const std::vector<std::string>& names) {
-  namespace nn = torch::nn;
-  std::vector<std::pair<std::string, const double*>> options;
-  for (size_t i = 0; i < modules.size(); ++i) {
-    const double* rate = dropout_of<nn::DropoutImpl, nn::Dropout2dImpl, nn::Dropout3dImpl,
-                                    nn::AlphaDropoutImpl, nn::FeatureAlphaDropoutImpl>(*modules[i]);
-    if (rate != nullptr) options.emplace_back("p of " + names[i], rate);
-  }
-  return options;
-}
-
 graph::CheckOptions check_options(const AcceleratorOptions& options) {
   graph::CheckOptions check;
   const std::string& when = options.compile_check;
@@ -122,7 +98,7 @@ std::vector<at::Tensor> CompiledStep::operator()(const std::vector<NamedTensor>&
                                                  const std::vector<graph::Guard>& arguments) {
   const bool is_within_itself = compiled_.recording() != nullptr;
   if (!accelerator_.compiles() || is_within_itself) return function();
-  if (generation_ != accelerator_.generation() || has_lost_modules()) prepare();
+  if (generation_ != accelerator_.generation() || has_other_modules()) prepare();
   if (std::has_single_bit(++calls_)) accelerator_.check_prepared();
   conditions_.inputs.clear();
   conditions_.names.clear();
@@ -160,7 +136,7 @@ void CompiledStep::prepare() {
   module_counts_.clear();
   for (const auto& module : modules_) module_counts_.push_back(module.use_count());
   ++num_preparations_;
-  module_options_ = options_of(modules_, module_names_);
+  module_options_ = detail::options_of(modules_, module_names_);
   for (const NamedTensor& parameter : accelerator_.named_parameters()) {
     gradient_names_.push_back("gradient of " + parameter.name);
   }
@@ -180,7 +156,9 @@ void CompiledStep::add_conditions() {
   for (size_t i = 0; i < modules_.size(); ++i) {
     add("training mode", modules_[i]->is_training(), module_names_[i]);
   }
-  for (const auto& [name, number] : module_options_) add("an option", *number, name);
+  for (const detail::ModuleOptions& options : module_options_) {
+    add("the options' hash", options.fingerprint(), options.of);
+  }
   const std::vector<NamedTensor>& parameters = accelerator_.named_parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
     add("requires_grad", parameters[i].tensor.requires_grad(), parameters[i].name);
@@ -223,12 +201,14 @@ void CompiledStep::look_for_writes() {
   }
 }
 
-/// A child that was replaced is held by nobody else, or by fewer.
-bool CompiledStep::has_lost_modules() const {
+/// A child that was replaced is held by nobody else, or by fewer; a container may have more.
+bool CompiledStep::has_other_modules() const {
   for (size_t i = 0; i < modules_.size(); ++i) {
     if (modules_[i].use_count() < module_counts_[i]) return true;
   }
-  return false;
+  return std::ranges::any_of(module_options_, [](const detail::ModuleOptions& options) {
+    return options.num_children >= 0 && options.fingerprint() != options.num_children;
+  });
 }
 
 /// The function, and what a replay must do in its place.

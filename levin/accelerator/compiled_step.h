@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "levin/accelerator/module_options.h"
 #include "levin/base/export.h"
 #include "levin/graph/compiled.h"
 #include "levin/module/parameters.h"
@@ -49,7 +50,7 @@ class LEVIN_API CompiledStep {
   void look_for_writes();
   std::vector<at::Tensor> weights() const;
   uint64_t versions() const;
-  bool has_lost_modules() const;
+  bool has_other_modules() const;
   std::vector<at::Tensor> call(const Function& function);
 
   Accelerator& accelerator_;
@@ -64,8 +65,7 @@ class LEVIN_API CompiledStep {
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
   std::vector<std::string> module_names_;
   std::vector<int64_t> module_counts_;  ///< who else held each
-  /// Options that users change in a run.
-  std::vector<std::pair<std::string, const double*>> module_options_;
+  std::vector<detail::ModuleOptions> module_options_;
   std::vector<std::string> gradient_names_;
 };
 

@@ -20,12 +20,18 @@ constexpr int kMostSurprises = 3;  ///< until two recordings in a row must have 
 constexpr int64_t kFewReplays = 8;
 constexpr int kMostWasted = 3;
 constexpr int kMostNewAnswers = 8;
+constexpr int64_t kManyRecordings = 16;
 
 std::string described_read(const Graph& graph) {
   const Node& read = *graph.host_reads().front();
   const std::string& source = read.source();
   return fmt::format("the host reads what {} gives{}", read.target(),
                      source.empty() ? "" : ", in " + source);
+}
+
+std::string difference_between(const Variant& before, const Variant& now) {
+  const auto difference = first_difference(before.recorded, now.recorded);
+  return difference ? difference->text : before.recording.difference_to(now.recording);
 }
 
 /// A function that is called by one that is recorded is a part of it.
@@ -192,6 +198,7 @@ std::vector<at::Tensor> Compiled::while_recording(Recording& recording, const Fu
     ~Current() {
       place = nullptr;
       is_within_another = false;
+      Recording::set_current(nullptr);
     }
   };
   std::vector<at::Tensor> results;
@@ -199,6 +206,7 @@ std::vector<at::Tensor> Compiled::while_recording(Recording& recording, const Fu
     const Current current{recording_};
     recording_ = &recording;
     is_within_another = true;
+    Recording::set_current(&recording);
     results = run();
   }
   for (const auto& [number, action] : recording.with_) action(recording.values_[number]);
@@ -293,7 +301,10 @@ void Compiled::take(Recordings& recordings, const Conditions& conditions, Record
   std::string difference;
   Variant& variant =
       recordings.add(conditions, std::move(recorded.graph), recorded.recording, difference);
-  if (expected != nullptr && &variant != expected) return end_replays(*expected, difference);
+  if (expected != nullptr && &variant != expected) {
+    if (difference.empty()) difference = difference_between(*expected, variant);
+    return end_replays(*expected, difference);
+  }
   variant.num_results = recorded.memory.size();
   variant.num_values = recorded.recording.values_.size();
   variant.memory = std::move(recorded.memory);
@@ -305,6 +316,12 @@ void Compiled::take(Recordings& recordings, const Conditions& conditions, Record
     variant.check_is_due = false;
     variant.num_unchecked = 0;
     return;
+  }
+  if (report_.recorded == kManyRecordings && !conditions.arguments.empty()) {
+    log::info(
+        "compile: {} is called once for each new {}, which may decide what it does; where it does "
+        "not, use the form without it (training_step(batch))",
+        name_, conditions.arguments.front().what);
   }
   if (!difference.empty()) recordings.last_difference = difference;
   if (recordings.num_surprises >= kMostSurprises ||

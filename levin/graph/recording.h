@@ -33,16 +33,39 @@ class LEVIN_API Recording {
   void after(Action action) { after_.push_back(std::move(action)); }
   /// Called with what the tensor is in that replay, which is the caller's own, before `after`; and
   /// once the function that is recorded has returned, so that the recording has nothing of it.
-  void with(const at::Tensor& value, TensorAction action);
+  /// label: which action it is, where there are others.
+  void with(const at::Tensor& value, TensorAction action, std::string label = {});
   /// The recording is of this number alone: under another one the function is called, and what it
   /// does then is compared.
   void depends_on(std::string what, std::function<ExactNumber()> number);
   /// The function does what a replay cannot; the first reason counts.
   void refuse(std::string reason);
 
+  /// In words, where the actions of another are others; "" where they are not.
+  std::string difference_to(const Recording& other) const;
+
+  /// Of the function that this thread records at present; nullptr where it records none.
+  static Recording* current();
+  /// While it lives, numbers that are asked for are no conditions: what comes of them is computed
+  /// anew before each replay.
+  class Pause {
+   public:
+    explicit Pause(Recording& recording)
+        : recording_(recording), was_paused_(std::exchange(recording.is_paused_, true)) {}
+    ~Pause() { recording_.is_paused_ = was_paused_; }
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    Recording& recording_;
+    bool was_paused_;
+  };
+
  private:
   friend class Compiled;
   friend class Recordings;
+  /// Returns the one before.
+  static Recording* set_current(Recording* recording);
   struct Dependence {
     std::string what;
     std::function<ExactNumber()> number;
@@ -58,8 +81,10 @@ class LEVIN_API Recording {
   std::vector<Action> after_;
   std::vector<at::Tensor> values_;
   std::vector<std::pair<size_t, TensorAction>> with_;  ///< by the number of the value
+  std::vector<std::string> labels_;                    ///< of these
   std::vector<Dependence> dependences_;
   std::string refused_;
+  bool is_paused_ = false;
 };
 
 }  // namespace levin::graph

@@ -154,9 +154,10 @@ Variant& Recordings::add(const Conditions& conditions, Graph&& graph, const Reco
   Variant* variant = nullptr;
   for (const auto& known : std::views::reverse(variants_)) {
     const std::optional<Difference> other = first_difference(known->recorded, graph);
-    if (!other) variant = known.get();
+    const std::string differs = other ? other->text : known->recording.difference_to(recording);
+    if (differs.empty()) variant = known.get();
     if (variant != nullptr) break;
-    if (difference.empty()) difference = other->text;
+    if (difference.empty()) difference = differs;
   }
   const bool is_new = variant == nullptr;
   if (is_new) {

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <optional>
@@ -95,6 +96,7 @@ struct Replay::Impl {
   Impl(const Graph& graph, std::unique_ptr<DeviceGraphs> graphs);
 
   at::Tensor laid_out(const at::Tensor& given, BoundInput& bound) const;
+  bool is_own_gradient(const at::Tensor& given) const;
   void bind(const std::vector<at::Tensor>& inputs);
   std::string moved() const;
   void run();
@@ -168,13 +170,23 @@ void Replay::Impl::bind(const std::vector<at::Tensor>& inputs) {
 /// As the operators were planned to find it.
 at::Tensor Replay::Impl::laid_out(const at::Tensor& given, BoundInput& bound) const {
   const bool is_captured = device_graphs && given.device() == device_graphs->device();
-  if (!is_captured && given.strides() == bound.tensor.strides()) return given;
+  if (!is_captured && given.strides() == bound.tensor.strides()) {
+    return is_own_gradient(given) ? given.clone() : given;
+  }
   at::Tensor place = bound.fixed;
   if (!place.defined()) {
     place = at::empty_strided(given.sizes(), bound.tensor.strides(), given.options());
   }
   if (is_captured) bound.fixed = place;
   return place.copy_(given);
+}
+
+/// One that the last run has left, in memory that this one uses again: there is a new one in it when
+/// this one ends.
+bool Replay::Impl::is_own_gradient(const at::Tensor& given) const {
+  return std::ranges::any_of(program.updates, [&](const FinalUpdate& update) {
+    return update.is_gradient && update.value.is_alias_of(given);
+  });
 }
 
 std::string Replay::Impl::moved() const {
@@ -283,7 +295,9 @@ std::vector<at::Tensor> Replay::Impl::finish(const std::vector<at::Tensor>& inpu
   }
   for (size_t i = 0; i < kept.size(); ++i) {
     const FinalUpdate& update = program.updates[i];
-    const at::Tensor& target = update.input < inputs.size() ? inputs[update.input] : update.target;
+    const bool is_input = update.input < inputs.size();
+    const at::Tensor& target = is_input ? inputs[update.input] : update.target;
+    if (!update.is_gradient && is_input && is_own_gradient(target)) continue;
     if (!update.is_gradient) {
       target.copy_(kept[i]);
     } else if (!target.grad().is_same(kept[i])) {
@@ -292,7 +306,8 @@ std::vector<at::Tensor> Replay::Impl::finish(const std::vector<at::Tensor>& inpu
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     const BoundInput& input = program.inputs[i];
-    if (input.is_written && !held[i].is_same(inputs[i])) inputs[i].copy_(held[i]);
+    if (!input.is_written || held[i].is_same(inputs[i]) || is_own_gradient(inputs[i])) continue;
+    inputs[i].copy_(held[i]);
   }
   return outputs;
 }

@@ -233,6 +233,11 @@ void Planner::add_constant(const Node& node) {
   const std::vector<at::Tensor> results = run(node);
   for (size_t i = 0; i < results.size(); ++i) {
     if (!results[i].defined()) continue;
+    LEVIN_CHECK(results[i].scalar_type() == node.output(i).type().dtype, "graph.replay",
+                "{} gives {} and gave {}: the default dtype was changed within the step; name the "
+                "dtype",
+                node.target(), c10::toString(results[i].scalar_type()),
+                c10::toString(node.output(i).type().dtype));
     memory_.store(node.output(i), memory_.keep(results[i], MemoryKind::kConstant));
   }
   ++program_.report.num_constants;

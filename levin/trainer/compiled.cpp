@@ -68,7 +68,8 @@ bool Run::record_log(std::string_view name, const at::Tensor& value, const LogOp
   recording->with(value.detach().clone(),
                   [this, name = std::string(name), options](const at::Tensor& now) {
                     if (logged_ != nullptr) logged_->log_own(name, now, options);
-                  });
+                  },
+                  fmt::format("log {}", name));
   return true;
 }
 

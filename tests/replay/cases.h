@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 
 #include "levin/accelerator/accelerator.h"
 #include "levin/data/sources.h"
+#include "levin/graph/step_value.h"
 #include "levin/module/module.h"
 #include "levin/optim/optim.h"
 #include "levin/trainer/trainer.h"
@@ -51,6 +53,7 @@ struct Own : levin::Module {
   std::map<std::string, double> numbers;  ///< the same
   std::map<std::string, std::shared_ptr<torch::nn::Module>> unregistered;
   at::Generator generator;
+  std::optional<levin::StepValue> value;
 
   /// A child that the row has built.
   template <class Impl>
@@ -79,6 +82,7 @@ struct StepCase {
   int64_t epochs = 3;
   int64_t batch_size = 8;
   bool is_manual = false;  ///< the step optimizes by itself
+  bool takes_index = false;  ///< the step gets the index of its batch; else -1
   bool validates = false;
   bool crashes = false;  ///< today: such rows are run last
 

@@ -72,7 +72,7 @@ std::vector<FunctionCase> functions_with_host_state() {
       counting("ACoinThatIsRare",
                [](const Tensor& x, int64_t calls) {
                  std::mt19937 random(static_cast<uint32_t>(calls));
-                 return random() % 6 == 0 ? x * 2 : x * 3;
+                 return random() % 3 == 0 ? x * 2 : x * 3;
                }),
       set_later("AFactorIsSetLater", [](const Tensor& x, double factor) { return x * factor; }),
       set_later("AFlagIsSetLater",
@@ -122,7 +122,8 @@ std::vector<FunctionCase> functions_with_reads() {
               [](const Tensor& x) { return x.const_data_ptr<float>()[0] > 0 ? x * 2 : x * 3; }),
       reading(
           "PointerOfAResultBranch",
-          [](const Tensor& x) { return *x.mean().const_data_ptr<float>() > 0 ? x * 2 : x * 3; }),
+          [](const Tensor& x) { return *x.mean().const_data_ptr<float>() > 0 ? x * 2 : x * 3; },
+          Wanted::kFoundLater),  // nobody sees a read by pointer
       reading("AccessorBranch",
               [](const Tensor& x) { return x.accessor<float, 2>()[1][1] > 0 ? x * 2 : x * 3; }),
       reading("Equal", [](const Tensor& x) { return torch::equal(x, x.abs()) ? x * 2 : x * 3; }),

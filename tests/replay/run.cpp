@@ -52,8 +52,9 @@ struct Watched : Own {
     }
   }
   at::Tensor training_step(const Batch& batch, int64_t index) override {
-    return row.step(*this, batch, index);
+    return row.takes_index ? row.step(*this, batch, index) : Own::training_step(batch, index);
   }
+  at::Tensor training_step(const Batch& batch) override { return row.step(*this, batch, -1); }
   void validation_step(const Batch& batch, int64_t) override {
     log("val", net ? plain_loss(*this, batch) : batch["x"].sum());
   }

@@ -90,7 +90,7 @@ StepCase replaced(const std::string& name, const Change& change) {
           .before = at_batch(kLater, change)};
 }
 
-/// Layers that the module does not know, named "norm" and "dropout".
+/// Layers that the module does not know, and so levin neither, named "norm" and "dropout".
 StepCase with_unregistered(const std::string& name, const Change& change) {
   return {
       .name = name,
@@ -101,6 +101,7 @@ StepCase with_unregistered(const std::string& name, const Change& change) {
             return cross_entropy(own.net->forward(dropout->forward(norm->forward(batch["x"]))),
                                  batch);
           },
+      .wanted = Wanted::kFoundLater,
       .build =
           [](Own& own) {
             own.net = own.register_module("net", nn::Sequential(nn::Linear(6, 3)));
@@ -129,6 +130,7 @@ std::vector<StepCase> children() {
                      : std::dynamic_pointer_cast<nn::TanhImpl>(own.unregistered["act"])->forward(x);
              return cross_entropy(x, batch);
            },
+       .wanted = Wanted::kFoundLater,
        .build =
            [](Own& own) {
              own.net = own.register_module("net", nn::Sequential(nn::Linear(6, 3)));
@@ -253,6 +255,7 @@ std::vector<StepCase> optimizers() {
            [](Own& own, Trainer&) { layer<nn::BatchNorm1dImpl>(own, 1).reset_running_stats(); })},
       {.name = "ABufferIsAnotherTensor",
        .step = plain,
+       .wanted = Wanted::kFoundLater,
        .build = build_deep,
        .before = at_batch(kLater,
                           [](Own& own, Trainer&) {
@@ -263,6 +266,7 @@ std::vector<StepCase> optimizers() {
            [](Own& own, const Batch& batch, int64_t) {
              return cross_entropy(own.net->forward(batch["x"]) * own.list[0], batch);
            },
+       .wanted = Wanted::kFoundLater,
        .build =
            [](Own& own) {
              own.net = own.register_module("net", nn::Sequential(nn::Linear(6, 3)));

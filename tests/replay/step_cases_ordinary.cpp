@@ -20,6 +20,7 @@ std::function<void(Own&)> deep() {
 
 StepCase replayed(StepCase row) {
   row.wanted = Wanted::kReplayed;
+  row.epochs = 6;
   return row;
 }
 
@@ -47,7 +48,9 @@ StepCase of_optimizer(const std::string& name, const OptimizerConfig& config,
 }
 
 StepCase of_options(const std::string& name, const std::function<void(TrainerOptions&)>& options) {
-  return of_optimizer(name, optim::adam({.lr = 1e-2}), options);
+  StepCase row = of_optimizer(name, optim::adam({.lr = 1e-2}), options);
+  row.epochs = 6;
+  return row;
 }
 
 StepCase of_loss(const std::string& name,

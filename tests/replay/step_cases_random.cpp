@@ -113,7 +113,8 @@ std::vector<StepCase> by_generators() {
                const bool second = own.counts["calls"]++ % 2 == 1;
                const at::Generator fresh = at::globalContext().defaultGenerator(at::kCPU);
                return torch::rand(x.sizes(), second ? own.generator : fresh);
-             }),
+             },
+             Wanted::kFoundLater),  // by a counter of the host's
       scaled("TheHostDrawsFromTheDefaultGenerator",
              [](Own&, const Tensor& x, int64_t) {
                auto* generator = at::get_generator_or_default<at::CPUGeneratorImpl>(
@@ -188,6 +189,7 @@ std::vector<StepCase> by_operators() {
 
 std::vector<StepCase> steps_with_random() {
   std::vector<StepCase> all = by_generators(), more = by_operators();
+  for (StepCase& one : all) one.takes_index = true;
   for (StepCase& one : more) all.push_back(std::move(one));
   return all;
 }
