@@ -30,8 +30,9 @@ Outcome train(const std::string& compile, int64_t steps) {
   auto [model, optimizer] = accelerator.prepare(net, levin::optim::adamw({.lr = 1e-3}));
 
   // All that a step does to tensors stands in this function, and what changes comes in as its
-  // arguments. What the host would decide anew in each step (item(), a counter) cannot be replayed:
-  // then the log says so, and the function runs as it always did.
+  // arguments. What the host decides anew in each step (by another item(), by a counter) cannot be
+  // replayed: then the log says so, and the function runs as it always did. A number that changes
+  // from step to step, as a warm-up, is a levin::StepValue.
   auto step = accelerator.compile([&](const torch::Tensor& x, const torch::Tensor& y) {
     optimizer.zero_grad();
     auto loss = torch::nn::functional::cross_entropy(model->forward(x), y);

@@ -33,8 +33,8 @@ class LEVIN_API CompiledStep {
 
   /// inputs: the tensors that are new in each call. guards: numbers that the function's operators
   /// depend on, beside modes of modules, parameters that need gradients, hyper-parameters of
-  /// optimizers and the place in a group of batches, which are seen to here. arguments: numbers that
-  /// it gets and may leave unread. See graph::Compiled.
+  /// optimizers and the place in a group of batches, which are seen to here. arguments: numbers
+  /// that it gets and may leave unread. See graph::Compiled.
   std::vector<at::Tensor> operator()(const std::vector<NamedTensor>& inputs,
                                      const std::vector<graph::Guard>& guards,
                                      const Function& function,
@@ -61,7 +61,7 @@ class LEVIN_API CompiledStep {
   int64_t num_preparations_ = 0;
   uint64_t versions_ = 0;        ///< of the parameters after the last call
   uint64_t outside_writes_ = 0;  ///< calls before which somebody else had written to them
-  int64_t generation_ = -1;  ///< of what was prepared, which the rest is of
+  int64_t generation_ = -1;      ///< of what was prepared, which the rest is of
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
   std::vector<std::string> module_names_;
   std::vector<int64_t> module_counts_;  ///< who else held each

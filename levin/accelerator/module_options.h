@@ -1,6 +1,6 @@
 #pragma once
-// What a forward pass reads from torch::nn's modules beside tensors, and that users change in a run:
-// a dropout's rate, a norm's epsilon, the length of a Sequential. Guards of a recorded step.
+// What a forward pass reads from torch::nn's modules beside tensors, and that users change in a
+// run: a dropout's rate, a norm's epsilon, the length of a Sequential. Guards of a recorded step.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,8 @@ struct ModuleOptions {
   std::string of;
   /// Another number whenever one of them is another.
   std::function<int64_t()> fingerprint;
-  int64_t num_children = -1;  ///< of a container, when this was made: its fingerprint is their number
+  int64_t num_children =
+      -1;  ///< of a container, when this was made: its fingerprint is their number
 };
 
 /// Of those that have any; of a module of the user's nothing is known.

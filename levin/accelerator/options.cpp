@@ -56,8 +56,9 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
   field("compile", compile,
         "no, or replay: what compile() gives is recorded, and replayed without a call of it; XLA "
         "devices compile steps in either case");
-  field("compile_check", compile_check,
-        "when the code is run in a replay's place and compared: auto, every, no, or each n-th call");
+  field(
+      "compile_check", compile_check,
+      "when the code is run in a replay's place and compared: auto, every, no, or each n-th call");
   field("compile_check_policy", compile_check_policy,
         "where it does something else than the recording: warn and replay no more, or stop");
   field("activation_memory_budget", activation_memory_budget,

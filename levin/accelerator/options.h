@@ -74,7 +74,8 @@ struct AcceleratorOptions {
   std::string compile = "no";
   /// When the code of a replayed step is run in the replay's place and compared with it: auto (the
   /// 1st, 2nd, 4th, 8th, ... call, an epoch's first, those after a validation and after something
-  /// else wrote parameters), a number n (in place of those: each n-th), every (all: nothing is replayed) or no.
+  /// else wrote parameters), a number n (in place of those: each n-th), every (all: nothing is
+  /// replayed) or no.
   std::string compile_check = "auto";
   /// A difference: warn (and replay no more), or stop (Error "graph.check").
   std::string compile_check_policy = "warn";

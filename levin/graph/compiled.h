@@ -91,8 +91,8 @@ struct CompiledReport {
 /// state. The next ones under each set of conditions are recorded until two in a row are equal in
 /// every operator, constant and state tensor: a number that the host changes from call to call, or
 /// a tensor that is a new one each time, is seen by that. Then the recording is replayed. A
-/// function that cannot be (Recording::refuse) goes on as it is, with the reason in the log; so does
-/// each new recording.
+/// function that cannot be (Recording::refuse) goes on as it is, with the reason in the log; so
+/// does each new recording.
 ///
 /// Where the host reads a value by an operator (item(), torch::equal, a mask as an index), a replay
 /// compares it with what was read: where it is another, all is put back as it was, and another

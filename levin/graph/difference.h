@@ -15,9 +15,9 @@ struct Difference {
 };
 
 /// Where the second graph first does something else than the first: another operator, constant,
-/// operand, type, state tensor, or value that the host read. Nothing for equal graphs. State tensors
-/// are the same where they lie in the same memory, constants among them where they have the same
-/// contents.
+/// operand, type, state tensor, or value that the host read. Nothing for equal graphs. State
+/// tensors are the same where they lie in the same memory, constants among them where they have the
+/// same contents.
 LEVIN_API std::optional<Difference> first_difference(const Graph& before, const Graph& now);
 
 }  // namespace levin::graph

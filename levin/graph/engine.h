@@ -47,8 +47,8 @@ struct RecordingResult {
 class LEVIN_API Runner {
  public:
   virtual ~Runner();
-  /// The graph's outputs; its updates are done. Nothing where the host would read another value than
-  /// when it was recorded: then nothing has changed.
+  /// The graph's outputs; its updates are done. Nothing where the host would read another value
+  /// than when it was recorded: then nothing has changed.
   virtual std::optional<std::vector<at::Tensor>> operator()(
       const std::vector<at::Tensor>& inputs) = 0;
   /// That value; nullptr where the last call gave outputs.

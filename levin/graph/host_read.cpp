@@ -32,7 +32,7 @@ HostRead HostRead::of(const c10::OperatorHandle& op, const std::vector<c10::IVal
     } else if (value.toTensor().defined()) {
       const at::Tensor& tensor = value.toTensor();
       read.values.emplace_back(is_read_by_pointer(op, i) ? contents_of(tensor)
-                                                           : tensor.sizes().vec());
+                                                         : tensor.sizes().vec());
     }
   }
   return read;

@@ -100,8 +100,8 @@ void Recorder::watch_state(const at::Tensor& tensor) {
   if (!impl_->options.watch_host || !tensor.defined() || !tensor.is_cpu()) return;
   if (tensor.layout() != at::kStrided || tensor.numel() == 0) return;
   const Geometry geometry = Geometry::of(tensor);
-  impl_->watched.emplace(
-      geometry, Impl::Watched{tensor, fingerprint_of(geometry, /*in_full=*/false)});
+  impl_->watched.emplace(geometry,
+                         Impl::Watched{tensor, fingerprint_of(geometry, /*in_full=*/false)});
 }
 
 /// When an operator meets it for the first time, or none does.

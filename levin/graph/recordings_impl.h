@@ -39,8 +39,8 @@ class Recordings {
   /// What the function does for certain with these arguments and the same answers to what it asks
   /// for; nullptr where that is not known.
   Variant* find(const Conditions& conditions);
-  /// The same, but where it is known that it then does not do what this variant does, since the host
-  /// reads something else.
+  /// The same, but where it is known that it then does not do what this variant does, since the
+  /// host reads something else.
   Variant* find(const Conditions& conditions, const Variant& failed, const OtherRead& read);
   /// The function did this, with these arguments and answers. Returns the variant that it is; a new
   /// one where it is like none, and then says in `difference` how it differs from the one before.

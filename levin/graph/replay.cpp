@@ -118,7 +118,7 @@ struct Replay::Impl {
   int64_t num_calls = 0;
   const Instruction* running = nullptr;  ///< the last that was called
   std::optional<OtherRead> other_read;   ///< which ended the run
-  Undo before;                           ///< copies of what a run changes before the host's last read
+  Undo before;  ///< copies of what a run changes before the host's last read
 };
 
 Replay::Replay(const Graph& graph) : Replay(graph, device_graphs_of(graph)) {}
@@ -181,8 +181,8 @@ at::Tensor Replay::Impl::laid_out(const at::Tensor& given, BoundInput& bound) co
   return place.copy_(given);
 }
 
-/// One that the last run has left, in memory that this one uses again: there is a new one in it when
-/// this one ends.
+/// One that the last run has left, in memory that this one uses again: there is a new one in it
+/// when this one ends.
 bool Replay::Impl::is_own_gradient(const at::Tensor& given) const {
   return std::ranges::any_of(program.updates, [&](const FinalUpdate& update) {
     return update.is_gradient && update.value.is_alias_of(given);

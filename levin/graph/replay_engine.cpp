@@ -31,10 +31,11 @@ void check_inputs_are_let_go(const RecordedCall& call, const std::vector<size_t>
     const bool is_given = std::ranges::any_of(values, [&](const at::Tensor& value) {
       return input.defined() && value.defined() && value.has_storage() && value.is_alias_of(input);
     });
-    LEVIN_CHECK(is_given || now[i] <= before[i], "graph.record.kept_input",
-                "it keeps its input {}, or a view or an autograd graph of it; keep a clone, or what "
-                "was computed from it detached",
-                call.names[i]);
+    LEVIN_CHECK(
+        is_given || now[i] <= before[i], "graph.record.kept_input",
+        "it keeps its input {}, or a view or an autograd graph of it; keep a clone, or what "
+        "was computed from it detached",
+        call.names[i]);
   }
 }
 

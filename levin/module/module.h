@@ -36,9 +36,9 @@ class LEVIN_API Module : public torch::nn::Module {
   // Steps. batch_index counts from 0 in each epoch.
 
   /// Returns the loss, a scalar (the mean over the batch); an undefined tensor skips this batch.
-  /// Under compile = "replay" each new batch_index is run by the code once, since it may decide what
-  /// the step does; override the second form where it does not, or ask for batch_index() there.
-  /// Throws Error "module.training_step" where neither is overridden.
+  /// Under compile = "replay" each new batch_index is run by the code once, since it may decide
+  /// what the step does; override the second form where it does not, or ask for batch_index()
+  /// there. Throws Error "module.training_step" where neither is overridden.
   virtual at::Tensor training_step(const Batch& batch, int64_t batch_index);
   virtual at::Tensor training_step(const Batch& batch);
   virtual void validation_step(const Batch& batch, int64_t batch_index);

@@ -65,11 +65,12 @@ bool Run::record_log(std::string_view name, const at::Tensor& value, const LogOp
   }
   // A copy: what the step writes into the tensor later is not what it logged.
   const at::NoGradGuard no_grad;
-  recording->with(value.detach().clone(),
-                  [this, name = std::string(name), options](const at::Tensor& now) {
-                    if (logged_ != nullptr) logged_->log_own(name, now, options);
-                  },
-                  fmt::format("log {}", name));
+  recording->with(
+      value.detach().clone(),
+      [this, name = std::string(name), options](const at::Tensor& now) {
+        if (logged_ != nullptr) logged_->log_own(name, now, options);
+      },
+      fmt::format("log {}", name));
   return true;
 }
 

@@ -92,6 +92,7 @@ at::Tensor Run::take_step(const Batch& batch, int64_t index) {
     join_exchange();
   }
   if (ends_group && gradients_ready_) updated_ = update();
+  loss_weight_.reset();
   return loss;
 }
 

@@ -197,6 +197,42 @@ TEST(CompiledHost, InputsGetTheirGradients) {
   EXPECT_GT(compiled.report().replayed, 5);
 }
 
+TEST(CompiledHost, AnInputThatItKeepsIsNamed) {  // "graph.record.kept_input"
+  for (const auto& part : std::vector<std::function<at::Tensor(const at::Tensor&)>>{
+           [](const at::Tensor& x) { return x; }, [](const at::Tensor& x) { return x.t(); },
+           [](const at::Tensor& x) { return x.detach(); }}) {
+    Compiled compiled("it");
+    at::Tensor kept;
+    for (int64_t call = 0; call < 8; ++call) {
+      const at::Tensor x = input_of(call);
+      compiled({.inputs = {x}, .names = {"x"}}, [&] {
+        kept = part(x);
+        return Results{x * 2};
+      });
+      EXPECT_TRUE(torch::equal(kept, part(x))) << call;
+    }
+    ASSERT_FALSE(compiled.report().refusals.empty());
+    EXPECT_THAT(compiled.report().refusals.front(), HasSubstr("it keeps its input x"));
+  }
+}
+
+TEST(CompiledHost, WatchedStateThatTheHostWritesIsNamed) {
+  for (const bool is_read : {false, true}) {
+    const at::Tensor count = torch::zeros({3});
+    Compiled compiled("it", {.watched = [&] { return Results{count}; }});
+    for (int64_t call = 0; call < 8; ++call) {
+      const at::Tensor x = input_of(call);
+      const Results results = compiled({.inputs = {x}, .names = {"x"}}, [&] {
+        count.data_ptr<float>()[0] += 1;
+        return Results{is_read ? x + count : x + 1};
+      });
+      EXPECT_EQ(count[0].item<int64_t>(), call + 1);
+    }
+    ASSERT_FALSE(compiled.report().refusals.empty());
+    EXPECT_THAT(compiled.report().refusals.front(), HasSubstr("into a parameter or buffer [3]"));
+  }
+}
+
 TEST(CompiledHost, ResultsThatAreInputsOrWeightsStayThat) {
   Compiled compiled("it");
   const at::Tensor weight = torch::ones({3, 2});

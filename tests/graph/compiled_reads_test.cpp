@@ -1,5 +1,5 @@
-// Functions in which the host reads a value: replayed where it reads what it read, put back where it
-// would read something else ("graph.replay").
+// Functions in which the host reads a value: replayed where it reads what it read, put back where
+// it would read something else ("graph.replay").
 #include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -89,10 +89,10 @@ TEST(CompiledReads, SizesThatDependOnValuesAreReads) {
   EXPECT_EQ(replayed_as_called([](const at::Tensor& x) { return x.masked_select(x > 2) * 2; },
                                counted, 15),
             "");
-  EXPECT_EQ(replayed_as_called(
-                [](const at::Tensor& x) { return std::get<0>(at::_unique2(x.relu())) * 2; }, counted,
-                15),
-            "");
+  EXPECT_EQ(
+      replayed_as_called(
+          [](const at::Tensor& x) { return std::get<0>(at::_unique2(x.relu())) * 2; }, counted, 15),
+      "");
 }
 
 at::Tensor through_an_rnn(const at::Tensor& lengths) {
@@ -105,12 +105,12 @@ at::Tensor through_an_rnn(const at::Tensor& lengths) {
 }
 
 TEST(CompiledReads, LengthsOfPackedSequencesAreReads) {
-  EXPECT_EQ(replayed_as_called(through_an_rnn,
-                               [](int64_t call) {
-                                 return call % 4 < 2 ? torch::tensor({4, 3, 1})
-                                                     : torch::tensor({4, 2, 2});
-                               },
-                               15),
+  EXPECT_EQ(replayed_as_called(
+                through_an_rnn,
+                [](int64_t call) {
+                  return call % 4 < 2 ? torch::tensor({4, 3, 1}) : torch::tensor({4, 2, 2});
+                },
+                15),
             "");
 }
 

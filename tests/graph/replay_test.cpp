@@ -97,8 +97,8 @@ TEST(Replay, GoesOnOnlyWhereTheHostReadsTheSame) {
   torch::manual_seed(3);
   const Tensor drawn = torch::rand({2});
   torch::manual_seed(3);
-  EXPECT_TRUE(torch::equal(replay({torch::tensor({0.5F, 1.5F})})[0],
-                           torch::tensor({1.0F, 3.0F}) + drawn));
+  EXPECT_TRUE(
+      torch::equal(replay({torch::tensor({0.5F, 1.5F})})[0], torch::tensor({1.0F, 3.0F}) + drawn));
   EXPECT_TRUE(torch::equal(count, torch::full({2}, 2.0)));  // with that of the trace
   const Tensor state = at::detail::getDefaultCPUGenerator().get_state();
   EXPECT_FALSE(replay.attempt({torch::zeros({2})}));

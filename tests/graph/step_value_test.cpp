@@ -18,9 +18,8 @@ TEST(StepValue, OfAReplayIsThatOfItsStep) {
   Compiled compiled("it");
   for (step = 0; step < 20; ++step) {
     const at::Tensor x = torch::ones({2});
-    const Results results = compiled({.inputs = {x}, .names = {"x"}}, [&] {
-      return Results{x * weight() + weight()};
-    });
+    const Results results =
+        compiled({.inputs = {x}, .names = {"x"}}, [&] { return Results{x * weight() + weight()}; });
     EXPECT_EQ(results[0][1].item<double>(), static_cast<double>(step)) << step;
   }
   EXPECT_TRUE(compiled.report().refusals.empty());

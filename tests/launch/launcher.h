@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <string>
@@ -74,6 +75,16 @@ class Launcher {
   void signal(int number) const { ::kill(pid_, number); }
   std::string out() const { return get(out_); }
   std::string err() const { return get(err_); }
+
+  /// Whether it is so far that a signal ends it in order, by Linux's account of what it catches.
+  bool catches(int number) const {
+    std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
+    for (std::string line; std::getline(status, line);) {
+      if (!line.starts_with("SigCgt:")) continue;
+      return (std::stoull(line.substr(7), nullptr, 16) >> (number - 1) & 1U) != 0;
+    }
+    return false;
+  }
 
   /// The exit code, minus the signal that ended it, or -1000 when it goes on for too long.
   int wait(double timeout_s = 30) {

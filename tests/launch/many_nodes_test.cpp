@@ -196,7 +196,8 @@ TEST(ManyNodes, ASignalEndsALauncherThatWaitsForOthers) {
   Launcher alone(scratch, job.node({"/bin/true"}));
   Launcher far(scratch, {"--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1",
                          "--master-port", free_port(), "/bin/true"});
-  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  ASSERT_TRUE(soon([&] { return alone.catches(SIGTERM) && far.catches(SIGINT); }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // until they wait
   alone.signal(SIGTERM);
   far.signal(SIGINT);
   EXPECT_EQ(alone.wait(6), 143);

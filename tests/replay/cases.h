@@ -81,7 +81,7 @@ struct StepCase {
   std::function<levin::DatasetPtr()> data = {};
   int64_t epochs = 3;
   int64_t batch_size = 8;
-  bool is_manual = false;  ///< the step optimizes by itself
+  bool is_manual = false;    ///< the step optimizes by itself
   bool takes_index = false;  ///< the step gets the index of its batch; else -1
   bool validates = false;
   bool crashes = false;  ///< today: such rows are run last

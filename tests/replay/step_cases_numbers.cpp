@@ -103,24 +103,22 @@ std::vector<StepCase> with_counts() {
                  return std::min(1.0, static_cast<double>(own.global_step()) / 10);
                }),
       {.name = "KlWarmUpByAStepValue",
-       .step =
-           [](Own& own, const Batch& batch, int64_t) {
-             return plain_loss(own, batch) * (*own.value)();
-           },
+       .step = [](Own& own, const Batch& batch,
+                  int64_t) { return plain_loss(own, batch) * (*own.value)(); },
        .wanted = Wanted::kReplayed,
        .build =
            [](Own& own) {
-             own.value.emplace(
-                 [&own] { return std::min(1.0, 0.1 * static_cast<double>(1 + own.global_step())); });
+             own.value.emplace([&own] {
+               return std::min(1.0, 0.1 * static_cast<double>(1 + own.global_step()));
+             });
            },
        .epochs = 6},
       weighted(
           "EpochAsWeight",
           [](Own& own, int64_t) { return 1.0 / static_cast<double>(1 + own.current_epoch()); }),
       [] {
-        StepCase row = weighted("StepReadAndNotUsed", [](Own& own, int64_t) {
-          return own.global_step() >= 0 ? 2 : 1;
-        });
+        StepCase row = weighted("StepReadAndNotUsed",
+                                [](Own& own, int64_t) { return own.global_step() >= 0 ? 2 : 1; });
         row.wanted = Wanted::kRefused;  // it could be another in any step
         row.word = "it asks for global_step()";
         return row;

@@ -108,13 +108,14 @@ std::vector<StepCase> by_generators() {
                generator.set_state(state);
                return first + torch::rand_like(x);
              }),
-      scaled("TakesTheOtherGeneratorInTurn",
-             [](Own& own, const Tensor& x, int64_t) {
-               const bool second = own.counts["calls"]++ % 2 == 1;
-               const at::Generator fresh = at::globalContext().defaultGenerator(at::kCPU);
-               return torch::rand(x.sizes(), second ? own.generator : fresh);
-             },
-             Wanted::kFoundLater),  // by a counter of the host's
+      scaled(
+          "TakesTheOtherGeneratorInTurn",
+          [](Own& own, const Tensor& x, int64_t) {
+            const bool second = own.counts["calls"]++ % 2 == 1;
+            const at::Generator fresh = at::globalContext().defaultGenerator(at::kCPU);
+            return torch::rand(x.sizes(), second ? own.generator : fresh);
+          },
+          Wanted::kFoundLater),  // by a counter of the host's
       scaled("TheHostDrawsFromTheDefaultGenerator",
              [](Own&, const Tensor& x, int64_t) {
                auto* generator = at::get_generator_or_default<at::CPUGeneratorImpl>(

@@ -164,11 +164,13 @@ std::vector<StepCase> of_the_users() {
                 const Tensor loss = plain_loss(own, batch);
                 return loss.item<double>() > 1.0 ? loss * 2 : loss;
               }),
-      reading("BranchesOnItsLossByPointer",
-              [](Own& own, const Batch& batch, int64_t) {
-                const Tensor loss = plain_loss(own, batch);
-                return *loss.const_data_ptr<float>() > 1.0F ? loss * 2 : loss;
-              }, Wanted::kFoundLater),
+      reading(
+          "BranchesOnItsLossByPointer",
+          [](Own& own, const Batch& batch, int64_t) {
+            const Tensor loss = plain_loss(own, batch);
+            return *loss.const_data_ptr<float>() > 1.0F ? loss * 2 : loss;
+          },
+          Wanted::kFoundLater),
       reading("BranchesOnItsBatch",
               [](Own& own, const Batch& batch, int64_t) {
                 const Tensor loss = plain_loss(own, batch);
@@ -189,11 +191,13 @@ std::vector<StepCase> of_the_users() {
                 const Tensor loss = plain_loss(own, batch);
                 return loss / loss.item<double>();
               }),
-      reading("WeighsByItsOwnLossByPointer",
-              [](Own& own, const Batch& batch, int64_t) {
-                const Tensor loss = plain_loss(own, batch);
-                return loss / *loss.const_data_ptr<float>();
-              }, Wanted::kFoundLater),
+      reading(
+          "WeighsByItsOwnLossByPointer",
+          [](Own& own, const Batch& batch, int64_t) {
+            const Tensor loss = plain_loss(own, batch);
+            return loss / *loss.const_data_ptr<float>();
+          },
+          Wanted::kFoundLater),
       reading("OneHotByAccessor",
               [](Own& own, const Batch& batch, int64_t) {
                 const Tensor target = torch::zeros({batch.size(), 3});

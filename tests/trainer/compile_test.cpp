@@ -114,8 +114,7 @@ TEST_P(TrainerCompile, AResumedRunEqualsOneInEager) {
   train_recipe(recipe, "replay", replay_root.str(), net(), /*stop_after=*/101);
   const Trained resumed = train_recipe(recipe, "replay", replay_root.str(), net(), 200,
                                        replay_root.str() + "/checkpoints/last");
-  EXPECT_GE(num_replayed(resumed.report),
-            (recipe.replays - 110) * recipe.accumulate);
+  EXPECT_GE(num_replayed(resumed.report), (recipe.replays - 110) * recipe.accumulate);
   expect_same_weights(*resumed.net, *eager.net);
 }
 
