@@ -4,6 +4,8 @@
 #include <benchmark/benchmark.h>
 #include <torch/torch.h>
 
+#include "levin/graph/difference.h"
+#include "levin/graph/engine.h"
 #include "levin/graph/interposer.h"
 #include "levin/graph/trace.h"
 #include "levin/strategy/backward.h"
@@ -79,6 +81,33 @@ void traced(benchmark::State& state) {
   report(state, step);
 }
 BENCHMARK(traced);
+
+/// As Compiled records: with what the host does, and where it differs from the recording before.
+void recorded(benchmark::State& state) {
+  Step step;
+  const auto engine = levin::graph::make_replay_engine();
+  const std::vector<at::Tensor> inputs = {step.x};
+  const std::vector<std::string_view> names = {"x"};
+  std::vector<at::Tensor> weights = step.net->parameters();
+  levin::graph::Graph before;
+  const auto record = [&] {
+    auto result = engine->record({.inputs = inputs,
+                                  .names = names,
+                                  .watched = weights,
+                                  .function = [&] { return std::vector{step.run(step.x)}; },
+                                  .more = [] { return std::vector<at::Tensor>(); },
+                                  .expected = before.nodes().empty() ? nullptr : &before});
+    TORCH_CHECK(result.graph.has_value(), result.trouble);
+    return std::move(*result.graph);
+  };
+  before = record();
+  for (auto _ : state) {
+    const levin::graph::Graph graph = record();
+    benchmark::DoNotOptimize(levin::graph::first_difference(before, graph));
+  }
+  report(state, step);
+}
+BENCHMARK(recorded);
 
 void interpreted(benchmark::State& state) {
   Step step;

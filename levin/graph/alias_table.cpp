@@ -169,9 +169,12 @@ std::vector<KeptTensor> AliasTable::alive(
 at::Tensor KeptTensor::tensor() const {
   const c10::intrusive_ptr<c10::StorageImpl> held = storage.lock();
   if (held == nullptr) return {};
-  const at::NoGradGuard no_grad;
-  return at::empty({0}, at::TensorOptions().dtype(dtype).device(held->device()))
-      .set_(c10::Storage(held), offset, sizes, strides);
+  // By no operator: not each device has one for that.
+  const c10::DispatchKey key = c10::computeDispatchKey(dtype, at::kStrided, held->device());
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(held), c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  return tensor;
 }
 
 void AliasTable::merge(Region& from, Alias& into) {

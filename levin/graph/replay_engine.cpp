@@ -6,38 +6,11 @@
 #include "levin/graph/careful_handler_impl.h"
 #include "levin/graph/engine.h"
 #include "levin/graph/fuse.h"
+#include "levin/graph/held_inputs_impl.h"
 #include "levin/graph/passes.h"
 
 namespace levin::graph {
 namespace {
-
-/// By input, how many tensors and views are held of it.
-std::vector<size_t> holders_of(const std::vector<at::Tensor>& inputs) {
-  std::vector<size_t> holders;
-  for (const at::Tensor& input : inputs) {
-    const bool has_storage = input.defined() && input.has_storage();
-    holders.push_back(input.use_count() + (has_storage ? input.storage().use_count() : 0));
-  }
-  return holders;
-}
-
-/// A replay gets others, and leaves what the function kept of these as it was. `values`: what is
-/// known to be held; their inputs are not looked at.
-void check_inputs_are_let_go(const RecordedCall& call, const std::vector<size_t>& before,
-                             const std::vector<at::Tensor>& values) {
-  const std::vector<size_t> now = holders_of(call.inputs);
-  for (size_t i = 0; i < now.size(); ++i) {
-    const at::Tensor& input = call.inputs[i];
-    const bool is_given = std::ranges::any_of(values, [&](const at::Tensor& value) {
-      return input.defined() && value.defined() && value.has_storage() && value.is_alias_of(input);
-    });
-    LEVIN_CHECK(
-        is_given || now[i] <= before[i], "graph.record.kept_input",
-        "it keeps its input {}, or a view or an autograd graph of it; keep a clone, or what "
-        "was computed from it detached",
-        call.names[i]);
-  }
-}
 
 class ReplayRunner final : public Runner {
  public:
@@ -73,25 +46,17 @@ class ReplayEngine final : public Engine {
     });
     for (const NamedTensor& state : call.state) recorder.name_state(state.name, state.tensor);
     for (const at::Tensor& state : call.watched) recorder.watch_state(state);
-    const std::vector<size_t> holders = holders_of(call.inputs);
+    const HeldInputs held(call.inputs, call.names);
     RecordingResult recorded;
     {
       const HandlerScope scope(handler);
       recorded.results = call.function();
     }
-    // What autograd holds for these is of no use: a replay's results know nothing of it. And one
-    // that somebody else has too is from here on another tensor.
-    for (at::Tensor& result : recorded.results) {
-      const bool is_given = !result.defined() || (result.is_leaf() && result.requires_grad()) ||
-                            std::ranges::any_of(call.inputs, [&](const auto& input) {
-                              return input.is_same(result);
-                            });
-      if (!is_given) result = result.detach();
-    }
+    detach_results(recorded.results, call.inputs);
     handler.attempt([&] {
       std::vector<at::Tensor> values = recorded.results;
       for (const at::Tensor& value : call.more()) values.push_back(value);
-      check_inputs_are_let_go(call, holders, values);
+      held.check(values);
       recorded.kept = recorder.kept(values);
       for (const KeptTensor& kept : recorded.kept) values.push_back(kept.tensor());
       recorded.graph = recorder.finish(values);

@@ -23,6 +23,15 @@ bool exchanges(const graph::Graph& graph) {
   });
 }
 
+/// One of the step's inputs or of a parameter.
+bool is_gradient(const at::Tensor& tensor, const graph::RecordedCall& call) {
+  const auto is_its = [&](const at::Tensor& of) {
+    return of.defined() && of.is_leaf() && of.grad().defined() && of.grad().is_alias_of(tensor);
+  };
+  return std::ranges::any_of(call.inputs, is_its) ||
+         std::ranges::any_of(call.state, is_its, &NamedTensor::tensor);
+}
+
 }  // namespace
 
 SplitDim split_dims(const Binding& binding) {
@@ -131,8 +140,11 @@ std::string Runtime::Impl::end_step() {
   return std::exchange(step_trouble, "");
 }
 
-/// What the step returned, and whatever else of it is there to be seen, are results of its program.
-graph::Graph Runtime::Impl::run_step(const std::vector<at::Tensor>& values) {
+/// What the step returned, and whatever else of it is there to be seen, are results of its program:
+/// first what it left with somebody, then gradients.
+graph::Graph Runtime::Impl::run_step(const graph::RecordedCall& call,
+                                     const std::vector<at::Tensor>& values,
+                                     std::vector<graph::KeptTensor>& kept) {
   std::vector<Contents*> targets;
   for (const at::Tensor& value : values) {
     Contents* contents = value.defined() && value.is_xla() ? &Contents::of(value) : nullptr;
@@ -142,9 +154,29 @@ graph::Graph Runtime::Impl::run_step(const std::vector<at::Tensor>& values) {
     targets.push_back(is_own ? contents : nullptr);
   }
   std::vector<at::Tensor> results = values;
-  for (at::Tensor& other : pending(targets)) results.push_back(std::move(other));
+  std::vector<Contents*> others = targets;
+  std::vector<at::Tensor> seen = pending(others);
+  const auto gradients = std::ranges::stable_partition(
+      seen, [&](const at::Tensor& tensor) { return !is_gradient(tensor, call); });
+  const auto num_kept = static_cast<size_t>(gradients.begin() - seen.begin());
+  for (const at::Tensor& tensor : seen) {
+    results.push_back(tensor);
+    targets.push_back(&Contents::of(tensor));
+  }
   graph::Graph graph = recording().finish(results);
   recorder.reset();
+  const graph::Values outputs = graph.outputs();
+  for (size_t i = 0; i < num_kept; ++i) {
+    const graph::Node& node = outputs[values.size() + i]->node();
+    const std::string place = node.source().empty() ? "" : " in " + node.source();
+    kept.push_back({.storage = seen[i].storage().getWeakStorageImpl(),
+                    .sizes = seen[i].sizes(),
+                    .strides = seen[i].strides(),
+                    .dtype = seen[i].scalar_type(),
+                    .made_by = std::string(node.target()) + place});
+  }
+  results.clear();
+  seen.clear();
   graph.eliminate_dead_code();
   run(graph, targets, step_binding(graph));
   numbers.clear();

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "levin/base/error.h"
+#include "levin/graph/engine.h"
 #include "levin/graph/recorder.h"
 #include "levin/xla/device/contents.h"
 #include "levin/xla/device/inferred.h"
@@ -70,7 +71,8 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   void begin_step(const std::vector<at::Tensor>& inputs);
   /// Why it is none; empty where it is.
   std::string end_step();
-  graph::Graph run_step(const std::vector<at::Tensor>& values);
+  graph::Graph run_step(const graph::RecordedCall& call, const std::vector<at::Tensor>& values,
+                        std::vector<graph::KeptTensor>& kept);
   Binding step_binding(const graph::Graph& graph) const;
   const pjrt::Executable& executable_of(const Program& program, const graph::Graph& graph);
   pjrt::CompileOptions compile_options(int64_t num_replicas) const;

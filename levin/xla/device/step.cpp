@@ -1,9 +1,12 @@
 #include "levin/xla/device/step.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/graph/held_inputs_impl.h"
 #include "levin/xla/device/runtime_impl.h"
 
 namespace levin::xla {
@@ -126,30 +129,11 @@ class StepEngine final : public graph::Engine {
   explicit StepEngine(std::shared_ptr<Runtime> runtime)
       : runtime_(std::move(runtime)), impl_(runtime_->impl()) {}
 
-  Tensors first(const graph::RecordedCall& call) override { return record(call).results; }
-
+  Tensors first(const graph::RecordedCall& call) override {
+    return recorded(call, /*is_first=*/true).results;
+  }
   graph::RecordingResult record(const graph::RecordedCall& call) override {
-    begin(call);
-    graph::RecordingResult recorded;
-    try {
-      recorded.results = call.function();
-    } catch (...) {
-      impl_.end_step();
-      impl_.flush("");
-      impl_.step_inputs.clear();
-      throw;
-    }
-    const std::scoped_lock lock(impl_.mutex);
-    recorded.trouble = impl_.end_step();
-    if (recorded.trouble.empty()) {
-      Tensors values = recorded.results;
-      for (const at::Tensor& value : call.more()) values.push_back(value);
-      recorded.graph = impl_.run_step(values);
-      inputs_ = call.inputs;
-    }
-    impl_.flush("");
-    impl_.step_inputs.clear();
-    return recorded;
+    return recorded(call, /*is_first=*/false);
   }
 
   std::unique_ptr<graph::Runner> make_runner(graph::Graph& graph,
@@ -161,6 +145,51 @@ class StepEngine final : public graph::Engine {
   }
 
  private:
+  /// Backward may go through the results of the first call.
+  graph::RecordingResult recorded(const graph::RecordedCall& call, bool is_first) {
+    begin(call);
+    const graph::HeldInputs held(call.inputs, call.names);
+    const at::Tensor generator = at::detail::getDefaultCPUGenerator().get_state();
+    graph::RecordingResult recorded;
+    try {
+      recorded.results = call.function();
+    } catch (...) {
+      impl_.end_step();
+      impl_.flush("");
+      impl_.step_inputs.clear();
+      throw;
+    }
+    const std::scoped_lock lock(impl_.mutex);
+    recorded.trouble = impl_.end_step();
+    if (!is_first) graph::detach_results(recorded.results, call.inputs);
+    Tensors values = recorded.results;
+    for (const at::Tensor& value : call.more()) values.push_back(value);
+    if (recorded.trouble.empty()) recorded.trouble = trouble_of_host(held, generator, values);
+    if (recorded.trouble.empty()) {
+      recorded.graph = impl_.run_step(call, values, recorded.kept);
+      inputs_ = call.inputs;
+    }
+    impl_.flush("");
+    impl_.step_inputs.clear();
+    return recorded;
+  }
+
+  /// What the host has done in the step that a program does not.
+  static std::string trouble_of_host(const graph::HeldInputs& held, const at::Tensor& generator,
+                                     const Tensors& values) {
+    if (!generator.equal(at::detail::getDefaultCPUGenerator().get_state())) {
+      return "the host seeds a random generator, or draws from it; seed it before the step, and "
+             "draw "
+             "by operators (torch::rand)";
+    }
+    try {
+      held.check(values);
+    } catch (const Error& error) {
+      return error.text();
+    }
+    return "";
+  }
+
   void begin(const graph::RecordedCall& call) {
     const std::scoped_lock lock(impl_.mutex);
     impl_.flush("");
