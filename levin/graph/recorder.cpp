@@ -50,22 +50,24 @@ Recorder::Recorder(RecorderOptions options) : impl_(std::make_unique<Impl>(optio
 Recorder::~Recorder() = default;
 
 void Recorder::add_input(const std::string& name, const at::Tensor& tensor) {
+  if (tensor.defined()) {
+    LEVIN_CHECK(tensor.layout() == at::kStrided, "graph.record.layout",
+                "input {} of layout {}, wanted a strided tensor", name, c10::str(tensor.layout()));
+    LEVIN_CHECK(!tensor.is_conj() && !tensor.is_neg(), "graph.record.layout",
+                "input {} is conjugated or negated when it is read; give resolve_conj() and "
+                "resolve_neg() of it",
+                name);
+    LEVIN_CHECK(
+        impl_->aliases.overlapping(Geometry::of(tensor)).empty() &&
+            impl_->aliases.find(tensor) == nullptr,
+        "graph.trace.overlap",
+        "input {} shares memory with one before it, and a call of the graph could give others "
+        "that do not; give a clone",
+        name);
+  }
   Value& value = impl_->graph.placeholder(name, ValueType::of(tensor));
   impl_->used_names.insert(name);
   if (!tensor.defined()) return;
-  LEVIN_CHECK(tensor.layout() == at::kStrided, "graph.record.layout",
-              "input {} of layout {}, wanted a strided tensor", name, c10::str(tensor.layout()));
-  LEVIN_CHECK(!tensor.is_conj() && !tensor.is_neg(), "graph.record.layout",
-              "input {} is conjugated or negated when it is read; give resolve_conj() and "
-              "resolve_neg() of it",
-              name);
-  LEVIN_CHECK(
-      impl_->aliases.overlapping(Geometry::of(tensor)).empty() &&
-          impl_->aliases.find(tensor) == nullptr,
-      "graph.trace.overlap",
-      "input {} shares memory with one before it, and a call of the graph could give others "
-      "that do not; give a clone",
-      name);
   Region& region = *impl_->aliases.add_base(tensor, value).region;
   region.input = &value;
   region.is_argument = true;

@@ -382,6 +382,9 @@ std::vector<StepCase> with_batches() {
 std::vector<StepCase> steps_with_numbers() {
   std::vector<StepCase> all = with_counts(), more = with_batches();
   for (StepCase& one : all) one.takes_index = true;
+  for (StepCase& one : more) {
+    one.is_of_layout = one.name == "TransposedInTurns" || one.name == "AFieldThatIsWritten";
+  }
   for (StepCase& one : more) all.push_back(std::move(one));
   return all;
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
@@ -30,6 +31,15 @@ bool is_gradient(const at::Tensor& tensor, const graph::RecordedCall& call) {
   };
   return std::ranges::any_of(call.inputs, is_its) ||
          std::ranges::any_of(call.state, is_its, &NamedTensor::tensor);
+}
+
+/// How many of the tensors hold its memory.
+size_t num_held(const std::vector<at::Tensor>& tensors, const at::Tensor& tensor) {
+  std::set<const c10::TensorImpl*> holders;
+  for (const at::Tensor& other : tensors) {
+    if (other.defined() && other.is_alias_of(tensor)) holders.insert(other.unsafeGetTensorImpl());
+  }
+  return holders.size();
 }
 
 }  // namespace
@@ -153,13 +163,26 @@ graph::Graph Runtime::Impl::run_step(const graph::RecordedCall& call,
                         std::ranges::find(targets, contents) == targets.end();
     targets.push_back(is_own ? contents : nullptr);
   }
-  std::vector<at::Tensor> results = values;
-  std::vector<Contents*> others = targets;
-  std::vector<at::Tensor> seen = pending(others);
+  // A value that somebody else has too is kept, as an output of its own.
+  std::vector<at::Tensor> seen, copies;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (targets[i] == nullptr || values[i].storage().use_count() <= num_held(values, values[i])) {
+      continue;
+    }
+    seen.push_back(values[i]);
+    copies.push_back(values[i].clone());
+    targets.push_back(&Contents::of(copies.back()));
+  }
+  const size_t num_copies = copies.size();
+  std::vector<at::Tensor> others = pending(targets);
+  targets.resize(values.size() + num_copies);
   const auto gradients = std::ranges::stable_partition(
-      seen, [&](const at::Tensor& tensor) { return !is_gradient(tensor, call); });
-  const auto num_kept = static_cast<size_t>(gradients.begin() - seen.begin());
-  for (const at::Tensor& tensor : seen) {
+      others, [&](const at::Tensor& tensor) { return !is_gradient(tensor, call); });
+  const auto num_kept = num_copies + static_cast<size_t>(gradients.begin() - others.begin());
+  std::vector<at::Tensor> results = values;
+  results.insert(results.end(), copies.begin(), copies.end());
+  for (const at::Tensor& tensor : others) {
+    seen.push_back(tensor);
     results.push_back(tensor);
     targets.push_back(&Contents::of(tensor));
   }
@@ -170,13 +193,11 @@ graph::Graph Runtime::Impl::run_step(const graph::RecordedCall& call,
     const graph::Node& node = outputs[values.size() + i]->node();
     const std::string place = node.source().empty() ? "" : " in " + node.source();
     kept.push_back({.storage = seen[i].storage().getWeakStorageImpl(),
-                    .sizes = seen[i].sizes(),
-                    .strides = seen[i].strides(),
+                    .sizes = at::DimVector(seen[i].sizes()),
+                    .strides = at::DimVector(seen[i].strides()),
                     .dtype = seen[i].scalar_type(),
                     .made_by = std::string(node.target()) + place});
   }
-  results.clear();
-  seen.clear();
   graph.eliminate_dead_code();
   run(graph, targets, step_binding(graph));
   numbers.clear();

@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "levin/base/check.h"
@@ -32,6 +33,7 @@ class StepRunner final : public graph::Runner {
       if (node.opcode() == graph::Opcode::kPlaceholder) places_[&node] = place++;
       if (node.opcode() == graph::Opcode::kGetAttr && node.tensor().is_xla()) {
         state_.push_back({node.tensor(), node.tensor().storage().unsafeGetStorageImpl()});
+        state_storages_.insert(state_.back().storage);
       }
       num_operators_ += node.opcode() == graph::Opcode::kCallFunction ? 1 : 0;
     }
@@ -73,9 +75,15 @@ class StepRunner final : public graph::Runner {
   }
 
   std::string trouble(const Tensors& inputs) const override {
+    std::vector<const c10::StorageImpl*> storages;
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (split_of(inputs[i]) != splits_[i]) return fmt::format("input {} lies otherwise", i);
+      if (!is_of_device(inputs[i])) continue;
+      storages.push_back(inputs[i].storage().unsafeGetStorageImpl());
+      if (state_storages_.contains(storages.back())) return fmt::format("input {} is state", i);
     }
+    std::ranges::sort(storages);
+    if (std::ranges::adjacent_find(storages) != storages.end()) return "two inputs are one tensor";
     for (const StatePlace& place : state_) {
       if (place.tensor.storage().unsafeGetStorageImpl() != place.storage) {
         return "a state tensor has other memory than before";
@@ -116,6 +124,7 @@ class StepRunner final : public graph::Runner {
   Runtime::Impl& impl_;
   std::unordered_map<const graph::Node*, size_t> places_;
   std::vector<StatePlace> state_;
+  std::unordered_set<const c10::StorageImpl*> state_storages_;
   std::vector<int64_t> splits_;
   std::vector<graph::ValueType> types_;
   std::vector<Gradient> gradients_;
@@ -177,6 +186,13 @@ class StepEngine final : public graph::Engine {
   /// What the host has done in the step that a program does not.
   static std::string trouble_of_host(const graph::HeldInputs& held, const at::Tensor& generator,
                                      const Tensors& values) {
+    const auto is_of_host = [](const at::Tensor& value) {
+      return value.defined() && !value.is_xla();
+    };
+    if (std::ranges::any_of(values, is_of_host)) {
+      return "it returns or logs a tensor of the host, which a program does not give; compute it on "
+             "the device";
+    }
     if (!generator.equal(at::detail::getDefaultCPUGenerator().get_state())) {
       return "the host seeds a random generator, or draws from it; seed it before the step, and "
              "draw "
@@ -202,7 +218,12 @@ class StepEngine final : public graph::Engine {
       } else if (input.defined() && !Contents::of(input).is_base(input)) {
         impl_.step_trouble = name + " is a view of another tensor; give a copy";
       }
-      if (impl_.step_trouble.empty()) impl_.recording().add_input(name, input);
+      if (!impl_.step_trouble.empty()) continue;
+      try {
+        impl_.recording().add_input(name, input);
+      } catch (const Error& error) {
+        impl_.step_trouble = error.text();
+      }
     }
     for (const NamedTensor& state : call.state) {
       impl_.recording().name_state(state.name, state.tensor);
