@@ -4,7 +4,7 @@
 #include "tests/replay/cases.h"
 
 namespace levin::test {
-namespace {
+namespace rows_of_function_host {
 
 namespace nn = torch::nn;
 using at::Tensor;
@@ -57,9 +57,10 @@ FunctionCase reading(const std::string& name, const Function& function,
 
 int64_t calls_of_static = 0;
 
-}  // namespace
+}  // namespace rows_of_function_host
 
 std::vector<FunctionCase> functions_with_host_state() {
+  using namespace rows_of_function_host;
   return {
       counting("FlipsAfterSixCalls",
                [](const Tensor& x, int64_t calls) { return calls < 6 ? x * 2 : x * 3; }),
@@ -114,6 +115,7 @@ std::vector<FunctionCase> functions_with_host_state() {
 }
 
 std::vector<FunctionCase> functions_with_reads() {
+  using namespace rows_of_function_host;
   return {
       reading("Item", [](const Tensor& x) { return x * x.mean().item<double>(); }),
       reading("ItemBranch",
@@ -205,6 +207,7 @@ std::vector<FunctionCase> functions_with_reads() {
 }
 
 std::vector<FunctionCase> functions_that_crash() {
+  using namespace rows_of_function_host;
   const auto in_float = caffe2::TypeMeta::Make<float>(),
              in_double = caffe2::TypeMeta::Make<double>();
   return {

@@ -2,7 +2,7 @@
 #include "tests/replay/cases.h"
 
 namespace levin::test {
-namespace {
+namespace rows_of_function_inputs {
 
 using at::Tensor;
 
@@ -291,9 +291,10 @@ std::vector<FunctionCase> tensors() {
   };
 }
 
-}  // namespace
+}  // namespace rows_of_function_inputs
 
 std::vector<FunctionCase> functions_with_inputs() {
+  using namespace rows_of_function_inputs;
   std::vector<FunctionCase> all = numbers(), more = tensors();
   for (FunctionCase& one : more) all.push_back(std::move(one));
   return all;

@@ -6,7 +6,7 @@
 #include "tests/replay/cases.h"
 
 namespace levin::test {
-namespace {
+namespace rows_of_function_memory {
 
 using at::Tensor;
 
@@ -238,9 +238,10 @@ std::vector<FunctionCase> generators() {
   };
 }
 
-}  // namespace
+}  // namespace rows_of_function_memory
 
 std::vector<FunctionCase> functions_with_memory() {
+  using namespace rows_of_function_memory;
   std::vector<FunctionCase> all = written();
   for (const auto& more : {shared(), kept(), generators()}) {
     all.insert(all.end(), more.begin(), more.end());

@@ -2,7 +2,7 @@
 #include "tests/replay/cases.h"
 
 namespace levin::test {
-namespace {
+namespace rows_of_function_ordinary {
 
 namespace nn = torch::nn;
 namespace F = torch::nn::functional;
@@ -145,9 +145,10 @@ std::vector<FunctionCase> loops() {
   };
 }
 
-}  // namespace
+}  // namespace rows_of_function_ordinary
 
 std::vector<FunctionCase> ordinary_functions() {
+  using namespace rows_of_function_ordinary;
   std::vector<FunctionCase> all = {
       of_one("Product", [](const Tensor& x) { return x * 2; }),
       of_one("Chain", [](const Tensor& x) { return (x.tanh() * 2 + 1).softmax(1); }),

@@ -70,9 +70,9 @@ TEST_P(FunctionsOnXla, EqualTheCpu) {
   expect_as_on_the_cpu(GetParam());
 }
 
-const auto name_of = [](const auto& info) { return info.param.name; };
-INSTANTIATE_TEST_SUITE_P(Table, StepsOnXla, testing::ValuesIn(levin::test::step_cases()), name_of);
+INSTANTIATE_TEST_SUITE_P(Table, StepsOnXla, testing::ValuesIn(levin::test::step_cases()),
+                         levin::test::row_name);
 INSTANTIATE_TEST_SUITE_P(Table, FunctionsOnXla, testing::ValuesIn(levin::test::function_cases()),
-                         name_of);
+                         levin::test::row_name);
 
 }  // namespace

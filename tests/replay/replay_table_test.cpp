@@ -67,10 +67,10 @@ TEST_P(Functions, CheckedAtEachReplayEqualEager) {
                   /*checks_all=*/true);
 }
 
-const auto name_of = [](const auto& info) { return info.param.name; };
-INSTANTIATE_TEST_SUITE_P(Table, Steps, testing::ValuesIn(levin::test::step_cases()), name_of);
+INSTANTIATE_TEST_SUITE_P(Table, Steps, testing::ValuesIn(levin::test::step_cases()),
+                         levin::test::row_name);
 INSTANTIATE_TEST_SUITE_P(Table, Functions, testing::ValuesIn(levin::test::function_cases()),
-                         name_of);
+                         levin::test::row_name);
 
 template <class Case>
 size_t num_names(const std::vector<Case>& cases) {

@@ -31,4 +31,7 @@ Outcome run(const FunctionCase& row, const Settings& settings);
 /// In words, the first difference; "" where there is none. tolerance 0: bit for bit.
 std::string difference(const Outcome& wanted, const Outcome& got, double tolerance = 0.0);
 
+/// Of a test with the row as its parameter.
+inline constexpr auto row_name = [](const auto& info) { return info.param.name; };
+
 }  // namespace levin::test

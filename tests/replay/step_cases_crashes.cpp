@@ -2,7 +2,7 @@
 #include "tests/replay/cases.h"
 
 namespace levin::test {
-namespace {
+namespace rows_of_step_crashes {
 
 namespace nn = torch::nn;
 using at::Tensor;
@@ -37,9 +37,10 @@ StepCase on_batches(const std::string& name, const Step& step,
           }};
 }
 
-}  // namespace
+}  // namespace rows_of_step_crashes
 
 std::vector<StepCase> steps_that_crash() {
+  using namespace rows_of_step_crashes;
   const auto in_double = caffe2::TypeMeta::Make<double>();
   return {
       changed("TheDefaultDtypeChanges",

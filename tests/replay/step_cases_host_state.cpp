@@ -5,7 +5,7 @@
 #include "tests/replay/cases.h"
 
 namespace levin::test {
-namespace {
+namespace rows_of_step_host_state {
 
 namespace nn = torch::nn;
 namespace F = torch::nn::functional;
@@ -368,9 +368,10 @@ std::vector<StepCase> counted_by_the_step() {
   };
 }
 
-}  // namespace
+}  // namespace rows_of_step_host_state
 
 std::vector<StepCase> steps_with_host_state() {
+  using namespace rows_of_step_host_state;
   std::vector<StepCase> all = set_from_outside(), more = counted_by_the_step();
   for (StepCase& one : more) all.push_back(std::move(one));
   StepCase after_validation =

@@ -8,7 +8,7 @@
 #include "tests/replay/cases.h"
 
 namespace levin::test {
-namespace {
+namespace rows_of_step_memory {
 
 namespace F = torch::nn::functional;
 using at::Tensor;
@@ -576,9 +576,10 @@ std::vector<StepCase> kept() {
   };
 }
 
-}  // namespace
+}  // namespace rows_of_step_memory
 
 std::vector<StepCase> steps_with_memory() {
+  using namespace rows_of_step_memory;
   std::vector<StepCase> all = written_by_the_host(), more = kept();
   for (StepCase& one : more) all.push_back(std::move(one));
   return all;

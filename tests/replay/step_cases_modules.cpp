@@ -2,7 +2,7 @@
 #include "tests/replay/cases.h"
 
 namespace levin::test {
-namespace {
+namespace rows_of_step_modules {
 
 namespace nn = torch::nn;
 using at::Tensor;
@@ -288,9 +288,10 @@ std::vector<StepCase> optimizers() {
   };
 }
 
-}  // namespace
+}  // namespace rows_of_step_modules
 
 std::vector<StepCase> steps_with_modules() {
+  using namespace rows_of_step_modules;
   std::vector<StepCase> all = options_of_layers();
   for (const auto& more : {children(), optimizers()})
     all.insert(all.end(), more.begin(), more.end());

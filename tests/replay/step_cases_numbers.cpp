@@ -2,7 +2,7 @@
 #include "tests/replay/cases.h"
 
 namespace levin::test {
-namespace {
+namespace rows_of_step_numbers {
 
 namespace F = torch::nn::functional;
 using at::Tensor;
@@ -377,9 +377,10 @@ std::vector<StepCase> with_batches() {
   };
 }
 
-}  // namespace
+}  // namespace rows_of_step_numbers
 
 std::vector<StepCase> steps_with_numbers() {
+  using namespace rows_of_step_numbers;
   std::vector<StepCase> all = with_counts(), more = with_batches();
   for (StepCase& one : all) one.takes_index = true;
   for (StepCase& one : more) {

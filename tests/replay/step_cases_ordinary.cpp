@@ -2,7 +2,7 @@
 #include "tests/replay/cases.h"
 
 namespace levin::test {
-namespace {
+namespace rows_of_step_ordinary {
 
 namespace nn = torch::nn;
 namespace F = torch::nn::functional;
@@ -552,9 +552,10 @@ std::vector<StepCase> manual() {
   };
 }
 
-}  // namespace
+}  // namespace rows_of_step_ordinary
 
 std::vector<StepCase> ordinary_steps() {
+  using namespace rows_of_step_ordinary;
   std::vector<StepCase> all = nets();
   for (const auto& more : {settings(), losses(), manual()}) {
     all.insert(all.end(), more.begin(), more.end());

@@ -6,7 +6,7 @@
 #include "tests/replay/cases.h"
 
 namespace levin::test {
-namespace {
+namespace rows_of_step_random {
 
 using at::Tensor;
 
@@ -186,9 +186,10 @@ std::vector<StepCase> by_operators() {
   };
 }
 
-}  // namespace
+}  // namespace rows_of_step_random
 
 std::vector<StepCase> steps_with_random() {
+  using namespace rows_of_step_random;
   std::vector<StepCase> all = by_generators(), more = by_operators();
   for (StepCase& one : all) one.takes_index = true;
   for (StepCase& one : more) all.push_back(std::move(one));

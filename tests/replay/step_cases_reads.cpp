@@ -4,7 +4,7 @@
 #include "tests/replay/cases.h"
 
 namespace levin::test {
-namespace {
+namespace rows_of_step_reads {
 
 namespace nn = torch::nn;
 namespace F = torch::nn::functional;
@@ -392,9 +392,10 @@ std::vector<StepCase> of_the_users() {
   };
 }
 
-}  // namespace
+}  // namespace rows_of_step_reads
 
 std::vector<StepCase> steps_with_reads() {
+  using namespace rows_of_step_reads;
   std::vector<StepCase> all = of_layers(), more = of_the_users();
   for (StepCase& one : more) all.push_back(std::move(one));
   return all;
