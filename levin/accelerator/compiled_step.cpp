@@ -72,6 +72,10 @@ graph::CheckOptions check_options(const AcceleratorOptions& options) {
   LEVIN_CHECK(policy == "warn" || policy == "stop", "accelerator.compile_check",
               "got the policy '{}', wanted warn or stop; set --compile-check-policy", policy);
   check.stops = policy == "stop";
+  LEVIN_CHECK(options.compile_check_memory >= 0, "accelerator.compile_check",
+              "got {} MB, wanted 0 (no limit) or more; set --compile-check-memory",
+              options.compile_check_memory);
+  check.most_bytes = static_cast<int64_t>(options.compile_check_memory * 1e6);
   return check;
 }
 

@@ -79,6 +79,9 @@ struct AcceleratorOptions {
   std::string compile_check = "auto";
   /// A difference: warn (and replay no more), or stop (Error "graph.check").
   std::string compile_check_policy = "warn";
+  /// A check takes the memory of a step that is not replayed, beside the replay's: of steps that
+  /// need more MB than this beside state and batch none is made. 0: no limit.
+  double compile_check_memory = 0.0;
   /// Of what a replayed step keeps for its backward pass, the part that there is memory for: the
   /// rest is computed again. 1: all is kept.
   double activation_memory_budget = 1.0;

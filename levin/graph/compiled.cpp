@@ -8,6 +8,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/graph/cost.h"
 #include "levin/graph/difference.h"
 #include "levin/graph/host_read.h"
 #include "levin/graph/recordings_impl.h"
@@ -148,7 +149,7 @@ bool Compiled::is_check_due(Variant& variant) const {
   const int64_t every = options_.check.every;
   // A tensor that it left with somebody is gone: the next one is another.
   if (!std::ranges::all_of(variant.kept, &KeptTensor::is_alive)) return true;
-  if (every == CheckOptions::kNever) return false;
+  if (every == CheckOptions::kNever || variant.is_unchecked) return false;
   ++variant.num_calls;
   if (variant.check_is_due) return true;
   return every == CheckOptions::kDoubling
@@ -349,7 +350,20 @@ std::string Compiled::advice_for_answers(const Variant& variant) {
       variant.recording.dependences_.front().what);
 }
 
+/// To be run by its code beside its replay.
+bool Compiled::is_too_large(const Graph& graph) const {
+  if (options_.check.most_bytes == 0) return false;
+  const int64_t bytes = memory_of(graph).peak_bytes - state_bytes(graph);
+  if (bytes <= options_.check.most_bytes) return false;
+  log::warn(
+      "compile: {} is not compared with its code, which would take {:.1f} MB, more than {:.1f}",
+      name_, static_cast<double>(bytes) / 1e6,
+      static_cast<double>(options_.check.most_bytes) / 1e6);
+  return true;
+}
+
 void Compiled::make_runner(Recordings& recordings, Variant& variant, Graph graph) {
+  variant.is_unchecked = is_too_large(graph);
   const auto pass = [&](Graph& changed) {
     try {
       if (options_.pass) options_.pass(changed);

@@ -54,6 +54,8 @@ struct CheckOptions {
   int64_t every = kDoubling;  ///< or each n-th call; 1: all of them, so that nothing is replayed
   /// A difference is an Error "graph.check" instead of a warning after which nothing is replayed.
   bool stops = false;
+  /// What runs by its code and needs more, beside state and inputs, is not checked. 0: no limit.
+  int64_t most_bytes = 0;
 };
 
 struct CompiledOptions {
@@ -146,6 +148,7 @@ class LEVIN_API Compiled {
   static std::string advice_for_answers(const Variant& variant);
   void watch_results(const std::vector<at::Tensor>& results);
   void make_runner(Recordings& recordings, Variant& variant, Graph graph);
+  bool is_too_large(const Graph& graph) const;
   void end_replays(const Variant& expected, const std::string& difference);
   void refuse(Recordings& recordings, std::string reason);
   void refuse(std::string reason);

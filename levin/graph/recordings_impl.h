@@ -26,6 +26,7 @@ struct Variant {
   int64_t num_unchecked = 0;  ///< replays since it was last compared
   int64_t num_calls = 0;      ///< since there is a runner
   bool check_is_due = false;
+  bool is_unchecked = false;  ///< since that takes too much memory
 };
 
 class Recordings {

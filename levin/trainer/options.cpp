@@ -81,6 +81,9 @@ void TrainerOptions::fields(FieldVisitor& field) {
       "when the code is run in a replay's place and compared: auto, every, no, or each n-th call");
   field("compile_check_policy", compile_check_policy,
         "where it does something else than the recording: warn and replay no more, or stop");
+  field("compile_check_memory", compile_check_memory,
+        "the most MB that such a run of the code may take, which has its memory beside the "
+        "replay's; steps that need more are not compared (0: no limit)");
   field("activation_memory_budget", activation_memory_budget,
         "part of the step's memory that replay has; what does not fit is computed again");
   field("pjrt_plugin", pjrt_plugin,

@@ -101,10 +101,14 @@ struct TrainerOptions {
   std::string compile = "no";
   /// When the code of a replayed step is run in the replay's place and compared with it: auto (the
   /// 1st, 2nd, 4th, 8th, ... call, an epoch's first, those after a validation and after something
-  /// else wrote parameters), a number n (each n-th too), every (all: nothing is replayed) or no.
+  /// else wrote parameters), a number n (in place of those: each n-th), every (all: nothing is
+  /// replayed) or no.
   std::string compile_check = "auto";
   /// A difference: warn (and replay no more), or stop (Error "graph.check").
   std::string compile_check_policy = "warn";
+  /// A check takes the memory of a step that is not replayed, beside the replay's: of steps that
+  /// need more MB than this beside state and batch none is made. 0: no limit.
+  double compile_check_memory = 0.0;
   /// Of what a replayed step keeps for its backward pass, the part that there is memory for: the
   /// rest is computed again. 1: all is kept.
   double activation_memory_budget = 1.0;

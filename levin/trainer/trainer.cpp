@@ -40,6 +40,7 @@ AcceleratorOptions engine_options(const TrainerOptions& options) {
           .compile = options.compile,
           .compile_check = options.compile_check,
           .compile_check_policy = options.compile_check_policy,
+          .compile_check_memory = options.compile_check_memory,
           .activation_memory_budget = options.activation_memory_budget,
           .pjrt_plugin = options.pjrt_plugin};
 }

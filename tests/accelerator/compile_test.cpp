@@ -308,4 +308,25 @@ TEST(AcceleratorCompile, ComparesAsOftenAsItIsToldTo) {
   EXPECT_EQ(report_of("no"), std::pair(0L, 32L));
 }
 
+TEST(AcceleratorCompile, LeavesOutChecksThatTakeTooMuchMemory) {
+  const auto checked_with = [](double megabytes) {
+    levin::AcceleratorOptions options = of_compile("replay");
+    options.compile_check_memory = megabytes;
+    levin::Accelerator accelerator(options);
+    // 4 MB, and 4 of what it is twice.
+    auto sum = accelerator.compile([](const at::Tensor& x) { return (x.exp() * 2).tanh().sum(); });
+    for (int64_t i = 0; i < 12; ++i) sum(torch::ones({1 << 20}));
+    return sum.report().checked;
+  };
+  EXPECT_EQ(checked_with(0), 4);
+  EXPECT_EQ(checked_with(20), 4);
+  EXPECT_EQ(checked_with(6), 0);
+  levin::AcceleratorOptions options = of_compile("replay");
+  options.compile_check_memory = -1;
+  levin::Accelerator accelerator(options);
+  EXPECT_EQ(
+      levin::test::error_id([&] { accelerator.compile([](const at::Tensor& x) { return x; }); }),
+      "accelerator.compile_check");
+}
+
 }  // namespace
