@@ -50,8 +50,18 @@ class Comparison {
   static std::string described(const Node& node) {
     std::string text(node.target());
     if (!node.name().empty()) text += " of " + node.name();
-    if (!node.source().empty()) text += " in " + node.source();
+    const std::string& source = source_of(node);
+    if (!source.empty()) text += " in " + source;
     return text;
+  }
+
+  /// A tensor that lives across calls is met by its first reader.
+  static const std::string& source_of(const Node& node) {
+    if (node.opcode() != Opcode::kGetAttr) return node.source();
+    for (const Node* user : node.output().users()) {
+      if (!user->source().empty()) return user->source();
+    }
+    return node.source();
   }
 
   std::optional<std::string> compare(const Node& before, const Node& now) {

@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "levin/base/check.h"
+#include "levin/graph/current_place.h"
 #include "levin/graph/recorder_impl.h"
 #include "levin/graph/values_impl.h"
 
@@ -90,8 +91,8 @@ void Recorder::Impl::check_contents(Alias& alias, const at::Tensor& tensor) {
   LEVIN_CHECK(
       region.input == nullptr && region.is_for_host, "graph.record.host_write",
       "the host writes into a tensor {} that an operator has read or made, which no operator "
-      "tells; write it before the step, or by operators",
-      c10::str(tensor.sizes()));
+      "tells{}; write it before the step, or by operators",
+      c10::str(tensor.sizes()), current_place());
   freeze(alias, tensor);
   region.contents = now;
 }
@@ -111,9 +112,9 @@ void Recorder::Impl::check_contents_before(const at::Tensor& tensor,
   if (known == watched.end()) return;
   LEVIN_CHECK(fingerprint_of(geometry, /*in_full=*/false) == known->second.contents,
               "graph.record.host_write",
-              "the host writes into a parameter or buffer {}, which no operator tells; write it "
+              "the host writes into a parameter or buffer {}, which no operator tells{}; write it "
               "before the step, or by operators",
-              c10::str(tensor.sizes()));
+              c10::str(tensor.sizes()), current_place());
 }
 
 /// Of those that lived before the recording.
@@ -142,9 +143,11 @@ void Recorder::Impl::meet_generator(const at::Generator& generator) {
 /// Before an operator draws from one, and at the end.
 void Recorder::Impl::check_generators() {
   for (const Generator& known : generators) {
-    LEVIN_CHECK(fingerprint_of(known.generator) == known.fingerprint, "graph.record.generator",
-                "the host seeds a random generator, or draws from it; seed it before the step, and "
-                "draw by operators (torch::rand)");
+    LEVIN_CHECK(
+        fingerprint_of(known.generator) == known.fingerprint, "graph.record.generator",
+        "the host seeds a random generator, or draws from it{}; seed it before the step, and "
+        "draw by operators (torch::rand)",
+        current_place());
   }
 }
 

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "levin/base/check.h"
+#include "levin/graph/current_place.h"
 #include "levin/graph/recorder_impl.h"
 
 namespace levin::graph {
@@ -67,6 +68,11 @@ std::vector<std::string> sources_of(const std::vector<std::vector<void*>>& stack
     }
   }
   return sources;
+}
+
+std::string current_place() {
+  const std::string source = sources_of({torch::unwind::unwind()}).front();
+  return source.empty() ? "" : ", in " + source;
 }
 
 }  // namespace levin::graph

@@ -10,6 +10,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/graph/current_place.h"
 #include "levin/graph/passes.h"
 #include "levin/xla/device/runtime_impl.h"
 #include "levin/xla/device/stopwatch.h"
@@ -371,7 +372,11 @@ void Runtime::Impl::upload(Contents& contents, const at::Tensor& tensor, bool sp
 
 at::Tensor Runtime::Impl::download(Contents& contents) {
   const std::scoped_lock lock(mutex);
-  if (contents.is_pending) flush("the host reads a value of it");
+  if (contents.is_pending) {
+    flush(is_in_step && step_trouble.empty()
+              ? "the host reads a value of it" + graph::current_place()
+              : "");
+  }
   check_not_lost(contents);
   if (contents.buffers.empty()) return at::zeros(contents.sizes, contents.dtype);
   ++report.downloads;
