@@ -1,12 +1,10 @@
 // What the host does between operators, which no operator tells: it writes into tensors, seeds and
 // draws from generators, keeps tensors.
+#define XXH_INLINE_ALL
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <torch/csrc/profiler/unwind/unwind.h>
+#include <xxhash.h>
 
 #include <algorithm>
-#include <functional>
 #include <unordered_set>
 
 #include "levin/base/check.h"
@@ -24,9 +22,7 @@ constexpr size_t kLookedAtInFull = 1024;
 constexpr size_t kBlocks = 16;
 constexpr size_t kBlock = 64;
 
-size_t hash_of(const char* bytes, size_t count) {
-  return std::hash<std::string_view>()({bytes, count});
-}
+size_t hash_of(const char* bytes, size_t count) { return XXH3_64bits(bytes, count); }
 
 size_t fingerprint_of(const Geometry& geometry, bool in_full) {
   const auto [begin, end] = geometry.extent();
