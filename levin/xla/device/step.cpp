@@ -190,7 +190,8 @@ class StepEngine final : public graph::Engine {
       return value.defined() && !value.is_xla();
     };
     if (std::ranges::any_of(values, is_of_host)) {
-      return "it returns or logs a tensor of the host, which a program does not give; compute it on "
+      return "it returns or logs a tensor of the host, which a program does not give; compute it "
+             "on "
              "the device";
     }
     if (!generator.equal(at::detail::getDefaultCPUGenerator().get_state())) {
