@@ -112,7 +112,7 @@ class Comparison {
       return "the host wrote other numbers into a new tensor than in the call before";
     }
     return "is another tensor than in the call before; give it as an input, or keep one and copy_ "
-           "into it";
+           "into it before the step";
   }
 
   std::optional<std::string> compare_arguments(const Node& before, const Node& now) {

@@ -65,40 +65,29 @@ std::vector<FunctionCase> numbers() {
   };
 }
 
+Tensor plain_product(const Tensor& x, const Tensor& y) { return x * y; }
+Tensor written_product(const Tensor& x, const Tensor& y) {
+  x.add_(1);
+  return x * y;
+}
+
+/// Two arguments that are one tensor in some calls.
+FunctionCase twice(const std::string& name, Tensor (*function)(const Tensor&, const Tensor&),
+                   bool (*is_one)(int64_t call)) {
+  return row(
+      name, [function](const Tensor& x, const Tensor& y) { return function(x, y); },
+      [is_one](int64_t i) {
+        const Tensor x = drawn();
+        return std::tuple(x, is_one(i) ? x : x.clone());
+      });
+}
+
 std::vector<FunctionCase> tensors() {
   return {
-      row(
-          "OneTensorTwice", [](const Tensor& x, const Tensor& y) { return x * y; },
-          [](int64_t) {
-            const Tensor x = drawn();
-            return std::tuple(x, x);
-          }),
-      row(
-          "OneTensorTwiceLater", [](const Tensor& x, const Tensor& y) { return x * y; },
-          [](int64_t i) {
-            const Tensor x = drawn();
-            return std::tuple(x, is_later(i) ? x : x.clone());
-          }),
-      row(
-          "OneTensorTwiceThatIsWritten",
-          [](const Tensor& x, const Tensor& y) {
-            x.add_(1);
-            return x * y;
-          },
-          [](int64_t i) {
-            const Tensor x = drawn();
-            return std::tuple(x, is_later(i) ? x : x.clone());
-          }),
-      row(
-          "OneTensorTwiceAtFirst",
-          [](const Tensor& x, const Tensor& y) {
-            x.add_(1);
-            return x * y;
-          },
-          [](int64_t i) {
-            const Tensor x = drawn();
-            return std::tuple(x, is_later(i) ? x.clone() : x);
-          }),
+      twice("OneTensorTwice", plain_product, [](int64_t) { return true; }),
+      twice("OneTensorTwiceLater", plain_product, is_later),
+      twice("OneTensorTwiceThatIsWritten", written_product, is_later),
+      twice("OneTensorTwiceAtFirst", written_product, [](int64_t i) { return !is_later(i); }),
       row(
           "ATensorAndItsView", [](const Tensor& x, const Tensor& y) { return x.sum() + y.mean(); },
           [](int64_t) {

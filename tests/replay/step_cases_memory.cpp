@@ -307,6 +307,22 @@ StepCase manual(const std::string& name, const Step& after_backward) {
           .is_manual = true};
 }
 
+/// Keeps the gradient of its batch, as this leaf.
+StepCase gradient_of(const std::string& name, const std::function<Tensor(const Tensor&)>& leaf) {
+  return {.name = name,
+          .step =
+              [leaf](Own& own, const Batch& batch, int64_t) {
+                const Tensor x = leaf(batch["x"]);
+                own.optimizer().zero_grad();
+                const Tensor loss = cross_entropy(own.net->forward(x), batch);
+                own.manual_backward(loss);
+                own.kept["gradient"] = x.grad();
+                own.optimizer().step();
+                return loss;
+              },
+          .is_manual = true};
+}
+
 std::vector<StepCase> kept() {
   return {
       keeping(
@@ -496,31 +512,9 @@ std::vector<StepCase> kept() {
              return loss;
            },
        .is_manual = true},
-      {.name = "GradientOfItsInput",
-       .step =
-           [](Own& own, const Batch& batch, int64_t) {
-             const Tensor x = batch["x"].detach().requires_grad_();
-             own.optimizer().zero_grad();
-             const Tensor loss = cross_entropy(own.net->forward(x), batch);
-             own.manual_backward(loss);
-             own.kept["gradient"] = x.grad();
-             own.optimizer().step();
-             return loss;
-           },
-       .is_manual = true},
-      {.name = "GradientOfItsInputItself",
-       .step =
-           [](Own& own, const Batch& batch, int64_t) {
-             Tensor x = batch["x"];
-             x.requires_grad_();
-             own.optimizer().zero_grad();
-             const Tensor loss = cross_entropy(own.net->forward(x), batch);
-             own.manual_backward(loss);
-             own.kept["gradient"] = x.grad();
-             own.optimizer().step();
-             return loss;
-           },
-       .is_manual = true},
+      gradient_of("GradientOfItsInput",
+                  [](const Tensor& x) { return x.detach().requires_grad_(); }),
+      gradient_of("GradientOfItsInputItself", [](Tensor x) { return x.requires_grad_(); }),
       {.name = "AttacksByTheGradientOfItsInput",
        .step =
            [](Own& own, const Batch& batch, int64_t) {
