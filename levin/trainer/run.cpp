@@ -27,7 +27,7 @@ std::optional<int64_t> size_of(const DataLoader& loader) {
 namespace {
 
 /// A loader reads at one place at a time: that of validation reads the same data by itself.
-DataLoader apart_from(const DataLoader& training, DataLoader validation) {
+DataLoader apart_from(const DataLoader& training, const DataLoader& validation) {
   const auto& sampler = training.options().sampler;
   LEVIN_CHECK(sampler == nullptr || sampler != validation.options().sampler, "trainer.dataloader",
               "the loaders of training and validation share a sampler, which cannot stand in two "

@@ -7,6 +7,7 @@
 #include <torch/library.h>
 #include <torch/torch.h>
 
+#include "levin/base/error.h"
 #include "levin/graph/difference.h"
 #include "levin/graph/trace.h"
 

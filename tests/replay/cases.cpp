@@ -29,16 +29,20 @@ struct Arguments {
   at::Device device = at::kCPU;
   at::Generator random = at::make_generator<at::CPUGeneratorImpl>(uint64_t{11});
 };
-Arguments arguments;
+
+Arguments& arguments() {
+  static Arguments those;
+  return those;
+}
 
 }  // namespace
 
 at::Tensor fresh(at::IntArrayRef sizes) {
-  return torch::randn(sizes, arguments.random, torch::kFloat).to(arguments.device);
+  return torch::randn(sizes, arguments().random, torch::kFloat).to(arguments().device);
 }
 void begin_arguments(at::Device device) {
-  arguments = {};
-  arguments.device = device;
+  arguments() = {};
+  arguments().device = device;
 }
 
 std::string to_string(Category category) {

@@ -130,8 +130,8 @@ void begin_arguments(at::Device device);
 
 /// The function compiled; arguments_of(i) gives the tuple of the i-th call's arguments.
 template <class Function, class ArgumentsOf>
-Subject subject(levin::Accelerator& accelerator, Function function, ArgumentsOf arguments_of,
-                std::function<Tensors()> state = {}) {
+Subject subject(levin::Accelerator& accelerator, Function function, const ArgumentsOf& arguments_of,
+                const std::function<Tensors()>& state = {}) {
   auto compiled =
       std::make_shared<levin::CompiledFunction<Function>>(accelerator.compile(std::move(function)));
   return {.call = [compiled, arguments_of](int64_t i) -> Tensors {
@@ -147,7 +147,7 @@ Subject subject(levin::Accelerator& accelerator, Function function, ArgumentsOf 
                 arguments_of(i));
           },
           .report = [compiled] { return compiled->report(); },
-          .state = std::move(state)};
+          .state = state};
 }
 
 std::vector<StepCase> step_cases();

@@ -60,7 +60,7 @@ int64_t calls_of_static = 0;
 }  // namespace rows_of_function_host
 
 std::vector<FunctionCase> functions_with_host_state() {
-  using namespace rows_of_function_host;
+  using namespace rows_of_function_host;  // NOLINT
   return {
       counting("FlipsAfterSixCalls",
                [](const Tensor& x, int64_t calls) { return calls < 6 ? x * 2 : x * 3; }),
@@ -115,7 +115,7 @@ std::vector<FunctionCase> functions_with_host_state() {
 }
 
 std::vector<FunctionCase> functions_with_reads() {
-  using namespace rows_of_function_host;
+  using namespace rows_of_function_host;  // NOLINT
   return {
       reading("Item", [](const Tensor& x) { return x * x.mean().item<double>(); }),
       reading("ItemBranch",
@@ -207,7 +207,7 @@ std::vector<FunctionCase> functions_with_reads() {
 }
 
 std::vector<FunctionCase> functions_that_crash() {
-  using namespace rows_of_function_host;
+  using namespace rows_of_function_host;  // NOLINT
   const auto in_float = caffe2::TypeMeta::Make<float>(),
              in_double = caffe2::TypeMeta::Make<double>();
   return {

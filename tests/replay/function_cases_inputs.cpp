@@ -283,7 +283,7 @@ std::vector<FunctionCase> tensors() {
 }  // namespace rows_of_function_inputs
 
 std::vector<FunctionCase> functions_with_inputs() {
-  using namespace rows_of_function_inputs;
+  using namespace rows_of_function_inputs;  // NOLINT
   std::vector<FunctionCase> all = numbers(), more = tensors();
   for (FunctionCase& one : more) all.push_back(std::move(one));
   return all;

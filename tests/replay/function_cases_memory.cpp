@@ -241,7 +241,7 @@ std::vector<FunctionCase> generators() {
 }  // namespace rows_of_function_memory
 
 std::vector<FunctionCase> functions_with_memory() {
-  using namespace rows_of_function_memory;
+  using namespace rows_of_function_memory;  // NOLINT
   std::vector<FunctionCase> all = written();
   for (const auto& more : {shared(), kept(), generators()}) {
     all.insert(all.end(), more.begin(), more.end());

@@ -148,7 +148,7 @@ std::vector<FunctionCase> loops() {
 }  // namespace rows_of_function_ordinary
 
 std::vector<FunctionCase> ordinary_functions() {
-  using namespace rows_of_function_ordinary;
+  using namespace rows_of_function_ordinary;  // NOLINT
   std::vector<FunctionCase> all = {
       of_one("Product", [](const Tensor& x) { return x * 2; }),
       of_one("Chain", [](const Tensor& x) { return (x.tanh() * 2 + 1).softmax(1); }),

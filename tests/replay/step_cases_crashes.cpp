@@ -40,7 +40,7 @@ StepCase on_batches(const std::string& name, const Step& step,
 }  // namespace rows_of_step_crashes
 
 std::vector<StepCase> steps_that_crash() {
-  using namespace rows_of_step_crashes;
+  using namespace rows_of_step_crashes;  // NOLINT
   const auto in_double = caffe2::TypeMeta::Make<double>();
   return {
       changed("TheDefaultDtypeChanges",

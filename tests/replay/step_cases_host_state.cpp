@@ -371,7 +371,7 @@ std::vector<StepCase> counted_by_the_step() {
 }  // namespace rows_of_step_host_state
 
 std::vector<StepCase> steps_with_host_state() {
-  using namespace rows_of_step_host_state;
+  using namespace rows_of_step_host_state;  // NOLINT
   std::vector<StepCase> all = set_from_outside(), more = counted_by_the_step();
   for (StepCase& one : more) all.push_back(std::move(one));
   StepCase after_validation =

@@ -573,7 +573,7 @@ std::vector<StepCase> kept() {
 }  // namespace rows_of_step_memory
 
 std::vector<StepCase> steps_with_memory() {
-  using namespace rows_of_step_memory;
+  using namespace rows_of_step_memory;  // NOLINT
   std::vector<StepCase> all = written_by_the_host(), more = kept();
   for (StepCase& one : more) all.push_back(std::move(one));
   return all;

@@ -291,7 +291,7 @@ std::vector<StepCase> optimizers() {
 }  // namespace rows_of_step_modules
 
 std::vector<StepCase> steps_with_modules() {
-  using namespace rows_of_step_modules;
+  using namespace rows_of_step_modules;  // NOLINT
   std::vector<StepCase> all = options_of_layers();
   for (const auto& more : {children(), optimizers()})
     all.insert(all.end(), more.begin(), more.end());

@@ -93,8 +93,7 @@ std::vector<StepCase> with_counts() {
                 [](Own& own, int64_t) { return own.optimizer().learning_rate() > 5e-3; }),
       weighted("BatchIndexAsWeight",
                [](Own&, int64_t i) { return 1 + 0.1 * static_cast<double>(i); }),
-      weighted("BatchIndexOverThreeAsWeight",
-               [](Own&, int64_t i) { return 1 + static_cast<double>(i / 3); }),
+      weighted("BatchIndexOverThreeAsWeight", [](Own&, int64_t i) { return i < 3 ? 1.0 : 2.0; }),
       weighted(
           "BatchIndexReadAndNotUsed", [](Own&, int64_t i) { return i >= 0 ? 2.0 : 1.0; },
           Wanted::kReplayed),
@@ -250,13 +249,15 @@ std::vector<StepCase> with_batches() {
   return {
       changed("FieldsInAnotherOrder", two_losses,
               [](const Batch& batch, int64_t number) -> Batch {
-                const Tensor a = batch["x"], b = batch["x"] * 3;
+                const Tensor& a = batch["x"];
+                const Tensor b = a * 3;
                 if (is_later(number)) return {{"b", b}, {"a", a}, {"y", batch["y"]}};
                 return {{"a", a}, {"b", b}, {"y", batch["y"]}};
               }),
       changed("FieldsInTurns", two_losses,
               [](const Batch& batch, int64_t number) -> Batch {
-                const Tensor a = batch["x"], b = batch["x"] * 3;
+                const Tensor& a = batch["x"];
+                const Tensor b = a * 3;
                 if (number % 2 == 1) return {{"b", b}, {"a", a}, {"y", batch["y"]}};
                 return {{"a", a}, {"b", b}, {"y", batch["y"]}};
               }),
@@ -295,7 +296,7 @@ std::vector<StepCase> with_batches() {
       changed(
           "TransposedInTurns",
           [](Own& own, const Batch& batch, int64_t) {
-            const Tensor x = batch["x"];
+            const Tensor& x = batch["x"];
             return cross_entropy(own.net->forward(x.is_contiguous() ? x : x * 2), batch);
           },
           [](const Batch& batch, int64_t number) -> Batch {
@@ -380,7 +381,7 @@ std::vector<StepCase> with_batches() {
 }  // namespace rows_of_step_numbers
 
 std::vector<StepCase> steps_with_numbers() {
-  using namespace rows_of_step_numbers;
+  using namespace rows_of_step_numbers;  // NOLINT
   std::vector<StepCase> all = with_counts(), more = with_batches();
   for (StepCase& one : all) one.takes_index = true;
   for (StepCase& one : more) {

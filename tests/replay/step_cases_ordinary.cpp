@@ -555,7 +555,7 @@ std::vector<StepCase> manual() {
 }  // namespace rows_of_step_ordinary
 
 std::vector<StepCase> ordinary_steps() {
-  using namespace rows_of_step_ordinary;
+  using namespace rows_of_step_ordinary;  // NOLINT
   std::vector<StepCase> all = nets();
   for (const auto& more : {settings(), losses(), manual()}) {
     all.insert(all.end(), more.begin(), more.end());

@@ -189,7 +189,7 @@ std::vector<StepCase> by_operators() {
 }  // namespace rows_of_step_random
 
 std::vector<StepCase> steps_with_random() {
-  using namespace rows_of_step_random;
+  using namespace rows_of_step_random;  // NOLINT
   std::vector<StepCase> all = by_generators(), more = by_operators();
   for (StepCase& one : all) one.takes_index = true;
   for (StepCase& one : more) all.push_back(std::move(one));

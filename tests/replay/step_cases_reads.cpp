@@ -395,7 +395,7 @@ std::vector<StepCase> of_the_users() {
 }  // namespace rows_of_step_reads
 
 std::vector<StepCase> steps_with_reads() {
-  using namespace rows_of_step_reads;
+  using namespace rows_of_step_reads;  // NOLINT
   std::vector<StepCase> all = of_layers(), more = of_the_users();
   for (StepCase& one : more) all.push_back(std::move(one));
   return all;

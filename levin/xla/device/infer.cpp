@@ -5,6 +5,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/strides.h>
 
 #include <algorithm>
 #include <iterator>

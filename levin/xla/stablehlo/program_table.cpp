@@ -1,6 +1,7 @@
 #include "levin/xla/stablehlo/program_table.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
 #include <bit>
