@@ -100,8 +100,8 @@ std::vector<at::Tensor> CompiledStep::operator()(const std::vector<NamedTensor>&
                                                  const std::vector<graph::Guard>& guards,
                                                  const Function& function,
                                                  const std::vector<graph::Guard>& arguments) {
-  const bool is_within_itself = compiled_.recording() != nullptr;
-  if (!accelerator_.compiles() || is_within_itself) return function();
+  // What is called by a function that is recorded is a part of that.
+  if (!accelerator_.compiles() || graph::Recording::current() != nullptr) return function();
   if (generation_ != accelerator_.generation() || has_other_modules()) prepare();
   if (std::has_single_bit(++calls_)) accelerator_.check_prepared();
   conditions_.inputs.clear();

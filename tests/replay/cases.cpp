@@ -66,6 +66,12 @@ std::string to_string(Category category) {
 void PrintTo(const StepCase& of, std::ostream* out) { *out << of.name; }
 void PrintTo(const FunctionCase& of, std::ostream* out) { *out << of.name; }
 
+StepCase replayed(StepCase row) {
+  row.wanted = Wanted::kReplayed;
+  row.epochs = 6;
+  return row;
+}
+
 DatasetPtr default_data() {
   const auto random = at::make_generator<at::CPUGeneratorImpl>(uint64_t{5});
   const auto x = torch::randn({48, 6}, random);
@@ -86,7 +92,8 @@ at::Tensor plain_loss(Own& own, const Batch& batch) {
 
 std::vector<StepCase> step_cases() {
   std::vector<StepCase> all;
-  take(all, steps_with_memory(), Category::kFirstReplay);
+  take(all, steps_with_host_writes(), Category::kFirstReplay);
+  take(all, steps_that_keep(), Category::kFirstReplay);
   take(all, steps_with_random(), Category::kFirstReplay);
   take(all, steps_with_numbers(), Category::kKnownToLevin);
   take(all, steps_with_modules(), Category::kKnownToLevin);
@@ -94,6 +101,7 @@ std::vector<StepCase> step_cases() {
   take(all, steps_with_reads(), Category::kHostReads);
   take(all, steps_that_crash(), Category::kCrashes);
   take(all, ordinary_steps(), Category::kOrdinary);
+  take(all, manual_steps(), Category::kOrdinary);
   return crashing_last(std::move(all));
 }
 

@@ -91,6 +91,9 @@ struct StepCase {
 };
 void PrintTo(const StepCase& of, std::ostream* out);
 
+/// Is wanted to be replayed, in more epochs than most.
+StepCase replayed(StepCase row);
+
 /// 48 samples: x [6], y (of 3 classes), t [1], tokens [6] (of 12), image [2, 6, 6].
 levin::DatasetPtr default_data();
 at::Tensor cross_entropy(const at::Tensor& logits, const levin::Batch& batch);
@@ -154,7 +157,8 @@ std::vector<StepCase> step_cases();
 std::vector<FunctionCase> function_cases();
 
 // One list a source.
-std::vector<StepCase> steps_with_memory();      ///< written by the host, kept, shared
+std::vector<StepCase> steps_with_host_writes();
+std::vector<StepCase> steps_that_keep();        ///< tensors, or give shared ones
 std::vector<StepCase> steps_with_random();      ///< generators
 std::vector<StepCase> steps_with_numbers();     ///< that levin hands out
 std::vector<StepCase> steps_with_modules();     ///< options, children, modes
@@ -162,6 +166,7 @@ std::vector<StepCase> steps_with_host_state();  ///< that changes later
 std::vector<StepCase> steps_with_reads();       ///< by the host
 std::vector<StepCase> steps_that_crash();
 std::vector<StepCase> ordinary_steps();
+std::vector<StepCase> manual_steps();
 std::vector<FunctionCase> functions_with_memory();
 std::vector<FunctionCase> functions_with_inputs();
 std::vector<FunctionCase> functions_with_host_state();
