@@ -107,18 +107,19 @@ std::unique_ptr<Recorder::Call> Recorder::begin(const c10::OperatorHandle& op,
   return call;
 }
 
-void Recorder::end(std::unique_ptr<Call> call, const std::vector<c10::IValue>& stack) {
+const Node* Recorder::end(std::unique_ptr<Call> call, const std::vector<c10::IValue>& stack) {
   if (call->resized.defined()) impl_->resize(call->resized);
-  if (call->info != nullptr) impl_->add_call(*call, stack);
+  const Node* node = call->info != nullptr ? impl_->add_call(*call, stack) : nullptr;
   call->clear();  // of tensors above all: who holds one decides whether it is kept
   impl_->spare_calls.push_back(std::move(call));
+  return node;
 }
 
-void Recorder::call(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
-                    c10::function_ref<void()> run) {
+const Node* Recorder::call(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
+                           c10::function_ref<void()> run) {
   std::unique_ptr<Call> recorded = begin(op, stack);
   run();
-  end(std::move(recorded), stack);
+  return end(std::move(recorded), stack);
 }
 
 Graph Recorder::finish(const std::vector<at::Tensor>& results) { return impl_->finish(results); }

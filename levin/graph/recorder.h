@@ -57,12 +57,12 @@ class LEVIN_API Recorder {
   /// "graph.record.alias" where memory is shared in a way that has no value.
   struct Call;
   std::unique_ptr<Call> begin(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack);
-  /// It ran, and these are its results, or the end of them.
-  void end(std::unique_ptr<Call> call, const std::vector<c10::IValue>& stack);
+  /// It ran, and these are its results, or the end of them. Its node; nullptr where it needs none.
+  const Node* end(std::unique_ptr<Call> call, const std::vector<c10::IValue>& stack);
 
   /// begin(), what runs the operator on the stack, end().
-  void call(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
-            c10::function_ref<void()> run);
+  const Node* call(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
+                   c10::function_ref<void()> run);
 
   /// What operators made and somebody still holds, beyond these tensors (results, each once) and
   /// gradients.

@@ -67,7 +67,8 @@ struct Recorder::Impl {
   Graph finish(const std::vector<at::Tensor>& results);
 
   // recorder_results.cpp
-  void add_call(Call& call, const std::vector<c10::IValue>& stack);
+  /// nullptr where it needs no node.
+  const Node* add_call(Call& call, const std::vector<c10::IValue>& stack);
   void add_result(const Call& call, Value& value, const at::Tensor& tensor, size_t index);
   void add_written(Call& call, Node& node, size_t first_output);
 

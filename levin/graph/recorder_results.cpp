@@ -43,7 +43,7 @@ Results results_of(const OperatorInfo& info, const std::vector<c10::IValue>& sta
 
 }  // namespace
 
-void Recorder::Impl::add_call(Call& call, const std::vector<c10::IValue>& stack) {
+const Node* Recorder::Impl::add_call(Call& call, const std::vector<c10::IValue>& stack) {
   const OperatorInfo& info = *call.info;
   const Results results = results_of(info, stack);
   const auto is_known = [&](const Result& result) {
@@ -55,7 +55,7 @@ void Recorder::Impl::add_call(Call& call, const std::vector<c10::IValue>& stack)
     return alias != nullptr && alias->is_newest();
   };
   const bool has_effect = results.empty() || !info.written.empty() || info.is_random;
-  if (!has_effect && std::ranges::all_of(results, is_known)) return;  // as of detach
+  if (!has_effect && std::ranges::all_of(results, is_known)) return nullptr;  // as of detach
 
   if (info.is_random)
     call.arguments.emplace_back(random != nullptr ? *random : graph.random_state());
@@ -86,6 +86,7 @@ void Recorder::Impl::add_call(Call& call, const std::vector<c10::IValue>& stack)
   const bool is_other = is_unexpected(node) || std::exchange(met_other_state, false);
   if (is_other && call.frames.empty()) call.frames = torch::unwind::unwind();
   if (!call.frames.empty()) frames.emplace_back(&node, std::move(call.frames));
+  return &node;
 }
 
 /// In new memory, or in that which an argument looks at.

@@ -1,3 +1,4 @@
+#include "levin/base/check.h"
 #include "levin/graph/stack_impl.h"
 #include "levin/graph/values_impl.h"
 
@@ -10,6 +11,18 @@ void place_offset(const OperatorInfo& info, torch::jit::Stack& stack) {
   if (!is_strided && info.name != "aten::as_strided_scatter") return;
   c10::IValue& offset = stack[is_strided ? 3 : 4];
   if (offset.isInt()) offset = offset.toInt() + stack[0].toTensor().storage_offset();
+}
+
+// What reshape makes of a tensor that it need not copy: a view by strides that the kernel believes,
+// also those of a text that somebody else has written.
+constexpr std::string_view kTrustingView = "aten::_reshape_alias";
+
+void check_reach(const at::Tensor& view) {
+  const size_t end = at::detail::computeStorageNbytes(view.sizes(), view.strides(), view.itemsize(),
+                                                      view.storage_offset());
+  LEVIN_CHECK(end <= view.storage().nbytes(), "graph.interpret",
+              "{} reaches byte {} of memory that has {}; record the graph again", kTrustingView,
+              end, view.storage().nbytes());
 }
 
 }  // namespace
@@ -44,6 +57,7 @@ torch::jit::Stack stack_of(const Node& node,
 void append_results(const OperatorInfo& info, const torch::jit::Stack& stack,
                     std::vector<at::Tensor>& results) {
   const size_t first = stack.size() - info.is_result.size();
+  if (info.name == kTrustingView) check_reach(stack[first].toTensor());
   for (size_t i = 0; i < info.is_result.size(); ++i) {
     if (!info.is_result[i]) continue;
     const c10::IValue& value = stack[first + i];

@@ -1,4 +1,4 @@
-// The rows of training steps on two ranks, replayed and eager: each rank the same bits.
+// The rows on two ranks, replayed and eager: each rank the same bits.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -26,7 +26,8 @@ struct Told {
   std::string differs;
 };
 
-Told told_of(const StepCase& row) {
+template <class Case>
+Told told_of(const Case& row) {
   const Outcome eager = levin::test::run(row, {{"compile", "no"}});
   if (!eager.error.empty()) return {false, "eager ended with " + eager.error.substr(0, 200)};
   const Outcome came = levin::test::run(row, {{"compile", "replay"}});
@@ -34,26 +35,18 @@ Told told_of(const StepCase& row) {
   return {!came.report.refusals.empty(), levin::test::difference(eager, came)};
 }
 
-class StepsOfRanks : public testing::TestWithParam<Category> {};
-
-std::vector<StepCase> rows_of(Category category) {
-  std::vector<StepCase> rows = levin::test::step_cases();
-  std::erase_if(rows, [&](const StepCase& row) { return row.category != category || row.crashes; });
-  return rows;
-}
-
-TEST_P(StepsOfRanks, ReplayedEqualEager) {
-  const std::vector<StepCase> rows = rows_of(GetParam());
+template <class Case>
+void expect_as_eager(const std::vector<Case>& rows) {
   const auto words = run_world(2, [&](int64_t, const std::filesystem::path&) {
     std::string lines;
-    for (const StepCase& row : rows) {
+    for (const Case& row : rows) {
       const Told told = told_of(row);
       lines += (told.is_refused ? "refused " : "replayed ") + told.differs + "\n";
     }
     return lines;
   });
   std::istringstream first(words[0]), second(words[1]);
-  for (const StepCase& row : rows) {
+  for (const Case& row : rows) {
     bool is_refused = false;
     std::string differs;
     for (std::istringstream* lines : {&first, &second}) {
@@ -67,6 +60,17 @@ TEST_P(StepsOfRanks, ReplayedEqualEager) {
     EXPECT_EQ(differs, "") << row.name;
   }
 }
+
+class StepsOfRanks : public testing::TestWithParam<Category> {};
+
+TEST_P(StepsOfRanks, ReplayedEqualEager) {
+  std::vector<StepCase> rows = levin::test::step_cases();
+  std::erase_if(rows,
+                [&](const StepCase& row) { return row.category != GetParam() || row.crashes; });
+  expect_as_eager(rows);
+}
+
+TEST(FunctionsOfRanks, ReplayedEqualEager) { expect_as_eager(levin::test::function_cases()); }
 
 INSTANTIATE_TEST_SUITE_P(Table, StepsOfRanks,
                          testing::Values(Category::kFirstReplay, Category::kKnownToLevin,

@@ -1,11 +1,13 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <thread>
 
 #include "levin/files/atomic.h"
 #include "levin/xla/pjrt/executable_cache.h"
 #include "tests/support/child_process.h"
+#include "tests/support/error_of.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_disk.h"
 #include "tests/xla/plugins.h"
@@ -214,6 +216,53 @@ TEST_F(XlaCache, IsWhereTheEnvironmentSays) {
   expect_adds(none.compile(device(), add_text(16)));
   EXPECT_EQ(none.misses(), 2);
   EXPECT_THAT(names_in(scratch_.path()), IsEmpty());
+}
+
+TEST_F(XlaCache, IsForItsUserAlone) {
+  start().compile(device(), add_text(16));
+  EXPECT_EQ(fs::status(folder()).permissions(), fs::perms::owner_all);
+  EXPECT_EQ(fs::status(only_entry()).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  fs::permissions(folder(), fs::perms::all);
+  start();
+  EXPECT_EQ(fs::status(folder()).permissions(), fs::perms::owner_all);
+}
+
+TEST_F(XlaCache, RunsNoEntryThatOthersMayWriteNorALink) {
+  start().compile(device(), add_text(16));
+  const auto compiled_anew = [&](const char* why) {
+    ExecutableCache cache = start();
+    ::testing::internal::CaptureStderr();
+    expect_adds(cache.compile(device(), add_text(16)));
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(why));
+    EXPECT_EQ(cache.misses(), 1);
+  };
+  fs::permissions(only_entry(), fs::perms::all);
+  compiled_anew("the file may be written by other users");
+  const fs::path entry = only_entry(), elsewhere = scratch_ / "elsewhere";
+  fs::rename(entry, elsewhere);
+  const std::string bytes = levin::test::get(elsewhere);
+  fs::create_symlink(elsewhere, entry);
+  compiled_anew("it is a link");
+  EXPECT_EQ(levin::test::get(elsewhere), bytes);
+  if (::geteuid() != 0) return;
+  ASSERT_EQ(::chown(only_entry().c_str(), 65534, 65534), 0);
+  compiled_anew("the file belongs to the user 65534");
+}
+
+TEST_F(XlaCache, IsNoFolderOfOthers) {
+  const auto error = [&] { return levin::test::error_of([&] { start(); }); };
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
+  fs::create_directories(folder());
+  ASSERT_EQ(::chown(folder().c_str(), 65534, 65534), 0);
+  EXPECT_THAT(error(), AllOf(HasSubstr("xla.cache: compiled programs are not taken from "),
+                             HasSubstr("set LEVIN_XLA_CACHE to a folder of your own, or to off")));
+  const int code = levin::test::run_child([&]() -> int {
+    if (::setuid(65534) != 0) return 1;
+    const auto doubt = levin::test::error_of(
+        [] { ExecutableCache({.folder = "/tmp"}); });  // root's, and everybody's
+    return doubt.starts_with("xla.cache: ") ? 0 : 2;
+  });
+  EXPECT_EQ(code, 0);
 }
 
 TEST_F(XlaCache, RemovesWhatADeadProcessLeft) {

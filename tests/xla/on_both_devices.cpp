@@ -1,5 +1,7 @@
 #include "tests/xla/on_both_devices.h"
 
+#include <cstdlib>
+
 namespace levin::test {
 namespace {
 
@@ -107,9 +109,15 @@ void expect_near(const Tensor& came, const Tensor& wanted, const std::string& wh
 
 void expect_same_on_both(const OperatorCase& of) {
   const int64_t before = xla_runtime().report().host_fallbacks;
+  // XLA's compiler takes most of the time. How memory lies and of which dtype is apart, and most of
+  // what is true in one dtype is true in its wider or narrower one.
+  const bool all = std::getenv("LEVIN_SOAK") != nullptr;
   std::vector<Variant> variants;
   for (const at::ScalarType dtype : of.dtypes) {
+    const bool has_relative = dtype == at::kDouble || dtype == at::kHalf || dtype == at::kInt;
+    if (!all && has_relative && dtype != of.dtypes.front()) continue;
     for (const bool has_gaps : {false, true}) {
+      if (!all && has_gaps && dtype != of.dtypes.front()) continue;
       try {
         variants.push_back(run_both(of, dtype, has_gaps));
       } catch (const std::exception& error) {

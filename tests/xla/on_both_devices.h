@@ -44,8 +44,8 @@ inline std::ostream& operator<<(std::ostream& out, const OperatorCase& of) {
 /// The process's device, one for all tests.
 xla::Runtime& xla_runtime();
 
-/// The case in each dtype, of inputs as they are and of ones with gaps in their memory: equal to
-/// the CPU, without an operator on the host.
+/// The case in dtypes of each kind, and in the first of inputs with gaps in their memory (with
+/// LEVIN_SOAK=1 in all): equal to the CPU, without an operator on the host.
 void expect_same_on_both(const OperatorCase& of);
 
 /// NaNs are equal; as many digits as the dtype has.

@@ -49,6 +49,17 @@ class FindPlugin : public PjrtPlugin {
   std::vector<std::unique_ptr<Variable>> unset_;
 };
 
+TEST_F(FindPlugin, TakesNoneFromWhereOthersWriteUnlessItIsNamed) {
+  const std::string file = make("lib/python3.12/site-packages/libtpu/libtpu.so");
+  const Variable environment("VIRTUAL_ENV", scratch_.str());
+  EXPECT_EQ(pjrt::find_plugin("tpu"), file);
+  fs::permissions(file, fs::perms::all);
+  EXPECT_THAT(error_of([] { pjrt::find_plugin("tpu"); }),
+              AllOf(StartsWith("xla.plugin.trust: " + file), HasSubstr("LEVIN_PJRT_PLUGIN")));
+  const Variable named("LEVIN_PJRT_PLUGIN", file);
+  EXPECT_EQ(pjrt::find_plugin("tpu"), file);
+}
+
 TEST(PjrtAbsent, IsAClearError) {
   if (pjrt::is_available()) GTEST_SKIP() << "levin was built with pjrt_c_api.h";
   EXPECT_EQ(pjrt::api_version(), "");

@@ -10,14 +10,14 @@ namespace levin::xla {
 Contents::Contents(std::shared_ptr<Runtime::Impl> owner) : runtime(std::move(owner)) {
   Runtime::Impl& impl = *runtime;
   const std::scoped_lock lock(impl.mutex);
-  number = impl.next_number++;
-  impl.live.emplace(number, this);
+  among_live = impl.live.insert(impl.live.end(), this);
 }
 
 Contents::~Contents() {
   Runtime::Impl& impl = *runtime;
   const std::scoped_lock lock(impl.mutex);
-  impl.live.erase(number);
+  impl.live.erase(among_live);
+  impl.trace.forget(*this);
 }
 
 Contents& Contents::of(const at::Tensor& tensor) {

@@ -4,6 +4,7 @@
 #include <ATen/core/DimVector.h>
 #include <ATen/core/Tensor.h>
 
+#include <list>
 #include <memory>
 #include <vector>
 
@@ -37,7 +38,10 @@ struct Contents {
   c10::StorageImpl* storage = nullptr;     ///< that owns this
   at::DimVector sizes, strides;
   at::ScalarType dtype = at::kFloat;
-  int64_t number = 0;  ///< in the order of their making
+  std::list<Contents*>::iterator among_live;
+  /// Which of the memory that the trace of this number has met.
+  uint64_t trace = 0;
+  uint32_t place = 0;
   /// One for each device of this process. None: nothing was written yet, or it is pending.
   std::vector<pjrt::Buffer> buffers;
   int64_t split_dim = -1;   ///< -1: each device has all of it

@@ -13,6 +13,7 @@
 #include <unordered_set>
 
 #include "levin/base/check.h"
+#include "levin/xla/device/among_tensors_impl.h"
 #include "levin/xla/device/runtime_impl.h"
 #include "levin/xla/device/shapes_impl.h"
 
@@ -82,23 +83,6 @@ class Likeness {
   std::vector<at::Tensor> kept_;
 };
 
-template <class Replace>
-void replace_tensors(c10::IValue& value, const Replace& replace) {
-  if (value.isTensor()) {
-    value = replace(value.toTensor());
-  } else if (value.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(replace(tensor));
-    value = std::move(list);
-  } else if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
-      list.push_back(tensor ? std::optional(replace(*tensor)) : std::nullopt);
-    }
-    value = std::move(list);
-  }
-}
-
 /// Operators that LibTorch has no shape function of in C++, as they turn out.
 std::unordered_set<const c10::FunctionSchema*>& without_meta() {
   static std::unordered_set<const c10::FunctionSchema*> found;
@@ -140,40 +124,48 @@ std::vector<c10::IValue> results_of(const c10::OperatorHandle& op,
   Likeness likeness(runtime, device);
   std::vector<c10::IValue> likes(stack.begin() + static_cast<int64_t>(first), stack.end());
   for (c10::IValue& value : likes) {
-    replace_tensors(value, [&](const at::Tensor& tensor) { return likeness.to(tensor); });
+    value =
+        with_tensors_replaced(value, [&](const at::Tensor& tensor) { return likeness.to(tensor); });
     if (value.isDevice() && value.toDevice().type() == at::kXLA) value = c10::Device(device);
   }
   op.callBoxed(&likes);
   likeness.resize_arguments();
   for (c10::IValue& value : likes) {
-    replace_tensors(value, [&](const at::Tensor& tensor) { return likeness.back(tensor); });
+    value = with_tensors_replaced(value,
+                                  [&](const at::Tensor& tensor) { return likeness.back(tensor); });
   }
   return likes;
 }
 
-/// Found out, by a table, without elements, or on the host.
-std::vector<c10::IValue> found_out(const c10::OperatorHandle& op,
-                                   const std::vector<c10::IValue>& stack, size_t first,
-                                   const std::shared_ptr<Runtime::Impl>& runtime) {
+struct FoundOut {
+  std::vector<c10::IValue> results = {};
+  bool ran_on_host = false;
+};
+
+/// By a table, without elements, or on the host.
+FoundOut found_out(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack,
+                   size_t first, const std::shared_ptr<Runtime::Impl>& runtime) {
   std::vector<c10::IValue> results;
   if (const ShapeFunction shape = find_shape(op)) {
     for (const ResultType& type : shape(at::ArrayRef(stack).slice(first))) {
       results.emplace_back(made(type, runtime));
     }
-    return results;
+    return {std::move(results)};
   }
   if (has_meta_kernel(op)) {
     try {
-      return results_of(op, stack, first, runtime, at::kMeta);
+      return {results_of(op, stack, first, runtime, at::kMeta)};
     } catch (const c10::NotImplementedError&) {
       without_meta().insert(&op.schema());
     }
   }
   const std::vector<size_t> places = handed_back(op.schema());
   // An operator that has no shape function runs on zeros of the CPU.
-  if (places.empty()) return results_of(op, stack, first, runtime, at::kCPU);
+  if (places.empty()) {
+    return {.results = results_of(op, stack, first, runtime, at::kCPU), .ran_on_host = true};
+  }
   for (const size_t place : places) results.push_back(stack[first + place]);
-  return results;
+  return {std::move(results)};
 }
 
 }  // namespace
@@ -181,10 +173,14 @@ std::vector<c10::IValue> found_out(const c10::OperatorHandle& op,
 void infer(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
            const std::shared_ptr<Runtime::Impl>& runtime) {
   const size_t first = stack.size() - op.schema().arguments().size();
-  if (op.schema().returns().empty()) return stack.resize(first);
   if (runtime->inferred.find(op, stack, runtime)) return;
-  const std::vector<c10::IValue> results = found_out(op, stack, first, runtime);
-  runtime->inferred.add(op, at::ArrayRef(stack).slice(first), results);
+  FoundOut found = {};
+  if (!op.schema().returns().empty()) found = found_out(op, stack, first, runtime);
+  const auto& [results, ran_on_host] = found;
+  // Each call of one that draws on the host is to draw.
+  if (!ran_on_host || !op.hasTag(at::Tag::nondeterministic_seeded)) {
+    runtime->inferred.add(op, at::ArrayRef(stack).slice(first), results);
+  }
   stack.resize(first);
   stack.insert(stack.end(), results.begin(), results.end());
 }

@@ -13,8 +13,6 @@ bool Inferred::read(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arg
   key_.clear();
   tensors_.clear();
   storages_.clear();
-  // One that runs on the host to be known draws from the host's generator there.
-  if (op.hasTag(at::Tag::nondeterministic_seeded)) return false;
   key_.push_back(reinterpret_cast<uint64_t>(&op.schema()));
   key_.push_back(static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()));
   return std::ranges::all_of(arguments,
@@ -59,42 +57,50 @@ void Inferred::read_tensor(const at::Tensor& tensor) {
   key_.insert(key_.end(), tensor.strides().begin(), tensor.strides().end());
 }
 
-bool Inferred::find(const c10::OperatorHandle& op, Stack& stack,
-                    const std::shared_ptr<Runtime::Impl>& runtime) {
-  const size_t first = stack.size() - op.schema().arguments().size();
-  has_key_ = read(op, at::ArrayRef(stack).slice(first));
-  if (!has_key_) return false;
-  const auto found = known_.find(key_);
-  if (found == known_.end()) return false;
-  Stack results;
-  for (const Return& given : found->second) {
+void Inferred::put(const Returns& returns, const Tensors& tensors, Stack& stack, size_t first,
+                   MakeNew make_new) {
+  const auto made = [&](const Result& result) -> at::Tensor {
+    switch (result.source) {
+      case Source::kUndefined:
+        return {};
+      case Source::kNew:
+        return make_new(result);
+      case Source::kArgument:
+        return *tensors[result.argument];
+      case Source::kView:
+        return Contents::view_of(*tensors[result.argument], result.sizes, result.strides,
+                                 result.offset, result.dtype);
+    }
+    return {};
+  };
+  // The tensors are on the stack until all results are made.
+  c10::SmallVector<c10::IValue, 4> results;
+  for (const Return& given : returns) {
     if (!given.is_list) {
-      results.emplace_back(made(given.results.front(), runtime));
+      results.emplace_back(made(given.results.front()));
       continue;
     }
     c10::List<at::Tensor> list;
-    for (const Result& result : given.results) list.push_back(made(result, runtime));
+    for (const Result& result : given.results) list.push_back(made(result));
     results.emplace_back(std::move(list));
   }
   stack.resize(first);
   std::ranges::move(results, std::back_inserter(stack));
-  return true;
 }
 
-at::Tensor Inferred::made(const Result& result,
-                          const std::shared_ptr<Runtime::Impl>& runtime) const {
-  switch (result.source) {
-    case Source::kUndefined:
-      return {};
-    case Source::kNew:
-      return Contents::make_tensor(runtime, result.sizes, result.strides, result.dtype);
-    case Source::kArgument:
-      return *tensors_[result.argument];
-    case Source::kView:
-      return Contents::view_of(*tensors_[result.argument], result.sizes, result.strides,
-                               result.offset, result.dtype);
-  }
-  return {};
+bool Inferred::find(const c10::OperatorHandle& op, Stack& stack,
+                    const std::shared_ptr<Runtime::Impl>& runtime) {
+  const size_t first = stack.size() - op.schema().arguments().size();
+  last_ = nullptr;
+  has_key_ = read(op, at::ArrayRef(stack).slice(first));
+  if (!has_key_) return false;
+  const auto found = known_.find(key_);
+  if (found == known_.end()) return false;
+  last_ = &found->second;
+  put(*last_, tensors_, stack, first, [&](const Result& result) {
+    return Contents::make_tensor(runtime, result.sizes, result.strides, result.dtype);
+  });
+  return true;
 }
 
 void Inferred::add(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments,
@@ -111,7 +117,7 @@ void Inferred::add(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> argu
   }
   // Where sizes depend on values, each call may be another.
   if (known_.size() == kMostCalls) known_.clear();
-  known_.emplace(key, std::move(returns));
+  last_ = &known_.emplace(key, std::move(returns)).first->second;
 }
 
 std::optional<Inferred::Return> Inferred::described(const c10::IValue& value) const {

@@ -3,6 +3,7 @@
 // found before: the same call gives the same, and to find out costs more than to record it.
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/FunctionRef.h>
 
 #include <memory>
 #include <optional>
@@ -18,15 +19,7 @@ namespace levin::xla {
 class Inferred {
  public:
   using Stack = std::vector<c10::IValue>;
-
-  /// Replaces arguments by results; false where this call is not known.
-  bool find(const c10::OperatorHandle& op, Stack& stack,
-            const std::shared_ptr<Runtime::Impl>& runtime);
-  /// What came of the call that find() did not know, whose arguments these were.
-  void add(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments,
-           at::ArrayRef<c10::IValue> results);
-
- private:
+  using Tensors = std::vector<const at::Tensor*>;
   enum class Source { kUndefined, kNew, kArgument, kView };
   struct Result {
     Source source = Source::kUndefined;
@@ -40,6 +33,23 @@ class Inferred {
     std::vector<Result> results = {};
   };
   using Returns = std::vector<Return>;
+  /// Memory for a result that has its own.
+  using MakeNew = c10::function_ref<at::Tensor(const Result&)>;
+
+  /// Replaces what is on the stack from `first` on by results, of a call with these tensors.
+  static void put(const Returns& returns, const Tensors& tensors, Stack& stack, size_t first,
+                  MakeNew make_new);
+
+  /// Replaces arguments by results; false where this call is not known.
+  bool find(const c10::OperatorHandle& op, Stack& stack,
+            const std::shared_ptr<Runtime::Impl>& runtime);
+  /// What came of the call that find() did not know, whose arguments these were.
+  void add(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments,
+           at::ArrayRef<c10::IValue> results);
+  /// Of the last call that was found or added; nullptr where it is not known. Until the next.
+  const Returns* last() const { return last_; }
+
+ private:
   static constexpr size_t kMostCalls = 4096;
   struct Hash {
     size_t operator()(const KeyWords& words) const { return hash_of(words); }
@@ -51,12 +61,12 @@ class Inferred {
   void read_tensor(const at::Tensor& tensor);
   std::optional<Return> described(const c10::IValue& value) const;
   std::optional<Result> described(const at::Tensor& tensor) const;
-  at::Tensor made(const Result& result, const std::shared_ptr<Runtime::Impl>& runtime) const;
 
   std::unordered_map<KeyWords, Returns, Hash> known_;
   KeyWords key_;  ///< of the last call
   bool has_key_ = false;
-  std::vector<const at::Tensor*> tensors_;         ///< among its arguments
+  const Returns* last_ = nullptr;
+  Tensors tensors_;                                ///< among its arguments
   std::vector<const c10::StorageImpl*> storages_;  ///< theirs
 };
 

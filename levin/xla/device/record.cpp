@@ -2,44 +2,17 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_local_scalar_dense.h>
 
+#include <algorithm>
+
 #include "levin/base/check.h"
+#include "levin/xla/device/among_tensors_impl.h"
 #include "levin/xla/device/runtime_impl.h"
 
 namespace levin::xla {
 namespace {
 
-template <class Visit>
-void for_each_tensor(const c10::IValue& value, const Visit& visit) {
-  if (value.isTensor()) {
-    visit(value.toTensor());
-  } else if (value.isTensorList() || value.isOptionalTensorList()) {
-    for (const c10::IValue& element : value.toListRef()) {
-      if (element.isTensor()) visit(element.toTensor());
-    }
-  }
-}
-
 bool is_here(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().type() == at::kXLA;
-}
-
-/// The list with each tensor replaced, if it is one of tensors.
-template <class Replace>
-c10::IValue replaced(const c10::IValue& value, const Replace& replace) {
-  if (value.isTensor()) return replace(value.toTensor());
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(replace(tensor));
-    return list;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
-      list.push_back(tensor ? std::optional(replace(*tensor)) : std::nullopt);
-    }
-    return list;
-  }
-  return value;
 }
 
 }  // namespace
@@ -51,6 +24,7 @@ graph::Recorder& Runtime::Impl::recording() {
     if (names) {
       for (const NamedTensor& named : names()) recorder->name_state(named.name, named.tensor);
     }
+    if (!trace.is_empty()) record_followed();
   }
   return *recorder;
 }
@@ -63,7 +37,6 @@ void Runtime::Impl::prepare_own(const at::Tensor& argument) {
               "a tensor of a device xla that has been closed; keep the Accelerator, or what "
               "Runtime::open gave, as long as its tensors");
   if (contents.buffers.empty() && !contents.is_pending) add_zeros(contents);
-  if (!contents.is_base(argument)) recording().meet(contents.base());
 }
 
 /// An argument of the host as the recorder takes it: on the device unless it is a number.
@@ -92,7 +65,7 @@ void Runtime::Impl::prepare(std::vector<c10::IValue>& stack, size_t first) {
     bool are_ready = true;
     for_each_tensor(stack[i], [&](const at::Tensor& tensor) { are_ready &= is_ready(tensor); });
     if (are_ready) continue;
-    stack[i] = replaced(stack[i], [&](const at::Tensor& tensor) {
+    stack[i] = with_tensors_replaced(stack[i], [&](const at::Tensor& tensor) {
       return is_ready(tensor) ? tensor : prepared(tensor);
     });
   }
@@ -123,31 +96,65 @@ void Runtime::Impl::add_zeros(Contents& contents) {
   std::vector<c10::IValue> stack = {c10::IValue(at::IntArrayRef(contents.sizes)),
                                     c10::IValue(contents.dtype), c10::IValue(),
                                     c10::IValue(c10::Device(at::kXLA, 0)), c10::IValue()};
-  recording().call(zeros, stack, [&] { stack = {contents.base()}; });
-  contents.is_pending = true;
+  record_call(zeros, stack, &contents);
 }
 
-void Runtime::Impl::record(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack) {
-  const std::scoped_lock lock(mutex);
+/// A batch norm that trains writes its statistics, which its schema does not say.
+bool writes(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments, size_t argument) {
+  const c10::AliasInfo* alias = op.schema().arguments()[argument].alias_info();
+  if (alias != nullptr && alias->isWrite()) return true;
+  const bool is_statistic =
+      (argument == 3 || argument == 4) && op.schema().name() == "aten::native_batch_norm";
+  return is_statistic && arguments[argument].isTensor() && arguments[5].toBool();
+}
+
+/// Views; and what was there before, as set_data() gives the user's tensor other memory. Within a
+/// step the recorder is to know the tensor itself, whose gradient the step may leave.
+bool Runtime::Impl::is_met_by_memory(const at::Tensor& argument) {
+  const Contents& contents = Contents::of(argument);
+  if (!contents.is_base(argument)) return true;
+  if (contents.buffers.empty()) return false;
+  if (!is_in_step) return true;
+  const auto is_its = [&](const at::Tensor& input) {
+    return input.defined() && input.has_storage() && input.is_alias_of(argument);
+  };
+  // Who holds an input is counted.
+  if (std::ranges::any_of(step_inputs, is_its)) return false;
+  const auto [known, is_new] = step_memory.try_emplace(argument.unsafeGetTensorImpl());
+  if (is_new) known->second = {argument, contents.base()};
+  return !known->second.memory.is_alias_of(argument);
+}
+
+/// Where it and all before it are as they were once, nothing is recorded.
+void Runtime::Impl::record_call(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
+                                Contents* filled) {
   const size_t first = stack.size() - op.schema().arguments().size();
-  check_host_indices(op, at::ArrayRef(stack).slice(first));
-  prepare(stack, first);
-  std::vector<at::Tensor> written;
-  for (size_t i = first; i < stack.size(); ++i) {
-    const c10::AliasInfo* alias = op.schema().arguments()[i - first].alias_info();
-    if (alias == nullptr || !alias->isWrite()) continue;
-    for_each_tensor(stack[i], [&](const at::Tensor& tensor) { written.push_back(tensor); });
-  }
-  const bool is_batch_norm = op.schema().name() == "aten::native_batch_norm";
-  if (is_batch_norm && stack[first + 5].toBool()) {
-    for (const size_t i : {first + 3, first + 4}) {
-      if (stack[i].isTensor()) written.push_back(stack[i].toTensor());
+  const bool is_compared =
+      !is_in_step && trace.at() != nullptr && trace.read(op, at::ArrayRef(stack).slice(first));
+  if (is_compared && recorder == nullptr) {
+    if (CallTree::Call* known = trace.at()->find(trace.key())) {
+      return follow(*known, stack, first, filled);
     }
   }
-  recording().call(op, stack, [&] { infer(op, stack, shared_from_this()); });
-  for (const at::Tensor& tensor : written) {
-    if (is_here(tensor)) Contents::of(tensor).is_pending = true;
+  CallTree::Call call = {};
+  if (is_compared) call = call_of(at::ArrayRef(stack).slice(first), op);
+  std::vector<at::Tensor> written;
+  for (size_t i = first; i < stack.size(); ++i) {
+    const bool is_written = writes(op, at::ArrayRef(stack).slice(first), i - first);
+    for_each_tensor(stack[i], [&](const at::Tensor& tensor) {
+      if (!is_here(tensor)) return;
+      if (is_written) written.push_back(tensor);
+      if (is_met_by_memory(tensor)) recording().meet(Contents::of(tensor).base());
+    });
   }
+  const graph::Node* node = recording().call(op, stack, [&] {
+    if (filled != nullptr) {
+      stack = {filled->base()};
+    } else {
+      infer(op, stack, shared_from_this());
+    }
+  });
+  for (const at::Tensor& tensor : written) Contents::of(tensor).is_pending = true;
   const size_t results = stack.size() - op.schema().returns().size();
   for (size_t i = results; i < stack.size(); ++i) {
     for_each_tensor(stack[i], [&](const at::Tensor& tensor) {
@@ -156,6 +163,16 @@ void Runtime::Impl::record(const c10::OperatorHandle& op, std::vector<c10::IValu
       if (contents.buffers.empty()) contents.is_pending = true;
     });
   }
+  if (!is_compared || (filled == nullptr && inferred.last() == nullptr)) return trace.stop();
+  remember_call(std::move(call), at::ArrayRef(stack).slice(results), node, filled);
+}
+
+void Runtime::Impl::record(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack) {
+  const std::scoped_lock lock(mutex);
+  const size_t first = stack.size() - op.schema().arguments().size();
+  check_host_indices(op, at::ArrayRef(stack).slice(first));
+  prepare(stack, first);
+  record_call(op, stack, nullptr);
 }
 
 }  // namespace levin::xla

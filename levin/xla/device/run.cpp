@@ -1,11 +1,8 @@
 // What was recorded, run.
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <bit>
 #include <set>
 
 #include "levin/base/check.h"
@@ -64,7 +61,7 @@ void Runtime::Impl::sync() {
 /// What was recorded and is still there to be seen.
 std::vector<at::Tensor> Runtime::Impl::pending(std::vector<Contents*>& targets) const {
   std::vector<at::Tensor> results;
-  for (const auto& [number, contents] : live) {
+  for (Contents* contents : live) {
     if (!contents->is_pending || !contents->buffers.empty()) continue;
     if (std::ranges::find(targets, contents) != targets.end()) continue;
     results.push_back(contents->base());
@@ -76,73 +73,88 @@ std::vector<at::Tensor> Runtime::Impl::pending(std::vector<Contents*>& targets) 
 void Runtime::Impl::flush(const std::string& reason) {
   const std::scoped_lock lock(mutex);
   if (is_in_step && step_trouble.empty()) step_trouble = reason;
-  if (recorder == nullptr) return;
+  if (recorder == nullptr && trace.is_empty()) return;
+  struct Ending {
+    Impl& impl;
+    ~Ending() { impl.end_recording(); }
+  } const ending{*this};
+  try {
+    run_recorded();
+  } catch (...) {
+    lose_pending();
+    throw;
+  }
+}
+
+void Runtime::Impl::run_recorded() {
+  const std::vector<uint32_t> seen = trace.seen();
+  if (recorder == nullptr) {
+    const CallTree::End* end = trace.at()->end_of(seen, trace.numbers());
+    if (end != nullptr) return run_end(*end);
+  }
+  graph::Recorder& recorded = recording();
   std::vector<Contents*> targets;
   // The recorder may be the last to hold some of them.
   const std::vector<at::Tensor> results = pending(targets);
-  graph::Graph graph = recorder->finish(results);
+  graph::Graph graph = recorded.finish(results);
   recorder.reset();
   graph.eliminate_dead_code();
-  run(graph, targets, step_binding(graph));
+  const KnownProgram& known = run(graph, targets, step_binding(graph));
+  if (!trace.is_empty()) remember_end(seen, known, targets);
+}
+
+void Runtime::Impl::end_recording() noexcept {
+  recorder.reset();
+  calls_of_nodes.clear();
   numbers.clear();
+  trace.reset();
 }
 
 void Runtime::Impl::lose_pending() noexcept {
   numbers.clear();
-  for (const auto& [number, contents] : live) {
+  for (Contents* contents : live) {
     if (contents->is_pending && contents->buffers.empty()) contents->is_lost = true;
     contents->is_pending = false;
   }
 }
 
-/// While `error` is being handled. What the program was to change has gone with it where the plugin
-/// had begun.
-void Runtime::Impl::fail(const pjrt::Executable& executable, const Error& error) {
-  int64_t num_gone = 0;
-  for (const auto& [number, contents] : live) {
-    const bool is_gone = std::ranges::any_of(
-        contents->buffers, [](const auto& buffer) { return buffer.is_deleted(); });
-    if (!is_gone) continue;
-    ++num_gone;
-    contents->is_lost = true;
-    contents->buffers.clear();
-  }
-  if (num_gone == 0) throw;
-  // A plugin that found no memory tries once more, with arguments that it has given away already,
-  // and complains of those.
-  const std::optional<pjrt::ProgramMemory> memory = executable.memory();
-  const auto megabytes = [](int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
-  const std::string needs =
-      memory ? fmt::format(
-                   "; it needs {:.1f} MB for what goes in, {:.1f} MB for what comes out and "
-                   "{:.1f} MB in between, on each device",
-                   megabytes(memory->arguments), megabytes(memory->outputs),
-                   megabytes(memory->temporary))
-             : "";
-  LEVIN_FAIL("xla.memory",
-             "a program failed that was to change {} tensors, and these are lost{}; make the batch "
-             "or the network smaller, and resume from the last checkpoint. The plugin says: {}",
-             num_gone, needs, error.text());
-}
-
 Binding Runtime::Impl::step_binding(const graph::Graph& graph) const {
-  if (step_inputs.empty()) {
-    return [](const graph::Node& node) -> const at::Tensor& { return node.tensor(); };
-  }
-  std::unordered_map<const graph::Node*, const at::Tensor*> inputs;
+  std::unordered_map<const graph::Node*, const at::Tensor*> tensors;
   for (const graph::Node& node : graph.nodes()) {
-    if (node.opcode() == graph::Opcode::kPlaceholder) inputs[&node] = &step_inputs[inputs.size()];
+    if (node.opcode() == graph::Opcode::kPlaceholder) tensors[&node] = &step_inputs[tensors.size()];
   }
-  return [inputs = std::move(inputs)](const graph::Node& node) -> const at::Tensor& {
-    const auto found = inputs.find(&node);
-    return found == inputs.end() ? node.tensor() : *found->second;
+  for (const graph::Node& node : graph.nodes()) {
+    if (node.opcode() != graph::Opcode::kGetAttr) continue;
+    const auto known = step_memory.find(node.tensor().unsafeGetTensorImpl());
+    if (known != step_memory.end()) tensors[&node] = &known->second.memory;
+  }
+  return [tensors = std::move(tensors)](const graph::Node& node) -> const at::Tensor& {
+    const auto found = tensors.find(&node);
+    return found == tensors.end() ? node.tensor() : *found->second;
   };
 }
 
 void Runtime::Impl::begin_step(const std::vector<at::Tensor>& inputs) {
   is_in_step = true;
-  step_inputs = inputs;
+  step_inputs.clear();
+  for (const at::Tensor& input : inputs) {
+    const bool is_memory = input.defined() && input.is_xla() && Contents::of(input).is_base(input);
+    step_inputs.push_back(is_memory ? Contents::of(input).base() : input);
+  }
+  step_memory.clear();
   step_trouble.clear();
+}
+
+void Runtime::Impl::forget_step() {
+  step_inputs.clear();
+  step_memory.clear();
+}
+
+at::Tensor Runtime::Impl::with_other_memory() const {
+  const auto found = std::ranges::find_if(step_memory, [](const auto& entry) {
+    return !entry.second.tensor.is_alias_of(entry.second.memory);
+  });
+  return found == step_memory.end() ? at::Tensor() : found->second.tensor;
 }
 
 std::string Runtime::Impl::end_step() {
@@ -205,29 +217,6 @@ graph::Graph Runtime::Impl::run_step(const graph::RecordedCall& call,
   return graph;
 }
 
-/// The floats of the host in one vector: a transfer each would cost more than a small step.
-at::Tensor Runtime::Impl::numbers_of(const std::vector<RuntimeNumber>& wanted, at::ScalarType dtype,
-                                     const Binding& binding) const {
-  at::Tensor values = at::empty({static_cast<int64_t>(wanted.size())}, dtype);
-  const auto value_of = [&](const RuntimeNumber& number) {
-    if (number.tensor == nullptr) return number.value;
-    const at::Tensor& tensor = binding(*number.tensor);
-    const auto known = numbers.find(tensor.unsafeGetTensorImpl());
-    if (known != numbers.end()) return known->second.value;
-    return tensor.scalar_type() == at::kDouble
-               ? *tensor.const_data_ptr<double>()
-               : static_cast<double>(*tensor.const_data_ptr<float>());
-  };
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    if (dtype == at::kDouble) {
-      values.mutable_data_ptr<double>()[i] = value_of(wanted[i]);
-    } else {
-      values.mutable_data_ptr<float>()[i] = static_cast<float>(value_of(wanted[i]));
-    }
-  }
-  return values;
-}
-
 /// A replica is a process, a partition one of its devices.
 pjrt::CompileOptions Runtime::Impl::compile_options(int64_t num_replicas) const {
   pjrt::CompileOptions options = {.num_replicas = num_replicas,
@@ -253,39 +242,6 @@ const pjrt::Executable& Runtime::Impl::executable_of(const Program& program,
   return executables.emplace(program.text, std::move(executable)).first->second;
 }
 
-void Runtime::Impl::gather_arguments(const Program& program, const Binding& binding) {
-  std::vector<at::Tensor> vectors;
-  if (!program.numbers.empty()) {
-    vectors.push_back(numbers_of(program.numbers, at::kFloat, binding));
-  }
-  if (!program.wide_numbers.empty()) {
-    vectors.push_back(numbers_of(program.wide_numbers, at::kDouble, binding));
-  }
-  if (program.draws_random_numbers) {
-    // One draw of the host's generator a run: its seed and its checkpoints are those of the device.
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
-    const std::scoped_lock lock(generator.mutex());
-    const uint64_t key = at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
-    at::Tensor halves = at::empty({2}, at::kUInt32);
-    auto* data = halves.mutable_data_ptr<uint32_t>();
-    data[0] = static_cast<uint32_t>(key);
-    data[1] = static_cast<uint32_t>(key >> 32U);
-    vectors.push_back(halves);
-  }
-  uploaded.clear();
-  arguments.clear();
-  uploaded.reserve(vectors.size() * static_cast<size_t>(num_devices));
-  for (int64_t device = 0; device < num_devices; ++device) {
-    for (const graph::Node* input : program.inputs) {
-      arguments.push_back(&Contents::of(binding(*input)).buffers[device]);
-    }
-    for (const at::Tensor& vector : vectors) {
-      uploaded.push_back(client.upload(vector, device, pjrt::HostMemory::kUntilTransferred));
-      arguments.push_back(&uploaded.back());
-    }
-  }
-}
-
 Program Runtime::Impl::lowered(const graph::Graph& graph, const SplitDim& split_dim) {
   ++report.lowerings;
   return lower(graph, {.num_replicas = exchanges(graph) ? world.size() : 1,
@@ -304,51 +260,24 @@ const KnownProgram& Runtime::Impl::program_of(const graph::Graph& graph, const B
   return programs.add(std::move(made));
 }
 
-void Runtime::Impl::execute(const Program& program, const pjrt::Executable& executable,
-                            const Binding& binding) {
-  gather_arguments(program, binding);
-  const Stopwatch watch;
+const KnownProgram& Runtime::Impl::run(const graph::Graph& graph,
+                                       const std::vector<Contents*>& results,
+                                       const Binding& binding) {
   try {
-    executable.execute(arguments, outputs);
-  } catch (const Error& error) {
-    lose_pending();
-    fail(executable, error);
-  }
-  report.execute_s += watch.seconds();
-  ++report.executions;
-}
-
-void Runtime::Impl::take_outputs(const Program& program,
-                                 const std::function<Contents*(const ProgramOutput&)>& place_of) {
-  const size_t count = program.outputs.size();
-  for (size_t i = 0; i < count; ++i) {
-    Contents* contents = place_of(program.outputs[i]);
-    if (contents == nullptr) continue;
-    contents->buffers.resize(static_cast<size_t>(num_devices));
-    for (int64_t device = 0; device < num_devices; ++device) {
-      contents->buffers[device] = std::move(outputs[device * count + i]);
-    }
-    contents->split_dim = -1;
-    contents->is_pending = false;
-    contents->is_lost = false;
-  }
-}
-
-void Runtime::Impl::run(const graph::Graph& graph, const std::vector<Contents*>& results,
-                        const Binding& binding) {
-  const KnownProgram* known = nullptr;
-  try {
-    known = &program_of(graph, binding);
-    if (known->executable == nullptr) return;
-    execute(known->program, *known->executable, binding);
+    const KnownProgram& known = program_of(graph, binding);
+    if (known.executable == nullptr) return known;
+    const Program& program = known.program;
+    execute(program, *known.executable, binding);
+    take_outputs(program.outputs.size(), [&](size_t i) {
+      const ProgramOutput& output = program.outputs[i];
+      return output.updates != nullptr ? &Contents::of(binding(*output.updates))
+                                       : results[output.index];
+    });
+    return known;
   } catch (...) {
     lose_pending();
     throw;
   }
-  take_outputs(known->program, [&](const ProgramOutput& output) {
-    return output.updates != nullptr ? &Contents::of(binding(*output.updates))
-                                     : results[output.index];
-  });
 }
 
 void Runtime::Impl::upload(Contents& contents, const at::Tensor& tensor, bool split) {

@@ -53,8 +53,8 @@ Runtime::~Runtime() {
   if (impl_ == nullptr) return;
   const std::scoped_lock lock(impl_->mutex);
   impl_->lose_pending();
-  impl_->recorder.reset();
-  impl_->step_inputs.clear();
+  impl_->end_recording();
+  impl_->forget_step();
 }
 
 std::shared_ptr<Runtime> Runtime::open(const RuntimeOptions& options) {
@@ -76,7 +76,7 @@ void Runtime::sync() { impl_->sync(); }
 void Runtime::wait() {
   impl_->sync();
   const std::scoped_lock lock(impl_->mutex);
-  for (const auto& [number, contents] : impl_->live) {
+  for (const Contents* contents : impl_->live) {
     for (const pjrt::Buffer& buffer : contents->buffers) buffer.await();
   }
 }

@@ -55,6 +55,7 @@ struct RuntimeReport {
   int64_t disk_cache_hits = 0;
   int64_t lowerings = 0;  ///< graphs that were not like one before
   int64_t executions = 0;
+  int64_t trace_hits = 0;      ///< of these, whose operators were as once before: no graph was made
   int64_t host_fallbacks = 0;  ///< operators without lowering, which the CPU computed
   int64_t uploads = 0;
   int64_t downloads = 0;

@@ -5,7 +5,7 @@
 
 #include <deque>
 #include <functional>
-#include <map>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -19,6 +19,7 @@
 #include "levin/xla/device/contents.h"
 #include "levin/xla/device/inferred.h"
 #include "levin/xla/device/runtime.h"
+#include "levin/xla/device/trace.h"
 #include "levin/xla/device/world.h"
 #include "levin/xla/pjrt/client.h"
 #include "levin/xla/pjrt/executable_cache.h"
@@ -36,6 +37,13 @@ struct CompiledProgram {
   int64_t num_operators = 0;
 };
 
+/// What a run of a program is given.
+struct RunArguments {
+  std::vector<Contents*> inputs = {};
+  std::vector<double> numbers = {}, wide_numbers = {};
+  bool draws_random_numbers = false;
+};
+
 struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   explicit Impl(const RuntimeOptions& options);
 
@@ -48,20 +56,40 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   at::Tensor prepared(const at::Tensor& argument);
   void remember_number(const at::Tensor& number);
   void add_zeros(Contents& contents);
+  /// With `filled`, its result is that memory, which was there.
+  void record_call(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
+                   Contents* filled);
+
+  // follow.cpp
+  /// The call that was read, as it was once.
+  void follow(CallTree::Call& call, std::vector<c10::IValue>& stack, size_t first,
+              Contents* filled);
+  /// What was followed so far is recorded after all.
+  void record_followed();
+  /// The call that was read, to be known the next time.
+  CallTree::Call call_of(at::ArrayRef<c10::IValue> arguments, const c10::OperatorHandle& op) const;
+  void remember_call(CallTree::Call&& call, at::ArrayRef<c10::IValue> results,
+                     const graph::Node* node, Contents* filled);
+  /// That the recording ended here, with this program.
+  void remember_end(std::vector<uint32_t> seen, const KnownProgram& known,
+                    const std::vector<Contents*>& results);
+  void run_end(const CallTree::End& end);
 
   // run.cpp
   /// Where a program may end: all that was recorded runs, but within a step.
   void sync();
   /// It runs, whatever it is a part of; the reason is why a step is none.
   void flush(const std::string& reason);
-  void run(const graph::Graph& graph, const std::vector<Contents*>& results,
-           const Binding& binding);
-  Program lowered(const graph::Graph& graph, const SplitDim& split_dim);
-  const KnownProgram& program_of(const graph::Graph& graph, const Binding& binding);
+  const KnownProgram& run(const graph::Graph& graph, const std::vector<Contents*>& results,
+                          const Binding& binding);
+  void run_recorded();
+  void end_recording() noexcept;
+
+  // execute.cpp
   void execute(const Program& program, const pjrt::Executable& executable, const Binding& binding);
+  void execute(const pjrt::Executable& executable, const RunArguments& arguments);
   /// The outputs of the last run, to where they belong; nullptr: nowhere.
-  void take_outputs(const Program& program,
-                    const std::function<Contents*(const ProgramOutput&)>& place_of);
+  void take_outputs(size_t count, c10::function_ref<Contents*(size_t)> place_of);
   /// What a program that failed was to give is lost; what it was to change is as it was.
   void lose_pending() noexcept;
   [[noreturn]] void fail(const pjrt::Executable& executable, const Error& error);
@@ -71,18 +99,23 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   void begin_step(const std::vector<at::Tensor>& inputs);
   /// Why it is none; empty where it is.
   std::string end_step();
+  void forget_step();
+  /// Whether the recorder is to know the memory by a tensor of its own.
+  bool is_met_by_memory(const at::Tensor& argument);
+  /// A tensor that was given other memory within the step.
+  at::Tensor with_other_memory() const;
   graph::Graph run_step(const graph::RecordedCall& call, const std::vector<at::Tensor>& values,
                         std::vector<graph::KeptTensor>& kept);
   Binding step_binding(const graph::Graph& graph) const;
+  Program lowered(const graph::Graph& graph, const SplitDim& split_dim);
+  const KnownProgram& program_of(const graph::Graph& graph, const Binding& binding);
   const pjrt::Executable& executable_of(const Program& program, const graph::Graph& graph);
   pjrt::CompileOptions compile_options(int64_t num_replicas) const;
   bool wants_sources() const;
   void note_compilation(const Program& program, const graph::Graph& graph, double seconds,
                         bool from_disk);
-  void gather_arguments(const Program& program, const Binding& binding);
-  pjrt::Buffer upload_number(const at::Tensor& tensor, int64_t device);
-  at::Tensor numbers_of(const std::vector<RuntimeNumber>& numbers, at::ScalarType dtype,
-                        const Binding& binding) const;
+  void gather(const RunArguments& arguments);
+  double value_of(const RuntimeNumber& number, const Binding& binding) const;
   void upload(Contents& contents, const at::Tensor& tensor, bool split);
   at::Tensor download(Contents& contents);
 
@@ -97,8 +130,7 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   mutable std::recursive_mutex mutex;
   std::unique_ptr<graph::Recorder> recorder;
   std::function<std::vector<NamedTensor>()> names;
-  std::map<int64_t, Contents*> live;  ///< by their numbers
-  int64_t next_number = 0;
+  std::list<Contents*> live;  ///< in the order of their making
   /// Numbers of the host that the recording depends on, as they were when it first did.
   struct HostNumber {
     at::Tensor tensor;  ///< kept, so that the address stays its own
@@ -109,11 +141,20 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   std::unordered_map<std::string, pjrt::Executable> executables;  ///< by the program's text
   ProgramTable programs;
   Inferred inferred;
+  CallTree call_tree;
+  Trace trace{call_tree};
+  std::unordered_map<const graph::Node*, const CallTree::Call*> calls_of_nodes;
   std::vector<const pjrt::Buffer*> arguments;  ///< of the last run, as the next two
   std::vector<pjrt::Buffer> uploaded;
   std::vector<pjrt::Buffer> outputs;
   bool is_in_step = false;
   std::vector<at::Tensor> step_inputs;  ///< by the graph's placeholders
+  /// A tensor that the step did not make, and its memory when it was first read: set_data() gives
+  /// it other.
+  struct StepMemory {
+    at::Tensor tensor, memory;
+  };
+  std::unordered_map<const c10::TensorImpl*, StepMemory> step_memory;
   std::string step_trouble;
   std::deque<CompiledProgram> last_programs;
   int64_t compiled_at = 0;               ///< of the executions, the last
@@ -121,6 +162,9 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   std::set<std::string> host_operators;  ///< that were warned of
   RuntimeReport report;
 };
+
+/// Whether the operator writes that argument.
+bool writes(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments, size_t argument);
 
 /// How the inputs lie; of a binding that outlives it.
 SplitDim split_dims(const Binding& binding);

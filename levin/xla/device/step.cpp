@@ -61,7 +61,8 @@ class StepRunner final : public graph::Runner {
     const Binding tensor_of = binding(inputs);
     impl_.execute(program_, *executable_, tensor_of);
     Tensors results(types_.size());
-    impl_.take_outputs(program_, [&](const ProgramOutput& output) -> Contents* {
+    impl_.take_outputs(program_.outputs.size(), [&](size_t i) -> Contents* {
+      const ProgramOutput& output = program_.outputs[i];
       if (output.updates != nullptr) return &Contents::of(tensor_of(*output.updates));
       const graph::ValueType& type = types_[output.index];
       results[output.index] =
@@ -165,7 +166,7 @@ class StepEngine final : public graph::Engine {
     } catch (...) {
       impl_.end_step();
       impl_.flush("");
-      impl_.step_inputs.clear();
+      impl_.forget_step();
       throw;
     }
     const std::scoped_lock lock(impl_.mutex);
@@ -173,14 +174,26 @@ class StepEngine final : public graph::Engine {
     if (!is_first) graph::detach_results(recorded.results, call.inputs);
     Tensors values = recorded.results;
     for (const at::Tensor& value : call.more()) values.push_back(value);
+    if (recorded.trouble.empty()) recorded.trouble = trouble_of_memory(call);
     if (recorded.trouble.empty()) recorded.trouble = trouble_of_host(held, generator, values);
     if (recorded.trouble.empty()) {
       recorded.graph = impl_.run_step(call, values, recorded.kept);
       inputs_ = call.inputs;
     }
     impl_.flush("");
-    impl_.step_inputs.clear();
+    impl_.forget_step();
     return recorded;
+  }
+
+  std::string trouble_of_memory(const graph::RecordedCall& call) const {
+    const at::Tensor other = impl_.with_other_memory();
+    if (!other.defined()) return "";
+    const auto named = std::ranges::find_if(
+        call.state, [&](const NamedTensor& state) { return state.tensor.is_same(other); });
+    return fmt::format(
+        "{} gets other memory within it, by set_data, which a program does not do; write into it, "
+        "by copy_()",
+        named == call.state.end() ? "a tensor" : named->name);
   }
 
   /// What the host has done in the step that a program does not.

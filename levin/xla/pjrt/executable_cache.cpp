@@ -1,20 +1,26 @@
 #include "levin/xla/pjrt/executable_cache.h"
 
+#include <fcntl.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <optional>
+#include <span>
 #include <system_error>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/files/atomic.h"
-#include "levin/files/memory_map.h"
+#include "levin/files/folder.h"
+#include "levin/files/posix_impl.h"
+#include "levin/files/trust_impl.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -105,26 +111,65 @@ void warn_of_entry(const fs::path& path, std::string_view why) {
   fs::remove(path, ignored);
 }
 
+/// The bytes of an entry, read whole: one that is mapped might change while it runs. None where
+/// there is none; why says what keeps one from being used.
+std::optional<std::string> bytes_of(const fs::path& path, std::string& why) {
+  const auto file = files::detail::open_file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  if (!file && errno == ELOOP) why = "it is a link";
+  struct stat status = {};
+  if (!file || ::fstat(file.number(), &status) != 0) return std::nullopt;
+  if (!S_ISREG(status.st_mode)) return std::nullopt;
+  why = files::detail::distrust(file);
+  std::string bytes(static_cast<size_t>(status.st_size), '\0');
+  if (files::detail::read_some(file, std::as_writable_bytes(std::span(bytes))) !=
+      static_cast<int64_t>(bytes.size())) {
+    why = "it cannot be read";
+  }
+  return bytes;
+}
+
 std::optional<Executable> read_entry(const fs::path& path, const Client& client) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) return std::nullopt;
+  std::string why;
+  const auto entry = bytes_of(path, why);
+  const auto executable = entry && why.empty() ? executable_in(*entry, why) : std::nullopt;
+  if (!executable) {
+    if (!why.empty()) warn_of_entry(path, why);
+    return std::nullopt;
+  }
   try {
-    const files::MemoryMap map(path);
-    const std::string_view entry(reinterpret_cast<const char*>(map.bytes().data()),
-                                 map.bytes().size());
-    std::string why;
-    const auto executable = executable_in(entry, why);
-    if (!executable) {
-      warn_of_entry(path, why);
-      return std::nullopt;
-    }
     Executable loaded = client.load(*executable);
+    std::error_code error;
     fs::last_write_time(path, fs::file_time_type::clock::now(), error);  // used now
     return loaded;
   } catch (const Error& failure) {
     warn_of_entry(path, failure.text());
     return std::nullopt;
   }
+}
+
+// Entries of others in a folder that was open to them are told by who owns them.
+void check_folder(const fs::path& folder) {
+  const auto opened = files::detail::open_file(folder, O_RDONLY | O_DIRECTORY);
+  struct stat status = {};
+  if (!opened || ::fstat(opened.number(), &status) != 0) return;
+  if (status.st_uid == ::geteuid() && (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    ::fchmod(opened.number(), S_IRWXU);
+    ::fstat(opened.number(), &status);
+  }
+  const std::string doubt = files::detail::distrust(opened);
+  LEVIN_CHECK(
+      doubt.empty() && (status.st_mode & S_ISVTX) == 0, "xla.cache",
+      "compiled programs are not taken from {}: {}; set LEVIN_XLA_CACHE to a folder of your "
+      "own, or to off",
+      folder.string(), doubt.empty() ? "it is everybody's" : doubt);
+}
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder.parent_path(), error);
+  if (::mkdir(folder.c_str(), S_IRWXU) == 0 || errno == EEXIST) return;
+  LEVIN_FAIL("files.write", "cannot make the folder {}: {}", folder.string(),
+             files::detail::reason(errno));
 }
 
 struct Entry {
@@ -139,13 +184,13 @@ void shrink(const fs::path& folder, int64_t limit_bytes) {
   std::vector<Entry> entries;
   int64_t total = 0;
   std::error_code error;
-  for (const auto& file : fs::directory_iterator(folder, error)) {
-    if (file.path().extension() != kSuffix) continue;
-    std::error_code gone;
-    const auto size = static_cast<int64_t>(file.file_size(gone));
-    const auto used = file.last_write_time(gone);
-    if (gone) continue;
-    entries.push_back({file.path(), size, used});
+  for (const fs::path& file : files::entries_of(folder)) {
+    if (file.extension() != kSuffix) continue;
+    std::error_code gone, also_gone;
+    const auto size = static_cast<int64_t>(fs::file_size(file, gone));
+    const auto used = fs::last_write_time(file, also_gone);
+    if (gone || also_gone) continue;
+    entries.push_back({file, size, used});
     total += size;
   }
   std::ranges::sort(entries, {}, &Entry::used);
@@ -159,12 +204,10 @@ void shrink(const fs::path& folder, int64_t limit_bytes) {
 void write_entry(const fs::path& path, const Executable& executable, int64_t limit_bytes) {
   const std::string entry = entry_of(executable.serialize());
   if (static_cast<int64_t>(entry.size()) > limit_bytes) return;
-  std::error_code error;
-  fs::create_directories(path.parent_path(), error);
-  LEVIN_CHECK(!error, "files.write", "cannot make the folder {}: {}", path.parent_path().string(),
-              error.message());
+  make_folder(path.parent_path());
   shrink(path.parent_path(), limit_bytes - static_cast<int64_t>(entry.size()));
   files::write_file_atomically(path, entry);
+  ::chmod(path.c_str(), S_IRUSR | S_IWUSR);  // whatever the umask is
 }
 
 }  // namespace
@@ -173,6 +216,7 @@ ExecutableCache::ExecutableCache(const CacheOptions& options)
     : folder_(options.folder.empty() ? chosen_folder() : options.folder),
       limit_bytes_(options.limit_bytes) {
   if (folder_.empty()) return;
+  check_folder(folder_);
   try {
     files::remove_stale_staging(folder_);
   } catch (const Error&) {

@@ -28,9 +28,12 @@ struct CacheOptions {
 /// LIBTPU_INIT_ARGS, and on CPUs the processor's features. Processes may share the folder. Nothing
 /// that goes wrong with the folder fails the caller: an entry that is damaged, or that the plugin
 /// refuses, is removed and compiled anew, and what cannot be written is not kept; either is one
-/// warning. For one thread at a time.
+/// warning. An entry is a program that runs as this user: one that another user owns or may write
+/// is taken for damaged, and a link is none. For one thread at a time.
 class LEVIN_API ExecutableCache {
  public:
+  /// Makes the folder for this user alone, and its own so. Throws "xla.cache" for one that another
+  /// user owns or may write.
   explicit ExecutableCache(const CacheOptions& options = {});
 
   /// As Client::compile, also in what it throws.

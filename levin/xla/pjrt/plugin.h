@@ -24,6 +24,7 @@ LEVIN_API std::string api_version();
 struct PluginFile {
   std::string kind;  ///< "cpu", "cuda", "tpu"; "" where the name does not tell
   std::string path;
+  bool named = false;  ///< by the environment, and not found by looking for it
 };
 
 /// Every plugin that this machine has, in the order in which find_plugin takes them. Looked at are
@@ -37,7 +38,8 @@ LEVIN_API std::vector<PluginFile> found_plugins();
 /// The file of a plugin. `wanted` is a path (anything with a slash), a kind, or "" for the best
 /// that this machine can use: a TPU's where there is a TPU, a GPU's where there is a GPU, the
 /// CPU's. Throws "xla.unavailable", "xla.plugin.absent" (with the places it looked at and what to
-/// install).
+/// install), "xla.plugin.trust" for one that was found, not named, and that other users than this
+/// one and root own or may write.
 LEVIN_API std::string find_plugin(const std::string& wanted = "");
 
 struct PluginOptions {

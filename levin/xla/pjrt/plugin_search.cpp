@@ -6,6 +6,8 @@
 #include <string_view>
 
 #include "levin/base/check.h"
+#include "levin/files/folder.h"
+#include "levin/files/trust_impl.h"
 #include "levin/xla/pjrt/plugin.h"
 #include "levin/xla/pjrt/plugin_file_impl.h"
 
@@ -27,10 +29,11 @@ struct Search {
   std::vector<PluginFile> found;
   std::vector<std::string> places;
 
-  void take(const fs::path& path, std::string kind = "") {
+  void name(const fs::path& path, std::string kind = "") { take(path, std::move(kind), true); }
+  void take(const fs::path& path, std::string kind = "", bool named = false) {
     if (kind.empty()) kind = detail::plugin_kind(path.string());
     const auto same = [&](const PluginFile& file) { return file.path == path.string(); };
-    if (std::ranges::none_of(found, same)) found.push_back({std::move(kind), path.string()});
+    if (std::ranges::none_of(found, same)) found.push_back({std::move(kind), path.string(), named});
   }
   void take_if_there(const fs::path& path) {
     std::error_code ignored;
@@ -49,19 +52,19 @@ void take_named(const std::string& list, Search& search) {
     const size_t end = std::min(list.find(',', at), list.size());
     const std::string entry = list.substr(at, end - at);
     const size_t colon = entry.find(':');
-    if (colon != std::string::npos) search.take(entry.substr(colon + 1), entry.substr(0, colon));
+    if (colon != std::string::npos) search.name(entry.substr(colon + 1), entry.substr(0, colon));
     at = end + 1;
   }
 }
 
 void look_at_environment(Search& search) {
   const std::string own = variable("LEVIN_PJRT_PLUGIN");
-  if (!own.empty()) search.take(own);
+  if (!own.empty()) search.name(own);
   for (const auto& [name, kind] :
        {std::pair("PJRT_TPU_LIBRARY_PATH", "tpu"), std::pair("TPU_LIBRARY_PATH", "tpu"),
         std::pair("PJRT_CUDA_LIBRARY_PATH", "cuda"), std::pair("PJRT_CPU_LIBRARY_PATH", "cpu")}) {
     const std::string path = variable(name);
-    if (!path.empty()) search.take(path, kind);
+    if (!path.empty()) search.name(path, kind);
   }
   take_named(variable("PJRT_NAMES_AND_LIBRARY_PATHS"), search);
   search.places.emplace_back(
@@ -70,16 +73,12 @@ void look_at_environment(Search& search) {
 
 /// The plugins in a folder, by name.
 void look_in_folder(const fs::path& folder, Search& search) {
-  std::vector<fs::path> files;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
+  for (const fs::path& entry : files::entries_of(folder)) {
+    const std::string name = entry.filename().string();
     const bool is_named = name.find("pjrt") != std::string::npos || name == "libtpu.so" ||
                           name == "xla_cuda_plugin.so";
-    if (is_named && name.ends_with(".so")) files.push_back(entry.path());
+    if (is_named && name.ends_with(".so")) search.take_if_there(entry);
   }
-  std::ranges::sort(files);
-  for (const fs::path& file : files) search.take_if_there(file);
   search.places.push_back(folder.string());
 }
 
@@ -109,12 +108,10 @@ fs::path prefix_of_python() {
 void look_in_packages(const fs::path& prefix, Search& search) {
   if (prefix.empty()) return;
   std::vector<fs::path> sites;
-  std::error_code ignored;
   for (const char* lib : {"lib", "lib64"}) {
-    for (const auto& entry : fs::directory_iterator(prefix / lib, ignored)) {
-      if (!entry.path().filename().string().starts_with("python3")) continue;
-      for (const char* kind : {"site-packages", "dist-packages"})
-        sites.push_back(entry.path() / kind);
+    for (const fs::path& entry : files::entries_of(prefix / lib)) {
+      if (!entry.filename().string().starts_with("python3")) continue;
+      for (const char* kind : {"site-packages", "dist-packages"}) sites.push_back(entry / kind);
     }
   }
   std::ranges::sort(sites, std::greater<>());  // the newer Python's first
@@ -152,6 +149,15 @@ bool has_devices(const std::string& kind) {
   if (kind == "tpu") return any({"/dev/accel0", "/dev/vfio/0"});
   if (kind == "cuda") return any({"/dev/nvidia0", "/dev/dxg"});
   return true;
+}
+
+// What is loaded runs as this user, whoever has put it there.
+void check_trust(const PluginFile& file) {
+  const std::string doubt = file.named ? "" : files::detail::distrust(fs::path(file.path));
+  LEVIN_CHECK(doubt.empty(), "xla.plugin.trust",
+              "{} is not loaded: {}; make it yours or root's and writable by nobody else (chown, "
+              "chmod go-w), or name it by LEVIN_PJRT_PLUGIN",
+              file.path, doubt);
 }
 
 std::string listed(const std::vector<std::string>& words) {
@@ -194,6 +200,7 @@ std::string find_plugin(const std::string& wanted) {
   if (wanted.find('/') != std::string::npos) return wanted;
   for (const PluginFile& file : found_plugins()) {
     if (wanted.empty() ? has_devices(file.kind) : file.kind.empty() || file.kind == wanted) {
+      check_trust(file);
       return file.path;
     }
   }

@@ -224,7 +224,11 @@ struct ProgramTable::Entry {
       for (RuntimeNumber& number : *list) {
         number.node = nullptr;
         if (source->tensor) number.tensor = key.node(*source->tensor);
-        if (source->number) number.value = key.numbers()[*source->number].value();
+        if (source->number) {
+          const GraphKey::Number& given = key.numbers()[*source->number];
+          number.node = key.node(given.node);
+          number.value = given.value();
+        }
         ++source;
       }
     }

@@ -1,0 +1,79 @@
+#pragma once
+// CallTree: the calls of recordings before, so that one whose calls are the same runs their program
+// without a graph being made. Recordings that begin alike share their beginning.
+//
+//   CallTree::Call* at = &tree.root();
+//   at = at->find(key);                                // nullptr: such a call did not follow it
+//   yet const CallTree::End* end = at->end_of(seen, numbers);
+
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "levin/xla/device/call_key.h"
+#include "levin/xla/device/inferred.h"
+#include "levin/xla/stablehlo/program.h"
+
+namespace levin::xla {
+namespace pjrt {
+class Executable;
+}
+
+class CallTree {
+ public:
+  /// Where one of a program's numbers comes from.
+  struct NumberSource {
+    enum class Kind : uint8_t { kFixed, kOfCall, kOfHost };
+    Kind kind = Kind::kFixed;
+    size_t place = 0;    ///< kOfCall: of all numbers of the calls; kOfHost: of the host's tensors
+    double value = 0.0;  ///< kFixed
+    bool is_integer = false;
+  };
+
+  /// A recording that ended here, and its program, by places in the memory that it met.
+  struct End {
+    std::vector<uint32_t> seen;       ///< memory that it made and that somebody held
+    std::vector<uint64_t> numbers;    ///< of its calls
+    std::vector<bool> is_given_anew;  ///< by number: the program is the same whatever it is
+    const pjrt::Executable* executable = nullptr;  ///< nullptr: there was nothing to compute
+    bool draws_random_numbers = false;
+    std::vector<uint32_t> inputs, outputs;
+    std::vector<NumberSource> sources, wide_sources;
+  };
+
+  struct Call {
+    Call* before = nullptr;
+    CallKey key = {};
+    std::vector<bool> may_differ = {};  ///< by number: a program that ends below takes it anew
+    std::vector<c10::IValue> arguments = {};  ///< tensors left out
+    Inferred::Returns returns = {};
+    bool fills = false;  ///< its result is memory that was there: nobody had written it
+    std::vector<uint32_t> written = {};  ///< of its tensors
+    size_t num_numbers = 0;              ///< of the calls before
+    std::vector<Call*> next = {};
+    std::vector<End> ends = {};
+
+    Call* find(const CallKey& call) const;
+    const End* end_of(const std::vector<uint32_t>& seen, std::span<const uint64_t> numbers) const;
+  };
+
+  CallTree() { clear(); }
+  Call& root() { return calls_.front(); }
+  Call& add(Call& before, Call&& call);
+  void add_end(Call& last, End&& end);
+  /// The calls up to this one, in their order.
+  static std::vector<const Call*> path_to(const Call& last);
+  /// It is to be cleared when no recording is under way.
+  bool is_full() const { return is_full_; }
+  void clear();
+
+ private:
+  static constexpr size_t kMostCalls = 32768;
+  static constexpr size_t kMostNext = 1024;
+
+  std::deque<Call> calls_;
+  bool is_full_ = false;
+};
+
+}  // namespace levin::xla

@@ -1,0 +1,168 @@
+#include "levin/xla/device/trace.h"
+
+#include <c10/core/DefaultDtype.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "levin/xla/device/contents.h"
+
+namespace levin::xla {
+
+bool Trace::read(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments) {
+  key_.clear();
+  tensors_.clear();
+  key_.schema = &op.schema();
+  key_.words.push_back(static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()));
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!read_argument(arguments[i], static_cast<uint32_t>(i))) return false;
+  }
+  return true;
+}
+
+void Trace::add_number(uint64_t bits, uint32_t argument) {
+  key_.numbers.push_back({.bits = bits, .argument = argument});
+}
+
+bool Trace::read_argument(const c10::IValue& argument, uint32_t place) {
+  if (argument.isTensor()) {
+    add_tag(key_.words, KeyTag::kTensor);
+    return read_tensor(argument.toTensor(), place);
+  }
+  if (argument.isInt()) {
+    add_tag(key_.words, KeyTag::kInteger);
+    add_number(static_cast<uint64_t>(argument.toInt()), place);
+    return true;
+  }
+  if (argument.isDouble()) {
+    add_tag(key_.words, KeyTag::kFloating);
+    add_number(std::bit_cast<uint64_t>(argument.toDouble()), place);
+    return true;
+  }
+  if (!argument.isTensorList() && !argument.isOptionalTensorList()) {
+    return add_constant(key_.words, argument);
+  }
+  const at::ArrayRef<c10::IValue> list = argument.toListRef();
+  add_tag(key_.words, KeyTag::kTensors);
+  key_.words.push_back(list.size());
+  return std::ranges::all_of(list, [&](const c10::IValue& element) {
+    add_tag(key_.words, element.isNone() ? KeyTag::kNone : KeyTag::kTensor);
+    return element.isNone() || read_tensor(element.toTensor(), place);
+  });
+}
+
+bool Trace::read_tensor(const at::Tensor& tensor, uint32_t argument) {
+  if (!tensor.defined()) {
+    key_.tensors.emplace_back();
+    return true;
+  }
+  tensors_.push_back(&tensor);
+  if (!tensor.is_xla()) return read_host_tensor(tensor, argument);
+  Contents& contents = Contents::of(tensor);
+  if (contents.trace != number_) {
+    inputs_.push_back(tensor.storage());
+    meet(contents);
+    key_.words.push_back(static_cast<uint64_t>(contents.dtype) | contents.sizes.size() << 8U);
+    key_.words.push_back(static_cast<uint64_t>(contents.split_dim));
+    key_.words.insert(key_.words.end(), contents.sizes.begin(), contents.sizes.end());
+    key_.words.insert(key_.words.end(), contents.strides.begin(), contents.strides.end());
+  }
+  TensorPlace& place = key_.tensors.emplace_back();
+  place.kind = TensorPlace::Kind::kDevice;
+  place.dtype = tensor.scalar_type();
+  place.memory = contents.place;
+  place.offset = tensor.storage_offset();
+  place.sizes = tensor.sizes();
+  place.strides = tensor.strides();
+  return true;
+}
+
+bool Trace::read_host_tensor(const at::Tensor& tensor, uint32_t argument) {
+  TensorPlace& place = key_.tensors.emplace_back();
+  place.dtype = tensor.scalar_type();
+  if (!tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    place.kind = TensorPlace::Kind::kHostNumber;
+    const std::optional<uint32_t> known = place_of_host_number(tensor);
+    place.memory = known ? *known : static_cast<uint32_t>(host_numbers_.size());
+    if (!known) host_numbers_.push_back(tensor);
+    return true;
+  }
+  place.kind = TensorPlace::Kind::kWrappedNumber;
+  switch (tensor.scalar_type()) {
+    case at::kDouble:
+      add_number(std::bit_cast<uint64_t>(*tensor.const_data_ptr<double>()), argument);
+      return true;
+    case at::kLong:
+      add_number(static_cast<uint64_t>(*tensor.const_data_ptr<int64_t>()), argument);
+      return true;
+    case at::kBool:
+      add_number(*tensor.const_data_ptr<bool>() ? 1 : 0, argument);
+      return true;
+    default:
+      return false;
+  }
+}
+
+void Trace::go(CallTree::Call& call) {
+  at_ = &call;
+  for (const CallNumber& number : key_.numbers) numbers_.push_back(number.bits);
+}
+
+void Trace::meet(Contents& contents) {
+  contents.trace = number_;
+  contents.place = static_cast<uint32_t>(memory_.size());
+  memory_.push_back(&contents);
+}
+
+void Trace::meet_results(at::ArrayRef<c10::IValue> results) {
+  const auto meet_new = [&](const c10::IValue& value) {
+    if (!value.isTensor() || !value.toTensor().defined() || !value.toTensor().is_xla()) return;
+    Contents& contents = Contents::of(value.toTensor());
+    if (contents.trace != number_) meet(contents);
+  };
+  for (const c10::IValue& result : results) {
+    if (result.isTensorList()) {
+      std::ranges::for_each(result.toListRef(), meet_new);
+    } else {
+      meet_new(result);
+    }
+  }
+}
+
+std::optional<uint32_t> Trace::place_of(const Contents& contents) const {
+  return contents.trace == number_ ? std::optional(contents.place) : std::nullopt;
+}
+
+std::optional<uint32_t> Trace::place_of_host_number(const at::Tensor& number) const {
+  const auto found = std::ranges::find_if(
+      host_numbers_, [&](const at::Tensor& known) { return known.is_same(number); });
+  if (found == host_numbers_.end()) return std::nullopt;
+  return static_cast<uint32_t>(found - host_numbers_.begin());
+}
+
+const std::vector<uint32_t>& Trace::seen() {
+  seen_.clear();
+  for (uint32_t i = 0; i < memory_.size(); ++i) {
+    const Contents* contents = memory_[i];
+    if (contents != nullptr && contents->is_pending && contents->buffers.empty()) {
+      seen_.push_back(i);
+    }
+  }
+  return seen_;
+}
+
+void Trace::forget(const Contents& contents) {
+  if (contents.trace == number_) memory_[contents.place] = nullptr;
+}
+
+void Trace::reset() {
+  ++number_;
+  memory_.clear();
+  inputs_.clear();
+  host_numbers_.clear();
+  numbers_.clear();
+  if (tree_.is_full()) tree_.clear();
+  at_ = &tree_.root();
+}
+
+}  // namespace levin::xla
