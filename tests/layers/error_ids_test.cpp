@@ -1,4 +1,5 @@
-// Every error id that the sources throw stands in docs/errors.md and in a test that triggers it.
+// Every error id that the sources throw stands in docs/errors.md and in a test that triggers it,
+// and every environment variable of levin's own in docs/environment.md.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -86,6 +87,20 @@ TEST(ErrorIds, EachStandsInATest) {
     if (!found) untested.push_back(id);
   }
   EXPECT_THAT(untested, IsEmpty());
+}
+
+TEST(EnvironmentVariables, AreDocumented) {
+  const std::string documented = text_of(fs::path(LEVIN_SOURCE_DIR) / "docs/environment.md");
+  const std::regex variable("(?:getenv|variable)[a-z_]*\\(\"(LEVIN_[A-Z0-9_]+)\"");
+  std::set<std::string> missing;
+  for_each_file({"levin", "tools"}, [&](const std::string&, const std::string& text) {
+    for (std::sregex_iterator found(text.begin(), text.end(), variable), end; found != end;
+         ++found) {
+      const std::string name = (*found)[1];
+      if (documented.find("`" + name + "`") == std::string::npos) missing.insert(name);
+    }
+  });
+  EXPECT_THAT(missing, IsEmpty()) << "rows to add to docs/environment.md";
 }
 
 }  // namespace
