@@ -1,5 +1,5 @@
 # The two commands of the first minute are `make demo` and `make test`; the work is in scripts/.
-.PHONY: help setup build xla libtpu demo test lint format sanitize oracle bench install clean
+.PHONY: help setup build xla libtpu demo test lint format sanitize fuzz oracle bench install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make lint      clang-format on all files, clang-tidy on changed ones  (LINT_BASE=REV)"
 	@echo "make format    let clang-format rewrite the files"
 	@echo "make sanitize  address and undefined-behaviour sanitizers on the rooms without LibTorch"
+	@echo "make fuzz      fuzzers of whatever reads files of others, by clang  (SECONDS=60 each)"
 	@echo "make oracle    make the golden files of tests/oracle anew with Python's peers"
 	@echo "make bench     benchmarks, and the same work in PyTorch, Lightning and Accelerate"
 	@echo "make install   PREFIX=DIR: headers, library and the CMake package levin"
@@ -47,6 +48,9 @@ format:
 sanitize:
 	@scripts/sanitize.sh
 
+fuzz:
+	@scripts/fuzz.sh $(SECONDS)
+
 oracle:
 	@scripts/oracle.sh make
 
@@ -57,4 +61,4 @@ install:
 	@scripts/install.sh '$(PREFIX)'
 
 clean:
-	rm -rf build build-sanitize
+	rm -rf build build-sanitize build-fuzz

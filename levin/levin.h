@@ -6,6 +6,7 @@
 #include "levin/accelerator/accelerator.h"
 #include "levin/accelerator/local_sgd.h"
 #include "levin/base/error.h"
+#include "levin/base/log_sink.h"
 #include "levin/base/options.h"
 #include "levin/base/random.h"
 #include "levin/base/state.h"

@@ -11,6 +11,7 @@
 
 #include "levin/base/check.h"
 #include "levin/files/atomic.h"
+#include "levin/files/folder.h"
 #include "tools/command.h"
 #include "tools/run_parser.h"
 
@@ -75,7 +76,7 @@ int config(int argc, char** argv) {
     LEVIN_FAIL("tools.config", "{}; levin config --help lists the options", error.what());
   }
   launch::parse_node_range(flags.nnodes);
-  const std::filesystem::path path = std::filesystem::absolute(output);
+  const std::filesystem::path path = files::absolute_path(output);
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
   LEVIN_CHECK(!error, "tools.config", "cannot make {}: {}", path.parent_path().string(),

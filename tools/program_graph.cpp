@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "levin/base/check.h"
+#include "levin/files/folder.h"
 
 namespace levin::tools {
 namespace {
@@ -21,7 +22,7 @@ constexpr std::string_view kLogsTo = "LEVIN_LOGS_TO=";
 
 class TemporaryFolder {
  public:
-  TemporaryFolder() : path_(std::filesystem::temp_directory_path() / "levin_graph_XXXXXX") {
+  TemporaryFolder() : path_(files::temporary_folder() / "levin_graph_XXXXXX") {
     LEVIN_CHECK(::mkdtemp(path_.data()) != nullptr, "tools.program",
                 "cannot make {}: {}; set TMPDIR to a folder that can be written", path_,
                 std::generic_category().message(errno));
@@ -127,7 +128,8 @@ graph::GraphModule program_graph(const std::vector<std::string>& command, bool f
   const TemporaryFolder folder;
   const std::filesystem::path file = folder.path() / "step.safetensors";
   wait_for(start(command, file, for_xla), command[0]);
-  LEVIN_CHECK(std::filesystem::exists(file), "tools.program",
+  std::error_code error;
+  LEVIN_CHECK(std::filesystem::exists(file, error), "tools.program",
               "'{}' ended and wrote no graph: it made no two steps by a Trainer or by an optimizer "
               "that Accelerator::prepare gave; let one of them make its steps, or save a "
               "graph::GraphModule and give its .safetensors file",

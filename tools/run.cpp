@@ -13,6 +13,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
+#include "levin/comm/environment/token.h"
 #include "levin/launch/hostfile.h"
 #include "levin/launch/launch.h"
 #include "levin/launch/manifest.h"
@@ -58,7 +59,7 @@ void check_flags(const RunFlags& flags, const launch::LaunchOptions& options) {
 }
 
 void check_manifest(const RunFlags& flags) {
-  const auto& [image, gpus, tpu_topology] = flags.manifest_options;
+  const auto& [image, gpus, tpu_topology, token] = flags.manifest_options;
   LEVIN_CHECK(!flags.manifest.empty() || (image.empty() && !gpus && tpu_topology.empty()),
               "tools.run", "--image, --gpus and --tpu-topology are for --print-manifest; add it");
   constexpr std::array<std::string_view, 5> kKinds = {"", "true", "pytorchjob", "jobset", "sbatch"};
@@ -74,6 +75,7 @@ void check_manifest(const RunFlags& flags) {
 int print_manifest(const RunFlags& flags, const launch::LaunchOptions& options) {
   launch::ManifestOptions manifest = flags.manifest_options;
   manifest.gpus = manifest.gpus || is_by_gpu(flags.nproc_per_node);
+  manifest.token = comm::new_token();
   if (!manifest.tpu_topology.empty()) {
     std::cout << launch::job_set(options, manifest);
     return 0;

@@ -75,6 +75,7 @@ class RunParser {
     add("monitor-interval", options.monitor_interval_s, "seconds between looks at other nodes");
     add("hostfile", flags.hostfile, "lines of HOST slots=N; a launcher on each is started by ssh");
     app_->add_flag("--standalone", flags.standalone, "one node on a free port, the default");
+    app_->add_flag("--token-from-input", options.token_from_input)->group("");
     app_->add_flag("--signals-from-input", options.signals_from_input)->group("");
   }
 

@@ -8,6 +8,7 @@
 #include "levin/accelerator/device.h"
 #include "levin/accelerator/graph_file.h"
 #include "levin/accelerator/host_memory.h"
+#include "levin/accelerator/process_settings.h"
 #include "levin/base/check.h"
 #include "levin/base/random.h"
 #include "levin/optim/torch_adapter.h"
@@ -50,7 +51,9 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
 Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environment& environment,
                          at::Device device)
     : Processes(environment.rank,
-                connect_world(environment, world_options(options, device.is_cuda()))),
+                connect_world(environment, world_options(options, device.is_cuda())),
+                options.comm_prepare_timeout_s),
+      settings_(std::make_unique<detail::ProcessSettings>()),
       options_(options),
       device_(device),
       xla_(open_xla(options_, world())),
@@ -79,7 +82,7 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
               "at all of them first; leave it out, or set --precision bf16-mixed",
               precision_.name);
   check_compile();
-  if (detail::is_graph_for_xla()) at::globalContext().setUserEnabledMkldnn(false);
+  if (detail::is_graph_for_xla()) settings_->use_no_onednn();
   stepping_ = std::make_unique<Stepping>(
       *strategy_, world(),
       SteppingOptions{.gradient_accumulation_steps = options_.accumulation_steps(),

@@ -56,6 +56,10 @@ class ReduceLROnPlateauScheduler;
 
 namespace levin {
 
+namespace detail {
+class ProcessSettings;
+}  // namespace detail
+
 /// Whether a loader feeds training (ranks get equal counts; of streams, whose ranks may have
 /// different ones, the epoch ends on all as soon as it ends on one) or evaluation (no sample
 /// repeats).
@@ -269,7 +273,12 @@ class LEVIN_API Accelerator : public Processes {
   /// stays as it is. Throws Error "accelerator.dispatch_batches" where ranks are to read the same.
   DataLoader prepare_loader(DataLoader loader, LoaderRole role);
   /// save_checkpoint by rank 0; what goes wrong there is thrown on every rank.
-  void write_on_main(const std::filesystem::path& folder, const Checkpoint& checkpoint);
+  void write_on_main(const std::filesystem::path& folder, const Checkpoint& checkpoint,
+                     const SaveCheckpointOptions& options = {});
+  /// Done by every process, each with a body of its own; where one of them throws, all throw that
+  /// Error (another exception as "accelerator.process_failed"; one process alone lets it pass). The
+  /// body holds no collective operation.
+  void all_or_throw(const std::function<void()>& body);
   /// Throws Error "accelerator.parameters" for a trainable parameter that a prepared module did not
   /// have then. backward() asks at its calls 1, 2, 4, 8 and so on, state_dict() each time.
   void check_prepared() const;
@@ -390,6 +399,7 @@ class LEVIN_API Accelerator : public Processes {
   void load_random_states(const State& training);
   void load_loaders(const State& training);
 
+  std::unique_ptr<detail::ProcessSettings> settings_;  // first: it goes last
   AcceleratorOptions options_;
   at::Device device_;
   std::shared_ptr<xla::Runtime> xla_;

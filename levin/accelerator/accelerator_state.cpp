@@ -138,23 +138,30 @@ std::filesystem::path Accelerator::save_state(const std::filesystem::path& folde
   const std::filesystem::path target =
       folder.empty() ? std::filesystem::path(place.text("folder")) : folder;
   Checkpoint checkpoint = state_dict();
-  for (const auto& hook : save_hooks_) hook(checkpoint);
+  all_or_throw([&] {
+    for (const auto& hook : save_hooks_) hook(checkpoint);
+  });
   write_on_main(target, checkpoint);
   if (folder.empty()) on_writers_or_throw([&] { project_.remove_old_checkpoints(); });
   return target;
 }
 
-void Accelerator::on_writers_or_throw(const std::function<void()>& body) {
+void Accelerator::all_or_throw(const std::function<void()>& body) {
   if (num_processes() == 1) return body();
   State outcome;
-  try {
-    if (options_.project_config.save_on_each_node) {
-      on_local_main_process(body);
-    } else {
-      on_main_process(body);
-    }
-  } catch (const Error& error) {
+  const auto failed = [&](const Error& error) {
     outcome.set("id", error.id()).set("text", error.text());
+  };
+  try {
+    body();
+  } catch (const Error& error) {
+    failed(error);
+  } catch (const std::exception& error) {
+    const auto named = Error("accelerator.process_failed", error.what());
+    failed(named);
+  } catch (...) {
+    const auto named = Error("accelerator.process_failed", "it threw what is no std::exception");
+    failed(named);
   }
   const std::vector<State> outcomes = gather_object(outcome);
   for (size_t i = 0; i < outcomes.size(); ++i) {
@@ -163,8 +170,17 @@ void Accelerator::on_writers_or_throw(const std::function<void()>& body) {
   }
 }
 
-void Accelerator::write_on_main(const std::filesystem::path& folder, const Checkpoint& checkpoint) {
-  on_writers_or_throw([&] { save_checkpoint(folder, checkpoint); });
+void Accelerator::on_writers_or_throw(const std::function<void()>& body) {
+  const bool each_node = options_.project_config.save_on_each_node;
+  const bool writes = each_node ? is_local_main_process() : is_main_process();
+  all_or_throw([&] {
+    if (writes) body();
+  });
+}
+
+void Accelerator::write_on_main(const std::filesystem::path& folder, const Checkpoint& checkpoint,
+                                const SaveCheckpointOptions& options) {
+  on_writers_or_throw([&] { save_checkpoint(folder, checkpoint, options); });
 }
 
 void Accelerator::save(const State& tensors, const std::filesystem::path& file) {
@@ -182,9 +198,12 @@ void Accelerator::load_state(const std::filesystem::path& folder) {
     on_writers_or_throw([&] { place.set("folder", project_.newest_checkpoint().string()); });
     place = broadcast_object(place);
   }
-  const Checkpoint checkpoint =
-      load_checkpoint(folder.empty() ? std::filesystem::path(place.text("folder")) : folder);
-  for (const auto& hook : load_hooks_) hook(checkpoint);
+  Checkpoint checkpoint;
+  all_or_throw([&] {
+    checkpoint =
+        load_checkpoint(folder.empty() ? std::filesystem::path(place.text("folder")) : folder);
+    for (const auto& hook : load_hooks_) hook(checkpoint);
+  });
   load_state_dict(checkpoint);
 }
 

@@ -1,5 +1,6 @@
 #include "levin/accelerator/host_memory.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <initializer_list>
 
@@ -19,6 +20,8 @@ bool is_set() {
   return false;
 }
 
+std::atomic<bool> is_changed = false;
+
 }  // namespace
 
 void keep_freed_memory() {
@@ -26,6 +29,7 @@ void keep_freed_memory() {
   if (is_set()) return;
   constexpr int kLargestMmapThreshold = 32 << 20;  // glibc takes no more
   constexpr int kKeptBytes = 1 << 30;
+  is_changed = true;
   mallopt(M_MMAP_THRESHOLD, kLargestMmapThreshold);
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
 #endif
@@ -34,9 +38,19 @@ void keep_freed_memory() {
 void keep_no_freed_memory() {
 #ifdef __GLIBC__
   if (is_set()) return;
+  is_changed = true;
   constexpr int kLarge = 128 << 10;  // what glibc begins with; set, it does not grow
   mallopt(M_MMAP_THRESHOLD, kLarge);
   mallopt(M_TRIM_THRESHOLD, kLarge);
+#endif
+}
+
+void restore_freed_memory() {
+#ifdef __GLIBC__
+  if (!is_changed.exchange(false)) return;
+  keep_no_freed_memory();
+  return_freed_memory();
+  is_changed = false;
 #endif
 }
 

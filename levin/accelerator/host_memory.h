@@ -16,6 +16,10 @@ LEVIN_API void keep_freed_memory();
 /// The opposite, until keep_freed_memory(): for steps whose memory will not be used again.
 LEVIN_API void keep_no_freed_memory();
 
+/// As glibc has it at first, where one of these two has changed it, without what was kept. glibc
+/// neither tells what its thresholds were nor lets them grow by themselves again: they are 128 KB.
+LEVIN_API void restore_freed_memory();
+
 /// Gives all that is free back to the system, once, because what was kept will not be allocated as
 /// before. Does nothing with another allocator than glibc's.
 LEVIN_API void return_freed_memory();

@@ -36,7 +36,8 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
   field("strategy", strategy, "how parameters are kept over devices: auto, single, ddp or xla");
   field("devices", devices,
         "processes on this machine (of tpu and xla: devices, of a CPU plugin one); 0: as they were "
-        "started; -1: one for each GPU");
+        "started; -1: one for each GPU; several begin at main again, so that what runs before the "
+        "Accelerator runs in each, with an empty stdin");
   field("num_nodes", num_nodes, "machines");
   field("backend", backend,
         "what carries bytes between processes: auto, shm, gloo, mpi, hierarchical or "
@@ -44,6 +45,8 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
   field("comm_timeout_s", comm_timeout_s, "longest wait for other processes, seconds");
   field("comm_connect_timeout_s", comm_connect_timeout_s,
         "longest wait for all processes to come at the start, seconds");
+  field("comm_prepare_timeout_s", comm_prepare_timeout_s,
+        "longest wait for a process that prepares data (prepare_data), seconds");
   field("comm_check", comm_check,
         "compare each exchange between GPUs over the processes first, as it is between CPUs");
   field("use_distributed_sampler", use_distributed_sampler,

@@ -59,8 +59,9 @@ struct AcceleratorOptions {
   int64_t num_nodes = 1;  ///< machines
   std::string backend =
       "auto";  ///< what carries the bytes: auto, shm, gloo, mpi, hierarchical or hierarchical-mpi
-  double comm_timeout_s = 1800;         ///< of one exchange between processes
-  double comm_connect_timeout_s = 300;  ///< for all processes to come at the start
+  double comm_timeout_s = 1800;           ///< of one exchange between processes
+  double comm_connect_timeout_s = 300;    ///< for all processes to come at the start
+  double comm_prepare_timeout_s = 86400;  ///< while one of them prepares data (prepare_data)
   bool comm_check = false;  ///< compare each exchange between GPUs first, as it is between CPUs
   bool use_distributed_sampler = true;  ///< processes read different parts of the data
   bool sync_batchnorm = false;          ///< batch norm over the batches of all processes

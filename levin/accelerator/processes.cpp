@@ -14,8 +14,8 @@
 
 namespace levin {
 
-Processes::Processes(RankInfo rank, comm::ProcessGroup world)
-    : rank_(rank), world_(std::move(world)) {}
+Processes::Processes(RankInfo rank, comm::ProcessGroup world, double prepare_timeout_s)
+    : rank_(rank), world_(std::move(world)), preparation_(world_, prepare_timeout_s) {}
 
 void Processes::on_main_process(const Body& body) const { on_process(0, body); }
 void Processes::on_local_main_process(const Body& body) const { on_local_process(0, body); }
@@ -35,8 +35,7 @@ void Processes::on_local_process(int64_t local_process_index, const Body& body) 
 }
 
 void Processes::main_process_first(const Body& body) {
-  if (is_main_process()) body();
-  wait_for_everyone();
+  preparation_.run(is_main_process(), body);
   if (!is_main_process()) body();
 }
 
@@ -46,8 +45,7 @@ void Processes::local_main_process_first(const Body& body) {
 }
 
 void Processes::local_main_first(const Body& body) {
-  if (is_local_main_process()) body();
-  wait_for_everyone();
+  preparation_.run(is_local_main_process(), body);
 }
 
 void Processes::print(std::string_view line) const {

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "levin/accelerator/preparation.h"
 #include "levin/base/export.h"
 #include "levin/base/rank.h"
 #include "levin/base/state.h"
@@ -22,7 +23,8 @@ namespace levin {
 
 class LEVIN_API Processes {
  public:
-  Processes(RankInfo rank, comm::ProcessGroup world);
+  /// prepare_timeout_s: of local_main_first.
+  Processes(RankInfo rank, comm::ProcessGroup world, double prepare_timeout_s = 86400);
 
   RankInfo rank() const { return rank_; }
   comm::ProcessGroup& world() { return world_; }
@@ -44,7 +46,8 @@ class LEVIN_API Processes {
   /// Runs it in all processes, in the main one first (of the run, or of each machine).
   void main_process_first(const Body& body);
   void local_main_process_first(const Body& body);
-  /// Runs it in one process of each machine; the others wait.
+  /// Runs it in one process of each machine; the others wait, longer than for an exchange: see
+  /// detail::Preparation.
   void local_main_first(const Body& body);
   /// A line on the standard output, of one process of each machine.
   void print(std::string_view line) const;
@@ -90,6 +93,7 @@ class LEVIN_API Processes {
 
   RankInfo rank_;
   comm::ProcessGroup world_;
+  detail::Preparation preparation_;
   bool triggered_ = false;
 };
 

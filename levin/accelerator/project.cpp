@@ -5,6 +5,9 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/base/log.h"
+#include "levin/checkpoint/checkpoint.h"
+#include "levin/files/folder.h"
 
 namespace levin {
 namespace {
@@ -39,15 +42,14 @@ std::filesystem::path Project::folder(int64_t number) const {
 
 std::vector<int64_t> Project::numbers() const {
   std::vector<int64_t> found;
-  std::error_code none;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(project_dir_ / "checkpoints", none)) {
-    const std::string name = entry.path().filename().string();
+  for (const std::filesystem::path& entry : files::entries_of(project_dir_ / "checkpoints")) {
+    const std::string name = entry.filename().string();
     if (!name.starts_with(kPrefix)) continue;
     int64_t number = 0;
     const char* end = name.data() + name.size();
     const auto [stop, error] = std::from_chars(name.data() + kPrefix.size(), end, number);
-    if (error == std::errc() && stop == end) found.push_back(number);
+    const bool is_number = error == std::errc() && stop == end && number >= 0;
+    if (is_number && name == folder(number).filename()) found.push_back(number);
   }
   std::ranges::sort(found);
   return found;
@@ -70,11 +72,15 @@ std::filesystem::path Project::newest_checkpoint() const {
 
 void Project::remove_old_checkpoints() const {
   if (configuration_.total_limit <= 0) return;
-  const std::vector<int64_t> known = numbers();
+  std::vector<int64_t> known = numbers();
+  std::erase_if(known, [&](int64_t number) { return !is_checkpoint(folder(number)); });
   const int64_t too_many = std::ssize(known) - configuration_.total_limit;
   for (int64_t i = 0; i < too_many; ++i) {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder(known[static_cast<size_t>(i)]), ignored);
+    try {
+      remove_checkpoint(folder(known[static_cast<size_t>(i)]));
+    } catch (const Error& error) {
+      log::warn("accelerator: an old checkpoint stays: {}", error.text());
+    }
   }
 }
 

@@ -30,7 +30,7 @@ class LEVIN_API Project {
   std::filesystem::path next_checkpoint() const;
   /// Throws Error "accelerator.project" when there is none.
   std::filesystem::path newest_checkpoint() const;
-  /// Removes all but the newest total_limit.
+  /// Removes all checkpoints but the newest total_limit; what else has such a name stays.
   void remove_old_checkpoints() const;
 
  private:

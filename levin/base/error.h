@@ -14,15 +14,40 @@
 
 namespace levin {
 
+namespace detail {
+
+/// Says what ends the program, while it lives: an Error that nobody catches is one line on stderr
+/// with the rank and where the run stood, and the exit code is 1. Of an engine any std::exception
+/// is, in a program without a terminate handler of its own; LEVIN_FRAMES=1 has what it says whole,
+/// and a core file. Counted: the last one puts back the handler there was, unless the program has
+/// set another meanwhile.
+class LEVIN_API LastWords {
+ public:
+  enum class Of { kError, kEngine };
+  explicit LastWords(Of of = Of::kError) noexcept;
+  LastWords(const LastWords& other) noexcept : LastWords(other.of_) {}
+  LastWords& operator=(const LastWords&) noexcept { return *this; }
+  ~LastWords();
+
+ private:
+  Of of_;
+};
+
+/// Called in a handler: where the run stood ("epoch 3, batch 12") when this exception came.
+LEVIN_API void note_place(std::string place) noexcept;
+
+}  // namespace detail
+
 /// what() reads "id: text [rank r]" (the rank only in a run of several), where text is lower case
 /// and says what came, what was wanted and what to do. Ids are greppable; docs/errors.md lists
-/// them. One that nobody catches ends the process with "error: ..." on stderr and code 1.
+/// them. One that nobody catches ends the process with "error: ..." on stderr and code 1, as any
+/// std::exception does while there is a Trainer or an Accelerator.
 class LEVIN_API Error : public std::runtime_error {
  public:
   Error(std::string id, std::string_view text, std::string_view file = "", int line = 0);
 
   const std::string& id() const noexcept { return id_; }
-  /// Without the id and the rank.
+  /// Without the id and the rank. Control characters but newlines and tabs are escaped (printable).
   const std::string& text() const noexcept { return text_; }
   /// Rank of the process that threw, from the environment (RANK), 0 when it is not set.
   int64_t rank() const noexcept { return rank_; }
@@ -34,6 +59,7 @@ class LEVIN_API Error : public std::runtime_error {
   std::string text_;
   std::string where_;
   int64_t rank_;
+  detail::LastWords last_words_;
 };
 
 }  // namespace levin

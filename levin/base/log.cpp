@@ -4,9 +4,13 @@
 
 #include <array>
 #include <cstdlib>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 
 #include "levin/base/rank.h"
+#include "levin/base/text.h"
 
 namespace levin::log {
 namespace {
@@ -21,6 +25,23 @@ Level threshold() {
   return Level::kInfo;
 }
 
+struct SinkPlace {
+  std::mutex mutex;
+  std::shared_ptr<const Sink> sink;
+};
+
+// Never destroyed: threads may log while the program ends.
+SinkPlace& sink_place() {
+  static auto* place = new SinkPlace;
+  return *place;
+}
+
+std::shared_ptr<const Sink> current_sink() {
+  SinkPlace& place = sink_place();
+  const std::lock_guard lock(place.mutex);
+  return place.sink;
+}
+
 }  // namespace
 
 bool enabled(Level level) {
@@ -29,11 +50,24 @@ bool enabled(Level level) {
          std::getenv("LEVIN_LOG_ALL_RANKS") != nullptr;
 }
 
-void write(Level level, std::string_view text) {
+std::string line_of(Level level, std::string_view text) {
   const RankInfo rank = rank_from_environment();
   std::string line = fmt::format("levin {}", kNames[static_cast<size_t>(level)]);
   if (rank.world_size > 1) line += fmt::format(" [rank {}]", rank.rank);
-  line.append(": ").append(text).append("\n");
+  return line.append(": ").append(printable_lines(text)).append("\n");
+}
+
+Sink set_sink(Sink sink) {
+  SinkPlace& place = sink_place();
+  auto next = sink ? std::make_shared<const Sink>(std::move(sink)) : nullptr;
+  const std::lock_guard lock(place.mutex);
+  place.sink.swap(next);
+  return next == nullptr ? Sink() : *next;
+}
+
+void write(Level level, std::string_view text) {
+  if (const auto sink = current_sink()) return (*sink)(level, text);
+  const std::string line = line_of(level, text);
   // One write call, so that lines of several ranks on one terminal do not mix. Nothing can be done
   // about a closed stderr.
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "levin/base/check.h"
+#include "levin/base/text.h"
 
 namespace levin {
 
@@ -57,7 +58,8 @@ const T& State::get(std::string_view key, std::string_view wanted) const {
   if (found == tree_->values.end()) {
     std::string there;
     for (const auto& [name, value] : tree_->values) there += (there.empty() ? "" : ", ") + name;
-    LEVIN_FAIL("base.state.missing", "no '{}' in this state, which holds [{}]", key, there);
+    LEVIN_FAIL("base.state.missing", "no '{}' in this state, which holds [{}]", key,
+               printable(there));
   }
   static constexpr std::array<std::string_view, 6> kTypes = {"a boolean", "an integer", "a number",
                                                              "a text",    "a tensor",   "a state"};

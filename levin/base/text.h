@@ -23,11 +23,12 @@ LEVIN_API void from_text(std::string_view text, int64_t& value);
 LEVIN_API void from_text(std::string_view text, double& value);
 LEVIN_API void from_text(std::string_view text, std::string& value);
 
-/// A list reads "a,b,c".
+/// A list reads "a,b,c"; the comma after the last item is left out where that is not empty.
 template <class T>
 std::string to_text(const std::vector<T>& values) {
   std::string text;
-  for (const T& value : values) text += (text.empty() ? "" : ",") + to_text(value);
+  for (const T& value : values) text += to_text(value) + ",";
+  if (text.size() > 1 && text[text.size() - 2] != ',') text.pop_back();
   return text;
 }
 
@@ -55,6 +56,12 @@ void from_text(std::string_view text, std::optional<T>& value) {
     from_text(text, value.emplace());
   }
 }
+
+/// Text of a file or of another process, for a message: control characters, marks that turn the
+/// direction of writing and bytes that are no UTF-8 as "\n", "\x1b".
+LEVIN_API std::string printable(std::string_view text);
+/// The same for a text of several lines, which stay lines.
+LEVIN_API std::string printable_lines(std::string_view text);
 
 /// The candidate nearest to word by edit distance, if any is near enough to be a misspelling of it.
 LEVIN_API std::optional<std::string> nearest(std::string_view word,

@@ -25,17 +25,32 @@ struct Checkpoint {
   State training;
 };
 
+struct SaveCheckpointOptions {
+  bool replace = true;  ///< a checkpoint of that name; false: Error "files.replace" for it too
+};
+
 /// Writes to a temporary name, syncs, renames: the folder is there whole or not at all, and one of
 /// that name from before stays until then. Tensors may be on any device and of any strides.
+/// Only an empty folder is replaced, or one that is_checkpoint(): Error "files.replace" else.
 /// Throws Error "files.write" (disk full, no permission), "checkpoint.dtype" (sparse or undefined
 /// tensors too), "checkpoint.path" (weights that cannot be a file of that name, two tensors of one
 /// path, keys that the format keeps for itself); then nothing has changed.
-LEVIN_API void save_checkpoint(const std::filesystem::path& folder, const Checkpoint& checkpoint);
+LEVIN_API void save_checkpoint(const std::filesystem::path& folder, const Checkpoint& checkpoint,
+                               const SaveCheckpointOptions& options = {});
 
 /// Checks every byte against the manifest before anything is handed out; the tensors lie in memory
-/// maps of the files. Throws Error "checkpoint.missing" or "checkpoint.corrupt", which name the
+/// maps of the files. Only files of the folder itself are read that the manifest lists, no links.
+/// Throws Error "checkpoint.missing" or "checkpoint.corrupt", which name the
 /// file, what is wrong with it and what to do.
 LEVIN_API Checkpoint load_checkpoint(const std::filesystem::path& folder);
+
+/// Whether a folder is a checkpoint of levin and holds nothing else: a manifest that is whole, and
+/// no file that it does not list. Its files are not read.
+LEVIN_API bool is_checkpoint(const std::filesystem::path& folder);
+
+/// Removes the files that a checkpoint's manifest lists, and the folder where it holds no others.
+/// Throws what load_checkpoint throws for a folder without a manifest, and Error "files.write".
+LEVIN_API void remove_checkpoint(const std::filesystem::path& folder);
 
 /// Weights alone, from a checkpoint's folder or any .safetensors file.
 LEVIN_API State load_weights(const std::filesystem::path& path);

@@ -12,14 +12,17 @@ namespace levin {
 
 /// Writes folder/model.safetensors, or where the tensors take more than max_shard_bytes
 /// model-00001-of-0000N.safetensors and so on, in the order of their names, and
-/// model.safetensors.index.json, which appears last; then removes such files of an earlier save. A
-/// tensor is in one file, however large it is. Throws what save_weights throws, and Error
-/// "checkpoint.shard" for max_shard_bytes below 1.
+/// model.safetensors.index.json, which appears last; then removes files of exactly such names of an
+/// earlier save. The new ones lie beside the old ones until all of them are on the disk, and the
+/// old index goes before the first file that it names is replaced: whenever the process dies, what
+/// loads is one save's. A tensor is in one file, however large it is. Throws what save_weights
+/// throws, and Error "checkpoint.shard" for max_shard_bytes below 1.
 LEVIN_API void save_sharded_weights(const std::filesystem::path& folder, const State& weights,
                                     int64_t max_shard_bytes);
 
 /// Such a folder's. Throws what load_weights throws, and Error "checkpoint.corrupt" for an index
-/// that names a file or tensor that is not there.
+/// that names a tensor that is not there or a file that is not of this folder. Such a file may be a
+/// link, as in Hugging Face's cache.
 LEVIN_API State load_sharded_weights(const std::filesystem::path& folder);
 
 }  // namespace levin

@@ -3,8 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <limits>
 
 #include "levin/base/check.h"
+#include "levin/base/json_impl.h"
 #include "levin/base/text.h"
 
 namespace levin {
@@ -15,15 +17,19 @@ using nlohmann::json;
 constexpr const char* kTensorKey = "$tensor";
 constexpr const char* kNumberKey = "$number";  // inf and nan, which JSON lacks
 
-json encode(const State& state, const std::string& path,
-            std::map<std::string, at::Tensor>& tensors) {
+json encode(const State& state, const std::string& path, std::map<std::string, at::Tensor>& tensors,
+            int64_t depth = 1) {
+  // A tensor is an object of its own in the file.
+  LEVIN_CHECK(depth < detail::kMaxJsonDepth, "checkpoint.path",
+              "the state '{}' lies {} states deep, deeper than is read back; flatten it", path,
+              depth);
   json object = json::object();
   for (const auto& [key, value] : state.values()) {
     const std::string here = path.empty() ? key : path + "/" + key;
     LEVIN_CHECK(key != kTensorKey && key != kNumberKey, "checkpoint.path",
                 "the state has '{}', a name that the format keeps for itself; rename it", here);
     if (const auto* child = std::get_if<State>(&value)) {
-      object[key] = encode(*child, here, tensors);
+      object[key] = encode(*child, here, tensors, depth + 1);
     } else if (const auto* tensor = std::get_if<at::Tensor>(&value)) {
       LEVIN_CHECK(tensors.emplace(here, *tensor).second, "checkpoint.path",
                   "two tensors of the state have the path '{}'; a name must not hold a slash",
@@ -44,7 +50,7 @@ json encode(const State& state, const std::string& path,
 
 [[noreturn]] void fail_no_state(const std::string& file, std::string_view reason) {
   LEVIN_FAIL("checkpoint.corrupt", "{} is no training state: {}; load another checkpoint", file,
-             reason);
+             printable(reason));
 }
 
 double special_number(const std::string& text, const std::string& file) {
@@ -66,7 +72,7 @@ void decode_object(State& state, const std::string& key, const json& value, cons
     const auto tensor = parts.tensors.find(path);
     LEVIN_CHECK(tensor != parts.tensors.end(), "checkpoint.corrupt",
                 "{} names a tensor '{}' that is not beside it; load another checkpoint", file,
-                path);
+                printable(path));
     state.set(key, tensor->second);
   } else if (value.contains(kNumberKey)) {
     state.set(key, special_number(value.at(kNumberKey).get<std::string>(), file));
@@ -83,6 +89,9 @@ State decode(const json& object, const StateJson& parts, const std::string& file
     } else if (value.is_boolean()) {
       state.set(key, value.get<bool>());
     } else if (value.is_number_integer()) {
+      constexpr uint64_t kLargest = std::numeric_limits<int64_t>::max();
+      const bool fits = !value.is_number_unsigned() || value.get<uint64_t>() <= kLargest;
+      if (!fits) fail_no_state(file, "the number '" + key + "' has more than 64 bits");
       state.set(key, value.get<int64_t>());
     } else if (value.is_number_float()) {
       state.set(key, value.get<double>());
@@ -103,7 +112,12 @@ StateJson state_to_json(const State& state) {
 
 State state_from_json(const StateJson& parts, const std::string& file) {
   try {
-    const json object = json::parse(parts.json);
+    const json object =
+        json::parse(detail::shallow_json(parts.json), nullptr, /*allow_exceptions=*/false);
+    if (object.is_discarded()) {
+      fail_no_state(file, fmt::format("it is no JSON, or nests deeper than {} levels",
+                                      detail::kMaxJsonDepth));
+    }
     if (!object.is_object()) fail_no_state(file, "it is no JSON object");
     return decode(object, parts, file);
   } catch (const json::exception& error) {

@@ -73,6 +73,12 @@ files::FileDigest write_tensors(const std::filesystem::path& file,
   return files::write_safetensors(file, entries, {{"format", "pt"}});
 }
 
+files::FileDigest write_tensors(const std::filesystem::path& file, const State& tensors) {
+  std::map<std::string, at::Tensor> named;
+  for (const auto& [name, value] : tensors.values()) named[name] = tensors.tensor(name);
+  return write_tensors(file, named);
+}
+
 std::map<std::string, at::Tensor> read_tensors(const std::filesystem::path& file) {
   const auto opened = std::make_shared<files::SafetensorsFile>(file);
   std::map<std::string, at::Tensor> tensors;

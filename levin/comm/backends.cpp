@@ -1,8 +1,12 @@
 #include "levin/comm/backends.h"
 
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
 #include <array>
 
 #include "levin/base/check.h"
+#include "levin/base/json_impl.h"
 #include "levin/base/text.h"
 #include "levin/comm/gloo/gloo.h"
 #include "levin/comm/hierarchical/backend.h"
@@ -15,20 +19,23 @@ namespace {
 
 using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
 
-/// What each rank says of itself under a key of its own.
+constexpr size_t kLongestWord = 256;
+
+/// A word of each rank, which the first gathers and tells to all: every rank asks the store a few
+/// times, however many there are.
 class Words {
  public:
-  Words(c10d::Store& store, std::string_view topic, int64_t size)
-      : store_(store), topic_(topic), size_(size) {}
+  Words(c10d::Store& store, std::string_view topic, int64_t rank, int64_t size)
+      : store_(store), topic_(topic), rank_(rank), size_(size) {}
 
-  void say(int64_t rank, const std::string& word) {
-    store_.set(key(rank), std::vector<uint8_t>(word.begin(), word.end()));
-  }
-  /// Waits until it is there, for as long as the store does.
-  std::string of(int64_t rank) {
+  /// Waits until all are there, for as long as the store does.
+  std::vector<std::string> exchange(const std::string& word) {
+    put(key(rank_), word);
     try {
-      const auto word = store_.get(key(rank));
-      return {word.begin(), word.end()};
+      if (rank_ == 0) put(topic_ + "/all", gather());
+      return table(text_at(topic_ + "/all"));
+    } catch (const Error&) {
+      throw;
     } catch (const std::exception& error) {
       fail(error.what());
     }
@@ -36,13 +43,45 @@ class Words {
 
  private:
   std::string key(int64_t rank) const { return fmt::format("{}{}", topic_, rank); }
+  void put(const std::string& at, const std::string& text) {
+    store_.set(at, std::vector<uint8_t>(text.begin(), text.end()));
+  }
+  std::string text_at(const std::string& at) {
+    const auto text = store_.get(at);
+    return {text.begin(), text.end()};
+  }
 
-  [[noreturn]] void fail(std::string_view what) {
-    std::vector<std::string> missing;
+  std::string gather() {
+    nlohmann::json words = nlohmann::json::array();
+    for (int64_t rank = 0; rank < size_; ++rank) words.push_back(text_at(key(rank)));
+    return words.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  }
+
+  std::vector<std::string> table(const std::string& text) const {
+    std::vector<std::string> words;
     try {
-      for (int64_t rank = 0; rank < size_; ++rank) {
-        if (!store_.check({key(rank)})) missing.push_back(std::to_string(rank));
-      }
+      words =
+          nlohmann::json::parse(levin::detail::shallow_json(text)).get<std::vector<std::string>>();
+    } catch (const nlohmann::json::exception&) {
+      words.clear();
+    }
+    const bool fits =
+        std::ssize(words) == size_ &&
+        std::ranges::all_of(words, [](const auto& word) { return word.size() <= kLongestWord; });
+    LEVIN_CHECK(
+        fits, "comm.connect",
+        "got no {} of each of {} ranks from the store of the run ({} letters); run the same "
+        "version of levin on all ranks",
+        topic_, size_, text.size());
+    return words;
+  }
+
+  // The first rank tells the others whom it misses, unless it is missing itself.
+  [[noreturn]] void fail(std::string_view what) {
+    std::string missing;
+    try {
+      missing = rank_ == 0 ? missing_ranks() : missing_by_first();
+      if (rank_ == 0) put(topic_ + "/missing", missing);
     } catch (const std::exception&) {
       missing.clear();  // the store itself is gone
     }
@@ -53,20 +92,36 @@ class Words {
     LEVIN_FAIL("comm.connect",
                "rank {} of {} did not come within {} s; look at whether it was started, and what "
                "it says",
-               to_text(missing), size_, std::chrono::duration<double>(store_.getTimeout()).count());
+               missing, size_, std::chrono::duration<double>(store_.getTimeout()).count());
+  }
+
+  std::string missing_ranks() {
+    std::vector<std::string> missing;
+    for (int64_t rank = 0; rank < size_; ++rank) {
+      if (!store_.check({key(rank)})) missing.push_back(std::to_string(rank));
+    }
+    return to_text(missing);
+  }
+
+  std::string missing_by_first() {
+    if (!store_.check({key(0)})) return "0";
+    constexpr std::chrono::seconds kLater(2);  // it may have begun to wait after this rank
+    try {
+      store_.wait({topic_ + "/missing"}, kLater);
+    } catch (const std::exception&) {
+      return missing_ranks();
+    }
+    return text_at(topic_ + "/missing");
   }
 
   c10d::Store& store_;
   std::string topic_;
+  int64_t rank_;
   int64_t size_;
 };
 
 HostLayout layout_of(c10d::Store& store, int64_t rank, int64_t size) {
-  Words hosts(store, "host", size);
-  hosts.say(rank, host_identity());
-  std::vector<std::string> identities;
-  for (int64_t other = 0; other < size; ++other) identities.push_back(hosts.of(other));
-  return HostLayout::of(identities);
+  return HostLayout::of(Words(store, "host", rank, size).exchange(host_identity()));
 }
 
 struct Maker {
@@ -128,13 +183,11 @@ std::string choose_backend(c10d::Store& store, int64_t rank, int64_t size,
 // is often a loopback, which the way to any other host is not.
 std::string choose_address(c10d::Store& store, int64_t rank, int64_t size,
                            const std::string& master_address) {
-  Words addresses(store, "address", size);
   const bool is_file = master_address.starts_with("file://");
   const std::string own = is_file ? "" : address_towards(master_address);
-  addresses.say(rank, own);
+  const auto addresses = Words(store, "address", rank, size).exchange(own);
   if (!own.empty() && !is_loopback(own)) return own;
-  for (int64_t other = 0; other < size; ++other) {
-    const std::string theirs = addresses.of(other);
+  for (const std::string& theirs : addresses) {
     if (!theirs.empty() && !is_loopback(theirs)) return address_towards(theirs);
   }
   return own;

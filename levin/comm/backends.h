@@ -24,13 +24,13 @@ struct BackendPlan {
 
 /// What "auto" comes to, the same on every rank. Throws Error "comm.backend", and
 /// "comm.connect" when a rank does not come.
-std::string choose_backend(c10d::Store& store, int64_t rank, int64_t size,
-                           const ProcessGroupOptions& options);
+LEVIN_API std::string choose_backend(c10d::Store& store, int64_t rank, int64_t size,
+                                     const ProcessGroupOptions& options);
 
 /// Of this rank's host, such that all ranks reach it. Every rank calls it. Throws Error
 /// "comm.connect".
-std::string choose_address(c10d::Store& store, int64_t rank, int64_t size,
-                           const std::string& master_address);
+LEVIN_API std::string choose_address(c10d::Store& store, int64_t rank, int64_t size,
+                                     const std::string& master_address);
 
 /// Throws Error "comm.backend" for a name that is none.
 c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& name, const BackendPlan& plan);

@@ -6,8 +6,12 @@
 #include <algorithm>
 #include <chrono>
 
+#include "levin/base/json_impl.h"
+
 namespace levin::comm {
 namespace {
+
+constexpr int64_t kLateNamed = 16;
 
 double clock_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -91,7 +95,7 @@ std::string encode(const std::vector<Operation>& operations) {
 std::vector<Operation> decode_operations(std::string_view text) {
   std::vector<Operation> operations;
   try {
-    for (const auto& entry : nlohmann::json::parse(text)) {
+    for (const auto& entry : nlohmann::json::parse(levin::detail::shallow_json(text))) {
       operations.push_back({entry.at("group"), entry.at("number"), entry.at("operation"),
                             entry.at("started_s_ago"), entry.at("finished_s_ago")});
     }
@@ -105,6 +109,7 @@ std::string explain(const FlightRecord& record, const std::vector<int64_t>& memb
                     const std::string& group, int64_t number) {
   std::vector<int64_t> waiting, done, silent;
   std::vector<std::string> late;
+  int64_t num_late = 0;
   for (const int64_t rank : members) {
     const auto operations = record.find(rank);
     if (operations == record.end()) {
@@ -113,7 +118,7 @@ std::string explain(const FlightRecord& record, const std::vector<int64_t>& memb
     }
     if (const Operation* operation = find(operations->second, group, number)) {
       (operation->finished_s < 0 ? waiting : done).push_back(rank);
-    } else {
+    } else if (++num_late <= kLateNamed) {
       late.push_back(lateness(rank, last_of(operations->second, group)));
     }
   }
@@ -123,6 +128,7 @@ std::string explain(const FlightRecord& record, const std::vector<int64_t>& memb
   if (!waiting.empty()) add(listed(waiting) + " wait in it");
   if (!done.empty()) add(listed(done) + " have finished it");
   for (const std::string& one : late) add(one);
+  if (num_late > kLateNamed) add(fmt::format("and {} more never came", num_late - kLateNamed));
   if (!silent.empty()) add(listed(silent) + " did not answer: stopped, or gone");
   return text;
 }

@@ -97,9 +97,11 @@ void ProcessGroup::Impl::say_goodbye() noexcept {
 
 void ProcessGroup::Impl::fail(const char* what, int64_t call) const {
   Trouble trouble = trouble_with(what, name);
-  // Of a peer that has ended nobody need be asked.
+  // Of a peer that has ended nobody need be asked; one that gave up waiting for another may ask.
   if (trouble.id == "comm.timeout" || trouble.id == "comm.mismatch") {
     trouble.text += "; " + watchdog->diagnose(global_ranks, label, call);
+  } else if (trouble.id == "comm.peer") {
+    if (const auto heard = watchdog->heard(label, call)) trouble.text += "; " + *heard;
   }
   throw Error(trouble.id, trouble.text);
 }

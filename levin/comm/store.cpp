@@ -8,11 +8,13 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "levin/base/check.h"
 #include "levin/comm/environment/kubeflow.h"
+#include "levin/comm/environment/port.h"
 #include "levin/comm/reach.h"
 
 namespace levin::comm {
@@ -20,6 +22,7 @@ namespace {
 
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 constexpr std::string_view kFile = "file://";
+constexpr const char* kHere = "127.0.0.1";
 constexpr std::chrono::milliseconds kRetryPause(20);
 
 std::string_view first_line(std::string_view text) { return text.substr(0, text.find('\n')); }
@@ -32,13 +35,28 @@ c10d::TCPStoreOptions options_for(int64_t port, std::chrono::milliseconds timeou
   return options;
 }
 
+/// None where the port is taken, perhaps by this process' own server for a run before.
+std::optional<ListeningSocket> listen_unless_served(int64_t port, Reach reach) {
+  try {
+    return listen_on(port, "MASTER_PORT", reach);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 /// One server a port serves all runs of this process, one after the other or at a time.
-StorePointer serve(int64_t port, std::chrono::milliseconds timeout) {
+StorePointer serve(int64_t port, std::chrono::milliseconds timeout, Reach reach) {
   auto options = options_for(port, timeout);
   options.isServer = true;
   options.multiTenant = true;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  std::optional<ListeningSocket> socket = listen_unless_served(port, reach);
+  if (socket) options.masterListenFd = socket->descriptor();
   try {
-    return c10::make_intrusive<c10d::TCPStore>("localhost", options);
+    auto store = c10::make_intrusive<c10d::TCPStore>(kHere, options);
+    if (socket) socket->release();  // the server closes it
+    return store;
   } catch (const std::exception& error) {
     LEVIN_FAIL("comm.environment.port",
                "rank 0 cannot serve the store on port {} ({}); set MASTER_PORT to a free one", port,
@@ -47,7 +65,13 @@ StorePointer serve(int64_t port, std::chrono::milliseconds timeout) {
 }
 
 std::string prefix_of(const Environment& environment) {
-  return fmt::format("levin/{}/{}", environment.run_id, environment.restart_count);
+  const std::string job = fmt::format("levin/{}/{}", environment.run_id, environment.restart_count);
+  return environment.token.empty() ? job : job + "/" + environment.token;
+}
+
+/// "localhost" is two addresses where there is IPv6.
+std::string master_of(const Environment& environment) {
+  return environment.master_address == "localhost" ? kHere : environment.master_address;
 }
 
 /// One for all runs of this process: the file goes when the last rank closes it, which may be
@@ -64,12 +88,13 @@ StorePointer open_file(const std::string& path, int64_t size) {
 }
 
 StorePointer open_store(const Environment& environment, std::chrono::milliseconds timeout) {
-  const std::string& address = environment.master_address;
+  const std::string address = master_of(environment);
   if (address.starts_with(kFile)) {
     return open_file(address.substr(kFile.size()), environment.rank.world_size);
   }
   const bool serves = environment.rank.is_global_zero() && !environment.launcher_hosts_store;
-  if (serves) return serve(environment.master_port, timeout);
+  const Reach reach = address == kHere ? Reach::kLoopback : Reach::kNetwork;
+  if (serves) return serve(environment.master_port, timeout, reach);
   return connect_tcp_store(address, environment.master_port, timeout,
                            "MASTER_ADDR and MASTER_PORT");
 }

@@ -8,15 +8,17 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "levin/base/export.h"
 #include "levin/comm/flight_recorder.h"
 
 namespace levin::comm {
 
-class Watchdog {
+class LEVIN_API Watchdog {
  public:
   /// A store that all ranks of the run share; asked through a connection of its own.
   Watchdog(const c10::intrusive_ptr<c10d::Store>& store, int64_t rank);
@@ -25,12 +27,15 @@ class Watchdog {
   Watchdog& operator=(const Watchdog&) = delete;
 
   FlightRecorder& recorder() { return shared_->recorder; }
-  /// Of those that answer in time, this one among them. Never takes longer than some seconds.
-  FlightRecord ask(const std::vector<int64_t>& ranks) const;
-  /// Asks these ranks, writes their records to levin_flight/rank_N.json (or the folder that the
-  /// variable LEVIN_FLIGHT_DIR names) and says in words what they tell about that operation.
+  /// What the records of these ranks tell about that operation, in words. The first of them to ask
+  /// about it has all leave their records, writes these to levin_flight/rank_N.json (or the folder
+  /// that the variable LEVIN_FLIGHT_DIR names) and tells the others, who write their own. Takes
+  /// less than two seconds unless the store hangs, and then some seconds.
   std::string diagnose(const std::vector<int64_t>& ranks, const std::string& group,
                        int64_t number) const;
+  /// The same where another rank asks, or begins to within an instant: that this one's peers are
+  /// gone may come of their having waited in vain.
+  std::optional<std::string> heard(const std::string& group, int64_t number) const;
 
  private:
   /// Outlives the watchdog where the store hangs.
@@ -45,6 +50,8 @@ class Watchdog {
   };
 
   static void answer(const std::shared_ptr<Shared>& shared);
+  template <class Find>
+  std::optional<std::string> in_time(const Find& find) const;
 
   c10::intrusive_ptr<c10d::Store> store_;
   std::shared_ptr<Shared> shared_;

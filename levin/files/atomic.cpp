@@ -45,7 +45,7 @@ void sync_tree(const fs::path& folder) {
   std::error_code error;
   for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
        at.increment(error)) {
-    const fs::file_status status = at->symlink_status();
+    const fs::file_status status = at->symlink_status(error);
     if (fs::is_regular_file(status) || fs::is_directory(status)) detail::sync_path(at->path());
   }
   check(error, "read", folder);
@@ -55,6 +55,7 @@ void sync_tree(const fs::path& folder) {
 /// Where two folders cannot be exchanged. A death between the renames leaves what was here under
 /// its kOld name, from which remove_stale_staging puts it back; what is to be removed never has it.
 void replace_in_two_steps(const fs::path& staged, const fs::path& final_path) {
+  const detail::Descriptor lock = detail::lock_now(final_path);
   const fs::path old = detail::staging_path(final_path, detail::kOld);
   move_to(final_path, old);
   try {
@@ -64,6 +65,18 @@ void replace_in_two_steps(const fs::path& staged, const fs::path& final_path) {
     throw;
   }
   move_to(old, staged);
+}
+
+/// Where nothing stands, or an empty folder: which may no longer be so since it was looked at.
+void put_in_empty_place(const fs::path& staged, const fs::path& final_path) {
+  if (::rename(staged.c_str(), final_path.c_str()) == 0) return;
+  const int error = errno;
+  const bool is_taken = error == ENOTEMPTY || error == EEXIST || error == ENOTDIR;
+  LEVIN_CHECK(!is_taken, "files.replace",
+              "cannot make {}: somebody else has made it meanwhile; name another folder",
+              final_path.string());
+  LEVIN_FAIL("files.write", "cannot rename {} to {}: {}", staged.filename().string(),
+             final_path.string(), detail::reason(error));
 }
 
 /// Puts the staged folder in its place; what stood there, if anything did, has its name then.
@@ -82,41 +95,17 @@ void put_in_place(const fs::path& staged, const fs::path& final_path) {
   }
 }
 
-/// A file or link under a temporary name that goes when it was not renamed.
-class Temporary {
- public:
-  explicit Temporary(const fs::path& final_path)
-      : final_path_(final_path), path_(detail::staging_path(final_path, detail::kNew)) {}
-  ~Temporary() {
-    std::error_code ignored;
-    fs::remove(path_, ignored);
-  }
-  Temporary(const Temporary&) = delete;
-  Temporary& operator=(const Temporary&) = delete;
-
-  const fs::path& path() const { return path_; }
-  void put_in_place() const {
-    move_to(path_, final_path_);
-    detail::sync_path(final_path_.parent_path());
-  }
-
- private:
-  fs::path final_path_;
-  fs::path path_;
-};
-
 }  // namespace
 
-StagedDirectory::StagedDirectory(const fs::path& final_path)
-    : final_path_(whole(final_path)), path_(detail::staging_path(final_path_, detail::kNew)) {
+StagedDirectory::StagedDirectory(const fs::path& final_path, MayReplace may_replace)
+    : final_path_(whole(final_path)), may_replace_(std::move(may_replace)) {
+  check_replaceable();
   std::error_code error;
-  LEVIN_CHECK(!is_there(final_path_) || fs::is_directory(final_path_, error), "files.write",
-              "cannot replace {}: it is a file, wanted a folder; move it away",
-              final_path_.string());
   fs::create_directories(final_path_.parent_path(), error);
   check(error, "make the folder", final_path_.parent_path());
-  fs::create_directory(path_, error);
-  check(error, "make the folder", path_);
+  detail::Staged staged = detail::stage_folder(final_path_);
+  path_ = std::move(staged.path);
+  lock_ = std::make_unique<detail::Descriptor>(std::move(staged.lock));
 }
 
 StagedDirectory::~StagedDirectory() {
@@ -124,16 +113,69 @@ StagedDirectory::~StagedDirectory() {
   if (!committed_) fs::remove_all(path_, ignored);
 }
 
+void StagedDirectory::check_replaceable() const {
+  const std::string name = final_path_.string();
+  std::error_code error;
+  const fs::file_status there = fs::symlink_status(final_path_, error);
+  if (!fs::exists(there)) return;
+  LEVIN_CHECK(!fs::is_symlink(there), "files.replace",
+              "cannot replace {}: it is a link; name the folder that it leads to, or move it away",
+              name);
+  LEVIN_CHECK(fs::is_directory(there), "files.write",
+              "cannot replace {}: it is a file, wanted a folder; move it away", name);
+  LEVIN_CHECK(!fs::equivalent(final_path_, ".", error), "files.replace",
+              "cannot replace {}: the program runs in it; name another folder", name);
+  error.clear();
+  const fs::directory_iterator first(final_path_, error);
+  check(error, "list the folder", final_path_);
+  if (first == fs::directory_iterator() || (may_replace_ && may_replace_(final_path_))) return;
+  LEVIN_FAIL("files.replace",
+             "cannot replace {}: it holds '{}' and is not what levin has saved there, or not that "
+             "alone; name a folder that is empty or not there yet, or move that one away",
+             name, first->path().filename().string());
+}
+
 void StagedDirectory::commit() {
   LEVIN_CHECK(!committed_, "files.write", "{} was committed before; stage it anew",
               final_path_.string());
   sync_tree(path_);
-  put_in_place(path_, final_path_);
+  check_replaceable();
+  if (may_replace_) {
+    put_in_place(path_, final_path_);
+  } else {
+    put_in_empty_place(path_, final_path_);
+  }
   committed_ = true;
   detail::sync_path(final_path_.parent_path());
   std::error_code error;
   fs::remove_all(path_, error);
   check(error, "remove", path_);
+}
+
+StagedFile::StagedFile(const fs::path& final_path) : final_path_(whole(final_path)) {
+  detail::Staged staged = detail::stage_file(final_path_);
+  path_ = std::move(staged.path);
+  lock_ = std::make_unique<detail::Descriptor>(std::move(staged.lock));
+}
+
+StagedFile::~StagedFile() {
+  std::error_code ignored;  // of one that was committed there is nothing left of this name
+  fs::remove(path_, ignored);
+}
+
+void StagedFile::commit() {
+  move_to(path_, final_path_);
+  detail::sync_path(final_path_.parent_path());
+}
+
+void remove_folder(const fs::path& folder) {
+  const fs::path place = whole(folder);
+  const fs::path gone = detail::staging_path(place, detail::kNew);
+  move_to(place, gone);
+  detail::sync_path(place.parent_path());
+  std::error_code error;
+  fs::remove_all(gone, error);
+  check(error, "remove", gone);
 }
 
 void replace_link(const fs::path& link, const fs::path& target) {
@@ -149,19 +191,24 @@ void replace_link(const fs::path& link, const fs::path& target) {
   const fs::path goal_folder = fs::canonical(goal.parent_path(), error);
   const fs::path link_folder = fs::canonical(place.parent_path(), error);
   check(error, "find the folder of", place);
-  const Temporary made(place);
-  fs::create_symlink((goal_folder / goal.filename()).lexically_relative(link_folder), made.path(),
-                     error);
-  check(error, "make the link", made.path());
-  made.put_in_place();
+  const fs::path made = detail::staging_path(place, detail::kNew);
+  fs::create_symlink((goal_folder / goal.filename()).lexically_relative(link_folder), made, error);
+  check(error, "make the link", made);
+  try {
+    move_to(made, place);
+  } catch (const Error&) {
+    fs::remove(made, error);
+    throw;
+  }
+  detail::sync_path(place.parent_path());
 }
 
 void write_file_atomically(const fs::path& path, std::string_view text) {
-  const Temporary made(whole(path));
-  FileWriter file(made.path());
+  StagedFile staged(path);
+  FileWriter file(staged.path());
   file.write(text);
   file.close();
-  made.put_in_place();
+  staged.commit();
 }
 
 int64_t remove_stale_staging(const fs::path& parent) {
@@ -174,7 +221,7 @@ int64_t remove_stale_staging(const fs::path& parent) {
   check(error, "list the folder", parent);
   int64_t count = 0;
   for (const fs::path& entry : entries) {
-    const auto left = detail::leftover(entry.filename().string());
+    const auto left = detail::leftover(entry);
     if (!left) continue;
     if (left->kind == detail::kOld && !is_there(parent / left->name)) {
       move_to(entry, parent / left->name);

@@ -9,18 +9,30 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <string_view>
 
 #include "levin/base/export.h"
 
 namespace levin::files {
 
-/// A folder that is filled beside its final place. Every failure throws Error "files.write" and
-/// leaves what stood at the final place as it was.
+namespace detail {
+class Descriptor;
+}
+
+/// Whether a folder that stands somewhere may be replaced, and be gone with all that it holds.
+using MayReplace = std::function<bool(const std::filesystem::path& folder)>;
+
+/// A folder that is filled beside its final place. Every failure throws Error "files.write", or
+/// "files.replace" for what may not be replaced, and leaves what stood at the final place as it
+/// was.
 class LEVIN_API StagedDirectory {
  public:
-  /// Makes the temporary folder, and the folders above it where they are missing.
-  explicit StagedDirectory(const std::filesystem::path& final_path);
+  /// Makes the temporary folder, and the folders above it where they are missing. Of what stands at
+  /// the final place an empty folder is replaced, and one of which may_replace says so; never a
+  /// file, a link, another folder or the one that the process works in.
+  explicit StagedDirectory(const std::filesystem::path& final_path, MayReplace may_replace = {});
   /// Removes the temporary folder when it was not committed.
   ~StagedDirectory();
   StagedDirectory(const StagedDirectory&) = delete;
@@ -34,10 +46,39 @@ class LEVIN_API StagedDirectory {
   void commit();
 
  private:
+  void check_replaceable() const;
+
   std::filesystem::path final_path_;
+  MayReplace may_replace_;
   std::filesystem::path path_;
+  std::unique_ptr<detail::Descriptor> lock_;  // says that this process lives
   bool committed_ = false;
 };
+
+/// A file that is written beside its final place; what stood there is whole until commit(). Every
+/// failure throws Error "files.write".
+class LEVIN_API StagedFile {
+ public:
+  explicit StagedFile(const std::filesystem::path& final_path);
+  /// Removes the temporary file when it was not committed.
+  ~StagedFile();
+  StagedFile(const StagedFile&) = delete;
+  StagedFile& operator=(const StagedFile&) = delete;
+
+  /// Where to write until commit(): an empty file.
+  const std::filesystem::path& path() const { return path_; }
+  /// Renames it to its final place. What writes it syncs it before, as FileWriter::close() does.
+  void commit();
+
+ private:
+  std::filesystem::path final_path_;
+  std::filesystem::path path_;
+  std::unique_ptr<detail::Descriptor> lock_;
+};
+
+/// Removes a folder as one: a death leaves it whole, or what remove_stale_staging() takes away.
+/// Throws Error "files.write".
+LEVIN_API void remove_folder(const std::filesystem::path& folder);
 
 /// Makes link a symbolic link to target, or points the one there is to it in one step: a reader
 /// finds the old target or the new one. Both paths as seen from here; the link stores target
@@ -50,7 +91,8 @@ LEVIN_API void write_file_atomically(const std::filesystem::path& path, std::str
 
 /// Removes what processes of this machine that died left in that folder, and puts back a folder
 /// whose replacement they had begun in two steps. Returns how many it removed or put back; what
-/// another machine or a living process stages stays. Throws Error "files.write".
+/// another machine stages stays, and what a process stages that lives, in another container too.
+/// Throws Error "files.write".
 LEVIN_API int64_t remove_stale_staging(const std::filesystem::path& parent);
 
 }  // namespace levin::files

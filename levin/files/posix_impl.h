@@ -8,10 +8,12 @@
 #include <string>
 #include <utility>
 
+#include "levin/base/export.h"
+
 namespace levin::files::detail {
 
 /// Owns a file descriptor; -1 is none.
-class Descriptor {
+class LEVIN_API Descriptor {
  public:
   Descriptor() = default;
   explicit Descriptor(int number) : number_(number) {}
@@ -32,7 +34,7 @@ class Descriptor {
 };
 
 /// open(2) with O_CLOEXEC; none with errno set when it fails.
-Descriptor open_file(const std::filesystem::path& path, int flags);
+LEVIN_API Descriptor open_file(const std::filesystem::path& path, int flags);
 
 /// read(2) until `to` is full or the file ends; -1 with errno set when it fails.
 int64_t read_some(const Descriptor& file, std::span<std::byte> to);

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "levin/base/check.h"
+#include "levin/base/text.h"
 #include "levin/files/memory_map.h"
 #include "levin/files/safetensors_header_impl.h"
 
@@ -74,13 +75,13 @@ const Dtype* check_tensor(const std::string& file, const std::string& name,
                           uint64_t num_bytes) {
   const Dtype* dtype = find_dtype(dtype_name);
   LEVIN_CHECK(dtype != nullptr, "files.safetensors", "{}: tensor '{}' has the unknown dtype '{}'",
-              file, name, dtype_name);
+              file, printable(name), printable(dtype_name));
   const auto wanted = tensor_bytes(shape, *dtype);
   LEVIN_CHECK(wanted, "files.safetensors", "{}: tensor '{}': no tensor can have the shape {}", file,
-              name, shape_text(shape));
+              printable(name), shape_text(shape));
   LEVIN_CHECK(static_cast<uint64_t>(*wanted) == num_bytes, "files.safetensors",
-              "{}: tensor '{}' has {} bytes of data, wanted {} for {} {}", file, name, num_bytes,
-              *wanted, dtype_name, shape_text(shape));
+              "{}: tensor '{}' has {} bytes of data, wanted {} for {} {}", file, printable(name),
+              num_bytes, *wanted, dtype_name, shape_text(shape));
   return dtype;
 }
 
@@ -167,10 +168,10 @@ std::vector<TensorEntry> make_entries(std::vector<detail::HeaderEntry> entries,
     LEVIN_CHECK(entry.begin == offset && entry.end >= entry.begin, "files.safetensors",
                 "{}: tensor '{}' has data_offsets [{}, {}], wanted to start at {} where the one "
                 "before ends; the file is damaged",
-                file, entry.name, entry.begin, entry.end, offset);
+                file, printable(entry.name), entry.begin, entry.end, offset);
     LEVIN_CHECK(entry.end <= data.size(), "files.safetensors",
                 "{}: tensor '{}' ends at byte {} of the data, which has {}; the file is truncated",
-                file, entry.name, entry.end, data.size());
+                file, printable(entry.name), entry.end, data.size());
     const auto view = data.subspan(entry.begin, entry.end - entry.begin);
     check_tensor(file, entry.name, entry.dtype, entry.shape, view.size());
     result.push_back({std::move(entry.name), std::move(entry.dtype), std::move(entry.shape), view});

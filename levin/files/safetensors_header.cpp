@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "levin/base/check.h"
+#include "levin/base/text.h"
 #include "levin/files/safetensors_header_impl.h"
 
 namespace levin::files::detail {
@@ -121,7 +122,7 @@ class HeaderReader {
 
   [[noreturn]] void fail(const std::string& what) const {
     LEVIN_FAIL("files.safetensors", "{}: {}; the file is damaged or no safetensors file", file_,
-               what);
+               printable(what));
   }
 
   [[noreturn]] void unexpected(const std::string& what) const {

@@ -1,4 +1,7 @@
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -37,6 +40,12 @@ std::optional<ProcessStat> process_stat(int64_t pid) {
   return stat;
 }
 
+/// The number of this process's pid namespace; 0 where the system does not say.
+uint64_t pid_namespace() {
+  struct stat status{};
+  return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
 /// A pid alone does not tell: in a container that was restarted the new process has the old one's.
 bool lives(int64_t pid, uint64_t start) {
   if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return false;
@@ -56,30 +65,98 @@ bool take_number(std::string_view& text, T& number, int base = 10) {
   return error == std::errc() && stop == end;
 }
 
+/// Without waiting, or after whoever holds it; false with errno set.
+bool lock(const Descriptor& file, int how) {
+  int result = -1;
+  do {
+    result = ::flock(file.number(), how);
+  } while (result != 0 && errno == EINTR);
+  return result == 0;
+}
+
+/// That the path still names what is open: not where somebody took it for a leftover meanwhile.
+bool is_at(const Descriptor& file, const std::filesystem::path& path) {
+  struct stat opened{}, named{};
+  return ::fstat(file.number(), &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
+template <class Make>
+Staged stage(const std::filesystem::path& final_path, std::string_view what, const Make& make) {
+  for (;;) {
+    Staged staged{staging_path(final_path, kNew), {}};
+    staged.lock = make(staged.path);
+    const int error = errno;
+    if (!staged.lock && (error == EEXIST || error == EINTR)) continue;
+    LEVIN_CHECK(static_cast<bool>(staged.lock), "files.write", "cannot make the {} {}: {}", what,
+                staged.path.string(), reason(error));
+    // Who removes leftovers holds the lock while it does so, and may have come in between.
+    const bool is_locked = lock(staged.lock, LOCK_EX);
+    if (!is_at(staged.lock, staged.path)) continue;
+    if (!is_locked) staged.lock.close();
+    return staged;
+  }
+}
+
+/// Dead for certain: a lock that could be taken, or a process of this pid namespace that is gone.
+bool is_dead(const Descriptor& opened, bool is_same_space, int32_t pid, uint64_t start) {
+  const bool is_locked = opened && lock(opened, LOCK_EX | LOCK_NB);
+  if (opened && !is_locked && errno == EWOULDBLOCK) return false;
+  if (is_same_space && lives(pid, start)) return false;
+  return is_locked || is_same_space;
+}
+
 }  // namespace
 
 std::filesystem::path staging_path(const std::filesystem::path& final_path, std::string_view kind) {
   const int64_t pid = ::getpid();
   const uint64_t start = process_stat(pid).value_or(ProcessStat{}).start;
-  return final_path.parent_path() / fmt::format("{}{}@{}-{}-{}-{:08x}", kind,
-                                                final_path.filename().string(), host_name(), pid,
-                                                start, std::random_device{}());
+  return final_path.parent_path() /
+         fmt::format("{}{}@{}-{}-{}-{}-{:08x}", kind, final_path.filename().string(), host_name(),
+                     pid_namespace(), pid, start, std::random_device{}());
 }
 
-std::optional<Leftover> leftover(const std::string& filename) {
+Staged stage_folder(const std::filesystem::path& final_path) {
+  return stage(final_path, "folder", [](const std::filesystem::path& path) {
+    if (::mkdir(path.c_str(), 0777) != 0) return Descriptor();
+    Descriptor folder = open_file(path, O_RDONLY | O_DIRECTORY);
+    const int error = errno;
+    if (!folder && error != ENOENT) ::rmdir(path.c_str());
+    errno = error == ENOENT ? EEXIST : error;  // taken for a leftover: another name
+    return folder;
+  });
+}
+
+Staged stage_file(const std::filesystem::path& final_path) {
+  return stage(final_path, "file", [](const std::filesystem::path& path) {
+    return open_file(path, O_RDWR | O_CREAT | O_EXCL);
+  });
+}
+
+Descriptor lock_now(const std::filesystem::path& path) {
+  Descriptor file = open_file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  if (file && !lock(file, LOCK_EX | LOCK_NB)) file.close();
+  return file;
+}
+
+std::optional<Leftover> leftover(const std::filesystem::path& path) {
+  const std::string filename = path.filename().string();
   const std::string_view all(filename);
   const std::string_view kind = all.starts_with(kOld) ? kOld : kNew;
   const size_t at = all.rfind('@');
   if (!all.starts_with(kind) || at == std::string_view::npos) return std::nullopt;
   std::string_view maker = all.substr(at + 1);
   uint32_t random = 0;
-  uint64_t start = 0;
+  uint64_t start = 0, space = 0;
   int32_t pid = 0;
-  if (!take_number(maker, random, 16) || !take_number(maker, start) || !take_number(maker, pid)) {
+  if (!take_number(maker, random, 16) || !take_number(maker, start) || !take_number(maker, pid) ||
+      !take_number(maker, space)) {
     return std::nullopt;
   }
-  if (pid <= 0 || maker != host_name() || lives(pid, start)) return std::nullopt;
-  return Leftover{kind, filename.substr(kind.size(), at - kind.size())};
+  if (pid <= 0 || maker != host_name()) return std::nullopt;
+  Descriptor opened = open_file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  if (!is_dead(opened, space == pid_namespace(), pid, start)) return std::nullopt;
+  return Leftover{kind, filename.substr(kind.size(), at - kind.size()), std::move(opened)};
 }
 
 }  // namespace levin::files::detail

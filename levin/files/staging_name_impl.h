@@ -2,13 +2,18 @@
 // Names of files and folders in the making, and whether their maker still lives.
 // Not for users.
 //
-//   .tmp-NAME@HOST-PID-START-RANDOM      what will become NAME
-//   .old-NAME@HOST-PID-START-RANDOM      the NAME that is being replaced in two steps
+//   .tmp-NAME@HOST-SPACE-PID-START-RANDOM      what will become NAME
+//   .old-NAME@HOST-SPACE-PID-START-RANDOM      the NAME that is being replaced in two steps
+//
+// Its maker holds a lock (flock) on what it stages, which ends with the process. That is seen from
+// other containers too, where the pid means nothing: SPACE is the pid namespace that it counts in.
 
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "levin/files/posix_impl.h"
 
 namespace levin::files::detail {
 
@@ -18,12 +23,25 @@ constexpr std::string_view kOld = ".old-";
 /// A new name beside final_path; kind is kNew or kOld.
 std::filesystem::path staging_path(const std::filesystem::path& final_path, std::string_view kind);
 
+struct Staged {
+  std::filesystem::path path;
+  Descriptor lock;  ///< none where the file system has no locks
+};
+
+/// Makes an empty folder or file beside final_path and locks it. Throws Error "files.write".
+Staged stage_folder(const std::filesystem::path& final_path);
+Staged stage_file(const std::filesystem::path& final_path);
+
+/// Of what is there; none where it cannot be locked now.
+Descriptor lock_now(const std::filesystem::path& path);
+
 struct Leftover {
   std::string_view kind;  ///< kNew or kOld
   std::string name;       ///< of the final path
+  Descriptor lock;        ///< held while it is removed, where it has one
 };
 
-/// What a file name says, if it is a staging name of this machine whose process has died.
-std::optional<Leftover> leftover(const std::string& filename);
+/// What a path says, if it is a staging name of this machine whose process has died.
+std::optional<Leftover> leftover(const std::filesystem::path& path);
 
 }  // namespace levin::files::detail

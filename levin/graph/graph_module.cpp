@@ -7,6 +7,8 @@
 #include <set>
 
 #include "levin/base/check.h"
+#include "levin/base/text.h"
+#include "levin/files/atomic.h"
 #include "levin/files/safetensors.h"
 #include "levin/files/safetensors_dtype.h"
 #include "levin/graph/interpreter.h"
@@ -85,10 +87,14 @@ void GraphModule::save(const std::filesystem::path& path, SaveOptions options) c
                        .data = {static_cast<const std::byte*>(bytes.const_data_ptr()),
                                 static_cast<size_t>(bytes.nbytes())}});
   }
-  files::write_safetensors(path, entries, {{"format", "pt"}, {kGraphEntry, text}});
+  files::StagedFile staged(path);
+  files::write_safetensors(staged.path(), entries, {{"format", "pt"}, {kGraphEntry, text}});
+  staged.commit();
 }
 
-GraphModule GraphModule::load(const std::filesystem::path& path) {
+namespace {
+
+GraphModule load_file(const std::filesystem::path& path) {
   const files::SafetensorsFile file(path);
   const auto text = file.metadata().find(kGraphEntry);
   LEVIN_CHECK(text != file.metadata().end(), "graph.load",
@@ -103,6 +109,18 @@ GraphModule GraphModule::load(const std::filesystem::path& path) {
     if (entry != nullptr) node->bind(tensor_of(*entry, node->output().type(), path.string()));
   }
   return GraphModule(std::move(graph));
+}
+
+}  // namespace
+
+GraphModule GraphModule::load(const std::filesystem::path& path) {
+  try {
+    return load_file(path);
+  } catch (const c10::Error& error) {
+    LEVIN_FAIL("graph.load", "{}: {}", path.string(), printable(error.what_without_backtrace()));
+  } catch (const std::bad_alloc&) {
+    LEVIN_FAIL("graph.load", "{}: there is not enough memory for its tensors", path.string());
+  }
 }
 
 }  // namespace levin::graph

@@ -35,8 +35,9 @@ class LEVIN_API GraphModule {
   /// Throws Error "graph.state" when no state tensor has that name.
   void bind(const std::string& name, const at::Tensor& tensor);
 
-  /// A safetensors file with the graph as text in its metadata. Throws Error "graph.save" for a
-  /// constant that has no text.
+  /// A safetensors file with the graph as text in its metadata; it appears whole, and what stood
+  /// there stays until then. Throws Error "graph.save" for a constant that has no text, and
+  /// "files.write".
   void save(const std::filesystem::path& path, SaveOptions options = {}) const;
   /// Throws Error "graph.load" for a safetensors file without a graph or whose tensors are not the
   /// graph's, "graph.parse", "files.read" and "files.safetensors".

@@ -5,6 +5,8 @@
 #include <charconv>
 
 #include "levin/base/check.h"
+#include "levin/base/text.h"
+#include "levin/graph/foreign_operators_impl.h"
 #include "levin/graph/operator_info_impl.h"
 #include "levin/graph/text.h"
 #include "levin/graph/text_impl.h"
@@ -14,10 +16,12 @@ namespace levin::graph {
 
 void Line::fail(std::string_view wanted) const {
   LEVIN_FAIL("graph.parse", "line {}, at '{}': wanted {}; the line is '{}'", number_,
-             rest_.substr(0, 20), wanted, text_);
+             printable(rest_.substr(0, 20)), printable(wanted), printable(text_.substr(0, 500)));
 }
 
 namespace {
+
+constexpr int64_t kMostElements = int64_t{1} << 58;  // so that bytes can be counted too
 
 template <class Number>
 std::optional<Number> number_of(std::string_view word) {
@@ -89,6 +93,9 @@ class Parser {
     const auto op = c10::Dispatcher::singleton().findSchema(
         {target.substr(0, dot), dot == std::string::npos ? "" : target.substr(dot + 1)});
     if (!op) line.fail("an operator that this program has");
+    if (const std::string_view reason = reason_to_refuse(target); !reason.empty()) {
+      line.fail(fmt::format("no operator that {}, as {} does,", reason, target));
+    }
     const OperatorInfo info(*op);
     std::vector<Argument> positional;
     std::map<std::string, Argument> named;
@@ -132,7 +139,12 @@ class Parser {
   Argument argument(Line& line, const c10::Argument& parameter) {
     if (line.accept("%")) return *value(line);
     const c10::TypePtr real = without_optional(parameter.real_type());
-    if (!line.accept("[")) return Argument(constant(line, *real));
+    if (!line.accept("[")) {
+      c10::IValue value = constant(line, *real);
+      // The same result from indices that are right, and an error from others.
+      if (is_unchecked_flag(parameter.name()) && value.isBool()) value = false;
+      return Argument(std::move(value));
+    }
     const auto list = without_optional(parameter.type())->cast<c10::ListType>();
     if (list == nullptr) line.fail("no list");
     const c10::TypePtr element = list->getElementType();
@@ -197,9 +209,26 @@ class Parser {
     ValueType type{.dtype = *dtype};
     line.expect("[");
     type.sizes = numbers(line, "]");
+    check_extent(line, type.sizes, {});
     type.strides = line.accept("{") ? numbers(line, "}") : packed_strides(type.sizes);
+    check_extent(line, type.sizes, type.strides);
     if (line.accept("@")) type.device = c10::Device(std::string(line.word("a device")));
     return type;
+  }
+
+  /// That elements, and the memory between the first and the last, can be counted.
+  static void check_extent(Line& line, const at::DimVector& sizes, const at::DimVector& strides) {
+    int64_t count = 1, last = 0;
+    bool fits = strides.empty() || strides.size() == sizes.size();
+    for (size_t i = 0; fits && i < sizes.size(); ++i) {
+      int64_t reach = 0;
+      const int64_t stride = strides.empty() ? 0 : strides[i];
+      fits = !__builtin_mul_overflow(count, std::max<int64_t>(sizes[i], 1), &count) &&
+             !__builtin_mul_overflow(sizes[i], stride, &reach) &&
+             !__builtin_add_overflow(last, reach, &last) && count < kMostElements &&
+             last < kMostElements;
+    }
+    if (!fits) line.fail("sizes, and strides for each, of a tensor that there can be, before");
   }
 
   static at::DimVector numbers(Line& line, std::string_view close) {
@@ -251,6 +280,18 @@ class Parser {
 
 }  // namespace
 
-Graph parse(std::string_view text) { return Parser().parse(text); }
+// What LibTorch throws for arguments that make no sense is the text's fault too.
+Graph parse(std::string_view text) {
+  try {
+    return Parser().parse(text);
+  } catch (const Error& error) {
+    if (error.id() == "graph.parse") throw;
+    LEVIN_FAIL("graph.parse", "{}", error.text());
+  } catch (const c10::Error& error) {
+    LEVIN_FAIL("graph.parse", "{}", printable(error.what_without_backtrace()));
+  } catch (const std::exception& error) {
+    LEVIN_FAIL("graph.parse", "{}", printable(error.what()));
+  }
+}
 
 }  // namespace levin::graph

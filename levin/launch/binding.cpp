@@ -9,6 +9,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
+#include "levin/files/folder.h"
 
 namespace levin::launch {
 namespace {
@@ -53,10 +54,10 @@ std::vector<Cpus> grouped_by(const fs::path& system, const char* file) {
 std::vector<Cpus> numa_nodes(const fs::path& system) {
   const Cpus allowed = allowed_cpus();
   std::map<int, Cpus> nodes;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(system / "node", none)) {
-    if (!fs::exists(entry.path() / "cpulist")) continue;
-    Cpus cpus = parse_cpu_list(first_line_of(entry.path() / "cpulist"));
+  for (const fs::path& entry : files::entries_of(system / "node")) {
+    std::error_code none;
+    if (!fs::exists(entry / "cpulist", none)) continue;
+    Cpus cpus = parse_cpu_list(first_line_of(entry / "cpulist"));
     std::erase_if(cpus, [&](int cpu) { return !std::ranges::binary_search(allowed, cpu); });
     if (!cpus.empty()) nodes.emplace(cpus.front(), cpus);
   }

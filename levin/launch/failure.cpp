@@ -43,6 +43,7 @@ int exit_code_of(const Failure& failure) {
 int exit_code_for_lost_node() { return comm::in_kubernetes() ? comm::kRetryExitCode : 1; }
 
 std::string ending_of(const Failure& failure) {
+  if (failure.signal == 0 && !failure.text.empty()) return failure.text;
   if (failure.signal == 0) return fmt::format("exit code {}", failure.exit_code);
   const auto found = std::ranges::find(kSignalNames, failure.signal, &SignalName::number);
   const bool known = found != kSignalNames.end();

@@ -16,8 +16,8 @@ struct Failure {
   int64_t exit_code = 0;
   int64_t signal = 0;                        ///< that killed it; 0: it ended with exit_code
   std::vector<std::string> last_lines = {};  ///< of its stderr
-  std::string text = {};                     ///< what failed where it is no rank
-  bool worth_a_restart = true;               ///< not so for a program that cannot be started
+  std::string text = {};        ///< what failed where it is no rank, or why its end is not known
+  bool worth_a_restart = true;  ///< not so for a program that cannot be started
 };
 
 /// As a shell has it: the exit code, or 128 + the signal.

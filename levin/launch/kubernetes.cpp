@@ -4,6 +4,7 @@
 
 #include "levin/base/check.h"
 #include "levin/comm/environment/kubeflow.h"
+#include "levin/comm/environment/token.h"
 #include "levin/launch/command_line.h"
 #include "levin/launch/manifest.h"
 #include "levin/launch/tpu_slice.h"
@@ -57,6 +58,27 @@ void add_shared_memory(ordered_json& pod) {
   pod["volumes"] = ordered_json::array({{{"name", "shm"}, {"emptyDir", {{"medium", "Memory"}}}}});
 }
 
+std::string secret_of(const std::string& job) { return job + "-token"; }
+
+// Who may read secrets is for Kubernetes to say; an environment in the pod's own words is for all
+// who may look at pods.
+ordered_json token_variable(const std::string& job) {
+  return {{"name", comm::kTokenVariable},
+          {"valueFrom", {{"secretKeyRef", {{"name", secret_of(job)}, {"key", "token"}}}}}};
+}
+
+std::string secret_document(const std::string& job, const std::string& token) {
+  const ordered_json document = {{"apiVersion", "v1"},
+                                 {"kind", "Secret"},
+                                 {"metadata", {{"name", secret_of(job)}}},
+                                 {"stringData", {{"token", token}}}};
+  return detail::yaml_of(document.dump()) + "---\n";
+}
+
+bool takes_token(int64_t num_nodes, const ManifestOptions& manifest) {
+  return num_nodes > 1 && !manifest.token.empty();
+}
+
 // The operator hands each pod PET_NNODES, PET_NPROC_PER_NODE, PET_NODE_RANK and where to meet.
 ordered_json replicas(int64_t count, const LaunchOptions& options,
                       const ManifestOptions& manifest) {
@@ -67,6 +89,9 @@ ordered_json replicas(int64_t count, const LaunchOptions& options,
       {"name", "pytorch"}, {"image", image_of(manifest)}, {"command", command_in_pod(options, {})}};
   if (manifest.gpus) {
     container["resources"]["limits"]["nvidia.com/gpu"] = options.nproc_per_node;
+  }
+  if (takes_token(options.nnodes.most, manifest)) {
+    container["env"] = ordered_json::array({token_variable(detail::job_name(options))});
   }
   ordered_json pod = {{"terminationGracePeriodSeconds", grace_seconds(options)},
                       {"containers", ordered_json::array({container})}};
@@ -108,6 +133,7 @@ ordered_json pod_on_tpus(const TpuSlice& slice, const LaunchOptions& options,
     const char* index = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
     container["env"] = ordered_json::array(
         {{{"name", "PET_NODE_RANK"}, {"valueFrom", {{"fieldRef", {{"fieldPath", index}}}}}}});
+    if (takes_token(slice.num_hosts, manifest)) container["env"].push_back(token_variable(name));
   }
   return {{"restartPolicy", "Never"},
           {"terminationGracePeriodSeconds", grace_seconds(options)},
@@ -150,8 +176,11 @@ std::string pytorch_job(const LaunchOptions& options, const ManifestOptions& man
   if (const int64_t num_workers = range.most - num_masters; num_workers > 0) {
     specs["Worker"] = replicas(num_workers, options, manifest);
   }
-  return header(manifest) +
-         text_of("kubeflow.org/v1", "PyTorchJob", {{"name", detail::job_name(options)}}, spec);
+  const std::string name = detail::job_name(options);
+  const std::string secret =
+      takes_token(range.most, manifest) ? secret_document(name, manifest.token) : "";
+  return secret + header(manifest) +
+         text_of("kubeflow.org/v1", "PyTorchJob", {{"name", name}}, spec);
 }
 
 std::string job_set(const LaunchOptions& options, const ManifestOptions& manifest) {
@@ -178,7 +207,10 @@ std::string job_set(const LaunchOptions& options, const ManifestOptions& manifes
       fmt::format("# For a node pool of {} with the topology {}: {} host{} of {} chip{}.\n",
                   slice.machine, slice.topology, slice.num_hosts, slice.num_hosts > 1 ? "s" : "",
                   slice.chips_per_host, slice.chips_per_host > 1 ? "s" : "");
-  return pool + header(manifest) + text_of("jobset.x-k8s.io/v1alpha2", "JobSet", metadata, spec);
+  const std::string secret =
+      takes_token(slice.num_hosts, manifest) ? secret_document(name, manifest.token) : "";
+  return secret + pool + header(manifest) +
+         text_of("jobset.x-k8s.io/v1alpha2", "JobSet", metadata, spec);
 }
 
 }  // namespace levin::launch

@@ -4,6 +4,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/base/text.h"
 #include "levin/launch/failure.h"
 
 namespace levin::launch {
@@ -16,6 +17,15 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// Numbers that launchers have taken; each one that is started anew takes another.
+constexpr int64_t kMostLaunchers = 1 << 20;
+
+int64_t signal_in(std::string_view text) {
+  int64_t number = 0;
+  from_text(text, number);
+  return std::clamp<int64_t>(number, 0, 64);
+}
+
 }  // namespace
 
 Leader::Leader(SharedStore& store, Keys keys, const LaunchOptions& options, int64_t own_agent)
@@ -23,7 +33,9 @@ Leader::Leader(SharedStore& store, Keys keys, const LaunchOptions& options, int6
       keys_(std::move(keys)),
       options_(options),
       own_agent_(own_agent),
-      restarts_left_(options.max_restarts) {}
+      restarts_left_(options.max_restarts),
+      watch_(std::chrono::ceil<Clock::duration>(
+          std::chrono::duration<double>(1 + 3 * options.monitor_interval_s))) {}
 
 void Leader::look() {
   look_for_new_agents();
@@ -34,11 +46,14 @@ void Leader::look() {
 }
 
 void Leader::look_for_new_agents() {
-  const int64_t count = store_.add(keys_.num_agents(), 0);
+  const int64_t count = std::min(store_.add(keys_.num_agents(), 0), kMostLaunchers);
   while (static_cast<int64_t>(agents_.size()) < count) {
     const auto text = store_.find(keys_.info(static_cast<int64_t>(agents_.size())));
-    if (!text) return;  // it has taken its number and not yet said who it is
+    if (!text && !is_overdue()) return;  // it has taken its number and not yet said who it is
+    nameless_since_.reset();
     Agent& agent = agents_.emplace_back();
+    agent.gone = !text;  // the number of nobody, or of a stranger
+    if (!text) continue;
     decode(*text, agent.info);
     agent.last_beat = last_join_ = Clock::now();
     log::info("{} has come with {} ranks, {} of {} nodes are here", agent.info.host,
@@ -46,7 +61,22 @@ void Leader::look_for_new_agents() {
   }
 }
 
+bool Leader::is_overdue() {
+  if (!nameless_since_) nameless_since_ = Clock::now();
+  return seconds_since(*nameless_since_) > options_.node_timeout_s;
+}
+
+void Leader::begin_anew_after_sleep() {
+  watch_.look();
+  if (!watch_.slept()) return;
+  const auto now = Clock::now();
+  gathering_since_ = last_join_ = now;
+  nameless_since_.reset();
+  for (Agent& agent : agents_) agent.last_beat = now;
+}
+
 void Leader::look_for_lost_agents() {
+  begin_anew_after_sleep();
   for (size_t i = 0; i < agents_.size(); ++i) {
     Agent& agent = agents_[i];
     const auto number = static_cast<int64_t>(i);
@@ -99,7 +129,7 @@ std::vector<int64_t> Leader::present() const {
 
 void Leader::gather() {
   if (const auto signal = store_.find(keys_.left(own_agent_))) {
-    return end(128 + std::stoi(*signal), "a launcher got signal " + *signal);
+    return end(128 + signal_in(*signal), "a launcher got signal " + *signal);
   }
   if (has_twins()) {
     if (seconds_since(last_join_) < 2 * kSuccessorSeconds) return;  // one of them may be gone

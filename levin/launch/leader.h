@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "levin/base/awake.h"
 #include "levin/launch/messages.h"
 #include "levin/launch/options.h"
 #include "levin/launch/shared_store.h"
@@ -49,7 +50,11 @@ class Leader {
   };
 
   void look_for_new_agents();
+  /// Whether the next number has been without a name for too long.
+  bool is_overdue();
   void look_for_lost_agents();
+  /// Where this launcher was stopped it has heard of nobody, and nobody is lost for it.
+  void begin_anew_after_sleep();
   std::vector<int64_t> present() const;
   bool has_successor(size_t agent) const;
   bool has_twins() const;
@@ -72,6 +77,8 @@ class Leader {
   int64_t restarts_left_;
   Clock::time_point gathering_since_ = Clock::now();
   Clock::time_point last_join_ = Clock::now();
+  std::optional<Clock::time_point> nameless_since_;
+  levin::detail::AwakeTime watch_;  // this launcher's own
   std::vector<Agent> agents_;
   std::vector<int64_t> members_;
   std::set<int64_t> reported_;

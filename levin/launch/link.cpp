@@ -3,8 +3,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <stdexcept>
 
+#include "levin/base/awake.h"
 #include "levin/base/check.h"
 #include "levin/launch/leader.h"
 
@@ -12,13 +14,14 @@ namespace levin::launch {
 namespace {
 
 constexpr std::chrono::seconds kGoodbye(3);
+constexpr std::chrono::duration<double> kSilencePause(0.2);
 
 std::chrono::duration<double> pause_of(const LaunchOptions& options) {
   return std::chrono::duration<double>(options.monitor_interval_s);
 }
 
 Keys keys_of(const LaunchOptions& options) {
-  return Keys(options.rdzv_id.empty() ? "none" : options.rdzv_id);
+  return {options.rdzv_id.empty() ? "none" : options.rdzv_id, options.token};
 }
 
 }  // namespace
@@ -116,7 +119,12 @@ void Link::talk(const std::shared_ptr<Line>& line) {
 void Link::listen_for_silence(const std::shared_ptr<Line>& line) {
   std::unique_lock lock(line->mutex);
   const auto over = [&] { return line->leave || line->finished; };
-  while (!line->wake.wait_for(lock, pause_of(line->options), [&] { return over(); })) {
+  levin::detail::AwakeTime watch;
+  const auto pause = std::min(pause_of(line->options), kSilencePause);
+  while (!line->wake.wait_for(lock, pause, [&] { return over(); })) {
+    watch.look();
+    // Stopped, this launcher has asked nothing: a process that sleeps gets no answer.
+    if (watch.slept()) line->last_answer = std::chrono::steady_clock::now();
     if (!is_silent(*line)) continue;
     line->leave = line->silent = true;
     line->news.error = std::make_exception_ptr(std::runtime_error(

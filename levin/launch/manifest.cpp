@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "levin/base/check.h"
+#include "levin/comm/environment/token.h"
 #include "levin/launch/command_line.h"
 
 namespace levin::launch {
@@ -41,6 +42,11 @@ std::string sbatch_script(const LaunchOptions& options, const ManifestOptions& m
       range.most == 1 ? ""
                       : " --nnodes \"$SLURM_NNODES\" --rdzv-endpoint \"$head:$port\" --rdzv-id "
                         "\"$SLURM_JOB_ID\"";
+  // By the environment, which srun hands on and other users cannot read.
+  const std::string secret =
+      range.most == 1 ? ""
+                      : fmt::format("export {}=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \\n')\n",
+                                    comm::kTokenVariable);
   const std::string flags = shell_line(flags_of(options));
   return fmt::format(
       "#!/bin/bash\n"
@@ -55,8 +61,9 @@ std::string sbatch_script(const LaunchOptions& options, const ManifestOptions& m
       "\n"
       "head=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n"
       "port=$((10000 + SLURM_JOB_ID % 20000))\n"
+      "{}"
       "srun levin run{} -n {}{}{} -- {}\n",
-      name, nodes, gpus, kSaveSeconds, kSaveSeconds, meet, options.nproc_per_node,
+      name, nodes, gpus, kSaveSeconds, kSaveSeconds, secret, meet, options.nproc_per_node,
       flags.empty() ? "" : " ", flags, shell_line(options.command));
 }
 

@@ -14,6 +14,7 @@ struct ManifestOptions {
   std::string image = {};         ///< with levin and the program; empty: IMAGE, to be filled in
   bool gpus = false;              ///< each rank takes a GPU
   std::string tpu_topology = {};  ///< parse_tpu_slice's
+  std::string token = {};         ///< for several nodes: the job's secret, as a Secret of its own
 };
 
 /// A PyTorchJob of Kubeflow's training operator (kubeflow.org/v1). Throws Error "launch.options"

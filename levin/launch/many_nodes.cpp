@@ -4,6 +4,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/comm/environment/token.h"
 #include "levin/launch/failure.h"
 #include "levin/launch/link.h"
 #include "levin/launch/rendezvous.h"
@@ -34,7 +35,17 @@ std::optional<Plan> plan_for(const GroupPlan& group, const Link::News& news) {
 class ManyNodes final : public Rendezvous {
  public:
   explicit ManyNodes(const LaunchOptions& options)
-      : run_id_(options.rdzv_id.empty() ? "none" : options.rdzv_id), link_(options) {}
+      : run_id_(options.rdzv_id.empty() ? "none" : options.rdzv_id),
+        token_(options.token),
+        num_ranks_(options.nproc_per_node),
+        most_nodes_(options.nnodes.most),
+        link_(options) {
+    if (!token_.empty()) return;
+    log::warn(
+        "the launchers of this job meet without a secret: whoever reaches their port can end "
+        "it; set {} to the same words on all nodes",
+        comm::kTokenVariable);
+  }
 
   Step next(Signals& signals) override {
     for (;;) {
@@ -78,12 +89,14 @@ class ManyNodes final : public Rendezvous {
     if (signal_ != 0)
       return news.serves ? std::nullopt : std::optional(Step{.exit_code = 128 + signal_});
     if (!news.plan) return std::nullopt;
+    check_plan(*news.plan, news);
     auto plan = plan_for(*news.plan, news);
     if (!plan) {
       link_.ask_for(++attempt_);
       return std::nullopt;
     }
     plan->run_id = run_id_;
+    plan->token = token_;
     return Step{.plan = std::move(plan)};
   }
 
@@ -110,7 +123,22 @@ class ManyNodes final : public Rendezvous {
     return std::nullopt;
   }
 
+  /// What another launcher has written must be a plan that this one can follow.
+  void check_plan(const GroupPlan& group, const Link::News& news) const {
+    bool fits = std::ssize(group.nodes) <= most_nodes_ && group.attempt == attempt_;
+    for (const GroupPlan::Node& node : group.nodes) {
+      fits = fits && (node.agent != news.agent || node.num_ranks == num_ranks_);
+    }
+    LEVIN_CHECK(fits, "launch.rendezvous",
+                "got a plan of {} nodes for start {}, wanted at most {} for start {} with {} ranks "
+                "here; give all nodes the same options",
+                group.nodes.size(), group.attempt, most_nodes_, attempt_, num_ranks_);
+  }
+
   std::string run_id_;
+  std::string token_;
+  int64_t num_ranks_;
+  int64_t most_nodes_;
   int64_t attempt_ = 0;
   int signal_ = 0;
   Link link_;

@@ -25,12 +25,16 @@ Endpoint endpoint_of(const LaunchOptions& options) {
 }
 
 // Nothing when another launcher on this host was first.
-std::optional<SharedStore> try_to_serve(const Endpoint& endpoint, bool must) {
+std::optional<SharedStore> try_to_serve(const Endpoint& endpoint, const std::string& token,
+                                        bool must) {
   try {
     return SharedStore::serve(
-        comm::listen_on(endpoint.port, must ? "--master-port" : "--rdzv-endpoint"));
-  } catch (const Error&) {
-    if (must) throw;
+        comm::listen_on(
+            endpoint.port, must ? "--master-port" : "--rdzv-endpoint",
+            endpoint.host == "127.0.0.1" ? comm::Reach::kLoopback : comm::Reach::kNetwork),
+        token);
+  } catch (const Error& error) {
+    if (must || error.id() != "comm.environment.port") throw;
     return std::nullopt;
   }
 }
@@ -46,7 +50,7 @@ MeetingPoint meet(const LaunchOptions& options, const std::atomic<bool>& leave) 
                       std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
   const bool numbered = options.node_rank.has_value();
   if (numbered ? *options.node_rank == 0 : comm::is_this_host(endpoint.host)) {
-    if (auto store = try_to_serve(endpoint, numbered)) {
+    if (auto store = try_to_serve(endpoint, options.token, numbered)) {
       endpoint.port = store->port();
       return {endpoint, std::move(*store), true};
     }
@@ -60,10 +64,11 @@ MeetingPoint meet(const LaunchOptions& options, const std::atomic<bool>& leave) 
     std::this_thread::sleep_for(kRetryPause);
   }
   const auto patience = std::min<std::chrono::duration<double>>(timeout, kAnswerTimeout);
-  return {endpoint,
-          SharedStore::connect(endpoint.host, endpoint.port,
-                               std::chrono::ceil<std::chrono::milliseconds>(patience)),
-          false};
+  return {
+      endpoint,
+      SharedStore::connect(endpoint.host, endpoint.port,
+                           std::chrono::ceil<std::chrono::milliseconds>(patience), options.token),
+      false};
 }
 
 }  // namespace levin::launch

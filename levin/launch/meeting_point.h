@@ -17,7 +17,7 @@ struct MeetingPoint {
 /// Node rank 0 serves; without node ranks the first launcher on the host that the endpoint names.
 /// The others wait until somebody serves, or until leave is set. Throws Error
 /// "comm.environment.port" when the port is taken, "comm.environment.name" when the host's name
-/// does not resolve in time and "launch.rendezvous" when nobody serves in time.
+/// does not resolve in time, "launch.rendezvous" when nobody serves in time and "launch.loopback".
 MeetingPoint meet(const LaunchOptions& options, const std::atomic<bool>& leave);
 
 }  // namespace levin::launch

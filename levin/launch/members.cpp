@@ -1,5 +1,6 @@
 #include "levin/launch/members.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +23,11 @@ int64_t num_shown(const LaunchOptions& options, int64_t num_ranks) {
   int64_t count = 0;
   for (int64_t rank = 0; rank < num_ranks; ++rank) count += shown(options, rank) ? 1 : 0;
   return count;
+}
+
+bool is_file(int number) {
+  struct stat status = {};
+  return ::fstat(number, &status) == 0 && S_ISREG(status.st_mode);
 }
 
 struct Wish {
@@ -68,13 +74,15 @@ std::vector<Member> members_of(const Plan& plan, const LaunchOptions& options,
     const auto folder = attempt / std::to_string(member.rank);
     const bool plain = !many || (options.first_rank_plain && member.rank == 0);
     const std::string prefix = plain ? "" : fmt::format("[rank {}] ", member.rank);
-    const bool straight = plain && out.console && !out.file;
-    if (!straight) {
+    const bool as_it_comes = plain && out.console && !out.file;
+    // A file is never held up: the rank writes there itself.
+    if (!as_it_comes || !is_file(STDOUT_FILENO)) {
       member.output = stream_of(out, STDOUT_FILENO, prefix, folder / "stdout.log");
+      member.output->as_it_comes = as_it_comes;
     }
     member.error = stream_of(err, STDERR_FILENO, prefix, folder / "stderr.log");
     member.error.num_last_lines = kNumLastLines;
-    member.error.as_it_comes = straight;
+    member.error.as_it_comes = as_it_comes;
     members.push_back(std::move(member));
   }
   return members;

@@ -2,7 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include <limits>
+
 #include "levin/base/check.h"
+#include "levin/base/json_impl.h"
 
 namespace levin::launch {
 namespace {
@@ -17,13 +20,29 @@ std::string text_of(const json& message) {
 template <class Read>
 void read_message(std::string_view text, const Read& read) {
   try {
-    read(json::parse(text));
+    read(json::parse(levin::detail::shallow_json(text)));
   } catch (const json::exception& error) {
     LEVIN_FAIL("launch.rendezvous",
                "cannot read another launcher's message ({}); run the same version of levin on all "
                "nodes",
                error.what());
   }
+}
+
+// More than any job has: what lies beyond was not written by a launcher.
+constexpr int64_t kMostAgents = 1 << 20;
+constexpr int64_t kMostRanks = 1 << 16;
+constexpr int64_t kMostStarts = 1 << 30;
+constexpr int64_t kLastSignal = 64;
+constexpr size_t kMostLines = 1000;
+
+int64_t number_in(const json& message, const char* name, int64_t least, int64_t most) {
+  const auto value = message.at(name).get<int64_t>();
+  LEVIN_CHECK(value >= least && value <= most, "launch.rendezvous",
+              "another launcher's message holds {} = {}, wanted {} to {}; run the same version of "
+              "levin on all nodes",
+              name, value, least, most);
+  return value;
 }
 
 json json_of(const Failure& failure) {
@@ -35,12 +54,13 @@ json json_of(const Failure& failure) {
 
 Failure failure_in(const json& message) {
   Failure failure;
-  message.at("rank").get_to(failure.rank);
+  failure.rank = number_in(message, "rank", -1, kMostAgents * kMostRanks);
   message.at("host").get_to(failure.host);
   message.at("pid").get_to(failure.pid);
-  message.at("exit_code").get_to(failure.exit_code);
-  message.at("signal").get_to(failure.signal);
+  failure.exit_code = number_in(message, "exit_code", 0, 255);
+  failure.signal = number_in(message, "signal", 0, kLastSignal);
   message.at("last_lines").get_to(failure.last_lines);
+  if (failure.last_lines.size() > kMostLines) failure.last_lines.resize(kMostLines);
   message.at("text").get_to(failure.text);
   message.at("worth_a_restart").get_to(failure.worth_a_restart);
   return failure;
@@ -79,25 +99,26 @@ std::string encode(const EndNotice& notice) {
 void decode(std::string_view text, NodeInfo& info) {
   read_message(text, [&](const json& message) {
     message.at("host").get_to(info.host);
-    message.at("num_ranks").get_to(info.num_ranks);
-    message.at("node_rank").get_to(info.node_rank);
+    info.num_ranks = number_in(message, "num_ranks", 1, kMostRanks);
+    info.node_rank = number_in(message, "node_rank", -1, kMostAgents);
   });
 }
 
 void decode(std::string_view text, Report& report) {
   read_message(text, [&](const json& message) {
-    message.at("signal").get_to(report.signal);
+    report.signal = number_in(message, "signal", 0, kLastSignal);
     if (message.contains("failure")) report.failure = failure_in(message["failure"]);
   });
 }
 
 void decode(std::string_view text, GroupPlan& plan) {
   read_message(text, [&](const json& message) {
-    message.at("attempt").get_to(plan.attempt);
-    message.at("max_restarts").get_to(plan.max_restarts);
+    plan.attempt = number_in(message, "attempt", 0, kMostStarts);
+    plan.max_restarts = number_in(message, "max_restarts", 0, std::numeric_limits<int64_t>::max());
     plan.nodes.clear();
     for (const json& node : message.at("nodes")) {
-      plan.nodes.push_back({node.at("agent").get<int64_t>(), node.at("num_ranks").get<int64_t>()});
+      plan.nodes.push_back(
+          {number_in(node, "agent", 0, kMostAgents), number_in(node, "num_ranks", 1, kMostRanks)});
     }
   });
 }
@@ -111,7 +132,7 @@ void decode(std::string_view text, StopNotice& notice) {
 
 void decode(std::string_view text, EndNotice& notice) {
   read_message(text, [&](const json& message) {
-    message.at("exit_code").get_to(notice.exit_code);
+    notice.exit_code = number_in(message, "exit_code", 0, 255);
     message.at("why").get_to(notice.why);
   });
 }

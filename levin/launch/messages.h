@@ -54,7 +54,8 @@ LEVIN_API std::string encode(const GroupPlan& plan);
 LEVIN_API std::string encode(const StopNotice& notice);
 LEVIN_API std::string encode(const EndNotice& notice);
 
-/// Each throws Error "launch.rendezvous" when another version of levin wrote it.
+/// Each throws Error "launch.rendezvous" when another version of levin wrote it, or it holds
+/// numbers that no launcher has.
 LEVIN_API void decode(std::string_view text, NodeInfo& info);
 LEVIN_API void decode(std::string_view text, Report& report);
 LEVIN_API void decode(std::string_view text, GroupPlan& plan);
@@ -64,7 +65,8 @@ LEVIN_API void decode(std::string_view text, EndNotice& notice);
 /// Keys of one job in the store.
 class Keys {
  public:
-  explicit Keys(const std::string& run_id) : job_("levin/" + run_id + "/") {}
+  Keys(const std::string& run_id, const std::string& token)
+      : job_("levin/" + run_id + "/" + (token.empty() ? "" : token + "/")) {}
 
   std::string num_agents() const { return job_ + "agents"; }
   std::string info(int64_t agent) const { return of("info", agent); }

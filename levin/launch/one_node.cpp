@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include "levin/base/log.h"
+#include "levin/comm/environment/token.h"
 #include "levin/launch/rendezvous.h"
 #include "levin/launch/shared_store.h"
 
@@ -9,13 +10,15 @@ namespace {
 
 class OneNode final : public Rendezvous {
  public:
-  OneNode(const LaunchOptions& options, const Endpoint& endpoint)
+  OneNode(const LaunchOptions& options, int64_t port)
       : restarts_left_(options.max_restarts),
-        store_(SharedStore::serve(comm::listen_on(endpoint.port, "--master-port"))) {
+        store_(SharedStore::serve(comm::listen_on(port, "--master-port", comm::Reach::kLoopback),
+                                  options.token)) {
     plan_.max_restarts = options.max_restarts;
     plan_.world_size = plan_.local_world_size = options.nproc_per_node;
-    plan_.master_address = endpoint.host;
+    plan_.master_address = "127.0.0.1";
     plan_.master_port = store_.port();
+    plan_.token = options.token.empty() ? comm::new_token() : options.token;
     plan_.run_id = options.rdzv_id.empty() ? fmt::format("levin-{}-{}", ::getpid(), store_.port())
                                            : options.rdzv_id;
   }
@@ -50,10 +53,10 @@ class OneNode final : public Rendezvous {
 Rendezvous::~Rendezvous() = default;
 
 std::unique_ptr<Rendezvous> rendezvous_of_one_node(const LaunchOptions& options) {
-  const std::string host = options.master_addr.empty() ? "127.0.0.1" : options.master_addr;
-  Endpoint endpoint{host, options.master_port.value_or(0)};
-  if (!options.rdzv_endpoint.empty()) endpoint = parse_endpoint(options.rdzv_endpoint, 0);
-  return std::make_unique<OneNode>(options, endpoint);
+  const int64_t port = options.rdzv_endpoint.empty()
+                           ? options.master_port.value_or(0)
+                           : parse_endpoint(options.rdzv_endpoint, 0).port;
+  return std::make_unique<OneNode>(options, port);
 }
 
 }  // namespace levin::launch

@@ -109,6 +109,9 @@ void check_options(const LaunchOptions& options) {
       !options.node_rank || (*options.node_rank >= 0 && *options.node_rank < options.nnodes.most),
       "launch.options", "--node-rank: got {} of {} nodes, wanted one from 0 to {}",
       options.node_rank.value_or(0), options.nnodes.most, options.nnodes.most - 1);
+  LEVIN_CHECK(!options.master_addr.starts_with('-'), "launch.options",
+              "--master-addr: got '{}', wanted a host, whose name does not begin with -",
+              options.master_addr);
   check_binding(options.numa_binding);
 }
 
@@ -125,7 +128,8 @@ Endpoint parse_endpoint(std::string_view text, int64_t default_port) {
   if (colon != std::string_view::npos && (bracketed ? colon > close : text.find(':') == colon)) {
     endpoint.port = value_in<int64_t>(text.substr(colon + 1), "the port of an endpoint");
   }
-  LEVIN_CHECK(!endpoint.host.empty() && endpoint.port >= 0 && endpoint.port <= 65535,
+  LEVIN_CHECK(!endpoint.host.empty() && endpoint.host[0] != '-' && endpoint.port >= 0 &&
+                  endpoint.port <= 65535,
               "launch.options", "got the endpoint '{}', wanted HOST:PORT with a port below 65536",
               text);
   return endpoint;

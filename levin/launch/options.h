@@ -26,6 +26,7 @@ struct LaunchOptions {
   int64_t nproc_per_node = 1;
   std::string rdzv_endpoint = {};   ///< host[:port] where several nodes meet
   std::string rdzv_id = {};         ///< the same on all nodes of a job
+  std::string token = {};           ///< its secret; empty: LEVIN_JOB_TOKEN, else one node's own
   double join_timeout_s = 600;      ///< for the least number of nodes to come
   double last_call_timeout_s = 30;  ///< for more than the least, at the first start
   double node_timeout_s = 5;        ///< a node that is silent for so long is lost
@@ -42,6 +43,7 @@ struct LaunchOptions {
   double shutdown_timeout_s = 30;     ///< for ranks that were asked to save and end
   double failure_timeout_s = 0.3;     ///< for the other ranks when one has failed
   bool first_rank_plain = false;      ///< rank 0 writes to the console as it would by itself
+  bool token_from_input = false;      ///< the first line of stdin is the token
   bool signals_from_input = false;    ///< numbers of signals are read from stdin, its end is SIGHUP
   std::vector<std::string> command = {};  ///< the program and its arguments
 };

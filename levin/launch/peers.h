@@ -27,6 +27,10 @@ struct PeerOptions {
 LEVIN_API int run_peers(const PeerOptions& options);
 
 namespace detail {
+/// What the options, the first line of stdin or the environment give as the job's secret; "": none.
+/// Throws Error "launch.options".
+std::string token_for(const LaunchOptions& options);
+
 /// launch() of a file that need not be the command's first word.
 int supervise(const LaunchOptions& options, const std::string& program);
 }  // namespace detail

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "levin/comm/environment/token.h"
+
 namespace levin::launch {
 namespace {
 
@@ -39,6 +41,7 @@ std::vector<std::pair<std::string, std::string>> rank_variables(const Plan& plan
       {"TORCHELASTIC_RUN_ID", plan.run_id},
       {"TORCHELASTIC_USE_AGENT_STORE", "True"},
   };
+  if (!plan.token.empty()) variables.emplace_back(comm::kTokenVariable, plan.token);
   if (std::getenv("OMP_NUM_THREADS") == nullptr && plan.local_world_size > 1) {
     variables.emplace_back("OMP_NUM_THREADS",
                            std::to_string(threads_of_a_rank(plan.local_world_size)));

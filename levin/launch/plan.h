@@ -23,9 +23,10 @@ struct Plan {
   std::string master_address = "127.0.0.1";
   int64_t master_port = 0;
   std::string run_id = {};
+  std::string token = {};
 };
 
-/// torchrun's variables for one rank.
+/// torchrun's variables for one rank, and the token.
 LEVIN_API std::vector<std::pair<std::string, std::string>> rank_variables(const Plan& plan,
                                                                           int64_t local_rank);
 

@@ -122,7 +122,7 @@ Process Process::start(const ProcessSpec& spec, Guard& guard) {
 
 void Process::signal(int number) const { ::kill(-pid_, number); }
 
-int Process::reap() {
+std::optional<int> Process::reap() {
   siginfo_t info = {};
   while (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) != 0 &&
          errno == EINTR) {
@@ -131,9 +131,11 @@ int Process::reap() {
   signal(SIGKILL);
   int status = 0;
   guard_->forget(pid_);
-  while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-  }
-  return status;
+  pid_t reaped = 0;
+  do {
+    reaped = ::waitpid(pid_, &status, 0);
+  } while (reaped < 0 && errno == EINTR);
+  return reaped == pid_ ? std::optional(status) : std::nullopt;
 }
 
 }  // namespace levin::launch

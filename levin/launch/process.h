@@ -8,6 +8,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,8 +40,9 @@ class Process {
   int descriptor() const { return descriptor_.number(); }
   /// To the process and all it has started, if any of them is left.
   void signal(int number) const;
-  /// Waits for its end, kills what it has left behind, and gives the status of waitpid.
-  int reap();
+  /// Waits for its end, kills what it has left behind, and gives the status of waitpid; none where
+  /// the program has let somebody else take it.
+  std::optional<int> reap();
 
  private:
   Process(pid_t pid, files::detail::Descriptor descriptor, Guard& guard)

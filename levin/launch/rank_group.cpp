@@ -12,23 +12,30 @@
 namespace levin::launch {
 namespace {
 
-using std::chrono::steady_clock;
-
 constexpr int kCannotRun = 127;  // as a shell says it
 
-Failure failure_of(const Member& member, int status, pid_t pid, const std::string& host,
-                   std::vector<std::string> last_lines) {
+// An end that somebody else was told of is no success.
+Failure failure_of(const Member& member, std::optional<int> status, pid_t pid,
+                   const std::string& host, std::vector<std::string> last_lines) {
   Failure failure{.rank = member.rank, .host = host, .pid = pid};
-  if (WIFSIGNALED(status)) failure.signal = WTERMSIG(status);
-  if (WIFEXITED(status)) failure.exit_code = WEXITSTATUS(status);
+  if (!status) {
+    failure.exit_code = 1;
+    failure.text =
+        "an unknown status: another thread of this program waits for any child (wait, "
+        "waitpid(-1)); let it wait for its own by their numbers";
+  } else if (WIFSIGNALED(*status)) {
+    failure.signal = WTERMSIG(*status);
+  } else {
+    failure.exit_code = WEXITSTATUS(*status);
+  }
   failure.last_lines = std::move(last_lines);
   return failure;
 }
 
 }  // namespace
 
-RankGroup::RankGroup(std::vector<Member> members, Options options, Guard& guard)
-    : options_(std::move(options)), guard_(guard) {
+RankGroup::RankGroup(std::vector<Member> members, Options options, Guard& guard, Console& console)
+    : options_(std::move(options)), guard_(guard), console_(console) {
   for (Member& member : members) ranks_.emplace_back().member = std::move(member);
 }
 
@@ -72,8 +79,9 @@ bool RankGroup::start_all(const Events& events) {
 
 void RankGroup::start(Running& rank) {
   ProcessSpec spec = rank.member.process;
-  if (rank.member.output) spec.output = rank.output.emplace(*rank.member.output).write_end();
-  spec.error = rank.error.emplace(rank.member.error).write_end();
+  if (rank.member.output)
+    spec.output = rank.output.emplace(*rank.member.output, console_).write_end();
+  spec.error = rank.error.emplace(rank.member.error, console_).write_end();
   files::detail::Descriptor nothing;
   if (rank.member.signals_by_input) {
     int ends[2];
@@ -81,6 +89,7 @@ void RankGroup::start(Running& rank) {
                 files::detail::reason(errno));
     nothing = files::detail::Descriptor(ends[0]);
     rank.input = files::detail::Descriptor(ends[1]);
+    files::detail::write_all(rank.input, std::as_bytes(std::span(rank.member.first_line)));
   } else {
     nothing = files::detail::open_file("/dev/null", O_RDONLY);
   }
@@ -93,6 +102,8 @@ void RankGroup::start(Running& rank) {
 
 void RankGroup::wait_for_events(const Signals& signals, const Events& events) {
   std::vector<pollfd> waited = {{signals.descriptor(), POLLIN, 0}};
+  const bool full = console_.is_full();
+  if (full) waited.push_back({console_.descriptor(), POLLIN, 0});
   if (events.stop_descriptor >= 0 && !stopping_) {
     waited.push_back({events.stop_descriptor, POLLIN, 0});
   }
@@ -100,20 +111,25 @@ void RankGroup::wait_for_events(const Signals& signals, const Events& events) {
     if (!rank.process) continue;
     waited.push_back({rank.process->descriptor(), POLLIN, 0});
     for (const auto* stream : {&rank.output, &rank.error}) {
-      if (*stream && (*stream)->descriptor() >= 0) {
+      if (!full && *stream && (*stream)->descriptor() >= 0) {
         waited.push_back({(*stream)->descriptor(), POLLIN, 0});
       }
     }
   }
-  int timeout_ms = -1;
-  if (kill_at_) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*kill_at_ - steady_clock::now());
-    timeout_ms = static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1 << 30));
+  constexpr int kLookAgainMs = 1000;  // whether the console's reader is gone
+  int timeout_ms = full ? kLookAgainMs : -1;
+  if (respite_) {
+    constexpr int64_t kTickMs = 300;  // often enough to notice that this process was stopped
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(respite_->limit - respite_->waited.look());
+    timeout_ms = static_cast<int>(std::clamp<int64_t>(left.count(), 0, kTickMs));
   }
   ::poll(waited.data(), waited.size(), timeout_ms);
 }
 
+// Ranks wait for a console that is full, as for a pipe of their own.
 void RankGroup::pump_streams() {
+  if (console_.is_full()) return;
   for (Running& rank : ranks_) {
     if (rank.output) rank.output->pump();
     if (rank.error) rank.error->pump();
@@ -137,13 +153,13 @@ void RankGroup::take_ended(const Events& events) {
 // Of its failure, if it has ended badly.
 std::optional<Failure> RankGroup::end(Running& rank) {
   const pid_t pid = rank.process->pid();
-  const int status = rank.process->reap();
+  const std::optional<int> status = rank.process->reap();
   rank.process.reset();
   rank.input.close();
   --num_alive_;
   if (rank.output) rank.output->finish();
   rank.error->finish();
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return std::nullopt;
+  if (status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0) return std::nullopt;
   return failure_of(rank.member, status, pid, options_.host, rank.error->last_lines());
 }
 
@@ -186,8 +202,8 @@ void RankGroup::take_stop(const Events& events) {
 void RankGroup::stop(Outcome::Kind kind, int signal, double timeout_s) {
   outcome_.kind = kind;
   stopping_ = true;
-  const auto timeout = std::chrono::duration<double>(timeout_s);
-  kill_at_ = steady_clock::now() + std::chrono::duration_cast<steady_clock::duration>(timeout);
+  if (kind == Outcome::Kind::kSignalled) console_.hurry();
+  respite_.emplace(Respite{levin::detail::AwakeTime(), std::chrono::duration<double>(timeout_s)});
   signal_all(signal);
 }
 
@@ -204,8 +220,8 @@ void RankGroup::signal_all(int signal) {
 }
 
 void RankGroup::kill_when_due() {
-  if (!kill_at_ || steady_clock::now() < *kill_at_) return;
-  kill_at_.reset();
+  if (!respite_ || respite_->waited.look() < respite_->limit) return;
+  respite_.reset();
   signal_all(SIGKILL);
 }
 

@@ -2,7 +2,7 @@
 // RankGroup: the ranks of one node, from their start to the end of the last one.
 // One that fails takes the others down with it; a signal to the launcher lets all of them save.
 //
-//   RankGroup group(members, {.shutdown_timeout_s = 30}, guard);
+//   RankGroup group(members, {.shutdown_timeout_s = 30}, guard, console);
 //   const Outcome outcome = group.run(signals, {});
 
 #include <chrono>
@@ -10,6 +10,7 @@
 #include <list>
 #include <optional>
 
+#include "levin/base/awake.h"
 #include "levin/launch/failure.h"
 #include "levin/launch/guard.h"
 #include "levin/launch/process.h"
@@ -24,6 +25,7 @@ struct Member {
   std::optional<RankStream::Options> output = std::nullopt;  ///< unset: the launcher's own stdout
   RankStream::Options error = {};
   bool signals_by_input = false;  ///< signals reach it as numbers on its stdin, as over ssh
+  std::string first_line = {};    ///< of its stdin, then
 };
 
 struct Outcome {
@@ -52,7 +54,7 @@ class RankGroup {
     std::function<void(int)> on_signal = nullptr;
   };
 
-  RankGroup(std::vector<Member> members, Options options, Guard& guard);
+  RankGroup(std::vector<Member> members, Options options, Guard& guard, Console& console);
   /// Kills what still runs.
   ~RankGroup();
   RankGroup(const RankGroup&) = delete;
@@ -84,11 +86,17 @@ class RankGroup {
 
   Options options_;
   Guard& guard_;
+  Console& console_;
   std::list<Running> ranks_;
   size_t num_alive_ = 0;
   Outcome outcome_;
   bool stopping_ = false;
-  std::optional<std::chrono::steady_clock::time_point> kill_at_;
+  /// Until the ranks are killed that were asked to end; none once they are.
+  struct Respite {
+    levin::detail::AwakeTime waited;
+    std::chrono::duration<double> limit;
+  };
+  std::optional<Respite> respite_;
 };
 
 }  // namespace levin::launch

@@ -1,7 +1,6 @@
 #include "levin/launch/rank_stream.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <pty.h>
 #include <sys/ioctl.h>
 #include <termios.h>
@@ -20,24 +19,10 @@ constexpr size_t kLongestLine = size_t{1} << 16;
 constexpr size_t kLongestKept = 500;
 constexpr int kReadsAtOnce = 16;
 
-// The console may be a pipe that someone made non-blocking. A closed one loses the text.
-void write_to_console(int console, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = ::write(console, text.data(), text.size());
-    if (count >= 0) {
-      text.remove_prefix(static_cast<size_t>(count));
-    } else if (errno == EAGAIN) {
-      pollfd writable = {console, POLLOUT, 0};
-      ::poll(&writable, 1, -1);
-    } else if (errno != EINTR) {
-      return;
-    }
-  }
-}
-
 }  // namespace
 
-RankStream::RankStream(Options options) : options_(std::move(options)) {
+RankStream::RankStream(Options options, Console& console)
+    : options_(std::move(options)), console_(console) {
   make_ends();
   ::fcntl(read_end_.number(), F_SETFL, O_NONBLOCK);
   if (options_.file.empty()) return;
@@ -95,7 +80,7 @@ void RankStream::finish() {
 
 void RankStream::take(std::string_view bytes) {
   if (file_) files::detail::write_all(file_, std::as_bytes(std::span(bytes)));
-  if (options_.as_it_comes && options_.console >= 0) write_to_console(options_.console, bytes);
+  if (options_.as_it_comes && options_.console >= 0) console_.write(options_.console, bytes);
   unfinished_ += bytes;
   size_t end = unfinished_.find_last_of(options_.as_it_comes ? "\r\n" : "\n");
   if (end == std::string::npos) {
@@ -117,7 +102,7 @@ void RankStream::show(std::string_view lines) {
     if (!options_.as_it_comes || !line.empty()) keep(line);
     lines.remove_prefix(end + 1);
   }
-  if (options_.console >= 0 && !options_.as_it_comes) write_to_console(options_.console, text);
+  if (options_.console >= 0 && !options_.as_it_comes) console_.write(options_.console, text);
 }
 
 void RankStream::keep(std::string_view line) {

@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "levin/files/posix_impl.h"
+#include "levin/launch/console.h"
 
 namespace levin::launch {
 
 class RankStream {
  public:
   struct Options {
-    int console = -1;                 ///< descriptor; -1 shows nothing
+    int console = -1;                 ///< stdout or stderr by number; -1 shows nothing
     std::string prefix = {};          ///< before each line on the console, "[rank 2] "
     std::filesystem::path file = {};  ///< gets every byte; empty: no file
     size_t num_last_lines = 0;        ///< to keep
@@ -26,7 +27,7 @@ class RankStream {
   };
 
   /// Makes a pipe or a pseudo-terminal, and the file with its folder. Throws Error "launch.log".
-  explicit RankStream(Options options);
+  RankStream(Options options, Console& console);
 
   /// For the rank; closed by started() once it has its copy.
   int write_end() const { return write_end_.number(); }
@@ -47,6 +48,7 @@ class RankStream {
   void keep(std::string_view line);
 
   Options options_;
+  Console& console_;
   files::detail::Descriptor read_end_;
   files::detail::Descriptor write_end_;
   files::detail::Descriptor file_;

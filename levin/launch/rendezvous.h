@@ -27,8 +27,9 @@ class Rendezvous {
   virtual void settle(const Outcome& outcome) = 0;
 };
 
-/// Serves the store for the ranks on --master-port or a free port. Throws Error
-/// "comm.environment.port" when the given one is taken.
+/// Serves the store for the ranks on --master-port or a free port of 127.0.0.1, whatever name the
+/// options give this host: no other needs to reach it. Throws Error "comm.environment.port" when
+/// the given one is taken, "launch.loopback".
 std::unique_ptr<Rendezvous> rendezvous_of_one_node(const LaunchOptions& options);
 
 /// Meets the launchers of the other nodes, on a thread of its own. next() throws what meet() does.

@@ -1,5 +1,7 @@
 #pragma once
 // SharedStore: c10d's TCPStore, as the launchers of a job use it. The ranks use the same one.
+// What launchers write there is sealed with the job's token; words without the seal are passed
+// over.
 
 #include <chrono>
 #include <cstdint>
@@ -14,17 +16,19 @@ namespace levin::launch {
 /// Every call but serve throws c10d's exceptions when the store cannot be reached.
 class SharedStore {
  public:
-  /// Serves it from this process, until it is destroyed.
-  static SharedStore serve(comm::ListeningSocket socket);
+  /// Serves it from this process, until it is destroyed. Throws Error "launch.loopback" where this
+  /// process cannot reach it.
+  static SharedStore serve(comm::ListeningSocket socket, std::string token);
   /// Throws Error "comm.store" when what listens there is no store.
   static SharedStore connect(const std::string& host, int64_t port,
-                             std::chrono::milliseconds timeout);
+                             std::chrono::milliseconds timeout, std::string token);
   ~SharedStore();
   SharedStore(SharedStore&&) noexcept;
   SharedStore& operator=(SharedStore&&) noexcept;
 
   int64_t port() const;
   void set(const std::string& key, const std::string& value);
+  /// None where nobody has set it, and where a stranger has.
   std::optional<std::string> find(const std::string& key);
   /// Gives the sum.
   int64_t add(const std::string& key, int64_t amount);

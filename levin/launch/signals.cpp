@@ -13,7 +13,7 @@
 namespace levin::launch {
 namespace {
 
-constexpr std::array kHandled = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGPIPE};
+constexpr std::array kHandled = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGPIPE, SIGCHLD};
 
 // A handler can reach nothing but globals.
 volatile sig_atomic_t signal_pipe = -1;
@@ -60,7 +60,9 @@ Signals::Signals(bool from_input) {
   signal_owner = ::getpid();
   for (size_t i = 0; i < kHandled.size(); ++i) {
     struct sigaction action = {};
-    action.sa_handler = kHandled[i] == SIGPIPE ? SIG_IGN : keep_signal;
+    action.sa_handler = kHandled[i] == SIGPIPE   ? SIG_IGN
+                        : kHandled[i] == SIGCHLD ? SIG_DFL
+                                                 : keep_signal;
     action.sa_flags = SA_RESTART;
     ::sigaction(kHandled[i], &action, &old_[i]);
   }

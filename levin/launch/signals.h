@@ -11,7 +11,8 @@
 namespace levin::launch {
 
 /// While it lives SIGTERM, SIGINT, SIGHUP and SIGUSR1 are kept here instead of ending the process,
-/// and a closed pipe is an error of write(). One at a time.
+/// a closed pipe is an error of write(), and ended children stay to be asked how (SIGCHLD),
+/// whatever the program does with them. One at a time.
 class Signals {
  public:
   /// from_input: numbers of signals, one a line, are taken from stdin too; its end counts as
@@ -29,7 +30,7 @@ class Signals {
  private:
   files::detail::Descriptor read_end_;
   files::detail::Descriptor write_end_;
-  std::array<struct sigaction, 5> old_ = {};
+  std::array<struct sigaction, 6> old_ = {};
 };
 
 }  // namespace levin::launch

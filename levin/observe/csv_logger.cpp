@@ -4,12 +4,11 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 
 #include "levin/base/check.h"
 #include "levin/files/atomic.h"
+#include "levin/files/read_file.h"
 #include "levin/observe/run_directory_impl.h"
 
 namespace levin {
@@ -58,7 +57,8 @@ class CsvFile {
   void open(std::string path) {
     std::string text = read(path);
     if (text.empty()) text = header_of({"step", "epoch"});
-    text.resize(text.rfind('\n') + 1);
+    // Of a file without a line the check below says what it is.
+    if (text.find('\n') != std::string::npos) text.resize(text.rfind('\n') + 1);
     auto [columns, rows] = read_header(text);
     LEVIN_CHECK(
         columns.size() >= 2 && columns[0] == "step" && columns[1] == "epoch", "observe.logger.csv",
@@ -82,9 +82,12 @@ class CsvFile {
   }
 
  private:
+  /// A file that is there and cannot be read is not taken for a new one, which would replace it.
   static std::string read(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
+    std::error_code error;
+    const std::filesystem::file_status there = std::filesystem::symlink_status(path, error);
+    if (there.type() == std::filesystem::file_type::not_found) return "";
+    return files::read_file(path);
   }
 
   size_t place(const std::string& name) const {
@@ -99,7 +102,7 @@ class CsvFile {
       }
     }
     if (wider.size() == columns_.size()) return;
-    const std::string old = read(path_);
+    const std::string old = files::read_file(path_);
     const std::string commas(wider.size() - columns_.size(), ',');
     std::string text = header_of(wider);
     for (size_t at = header_of(columns_).size(); at < old.size();) {

@@ -1,4 +1,3 @@
-#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -9,8 +8,10 @@
 #include <system_error>
 
 #include "levin/base/check.h"
+#include "levin/base/json_impl.h"
 #include "levin/base/log.h"
 #include "levin/files/atomic.h"
+#include "levin/files/folder.h"
 #include "levin/observe/run_directory_impl.h"
 
 namespace levin {
@@ -33,9 +34,8 @@ void make(const fs::path& path) {
 
 int64_t next_version(const fs::path& dir) {
   int64_t next = 0;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(dir, error)) {
-    const std::string name = entry.path().filename().string();
+  for (const fs::path& entry : files::entries_of(dir)) {
+    const std::string name = entry.filename().string();
     if (!name.starts_with(kVersion)) continue;
     try {
       int64_t version = -1;
@@ -51,7 +51,9 @@ int64_t next_version(const fs::path& dir) {
 /// In the folder that LEVIN_LOGS_TO names, where it names one: of a run whose logs nobody wants.
 fs::path redirected(const fs::path& dir) {
   const char* to = std::getenv("LEVIN_LOGS_TO");
-  return to == nullptr ? dir : fs::path(to) / fs::absolute(dir).lexically_normal().relative_path();
+  return to == nullptr
+             ? dir
+             : fs::path(to) / files::absolute_path(dir).lexically_normal().relative_path();
 }
 
 template <class T>
@@ -65,16 +67,11 @@ bool reads_as(std::string_view text) {
   }
 }
 
-// A JSON string is a TOML basic string.
-std::string toml_string(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 std::string toml_key(const std::string& name) {
   const bool bare = !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return (c < 128 && std::isalnum(c) != 0) || c == '_' || c == '-';
   });
-  return bare ? name : toml_string(name);
+  return bare ? name : detail::toml_string(name);
 }
 
 }  // namespace
@@ -114,7 +111,7 @@ void RunDirectory::write_hyperparams(const std::map<std::string, std::string>& h
   std::string text;
   for (const auto& [key, value] : hyperparams) {
     const bool bare = reads_as<bool>(value) || reads_as<int64_t>(value) || reads_as<double>(value);
-    text += fmt::format("{} = {}\n", toml_key(key), bare ? value : toml_string(value));
+    text += fmt::format("{} = {}\n", toml_key(key), bare ? value : detail::toml_string(value));
   }
   files::write_file_atomically(fs::path(path()) / "hparams.toml", text);
 }

@@ -15,9 +15,11 @@ void from_text(std::string_view text, Loggers& loggers) {
 void TrainerOptions::fields(FieldVisitor& field) {
   field("accelerator", accelerator, "auto, cpu, gpu, tpu or xla");
   field("strategy", strategy, "how parameters are kept over devices: auto, single, ddp or xla");
-  field("devices", devices,
-        "processes on this machine (of tpu and xla: devices); auto: as a launcher started them, "
-        "else one for each GPU, or all TPU cores, of a CPU plugin one");
+  field(
+      "devices", devices,
+      "processes on this machine (of tpu and xla: devices); auto: as a launcher started them, "
+      "else one for each GPU, or all TPU cores, of a CPU plugin one; several begin at main again, "
+      "so that what runs before the Trainer runs in each, with an empty stdin");
   field("num_nodes", num_nodes, "machines");
   field("precision", precision, "32-true, 64-true, bf16-true, 16-true, bf16-mixed or 16-mixed");
   field("logger", logger, "write CSV and TensorBoard logs");
@@ -65,6 +67,8 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("comm_timeout_s", comm_timeout_s, "longest wait for other processes, seconds");
   field("comm_connect_timeout_s", comm_connect_timeout_s,
         "longest wait for all processes to come at the start, seconds");
+  field("comm_prepare_timeout_s", comm_prepare_timeout_s,
+        "longest wait for a process that prepares data (prepare_data), seconds");
   field("comm_check", comm_check,
         "compare each exchange between GPUs over the processes first, as it is between CPUs");
   field("dispatch_batches", dispatch_batches,

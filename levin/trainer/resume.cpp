@@ -8,6 +8,7 @@
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/checkpoint/checkpoint.h"
+#include "levin/files/folder.h"
 #include "levin/module/parameters.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
 #include "levin/trainer/run.h"
@@ -24,10 +25,14 @@ constexpr const char kNoBest[] =
 
 std::optional<fs::path> newest(const std::vector<fs::path>& folders) {
   std::optional<fs::path> best;
+  fs::file_time_type best_time;
   for (const fs::path& folder : folders) {
     const fs::path last = folder / "last";
-    if (!fs::exists(last)) continue;
-    if (!best || fs::last_write_time(last) > fs::last_write_time(*best)) best = last;
+    std::error_code none_there;
+    const fs::file_time_type time = fs::last_write_time(last, none_there);
+    if (none_there || (best && time <= best_time)) continue;
+    best = last;
+    best_time = time;
   }
   return best;
 }
@@ -35,9 +40,8 @@ std::optional<fs::path> newest(const std::vector<fs::path>& folders) {
 /// Every folder of checkpoints that runs under this root have written.
 std::vector<fs::path> checkpoint_folders(const fs::path& root) {
   std::vector<fs::path> folders = {root / "checkpoints"};
-  std::error_code none_there;
-  for (const auto& entry : fs::directory_iterator(root / "levin_logs", none_there)) {
-    folders.push_back(entry.path() / "checkpoints");
+  for (const fs::path& run : files::entries_of(root / "levin_logs")) {
+    folders.push_back(run / "checkpoints");
   }
   return folders;
 }
@@ -55,14 +59,17 @@ std::optional<fs::path> best_known_to(const fs::path& last,
   if (!states.contains(key)) return std::nullopt;
   const fs::path best = ModelCheckpoint::best_model_path_in(states.child(key));
   if (best.empty()) return std::nullopt;
-  const fs::path beside = fs::canonical(last).parent_path() / best.filename();
-  return fs::exists(beside) ? beside : best;
+  std::error_code error;
+  const fs::path beside = fs::weakly_canonical(last, error).parent_path() / best.filename();
+  return fs::exists(beside, error) ? beside : best;
 }
 
 /// Where a checkpoint really is, as short as it can be said.
 std::string shown(const fs::path& folder) {
-  const fs::path real = fs::weakly_canonical(folder);
-  const std::string near = real.lexically_proximate(fs::current_path()).string();
+  std::error_code error;
+  const fs::path real = fs::weakly_canonical(folder, error);
+  if (error) return folder.string();
+  const std::string near = real.lexically_proximate(fs::current_path(error)).string();
   return near.starts_with("..") ? real.string() : near;
 }
 
@@ -73,9 +80,11 @@ Checkpoint Run::checkpoint() {
   Progress progress = progress_;
   progress.seconds = seconds_trained();
   State callbacks;
-  for (const auto& callback : callbacks_) {
-    callbacks.set(callback->state_key(), callback->state_dict());
-  }
+  accelerator_.all_or_throw([&] {
+    for (size_t i = 0; i < callbacks_.size(); ++i) {
+      callbacks.set(callback_keys_[i], callbacks_[i]->state_dict());
+    }
+  });
   State metrics;
   for (const auto& [name, value] : metrics_) metrics.set(name, value);
   State options;
@@ -100,20 +109,23 @@ Checkpoint Run::checkpoint() {
     for (size_t i = 1; i < ranks.size(); ++i) others.set(std::to_string(i), ranks[i]);
     checkpoint.training.set(name, std::move(others));
   }
-  if (data_module_) checkpoint.training.set("data", data_module_->state_dict());
-  State user;
-  module_->on_save_checkpoint(user);
-  checkpoint.training.set("user", std::move(user));
-  tell(watchers_, &Callback::on_save_checkpoint, checkpoint.training);
-  tell(writers_, &Callback::on_save_checkpoint, checkpoint.training);
+  accelerator_.all_or_throw([&] {
+    if (data_module_) checkpoint.training.set("data", data_module_->state_dict());
+    State user;
+    module_->on_save_checkpoint(user);
+    checkpoint.training.set("user", std::move(user));
+    tell(watchers_, &Callback::on_save_checkpoint, checkpoint.training);
+    tell(writers_, &Callback::on_save_checkpoint, checkpoint.training);
+  });
   return checkpoint;
 }
 
 std::optional<fs::path> Run::find_checkpoint(const std::string& ckpt_path) {
   State found;  // by rank 0, for all
-  if (accelerator_.is_main_process()) {
+  accelerator_.all_or_throw([&] {
+    if (!accelerator_.is_main_process()) return;
     if (const auto folder = search_checkpoint(ckpt_path)) found.set("folder", folder->string());
-  }
+  });
   found = accelerator_.broadcast_object(found);
   if (found.empty()) return std::nullopt;
   return found.text("folder");
@@ -140,7 +152,10 @@ bool Run::resume(const std::string& ckpt_path) {
               options_.default_root_dir);
     return false;
   }
-  load(load_checkpoint(*folder));
+  Checkpoint checkpoint;
+  accelerator_.all_or_throw([&] { checkpoint = load_checkpoint(*folder); });
+  resumed_from_ = folder->string();
+  load(checkpoint);
   log::info("trainer: resumed from '{}' at epoch {}, step {}", shown(*folder), progress_.epoch,
             progress_.global_step);
   return true;
@@ -154,7 +169,9 @@ void Run::load_weights() {
   LEVIN_CHECK(folder.has_value(), "trainer.ckpt_path",
               "no checkpoint under '{}'; train first, or name one by --ckpt-path",
               options_.default_root_dir);
-  load_module_state(*module_, levin::load_weights(*folder));
+  State weights;
+  accelerator_.all_or_throw([&] { weights = levin::load_weights(*folder); });
+  load_module_state(*module_, weights);
   log::info("trainer: weights are those of '{}'", shown(*folder));
 }
 
@@ -233,12 +250,12 @@ void Run::load(const Checkpoint& checkpoint) {
     metrics_[name] = training.child("metrics").number(name);
   }
   const State& callbacks = training.child("callbacks");
-  for (const auto& callback : callbacks_) {
-    if (callbacks.contains(callback->state_key())) {
-      callback->load_state_dict(callbacks.child(callback->state_key()));
+  for (size_t i = 0; i < callbacks_.size(); ++i) {
+    const std::string& key = callback_keys_[i];
+    if (callbacks.contains(key)) {
+      callbacks_[i]->load_state_dict(callbacks.child(key));
     } else {
-      log::warn("trainer: the checkpoint has no state of callback {}, which starts anew",
-                callback->state_key());
+      log::warn("trainer: the checkpoint has no state of callback {}, which starts anew", key);
     }
   }
   if (data_module_ && training.contains("data")) {

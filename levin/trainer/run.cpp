@@ -1,12 +1,12 @@
 #include "levin/trainer/run.h"
 
-#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/nn/module.h>
 
 #include <set>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/trainer/anomaly.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
 #include "levin/trainer/callbacks/model_summary.h"
 #include "levin/trainer/callbacks/progress_bar.h"
@@ -82,11 +82,19 @@ void Run::choose_callbacks() {
   if (!options_.barebones && options_.enable_model_summary && stage_ == Stage::kFit) {
     callbacks_.push_back(model_summary({}));
   }
-  std::set<std::string> keys;
+  std::set<const Callback*> seen;
   for (const auto& callback : callbacks_) {
-    LEVIN_CHECK(keys.insert(callback->state_key()).second, "trainer.callbacks",
-                "two callbacks have the state key '{}'; give one of them another",
-                callback->state_key());
+    const std::string key = callback->state_key();
+    LEVIN_CHECK(seen.insert(callback.get()).second, "trainer.callbacks",
+                "the callback '{}' is given twice; give each once", key);
+    // Several may monitor the same thing: the second is "key-2".
+    std::string place = key;
+    for (int64_t number = 2; std::ranges::count(callback_keys_, place) > 0; ++number) {
+      LEVIN_CHECK(callback->writes_checkpoints(), "trainer.callbacks",
+                  "two callbacks have the state key '{}'; give one of them another", key);
+      place = fmt::format("{}-{}", key, number);
+    }
+    callback_keys_.push_back(std::move(place));
     (callback->writes_checkpoints() ? writers_ : watchers_).push_back(callback.get());
   }
 }
@@ -120,9 +128,10 @@ void Run::tear_down() {
 
 void Run::fit(DataLoader training, std::optional<DataLoader> validation,
               std::shared_ptr<DataModule> data, const std::string& ckpt_path) {
+  const Active active(active_);
   const SignalGuard signals;
-  std::optional<torch::autograd::DetectAnomalyGuard> anomaly;
-  if (options_.detect_anomaly) anomaly.emplace(/*check_nan=*/true);
+  std::optional<AnomalyDetection> anomaly;
+  if (options_.detect_anomaly) anomaly.emplace();
   try {
     set_up(std::move(data));
     prepare_fit(std::move(training), std::move(validation));
@@ -218,6 +227,7 @@ void Run::undo_step() {
 }
 
 void Run::report(const std::exception& error) {
+  note_place(fmt::format("epoch {}, batch {}", progress_.epoch, progress_.batch));
   undo_step();
   for (const auto* group : {&watchers_, &writers_}) {
     for (Callback* callback : *group) {

@@ -51,6 +51,8 @@ class Run : public ModuleContext {
   const Limits& limits() const { return limits_; }
   const Progress& progress() const { return progress_; }
   Stage stage() const { return stage_; }
+  /// Its fit, evaluate or predict is under way.
+  bool is_active() const { return active_; }
   bool has_validation() const { return val_loader_.has_value() && limits_.val_batches > 0; }
   bool validation_due() const;
   bool sanity_checking() const { return sanity_checking_; }
@@ -70,6 +72,7 @@ class Run : public ModuleContext {
   Checkpoint checkpoint();
   const std::string& log_dir() const { return log_dir_; }
   std::string checkpoint_dir() const;
+  const std::string& resumed_from() const { return resumed_from_; }
 
  private:
   // run.cpp
@@ -190,10 +193,12 @@ class Run : public ModuleContext {
   std::shared_ptr<Module> module_;
   Stage stage_;
   std::string weights_from_;
+  std::string resumed_from_;
 
   std::vector<std::shared_ptr<Callback>> callbacks_;
-  std::vector<Callback*> watchers_;  // callbacks that write no checkpoints
-  std::vector<Callback*> writers_;   // those that do: told last
+  std::vector<std::string> callback_keys_;  // of each its place in a checkpoint
+  std::vector<Callback*> watchers_;         // callbacks that write no checkpoints
+  std::vector<Callback*> writers_;          // those that do: told last
   std::vector<std::shared_ptr<Logger>> loggers_;
 
   std::optional<DataLoader> train_loader_;
@@ -217,6 +222,19 @@ class Run : public ModuleContext {
 
   bool skip_epoch_ = false;
   bool sanity_checking_ = false;
+  /// For the time of a scope.
+  class Active {
+   public:
+    explicit Active(bool& active) : active_(active) { active_ = true; }
+    ~Active() { active_ = false; }
+    Active(const Active&) = delete;
+    Active& operator=(const Active&) = delete;
+
+   private:
+    bool& active_;
+  };
+
+  bool active_ = false;
   bool in_step_ = false;                   // from the start of a batch to the end of its update
   bool gradients_ready_ = false;           // some batch of this group went through backward
   bool updating_ = false;                  // an optimizer changes parameters

@@ -1,10 +1,10 @@
 #include "levin/trainer/trainer.h"
 
-#include <ATen/Context.h>
 #include <torch/nn/module.h>
 
 #include <cstdlib>
 
+#include "levin/accelerator/process_settings.h"
 #include "levin/base/check.h"
 #include "levin/base/random.h"
 #include "levin/base/text.h"
@@ -30,6 +30,7 @@ AcceleratorOptions engine_options(const TrainerOptions& options) {
           .backend = options.backend,
           .comm_timeout_s = options.comm_timeout_s,
           .comm_connect_timeout_s = options.comm_connect_timeout_s,
+          .comm_prepare_timeout_s = options.comm_prepare_timeout_s,
           .comm_check = options.comm_check,
           .use_distributed_sampler = options.use_distributed_sampler,
           .sync_batchnorm = options.sync_batchnorm,
@@ -67,18 +68,28 @@ Module& there(const std::shared_ptr<Module>& module) {
 
 }  // namespace
 
-Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
+Trainer::Trainer(TrainerOptions options)
+    : options_(std::move(options)), settings_(std::make_unique<detail::ProcessSettings>()) {
   detail::check_options(options_);
   if (options_.seed) seed_everything(*options_.seed);
-  if (options_.deterministic) at::globalContext().setDeterministicAlgorithms(true, false);
-  if (options_.benchmark) at::globalContext().setBenchmarkCuDNN(true);
+  if (options_.deterministic) settings_->use_deterministic_algorithms();
+  if (options_.benchmark) settings_->use_cudnn_benchmark();
   accelerator_ = std::make_unique<Accelerator>(engine_options(options_));
   trained_ = std::make_unique<detail::Progress>();
 }
 
 Trainer::~Trainer() = default;
 
+// A callback of a run that it ends would go on in memory that is no more.
+void Trainer::check_idle(std::string_view what) const {
+  LEVIN_CHECK(run_ == nullptr || !run_->is_active(), "trainer.run",
+              "{} was called in a {} of the same Trainer; make another Trainer for it, or call it "
+              "when this one has returned",
+              what, detail::stage_name(run_->stage()));
+}
+
 void Trainer::set_up(const std::shared_ptr<DataModule>& data, std::string_view stage) {
+  check_idle(stage);
   LEVIN_CHECK(data != nullptr, "trainer.dataloader", "got an empty data module pointer");
   accelerator_->local_main_first([&] { data->prepare_data(); });
   data->setup(stage);
@@ -106,6 +117,7 @@ void Trainer::fit(std::shared_ptr<Module> module, FitOptions options) {
 }
 
 detail::Run& Trainer::begin(std::shared_ptr<Module> module, detail::Stage stage) {
+  check_idle(detail::stage_name(stage));
   if (run_ && run_->stage() == detail::Stage::kFit) *trained_ = run_->progress();
   // A run that evaluates has no callbacks that write checkpoints.
   if (stage == detail::Stage::kFit) {
@@ -250,9 +262,11 @@ const graph::CompiledReport& Trainer::compile_report() const {
   return run().compiled_step().report();
 }
 
-void Trainer::save_checkpoint(const std::string& folder) {
-  accelerator_->write_on_main(folder, run().checkpoint());
+void Trainer::save_checkpoint(const std::string& folder, const SaveCheckpointOptions& options) {
+  accelerator_->write_on_main(folder, run().checkpoint(), options);
 }
+
+std::string Trainer::resumed_from() const { return run().resumed_from(); }
 
 const std::vector<std::shared_ptr<Logger>>& Trainer::loggers() {
   if (loggers_.empty() && options_.logger.on()) {

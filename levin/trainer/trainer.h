@@ -39,13 +39,15 @@ struct EvaluateOptions {
 };
 
 namespace detail {
+class ProcessSettings;
 class Run;
 struct Progress;
 enum class Stage;
 }  // namespace detail
 
-/// One run at a time, not thread-safe. Throws Error "trainer.options" for values outside their
-/// range or that exclude each other, and what the engine throws.
+/// One run at a time, not thread-safe: fit, validate, test and predict from a callback or hook of a
+/// run throw Error "trainer.run"; another Trainer may run there. Throws Error "trainer.options" for
+/// values outside their range or that exclude each other, and what the engine throws.
 class LEVIN_API Trainer {
  public:
   explicit Trainer(TrainerOptions options = {});
@@ -129,8 +131,11 @@ class LEVIN_API Trainer {
   /// Signal that ended the run, 0 if none did.
   int interrupted() const { return interrupted_; }
 
-  /// Writes all that resuming needs (see Checkpoint) to that folder. All ranks call it.
-  void save_checkpoint(const std::string& folder);
+  /// Writes all that resuming needs (see Checkpoint) to that folder. All ranks call it; where it
+  /// throws on one, it throws on all.
+  void save_checkpoint(const std::string& folder, const SaveCheckpointOptions& options = {});
+  /// The folder that fit has resumed from, a link where it was found by one; else empty.
+  std::string resumed_from() const;
   /// The loggers of TrainerOptions; one CSV and one TensorBoard logger where it says just true.
   const std::vector<std::shared_ptr<Logger>>& loggers();
   /// Where logs of this run go, empty with no logger; and its checkpoints.
@@ -140,6 +145,7 @@ class LEVIN_API Trainer {
  private:
   detail::Run& run() const;
   void set_up(const std::shared_ptr<DataModule>& data, std::string_view stage);
+  void check_idle(std::string_view what) const;
   detail::Run& begin(std::shared_ptr<Module> module, detail::Stage stage);
   void fit_with(std::shared_ptr<Module> module, std::optional<DataLoader> train,
                 std::optional<DataLoader> validation, std::shared_ptr<DataModule> data,
@@ -149,6 +155,7 @@ class LEVIN_API Trainer {
   std::string best_checkpoint() const;
 
   TrainerOptions options_;
+  std::unique_ptr<detail::ProcessSettings> settings_;
   std::unique_ptr<Accelerator> accelerator_;
   std::vector<std::shared_ptr<Logger>> loggers_;
   std::unique_ptr<detail::Progress> trained_;  ///< where the last fit ended

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <thread>
+
 #include "levin/base/log.h"
 #include "tests/accelerator/small_nets.h"
 #include "tests/support/error_of.h"
@@ -71,6 +73,51 @@ TEST(Processes, TheMainOneGoesFirst) {
     return seen;
   });
   EXPECT_THAT(words, Each("it"));
+}
+
+/// Of three ranks whose exchanges may take a second, what rank 0 prepares taking longer.
+std::vector<std::string> prepare(double timeout_s, const std::function<void()>& body) {
+  return run_world(3, [&](int64_t, const auto&) -> std::string {
+    Processes processes(
+        levin::rank_from_environment(),
+        levin::comm::ProcessGroup::connect(levin::comm::read_environment(),
+                                           {.backend = "shm", .timeout = std::chrono::seconds(1)}),
+        timeout_s);
+    for (int i = 0; i < 2; ++i) {
+      std::string said = "no error";
+      try {
+        processes.local_main_first(body);
+      } catch (const std::exception& error) {
+        said = error.what();
+      }
+      if (said != "no error") return said;
+    }
+    processes.wait_for_everyone();
+    return "";
+  });
+}
+
+TEST(Processes, WaitForDataLongerThanForAnExchange) {
+  EXPECT_THAT(prepare(60, [] { std::this_thread::sleep_for(std::chrono::milliseconds(1500)); }),
+              Each(""));
+}
+
+TEST(Processes, HearOfDataThatCannotBePrepared) {
+  const auto words = prepare(60, [] { throw std::runtime_error("the disk is full"); });
+  EXPECT_EQ(words[0], "the disk is full");
+  for (const size_t rank : {1, 2}) {
+    EXPECT_THAT(words[rank],
+                StartsWith("accelerator.prepare: rank 0 failed while it prepared data: the disk is "
+                           "full"));
+  }
+}
+
+TEST(Processes, WaitForDataNoLongerThanTheyAreTold) {
+  const auto words = prepare(0.5, [] { std::this_thread::sleep_for(std::chrono::seconds(2)); });
+  for (const size_t rank : {1, 2}) {
+    EXPECT_THAT(words[rank], StartsWith("accelerator.prepare: waited 0.5 s while data is prepared "
+                                        "(prepare_data), 2 of 3 processes are done"));
+  }
 }
 
 TEST(Processes, PutValuesTogether) {

@@ -63,6 +63,35 @@ TEST(Project, NumbersItsCheckpointsAndKeepsTheNewest) {
   EXPECT_EQ(again.save_state(), scratch / "checkpoints/checkpoint_4");
 }
 
+TEST(Project, RemovesCheckpointsAloneWhateverElseHasTheirName) {
+  const Scratch scratch;
+  std::filesystem::create_directories(scratch / "checkpoints/checkpoint_0");
+  levin::test::put(scratch / "checkpoints/checkpoint_0/thesis.txt", "mine");
+  for (const char* name : {"checkpoint_-3", "checkpoint_007"}) {
+    levin::save_checkpoint(scratch / "checkpoints" / name, {});
+  }
+  Accelerator accelerator(numbered(scratch, 2));
+  accelerator.prepare(sequential());
+  for (int i = 0; i < 4; ++i) accelerator.save_state();
+  EXPECT_THAT(names_in(scratch / "checkpoints"),
+              ElementsAre("checkpoint_-3", "checkpoint_0", "checkpoint_007", "checkpoint_3",
+                          "checkpoint_4"));
+  EXPECT_EQ(get(scratch / "checkpoints/checkpoint_0/thesis.txt"), "mine");
+}
+
+TEST(SaveState, ReplacesNoFolderOfTheUsers) {
+  const Scratch scratch;
+  std::filesystem::create_directories(scratch / "results");
+  levin::test::put(scratch / "results/thesis.txt", "mine");
+  Accelerator accelerator({.cpu = true});
+  accelerator.prepare(sequential());
+  EXPECT_THAT(error_of([&] { accelerator.save_state(scratch / "results"); }),
+              StartsWith("files.replace: "));
+  EXPECT_EQ(get(scratch / "results/thesis.txt"), "mine");
+  accelerator.save_state(scratch / "state");
+  accelerator.save_state(scratch / "state");  // a checkpoint is
+}
+
 TEST(Project, GoesByNumberAndNotByName) {
   const Scratch scratch;
   for (const char* name : {"checkpoint_9", "checkpoint_10", "checkpoint_x", "other"}) {
@@ -119,6 +148,17 @@ TEST(SaveModel, WritesOneFileOrSeveralWithAnIndex) {
   levin::test::expect_same_weights(*net, *other);
   EXPECT_THAT(error_of([&] { accelerator.save_model(model, scratch / "model", 0); }),
               StartsWith("checkpoint.shard: got 0 bytes"));
+}
+
+TEST(SaveModel, RemovesNoOtherModels) {
+  const Scratch scratch;
+  Accelerator accelerator({.cpu = true});
+  auto [model] = accelerator.prepare(sequential());
+  std::filesystem::create_directories(scratch / "model");
+  levin::test::put(scratch / "model/model-best.safetensors", "mine");
+  accelerator.save_model(model, scratch / "model");
+  accelerator.save_model(model, scratch / "model", 300);
+  EXPECT_EQ(get(scratch / "model/model-best.safetensors"), "mine");
 }
 
 TEST(SaveModel, AnIndexOfSomethingElseIsAnError) {

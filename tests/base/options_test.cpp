@@ -102,6 +102,68 @@ TEST(Options, PrintedConfigReadsBack) {
   EXPECT_EQ(options.clip, std::nullopt);
 }
 
+TEST(Options, PrintedConfigKeepsEmptyItemsAndControlCharacters) {
+  struct Lists {
+    std::vector<std::string> names = {"a", ""}, none, empty = {""};
+    std::string text = "\x7f\x1b\t\\";
+    void fields(levin::FieldVisitor& field) {
+      field("names", names, "names");
+      field("none", none, "no names");
+      field("empty", empty, "one name");
+      field("text", text, "a text");
+    }
+  };
+  const auto read_lists = [](Lists& lists, std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "program");
+    return levin::detail::read_options(static_cast<int>(arguments.size()), arguments.data(),
+                                       [&](levin::FieldVisitor& field) { lists.fields(field); });
+  };
+  Lists written, read{{"x"}, {"x"}, {"x"}, "x"};
+  const auto printed = read_lists(written, {"--print-config"});
+  ASSERT_TRUE(printed.has_value());
+  const std::string file = write_toml(*printed);
+  read_lists(read, {"--config", file.c_str()});
+  EXPECT_EQ(read.names, written.names);
+  EXPECT_EQ(read.none, written.none);
+  EXPECT_EQ(read.empty, written.empty);
+  EXPECT_EQ(read.text, written.text);
+  const std::string array = write_toml("names = ['b', '']\nnone = []\nempty = ['']\n");
+  read_lists(read, {"--config", array.c_str()});
+  EXPECT_EQ(read.names, (std::vector<std::string>{"b", ""}));
+  EXPECT_EQ(read.none, written.none);
+  EXPECT_EQ(read.empty, written.empty);
+}
+
+TEST(Options, WhatIsNoUtf8IsAnErrorInTomlEitherWay) {
+  EXPECT_THAT(error_of({"--name", "\xff", "--print-config"}),
+              HasSubstr("base.options.value: name is '\\xff', which is no UTF-8"));
+  const std::string file = write_toml("lr = 1\nname = '\xff'\n");
+  EXPECT_THAT(error_of({"--config", file.c_str()}), HasSubstr("base.options.config: "));
+}
+
+TEST(Options, AFileThatCannotBeReadIsAnErrorAndNoCrash) {
+  const std::string folder = ::testing::TempDir();
+  EXPECT_THAT(error_of({"--config", folder.c_str()}), HasSubstr("is a folder, wanted a TOML file"));
+  const std::string long_name(5000, 'x');
+  EXPECT_THAT(error_of({"--config", long_name.c_str()}), HasSubstr("base.options.config: no file"));
+  EXPECT_THAT(error_of({"--config", "/proc/self/mem"}),
+              HasSubstr("base.options.config: cannot read '/proc/self/mem'"));
+  const std::string empty = write_toml("");
+  EXPECT_THAT(error_of({"--config", empty.c_str()}), HasSubstr("no error"));
+}
+
+TEST(Options, WhatTomlsParserAssertsNeverToBeIsAnErrorToo) {
+  for (const char* text : {"a = 1979-05-27T0", "lr = \xc3\x97-3", "lr = 1979-05-27 x:"}) {
+    const std::string file = write_toml(text);
+    EXPECT_THAT(error_of({"--config", file.c_str()}), HasSubstr("base.options.config: ")) << text;
+  }
+}
+
+TEST(Options, WordsOfAFileDoNotReachTheTerminal) {
+  const std::string file = write_toml("\"ev\\u001b[2Jil\" = 1\n");
+  EXPECT_THAT(error_of({"--config", file.c_str()}), HasSubstr("has no option 'ev\\x1b[2Jil'"));
+}
+
 TEST(Options, HelpListsEveryOptionWithItsDefault) {
   const auto printed = read({"--help"}).printed;
   ASSERT_TRUE(printed.has_value());

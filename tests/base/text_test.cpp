@@ -39,6 +39,36 @@ TEST(Text, ListsAndOptionals) {
   EXPECT_EQ(read<std::optional<double>>("0.5"), 0.5);
 }
 
+TEST(Text, ListsKeepEmptyItems) {
+  for (const std::vector<std::string>& list : std::vector<std::vector<std::string>>{
+           {}, {""}, {"a"}, {"a", ""}, {"", "a"}, {"", ""}, {"a", "", ""}}) {
+    std::vector<std::string> read = {"something else"};
+    levin::from_text(levin::to_text(list), read);
+    EXPECT_EQ(read, list) << levin::to_text(list);
+  }
+  EXPECT_EQ(levin::to_text(std::vector<std::string>{"a", "b"}), "a,b");
+}
+
+TEST(Text, PrintableEscapesWhatATerminalWouldObey) {
+  using levin::printable;
+  EXPECT_EQ(printable("a name, \"quoted\", in \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"),
+            "a name, \"quoted\", in \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80");
+  EXPECT_EQ(printable("\x1b[2Jgone\r\nlevin error: forged\t\x7f"),
+            "\\x1b[2Jgone\\r\\nlevin error: forged\\t\\x7f");
+  EXPECT_EQ(printable(std::string_view("\0", 1)), "\\x00");
+  // CSI and a turn of direction as UTF-8; bytes that are none; a surrogate; too long a form.
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "31m"),
+            "\\xc2\\x9b"
+            "31m");
+  EXPECT_EQ(printable("\xe2\x80\xae"), "\\xe2\\x80\\xae");
+  EXPECT_EQ(printable("\xff\xc3"), "\\xff\\xc3");
+  EXPECT_EQ(printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");
+  EXPECT_EQ(printable("\xc0\xaf"), "\\xc0\\xaf");
+  EXPECT_EQ(printable(printable("\x1b")), printable("\x1b"));
+  EXPECT_EQ(levin::printable_lines("two\n\tlines\x1b"), "two\n\tlines\\x1b");
+}
+
 TEST(Text, NearestFindsMisspellingsOnly) {
   const std::vector<std::string> known = {"max_epochs", "max_steps", "precision"};
   EXPECT_EQ(levin::nearest("max_epoch", known), "max_epochs");

@@ -1,5 +1,6 @@
 #include "levin/comm/environment/environment.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -184,6 +185,33 @@ TEST(HostList, RefusesWhatIsNone) {
   }
   for (const char* list : {"", "2(x", "2(x3", "two", "2(xy)"}) {
     EXPECT_EQ(error_id([&] { expand_counts(list); }), "comm.environment.hosts") << list;
+  }
+}
+
+TEST(HostList, RefusesWhatMultipliesWithoutAnEnd) {
+  std::string many = "n";
+  for (int i = 0; i < 10; ++i) many += "[1-1000]";
+  std::string deep = "n";
+  for (int i = 0; i < 100'000; ++i) deep += "[1]";
+  const std::string wide = "n[" + std::string(1'000'000, '0') + "1-9]";
+  std::string counts = "1(x1000000)";
+  for (int i = 0; i < 1000; ++i) counts += ",1(x1000000)";
+  for (const std::string& list :
+       {std::string("n[0-9223372036854775807]"), many, deep, wide, std::string(300, 'n')}) {
+    EXPECT_EQ(error_id([&] { expand_host_list(list); }), "comm.environment.hosts")
+        << list.substr(0, 50);
+  }
+  EXPECT_EQ(error_id([&] { expand_counts(counts); }), "comm.environment.hosts");
+  EXPECT_EQ(expand_host_list("n[0-1000][0-999]").size(), 1001U * 1000U);
+}
+
+TEST(HostList, WordsOfAListDoNotReachTheTerminal) {
+  try {
+    expand_host_list("a[\x1b[2J]");
+    ADD_FAILURE() << "it was taken";
+  } catch (const levin::Error& error) {
+    EXPECT_EQ(std::string(error.what()).find('\x1b'), std::string::npos);
+    EXPECT_THAT(error.what(), HasSubstr("\\x1b"));
   }
 }
 

@@ -4,8 +4,10 @@
 
 #include <cstdlib>
 
+#include "levin/comm/mpi/library.h"
 #include "levin/comm/mpi/mpi.h"
 #include "tests/comm/ranks.h"
+#include "tests/support/error_of.h"
 
 namespace {
 
@@ -53,6 +55,15 @@ TEST(MpiModule, ThatIsMissingOrNoneIsAClearError) {
                     HasSubstr("No such file")));
   EXPECT_THAT(barriers_with("libz.so.1", ""),
               StartsWith("comm.mpi.absent: libz.so.1 is no module of levin"));
+}
+
+TEST(MpiModule, IsNotTakenFromWhereOthersWrite) {
+  const levin::test::Scratch scratch;
+  const auto file = levin::test::put(scratch / "liblevin_mpi_openmpi.so", "");
+  levin::comm::mpi::check_trust(file.string());
+  std::filesystem::permissions(file, std::filesystem::perms::all);
+  EXPECT_THAT(levin::test::error_of([&] { levin::comm::mpi::check_trust(file.string()); }),
+              AllOf(StartsWith("comm.mpi.trust: "), HasSubstr("the file may be written by other")));
 }
 
 TEST(MpiModule, SaysWhenMpiIsForOneThread) {

@@ -386,4 +386,43 @@ TEST(ShmGroup, IsNotMixedUpByManyRoundsInARow) {
   EXPECT_THAT(words, Each(""));
 }
 
+/// Stops all ranks of a group for longer than its timeout while one of them is late, and lets them
+/// go on, the first one sooner; what they say.
+TEST(ShmGroup, RanksThatWereStoppedTogetherHaveWaitedForNobody) {
+  for (const bool message : {false, true}) {
+    const auto words = run_ranks(3, [&](int64_t rank, const std::filesystem::path& folder) {
+      const auto mark = [&](int64_t of) { return folder / ("pid." + std::to_string(of)); };
+      if (rank == 2) {  // the one that stops the others
+        for (const int64_t of : {0, 1}) {
+          while (!std::filesystem::exists(mark(of))) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+          }
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        pid_t pids[2] = {};
+        for (const int64_t of : {0, 1}) std::ifstream(mark(of)) >> pids[of];
+        for (const pid_t pid : pids) ::kill(pid, SIGSTOP);
+        std::this_thread::sleep_for(std::chrono::milliseconds(3500));
+        for (const pid_t pid : pids) {
+          ::kill(pid, SIGCONT);
+          std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        }
+        return std::string();
+      }
+      Group group(rank, 2, board_in(folder), {.timeout = std::chrono::seconds(2)});
+      std::ofstream(mark(rank).string() + ".new") << ::getpid();
+      std::filesystem::rename(mark(rank).string() + ".new", mark(rank));
+      if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
+      std::vector<float> data = {1};
+      if (message) {
+        rank == 0 ? group.receive(of(data), 1, 0) : group.send(of(data), 0, 0);
+      } else {
+        group.all_reduce(of(data), Reduction::kSum);
+      }
+      return std::string();
+    });
+    EXPECT_THAT(words, Each(""));
+  }
+}
+
 }  // namespace

@@ -128,6 +128,48 @@ TEST_P(WatchdogOver, ATimeoutNamesTheRankThatWasStopped) {
 INSTANTIATE_TEST_SUITE_P(Backends, WatchdogOver, ::testing::Values("shm", "gloo"),
                          [](const auto& info) { return std::string(info.param); });
 
+/// Of four ranks, the last of which never comes back from its third operation; what the others say,
+/// with the seconds that it took them.
+std::vector<std::string> hung_rank(const char* backend, double late_s) {
+  return run_world(4, [&](int64_t rank, const std::filesystem::path& folder) -> std::string {
+    ::setenv("LEVIN_FLIGHT_DIR", (folder / "flight").c_str(), 1);
+    auto group = ProcessGroup::connect(levin::comm::read_environment(),
+                                       {.backend = backend, .timeout = std::chrono::seconds(2)});
+    group.barrier();
+    group.all_reduce(torch::ones({5}), ReduceOp::kSum);
+    if (rank == 3) {
+      std::this_thread::sleep_for(std::chrono::seconds(8));
+      ::_exit(0);
+    }
+    // Whom the first that gives up finds there has not waited for as long.
+    if (rank == 2) std::this_thread::sleep_for(std::chrono::duration<double>(late_s));
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      group.all_reduce(torch::ones({7}), ReduceOp::kSum);
+    } catch (const levin::Error& error) {
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+      return std::string(error.what()) + (took.count() > 4 ? " too late" : "");
+    }
+    return "no error";
+  });
+}
+
+class HungRankOver : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(HungRankOver, IsNamedByAllWithItsLastOperation) {
+  for (const double late_s : {0.0, 1.5}) {
+    const auto words = hung_rank(GetParam(), late_s);
+    for (size_t rank = 0; rank < 3; ++rank) {
+      EXPECT_THAT(words[rank], AllOf(HasSubstr("rank 3 never came: its last was number 2, "
+                                               "all_reduce of 5 x Float, finished"),
+                                     ::testing::Not(HasSubstr("too late"))));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, HungRankOver, ::testing::Values("shm", "gloo", "hierarchical"),
+                         [](const auto& info) { return std::string(info.param); });
+
 TEST(CheckMode, ComparesWhatRanksAreAboutToDo) {
   const auto words =
       run_world(2, [](int64_t rank, const std::filesystem::path& folder) -> std::string {

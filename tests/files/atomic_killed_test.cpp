@@ -1,6 +1,9 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -30,7 +33,7 @@ TEST(StagedDirectory, KilledWhileWritingLeavesTheOldOneAndALeftover) {
   const Scratch scratch;
   save(scratch / "a", "1");
   const pid_t child = test::start_child([&] {
-    const StagedDirectory staged(scratch / "a");
+    const StagedDirectory staged(scratch / "a", [](const fs::path&) { return true; });
     put(staged.path() / "a", "2");
     for (;;) ::pause();
     return 0;
@@ -139,6 +142,69 @@ TEST(RemoveStaleStaging, TellsARestartedProcessOfTheSamePidFromItself) {
   const size_t start = other.rfind('-', end - 1);
   fs::create_directory(scratch / (other.substr(0, start) + "-1" + other.substr(end)));
   EXPECT_EQ(remove_stale_staging(scratch.path()), 1);
+}
+
+/// Stages "a" and waits for a byte, as the first process of a pid namespace of its own, where it is
+/// another number than here.
+int stage_in_a_container(const fs::path& folder, int ready, int go_on) {
+  if (::unshare(CLONE_NEWPID) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) {
+    return test::kSkipped;
+  }
+  const pid_t first = test::start_child([&] {
+    const StagedDirectory staged(folder / "a");
+    put(staged.path() / "model", "half");
+    char byte = ::getpid() == 1 ? 'x' : '?';
+    if (::write(ready, &byte, 1) != 1 || ::read(go_on, &byte, 1) < 0) return 1;
+    ::_exit(2);
+  });
+  ::close(ready);
+  return test::wait_for(first) == 2 ? 0 : 3;
+}
+
+TEST(RemoveStaleStaging, KeepsWhatALivingProcessOfAnotherContainerStages) {
+  const Scratch scratch;
+  int ready[2], go_on[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  ASSERT_EQ(::pipe(go_on), 0);
+  const pid_t outer = test::start_child([&] {
+    ::close(ready[0]);
+    ::close(go_on[1]);
+    return stage_in_a_container(scratch.path(), ready[1], go_on[0]);
+  });
+  ::close(ready[1]);
+  ::close(go_on[0]);
+  char byte = 0;
+  if (::read(ready[0], &byte, 1) != 1) {
+    EXPECT_EQ(test::wait_for(outer), test::kSkipped);
+    GTEST_SKIP() << "pid namespaces are not permitted here";
+  }
+  EXPECT_EQ(byte, 'x');
+  EXPECT_EQ(remove_stale_staging(scratch.path()), 0);
+  ASSERT_EQ(names_in(scratch.path()).size(), 1u);
+  EXPECT_EQ(get(scratch / names_in(scratch.path())[0] / "model"), "half");
+  ::close(go_on[1]);
+  EXPECT_EQ(test::wait_for(outer), 0);
+  EXPECT_EQ(remove_stale_staging(scratch.path()), 1);
+  EXPECT_THAT(names_in(scratch.path()), ElementsAre());
+  ::close(ready[0]);
+}
+
+/// The same without a namespace: a name that counts in another one, and its lock.
+TEST(RemoveStaleStaging, GoesByTheLockWhereThePidMeansNothing) {
+  const Scratch scratch;
+  const fs::path staged = dead_name(scratch);
+  std::string name = staged.filename().string();
+  const size_t start = name.rfind('-', name.rfind('-') - 1);
+  const size_t space = name.rfind('-', name.rfind('-', start - 1) - 1);
+  name.replace(space, name.rfind('-', start - 1) - space, "-1");
+  fs::rename(staged, scratch / name);
+  const int held = ::open((scratch / name).c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(::flock(held, LOCK_EX | LOCK_NB), 0);
+  EXPECT_EQ(remove_stale_staging(scratch.path()), 0);
+  EXPECT_THAT(names_in(scratch.path()), ElementsAre(name));
+  ::close(held);
+  EXPECT_EQ(remove_stale_staging(scratch.path()), 1);
+  EXPECT_THAT(names_in(scratch.path()), ElementsAre());
 }
 
 TEST(RemoveStaleStaging, HasNothingToDoInAFolderThatIsNotThere) {

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <thread>
 
+#include "levin/files/folder.h"
 #include "tests/files/saving.h"
 #include "tests/support/child_process.h"
 #include "tests/support/error_of.h"
@@ -23,6 +24,7 @@ using test::get;
 using test::names_in;
 using test::put;
 using test::Scratch;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using testing::forbid_exchange;
 using ::testing::HasSubstr;
@@ -88,6 +90,84 @@ TEST(StagedDirectory, ReplacesWhereFoldersCannotBeExchanged) {
   EXPECT_EQ(get(scratch / "a/a"), "2");
 }
 
+TEST(StagedDirectory, ReplacesNoFolderThatHoldsWhatItDoesNotKnow) {
+  const Scratch scratch;
+  fs::create_directories(scratch / "results/deep");
+  put(scratch / "results/deep/thesis.txt", "a year's work");
+  fs::create_directory_symlink("results", scratch / "link");
+  const auto refused = [&](const fs::path& path) {
+    return error_of([&] {
+      StagedDirectory(path, [](const fs::path& folder) { return folder.filename() == "ours"; });
+    });
+  };
+  EXPECT_THAT(refused(scratch / "results"),
+              AllOf(StartsWith("files.replace: cannot replace "), HasSubstr("it holds 'deep'"),
+                    HasSubstr("name a folder that is empty or not there yet")));
+  EXPECT_THAT(refused(scratch / "results/"), StartsWith("files.replace: "));
+  EXPECT_THAT(refused(scratch / "link"), HasSubstr("it is a link"));
+  EXPECT_THAT(error_of([&] { StagedDirectory staged(scratch / "results"); }),
+              StartsWith("files.replace: "));
+  EXPECT_EQ(get(scratch / "results/deep/thesis.txt"), "a year's work");
+  EXPECT_THAT(names_in(scratch.path()), ElementsAre("link", "results"));
+  fs::create_directory(scratch / "empty");
+  save(scratch / "empty", "1");
+  EXPECT_EQ(get(scratch / "empty/a"), "1");
+}
+
+TEST(StagedDirectory, DoesNotReplaceTheFolderThatTheProcessWorksIn) {
+  const Scratch scratch;
+  EXPECT_EQ(0, test::run_child([&] {
+              if (::chdir(scratch.path().c_str()) != 0) return 1;
+              const std::string here = error_of([] { StagedDirectory staged("."); });
+              const std::string whole = error_of([&] { StagedDirectory staged(scratch.path()); });
+              return here.find("the program runs in it") != here.npos && here == whole ? 0 : 2;
+            }));
+}
+
+TEST(StagedDirectory, KeepsWhatCameToItsPlaceMeanwhile) {
+  const Scratch scratch;
+  StagedDirectory staged(scratch / "a");
+  put(staged.path() / "file", "new");
+  fs::create_directory(scratch / "a");
+  put(scratch / "a/file", "theirs");
+  EXPECT_THAT(error_of([&] { staged.commit(); }), StartsWith("files.replace: "));
+  EXPECT_EQ(get(scratch / "a/file"), "theirs");
+}
+
+TEST(StagedFile, ReplacesWhatStoodThereWhenItIsCommitted) {
+  const Scratch scratch;
+  put(scratch / "a", "old");
+  {
+    const StagedFile given_up(scratch / "a");
+    put(given_up.path(), "half");
+  }
+  EXPECT_EQ(get(scratch / "a"), "old");
+  StagedFile staged(scratch / "a");
+  put(staged.path(), "new");
+  EXPECT_EQ(get(scratch / "a"), "old");
+  staged.commit();
+  EXPECT_EQ(get(scratch / "a"), "new");
+  EXPECT_THAT(names_in(scratch.path()), ElementsAre("a"));
+  EXPECT_THAT(error_of([&] { StagedFile staged(scratch / "no/such/folder"); }),
+              StartsWith("files.write: cannot make the file"));
+}
+
+TEST(RemoveFolder, LeavesNothingAndNamesWhatItCannotRemove) {
+  const Scratch scratch;
+  fs::create_directories(scratch / "a/b");
+  remove_folder(scratch / "a");
+  EXPECT_THAT(names_in(scratch.path()), ElementsAre());
+  EXPECT_THAT(error_of([&] { remove_folder(scratch / "a"); }), StartsWith("files.write: "));
+}
+
+TEST(Folder, EntriesAreInOrderAndNoneWhereThereIsNoFolder) {
+  const Scratch scratch;
+  for (const char* name : {"b", "a", "c"}) put(scratch / name, "");
+  EXPECT_THAT(entries_of(scratch.path()), ElementsAre(scratch / "a", scratch / "b", scratch / "c"));
+  EXPECT_THAT(entries_of(scratch / "a"), ElementsAre());
+  EXPECT_THAT(entries_of(scratch / "none"), ElementsAre());
+}
+
 TEST(StagedDirectory, RefusesToReplaceAFileAndToCommitTwice) {
   const Scratch scratch;
   put(scratch / "file", "");
@@ -112,7 +192,7 @@ TEST(StagedDirectory, LeavesTheOldOneWholeOnAFullDisk) {
     if (!test::mount_small_disk(scratch.path().string(), 1 << 16)) return test::kSkipped;
     save(scratch / "a", "1");
     const std::string message = error_of([&] { save(scratch / "a", std::string(1 << 17, 'x')); });
-    if (message.find("no space left on device") == message.npos) return 1;
+    if (message.find("no space left on device") == std::string::npos) return 1;
     return get(scratch / "a/b") == "1" && names_in(scratch.path()).size() == 1 ? 0 : 2;
   });
   if (code == test::kSkipped) GTEST_SKIP() << "mounting a tmpfs is not permitted here";

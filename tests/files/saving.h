@@ -19,7 +19,7 @@ namespace levin::files::testing {
 
 /// Two files that must agree.
 inline void save(const std::filesystem::path& final_path, const std::string& text) {
-  StagedDirectory staged(final_path);
+  StagedDirectory staged(final_path, [](const std::filesystem::path&) { return true; });
   for (const char* name : {"a", "b"}) {
     FileWriter file(staged.path() / name);
     file.write(text);

@@ -2,12 +2,15 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <fstream>
 
 #include "levin/files/safetensors.h"
 #include "levin/graph/replace_pattern.h"
 #include "tests/graph/against_eager.h"
+#include "tests/support/child_process.h"
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"
 
@@ -226,6 +229,65 @@ TEST(GraphText, DamageIsNamedWithItsLine) {
               HasSubstr("wanted an update or nothing"));
 }
 
+TEST(GraphText, RefusesOperatorsThatReachBeyondTheirArguments) {
+  const auto fault = [](const std::string& call) {
+    return error_of([&] {
+      parse("%x = placeholder[\"x\"] : f32[4]\n%i = placeholder[\"i\"] : i64[2]\n%y = " + call +
+            " : f32[4]\nreturn %y\n");
+    });
+  };
+  for (const char* call :
+       {"aten::from_file(\"/etc/passwd\")", "aten::_unsafe_index.Tensor(%x, [%i])",
+        "aten::_unsafe_index_put(%x, [%i], %x)", "aten::_sparse_coo_tensor_unsafe(%i, %x, [4])",
+        "aten::_nested_view_from_buffer(%x, %i, %i, %i)", "aten::set_.source_Tensor(%x, %x)",
+        "aten::_unsafe_masked_index(%x, %x, [%i], 0)", "aten::sparse_coo_tensor.indices(%i, %x)",
+        "aten::_print(\"\")"}) {
+    EXPECT_THAT(fault(call), StartsWith("graph.parse: line 3, ")) << call;
+    EXPECT_THAT(fault(call), testing::AnyOf(HasSubstr("opens files"), HasSubstr("for granted"),
+                                            HasSubstr("beyond its arguments")))
+        << call;
+  }
+  EXPECT_EQ(fault("aten::_unsafe_view(%x, [2, 2])"), "no error");
+  EXPECT_EQ(fault("aten::relu(%x)"), "no error");
+}
+
+// Backward of indexing writes without a look at its indices, which are its own there.
+TEST(GraphText, IndicesOfAGraphThatIsReadAreLookedAt) {
+  const std::string text =
+      "%x = placeholder[\"x\"] : f32[4]\n%i = placeholder[\"i\"] : i64[1]\n"
+      "%v = placeholder[\"v\"] : f32[1]\n"
+      "%y = aten::_index_put_impl(%x, [%i], %v, true, true) : f32[4]\nreturn %y\n";
+  const Graph graph = parse(text);
+  const auto put = [&](int64_t index) {
+    return levin::graph::interpret(graph,
+                                   {torch::zeros({4}), torch::tensor({index}), torch::ones({1})});
+  };
+  EXPECT_TRUE(torch::equal(put(2).outputs[0], torch::tensor({0.F, 0.F, 1.F, 0.F})));
+  EXPECT_ANY_THROW(put(1 << 20));
+}
+
+TEST(GraphText, ViewsOfAGraphThatIsReadStayInTheirMemory) {
+  for (const char* view :
+       {"aten::_reshape_alias(%x, [1000000], [1])", "aten::as_strided(%x, [1000000], [1])",
+        "aten::_unsafe_view(%x, [1000000])"}) {
+    const Graph graph = parse(std::string("%x = placeholder[\"x\"] : f32[4]\n%y = ") + view +
+                              " : f32[1000000]\nreturn %y\n");
+    EXPECT_ANY_THROW(levin::graph::interpret(graph, {torch::zeros({4})})) << view;
+  }
+}
+
+TEST(GraphText, TypesThatNoTensorCanHaveAndForeignWordsAreErrors) {
+  const auto fault = [](const std::string& type) {
+    return error_of([&] { parse("%x = placeholder[\"x\"] : " + type + "\nreturn %x\n"); });
+  };
+  for (const char* type : {"f32[9223372036854775807, 9223372036854775807]", "f32[4, 4]{1}",
+                           "f32[4]{1, 1}", "f32[2, 2]{9223372036854775807, 9223372036854775807}",
+                           "f32[4]@nowhere:0", "f32[4]@cpu:x", "f32[99999999999999999999]"}) {
+    EXPECT_THAT(fault(type), StartsWith("graph.parse: ")) << type;
+  }
+  EXPECT_THAT(fault("\x1b[2J"), HasSubstr("\\x1b[2J"));
+}
+
 TEST(GraphText, IsGraphvizToo) {
   const std::string dot = levin::graph::to_graphviz(two_relus().graph());
   EXPECT_THAT(dot, StartsWith("digraph {"));
@@ -255,6 +317,36 @@ TEST_F(GraphFile, HoldsGraphAndState) {
   EXPECT_TRUE(torch::equal(loaded({x})[0], wanted));
   EXPECT_FALSE(loaded.state()[0].tensor.is_alias_of(weight));
   EXPECT_EQ(loaded.state()[0].tensor.strides(), weight.strides());
+}
+
+TEST_F(GraphFile, AppearsWholeAndReplacesNothingBefore) {
+  const auto path = folder_.path() / "graph.safetensors";
+  make(torch::ones({3, 4})).save(path);
+  const std::string before = levin::test::get(path);
+  EXPECT_EQ(levin::test::run_child([&] {
+              at::set_num_threads(1);
+              ::signal(SIGXFSZ, SIG_IGN);
+              const rlimit limit{100, 100};
+              if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+              const std::string error = error_of([&] { make(torch::zeros({3, 4})).save(path); });
+              return error.starts_with("files.write: ") ? 0 : 2;
+            }),
+            0);
+  EXPECT_EQ(levin::test::get(path), before);
+  EXPECT_EQ(levin::test::names_in(folder_.path()).size(), 1U);
+}
+
+TEST_F(GraphFile, WhatLibTorchRefusesOfItIsAnError) {
+  const auto path = folder_.path() / "graph.safetensors";
+  const std::vector<float> values = {1, 2};
+  const std::vector<levin::files::TensorEntry> entries = {
+      {"w", "F32", {2}, std::as_bytes(std::span(values))}};
+  for (const char* type : {"f32[2]{0}", "f32[2]{100000000000000000}", "f32[2]@cuda:99"}) {
+    levin::files::write_safetensors(
+        path, entries,
+        {{"levin.graph", std::string("%w = get_attr[\"w\"] : ") + type + "\nreturn %w\n"}});
+    EXPECT_THAT(error_of([&] { GraphModule::load(path); }), StartsWith("graph.")) << type;
+  }
 }
 
 TEST_F(GraphFile, WithoutStateWantsItBound) {

@@ -24,7 +24,8 @@ TEST(Hostfile, HoldsAHostALine) {
 
 TEST(Hostfile, RefusesWhatItDoesNotKnow) {
   const Scratch scratch;
-  for (const char* text : {"a slots=x", "a slots=0", "a gpus=4", "", "# none\n"}) {
+  for (const char* text :
+       {"a slots=x", "a slots=0", "a gpus=4", "", "# none\n", "-oProxyCommand=x"}) {
     const auto file = put(scratch / "hosts", text);
     EXPECT_EQ(error_id([&] { read_hostfile(file); }), "launch.hostfile") << text;
   }
@@ -33,14 +34,24 @@ TEST(Hostfile, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(error_id([&] { read_hostfile(scratch / "none"); }), "launch.hostfile");
 }
 
+TEST(Hostfile, RefusesNamesThatSshOrATerminalWouldObey) {
+  const Scratch scratch;
+  for (const char* text : {"-oProxyCommand=reboot", "\x1b[2Ja", "\v", "a slots=9000000000000"}) {
+    const auto file = put(scratch / "hosts", text);
+    EXPECT_EQ(error_id([&] { read_hostfile(file); }), "launch.hostfile") << text;
+  }
+  EXPECT_EQ(read_hostfile(put(scratch / "hosts", "me@gpu-1.example:slots"))[0].name,
+            "me@gpu-1.example:slots");
+}
+
 /// Loopback addresses as hosts, and an ssh that runs what it is told here.
 class OverSsh : public ::testing::Test {
  protected:
   OverSsh() {
     put(scratch_ / "hosts", "127.0.0.1 slots=2\n127.0.0.2\n");
     script(scratch_, "ssh",
-           "echo \"$3\" >>ssh.log; [ \"$3\" = 127.0.0.9 ] && { echo no route >&2; exit 255; }; "
-           "exec sh -c \"$4\"");
+           "[ \"$3\" = -- ] || exit 9; echo \"$4\" >>ssh.log; echo \"$5\" >>lines.log; "
+           "[ \"$4\" = 127.0.0.9 ] && { echo no route >&2; exit 255; }; exec sh -c \"$5\"");
   }
 
   Words words(const Words& more) const {
@@ -63,6 +74,24 @@ TEST_F(OverSsh, StartsALauncherOnEachHost) {
   EXPECT_EQ(get(scratch_ / "2.txt"), "2 1 3 it's $HOME\n");
   EXPECT_THAT(get(scratch_ / "ssh.log"), HasSubstr("127.0.0.2\n"));
   EXPECT_THAT(launcher.out(), HasSubstr("[rank 2] hi\n"));
+}
+
+TEST_F(OverSsh, TheJobsTokenIsTheSameOnAllHostsAndInNoCommandLine) {
+  const auto program = script(scratch_, "rank.sh", "echo $LEVIN_JOB_TOKEN >$RANK.txt");
+  Settings given = settings();
+  given["LEVIN_JOB_TOKEN"] = "not for everybody";
+  for (const Settings& environment : {settings(), given}) {
+    Launcher launcher(scratch_, words({"-n", "1", program}), environment);
+    ASSERT_EQ(launcher.wait(), 0) << launcher.err();
+    const std::string token = get(scratch_ / "0.txt");
+    EXPECT_GT(token.size(), 16U);
+    EXPECT_EQ(get(scratch_ / "1.txt"), token);
+    EXPECT_EQ(get(scratch_ / "2.txt"), token);
+    EXPECT_EQ(get(scratch_ / "lines.log").find(token.substr(0, token.size() - 1)),
+              std::string::npos);
+    EXPECT_EQ(launcher.err().find("without a secret"), std::string::npos);
+  }
+  EXPECT_EQ(get(scratch_ / "2.txt"), "not for everybody\n");
 }
 
 TEST_F(OverSsh, EndsWithTheCodeOfTheRankThatFailed) {

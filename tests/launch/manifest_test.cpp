@@ -153,6 +153,30 @@ TEST(Manifest, AJobSetTakesWhatASliceIs) {
   EXPECT_EQ(id_of({}, {.gpus = true}), "launch.tpu");
 }
 
+TEST(Manifest, NodesOfAJobMeetWithASecret) {
+  const std::string secret =
+      "apiVersion: v1\nkind: Secret\nmetadata:\n  name: train-2-token\nstringData:\n"
+      "  token: abc\n---\n";
+  const std::string variable = R"(- name: LEVIN_JOB_TOKEN
+                  valueFrom:
+                    secretKeyRef:
+                      name: train-2-token
+                      key: token
+)";
+  EXPECT_THAT(pytorch_job(on_three_nodes(), {.token = "abc"}),
+              AllOf(StartsWith(secret), HasSubstr(variable)));
+  const std::string slice = job_set(on_tpus(), {.tpu_topology = "v5e:4x4", .token = "abc"});
+  EXPECT_THAT(slice, AllOf(StartsWith(secret), HasSubstr("- name: LEVIN_JOB_TOKEN\n")));
+  for (const std::string& alone :
+       {pytorch_job({.command = {"train"}}, {.token = "abc"}),
+        job_set(on_tpus(), {.tpu_topology = "v6e:2x4", .token = "abc"})}) {
+    EXPECT_THAT(alone, AllOf(Not(HasSubstr("TOKEN")), Not(HasSubstr("abc"))));
+  }
+  EXPECT_THAT(sbatch_script(on_three_nodes()),
+              HasSubstr("\nexport LEVIN_JOB_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \\n')\n"
+                        "srun "));
+}
+
 TEST(Manifest, AProgramsNameBecomesALabel) {
   const auto name_of = [](const char* program) { return detail::job_name({.command = {program}}); };
   EXPECT_EQ(name_of("bin/Train_2.sh"), "train-2-sh");

@@ -296,6 +296,31 @@ TEST(ManyNodes, AFollowerEndsWhenTheServingLauncherIsKilled) {
   EXPECT_THAT(second.err(), HasSubstr("lost the launcher that serves the rendezvous at"));
 }
 
+// As a suspended machine, or all machines of a job that a scheduler has stopped.
+TEST(ManyNodes, AJobThatWasStoppedAsAWholeGoesOn) {
+  const Scratch scratch;
+  Job job;
+  job.more = {"--rdzv-conf", "node_timeout=1"};
+  const auto program =
+      script(scratch, "rank.sh", "touch $RANK.up; while [ ! -e go ]; do sleep 0.05; done");
+  Launcher first(scratch, job.node({program}));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  Launcher second(scratch, job.node({program}));
+  ASSERT_TRUE(soon([&] { return has(scratch, "0.up") && has(scratch, "1.up"); }));
+  for (Launcher* leads : {&first, &second}) {
+    Launcher* follows = leads == &first ? &second : &first;
+    for (Launcher* launcher : {&first, &second}) launcher->signal(SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    leads->signal(SIGCONT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    follows->signal(SIGCONT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  }
+  put(scratch / "go", "");
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(second.wait(), 0) << second.err();
+}
+
 // Its host still takes what is sent, and nobody answers, as where a network is cut.
 TEST(ManyNodes, AFollowerEndsWhenTheServingLauncherIsSilent) {
   const Scratch scratch;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
@@ -174,6 +175,43 @@ TEST(CsvLogger, LeavesAForeignFileAlone) {
   logger->log_metrics({{"x", 1}}, 0, 1);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("observe.logger.csv: "));
   EXPECT_EQ(csv(*logger), foreign);
+}
+
+/// Rows of an earlier run, and what is left of them once somebody who may not read them has logged.
+std::string rows_after(const Scratch& folder, const std::function<void(const fs::path&)>& hide) {
+  const auto options = levin::LoggerOptions{.save_dir = folder.path().string(), .version = 0};
+  levin::csv_logger(options)->log_metrics({{"loss", 1}}, 0, 1);
+  const fs::path file = folder / "version_0/metrics.csv";
+  fs::permissions(folder.path(), fs::perms::all);
+  fs::permissions(folder / "version_0", fs::perms::all);
+  hide(file);
+  EXPECT_EQ(run_child([&]() -> int {
+              if (::geteuid() == 0 && ::seteuid(65534) != 0) return levin::test::kSkipped;
+              ::testing::internal::CaptureStderr();
+              levin::csv_logger(options)->log_metrics({{"acc", 2}}, 0, 2);
+              const std::string said = ::testing::internal::GetCapturedStderr();
+              return said.find("metrics.csv") != said.npos ? 0 : 1;
+            }),
+            0);
+  fs::permissions(file, fs::perms::owner_all);
+  return get(file);
+}
+
+TEST(CsvLogger, DoesNotTakeAFileThatItCannotReadForEmpty) {
+  const Scratch folder;
+  EXPECT_EQ(
+      rows_after(folder, [](const fs::path& file) { fs::permissions(file, fs::perms::none); }),
+      "step,epoch,loss\n1,0,1\n");
+}
+
+TEST(CsvLogger, LeavesAFileWithoutALineAlone) {
+  const Scratch folder;
+  const auto logger = levin::csv_logger(in(folder));
+  put(logger->log_dir() + "/metrics.csv", "a note to myself");
+  ::testing::internal::CaptureStderr();
+  logger->log_metrics({{"x", 1}}, 0, 1);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("observe.logger.csv: "));
+  EXPECT_EQ(csv(*logger), "a note to myself");
 }
 
 TEST(CsvLogger, LosesNothingWhenKilled) {

@@ -8,7 +8,6 @@ import contextlib
 import copy
 import dataclasses
 import json
-import re
 
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loops import fit_loop, training_epoch_loop
@@ -23,7 +22,6 @@ IDS = frozenset(
         "callbacks-last",
         "count-of-one",
         "epoch-means-resumed",
-        "files-replaced",
         "group-mean",
         "last-at-end",
         "last-is-link",
@@ -52,7 +50,7 @@ def possible(setting):
     if any(word in text for word in ("max_steps", "max_time", '"stop"', "early_stopping")):
         ids |= {"stop-inside-epoch", "stop-without-validation"}
     if '"checkpoint"' in text:
-        ids |= {"files-replaced", "last-at-end", "last-is-link", "save-last"}
+        ids |= {"last-at-end", "last-is-link", "save-last"}
     if '"from"' in text:
         ids |= {"epoch-means-resumed", "metrics-resumed", "resumed-before-start"}
     if trainer.get("val_check_interval") == 1 and "callbacks" in setting:
@@ -279,9 +277,6 @@ def checkpoint_options(options):
 
 def files(kept, newest):
     """What is kept, as levin's folder would show it."""
-    if "files-replaced" in _active:
-        names = [re.sub(r"-v[0-9]+$", "", name) for name in kept["kept"]]
-        kept |= {"kept": sorted(set(names)), "best": re.sub(r"-v[0-9]+$", "", kept["best"])}
     if "last-is-link" in _active and newest:
         kept |= {"last": newest, "kept": sorted({*kept["kept"], newest})}
     return kept

@@ -4,6 +4,7 @@
 
 #include "levin/base/check.h"
 #include "levin/comm/environment/launchers_impl.h"
+#include "levin/comm/environment/token.h"
 
 namespace levin::comm {
 namespace {
@@ -31,8 +32,9 @@ void check_ranks(const Environment& environment) {
 
 Environment read_environment(const Variables& variables) {
   for (const auto& read : kLaunchers) {
-    if (const auto environment = read(variables)) {
+    if (auto environment = read(variables)) {
       check_ranks(*environment);
+      environment->token = variables.text_or(kTokenVariable, "");
       return *environment;
     }
   }

@@ -21,6 +21,7 @@ struct Environment {
   int64_t master_port = 0;
   int64_t restart_count = 0;  ///< raised at each new start: the prefix of the rendezvous keys
   std::string run_id = {};
+  std::string token = {};          ///< the job's secret, LEVIN_JOB_TOKEN: a part of all its keys
   std::string launcher = "alone";  ///< torchrun, kubeflow, mpirun, slurm or alone
   /// The launcher serves the store: rank 0 connects to it as all others do.
   bool launcher_hosts_store = false;

@@ -10,7 +10,8 @@
 namespace levin::comm {
 
 /// Ranges keep the zeros in front ("n[08-10]" is n08, n09, n10); a name may hold several brackets.
-/// Throws Error "comm.environment.hosts" for what is no such list.
+/// Throws Error "comm.environment.hosts" for what is no such list, and for one of more than a
+/// million hosts.
 LEVIN_API std::vector<std::string> expand_host_list(std::string_view list);
 
 /// Slurm's counts by host: "2(x3),1" is 2, 2, 2, 1. Throws Error "comm.environment.hosts".

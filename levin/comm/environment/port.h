@@ -17,7 +17,10 @@ namespace levin::comm {
 /// same text in every process.
 LEVIN_API int64_t derived_port(std::string_view job);
 
-/// Owns a TCP socket that listens on all of this host's addresses.
+/// From where a socket can be reached: this host alone, by 127.0.0.1, or all that have a way to it.
+enum class Reach { kLoopback, kNetwork };
+
+/// Owns a TCP socket that listens.
 class LEVIN_API ListeningSocket {
  public:
   ListeningSocket(int descriptor, int64_t port) : descriptor_(descriptor), port_(port) {}
@@ -38,6 +41,7 @@ class LEVIN_API ListeningSocket {
 
 /// Port 0 takes a free one. Throws Error "comm.environment.port" when the port is taken or not
 /// permitted; how_to_choose tells the user what to set, "--master-port" or "MASTER_PORT".
-LEVIN_API ListeningSocket listen_on(int64_t port, std::string_view how_to_choose);
+LEVIN_API ListeningSocket listen_on(int64_t port, std::string_view how_to_choose,
+                                    Reach reach = Reach::kNetwork);
 
 }  // namespace levin::comm

@@ -2,12 +2,14 @@
 
 #include <memory>
 #include <numeric>
+#include <string_view>
 #include <utility>
 
 #define USE_C10D_GLOO
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "levin/base/check.h"
+#include "levin/comm/descriptors.h"
 #include "levin/comm/gloo/transport.h"
 #include "levin/comm/lane_backend.h"
 #include "levin/comm/messages/collectives.h"
@@ -19,6 +21,8 @@ c10::intrusive_ptr<c10d::Backend> connect_by_gloo(const c10::intrusive_ptr<c10d:
                                                   std::chrono::milliseconds timeout,
                                                   const std::string& host) {
   using c10d::ProcessGroupGloo;
+  const int64_t needed = 2 * size;  // a socket for each other rank, and while they meet another
+  allow_descriptors(needed);
   const auto options = ProcessGroupGloo::Options::create(timeout);
   try {
     options->devices.push_back(host.empty() ? ProcessGroupGloo::createDefaultDevice()
@@ -26,8 +30,9 @@ c10::intrusive_ptr<c10d::Backend> connect_by_gloo(const c10::intrusive_ptr<c10d:
     return c10::make_intrusive<ProcessGroupGloo>(store, static_cast<int>(rank),
                                                  static_cast<int>(size), options);
   } catch (const std::exception& error) {
-    LEVIN_FAIL("comm.gloo", "rank {} of {} found no way to the others: {}", rank, size,
-               error.what());
+    const std::string_view what = error.what();  // frames follow
+    LEVIN_FAIL("comm.gloo", "rank {} of {} found no way to the others: {}{}", rank, size,
+               what.substr(0, what.find('\n')), shortage_of_descriptors(needed));
   }
 }
 

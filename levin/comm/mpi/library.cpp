@@ -8,6 +8,7 @@
 #include <string>
 
 #include "levin/base/check.h"
+#include "levin/files/trust_impl.h"
 
 namespace levin::comm::mpi {
 namespace {
@@ -49,7 +50,9 @@ void* open_module() {
   const std::string which = family(), name = file_of(which);
   std::error_code ignored;
   const std::string beside = own_folder() + name;
-  void* module = open(std::filesystem::exists(beside, ignored) ? beside : name);
+  const bool is_beside = std::filesystem::exists(beside, ignored);
+  if (is_beside) check_trust(beside);
+  void* module = open(is_beside ? beside : name);
   if (module != nullptr) return module;
   const std::string reason = ::dlerror();
   LEVIN_FAIL("comm.mpi.absent",
@@ -88,6 +91,14 @@ Library load() {
 }
 
 }  // namespace
+
+void check_trust(const std::string& module) {
+  const std::string doubt = files::detail::distrust(std::filesystem::path(module));
+  LEVIN_CHECK(doubt.empty(), "comm.mpi.trust",
+              "{} is not loaded: {}; make it yours or root's and writable by nobody else (chown, "
+              "chmod go-w), or name it by LEVIN_MPI_MODULE",
+              module, doubt);
+}
 
 std::vector<std::string> modules() {
   std::vector<std::string> found;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "levin/base/export.h"
 #include "levin/base/spin.h"
 #include "levin/comm/mpi/module.h"
 
@@ -18,8 +19,12 @@ struct Library {
 };
 
 /// Throws "comm.mpi.start" in a process that no mpirun started, "comm.mpi.absent" where levin's
-/// module for that MPI is missing, "comm.mpi.threads".
+/// module for that MPI is missing, "comm.mpi.trust", "comm.mpi.threads".
 Library& library();
+
+/// Throws "comm.mpi.trust" for a file that other users than this one and root own or may write: it
+/// would run as this user.
+LEVIN_API void check_trust(const std::string& module);
 
 /// Of openmpi and mpich, those whose module lies beside liblevin.
 std::vector<std::string> modules();

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "levin/base/awake.h"
 #include "levin/base/check.h"
 #include "levin/base/spin.h"
 #include "levin/comm/chunks.h"
@@ -91,10 +92,10 @@ std::invoke_result_t<Call, Module&> MpiTransport::ask(const Announcement& operat
 void MpiTransport::wait(const Announcement& operation, std::span<Request> requests) {
   const auto done = [&] { return ask(operation, [&](Module& mpi) { return mpi.test(requests); }); };
   if (levin::detail::spin_until(done)) return;
-  const auto start = std::chrono::steady_clock::now();
+  levin::detail::AwakeTime awake;
   const std::chrono::milliseconds timeout = timeout_;
   while (!done()) {
-    const auto waited = std::chrono::steady_clock::now() - start;
+    const auto waited = awake.look();
     if (waited > timeout) {
       abandon();
       ask(operation, [&](Module& mpi) { mpi.fail(); });

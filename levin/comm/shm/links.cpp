@@ -3,59 +3,15 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <random>
 
 #include "levin/base/check.h"
 
 namespace levin::comm::shm {
 namespace {
-
-/// First word on a new connection.
-struct Greeting {
-  int64_t rank = 0;
-  int64_t is_life = 0;
-};
-
-int milliseconds_until(Deadline deadline) {
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 3'600'000));
-}
-
-bool readable(int fd, Deadline deadline) {
-  pollfd wanted = {fd, POLLIN, 0};
-  int ready = 0;
-  do {
-    ready = ::poll(&wanted, 1, milliseconds_until(deadline));
-  } while (ready < 0 && errno == EINTR);
-  return ready > 0;
-}
-
-/// In the abstract namespace: no file is left behind.
-std::pair<sockaddr_un, socklen_t> address_of(const std::string& name) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  std::copy_n(name.data(), std::min(name.size(), sizeof(address.sun_path) - 2),
-              address.sun_path + 1);
-  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
-}
-
-Descriptor unix_socket() {
-  Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  LEVIN_CHECK(socket, "comm.shm.link", "a unix socket: {}", files::detail::reason(errno));
-  return socket;
-}
-
-std::string random_name() {
-  std::random_device random;
-  return fmt::format("levin-{}-{:08x}{:08x}", ::getpid(), random(), random());
-}
 
 /// One byte with room for a descriptor beside it. Stays where it was made: its parts point at each
 /// other.
@@ -93,7 +49,9 @@ Descriptor receive_descriptor(int socket, Deadline deadline) {
   DescriptorMessage letter;
   const auto received = ::recvmsg(socket, &letter.message, MSG_CMSG_CLOEXEC);
   const cmsghdr* header = received == 1 ? CMSG_FIRSTHDR(&letter.message) : nullptr;
-  LEVIN_CHECK(header != nullptr && header->cmsg_type == SCM_RIGHTS, "comm.shm.link",
+  LEVIN_CHECK(header != nullptr && header->cmsg_level == SOL_SOCKET &&
+                  header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(sizeof(int)),
+              "comm.shm.link",
               "the first rank of this machine closed its link; its own error says why");
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(header), sizeof(int));
@@ -106,7 +64,7 @@ Links::Links(int64_t rank, int64_t size, const Board& board, Deadline deadline)
     : rank_(rank), size_(size), stop_(::eventfd(0, EFD_CLOEXEC)) {
   if (size_ == 1) return;
   if (rank_ == 0) {
-    gather(random_name(), board, deadline);
+    gather(board, deadline);
   } else {
     join(board.read("hub"));
   }
@@ -120,54 +78,37 @@ void Links::stop_watching() {
   watcher_.join();
 }
 
-void Links::gather(const std::string& name, const Board& board, Deadline deadline) {
-  const Descriptor listener = unix_socket();
-  const auto [address, length] = address_of(name);
-  const bool listening =
-      ::bind(listener.number(), reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
-      ::listen(listener.number(), static_cast<int>(2 * size_)) == 0;
-  LEVIN_CHECK(listening, "comm.shm.link", "listening on a unix socket: {}",
-              files::detail::reason(errno));
-  board.write("hub", name);
+void Links::gather(const Board& board, Deadline deadline) {
+  Door door(size_);
+  board.write("hub", door.word());
   for (int64_t rank = 1; rank < size_; ++rank) links_.push_back({.rank = rank});
-  for (int64_t missing = 2 * (size_ - 1); missing > 0; --missing) {
-    if (!readable(listener.number(), deadline)) {
+  for (int64_t missing = 2 * (size_ - 1); missing > 0;) {
+    auto caller = door.admit(deadline);
+    if (!caller) {
       const auto late = std::ranges::find_if(
           links_, [](const Link& link) { return !link.descriptors || !link.life; });
       LEVIN_FAIL("comm.shm.link", "rank {} did not come in time; look at its own output",
                  late->rank);
     }
-    Descriptor socket(::accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC));
-    Greeting greeting;
-    const bool greeted =
-        readable(socket.number(), deadline) &&
-        ::recv(socket.number(), &greeting, sizeof(greeting), 0) == sizeof(greeting) &&
-        greeting.rank > 0 && greeting.rank < size_;
-    LEVIN_CHECK(greeted, "comm.shm.link", "a stranger connected to the ranks' socket");
-    Link& link = links_[static_cast<size_t>(greeting.rank - 1)];
-    (greeting.is_life != 0 ? link.life : link.descriptors) = std::move(socket);
+    Link& link = links_[static_cast<size_t>(caller->rank - 1)];
+    Descriptor& place = caller->is_life ? link.life : link.descriptors;
+    if (place) continue;  // the first to come has it
+    place = std::move(caller->socket);
+    --missing;
   }
 }
 
-void Links::join(const std::string& name) {
+void Links::join(const std::string& word) {
   Link link;
-  const auto [address, length] = address_of(name);
-  for (int64_t is_life = 0; is_life < 2; ++is_life) {
-    Descriptor socket = unix_socket();
-    const Greeting greeting = {rank_, is_life};
-    const bool linked =
-        ::connect(socket.number(), reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
-        ::send(socket.number(), &greeting, sizeof(greeting), MSG_NOSIGNAL) == sizeof(greeting);
-    LEVIN_CHECK(linked, "comm.shm.link",
-                "no link to the first rank of this machine: {}; its own error says why",
-                files::detail::reason(errno));
-    (is_life != 0 ? link.life : link.descriptors) = std::move(socket);
-  }
+  link.descriptors = knock(word, rank_, false);
+  link.life = knock(word, rank_, true);
   links_.push_back(std::move(link));
 }
 
 Segment Links::share(size_t bytes, size_t reserved, Deadline deadline) {
-  if (rank_ != 0) return Segment::map(receive_descriptor(links_[0].descriptors.number(), deadline));
+  if (rank_ != 0) {
+    return Segment::map(receive_descriptor(links_[0].descriptors.number(), deadline), bytes);
+  }
   Segment segment = Segment::create(bytes, reserved);
   for (const Link& link : links_) {
     send_descriptor(link.descriptors.number(), segment.descriptor());

@@ -13,11 +13,10 @@
 #include <thread>
 #include <vector>
 
+#include "levin/comm/shm/door.h"
 #include "levin/comm/shm/segment.h"
 
 namespace levin::comm::shm {
-
-using Deadline = std::chrono::steady_clock::time_point;
 
 /// How a rank tells the others a word before they are linked, and reads theirs: a store's set and
 /// get. read waits, and throws at the deadline.
@@ -29,12 +28,12 @@ struct Board {
 class Links {
  public:
   /// Returns when every rank is linked to the hub. Throws "comm.shm.link" when that does not happen
-  /// before the deadline, with the rank that did not come.
+  /// before the deadline, with the rank that did not come. Strangers are kept out: see Door.
   Links(int64_t rank, int64_t size, const Board& board, Deadline deadline);
   ~Links();
 
   /// So many bytes of zeros that all ranks map, of which the first are reserved; called by all in
-  /// the same order.
+  /// the same order. Throws "comm.shm.link" and "comm.shm.memory".
   Segment share(size_t bytes, size_t reserved, Deadline deadline);
   Segment share(size_t bytes, Deadline deadline) { return share(bytes, bytes, deadline); }
 
@@ -51,8 +50,8 @@ class Links {
     Descriptor life;         ///< never written to
   };
 
-  void gather(const std::string& name, const Board& board, Deadline deadline);
-  void join(const std::string& name);
+  void gather(const Board& board, Deadline deadline);
+  void join(const std::string& word);
   void wait_for_end(const std::function<void(int64_t)>& gone) const;
 
   int64_t rank_;

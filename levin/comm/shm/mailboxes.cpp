@@ -111,7 +111,7 @@ void Mailboxes::await(const Letter& letter, Counter& counter, const Ready& ready
   if (levin::detail::spin_for(ready, levin::detail::kWakeTime)) return;
   const int64_t peer = letter.from == rank_ ? letter.to : letter.from;
   const std::chrono::milliseconds timeout = timeout_;
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  levin::detail::AwakeTime waited;
   const auto text = [&] {
     const Announcement& content = letter.content;
     return fmt::format("{} x {} with tag {} from rank {} to rank {}", content.count, content.type,
@@ -125,7 +125,7 @@ void Mailboxes::await(const Letter& letter, Counter& counter, const Ready& ready
     LEVIN_CHECK(gone.empty() || ready(), "comm.peer",
                 "rank {} {} before a message was through: {}; look at its output", peer, gone,
                 text());
-    const auto left = deadline - std::chrono::steady_clock::now();
+    const auto left = timeout - waited.look();
     LEVIN_CHECK(left.count() > 0, "comm.timeout",
                 "waited {} s for rank {}: {}; see where it is, or raise the timeout",
                 std::chrono::duration<double>(timeout).count(), peer, text());

@@ -62,10 +62,10 @@ bool Rounds::arrived(int64_t rank) const {
 }
 
 void Rounds::await() {
-  const auto deadline = std::chrono::steady_clock::now() + timeout_;
+  levin::detail::AwakeTime waited;
   for (int64_t rank = 0; rank < size_; ++rank) {
     if (rank == rank_ || arrived(rank) || arrives_soon(rank)) continue;
-    await_rank(rank, deadline);
+    await_rank(rank, waited);
   }
   if (opening_) compare();
   opening_ = false;
@@ -78,11 +78,11 @@ bool Rounds::arrives_soon(int64_t rank) const {
          levin::detail::spin_for([&] { return arrived(rank); }, levin::detail::kWakeTime);
 }
 
-void Rounds::await_rank(int64_t rank, std::chrono::steady_clock::time_point deadline) {
+void Rounds::await_rank(int64_t rank, levin::detail::AwakeTime& waited) {
   Line& theirs = line(rank);
   while (!arrived(rank)) {
     check_present(rank);
-    const auto left = deadline - std::chrono::steady_clock::now();
+    const auto left = timeout_ - waited.look();
     if (left.count() <= 0) fail_by_timeout();
     theirs.arrived.doze([&] { return arrived(rank); },
                         std::min<std::chrono::nanoseconds>(left, kNap));

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "levin/base/awake.h"
 #include "levin/comm/announcement.h"
 
 namespace levin::comm::shm {
@@ -31,7 +32,8 @@ class Rounds {
   size_t parity() const { return round_ & 1; }
   /// What this rank has to write in this round is written.
   void arrive();
-  /// Returns when all have arrived; the next round is this rank's then. Throws "comm.timeout" with
+  /// Returns when all have arrived; the next round is this rank's then. Time in which this process
+  /// was stopped is not waited. Throws "comm.timeout" with
   /// the ranks that never came, "comm.peer" when one is gone, "comm.mismatch" when one announced
   /// something else.
   void await();
@@ -53,7 +55,7 @@ class Rounds {
   Line& line(int64_t rank) const;
   bool arrived(int64_t rank) const;
   bool arrives_soon(int64_t rank) const;
-  void await_rank(int64_t rank, std::chrono::steady_clock::time_point deadline);
+  void await_rank(int64_t rank, levin::detail::AwakeTime& waited);
   void compare() const;
   [[noreturn]] void fail_by_timeout() const;
   void check_present(int64_t awaited) const;

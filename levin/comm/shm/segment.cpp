@@ -15,6 +15,9 @@
 namespace levin::comm::shm {
 namespace {
 
+// Memory that another process cuts short ends by SIGBUS who reads it.
+constexpr int kSizeIsFinal = F_SEAL_SHRINK | F_SEAL_GROW;
+
 /// What /proc/meminfo says can be had without swapping, in bytes.
 size_t available_memory() {
   std::ifstream file("/proc/meminfo");
@@ -43,25 +46,31 @@ void reserve_memory(const Descriptor& descriptor, size_t begin, size_t bytes) {
 }  // namespace
 
 Segment Segment::create(size_t bytes, size_t reserved) {
-  Descriptor descriptor(::memfd_create("levin", MFD_CLOEXEC));
+  Descriptor descriptor(::memfd_create("levin", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   LEVIN_CHECK(descriptor, "comm.shm.memory", "memfd_create: {}", files::detail::reason(errno));
   reserve_memory(descriptor, 0, reserved);
   LEVIN_CHECK(::ftruncate(descriptor.number(), static_cast<off_t>(bytes)) == 0, "comm.shm.memory",
               "{} bytes of shared memory: {}", bytes, files::detail::reason(errno));
-  return map(std::move(descriptor));
+  LEVIN_CHECK(::fcntl(descriptor.number(), F_ADD_SEALS, kSizeIsFinal | F_SEAL_SEAL) == 0,
+              "comm.shm.memory", "sealing shared memory: {}", files::detail::reason(errno));
+  return map(std::move(descriptor), bytes);
 }
 
 void Segment::reserve(size_t begin, size_t bytes) const {
   reserve_memory(descriptor_, begin, bytes);
 }
 
-Segment Segment::map(Descriptor descriptor) {
+Segment Segment::map(Descriptor descriptor, size_t bytes) {
   struct stat status = {};
-  const bool known = ::fstat(descriptor.number(), &status) == 0 && status.st_size > 0;
-  const size_t bytes = known ? static_cast<size_t>(status.st_size) : 0;
-  void* data =
-      known ? ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.number(), 0)
-            : MAP_FAILED;
+  const int seals = ::fcntl(descriptor.number(), F_GET_SEALS);
+  const bool fits = ::fstat(descriptor.number(), &status) == 0 && bytes > 0 &&
+                    static_cast<size_t>(status.st_size) == bytes && seals >= 0 &&
+                    (seals & kSizeIsFinal) == kSizeIsFinal;
+  LEVIN_CHECK(fits, "comm.shm.memory",
+              "got {} bytes of shared memory with the seals {:#x}, wanted {} that nobody can cut "
+              "short ({:#x}); run the same version of levin on all ranks",
+              status.st_size, seals, bytes, kSizeIsFinal);
+  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.number(), 0);
   LEVIN_CHECK(data != MAP_FAILED, "comm.shm.memory", "mapping {} bytes of shared memory: {}", bytes,
               files::detail::reason(errno));
   Segment segment;

@@ -3,11 +3,12 @@
 // Carries the bytes of shm collectives.
 //
 //   Segment mine = Segment::create(1 << 20);
-//   Segment theirs = Segment::map(file_descriptor_received);
+//   Segment theirs = Segment::map(file_descriptor_received, 1 << 20);
 
 #include <cstddef>
 #include <utility>
 
+#include "levin/base/export.h"
 #include "levin/files/posix_impl.h"
 
 namespace levin::comm::shm {
@@ -16,15 +17,16 @@ using files::detail::Descriptor;
 
 /// A memfd: no size limit of /dev/shm, and gone with the last process that maps it, also after
 /// kill -9. Zeros at first.
-class Segment {
+class LEVIN_API Segment {
  public:
   Segment() = default;
   /// Throws "comm.shm.memory" when the system gives no memory.
   static Segment create(size_t bytes) { return create(bytes, bytes); }
   /// Of which the first are there from the start, and the others when they were reserved.
   static Segment create(size_t bytes, size_t reserved);
-  /// The memory of a descriptor that create() made in some process.
-  static Segment map(Descriptor descriptor);
+  /// The memory of a descriptor that create() made in some process, of which nobody can change the
+  /// size any more. Throws "comm.shm.memory", also where it is not of that size, or not sealed.
+  static Segment map(Descriptor descriptor, size_t bytes);
   ~Segment();
   Segment(Segment&& other) noexcept { *this = std::move(other); }
   Segment& operator=(Segment&& other) noexcept;

@@ -19,7 +19,8 @@ namespace levin {
 
 struct ModelCheckpointOptions {
   std::string dirpath;  ///< folder of the checkpoints; empty: below the run's logs
-  /// {name} stands for name=value: epoch, step or a metric; {name:.2f} for it in that format.
+  /// {name} stands for name=value: epoch, step or a metric; {name:.2f} for it in that format. A
+  /// metric that was not logged yet is nan.
   std::string filename = "{epoch}-{step}";
   std::string monitor;     ///< what was logged under this name ranks; empty: the newest
   bool save_last = true;   ///< keep the newest too, whatever its rank
@@ -40,12 +41,15 @@ struct ModelCheckpointOptions {
 };
 
 /// In dirpath each checkpoint is a folder, and `last` a link to the newest, moved only once that is
-/// whole on the disk. A name that an older checkpoint still has, or one of another ModelCheckpoint
-/// of the run, gets "-v1", "-v2". A resumed run goes on with the ranking of the run before, whose
-/// checkpoints in another folder it leaves alone. When a save fails (disk full) the run ends with
-/// Error "trainer.checkpoint", which names the checkpoint to go on from. Throws Error
-/// "trainer.monitor" when nothing of that name was logged, "trainer.checkpoint.options" for options
-/// that make no sense.
+/// whole on the disk. A name that is taken, by whatever it may be, gets "-v1", "-v2". What is
+/// removed is what this run has written into dirpath. A run goes on as the same one where it is
+/// resumed from the newest checkpoint of its own folder; then what that lists as the run's own is
+/// this run's too, but for a checkpoint that was resumed from by its name. From elsewhere it goes
+/// on with the ranking alone. When a save fails (disk full) the run ends with Error
+/// "trainer.checkpoint", which names the checkpoint to go on from. Where nothing of the monitor's
+/// name was logged yet, a checkpoint has no rank and a warning says so; after a validation that is
+/// Error "trainer.monitor". Throws Error "trainer.checkpoint.options" for options that make no
+/// sense.
 class LEVIN_API ModelCheckpoint : public Callback {
  public:
   explicit ModelCheckpoint(ModelCheckpointOptions options);
@@ -71,6 +75,7 @@ class LEVIN_API ModelCheckpoint : public Callback {
   void on_train_epoch_end(Trainer& trainer, Module& module) override;
   void on_train_end(Trainer& trainer, Module& module) override;
   void on_exception(Trainer& trainer, Module& module, const std::exception& error) override;
+  void on_load_checkpoint(Trainer& trainer, Module& module, const State& checkpoint) override;
 
  private:
   struct Saved {
@@ -78,13 +83,25 @@ class LEVIN_API ModelCheckpoint : public Callback {
     std::optional<double> score;  // none where nothing is monitored
     int64_t step = -1;
     bool by_rule = true;  // and not because a run ended
+    bool own = false;     // this run has written it
   };
 
+  struct Place {
+    std::string folder;
+    bool is_own = false;  // this run's stands there
+  };
+
+  static State state_of(const std::vector<Saved>& list);
+  static std::vector<Saved> list_in(const State& state);
+  /// As it was before any run.
+  void forget();
   bool epoch_due(int64_t epoch) const;
   bool at_train_epoch_end(const Trainer& trainer) const;
   bool waits_for_validation(const Trainer& trainer) const;
   bool lacks_monitor(const Trainer& trainer) const;
   bool can_rank(Trainer& trainer, bool validation_may_tell);
+  void warn_of_monitor(const Trainer& trainer, std::string_view so);
+  std::optional<double> score(Trainer& trainer);
   void save_ranked(Trainer& trainer, int64_t epoch);
   void save(Trainer& trainer, int64_t epoch, std::optional<double> score, bool by_rule);
   std::string file_name(const Trainer& trainer, int64_t epoch) const;
@@ -95,13 +112,19 @@ class LEVIN_API ModelCheckpoint : public Callback {
   std::vector<Saved> take_surplus();
   void choose_best();
   bool keeps(const std::string& folder) const;
-  std::string free_folder(const Trainer& trainer, const std::string& wanted) const;
-  void remove(const std::vector<Saved>& surplus) const;
-  [[noreturn]] void fail(int64_t step, const Error& error) const;
+  /// The folder of that name in this one's; nothing where there is none.
+  std::optional<std::string> place_of(const std::string& path) const;
+  bool may_replace(const std::string& folder, int64_t step) const;
+  Place choose_place(Trainer& trainer, int64_t epoch) const;
+  bool write(Trainer& trainer, const Place& place, bool is_last_try) const;
+  void remove_surplus();
+  [[noreturn]] void fail(int64_t step, const std::exception& error) const;
 
   ModelCheckpointOptions options_;
   std::string folder_;
-  std::vector<Saved> kept_;  // best first
+  std::string run_;             // a name that no other run has
+  std::vector<Saved> kept_;     // best first
+  std::vector<Saved> surplus_;  // to be removed once the newest is on the disk
   Saved best_;
   std::string last_folder_;
   int64_t last_step_ = -1;   // global step of the newest checkpoint
@@ -110,6 +133,7 @@ class LEVIN_API ModelCheckpoint : public Callback {
   bool training_ = false;
   bool failed_ = false;
   bool told_of_monitor_ = false;
+  bool validated_ = false;  // in this fit
   std::chrono::steady_clock::time_point saved_at_;
 };
 

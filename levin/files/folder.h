@@ -1,0 +1,22 @@
+#pragma once
+// What a folder holds, without exceptions.
+//
+//   for (const std::filesystem::path& entry : entries_of("levin_logs")) { ... }
+
+#include <filesystem>
+#include <vector>
+
+#include "levin/base/export.h"
+
+namespace levin::files {
+
+/// In the order of their names; none where it is no folder or cannot be read.
+LEVIN_API std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
+
+/// The path from the root on; as it is where the process's own folder is not there any more.
+LEVIN_API std::filesystem::path absolute_path(const std::filesystem::path& path);
+
+/// TMPDIR, or /tmp where that names no folder.
+LEVIN_API std::filesystem::path temporary_folder();
+
+}  // namespace levin::files

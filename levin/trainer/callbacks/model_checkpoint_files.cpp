@@ -1,0 +1,229 @@
+// What a ModelCheckpoint writes where, which of it it keeps, and what it removes.
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "levin/base/check.h"
+#include "levin/base/log.h"
+#include "levin/checkpoint/checkpoint.h"
+#include "levin/files/atomic.h"
+#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// As "{:02d}" or "{:.4f}" would; what is no number of the kind that the format wants is an error.
+template <class Number>
+std::string formatted(const std::string& format, Number value) {
+  try {
+    return fmt::format(fmt::runtime("{:" + format + "}"), value);
+  } catch (const fmt::format_error& error) {
+    LEVIN_FAIL("trainer.checkpoint.options",
+               "got the format '{}' in filename for the value {} ({}); wanted one as 02d for a "
+               "count or .2f for a metric",
+               format, value, error.what());
+  }
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(fs::symlink_status(path, error));
+}
+
+}  // namespace
+
+// A metric that nobody has logged yet is "nan" there.
+std::string ModelCheckpoint::file_name(const Trainer& trainer, int64_t epoch) const {
+  const Metrics metrics = trainer.callback_metrics();
+  std::string name = options_.filename;
+  size_t open = 0;
+  while ((open = name.find('{', open)) != std::string::npos) {
+    const size_t close = name.find('}', open);
+    LEVIN_CHECK(close != std::string::npos, "trainer.checkpoint.options",
+                "got filename = '{}', wanted a '}}' for each '{{'", options_.filename);
+    const std::string inside = name.substr(open + 1, close - open - 1);
+    const size_t colon = inside.find(':');
+    const std::string key = inside.substr(0, colon);
+    const std::string format = colon == std::string::npos ? "" : inside.substr(colon + 1);
+    std::string value = key + "=";
+    if (key == "epoch" || key == "step") {
+      value += formatted(format, key == "epoch" ? epoch : trainer.global_step());
+    } else {
+      const auto metric = metrics.find(key);
+      value += formatted(
+          format.empty() ? ".4f" : format,
+          metric == metrics.end() ? std::numeric_limits<double>::quiet_NaN() : metric->second);
+    }
+    name.replace(open, close - open + 1, value);
+    open += value.size();
+  }
+  return name;
+}
+
+bool ModelCheckpoint::is_ranked(const Saved& saved) const {
+  return saved.by_rule && (options_.monitor.empty() || saved.score.has_value());
+}
+
+bool ModelCheckpoint::ranks_before(const Saved& a, const Saved& b) const {
+  if (options_.monitor.empty()) return a.step > b.step;
+  const auto worth = [&](const Saved& saved) {
+    if (!saved.score || std::isnan(*saved.score)) return -std::numeric_limits<double>::infinity();
+    return options_.mode == "max" ? *saved.score : -*saved.score;
+  };
+  return worth(a) > worth(b);
+}
+
+std::vector<ModelCheckpoint::Saved> ModelCheckpoint::take_surplus() {
+  std::stable_sort(kept_.begin(), kept_.end(),
+                   [&](const Saved& a, const Saved& b) { return ranks_before(a, b); });
+  std::vector<Saved> kept, surplus;
+  int64_t best = 0;
+  for (Saved& saved : kept_) {
+    const bool among_best =
+        options_.save_top_k < 0 || (is_ranked(saved) && best < options_.save_top_k);
+    if (among_best) ++best;
+    const bool is_last = options_.save_last && saved.folder.empty();
+    (among_best || is_last ? kept : surplus).push_back(std::move(saved));
+  }
+  kept_ = std::move(kept);
+  return surplus;
+}
+
+void ModelCheckpoint::choose_best() {
+  const auto best = std::find_if(kept_.begin(), kept_.end(),
+                                 [&](const Saved& saved) { return is_ranked(saved); });
+  best_ = best == kept_.end() || options_.save_top_k == 0 ? Saved() : *best;
+}
+
+bool ModelCheckpoint::keeps(const std::string& folder) const {
+  return std::ranges::any_of(kept_, [&](const Saved& saved) { return saved.folder == folder; });
+}
+
+// What goes now anyway, or is of the step that is saved now: written by this run before it was
+// killed between the checkpoint and the link to it.
+bool ModelCheckpoint::may_replace(const std::string& folder, int64_t step) const {
+  const auto is_it = [&](const Saved& saved) { return saved.own && saved.folder == folder; };
+  if (std::ranges::any_of(surplus_, is_it)) return true;
+  try {
+    const State training = load_checkpoint(folder).training;
+    const State& callbacks = training.child("callbacks");
+    return training.child("progress").integer("global_step") == step &&
+           std::ranges::any_of(callbacks.values(), [&](const auto& entry) {
+             // All that the run has are in it; the one that wrote it has it as its newest.
+             const State& one = callbacks.child(entry.first);
+             return one.contains("run") && one.text("run") == run_ &&
+                    fs::path(one.text("last")).filename() == fs::path(folder).filename();
+           });
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// By rank 0 for all: a name that is not there yet, for nothing else is to be overwritten.
+ModelCheckpoint::Place ModelCheckpoint::choose_place(Trainer& trainer, int64_t epoch) const {
+  State chosen;
+  trainer.accelerator().all_or_throw([&] {
+    if (!trainer.accelerator().is_main_process()) return;
+    const std::string wanted = (fs::path(folder_) / file_name(trainer, epoch)).string();
+    std::string folder = wanted;
+    bool is_own = false;
+    for (int64_t version = 1; is_there(folder); ++version) {
+      is_own = may_replace(folder, trainer.global_step());
+      if (is_own) break;
+      folder = fmt::format("{}-v{}", wanted, version);
+    }
+    chosen.set("folder", folder).set("is_own", is_own);
+  });
+  chosen = trainer.accelerator().broadcast_object(chosen);
+  return {chosen.text("folder"), chosen.boolean("is_own")};
+}
+
+void ModelCheckpoint::save(Trainer& trainer, int64_t epoch, std::optional<double> score,
+                           bool by_rule) {
+  const int64_t step = trainer.global_step();
+  // The list is brought up to date first, so that the checkpoint itself holds it.
+  const std::vector<Saved> kept_before = kept_;
+  const Saved best_before = best_;
+  const std::string last_before = last_folder_;
+  constexpr int kMostTries = 100;
+  for (int tries = 1;; ++tries) {
+    kept_.push_back({"", score, step, by_rule, /*own=*/true});
+    surplus_ = take_surplus();
+    const bool useless = std::ranges::any_of(surplus_, &std::string::empty, &Saved::folder);
+    if (trainer.accelerator().from_main(useless)) {
+      kept_ = kept_before;
+      surplus_.clear();
+      return;
+    }
+    const Place place = choose_place(trainer, epoch);
+    const auto is_there_now = [&](const Saved& one) { return one.folder == place.folder; };
+    std::erase_if(kept_, is_there_now);
+    std::erase_if(surplus_, is_there_now);
+    const auto own = std::ranges::find(kept_, "", &Saved::folder);
+    if (own != kept_.end()) own->folder = place.folder;
+    last_folder_ = place.folder;
+    choose_best();
+    try {
+      if (write(trainer, place, tries == kMostTries)) break;
+      kept_ = kept_before;
+    } catch (const std::exception& error) {
+      failed_ = true;
+      kept_ = kept_before;
+      surplus_.clear();
+      best_ = best_before;
+      last_folder_ = last_before;
+      fail(step, error);
+    }
+  }
+  last_step_ = step;
+  saved_at_ = std::chrono::steady_clock::now();
+  if (trainer.accelerator().is_main_process()) remove_surplus();
+}
+
+// False where another program has taken the name meanwhile.
+bool ModelCheckpoint::write(Trainer& trainer, const Place& place, bool is_last_try) const {
+  try {
+    trainer.save_checkpoint(place.folder, {.replace = place.is_own});
+  } catch (const Error& error) {
+    if (error.id() == "files.replace" && !place.is_own && !is_last_try) return false;
+    throw;
+  }
+  Accelerator& accelerator = trainer.accelerator();
+  accelerator.all_or_throw([&] {
+    if (accelerator.is_main_process())
+      files::replace_link(fs::path(folder_) / "last", place.folder);
+  });
+  return true;
+}
+
+// What this run has written, in its own folder, if it still is a checkpoint.
+void ModelCheckpoint::remove_surplus() {
+  for (const Saved& old : surplus_) {
+    const auto place = place_of(old.folder);
+    if (!old.own || !place || keeps(*place)) continue;
+    try {
+      remove_checkpoint(*place);
+    } catch (const Error& error) {  // costs room and nothing else
+      log::warn("model_checkpoint: {} stays: {}", *place, error.text());
+    }
+  }
+  surplus_.clear();
+}
+
+void ModelCheckpoint::fail(int64_t step, const std::exception& error) const {
+  const std::string before =
+      last_folder_.empty() ? "there is no earlier checkpoint of this run"
+                           : fmt::format(
+                                 "the checkpoint before it is whole: make room and resume with "
+                                 "--ckpt-path {}",
+                                 last_folder_);
+  LEVIN_FAIL("trainer.checkpoint", "step {} could not be saved ({}); {}", step, error.what(),
+             before);
+}
+
+}  // namespace levin

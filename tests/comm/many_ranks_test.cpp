@@ -1,0 +1,179 @@
+// What a run of many ranks asks of its one store: counted in a store of this process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include <atomic>
+
+#include "levin/comm/backends.h"
+#include "levin/comm/watchdog.h"
+#include "tests/support/error_of.h"
+#include "tests/support/scratch.h"
+#include "tests/support/variable.h"
+
+namespace {
+
+using levin::comm::Watchdog;
+using levin::test::error_of;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+/// Counts what a server would be asked, and the bytes that go to and from it.
+class CountingStore final : public c10d::Store {
+ public:
+  c10::intrusive_ptr<c10d::Store> clone() override {
+    return c10::intrusive_ptr<c10d::Store>::unsafe_reclaim_from_nonowning(this);
+  }
+  void set(const std::string& key, const std::vector<uint8_t>& value) override {
+    count(value.size());
+    store_->set(key, value);
+  }
+  std::vector<uint8_t> compareSet(const std::string& key, const std::vector<uint8_t>& expected,
+                                  const std::vector<uint8_t>& desired) override {
+    count(desired.size());
+    return store_->compareSet(key, expected, desired);
+  }
+  std::vector<uint8_t> get(const std::string& key) override {
+    auto value = store_->get(key);
+    count(value.size());
+    return value;
+  }
+  int64_t add(const std::string& key, int64_t amount) override {
+    count(8);
+    return store_->add(key, amount);
+  }
+  bool deleteKey(const std::string& key) override { return store_->deleteKey(key); }
+  int64_t getNumKeys() override { return store_->getNumKeys(); }
+  bool check(const std::vector<std::string>& keys) override {
+    count(1);
+    return store_->check(keys);
+  }
+  void wait(const std::vector<std::string>& keys) override { wait(keys, getTimeout()); }
+  void wait(const std::vector<std::string>& keys,
+            const std::chrono::milliseconds& timeout) override {
+    count(1);
+    store_->wait(keys, timeout);
+  }
+  const std::chrono::milliseconds& getTimeout() const noexcept override {
+    return store_->getTimeout();
+  }
+  void setTimeout(const std::chrono::milliseconds& timeout) override {
+    store_->setTimeout(timeout);
+  }
+
+  int64_t requests() const { return requests_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  void count(size_t bytes) {
+    ++requests_;
+    bytes_ += static_cast<int64_t>(bytes);
+  }
+
+  c10::intrusive_ptr<c10d::HashStore> store_ = c10::make_intrusive<c10d::HashStore>();
+  std::atomic<int64_t> requests_ = 0, bytes_ = 0;
+};
+
+/// In a thread of each rank.
+template <class Body>
+std::vector<std::string> on_ranks(int64_t size, const Body& body) {
+  std::vector<std::string> words(static_cast<size_t>(size));
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] { words[static_cast<size_t>(rank)] = body(rank); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return words;
+}
+
+int64_t requests_to_meet(int64_t size) {
+  auto store = c10::make_intrusive<CountingStore>();
+  const auto words = on_ranks(size, [&](int64_t rank) {
+    return levin::comm::choose_backend(*store, rank, size, {}) + " " +
+           levin::comm::choose_address(*store, rank, size, "127.0.0.1");
+  });
+  EXPECT_THAT(words, Each("shm 127.0.0.1"));
+  return store->requests();
+}
+
+TEST(ManyRanks, MeetByAFewRequestsEach) {
+  const int64_t few = requests_to_meet(16), many = requests_to_meet(256);
+  EXPECT_LE(few, 16 * 8);
+  EXPECT_LE(many, 256 * 8);
+}
+
+TEST(ManyRanks, AllAreToldWhoDidNotCome) {
+  auto store = c10::make_intrusive<CountingStore>();
+  store->setTimeout(std::chrono::milliseconds(500));
+  const auto words = on_ranks(8, [&](int64_t rank) -> std::string {
+    if (rank == 5) return "comm.connect: rank 5 of 8 did not come within 0.5 s";
+    return error_of([&] { levin::comm::choose_backend(*store, rank, 8, {}); });
+  });
+  EXPECT_THAT(words, Each(HasSubstr("comm.connect: rank 5 of 8 did not come within 0.5 s")));
+  EXPECT_LE(store->requests(), 8 * 8);
+  store = c10::make_intrusive<CountingStore>();
+  store->setTimeout(std::chrono::milliseconds(200));
+  EXPECT_THAT(error_of([&] { levin::comm::choose_backend(*store, 1, 2, {}); }),
+              HasSubstr("rank 0 of 2 did not come"));
+}
+
+TEST(ManyRanks, TakeNoTableThatIsNone) {
+  for (const char* text : {"", "[]", "{}", R"(["a"])", R"([1, 2])", R"(["a", "b", "c"])"}) {
+    auto store = c10::make_intrusive<CountingStore>();
+    store->set("host/all", std::vector<uint8_t>(text, text + std::string_view(text).size()));
+    EXPECT_THAT(error_of([&] { levin::comm::choose_backend(*store, 1, 2, {}); }),
+                HasSubstr("comm.connect: got no host of each of 2 ranks"))
+        << text;
+  }
+}
+
+/// All but the last rank wait in operation 7 for as long as it takes to ask about it.
+struct Diagnosis {
+  int64_t requests = 0, bytes = 0;
+  std::vector<std::string> words;
+};
+Diagnosis diagnose_on(int64_t size) {
+  const levin::test::Scratch scratch;
+  const levin::test::Variable folder("LEVIN_FLIGHT_DIR", scratch.str());
+  auto store = c10::make_intrusive<CountingStore>();
+  const std::string group = "world";
+  std::vector<std::unique_ptr<Watchdog>> watchdogs;
+  std::vector<int64_t> ranks;
+  for (int64_t rank = 0; rank < size; ++rank) {
+    watchdogs.push_back(std::make_unique<Watchdog>(store, rank));
+    ranks.push_back(rank);
+    for (int64_t number = 1; number <= (rank + 1 < size ? 7 : 6); ++number) {
+      const auto ticket =
+          watchdogs.back()->recorder().begin(group, number, "all_reduce", at::kFloat, 1000);
+      if (number < 7) watchdogs.back()->recorder().end(ticket);
+    }
+  }
+  const int64_t requests = store->requests(), bytes = store->bytes();
+  Diagnosis found;
+  found.words = on_ranks(size - 1, [&](int64_t rank) {
+    return watchdogs[static_cast<size_t>(rank)]->diagnose(ranks, group, 7);
+  });
+  found.requests = store->requests() - requests;
+  found.bytes = store->bytes() - bytes;
+  return found;
+}
+
+TEST(ManyRanks, AskAboutATimeoutOnceForAll) {
+  const Diagnosis found = diagnose_on(64);
+  EXPECT_THAT(found.words,
+              Each(HasSubstr("rank 63 never came: its last was number 6, all_reduce")));
+  // Polls of the watchdogs and of the one that asks are among them.
+  EXPECT_LE(found.requests, 64 * 16);
+  EXPECT_LE(found.bytes, 64 * 4096);
+}
+
+TEST(ManyRanks, QuestionsOfAStrangerCostFewAnswers) {
+  auto store = c10::make_intrusive<CountingStore>();
+  const Watchdog watchdog(store, 0);
+  store->add("flight/asked", int64_t{1} << 40);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  EXPECT_LE(store->requests(), 20);
+}
+
+}  // namespace

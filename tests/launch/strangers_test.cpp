@@ -1,0 +1,191 @@
+// Other processes at the ports of a job: what they write and send changes nothing.
+#include "tests/support/strangers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "levin/launch/launch.h"
+#include "tests/launch/launcher.h"
+#include "tests/support/error_of.h"
+
+namespace {
+
+using namespace levin::test;  // NOLINT
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+bool left_behind(const Scratch& scratch, const std::string& name) {
+  return std::filesystem::exists(scratch / name);
+}
+
+/// A rank that goes on until it is told, by a file, to end well.
+std::string patient_rank(const Scratch& scratch) {
+  return script(
+      scratch, "rank.sh",
+      "echo $MASTER_PORT >port.$RANK; echo $LEVIN_JOB_TOKEN >token.$RANK; touch $RANK.up; "
+      "while [ ! -e go ]; do sleep 0.05; done; touch $RANK.done");
+}
+
+c10d::TCPStore stranger_at(const std::string& port) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(std::stoi(port));
+  options.waitWorkers = false;
+  options.timeout = std::chrono::seconds(5);
+  return c10d::TCPStore("127.0.0.1", options);
+}
+
+void put_word(c10d::Store& store, const std::string& key, const std::string& word) {
+  store.set(key, std::vector<uint8_t>(word.begin(), word.end()));
+}
+
+TEST(Strangers, AJobOfOneNodeIsReachedFromThisHostAlone) {
+  const Scratch scratch;
+  const auto program = patient_rank(scratch);
+  for (const Words& more : {Words{}, Words{"--master-addr", "localhost"}}) {
+    std::filesystem::remove(scratch / "go");
+    std::filesystem::remove(scratch / "0.up");
+    Words words = {"-n", "2"};
+    words.insert(words.end(), more.begin(), more.end());
+    words.push_back(program);
+    Launcher launcher(scratch, words);
+    ASSERT_TRUE(soon([&] { return left_behind(scratch, "0.up"); })) << launcher.err();
+    const int64_t port = pids_in(scratch / "port.0").at(0);
+    EXPECT_TRUE(connect_loopback(port));
+    EXPECT_FALSE(connect_loopback(port, 2));  // as every other address of this host
+    put(scratch / "go", "");
+    EXPECT_EQ(launcher.wait(), 0) << launcher.err();
+  }
+}
+
+TEST(Strangers, EveryJobHasATokenOfItsOwn) {
+  const Scratch scratch;
+  put(scratch / "go", "");
+  const auto program = patient_rank(scratch);
+  std::string last;
+  for (int i = 0; i < 2; ++i) {
+    Launcher launcher(scratch, {"-n", "2", program});
+    EXPECT_EQ(launcher.wait(), 0);
+    const std::string token = get(scratch / "token.0");
+    EXPECT_EQ(token.size(), 33U);
+    EXPECT_EQ(get(scratch / "token.1"), token);
+    EXPECT_NE(token, last);
+    last = token;
+  }
+  Launcher launcher(scratch, {"-n", "1", program}, {{"LEVIN_JOB_TOKEN", "given"}});
+  EXPECT_EQ(launcher.wait(), 0);
+  EXPECT_EQ(get(scratch / "token.0"), "given\n");
+}
+
+/// Two launchers of a job whose ranks wait.
+struct TwoNodes {
+  Scratch scratch;
+  std::string port = free_port();
+  std::string program = patient_rank(scratch);
+  Settings settings;
+  std::optional<Launcher> first, second;
+
+  explicit TwoNodes(Settings given) : settings(std::move(given)) {
+    const Words words = {"--nnodes",  "2",   "--rdzv-endpoint", "127.0.0.1:" + port,
+                         "--rdzv-id", "job", "--rdzv-conf",     "node_timeout=2",
+                         program};
+    first.emplace(scratch, words, settings);
+    second.emplace(scratch, words, settings);
+    EXPECT_TRUE(soon([&] { return left_behind(scratch, "0.up") && left_behind(scratch, "1.up"); }))
+        << first->err() << second->err();
+  }
+};
+
+const char* const kStop = R"({"gently":false,"why":"a stranger likes it so"})";
+const char* const kEnd = R"({"exit_code":7,"why":"a stranger likes it so"})";
+const char* const kAlarm = R"({"signal":15})";
+
+TEST(Strangers, WordsInTheStoreEndNoJobWithAToken) {
+  TwoNodes job(Settings{{"LEVIN_JOB_TOKEN", "a secret"}});
+  {
+    auto store = stranger_at(job.port);
+    const std::string plain = "levin/job/", known = "levin/job/a secret/";
+    for (const std::string& start : {plain, known}) {  // as if it had seen the keys
+      put_word(store, start + "stop/0", kStop);
+      put_word(store, start + "alarm/0", kAlarm);
+      put_word(store, start + "end", kEnd);
+      put_word(store, start + "left/0", "15");
+      put_word(store, start + "report/0/1", R"({"signal":9})");
+      put_word(store, start + "plan/0", "no plan");
+      put_word(store, start + "info/1", std::string(3 << 20, 'x'));
+    }
+    std::this_thread::sleep_for(std::chrono::seconds(3));  // longer than node_timeout
+  }
+  put(job.scratch / "go", "");
+  EXPECT_EQ(job.first->wait(), 0) << job.first->err();
+  EXPECT_EQ(job.second->wait(), 0) << job.second->err();
+  EXPECT_TRUE(left_behind(job.scratch, "0.done") && left_behind(job.scratch, "1.done"));
+  const std::string said = job.first->err() + job.second->err();
+  EXPECT_THAT(said, HasSubstr("passed over a stranger's word in the store of the job"));
+  EXPECT_THAT(said, Not(HasSubstr("without a secret")));
+}
+
+TEST(Strangers, AJobWithoutATokenSaysSo) {
+  TwoNodes job(Settings{});
+  {
+    auto store = stranger_at(job.port);
+    put_word(store, "levin/job/stop/0", kStop);
+    put_word(store, "levin/job/end", kEnd);
+  }
+  EXPECT_EQ(job.first->wait(), 7);
+  EXPECT_THAT(job.first->err(), HasSubstr("the launchers of this job meet without a secret"));
+}
+
+TEST(Strangers, ConnectionsAndNumbersOfNobodyKeepNoNodeOut) {
+  const Scratch scratch;
+  const std::string port = free_port();
+  const auto program = patient_rank(scratch);
+  put(scratch / "go", "");
+  const Settings settings = {{"LEVIN_JOB_TOKEN", "a secret"}};
+  const Words words = {
+      "--nnodes",       "2",    "--rdzv-endpoint", "127.0.0.1:" + port, "--rdzv-conf",
+      "node_timeout=1", program};
+  Launcher first(scratch, words, settings);
+  ASSERT_TRUE(soon([&] { return bool(connect_loopback(std::stoi(port))); })) << first.err();
+  std::vector<Descriptor> strangers;
+  for (const std::string& greeting :
+       {std::string(), std::string("\x00", 1), std::string("GET / HTTP/1.0\r\n\r\n"),
+        std::string(100000, '\xff')}) {
+    strangers.push_back(connect_loopback(std::stoi(port)));
+    say(strangers.back(), greeting);
+  }
+  stranger_at(port).add("levin/none/a secret/agents", 3);
+  Launcher second(scratch, words, settings);
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(second.wait(), 0) << second.err();
+  EXPECT_TRUE(left_behind(scratch, "0.done") && left_behind(scratch, "1.done"));
+}
+
+TEST(Strangers, AHostIsNoOptionOfSsh) {
+  for (const char* name : {"-oProxyCommand=touch x", "-"}) {
+    EXPECT_EQ(error_id([&] {
+                levin::launch::launch({.nnodes = {2, 2}, .master_addr = name, .command = {"x"}});
+              }),
+              "launch.options");
+    EXPECT_EQ(error_id([&] { levin::launch::parse_endpoint(name, 1); }), "launch.options");
+  }
+}
+
+TEST(Strangers, ALauncherWithoutALoopbackSaysSoAtOnce) {
+  const Scratch scratch;
+  const auto log = scratch / "log";
+  const auto start = std::chrono::steady_clock::now();
+  const int code = run_child([&]() -> int {
+    if (::unshare(CLONE_NEWNET) != 0) return kSkipped;
+    ::dup2(::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+    ::execl(LEVIN_COMMAND, LEVIN_COMMAND, "run", "-n", "2", "/bin/true", nullptr);
+    return kThrew;
+  });
+  if (code == kSkipped) GTEST_SKIP() << "no network of its own can be made here";
+  EXPECT_EQ(code, 2);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  EXPECT_THAT(get(log), HasSubstr("launch.loopback: this process cannot reach its own port"));
+}
+
+}  // namespace

@@ -1,0 +1,103 @@
+// Small valid files for the fuzzers to begin with, a folder for each.
+//
+//   fuzz_seeds build-fuzz/corpus
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "levin/files/safetensors.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+void put(const fs::path& root, const char* format, const char* name, std::string_view bytes) {
+  fs::create_directories(root / format);
+  std::ofstream(root / format / name, std::ios::binary) << bytes;
+}
+
+/// Of bytes that may be zero.
+template <size_t N>
+constexpr std::string_view bytes(const char (&text)[N]) {
+  return {text, N - 1};
+}
+
+void put_safetensors(const fs::path& root) {
+  fs::create_directories(root / "safetensors");
+  const std::vector<std::byte> data(24, std::byte{1});
+  levin::files::write_safetensors(
+      root / "safetensors/two",
+      std::vector<levin::files::TensorEntry>{{"w", "F32", {2, 3}, data},
+                                             {"n", "U8", {}, std::span(data).first(1)}},
+      {{"format", "pt"}});
+  levin::files::write_safetensors(root / "safetensors/none", {});
+}
+
+void put_idx(const fs::path& root) {
+  put(root, "idx", "bytes",
+      bytes("\0\0\x08\x02\0\0\0\x02\0\0\0\x03"
+            "abcdef"));
+  put(root, "idx", "floats", bytes("\0\0\x0d\x01\0\0\0\x01\x3f\x80\0\0"));
+}
+
+// The first byte says whether a file or a command line follows.
+void put_options(const fs::path& root) {
+  put(root, "options", "file",
+      "0epochs = 3\nlr = 1e-3\nshuffle = false\nname = \"a \\\"b\\\" \\u00e4\"\nsizes = [1, 2]\n"
+      "names = ['a', '']\nclip = \"none\" # no limit\n");
+  put(root, "options", "texts", "0name = '''\n a '''\nsizes = \"1,2\"\nclip = 0.5\nlr = +inf\n");
+  put(root, "options", "tables", "0[table]\na.b = {c = 1979-05-27T07:32:00Z}\n[[list]]\n");
+  put(root, "options", "line", "1--epochs\n7\n--lr=0.5\n--no-shuffle\n--sizes\n1,2\n--names=a,,");
+}
+
+void put_hosts(const fs::path& root) {
+  put(root, "host_list", "names", "n[08-10,12],r[1-2]n[0,5]-ib,login");
+  put(root, "host_list", "counts", "2(x3),1");
+  put(root, "hostfile", "two", "# all\ngpu1 slots=4  # the first\n\nuser@gpu2\n");
+}
+
+void put_states(const fs::path& root) {
+  put(root, "state", "all",
+      R"({"a": {"b": {"$tensor": "w"}}, "c": {"$number": "nan"}, "d": 1.5, "e": -3, "f": true,)"
+      R"( "g": "text \u00e4", "h": {}})");
+  put(root, "checkpoint", "manifest",
+      R"({"files": {"model.safetensors": {"size": 64, "xxh3": "0123456789abcdef"},)"
+      R"( "training_state.json": {"size": 2, "xxh3": "0"}, "training_state.safetensors":)"
+      R"( {"size": 64, "xxh3": "0"}}, "format": 1, "seal": "0123456789abcdef"})");
+}
+
+void put_graphs(const fs::path& root) {
+  put(root, "graph", "step",
+      "%x = placeholder[\"x\"] : f32[8, 4]\n"
+      "%weight = get_attr[\"net.weight\"] : f32[3, 4]\n"
+      "%t = aten::t(%weight) : f32[4, 3]{1, 4}\n"
+      "%mm = aten::mm(%x, %t) : f32[8, 3]  # 768 flops\n"
+      "%rng = random_state() : random\n"
+      "%r, %rng_1 = aten::rand([8, 3], dtype=f32, device=cpu, pin_memory=false, rng=%rng)"
+      " : f32[8, 3], random\n"
+      "%add = aten::add.Tensor(%mm, %r, alpha=2) : f32[8, 3]\n"
+      "%cat = aten::cat([%add, %mm], 1) : f32[8, 6]\n"
+      "return %cat, none\n"
+      "update %weight = %weight\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: fuzz_seeds FOLDER\n");
+    return 2;
+  }
+  const fs::path root = argv[1];
+  put_safetensors(root);
+  put_idx(root);
+  put_options(root);
+  put_hosts(root);
+  put_states(root);
+  put_graphs(root);
+  return 0;
+}

@@ -1,0 +1,68 @@
+#pragma once
+// A process that is killed between two of its steps on the disk: just before the first, second, ...
+// of its system calls that rename or remove something.
+//
+//   for (int64_t call = 1;; ++call) {
+//     const End end = killed_at(call, [&] { save(folder); return 0; });
+//     if (end == End::kCannotTrace) GTEST_SKIP();
+//     check(folder);
+//     if (end == End::kEnded) break;  // it came through with fewer calls
+//   }
+
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+
+#include <csignal>
+#include <cstdint>
+
+#include "tests/support/child_process.h"
+
+namespace levin::test {
+
+enum class End { kKilled, kEnded, kFailed, kCannotTrace };
+
+inline bool moves_or_removes(uint64_t call) {
+  switch (call) {
+    case SYS_renameat2:
+    case SYS_renameat:
+    case SYS_unlinkat:
+#ifdef SYS_rename
+    case SYS_rename:
+    case SYS_unlink:
+    case SYS_rmdir:
+#endif
+      return true;
+    default:
+      return false;
+  }
+}
+
+inline End killed_at(int64_t number, const std::function<int()>& body) {
+  const pid_t child = start_child([&] {
+    if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) return kSkipped;
+    ::raise(SIGSTOP);
+    return body();
+  });
+  int status = 0;
+  if (::waitpid(child, &status, 0) != child || !WIFSTOPPED(status)) return End::kCannotTrace;
+  const auto options = PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL;
+  ::ptrace(PTRACE_SETOPTIONS, child, nullptr, options);
+  int signal = 0;
+  for (int64_t seen = 0;;) {
+    ::ptrace(PTRACE_SYSCALL, child, nullptr, signal);
+    if (::waitpid(child, &status, 0) != child) return End::kFailed;
+    if (WIFEXITED(status)) return WEXITSTATUS(status) == 0 ? End::kEnded : End::kFailed;
+    if (WIFSIGNALED(status)) return End::kFailed;
+    signal = WSTOPSIG(status) == (SIGTRAP | 0x80) ? 0 : WSTOPSIG(status);
+    if (signal != 0) continue;
+    struct __ptrace_syscall_info info{};
+    ::ptrace(PTRACE_GET_SYSCALL_INFO, child, sizeof info, &info);
+    const bool is_entry = info.op == PTRACE_SYSCALL_INFO_ENTRY;
+    if (!is_entry || !moves_or_removes(info.entry.nr) || ++seen < number) continue;
+    ::kill(child, SIGKILL);
+    wait_for(child);
+    return End::kKilled;
+  }
+}
+
+}  // namespace levin::test
