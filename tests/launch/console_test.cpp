@@ -30,13 +30,7 @@ struct Piped {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       for (const int number : {1, 2}) ::dup2(ends[1], number);
       if (::chdir(scratch.str().c_str()) != 0) ::_exit(99);
-      Words all = {LEVIN_COMMAND, "run"};
-      all.insert(all.end(), words.begin(), words.end());
-      std::vector<char*> arguments;
-      for (std::string& word : all) arguments.push_back(word.data());
-      arguments.push_back(nullptr);
-      ::execv(LEVIN_COMMAND, arguments.data());
-      ::_exit(99);
+      become_levin_run(words);
     }
     ::close(ends[1]);
   }

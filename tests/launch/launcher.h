@@ -52,6 +52,17 @@ inline std::string script(const Scratch& scratch, const std::string& name,
 
 inline std::string free_port() { return std::to_string(comm::listen_on(0, "").port()); }
 
+/// This process becomes `levin run` with these words.
+[[noreturn]] inline void become_levin_run(const Words& words) {
+  Words all = {LEVIN_COMMAND, "run"};
+  all.insert(all.end(), words.begin(), words.end());
+  std::vector<char*> arguments;
+  for (std::string& word : all) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  ::execv(LEVIN_COMMAND, arguments.data());
+  ::_exit(99);
+}
+
 /// One `levin run`; its output goes to files of the scratch folder.
 class Launcher {
  public:
@@ -103,13 +114,7 @@ class Launcher {
     ::dup2(::open("/dev/null", O_RDONLY), 0);
     for (const auto& [variable, value] : settings) ::setenv(variable.c_str(), value.c_str(), 1);
     if (::chdir(scratch.str().c_str()) != 0) ::_exit(99);
-    Words all = {LEVIN_COMMAND, "run"};
-    all.insert(all.end(), words.begin(), words.end());
-    std::vector<char*> arguments;
-    for (std::string& word : all) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    ::execv(LEVIN_COMMAND, arguments.data());
-    ::_exit(99);
+    become_levin_run(words);
   }
 
   pid_t pid_;

@@ -126,13 +126,7 @@ std::string shown_on_a_terminal(const Scratch& scratch, const Words& words) {
   const pid_t pid = ::fork();
   if (pid == 0) {
     for (const int number : {1, 2}) ::dup2(its_end, number);
-    Words all = {LEVIN_COMMAND, "run"};
-    all.insert(all.end(), words.begin(), words.end());
-    std::vector<char*> arguments;
-    for (std::string& word : all) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    ::execv(LEVIN_COMMAND, arguments.data());
-    ::_exit(99);
+    become_levin_run(words);
   }
   ::close(its_end);
   std::string text;

@@ -327,4 +327,37 @@ TEST(TracesOnXla, StepsDrawnAtRandomGiveWhatTheCpuGives) {
   EXPECT_GT(hits, 100);
 }
 
+/// Other steps until all that was remembered is forgotten: then this one is recorded once more.
+void expect_forgotten_after(const std::function<void(const at::Tensor&)>& others) {
+  const auto step = [](Tensors& state, int64_t) {
+    state[0].mul_(0.5);
+    return Tensors{state[0].exp().sum()};
+  };
+  const Tensors inputs = {numbers({4})};
+  run_on_both(inputs, 1, step);
+  EXPECT_EQ(run_on_both(inputs, 2, step), 2);
+  others(numbers({4}).to(xla_runtime().device()));
+  EXPECT_EQ(run_on_both(inputs, 3, step), 2);
+}
+
+TEST(TracesOnXla, TooManyCallsAreForgotten) {
+  expect_forgotten_after([](const at::Tensor& start) {
+    for (int64_t chain = 0; chain < 40; ++chain) {
+      at::Tensor x = start;
+      for (int64_t i = 0; i < 1000; ++i) x = x.add(static_cast<double>(chain));
+      x.reset();  // nobody wants it, so that nothing is compiled
+      xla_runtime().sync();
+    }
+  });
+}
+
+TEST(TracesOnXla, TooManyCallsAfterOneAreForgotten) {
+  expect_forgotten_after([](const at::Tensor& start) {
+    for (int64_t i = 0; i < 1100; ++i) {
+      start.add(static_cast<double>(i));
+      xla_runtime().sync();
+    }
+  });
+}
+
 }  // namespace
