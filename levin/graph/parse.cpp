@@ -143,7 +143,7 @@ class Parser {
       c10::IValue value = constant(line, *real);
       // The same result from indices that are right, and an error from others.
       if (is_unchecked_flag(parameter.name()) && value.isBool()) value = false;
-      return Argument(std::move(value));
+      return Argument(value);
     }
     const auto list = without_optional(parameter.type())->cast<c10::ListType>();
     if (list == nullptr) line.fail("no list");

@@ -1,3 +1,5 @@
+#include <ATen/EmptyTensor.h>
+
 #include "levin/base/check.h"
 #include "levin/graph/stack_impl.h"
 #include "levin/graph/values_impl.h"

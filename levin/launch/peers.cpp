@@ -41,7 +41,9 @@ std::string own_program() {
   constexpr const char* kLink = "/proc/self/exe";
   if (::access(kLink, X_OK) == 0) return kLink;
   const auto started = ::getauxval(AT_EXECFN);
-  const std::string path = started == 0 ? "" : reinterpret_cast<const char*>(started);
+  // The system gives the address of a text as a number.
+  const auto* name = reinterpret_cast<const char*>(started);  // NOLINT(performance-no-int-to-ptr)
+  const std::string path = name == nullptr ? "" : name;
   LEVIN_CHECK(!path.empty() && ::access(path.c_str(), X_OK) == 0, "launch.program",
               "this program cannot start itself again as several ranks: there is no {} and no file "
               "'{}'; mount /proc, start it by its whole path, or start its ranks by mpirun or srun",

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <string>
 #include <thread>
@@ -42,7 +43,9 @@ void read_signals_from_input() {
       digits += letter;
       continue;
     }
-    if (const int number = std::atoi(digits.c_str()); number > 0) put_signal(number);
+    int number = 0;
+    std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    if (number > 0) put_signal(number);
     digits.clear();
   }
   put_signal(SIGHUP);

@@ -153,7 +153,7 @@ void Run::fit(DataLoader training, std::optional<DataLoader> validation,
 void Run::prepare_fit(DataLoader training, std::optional<DataLoader> validation) {
   accelerator_.stepping().set_where(
       [this] { return fmt::format("batch {} of epoch {}", progress_.batch, progress_.epoch); });
-  if (validation) validation = apart_from(training, std::move(*validation));
+  if (validation) validation = apart_from(training, *validation);
   training.set_epoch(0);  // a run before may have left it in an epoch's middle
   train_loader_ = accelerator_.prepare_loader(std::move(training), LoaderRole::kTraining);
   if (validation) {

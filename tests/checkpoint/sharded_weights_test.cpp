@@ -22,8 +22,6 @@ using levin::test::get;
 using levin::test::names_in;
 using levin::test::put;
 using levin::test::Scratch;
-using ::testing::Contains;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 

@@ -14,7 +14,6 @@
 namespace {
 
 using namespace levin::test;  // NOLINT
-using levin::comm::Elements;
 using levin::comm::Reduction;
 using levin::comm::shm::Door;
 using levin::comm::shm::Group;

@@ -33,6 +33,7 @@ std::string summary(const Environment& environment) {
                      environment.node_rank, environment.master_address, environment.master_port);
 }
 
+// NOLINTBEGIN(bugprone-throwing-static-initialization): of a test that then ends
 const Map kTorchrun = {
     {"RANK", "5"},       {"WORLD_SIZE", "8"},   {"LOCAL_RANK", "1"},    {"LOCAL_WORLD_SIZE", "4"},
     {"GROUP_RANK", "1"}, {"MASTER_ADDR", "n0"}, {"MASTER_PORT", "1234"}};
@@ -60,6 +61,7 @@ const Map kTrainJob = {{"PET_NNODES", "2"},
                        {"PET_NODE_RANK", "1"},
                        {"PET_MASTER_ADDR", "job-node-0-0.job"},
                        {"PET_MASTER_PORT", "29400"}};
+// NOLINTEND(bugprone-throwing-static-initialization)
 
 TEST(Environment, IsAloneWhenNothingIsSet) {
   EXPECT_EQ(summary(read({{"HOME", "/root"}})), "alone 0/1 local 0/1 node 0 at :0");

@@ -31,6 +31,15 @@ foreach(file IN LISTS package)
   endforeach()
 endforeach()
 
+# The folder of LibTorch is the one path that a binary holds, as its RUNPATH.
+file(GLOB binaries "${prefix}/lib*/*.so*" "${prefix}/bin/*")
+foreach(file IN LISTS binaries)
+  file(STRINGS "${file}" paths REGEX "${SOURCE}/(levin|tools|cmake|build)|${BUILD}|/\\.deps/pjrt")
+  if(paths)
+    message(FATAL_ERROR "${file} holds paths of the checkout: ${paths}")
+  endif()
+endforeach()
+
 file(GLOB_RECURSE private "${prefix}/include/*/check.h" "${prefix}/include/*/log.h" "${prefix}/include/*.cpp")
 if(private)
   message(FATAL_ERROR "these are for levin's own sources and must not be installed: ${private}")

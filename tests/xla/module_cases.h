@@ -21,7 +21,7 @@ struct ModuleCase {
   std::function<OperatorTensors()> inputs;  ///< on the CPU
   std::function<Made()> make;
   bool is_random = false;   ///< in training: its random numbers are the device's own
-  bool is_on_host = false;  ///< computed by the CPU, with a warning, as the README says
+  bool is_on_host = false;  ///< computed by the CPU, with a warning, as docs/xla.md says
 };
 
 using ModuleCases = std::vector<ModuleCase>;

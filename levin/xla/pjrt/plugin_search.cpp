@@ -125,8 +125,10 @@ Search search_all() {
   Search search;
   look_at_environment(search);
   const fs::path own = folder_of_levin();
-  if (!own.empty()) look_in_folder(own, search);
-  if (!detail::fetched_folder().empty()) look_in_folder(detail::fetched_folder(), search);
+  if (!own.empty()) {
+    look_in_folder(own, search);
+    look_in_folder(own / "levin_plugins", search);
+  }
   const std::string home = variable("HOME");
   std::vector<fs::path> prefixes = {variable("VIRTUAL_ENV"), variable("CONDA_PREFIX"),
                                     prefix_of_python()};

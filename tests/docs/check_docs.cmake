@@ -1,0 +1,54 @@
+# Run by ctest with SOURCE and the programs LEVIN, TRAINER, LOOP and CLI.
+cmake_minimum_required(VERSION 3.22)
+
+set(known "")
+foreach(command IN ITEMS "${TRAINER}" "${LOOP}" "${CLI};fit" "${CLI};predict" "${LEVIN}" "${LEVIN};run" "${LEVIN};plan"
+    "${LEVIN};graph" "${LEVIN};config" "${LEVIN};test" "${LEVIN};xla;check")
+  execute_process(COMMAND ${command} --help OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE code)
+  if(NOT code EQUAL 0)
+    message(FATAL_ERROR "${command} --help ended with ${code}:\n${output}")
+  endif()
+  string(APPEND known " ${output}")
+endforeach()
+string(REGEX MATCHALL "--[a-z][a-z0-9_-]*" known "${known}")
+# Of other programs (CMake, torchrun, srun, the benchmarks' scripts), or stand-ins for the reader's own.
+list(APPEND known --its-flags --levin-bin --out --results --build --gtest_filter --prefix --nodes --ntasks-per-node --no-python)
+
+set(wrong "")
+file(GLOB guides "${SOURCE}/README.md" "${SOURCE}/CONTRIBUTING.md" "${SOURCE}/docs/*.md")
+foreach(guide IN LISTS guides)
+  file(READ "${guide}" text)
+  string(REGEX REPLACE "[][;]" " " plain "${text}")  # what separates CMake's lists
+  file(RELATIVE_PATH name "${SOURCE}" "${guide}")
+
+  string(REGEX MATCHALL "[ \n`(|]--[a-z][a-z0-9_-]*" flags "${plain}")
+  foreach(flag IN LISTS flags)
+    string(SUBSTRING "${flag}" 1 -1 flag)
+    if(NOT flag IN_LIST known)
+      string(APPEND wrong "${name}: no program takes ${flag}\n")
+    endif()
+  endforeach()
+
+  cmake_path(GET guide PARENT_PATH folder)
+  string(REGEX MATCHALL "\\([A-Za-z_./]+\\.md\\)" links "${plain}")
+  foreach(link IN LISTS links)
+    string(REGEX REPLACE "[()]" "" link "${link}")
+    if(NOT EXISTS "${folder}/${link}")
+      string(APPEND wrong "${name}: the link ${link} leads nowhere\n")
+    endif()
+  endforeach()
+
+  string(REGEX MATCHALL "`(levin|examples|bench|tests|docs|tools|cmake|scripts)/[A-Za-z0-9_./*]*`" paths "${plain}")
+  foreach(path IN LISTS paths)
+    string(REPLACE "`" "" path "${path}")
+    string(REGEX REPLACE "/$" "" path "${path}")
+    # A source may be named without its ending.
+    file(GLOB found "${SOURCE}/${path}" "${SOURCE}/${path}.*" "${SOURCE}/levin/${path}")
+    if(NOT found)
+      string(APPEND wrong "${name}: there is no ${path}\n")
+    endif()
+  endforeach()
+endforeach()
+if(wrong)
+  message(FATAL_ERROR "${wrong}")
+endif()
