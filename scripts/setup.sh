@@ -66,7 +66,6 @@ wished() {
   if [[ $what == all ]]; then  # the mpi backend is tested with both
     command -v mpicc.openmpi >/dev/null || printf '%s\n' libopenmpi-dev openmpi-bin
     command -v mpicc.mpich >/dev/null || printf '%s\n' libmpich-dev mpich
-    ldconfig -p | grep -q libjemalloc.so.2 || echo libjemalloc2
   fi
   local place
   for place in "${LEVIN_DATA:-}" data data/fashion-mnist data/FashionMNIST/raw /usr/share/datasets/fashion-mnist; do
