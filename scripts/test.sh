@@ -35,8 +35,7 @@ wait_for_oracle() {
 part sanitize scripts/sanitize.sh
 part lint scripts/lint.sh
 part oracle wait_for_oracle
-# Some wait more than they compute: for peers, for limits of time.
-part tests ctest --test-dir "$BUILD" -j "$(($(cores) + 1))" --output-on-failure "$@"
+part tests ctest --test-dir "$BUILD" -j "$(cores)" --output-on-failure "$@"
 skipped=$(grep -hs '^\[  SKIPPED \] .*)$' "$BUILD/Testing/Temporary/LastTest.log" || true)
 [[ -z $skipped ]] || say "tests that this machine could not run:"$'\n'"$skipped"
 
