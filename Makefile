@@ -1,11 +1,12 @@
 # The two commands of the first minute are `make demo` and `make test`; the work is in scripts/.
-.PHONY: help setup build xla libtpu demo test lint format sanitize fuzz oracle bench install clean
+.PHONY: help setup build xla libtpu demo test check lint format sanitize fuzz oracle bench install clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo      train on Fashion-MNIST, from a bare machine on  (ARGS='--max-epochs 1')"
 	@echo "make test      build everything and run every check, as CI does"
 	@echo
+	@echo "make check     build everything and run the tests that take seconds"
 	@echo "make setup     compilers, libraries and LibTorch  (LEVIN_LIBTORCH=DIR uses yours)"
 	@echo "make build     the library, the levin command and the examples, into build/"
 	@echo "make xla       as make build, with XLA for CPUs, GPUs and TPUs"
@@ -38,6 +39,11 @@ demo:
 
 test:
 	@scripts/test.sh $(ARGS)
+
+check:
+	@scripts/setup.sh all
+	@scripts/build.sh --all
+	@ctest --test-dir build -L quick -j 4 --output-on-failure
 
 lint:
 	@scripts/lint.sh

@@ -17,11 +17,15 @@ options=(-G Ninja "-DCMAKE_CXX_COMPILER=$(compiler)" "-DLEVIN_LIBTORCH=$torch"
 pjrt=${LEVIN_PJRT:-$DEPS/pjrt}
 if [[ -n ${LEVIN_PJRT:-} || -e $pjrt/include/pjrt_c_api.h ]]; then options+=("-DLEVIN_PJRT=$pjrt"); fi
 
-# ccache takes a precompiled header of g++ only when told to, and g++ must leave the header's name
-# in what it preprocesses.
-if command -v ccache >/dev/null && "$(compiler)" --version | grep -q 'Free Software Foundation'; then
-  options+=("-DCMAKE_CXX_COMPILER_LAUNCHER=env;CCACHE_DIR=$DEPS/ccache;CCACHE_BASEDIR=$ROOT;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;ccache"
-    -DCMAKE_CXX_FLAGS=-fpch-preprocess)
+# With precompiled headers ccache wants to be told by g++ which one it took, and by clang that the time
+# at which it was made does not matter.
+if command -v ccache >/dev/null; then
+  options+=("-DCMAKE_CXX_COMPILER_LAUNCHER=$ROOT/scripts/compile.sh")
+  if "$(compiler)" --version | grep -q 'Free Software Foundation'; then
+    options+=(-DCMAKE_CXX_FLAGS=-fpch-preprocess)
+  else
+    options+=("-DCMAKE_CXX_FLAGS=-Xclang -fno-pch-timestamp")
+  fi
 fi
 read -ra more <<<"${LEVIN_CMAKE:-}"
 options+=(${more[@]+"${more[@]}"})

@@ -8,7 +8,7 @@ folder=$ROOT/build-sanitize
 
 options=(-G Ninja "-DCMAKE_CXX_COMPILER=$(compiler)" "-DLEVIN_FMT_INCLUDE=$(libtorch)/include")
 if command -v ccache >/dev/null; then
-  options+=("-DCMAKE_CXX_COMPILER_LAUNCHER=env;CCACHE_DIR=$DEPS/ccache;CCACHE_BASEDIR=$ROOT;ccache")
+  options+=("-DCMAKE_CXX_COMPILER_LAUNCHER=$ROOT/scripts/compile.sh")
 fi
 if [[ ! -e $folder/build.ninja || $(cat "$folder/.levin-options" 2>/dev/null) != "${options[*]}" ]]; then
   mkdir -p "$folder"

@@ -63,6 +63,7 @@ check_headers() {
 # What is good to have but not needed: a failure to install it is no failure.
 wished() {
   command -v ccache >/dev/null || echo ccache
+  [[ -n ${CXX:-} || $(compiler) == *clang* ]] || newest_clang
   if [[ $what == all ]]; then  # the mpi backend is tested with both
     command -v mpicc.openmpi >/dev/null || printf '%s\n' libopenmpi-dev openmpi-bin
     command -v mpicc.mpich >/dev/null || printf '%s\n' libmpich-dev mpich
@@ -72,6 +73,17 @@ wished() {
     [[ -n $place && -n $(compgen -G "$place/train-images-idx3-ubyte*") ]] && return
   done
   echo dataset-fashion-mnist
+}
+
+# With the runtime that its sanitizers need.
+newest_clang() {
+  local version
+  for version in {22..16}; do
+    if apt-cache show "clang-$version" >/dev/null 2>&1; then
+      printf '%s\n' "clang-$version" "libclang-rt-$version-dev"
+      return
+    fi
+  done
 }
 
 check() {
