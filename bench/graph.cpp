@@ -4,10 +4,10 @@
 #include <benchmark/benchmark.h>
 #include <torch/torch.h>
 
-#include "levin/graph/difference.h"
-#include "levin/graph/engine.h"
-#include "levin/graph/interposer.h"
-#include "levin/graph/trace.h"
+#include "levin/graph/compile/compile_backend.h"
+#include "levin/graph/compile/difference.h"
+#include "levin/graph/record/interposer.h"
+#include "levin/graph/record/trace.h"
 #include "levin/strategy/backward.h"
 
 namespace {

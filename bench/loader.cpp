@@ -6,7 +6,7 @@
 #include <ATen/ops/randint.h>
 #include <benchmark/benchmark.h>
 
-#include "levin/data/sources.h"
+#include "levin/data/sources/sources.h"
 
 namespace {
 

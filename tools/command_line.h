@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/graph/cost.h"
+#include "levin/graph/cost/cost.h"
 
 namespace CLI {
 class App;

@@ -16,7 +16,7 @@
 #include "levin/comm/environment/token.h"
 #include "levin/launch/hostfile.h"
 #include "levin/launch/launch.h"
-#include "levin/launch/manifest.h"
+#include "levin/launch/manifest/manifest.h"
 #include "tools/command.h"
 #include "tools/command_line.h"
 #include "tools/run_parser.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "levin/launch/manifest.h"
+#include "levin/launch/manifest/manifest.h"
 #include "levin/launch/options.h"
 
 namespace CLI {

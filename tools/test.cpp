@@ -17,7 +17,7 @@
 
 #include "levin/accelerator/accelerator.h"
 #include "levin/base/check.h"
-#include "levin/data/sources.h"
+#include "levin/data/sources/sources.h"
 #include "levin/files/folder.h"
 #include "levin/launch/launch.h"
 #include "levin/optim/optim.h"

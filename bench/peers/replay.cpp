@@ -1,12 +1,12 @@
 // levin's replay under a loop by hand: the first step runs as it is, the second is recorded, the
 // others are replayed. `--mode eager` records nothing.
 
-#include "levin/graph/replay.h"
+#include "levin/graph/replay/replay.h"
 
 #include <optional>
 
 #include "bench/peers/work.h"
-#include "levin/graph/trace.h"
+#include "levin/graph/record/trace.h"
 #include "levin/optim/optim.h"
 #include "levin/optim/optimizer.h"
 #include "levin/strategy/backward.h"

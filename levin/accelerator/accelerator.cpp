@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "levin/accelerator/compiled/graph_file.h"
 #include "levin/accelerator/device.h"
-#include "levin/accelerator/graph_file.h"
 #include "levin/accelerator/host_memory.h"
 #include "levin/accelerator/process_settings.h"
 #include "levin/base/check.h"
@@ -57,11 +57,9 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
       options_(options),
       device_(device),
       xla_(open_xla(options_, world())),
+      placement_(device, xla_),
       precision_(parse_precision(options_.mixed_precision)),
-      strategy_(make_strategy(options_.strategy, {.group = world(),
-                                                  .ddp = options_.ddp,
-                                                  .xla = xla_,
-                                                  .recordable = options_.compile != "no"})),
+      strategy_(new_strategy()),
       loop_recording_([this] {
         return detail::LoopRecording::Tensors{.state = named_state(),
                                               .parameters = named_parameters()};
@@ -90,7 +88,9 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
                       .step_scheduler_with_optimizer = options_.step_scheduler_with_optimizer,
                       .scales_loss = precision_.scales_loss,
                       .scaler = options_.scaler,
-                      .loss_guard = options_.loss_guard});
+                      .loss_guard = options_.loss_guard,
+                      .device = device_,
+                      .records = compiles()});
   stepping_->set_after_step([this](const optim::Optimizer& optimizer) { after_step(optimizer); });
   if (device_.is_cpu()) {
     // A replayed step has memory of its own, beside which there is to be none of the steps before.
@@ -285,10 +285,16 @@ PreparedOptimizer Accelerator::prepare_torch_optimizer(
   return optimizers_.back();
 }
 
+std::shared_ptr<Strategy> Accelerator::new_strategy() {
+  return make_strategy(
+      options_.strategy,
+      {.group = world(), .ddp = options_.ddp, .xla = xla_, .recordable = compiles()});
+}
+
 void Accelerator::free_memory() {
   ++generation_;
-  strategy_->forget();
-  stepping_->forget();
+  strategy_ = new_strategy();
+  stepping_->begin_anew(*strategy_);
   modules_.clear();
   parameters_.clear();
   optimizers_.clear();

@@ -22,21 +22,22 @@
 #include <utility>
 #include <vector>
 
-#include "levin/accelerator/compiled_function.h"
+#include "levin/accelerator/batch_placement.h"
+#include "levin/accelerator/compiled/compiled_function.h"
+#include "levin/accelerator/compiled/loop_recording.h"
 #include "levin/accelerator/device.h"
-#include "levin/accelerator/loop_recording.h"
 #include "levin/accelerator/options.h"
-#include "levin/accelerator/precision.h"
-#include "levin/accelerator/prepared_loader.h"
-#include "levin/accelerator/prepared_model.h"
-#include "levin/accelerator/prepared_optimizer.h"
-#include "levin/accelerator/prepared_scheduler.h"
-#include "levin/accelerator/prepared_torch_loader.h"
+#include "levin/accelerator/prepared/prepared_loader.h"
+#include "levin/accelerator/prepared/prepared_model.h"
+#include "levin/accelerator/prepared/prepared_optimizer.h"
+#include "levin/accelerator/prepared/prepared_scheduler.h"
+#include "levin/accelerator/prepared/prepared_torch_loader.h"
 #include "levin/accelerator/processes.h"
-#include "levin/accelerator/project.h"
-#include "levin/accelerator/scopes.h"
-#include "levin/accelerator/stepping.h"
-#include "levin/accelerator/trackers.h"
+#include "levin/accelerator/project/project.h"
+#include "levin/accelerator/project/trackers.h"
+#include "levin/accelerator/stepping/precision.h"
+#include "levin/accelerator/stepping/scopes.h"
+#include "levin/accelerator/stepping/stepping.h"
 #include "levin/accelerator/world.h"
 #include "levin/base/export.h"
 #include "levin/base/options.h"
@@ -101,14 +102,7 @@ class LEVIN_API Accelerator : public Processes {
 
   /// loss: a scalar. Throws Error "accelerator.loss" for one of several elements, without graph or
   /// of no prepared module, and "accelerator.loss.stop" (LossGuardOptions).
-  void backward(const at::Tensor& loss, bool synchronize = true) {
-    backward(loss, synchronize, loss);
-  }
-  /// judged: what the loss guard looks at, where loss was weighted.
-  void backward(const at::Tensor& loss, bool synchronize, const at::Tensor& judged);
-  /// In place of a backward that synchronizes, on a rank whose batch gave no loss: see
-  /// Strategy::synchronize_gradients.
-  bool synchronize_gradients(bool has_gradients);
+  void backward(const at::Tensor& loss, bool synchronize = true);
   /// Takes the next batch into a group of gradient_accumulation_steps, for the time of the object
   /// that it returns. Losses are divided by that number; optimizers step, drop their gradients and
   /// move their schedules at the last batch alone, where gradients agree over the ranks. The last
@@ -180,7 +174,14 @@ class LEVIN_API Accelerator : public Processes {
     return Profiler(std::move(options));
   }
   /// What model->forward runs under, for code that calls the module itself.
-  ForwardScope forward_scope() const { return {precision_, device_.type(), synced_.get()}; }
+  ForwardScope forward_scope() const {
+    return {precision_, device_.type(), synced_.get(), strategy_.get()};
+  }
+  /// The same for evaluation, in which ranks may have other numbers of batches: nothing in it waits
+  /// for them.
+  ForwardScope evaluation_scope() const {
+    return {precision_, device_.type(), /*synced=*/nullptr, strategy_.get()};
+  }
 
   /// What evaluation computed for each sample (the first dimension) of this rank's batch, for the
   /// batches of all ranks, in the order of the data set and each sample once. Every rank calls it
@@ -214,7 +215,7 @@ class LEVIN_API Accelerator : public Processes {
   void save(const State& tensors, const std::filesystem::path& file);
   template <class Model>
   State get_state_dict(const Model& model) {
-    strategy_->settle();
+    placement_.end_batch();
     return module_state(*unwrap_model(model));
   }
   /// The user's own module.
@@ -251,6 +252,7 @@ class LEVIN_API Accelerator : public Processes {
   at::Device device() const { return device_; }
   /// Of --accelerator tpu and xla; else nullptr.
   const std::shared_ptr<xla::Runtime>& xla() const { return xla_; }
+  const BatchPlacement& placement() const { return placement_; }
   const Precision& precision() const { return precision_; }
   Strategy& strategy() { return *strategy_; }
   Stepping& stepping() { return *stepping_; }
@@ -335,8 +337,8 @@ class LEVIN_API Accelerator : public Processes {
                     "(DataLoader, or what torch::data::make_data_loader returned) and schedules "
                     "of torch::optim");
       auto module = pointer(argument);
-      return PreparedModel<typename decltype(module)::element_type>(module, precision_,
-                                                                    device_.type(), synced_);
+      return PreparedModel<typename decltype(module)::element_type>(
+          module, precision_, device_.type(), synced_, strategy_);
     }
   }
   template <class Loader>
@@ -345,9 +347,9 @@ class LEVIN_API Accelerator : public Processes {
     return {loader,
             {.rank = process_index(),
              .size = num_processes(),
-             .parts = strategy_->parts_of_batch(),
+             .parts = placement_.parts(),
              .to_device = [this](const at::Tensor& rows) { return to_device(rows); },
-             .end_batch = [this] { strategy_->end_batch(); },
+             .end_batch = [this] { placement_.end_batch(); },
              .in_use = in_use_,
              .in_step = [this](const auto& draws) { in_step(draws); }}};
   }
@@ -374,6 +376,7 @@ class LEVIN_API Accelerator : public Processes {
   /// Throws Error "accelerator.torch_loader" for what loaders of torch::data do not heed.
   void check_torch_loader();
   void check_compile() const;
+  std::shared_ptr<Strategy> new_strategy();
   void save_model_state(const State& weights, const std::filesystem::path& folder,
                         int64_t max_shard_bytes);
   /// Done by the process, or those of each machine, that write; what goes wrong there is thrown on
@@ -403,9 +406,10 @@ class LEVIN_API Accelerator : public Processes {
   AcceleratorOptions options_;
   at::Device device_;
   std::shared_ptr<xla::Runtime> xla_;
+  BatchPlacement placement_;
   Precision precision_;
   std::shared_ptr<comm::ProcessGroup> synced_;  // the world, where batch norm goes over it
-  std::unique_ptr<Strategy> strategy_;
+  std::shared_ptr<Strategy> strategy_;
   std::unique_ptr<Stepping> stepping_;
   bool seeded_by_rank_ = false;
   bool reaches_parameters_ = false;  ///< some loss gave a gradient to a prepared module

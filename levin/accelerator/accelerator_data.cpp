@@ -11,7 +11,7 @@
 #include "levin/accelerator/accelerator.h"
 #include "levin/base/check.h"
 #include "levin/base/random.h"
-#include "levin/data/dispatched_loader.h"
+#include "levin/data/loading/dispatched_loader.h"
 
 namespace levin {
 
@@ -33,7 +33,7 @@ DataLoader Accelerator::split(const DataLoader& loader) const {
 
 // For several devices of one process: the loader's own batch size is that of each.
 DataLoader Accelerator::enlarged(const DataLoader& loader) const {
-  const int64_t parts = strategy_->parts_of_batch();
+  const int64_t parts = placement_.parts();
   DataLoaderOptions whole = loader.options();
   if (options_.dataloader_config.split_batches) {
     LEVIN_CHECK(whole.batch_size % parts == 0, "accelerator.split_batches",
@@ -56,7 +56,7 @@ DataLoader Accelerator::prepare_loader(DataLoader loader, LoaderRole role) {
   const bool training = role == LoaderRole::kTraining;
   const bool even = training && options_.dataloader_config.even_batches;
   if (options_.dataloader_config.split_batches && num_processes() > 1) loader = split(loader);
-  if (strategy_->parts_of_batch() > 1) loader = enlarged(loader);
+  if (placement_.parts() > 1) loader = enlarged(loader);
   const DataSlice slice = options_.use_distributed_sampler ? strategy_->slice() : DataSlice();
   if (options_.dataloader_config.dispatch_batches) {
     LEVIN_CHECK(slice.world_size == num_processes(), "accelerator.dispatch_batches",
@@ -122,8 +122,8 @@ PreparedLoader Accelerator::prepared_loader(const DataLoader& loader) {
     };
   }
   const auto place = [this](const Batch& batch) {
-    strategy_->end_batch();  // the one before
-    const Batch there = strategy_->to_device(batch, device_);
+    placement_.end_batch();  // the one before
+    const Batch there = placement_.to_device(batch);
     loop_recording_.take_input(there);
     return there;
   };
@@ -131,7 +131,7 @@ PreparedLoader Accelerator::prepared_loader(const DataLoader& loader) {
 }
 
 at::Tensor Accelerator::to_device(const at::Tensor& rows) {
-  const Batch there = strategy_->to_device(Batch({{"rows", rows}}), device_);
+  const Batch there = placement_.to_device(Batch({{"rows", rows}}));
   loop_recording_.take_input(there);
   return there["rows"];
 }
@@ -139,7 +139,7 @@ at::Tensor Accelerator::to_device(const at::Tensor& rows) {
 void Accelerator::check_torch_loader() {
   has_loader_ = true;
   const DataLoaderConfiguration& data = options_.dataloader_config;
-  const bool splits = num_processes() * strategy_->parts_of_batch() > 1;
+  const bool splits = num_processes() * placement_.parts() > 1;
   const std::initializer_list<std::pair<std::string_view, bool>> unheeded = {
       {"data_seed", data.data_seed.has_value()},
       {"split_batches", splits && data.split_batches},

@@ -6,14 +6,14 @@
 #include <bit>
 
 #include "levin/accelerator/accelerator.h"
-#include "levin/accelerator/graph_file.h"
+#include "levin/accelerator/compiled/graph_file.h"
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/optim/clip.h"
 
 namespace levin {
 
-void Accelerator::backward(const at::Tensor& loss, bool synchronize, const at::Tensor& judged) {
+void Accelerator::backward(const at::Tensor& loss, bool synchronize) {
   LEVIN_CHECK(loss.numel() == 1, "accelerator.loss",
               "got a loss of shape {}, wanted a scalar; take its mean or sum",
               c10::str(loss.sizes()));
@@ -22,13 +22,8 @@ void Accelerator::backward(const at::Tensor& loss, bool synchronize, const at::T
   detail::check_recorded(stepping_->recording() != nullptr, ++losses_);
   const SyncBatchNormGuard batch_norm(synced_.get());
   if (std::has_single_bit(static_cast<uint64_t>(losses_))) check_prepared();
-  stepping_->backward(loss, synchronize, judged);
+  stepping_->backward(loss, synchronize);
   if (!reaches_parameters_) check_gradients();
-}
-
-bool Accelerator::synchronize_gradients(bool has_gradients) {
-  stepping_->begin_backward();
-  return strategy_->synchronize_gradients(has_gradients);
 }
 
 // Once: a loop that forgot to prepare its module would train nothing and not say so.
@@ -45,7 +40,8 @@ AccumulateScope Accelerator::accumulate() {
   const auto loop = in_use_->current();
   const bool ends_epoch = options_.gradient_accumulation_plugin.sync_with_dataloader &&
                           gradient_accumulation_steps() > 1 && loop != nullptr && loop->at_end();
-  AccumulateScope scope(*stepping_, ends_epoch);
+  AccumulateScope scope(*stepping_,
+                        {.group_size = gradient_accumulation_steps(), .ends_epoch = ends_epoch});
   loop_recording_.begin_batch();
   return scope;
 }
@@ -112,13 +108,18 @@ void Accelerator::join_uneven_inputs(const std::function<void()>& loop,
                                      const JoinOptions& options) {
   LEVIN_CHECK(synced_ == nullptr, "strategy.join",
               "batch norm over all processes needs a batch of each; set sync_batchnorm = false");
-  strategy_->begin_join(!options.divide_by_initial_world_size);
+  if (num_processes() == 1) return loop();
+  auto* joinable = dynamic_cast<Joinable*>(strategy_.get());
+  LEVIN_CHECK(joinable != nullptr, "strategy.join",
+              "strategy '{}'{} wants the same number of batches on every rank", strategy_->name(),
+              compiles() ? " of recorded steps" : "");
+  joinable->begin_join(!options.divide_by_initial_world_size);
   *joining_ = true;
   try {
     loop();
   } catch (...) {
     *joining_ = false;
-    strategy_->end_join();
+    joinable->end_join();
     throw;
   }
   *joining_ = false;
@@ -126,7 +127,7 @@ void Accelerator::join_uneven_inputs(const std::function<void()>& loop,
     for (PreparedOptimizer& optimizer : optimizers_) optimizer.optimizer().zero_grad();
   };
   // It makes the others' steps, so that weights and the optimizer's state stay theirs.
-  for (drop_gradients(); strategy_->shadow_step(); drop_gradients()) {
+  for (drop_gradients(); joinable->shadow_step(); drop_gradients()) {
     stepping_->begin_backward();
     for (PreparedOptimizer& optimizer : optimizers_) optimizer.step();
   }

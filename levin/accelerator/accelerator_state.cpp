@@ -46,7 +46,7 @@ void load_numbered(std::string_view what, Items& items, const State& state) {
 
 Checkpoint Accelerator::state_dict() {
   check_prepared();
-  strategy_->settle();
+  placement_.end_batch();
   Checkpoint checkpoint;
   for (size_t i = 0; i < modules_.size(); ++i) {
     checkpoint.weights[weights_name(i)] = module_state(*modules_[i]);

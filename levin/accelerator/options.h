@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "levin/accelerator/loss_guard.h"
-#include "levin/accelerator/project.h"
+#include "levin/accelerator/project/project.h"
+#include "levin/accelerator/stepping/loss_guard.h"
 #include "levin/base/export.h"
 #include "levin/base/options.h"
 #include "levin/optim/grad_scaler.h"

@@ -40,11 +40,11 @@ void Processes::main_process_first(const Body& body) {
 }
 
 void Processes::local_main_process_first(const Body& body) {
-  local_main_first(body);
+  prepare_on_local_main(body);
   if (!is_local_main_process()) body();
 }
 
-void Processes::local_main_first(const Body& body) {
+void Processes::prepare_on_local_main(const Body& body) {
   preparation_.run(is_local_main_process(), body);
 }
 

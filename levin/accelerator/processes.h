@@ -23,7 +23,7 @@ namespace levin {
 
 class LEVIN_API Processes {
  public:
-  /// prepare_timeout_s: of local_main_first.
+  /// prepare_timeout_s: of prepare_on_local_main.
   Processes(RankInfo rank, comm::ProcessGroup world, double prepare_timeout_s = 86400);
 
   RankInfo rank() const { return rank_; }
@@ -48,7 +48,7 @@ class LEVIN_API Processes {
   void local_main_process_first(const Body& body);
   /// Runs it in one process of each machine; the others wait, longer than for an exchange: see
   /// detail::Preparation.
-  void local_main_first(const Body& body);
+  void prepare_on_local_main(const Body& body);
   /// A line on the standard output, of one process of each machine.
   void print(std::string_view line) const;
   void wait_for_everyone() { world_.barrier(); }

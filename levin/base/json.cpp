@@ -1,6 +1,6 @@
-#include <nlohmann/json.hpp>
+#include "levin/base/json.h"
 
-#include "levin/base/json_impl.h"
+#include <nlohmann/json.hpp>
 
 namespace levin::detail {
 namespace {

@@ -11,7 +11,7 @@
 #include <stdexcept>
 
 #include "levin/base/check.h"
-#include "levin/base/json_impl.h"
+#include "levin/base/json.h"
 
 namespace levin::detail {
 /// Some texts suffice for what toml++ asserts never to be.

@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "levin/base/check.h"
-#include "levin/base/json_impl.h"
+#include "levin/base/json.h"
 #include "levin/base/text.h"
 #include "levin/checkpoint/manifest_impl.h"
 #include "levin/files/read_file.h"

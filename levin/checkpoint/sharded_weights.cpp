@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "levin/base/check.h"
-#include "levin/base/json_impl.h"
+#include "levin/base/json.h"
+#include "levin/base/posix.h"
 #include "levin/base/text.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/manifest_impl.h"
 #include "levin/checkpoint/tensor_file.h"
 #include "levin/files/atomic.h"
 #include "levin/files/folder.h"
-#include "levin/files/posix_impl.h"
 #include "levin/files/read_file.h"
 
 namespace levin {

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "levin/base/check.h"
-#include "levin/base/json_impl.h"
+#include "levin/base/json.h"
 #include "levin/base/text.h"
 
 namespace levin {

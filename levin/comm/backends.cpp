@@ -6,7 +6,7 @@
 #include <array>
 
 #include "levin/base/check.h"
-#include "levin/base/json_impl.h"
+#include "levin/base/json.h"
 #include "levin/base/text.h"
 #include "levin/comm/gloo/gloo.h"
 #include "levin/comm/hierarchical/backend.h"

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "levin/base/check.h"
-#include "levin/comm/announcement.h"
 #include "levin/comm/backends.h"
+#include "levin/comm/collectives/announcement.h"
 #include "levin/comm/nccl/nccl.h"
 #include "levin/comm/process_group_impl.h"
 #include "levin/comm/store.h"

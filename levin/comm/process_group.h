@@ -17,8 +17,8 @@
 
 #include "levin/base/export.h"
 #include "levin/base/state.h"
+#include "levin/comm/collectives/reduce_op.h"
 #include "levin/comm/environment/environment.h"
-#include "levin/comm/reduce_op.h"
 
 namespace c10d {
 class Store;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "levin/comm/process_group.h"
-#include "levin/comm/watchdog.h"
+#include "levin/comm/watchdog/watchdog.h"
 
 namespace levin::comm {
 

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <memory>
 
-#include "levin/files/posix_impl.h"
+#include "levin/base/posix.h"
 
 namespace levin::comm {
 namespace {

@@ -1,7 +1,7 @@
 #include "levin/data/iterable_dataset.h"
 
+#include "levin/data/collate/stack.h"
 #include "levin/data/sample_random.h"
-#include "levin/data/stack.h"
 
 namespace levin {
 

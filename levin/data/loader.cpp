@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/data/loader_impl.h"
-#include "levin/data/map_loader.h"
-#include "levin/data/stream_loader.h"
+#include "levin/data/loading/loader_impl.h"
+#include "levin/data/loading/map_loader.h"
+#include "levin/data/loading/stream_loader.h"
 
 namespace levin {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "levin/base/check.h"
+#include "levin/base/posix.h"
 #include "levin/files/file_writer.h"
-#include "levin/files/posix_impl.h"
 #include "levin/files/staging_name_impl.h"
 
 namespace levin::files {

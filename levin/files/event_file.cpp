@@ -10,7 +10,7 @@
 #include <string>
 
 #include "levin/base/check.h"
-#include "levin/files/posix_impl.h"
+#include "levin/base/posix.h"
 
 namespace levin::files {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "levin/base/check.h"
-#include "levin/files/posix_impl.h"
+#include "levin/base/posix.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

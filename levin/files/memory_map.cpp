@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/files/posix_impl.h"
+#include "levin/base/posix.h"
 
 namespace levin::files {
 

@@ -13,7 +13,7 @@
 #include <sstream>
 
 #include "levin/base/check.h"
-#include "levin/files/posix_impl.h"
+#include "levin/base/posix.h"
 #include "levin/files/staging_name_impl.h"
 
 namespace levin::files::detail {

@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-#include "levin/files/posix_impl.h"
+#include "levin/base/posix.h"
 
 namespace levin::files::detail {
 

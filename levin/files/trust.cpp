@@ -1,8 +1,8 @@
+#include "levin/files/trust.h"
+
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "levin/files/trust_impl.h"
 
 namespace levin::files::detail {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "levin/graph/operator_info_impl.h"
-#include "levin/graph/values_impl.h"
+#include "levin/graph/values.h"
 
 namespace levin::graph {
 

@@ -8,9 +8,9 @@
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/comm/environment/token.h"
-#include "levin/launch/members.h"
+#include "levin/launch/node/members.h"
 #include "levin/launch/peers.h"
-#include "levin/launch/rendezvous.h"
+#include "levin/launch/rendezvous/rendezvous.h"
 
 namespace levin::launch {
 namespace {

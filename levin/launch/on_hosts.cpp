@@ -13,8 +13,8 @@
 #include "levin/comm/environment/variables.h"
 #include "levin/launch/command_line.h"
 #include "levin/launch/hostfile.h"
+#include "levin/launch/node/rank_group.h"
 #include "levin/launch/peers.h"
-#include "levin/launch/rank_group.h"
 
 namespace levin::launch {
 namespace {
@@ -106,7 +106,7 @@ Member launcher_on(const Host& host, size_t node, const std::string& line,
 int exit_code_of(const Outcome& outcome, const std::vector<Host>& hosts, bool elastic) {
   if (outcome.kind == Outcome::Kind::kSignalled) return 128 + outcome.signal;
   if (!outcome.failure) return 0;
-  const Failure& failure = *outcome.failure;
+  const RankFailure& failure = *outcome.failure;
   const bool told = failure.rank >= 0 && failure.signal == 0 && failure.exit_code != kSshFailed;
   if (!told) {
     const std::string host = failure.rank < 0 ? "" : hosts[static_cast<size_t>(failure.rank)].name;

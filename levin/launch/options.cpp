@@ -2,7 +2,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
-#include "levin/launch/binding.h"
+#include "levin/launch/node/binding.h"
 
 namespace levin::launch {
 namespace {

@@ -159,7 +159,7 @@ at::Tensor Reduction::memory_beside() {
 }
 
 void Reduction::mark() {
-  if (!marked_) marked_.emplace();
+  if (!marked_) marked_ = Mark();
   if (!marked_->device.is_same(device_)) {
     spare_ = std::exchange(marked_->device, device_);
   }

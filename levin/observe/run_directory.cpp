@@ -8,7 +8,7 @@
 #include <system_error>
 
 #include "levin/base/check.h"
-#include "levin/base/json_impl.h"
+#include "levin/base/json.h"
 #include "levin/base/log.h"
 #include "levin/files/atomic.h"
 #include "levin/files/folder.h"

@@ -4,6 +4,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
+#include "levin/optim/clip.h"
 #include "levin/strategy/ddp/ddp.h"
 #include "levin/strategy/single.h"
 #include "levin/strategy/xla/xla.h"
@@ -20,19 +21,26 @@ constexpr std::array<Entry, 3> kStrategies = {
 
 }  // namespace
 
+ComputeScope::~ComputeScope() = default;
+Joinable::~Joinable() = default;
 Strategy::~Strategy() = default;
 
-void Strategy::begin_join(bool) {
-  LEVIN_FAIL("strategy.join", "strategy '{}' wants the same number of batches on every rank",
-             name());
+std::unique_ptr<optim::Optimizer> Strategy::build_optimizer(const OptimizerConfig& config,
+                                                            std::vector<NamedTensor> parameters) {
+  return optim::build_optimizer(config, std::move(parameters));
 }
 
-bool Strategy::synchronize_gradients(bool) {
-  LEVIN_FAIL("strategy.skipped_batch",
-             "training_step gave no loss for the batch that ends a group, and steps of strategy "
-             "'{}' that are recorded on several ranks need one; return a loss of weight 0 (see "
-             "set_loss_weight), or set --compile no",
-             name());
+at::Tensor Strategy::clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
+                                    double norm_type) {
+  return optim::clip_grad_norm(parameters, max_norm, norm_type);
+}
+
+void check_has_loss(const at::Tensor& loss, std::string_view strategy) {
+  LEVIN_CHECK(loss.defined(), "strategy.skipped_batch",
+              "training_step gave no loss for the batch that ends a group, and steps of strategy "
+              "'{}' that are recorded on several ranks need one; return a loss of weight 0 (see "
+              "set_loss_weight), or set --compile no",
+              strategy);
 }
 
 std::vector<std::string> strategy_names() {

@@ -36,68 +36,83 @@ struct StrategyContext {
   bool recordable = false;  ///< steps are to be recorded: exchanges are operators, after backward
 };
 
-/// Unsupported requests are errors that name the strategy and the feature, never passed over.
+/// Where parameters are whole and forward passes and backward may compute with them, for the time of
+/// the object.
+class LEVIN_API ComputeScope {
+ public:
+  virtual ~ComputeScope();
+};
+
+/// Unsupported requests are errors that name the strategy and the feature, never passed over. One
+/// object is for what is prepared together; other modules get another.
 class LEVIN_API Strategy {
  public:
   virtual ~Strategy();
+  Strategy(const Strategy&) = delete;
+  Strategy& operator=(const Strategy&) = delete;
 
-  virtual std::string_view name() const = 0;
+  std::string_view name() const { return name_; }
+  /// The ranks that train on different data; of all ranks, where a model is divided over some.
+  comm::ProcessGroup& data_group() { return data_group_; }
   /// The part of the training and evaluation data that this rank reads.
-  virtual DataSlice slice() const = 0;
-
-  /// How many devices of this rank share each of its batches: a batch is so many times a loader's
-  /// batch size.
-  virtual int64_t parts_of_batch() const { return 1; }
-  virtual Batch to_device(const Batch& batch, at::Device device) {
-    return batch.to(device, /*non_blocking=*/true);
-  }
-  /// All that a batch is for has been asked for: what was put off begins.
-  virtual void end_batch() {}
+  DataSlice slice() const { return {data_group_.rank(), data_group_.size()}; }
 
   /// Places the module's parameters and buffers on the device, and shards or broadcasts them.
   virtual void setup(torch::nn::Module& module, at::Device device) = 0;
   /// Builds one optimizer over the parameters as they were placed.
-  virtual std::unique_ptr<optim::Optimizer> build_optimizer(
-      const OptimizerConfig& config, std::vector<NamedTensor> parameters) = 0;
+  virtual std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
+                                                            std::vector<NamedTensor> parameters);
+  /// What forward passes, in training and in evaluation, run under; nothing where parameters are
+  /// whole at all times.
+  virtual std::unique_ptr<ComputeScope> compute_scope() { return nullptr; }
 
   /// loss.backward(); with synchronize the gradients agree over the ranks afterwards, without it
-  /// (a micro-batch that is not the last of its group) they need not.
-  virtual void backward(const at::Tensor& loss, bool synchronize) = 0;
-  /// Takes part in a backward of the other ranks that synchronizes, on a rank whose batch gave no
-  /// loss: with the gradients that earlier batches of the group left here, none of this group where
-  /// !has_gradients. Whether any rank had some; the same on all that call it. Throws Error
-  /// "strategy.skipped_batch" where the strategy of several ranks knows no such thing.
-  virtual bool synchronize_gradients(bool has_gradients);
+  /// (a micro-batch that is not the last of its group) they need not. On a rank whose batch gave no
+  /// loss an undefined one takes part in the backward of the others that synchronizes: with the
+  /// gradients that earlier batches of the group left here, none of this group where
+  /// !has_gradients. Whether any rank had some; the same on all that synchronize. Throws Error
+  /// "strategy.skipped_batch" where the strategy of several ranks knows no undefined loss.
+  virtual bool backward(const at::Tensor& loss, bool synchronize, bool has_gradients = false) = 0;
   /// Returns when the gradients of the last backward agree; at once, unless the strategy left them
   /// on their way for update() to wait for.
   virtual void wait_gradients() {}
   /// The optimizer's step; buffers are then the same on all ranks again.
   virtual void update(optim::Optimizer& optimizer) { optimizer.step(); }
-  /// An optimizer has made its step.
-  virtual void after_step() {}
-  /// All ranks' parameters are what a checkpoint is to hold.
-  virtual void settle() {}
   /// What forward passes have written to buffers since the last update gives way to rank 0's, so
   /// that all ranks evaluate the same module. All ranks call it.
   virtual void agree_on_buffers() {}
-  /// From here until shadow_step() gives false ranks may run out of data at different times; one
-  /// that has calls shadow_step(), which takes part in one backward of the others with no gradient
-  /// of its own. by_present: the mean is over the ranks that still have data. Throws Error
-  /// "strategy.join" where the strategy knows no such thing.
-  virtual void begin_join(bool by_present);
-  virtual bool shadow_step() { return false; }
-  /// The same for a rank that leaves with an exception, and makes no more of the others' steps.
-  virtual void end_join() {}
   /// optim::clip_grad_norm over the whole of the gradients, on whatever ranks they lie.
   virtual at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
-                                    double norm_type) = 0;
+                                    double norm_type);
 
-  /// Lets go of the modules that were set up.
-  virtual void forget() = 0;
-  /// What must be the same again for a run that is resumed to repeat bit for bit.
-  virtual State state_dict() const = 0;
-  virtual void load_state_dict(const State& state) = 0;
+  /// What an interrupted run needs beside parameters to repeat bit for bit.
+  virtual State state_dict() const { return {}; }
+  virtual void load_state_dict(const State&) {}
+
+ protected:
+  Strategy(std::string_view name, const comm::ProcessGroup& data_group)
+      : name_(name), data_group_(data_group) {}
+
+ private:
+  std::string_view name_;
+  comm::ProcessGroup data_group_;
 };
+
+/// A strategy under which ranks may run out of data at different times (PyTorch's Joinable). From
+/// begin_join on a rank that has none left calls shadow_step() until it gives false: it takes part
+/// in one backward of the others with no gradient of its own.
+class LEVIN_API Joinable {
+ public:
+  virtual ~Joinable();
+  /// by_present: the mean is over the ranks that still have data.
+  virtual void begin_join(bool by_present) = 0;
+  virtual bool shadow_step() = 0;
+  /// For a rank that leaves with an exception, and makes no more of the others' steps.
+  virtual void end_join() = 0;
+};
+
+/// Error "strategy.skipped_batch" where loss is undefined.
+void check_has_loss(const at::Tensor& loss, std::string_view strategy);
 
 /// By name, "auto" (single for one rank, ddp for several) or one of strategy_names(). Throws Error
 /// "strategy.name" listing them and saying which one is nearest, "strategy.single.world_size",

@@ -18,7 +18,7 @@
 
 #include "levin/base/check.h"
 #include "levin/comm/operators.h"
-#include "levin/graph/interposer.h"
+#include "levin/graph/record/interposer.h"
 
 namespace levin {
 namespace {

@@ -10,7 +10,7 @@ namespace levin::detail {
 
 void Run::watch_logs() {
   if (!accelerator_.compiles()) return;
-  train_values_.set_observer(
+  log_.train_values().set_observer(
       [this](std::string_view name, const at::Tensor& value, const LogOptions& options) {
         return record_log(name, value, options);
       });
@@ -20,10 +20,14 @@ at::Tensor Run::compiled_step(const Batch& batch, int64_t index) {
   if (!accelerator_.compiles()) return take_step(batch, index);
   std::vector<NamedTensor> inputs;
   for (const auto& [name, tensor] : batch) inputs.push_back({name, tensor});
-  std::vector<graph::Guard> arguments;
+  std::vector<graph::Guard> guards, arguments;
+  for (const PreparedOptimizer& optimizer : optimizers_) {
+    guards.push_back(
+        {"the optimizer's place in its period", progress_.global_step % optimizer.frequency()});
+  }
   if (module_->takes_batch_index()) arguments.push_back({"batch_index", index});
   return step_(
-      inputs, step_guards(index),
+      inputs, guards,
       [&] {
         const at::Tensor loss = take_step(batch, index);
         record_host_part();
@@ -32,31 +36,15 @@ at::Tensor Run::compiled_step(const Batch& batch, int64_t index) {
       arguments)[0];
 }
 
-std::vector<graph::Guard> Run::step_guards(int64_t index) const {
-  std::vector<graph::Guard> guards = {
-      {"whether the group of batches has begun", gradients_ready_},
-      {"batches of the group", limits_.group_size(index)},
-      {"whether the batch ends its group", limits_.group_complete(index + 1)},
-      {"by what the epoch's end cut the group short", cut_short()}};
-  for (const PreparedOptimizer& optimizer : optimizers_) {
-    guards.push_back(
-        {"the optimizer's place in its period", progress_.global_step % optimizer.frequency()});
-  }
-  return guards;
-}
-
 void Run::record_host_part() {
-  graph::Recording* recording = accelerator_.stepping().recording();
+  graph::HostPart* recording = accelerator_.stepping().recording();
   if (recording == nullptr) return;
-  recording->after([this, ready = gradients_ready_, updated = updated_] {
-    gradients_ready_ = ready;
-    updated_ = updated;
-  });
+  recording->after([this, updated = updated_] { updated_ = updated; });
 }
 
 /// Whether the recording sees to it.
 bool Run::record_log(std::string_view name, const at::Tensor& value, const LogOptions& options) {
-  graph::Recording* recording = accelerator_.stepping().recording();
+  graph::HostPart* recording = accelerator_.stepping().recording();
   if (recording == nullptr) return false;
   if (!value.defined()) {
     recording->refuse(fmt::format(
@@ -68,7 +56,7 @@ bool Run::record_log(std::string_view name, const at::Tensor& value, const LogOp
   recording->with(
       value.detach().clone(),
       [this, name = std::string(name), options](const at::Tensor& now) {
-        if (logged_ != nullptr) logged_->log_own(name, now, options);
+        if (log_.collecting() != nullptr) log_.collecting()->log_own(name, now, options);
       },
       fmt::format("log {}", name));
   return true;
@@ -92,19 +80,19 @@ int64_t Run::global_step() const {
 }
 
 void Run::set_loss_weight(double weight) {
-  if (graph::Recording* recording = accelerator_.stepping().recording()) {
+  if (graph::HostPart* recording = accelerator_.stepping().recording()) {
     recording->refuse(
         "training_step calls set_loss_weight() with a number of the host; give it a "
         "tensor");
   }
-  loss_weight_ = at::scalar_tensor(weight, at::kDouble);
+  set_loss_weight(at::scalar_tensor(weight, at::kDouble));
 }
 
 void Run::set_loss_weight(const at::Tensor& weight) {
   LEVIN_CHECK(weight.numel() == 1, "trainer.loss_weight",
               "got a loss weight of shape {}, wanted one number; take its sum",
               c10::str(weight.sizes()));
-  loss_weight_ = weight.detach().reshape({});
+  accelerator_.stepping().set_loss_weight(weight.detach().reshape({}));
 }
 
 }  // namespace levin::detail

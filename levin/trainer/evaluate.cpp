@@ -96,18 +96,18 @@ void Run::sanity_check() {
   // What it draws must not change the run.
   const State random = random_state();
   sanity_checking_ = true;
-  tell(watchers_, &Callback::on_sanity_check_start);
+  log_.be_silent(true);
+  listeners_.tell_watchers(&Callback::on_sanity_check_start);
   evaluation_loop(Stage::kValidate, *val_loader_, batches, nullptr);
-  tell(watchers_, &Callback::on_sanity_check_end);
+  listeners_.tell_watchers(&Callback::on_sanity_check_end);
   sanity_checking_ = false;
-  metrics_.clear();
-  bar_values_.clear();
+  log_.be_silent(false);
   load_random_state(random);
 }
 
 Metrics Run::evaluate(DataLoader loader, std::shared_ptr<DataModule> data) {
   run_evaluation(std::move(loader), std::move(data), nullptr);
-  return results_;
+  return log_.results();
 }
 
 std::vector<at::Tensor> Run::predict(DataLoader loader, std::shared_ptr<DataModule> data) {
@@ -139,13 +139,13 @@ void Run::evaluation_loop(Stage stage, DataLoader loader, int64_t batches,
   const EvaluationHooks& hooks = hooks_of(stage);
   const std::string_view name = stage_name(stage);
   const EvaluationMode mode(*module_);
-  LoggedValues* const logged_before = logged_;
-  evaluation_values_.reset_epoch();
+  LoggedValues& values = log_.evaluation_values();
+  values.reset_epoch();
   accelerator_.strategy().agree_on_buffers();
-  logged_ = stage == Stage::kPredict ? nullptr : &evaluation_values_;
-  begin_values(evaluation_values_, 1);
+  LoggedValues* const before = log_.collect_in(stage == Stage::kPredict ? nullptr : &values);
+  log_.begin_batch(log_.evaluation_values(), 1);
   ((*module_).*hooks.start)();
-  tell(watchers_, &Callback::on_evaluation_start, name);
+  listeners_.tell_watchers(&Callback::on_evaluation_start, name);
   ((*module_).*hooks.epoch_start)();
   loader.set_epoch(0);
   Batch batch;
@@ -154,29 +154,29 @@ void Run::evaluation_loop(Stage stage, DataLoader loader, int64_t batches,
     evaluate_batch(stage, std::move(batch), index, samples, outputs);
     batch = Batch();
   }
-  begin_values(evaluation_values_, 1);
+  log_.begin_batch(log_.evaluation_values(), 1);
   ((*module_).*hooks.epoch_end)();
-  publish({&evaluation_values_});
-  log_to_nothing();
+  log_.publish({&log_.evaluation_values()});
+  log_.collect_in(nullptr);
   ((*module_).*hooks.end)();
-  tell(watchers_, &Callback::on_evaluation_end, name);
-  logged_ = logged_before;
-  if (!sanity_checking_) tell(writers_, &Callback::on_evaluation_end, name);
+  listeners_.tell_watchers(&Callback::on_evaluation_end, name);
+  log_.collect_in(before);
+  if (!sanity_checking_) listeners_.tell_writers(&Callback::on_evaluation_end, name);
 }
 
 void Run::evaluate_batch(Stage stage, Batch batch, int64_t index, int64_t samples,
                          std::vector<at::Tensor>* outputs) {
   const std::string_view name = stage_name(stage);
   batch = to_device(std::move(batch));
-  begin_values(evaluation_values_, samples);
+  log_.begin_batch(log_.evaluation_values(), samples);
   ((*module_).*hooks_of(stage).batch_start)(batch, index);
-  tell(watchers_, &Callback::on_evaluation_batch_start, name, batch, index);
+  listeners_.tell_watchers(&Callback::on_evaluation_batch_start, name, batch, index);
   at::Tensor output;
   {
     // Inference mode also spares the version counters; tensors made in it cannot be trained on.
     const at::NoGradGuard no_grad;
     const c10::InferenceMode inference(options_.inference_mode);
-    const AutocastGuard autocast = accelerator_.autocast();
+    const ForwardScope scope = accelerator_.evaluation_scope();
     if (stage == Stage::kPredict) {
       output = module_->predict_step(batch, index);
       output = of_samples(output, batch.size(), samples);
@@ -186,7 +186,7 @@ void Run::evaluate_batch(Stage stage, Batch batch, int64_t index, int64_t sample
       module_->validation_step(batch, index);
     }
   }
-  accelerator_.strategy().end_batch();
+  accelerator_.placement().end_batch();
   if (stage == Stage::kPredict) {
     module_->on_predict_batch_end(output, batch, index);
     outputs->push_back(output);
@@ -195,8 +195,8 @@ void Run::evaluate_batch(Stage stage, Batch batch, int64_t index, int64_t sample
   } else {
     module_->on_validation_batch_end(batch, index);
   }
-  tell(watchers_, &Callback::on_evaluation_batch_end, name, batch, index);
-  write_evaluation_row();
+  listeners_.tell_watchers(&Callback::on_evaluation_batch_end, name, batch, index);
+  log_.write_evaluation_row();
 }
 
 }  // namespace levin::detail

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/accelerator/loss_guard.h"
+#include "levin/accelerator/stepping/loss_guard.h"
 #include "levin/base/export.h"
 #include "levin/base/options.h"
 #include "levin/module/callback.h"

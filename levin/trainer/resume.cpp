@@ -80,13 +80,9 @@ Checkpoint Run::checkpoint() {
   Progress progress = progress_;
   progress.seconds = seconds_trained();
   State callbacks;
-  accelerator_.all_or_throw([&] {
-    for (size_t i = 0; i < callbacks_.size(); ++i) {
-      callbacks.set(callback_keys_[i], callbacks_[i]->state_dict());
-    }
-  });
+  accelerator_.all_or_throw([&] { callbacks = listeners_.state_dict(); });
   State metrics;
-  for (const auto& [name, value] : metrics_) metrics.set(name, value);
+  for (const auto& [name, value] : log_.metrics_before_step()) metrics.set(name, value);
   State options;
   for (const auto& [name, value] : options_as_text(options_)) options.set(name, value);
   State hparams;
@@ -94,15 +90,15 @@ Checkpoint Run::checkpoint() {
   checkpoint.training.set("levin", kVersion)
       .set("progress", progress.state_dict())
       .set("callbacks", std::move(callbacks))
-      .set("train_values", train_values_.state_dict())
-      .set("epoch_values", epoch_values_.state_dict())
+      .set("train_values", log_.train_values().state_dict())
+      .set("epoch_values", log_.epoch_values().state_dict())
       .set("waiting_gradients", waiting_gradients())
       .set("metrics", std::move(metrics))
       .set("options", std::move(options))
       .set("hparams", std::move(hparams));
   // Rank 0's stand above, where one process finds its own.
-  for (const auto& [name, values] : {std::pair("train_values_of_ranks", &train_values_),
-                                     std::pair("epoch_values_of_ranks", &epoch_values_)}) {
+  for (const auto& [name, values] : {std::pair("train_values_of_ranks", &log_.train_values()),
+                                     std::pair("epoch_values_of_ranks", &log_.epoch_values())}) {
     if (accelerator_.rank().world_size == 1) break;
     State others;
     const std::vector<State> ranks = accelerator_.gather_object(values->state_dict());
@@ -114,8 +110,7 @@ Checkpoint Run::checkpoint() {
     State user;
     module_->on_save_checkpoint(user);
     checkpoint.training.set("user", std::move(user));
-    tell(watchers_, &Callback::on_save_checkpoint, checkpoint.training);
-    tell(writers_, &Callback::on_save_checkpoint, checkpoint.training);
+    listeners_.tell(&Callback::on_save_checkpoint, checkpoint.training);
   });
   return checkpoint;
 }
@@ -241,29 +236,20 @@ void Run::load(const Checkpoint& checkpoint) {
   accelerator_.load_state_dict(checkpoint);
   progress_.load_state_dict(training.child("progress"));
   take_up_place();
-  load_values(training, "train_values", train_values_);
-  load_values(training, "epoch_values", epoch_values_);
+  load_values(training, "train_values", log_.train_values());
+  load_values(training, "epoch_values", log_.epoch_values());
   if (training.contains("waiting_gradients")) {
     load_waiting_gradients(training.child("waiting_gradients"));
   }
   for (const auto& [name, value] : training.child("metrics").values()) {
-    metrics_[name] = training.child("metrics").number(name);
+    log_.set_metric(name, training.child("metrics").number(name));
   }
-  const State& callbacks = training.child("callbacks");
-  for (size_t i = 0; i < callbacks_.size(); ++i) {
-    const std::string& key = callback_keys_[i];
-    if (callbacks.contains(key)) {
-      callbacks_[i]->load_state_dict(callbacks.child(key));
-    } else {
-      log::warn("trainer: the checkpoint has no state of callback {}, which starts anew", key);
-    }
-  }
+  listeners_.load_state_dict(training.child("callbacks"));
   if (data_module_ && training.contains("data")) {
     data_module_->load_state_dict(training.child("data"));
   }
   module_->on_load_checkpoint(training.child("user"));
-  tell(watchers_, &Callback::on_load_checkpoint, training);
-  tell(writers_, &Callback::on_load_checkpoint, training);
+  listeners_.tell(&Callback::on_load_checkpoint, training);
 }
 
 }  // namespace levin::detail

@@ -2,15 +2,10 @@
 
 #include <torch/nn/module.h>
 
-#include <set>
-
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/trainer/anomaly.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
-#include "levin/trainer/callbacks/model_summary.h"
-#include "levin/trainer/callbacks/progress_bar.h"
-#include "levin/trainer/signals.h"
+#include "levin/trainer/run/anomaly.h"
+#include "levin/trainer/run/signals.h"
 #include "levin/xla/device/runtime.h"
 
 namespace levin::detail {
@@ -35,86 +30,56 @@ DataLoader apart_from(const DataLoader& training, const DataLoader& validation) 
   return validation.impl() == training.impl() ? validation.copy() : validation;
 }
 
+std::shared_ptr<Module> present(std::shared_ptr<Module> module) {
+  LEVIN_CHECK(module != nullptr, "trainer.module", "got an empty module pointer, wanted a module");
+  return module;
+}
+
+std::vector<std::shared_ptr<Logger>> loggers_of(Trainer& trainer, Stage stage) {
+  const TrainerOptions& options = trainer.options();
+  const bool quiet = options.barebones || options.fast_dev_run > 0 || stage == Stage::kPredict;
+  if (quiet || !trainer.accelerator().is_main_process()) return {};
+  return trainer.loggers();
+}
+
 }  // namespace
 
 Run::Run(Trainer& trainer, std::shared_ptr<Module> module, Stage stage, const Progress& before)
-    : trainer_(trainer),
-      options_(trainer.options()),
+    : options_(trainer.options()),
       accelerator_(trainer.accelerator()),
       step_(accelerator_, "the training step"),
-      module_(std::move(module)),
-      stage_(stage) {
-  LEVIN_CHECK(module_ != nullptr, "trainer.module", "got an empty module pointer, wanted a module");
+      module_(present(std::move(module))),
+      stage_(stage),
+      listeners_(trainer, *module_, callbacks_of(options_, stage == Stage::kFit)),
+      stopping_(accelerator_.world()),
+      log_(accelerator_, progress_, loggers_of(trainer, stage), options_.barebones) {
   if (stage != Stage::kFit) {
     progress_ = {.epoch = before.epoch, .global_step = before.global_step};
   }
   accelerator_.free_memory();
-  choose_loggers();
-  choose_callbacks();
   module_->attach(this);
 }
 
 Run::~Run() {
   module_->attach(nullptr);
   accelerator_.stepping().set_where(nullptr);
-  for (const auto& logger : loggers_) logger->flush();
-}
-
-void Run::choose_loggers() {
-  const bool quiet = options_.barebones || options_.fast_dev_run > 0 || stage_ == Stage::kPredict;
-  if (!quiet && accelerator_.is_main_process()) loggers_ = trainer_.loggers();
-}
-
-void Run::choose_callbacks() {
-  callbacks_ = options_.callbacks;
-  const auto has = [&](bool (*is_one)(const Callback&)) {
-    return std::any_of(callbacks_.begin(), callbacks_.end(),
-                       [&](const auto& callback) { return is_one(*callback); });
-  };
-  const auto writes = [](const Callback& callback) { return callback.writes_checkpoints(); };
-  const bool bare = options_.barebones || options_.fast_dev_run > 0;
-  if (bare || !options_.enable_checkpointing || stage_ != Stage::kFit) {
-    std::erase_if(callbacks_, [&](const auto& callback) { return writes(*callback); });
-  } else if (!has(writes)) {
-    callbacks_.push_back(model_checkpoint({}));
-  }
-  if (!options_.barebones && options_.enable_progress_bar) callbacks_.push_back(progress_bar({}));
-  if (!options_.barebones && options_.enable_model_summary && stage_ == Stage::kFit) {
-    callbacks_.push_back(model_summary({}));
-  }
-  std::set<const Callback*> seen;
-  for (const auto& callback : callbacks_) {
-    const std::string key = callback->state_key();
-    LEVIN_CHECK(seen.insert(callback.get()).second, "trainer.callbacks",
-                "the callback '{}' is given twice; give each once", key);
-    // Several may monitor the same thing: the second is "key-2".
-    std::string place = key;
-    for (int64_t number = 2; std::ranges::count(callback_keys_, place) > 0; ++number) {
-      LEVIN_CHECK(callback->writes_checkpoints(), "trainer.callbacks",
-                  "two callbacks have the state key '{}'; give one of them another", key);
-      place = fmt::format("{}-{}", key, number);
-    }
-    callback_keys_.push_back(std::move(place));
-    (callback->writes_checkpoints() ? writers_ : watchers_).push_back(callback.get());
-  }
 }
 
 void Run::set_up(std::shared_ptr<DataModule> data) {
   const std::string_view stage = stage_name(stage_);
   data_module_ = std::move(data);
-  accelerator_.local_main_first([&] { module_->prepare_data(); });
+  accelerator_.prepare_on_local_main([&] { module_->prepare_data(); });
   module_->setup(stage);
   module_->configure_model();
   accelerator_.prepare_module(module_);
   agree_on_folders();
-  tell(watchers_, &Callback::setup, stage);
-  tell(writers_, &Callback::setup, stage);
+  listeners_.tell(&Callback::setup, stage);
 }
 
 // Rank 0 alone has loggers.
 void Run::agree_on_folders() {
   State state;
-  state.set("log_dir", loggers_.empty() ? "" : loggers_.front()->log_dir());
+  state.set("log_dir", log_.loggers().empty() ? "" : log_.loggers().front()->log_dir());
   log_dir_ = accelerator_.broadcast_object(state).text("log_dir");
 }
 
@@ -122,8 +87,7 @@ void Run::tear_down() {
   const std::string_view stage = stage_name(stage_);
   module_->teardown(stage);
   if (data_module_) data_module_->teardown(stage);
-  tell(watchers_, &Callback::teardown, stage);
-  tell(writers_, &Callback::teardown, stage);
+  listeners_.tell(&Callback::teardown, stage);
 }
 
 void Run::fit(DataLoader training, std::optional<DataLoader> validation,
@@ -174,12 +138,12 @@ void Run::prepare_fit(DataLoader training, std::optional<DataLoader> validation)
                                                 limits_.total_steps());
   if (!module_->automatic_optimization) call_hook_before_steps();
   watch_logs();
-  if (accelerator_.rank().world_size == 1 && !writers_.empty()) {
-    boundary_.emplace(*module_, *train_loader_, train_values_, accelerator_);
+  if (accelerator_.rank().world_size == 1 && listeners_.have_writers()) {
+    boundary_.emplace(*module_, *train_loader_, log_.train_values(), accelerator_);
   }
   std::map<std::string, std::string> record = options_as_text(options_);
   record.merge(module_->hparams());
-  for (const auto& logger : loggers_) logger->log_hyperparams(record);
+  for (const auto& logger : log_.loggers()) logger->log_hyperparams(record);
 }
 
 // Gradients are not clipped yet and agree over the ranks, as with automatic optimization.
@@ -187,7 +151,7 @@ void Run::call_hook_before_steps() {
   for (PreparedOptimizer& optimizer : optimizers_) {
     optimizer.before_step([this](OptimizerHandle& stepping) {
       module_->on_before_optimizer_step(stepping);
-      tell(watchers_, &Callback::on_before_optimizer_step);
+      listeners_.tell_watchers(&Callback::on_before_optimizer_step);
     });
   }
 }
@@ -205,7 +169,7 @@ void Run::say_what_is_not_trained() const {
 
 void Run::warn_of_few_steps() const {
   const int64_t steps = limits_.total_steps();
-  if (loggers_.empty() || steps <= 0 || steps >= options_.log_every_n_steps) return;
+  if (log_.loggers().empty() || steps <= 0 || steps >= options_.log_every_n_steps) return;
   log::warn(
       "trainer: this run takes {} steps and values of steps are logged every {}, so none "
       "will be; lower --log-every-n-steps to see them",
@@ -223,52 +187,30 @@ void Run::undo_step() {
   if (!boundary_ || updating_ || at_step_boundary() || gradients_wait()) return;
   if (!boundary_->go_back(progress_, num_updates())) return;
   in_step_ = false;
-  gradients_ready_ = false;
+  accelerator_.stepping().drop_group();
 }
 
 void Run::report(const std::exception& error) {
   note_place(fmt::format("epoch {}, batch {}", progress_.epoch, progress_.batch));
   undo_step();
-  for (const auto* group : {&watchers_, &writers_}) {
-    for (Callback* callback : *group) {
-      try {
-        callback->on_exception(trainer_, *module_, error);
-      } catch (const std::exception& second) {
-        log::error("trainer: callback {} failed too: {}", callback->state_key(), second.what());
-      }
-    }
-  }
+  listeners_.tell_of_exception(error);
 }
 
 void Run::say_where() const {
   if (accelerator_.xla()) log::info("xla: {}", accelerator_.xla()->report().summary());
-  if (!loggers_.empty()) log::info("trainer: logs are in {}", log_dir());
-  const std::string folder = writers_.empty() ? "" : writers_.front()->checkpoint_folder();
+  if (!log_.loggers().empty()) log::info("trainer: logs are in {}", log_dir());
+  const std::string folder = listeners_.checkpoint_folder();
   if (!folder.empty()) log::info("trainer: checkpoints are in {}, the newest is 'last'", folder);
 }
 
-void Run::agree_on_stop(bool between_steps) {
-  constexpr int64_t kStepsUnasked = 10;
-  comm::ProcessGroup& world = accelerator_.world();
-  const bool is_quick = world.size() == 1 || world.backend() == "shm";
-  if (between_steps && !is_quick && ++steps_unasked_ < kStepsUnasked) return;
-  steps_unasked_ = 0;
-  stop_ = {.signal = SignalGuard::received(), .requested = stop_requested() || is_out_of_time()};
-  if (world.size() == 1) return;
-  const at::Tensor words = at::empty({2}, at::kInt);
-  auto* word = words.mutable_data_ptr<int>();
-  word[0] = stop_.signal;
-  word[1] = stop_.requested;
-  world.all_reduce(words, ReduceOp::kMax);
-  stop_ = {.signal = word[0], .requested = word[1] != 0};
-}
+void Run::agree_on_stop(bool between_steps) { stopping_.agree(between_steps, is_out_of_time()); }
 
 bool Run::finished() const {
-  if (stop_.signal != 0) return true;
+  if (stopping_.signal() != 0) return true;
   if (limits_.max_steps >= 0 && progress_.global_step >= limits_.max_steps) return true;
   if (limits_.max_epochs >= 0 && progress_.epoch >= limits_.max_epochs) return true;
   if (limits_.train_batches == 0) return true;
-  return stop_.requested && progress_.epoch >= limits_.min_epochs &&
+  return stopping_.is_wanted() && progress_.epoch >= limits_.min_epochs &&
          progress_.global_step >= limits_.min_steps;
 }
 
@@ -291,8 +233,25 @@ bool Run::gradients_wait() const {
 
 // A run that is about to stop shows where it stands.
 bool Run::should_log() const {
-  return progress_.global_step % options_.log_every_n_steps == 0 || stop_requested() ||
+  return progress_.global_step % options_.log_every_n_steps == 0 || stopping_.is_requested() ||
          is_out_of_time();
+}
+
+GroupPlace Run::group_place(int64_t index) const {
+  return {.group_size = limits_.group_size(index),
+          .ends_epoch = limits_.epoch_complete(index + 1),
+          .may_weigh = module_->automatic_optimization};
+}
+
+// A group of batches that an uncounted epoch's end cuts short is updated by all the same, so that
+// the end must be seen when its last batch is at hand. All ranks see it at the same batch.
+void Run::look_for_end(int64_t batches) {
+  if (limits_.counted || batches >= limits_.train_batches || !train_loader_->at_end()) return;
+  LEVIN_CHECK(batches > 0, "trainer.dataloader", "the stream of training data gave no batch{}",
+              accelerator_.rank().world_size == 1 ? ""
+                                                  : " to some rank; see IterableDataset's "
+                                                    "num_shards, or set dispatch_batches");
+  limits_.ended_after = batches;
 }
 
 int64_t Run::manual_updates() const {
@@ -315,7 +274,7 @@ void Run::backward(const at::Tensor& loss) {
 Batch Run::to_device(Batch batch) {
   batch = module_->on_before_batch_transfer(std::move(batch));
   if (!accelerator_.device().is_cpu()) {
-    batch = accelerator_.strategy().to_device(batch, accelerator_.device());
+    batch = accelerator_.placement().to_device(batch);
   }
   batch = module_->on_after_batch_transfer(std::move(batch));
   const Precision& precision = accelerator_.precision();

@@ -9,10 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "levin/accelerator/compiled_step.h"
-#include "levin/trainer/boundary.h"
-#include "levin/trainer/limits.h"
-#include "levin/trainer/progress.h"
+#include "levin/accelerator/compiled/compiled_step.h"
+#include "levin/trainer/run/boundary.h"
+#include "levin/trainer/run/limits.h"
+#include "levin/trainer/run/listeners.h"
+#include "levin/trainer/run/progress.h"
+#include "levin/trainer/run/run_log.h"
+#include "levin/trainer/run/stopping.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin::detail {
@@ -37,7 +40,7 @@ class Run : public ModuleContext {
   void take_weights_from(std::string ckpt_path) { weights_from_ = std::move(ckpt_path); }
 
   // ModuleContext
-  LoggedValues* logged() override;
+  LoggedValues* logged() override { return log_.open(); }
   OptimizerHandle& optimizer(int64_t index) override;
   void backward(const at::Tensor& loss) override;
   void set_loss_weight(double weight) override;
@@ -58,17 +61,11 @@ class Run : public ModuleContext {
   bool sanity_checking() const { return sanity_checking_; }
   bool should_log() const;
   bool at_step_boundary() const;
-  Metrics callback_metrics();
-  void log_metrics(const Scalars& scalars);
-  void log_row(const Scalars& scalars);
-  const Scalars& bar_values() const { return bar_values_; }
+  RunLog& log() { return log_; }
   const std::vector<PreparedOptimizer>& optimizers() const { return optimizers_; }
-  const std::vector<std::shared_ptr<Callback>>& callbacks() const { return callbacks_; }
-  void request_stop(std::string reason) { stop_reason_ = std::move(reason); }
+  const Listeners& listeners() const { return listeners_; }
+  Stopping& stopping() { return stopping_; }
   const graph::Compiled& compiled_step() const { return step_.compiled(); }
-  bool stop_requested() const { return !stop_reason_.empty(); }
-  /// That ends the run on every rank, whichever got it; 0: none.
-  int stop_signal() const { return stop_.signal; }
   Checkpoint checkpoint();
   const std::string& log_dir() const { return log_dir_; }
   std::string checkpoint_dir() const;
@@ -76,8 +73,6 @@ class Run : public ModuleContext {
 
  private:
   // run.cpp
-  void choose_loggers();
-  void choose_callbacks();
   void set_up(std::shared_ptr<DataModule> data);
   void prepare_fit(DataLoader training, std::optional<DataLoader> validation);
   void agree_on_folders();
@@ -91,26 +86,12 @@ class Run : public ModuleContext {
   void call_hook_before_steps();
   void say_what_is_not_trained() const;
   void warn_of_few_steps() const;
-  /// All ranks stop when one of them has a reason to. Between steps over a network they ask each
-  /// other only now and then.
-  void agree_on_stop(bool between_steps);
+  void agree_on_stop(bool between_steps = false);
   bool finished() const;
   bool is_out_of_time() const;
   double seconds_trained() const;
   int64_t manual_updates() const;
   Batch to_device(Batch batch);
-
-  // values.cpp: what is logged, and who reads it
-  void log_to(LoggedValues& values) { logged_ = &values; }
-  void log_to_nothing() { logged_ = nullptr; }
-  /// A batch of so many samples begins, whose values go there.
-  void begin_values(LoggedValues& values, int64_t samples);
-  /// The newest step's values are older than what comes next.
-  void take_step_values();
-  void publish(const std::vector<LoggedValues*>& books);
-  void show(const Scalar& scalar);
-  void write_row();
-  void write_evaluation_row();
 
   // fit.cpp: the way of a batch
   void train();
@@ -119,36 +100,19 @@ class Run : public ModuleContext {
   void train_batch(Batch batch, int64_t index);
   at::Tensor take_step(const Batch& batch, int64_t index);
   at::Tensor training_step(const Batch& batch, int64_t index);
-  void compute_gradients(const at::Tensor& loss, int64_t index);
+  void begin_group();
   /// False where the group weighed nothing, and no optimizer has stepped.
   bool update();
-  void clip(const PreparedOptimizer& optimizer);
   void end_epoch();
+  /// Sees whether the epoch ends after so many batches, where nobody counted them.
+  void look_for_end(int64_t batches);
+  GroupPlace group_place(int64_t index) const;
 
   // compiled.cpp: take_step, recorded and replayed where the options say so
   void watch_logs();
   at::Tensor compiled_step(const Batch& batch, int64_t index);
-  std::vector<graph::Guard> step_guards(int64_t index) const;
   void record_host_part();
   bool record_log(std::string_view name, const at::Tensor& value, const LogOptions& options);
-
-  // accumulation.cpp
-  void begin_group();
-  bool gives_gradients(const at::Tensor& loss);
-  void join_exchange();
-  at::Tensor weighted(const at::Tensor& loss, int64_t index);
-  void check_same_weighting();
-  void agree_on_weighting();
-  /// The sum of the loss weights of the group, a mean over the ranks; none where none was set.
-  std::optional<at::Tensor> group_weight();
-  bool weighs_nothing(const at::Tensor& weight) const;
-  void to_mean_of_group(const PreparedOptimizer& optimizer,
-                        const std::optional<at::Tensor>& weight);
-  void drop_group();
-  /// Sees whether the epoch ends after so many batches, where nobody counted them.
-  void look_for_end(int64_t batches);
-  /// By what the gradients of a group that the epoch's end cut short are too small.
-  double cut_short() const;
 
   // evaluate.cpp
   void validate_in_fit();
@@ -172,21 +136,14 @@ class Run : public ModuleContext {
   std::optional<std::filesystem::path> find_checkpoint(const std::string& ckpt_path);
   std::optional<std::filesystem::path> search_checkpoint(const std::string& ckpt_path) const;
 
-  /// The module's hook, then that of every callback; those that write checkpoints come last.
+  /// The module's hook, then that of every callback.
   template <class... Params, class... Args>
   void call(void (Module::*module_hook)(Params...),
             void (Callback::*callback_hook)(Trainer&, Module&, Params...), Args&&... args) {
     ((*module_).*module_hook)(args...);
-    tell(watchers_, callback_hook, args...);
-    tell(writers_, callback_hook, args...);
-  }
-  template <class... Params, class... Args>
-  void tell(const std::vector<Callback*>& callbacks,
-            void (Callback::*hook)(Trainer&, Module&, Params...), Args&&... args) {
-    for (Callback* callback : callbacks) (callback->*hook)(trainer_, *module_, args...);
+    listeners_.tell(callback_hook, args...);
   }
 
-  Trainer& trainer_;
   const TrainerOptions& options_;
   Accelerator& accelerator_;
   CompiledStep step_;
@@ -194,12 +151,6 @@ class Run : public ModuleContext {
   Stage stage_;
   std::string weights_from_;
   std::string resumed_from_;
-
-  std::vector<std::shared_ptr<Callback>> callbacks_;
-  std::vector<std::string> callback_keys_;  // of each its place in a checkpoint
-  std::vector<Callback*> watchers_;         // callbacks that write no checkpoints
-  std::vector<Callback*> writers_;          // those that do: told last
-  std::vector<std::shared_ptr<Logger>> loggers_;
 
   std::optional<DataLoader> train_loader_;
   std::optional<DataLoader> val_loader_;
@@ -210,15 +161,9 @@ class Run : public ModuleContext {
   std::optional<Boundary> boundary_;  // where a step that throws can be saved without it
   std::chrono::steady_clock::time_point started_;
 
-  LoggedValues train_values_{/*default_on_step=*/true, /*default_on_epoch=*/false};
-  LoggedValues epoch_values_{/*default_on_step=*/false, /*default_on_epoch=*/true};
-  LoggedValues evaluation_values_{/*default_on_step=*/false, /*default_on_epoch=*/true};
-  LoggedValues* logged_ = nullptr;   // where log() goes now
-  LoggedValues* stepped_ = nullptr;  // whose newest step is newer than metrics_
-  Metrics metrics_;                  // the newest of each value
-  Metrics results_;                  // of the last epoch's end, as loggers got them
-  Scalars pending_scalars_;          // for the loggers' next row
-  Scalars bar_values_;
+  Listeners listeners_;
+  Stopping stopping_;
+  RunLog log_;
 
   bool skip_epoch_ = false;
   bool sanity_checking_ = false;
@@ -235,21 +180,9 @@ class Run : public ModuleContext {
   };
 
   bool active_ = false;
-  bool in_step_ = false;                   // from the start of a batch to the end of its update
-  bool gradients_ready_ = false;           // some batch of this group went through backward
-  bool updating_ = false;                  // an optimizer changes parameters
-  bool updated_ = false;                   // the step that was taken last has updated parameters
-  std::optional<at::Tensor> loss_weight_;  // of this batch
-  std::optional<bool> weighs_;             // batches set loss weights; unset: none has come yet
-  bool weighting_agreed_ = false;          // by the ranks
-  at::Tensor group_weight_;                // sum of loss weights in this group
-  std::string stop_reason_;
-  struct Stop {
-    int signal = 0;
-    bool requested = false;  // by somebody, or for lack of time
-  };
-  Stop stop_;  // as agreed
-  int64_t steps_unasked_ = 0;
+  bool in_step_ = false;   // from the start of a batch to the end of its update
+  bool updating_ = false;  // an optimizer changes parameters
+  bool updated_ = false;   // the step that was taken last has updated parameters
   std::string log_dir_;
 };
 

@@ -91,7 +91,7 @@ void Trainer::check_idle(std::string_view what) const {
 void Trainer::set_up(const std::shared_ptr<DataModule>& data, std::string_view stage) {
   check_idle(stage);
   LEVIN_CHECK(data != nullptr, "trainer.dataloader", "got an empty data module pointer");
-  accelerator_->local_main_first([&] { data->prepare_data(); });
+  accelerator_->prepare_on_local_main([&] { data->prepare_data(); });
   data->setup(stage);
 }
 
@@ -122,7 +122,7 @@ detail::Run& Trainer::begin(std::shared_ptr<Module> module, detail::Stage stage)
   // A run that evaluates has no callbacks that write checkpoints.
   if (stage == detail::Stage::kFit) {
     best_ = "";
-  } else if (const std::string best = run_ ? best_of(run_->callbacks()) : ""; !best.empty()) {
+  } else if (const std::string best = run_ ? best_of(run_->listeners().all()) : ""; !best.empty()) {
     best_ = best;
   }
   run_.reset();  // first, since a run lets go of its module when it ends
@@ -136,7 +136,7 @@ void Trainer::fit_with(std::shared_ptr<Module> module, std::optional<DataLoader>
   detail::Run& run = begin(std::move(module), detail::Stage::kFit);
   run.fit(needed(std::move(train), "train_dataloader"), std::move(validation), std::move(data),
           options.ckpt_path.empty() ? options_.ckpt_path : options.ckpt_path);
-  interrupted_ = run.stop_signal();
+  interrupted_ = run.stopping().signal();
   if (interrupted_ != 0 && options_.exit_on_signal) {
     run_.reset();
     std::exit(128 + interrupted_);
@@ -153,8 +153,8 @@ detail::Run& Trainer::begin_evaluation(std::shared_ptr<Module> module, detail::S
 }
 
 std::string Trainer::best_checkpoint() const {
-  for (const std::string& best :
-       {run_ ? best_of(run_->callbacks()) : "", best_.value_or(""), best_of(options_.callbacks)}) {
+  for (const std::string& best : {run_ ? best_of(run_->listeners().all()) : "", best_.value_or(""),
+                                  best_of(options_.callbacks)}) {
     if (!best.empty()) return best;
   }
   LEVIN_CHECK(
@@ -233,7 +233,7 @@ bool Trainer::validation_due() const { return run().validation_due(); }
 bool Trainer::sanity_checking() const { return run().sanity_checking(); }
 bool Trainer::should_log() const { return run().should_log(); }
 bool Trainer::at_step_boundary() const { return run().at_step_boundary(); }
-Metrics Trainer::callback_metrics() const { return run().callback_metrics(); }
+Metrics Trainer::callback_metrics() const { return run().log().metrics(); }
 
 double Trainer::monitored(const std::string& name) const {
   const Metrics metrics = callback_metrics();
@@ -248,15 +248,15 @@ double Trainer::monitored(const std::string& name) const {
                    : "log it in a step, or monitor one of these");
 }
 
-void Trainer::log_metrics(const Scalars& scalars) { run().log_metrics(scalars); }
-void Trainer::log_row(const Scalars& scalars) { run().log_row(scalars); }
-Scalars Trainer::progress_bar_metrics() const { return run().bar_values(); }
+void Trainer::log_metrics(const Scalars& scalars) { run().log().log_metrics(scalars); }
+void Trainer::log_row(const Scalars& scalars) { run().log().log_row(scalars); }
+Scalars Trainer::progress_bar_metrics() const { return run().log().bar_values(); }
 const std::vector<PreparedOptimizer>& Trainer::optimizers() const { return run().optimizers(); }
 const std::vector<std::shared_ptr<Callback>>& Trainer::callbacks() const {
-  return run().callbacks();
+  return run().listeners().all();
 }
-void Trainer::request_stop(std::string reason) { run().request_stop(std::move(reason)); }
-bool Trainer::stop_requested() const { return run().stop_requested(); }
+void Trainer::request_stop(std::string reason) { run().stopping().request(std::move(reason)); }
+bool Trainer::stop_requested() const { return run().stopping().is_requested(); }
 
 const graph::CompiledReport& Trainer::compile_report() const {
   return run().compiled_step().report();

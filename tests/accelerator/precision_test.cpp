@@ -1,4 +1,4 @@
-#include "levin/accelerator/precision.h"
+#include "levin/accelerator/stepping/precision.h"
 
 #include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "levin/accelerator/prepared_loader.h"
+#include "levin/accelerator/prepared/prepared_loader.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

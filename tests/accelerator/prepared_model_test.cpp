@@ -1,4 +1,4 @@
-#include "levin/accelerator/prepared_model.h"
+#include "levin/accelerator/prepared/prepared_model.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

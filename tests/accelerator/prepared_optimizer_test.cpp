@@ -1,4 +1,4 @@
-#include "levin/accelerator/prepared_optimizer.h"
+#include "levin/accelerator/prepared/prepared_optimizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -86,7 +86,7 @@ std::vector<std::string> prepare(double timeout_s, const std::function<void()>& 
     for (int i = 0; i < 2; ++i) {
       std::string said = "no error";
       try {
-        processes.local_main_first(body);
+        processes.prepare_on_local_main(body);
       } catch (const std::exception& error) {
         said = error.what();
       }

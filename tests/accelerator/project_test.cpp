@@ -1,6 +1,6 @@
 // Checkpoints with a number, trackers, weights in several files, batches that are passed over.
 
-#include "levin/accelerator/project.h"
+#include "levin/accelerator/project/project.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

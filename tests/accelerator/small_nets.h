@@ -6,7 +6,7 @@
 
 #include "levin/accelerator/accelerator.h"
 #include "levin/base/random.h"
-#include "levin/data/sources.h"
+#include "levin/data/sources/sources.h"
 #include "levin/module/parameters.h"
 #include "levin/optim/optim.h"
 #include "tests/support/off_disk.h"

@@ -5,7 +5,7 @@
 
 #include "levin/accelerator/accelerator.h"
 #include "levin/base/random.h"
-#include "levin/data/sources.h"
+#include "levin/data/sources/sources.h"
 #include "levin/optim/optim.h"
 #include "levin/xla/device/runtime.h"
 #include "tests/support/cpu_plugin.h"

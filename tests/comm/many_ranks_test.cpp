@@ -7,7 +7,7 @@
 #include <atomic>
 
 #include "levin/comm/backends.h"
-#include "levin/comm/watchdog.h"
+#include "levin/comm/watchdog/watchdog.h"
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"
 #include "tests/support/variable.h"

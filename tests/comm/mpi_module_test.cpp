@@ -8,6 +8,7 @@
 #include "levin/comm/mpi/mpi.h"
 #include "tests/comm/ranks.h"
 #include "tests/support/error_of.h"
+#include "tests/support/places.h"
 
 namespace {
 
@@ -18,12 +19,12 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 /// What a process of its own said that made the backend and called a barrier twice.
-std::string barriers_with(const char* module, const char* behaviour) {
+std::string barriers_with(const std::string& module, const char* behaviour) {
   return run_ranks(1, [&](int64_t, const auto&) {
     for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK"}) {
       ::unsetenv(name);
     }
-    if (*module != 0) ::setenv("LEVIN_MPI_MODULE", module, 1);
+    if (!module.empty()) ::setenv("LEVIN_MPI_MODULE", module.c_str(), 1);
     ::setenv("LEVIN_FAKE_MPI", behaviour, 1);
     const auto backend = make_mpi_backend(0, 1, std::chrono::milliseconds(200));
     std::string said;
@@ -40,7 +41,7 @@ std::string barriers_with(const char* module, const char* behaviour) {
 }
 
 TEST(MpiModule, IsLoadedFromTheFileThatTheVariableNames) {
-  EXPECT_EQ(barriers_with(LEVIN_FAKE_MPI, ""), "fine fine ");
+  EXPECT_EQ(barriers_with(levin::test::fake_mpi(), ""), "fine fine ");
 }
 
 TEST(MpiModule, IsNotLookedForWithoutMpirun) {
@@ -67,18 +68,18 @@ TEST(MpiModule, IsNotTakenFromWhereOthersWrite) {
 }
 
 TEST(MpiModule, SaysWhenMpiIsForOneThread) {
-  EXPECT_THAT(barriers_with(LEVIN_FAKE_MPI, "no threads"),
+  EXPECT_THAT(barriers_with(levin::test::fake_mpi(), "no threads"),
               StartsWith("comm.mpi.threads: MPI was started for one thread"));
 }
 
 TEST(MpiModule, GivesMpisErrorsTheirOperation) {
-  EXPECT_THAT(barriers_with(LEVIN_FAKE_MPI, "error"),
+  EXPECT_THAT(barriers_with(levin::test::fake_mpi(), "error"),
               AllOf(StartsWith("comm.mpi: barrier: MPI_Iallgatherv: MPI_ERR_OTHER: known error"),
                     HasSubstr("; then comm.closed: the group failed before: comm.mpi: barrier")));
 }
 
 TEST(MpiModule, SaysWhatItWaitedFor) {
-  EXPECT_THAT(barriers_with(LEVIN_FAKE_MPI, "silence"),
+  EXPECT_THAT(barriers_with(levin::test::fake_mpi(), "silence"),
               StartsWith("comm.timeout: waited 0.2 s in the start of a group for "));
 }
 

@@ -58,6 +58,31 @@ TEST_P(ProcessGroupOver, ReducesSeveralTensorsInOneCall) {
               Each(""));
 }
 
+/// Some go together on the way: small ones beside each other, of one type.
+TEST_P(ProcessGroupOver, ReducesManyTensorsOfAllSizesAndTypesAsOneByOne) {
+  EXPECT_THAT(run_world(3,
+                        [&](int64_t rank, const auto&) {
+                          auto group = connect(GetParam());
+                          torch::manual_seed(rank);
+                          std::vector<at::Tensor> together;
+                          for (const int64_t size : {5, 1, 0, 300, 2000000, 7, 5000, 600000, 3}) {
+                            together.push_back(torch::randint(-9, 9, {size}, at::kFloat));
+                            together.push_back(torch::randint(-9, 9, {size}, at::kFloat));
+                            together.push_back(torch::randint(-9, 9, {size}, at::kLong));
+                          }
+                          std::vector<at::Tensor> apart;
+                          for (const at::Tensor& one : together) apart.push_back(one.clone());
+                          group.all_reduce(together, ReduceOp::kSum);
+                          std::string words;
+                          for (size_t i = 0; i < apart.size(); ++i) {
+                            group.all_reduce(apart[i], ReduceOp::kSum);
+                            words += differs(together[i], apart[i]);
+                          }
+                          return words;
+                        }),
+              Each(""));
+}
+
 TEST_P(ProcessGroupOver, AMeanThatWasStartedIsThereAfterTheWait) {
   EXPECT_THAT(run_world(2,
                         [&](int64_t rank, const auto&) {

@@ -1,11 +1,11 @@
-#include "levin/comm/watchdog.h"
+#include "levin/comm/watchdog/watchdog.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "levin/base/error.h"
-#include "levin/comm/flight_recorder.h"
+#include "levin/comm/watchdog/flight_recorder.h"
 #include "tests/support/world.h"
 
 namespace {

@@ -1,5 +1,5 @@
 // What rank 0 reads for all is what each rank would read itself.
-#include "levin/data/dispatched_loader.h"
+#include "levin/data/loading/dispatched_loader.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "levin/data/loader.h"
-#include "levin/data/sources.h"
+#include "levin/data/sources/sources.h"
 #include "tests/data/read_epoch.h"
 #include "tests/support/error_of.h"
 #include "tests/support/in_shards.h"

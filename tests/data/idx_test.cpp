@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "levin/data/sources.h"
+#include "levin/data/sources/sources.h"
 #include "tests/data/write_idx.h"
 #include "tests/support/error_of.h"
 

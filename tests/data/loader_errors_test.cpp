@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "levin/data/loader.h"
-#include "levin/data/sources.h"
+#include "levin/data/sources/sources.h"
 #include "tests/data/read_epoch.h"
 #include "tests/support/error_of.h"
 

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "levin/data/loader.h"
-#include "levin/data/sources.h"
+#include "levin/data/sources/sources.h"
 #include "tests/support/off_disk.h"
 
 namespace {

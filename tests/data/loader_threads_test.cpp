@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "levin/data/loader.h"
-#include "levin/data/sources.h"
+#include "levin/data/sources/sources.h"
 #include "tests/data/read_epoch.h"
 #include "tests/support/off_disk.h"
 

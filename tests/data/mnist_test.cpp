@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
-#include "levin/data/sources.h"
+#include "levin/data/sources/sources.h"
 #include "tests/data/write_idx.h"
 #include "tests/support/error_of.h"
 

@@ -1,11 +1,11 @@
 // Batches in few shapes: samples of different lengths, and a last batch that is shorter.
-#include "levin/data/pad_collate.h"
+#include "levin/data/collate/pad_collate.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
 #include "levin/data/loader.h"
-#include "levin/data/sources.h"
+#include "levin/data/sources/sources.h"
 #include "tests/support/error_of.h"
 #include "tests/support/in_shards.h"
 

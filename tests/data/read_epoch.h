@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "levin/data/loader.h"
-#include "levin/data/sources.h"
+#include "levin/data/sources/sources.h"
 #include "tests/support/off_disk.h"
 
 namespace levin::test {

@@ -2,7 +2,7 @@
 #include <torch/torch.h>
 
 #include "levin/data/loader.h"
-#include "levin/data/sources.h"
+#include "levin/data/sources/sources.h"
 #include "tests/data/read_epoch.h"
 #include "tests/support/error_of.h"
 

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "levin/data/loader.h"
-#include "levin/data/sources.h"
-#include "levin/graph/interposer.h"
+#include "levin/data/sources/sources.h"
+#include "levin/graph/record/interposer.h"
 
 namespace {
 

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "levin/data/sources.h"
+#include "levin/data/sources/sources.h"
 #include "tests/support/error_of.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "levin/data/torch_dataset.h"
+#include "levin/data/sources/torch_dataset.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

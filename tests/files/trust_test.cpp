@@ -1,8 +1,9 @@
+#include "levin/files/trust.h"
+
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "levin/files/trust_impl.h"
 #include "tests/support/scratch.h"
 
 namespace {

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "levin/graph/interpreter.h"
-#include "levin/graph/replay.h"
-#include "levin/graph/text.h"
-#include "levin/graph/trace.h"
+#include "levin/graph/interpret/interpreter.h"
+#include "levin/graph/record/trace.h"
+#include "levin/graph/replay/replay.h"
+#include "levin/graph/text/text.h"
 
 namespace levin::test {
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "levin/graph/compiled.h"
+#include "levin/graph/compile/compiled.h"
 
 namespace compiled_host {
 

@@ -1,5 +1,5 @@
 // A function that is recorded and replayed by itself, and what must stop it from that.
-#include "levin/graph/compiled.h"
+#include "levin/graph/compile/compiled.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gmock/gmock.h>
@@ -8,8 +8,8 @@
 #include <torch/torch.h>
 
 #include "levin/base/error.h"
-#include "levin/graph/difference.h"
-#include "levin/graph/trace.h"
+#include "levin/graph/compile/difference.h"
+#include "levin/graph/record/trace.h"
 
 namespace {
 

@@ -1,10 +1,10 @@
-#include "levin/graph/cost.h"
+#include "levin/graph/cost/cost.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "levin/graph/replay.h"
+#include "levin/graph/replay/replay.h"
 #include "levin/strategy/backward.h"
 #include "tests/graph/against_eager.h"
 #include "tests/graph/allocation_meter.h"

@@ -1,4 +1,4 @@
-#include "levin/graph/data_parallel.h"
+#include "levin/graph/passes/data_parallel.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "levin/comm/operators.h"
-#include "levin/graph/cost.h"
-#include "levin/graph/rematerialize.h"
-#include "levin/graph/text.h"
+#include "levin/graph/cost/cost.h"
+#include "levin/graph/passes/rematerialize.h"
+#include "levin/graph/text/text.h"
 #include "levin/models/gpt2.h"
 #include "levin/optim/clip.h"
 #include "levin/optim/optim.h"

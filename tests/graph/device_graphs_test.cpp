@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "levin/graph/replay.h"
-#include "levin/graph/trace.h"
+#include "levin/graph/record/trace.h"
+#include "levin/graph/replay/replay.h"
 #include "levin/optim/optim.h"
 #include "tests/graph/against_eager.h"
 #include "tests/graph/recorded_device.h"

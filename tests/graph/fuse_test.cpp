@@ -1,4 +1,4 @@
-#include "levin/graph/fuse.h"
+#include "levin/graph/passes/fuse.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

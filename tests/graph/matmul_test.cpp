@@ -8,10 +8,10 @@
 #include <iterator>
 #include <string>
 
-#include "levin/graph/matmul_choice_impl.h"
-#include "levin/graph/matmul_impl.h"
-#include "levin/graph/replay.h"
-#include "levin/graph/trace.h"
+#include "levin/graph/record/trace.h"
+#include "levin/graph/replay/matmul_choice_impl.h"
+#include "levin/graph/replay/matmul_impl.h"
+#include "levin/graph/replay/replay.h"
 #include "tests/graph/against_eager.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "levin/graph/memory_plan.h"
+#include "levin/graph/replay/memory_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "levin/graph/passes.h"
+#include "levin/graph/passes/passes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

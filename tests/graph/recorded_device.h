@@ -8,8 +8,8 @@
 #include <deque>
 #include <vector>
 
-#include "levin/graph/device_graphs_impl.h"
-#include "levin/graph/interposer.h"
+#include "levin/graph/record/interposer.h"
+#include "levin/graph/replay/device_graphs_impl.h"
 
 namespace levin::test {
 

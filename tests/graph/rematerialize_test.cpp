@@ -1,4 +1,4 @@
-#include "levin/graph/rematerialize.h"
+#include "levin/graph/passes/rematerialize.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <random>
 #include <utility>
 
-#include "levin/graph/cost.h"
-#include "levin/graph/replay.h"
+#include "levin/graph/cost/cost.h"
+#include "levin/graph/replay/replay.h"
 #include "levin/models/gpt2.h"
 #include "levin/strategy/backward.h"
 #include "tests/graph/against_eager.h"

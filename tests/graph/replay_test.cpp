@@ -1,7 +1,7 @@
 // Steps that are run again: as eager for as long as one likes. Every layer and every aliasing case
 // is replayed by against_eager.h too.
 
-#include "levin/graph/replay.h"
+#include "levin/graph/replay/replay.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

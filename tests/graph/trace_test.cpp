@@ -1,4 +1,4 @@
-#include "levin/graph/trace.h"
+#include "levin/graph/record/trace.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ThreadLocalState.h>
@@ -8,9 +8,9 @@
 
 #include <thread>
 
-#include "levin/graph/interposer.h"
-#include "levin/graph/stretch.h"
-#include "levin/graph/text.h"
+#include "levin/graph/record/interposer.h"
+#include "levin/graph/record/stretch.h"
+#include "levin/graph/text/text.h"
 #include "tests/graph/against_eager.h"
 #include "tests/support/error_of.h"
 

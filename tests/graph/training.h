@@ -8,8 +8,8 @@
 #include <memory>
 #include <optional>
 
-#include "levin/graph/replay.h"
-#include "levin/graph/trace.h"
+#include "levin/graph/record/trace.h"
+#include "levin/graph/replay/replay.h"
 #include "levin/optim/optim.h"
 #include "levin/optim/optimizer.h"
 #include "levin/strategy/backward.h"

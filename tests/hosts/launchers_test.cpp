@@ -5,6 +5,7 @@
 #include "levin/comm/environment/port.h"
 #include "tests/hosts/examples.h"
 #include "tests/hosts/program.h"
+#include "tests/support/places.h"
 
 namespace {
 
@@ -16,7 +17,7 @@ std::string free_port() { return std::to_string(levin::comm::listen_on(0, "").po
 
 /// A Python that has torch, of those that scripts/ makes, or the system's.
 Words torchrun() {
-  const std::string deps = std::string(LEVIN_SOURCE_DIR) + "/.deps/";
+  const std::string deps = levin::test::source_dir() + "/.deps/";
   const Scratch scratch;
   for (const std::string& python :
        {deps + "bench/bin/python", deps + "oracle/bin/python", path_of_command("python3")}) {

@@ -1,4 +1,4 @@
-#include "levin/launch/binding.h"
+#include "levin/launch/node/binding.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // A console that is read late, or by nobody.
-#include "levin/launch/console.h"
+#include "levin/launch/node/console.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "levin/comm/environment/port.h"
+#include "tests/support/places.h"
 #include "tests/support/scratch.h"
 
 namespace levin::test {
@@ -54,12 +55,12 @@ inline std::string free_port() { return std::to_string(comm::listen_on(0, "").po
 
 /// This process becomes `levin run` with these words.
 [[noreturn]] inline void become_levin_run(const Words& words) {
-  Words all = {LEVIN_COMMAND, "run"};
+  Words all = {levin::test::levin_command(), "run"};
   all.insert(all.end(), words.begin(), words.end());
   std::vector<char*> arguments;
   for (std::string& word : all) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  ::execv(LEVIN_COMMAND, arguments.data());
+  ::execv(levin::test::levin_command().c_str(), arguments.data());
   ::_exit(99);
 }
 

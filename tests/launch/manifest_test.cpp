@@ -1,4 +1,4 @@
-#include "levin/launch/manifest.h"
+#include "levin/launch/manifest/manifest.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

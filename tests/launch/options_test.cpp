@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "levin/launch/command_line.h"
-#include "levin/launch/messages.h"
+#include "levin/launch/rendezvous/messages.h"
 #include "tests/support/error_of.h"
 
 namespace levin::launch {
@@ -97,7 +97,7 @@ TEST(Messages, OfAnotherVersionAreAClearError) {
 }
 
 TEST(Messages, CarryLinesThatAreNoText) {
-  const Report report{.failure = Failure{.rank = 3, .signal = 9, .last_lines = {"a", "\xff"}}};
+  const Report report{.failure = RankFailure{.rank = 3, .signal = 9, .last_lines = {"a", "\xff"}}};
   Report back;
   decode(encode(report), back);
   ASSERT_TRUE(back.failure);

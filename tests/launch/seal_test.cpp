@@ -1,4 +1,4 @@
-#include "levin/launch/seal.h"
+#include "levin/launch/rendezvous/seal.h"
 
 #include <gtest/gtest.h>
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/launch/launcher.h"
+#include "tests/support/places.h"
 
 namespace {
 
@@ -87,7 +88,8 @@ TEST(LauncherSignals, ComeFromItsInputToo) {
   const auto program = saving_rank(scratch);
   const auto through = script(scratch, "through.sh",
                               "{ while [ ! -e 1.up ] || [ ! -e 0.up ]; do sleep 0.05; done; echo 2;"
-                              " sleep 5; } | " LEVIN_COMMAND " run -n 2 --signals-from-input " +
+                              " sleep 5; } | " +
+                                  levin::test::levin_command() + " run -n 2 --signals-from-input " +
                                   program + "; echo $? >code");
   Launcher outer(scratch, {"-n", "1", through});
   EXPECT_EQ(outer.wait(), 0);

@@ -9,6 +9,7 @@
 #include "levin/launch/launch.h"
 #include "tests/launch/launcher.h"
 #include "tests/support/error_of.h"
+#include "tests/support/places.h"
 
 namespace {
 
@@ -179,7 +180,8 @@ TEST(Strangers, ALauncherWithoutALoopbackSaysSoAtOnce) {
   const int code = run_child([&]() -> int {
     if (::unshare(CLONE_NEWNET) != 0) return kSkipped;
     ::dup2(::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
-    ::execl(LEVIN_COMMAND, LEVIN_COMMAND, "run", "-n", "2", "/bin/true", nullptr);
+    ::execl(levin::test::levin_command().c_str(), levin::test::levin_command().c_str(), "run", "-n",
+            "2", "/bin/true", nullptr);
     return kThrew;
   });
   if (code == kSkipped) GTEST_SKIP() << "no network of its own can be made here";

@@ -1,4 +1,4 @@
-#include "levin/launch/tpu_slice.h"
+#include "levin/launch/manifest/tpu_slice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

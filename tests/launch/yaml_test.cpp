@@ -1,4 +1,4 @@
-#include "levin/launch/yaml.h"
+#include "levin/launch/manifest/yaml.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -11,6 +11,8 @@
 #include <set>
 #include <string>
 
+#include "tests/support/places.h"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -23,7 +25,7 @@ std::string text_of(const fs::path& file) {
 
 template <class Visit>
 void for_each_file(const std::vector<std::string>& folders, const Visit& visit) {
-  const fs::path root = LEVIN_SOURCE_DIR;
+  const fs::path root = levin::test::source_dir();
   for (const std::string& folder : folders) {
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       const fs::path extension = entry.path().extension();
@@ -53,7 +55,7 @@ std::map<std::string, std::set<std::string>> thrown_ids() {
 
 std::set<std::string> documented_rows() {
   std::set<std::string> rows;
-  std::ifstream in(fs::path(LEVIN_SOURCE_DIR) / "docs/errors.md");
+  std::ifstream in(fs::path(levin::test::source_dir()) / "docs/errors.md");
   for (std::string line; std::getline(in, line);) {
     if (line.starts_with("| `")) rows.insert(line);
   }
@@ -90,7 +92,8 @@ TEST(ErrorIds, EachStandsInATest) {
 }
 
 TEST(EnvironmentVariables, AreDocumented) {
-  const std::string documented = text_of(fs::path(LEVIN_SOURCE_DIR) / "docs/environment.md");
+  const std::string documented =
+      text_of(fs::path(levin::test::source_dir()) / "docs/environment.md");
   const std::regex variable("(?:getenv|variable)[a-z_]*\\(\"(LEVIN_[A-Z0-9_]+)\"");
   std::set<std::string> missing;
   for_each_file({"levin", "tools"}, [&](const std::string&, const std::string& text) {

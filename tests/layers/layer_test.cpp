@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/support/places.h"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -90,6 +92,10 @@ void check_arrows(const Source& source, std::vector<std::string>& faults) {
       continue;
     }
     const std::string other(room_of(include));
+    if (!other.empty() && other != room && include.ends_with("_impl.h")) {
+      faults.push_back(source.path + " includes " + include + ": that one is for sources of " +
+                       other);
+    }
     if (!other.empty() && place_of(room) < place_of(other)) {
       faults.push_back(source.path + " includes " + include + ": " + room + " stands left of " +
                        other);
@@ -125,9 +131,24 @@ void check_name(const Source& source, std::vector<std::string>& faults) {
   }
 }
 
+// More than a reader takes in at a glance.
+constexpr size_t kMostFiles = 25;
+void check_folders(const std::vector<Source>& sources, std::vector<std::string>& faults) {
+  std::map<std::string, size_t> sizes;
+  for (const Source& source : sources) ++sizes[fs::path(source.path).parent_path().string()];
+  for (const auto& [folder, size] : sizes) {
+    if (size > kMostFiles) {
+      faults.push_back(folder + " holds " + std::to_string(size) + " files side by side, wanted " +
+                       std::to_string(kMostFiles) + " at most; divide it");
+    }
+  }
+}
+
 std::vector<std::string> faults_of(const fs::path& root) {
   std::vector<std::string> faults;
-  for (const Source& source : read_tree(root)) {
+  const std::vector<Source> sources = read_tree(root);
+  check_folders(sources, faults);
+  for (const Source& source : sources) {
     check_arrows(source, faults);
     check_header(source, faults);
     check_name(source, faults);
@@ -153,9 +174,9 @@ class Layers : public ::testing::Test {
   fs::path root_;
 };
 
-TEST(House, HasSources) { EXPECT_GT(read_tree(LEVIN_SOURCE_DIR).size(), 10u); }
+TEST(House, HasSources) { EXPECT_GT(read_tree(levin::test::source_dir()).size(), 10u); }
 
-TEST(House, KeepsItsRules) { EXPECT_THAT(faults_of(LEVIN_SOURCE_DIR), IsEmpty()); }
+TEST(House, KeepsItsRules) { EXPECT_THAT(faults_of(levin::test::source_dir()), IsEmpty()); }
 
 TEST_F(Layers, AnArrowLeftwardsIsFine) {
   EXPECT_THAT(faults_with({{"levin/data/batch.cpp", "#include \"levin/base/error.h\"\n"},
@@ -173,6 +194,22 @@ TEST_F(Layers, AnArrowRightwardsIsAFault) {
 TEST_F(Layers, AnUnknownRoomIsAFault) {
   EXPECT_THAT(faults_with({{"levin/attic/box.cpp", ""}}),
               ElementsAre("levin/attic/box.cpp: attic is no room of the house"));
+}
+
+TEST_F(Layers, AnotherRoomsInsideIsAFault) {
+  EXPECT_THAT(faults_with({{"levin/data/batch.cpp",
+                            "#include \"levin/data/batch_impl.h\"\n"
+                            "#include \"levin/base/state_impl.h\"\n"}}),
+              ElementsAre("levin/data/batch.cpp includes levin/base/state_impl.h: that one is for "
+                          "sources of base"));
+}
+
+TEST_F(Layers, AFolderOfTooManyFilesIsAFault) {
+  std::map<std::string, std::string> files;
+  for (int i = 0; i < 25; ++i) files["levin/data/x" + std::to_string(i) + ".cpp"] = "";
+  EXPECT_THAT(faults_with(files), IsEmpty());
+  EXPECT_THAT(faults_with({{"levin/data/y.cpp", ""}}),
+              ElementsAre("levin/data holds 26 files side by side, wanted 25 at most; divide it"));
 }
 
 TEST_F(Layers, OnlyTheUmbrellaIncludesAllOfTorch) {

@@ -9,6 +9,7 @@
 #include "levin/base/error.h"
 #include "levin/files/safetensors.h"
 #include "tests/support/error_of.h"
+#include "tests/support/places.h"
 
 namespace {
 
@@ -19,7 +20,8 @@ using ::testing::HasSubstr;
 
 /// What transformers.GPT2LMHeadModel computes for tests/oracle/golden/gpt2.json.
 struct Golden {
-  levin::files::SafetensorsFile file{LEVIN_SOURCE_DIR "/tests/oracle/golden/gpt2.safetensors"};
+  levin::files::SafetensorsFile file{levin::test::source_dir() +
+                                     "/tests/oracle/golden/gpt2.safetensors"};
   GPT2Config config{.vocab_size = 61, .n_positions = 16, .n_embd = 24, .n_layer = 2, .n_head = 3};
 
   at::Tensor tensor(const std::string& name) const {

@@ -7,11 +7,12 @@
 #include <string>
 
 #include "levin/checkpoint/checkpoint.h"
+#include "tests/support/places.h"
 
 namespace golden {
 
 inline std::string path(const std::string& file) {
-  return std::string(LEVIN_SOURCE_DIR) + "/tests/oracle/golden/" + file;
+  return levin::test::source_dir() + "/tests/oracle/golden/" + file;
 }
 inline nlohmann::json facts(const std::string& subject) {
   return nlohmann::json::parse(std::ifstream(path(subject + ".json")));

@@ -7,7 +7,7 @@
 #include <functional>
 #include <map>
 
-#include "levin/data/sources.h"
+#include "levin/data/sources/sources.h"
 #include "levin/trainer/callbacks/early_stopping.h"
 #include "levin/trainer/callbacks/learning_rate_monitor.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"

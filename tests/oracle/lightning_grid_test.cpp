@@ -12,6 +12,7 @@
 #include <set>
 
 #include "levin/base/error.h"
+#include "tests/support/places.h"
 #include "tests/support/scratch.h"
 #include "tests/support/world.h"
 
@@ -22,7 +23,7 @@ using nlohmann::json;
 
 const json& golden() {
   static const json all = [] {
-    std::ifstream file(fs::path(LEVIN_SOURCE_DIR) / "tests/oracle/golden/lightning.json");
+    std::ifstream file(fs::path(levin::test::source_dir()) / "tests/oracle/golden/lightning.json");
     return json::parse(file);
   }();
   return all;
@@ -158,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(Two, LightningGridOnRanks, ::testing::ValuesIn(names(2)
 
 /// The first column of the table in the docs that begins with "| id |".
 std::set<std::string> ids_in_docs() {
-  std::ifstream file(fs::path(LEVIN_SOURCE_DIR) / "docs/lightning.md");
+  std::ifstream file(fs::path(levin::test::source_dir()) / "docs/lightning.md");
   std::set<std::string> ids;
   std::string line;
   while (std::getline(file, line) && !line.starts_with("| id |")) {

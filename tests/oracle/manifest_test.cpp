@@ -1,7 +1,7 @@
 // What `levin run --print-manifest` writes, held against the schemas that Kubernetes and the
 // projects publish: those of Python packages, and the CustomResourceDefinitions of
 // .deps/kubernetes.
-#include "levin/launch/manifest.h"
+#include "levin/launch/manifest/manifest.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/oracle/python.h"
+#include "tests/support/places.h"
 
 namespace levin::launch {
 namespace {
@@ -34,7 +35,7 @@ class ManifestSchemas : public test::PythonTest, public ::testing::WithParamInte
     test::PythonTest::SetUp();
     if (IsSkipped() || GetParam() == std::string("packages")) return;
     const char* given = std::getenv("LEVIN_KUBERNETES_SCHEMAS");
-    definitions_ = given != nullptr ? given : LEVIN_SOURCE_DIR "/.deps/kubernetes";
+    definitions_ = given != nullptr ? given : levin::test::source_dir() + "/.deps/kubernetes";
     if (!fs::exists(definitions_)) {
       GTEST_SKIP() << "no " << definitions_ << "; scripts/kubernetes_schemas.sh fetches it";
     }

@@ -11,6 +11,8 @@
 #include <sstream>
 #include <string>
 
+#include "tests/support/places.h"
+
 namespace levin::test {
 
 inline std::string bytes_of(const std::filesystem::path& path) {
@@ -23,7 +25,7 @@ class PythonTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const char* given = std::getenv("LEVIN_ORACLE_PYTHON");
-    python_ = given != nullptr ? given : LEVIN_SOURCE_DIR "/.deps/oracle/bin/python";
+    python_ = given != nullptr ? given : levin::test::source_dir() + "/.deps/oracle/bin/python";
     if (!std::filesystem::exists(python_)) {
       GTEST_SKIP() << "no " << python_ << "; make oracle makes it";
     }
@@ -41,8 +43,9 @@ class PythonTest : public ::testing::Test {
 
   /// Runs a script of this folder; its exit code, and what it printed through `output`.
   int run(const std::string& script, const std::string& arguments, std::string* output) const {
-    const std::string command = "'" + python_ + "' '" LEVIN_SOURCE_DIR "/tests/oracle/" + script +
-                                "' " + arguments + " > '" + file("output").string() + "' 2>&1";
+    const std::string command = "'" + python_ + "' '" + levin::test::source_dir() +
+                                "/tests/oracle/" + script + "' " + arguments + " > '" +
+                                file("output").string() + "' 2>&1";
     const int code = std::system(command.c_str());  // NOLINT: no threads here
     *output = bytes_of(file("output"));
     return code;

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "levin/accelerator/accelerator.h"
-#include "levin/data/sources.h"
-#include "levin/graph/step_value.h"
+#include "levin/data/sources/sources.h"
+#include "levin/graph/compile/step_value.h"
 #include "levin/module/module.h"
 #include "levin/optim/optim.h"
 #include "levin/trainer/trainer.h"

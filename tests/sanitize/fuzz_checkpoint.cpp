@@ -15,7 +15,7 @@
 #include <string>
 
 #include "levin/base/error.h"
-#include "levin/base/json_impl.h"
+#include "levin/base/json.h"
 #include "levin/checkpoint/checkpoint.h"
 
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "levin/base/error.h"
-#include "levin/graph/text.h"
+#include "levin/graph/text/text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {

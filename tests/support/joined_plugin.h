@@ -5,10 +5,7 @@
 #include <string>
 
 #include "levin/xla/pjrt/plugin.h"
-
-#ifndef LEVIN_JOINED_PJRT
-#define LEVIN_JOINED_PJRT ""
-#endif
+#include "tests/support/places.h"
 
 namespace levin::test {
 
@@ -17,7 +14,7 @@ inline std::string joined_plugin(int64_t devices) {
   ::setenv("LEVIN_JOINED_PJRT_PLUGIN", xla::pjrt::find_plugin("cpu").c_str(), 1);
   ::setenv("LEVIN_JOINED_DEVICES", std::to_string(devices).c_str(), 1);
   ::setenv("NPROC", "16", 1);  // a thread for each device that waits for the others
-  return LEVIN_JOINED_PJRT;
+  return joined_pjrt();
 }
 
 }  // namespace levin::test

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "levin/graph/compiled.h"
+#include "levin/graph/compile/compiled.h"
 
 namespace levin::test {
 

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "levin/files/posix_impl.h"
+#include "levin/base/posix.h"
 #include "tests/support/child_process.h"
 
 namespace levin::test {

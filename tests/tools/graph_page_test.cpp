@@ -1,4 +1,4 @@
-#include "tools/graph_page.h"
+#include "tools/graph/graph_page.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,8 +6,8 @@
 #include "tests/graph/allocation_meter.h"
 #include "tests/support/scratch.h"
 #include "tests/tools/step.h"
-#include "tools/plan_report.h"
-#include "tools/program_graph.h"
+#include "tools/graph/plan_report.h"
+#include "tools/graph/program_graph.h"
 
 namespace {
 

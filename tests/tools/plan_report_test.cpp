@@ -1,4 +1,4 @@
-#include "tools/plan_report.h"
+#include "tools/graph/plan_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 
 #include "tests/support/scratch.h"
 #include "tests/tools/step.h"
-#include "tools/node_text.h"
-#include "tools/program_graph.h"
+#include "tools/graph/node_text.h"
+#include "tools/graph/program_graph.h"
 
 namespace {
 

@@ -1,17 +1,17 @@
-#include "tools/program_graph.h"
+#include "tools/graph/program_graph.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "levin/accelerator/accelerator.h"
-#include "levin/data/sources.h"
-#include "levin/graph/text.h"
+#include "levin/data/sources/sources.h"
+#include "levin/graph/text/text.h"
 #include "levin/trainer/trainer.h"
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"
 #include "tests/tools/step.h"
-#include "tools/plan_report.h"
+#include "tools/graph/plan_report.h"
 
 namespace {
 

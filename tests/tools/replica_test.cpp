@@ -9,7 +9,7 @@
 #include "tests/support/error_of.h"
 #include "tests/tools/step.h"
 #include "tests/xla/plugins.h"
-#include "tools/xla_check.h"
+#include "tools/xla/xla_check.h"
 
 namespace {
 

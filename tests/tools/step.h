@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "levin/graph/text.h"
-#include "levin/graph/trace.h"
+#include "levin/graph/record/trace.h"
+#include "levin/graph/text/text.h"
 #include "levin/module/parameters.h"
 #include "levin/optim/clip.h"
 #include "levin/optim/optim.h"

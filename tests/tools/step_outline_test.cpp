@@ -1,4 +1,4 @@
-#include "tools/step_outline.h"
+#include "tools/graph/step_outline.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

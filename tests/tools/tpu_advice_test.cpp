@@ -1,4 +1,4 @@
-#include "tools/tpu_advice.h"
+#include "tools/xla/tpu_advice.h"
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "tools/xla_check.h"
+#include "tools/xla/xla_check.h"
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
@@ -12,7 +12,7 @@
 #include "tests/tools/step.h"
 #include "tests/xla/plugins.h"
 #include "tools/command.h"
-#include "tools/tpu.h"
+#include "tools/xla/tpu.h"
 
 namespace {
 

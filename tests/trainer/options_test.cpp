@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "levin/base/error.h"
-#include "levin/trainer/limits.h"
+#include "levin/trainer/run/limits.h"
 #include "tests/support/error_of.h"
 
 namespace {

@@ -9,7 +9,7 @@
 
 #include "levin/base/random.h"
 #include "levin/checkpoint/checkpoint.h"
-#include "levin/data/sources.h"
+#include "levin/data/sources/sources.h"
 #include "levin/observe/logger.h"
 #include "levin/optim/optim.h"
 #include "levin/trainer/trainer.h"

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "levin/base/error.h"
-#include "levin/graph/trace.h"
+#include "levin/graph/record/trace.h"
 #include "levin/xla/stablehlo/program.h"
 #include "tests/xla/on_both_devices.h"
 

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "levin/comm/operators.h"
-#include "levin/graph/trace.h"
+#include "levin/graph/record/trace.h"
 #include "levin/xla/stablehlo/program.h"
 #include "tests/xla/plugins.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "levin/graph/trace.h"
+#include "levin/graph/record/trace.h"
 #include "levin/xla/stablehlo/program_table.h"
 #include "tests/graph/layer_cases.h"
 #include "tests/xla/plugins.h"

@@ -213,9 +213,9 @@ std::vector<OperatorCase> reductions() {
   any[0].dtypes = kAnything;
   std::vector<OperatorCase> floats = {
       CASE("Mean", x, at::mean(t[0]), at::mean(t[0], {0, 2}), at::mean(t[0], {1}, true)),
-      CASE("Var", x, at::var(t[0], {1}), at::std(t[0], {0, 1}),
+      CASE("Var", x, at::var(t[0], at::OptionalIntArrayRef({1})), at::std(t[0], {0, 1}),
            at::var(t[0], at::OptionalIntArrayRef({2}), 0, true), at::std(t[0]),
-           at::var_mean(t[0], {1})),
+           at::var_mean(t[0], at::OptionalIntArrayRef({1}))),
       CASE("Norm", x, at::norm(t[0]), at::norm(t[0], 1), at::linalg_vector_norm(t[0], 3, {1}),
            at::linalg_vector_norm(t[0], INFINITY), at::linalg_vector_norm(t[0], 0, {1}),
            at::linalg_vector_norm(t[0], 2, at::OptionalIntArrayRef({0, 1}), true)),

@@ -18,10 +18,6 @@
 #include "tests/support/cpu_plugin.h"
 #include "tests/support/variable.h"
 
-#ifndef LEVIN_FAKE_PJRT
-#define LEVIN_FAKE_PJRT ""
-#endif
-
 namespace levin::test {
 
 namespace pjrt = xla::pjrt;

@@ -6,7 +6,7 @@
 
 #include <ostream>
 
-#include "levin/graph/trace.h"
+#include "levin/graph/record/trace.h"
 
 namespace {
 

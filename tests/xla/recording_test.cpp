@@ -2,7 +2,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 
-#include "levin/graph/compiled.h"
+#include "levin/graph/compile/compiled.h"
 #include "levin/xla/device/step.h"
 #include "tests/xla/on_both_devices.h"
 

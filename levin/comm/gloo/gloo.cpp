@@ -9,9 +9,9 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "levin/base/check.h"
+#include "levin/comm/collectives/queued_backend.h"
 #include "levin/comm/descriptors.h"
 #include "levin/comm/gloo/transport.h"
-#include "levin/comm/lane_backend.h"
 #include "levin/comm/messages/collectives.h"
 
 namespace levin::comm {
@@ -45,7 +45,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10
   std::iota(all.members.begin(), all.members.end(), 0);
   auto transport = std::make_unique<GlooTransport>(
       connect_by_gloo(store, rank, size, timeout, host), std::move(all), timeout);
-  return c10::make_intrusive<LaneBackend>(
+  return c10::make_intrusive<QueuedBackend>(
       "gloo", rank, size,
       std::make_unique<MessageCollectives>(std::move(transport),
                                            algorithms_of(Carrier::kGloo, size)));

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "levin/comm/collectives/queued_backend.h"
 #include "levin/comm/gloo/gloo.h"
 #include "levin/comm/gloo/transport.h"
 #include "levin/comm/hierarchical/collectives.h"
-#include "levin/comm/lane_backend.h"
 #include "levin/comm/messages/collectives.h"
 #include "levin/comm/mpi/mpi.h"
 #include "levin/comm/shm/backend.h"
@@ -73,7 +73,7 @@ c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(
   auto collectives =
       std::make_unique<HierarchicalCollectives>(layout, rank, std::move(local), std::move(across));
   if (memory == nullptr) {
-    return c10::make_intrusive<LaneBackend>("hierarchical", rank, size, std::move(collectives));
+    return c10::make_intrusive<QueuedBackend>("hierarchical", rank, size, std::move(collectives));
   }
   return c10::make_intrusive<SharedMemoryBackend>("hierarchical", rank, size,
                                                   std::move(collectives), *memory);

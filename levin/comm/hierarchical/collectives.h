@@ -17,8 +17,8 @@
 #include <string_view>
 #include <vector>
 
-#include "levin/comm/collectives.h"
-#include "levin/comm/failure.h"
+#include "levin/comm/collectives/collectives.h"
+#include "levin/comm/collectives/group_failure.h"
 #include "levin/comm/hierarchical/layout.h"
 
 namespace levin::comm {
@@ -39,6 +39,7 @@ class HierarchicalCollectives final : public Collectives {
   void set_timeout(std::chrono::milliseconds timeout) override;
   void barrier() override;
   void all_reduce(Elements data, Reduction reduction) override;
+  int64_t bytes_to_join() const override { return int64_t{1} << 20; }
   void reduce(Elements data, int64_t root, Reduction reduction) override;
   void broadcast(Elements data, int64_t root) override;
   void all_gather(Elements result, Elements part) override;
@@ -77,7 +78,7 @@ class HierarchicalCollectives final : public Collectives {
   std::map<int64_t, std::unique_ptr<Collectives>> groups_;  ///< over hosts, by number
   std::chrono::milliseconds timeout_ = {};                  ///< 0: as across gives it
   std::vector<std::byte> scratch_;
-  Failure failure_;
+  GroupFailure failure_;
 };
 
 }  // namespace levin::comm

@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
-#include "levin/comm/collectives.h"
-#include "levin/comm/failure.h"
+#include "levin/comm/collectives/collectives.h"
+#include "levin/comm/collectives/group_failure.h"
 #include "levin/comm/messages/algorithms.h"
 #include "levin/comm/messages/transport.h"
 
@@ -25,6 +25,7 @@ class MessageCollectives final : public Collectives {
   void set_timeout(std::chrono::milliseconds timeout) override { transport_->set_timeout(timeout); }
   void barrier() override;
   void all_reduce(Elements data, Reduction reduction) override;
+  int64_t bytes_to_join() const override { return int64_t{1} << 20; }
   void reduce(Elements data, int64_t root, Reduction reduction) override;
   void broadcast(Elements data, int64_t root) override;
   void all_gather(Elements result, Elements part) override;
@@ -73,7 +74,7 @@ class MessageCollectives final : public Collectives {
   std::vector<std::byte> scratch_;
   std::array<std::vector<std::byte>, 2> turns_;
   size_t turn_ = 0;
-  Failure failure_;
+  GroupFailure failure_;
 };
 
 }  // namespace levin::comm

@@ -7,8 +7,8 @@
 #include <memory>
 #include <span>
 
-#include "levin/comm/announcement.h"
-#include "levin/comm/collectives.h"
+#include "levin/comm/collectives/announcement.h"
+#include "levin/comm/collectives/collectives.h"
 
 namespace levin::comm {
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "levin/base/check.h"
-#include "levin/files/trust_impl.h"
+#include "levin/files/trust.h"
 
 namespace levin::comm::mpi {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/comm/lane_backend.h"
+#include "levin/comm/collectives/queued_backend.h"
 #include "levin/comm/messages/collectives.h"
 #include "levin/comm/mpi/transport.h"
 
@@ -51,7 +51,7 @@ std::unique_ptr<Transport> connect_by_mpi(int64_t rank, int64_t size,
 c10::intrusive_ptr<c10d::Backend> make_mpi_backend(int64_t rank, int64_t size,
                                                    std::chrono::milliseconds timeout,
                                                    const std::vector<int64_t>& global_ranks) {
-  return c10::make_intrusive<LaneBackend>(
+  return c10::make_intrusive<QueuedBackend>(
       "mpi", rank, size,
       std::make_unique<MessageCollectives>(connect_by_mpi(rank, size, timeout, global_ranks),
                                            algorithms_of(Carrier::kMpi, size)));

@@ -9,7 +9,7 @@
 #include "levin/base/awake.h"
 #include "levin/base/check.h"
 #include "levin/base/spin.h"
-#include "levin/comm/chunks.h"
+#include "levin/comm/collectives/chunks.h"
 
 namespace levin::comm::mpi {
 namespace {
@@ -75,7 +75,7 @@ MpiTransport::~MpiTransport() {
   }
 }
 
-// One call at a time, whichever lane it comes from.
+// One call at a time, whichever queue it comes from.
 template <class Call>
 std::invoke_result_t<Call, Module&> MpiTransport::ask(const Announcement& operation,
                                                       const Call& call) {

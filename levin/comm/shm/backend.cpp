@@ -21,7 +21,7 @@ std::unique_ptr<shm::Group> make_shm_group(const c10::intrusive_ptr<c10d::Store>
 SharedMemoryBackend::SharedMemoryBackend(std::string name, int64_t rank, int64_t size,
                                          std::unique_ptr<Collectives> collectives,
                                          shm::Group& memory)
-    : LaneBackend(std::move(name), rank, size, std::move(collectives)), memory_(memory) {}
+    : QueuedBackend(std::move(name), rank, size, std::move(collectives)), memory_(memory) {}
 
 at::Tensor SharedMemoryBackend::allocateTensor(long size, at::TensorOptions options) {
   const auto type = c10::typeMetaToScalarType(options.dtype());

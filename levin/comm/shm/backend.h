@@ -10,7 +10,7 @@
 #include <string>
 
 #include "levin/base/export.h"
-#include "levin/comm/lane_backend.h"
+#include "levin/comm/collectives/queued_backend.h"
 #include "levin/comm/shm/group.h"
 
 namespace levin::comm {
@@ -22,7 +22,7 @@ std::unique_ptr<shm::Group> make_shm_group(const c10::intrusive_ptr<c10d::Store>
                                            std::chrono::milliseconds timeout);
 
 /// A backend whose tensors may lie in memory that the ranks of a host share.
-class SharedMemoryBackend final : public LaneBackend {
+class SharedMemoryBackend final : public QueuedBackend {
  public:
   /// memory belongs to the collectives.
   SharedMemoryBackend(std::string name, int64_t rank, int64_t size,

@@ -17,7 +17,7 @@
 #include <string_view>
 
 #include "levin/base/export.h"
-#include "levin/files/posix_impl.h"
+#include "levin/base/posix.h"
 
 namespace levin::comm::shm {
 

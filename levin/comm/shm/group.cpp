@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "levin/base/check.h"
-#include "levin/comm/chunks.h"
+#include "levin/comm/collectives/chunks.h"
 
 namespace levin::comm::shm {
 namespace {

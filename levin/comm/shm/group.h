@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "levin/base/export.h"
-#include "levin/comm/collectives.h"
-#include "levin/comm/failure.h"
+#include "levin/comm/collectives/collectives.h"
+#include "levin/comm/collectives/group_failure.h"
 #include "levin/comm/shm/links.h"
 #include "levin/comm/shm/mailboxes.h"
 #include "levin/comm/shm/rounds.h"
@@ -103,7 +103,7 @@ class LEVIN_API Group final : public Collectives {
   Segment segment_;  ///< the rounds' lines, then two staging buffers of each rank
   Rounds rounds_;
   std::vector<std::shared_ptr<Arena>> arenas_;
-  Failure failure_;
+  GroupFailure failure_;
   Mailboxes mailboxes_;
 };
 

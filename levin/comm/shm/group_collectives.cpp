@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "levin/base/check.h"
-#include "levin/comm/chunks.h"
+#include "levin/comm/collectives/chunks.h"
 #include "levin/comm/shm/group.h"
 
 namespace levin::comm::shm {

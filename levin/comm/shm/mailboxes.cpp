@@ -5,7 +5,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/spin.h"
-#include "levin/comm/chunks.h"
+#include "levin/comm/collectives/chunks.h"
 
 namespace levin::comm::shm {
 namespace {
@@ -44,7 +44,7 @@ size_t Mailboxes::bytes(int64_t size) {
 }
 
 Mailboxes::Mailboxes(Segment segment, int64_t rank, int64_t size, const Rounds& rounds,
-                     const Failure& failure, std::chrono::milliseconds timeout)
+                     const GroupFailure& failure, std::chrono::milliseconds timeout)
     : segment_(std::move(segment)),
       rank_(rank),
       size_(size),

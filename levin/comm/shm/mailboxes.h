@@ -10,9 +10,9 @@
 #include <chrono>
 #include <cstdint>
 
-#include "levin/comm/announcement.h"
-#include "levin/comm/collectives.h"
-#include "levin/comm/failure.h"
+#include "levin/comm/collectives/announcement.h"
+#include "levin/comm/collectives/collectives.h"
+#include "levin/comm/collectives/group_failure.h"
 #include "levin/comm/shm/counter.h"
 #include "levin/comm/shm/rounds.h"
 #include "levin/comm/shm/segment.h"
@@ -25,7 +25,7 @@ namespace levin::comm::shm {
 class Mailboxes {
  public:
   Mailboxes(Segment segment, int64_t rank, int64_t size, const Rounds& rounds,
-            const Failure& failure, std::chrono::milliseconds timeout);
+            const GroupFailure& failure, std::chrono::milliseconds timeout);
   /// Of a segment, and how much of it is needed before a message is sent.
   static size_t bytes(int64_t size);
   static size_t reserved_bytes(int64_t size);
@@ -47,7 +47,7 @@ class Mailboxes {
   int64_t rank_;
   int64_t size_;
   const Rounds& rounds_;
-  const Failure& failure_;
+  const GroupFailure& failure_;
   std::atomic<std::chrono::milliseconds> timeout_;
 };
 

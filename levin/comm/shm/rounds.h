@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "levin/base/awake.h"
-#include "levin/comm/announcement.h"
+#include "levin/comm/collectives/announcement.h"
 
 namespace levin::comm::shm {
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "levin/base/export.h"
-#include "levin/files/posix_impl.h"
+#include "levin/base/posix.h"
 
 namespace levin::comm::shm {
 

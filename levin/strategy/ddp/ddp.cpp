@@ -19,12 +19,10 @@
 namespace levin {
 namespace {
 
-class Ddp final : public Strategy {
+class Ddp final : public Strategy, public Joinable {
  public:
-  explicit Ddp(const StrategyContext& context) : group_(context.group), options_(context.ddp) {}
-
-  std::string_view name() const override { return "ddp"; }
-  DataSlice slice() const override { return {group_.rank(), group_.size()}; }
+  explicit Ddp(const StrategyContext& context)
+      : Strategy("ddp", context.group), group_(context.group), options_(context.ddp) {}
 
   void setup(torch::nn::Module& module, at::Device device) override {
     ddp::place_as_first(group_, module, device);
@@ -34,17 +32,10 @@ class Ddp final : public Strategy {
                 "second; leave it out, or make them one");
     part.reducer.reset();
     part.parameters = own_parameters(module);
-    part.trained.assign(part.parameters.size(), false);
     part.reducer = std::make_unique<ddp::Reducer>(group_, part.parameters, options_);
     std::vector<const torch::nn::Module*> modules;
     for (const Part& each : parts_) modules.push_back(each.module);
     buffers_ = ddp::Buffers(modules);
-  }
-
-  void forget() override {
-    parts_.clear();
-    buffers_ = {};
-    buffers_differ_ = false;
   }
 
   std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
@@ -60,31 +51,14 @@ class Ddp final : public Strategy {
     return optimizer;
   }
 
-  void backward(const at::Tensor& loss, bool synchronize) override {
+  bool backward(const at::Tensor& loss, bool synchronize, bool has_gradients) override {
     wait_gradients();
-    synchronize = synchronize && !steps_alone();
+    if (!loss.defined()) return join_backward(has_gradients);
     if (synchronize) begin_joined();
     for (Part& part : parts_) part.reducer->begin(synchronize);
     levin::backward(loss);
     if (synchronize) finish();
-  }
-
-  bool synchronize_gradients(bool has_gradients) override {
-    wait_gradients();
-    if (steps_alone()) return has_gradients;
-    begin_joined();
-    for (Part& part : parts_) part.reducer->begin(true);
-    const std::vector<bool> touched = touched_anywhere(has_gradients);
-    launch_rest(touched, has_gradients);
-    bool has_some = false;
-    for (Part& part : parts_) {
-      if (!part.pending) continue;
-      part.settled = true;
-      part.pending = part.reducer->settle_all();
-      has_some |= part.pending;
-    }
-    if (!options_.overlap_update) wait_gradients();
-    return has_some;
+    return true;
   }
 
   void wait_gradients() override {
@@ -100,17 +74,6 @@ class Ddp final : public Strategy {
     if (std::exchange(buffers_differ_, false)) agree_on_buffers();
   }
 
-  void after_step() override {
-    ++steps_;
-    if (options_.local_sgd_start_step >= 0) note_trained();
-    if (steps_alone() &&
-        (steps_ - options_.local_sgd_start_step) % options_.local_sgd_period == 0) {
-      average_parameters();
-    }
-  }
-  void settle() override {
-    if (steps_alone()) average_parameters();
-  }
   /// Not in the middle of a step: a backward that is yet to come may need what its forward pass
   /// has saved of them.
   void agree_on_buffers() override {
@@ -118,8 +81,6 @@ class Ddp final : public Strategy {
   }
 
   void begin_join(bool by_present) override {
-    LEVIN_CHECK(options_.local_sgd_start_step < 0, "strategy.ddp.options",
-                "got uneven inputs and local SGD, wanted one of them");
     joining_ = true;
     by_present_ = by_present;
   }
@@ -149,7 +110,6 @@ class Ddp final : public Strategy {
 
   State state_dict() const override {
     State state;
-    state.set("steps", steps_);
     size_t number = 0;
     for (const Part& part : parts_) {
       state.set(std::to_string(number++), part.reducer->state_dict());
@@ -158,7 +118,6 @@ class Ddp final : public Strategy {
   }
 
   void load_state_dict(const State& state) override {
-    if (state.contains("steps")) steps_ = state.integer("steps");
     size_t number = 0;
     for (Part& part : parts_) {
       const std::string key = std::to_string(number++);
@@ -170,7 +129,6 @@ class Ddp final : public Strategy {
   struct Part {
     const torch::nn::Module* module;
     std::vector<NamedTensor> parameters = {};
-    std::vector<bool> trained = {};  ///< which of them since ranks last averaged theirs
     std::unique_ptr<ddp::Reducer> reducer = nullptr;
     bool pending = false;  ///< gradients are on their way
     bool settled = false;  ///< or have come already, and only finish() is left
@@ -195,6 +153,22 @@ class Ddp final : public Strategy {
     return ddp::parameters_apart_from(taken, module);
   }
 
+  /// This rank has no loss, and what the others' backward waits for.
+  bool join_backward(bool has_gradients) {
+    begin_joined();
+    for (Part& part : parts_) part.reducer->begin(true);
+    launch_rest(touched_anywhere(has_gradients), has_gradients);
+    bool has_some = false;
+    for (Part& part : parts_) {
+      if (!part.pending) continue;
+      part.settled = true;
+      part.pending = part.reducer->settle_all();
+      has_some |= part.pending;
+    }
+    if (!options_.overlap_update) wait_gradients();
+    return has_some;
+  }
+
   void step(optim::Optimizer& optimizer) {
     const bool in_waves =
         parts_.size() == 1 && parts_[0].pending && !parts_[0].settled && cut_in_waves(optimizer);
@@ -209,34 +183,6 @@ class Ddp final : public Strategy {
       optimizer.step_wave(static_cast<int64_t>(i));
     }
     part.reducer->finish();
-  }
-
-  /// One that is frozen by the time of the average has gone its own way too.
-  void note_trained() {
-    for (Part& part : parts_) {
-      for (size_t i = 0; i < part.parameters.size(); ++i) {
-        if (part.parameters[i].tensor.requires_grad()) part.trained[i] = true;
-      }
-    }
-  }
-
-  /// Between two averages each rank goes its own way (Lin et al. 2020, "Don't use large
-  /// mini-batches, use local SGD").
-  bool steps_alone() const {
-    return options_.local_sgd_start_step >= 0 && steps_ >= options_.local_sgd_start_step;
-  }
-
-  void average_parameters() {
-    const at::NoGradGuard no_grad;
-    for (Part& part : parts_) {
-      std::vector<at::Tensor> values;
-      for (size_t i = 0; i < part.parameters.size(); ++i) {
-        if (part.trained[i]) values.push_back(part.parameters[i].tensor.detach());
-      }
-      part.trained.assign(part.parameters.size(), false);
-      if (!values.empty()) group_.all_reduce(values, ReduceOp::kMean);
-    }
-    agree_on_buffers();
   }
 
   /// Ranks that still have data.
@@ -309,7 +255,6 @@ class Ddp final : public Strategy {
 
   comm::ProcessGroup group_;
   DdpOptions options_;
-  int64_t steps_ = 0;
   bool joining_ = false;
   bool by_present_ = false;
   int64_t present_ = 0;

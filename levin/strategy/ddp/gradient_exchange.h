@@ -27,8 +27,8 @@ class GradientExchange {
 
   /// Whether all that the options ask for is what it does.
   static bool does(const DdpOptions& options) {
-    return options.comm_hook == "none" && options.local_sgd_start_step < 0 &&
-           !options.overlap_update && !options.static_graph && options.overlap;
+    return options.comm_hook == "none" && !options.overlap_update && !options.static_graph &&
+           options.overlap;
   }
 
   const torch::nn::Module& module() const { return *module_; }

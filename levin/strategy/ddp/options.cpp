@@ -16,14 +16,7 @@ void DdpOptions::fields(FieldVisitor& field) {
         "ddp: allow parameters that get no gradient");
   field("ddp_static_graph", static_graph, "ddp: each step uses the same parameters as the first");
   field("ddp_gradient_reduction", gradient_reduction, "ddp: mean or sum over processes");
-  field("ddp_comm_hook", comm_hook,
-        "ddp: gradients on their way: none, fp16, bf16, fp32 or power_sgd");
-  field("ddp_power_sgd_rank", power_sgd_rank, "ddp: columns of power_sgd's matrices");
-  field("ddp_power_sgd_start_step", power_sgd_start_step, "ddp: steps before power_sgd begins");
-  field("ddp_local_sgd_start_step", local_sgd_start_step,
-        "ddp: step from which ranks step for themselves; -1: never");
-  field("ddp_local_sgd_period", local_sgd_period,
-        "ddp: steps after which their parameters are averaged");
+  field("ddp_comm_hook", comm_hook, "ddp: gradients on their way: none, fp16, bf16 or fp32");
   field("ddp_bucket_cap_mb", bucket_cap_mb, "ddp: gradients reduced at a time, MiB");
   field("ddp_first_bucket_mb", first_bucket_mb, "ddp: the same of the first ones, MiB");
   field("ddp_overlap", overlap, "ddp: reduce gradients while backward still runs");
@@ -40,11 +33,6 @@ void check_word(std::string_view flag, const std::string& word,
               to_text(std::vector<std::string>(words)));
 }
 
-void check_needed(bool needed, std::string_view flag, std::string_view by) {
-  LEVIN_CHECK(needed, "strategy.ddp.options", "got {}, which does nothing without {}; set both",
-              flag, by);
-}
-
 }  // namespace
 
 std::string changed_ddp_options(const DdpOptions& options) {
@@ -59,31 +47,11 @@ std::string changed_ddp_options(const DdpOptions& options) {
 }
 
 void check_ddp_options(const DdpOptions& options) {
-  const DdpOptions usual;
   check_word("--ddp-gradient-reduction", options.gradient_reduction, {"mean", "sum"});
-  check_word("--ddp-comm-hook", options.comm_hook, {"none", "fp16", "bf16", "fp32", "power_sgd"});
+  check_word("--ddp-comm-hook", options.comm_hook, {"none", "fp16", "bf16", "fp32"});
   LEVIN_CHECK(options.bucket_cap_mb > 0 && options.first_bucket_mb > 0, "strategy.ddp.options",
               "got buckets of {} and {} MiB, wanted more than 0", options.bucket_cap_mb,
               options.first_bucket_mb);
-  LEVIN_CHECK(
-      options.power_sgd_rank > 0 && options.power_sgd_start_step >= 0 &&
-          options.local_sgd_period > 0,
-      "strategy.ddp.options",
-      "got power_sgd_rank = {}, power_sgd_start_step = {} and local_sgd_period = {}, wanted "
-      "at least 1, 0 and 1",
-      options.power_sgd_rank, options.power_sgd_start_step, options.local_sgd_period);
-  const bool is_power_sgd = options.comm_hook == "power_sgd";
-  check_needed(is_power_sgd || options.power_sgd_rank == usual.power_sgd_rank,
-               "--ddp-power-sgd-rank", "--ddp-comm-hook power_sgd");
-  check_needed(is_power_sgd || options.power_sgd_start_step == usual.power_sgd_start_step,
-               "--ddp-power-sgd-start-step", "--ddp-comm-hook power_sgd");
-  check_needed(
-      options.local_sgd_start_step >= 0 || options.local_sgd_period == usual.local_sgd_period,
-      "--ddp-local-sgd-period", "--ddp-local-sgd-start-step");
-  LEVIN_CHECK(!is_power_sgd || options.gradient_reduction == "mean", "strategy.ddp.options",
-              "got --ddp-gradient-reduction {} and --ddp-comm-hook power_sgd, which gives means; "
-              "leave one of them out",
-              options.gradient_reduction);
 }
 
 }  // namespace levin

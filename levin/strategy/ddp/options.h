@@ -16,11 +16,7 @@ struct DdpOptions {
   bool find_unused_parameters = true;  ///< false: a parameter without gradient is an error
   bool static_graph = false;           ///< every step uses the parameters that the first one used
   std::string gradient_reduction = "mean";  ///< over ranks: mean or sum
-  std::string comm_hook = "none";  ///< gradients on their way: none, fp16, bf16, fp32 or power_sgd
-  int64_t power_sgd_rank = 1;      ///< columns of the thin matrices
-  int64_t power_sgd_start_step = 1000;  ///< steps before, reduced whole
-  int64_t local_sgd_start_step = -1;    ///< from then on ranks step for themselves; -1: never
-  int64_t local_sgd_period = 4;         ///< steps after which their parameters are averaged
+  std::string comm_hook = "none";           ///< gradients on their way: none, fp16, bf16 or fp32
   // Performance
   double bucket_cap_mb = 25;   ///< gradients reduced at a time, MiB
   double first_bucket_mb = 1;  ///< of the first to arrive, so that reducing starts early

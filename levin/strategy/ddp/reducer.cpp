@@ -17,7 +17,7 @@ namespace {
 constexpr double kMiB = 1 << 20;
 
 at::ScalarType type_on_the_way(const std::string& hook, at::ScalarType type) {
-  if (!c10::isFloatingType(type) || hook == "none" || hook == "power_sgd") return type;
+  if (!c10::isFloatingType(type) || hook == "none") return type;
   if (hook == "fp16") return at::kHalf;
   if (hook == "bf16") return at::kBFloat16;
   return at::kFloat;
@@ -69,17 +69,7 @@ void Reducer::take_unfrozen() {
   std::vector<size_t> order(parameters_.size());
   std::iota(order.rbegin(), order.rend(), size_t{0});
   learnt_ = settled_ = false;
-  if (options_.comm_hook == "power_sgd") extend_power_sgd(known);
   make_buckets(order);
-}
-
-void Reducer::extend_power_sgd(size_t known) {
-  if (power_sgd_ == nullptr) {
-    const PowerSgd::Options options = {.rank = options_.power_sgd_rank,
-                                       .start_step = options_.power_sgd_start_step};
-    power_sgd_ = std::make_unique<PowerSgd>(group_, options);
-  }
-  power_sgd_->add(std::span(names_).subspan(known));
 }
 
 void Reducer::make_buckets(const std::vector<size_t>& order) {
@@ -87,25 +77,11 @@ void Reducer::make_buckets(const std::vector<size_t>& order) {
   ++layout_;
   buckets_.clear();
   slots_.assign(parameters_.size(), {});
-  // What may go as thin matrices lies in buckets of its own.
-  const auto may_be_thin = [&](size_t index) {
-    return power_sgd_ != nullptr && power_sgd_->compresses(index);
-  };
-  for (const bool thin : {false, true}) {
-    std::vector<size_t> part;
-    std::ranges::copy_if(order, std::back_inserter(part),
-                         [&](size_t index) { return may_be_thin(index) == thin; });
-    if (!part.empty()) add_buckets(part, thin);
-  }
-}
-
-void Reducer::add_buckets(const std::vector<size_t>& order, bool thin) {
   const auto bytes = [](double mib) { return static_cast<int64_t>(mib * kMiB); };
   for (BucketPlan& plan : plan_buckets(parameters_, order, types_, bytes(options_.first_bucket_mb),
                                        bytes(options_.bucket_cap_mb))) {
     const int64_t members = std::ssize(plan.members);
     Bucket& bucket = buckets_.emplace_back();
-    bucket.thin = thin;
     const at::Device device = parameters_[plan.members.front()].device();
     if (device.is_cpu()) {
       bucket.sent = group_.allocate(plan.count + members, plan.type);
@@ -133,7 +109,6 @@ void Reducer::begin(bool synchronize) {
   const auto unfrozen = [](const NamedTensor& p) { return p.tensor.requires_grad(); };
   if (std::ranges::any_of(frozen_, unfrozen)) take_unfrozen();
   next_ = 0;
-  thin_ = power_sgd_ != nullptr && power_sgd_->begin_step();
   for (Bucket& bucket : buckets_) {
     bucket.launched = false;
     bucket.missing = 0;
@@ -177,7 +152,7 @@ void Reducer::arrived(size_t index) {
   if (std::exchange(slot.arrived, true)) return;
   arrivals_.push_back(index);
   --bucket.missing;
-  if (options_.overlap && !thin_) launch_complete();
+  if (options_.overlap) launch_complete();
 }
 
 void Reducer::fill(size_t index, const at::Tensor& gradient) {
@@ -199,10 +174,8 @@ void Reducer::launch(Bucket& bucket) {
   bucket.used.copy_(at::tensor(used));
   bucket.launched = true;
   const ReduceOp op = options_.gradient_reduction == "sum" ? ReduceOp::kSum : ReduceOp::kMean;
-  // Of gradients that went as thin matrices only who used them is left to be told.
-  const bool went_thin = thin_ && bucket.thin;
-  if (!went_thin) bucket.work = group_.all_reduce(bucket.sent, op, comm::Return::kStarted);
-  if (went_thin || !bucket.sent.is_cpu()) {
+  bucket.work = group_.all_reduce(bucket.sent, op, comm::Return::kStarted);
+  if (!bucket.sent.is_cpu()) {
     bucket.used_work = group_.all_reduce(bucket.used, op, comm::Return::kStarted);
   }
 }
@@ -236,7 +209,6 @@ void Reducer::launch_rest(bool counts) {
   for (Bucket& bucket : buckets_) {
     if (!bucket.launched) fill_missing(bucket, counts);
   }
-  if (thin_) reduce_thin();
   for (; next_ < buckets_.size(); ++next_) launch(buckets_[next_]);
   unused_.clear();
   synchronizing_ = false;
@@ -261,17 +233,6 @@ std::optional<size_t> Reducer::bucket_of(const at::Tensor& parameter) const {
     if (parameters_[index].is_same(parameter)) return slots_[index].bucket;
   }
   return std::nullopt;
-}
-
-void Reducer::reduce_thin() {
-  std::vector<size_t> indices;
-  std::vector<at::Tensor> gradients;
-  for (size_t index = 0; index < parameters_.size(); ++index) {
-    if (!power_sgd_->compresses(index)) continue;
-    indices.push_back(index);
-    gradients.push_back(slots_[index].view);
-  }
-  if (!indices.empty()) power_sgd_->reduce(indices, gradients);
 }
 
 void Reducer::skip() { synchronizing_ = false; }
@@ -350,14 +311,10 @@ State Reducer::state_dict() const {
     order.set(fmt::format("{:06}", i), names_[order_[i]].name);
   }
   State state;
-  if (power_sgd_ != nullptr) state.set("power_sgd", power_sgd_->state_dict());
   return std::move(state.set("order", std::move(order)));
 }
 
 void Reducer::load_state_dict(const State& state) {
-  if (power_sgd_ != nullptr && state.contains("power_sgd")) {
-    power_sgd_->load_state_dict(state.child("power_sgd"));
-  }
   std::map<std::string, size_t, std::less<>> places;
   for (size_t index = 0; index < names_.size(); ++index) places[names_[index].name] = index;
   std::vector<size_t> order;

@@ -19,7 +19,6 @@
 #include "levin/module/parameters.h"
 #include "levin/strategy/ddp/buckets.h"
 #include "levin/strategy/ddp/options.h"
-#include "levin/strategy/ddp/power_sgd.h"
 
 namespace levin::ddp {
 
@@ -77,22 +76,18 @@ class Reducer {
     at::Tensor sent;    ///< what is reduced: memory, and used behind it where that is one tensor
     int64_t missing = 0;
     bool launched = false;
-    bool thin = false;  ///< its members may go as thin matrices
     comm::Work work;
     comm::Work used_work;  ///< where used goes by itself
   };
 
   void take_unfrozen();
   void make_buckets(const std::vector<size_t>& order);
-  void add_buckets(const std::vector<size_t>& order, bool thin);
-  void extend_power_sgd(size_t known);
   void leave_out(size_t index);
   void arrived(size_t index);
   void fill(size_t index, const at::Tensor& gradient);
   void fill_missing(Bucket& bucket, bool counts);
   void launch_complete();
   void launch(Bucket& bucket);
-  void reduce_thin();
   void adopt(Bucket& bucket);
   void settle_unused();
   void learn_order();
@@ -115,11 +110,9 @@ class Reducer {
   bool synchronizing_ = false;
   bool learnt_ = false;
   bool settled_ = false;
-  bool thin_ = false;  ///< this backward's gradients go as thin matrices
   bool told_unused_ = false;
   double scale_ = 1;
-  std::unique_ptr<PowerSgd> power_sgd_;  ///< none where gradients go whole
-  std::shared_ptr<Reducer*> self_;       ///< what the hooks hold: none once this is gone
+  std::shared_ptr<Reducer*> self_;  ///< what the hooks hold: none once this is gone
 };
 
 }  // namespace levin::ddp

@@ -3,7 +3,6 @@
 #include <torch/nn/module.h>
 
 #include "levin/base/check.h"
-#include "levin/optim/clip.h"
 #include "levin/strategy/backward.h"
 #include "levin/strategy/ddp/agreement.h"
 #include "levin/strategy/ddp/gradient_exchange.h"
@@ -15,18 +14,16 @@ namespace {
 class Xla : public Strategy {
  public:
   explicit Xla(const StrategyContext& context)
-      : runtime_(context.xla), group_(context.group), exchanges_(context.group, context.ddp) {
+      : Strategy("xla", context.group),
+        runtime_(context.xla),
+        group_(context.group),
+        exchanges_(context.group, context.ddp) {
     LEVIN_CHECK(group_.size() == 1 || ddp::GradientExchange::does(context.ddp),
                 "strategy.ddp.options",
-                "strategy 'xla' takes no --ddp-comm-hook, --ddp-local-sgd-start-step, "
-                "--ddp-static-graph, --ddp-overlap and --ddp-overlap-update, and got {}; leave "
-                "them out",
+                "strategy 'xla' takes no --ddp-comm-hook, --ddp-static-graph, --ddp-overlap and "
+                "--ddp-overlap-update, and got {}; leave them out",
                 changed_ddp_options(context.ddp));
   }
-
-  std::string_view name() const override { return "xla"; }
-  DataSlice slice() const override { return {group_.rank(), group_.size()}; }
-  int64_t parts_of_batch() const override { return runtime_->num_devices(); }
 
   void setup(torch::nn::Module& module, at::Device device) override {
     if (group_.size() == 1) return module.to(device);
@@ -45,24 +42,18 @@ class Xla : public Strategy {
     return optimizer;
   }
 
-  Batch to_device(const Batch& batch, at::Device device) override {
-    // What was computed between steps, as for a checkpoint, is to be no part of the next one: that
-    // would be another program, and on several processes not that of the others.
-    runtime_->sync();
-    const xla::SplitScope split(*runtime_);
-    return batch.to(device);
-  }
-
   /// A batch within a group is a program of its own, so that a group of any size needs but two.
-  void backward(const at::Tensor& loss, bool synchronize) override {
-    if (!synchronize) {
-      levin::backward(loss);
-      keep_gradients();
-      return runtime_->sync();
-    }
-    exchanges_.begin();
+  bool backward(const at::Tensor& loss, bool synchronize, bool) override {
+    check_has_loss(loss, name());
+    if (synchronize) exchanges_.begin();
     levin::backward(loss);
-    exchanges_.reduce();
+    if (synchronize) {
+      exchanges_.reduce();
+    } else {
+      keep_gradients();
+      runtime_->sync();
+    }
+    return true;
   }
 
   /// As torch_xla's optimizer_step: where the program of the step ends. Gradients that were kept
@@ -77,24 +68,6 @@ class Xla : public Strategy {
     exchanges_.agree_on_buffers();
     runtime_->sync();
   }
-
-  void end_batch() override { runtime_->sync(); }
-  void settle() override { runtime_->sync(); }
-
-  at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
-                            double norm_type) override {
-    return optim::clip_grad_norm(parameters, max_norm, norm_type);
-  }
-
-  void begin_join(bool by_present) override {
-    if (group_.size() > 1) Strategy::begin_join(by_present);
-  }
-  void forget() override {
-    parameters_.clear();
-    exchanges_.clear();
-  }
-  State state_dict() const override { return {}; }
-  void load_state_dict(const State&) override {}
 
  private:
   /// The next program takes them as inputs: each in memory of its own.

@@ -5,7 +5,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/trainer/limits.h"
+#include "levin/trainer/run/limits.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {

@@ -6,7 +6,7 @@
 #include "levin/base/log.h"
 #include "levin/base/text.h"
 #include "levin/files/atomic.h"
-#include "levin/trainer/limits.h"
+#include "levin/trainer/run/limits.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "levin/xla/device/call_key.h"
-#include "levin/xla/device/inferred.h"
+#include "levin/xla/device/shapes/inferred.h"
 #include "levin/xla/stablehlo/program.h"
 
 namespace levin::xla {

@@ -12,7 +12,7 @@
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/xla/device/runtime_impl.h"
-#include "levin/xla/stablehlo/lowering.h"
+#include "levin/xla/stablehlo/lower/lowering.h"
 
 namespace levin::xla {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/graph/text.h"
+#include "levin/graph/text/text.h"
 #include "levin/xla/device/runtime_impl.h"
 
 namespace levin::xla {

@@ -7,8 +7,8 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/graph/current_place.h"
-#include "levin/graph/passes.h"
+#include "levin/graph/passes/passes.h"
+#include "levin/graph/record/current_place.h"
 #include "levin/xla/device/runtime_impl.h"
 #include "levin/xla/device/stopwatch.h"
 

@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "levin/base/error.h"
-#include "levin/graph/engine.h"
-#include "levin/graph/recorder.h"
+#include "levin/graph/compile/compile_backend.h"
+#include "levin/graph/record/recorder.h"
 #include "levin/xla/device/contents.h"
-#include "levin/xla/device/inferred.h"
 #include "levin/xla/device/runtime.h"
+#include "levin/xla/device/shapes/inferred.h"
 #include "levin/xla/device/trace.h"
 #include "levin/xla/device/world.h"
 #include "levin/xla/pjrt/client.h"

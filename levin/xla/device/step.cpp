@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/graph/held_inputs_impl.h"
+#include "levin/graph/compile/held_inputs.h"
 #include "levin/xla/device/runtime_impl.h"
 
 namespace levin::xla {
@@ -134,7 +134,7 @@ class StepRunner final : public graph::Runner {
   const pjrt::Executable* executable_ = nullptr;
 };
 
-class StepEngine final : public graph::Engine {
+class StepEngine final : public graph::CompileBackend {
  public:
   explicit StepEngine(std::shared_ptr<Runtime> runtime)
       : runtime_(std::move(runtime)), impl_(runtime_->impl()) {}
@@ -251,7 +251,7 @@ class StepEngine final : public graph::Engine {
 
 }  // namespace
 
-std::unique_ptr<graph::Engine> make_engine(std::shared_ptr<Runtime> runtime) {
+std::unique_ptr<graph::CompileBackend> make_engine(std::shared_ptr<Runtime> runtime) {
   return std::make_unique<StepEngine>(std::move(runtime));
 }
 

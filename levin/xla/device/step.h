@@ -7,13 +7,13 @@
 #include <memory>
 
 #include "levin/base/export.h"
-#include "levin/graph/engine.h"
+#include "levin/graph/compile/compile_backend.h"
 #include "levin/xla/device/runtime.h"
 
 namespace levin::xla {
 
 /// Runtime::sync() within the function does nothing: all of it is one program. Where the host
 /// reads a value in between, the function goes on as it always does and is not recorded.
-LEVIN_API std::unique_ptr<graph::Engine> make_engine(std::shared_ptr<Runtime> runtime);
+LEVIN_API std::unique_ptr<graph::CompileBackend> make_engine(std::shared_ptr<Runtime> runtime);
 
 }  // namespace levin::xla

@@ -17,10 +17,10 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/base/posix.h"
 #include "levin/files/atomic.h"
 #include "levin/files/folder.h"
-#include "levin/files/posix_impl.h"
-#include "levin/files/trust_impl.h"
+#include "levin/files/trust.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -7,7 +7,7 @@
 
 #include "levin/base/check.h"
 #include "levin/files/folder.h"
-#include "levin/files/trust_impl.h"
+#include "levin/files/trust.h"
 #include "levin/xla/pjrt/plugin.h"
 #include "levin/xla/pjrt/plugin_file_impl.h"
 

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "levin/xla/stablehlo/lowering.h"
+#include "levin/xla/stablehlo/lower/lowering.h"
 
 namespace levin::xla {
 

@@ -2,7 +2,7 @@
 // Pool: the windows of a pooling operator, over the last dimensions of a value.
 
 #include "levin/xla/stablehlo/along.h"
-#include "levin/xla/stablehlo/lowering.h"
+#include "levin/xla/stablehlo/lower/lowering.h"
 
 namespace levin::xla {
 

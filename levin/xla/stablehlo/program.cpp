@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/xla/stablehlo/lowering.h"
+#include "levin/xla/stablehlo/lower/lowering.h"
 
 namespace levin::xla {
 namespace {

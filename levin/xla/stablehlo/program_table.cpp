@@ -7,7 +7,7 @@
 #include <bit>
 #include <utility>
 
-#include "levin/graph/values_impl.h"
+#include "levin/graph/values.h"
 #include "levin/xla/stablehlo/key_words.h"
 
 namespace levin::xla {

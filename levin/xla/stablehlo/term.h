@@ -9,7 +9,7 @@
 
 #include <string_view>
 
-#include "levin/xla/stablehlo/lowering.h"
+#include "levin/xla/stablehlo/lower/lowering.h"
 
 namespace levin::xla {
 

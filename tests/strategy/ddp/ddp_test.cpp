@@ -384,25 +384,13 @@ std::string error_with(const levin::DdpOptions& options, const std::string& stra
       [&] { levin::make_strategy(strategy, {.ddp = options, .recordable = recordable}); });
 }
 
-TEST(DdpOptions, ThatDoNothingBesideTheOthersAreErrors) {
-  EXPECT_THAT(error_with({.power_sgd_rank = 2}),
-              HasSubstr("got --ddp-power-sgd-rank, which does nothing without --ddp-comm-hook"));
-  EXPECT_THAT(error_with({.power_sgd_start_step = 2}), HasSubstr("--ddp-power-sgd-start-step"));
-  EXPECT_THAT(error_with({.local_sgd_period = 2}),
-              HasSubstr("got --ddp-local-sgd-period, which does nothing without "
-                        "--ddp-local-sgd-start-step"));
-  EXPECT_THAT(error_with({.gradient_reduction = "sum", .comm_hook = "power_sgd"}),
-              HasSubstr("got --ddp-gradient-reduction sum and --ddp-comm-hook power_sgd"));
-}
-
 TEST(DdpOptions, ThatAStrategyDoesNotKnowAreErrorsThatNameBoth) {
   EXPECT_THAT(error_with({.comm_hook = "fp16", .overlap = false}, "single"),
               HasSubstr("strategy 'single' exchanges nothing and got --ddp-comm-hook"));
   EXPECT_EQ(error_with({.comm_hook = "fp16"}, "auto"), "no error");  // a run of several, on one
   for (const levin::DdpOptions& options :
        {levin::DdpOptions{.comm_hook = "fp16"}, levin::DdpOptions{.static_graph = true},
-        levin::DdpOptions{.local_sgd_start_step = 3}, levin::DdpOptions{.overlap = false},
-        levin::DdpOptions{.overlap_update = true}}) {
+        levin::DdpOptions{.overlap = false}, levin::DdpOptions{.overlap_update = true}}) {
     EXPECT_THAT(error_with(options, "ddp", /*recordable=*/true),
                 StartsWith("strategy.ddp.options: --compile replay takes no"));
   }

@@ -140,37 +140,6 @@ TEST(DdpFrozenLater, AGradientThatStaysIsLeftAlone) {
               Each(""));
 }
 
-/// Between two averages one rank's head goes further than the other's, and is frozen then.
-TEST(DdpFrozenLater, RanksThatStepAloneAverageItToo) {
-  EXPECT_THAT(
-      run_world(2,
-                [](int64_t rank, const auto&) {
-                  auto group = levin::test::connect();
-                  Layers net = body_and_head();
-                  const auto strategy = levin::make_strategy(
-                      "ddp",
-                      {.group = group, .ddp = {.local_sgd_start_step = 0, .local_sgd_period = 2}});
-                  strategy->setup(*net, at::kCPU);
-                  const auto optimizer = strategy->build_optimizer(levin::optim::sgd({.lr = 0.1}),
-                                                                   levin::named_parameters(*net));
-                  for (int64_t step = 0; step < 4; ++step) {
-                    freeze(net, 2, step == 1 || step == 3);
-                    optimizer->zero_grad();
-                    strategy->backward(net->forward(torch::full({1, 3}, rank + 1.0)).sum(), true);
-                    strategy->update(*optimizer);
-                    strategy->after_step();
-                  }
-                  std::string words;
-                  for (const at::Tensor& parameter : net->parameters()) {
-                    const at::Tensor first = parameter.detach().clone();
-                    group.broadcast(first, 0);
-                    if (!at::equal(first, parameter)) words += "differs; ";
-                  }
-                  return words;
-                }),
-      Each(""));
-}
-
 /// Two modules with one parameter between them, each with its own backward and with one for both.
 TEST(DdpShared, AParameterOfTwoModulesIsReducedOnce) {
   for (const bool recordable : {false, true}) {

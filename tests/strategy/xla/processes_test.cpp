@@ -143,8 +143,8 @@ TEST(JoinedProcesses, KeepWhatOneComputesBetweenStepsOutOfTheSteps) {
     for (int64_t step = 0; step < 3; ++step) {
       at::Tensor own;
       if (rank == 1) own = training.task.module->parameters()[0].detach().norm();
-      const levin::Batch batch = training.strategy->to_device(
-          levin::Batch({{"x", training.inputs(step)}}), training.runtime->device());
+      const levin::Batch batch = levin::BatchPlacement(training.runtime->device(), training.runtime)
+                                     .to_device(levin::Batch({{"x", training.inputs(step)}}));
       static_cast<void>(training.step_eagerly(batch["x"]).item<double>());
       if (rank == 1) norm = own.item<double>();
     }

@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "levin/accelerator/batch_placement.h"
 #include "levin/checkpoint/checkpoint.h"
-#include "levin/graph/compiled.h"
+#include "levin/graph/compile/compiled.h"
 #include "levin/optim/optim.h"
 #include "levin/strategy/strategy.h"
 #include "levin/strategy/sync_batch_norm.h"
@@ -65,7 +66,8 @@ struct Training {
 
   double step(int64_t number) {
     if (!runtime) return step_eagerly(inputs(number)).item<double>();
-    const Batch batch = strategy->to_device(Batch({{"x", inputs(number)}}), runtime->device());
+    const Batch batch =
+        BatchPlacement(runtime->device(), runtime).to_device(Batch({{"x", inputs(number)}}));
     const at::Tensor& x = batch["x"];
     return (*compiled)({.inputs = {x}, .names = {"x"}},
                        [&] {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "levin/checkpoint/checkpoint.h"
-#include "levin/graph/compiled.h"
+#include "levin/graph/compile/compiled.h"
 #include "levin/optim/optim.h"
 #include "levin/strategy/strategy.h"
 #include "levin/xla/device/runtime.h"

@@ -1,0 +1,233 @@
+#include "levin/accelerator/compiled/compiled_step.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <utility>
+
+#include "levin/accelerator/accelerator.h"
+#include "levin/accelerator/compiled/graph_file.h"
+#include "levin/accelerator/host_memory.h"
+#include "levin/base/autocast.h"
+#include "levin/base/check.h"
+#include "levin/graph/cost/cost.h"
+#include "levin/graph/passes/data_parallel.h"
+#include "levin/graph/passes/rematerialize.h"
+#include "levin/xla/device/step.h"
+
+namespace levin {
+namespace {
+
+std::vector<bool> gradient_flags(const std::vector<NamedTensor>& parameters) {
+  std::vector<bool> flags;
+  for (const NamedTensor& parameter : parameters) flags.push_back(parameter.tensor.requires_grad());
+  return flags;
+}
+
+/// A replay sets gradients and drops none by itself.
+void drop_gradients_after(graph::HostPart& recording, const std::vector<NamedTensor>& parameters) {
+  std::vector<at::Tensor> without;
+  for (const NamedTensor& parameter : parameters) {
+    if (!parameter.tensor.grad().defined()) without.push_back(parameter.tensor);
+  }
+  if (without.empty()) return;
+  recording.after([without] {
+    for (const at::Tensor& parameter : without) parameter.mutable_grad().reset();
+  });
+}
+
+/// What is done to a recording: the ranks' exchanges overlap with backward, and what a step needs
+/// beside its state comes to a part of itself. A replay's memory is one piece, to which the pieces
+/// that the steps before have freed are of no use.
+std::function<void(graph::Graph&)> passes(double part) {
+  return [part](graph::Graph& graph) {
+    detail::return_freed_memory();
+    graph::overlap_all_reduces(graph);
+    if (part >= 1.0) return;
+    const int64_t state = graph::state_bytes(graph);
+    const auto values = static_cast<double>(graph::memory_of(graph).peak_bytes - state);
+    graph::rematerialize(graph, state + static_cast<int64_t>(part * values));
+  };
+}
+
+graph::CheckOptions check_options(const AcceleratorOptions& options) {
+  graph::CheckOptions check;
+  const std::string& when = options.compile_check;
+  if (when == "every") {
+    check.every = 1;
+  } else if (when == "no") {
+    check.every = graph::CheckOptions::kNever;
+  } else if (when != "auto") {
+    const auto [end, error] = std::from_chars(when.data(), when.data() + when.size(), check.every);
+    LEVIN_CHECK(error == std::errc() && end == when.data() + when.size() && check.every > 0,
+                "accelerator.compile_check",
+                "got '{}', wanted auto, every, no, or a number above 0; "
+                "set --compile-check",
+                when);
+  }
+  const std::string& policy = options.compile_check_policy;
+  LEVIN_CHECK(policy == "warn" || policy == "stop", "accelerator.compile_check",
+              "got the policy '{}', wanted warn or stop; set --compile-check-policy", policy);
+  check.stops = policy == "stop";
+  LEVIN_CHECK(options.compile_check_memory >= 0, "accelerator.compile_check",
+              "got {} MB, wanted 0 (no limit) or more; set --compile-check-memory",
+              options.compile_check_memory);
+  check.most_bytes = static_cast<int64_t>(options.compile_check_memory * 1e6);
+  return check;
+}
+
+std::shared_ptr<graph::CompileBackend> engine_of(const Accelerator& accelerator) {
+  return accelerator.xla() == nullptr ? nullptr : xla::make_engine(accelerator.xla());
+}
+
+}  // namespace
+
+CompiledStep::CompiledStep(Accelerator& accelerator, std::string name)
+    : accelerator_(accelerator),
+      compiled_(std::move(name), {.state = [this] { return accelerator_.named_state(); },
+                                  .watched = [this] { return weights(); },
+                                  .on_recorded = detail::keep_graph,
+                                  .pass = passes(accelerator.options().activation_memory_budget),
+                                  .engine = engine_of(accelerator),
+                                  .check = check_options(accelerator.options())}) {}
+
+CompiledStep::~CompiledStep() = default;
+
+std::vector<at::Tensor> CompiledStep::operator()(const std::vector<NamedTensor>& inputs,
+                                                 const std::vector<graph::Guard>& guards,
+                                                 const Function& function,
+                                                 const std::vector<graph::Guard>& arguments) {
+  // What is called by a function that is recorded is a part of that.
+  if (!accelerator_.compiles() || graph::HostPart::current() != nullptr) return function();
+  if (generation_ != accelerator_.generation() || has_other_modules()) prepare();
+  if (std::has_single_bit(++calls_)) accelerator_.check_prepared();
+  conditions_.inputs.clear();
+  conditions_.names.clear();
+  for (const NamedTensor& input : inputs) {
+    conditions_.inputs.push_back(input.tensor);
+    conditions_.names.push_back(input.name);
+  }
+  conditions_.guards = guards;
+  conditions_.arguments = arguments;
+  add_conditions();
+  look_for_writes();
+  std::vector<at::Tensor> results = compiled_(conditions_, [&] { return call(function); });
+  versions_ = versions();
+  // All is recorded, or may stay eager; what is freed from here on, in a validation for one, is
+  // kept.
+  const graph::CompiledReport& report = compiled_.report();
+  const size_t num_outcomes = report.replays.size() + report.refusals.size();
+  if (num_outcomes > num_outcomes_) detail::keep_freed_memory();
+  num_outcomes_ = num_outcomes;
+  detail::check_refusals(report.refusals);
+  return results;
+}
+
+void CompiledStep::prepare() {
+  generation_ = accelerator_.generation();
+  modules_.clear();
+  module_names_.clear();
+  gradient_names_.clear();
+  for (const auto& module : accelerator_.modules()) {
+    for (const auto& item : module->named_modules()) {
+      modules_.push_back(item.value());
+      module_names_.push_back(item.key().empty() ? "the module" : item.key());
+    }
+  }
+  module_counts_.clear();
+  for (const auto& module : modules_) module_counts_.push_back(module.use_count());
+  ++num_preparations_;
+  module_options_ = detail::options_of(modules_, module_names_);
+  for (const NamedTensor& parameter : accelerator_.named_parameters()) {
+    gradient_names_.push_back("gradient of " + parameter.name);
+  }
+}
+
+void CompiledStep::add_conditions() {
+  std::vector<graph::Guard>& guards = conditions_.guards;
+  const auto add = [&](std::string_view what, auto value, std::string_view of = {}) {
+    guards.push_back({what, value, of});
+  };
+  add("what was prepared", generation_);
+  add("which modules there are", num_preparations_);
+  add("default dtype", static_cast<int>(c10::get_default_dtype_as_scalartype()));
+  add("gradient mode", at::GradMode::is_enabled());
+  const Autocast autocast = current_autocast(accelerator_.device().type());
+  add("autocast", autocast.enabled ? static_cast<int>(autocast.dtype) : -1);
+  for (size_t i = 0; i < modules_.size(); ++i) {
+    add("training mode", modules_[i]->is_training(), module_names_[i]);
+  }
+  for (const detail::ModuleOptions& options : module_options_) {
+    add("the options' hash", options.fingerprint(), options.of);
+  }
+  const std::vector<NamedTensor>& parameters = accelerator_.named_parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    add("requires_grad", parameters[i].tensor.requires_grad(), parameters[i].name);
+    conditions_.inputs.push_back(parameters[i].tensor.grad());
+    conditions_.names.push_back(gradient_names_[i]);
+  }
+  for (const PreparedOptimizer& prepared : accelerator_.optimizers()) {
+    const optim::Optimizer& optimizer = prepared.optimizer();
+    add("layout", optimizer.layout(), optimizer.name());
+    for (const optim::ParameterGroup& group : optimizer.groups()) {
+      add("weight_decay", group.weight_decay, optimizer.name());
+    }
+  }
+  accelerator_.stepping().add_guards(guards);
+}
+
+std::vector<at::Tensor> CompiledStep::weights() const {
+  std::vector<at::Tensor> weights;
+  for (const auto& module : accelerator_.modules()) {
+    for (const at::Tensor& parameter : module->parameters()) weights.push_back(parameter);
+    for (const at::Tensor& buffer : module->buffers()) weights.push_back(buffer);
+  }
+  return weights;
+}
+
+/// Of all parameters together; replays and their own steps move them too.
+uint64_t CompiledStep::versions() const {
+  uint64_t sum = 0;
+  for (const NamedTensor& parameter : accelerator_.named_parameters()) {
+    if (!parameter.tensor.is_inference()) sum += parameter.tensor._version();
+  }
+  return sum;
+}
+
+/// A callback that writes weights may have changed more. One that does so in each step is looked at
+/// now and then.
+void CompiledStep::look_for_writes() {
+  if (calls_ > 1 && versions() != versions_ && std::has_single_bit(++outside_writes_)) {
+    compiled_.check_next();
+  }
+}
+
+/// A child that was replaced is held by nobody else, or by fewer; a container may have more.
+bool CompiledStep::has_other_modules() const {
+  for (size_t i = 0; i < modules_.size(); ++i) {
+    if (modules_[i].use_count() < module_counts_[i]) return true;
+  }
+  return std::ranges::any_of(module_options_, [](const detail::ModuleOptions& options) {
+    return options.num_children >= 0 && options.fingerprint() != options.num_children;
+  });
+}
+
+/// The function, and what a replay must do in its place.
+std::vector<at::Tensor> CompiledStep::call(const Function& function) {
+  graph::HostPart* recording = compiled_.recording();
+  if (recording == nullptr) return function();
+  const Stepping::RecordingScope scope(accelerator_.stepping(), *recording);
+  const std::vector<NamedTensor>& parameters = accelerator_.named_parameters();
+  const std::vector<bool> flags = gradient_flags(parameters);
+  std::vector<at::Tensor> results = function();
+  if (gradient_flags(parameters) != flags) {
+    recording->refuse("it changes which parameters need gradients, and leaves that so");
+  }
+  drop_gradients_after(*recording, parameters);
+  return results;
+}
+
+}  // namespace levin

@@ -1,0 +1,72 @@
+#pragma once
+// CompiledStep: a training step that is recorded and replayed, with what the engine does in it
+// beside tensors: optimizers' counts, schedules, accumulation, logs.
+//
+//   CompiledStep step(accelerator, "the training step");
+//   const at::Tensor loss = step(batch_tensors, {}, [&] { return std::vector{train(batch)}; })[0];
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "levin/accelerator/compiled/module_options.h"
+#include "levin/base/export.h"
+#include "levin/graph/compile/compiled.h"
+#include "levin/module/parameters.h"
+
+namespace levin {
+
+class Accelerator;
+
+/// With AcceleratorOptions::compile = "no" it calls the function and nothing else.
+class LEVIN_API CompiledStep {
+ public:
+  using Function = graph::Compiled::Function;
+
+  /// The accelerator must outlive it.
+  CompiledStep(Accelerator& accelerator, std::string name);
+  ~CompiledStep();
+  CompiledStep(const CompiledStep&) = delete;
+  CompiledStep& operator=(const CompiledStep&) = delete;
+
+  /// inputs: the tensors that are new in each call. guards: numbers that the function's operators
+  /// depend on, beside modes of modules, parameters that need gradients, hyper-parameters of
+  /// optimizers and the place in a group of batches, which are seen to here. arguments: numbers
+  /// that it gets and may leave unread. See graph::Compiled.
+  std::vector<at::Tensor> operator()(const std::vector<NamedTensor>& inputs,
+                                     const std::vector<graph::Guard>& guards,
+                                     const Function& function,
+                                     const std::vector<graph::Guard>& arguments = {});
+  /// See graph::Compiled.
+  void check_next() { compiled_.check_next(); }
+
+  const graph::Compiled& compiled() const { return compiled_; }
+
+ private:
+  void prepare();
+  void add_conditions();
+  void look_for_writes();
+  std::vector<at::Tensor> weights() const;
+  uint64_t versions() const;
+  bool has_other_modules() const;
+  std::vector<at::Tensor> call(const Function& function);
+
+  Accelerator& accelerator_;
+  graph::Compiled compiled_;
+  graph::Conditions conditions_;  ///< of the call
+  size_t num_outcomes_ = 0;       ///< replays and refusals of which compiled_ has told
+  uint64_t calls_ = 0;
+  int64_t num_preparations_ = 0;
+  uint64_t versions_ = 0;        ///< of the parameters after the last call
+  uint64_t outside_writes_ = 0;  ///< calls before which somebody else had written to them
+  int64_t generation_ = -1;      ///< of what was prepared, which the rest is of
+  std::vector<std::shared_ptr<torch::nn::Module>> modules_;
+  std::vector<std::string> module_names_;
+  std::vector<int64_t> module_counts_;  ///< who else held each
+  std::vector<detail::ModuleOptions> module_options_;
+  std::vector<std::string> gradient_names_;
+};
+
+}  // namespace levin

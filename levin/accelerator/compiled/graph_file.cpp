@@ -1,0 +1,60 @@
+#include "levin/accelerator/compiled/graph_file.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/base/log.h"
+#include "levin/graph/interpret/graph_module.h"
+
+namespace levin::detail {
+namespace {
+
+constexpr int64_t kManyLosses = 1000;  ///< more batches than a group has
+
+bool is_of_parameter(const graph::Update& update) {
+  const at::Tensor& tensor = update.target->node().tensor();
+  return !update.is_gradient && tensor.defined() && tensor.requires_grad();
+}
+
+}  // namespace
+
+std::filesystem::path graph_file() {
+  const char* file = std::getenv("LEVIN_GRAPH_TO");
+  return file == nullptr ? "" : file;
+}
+
+bool is_graph_for_xla() { return std::getenv("LEVIN_GRAPH_FOR_XLA") != nullptr; }
+
+void keep_graph(const graph::Graph& graph) {
+  const std::filesystem::path file = graph_file();
+  if (file.empty() || std::ranges::none_of(graph.updates(), is_of_parameter)) return;
+  graph::Graph kept = graph.clone();
+  // Gradients of the step before, which the step drops.
+  for (graph::Node* input : kept.find_nodes(graph::Opcode::kPlaceholder)) {
+    if (input->output().users().empty()) kept.erase_node(*input);
+  }
+  graph::GraphModule(std::move(kept)).save(file, {.state = false});
+  log::info("the graph of the training step is in {}; the run ends here", file.string());
+  std::cout.flush();
+  std::fflush(nullptr);
+  std::_Exit(EXIT_SUCCESS);  // in the middle of a step, whose results nobody wants
+}
+
+void check_recorded(bool is_recorded, int64_t num_losses) {
+  if (is_recorded || num_losses < kManyLosses || graph_file().empty()) return;
+  LEVIN_FAIL("accelerator.graph_to",
+             "{} batches were trained on and no step was recorded; train by a Trainer, or step "
+             "with an optimizer that was given to Accelerator::prepare",
+             num_losses);
+}
+
+void check_refusals(const std::vector<std::string>& refusals) {
+  if (refusals.empty() || graph_file().empty()) return;
+  LEVIN_FAIL("accelerator.graph_to", "the training step cannot be recorded: {}", refusals.front());
+}
+
+}  // namespace levin::detail

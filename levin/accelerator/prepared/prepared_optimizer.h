@@ -1,0 +1,61 @@
+#pragma once
+// PreparedOptimizer: an optimizer with its schedule, as the engine and users drive it.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "levin/accelerator/stepping/stepping.h"
+#include "levin/base/export.h"
+#include "levin/base/state.h"
+#include "levin/module/context.h"
+#include "levin/optim/learning_rate.h"
+#include "levin/optim/optimizer.h"
+
+namespace levin {
+
+/// A handle: copies share the optimizer.
+class LEVIN_API PreparedOptimizer : public OptimizerHandle {
+ public:
+  PreparedOptimizer(std::unique_ptr<optim::Optimizer> optimizer,
+                    const std::optional<Schedule>& schedule, int64_t frequency, int64_t total_steps,
+                    Stepping* stepping);
+
+  /// Inside a group of batches (Accelerator::accumulate) that is not complete, step does nothing
+  /// and zero_grad keeps the gradients. A step that is left out (step_was_skipped) does not move
+  /// the schedule.
+  void step() override;
+  void zero_grad() override;
+  /// Works for the optimizers that were prepared together.
+  void toggle() override;
+  void untoggle() override;
+  void clip_grad_norm(double max_norm) override;
+  double learning_rate() const override;
+
+  optim::Optimizer& optimizer() const;
+  int64_t frequency() const;
+  bool has_schedule() const;
+  /// Updates so far. A recorded step that asks for them is one of that number of updates.
+  int64_t steps() const;
+  /// The same, for who watches steps from without.
+  int64_t num_updates() const;
+  /// The last step() changed no parameter: gradients overflowed, or the loss was bad.
+  bool step_was_skipped() const;
+  /// Is called before each step, with gradients that are complete.
+  void before_step(std::function<void(OptimizerHandle&)> hook);
+  /// Moves the schedule on, where steps do not (AcceleratorOptions::step_scheduler_with_optimizer).
+  void step_schedule();
+  /// Parameters of the other optimizers that are not its own too, which toggle() freezes.
+  void set_rivals(const std::vector<PreparedOptimizer>& all);
+
+  State state_dict() const;
+  void load_state_dict(const State& state);
+
+ private:
+  void count_step();
+
+  struct Shared;
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace levin

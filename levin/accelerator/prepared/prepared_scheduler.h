@@ -1,0 +1,67 @@
+#pragma once
+// PreparedScheduler: a learning rate schedule of torch::optim, which moves with the optimizers.
+
+#include <utility>
+
+#include "levin/accelerator/stepping/stepping.h"
+#include "levin/base/export.h"
+#include "levin/base/state.h"
+
+namespace torch::optim {
+class LRScheduler;
+class ReduceLROnPlateauScheduler;
+}  // namespace torch::optim
+
+namespace levin {
+
+namespace detail {
+
+/// Where a schedule stands: of LRScheduler the count of its steps, which is all that LibTorch's
+/// own have.
+LEVIN_API State schedule_state(const torch::optim::LRScheduler& schedule);
+LEVIN_API State schedule_state(const torch::optim::ReduceLROnPlateauScheduler& schedule);
+LEVIN_API void load_schedule_state(torch::optim::LRScheduler& schedule, const State& state);
+LEVIN_API void load_schedule_state(torch::optim::ReduceLROnPlateauScheduler& schedule,
+                                   const State& state);
+
+}  // namespace detail
+
+/// A handle over a schedule that must outlive it. step(...) takes what the schedule's does and
+/// moves it once for each step that was taken: not inside a group of batches, nor after a step that
+/// was left out. Without step_scheduler_with_optimizer it always moves.
+template <class Scheduler>
+class PreparedScheduler {
+ public:
+  PreparedScheduler(Scheduler& scheduler, Stepping& stepping)
+      : scheduler_(&scheduler), stepping_(&stepping) {}
+
+  template <class... Args>
+  void step(Args&&... args) {
+    const bool taken = stepping_->sync_gradients() && !stepping_->was_left_out();
+    if (taken || !stepping_->moves_schedules()) scheduler_->step(std::forward<Args>(args)...);
+  }
+  Scheduler& scheduler() const { return *scheduler_; }
+
+  /// With what a schedule of one's own gives as state_dict() and takes by load_state_dict(State).
+  /// The rates themselves are the optimizer's.
+  State state_dict() const {
+    State state = detail::schedule_state(*scheduler_);
+    if constexpr (kHasState) state.set("own", scheduler_->state_dict());
+    return state;
+  }
+  void load_state_dict(const State& state) {
+    detail::load_schedule_state(*scheduler_, state);
+    if constexpr (kHasState) scheduler_->load_state_dict(state.child("own"));
+  }
+
+ private:
+  static constexpr bool kHasState = requires(Scheduler& own, const State& state) {
+    State(own.state_dict());
+    own.load_state_dict(state);
+  };
+
+  Scheduler* scheduler_;
+  Stepping* stepping_;
+};
+
+}  // namespace levin

@@ -1,0 +1,82 @@
+#include "levin/accelerator/stepping/loss_guard.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+
+#include "levin/base/check.h"
+#include "levin/base/log.h"
+
+namespace levin {
+namespace {
+
+void check_policy(std::string_view flag, const std::string& policy) {
+  constexpr std::array<std::string_view, 4> kPolicies = {"off", "warn", "skip", "stop"};
+  LEVIN_CHECK(std::ranges::count(kPolicies, policy) == 1, "accelerator.loss.policy",
+              "got '{}', wanted off, warn, skip or stop; set {}", policy, flag);
+}
+
+// From whichever rank saw it.
+void warn(std::string_view text) {
+  if (log::enabled(log::Level::kError)) log::write(log::Level::kWarn, text);
+}
+
+}  // namespace
+
+void LossGuardOptions::fields(FieldVisitor& field) {
+  field("nan_policy", nan_policy, "a loss that is no number: off, warn, skip (the step) or stop");
+  field("spike_policy", spike_policy, "a loss far above those before: off, warn, skip or stop");
+  field("spike_factor", spike_factor, "how many times the running mean of losses is far above");
+  field("spike_window", spike_window, "batches that the mean of losses runs over");
+}
+
+LossGuard::LossGuard(const LossGuardOptions& options) : options_(options) {
+  check_policy("--nan-policy", options.nan_policy);
+  check_policy("--spike-policy", options.spike_policy);
+  LEVIN_CHECK(options.spike_factor > 1.0 && options.spike_window > 0, "accelerator.loss.policy",
+              "got spike_factor = {} and spike_window = {}, wanted above 1 and above 0",
+              options.spike_factor, options.spike_window);
+}
+
+bool LossGuard::is_on() const {
+  return options_.nan_policy != "off" || options_.spike_policy != "off";
+}
+
+bool LossGuard::may_skip() const {
+  return options_.nan_policy == "skip" || options_.spike_policy == "skip";
+}
+
+bool LossGuard::look(const at::Tensor& loss, const std::function<std::string()>& where) {
+  const auto value = loss.item<double>();
+  const bool is_number = std::isfinite(value);
+  const bool spikes = is_number && count_ >= options_.spike_window &&
+                      std::abs(value) > options_.spike_factor * std::abs(mean_);
+  const std::string& policy = is_number ? options_.spike_policy : options_.nan_policy;
+  if ((!is_number || spikes) && policy != "off") {
+    const std::string what =
+        fmt::format("the loss of {} is {:.4g}, the mean before {:.4g}", where(), value, mean_);
+    LEVIN_CHECK(policy != "stop", "accelerator.loss.stop",
+                "{}; lower the learning rate, clip the gradients, or set {} skip", what,
+                is_number ? "--spike-policy" : "--nan-policy");
+    warn(what + (policy == "skip" ? "; its step is left out" : ""));
+    return policy == "skip";
+  }
+  if (!is_number) return false;
+  count_ = std::min(count_ + 1, options_.spike_window);
+  mean_ += (value - mean_) / static_cast<double>(count_);
+  return false;
+}
+
+State LossGuard::state_dict() const {
+  State state;
+  state.set("mean", mean_).set("count", count_);
+  return state;
+}
+
+void LossGuard::load_state_dict(const State& state) {
+  mean_ = state.number("mean");
+  count_ = state.integer("count");
+}
+
+}  // namespace levin

@@ -1,0 +1,51 @@
+#include "levin/comm/collectives/announcement.h"
+
+#include "levin/base/check.h"
+
+namespace levin::comm {
+namespace {
+
+void put(char* text, size_t size, std::string_view value) { value.copy(text, size - 1); }
+
+}  // namespace
+
+std::string Announcement::text() const {
+  if (type[0] == 0) return name;
+  return fmt::format("{} of {} x {}{}", name, count, type,
+                     argument == 0 ? "" : fmt::format(" ({})", argument));
+}
+
+bool Announcement::operator==(const Announcement& other) const {
+  return std::string_view(name) == other.name && std::string_view(type) == other.type &&
+         count == other.count && argument == other.argument;
+}
+
+Announcement announce(std::string_view name, std::string_view type, int64_t count, int64_t argument,
+                      int64_t place) {
+  Announcement announcement;
+  put(announcement.name, sizeof(announcement.name), name);
+  put(announcement.type, sizeof(announcement.type), type);
+  announcement.count = count;
+  announcement.argument = argument;
+  announcement.place = place;
+  return announcement;
+}
+
+void check_same(const Announcement& mine, int64_t rank, const Announcement& theirs,
+                int64_t their_rank, int64_t number) {
+  LEVIN_CHECK(theirs == mine, "comm.mismatch",
+              "collective {}: rank {} called {} and rank {} called {}; all ranks must "
+              "call the same collectives in the same order, with tensors of the same size",
+              number, their_rank, theirs.text(), rank, mine.text());
+}
+
+void check_message(const Announcement& sent, int64_t from, const Announcement& expected,
+                   int64_t to) {
+  LEVIN_CHECK(sent == expected, "comm.mismatch",
+              "rank {} sent {} x {} with tag {} and rank {} expects {} x {} with tag {}; messages "
+              "between two ranks are taken in the order of their calls",
+              from, sent.count, sent.type, sent.argument, to, expected.count, expected.type,
+              expected.argument);
+}
+
+}  // namespace levin::comm

@@ -1,0 +1,100 @@
+#include "levin/data/loading/packed_batch.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace levin::detail {
+namespace {
+
+constexpr int64_t kAlignment = 64;  // bytes; of the fields
+
+at::Tensor field_in(const at::Tensor& bytes, const BatchLayout::Field& field) {
+  return bytes.narrow(0, field.offset, field.bytes).view(field.type).view(field.sizes);
+}
+
+}  // namespace
+
+int64_t rows_of(int64_t rows, int64_t rank, int64_t world_size) {
+  return std::max<int64_t>(rows - rank + world_size - 1, 0) / world_size;
+}
+
+BatchLayout BatchLayout::of(const Batch& batch, int64_t world_size) {
+  BatchLayout layout;
+  const int64_t rows = batch.size();
+  for (const auto& [name, tensor] : batch) {
+    Field field{.name = name, .type = tensor.scalar_type(), .sizes = tensor.sizes().vec()};
+    field.is_split = tensor.dim() > 0 && tensor.size(0) == rows;
+    if (field.is_split) field.sizes.front() = rows_of(rows, 0, world_size);
+    field.offset = layout.bytes;
+    field.bytes = static_cast<int64_t>(tensor.element_size());
+    for (const int64_t size : field.sizes) field.bytes *= size;
+    layout.bytes += (field.bytes + kAlignment - 1) / kAlignment * kAlignment;
+    layout.fields.push_back(std::move(field));
+  }
+  return layout;
+}
+
+State BatchLayout::state_dict() const {
+  State state;
+  for (size_t i = 0; i < fields.size(); ++i) {
+    const Field& field = fields[i];
+    State one;
+    one.set("name", field.name)
+        .set("type", static_cast<int64_t>(field.type))
+        .set("sizes", at::tensor(field.sizes, at::kLong))
+        .set("is_split", field.is_split)
+        .set("offset", field.offset)
+        .set("bytes", field.bytes);
+    state.set(std::to_string(i), std::move(one));
+  }
+  state.set("bytes", bytes);
+  return state;
+}
+
+BatchLayout BatchLayout::from(const State& state) {
+  BatchLayout layout;
+  layout.bytes = state.integer("bytes");
+  for (size_t i = 0; i + 1 < state.values().size(); ++i) {
+    const State& one = state.child(std::to_string(i));
+    const at::Tensor& sizes = one.tensor("sizes");
+    const auto* size = sizes.const_data_ptr<int64_t>();
+    layout.fields.push_back({.name = one.text("name"),
+                             .type = static_cast<at::ScalarType>(one.integer("type")),
+                             .sizes = {size, size + sizes.numel()},
+                             .is_split = one.boolean("is_split"),
+                             .offset = one.integer("offset"),
+                             .bytes = one.integer("bytes")});
+  }
+  return layout;
+}
+
+at::Tensor pack(const Batch& batch, const BatchLayout& layout, int64_t rank, int64_t world_size) {
+  const at::Tensor bytes = at::empty({layout.bytes}, at::TensorOptions(at::kByte));
+  for (const BatchLayout::Field& field : layout.fields) {
+    const at::Tensor& tensor = batch[field.name];
+    const at::Tensor place = field_in(bytes, field);
+    if (!field.is_split) {
+      place.copy_(tensor);
+      continue;
+    }
+    const int64_t rows = rows_of(tensor.size(0), rank, world_size);
+    if (rows > 0) {
+      place.narrow(0, 0, rows).copy_(tensor.slice(0, rank, tensor.size(0), world_size));
+    }
+  }
+  return bytes;
+}
+
+Batch unpack(const at::Tensor& bytes, const BatchLayout& layout, int64_t rows) {
+  Batch batch;
+  for (const BatchLayout::Field& field : layout.fields) {
+    const at::Tensor whole = field_in(bytes, field);
+    batch.set(field.name, field.is_split ? whole.narrow(0, 0, rows) : whole);
+  }
+  return batch;
+}
+
+}  // namespace levin::detail

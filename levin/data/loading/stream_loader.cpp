@@ -1,0 +1,316 @@
+#include "levin/data/loading/stream_loader.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/base/random.h"
+
+namespace levin::detail {
+namespace {
+
+constexpr uint64_t kShardStream = 0x7368617264;  // "shard"
+
+DataLoaderOptions checked_for_streams(DataLoaderOptions given) {
+  DataLoaderOptions options = checked(std::move(given));
+  LEVIN_CHECK(options.sampler == nullptr, "data.loader.sampler",
+              "got a sampler, but a stream is read in its own order; leave it out");
+  LEVIN_CHECK(options.shuffle_buffer_size > 0 && options.open_shards > 0, "data.loader.stream",
+              "got shuffle_buffer_size = {} and open_shards = {}, wanted at least 1",
+              options.shuffle_buffer_size, options.open_shards);
+  return options;
+}
+
+IterableDatasetPtr fit_to_read(IterableDatasetPtr dataset, const DataLoaderOptions& options) {
+  LEVIN_CHECK(dataset != nullptr, "data.loader.dataset", "got no data set (a null pointer)");
+  LEVIN_CHECK(dataset->num_shards() > 0, "data.loader.stream",
+              "got a data set of {} shards, wanted at least 1", dataset->num_shards());
+  LEVIN_CHECK(!dataset->in_batches() || options.batch_size == 1, "data.loader.batch_size",
+              "got {}, but the data set gives batches of its own size; leave it out",
+              options.batch_size);
+  LEVIN_CHECK(
+      !dataset->in_batches() || !options.pad_last_batch, "data.loader.pad_last_batch",
+      "the data set gives batches of its own size, which no last batch can be filled up to; "
+      "leave it out");
+  return dataset;
+}
+
+/// Each by each; the same with every C++ library, unlike std::shuffle.
+void permute(std::vector<int64_t>& shards, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  for (size_t left = shards.size(); left > 1; --left) {
+    std::swap(shards[left - 1], shards[random() % left]);
+  }
+}
+
+}  // namespace
+
+StreamLoader::StreamLoader(IterableDatasetPtr dataset, DataLoaderOptions options)
+    : LoaderImpl(checked_for_streams(std::move(options))),
+      dataset_(fit_to_read(std::move(dataset), this->options())),
+      num_shards_(dataset_->num_shards()),
+      seed_(static_cast<uint64_t>(this->options().seed.value_or(current_seed()))),
+      pin_memory_(this->options().pin_memory.value_or(false)),
+      reader_(std::min(this->options().num_workers, this->options().open_shards),
+              this->options().prefetch_factor) {
+  jump(0);
+}
+
+std::shared_ptr<LoaderImpl> StreamLoader::copy() const {
+  auto loader = std::make_shared<StreamLoader>(dataset_, options());
+  loader->set_slice(slice_, /*even=*/false);
+  loader->load_state_dict(state_dict());
+  return loader;
+}
+
+// Rank 0's shards go to the others by its samples: one lane, so that only an epoch's last batch is
+// short.
+std::shared_ptr<LoaderImpl> StreamLoader::widened(int64_t times) const {
+  DataLoaderOptions wide = options();
+  if (!dataset_->in_batches()) wide.batch_size *= times;
+  wide.open_shards = 1;
+  auto loader = std::make_shared<StreamLoader>(dataset_, std::move(wide));
+  loader->load_state_dict(state_dict());
+  return loader;
+}
+
+StreamPart StreamLoader::part_of(DataSlice slice) const {
+  StreamPart part{.batch_size = options().batch_size,
+                  .drop_last = options().drop_last,
+                  .shuffle_buffer_size = options().shuffle ? options().shuffle_buffer_size : 0};
+  if (num_shards_ % slice.world_size != 0) {
+    part.stride = slice.world_size;
+    part.offset = slice.rank;
+  }
+  return part;
+}
+
+std::vector<std::vector<int64_t>> StreamLoader::lanes_of(DataSlice slice) const {
+  const bool own = num_shards_ % slice.world_size == 0;
+  const int64_t first = own ? slice.rank : 0, step = own ? slice.world_size : 1;
+  const int64_t count = num_shards_ / step;
+  std::vector<std::vector<int64_t>> lanes(
+      static_cast<size_t>(std::min(count, options().open_shards)));
+  for (int64_t i = 0; i < count; ++i) {
+    lanes[static_cast<size_t>(i) % lanes.size()].push_back(first + i * step);
+  }
+  return lanes;
+}
+
+// A shard stays in its lane, so that an epoch has the same number of batches as every other.
+std::vector<StreamLane> StreamLoader::open_lanes() const {
+  const DrawContext context{.seed = seed_, .epoch = epoch_};
+  std::vector<StreamLane> opened;
+  for (std::vector<int64_t>& shards : lanes_of(slice_)) {
+    const size_t lane = opened.size();
+    if (options().shuffle) {
+      permute(shards, derive_seed(derive_seed(seed_, static_cast<uint64_t>(epoch_)), kShardStream,
+                                  static_cast<uint64_t>(lane)));
+    }
+    opened.emplace_back(dataset_, std::move(shards), part_of(slice_), context, places_[lane]);
+  }
+  return opened;
+}
+
+std::optional<int64_t> StreamLoader::size() const {
+  std::vector<int64_t> sizes;
+  for (int64_t shard = 0; shard < num_shards_; ++shard) {
+    const std::optional<int64_t> size = dataset_->shard_size(shard);
+    if (!size) return std::nullopt;
+    sizes.push_back(*size);
+  }
+  const auto batches_of = [&](DataSlice slice) {
+    const StreamPart part = part_of(slice);
+    int64_t batches = 0;
+    for (const std::vector<int64_t>& shards : lanes_of(slice)) {
+      int64_t samples = 0;
+      for (const int64_t shard : shards) {
+        samples += kept_of(part, shard, sizes[static_cast<size_t>(shard)]);
+      }
+      batches += (samples + (part.drop_last ? 0 : part.batch_size - 1)) / part.batch_size;
+    }
+    return batches;
+  };
+  if (!any_ended_) return batches_of(slice_);
+  int64_t fewest = batches_of({0, slice_.world_size});
+  for (int64_t rank = 1; rank < slice_.world_size; ++rank) {
+    fewest = std::min(fewest, batches_of({rank, slice_.world_size}));
+  }
+  return fewest;
+}
+
+void StreamLoader::set_slice(DataSlice slice, bool) {
+  LEVIN_CHECK(slice.rank >= 0 && slice.rank < slice.world_size, "data.sampler.rank",
+              "got rank {} of {}, wanted 0 <= rank < world_size", slice.rank, slice.world_size);
+  if (slice.rank == slice_.rank && slice.world_size == slice_.world_size) return;
+  LEVIN_CHECK(batches_ == 0, "data.loader.state",
+              "{} batches of this stream were read by {} ranks, and it cannot be split over {} "
+              "inside an epoch; begin at an epoch's start",
+              batches_, slice_.world_size, slice.world_size);
+  slice_ = slice;
+  jump(epoch_);
+}
+
+void StreamLoader::set_pin_memory(bool pin_memory) {
+  check_pin_memory(pin_memory);
+  if (pin_memory == pin_memory_) return;
+  pin_memory_ = pin_memory;
+  forget_ahead();
+}
+
+void StreamLoader::end_together(const std::function<bool(bool ended)>& any_ended) {
+  any_ended_ = any_ended;
+}
+
+void StreamLoader::forget_ahead() {
+  reader_.stop();
+  reading_ = false;
+  ahead_.reset();
+  start_ = batches_;
+}
+
+void StreamLoader::jump(int64_t epoch) {
+  epoch_ = epoch;
+  batches_ = 0;
+  turn_ = 0;
+  places_.assign(lanes_of(slice_).size(), {});
+  forget_ahead();
+}
+
+const StreamLoader::Ahead& StreamLoader::look_ahead() {
+  if (ahead_) return *ahead_;
+  if (!reading_) reader_.start(open_lanes(), pin_memory_);
+  reading_ = true;
+  Ahead ahead;
+  try {
+    for (size_t i = 0; i < places_.size() && !ahead.read; ++i) {
+      ahead.lane = (turn_ + i) % places_.size();
+      ahead.read = reader_.next(ahead.lane);
+    }
+  } catch (...) {
+    reading_ = false;
+    throw;
+  }
+  const bool ended = !ahead.read.has_value();
+  if (any_ended_ && any_ended_(ended)) ahead.read.reset();
+  return ahead_.emplace(std::move(ahead));
+}
+
+bool StreamLoader::next(Batch& batch) {
+  batch = {};
+  if (at_end()) {
+    jump(epoch_ + 1);
+    return false;
+  }
+  batch = std::move(ahead_->read->batch);
+  places_[ahead_->lane] = ahead_->read->after;
+  turn_ = (ahead_->lane + 1) % places_.size();
+  ahead_.reset();
+  ++batches_;
+  return true;
+}
+
+bool StreamLoader::at_end() { return !look_ahead().read.has_value(); }
+
+void StreamLoader::set_epoch(int64_t epoch) {
+  LEVIN_CHECK(epoch >= 0, "data.loader.epoch", "got epoch {}, wanted 0 or more", epoch);
+  if (epoch != epoch_ || batches_ > 0) jump(epoch);
+}
+
+void StreamLoader::mark() {
+  marked_.batches = batches_;
+  marked_.turn = turn_;
+  marked_.places = places_;  // into memory that is there
+}
+
+bool StreamLoader::rewind() {
+  batches_ = marked_.batches;
+  turn_ = marked_.turn;
+  places_ = marked_.places;
+  forget_ahead();
+  return true;
+}
+
+State StreamLoader::state_dict() const {
+  const at::Tensor places =
+      at::empty({std::ssize(places_), 2}, at::TensorOptions(at::kLong).device(at::kCPU));
+  auto* word = places.mutable_data_ptr<int64_t>();
+  for (const StreamLane::Place& place : places_) {
+    *word++ = place.shard;
+    *word++ = place.sample;
+  }
+  State state;
+  state.set("epoch", epoch_)
+      .set("seed", static_cast<int64_t>(seed_))
+      .set("batches", batches_)
+      .set("rank", slice_.rank)
+      .set("world_size", slice_.world_size)
+      .set("batch_size", options().batch_size)
+      .set("num_shards", num_shards_)
+      .set("shuffle_buffer_size", part_of(slice_).shuffle_buffer_size)
+      .set("turn", static_cast<int64_t>(turn_))
+      .set("places", places);
+  return state;
+}
+
+void StreamLoader::check_same_reading(const State& state) const {
+  const auto same = [&](const char* what, int64_t saved, int64_t here) {
+    LEVIN_CHECK(saved == here, "data.loader.state",
+                "inside an epoch a stream goes on as it was saved: {} was {} and is {} here", what,
+                saved, here);
+  };
+  same("the number of ranks", state.integer("world_size"), slice_.world_size);
+  if (state.contains("batch_size")) {
+    same("the batch size", state.integer("batch_size"), options().batch_size);
+  }
+  same("the number of shards", state.integer("num_shards"), num_shards_);
+  same("shuffle_buffer_size (0: no shuffle)", state.integer("shuffle_buffer_size"),
+       part_of(slice_).shuffle_buffer_size);
+  const at::Tensor& places = state.tensor("places");
+  const bool pairs = places.dim() == 2 && places.size(1) == 2 && places.scalar_type() == at::kLong;
+  same("the number of shards open at a time", pairs ? places.size(0) : -1, std::ssize(places_));
+  const auto lanes = lanes_of(slice_);
+  const at::Tensor words = places.contiguous();
+  const auto* word = words.const_data_ptr<int64_t>();
+  bool valid = state.integer("turn") >= 0 && state.integer("turn") < std::ssize(lanes);
+  for (const auto& shards : lanes) {
+    valid = valid && word[0] >= 0 && word[0] <= std::ssize(shards) && word[1] >= 0;
+    word += 2;
+  }
+  LEVIN_CHECK(valid, "data.loader.state",
+              "got places outside of the shards, wanted places in them");
+}
+
+void StreamLoader::load_state_dict(const State& state) {
+  const int64_t epoch = state.integer("epoch");
+  const int64_t batches = state.integer("batches");
+  const auto seed = static_cast<uint64_t>(state.integer("seed"));
+  LEVIN_CHECK(epoch >= 0 && batches >= 0, "data.loader.state",
+              "got epoch {} and {} batches, wanted a place in an epoch", epoch, batches);
+  if (batches > 0) {
+    check_same_reading(state);
+    // Of another rank: it tells which epoch all are in, not where this one stands.
+    const bool own = state.integer("rank") == slice_.rank;
+    if (!own && epoch == epoch_ && seed == seed_ && batches_ > 0) return;
+    LEVIN_CHECK(
+        own, "data.loader.state",
+        "the state is rank {}'s, who is inside an epoch; each rank of a stream loads its own",
+        state.integer("rank"));
+  }
+  seed_ = seed;
+  jump(epoch);
+  if (batches == 0) return;
+  const at::Tensor words = state.tensor("places").contiguous();
+  const auto* word = words.const_data_ptr<int64_t>();
+  for (StreamLane::Place& place : places_) {
+    place = {.shard = word[0], .sample = word[1]};
+    word += 2;
+  }
+  turn_ = static_cast<size_t>(state.integer("turn"));
+  batches_ = start_ = batches;
+}
+
+}  // namespace levin::detail

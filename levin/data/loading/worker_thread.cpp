@@ -1,0 +1,46 @@
+#include "levin/data/loading/worker_thread.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ThreadLocalState.h>
+#include <c10/util/Exception.h>
+
+#include <exception>
+#include <utility>
+
+// Of the OpenMP runtime that LibTorch loads, for the calling thread alone: at::set_num_threads
+// would also set what threads made later start with. Weak, since LibTorch may be built without
+// OpenMP.
+extern "C" void omp_set_num_threads(int count) __attribute__((weak));
+
+namespace levin::detail {
+namespace {
+
+void compute_in_one_thread() {
+  at::get_num_threads();  // has LibTorch set up this thread, which would else undo the next line
+  if (omp_set_num_threads != nullptr) omp_set_num_threads(1);
+}
+
+}  // namespace
+
+std::jthread start_worker(std::function<void(const std::stop_token&)> work) {
+  return std::jthread(
+      [state = at::ThreadLocalState(), work = std::move(work)](const std::stop_token& stop) {
+        const at::ThreadLocalStateGuard inherit(state);
+        compute_in_one_thread();
+        work(stop);
+      });
+}
+
+std::string current_message() {
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+}  // namespace levin::detail

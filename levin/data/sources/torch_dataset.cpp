@@ -1,0 +1,14 @@
+#include "levin/data/sources/torch_dataset.h"
+
+#include "levin/base/check.h"
+
+namespace levin::data::detail {
+
+int64_t known_size(std::optional<size_t> size) {
+  LEVIN_CHECK(size.has_value(), "data.torch_dataset.size",
+              "this data set of torch::data does not know its size; give its loader to "
+              "Accelerator::prepare instead");
+  return static_cast<int64_t>(*size);
+}
+
+}  // namespace levin::data::detail

@@ -1,0 +1,78 @@
+#pragma once
+// CompileBackend: how a function of tensors is recorded, and how the recording is run again. Compiled
+// decides when; without another engine it is done by Recorder and Replay.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "levin/base/export.h"
+#include "levin/graph/graph.h"
+#include "levin/graph/record/kept_tensor.h"
+#include "levin/graph/replay/replay.h"
+#include "levin/module/parameters.h"
+
+namespace levin::graph {
+
+/// A call that is to be recorded.
+struct RecordedCall {
+  using Tensors = std::vector<at::Tensor>;
+  const Tensors& inputs;  ///< undefined ones too
+  const std::vector<std::string_view>& names;
+  std::vector<NamedTensor> state = {};  ///< names of tensors that live across calls
+  Tensors watched = {};  ///< of them those that the host must not write within the function
+  std::function<Tensors()> function;
+  /// Asked for when the function has returned: what a run must give beside its results.
+  std::function<Tensors()> more;
+  /// What it did before; the operator that differs is told with its line of the user's code.
+  const Graph* expected = nullptr;
+};
+
+/// What came of it. The function has run as it always does, and its results are valid.
+struct RecordingResult {
+  std::vector<at::Tensor> results;
+  std::optional<Graph> graph;  ///< its first outputs are the results, then `more`
+  std::string trouble;         ///< why there is no graph
+  /// What the function made and left with somebody, as in a member: the last outputs of the graph.
+  std::vector<KeptTensor> kept = {};
+};
+
+/// A recording that can be run again and again.
+class LEVIN_API Runner {
+ public:
+  virtual ~Runner();
+  /// The graph's outputs; its updates are done. Nothing where the host would read another value
+  /// than when it was recorded: then nothing has changed.
+  virtual std::optional<std::vector<at::Tensor>> operator()(
+      const std::vector<at::Tensor>& inputs) = 0;
+  /// That value; nullptr where the last call gave outputs.
+  virtual const OtherRead* other_read() const { return nullptr; }
+  /// Why it does not hold for this call; empty where it does.
+  virtual std::string trouble(const std::vector<at::Tensor>& inputs) const = 0;
+  virtual ReplayReport report() const = 0;
+};
+
+class LEVIN_API CompileBackend {
+ public:
+  virtual ~CompileBackend();
+  /// The function's first call, which makes what lives from then on.
+  virtual std::vector<at::Tensor> first(const RecordedCall& call) { return call.function(); }
+  virtual RecordingResult record(const RecordedCall& call) = 0;
+  /// Whether its runners see that the host would read another value.
+  virtual bool compares_host_reads() const { return false; }
+  /// `pass` changes the graph first, where that is of use. Throws Error where the graph cannot be
+  /// run.
+  virtual std::unique_ptr<Runner> make_runner(Graph& graph,
+                                              const std::function<void(Graph&)>& pass) = 0;
+};
+
+/// By Interposer, Recorder and Replay.
+LEVIN_API std::unique_ptr<CompileBackend> make_replay_engine();
+
+}  // namespace levin::graph

@@ -1,0 +1,168 @@
+#pragma once
+// Compiled: a function of tensors that runs as it is at first, is recorded twice, and is replayed
+// from then on. A replay does what was recorded and does not call the function; from time to time
+// the function is called in a replay's place, and what it does is compared with the recording.
+//
+//   Compiled step("step");
+//   const auto results = step({.inputs = {x, y}, .names = {"x", "y"}},
+//                             [&] { return std::vector{train_step(x, y)}; });
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "levin/base/export.h"
+#include "levin/graph/compile/compile_backend.h"
+#include "levin/graph/compile/exact_number.h"
+#include "levin/graph/compile/host_part.h"
+#include "levin/graph/graph.h"
+#include "levin/graph/replay/replay.h"
+#include "levin/module/parameters.h"
+
+namespace levin::graph {
+
+class Recordings;
+struct Variant;
+
+/// A number that decides which operators run: a mode, a size of a group.
+struct Guard {
+  std::string_view what;
+  ExactNumber value;
+  std::string_view of = {};  ///< the parameter or module that it is of, where there are several
+};
+
+/// What a call depends on. Names are for the log; they must last as long as the call.
+struct Conditions {
+  std::vector<at::Tensor> inputs = {};  ///< undefined ones too; all that is new in each call
+  std::vector<std::string_view> names = {};
+  std::vector<Guard> guards = {};
+  /// Numbers that the function gets and may leave unread, as the index of a batch. Under each new
+  /// value it is called once; where it does what it did under others, it shares their recording.
+  std::vector<Guard> arguments = {};
+};
+
+/// When the function is called in place of a replay, and what it does compared with the recording.
+struct CheckOptions {
+  static constexpr int64_t kDoubling = 0;  ///< the 1st, 2nd, 4th, 8th, ... call after recording
+  static constexpr int64_t kNever = -1;
+  int64_t every = kDoubling;  ///< or each n-th call; 1: all of them, so that nothing is replayed
+  /// A difference is an Error "graph.check" instead of a warning after which nothing is replayed.
+  bool stops = false;
+  /// What runs by its code and needs more, beside state and inputs, is not checked. 0: no limit.
+  int64_t most_bytes = 0;
+};
+
+struct CompiledOptions {
+  /// Names of tensors that live across calls; asked for when the function is recorded.
+  std::function<std::vector<NamedTensor>()> state = nullptr;
+  /// Parameters and buffers: where the host writes these within the function, it is not replayed.
+  std::function<std::vector<at::Tensor>()> watched = nullptr;
+  /// Is shown each recording, also one that cannot be replayed.
+  std::function<void(const Graph&)> on_recorded = nullptr;
+  /// Changes a recording before it is replayed. An Error of it goes to the log, and the recording
+  /// is replayed as it was.
+  std::function<void(Graph&)> pass = nullptr;
+  /// How it is recorded and run again; nullptr: as make_replay_engine says.
+  std::shared_ptr<CompileBackend> engine = nullptr;
+  CheckOptions check = {};
+  /// For different conditions. Under others the function then runs as it is.
+  size_t max_recordings = 16;
+};
+
+/// What it has done so far, counted in calls.
+struct CompiledReport {
+  int64_t eager = 0;
+  int64_t recorded = 0;
+  int64_t replayed = 0;
+  int64_t checked = 0;  ///< called in a replay's place, and equal to the recording
+  std::vector<ReplayReport> replays = {};  ///< of each recording that is replayed
+  std::vector<std::string> refusals = {};  ///< why the function runs as it is
+};
+
+/// The contract, as that of jax.jit and of CUDA graphs: a replay runs the operators that were
+/// recorded, on the inputs of the call and on the tensors that lived before it (weights, buffers,
+/// optimizer states, random generators), and no line of the function.
+///
+/// The first call runs the function as it is: it makes what lives from then on, as an optimizer's
+/// state. The next ones under each set of conditions are recorded until two in a row are equal in
+/// every operator, constant and state tensor: a number that the host changes from call to call, or
+/// a tensor that is a new one each time, is seen by that. Then the recording is replayed. A
+/// function that cannot be (HostPart::refuse) goes on as it is, with the reason in the log; so
+/// does each new recording.
+///
+/// Where the host reads a value by an operator (item(), torch::equal, a mask as an index), a replay
+/// compares it with what was read: where it is another, all is put back as it was, and another
+/// recording is replayed or the function is called. One that reads another value in each call goes
+/// on as it is. What the host reads by pointer (data_ptr, an accessor) is not seen.
+///
+/// Control flow that depends on what is neither in the conditions nor asked for by
+/// HostPart::depends_on, and was the same in two calls, is seen when the function is called again
+/// (CheckOptions, check_next): from then on it runs as it is. Between the call that changed and
+/// that check, replays did what was recorded.
+class LEVIN_API Compiled {
+ public:
+  using Function = std::function<std::vector<at::Tensor>()>;
+
+  explicit Compiled(std::string name, CompiledOptions options = {});
+  ~Compiled();
+  Compiled(const Compiled&) = delete;
+  Compiled& operator=(const Compiled&) = delete;
+
+  /// What the function returns; from a replay these know nothing of autograd. Throws what the
+  /// function throws, and "graph.check". Within another Compiled's function it only calls its own.
+  std::vector<at::Tensor> operator()(const Conditions& conditions, const Function& function);
+
+  /// The next call of each recording is a check: something happened that may change what the
+  /// function does.
+  void check_next();
+
+  /// While the function is being recorded, or called for the first time; else nullptr.
+  HostPart* recording() const { return recording_; }
+  const CompiledReport& report() const { return report_; }
+  /// The recording that the last replay was of, as it was recorded and after the passes; nullptr
+  /// before there is one.
+  const Graph* graph() const;
+
+ private:
+  std::vector<at::Tensor> first(const Conditions& conditions, const Function& function);
+  std::vector<at::Tensor> as_it_is(const Function& function);
+  Recordings* recordings_for(const Conditions& conditions);
+  bool is_ready(Recordings& recordings, Variant* variant, const Conditions& conditions);
+  bool is_check_due(Variant& variant) const;
+  RecordedCall call_of(const Conditions& conditions, const Function& function,
+                       HostPart* recording) const;
+  std::vector<at::Tensor> while_recording(HostPart& recording, const Function& run);
+  std::optional<std::vector<at::Tensor>> replay(Variant& variant, const Conditions& conditions);
+  std::vector<at::Tensor> record(Recordings& recordings, const Conditions& conditions,
+                                 const Function& function, Variant* expected);
+  struct Recorded;
+  void take(Recordings& recordings, const Conditions& conditions, Recorded recorded,
+            Variant* expected);
+  std::string trouble_of(const Recorded& recorded) const;
+  static std::string advice_for_answers(const Variant& variant);
+  void watch_results(const std::vector<at::Tensor>& results);
+  void make_runner(Recordings& recordings, Variant& variant, Graph graph);
+  bool is_too_large(const Graph& graph) const;
+  void end_replays(const Variant& expected, const std::string& difference);
+  void refuse(Recordings& recordings, std::string reason);
+  void refuse(std::string reason);
+
+  std::string name_;
+  CompiledOptions options_;
+  CompiledReport report_;
+  std::vector<std::unique_ptr<Recordings>> recordings_;  ///< the one used last comes first
+  bool is_full_ = false;
+  bool is_ended_ = false;         ///< nothing is replayed any more
+  std::vector<KeptTensor> kept_;  ///< of the last recording
+  /// Backward went through a result of the first call.
+  std::shared_ptr<bool> is_differentiated_ = std::make_shared<bool>(false);
+  HostPart* recording_ = nullptr;
+};
+
+}  // namespace levin::graph

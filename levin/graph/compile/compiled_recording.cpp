@@ -1,0 +1,260 @@
+// How a Compiled records: what comes of a recording, and why there is none.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/base/log.h"
+#include "levin/graph/compile/difference.h"
+#include "levin/graph/compile/recordings_impl.h"
+#include "levin/graph/cost/cost.h"
+
+namespace levin::graph {
+namespace {
+
+constexpr int kMostSurprises = 3;  ///< until two recordings in a row must have been equal
+constexpr int kMostNewAnswers = 8;
+constexpr int64_t kManyRecordings = 16;
+
+std::string described_read(const Graph& graph) {
+  const Node& read = *graph.host_reads().front();
+  const std::string& source = read.source();
+  return fmt::format("the host reads what {} gives{}", read.target(),
+                     source.empty() ? "" : ", in " + source);
+}
+
+std::string difference_between(const Variant& before, const Variant& now) {
+  const auto difference = first_difference(before.recorded, now.recorded);
+  return difference ? difference->text : before.recording.difference_to(now.recording);
+}
+
+}  // namespace
+
+RecordedCall Compiled::call_of(const Conditions& conditions, const Function& function,
+                               HostPart* recording) const {
+  return {.inputs = conditions.inputs,
+          .names = conditions.names,
+          .state = options_.state ? options_.state() : std::vector<NamedTensor>(),
+          .watched = options_.watched ? options_.watched() : std::vector<at::Tensor>(),
+          .function = function,
+          .more = [recording] { return recording->values_; }};
+}
+
+std::vector<at::Tensor> Compiled::while_recording(HostPart& recording, const Function& run) {
+  struct Current {
+    HostPart*& place;
+    ~Current() {
+      place = nullptr;
+      HostPart::set_current(nullptr);
+    }
+  };
+  std::vector<at::Tensor> results;
+  {
+    const Current current{recording_};
+    recording_ = &recording;
+    HostPart::set_current(&recording);
+    results = run();
+  }
+  for (const auto& [number, action] : recording.with_) action(recording.values_[number]);
+  return results;
+}
+
+/// What came of a recording.
+struct Compiled::Recorded {
+  Graph graph;
+  HostPart recording;
+  std::vector<ResultMemory> memory;
+  std::vector<KeptTensor> kept;
+  std::string trouble;
+};
+
+/// expected: what a replay would have done; nullptr where there is none.
+std::vector<at::Tensor> Compiled::record(Recordings& recordings, const Conditions& conditions,
+                                         const Function& function, Variant* expected) {
+  Recorded recorded;
+  RecordingResult result;
+  std::vector<at::Tensor> results = while_recording(recorded.recording, [&] {
+    RecordedCall call = call_of(conditions, function, &recorded.recording);
+    if (expected != nullptr) {
+      call.expected = &expected->recorded;
+    } else if (!recordings.variants().empty()) {
+      call.expected = &recordings.variants().back()->recorded;
+    }
+    result = options_.engine->record(call);
+    return std::move(result.results);
+  });
+  if (expected == nullptr) ++report_.recorded;
+  if (!result.graph) {
+    refuse(recordings, result.trouble);
+    return results;
+  }
+  recorded.graph = std::move(*result.graph);
+  recorded.kept = std::move(result.kept);
+  recorded.memory = memory_of(results, conditions.inputs, recorded.graph, recorded.trouble);
+  for (const KeptTensor& kept : recorded.kept) {
+    log::debug("compile: {} leaves a tensor with somebody, what {} gave", name_, kept.made_by);
+  }
+  // What somebody else has, too, is not to be the caller's.
+  for (at::Tensor& tensor : results) {
+    const bool is_kept = std::ranges::any_of(recorded.kept, [&](const KeptTensor& kept) {
+      return tensor.defined() && kept.is_of(tensor);
+    });
+    if (is_kept) tensor = tensor.detach().clone();
+  }
+  take(recordings, conditions, std::move(recorded), expected);
+  return results;
+}
+
+/// Why it cannot be replayed.
+std::string Compiled::trouble_of(const Recorded& recorded) const {
+  if (!recorded.recording.refused_.empty()) return recorded.recording.refused_;
+  const bool can_give_up =
+      options_.engine->compares_host_reads() &&
+      std::ranges::none_of(recorded.recording.before_,
+                           [](const HostPart::Before& before) { return before.undo == nullptr; });
+  if (!can_give_up && !recorded.graph.host_reads().empty()) {
+    return described_read(recorded.graph) + "; leave that out of it";
+  }
+  for (const KeptTensor& before : kept_) {
+    const bool is_joined = std::ranges::any_of(recorded.kept, [&](const KeptTensor& now) {
+      return now.made_by == before.made_by && now.sizes == before.sizes;
+    });
+    // What was made once and lives on is state.
+    if (!before.is_alive() || !is_joined) continue;
+    return fmt::format(
+        "it keeps a tensor of each call, what {} gave; return it or log it, or copy_ a detached "
+        "one "
+        "into one tensor",
+        before.made_by);
+  }
+  return recorded.trouble;
+}
+
+void Compiled::take(Recordings& recordings, const Conditions& conditions, Recorded recorded,
+                    Variant* expected) {
+  if (expected == nullptr && options_.on_recorded) options_.on_recorded(recorded.graph);
+  const std::string trouble = trouble_of(recorded);
+  kept_ = recorded.kept;
+  if (!trouble.empty()) return refuse(recordings, trouble);
+  if (expected != nullptr) {
+    const auto other = first_difference(expected->recorded, recorded.graph);
+    if (other && other->is_read) {  // nothing that it promises to do
+      expected = nullptr;
+      ++report_.recorded;
+    }
+  }
+  Graph runnable = expected == nullptr ? recorded.graph.clone() : Graph();
+  std::string difference;
+  Variant& variant =
+      recordings.add(conditions, std::move(recorded.graph), recorded.recording, difference);
+  if (expected != nullptr && &variant != expected) {
+    if (difference.empty()) difference = difference_between(*expected, variant);
+    return end_replays(*expected, difference);
+  }
+  variant.num_results = recorded.memory.size();
+  variant.num_values = recorded.recording.values_.size();
+  variant.memory = std::move(recorded.memory);
+  variant.kept = std::move(recorded.kept);
+  variant.recording = std::move(recorded.recording);
+  variant.recording.values_.clear();
+  if (expected != nullptr) {
+    ++report_.checked;
+    variant.check_is_due = false;
+    variant.num_unchecked = 0;
+    return;
+  }
+  if (report_.recorded == kManyRecordings && !conditions.arguments.empty()) {
+    log::info(
+        "compile: {} is called once for each new {}, which may decide what it does; where it does "
+        "not, use the form without it (training_step(batch))",
+        name_, conditions.arguments.front().what);
+  }
+  if (!difference.empty()) recordings.last_difference = difference;
+  if (recordings.num_surprises >= kMostSurprises ||
+      recordings.variants().size() > options_.max_recordings) {
+    return refuse(recordings, "each call does something else: " + recordings.last_difference);
+  }
+  if (recordings.num_new_answers >= kMostNewAnswers) {
+    return refuse(recordings, advice_for_answers(variant));
+  }
+  if (recordings.is_certain() && variant.runner == nullptr) {
+    make_runner(recordings, variant, std::move(runnable));
+  }
+}
+
+/// Of which each recording has others.
+std::string Compiled::advice_for_answers(const Variant& variant) {
+  if (!variant.recorded.host_reads().empty()) {
+    return described_read(variant.recorded) +
+           ", which is another value in each call; compute with the tensor itself (torch::where in "
+           "place of an if), or read it outside of the step";
+  }
+  return fmt::format(
+      "it asks for {}, which is another number in each call; give what it makes of that as a "
+      "tensor that is written before the call",
+      variant.recording.dependences_.front().what);
+}
+
+/// To be run by its code beside its replay.
+bool Compiled::is_too_large(const Graph& graph) const {
+  if (options_.check.most_bytes == 0) return false;
+  const int64_t bytes = memory_of(graph).peak_bytes - state_bytes(graph);
+  if (bytes <= options_.check.most_bytes) return false;
+  log::warn(
+      "compile: {} is not compared with its code, which would take {:.1f} MB, more than {:.1f}",
+      name_, static_cast<double>(bytes) / 1e6,
+      static_cast<double>(options_.check.most_bytes) / 1e6);
+  return true;
+}
+
+void Compiled::make_runner(Recordings& recordings, Variant& variant, Graph graph) {
+  variant.is_unchecked = is_too_large(graph);
+  const auto pass = [&](Graph& changed) {
+    try {
+      if (options_.pass) options_.pass(changed);
+    } catch (const Error& error) {
+      log::warn("compile: {} is replayed without the pass: {}", name_, error.text());
+    }
+  };
+  try {
+    variant.runner = options_.engine->make_runner(graph, pass);
+  } catch (const Error& error) {
+    return refuse(recordings, error.text());
+  }
+  variant.changed = std::move(graph);
+  const ReplayReport report = variant.runner->report();
+  report_.replays.push_back(report);
+  const std::string matmuls =
+      report.num_matmuls > 0 ? fmt::format(" ({} products by faster kernels)", report.num_matmuls)
+                             : "";
+  log::info("compile: {} is replayed from here on: {} operators{}, {:.1f} MB", name_,
+            report.num_operators, matmuls, static_cast<double>(report.arena_bytes) / 1e6);
+}
+
+/// What a call did is not what was recorded, and nothing that levin knows of had changed.
+void Compiled::end_replays(const Variant& expected, const std::string& difference) {
+  const std::string reason = fmt::format(
+      "it does something else than what was recorded, by something that the host "
+      "changed: {}; since it was last compared it was replayed {} times, which may have "
+      "been wrong; give what changes as a tensor or an argument",
+      difference, expected.num_unchecked);
+  is_ended_ = true;
+  recordings_.clear();
+  refuse(reason);
+  LEVIN_CHECK(!options_.check.stops, "graph.check", "{}: {}", name_, reason);
+}
+
+void Compiled::refuse(Recordings& recordings, std::string reason) {
+  recordings.is_refused = true;
+  recordings.clear();
+  refuse(std::move(reason));
+}
+
+/// Said once, for however many shapes.
+void Compiled::refuse(std::string reason) {
+  if (std::ranges::find(report_.refusals, reason) != report_.refusals.end()) return;
+  log::warn("compile: {} runs as it is: {}", name_, reason);
+  report_.refusals.push_back(std::move(reason));
+}
+
+}  // namespace levin::graph

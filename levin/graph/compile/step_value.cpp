@@ -1,0 +1,46 @@
+#include "levin/graph/compile/step_value.h"
+
+#include <ATen/Dispatch_v2.h>
+#include <ATen/EmptyTensor.h>
+
+#include <utility>
+
+#include "levin/graph/compile/host_part.h"
+
+namespace levin {
+
+struct StepValue::Impl {
+  std::function<double()> value;
+  at::Tensor tensor;
+
+  /// By no operator, which would be recorded with its number. Asked for twice in a step it is the
+  /// same, of which autograd is not to think that it was changed.
+  void refresh() const {
+    const double number = value();
+    AT_DISPATCH_V2(tensor.scalar_type(), "step_value", AT_WRAP([&] {
+                     const auto now = static_cast<scalar_t>(number);
+                     auto& place = *tensor.mutable_data_ptr<scalar_t>();
+                     if (std::exchange(place, now) == now) return;
+                     tensor.unsafeGetTensorImpl()->bump_version();
+                   }),
+                   AT_EXPAND(AT_FLOATING_TYPES), at::kHalf, at::kBFloat16);
+  }
+};
+
+StepValue::StepValue(std::function<double()> value, at::ScalarType dtype)
+    : impl_(std::make_shared<Impl>(
+          Impl{std::move(value), at::Tensor(at::detail::empty_cpu({}, dtype))})) {}
+
+const at::Tensor& StepValue::operator()() const {
+  graph::HostPart* recording = graph::HostPart::current();
+  if (recording == nullptr) {
+    impl_->refresh();
+    return impl_->tensor;
+  }
+  const graph::HostPart::Pause pause(*recording);
+  impl_->refresh();
+  recording->before([impl = impl_] { impl->refresh(); }, /*undo=*/[] {});
+  return impl_->tensor;
+}
+
+}  // namespace levin

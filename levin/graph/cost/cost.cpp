@@ -1,0 +1,247 @@
+#include "levin/graph/cost/cost.h"
+
+#include <ATen/core/ivalue.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <unordered_set>
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/graph/cost/schedule_impl.h"
+#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/values.h"
+
+namespace levin::graph {
+namespace {
+
+double numel(const ValueType& type) {
+  return std::accumulate(type.sizes.begin(), type.sizes.end(), 1.0, std::multiplies());
+}
+
+double bytes_of(const ValueType& type) {
+  if (type.kind != ValueKind::kTensor) return 0.0;
+  return numel(type) * static_cast<double>(c10::elementSize(type.dtype));
+}
+
+const ValueType& type_of(const Node& node, size_t argument) { return node.input(argument)->type(); }
+
+/// [..., m, k] by [k, n]: two for each of the m * k * n products.
+double product_flops(const ValueType& left, const ValueType& result) {
+  return 2.0 * numel(result) * static_cast<double>(left.sizes.back());
+}
+
+/// For each element of the output, a product with each of the weights that reach it.
+double convolution_flops(const ValueType& input, const ValueType& weight, const ValueType& output,
+                         bool is_transposed) {
+  if (weight.sizes.size() < 2 || weight.sizes[0] == 0) return 0.0;
+  const double weights_of_channel = numel(weight) / static_cast<double>(weight.sizes[0]);
+  return 2.0 * numel(is_transposed ? input : output) * weights_of_channel;
+}
+
+bool is_true(const Argument& argument) {
+  const c10::IValue* constant = constant_of(argument);
+  return constant != nullptr && constant->isBool() && constant->toBool();
+}
+
+/// One product for the gradient of the input, one for that of the weight, as far as they are asked.
+double convolution_backward_flops(const Node& node) {
+  const bool is_transposed = is_true(node.arguments()[7]);
+  const double forward =
+      convolution_flops(type_of(node, 1), type_of(node, 2), type_of(node, 0), is_transposed);
+  const auto mask = constant_of(node.arguments()[10])->toBoolList();
+  return forward * ((mask[0] ? 1.0 : 0.0) + (mask[1] ? 1.0 : 0.0));
+}
+
+/// Two products of [queries, keys]; the backward pass makes five.
+double attention_flops(const ValueType& query, const ValueType& key, double products) {
+  const double keys = static_cast<double>(key.sizes[key.sizes.size() - 2]);
+  return products * 2.0 * numel(query) * keys;
+}
+
+using FlopsOf = double (*)(const Node& node);
+
+// As torch.utils.flop_counter; whatever else there is costs one for each element of its results.
+const std::map<std::string_view, FlopsOf>& flop_formulas() {
+  static const std::map<std::string_view, FlopsOf> kFormulas = {
+      {"aten::mm",
+       [](const Node& node) { return product_flops(type_of(node, 0), node.output().type()); }},
+      {"aten::bmm",
+       [](const Node& node) { return product_flops(type_of(node, 0), node.output().type()); }},
+      {"aten::addmm",
+       [](const Node& node) { return product_flops(type_of(node, 1), node.output().type()); }},
+      {"aten::baddbmm",
+       [](const Node& node) { return product_flops(type_of(node, 1), node.output().type()); }},
+      {"aten::mv",
+       [](const Node& node) { return product_flops(type_of(node, 0), node.output().type()); }},
+      {"aten::convolution",
+       [](const Node& node) {
+         return convolution_flops(type_of(node, 0), type_of(node, 1), node.output().type(),
+                                  is_true(node.arguments()[6]));
+       }},
+      {"aten::convolution_backward", convolution_backward_flops},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu",
+       [](const Node& node) { return attention_flops(type_of(node, 0), type_of(node, 1), 2); }},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+       [](const Node& node) { return attention_flops(type_of(node, 1), type_of(node, 2), 5); }},
+      {"aten::_scaled_dot_product_efficient_attention",
+       [](const Node& node) { return attention_flops(type_of(node, 0), type_of(node, 1), 2); }},
+      {"aten::_scaled_dot_product_efficient_attention_backward",
+       [](const Node& node) { return attention_flops(type_of(node, 1), type_of(node, 2), 5); }},
+  };
+  return kFormulas;
+}
+
+double flops_of(const Node& node) {
+  const auto formula = flop_formulas().find(node.op().schema().name());
+  if (formula != flop_formulas().end()) return formula->second(node);
+  double elements = 0.0;
+  for (const Value* output : node.outputs()) {
+    if (output->type().kind == ValueKind::kTensor) elements += numel(output->type());
+  }
+  return elements;
+}
+
+double traffic_of(const Node& node) {
+  double bytes = 0.0;
+  for (const Value* input : node.inputs()) {
+    if (input != nullptr) bytes += bytes_of(input->type());
+  }
+  for (const Value* output : node.outputs()) bytes += bytes_of(output->type());
+  return bytes;
+}
+
+bool computes_in_half(const Node& node) {
+  return std::ranges::any_of(node.outputs(), [](const Value* output) {
+    return output->type().kind == ValueKind::kTensor &&
+           c10::isReducedFloatingType(output->type().dtype);
+  });
+}
+
+void check_types(const Graph& graph) {
+  for (const Node& node : graph.nodes()) {
+    for (const Value* value : node.outputs()) {
+      LEVIN_CHECK(value->type().kind != ValueKind::kTensor ||
+                      value->type().dtype != at::ScalarType::Undefined,
+                  "graph.cost", "what {} gives is of no known type; call propagate_types first",
+                  std::string(node.target()));
+    }
+  }
+}
+
+}  // namespace
+
+const std::vector<DeviceDescription>& known_devices() {
+  constexpr double kTera = 1e12, kGiga = 1e9;
+  static const std::vector<DeviceDescription> kDevices = {
+      {"cpu", 60 * kGiga, 60 * kGiga, 10 * kGiga, 16 * kGiga, 2e-6},
+      {"a100", 156 * kTera, 312 * kTera, 2039 * kGiga, 80 * kGiga, 5e-6},
+      {"h100", 495 * kTera, 989 * kTera, 3350 * kGiga, 80 * kGiga, 5e-6},
+      {"h200", 495 * kTera, 989 * kTera, 4800 * kGiga, 141 * kGiga, 5e-6},
+      {"tpu-v5e", 99 * kTera, 197 * kTera, 819 * kGiga, 16 * kGiga, 0.0},
+      {"tpu-v4", 138 * kTera, 275 * kTera, 1228 * kGiga, 32 * kGiga, 0.0},
+      {"tpu-v6e", 459 * kTera, 918 * kTera, 1640 * kGiga, 32 * kGiga, 0.0}};
+  return kDevices;
+}
+
+std::optional<DeviceDescription> find_device(std::string_view name) {
+  const auto found = std::ranges::find(known_devices(), name, &DeviceDescription::name);
+  return found == known_devices().end() ? std::nullopt : std::optional(*found);
+}
+
+GraphCost cost_of(const Graph& graph, const DeviceDescription& device) {
+  check_types(graph);
+  GraphCost cost;
+  for (const Node& node : graph.nodes()) {
+    if (node.opcode() != Opcode::kCallFunction || node.info().makes_view()) continue;
+    NodeCost one{.node = &node, .flops = flops_of(node), .bytes = traffic_of(node)};
+    const double rate = computes_in_half(node) ? device.half_flops_per_s : device.flops_per_s;
+    one.seconds = std::max(one.flops / rate, one.bytes / device.bytes_per_s) + device.operator_s;
+    cost.flops += one.flops;
+    cost.bytes += one.bytes;
+    cost.seconds += one.seconds;
+    cost.nodes.push_back(one);
+  }
+  return cost;
+}
+
+namespace {
+
+/// A parameter is what gets a gradient; in a graph from a file no tensor is bound that could tell.
+MemoryUse use_of(const Node& node, const std::unordered_set<const Value*>& parameters) {
+  if (node.opcode() == Opcode::kCallFunction) return MemoryUse::kValue;
+  if (node.opcode() == Opcode::kPlaceholder) return MemoryUse::kInput;
+  const bool learns = node.tensor().defined() && node.tensor().requires_grad();
+  return learns || parameters.contains(&node.output()) ? MemoryUse::kParameter : MemoryUse::kState;
+}
+
+std::unordered_set<const Value*> parameters_of(const Graph& graph) {
+  std::unordered_set<const Value*> parameters;
+  for (const Update& update : graph.updates()) {
+    if (update.is_gradient) parameters.insert(update.target);
+  }
+  return parameters;
+}
+
+std::unordered_set<const Value*> gradients_of(const Graph& graph) {
+  std::unordered_set<const Value*> gradients;
+  for (const Update& update : graph.updates()) {
+    if (update.is_gradient) gradients.insert(update.value);
+  }
+  return gradients;
+}
+
+/// By block, those that are alive at the peak and have bytes.
+std::map<size_t, LiveValue> alive_at_peak(const Profile& profile, const Values& values,
+                                          const std::unordered_set<const Value*>& parameters) {
+  std::map<size_t, LiveValue> alive;
+  for (size_t i = 0; i < profile.blocks.size(); ++i) {
+    const Block& block = profile.blocks[i];
+    if (block.bytes == 0 || block.step > profile.peak_step || block.last < profile.peak_step) {
+      continue;
+    }
+    const Value* value = values[block.value];
+    alive[i] = {value, use_of(value->node(), parameters), block.bytes};
+  }
+  return alive;
+}
+
+}  // namespace
+
+MemoryProfile memory_of(const Graph& graph) {
+  check_types(graph);
+  const std::vector<IndexedNode> nodes = index_nodes(graph);
+  Profile profile = profile_of(nodes, schedule_of(nodes, Cuts(nodes.size())));
+  Values values;
+  for (const Node& node : graph.nodes()) {
+    values.insert(values.end(), node.outputs().begin(), node.outputs().end());
+  }
+  std::map<size_t, LiveValue> alive = alive_at_peak(profile, values, parameters_of(graph));
+  const std::unordered_set<const Value*> gradients = gradients_of(graph);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto live = alive.find(profile.values[i].memory);
+    if (live != alive.end() && gradients.contains(values[i]))
+      live->second.use = MemoryUse::kGradient;
+  }
+  MemoryProfile memory{.bytes = std::move(profile.bytes),
+                       .peak_bytes = profile.peak_bytes,
+                       .peak_node = profile.peak_step};
+  for (const auto& [block, live] : alive) memory.alive_at_peak.push_back(live);
+  std::ranges::stable_sort(memory.alive_at_peak, std::greater(), &LiveValue::bytes);
+  return memory;
+}
+
+int64_t state_bytes(const Graph& graph) {
+  int64_t bytes = 0;
+  for (const IndexedNode& node : index_nodes(graph)) {
+    const bool is_state = node.node->opcode() == Opcode::kGetAttr;
+    const bool is_input = node.node->opcode() == Opcode::kPlaceholder;
+    if (is_state || (is_input && node.is_read)) bytes += std::max<int64_t>(0, node.bytes.front());
+  }
+  return bytes;
+}
+
+}  // namespace levin::graph

@@ -1,8 +1,0 @@
-// In place of cuda_graphs.cpp where LibTorch has no CUDA, or its headers were not found.
-#include "levin/graph/device_graphs_impl.h"
-
-namespace levin::graph {
-
-std::unique_ptr<DeviceGraphs> make_cuda_graphs(c10::Device) { return nullptr; }
-
-}  // namespace levin::graph

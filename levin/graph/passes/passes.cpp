@@ -1,0 +1,90 @@
+#include "levin/graph/passes/passes.h"
+
+#include <ATen/core/ivalue.h>
+#include <fmt/format.h>
+
+#include <set>
+#include <string>
+#include <unordered_map>
+
+#include "levin/graph/interpret/stack_impl.h"
+#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/text/text_impl.h"
+#include "levin/graph/values.h"
+
+namespace levin::graph {
+namespace {
+
+bool is_pure(const Node& node) {
+  return node.opcode() == Opcode::kCallFunction && node.info().is_pure();
+}
+
+/// Equal for calls that compute the same.
+std::string key_of(const Node& node) {
+  std::string key(node.target());
+  const auto add = [&](const Value* value) {
+    key += fmt::format(" %{}", static_cast<const void*>(value));
+  };
+  for (const Argument& argument : node.arguments()) {
+    if (const c10::IValue* constant = constant_of(argument)) {
+      key += ' ' + text_of(*constant, nullptr);
+    } else if (const auto* values = std::get_if<Values>(&argument)) {
+      key += " [";
+      for (const Value* value : *values) add(value);
+      key += " ]";
+    } else {
+      add(std::get<Value*>(argument));
+    }
+  }
+  return key;
+}
+
+std::string new_name(std::set<std::string>& used) {
+  for (size_t i = 0;; ++i) {
+    std::string name = fmt::format("_constant{}", i);
+    if (used.insert(name).second) return name;
+  }
+}
+
+}  // namespace
+
+size_t eliminate_common_subexpressions(Graph& graph) {
+  std::unordered_map<std::string, Node*> first;
+  size_t num_erased = 0;
+  for (auto place = graph.nodes().begin(); place != graph.nodes().end();) {
+    Node& node = *place++;
+    if (!is_pure(node)) continue;
+    const auto [known, is_new] = first.try_emplace(key_of(node), &node);
+    if (is_new) continue;
+    for (size_t i = 0; i < node.outputs().size(); ++i) {
+      node.output(i).replace_all_uses_with(known->second->output(i));
+    }
+    graph.erase_node(node);
+    ++num_erased;
+  }
+  return num_erased;
+}
+
+size_t fold_constants(Graph& graph) {
+  std::set<std::string> used;
+  for (const Node& node : graph.nodes()) used.insert(node.name());
+  size_t num_folded = 0;
+  for (auto place = graph.nodes().begin(); place != graph.nodes().end();) {
+    Node& node = *place++;
+    if (!is_pure(node) || !node.inputs().empty()) continue;
+    torch::jit::Stack stack = stack_of(node, {});
+    node.op().callBoxed(&stack);
+    std::vector<at::Tensor> results;
+    append_results(node.info(), stack, results);
+    const InsertionPoint here = graph.inserting_before(node);
+    for (size_t i = 0; i < results.size(); ++i) {
+      Value& constant = graph.get_attr(new_name(used), results[i]);
+      node.output(i).replace_all_uses_with(constant);
+    }
+    graph.erase_node(node);
+    ++num_folded;
+  }
+  return num_folded;
+}
+
+}  // namespace levin::graph

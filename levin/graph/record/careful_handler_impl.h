@@ -1,0 +1,46 @@
+#pragma once
+// CarefulHandler: records the operators of a scope; where something cannot be recorded, what runs
+// goes on without.
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "levin/base/error.h"
+#include "levin/graph/record/interposer.h"
+#include "levin/graph/record/recorder_impl.h"
+
+namespace levin::graph {
+
+class CarefulHandler final : public OperatorHandler {
+ public:
+  explicit CarefulHandler(Recorder& recorder) : recorder_(recorder) {}
+
+  void call(OperatorCall& call) override {
+    std::unique_ptr<Recorder::Call> recorded;
+    attempt([&] { recorded = recorder_.begin(call.op(), call.stack()); });
+    call.proceed();
+    attempt([&] { recorder_.end(std::move(recorded), call.stack()); });
+  }
+
+  /// Why there is no recording; empty where there is one.
+  const std::string& trouble() const { return trouble_; }
+
+  template <class Step>
+  void attempt(const Step& step) {
+    const std::scoped_lock lock(mutex_);
+    if (!trouble_.empty()) return;
+    try {
+      step();
+    } catch (const Error& error) {
+      trouble_ = error.text();
+    }
+  }
+
+ private:
+  Recorder& recorder_;
+  std::mutex mutex_;
+  std::string trouble_;
+};
+
+}  // namespace levin::graph

@@ -1,0 +1,94 @@
+#include "levin/graph/record/interposer.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <utility>
+
+namespace levin::graph {
+
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+
+/// A scope as thread-local state carries it; that may outlive the scope.
+struct Handlers : c10::DebugInfoBase, std::enable_shared_from_this<Handlers> {
+  std::atomic<OperatorHandler*> handler = nullptr;
+  std::shared_ptr<Handlers> outer;
+};
+
+namespace {
+
+constexpr std::string_view kHandlersName = "LEVIN_OPERATOR_HANDLERS";
+constexpr c10::DebugInfoKind kHandlers(&kHandlersName);
+
+Handlers* innermost() { return static_cast<Handlers*>(c10::ThreadLocalDebugInfo::get(kHandlers)); }
+
+/// Whether the call would go to a kernel that only calls other operators. Those of autograd have
+/// been taken apart on the way here, unless autograd was off.
+bool is_composite(const c10::OperatorHandle& op, DispatchKeySet keys) {
+  return op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
+         !op.hasKernelForDispatchKey(keys.highestPriorityTypeId());
+}
+
+}  // namespace
+
+struct OperatorCall::Below {
+  DispatchKeySet keys;
+  Handlers* handlers;
+};
+
+void OperatorCall::proceed() {
+  OperatorHandler* handler = nullptr;
+  while (handler == nullptr && below_.handlers != nullptr) {
+    handler = below_.handlers->handler;
+    below_.handlers = below_.handlers->outer.get();
+  }
+  if (handler != nullptr) return handler->call(*this);
+  op_->redispatchBoxed(below_.keys, &stack_);
+}
+
+void OperatorCall::proceed_as(const c10::OperatorHandle& op) {
+  op_ = &op;
+  proceed();
+}
+
+struct Interposition {
+  static void run(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
+    const DispatchKeySet below_keys =
+        keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, DispatchKey::Fake);
+    OperatorCall::Below below{below_keys, innermost()};
+    if (below.handlers == nullptr || is_composite(op, below_keys)) {
+      return op.redispatchBoxed(below_keys, stack);
+    }
+    const c10::impl::ExcludeDispatchKeyGuard unseen(DispatchKey::Fake);
+    OperatorCall call(op, *stack, below);
+    call.proceed();
+  }
+};
+
+struct HandlerScope::State {
+  explicit State(std::shared_ptr<Handlers> handlers)
+      : handlers(std::move(handlers)), carried(kHandlers, this->handlers) {}
+
+  std::shared_ptr<Handlers> handlers;
+  c10::DebugInfoGuard carried;
+  c10::impl::IncludeDispatchKeyGuard seen{DispatchKey::Fake};
+};
+
+HandlerScope::HandlerScope(OperatorHandler& handler) {
+  auto handlers = std::make_shared<Handlers>();
+  handlers->handler = &handler;
+  if (innermost() != nullptr) handlers->outer = innermost()->shared_from_this();
+  state_ = std::make_unique<State>(std::move(handlers));
+}
+
+HandlerScope::~HandlerScope() { state_->handlers->handler = nullptr; }
+
+TORCH_LIBRARY_IMPL(_, Fake, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&Interposition::run>());
+}
+
+}  // namespace levin::graph

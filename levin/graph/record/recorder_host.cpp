@@ -1,0 +1,210 @@
+// What the host does between operators, which no operator tells: it writes into tensors, seeds and
+// draws from generators, keeps tensors.
+#define XXH_INLINE_ALL
+#include <ATen/CPUGeneratorImpl.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "levin/base/check.h"
+#include "levin/graph/record/current_place.h"
+#include "levin/graph/record/recorder_impl.h"
+#include "levin/graph/values.h"
+
+namespace levin::graph {
+namespace {
+
+/// Of larger results of an operator only some blocks are looked at: what rewrites them by a kernel
+/// of its own seldom spares all of these. What an operator made for the host to fill is looked at
+/// in full.
+constexpr size_t kLookedAtInFull = 1024;
+constexpr size_t kBlocks = 16;
+constexpr size_t kBlock = 64;
+
+size_t hash_of(const char* bytes, size_t count) { return XXH3_64bits(bytes, count); }
+
+size_t fingerprint_of(const Geometry& geometry, bool in_full) {
+  const auto [begin, end] = geometry.extent();
+  const auto* bytes = static_cast<const char*>(geometry.storage->data()) + begin;
+  const auto count = static_cast<size_t>(end - begin);
+  if (in_full || count <= kLookedAtInFull) return hash_of(bytes, count);
+  size_t hash = 0;
+  const size_t step = (count - kBlock) / (kBlocks - 1);
+  for (size_t i = 0; i < kBlocks; ++i) {
+    hash = hash * 31 + hash_of(bytes + i * step, kBlock);
+  }
+  return hash;
+}
+
+size_t fingerprint_of(at::Generator generator) {
+  if (generator.device().type() != at::kCPU) return 0;
+  const std::scoped_lock lock(generator.mutex());
+  const auto state = at::check_generator<at::CPUGeneratorImpl>(generator)->engine().data();
+  return hash_of(reinterpret_cast<const char*>(&state), sizeof state);
+}
+
+bool is_seen_by_host(const Region& region) {
+  const Geometry& whole = region.base->geometry;
+  return whole.storage->device_type() == at::kCPU && whole.storage->data() != nullptr &&
+         whole.numel() != 0;
+}
+
+/// Makes memory whose contents the host likes to fill.
+bool makes_for_host(const OperatorInfo& info, bool reads_tensors) {
+  if (!reads_tensors) return true;
+  const std::string_view name = info.name;
+  return name.starts_with("aten::clone") || name.starts_with("aten::_to_copy") ||
+         name.starts_with("aten::new_") || name.find("_like") != std::string_view::npos ||
+         name.starts_with("aten::copy_") || name.starts_with("aten::zero_") ||
+         name.starts_with("aten::fill_");
+}
+
+}  // namespace
+
+/// After an operator has written it, or it was met.
+void Recorder::Impl::note_contents(Region& region) {
+  if (!options.watch_host || region.base == nullptr || !is_seen_by_host(region)) return;
+  region.contents = fingerprint_of(region.base->geometry, region.is_for_host);
+}
+
+void Recorder::Impl::note_contents(const Call& call, Region& region) {
+  if (!options.watch_host) return;
+  if (call.info->name.ends_with("_start_")) {  // which other ranks still write
+    region.contents.reset();
+    return;
+  }
+  region.is_for_host = makes_for_host(*call.info, !call.reads.empty());
+  note_contents(region);
+}
+
+/// Before somebody reads it.
+void Recorder::Impl::check_contents(Alias& alias, const at::Tensor& tensor) {
+  Region& region = *alias.region;
+  if (!options.watch_host || !region.contents || !is_seen_by_host(region)) return;
+  const size_t now = fingerprint_of(region.base->geometry, region.is_for_host);
+  if (now == *region.contents) return;
+  LEVIN_CHECK(
+      region.input == nullptr && region.is_for_host, "graph.record.host_write",
+      "the host writes into a tensor {} that an operator has read or made, which no operator "
+      "tells{}; write it before the step, or by operators",
+      c10::str(tensor.sizes()), current_place());
+  freeze(alias, tensor);
+  region.contents = now;
+}
+
+void Recorder::watch_state(const at::Tensor& tensor) {
+  if (!impl_->options.watch_host || !tensor.defined() || !tensor.is_cpu()) return;
+  if (tensor.layout() != at::kStrided || tensor.numel() == 0) return;
+  const Geometry geometry = Geometry::of(tensor);
+  impl_->watched.emplace(geometry,
+                         Impl::Watched{tensor, fingerprint_of(geometry, /*in_full=*/false)});
+}
+
+/// When an operator meets it for the first time, or none does.
+void Recorder::Impl::check_contents_before(const at::Tensor& tensor,
+                                           const Geometry& geometry) const {
+  const auto known = watched.find(geometry);
+  if (known == watched.end()) return;
+  LEVIN_CHECK(fingerprint_of(geometry, /*in_full=*/false) == known->second.contents,
+              "graph.record.host_write",
+              "the host writes into a parameter or buffer {}, which no operator tells{}; write it "
+              "before the step, or by operators",
+              c10::str(tensor.sizes()), current_place());
+}
+
+/// Of those that lived before the recording.
+void Recorder::Impl::check_all_contents() {
+  if (!options.watch_host) return;
+  for (const auto& [geometry, state] : watched) {
+    if (aliases.find(state.tensor) == nullptr) check_contents_before(state.tensor, geometry);
+  }
+  for (const Region& region : aliases.regions()) {
+    if (region.base == nullptr || region.input == nullptr || !region.contents) continue;
+    const bool is_same =
+        !is_seen_by_host(region) ||
+        fingerprint_of(region.base->geometry, region.is_for_host) == *region.contents;
+    LEVIN_CHECK(is_same, "graph.record.host_write",
+                "the host writes into a tensor {} that operators use; write it before the step, or "
+                "by operators",
+                c10::str(at::IntArrayRef(region.base->geometry.sizes)));
+  }
+}
+
+void Recorder::Impl::meet_generator(const at::Generator& generator) {
+  const auto known = std::ranges::find(generators, generator, &Generator::generator);
+  if (known == generators.end()) generators.push_back({generator, fingerprint_of(generator)});
+}
+
+/// Before an operator draws from one, and at the end.
+void Recorder::Impl::check_generators() {
+  for (const Generator& known : generators) {
+    LEVIN_CHECK(
+        fingerprint_of(known.generator) == known.fingerprint, "graph.record.generator",
+        "the host seeds a random generator, or draws from it{}; seed it before the step, and "
+        "draw by operators (torch::rand)",
+        current_place());
+  }
+}
+
+void Recorder::Impl::note_generators(const std::vector<c10::IValue>& arguments) {
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isGenerator() && argument.toGenerator().defined()) {
+      meet_generator(argument.toGenerator());
+    }
+  }
+}
+
+void Recorder::Impl::note_draws() {
+  for (Generator& known : generators) known.fingerprint = fingerprint_of(known.generator);
+}
+
+/// Whether the node is not the one that was recorded at this place before.
+bool Recorder::Impl::is_unexpected(const Node& node) {
+  if (options.expected == nullptr || !is_as_expected) return false;
+  const Graph::Nodes& nodes = options.expected->nodes();
+  if (num_expected++ == 0) expected = nodes.begin();
+  while (expected != nodes.end() && expected->opcode() != Opcode::kCallFunction) ++expected;
+  is_as_expected = expected != nodes.end() && expected->target() == node.target() &&
+                   expected->arguments().size() == node.arguments().size();
+  for (size_t i = 0; is_as_expected && i < node.arguments().size(); ++i) {
+    const Argument& was = expected->arguments()[i];
+    const Argument& is = node.arguments()[i];
+    is_as_expected = was.index() == is.index();
+    if (!is_as_expected || constant_of(was) == nullptr) continue;
+    is_as_expected = is_same_constant(*constant_of(was), *constant_of(is));
+  }
+  for (size_t i = 0; is_as_expected && i < node.outputs().size(); ++i) {
+    is_as_expected = i < expected->outputs().size() &&
+                     expected->outputs()[i]->type() == node.outputs()[i]->type();
+  }
+  if (expected != nodes.end()) ++expected;
+  return !is_as_expected;
+}
+
+bool Recorder::Impl::is_expected_state(const at::Tensor& tensor) const {
+  if (options.expected == nullptr) return true;
+  return std::ranges::any_of(options.expected->nodes(), [&](const Node& node) {
+    return node.opcode() == Opcode::kGetAttr && node.tensor().is_alias_of(tensor);
+  });
+}
+
+std::vector<KeptTensor> Recorder::kept(const std::vector<at::Tensor>& accounted) const {
+  std::unordered_map<const c10::StorageImpl*, size_t> known;
+  std::unordered_set<const c10::TensorImpl*> counted;
+  const auto account = [&](const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.has_storage()) return;
+    if (!counted.insert(tensor.unsafeGetTensorImpl()).second) return;
+    ++known[tensor.storage().unsafeGetStorageImpl()];
+  };
+  for (const at::Tensor& tensor : accounted) account(tensor);
+  // One that somebody holds beside the tensor that it is of, too, is kept.
+  const auto account_gradient = [&](const at::Tensor& tensor) {
+    if (tensor.is_leaf() && tensor.grad().use_count() == 1) account(tensor.grad());
+  };
+  for (const at::Tensor& argument : impl_->arguments) account_gradient(argument);
+  for (const Node* node : impl_->states) account_gradient(node->tensor());
+  return impl_->aliases.alive(known);
+}
+
+}  // namespace levin::graph

@@ -1,0 +1,78 @@
+// Which line of the user's code ran an operator.
+#include <torch/csrc/profiler/unwind/unwind.h>
+
+#include <unordered_map>
+
+#include "levin/base/check.h"
+#include "levin/graph/record/current_place.h"
+#include "levin/graph/record/recorder_impl.h"
+
+namespace levin::graph {
+namespace {
+
+/// Without its arguments and the names of no name.
+std::string function_of(const torch::unwind::Frame& frame) {
+  constexpr std::string_view kUnnamed = "(anonymous namespace)::";
+  std::string name = frame.funcname;
+  for (size_t at = name.find(kUnnamed); at != std::string::npos; at = name.find(kUnnamed)) {
+    name.erase(at, kUnnamed.size());
+  }
+  return name.substr(0, name.find('('));
+}
+
+/// Where there is no debug information the symbolizer names the program instead.
+bool is_source_file(std::string_view file) {
+  const size_t dot = file.rfind('.');
+  if (dot == std::string_view::npos) return false;
+  for (const std::string_view extension : {"cpp", "cc", "cxx", "cu", "h", "hpp", "c"}) {
+    if (file.substr(dot + 1) == extension) return true;
+  }
+  return false;
+}
+
+/// LibTorch's frames, the recorder's and the standard library's lead to every operator.
+bool is_plumbing(const torch::unwind::Frame& frame) {
+  const std::string function = function_of(frame);
+  for (const std::string_view part : {"at::", "c10::", "torch::", "std::", "levin::graph::",
+                                      "levin::xla::", "levin::trace", "levin::detail::"}) {
+    const size_t at = function.find(part);
+    if (at != std::string::npos && (at == 0 || function[at - 1] == ' ')) return true;
+  }
+  return function.empty() || function.starts_with("??");
+}
+
+std::string source_of(const torch::unwind::Frame& frame) {
+  if (!is_source_file(frame.filename)) return function_of(frame);
+  return fmt::format("{} at {}:{}", function_of(frame), frame.filename, frame.lineno);
+}
+
+}  // namespace
+
+std::vector<std::string> sources_of(const std::vector<std::vector<void*>>& stacks) {
+  std::unordered_map<void*, size_t> places;
+  std::vector<void*> counters;
+  for (const auto& stack : stacks) {
+    for (void* counter : stack) {
+      if (places.emplace(counter, counters.size()).second) counters.push_back(counter);
+    }
+  }
+  std::vector<std::string> sources(stacks.size());
+  if (counters.empty()) return sources;
+  const auto frames = torch::unwind::symbolize(counters, torch::unwind::Mode::fast);
+  for (size_t i = 0; i < stacks.size(); ++i) {
+    for (void* counter : stacks[i]) {
+      const torch::unwind::Frame& frame = frames[places.at(counter)];
+      if (is_plumbing(frame)) continue;
+      sources[i] = source_of(frame);
+      break;
+    }
+  }
+  return sources;
+}
+
+std::string current_place() {
+  const std::string source = sources_of({torch::unwind::unwind()}).front();
+  return source.empty() ? "" : ", in " + source;
+}
+
+}  // namespace levin::graph

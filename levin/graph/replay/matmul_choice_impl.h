@@ -1,0 +1,50 @@
+#pragma once
+// MatmulChoice: which products of a Replay are run by a Matmul, and in blocks of which size. Tried
+// here and now: a Matmul must give the bits that ATen gives, for random numbers, and be faster.
+//
+//   MatmulChoice choice;
+//   if (const auto block_k = choice.block_k(op, arguments)) ...  // of Matmul
+
+#include <ATen/Context.h>
+#include <ATen/core/Generator.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "levin/base/export.h"
+#include "levin/graph/replay/matmul_impl.h"
+
+namespace levin::graph {
+
+/// What ATen chooses its kernels by beside operands: a choice holds while this is what it was.
+struct LEVIN_API MatmulSettings {
+  int num_threads = 0;
+  at::Float32Precision precision = at::Float32Precision::NONE;
+  bool has_onednn = false;
+
+  static MatmulSettings now();
+  bool operator==(const MatmulSettings&) const = default;
+};
+
+class LEVIN_API MatmulChoice {
+ public:
+  MatmulChoice();
+
+  /// None where ATen's own kernel is to be called.
+  std::optional<int64_t> block_k(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
+
+  /// The first part of it: blocks that give ATen's bits. The order in which a library sums does not
+  /// depend on the numbers, so that thousands of random ones tell.
+  std::optional<int64_t> equal_block_k(const c10::OperatorHandle& op,
+                                       const torch::jit::Stack& arguments);
+
+ private:
+  using Key = std::vector<int64_t>;
+
+  at::Generator random_;
+  std::map<Key, std::optional<int64_t>> tried_;
+};
+
+}  // namespace levin::graph

@@ -1,0 +1,82 @@
+#pragma once
+// What a Replay runs.
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/graph/record/host_read.h"
+#include "levin/graph/replay/matmul_choice_impl.h"
+#include "levin/graph/replay/matmul_impl.h"
+#include "levin/graph/replay/memory_plan.h"
+#include "levin/graph/replay/replay.h"
+
+namespace levin::graph {
+
+/// An operator with its arguments, which are the same tensors each time.
+struct Instruction {
+  c10::OperatorHandle op;
+  torch::jit::Stack arguments;
+  /// Where its results go, which it allocates itself; none for those that nobody reads, and for all
+  /// of an operator that writes to its place.
+  std::vector<at::Tensor> adopted = {};
+  bool gives_list = false;                  ///< of tensors, as its only result
+  std::vector<c10::Storage> released = {};  ///< adopted memory that nobody reads any more
+  std::optional<Matmul> matmul = {};        ///< does what it does, faster
+  bool is_captured = false;                 ///< by a graph of the device
+  /// The host read this when it was recorded: the replay goes on only where it does again.
+  std::shared_ptr<const HostRead> read = {};
+  size_t read_number = 0;
+};
+
+struct BoundInput {
+  std::string name;
+  ValueType type;
+  at::Tensor tensor;        ///< takes the memory of what is given; none where nobody reads it
+  at::Tensor fixed = {};    ///< what is given is copied to, where a graph of the device reads it
+  bool is_written = false;  ///< in place
+};
+
+struct BoundState {
+  std::string name;
+  at::Tensor tensor;
+  const void* data = nullptr;  ///< where it lay when the replay was made
+};
+
+/// What becomes of a value at the end.
+struct FinalUpdate {
+  at::Tensor target;
+  size_t input = 0;  ///< the number of the target's input, beyond their number for a state tensor
+  at::Tensor value;
+  bool is_gradient = false;
+  bool is_kept = false;  ///< lies in memory that changes, or that must not: copied first
+};
+
+/// What runs before the last read of the host changes, to be as it was where that is another.
+struct Undo {
+  std::vector<at::Tensor> tensors;  ///< inputs and state that are written in place
+  std::vector<at::Generator> generators;
+};
+
+struct ReplayProgram {
+  std::vector<Instruction> instructions;
+  size_t num_reads = 0;
+  Undo undo;
+  std::vector<BoundInput> inputs;
+  std::vector<BoundState> states;
+  std::vector<FinalUpdate> updates;
+  std::vector<at::Tensor> outputs;
+  at::Tensor arena;
+  MatmulSettings matmul_settings;  ///< under which the matmuls hold
+  ReplayReport report;
+};
+
+/// Of a graph whose types and host reads are known. device: whose graphs capture what can be
+/// captured. Throws what Replay's constructor throws for other graphs.
+ReplayProgram plan_replay(const Graph& graph, std::optional<c10::Device> device);
+
+}  // namespace levin::graph

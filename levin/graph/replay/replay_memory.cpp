@@ -1,0 +1,132 @@
+#include <ATen/EmptyTensor.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/graph/replay/replay_memory_impl.h"
+
+namespace levin::graph {
+
+size_t ReplayMemory::add(MemoryKind kind, c10::Storage storage, int64_t bytes) {
+  const bool may_change = kind == MemoryKind::kPlanned || kind == MemoryKind::kAdopted;
+  memories_.push_back({.kind = kind,
+                       .storage = std::move(storage),
+                       .need = {.bytes = bytes, .first = step_, .last = step_},
+                       .may_change = may_change});
+  return liveness_.add_memory();
+}
+
+PlacedTensor ReplayMemory::make(const ValueType& type, MemoryKind kind) {
+  const auto itemsize = static_cast<size_t>(c10::elementSize(type.dtype));
+  const auto bytes =
+      static_cast<int64_t>(at::detail::computeStorageNbytes(type.sizes, type.strides, itemsize));
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(nullptr, type.device),
+                       /*allocator=*/nullptr, /*resizable=*/false);
+  at::Tensor tensor = at::empty({0}, at::TensorOptions().dtype(type.dtype).device(type.device));
+  tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(storage);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type.sizes, type.strides);
+  return {std::move(tensor), add(kind, std::move(storage), bytes)};
+}
+
+PlacedTensor ReplayMemory::keep(const at::Tensor& tensor, MemoryKind kind) {
+  return {tensor, add(kind, tensor.storage(), 0)};
+}
+
+void ReplayMemory::store(const Value& value, const PlacedTensor& placed) {
+  slots_[&value] = {placed.tensor, liveness_.make(placed.memory, value.users().size())};
+}
+
+PlacedTensor ReplayMemory::at(const Value& value) const {
+  const Slot& slot = slots_.at(&value);
+  return {slot.tensor, slot.live.memory};
+}
+
+MemoryKind ReplayMemory::kind(const Value& value) const {
+  return memories_[slots_.at(&value).live.memory].kind;
+}
+
+void ReplayMemory::allow_writes(const Value& value) {
+  memories_[slots_.at(&value).live.memory].may_change = true;
+}
+
+void ReplayMemory::use(const Value& value) {
+  Live& live = slots_.at(&value).live;
+  liveness_.use(live);
+  memories_[live.memory].need.last = step_;
+}
+
+void ReplayMemory::use_at_end(const Value& value) {
+  memories_[slots_.at(&value).live.memory].need.last = step_;
+}
+
+bool ReplayMemory::may_write(const Value& value) const {
+  const Live& live = slots_.at(&value).live;
+  return memories_[live.memory].may_change && liveness_.may_write(live);
+}
+
+std::vector<ReplayMemory::Released> ReplayMemory::released(
+    const std::vector<const Value*>& used) const {
+  std::vector<Released> released;
+  std::unordered_set<size_t> looked_at;
+  for (const Value* value : used) {
+    const size_t number = slots_.at(value).live.memory;
+    const bool is_adopted = memories_[number].kind == MemoryKind::kAdopted;
+    if (!is_adopted || !liveness_.is_free(number) || !looked_at.insert(number).second) continue;
+    released.push_back({number, memories_[number].storage});
+  }
+  return released;
+}
+
+std::vector<const Value*> ReplayMemory::overlapping(const std::vector<const Value*>& values) const {
+  struct Extent {
+    const char* begin;
+    const char* end;
+    const Value* value;
+  };
+  std::vector<Extent> extents;
+  for (const Value* value : values) {
+    const at::Tensor& tensor = slots_.at(value).tensor;
+    const auto* begin = static_cast<const char*>(tensor.const_data_ptr());
+    const auto bytes = static_cast<int64_t>(
+        at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize()));
+    extents.push_back({begin, begin + bytes, value});
+  }
+  std::ranges::sort(extents, {}, &Extent::begin);
+  std::vector<const Value*> found;
+  for (size_t i = 1, widest = 0; i < extents.size(); ++i) {
+    if (extents[i].begin < extents[widest].end) {
+      found.insert(found.end(), {extents[i].value, extents[widest].value});
+    }
+    if (extents[i].end > extents[widest].end) widest = i;
+  }
+  return found;
+}
+
+at::Tensor ReplayMemory::lay_out(MemoryPlan& plan) const {
+  std::vector<MemoryNeed> needs;
+  std::vector<const Memory*> planned;
+  for (const Memory& memory : memories_) {
+    if (memory.kind != MemoryKind::kPlanned) continue;
+    planned.push_back(&memory);
+    needs.push_back(memory.need);
+  }
+  const c10::Device device = planned.empty() ? at::kCPU : planned.back()->storage.device();
+  plan = plan_memory(needs);
+  at::Tensor arena = at::empty({plan.bytes}, at::TensorOptions().dtype(at::kByte).device(device));
+  auto* start = static_cast<char*>(arena.mutable_data_ptr());
+  for (size_t i = 0; i < planned.size(); ++i) {
+    LEVIN_CHECK(planned[i]->storage.device() == device, "graph.replay",
+                "values lie on {} and on {}; replay takes those of one device",
+                c10::str(planned[i]->storage.device()), c10::str(device));
+    // Gradients may outlive the replay, and with them its arena.
+    planned[i]->storage.unsafeGetStorageImpl()->set_data_ptr_noswap(
+        {start + plan.offsets[i], new at::Tensor(arena),
+         [](void* held) { delete static_cast<at::Tensor*>(held); }, device});
+  }
+  return arena;
+}
+
+}  // namespace levin::graph

@@ -1,0 +1,92 @@
+#pragma once
+// ReplayMemory: where each value of a replay lies, and how long that is needed. Filled while
+// operators are gone through in their order; then laid out in one arena.
+//
+//   const PlacedTensor placed = memory.make(value.type(), MemoryKind::kPlanned);
+//   memory.store(value, placed);
+//   memory.begin_operator();
+//   memory.use(value);
+//   if (memory.may_write(value)) ...
+
+#include <ATen/core/Tensor.h>
+
+#include <unordered_map>
+#include <vector>
+
+#include "levin/graph/interpret/liveness_impl.h"
+#include "levin/graph/node.h"
+#include "levin/graph/replay/memory_plan.h"
+
+namespace levin::graph {
+
+/// Of what values that are views of each other lie in.
+enum class MemoryKind {
+  kGiven,     ///< an input or a state tensor
+  kPlanned,   ///< a part of the arena
+  kAdopted,   ///< allocated by the operator that gives it
+  kConstant,  ///< computed once
+};
+
+/// A tensor and the number of its memory.
+struct PlacedTensor {
+  at::Tensor tensor;
+  size_t memory = 0;
+};
+
+class ReplayMemory {
+ public:
+  /// A tensor whose memory comes later: from the arena, from an operator or from the caller.
+  PlacedTensor make(const ValueType& type, MemoryKind kind);
+  /// One that is there.
+  PlacedTensor keep(const at::Tensor& tensor, MemoryKind kind);
+  void store(const Value& value, const PlacedTensor& placed);
+  bool holds(const Value* value) const { return slots_.contains(value); }
+  PlacedTensor at(const Value& value) const;
+  MemoryKind kind(const Value& value) const;
+  MemoryKind kind(const PlacedTensor& placed) const { return memories_[placed.memory].kind; }
+  /// Of values stored so far that lie in given memory: they may be written in place.
+  void allow_writes(const Value& value);
+
+  /// Before the next node; what is made or used from here on is needed there.
+  void begin_node() { ++step_; }
+  /// Of the present node, before its uses.
+  void begin_operator() { liveness_.begin_operator(); }
+  void use(const Value& value);
+  /// What is there until the end.
+  void use_at_end(const Value& value);
+  /// Whether the present operator may write where the value lies: nobody else will look at it.
+  bool may_write(const Value& value) const;
+  /// Adopted memory among that of the values which nobody will read any more, each once.
+  struct Released {
+    size_t memory = 0;
+    c10::Storage storage;
+  };
+  std::vector<Released> released(const std::vector<const Value*>& used) const;
+
+  /// Pairs of these that have bytes in common: all that are in one.
+  std::vector<const Value*> overlapping(const std::vector<const Value*>& values) const;
+
+  /// Gives the planned memory its places in one arena, which it keeps alive. Throws Error
+  /// "graph.replay" where values lie on several devices.
+  at::Tensor lay_out(MemoryPlan& plan) const;
+
+ private:
+  struct Memory {
+    MemoryKind kind = MemoryKind::kPlanned;
+    c10::Storage storage;
+    MemoryNeed need = {};
+    bool may_change = false;
+  };
+  struct Slot {
+    at::Tensor tensor;
+    Live live;
+  };
+  size_t add(MemoryKind kind, c10::Storage storage, int64_t bytes);
+
+  std::vector<Memory> memories_;
+  std::unordered_map<const Value*, Slot> slots_;
+  Liveness liveness_;  ///< of the memories, by the same numbers
+  size_t step_ = 0;
+};
+
+}  // namespace levin::graph

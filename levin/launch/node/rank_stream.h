@@ -1,0 +1,59 @@
+#pragma once
+// RankStream: what one rank writes to stdout or stderr, on its way to the console and a log file.
+// Lines reach the console whole, with the rank before them; the last ones are kept for the summary.
+
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "levin/base/posix.h"
+#include "levin/launch/node/console.h"
+
+namespace levin::launch {
+
+class RankStream {
+ public:
+  struct Options {
+    int console = -1;                 ///< stdout or stderr by number; -1 shows nothing
+    std::string prefix = {};          ///< before each line on the console, "[rank 2] "
+    std::filesystem::path file = {};  ///< gets every byte; empty: no file
+    size_t num_last_lines = 0;        ///< to keep
+    /// Bytes go to the console as they come, and where that is a terminal the rank writes to one: a
+    /// progress bar is drawn as ever.
+    bool as_it_comes = false;
+  };
+
+  /// Makes a pipe or a pseudo-terminal, and the file with its folder. Throws Error "launch.log".
+  RankStream(Options options, Console& console);
+
+  /// For the rank; closed by started() once it has its copy.
+  int write_end() const { return write_end_.number(); }
+  void started() { write_end_.close(); }
+  /// Readable when the rank has written; -1 after the end.
+  int descriptor() const { return read_end_.number(); }
+  /// Passes on what there is, without waiting for more.
+  void pump();
+  /// The rank has ended: passes on the rest, a last line without its newline too.
+  void finish();
+  std::vector<std::string> last_lines() const;
+
+ private:
+  void make_ends();
+  bool read_once();
+  void take(std::string_view bytes);
+  void show(std::string_view lines);
+  void keep(std::string_view line);
+
+  Options options_;
+  Console& console_;
+  files::detail::Descriptor read_end_;
+  files::detail::Descriptor write_end_;
+  files::detail::Descriptor file_;
+  std::string unfinished_;
+  std::deque<std::string> last_lines_;
+};
+
+}  // namespace levin::launch

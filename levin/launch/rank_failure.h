@@ -1,0 +1,36 @@
+#pragma once
+// RankFailure: why a rank, and with it the whole group, ended.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "levin/base/export.h"
+
+namespace levin::launch {
+
+struct RankFailure {
+  int64_t rank = -1;  ///< -1: no rank but a node or the program itself
+  std::string host = {};
+  int64_t pid = 0;
+  int64_t exit_code = 0;
+  int64_t signal = 0;                        ///< that killed it; 0: it ended with exit_code
+  std::vector<std::string> last_lines = {};  ///< of its stderr
+  std::string text = {};        ///< what failed where it is no rank, or why its end is not known
+  bool worth_a_restart = true;  ///< not so for a program that cannot be started
+};
+
+/// As a shell has it: the exit code, or 128 + the signal.
+LEVIN_API int exit_code_of(const RankFailure& failure);
+
+/// Of a launcher whose job ends because another node is gone: 1, and in Kubernetes the code that
+/// has the pod started again.
+LEVIN_API int exit_code_for_lost_node();
+
+/// "signal 9 (SIGKILL)" or "exit code 3".
+LEVIN_API std::string ending_of(const RankFailure& failure);
+
+/// The summary for the user, several lines.
+LEVIN_API std::string describe(const RankFailure& failure);
+
+}  // namespace levin::launch

@@ -1,0 +1,110 @@
+#include "levin/trainer/run/boundary.h"
+
+#include <ATen/Context.h>
+#include <fmt/ranges.h>
+#include <torch/nn/module.h>
+
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "levin/base/log.h"
+
+namespace levin::detail {
+namespace {
+
+/// A larger one is a mask or a queue of samples, not what a layer keeps of its batches.
+constexpr size_t kMostBytes = size_t{1} << 16;
+
+bool is_quick_to_copy(const at::Tensor& tensor) {
+  return tensor.is_cpu() && tensor.layout() == at::kStrided &&
+         tensor.is_non_overlapping_and_dense() && tensor.nbytes() <= kMostBytes;
+}
+
+}  // namespace
+
+void RandomPlace::note() {
+  at::Generator cpu = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(cpu.mutex());
+  auto* generator = cpu.get<at::CPUGeneratorImpl>();
+  engine_ = generator->engine();
+  next_float_ = generator->next_float_normal_sample();
+  next_double_ = generator->next_double_normal_sample();
+  if (!device_.is_cuda()) return;
+  at::Generator gpu = at::globalContext().defaultGenerator(device_);
+  const std::lock_guard gpu_lock(gpu.mutex());
+  seed_ = gpu.current_seed();
+  offset_ = gpu.get_offset();
+}
+
+void RandomPlace::go_back() const {
+  at::Generator cpu = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(cpu.mutex());
+  auto* generator = cpu.get<at::CPUGeneratorImpl>();
+  generator->set_engine(engine_);
+  generator->set_next_float_normal_sample(next_float_);
+  generator->set_next_double_normal_sample(next_double_);
+  if (!device_.is_cuda()) return;
+  at::Generator gpu = at::globalContext().defaultGenerator(device_);
+  const std::lock_guard gpu_lock(gpu.mutex());
+  gpu.set_current_seed(seed_);
+  gpu.set_offset(offset_);
+}
+
+BufferPlaces::BufferPlaces(const torch::nn::Module& module) {
+  for (const auto& buffer : module.named_buffers()) {
+    const at::Tensor& tensor = buffer.value();
+    if (!tensor.defined() || tensor.numel() == 0) continue;
+    if (is_quick_to_copy(tensor)) {
+      buffers_.push_back({tensor, std::vector<std::byte>(tensor.nbytes())});
+    } else {
+      left_out_.push_back(buffer.key());
+    }
+  }
+}
+
+void BufferPlaces::note() {
+  for (Buffer& buffer : buffers_) {
+    std::memcpy(buffer.bytes.data(), buffer.tensor.const_data_ptr(), buffer.bytes.size());
+  }
+}
+
+void BufferPlaces::go_back() {
+  for (Buffer& buffer : buffers_) {
+    std::memcpy(buffer.tensor.mutable_data_ptr(), buffer.bytes.data(), buffer.bytes.size());
+  }
+}
+
+Boundary::Boundary(const torch::nn::Module& module, DataLoader loader, LoggedValues& values,
+                   Accelerator& accelerator)
+    : loader_(std::move(loader)),
+      values_(values),
+      stepping_(accelerator.stepping()),
+      random_(accelerator.device()),
+      buffers_(module) {}
+
+void Boundary::note(const Progress& progress, int64_t updates) {
+  progress_ = progress;
+  updates_ = updates;
+  loader_.mark();
+  values_.mark();
+  if (stepping_.loss_guard().is_on()) guard_ = stepping_.loss_guard();
+  random_.note();
+  buffers_.note();
+}
+
+bool Boundary::go_back(Progress& progress, int64_t updates) {
+  if (updates != updates_ || !loader_.rewind()) return false;
+  progress = progress_;
+  values_.rewind();
+  if (guard_) stepping_.set_loss_guard(*guard_);
+  random_.go_back();
+  buffers_.go_back();
+  if (const auto& left_out = buffers_.left_out(); !left_out.empty()) {
+    log::warn("trainer: the buffers {} stay as the step that failed has left them",
+              fmt::join(left_out, ", "));
+  }
+  return true;
+}
+
+}  // namespace levin::detail

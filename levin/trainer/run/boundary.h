@@ -1,0 +1,83 @@
+#pragma once
+// Boundary: how a run stood between two steps, so that a step that throws can be undone and the run
+// saved as it was before it.
+// Noted by the training loop before each group of batches; parameters and optimizers need no copy,
+// since a step that throws has not changed them yet.
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/accelerator/accelerator.h"
+#include "levin/data/loader.h"
+#include "levin/observe/logged.h"
+#include "levin/trainer/run/progress.h"
+
+namespace torch::nn {
+class Module;
+}  // namespace torch::nn
+
+namespace levin::detail {
+
+/// Where LibTorch's default generators stand, of the CPU and of one GPU; copied in nanoseconds.
+class RandomPlace {
+ public:
+  explicit RandomPlace(at::Device device) : device_(device) {}
+  void note();
+  void go_back() const;
+
+ private:
+  at::Device device_;
+  at::mt19937 engine_;
+  std::optional<float> next_float_;
+  std::optional<double> next_double_;
+  uint64_t seed_ = 0, offset_ = 0;  // the GPU's
+};
+
+/// The buffers of a module. Small ones on the CPU are copied each time: batch norm's kernels change
+/// theirs without raising the version, and take longer than that.
+class BufferPlaces {
+ public:
+  explicit BufferPlaces(const torch::nn::Module& module);
+  void note();
+  void go_back();
+  /// Those that are too large to be copied, or on another device.
+  const std::vector<std::string>& left_out() const { return left_out_; }
+
+ private:
+  struct Buffer {
+    at::Tensor tensor;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<Buffer> buffers_;
+  std::vector<std::string> left_out_;
+};
+
+class Boundary {
+ public:
+  Boundary(const torch::nn::Module& module, DataLoader loader, LoggedValues& values,
+           Accelerator& accelerator);
+
+  /// Between two steps, after so many updates of parameters.
+  void note(const Progress& progress, int64_t updates);
+  /// False, and nothing changed, where parameters have been updated since, or the loader cannot go
+  /// back.
+  bool go_back(Progress& progress, int64_t updates);
+
+ private:
+  DataLoader loader_;
+  LoggedValues& values_;
+  Stepping& stepping_;
+  RandomPlace random_;
+  BufferPlaces buffers_;
+  Progress progress_;
+  std::optional<LossGuard> guard_;
+  int64_t updates_ = -1;
+};
+
+}  // namespace levin::detail

@@ -1,0 +1,164 @@
+#include "levin/trainer/run/limits.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "levin/base/check.h"
+
+namespace levin::detail {
+namespace {
+
+void check_portions(const TrainerOptions& o) {
+  const std::array<std::pair<std::string_view, const Portion*>, 5> portions = {{
+      {"limit_train_batches", &o.limit_train_batches},
+      {"limit_val_batches", &o.limit_val_batches},
+      {"limit_test_batches", &o.limit_test_batches},
+      {"limit_predict_batches", &o.limit_predict_batches},
+      {"val_check_interval", &o.val_check_interval},
+  }};
+  for (const auto& [name, portion] : portions) {
+    LEVIN_CHECK(portion->valid(), "trainer.options",
+                "got {} = {}, wanted a fraction from 0.0 to 1.0 or a count of at least 0", name,
+                to_text(*portion));
+  }
+}
+
+void check_at_least(std::string_view name, int64_t value, int64_t least) {
+  LEVIN_CHECK(value >= least, "trainer.options", "got {} = {}, wanted at least {}", name, value,
+              least);
+}
+
+}  // namespace
+
+void check_options(const TrainerOptions& o) {
+  check_portions(o);
+  check_at_least("max_epochs", o.max_epochs.value_or(-1), -1);
+  check_at_least("max_steps", o.max_steps, -1);
+  check_at_least("fast_dev_run", o.fast_dev_run, 0);
+  check_at_least("num_sanity_val_steps", o.num_sanity_val_steps, -1);
+  check_at_least("log_every_n_steps", o.log_every_n_steps, 1);
+  check_at_least("check_val_every_n_epoch", o.check_val_every_n_epoch, 1);
+  check_at_least("accumulate_grad_batches", o.accumulate_grad_batches, 1);
+  LEVIN_CHECK(o.gradient_clip_val.value_or(0.0) >= 0.0, "trainer.options",
+              "got gradient_clip_val = {}, wanted at least 0", *o.gradient_clip_val);
+  LEVIN_CHECK(o.gradient_clip_algorithm == "norm" || o.gradient_clip_algorithm == "value",
+              "trainer.options", "got gradient_clip_algorithm = '{}', wanted norm or value",
+              o.gradient_clip_algorithm);
+  LEVIN_CHECK(
+      !o.detect_anomaly || o.compile != "replay", "trainer.options",
+      "--detect-anomaly looks at each gradient on the host, and a recorded step cannot; set "
+      "--compile no, or turn it off");
+  check_at_least("devices", o.devices.count(), 0);
+  check_at_least("num_nodes", o.num_nodes, 1);
+  check_at_least("tpu_cores", o.tpu_cores, 0);
+  const bool is_tpu = o.accelerator == "auto" || o.accelerator == "tpu";
+  const bool has_devices = o.devices.count() != 0 && o.devices.count() != o.tpu_cores;
+  LEVIN_CHECK(o.tpu_cores == 0 || (is_tpu && !has_devices), "trainer.options",
+              "got tpu_cores = {} beside accelerator = {} and devices = {}; set tpu_cores alone",
+              o.tpu_cores, o.accelerator, o.devices.count());
+  parse_duration(o.max_time);
+}
+
+std::optional<double> parse_duration(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  constexpr std::array<int64_t, 4> kSeconds = {1, 60, 3600, 86400};
+  std::string with_commas = text;
+  std::replace(with_commas.begin(), with_commas.end(), ':', ',');
+  std::vector<int64_t> parts;
+  try {
+    from_text(with_commas, parts);
+  } catch (const Error&) {
+    parts.clear();
+  }
+  const bool negative =
+      std::any_of(parts.begin(), parts.end(), [](int64_t part) { return part < 0; });
+  LEVIN_CHECK(!parts.empty() && parts.size() <= kSeconds.size() && !negative, "trainer.options",
+              "got max_time = '{}', wanted DD:HH:MM:SS", text);
+  int64_t seconds = 0;
+  for (size_t i = 0; i < parts.size(); ++i) seconds += parts[parts.size() - 1 - i] * kSeconds[i];
+  return static_cast<double>(seconds);
+}
+
+int64_t portion_of(std::optional<int64_t> total, std::string_view option, const Portion& portion) {
+  if (total) {
+    const int64_t batches = portion.of(*total);
+    LEVIN_CHECK(batches > 0 || *total == 0 || portion.is_none(), "trainer.options",
+                "got {} = {}, which of {} batches is less than one; give a larger fraction, or a "
+                "count: {} = 1",
+                option, to_text(portion), *total, option);
+    return batches;
+  }
+  if (!portion.is_fraction()) return portion.of(kUncounted);
+  LEVIN_CHECK(portion.is_whole() || portion.is_none(), "trainer.options",
+              "got {} = {}, a fraction of a stream whose length is not known; give a count, or "
+              "override shard_size() of the data set",
+              option, to_text(portion));
+  return portion.is_none() ? 0 : kUncounted;
+}
+
+bool validates_once_an_epoch(const TrainerOptions& options) {
+  return options.val_check_interval.is_whole() && options.check_val_every_n_epoch == 1;
+}
+
+int64_t Limits::total_steps() const {
+  if (!counted) return max_epochs == 0 ? 0 : max_steps;
+  const int64_t per_epoch = (train_batches + accumulate - 1) / accumulate;
+  const int64_t by_epochs = max_epochs < 0 ? -1 : max_epochs * per_epoch;
+  if (by_epochs < 0) return max_steps;
+  return max_steps < 0 ? by_epochs : std::min(by_epochs, max_steps);
+}
+
+int64_t Limits::group_size(int64_t batch) const {
+  const int64_t start = batch - place_in_group(batch);
+  return counted ? std::min(accumulate, train_batches - start) : accumulate;
+}
+
+bool Limits::group_complete(int64_t batches_done) const {
+  return place_in_group(batches_done) == 0 || epoch_complete(batches_done);
+}
+
+bool Limits::epoch_complete(int64_t batches_done) const {
+  return batches_done >= train_batches || (ended_after && batches_done >= *ended_after);
+}
+
+Limits resolve_limits(const TrainerOptions& o, std::optional<int64_t> train_size,
+                      std::optional<int64_t> val_size) {
+  Limits limits;
+  limits.seconds = parse_duration(o.max_time);
+  limits.max_steps = o.max_steps;
+  const bool limited = o.max_steps >= 0 || limits.seconds.has_value();
+  limits.max_epochs = o.max_epochs.value_or(limited ? -1 : 1000);
+  limits.min_steps = o.min_steps;
+  limits.min_epochs = o.min_epochs == 0 && o.min_steps > 0 ? 1 : o.min_epochs;  // as in Lightning
+  limits.accumulate = o.accumulate_grad_batches;
+  limits.counted = train_size.has_value();
+  limits.val_epochs = o.check_val_every_n_epoch;
+  if (o.fast_dev_run > 0) {
+    limits.max_epochs = 1;
+    limits.val_epochs = 1;
+    limits.max_steps = -1;
+    limits.train_batches = std::min(o.fast_dev_run, train_size.value_or(kUncounted));
+    limits.val_batches = std::min(o.fast_dev_run, val_size.value_or(kUncounted));
+  } else {
+    limits.train_batches = portion_of(train_size, "limit_train_batches", o.limit_train_batches);
+    limits.val_batches = portion_of(val_size, "limit_val_batches", o.limit_val_batches);
+  }
+  const Portion interval = o.fast_dev_run > 0 ? Portion(1.0) : o.val_check_interval;
+  if (!limits.counted) {
+    const int64_t batches = portion_of(std::nullopt, "val_check_interval", interval);
+    limits.val_interval = std::max<int64_t>(1, batches);
+  } else if (interval.is_fraction()) {
+    limits.val_interval = std::max<int64_t>(1, interval.of(limits.train_batches));
+  } else {
+    limits.val_interval = std::max<int64_t>(1, interval.of(limits.train_batches + 1));
+    LEVIN_CHECK(limits.val_interval <= limits.train_batches || limits.train_batches == 0,
+                "trainer.options",
+                "got val_check_interval = {}, but an epoch has {} batches; lower it, or use "
+                "check_val_every_n_epoch",
+                to_text(interval), limits.train_batches);
+  }
+  return limits;
+}
+
+}  // namespace levin::detail

@@ -1,0 +1,69 @@
+#pragma once
+// Limits: the trainer's options about how long and how often, checked and resolved into counts.
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string_view>
+
+#include "levin/trainer/options.h"
+#include "levin/trainer/run/progress.h"
+
+namespace levin::detail {
+
+/// Throws Error "trainer.options" for values outside their range or that exclude each other.
+void check_options(const TrainerOptions& options);
+
+/// Seconds of "DD:HH:MM:SS" (leading parts may be left out); nothing for an empty text.
+LEVIN_API std::optional<double> parse_duration(const std::string& text);
+
+/// Batches of an epoch of a stream that nobody counted.
+inline constexpr int64_t kUncounted = std::numeric_limits<int64_t>::max();
+
+/// Of so many batches, none where they are uncounted: kUncounted for the whole then. Throws Error
+/// "trainer.options" that names the option for another fraction of what is uncounted, and for a
+/// fraction of what is counted that is less than one batch.
+LEVIN_API int64_t portion_of(std::optional<int64_t> total, std::string_view option,
+                             const Portion& portion);
+
+/// Each epoch ends with its one validation, as the options stand unless they are changed.
+bool validates_once_an_epoch(const TrainerOptions& options);
+
+struct LEVIN_API Limits {
+  int64_t max_epochs = -1;  ///< -1: none
+  int64_t max_steps = -1;   ///< -1: none
+  int64_t min_epochs = 0;
+  int64_t min_steps = 0;
+  std::optional<double> seconds;  ///< of training
+  int64_t train_batches = 0;      ///< of an epoch; uncounted: at most, or kUncounted
+  int64_t val_batches = 0;        ///< of a validation, or kUncounted
+  int64_t val_interval = 0;       ///< batches between validations; kUncounted: an epoch
+  int64_t val_epochs = 1;         ///< validation in each of so many epochs
+  int64_t accumulate = 1;
+  bool counted = true;                 ///< train_batches is how many there are
+  std::optional<int64_t> ended_after;  ///< batches of the running epoch, once its end is in sight
+  int64_t groups_from =
+      0;  ///< batches of the running epoch before its first group; of a resumed one
+
+  /// Optimizer steps of the whole run, -1 without limit or when they are not known.
+  int64_t total_steps() const;
+  void begin_epoch() {
+    ended_after.reset();
+    groups_from = 0;
+  }
+  /// Whether, after so many batches, an epoch is complete.
+  bool epoch_complete(int64_t batches_done) const;
+  /// How many batches of its accumulation group come before the batch of this index.
+  int64_t place_in_group(int64_t batch) const { return (batch - groups_from) % accumulate; }
+  /// Number of batches in the accumulation group that the batch of this index belongs to: the last
+  /// group of an epoch may be shorter, which is not known of an uncounted one.
+  int64_t group_size(int64_t batch) const;
+  /// Whether, after so many batches of an epoch, a group is complete.
+  bool group_complete(int64_t batches_done) const;
+};
+
+/// The loaders' sizes are in batches of an epoch on this rank, none for a stream that is uncounted.
+LEVIN_API Limits resolve_limits(const TrainerOptions& options, std::optional<int64_t> train_size,
+                                std::optional<int64_t> val_size);
+
+}  // namespace levin::detail

@@ -1,0 +1,63 @@
+#pragma once
+// Listeners: the callbacks of a run, in the order in which they are told of it. Those that write
+// checkpoints come last, so that what the others have done is in them.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "levin/base/state.h"
+#include "levin/module/callback.h"
+#include "levin/trainer/options.h"
+
+namespace levin {
+class Module;
+class Trainer;
+}  // namespace levin
+
+namespace levin::detail {
+
+class Listeners {
+ public:
+  /// Throws Error "trainer.callbacks" for one that is given twice, and for two of one state key.
+  Listeners(Trainer& trainer, Module& module, std::vector<std::shared_ptr<Callback>> callbacks);
+
+  template <class... Params, class... Args>
+  void tell(void (Callback::*hook)(Trainer&, Module&, Params...), Args&&... args) const {
+    tell_watchers(hook, args...);
+    tell_writers(hook, args...);
+  }
+  /// Those that write no checkpoints.
+  template <class... Params, class... Args>
+  void tell_watchers(void (Callback::*hook)(Trainer&, Module&, Params...), Args&&... args) const {
+    for (Callback* callback : watchers_) (callback->*hook)(trainer_, module_, args...);
+  }
+  template <class... Params, class... Args>
+  void tell_writers(void (Callback::*hook)(Trainer&, Module&, Params...), Args&&... args) const {
+    for (Callback* callback : writers_) (callback->*hook)(trainer_, module_, args...);
+  }
+  /// One that throws too is logged.
+  void tell_of_exception(const std::exception& error) const;
+
+  const std::vector<std::shared_ptr<Callback>>& all() const { return all_; }
+  bool have_writers() const { return !writers_.empty(); }
+  /// That of the first that writes checkpoints; empty: there is none.
+  std::string checkpoint_folder() const;
+
+  /// By state key.
+  State state_dict() const;
+  void load_state_dict(const State& state) const;
+
+ private:
+  Trainer& trainer_;
+  Module& module_;
+  std::vector<std::shared_ptr<Callback>> all_;
+  std::vector<std::string> keys_;  ///< of each its place in a checkpoint
+  std::vector<Callback*> watchers_;
+  std::vector<Callback*> writers_;
+};
+
+/// The options' callbacks, and those that a run of that kind has by itself.
+std::vector<std::shared_ptr<Callback>> callbacks_of(const TrainerOptions& options, bool is_fit);
+
+}  // namespace levin::detail

@@ -1,0 +1,124 @@
+#include "levin/trainer/run/run_log.h"
+
+#include <algorithm>
+
+#include "levin/base/check.h"
+
+namespace levin::detail {
+
+RunLog::RunLog(Accelerator& accelerator, Progress& progress,
+               std::vector<std::shared_ptr<Logger>> loggers, bool off)
+    : accelerator_(accelerator), progress_(progress), loggers_(std::move(loggers)), off_(off) {}
+
+RunLog::~RunLog() {
+  for (const auto& logger : loggers_) logger->flush();
+}
+
+LoggedValues* RunLog::open() {
+  if (off_) return nullptr;
+  LEVIN_CHECK(collecting_ != nullptr, "trainer.log",
+              "log() was called where nothing is collected; in fit call it from on_train_start to "
+              "on_train_epoch_end, in validation and test from their on_..._start to "
+              "on_..._epoch_end, in predict not at all");
+  return collecting_;
+}
+
+void RunLog::begin_batch(LoggedValues& values, int64_t samples) {
+  values.begin_step(samples);
+  // Steps of an evaluation are no metrics of the run, as in Lightning; what it comes to is.
+  if (!off_ && &values == &train_values_) stepped_ = &values;
+}
+
+// A name may be logged by training and by validation: the newest value counts.
+void RunLog::take_step_values() {
+  if (stepped_ == nullptr) return;
+  for (const auto& [name, value] : stepped_->take_step_values()) metrics_[name] = value;
+}
+
+Metrics RunLog::metrics() {
+  take_step_values();
+  return metrics_;
+}
+
+void RunLog::publish(const std::vector<LoggedValues*>& books) {
+  take_step_values();
+  stepped_ = nullptr;
+  State newest, row;
+  Scalars scalars;
+  for (LoggedValues* values : books) {
+    if (accelerator_.rank().world_size > 1) {
+      const std::vector<State> ranks = accelerator_.gather_object(values->state_dict());
+      values->reset_epoch();
+      for (const State& rank : ranks) values->merge(rank);
+    }
+    for (const auto& [name, value] : values->epoch_values(LogTarget::kCallbacks)) {
+      newest.set(name, value);
+    }
+    for (const Scalar& shown : values->epoch_values(LogTarget::kProgressBar)) show(shown);
+    for (const Scalar& one : values->epoch_values(LogTarget::kLogger)) {
+      scalars.push_back(one);
+      row.set(one.name, one.value);
+    }
+  }
+  State agreed;  // rank 0's: another may have had no batch at all
+  agreed.set("newest", std::move(newest)).set("row", std::move(row));
+  agreed = accelerator_.broadcast_object(agreed);
+  for (const auto& [name, value] : agreed.child("newest").values()) {
+    metrics_[name] = agreed.child("newest").number(name);
+  }
+  results_.clear();
+  for (const auto& [name, value] : agreed.child("row").values()) {
+    results_[name] = agreed.child("row").number(name);
+  }
+  if (!silent_) write(scalars, progress_.global_step);
+}
+
+void RunLog::show(const Scalar& scalar) {
+  const auto place = std::find_if(bar_values_.begin(), bar_values_.end(),
+                                  [&](const Scalar& old) { return old.name == scalar.name; });
+  if (place == bar_values_.end()) {
+    bar_values_.push_back(scalar);
+  } else {
+    place->value = scalar.value;
+  }
+}
+
+void RunLog::write(const Scalars& row, int64_t step) const {
+  if (row.empty()) return;
+  for (const auto& logger : loggers_) logger->log_metrics(row, progress_.epoch, step);
+}
+
+void RunLog::write_row() {
+  if (off_) return;
+  for (const Scalar& shown : train_values_.step_values(LogTarget::kProgressBar)) show(shown);
+  Scalars row = train_values_.step_values(LogTarget::kLogger);
+  row.insert(row.end(), pending_.begin(), pending_.end());
+  pending_.clear();
+  write(row, progress_.global_step);
+}
+
+void RunLog::write_evaluation_row() {
+  if (silent_ || off_) return;
+  const int64_t batch = progress_.evaluated++;
+  write(evaluation_values_.step_values(LogTarget::kLogger), batch);
+}
+
+void RunLog::log_metrics(const Scalars& scalars) {
+  for (const auto& [name, value] : scalars) metrics_[name] = value;
+  pending_.insert(pending_.end(), scalars.begin(), scalars.end());
+}
+
+void RunLog::log_row(const Scalars& scalars) {
+  for (const auto& [name, value] : scalars) metrics_[name] = value;
+  write(scalars, progress_.global_step);
+}
+
+void RunLog::be_silent(bool silent) {
+  if (silent_ && !silent) {
+    metrics_.clear();
+    bar_values_.clear();
+  }
+  silent_ = silent;
+}
+
+}  // namespace levin::detail

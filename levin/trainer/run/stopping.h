@@ -1,0 +1,35 @@
+#pragma once
+// Stopping: who wants the run to end, and that all ranks end at the same step.
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "levin/comm/process_group.h"
+
+namespace levin::detail {
+
+class Stopping {
+ public:
+  explicit Stopping(comm::ProcessGroup& world) : world_(world) {}
+
+  /// After the step that is under way, on this rank.
+  void request(std::string reason) { reason_ = std::move(reason); }
+  bool is_requested() const { return !reason_.empty(); }
+
+  /// All ranks stop when one of them has a reason to: a signal, a request, is_out_of_time. Between
+  /// steps over a network they ask each other only now and then.
+  void agree(bool between_steps, bool is_out_of_time);
+  /// As agreed. A signal ends the run on every rank, whichever got it; 0: none.
+  int signal() const { return signal_; }
+  bool is_wanted() const { return wanted_; }
+
+ private:
+  comm::ProcessGroup& world_;
+  std::string reason_;
+  int signal_ = 0;
+  bool wanted_ = false;
+  int64_t steps_unasked_ = 0;
+};
+
+}  // namespace levin::detail

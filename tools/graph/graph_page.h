@@ -1,0 +1,29 @@
+#pragma once
+// graph_page: a training step as one HTML file that needs nothing else: its memory over time, and
+// its operators folded by module.
+//
+//   files::write_file_atomically("step.html", graph_page(step.graph(), "train",
+//   *find_device("cpu")));
+
+#include <string>
+#include <string_view>
+
+#include "levin/graph/cost/cost.h"
+#include "levin/graph/graph.h"
+
+namespace levin::tools {
+
+/// Throws Error "graph.cost" for a graph whose types are not known.
+std::string graph_page(const graph::Graph& graph, std::string_view title,
+                       const graph::DeviceDescription& device);
+
+/// What the page shows, as JSON; columns of the operators in their order.
+std::string page_data(const graph::Graph& graph, std::string_view title,
+                      const graph::DeviceDescription& device);
+
+/// The parts of every such page.
+extern const char* const kPageStyle;
+extern const char* const kPageBody;
+extern const char* const kPageScript;
+
+}  // namespace levin::tools
