@@ -20,7 +20,7 @@ for ((i = 0; i < $#; i++)); do
     -MF) list=${arguments[i + 1]} ;;
   esac
 done
-read -ra files < <(sed -e 's/^[^:]*: *//' -e 's/\\$//' "$list" | tr '\n' ' ')
+read -ra files <<<"$(sed -e 's/^[^:]*: *//' -e 's/\\$//' "$list" | tr '\n' ' ')"
 {
   echo "${arguments[*]//$root/.}"
   # The header that CMake writes is a list of absolute paths.
