@@ -112,6 +112,7 @@ class Measure {
 int main(int argc, char** argv) {
   const auto options = levin::parse<Options>(argc, argv);
   at::set_num_threads(1);
-  const levin::WorldOptions world = {.devices = options.devices, .backend = options.backend};
+  const levin::WorldOptions world = {.devices = options.devices,
+                                     .comm = {.backend = options.backend}};
   Measure(options, levin::connect_world(levin::join_launch(world), world)).run();
 }

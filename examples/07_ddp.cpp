@@ -41,7 +41,8 @@ double accuracy(levin::Accelerator& accelerator, auto& model, levin::DataLoader 
 int main(int argc, char** argv) {
   const auto options = levin::parse<Options>(argc, argv);
   levin::seed_everything(1);
-  levin::Accelerator accelerator({.devices = options.devices, .backend = options.backend});
+  levin::Accelerator accelerator(
+      {.devices = options.devices, .comm = {.backend = options.backend}});
 
   torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(784, 128), torch::nn::ReLU(),
                             torch::nn::Linear(128, 10));

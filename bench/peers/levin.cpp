@@ -95,7 +95,7 @@ void train(const peers::Options& options) {
                           .use_distributed_sampler = false,
                           .barebones = options.mode == "barebones",
                           .ckpt_path = traced ? "last" : "",
-                          .backend = options.backend,
+                          .comm = {.backend = options.backend},
                           .compile = options.mode.ends_with("replay") ? "replay" : "no",
                           .pjrt_plugin = on_xla ? "cpu" : ""});
   peers::StepClock clock(options);

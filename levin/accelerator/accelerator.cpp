@@ -24,11 +24,8 @@ WorldOptions world_options(const AcceleratorOptions& options, bool on_gpu = fals
   return {.devices = is_xla(options) ? 0 : std::max<int64_t>(options.devices, 0),
           .devices_alone = one_a_gpu ? processes_for(kind, num_gpus()) : 1,
           .num_nodes = options.num_nodes,
-          .backend = options.backend,
-          .timeout_s = options.comm_timeout_s,
-          .connect_timeout_s = options.comm_connect_timeout_s,
           .on_gpu = on_gpu,
-          .check = options.comm_check};
+          .comm = options.comm};
 }
 
 /// Where `levin plan` and `levin graph` want the graph of the step, one process is enough.
@@ -52,7 +49,7 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
                          at::Device device)
     : Processes(environment.rank,
                 connect_world(environment, world_options(options, device.is_cuda())),
-                options.comm_prepare_timeout_s),
+                options.comm.prepare_timeout_s),
       settings_(std::make_unique<detail::ProcessSettings>()),
       options_(options),
       device_(device),

@@ -55,7 +55,7 @@ std::shared_ptr<xla::Runtime> open_xla(const AcceleratorOptions& options,
                                        const comm::ProcessGroup& world) {
   if (!is_xla(options)) return nullptr;
   const bool is_tpu = options.accelerator == "tpu" && options.pjrt_plugin.empty();
-  const std::chrono::duration<double> timeout(options.comm_timeout_s);
+  const std::chrono::duration<double> timeout(options.comm.timeout_s);
   return xla::Runtime::open(
       {.plugin = is_tpu ? "tpu" : options.pjrt_plugin,
        .num_devices = std::max<int64_t>(options.devices, 0),

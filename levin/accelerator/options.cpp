@@ -39,16 +39,7 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
         "started; -1: one for each GPU; several begin at main again, so that what runs before the "
         "Accelerator runs in each, with an empty stdin");
   field("num_nodes", num_nodes, "machines");
-  field("backend", backend,
-        "what carries bytes between processes: auto, shm, gloo, mpi, hierarchical or "
-        "hierarchical-mpi");
-  field("comm_timeout_s", comm_timeout_s, "longest wait for other processes, seconds");
-  field("comm_connect_timeout_s", comm_connect_timeout_s,
-        "longest wait for all processes to come at the start, seconds");
-  field("comm_prepare_timeout_s", comm_prepare_timeout_s,
-        "longest wait for a process that prepares data (prepare_data), seconds");
-  field("comm_check", comm_check,
-        "compare each exchange between GPUs over the processes first, as it is between CPUs");
+  comm.fields(field);
   field("use_distributed_sampler", use_distributed_sampler,
         "processes read different parts of the data");
   field("sync_batchnorm", sync_batchnorm, "batch norm over the batches of all processes");

@@ -11,6 +11,7 @@
 #include "levin/accelerator/stepping/loss_guard.h"
 #include "levin/base/export.h"
 #include "levin/base/options.h"
+#include "levin/comm/options.h"
 #include "levin/optim/grad_scaler.h"
 #include "levin/strategy/ddp/options.h"
 
@@ -57,12 +58,7 @@ struct AcceleratorOptions {
   /// times as large); 0 or -1: all TPU cores or GPUs, of a CPU plugin one.
   int64_t devices = 0;
   int64_t num_nodes = 1;  ///< machines
-  std::string backend =
-      "auto";  ///< what carries the bytes: auto, shm, gloo, mpi, hierarchical or hierarchical-mpi
-  double comm_timeout_s = 1800;           ///< of one exchange between processes
-  double comm_connect_timeout_s = 300;    ///< for all processes to come at the start
-  double comm_prepare_timeout_s = 86400;  ///< while one of them prepares data (prepare_data)
-  bool comm_check = false;  ///< compare each exchange between GPUs first, as it is between CPUs
+  CommOptions comm = {};
   bool use_distributed_sampler = true;  ///< processes read different parts of the data
   bool sync_batchnorm = false;          ///< batch norm over the batches of all processes
   /// Parameters of bf16-true and 16-true are updated in float32 copies, which optimizers keep.

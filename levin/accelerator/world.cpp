@@ -53,12 +53,12 @@ comm::ProcessGroup connect_world(const comm::Environment& environment,
   const auto milliseconds = [](double seconds) {
     return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
   };
-  return comm::ProcessGroup::connect(environment,
-                                     {.backend = options.backend,
-                                      .on_gpu = options.on_gpu,
-                                      .timeout = milliseconds(options.timeout_s),
-                                      .connect_timeout = milliseconds(options.connect_timeout_s),
-                                      .check = options.check});
+  return comm::ProcessGroup::connect(
+      environment, {.backend = options.comm.backend,
+                    .on_gpu = options.on_gpu,
+                    .timeout = milliseconds(options.comm.timeout_s),
+                    .connect_timeout = milliseconds(options.comm.connect_timeout_s),
+                    .check = options.comm.check});
 }
 
 }  // namespace levin

@@ -7,6 +7,7 @@
 
 #include "levin/base/export.h"
 #include "levin/comm/environment/environment.h"
+#include "levin/comm/options.h"
 #include "levin/comm/process_group.h"
 
 namespace levin {
@@ -15,11 +16,8 @@ struct WorldOptions {
   int64_t devices = 0;        ///< processes on this machine; 0: as many as the launcher started
   int64_t devices_alone = 1;  ///< the same where there is no launcher
   int64_t num_nodes = 1;
-  std::string backend = "auto";
-  double timeout_s = 1800;         ///< of one collective
-  double connect_timeout_s = 300;  ///< for all ranks to come
   bool on_gpu = false;
-  bool check = false;  ///< compare collectives over the ranks
+  CommOptions comm = {};
 };
 
 /// Of a program that was started by itself: of so many processes it is to be one.

@@ -11,7 +11,7 @@
 
 #include "levin/base/check.h"
 
-namespace levin::files::detail {
+namespace levin::posix {
 namespace {
 
 const char* remedy(int error) {
@@ -98,4 +98,4 @@ std::string host_name() {
   return known ? name.data() : "localhost";
 }
 
-}  // namespace levin::files::detail
+}  // namespace levin::posix

@@ -1,5 +1,5 @@
 #pragma once
-// The system calls of this room, restarted after signals, and the words for their errors.
+// System calls on files, restarted after signals, and the words for their errors.
 // Not for users.
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 #include "levin/base/export.h"
 
-namespace levin::files::detail {
+namespace levin::posix {
 
 /// Owns a file descriptor; -1 is none.
 class LEVIN_API Descriptor {
@@ -51,4 +51,4 @@ void sync_path(const std::filesystem::path& path);
 /// The machine's name; "localhost" where it has none.
 std::string host_name();
 
-}  // namespace levin::files::detail
+}  // namespace levin::posix

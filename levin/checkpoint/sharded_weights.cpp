@@ -114,7 +114,7 @@ void save_sharded_weights(const fs::path& folder, const State& weights, int64_t 
   // or files of two without any.
   if (!are_new) {
     remove_file(folder / kIndex);
-    files::detail::sync_path(folder);
+    posix::sync_path(folder);
   }
   for (const auto& shard : staged) shard->commit();
   const json index = {{"metadata", {{"total_size", total}}}, {"weight_map", std::move(names)}};

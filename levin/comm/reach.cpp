@@ -13,7 +13,7 @@
 namespace levin::comm {
 namespace {
 
-using files::detail::Descriptor;
+using posix::Descriptor;
 constexpr int kConnectMs = 1000;
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;

@@ -18,7 +18,7 @@ namespace {
 
 void check(std::error_code error, std::string_view what, const fs::path& path) {
   LEVIN_CHECK(!error, "files.write", "cannot {} {}: {}", what, path.string(),
-              detail::reason(error.value()));
+              posix::reason(error.value()));
 }
 
 /// The place without trailing slash, whatever folder the process changes to.
@@ -46,16 +46,16 @@ void sync_tree(const fs::path& folder) {
   for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
        at.increment(error)) {
     const fs::file_status status = at->symlink_status(error);
-    if (fs::is_regular_file(status) || fs::is_directory(status)) detail::sync_path(at->path());
+    if (fs::is_regular_file(status) || fs::is_directory(status)) posix::sync_path(at->path());
   }
   check(error, "read", folder);
-  detail::sync_path(folder);
+  posix::sync_path(folder);
 }
 
 /// Where two folders cannot be exchanged. A death between the renames leaves what was here under
 /// its kOld name, from which remove_stale_staging puts it back; what is to be removed never has it.
 void replace_in_two_steps(const fs::path& staged, const fs::path& final_path) {
-  const detail::Descriptor lock = detail::lock_now(final_path);
+  const posix::Descriptor lock = detail::lock_now(final_path);
   const fs::path old = detail::staging_path(final_path, detail::kOld);
   move_to(final_path, old);
   try {
@@ -76,7 +76,7 @@ void put_in_empty_place(const fs::path& staged, const fs::path& final_path) {
               "cannot make {}: somebody else has made it meanwhile; name another folder",
               final_path.string());
   LEVIN_FAIL("files.write", "cannot rename {} to {}: {}", staged.filename().string(),
-             final_path.string(), detail::reason(error));
+             final_path.string(), posix::reason(error));
 }
 
 /// Puts the staged folder in its place; what stood there, if anything did, has its name then.
@@ -87,7 +87,7 @@ void put_in_place(const fs::path& staged, const fs::path& final_path) {
   const int error = errno;
   const bool no_exchange = error == EINVAL || error == ENOSYS || error == ENOTSUP;
   LEVIN_CHECK(no_exchange || error == ENOENT, "files.write", "cannot replace {}: {}",
-              final_path.string(), detail::reason(error));
+              final_path.string(), posix::reason(error));
   if (no_exchange && is_there(final_path)) {
     replace_in_two_steps(staged, final_path);
   } else {
@@ -105,7 +105,7 @@ StagedDirectory::StagedDirectory(const fs::path& final_path, MayReplace may_repl
   check(error, "make the folder", final_path_.parent_path());
   detail::Staged staged = detail::stage_folder(final_path_);
   path_ = std::move(staged.path);
-  lock_ = std::make_unique<detail::Descriptor>(std::move(staged.lock));
+  lock_ = std::make_unique<posix::Descriptor>(std::move(staged.lock));
 }
 
 StagedDirectory::~StagedDirectory() {
@@ -146,7 +146,7 @@ void StagedDirectory::commit() {
     put_in_empty_place(path_, final_path_);
   }
   committed_ = true;
-  detail::sync_path(final_path_.parent_path());
+  posix::sync_path(final_path_.parent_path());
   std::error_code error;
   fs::remove_all(path_, error);
   check(error, "remove", path_);
@@ -155,7 +155,7 @@ void StagedDirectory::commit() {
 StagedFile::StagedFile(const fs::path& final_path) : final_path_(whole(final_path)) {
   detail::Staged staged = detail::stage_file(final_path_);
   path_ = std::move(staged.path);
-  lock_ = std::make_unique<detail::Descriptor>(std::move(staged.lock));
+  lock_ = std::make_unique<posix::Descriptor>(std::move(staged.lock));
 }
 
 StagedFile::~StagedFile() {
@@ -165,14 +165,14 @@ StagedFile::~StagedFile() {
 
 void StagedFile::commit() {
   move_to(path_, final_path_);
-  detail::sync_path(final_path_.parent_path());
+  posix::sync_path(final_path_.parent_path());
 }
 
 void remove_folder(const fs::path& folder) {
   const fs::path place = whole(folder);
   const fs::path gone = detail::staging_path(place, detail::kNew);
   move_to(place, gone);
-  detail::sync_path(place.parent_path());
+  posix::sync_path(place.parent_path());
   std::error_code error;
   fs::remove_all(gone, error);
   check(error, "remove", gone);
@@ -187,7 +187,7 @@ void replace_link(const fs::path& link, const fs::path& target) {
   // Real paths: where a folder on the way is a link itself, ".." leads elsewhere than it reads.
   const fs::path goal = whole(target);
   LEVIN_CHECK(fs::exists(goal, error), "files.write", "cannot link {} to {}: {}", place.string(),
-              goal.string(), detail::reason(ENOENT));
+              goal.string(), posix::reason(ENOENT));
   const fs::path goal_folder = fs::canonical(goal.parent_path(), error);
   const fs::path link_folder = fs::canonical(place.parent_path(), error);
   check(error, "find the folder of", place);
@@ -200,7 +200,7 @@ void replace_link(const fs::path& link, const fs::path& target) {
     fs::remove(made, error);
     throw;
   }
-  detail::sync_path(place.parent_path());
+  posix::sync_path(place.parent_path());
 }
 
 void write_file_atomically(const fs::path& path, std::string_view text) {
@@ -231,7 +231,7 @@ int64_t remove_stale_staging(const fs::path& parent) {
     }
     ++count;
   }
-  if (count > 0) detail::sync_path(parent);
+  if (count > 0) posix::sync_path(parent);
   return count;
 }
 

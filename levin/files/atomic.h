@@ -15,11 +15,11 @@
 
 #include "levin/base/export.h"
 
-namespace levin::files {
-
-namespace detail {
+namespace levin::posix {
 class Descriptor;
-}
+}  // namespace levin::posix
+
+namespace levin::files {
 
 /// Whether a folder that stands somewhere may be replaced, and be gone with all that it holds.
 using MayReplace = std::function<bool(const std::filesystem::path& folder)>;
@@ -51,7 +51,7 @@ class LEVIN_API StagedDirectory {
   std::filesystem::path final_path_;
   MayReplace may_replace_;
   std::filesystem::path path_;
-  std::unique_ptr<detail::Descriptor> lock_;  // says that this process lives
+  std::unique_ptr<posix::Descriptor> lock_;  // says that this process lives
   bool committed_ = false;
 };
 
@@ -73,7 +73,7 @@ class LEVIN_API StagedFile {
  private:
   std::filesystem::path final_path_;
   std::filesystem::path path_;
-  std::unique_ptr<detail::Descriptor> lock_;
+  std::unique_ptr<posix::Descriptor> lock_;
 };
 
 /// Removes a folder as one: a death leaves it whole, or what remove_stale_staging() takes away.

@@ -78,15 +78,15 @@ std::filesystem::path reserve(const std::filesystem::path& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   LEVIN_CHECK(!error, "files.write", "cannot make the folder {}: {}", directory.string(),
-              detail::reason(error.value()));
+              posix::reason(error.value()));
   const std::string stem =
-      fmt::format("events.out.tfevents.{}.{}.{}", static_cast<int64_t>(now_s()),
-                  detail::host_name(), ::getpid());
+      fmt::format("events.out.tfevents.{}.{}.{}", static_cast<int64_t>(now_s()), posix::host_name(),
+                  ::getpid());
   for (int64_t number = 0;; ++number) {
     std::filesystem::path path = directory / fmt::format("{}.{}", stem, number);
-    if (detail::open_file(path, O_WRONLY | O_CREAT | O_EXCL)) return path;
+    if (posix::open_file(path, O_WRONLY | O_CREAT | O_EXCL)) return path;
     LEVIN_CHECK(errno == EEXIST, "files.write", "cannot write {}: {}", path.string(),
-                detail::reason(errno));
+                posix::reason(errno));
   }
 }
 

@@ -41,7 +41,7 @@ class Checksum {
 
 struct FileWriter::Impl {
   std::filesystem::path path;
-  detail::Descriptor file;
+  posix::Descriptor file;
   detail::Checksum checksum;
   std::vector<std::byte> buffer;
   int64_t size = 0;       // bytes given to write()
@@ -52,7 +52,7 @@ struct FileWriter::Impl {
   [[noreturn]] void fail(int error) {
     failed = true;
     LEVIN_FAIL("files.write", "cannot write {} after {} bytes: {}", path.string(), written,
-               detail::reason(error));
+               posix::reason(error));
   }
 
   void check_usable() const {
@@ -61,7 +61,7 @@ struct FileWriter::Impl {
   }
 
   void write_out(std::span<const std::byte> bytes) {
-    const size_t count = detail::write_all(file, bytes);
+    const size_t count = posix::write_all(file, bytes);
     const int error = errno;
     written += static_cast<int64_t>(count);
     if (count < bytes.size()) fail(error);
@@ -79,7 +79,7 @@ struct FileWriter::Impl {
 
 FileWriter::FileWriter(const std::filesystem::path& path) : impl_(std::make_unique<Impl>()) {
   impl_->path = path;
-  impl_->file = detail::open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  impl_->file = posix::open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
   if (!impl_->file) impl_->fail(errno);
   impl_->buffer.reserve(kBufferBytes);
 }
@@ -118,14 +118,14 @@ FileDigest FileWriter::close() {
 }
 
 FileDigest digest(const std::filesystem::path& path) {
-  const detail::Descriptor file = detail::open_file(path, O_RDONLY);
+  const posix::Descriptor file = posix::open_file(path, O_RDONLY);
   std::vector<std::byte> buffer(kBufferBytes);
   detail::Checksum checksum;
   FileDigest result;
   for (;;) {
-    const int64_t count = file ? detail::read_some(file, buffer) : -1;
+    const int64_t count = file ? posix::read_some(file, buffer) : -1;
     LEVIN_CHECK(count >= 0, "files.read", "cannot read {} after {} bytes: {}", path.string(),
-                result.size, detail::reason(errno));
+                result.size, posix::reason(errno));
     if (count == 0) break;
     checksum.update(std::span(buffer).first(static_cast<size_t>(count)));
     result.size += count;

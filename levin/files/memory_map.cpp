@@ -14,12 +14,12 @@ namespace levin::files {
 
 MemoryMap::MemoryMap(const std::filesystem::path& path) {
   // O_NONBLOCK: opening a pipe must not wait for its writer.
-  const detail::Descriptor file = detail::open_file(path, O_RDONLY | O_NONBLOCK);
+  const posix::Descriptor file = posix::open_file(path, O_RDONLY | O_NONBLOCK);
   struct stat status{};
   LEVIN_CHECK(file && ::fstat(file.number(), &status) == 0, "files.read", "cannot read {}: {}",
-              path.string(), detail::reason(errno));
+              path.string(), posix::reason(errno));
   LEVIN_CHECK(!S_ISDIR(status.st_mode), "files.read", "cannot read {}: {}", path.string(),
-              detail::reason(EISDIR));
+              posix::reason(EISDIR));
   LEVIN_CHECK(S_ISREG(status.st_mode), "files.read",
               "cannot read {}: it is a device or a pipe, wanted a file", path.string());
   if (status.st_size == 0) return;
@@ -27,7 +27,7 @@ MemoryMap::MemoryMap(const std::filesystem::path& path) {
   // Writable for tensors made over it: a page that is written to becomes this process's own.
   void* address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, file.number(), 0);
   LEVIN_CHECK(address != MAP_FAILED, "files.read", "cannot map {} ({} bytes): {}", path.string(),
-              size, detail::reason(errno));
+              size, posix::reason(errno));
   bytes_ = {static_cast<const std::byte*>(address), size};
 }
 

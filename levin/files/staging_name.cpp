@@ -66,7 +66,7 @@ bool take_number(std::string_view& text, T& number, int base = 10) {
 }
 
 /// Without waiting, or after whoever holds it; false with errno set.
-bool lock(const Descriptor& file, int how) {
+bool lock(const posix::Descriptor& file, int how) {
   int result = -1;
   do {
     result = ::flock(file.number(), how);
@@ -75,7 +75,7 @@ bool lock(const Descriptor& file, int how) {
 }
 
 /// That the path still names what is open: not where somebody took it for a leftover meanwhile.
-bool is_at(const Descriptor& file, const std::filesystem::path& path) {
+bool is_at(const posix::Descriptor& file, const std::filesystem::path& path) {
   struct stat opened{}, named{};
   return ::fstat(file.number(), &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
          opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
@@ -89,7 +89,7 @@ Staged stage(const std::filesystem::path& final_path, std::string_view what, con
     const int error = errno;
     if (!staged.lock && (error == EEXIST || error == EINTR)) continue;
     LEVIN_CHECK(static_cast<bool>(staged.lock), "files.write", "cannot make the {} {}: {}", what,
-                staged.path.string(), reason(error));
+                staged.path.string(), posix::reason(error));
     // Who removes leftovers holds the lock while it does so, and may have come in between.
     const bool is_locked = lock(staged.lock, LOCK_EX);
     if (!is_at(staged.lock, staged.path)) continue;
@@ -99,7 +99,7 @@ Staged stage(const std::filesystem::path& final_path, std::string_view what, con
 }
 
 /// Dead for certain: a lock that could be taken, or a process of this pid namespace that is gone.
-bool is_dead(const Descriptor& opened, bool is_same_space, int32_t pid, uint64_t start) {
+bool is_dead(const posix::Descriptor& opened, bool is_same_space, int32_t pid, uint64_t start) {
   const bool is_locked = opened && lock(opened, LOCK_EX | LOCK_NB);
   if (opened && !is_locked && errno == EWOULDBLOCK) return false;
   if (is_same_space && lives(pid, start)) return false;
@@ -112,14 +112,14 @@ std::filesystem::path staging_path(const std::filesystem::path& final_path, std:
   const int64_t pid = ::getpid();
   const uint64_t start = process_stat(pid).value_or(ProcessStat{}).start;
   return final_path.parent_path() /
-         fmt::format("{}{}@{}-{}-{}-{}-{:08x}", kind, final_path.filename().string(), host_name(),
-                     pid_namespace(), pid, start, std::random_device{}());
+         fmt::format("{}{}@{}-{}-{}-{}-{:08x}", kind, final_path.filename().string(),
+                     posix::host_name(), pid_namespace(), pid, start, std::random_device{}());
 }
 
 Staged stage_folder(const std::filesystem::path& final_path) {
   return stage(final_path, "folder", [](const std::filesystem::path& path) {
-    if (::mkdir(path.c_str(), 0777) != 0) return Descriptor();
-    Descriptor folder = open_file(path, O_RDONLY | O_DIRECTORY);
+    if (::mkdir(path.c_str(), 0777) != 0) return posix::Descriptor();
+    posix::Descriptor folder = posix::open_file(path, O_RDONLY | O_DIRECTORY);
     const int error = errno;
     if (!folder && error != ENOENT) ::rmdir(path.c_str());
     errno = error == ENOENT ? EEXIST : error;  // taken for a leftover: another name
@@ -129,12 +129,12 @@ Staged stage_folder(const std::filesystem::path& final_path) {
 
 Staged stage_file(const std::filesystem::path& final_path) {
   return stage(final_path, "file", [](const std::filesystem::path& path) {
-    return open_file(path, O_RDWR | O_CREAT | O_EXCL);
+    return posix::open_file(path, O_RDWR | O_CREAT | O_EXCL);
   });
 }
 
-Descriptor lock_now(const std::filesystem::path& path) {
-  Descriptor file = open_file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+posix::Descriptor lock_now(const std::filesystem::path& path) {
+  posix::Descriptor file = posix::open_file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   if (file && !lock(file, LOCK_EX | LOCK_NB)) file.close();
   return file;
 }
@@ -153,8 +153,8 @@ std::optional<Leftover> leftover(const std::filesystem::path& path) {
       !take_number(maker, space)) {
     return std::nullopt;
   }
-  if (pid <= 0 || maker != host_name()) return std::nullopt;
-  Descriptor opened = open_file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  if (pid <= 0 || maker != posix::host_name()) return std::nullopt;
+  posix::Descriptor opened = posix::open_file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   if (!is_dead(opened, space == pid_namespace(), pid, start)) return std::nullopt;
   return Leftover{kind, filename.substr(kind.size(), at - kind.size()), std::move(opened)};
 }

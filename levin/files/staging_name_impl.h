@@ -25,7 +25,7 @@ std::filesystem::path staging_path(const std::filesystem::path& final_path, std:
 
 struct Staged {
   std::filesystem::path path;
-  Descriptor lock;  ///< none where the file system has no locks
+  posix::Descriptor lock;  ///< none where the file system has no locks
 };
 
 /// Makes an empty folder or file beside final_path and locks it. Throws Error "files.write".
@@ -33,12 +33,12 @@ Staged stage_folder(const std::filesystem::path& final_path);
 Staged stage_file(const std::filesystem::path& final_path);
 
 /// Of what is there; none where it cannot be locked now.
-Descriptor lock_now(const std::filesystem::path& path);
+posix::Descriptor lock_now(const std::filesystem::path& path);
 
 struct Leftover {
-  std::string_view kind;  ///< kNew or kOld
-  std::string name;       ///< of the final path
-  Descriptor lock;        ///< held while it is removed, where it has one
+  std::string_view kind;   ///< kNew or kOld
+  std::string name;        ///< of the final path
+  posix::Descriptor lock;  ///< held while it is removed, where it has one
 };
 
 /// What a path says, if it is a staging name of this machine whose process has died.

@@ -21,7 +21,7 @@ std::string distrust_of(const struct stat& status, const std::string& what) {
 
 }  // namespace
 
-std::string distrust(const Descriptor& file) {
+std::string distrust(const posix::Descriptor& file) {
   struct stat status = {};
   if (::fstat(file.number(), &status) != 0) return "";
   return distrust_of(status, S_ISDIR(status.st_mode) ? "the folder" : "the file");

@@ -13,7 +13,7 @@ namespace levin::files::detail {
 /// may write to it. "" when all is well. A group of the owner alone (of the same number, as Linux
 /// gives each user one) counts as the owner, and a folder where each may remove his own files alone
 /// (/tmp) as nobody's.
-LEVIN_API std::string distrust(const Descriptor& file);
+LEVIN_API std::string distrust(const posix::Descriptor& file);
 
 /// Of a file and of the folder that it lies in; links are followed. "" also where there is none.
 LEVIN_API std::string distrust(const std::filesystem::path& path);

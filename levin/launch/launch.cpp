@@ -73,7 +73,7 @@ int detail::supervise(const LaunchOptions& given, const std::string& program) {
                     {.shutdown_timeout_s = options.shutdown_timeout_s,
                      .failure_timeout_s = options.failure_timeout_s,
                      .saves_on_usr1 = under_slurm(),
-                     .host = files::detail::host_name()},
+                     .host = posix::host_name()},
                     guard, console);
     const Outcome outcome = group.run(signals, rendezvous->events());
     const bool asked = outcome.kind == Outcome::Kind::kSignalled && outcome.signal == SIGUSR1;

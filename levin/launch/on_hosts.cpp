@@ -44,9 +44,7 @@ std::vector<std::string> passed_variables() {
   return passed;
 }
 
-bool is_here(const std::string& name) {
-  return name == "localhost" || name == files::detail::host_name();
-}
+bool is_here(const std::string& name) { return name == "localhost" || name == posix::host_name(); }
 
 /// What a shell on that host is to run.
 std::string remote_line(const LaunchOptions& options, const std::vector<Host>& hosts, size_t node,
@@ -121,7 +119,7 @@ int exit_code_of(const Outcome& outcome, const std::vector<Host>& hosts, bool el
 int launch_on_hosts(const std::vector<Host>& hosts, const LaunchOptions& options) {
   for (const Host& host : hosts) check_host(host.name);
   const std::string run_id = options.rdzv_id.empty()
-                                 ? fmt::format("{}-{}", files::detail::host_name(), ::getpid())
+                                 ? fmt::format("{}-{}", posix::host_name(), ::getpid())
                                  : options.rdzv_id;
   const std::string given = detail::token_for(options);
   const std::string secret = given.empty() ? comm::new_token() : given;

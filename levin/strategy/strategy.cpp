@@ -35,14 +35,6 @@ at::Tensor Strategy::clip_grad_norm(const std::vector<NamedTensor>& parameters, 
   return optim::clip_grad_norm(parameters, max_norm, norm_type);
 }
 
-void check_has_loss(const at::Tensor& loss, std::string_view strategy) {
-  LEVIN_CHECK(loss.defined(), "strategy.skipped_batch",
-              "training_step gave no loss for the batch that ends a group, and steps of strategy "
-              "'{}' that are recorded on several ranks need one; return a loss of weight 0 (see "
-              "set_loss_weight), or set --compile no",
-              strategy);
-}
-
 std::vector<std::string> strategy_names() {
   std::vector<std::string> names;
   for (const Entry& entry : kStrategies) names.emplace_back(entry.name);

@@ -111,9 +111,6 @@ class LEVIN_API Joinable {
   virtual void end_join() = 0;
 };
 
-/// Error "strategy.skipped_batch" where loss is undefined.
-void check_has_loss(const at::Tensor& loss, std::string_view strategy);
-
 /// By name, "auto" (single for one rank, ddp for several) or one of strategy_names(). Throws Error
 /// "strategy.name" listing them and saying which one is nearest, "strategy.single.world_size",
 /// "strategy.ddp.options".

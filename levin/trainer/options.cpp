@@ -61,16 +61,7 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("ckpt_path", ckpt_path, "resume from this checkpoint folder, or 'last' for the newest");
   field("seed", seed, "seed of everything random");
   field("exit_on_signal", exit_on_signal, "after SIGTERM or SIGINT save and exit with 143 or 130");
-  field("backend", backend,
-        "what carries bytes between processes: auto, shm, gloo, mpi, hierarchical or "
-        "hierarchical-mpi");
-  field("comm_timeout_s", comm_timeout_s, "longest wait for other processes, seconds");
-  field("comm_connect_timeout_s", comm_connect_timeout_s,
-        "longest wait for all processes to come at the start, seconds");
-  field("comm_prepare_timeout_s", comm_prepare_timeout_s,
-        "longest wait for a process that prepares data (prepare_data), seconds");
-  field("comm_check", comm_check,
-        "compare each exchange between GPUs over the processes first, as it is between CPUs");
+  comm.fields(field);
   field("dispatch_batches", dispatch_batches,
         "the first process alone reads the data and hands out the batches");
   field("master_weights", master_weights, "update parameters of bf16-true and 16-true in float32");

@@ -12,6 +12,7 @@
 #include "levin/accelerator/stepping/loss_guard.h"
 #include "levin/base/export.h"
 #include "levin/base/options.h"
+#include "levin/comm/options.h"
 #include "levin/module/callback.h"
 #include "levin/observe/logger.h"
 #include "levin/optim/grad_scaler.h"
@@ -86,12 +87,7 @@ struct TrainerOptions {
   std::string ckpt_path;        ///< resume: a checkpoint's folder, or "last"; empty: start anew
   std::optional<int64_t> seed;  ///< seed_everything(seed) when the trainer is made
   bool exit_on_signal = true;   ///< after SIGTERM or SIGINT and the save, exit with 143 or 130
-  /// What carries bytes between processes: auto, shm, gloo, mpi, hierarchical or hierarchical-mpi.
-  std::string backend = "auto";
-  double comm_timeout_s = 1800;           ///< of one exchange between processes
-  double comm_connect_timeout_s = 300;    ///< for all processes to come at the start
-  double comm_prepare_timeout_s = 86400;  ///< while one of them prepares data (prepare_data)
-  bool comm_check = false;  ///< compare each exchange between GPUs first, as it is between CPUs
+  CommOptions comm = {};
   bool dispatch_batches = false;  ///< rank 0 alone reads the data and hands out the batches
   bool master_weights = false;    ///< update parameters of bf16-true and 16-true in float32 copies
   optim::GradScalerOptions scaler = {};  ///< of 16-mixed

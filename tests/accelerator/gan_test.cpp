@@ -46,7 +46,7 @@ struct Trained {
   explicit Trained(const Form& form, bool alone = false) {
     levin::AcceleratorOptions options;
     options.cpu = true;
-    options.backend = form.backend;
+    options.comm.backend = form.backend;
     options.compile = form.compile;
     options.sync_batchnorm = form.sync_batchnorm;
     levin::Accelerator accelerator(options);

@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using levin::files::detail::distrust;
-using levin::files::detail::open_file;
+using levin::posix::open_file;
 using levin::test::Scratch;
 
 TEST(Trust, IsInFilesThatNobodyElseWrites) {

@@ -20,7 +20,7 @@
 
 namespace levin::test {
 
-using files::detail::Descriptor;
+using posix::Descriptor;
 
 inline constexpr uid_t kNobody = 65534;
 

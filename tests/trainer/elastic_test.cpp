@@ -138,7 +138,7 @@ std::vector<std::string> train(const fs::path& folder, int64_t number, const Att
     options.max_epochs = kEpochs;
     options.accumulate_grad_batches = attempt.accumulate;
     options.ckpt_path = "last";
-    options.comm_timeout_s = 5;
+    options.comm.timeout_s = 5;
     options.callbacks = {
         std::make_shared<End>(attempt),
         levin::model_checkpoint(

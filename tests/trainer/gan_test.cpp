@@ -80,7 +80,7 @@ TEST(TrainerGan, TrainsOnTwoRanksToTheSameWeightsAndEvaluatesTheSame) {
       EXPECT_THAT(run_world(2,
                             [&](int64_t, const std::filesystem::path& folder) {
                               auto options = quiet(folder.string());
-                              options.backend = backend;
+                              options.comm.backend = backend;
                               options.compile = compile;
                               options.max_epochs = 2;
                               options.enable_checkpointing = false;

@@ -58,7 +58,7 @@ TEST(Kills, DISABLED_Rank) {
   options.seed = 3;
   options.max_epochs = kEpochs;
   options.ckpt_path = "last";
-  options.comm_timeout_s = 2;
+  options.comm.timeout_s = 2;
   auto traces = std::make_shared<Traces>();
   traces->folder = folder;
   options.callbacks = {traces, levin::model_checkpoint({.dirpath = (folder / "ckpt").string(),

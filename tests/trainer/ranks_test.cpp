@@ -32,7 +32,7 @@ levin::TrainerOptions of_ranks(const std::string& root, const std::string& backe
   options.enable_checkpointing = false;
   options.seed = 11;
   options.sync_batchnorm = true;
-  options.backend = backend;
+  options.comm.backend = backend;
   return options;
 }
 

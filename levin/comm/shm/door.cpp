@@ -44,7 +44,7 @@ std::pair<sockaddr_un, socklen_t> unix_address(std::string_view name) {
 
 Descriptor unix_socket(int flags) {
   Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
-  LEVIN_CHECK(socket, "comm.shm.link", "a unix socket: {}", files::detail::reason(errno));
+  LEVIN_CHECK(socket, "comm.shm.link", "a unix socket: {}", posix::reason(errno));
   return socket;
 }
 
@@ -83,8 +83,7 @@ Door::Door(int64_t size)
   const bool listening =
       ::bind(listener_.number(), reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
       ::listen(listener_.number(), SOMAXCONN) == 0;
-  LEVIN_CHECK(listening, "comm.shm.link", "listening on a unix socket: {}",
-              files::detail::reason(errno));
+  LEVIN_CHECK(listening, "comm.shm.link", "listening on a unix socket: {}", posix::reason(errno));
 }
 
 std::optional<Door::Caller> Door::admit(Deadline deadline) {
@@ -121,7 +120,7 @@ void Door::accept_all() {
       return;
     } else {
       LEVIN_CHECK(errno == EINTR || errno == ECONNABORTED, "comm.shm.link",
-                  "accepting a rank of this machine: {}{}", files::detail::reason(errno),
+                  "accepting a rank of this machine: {}{}", posix::reason(errno),
                   shortage_of_descriptors(2 * size_));
     }
   }
@@ -201,7 +200,7 @@ Descriptor knock(std::string_view word, int64_t rank, bool is_life) {
                                         MSG_NOSIGNAL) == sizeof greeting;
   LEVIN_CHECK(greeted, "comm.shm.link",
               "no link to the first rank of this machine: {}; its own error says why",
-              files::detail::reason(errno));
+              posix::reason(errno));
   return socket;
 }
 

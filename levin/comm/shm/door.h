@@ -21,7 +21,7 @@
 
 namespace levin::comm::shm {
 
-using files::detail::Descriptor;
+using posix::Descriptor;
 using Deadline = std::chrono::steady_clock::time_point;
 
 /// Waits for at most an hour at a time.

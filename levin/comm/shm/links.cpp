@@ -40,7 +40,7 @@ void send_descriptor(int socket, int fd) {
   std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
   const auto sent = ::sendmsg(socket, &letter.message, MSG_NOSIGNAL);
   LEVIN_CHECK(sent == 1, "comm.shm.link", "a rank of this machine closed its link: {}",
-              files::detail::reason(errno));
+              posix::reason(errno));
 }
 
 Descriptor receive_descriptor(int socket, Deadline deadline) {

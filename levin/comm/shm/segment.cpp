@@ -40,19 +40,19 @@ void reserve_memory(const Descriptor& descriptor, size_t begin, size_t bytes) {
       ::posix_fallocate(descriptor.number(), static_cast<off_t>(begin), static_cast<off_t>(bytes));
   LEVIN_CHECK(failed == 0, "comm.shm.memory",
               "{} bytes of shared memory: {}; free memory or set the backend to gloo", bytes,
-              files::detail::reason(failed));
+              posix::reason(failed));
 }
 
 }  // namespace
 
 Segment Segment::create(size_t bytes, size_t reserved) {
   Descriptor descriptor(::memfd_create("levin", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  LEVIN_CHECK(descriptor, "comm.shm.memory", "memfd_create: {}", files::detail::reason(errno));
+  LEVIN_CHECK(descriptor, "comm.shm.memory", "memfd_create: {}", posix::reason(errno));
   reserve_memory(descriptor, 0, reserved);
   LEVIN_CHECK(::ftruncate(descriptor.number(), static_cast<off_t>(bytes)) == 0, "comm.shm.memory",
-              "{} bytes of shared memory: {}", bytes, files::detail::reason(errno));
+              "{} bytes of shared memory: {}", bytes, posix::reason(errno));
   LEVIN_CHECK(::fcntl(descriptor.number(), F_ADD_SEALS, kSizeIsFinal | F_SEAL_SEAL) == 0,
-              "comm.shm.memory", "sealing shared memory: {}", files::detail::reason(errno));
+              "comm.shm.memory", "sealing shared memory: {}", posix::reason(errno));
   return map(std::move(descriptor), bytes);
 }
 
@@ -72,7 +72,7 @@ Segment Segment::map(Descriptor descriptor, size_t bytes) {
               status.st_size, seals, bytes, kSizeIsFinal);
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.number(), 0);
   LEVIN_CHECK(data != MAP_FAILED, "comm.shm.memory", "mapping {} bytes of shared memory: {}", bytes,
-              files::detail::reason(errno));
+              posix::reason(errno));
   Segment segment;
   segment.descriptor_ = std::move(descriptor);
   segment.data_ = static_cast<std::byte*>(data);

@@ -13,7 +13,7 @@
 
 namespace levin::comm::shm {
 
-using files::detail::Descriptor;
+using posix::Descriptor;
 
 /// A memfd: no size limit of /dev/shm, and gone with the last process that maps it, also after
 /// kill -9. Zeros at first.

@@ -79,7 +79,7 @@ struct Console::State {
   mutable std::mutex mutex;
   std::condition_variable wake;
   std::vector<Stretch> lanes;
-  files::detail::Descriptor room{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  posix::Descriptor room{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   mutable bool wants_room = false;
   bool hurried = false;
   bool ending = false;

@@ -50,13 +50,12 @@ void keep_only(int pipe) {
 Guard::Guard() {
   int ends[2];
   LEVIN_CHECK(::pipe2(ends, O_CLOEXEC) == 0, "launch.program", "cannot make a pipe: {}",
-              files::detail::reason(errno));
-  files::detail::Descriptor read_end(ends[0]);
-  pipe_ = files::detail::Descriptor(ends[1]);
+              posix::reason(errno));
+  posix::Descriptor read_end(ends[0]);
+  pipe_ = posix::Descriptor(ends[1]);
   pid_ = ::fork();
   if (pid_ == 0) stand_guard(ends[0]);
-  LEVIN_CHECK(pid_ > 0, "launch.program", "cannot start another process: {}",
-              files::detail::reason(errno));
+  LEVIN_CHECK(pid_ > 0, "launch.program", "cannot start another process: {}", posix::reason(errno));
 }
 
 Guard::~Guard() {
@@ -73,7 +72,7 @@ void Guard::watch_own_group() const noexcept {
 
 void Guard::forget(pid_t group) {
   const pid_t message = -group;
-  files::detail::write_all(pipe_, std::as_bytes(std::span(&message, 1)));
+  posix::write_all(pipe_, std::as_bytes(std::span(&message, 1)));
 }
 
 }  // namespace levin::launch

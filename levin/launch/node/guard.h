@@ -24,7 +24,7 @@ class Guard {
 
  private:
   pid_t pid_ = -1;
-  files::detail::Descriptor pipe_;
+  posix::Descriptor pipe_;
 };
 
 }  // namespace levin::launch

@@ -16,7 +16,7 @@
 namespace levin::launch {
 namespace {
 
-using files::detail::Descriptor;
+using posix::Descriptor;
 
 // All that the child needs, made before the fork: after it a child of a process with threads may
 // not allocate.
@@ -80,7 +80,7 @@ void run_image(const Image& image, const ProcessSpec& spec, const Guard& guard, 
 int read_report(const Descriptor& report) {
   int error = 0;
   std::byte bytes[sizeof error];
-  if (files::detail::read_some(report, bytes) == sizeof error) {
+  if (posix::read_some(report, bytes) == sizeof error) {
     std::memcpy(&error, bytes, sizeof error);
   }
   return error;
@@ -92,7 +92,7 @@ Process Process::start(const ProcessSpec& spec, Guard& guard) {
   const Image image = make_image(spec);
   int ends[2];
   LEVIN_CHECK(::pipe2(ends, O_CLOEXEC) == 0, "launch.program", "cannot make a pipe: {}",
-              files::detail::reason(errno));
+              posix::reason(errno));
   const Descriptor report(ends[0]);
   Descriptor child_end(ends[1]);
   const pid_t launcher = ::getpid();
@@ -103,15 +103,14 @@ Process Process::start(const ProcessSpec& spec, Guard& guard) {
     [[maybe_unused]] const ssize_t told = ::write(ends[1], &error, sizeof error);
     ::_exit(127);
   }
-  LEVIN_CHECK(pid > 0, "launch.program", "cannot start another process: {}",
-              files::detail::reason(errno));
+  LEVIN_CHECK(pid > 0, "launch.program", "cannot start another process: {}", posix::reason(errno));
   child_end.close();
   const int error = read_report(report);
   Descriptor ended(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   Process process(pid, std::move(ended), guard);
   if (error != 0) process.reap();
   LEVIN_CHECK(error == 0, "launch.program", "cannot run '{}': {}", image.program,
-              files::detail::reason(error));
+              posix::reason(error));
   if (process.descriptor() < 0) {
     process.signal(SIGKILL);
     process.reap();

@@ -45,11 +45,11 @@ class Process {
   std::optional<int> reap();
 
  private:
-  Process(pid_t pid, files::detail::Descriptor descriptor, Guard& guard)
+  Process(pid_t pid, posix::Descriptor descriptor, Guard& guard)
       : pid_(pid), descriptor_(std::move(descriptor)), guard_(&guard) {}
 
   pid_t pid_;
-  files::detail::Descriptor descriptor_;
+  posix::Descriptor descriptor_;
   Guard* guard_;
 };
 

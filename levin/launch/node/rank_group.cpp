@@ -82,16 +82,16 @@ void RankGroup::start(Running& rank) {
   if (rank.member.output)
     spec.output = rank.output.emplace(*rank.member.output, console_).write_end();
   spec.error = rank.error.emplace(rank.member.error, console_).write_end();
-  files::detail::Descriptor nothing;
+  posix::Descriptor nothing;
   if (rank.member.signals_by_input) {
     int ends[2];
     LEVIN_CHECK(::pipe2(ends, O_CLOEXEC) == 0, "launch.program", "cannot make a pipe: {}",
-                files::detail::reason(errno));
-    nothing = files::detail::Descriptor(ends[0]);
-    rank.input = files::detail::Descriptor(ends[1]);
-    files::detail::write_all(rank.input, std::as_bytes(std::span(rank.member.first_line)));
+                posix::reason(errno));
+    nothing = posix::Descriptor(ends[0]);
+    rank.input = posix::Descriptor(ends[1]);
+    posix::write_all(rank.input, std::as_bytes(std::span(rank.member.first_line)));
   } else {
-    nothing = files::detail::open_file("/dev/null", O_RDONLY);
+    nothing = posix::open_file("/dev/null", O_RDONLY);
   }
   spec.input = nothing.number();
   rank.process.emplace(Process::start(spec, guard_));
@@ -213,7 +213,7 @@ void RankGroup::signal_all(int signal) {
     if (!rank.process) continue;
     if (rank.input && signal != SIGKILL) {
       const std::string line = std::to_string(signal) + "\n";
-      files::detail::write_all(rank.input, std::as_bytes(std::span(line)));
+      posix::write_all(rank.input, std::as_bytes(std::span(line)));
     } else {
       rank.process->signal(signal);
     }

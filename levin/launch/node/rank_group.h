@@ -68,7 +68,7 @@ class RankGroup {
     std::optional<Process> process;
     std::optional<RankStream> output;
     std::optional<RankStream> error;
-    files::detail::Descriptor input;
+    posix::Descriptor input;
   };
 
   bool start_all(const Events& events);

@@ -28,9 +28,9 @@ RankStream::RankStream(Options options, Console& console)
   if (options_.file.empty()) return;
   std::error_code ignored;
   std::filesystem::create_directories(options_.file.parent_path(), ignored);
-  file_ = files::detail::open_file(options_.file, O_WRONLY | O_CREAT | O_TRUNC);
+  file_ = posix::open_file(options_.file, O_WRONLY | O_CREAT | O_TRUNC);
   LEVIN_CHECK(file_, "launch.log", "cannot write {}: {}", options_.file.string(),
-              files::detail::reason(errno));
+              posix::reason(errno));
 }
 
 void RankStream::make_ends() {
@@ -41,14 +41,14 @@ void RankStream::make_ends() {
     ::cfmakeraw(&settings);  // the console itself sees to line ends
     ::cfsetspeed(&settings, B38400);
     LEVIN_CHECK(::openpty(&ends[0], &ends[1], nullptr, &settings, &size) == 0, "launch.log",
-                "cannot make a pseudo-terminal: {}", files::detail::reason(errno));
+                "cannot make a pseudo-terminal: {}", posix::reason(errno));
     for (const int end : ends) ::fcntl(end, F_SETFD, FD_CLOEXEC);
   } else {
     LEVIN_CHECK(::pipe2(ends, O_CLOEXEC) == 0, "launch.log", "cannot make a pipe: {}",
-                files::detail::reason(errno));
+                posix::reason(errno));
   }
-  read_end_ = files::detail::Descriptor(ends[0]);
-  write_end_ = files::detail::Descriptor(ends[1]);
+  read_end_ = posix::Descriptor(ends[0]);
+  write_end_ = posix::Descriptor(ends[1]);
 }
 
 bool RankStream::read_once() {
@@ -79,7 +79,7 @@ void RankStream::finish() {
 }
 
 void RankStream::take(std::string_view bytes) {
-  if (file_) files::detail::write_all(file_, std::as_bytes(std::span(bytes)));
+  if (file_) posix::write_all(file_, std::as_bytes(std::span(bytes)));
   if (options_.as_it_comes && options_.console >= 0) console_.write(options_.console, bytes);
   unfinished_ += bytes;
   size_t end = unfinished_.find_last_of(options_.as_it_comes ? "\r\n" : "\n");

@@ -49,9 +49,9 @@ class RankStream {
 
   Options options_;
   Console& console_;
-  files::detail::Descriptor read_end_;
-  files::detail::Descriptor write_end_;
-  files::detail::Descriptor file_;
+  posix::Descriptor read_end_;
+  posix::Descriptor write_end_;
+  posix::Descriptor file_;
   std::string unfinished_;
   std::deque<std::string> last_lines_;
 };

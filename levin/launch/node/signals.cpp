@@ -56,9 +56,9 @@ void read_signals_from_input() {
 Signals::Signals(bool from_input) {
   int ends[2];
   LEVIN_CHECK(::pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0, "launch.program",
-              "cannot make a pipe: {}", files::detail::reason(errno));
-  read_end_ = files::detail::Descriptor(ends[0]);
-  write_end_ = files::detail::Descriptor(ends[1]);
+              "cannot make a pipe: {}", posix::reason(errno));
+  read_end_ = posix::Descriptor(ends[0]);
+  write_end_ = posix::Descriptor(ends[1]);
   signal_pipe = ends[1];
   signal_owner = ::getpid();
   for (size_t i = 0; i < kHandled.size(); ++i) {

@@ -28,8 +28,8 @@ class Signals {
   std::optional<int> take();
 
  private:
-  files::detail::Descriptor read_end_;
-  files::detail::Descriptor write_end_;
+  posix::Descriptor read_end_;
+  posix::Descriptor write_end_;
   std::array<struct sigaction, 6> old_ = {};
 };
 

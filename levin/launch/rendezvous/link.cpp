@@ -28,7 +28,7 @@ Keys keys_of(const LaunchOptions& options) {
 
 Link::Link(const LaunchOptions& options) : line_(std::make_shared<Line>()) {
   line_->options = options;
-  line_->event = files::detail::Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  line_->event = posix::Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   thread_ = std::thread([line = line_] { talk(line); });
   silence_ = std::thread([line = line_] { listen_for_silence(line); });
 }
@@ -142,9 +142,8 @@ bool Link::is_silent(const Line& line) {
 
 void Link::join(Line& line, MeetingPoint& point, const Keys& keys) {
   const int64_t agent = point.store.add(keys.num_agents(), 1) - 1;
-  point.store.set(keys.info(agent),
-                  encode(NodeInfo{files::detail::host_name(), line.options.nproc_per_node,
-                                  line.options.node_rank.value_or(-1)}));
+  point.store.set(keys.info(agent), encode(NodeInfo{posix::host_name(), line.options.nproc_per_node,
+                                                    line.options.node_rank.value_or(-1)}));
   const std::lock_guard lock(line.mutex);
   line.news.agent = agent;
   line.last_answer = std::chrono::steady_clock::now();

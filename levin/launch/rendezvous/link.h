@@ -54,7 +54,7 @@ class Link {
   /// Shared with the thread, which outlives the link when the network hangs.
   struct Line {
     LaunchOptions options;
-    files::detail::Descriptor event;
+    posix::Descriptor event;
     std::atomic<bool> leave = false;
     std::mutex mutex;
     std::condition_variable wake;

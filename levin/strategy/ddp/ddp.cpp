@@ -13,7 +13,7 @@
 #include "levin/strategy/backward.h"
 #include "levin/strategy/ddp/agreement.h"
 #include "levin/strategy/ddp/buffers.h"
-#include "levin/strategy/ddp/recordable.h"
+#include "levin/strategy/ddp/recorded.h"
 #include "levin/strategy/ddp/reducer.h"
 
 namespace levin {
@@ -266,7 +266,13 @@ class Ddp final : public Strategy, public Joinable {
 }  // namespace
 
 std::unique_ptr<Strategy> make_ddp(const StrategyContext& context) {
-  if (context.recordable) return make_recordable_ddp(context);
+  if (context.recordable) {
+    DdpOptions options = context.ddp;
+    if (ddp::GradientExchange::does(options)) {
+      options.find_unused_parameters = false;  // ranks would have to tell each other in each step
+    }
+    return std::make_unique<ddp::RecordedDdp>("ddp", context.group, options, "--compile replay");
+  }
   return std::make_unique<Ddp>(context);
 }
 

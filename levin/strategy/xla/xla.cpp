@@ -1,36 +1,22 @@
 #include "levin/strategy/xla/xla.h"
 
-#include <torch/nn/module.h>
-
 #include "levin/base/check.h"
-#include "levin/strategy/backward.h"
-#include "levin/strategy/ddp/agreement.h"
-#include "levin/strategy/ddp/gradient_exchange.h"
+#include "levin/strategy/ddp/recorded.h"
 #include "levin/xla/device/runtime.h"
 
 namespace levin {
 namespace {
 
-class Xla : public Strategy {
+class Xla final : public ddp::RecordedDdp {
  public:
   explicit Xla(const StrategyContext& context)
-      : Strategy("xla", context.group),
-        runtime_(context.xla),
-        group_(context.group),
-        exchanges_(context.group, context.ddp) {
-    LEVIN_CHECK(group_.size() == 1 || ddp::GradientExchange::does(context.ddp),
-                "strategy.ddp.options",
-                "strategy 'xla' takes no --ddp-comm-hook, --ddp-static-graph, --ddp-overlap and "
-                "--ddp-overlap-update, and got {}; leave them out",
-                changed_ddp_options(context.ddp));
-  }
+      : RecordedDdp("xla", context.group, context.group.size() == 1 ? DdpOptions{} : context.ddp,
+                    "strategy 'xla'"),
+        runtime_(context.xla) {}
 
   void setup(torch::nn::Module& module, at::Device device) override {
-    if (group_.size() == 1) return module.to(device);
     runtime_->sync();  // what is recorded of its tensors holds the memory that they leave here
-    ddp::place_as_first(group_, module, at::kCPU);
-    module.to(device);
-    exchanges_.add(module);
+    RecordedDdp::setup(module, device);
   }
 
   std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
@@ -43,13 +29,9 @@ class Xla : public Strategy {
   }
 
   /// A batch within a group is a program of its own, so that a group of any size needs but two.
-  bool backward(const at::Tensor& loss, bool synchronize, bool) override {
-    check_has_loss(loss, name());
-    if (synchronize) exchanges_.begin();
-    levin::backward(loss);
-    if (synchronize) {
-      exchanges_.reduce();
-    } else {
+  bool backward(const at::Tensor& loss, bool synchronize, bool has_gradients) override {
+    RecordedDdp::backward(loss, synchronize, has_gradients);
+    if (!synchronize) {
       keep_gradients();
       runtime_->sync();
     }
@@ -59,13 +41,12 @@ class Xla : public Strategy {
   /// As torch_xla's optimizer_step: where the program of the step ends. Gradients that were kept
   /// longer would be results of it, written to memory for nobody.
   void update(optim::Optimizer& optimizer) override {
-    optimizer.step();
-    exchanges_.agree_on_buffers();
+    RecordedDdp::update(optimizer);
     optimizer.zero_grad();
     runtime_->sync();
   }
   void agree_on_buffers() override {
-    exchanges_.agree_on_buffers();
+    RecordedDdp::agree_on_buffers();
     runtime_->sync();
   }
 
@@ -79,9 +60,7 @@ class Xla : public Strategy {
   }
 
   std::shared_ptr<xla::Runtime> runtime_;
-  comm::ProcessGroup group_;
   std::vector<at::Tensor> parameters_;
-  ddp::Exchanges exchanges_;  ///< with none in it where the process is alone
 };
 
 }  // namespace

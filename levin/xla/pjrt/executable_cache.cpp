@@ -114,14 +114,14 @@ void warn_of_entry(const fs::path& path, std::string_view why) {
 /// The bytes of an entry, read whole: one that is mapped might change while it runs. None where
 /// there is none; why says what keeps one from being used.
 std::optional<std::string> bytes_of(const fs::path& path, std::string& why) {
-  const auto file = files::detail::open_file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  const auto file = posix::open_file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   if (!file && errno == ELOOP) why = "it is a link";
   struct stat status = {};
   if (!file || ::fstat(file.number(), &status) != 0) return std::nullopt;
   if (!S_ISREG(status.st_mode)) return std::nullopt;
   why = files::detail::distrust(file);
   std::string bytes(static_cast<size_t>(status.st_size), '\0');
-  if (files::detail::read_some(file, std::as_writable_bytes(std::span(bytes))) !=
+  if (posix::read_some(file, std::as_writable_bytes(std::span(bytes))) !=
       static_cast<int64_t>(bytes.size())) {
     why = "it cannot be read";
   }
@@ -149,7 +149,7 @@ std::optional<Executable> read_entry(const fs::path& path, const Client& client)
 
 // Entries of others in a folder that was open to them are told by who owns them.
 void check_folder(const fs::path& folder) {
-  const auto opened = files::detail::open_file(folder, O_RDONLY | O_DIRECTORY);
+  const auto opened = posix::open_file(folder, O_RDONLY | O_DIRECTORY);
   struct stat status = {};
   if (!opened || ::fstat(opened.number(), &status) != 0) return;
   if (status.st_uid == ::geteuid() && (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
@@ -168,8 +168,7 @@ void make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder.parent_path(), error);
   if (::mkdir(folder.c_str(), S_IRWXU) == 0 || errno == EEXIST) return;
-  LEVIN_FAIL("files.write", "cannot make the folder {}: {}", folder.string(),
-             files::detail::reason(errno));
+  LEVIN_FAIL("files.write", "cannot make the folder {}: {}", folder.string(), posix::reason(errno));
 }
 
 struct Entry {
