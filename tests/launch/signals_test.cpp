@@ -8,7 +8,6 @@
 namespace {
 
 using namespace levin::test;  // NOLINT
-using ::testing::HasSubstr;
 
 // Saves for a moment when it is asked to end.
 std::string saving_rank(const Scratch& scratch) {

@@ -39,7 +39,7 @@ struct Reader : levin::Module {
     std::ofstream(file, std::ios::app) << line << std::endl;
   }
   at::Tensor training_step(const levin::Batch& batch, int64_t) override {
-    const at::Tensor numbers = batch["number"];
+    const at::Tensor& numbers = batch["number"];
     const auto loss = torch::nn::functional::cross_entropy(layer->forward(batch["x"]), batch["y"]);
     std::string line =
         fmt::format("read {} {} {:.9f}", current_epoch(), global_step(), loss.item<double>());

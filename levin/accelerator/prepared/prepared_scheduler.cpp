@@ -19,7 +19,7 @@ struct Count : LRScheduler {
 };
 
 template <class Tag>
-struct Member {
+struct Member {  // NOLINT: nobody makes one
   friend constexpr auto member_of(Tag);
 };
 template <class Tag, auto Pointer>
