@@ -127,7 +127,8 @@ class LEVIN_API Module : public torch::nn::Module {
   /// A batch of weight 0 adds nothing, whatever its loss is. A tensor of one element is not read by
   /// the host where it is on a device, or where steps are recorded (compile = "replay"), which a
   /// double keeps from being replayed: a loss of weight 0 must then have gradients that are
-  /// numbers.
+  /// numbers. Throws Error "trainer.loss_weight" where steps are manual, and where an optimizer has
+  /// a frequency.
   void set_loss_weight(double weight);
   void set_loss_weight(const at::Tensor& weight);
 

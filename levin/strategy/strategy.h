@@ -36,8 +36,8 @@ struct StrategyContext {
   bool recordable = false;  ///< steps are to be recorded: exchanges are operators, after backward
 };
 
-/// Where parameters are whole and forward passes and backward may compute with them, for the time of
-/// the object.
+/// Where parameters are whole and forward passes and backward may compute with them, for the time
+/// of the object.
 class LEVIN_API ComputeScope {
  public:
   virtual ~ComputeScope();

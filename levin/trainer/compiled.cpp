@@ -92,6 +92,16 @@ void Run::set_loss_weight(const at::Tensor& weight) {
   LEVIN_CHECK(weight.numel() == 1, "trainer.loss_weight",
               "got a loss weight of shape {}, wanted one number; take its sum",
               c10::str(weight.sizes()));
+  LEVIN_CHECK(module_->automatic_optimization, "trainer.loss_weight",
+              "{} optimizes by itself (automatic_optimization = false), so nobody divides by the "
+              "weights of a group; weigh the losses in training_step",
+              module_->name());
+  for (const PreparedOptimizer& optimizer : optimizers_) {
+    LEVIN_CHECK(optimizer.frequency() == 1, "trainer.loss_weight",
+                "gradients that wait for {} steps cannot be divided by the weights of each; set "
+                "accumulate_grad_batches in place of the optimizer's frequency",
+                optimizer.frequency());
+  }
   accelerator_.stepping().set_loss_weight(weight.detach().reshape({}));
 }
 

@@ -122,6 +122,28 @@ TEST(BadInput, LossWeightsOfOnlySomeBatchesAreRefused) {
       HasSubstr("trainer.loss_weight"));
 }
 
+/// Where nobody would divide by them.
+TEST(BadInput, LossWeightsOfManualStepsAndOfWaitingGradientsAreRefused) {
+  struct Manual : Net {
+    Manual() {
+      automatic_optimization = false;
+      weigh = true;
+    }
+  };
+  struct Seldom : Net {
+    Seldom() { weigh = true; }
+    levin::OptimizerConfig configure_optimizers() override {
+      return levin::OptimizerConfig(levin::optim::sgd({.lr = 0.1})).frequency(2);
+    }
+  };
+  auto options = quiet(".");
+  options.enable_checkpointing = false;
+  EXPECT_THAT(error_of([&] { levin::Trainer(options).fit(std::make_shared<Manual>(), train()); }),
+              HasSubstr("Manual optimizes by itself"));
+  EXPECT_THAT(error_of([&] { levin::Trainer(options).fit(std::make_shared<Seldom>(), train()); }),
+              HasSubstr("trainer.loss_weight: gradients that wait for 2 steps"));
+}
+
 TEST(BadInput, TwoCallbacksOfOneKeyAndAWrongOptimizerIndex) {
   auto options = quiet(".");
   options.callbacks = {levin::early_stopping({.monitor = "loss"}),

@@ -104,8 +104,8 @@ class LEVIN_API Stepping {
   /// What backward does first; for a rank that makes the others' steps without a loss of its own.
   void begin_backward();
   /// Makes the optimizer's gradients those of its batches: waits for the ranks', divides by the
-  /// loss scale and by the group's weight, and weighs a group that the epoch's end cut short. Once a
-  /// step; step() does it too.
+  /// loss scale and by the group's weight, and weighs a group that the epoch's end cut short. Once
+  /// a step; step() does it too.
   void finish_gradients(const optim::Optimizer& optimizer);
   /// False where it was left out: inside a group of batches, after an overflow, for a bad loss.
   /// Throws Error "accelerator.step" between the batches of a group.
