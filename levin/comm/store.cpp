@@ -1,6 +1,5 @@
 #include "levin/comm/store.h"
 
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -15,6 +14,7 @@
 #include "levin/base/check.h"
 #include "levin/comm/environment/kubeflow.h"
 #include "levin/comm/environment/port.h"
+#include "levin/comm/file_store.h"
 #include "levin/comm/reach.h"
 
 namespace levin::comm {
@@ -82,7 +82,7 @@ StorePointer open_file(const std::string& path, int64_t size) {
   const std::lock_guard lock(mutex);
   StorePointer& store = open[path];
   if (store == nullptr) {
-    store = c10::make_intrusive<c10d::FileStore>(path, static_cast<int>(size));
+    store = c10::make_intrusive<FileStore>(path, size);
   }
   return store;
 }

@@ -16,7 +16,7 @@
 namespace levin::comm {
 
 /// A c10d::TCPStore at the environment's master address, served by the launcher or else by rank 0,
-/// which listens on 127.0.0.1 alone where that is the address; a c10d::FileStore where it is
+/// which listens on 127.0.0.1 alone where that is the address; a FileStore where it is
 /// file:///path (of a file that is new in each run); a c10d::HashStore for one process. Under keys
 /// of this start of the run alone, which hold the environment's token. Throws
 /// "comm.environment.port" on rank 0 when the port is taken, "comm.store" on the others when nobody

@@ -4,13 +4,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
 
 #include <algorithm>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "levin/comm/file_store.h"
 #include "levin/comm/gloo/gloo.h"
 #include "levin/comm/hierarchical/backend.h"
 #include "tests/comm/backend_table.h"
@@ -37,8 +37,7 @@ constexpr auto kTimeout = std::chrono::seconds(60);
 BackendPointer make_backend(const std::string& name, int64_t rank, int64_t size,
                             const std::filesystem::path& folder) {
   at::set_num_threads(1);
-  const auto store =
-      c10::make_intrusive<c10d::FileStore>((folder / "store").string(), static_cast<int>(size));
+  const auto store = c10::make_intrusive<levin::comm::FileStore>(folder / "store", size);
   if (name == "shm") return levin::comm::make_shm_backend(store, rank, size, kTimeout);
   if (name.starts_with("hosts")) {
     // hostsABA: rank 0 and 2 on one host; ranks beyond the letters share the last.
@@ -234,7 +233,7 @@ TEST(ShmBackend, RefusesWhatItCannotDo) {
 
 TEST(GlooBackend, SaysWhenTheOthersDoNotCome) {
   const auto words = run_ranks(1, [](int64_t, const auto& folder) {
-    const auto store = c10::make_intrusive<c10d::FileStore>((folder / "store").string(), 2);
+    const auto store = c10::make_intrusive<levin::comm::FileStore>(folder / "store", 2);
     levin::comm::make_gloo_backend(store, 0, 2, std::chrono::milliseconds(300), "127.0.0.1");
     return std::string("no error");
   });

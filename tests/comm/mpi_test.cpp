@@ -4,7 +4,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
 
 #include <cstdlib>
 #include <filesystem>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "levin/comm/environment/environment.h"
+#include "levin/comm/file_store.h"
 #include "levin/comm/hierarchical/backend.h"
 #include "levin/comm/shm/backend.h"
 #include "tests/comm/backend_table.h"
@@ -69,8 +69,8 @@ c10::intrusive_ptr<c10d::Store> store_of(c10d::Backend& mpi, const levin::test::
   const std::string own = (scratch / "store").string();
   std::memcpy(path[0].data_ptr(), own.data(), own.size());
   mpi.broadcast(path, {.rootRank = 0})->wait();
-  return c10::make_intrusive<c10d::FileStore>(static_cast<const char*>(path[0].data_ptr()),
-                                              mpi.getSize());
+  return c10::make_intrusive<levin::comm::FileStore>(static_cast<const char*>(path[0].data_ptr()),
+                                                     mpi.getSize());
 }
 
 /// The shm backend of the same ranks.

@@ -3,12 +3,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
+#include "levin/comm/file_store.h"
 #include "tests/support/error_of.h"
 #include "tests/support/gpus.h"
 #include "tests/support/world.h"
@@ -87,7 +87,7 @@ TEST(Nccl, AGroupOfOneGpuLeavesItsTensors) {
     GTEST_SKIP() << "wants NCCL and a GPU";
   }
   const auto words = levin::test::run_ranks(1, [](int64_t, const std::filesystem::path& folder) {
-    const auto store = c10::make_intrusive<c10d::FileStore>((folder / "store").string(), 1);
+    const auto store = c10::make_intrusive<levin::comm::FileStore>(folder / "store", 1);
     const auto nccl = levin::comm::make_nccl_backend(store, 0, 1, std::chrono::seconds(60));
     std::vector<at::Tensor> data = {torch::ones({1000}, at::kCUDA)};
     nccl->allreduce(data)->wait();
