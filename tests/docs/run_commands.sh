@@ -11,6 +11,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 guides=("$@")
 if ((${#guides[@]} == 0)); then guides=("$SOURCE"/README.md "$SOURCE"/CONTRIBUTING.md "$SOURCE"/docs/*.md); fi
 
+make=$(command -v make)
 failures=0 run=0
 complain() {
   printf '%s\n' "$*"
@@ -57,23 +58,23 @@ furnish() {
       06_cli | 08_* | 1*) few='' ;;
       *) few='--limit-train-batches 8 --limit-val-batches 2' ;;
     esac
-    stand_in "build/bin/$(basename "$program")" "exec '$program' \"\$@\" $few"
+    stand_in "build/bin/$(basename "$program")" "[ -n \"\$WHOLE\" ] || set -- \"\$@\" $few; exec '$program' \"\$@\""
   done
   ln -s "$BUILD/bin/levin" build/bin/levin
   for program in train program; do stand_in "$program" "exec '$PWD/build/bin/01_classifier' \"\$@\""; done
   ln -s "$BUILD/bin/levin" stand_ins/levin
   # The targets are there; what they do is run by the tests beside this one and by CI.
-  stand_in stand_ins/make "exec /usr/bin/env -u MAKEFLAGS $(command -v make) -n -C '$SOURCE' \"\$@\""
+  stand_in stand_ins/make "exec /usr/bin/env -u MAKEFLAGS $make -n -C '$SOURCE' \"\$@\""
   stand_in stand_ins/kubectl 'grep -q "^kind: "'
 }
 
 # Ctrl-C after a while: the run is saved, and ends with 130.
 run_interrupted() {
   set -m
-  eval "$1" &
-  local process=$!
-  sleep 3
-  kill -INT "$process"
+  WHOLE=1 eval "$1" &
+  local process=$! waited=0
+  until grep -q '^epoch 1/' output || ((++waited == 600)); do sleep 0.1; done
+  kill -INT -- "-$process"
   wait "$process"
   local code=$?
   set +m
@@ -90,7 +91,8 @@ run_command() {
     eval "$command" >output 2>&1 </dev/null
   fi
   local code=$?
-  if ((code != 0)); then
+  if [[ $command == *--ckpt-path* ]] && ! grep -q 'trainer: resumed from\|mnist\.missing' output; then code=unresumed; fi
+  if [[ $code != 0 ]]; then
     if grep -q 'data\.mnist\.missing' output; then
       echo "$place: skipped, Fashion-MNIST is not here: $command"
     else
@@ -135,6 +137,7 @@ run_guide() {
   done <"$guide"
 }
 
+mkdir -p "$FOLDER"
 PATH=$FOLDER/path:$PATH
 export LEVIN_XLA_CACHE=$FOLDER/xla_cache
 for guide in "${guides[@]}"; do
