@@ -32,8 +32,8 @@ struct Reader : levin::Module {
 
   explicit Reader(int64_t streams) {
     embedding = register_module("embedding", torch::nn::Embedding(256, 64));
-    lstm = register_module(
-        "lstm", torch::nn::LSTM(torch::nn::LSTMOptions(64, 128).batch_first(true)));
+    lstm =
+        register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(64, 128).batch_first(true)));
     head = register_module("head", torch::nn::Linear(128, 256));
     // Buffers, so that a checkpoint holds them and they move to the module's device.
     hidden = register_buffer("hidden", torch::zeros({1, streams, 128}));

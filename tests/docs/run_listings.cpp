@@ -26,8 +26,8 @@ constexpr unsigned kTimeoutS = 60;
   ::dup2(output, STDERR_FILENO);
   ::alarm(kTimeoutS);
   // What a program of the guides reads from its command line: enough to see that it trains.
-  const char* words[] = {"program",           "--max-epochs",          "1",
-                         "--limit-val-batches", "2", "--limit-train-batches", "4"};
+  const char* words[] = {"program", "--max-epochs",          "1", "--limit-val-batches",
+                         "2",       "--limit-train-batches", "4"};
   try {
     listing.run(static_cast<int>(std::size(words)), const_cast<char**>(words));
   } catch (const std::exception& error) {

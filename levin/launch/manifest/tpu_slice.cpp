@@ -59,8 +59,7 @@ TpuSlice parse_tpu_slice(std::string_view text) {
   const size_t colon = text.find(':');
   const auto* generation =
       std::ranges::find(kTpuGenerations, text.substr(0, colon), &TpuGeneration::name);
-  const bool is_there =
-      generation != kTpuGenerations.end() && !generation->gke_accelerator.empty();
+  const bool is_there = generation != kTpuGenerations.end() && !generation->gke_accelerator.empty();
   LEVIN_CHECK(colon != std::string_view::npos && is_there, "launch.tpu",
               "got '{}', wanted a generation of TPUs (v4, v5e, v5p, v6e, tpu7x) and a topology: "
               "v5e:4x4",
@@ -69,8 +68,8 @@ TpuSlice parse_tpu_slice(std::string_view text) {
   LEVIN_CHECK(generation->is_flat ? has(kFlat, topology) : is_cube(topology), "launch.tpu",
               "a slice of {} has no topology '{}'; there are {}", generation->name, topology,
               generation->is_flat ? fmt::format("{}", fmt::join(kFlat, ", "))
-                               : fmt::format("{}, and AxBxC of multiples of 4 with A <= B <= C",
-                                             fmt::join(kSmallCubes, ", ")));
+                                  : fmt::format("{}, and AxBxC of multiples of 4 with A <= B <= C",
+                                                fmt::join(kSmallCubes, ", ")));
   int64_t num_chips = 1;
   for (const int64_t axis : axes_of(topology)) num_chips *= axis;
   const int64_t chips = chips_per_host(*generation, num_chips);

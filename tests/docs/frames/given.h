@@ -1,10 +1,10 @@
 #pragma once
 // What the guides' listings may name without making it: small data, a network, a module.
 
-#include <levin/levin.h>
-
 #include <memory>
 #include <vector>
+
+#include <levin/levin.h>
 
 namespace given {
 
