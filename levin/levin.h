@@ -10,6 +10,7 @@
 #include "levin/base/options.h"
 #include "levin/base/random.h"
 #include "levin/base/state.h"
+#include "levin/base/version.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/sharded_weights.h"
 #include "levin/data/batch.h"

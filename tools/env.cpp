@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "levin/base/check.h"
+#include "levin/base/version.h"
 #include "levin/comm/mpi/mpi.h"
 #include "levin/comm/nccl/nccl.h"
 #include "levin/xla/pjrt/plugin.h"
@@ -123,7 +124,7 @@ void print_parts() {
 
 int env(int argc, char** argv) {
   LEVIN_CHECK(argc == 1, "tools.env", "got '{}', wanted no argument", argv[1]);
-  line("levin", LEVIN_VERSION);
+  line("levin", kVersion);
   line("build", fmt::format("{}, {}", LEVIN_BUILD_TYPE, compiler()));
   line("libtorch", libtorch());
   print_machine();

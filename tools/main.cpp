@@ -11,6 +11,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
+#include "levin/base/version.h"
 #include "tools/command.h"
 
 namespace levin::tools {
@@ -63,7 +64,7 @@ int dispatch(int argc, char** argv) {
     return 0;
   }
   if (name == "--version") {
-    std::cout << "levin " << LEVIN_VERSION << '\n';
+    std::cout << "levin " << levin::kVersion << '\n';
     return 0;
   }
   return find_subcommand(name).run(argc - 1, argv + 1);

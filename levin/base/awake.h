@@ -1,7 +1,7 @@
 #pragma once
-// AwakeTime: how long somebody has waited who looks often. A process that is stopped (SIGSTOP, a
-// machine that sleeps, a paused virtual one) does not look, and its peers may have been stopped
-// with it: what it missed is not held against them.
+// AwakeTime: the time that a loop has waited, without the time for which its process was stopped
+// (SIGSTOP, a suspended machine, a paused virtual one). A timeout counted by it does not blame
+// peers that were stopped as well.
 //
 //   AwakeTime waited;
 //   while (!ready()) { if (waited.look() > timeout) fail(); nap(100ms); }
@@ -14,10 +14,10 @@ namespace levin::detail {
 class AwakeTime {
  public:
   using Clock = std::chrono::steady_clock;
-  /// longest: between two looks; what is beyond it was slept.
+  /// longest: the most that counts between two calls of look(); the rest is taken for sleep.
   explicit AwakeTime(Clock::duration longest = std::chrono::seconds(1)) : longest_(longest) {}
 
-  /// Since it was made. Call it much more often than that.
+  /// Time awake since construction. Call it much more often than `longest`.
   std::chrono::nanoseconds look() {
     const auto now = Clock::now();
     const Clock::duration passed = now - last_;

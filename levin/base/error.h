@@ -16,11 +16,11 @@ namespace levin {
 
 namespace detail {
 
-/// Says what ends the program, while it lives: an Error that nobody catches is one line on stderr
-/// with the rank and where the run stood, and the exit code is 1. Of an engine any std::exception
-/// is, in a program without a terminate handler of its own; LEVIN_FRAMES=1 has what it says whole,
-/// and a core file. Counted: the last one puts back the handler there was, unless the program has
-/// set another meanwhile.
+/// While it lives, an uncaught Error ends the program with one line on stderr (rank, and where the
+/// run stood) and exit code 1. Of::kEngine does so for any std::exception, unless the program has a
+/// terminate handler of its own. LEVIN_FRAMES=1 shows the whole message and leaves a core file.
+/// Instances are counted: the last one restores the handler from before, unless the program has set
+/// another meanwhile.
 class LEVIN_API LastWords {
  public:
   enum class Of { kError, kEngine };

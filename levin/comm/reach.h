@@ -1,6 +1,7 @@
 #pragma once
 // Reach: whether an address is this host's own, and whether anybody listens there.
-// Asked before a store is served or connected to, whose own words about it help nobody.
+// Asked before a store is served or connected to, for an error that says what is wrong: c10d's own
+// does not.
 
 #include <cstdint>
 #include <string>

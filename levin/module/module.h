@@ -28,7 +28,7 @@
 
 namespace levin {
 
-/// Every hook does nothing unless overridden. Their order in a run is in docs/tour.md.
+/// Every hook does nothing unless overridden. Their order in a run is in docs/architecture.md.
 class LEVIN_API Module : public torch::nn::Module {
  public:
   using torch::nn::Module::Module;

@@ -66,20 +66,19 @@ class LEVIN_API Strategy {
   /// whole at all times.
   virtual std::unique_ptr<ComputeScope> compute_scope() { return nullptr; }
 
-  /// loss.backward(); with synchronize the gradients agree over the ranks afterwards, without it
-  /// (a micro-batch that is not the last of its group) they need not. On a rank whose batch gave no
-  /// loss an undefined one takes part in the backward of the others that synchronizes: with the
-  /// gradients that earlier batches of the group left here, none of this group where
-  /// !has_gradients. Whether any rank had some; the same on all that synchronize. Throws Error
-  /// "strategy.skipped_batch" where the strategy of several ranks knows no undefined loss.
+  /// loss.backward(). With synchronize the gradients agree over the ranks afterwards; without it (a
+  /// batch that is not the last of its group) they need not. An undefined loss, of a batch that
+  /// gave none, takes part in the exchange of the others with the gradients that earlier batches of
+  /// the group left here; has_gradients says whether there are any. Returns whether any rank had
+  /// gradients, the same on all. Throws Error "strategy.skipped_batch" where the strategy cannot
+  /// take an undefined loss.
   virtual bool backward(const at::Tensor& loss, bool synchronize, bool has_gradients = false) = 0;
-  /// Returns when the gradients of the last backward agree; at once, unless the strategy left them
-  /// on their way for update() to wait for.
+  /// Waits until the gradients of the last backward agree. A strategy may leave that to update().
   virtual void wait_gradients() {}
   /// The optimizer's step; buffers are then the same on all ranks again.
   virtual void update(optim::Optimizer& optimizer) { optimizer.step(); }
-  /// What forward passes have written to buffers since the last update gives way to rank 0's, so
-  /// that all ranks evaluate the same module. All ranks call it.
+  /// Gives all ranks rank 0's buffers, before evaluation: forward passes since the last update may
+  /// have changed them apart. All ranks call it.
   virtual void agree_on_buffers() {}
   /// optim::clip_grad_norm over the whole of the gradients, on whatever ranks they lie.
   virtual at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,

@@ -7,6 +7,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/base/version.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/files/folder.h"
 #include "levin/module/parameters.h"
@@ -18,7 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kVersion = "0.1.0";
 constexpr const char kNoBest[] =
     "got 'best', but the newest run under '{}' has ranked no checkpoint (there is none, or its "
     "model_checkpoint had another monitor or save_top_k = 0); name a folder, or 'last'";

@@ -112,7 +112,7 @@ class LEVIN_API Trainer {
 
   /// The newest value of everything logged, by name. Waits for the device.
   Metrics callback_metrics() const;
-  /// That of one name; Error "trainer.monitor" says which names there are when it is none of them.
+  /// The value of one name. Throws Error "trainer.monitor", which lists the names there are.
   double monitored(const std::string& name) const;
   /// Values to go with the loggers' next row; callback_metrics() has them at once.
   void log_metrics(const Scalars& scalars);
@@ -134,9 +134,9 @@ class LEVIN_API Trainer {
   /// Writes all that resuming needs (see Checkpoint) to that folder. All ranks call it; where it
   /// throws on one, it throws on all.
   void save_checkpoint(const std::string& folder, const SaveCheckpointOptions& options = {});
-  /// The folder that fit has resumed from, a link where it was found by one; else empty.
+  /// The path that fit has resumed from, `last` where it was found by that link; empty if none.
   std::string resumed_from() const;
-  /// The loggers of TrainerOptions; one CSV and one TensorBoard logger where it says just true.
+  /// The loggers of TrainerOptions; for logger = true a CSV and a TensorBoard logger.
   const std::vector<std::shared_ptr<Logger>>& loggers();
   /// Where logs of this run go, empty with no logger; and its checkpoints.
   std::string log_dir() const;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "levin/base/tpu_generations.h"
 #include "levin/graph/replay/replay.h"
 #include "levin/strategy/backward.h"
 #include "tests/graph/against_eager.h"
@@ -44,6 +45,17 @@ TEST(Cost, OfProductsCountsMultiplicationsAndAdditions) {
       {torch::randn({8, 16}).requires_grad_()});
   EXPECT_EQ(flops_of(module.graph(), "aten::addmm"), 2 * 8 * 16 * 4);
   EXPECT_EQ(flops_of(module.graph(), "aten::mm"), 2 * (2 * 8 * 16 * 4));
+}
+
+TEST(Cost, TpusAreThoseOfTheOneTableAWholeChipEach) {
+  for (const levin::TpuGeneration& tpu : levin::kTpuGenerations) {
+    const std::string name(tpu.name);
+    const auto device = find_device(name.starts_with("tpu") ? name : "tpu-" + name);
+    ASSERT_TRUE(device) << name;
+    EXPECT_EQ(device->half_flops_per_s, tpu.cores_of_chip * tpu.flops_per_s) << name;
+    EXPECT_EQ(device->memory_bytes, tpu.cores_of_chip * tpu.hbm_bytes) << name;
+  }
+  EXPECT_EQ(find_device("tpu-v4")->half_flops_per_s, 275e12);  // Google's figure for a chip
 }
 
 TEST(Cost, OfConvolutionsCountsTheWeightsOfEachOutput) {

@@ -12,7 +12,7 @@ endfunction()
 
 set(first "${FOLDER}/installed")
 set(prefix "${FOLDER}/moved")
-file(REMOVE_RECURSE "${first}" "${prefix}" "${FOLDER}/consumer")
+file(REMOVE_RECURSE "${first}" "${prefix}" "${FOLDER}/consumer" "${FOLDER}/user")
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${first})
 file(RENAME "${first}" "${prefix}")
 
@@ -45,13 +45,27 @@ if(private)
   message(FATAL_ERROR "these are for levin's own sources and must not be installed: ${private}")
 endif()
 
+# The CMakeLists.txt that README and getting_started print is the user's.
+foreach(guide IN ITEMS README docs/getting_started)
+  file(READ "${SOURCE}/${guide}.md" text)
+  if(NOT text MATCHES "```cmake\n(.*levin_precompile[^\n]*\n)```")
+    message(FATAL_ERROR "${guide}.md prints no CMakeLists.txt")
+  endif()
+  file(WRITE "${FOLDER}/user/CMakeLists.txt" "${CMAKE_MATCH_1}")
+  if(DEFINED printed AND NOT printed STREQUAL CMAKE_MATCH_1)
+    message(FATAL_ERROR "README.md and docs/getting_started.md print different CMakeLists.txt")
+  endif()
+  set(printed "${CMAKE_MATCH_1}")
+endforeach()
+file(COPY "${SOURCE}/tests/package/consumer/main.cpp" DESTINATION "${FOLDER}/user")
+
 # Nothing but the installed package and LibTorch is named; LibTorch the first time alone.
 run(${CMAKE_COMMAND} -E env LEVIN_LIBTORCH=${TORCH}
-    ${CMAKE_COMMAND} -S ${SOURCE}/tests/package/consumer -B ${FOLDER}/consumer
+    ${CMAKE_COMMAND} -S ${FOLDER}/user -B ${FOLDER}/consumer
     -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_CXX_COMPILER=${COMPILER})
 run(${CMAKE_COMMAND} -E env --unset=LEVIN_LIBTORCH ${CMAKE_COMMAND} ${FOLDER}/consumer)
 run(${CMAKE_COMMAND} --build ${FOLDER}/consumer)
-run(${CMAKE_COMMAND} -E env --unset=LD_LIBRARY_PATH ${FOLDER}/consumer/consumer
+run(${CMAKE_COMMAND} -E env --unset=LD_LIBRARY_PATH ${FOLDER}/consumer/mine
     --default-root-dir ${FOLDER}/consumer)
 if(NOT output MATCHES "levin works: 8 steps")
   message(FATAL_ERROR "the user's program wrote: ${output}")

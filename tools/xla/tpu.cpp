@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <vector>
 
@@ -12,16 +11,6 @@
 
 namespace levin::tools {
 namespace {
-
-constexpr double kTera = 1e12, kGiga = 1e9, kGibi = 1 << 30;
-
-constexpr std::array kTpus = {Tpu{"v2", 2, 23 * kTera, 350 * kGiga, 7.48 * kGibi},
-                              Tpu{"v3", 2, 61.5 * kTera, 450 * kGiga, 15.48 * kGibi},
-                              Tpu{"v4", 2, 137.5 * kTera, 614 * kGiga, 15.25 * kGibi},
-                              Tpu{"v5e", 1, 197 * kTera, 819 * kGiga, 15.75 * kGibi},
-                              Tpu{"v5p", 1, 459 * kTera, 2765 * kGiga, 95.74 * kGibi},
-                              Tpu{"v6e", 1, 918 * kTera, 1640 * kGiga, 31.25 * kGibi},
-                              Tpu{"tpu7x", 2, 1153.5 * kTera, 3690 * kGiga, 94.75 * kGibi}};
 
 /// "2x4" is 8; none where it is no such product.
 std::optional<int64_t> num_chips(std::string_view shape) {
@@ -39,18 +28,16 @@ std::optional<int64_t> num_chips(std::string_view shape) {
 
 }  // namespace
 
-std::span<const Tpu> known_tpus() { return kTpus; }
-
 const Tpu* find_tpu(std::string_view topology) {
   const auto* const found =
-      std::ranges::find(kTpus, topology.substr(0, topology.find(':')), &Tpu::kind);
-  return found == kTpus.end() ? nullptr : found;
+      std::ranges::find(kTpuGenerations, topology.substr(0, topology.find(':')), &Tpu::name);
+  return found == kTpuGenerations.end() ? nullptr : found;
 }
 
 TpuSlice tpu_slice(const std::string& topology) {
   const Tpu* const tpu = find_tpu(topology);
   std::vector<std::string> kinds;
-  for (const Tpu& known : kTpus) kinds.emplace_back(known.kind);
+  for (const Tpu& known : kTpuGenerations) kinds.emplace_back(known.name);
   if (tpu == nullptr) {
     const auto guess = nearest(topology.substr(0, topology.find(':')), kinds);
     LEVIN_FAIL("tools.tpu", "got '{}', wanted one of {}, and its chips as in v5e:2x4{}", topology,
@@ -60,7 +47,7 @@ TpuSlice tpu_slice(const std::string& topology) {
   const std::string shape = colon == std::string::npos ? "1" : topology.substr(colon + 1);
   const auto chips = num_chips(shape);
   LEVIN_CHECK(chips, "tools.tpu", "got '{}', wanted the chips behind the colon as in {}:2x4",
-              topology, tpu->kind);
+              topology, tpu->name);
   return {.tpu = tpu, .topology = topology, .num_cores = *chips * tpu->cores_of_chip};
 }
 

@@ -35,15 +35,15 @@ class LEVIN_API PreparedOptimizer : public OptimizerHandle {
   optim::Optimizer& optimizer() const;
   int64_t frequency() const;
   bool has_schedule() const;
-  /// Updates so far. A recorded step that asks for them is one of that number of updates.
+  /// Updates so far. A recorded step that calls this is replayed only under the same number.
   int64_t steps() const;
-  /// The same, for who watches steps from without.
+  /// Updates so far, for code outside of a step: no condition of a recording.
   int64_t num_updates() const;
   /// The last step() changed no parameter: gradients overflowed, or the loss was bad.
   bool step_was_skipped() const;
   /// Is called before each step, with gradients that are complete.
   void before_step(std::function<void(OptimizerHandle&)> hook);
-  /// Moves the schedule on, where steps do not (AcceleratorOptions::step_scheduler_with_optimizer).
+  /// Moves the schedule on. Needed where step_scheduler_with_optimizer is false.
   void step_schedule();
   /// Parameters of the other optimizers that are not its own too, which toggle() freezes.
   void set_rivals(const std::vector<PreparedOptimizer>& all);

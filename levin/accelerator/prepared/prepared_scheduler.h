@@ -26,9 +26,9 @@ LEVIN_API void load_schedule_state(torch::optim::ReduceLROnPlateauScheduler& sch
 
 }  // namespace detail
 
-/// A handle over a schedule that must outlive it. step(...) takes what the schedule's does and
-/// moves it once for each step that was taken: not inside a group of batches, nor after a step that
-/// was left out. Without step_scheduler_with_optimizer it always moves.
+/// A handle; the schedule must outlive it. step(...) takes the arguments of the schedule's step and
+/// calls it once for each optimizer step that was taken: not inside a group of batches, nor after a
+/// step that was left out. Where step_scheduler_with_optimizer is false it always calls it.
 template <class Scheduler>
 class PreparedScheduler {
  public:
@@ -42,8 +42,8 @@ class PreparedScheduler {
   }
   Scheduler& scheduler() const { return *scheduler_; }
 
-  /// With what a schedule of one's own gives as state_dict() and takes by load_state_dict(State).
-  /// The rates themselves are the optimizer's.
+  /// The count of steps, and what the schedule's own state_dict() gives where it has one. Learning
+  /// rates are part of the optimizer's state.
   State state_dict() const {
     State state = detail::schedule_state(*scheduler_);
     if constexpr (kHasState) state.set("own", scheduler_->state_dict());

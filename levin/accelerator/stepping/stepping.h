@@ -71,8 +71,8 @@ class LEVIN_API Stepping {
   bool has_gradients() const { return position_.has_gradients; }
   /// Other ranks wait for what this batch gives, or for join_exchange() in its place.
   bool is_awaited() const { return sync_gradients() && world_.size() > 1; }
-  /// In place of a backward that synchronizes, where this rank's batch gives no gradients. Throws
-  /// what Strategy::backward throws.
+  /// Call it in place of a synchronizing backward where this rank's batch gives no gradients.
+  /// Throws what Strategy::backward throws.
   void join_exchange();
   /// Whether a group that is complete has anything to step with; false where the weights of all its
   /// batches are 0. All ranks call it.
@@ -82,7 +82,7 @@ class LEVIN_API Stepping {
   /// Whether this batch ends a group; true outside of all batches.
   bool sync_gradients() const { return !in_batch_ || synchronizes_; }
   int64_t accumulation_steps() const { return options_.gradient_accumulation_steps; }
-  /// Until left as often, gradients of this rank stay its own.
+  /// Between the two, which may be nested, gradients are not exchanged.
   void enter_no_sync() { ++unsynchronized_; }
   void leave_no_sync() { --unsynchronized_; }
   /// The next backward's gradients agree over the ranks, with what was added up before, wherever it

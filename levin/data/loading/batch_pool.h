@@ -1,6 +1,6 @@
 #pragma once
-// BatchPool: remembers the memory of batches that were handed out, until nobody reads it any more.
-// What lets the loader's steady state allocate nothing and touch no new page.
+// BatchPool: the memory of batches that were handed out, to be used again when they are released.
+// With it a loader that has warmed up allocates nothing and touches no new page.
 //
 //   pool.keep(BatchPool::memory_of(batch));           // before the batch is handed out
 //   Batch reuse = pool.take();                        // memory that only the pool still held

@@ -39,7 +39,7 @@ struct RecordingResult {
   std::vector<at::Tensor> results;
   std::optional<Graph> graph;  ///< its first outputs are the results, then `more`
   std::string trouble;         ///< why there is no graph
-  /// What the function made and left with somebody, as in a member: the last outputs of the graph.
+  /// Tensors that the function made and that outlive it, in a member say: the graph's last outputs.
   std::vector<KeptTensor> kept = {};
 };
 
@@ -47,8 +47,8 @@ struct RecordingResult {
 class LEVIN_API Runner {
  public:
   virtual ~Runner();
-  /// The graph's outputs; its updates are done. Nothing where the host would read another value
-  /// than when it was recorded: then nothing has changed.
+  /// Runs the graph and its updates, and returns its outputs. Returns nothing, and changes nothing,
+  /// where the host would read another value than in the recording.
   virtual std::optional<std::vector<at::Tensor>> operator()(
       const std::vector<at::Tensor>& inputs) = 0;
   /// That value; nullptr where the last call gave outputs.

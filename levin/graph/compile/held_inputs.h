@@ -16,9 +16,9 @@ class LEVIN_API HeldInputs {
  public:
   HeldInputs(const std::vector<at::Tensor>& inputs, const std::vector<std::string_view>& names);
 
-  /// When it has returned. A replay gets other inputs, and leaves what the function kept of these
-  /// as it was: an Error "graph.record.kept_input". `values`: what is known to be held; inputs that
-  /// they lie in are not looked at.
+  /// Call it when the function has returned. Throws Error "graph.record.kept_input" where the
+  /// function still holds an input, which a replay could not update. `values`: tensors that are
+  /// known to be held; inputs that share memory with them are not checked.
   void check(const std::vector<at::Tensor>& values) const;
 
  private:
@@ -27,9 +27,8 @@ class LEVIN_API HeldInputs {
   std::vector<size_t> holders_;
 };
 
-/// What autograd holds for the results of a recorded function is of no use: a replay's know nothing
-/// of it. And one that somebody else has too is from here on another tensor. Inputs and parameters
-/// stay what they are.
+/// Detaches the results of a recorded function from autograd, as a replay's results are. A result
+/// that is held elsewhere too becomes a tensor of its own. Inputs and parameters stay as they are.
 LEVIN_API void detach_results(std::vector<at::Tensor>& results,
                               const std::vector<at::Tensor>& inputs);
 

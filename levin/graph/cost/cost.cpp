@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/base/tpu_generations.h"
 #include "levin/graph/cost/schedule_impl.h"
 #include "levin/graph/operator_info_impl.h"
 #include "levin/graph/values.h"
@@ -135,15 +136,25 @@ void check_types(const Graph& graph) {
 }  // namespace
 
 const std::vector<DeviceDescription>& known_devices() {
-  constexpr double kTera = 1e12, kGiga = 1e9;
-  static const std::vector<DeviceDescription> kDevices = {
-      {"cpu", 60 * kGiga, 60 * kGiga, 10 * kGiga, 16 * kGiga, 2e-6},
-      {"a100", 156 * kTera, 312 * kTera, 2039 * kGiga, 80 * kGiga, 5e-6},
-      {"h100", 495 * kTera, 989 * kTera, 3350 * kGiga, 80 * kGiga, 5e-6},
-      {"h200", 495 * kTera, 989 * kTera, 4800 * kGiga, 141 * kGiga, 5e-6},
-      {"tpu-v5e", 99 * kTera, 197 * kTera, 819 * kGiga, 16 * kGiga, 0.0},
-      {"tpu-v4", 138 * kTera, 275 * kTera, 1228 * kGiga, 32 * kGiga, 0.0},
-      {"tpu-v6e", 459 * kTera, 918 * kTera, 1640 * kGiga, 32 * kGiga, 0.0}};
+  static const std::vector<DeviceDescription> kDevices = [] {
+    constexpr double kTera = 1e12, kGiga = 1e9;
+    std::vector<DeviceDescription> devices = {
+        {"cpu", 60 * kGiga, 60 * kGiga, 10 * kGiga, 16 * kGiga, 2e-6},
+        {"a100", 156 * kTera, 312 * kTera, 2039 * kGiga, 80 * kGiga, 5e-6},
+        {"h100", 495 * kTera, 989 * kTera, 3350 * kGiga, 80 * kGiga, 5e-6},
+        {"h200", 495 * kTera, 989 * kTera, 4800 * kGiga, 141 * kGiga, 5e-6}};
+    for (const TpuGeneration& tpu : kTpuGenerations) {
+      const auto cores = static_cast<double>(tpu.cores_of_chip);
+      const std::string name = tpu.name.starts_with("tpu") ? "" : "tpu-";
+      devices.push_back({.name = name + std::string(tpu.name),
+                         .flops_per_s = cores * tpu.flops_per_s / 2,
+                         .half_flops_per_s = cores * tpu.flops_per_s,
+                         .bytes_per_s = cores * tpu.bytes_per_s,
+                         .memory_bytes = cores * tpu.hbm_bytes,
+                         .operator_s = 0.0});
+    }
+    return devices;
+  }();
   return kDevices;
 }
 

@@ -25,13 +25,13 @@ struct ModelCheckpointOptions {
   std::string monitor;     ///< what was logged under this name ranks; empty: the newest
   bool save_last = true;   ///< keep the newest too, whatever its rank
   int64_t save_top_k = 1;  ///< keep so many of the best; -1: all
-  /// Save when the run of one process ends by an error. A step that threw is undone first, with its
-  /// group of batches: the run that resumes takes it again. What a module keeps beside parameters
-  /// and buffers (metric objects, say) stays as it is, as do large buffers and those on a GPU.
+  /// Save when a run of one process ends by an exception. The step that threw, and its group of
+  /// batches, are undone first, and the resumed run takes them again. Not undone are large buffers,
+  /// buffers on a GPU, and what a module keeps beside buffers (metric objects, say).
   bool save_on_exception = true;
   std::string mode = "min";  ///< min or max of monitor is best
-  // One of these three. A save by steps or by time that monitors what only a validation gives waits
-  // for one, also where it comes right after the step.
+  // One of these three. A save by steps or by time whose monitor only a validation logs waits for
+  // the next validation.
   int64_t every_n_train_steps = 0;                               ///< 0: not by steps
   std::optional<std::chrono::seconds> train_time_interval = {};  ///< unset: not by time
   std::optional<int64_t> every_n_epochs = {};  ///< unset: 1, or not by epochs; 0: not by epochs
@@ -40,16 +40,18 @@ struct ModelCheckpointOptions {
   std::optional<bool> save_on_train_epoch_end = {};
 };
 
-/// In dirpath each checkpoint is a folder, and `last` a link to the newest, moved only once that is
-/// whole on the disk. A name that is taken, by whatever it may be, gets "-v1", "-v2". What is
-/// removed is what this run has written into dirpath. A run goes on as the same one where it is
-/// resumed from the newest checkpoint of its own folder; then what that lists as the run's own is
-/// this run's too, but for a checkpoint that was resumed from by its name. From elsewhere it goes
-/// on with the ranking alone. When a save fails (disk full) the run ends with Error
-/// "trainer.checkpoint", which names the checkpoint to go on from. Where nothing of the monitor's
-/// name was logged yet, a checkpoint has no rank and a warning says so; after a validation that is
-/// Error "trainer.monitor". Throws Error "trainer.checkpoint.options" for options that make no
-/// sense.
+/// In dirpath each checkpoint is a folder, and `last` a link to the newest, which moves when that
+/// is whole on the disk. A name that is taken gets "-v1", "-v2".
+///
+/// It removes only what this run has written into dirpath. A run that is resumed from the newest
+/// checkpoint of its own folder is the same run: what that checkpoint lists as its own may be
+/// removed too, except one that was resumed from by its name. A run that is resumed from elsewhere
+/// takes over the ranking and removes nothing that it finds.
+///
+/// Where nothing of the monitor's name was logged yet a checkpoint has no rank, with a warning.
+/// Throws Error "trainer.monitor" where that is so after a validation, "trainer.checkpoint" when a
+/// save fails (disk full), which names the checkpoint to go on from, and
+/// "trainer.checkpoint.options" for options out of range.
 class LEVIN_API ModelCheckpoint : public Callback {
  public:
   explicit ModelCheckpoint(ModelCheckpointOptions options);
