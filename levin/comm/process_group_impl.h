@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,6 +58,7 @@ struct ProcessGroup::Impl {
     const char* name = "";
     at::Tensor data = {};
     int64_t argument = 0;      ///< root, operation: whatever else must agree
+    std::span<const int64_t> counts = {};  ///< of each rank's part, where it is about parts
     bool between_two = false;  ///< the other ranks know nothing of it: no number, no comparison
   };
   void check_agreement(const Call& call) const;

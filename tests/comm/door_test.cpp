@@ -108,11 +108,10 @@ TEST(Door, ManyWhoSayNothingLeaveRoomForARank) {
     if (i % 100 != 99) continue;
     EXPECT_FALSE(door.admit(std::chrono::steady_clock::now()).has_value());
   }
-  const Descriptor rank = knock(word, 1, true);
+  const Descriptor rank = knock(word, 1);
   const auto caller = door.admit(std::chrono::steady_clock::now() + seconds(1));
   ASSERT_TRUE(caller.has_value());
   EXPECT_EQ(caller->rank, 1);
-  EXPECT_TRUE(caller->is_life);
 }
 
 TEST(Door, ARankKnocksAtNoOtherUsersSocket) {
@@ -128,7 +127,7 @@ TEST(Door, ARankKnocksAtNoOtherUsersSocket) {
   });
   const std::string word = hub_word(scratch);
   EXPECT_THAT(
-      error_of([&] { knock(word, 1, false); }),
+      error_of([&] { knock(word, 1); }),
       StartsWith("comm.shm.link: a process of the user 65534 listens where the first rank"));
   ::kill(impostor, SIGKILL);
   wait_for(impostor);
@@ -138,7 +137,7 @@ TEST(Door, WhatTheStoreSaysIsNoNameOfAnyLength) {
   for (const std::string& word :
        {std::string(), std::string("name"), std::string("name token"),
         std::string(5000, 'x') + " " + std::string(32, 'a'), "n " + std::string(33, 'a')}) {
-    EXPECT_EQ(error_id([&] { knock(word, 1, false); }), "comm.shm.link") << word.size();
+    EXPECT_EQ(error_id([&] { knock(word, 1); }), "comm.shm.link") << word.size();
   }
 }
 
