@@ -104,17 +104,16 @@ Work ProcessGroup::all_gather(const at::Tensor& whole, const at::Tensor& part,
     whole.view_as(part).copy_(part);
     return {};
   }
-  return Impl::start(
-      impl_, {.name = "all_gather", .data = part, .counts = counts}, when,
-      [&, to = flat(whole), from = flat(part)]() mutable {
-        c10d::AllgatherOptions options;
-        options.asyncOp = when == Return::kStarted;
-        c10d::Backend& backend = impl_->backend_of(from);
-        if (are_equal(counts)) return backend._allgather_base(to, from, options);
-        std::vector<Tensors> parts = {parts_of(to, counts)};
-        Tensors own = {from};
-        return backend.allgather(parts, own, options);
-      });
+  return Impl::start(impl_, {.name = "all_gather", .data = part, .counts = counts}, when,
+                     [&, to = flat(whole), from = flat(part)]() mutable {
+                       c10d::AllgatherOptions options;
+                       options.asyncOp = when == Return::kStarted;
+                       c10d::Backend& backend = impl_->backend_of(from);
+                       if (are_equal(counts)) return backend._allgather_base(to, from, options);
+                       std::vector<Tensors> parts = {parts_of(to, counts)};
+                       Tensors own = {from};
+                       return backend.allgather(parts, own, options);
+                     });
 }
 
 Work ProcessGroup::reduce_scatter(const at::Tensor& part, const at::Tensor& whole, ReduceOp op,
@@ -124,22 +123,22 @@ Work ProcessGroup::reduce_scatter(const at::Tensor& part, const at::Tensor& whol
     part.copy_(whole.view_as(part));
     return {};
   }
-  return Impl::start(
-      impl_,
-      {.name = "reduce_scatter",
-       .data = part,
-       .argument = static_cast<int64_t>(op),
-       .counts = counts},
-      when, [&, to = flat(part), from = flat(whole)]() mutable {
-        c10d::ReduceScatterOptions options;
-        options.reduceOp = torch_op(op);
-        options.asyncOp = when == Return::kStarted;
-        c10d::Backend& backend = impl_->backend_of(from);
-        if (are_equal(counts)) return backend._reduce_scatter_base(to, from, options);
-        std::vector<Tensors> parts = {parts_of(from, counts)};
-        Tensors own = {to};
-        return backend.reduce_scatter(own, parts, options);
-      });
+  return Impl::start(impl_,
+                     {.name = "reduce_scatter",
+                      .data = part,
+                      .argument = static_cast<int64_t>(op),
+                      .counts = counts},
+                     when, [&, to = flat(part), from = flat(whole)]() mutable {
+                       c10d::ReduceScatterOptions options;
+                       options.reduceOp = torch_op(op);
+                       options.asyncOp = when == Return::kStarted;
+                       c10d::Backend& backend = impl_->backend_of(from);
+                       if (are_equal(counts))
+                         return backend._reduce_scatter_base(to, from, options);
+                       std::vector<Tensors> parts = {parts_of(from, counts)};
+                       Tensors own = {to};
+                       return backend.reduce_scatter(own, parts, options);
+                     });
 }
 
 Work ProcessGroup::gather(const Tensors& wholes, const at::Tensor& part, int64_t root,

@@ -65,15 +65,14 @@ void all_gather_kernel(const at::Tensor& whole, const at::Tensor& part, at::IntA
 
 void all_gather_start_kernel(const at::Tensor& whole, const at::Tensor& part,
                              at::IntArrayRef counts, c10::string_view group) {
-  NamedGroups::note(whole, group,
-                    group_named(std::string(group))
-                        .all_gather(whole, part, span_of(counts), Return::kStarted));
+  NamedGroups::note(
+      whole, group,
+      group_named(std::string(group)).all_gather(whole, part, span_of(counts), Return::kStarted));
 }
 
 void reduce_scatter_kernel(const at::Tensor& part, const at::Tensor& whole, at::IntArrayRef counts,
                            c10::string_view op, c10::string_view group) {
-  group_named(std::string(group))
-      .reduce_scatter(part, whole, reduce_op_named(op), span_of(counts));
+  group_named(std::string(group)).reduce_scatter(part, whole, reduce_op_named(op), span_of(counts));
 }
 
 void reduce_scatter_start_kernel(const at::Tensor& part, const at::Tensor& whole,
@@ -188,9 +187,9 @@ void call_all_gather(const at::Tensor& whole, const at::Tensor& part,
 
 void call_reduce_scatter(const at::Tensor& part, const at::Tensor& whole,
                          std::span<const int64_t> counts, ReduceOp op, const ProcessGroup& group) {
-  static const auto reduce_scatter = typed<void(
-      const at::Tensor&, const at::Tensor&, at::IntArrayRef, c10::string_view, c10::string_view)>(
-      "levin::reduce_scatter_");
+  static const auto reduce_scatter =
+      typed<void(const at::Tensor&, const at::Tensor&, at::IntArrayRef, c10::string_view,
+                 c10::string_view)>("levin::reduce_scatter_");
   reduce_scatter.call(part, whole, {counts.data(), counts.size()}, reduce_op_name(op),
                       operator_name(group));
 }

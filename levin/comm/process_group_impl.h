@@ -57,7 +57,7 @@ struct ProcessGroup::Impl {
   struct Call {
     const char* name = "";
     at::Tensor data = {};
-    int64_t argument = 0;      ///< root, operation: whatever else must agree
+    int64_t argument = 0;                  ///< root, operation: whatever else must agree
     std::span<const int64_t> counts = {};  ///< of each rank's part, where it is about parts
     bool between_two = false;  ///< the other ranks know nothing of it: no number, no comparison
   };

@@ -52,6 +52,12 @@ struct ReductionCase {
   c10d::ReduceOp::RedOpType op;
   bool of_floats, of_integers;
   Tensor (*combine)(const Tensor& a, const Tensor& b);
+
+  /// One type of floats and one of integers see them all.
+  bool is_for(at::ScalarType type) const {
+    const bool has_it = at::isFloatingType(type) ? of_floats : of_integers;
+    return has_it && (type == at::kFloat || type == at::kLong || op == c10d::ReduceOp::SUM);
+  }
 };
 inline const ReductionCase kReductions[] = {
     {c10d::ReduceOp::SUM, true, true, [](const Tensor& a, const Tensor& b) { return a + b; }},
@@ -202,17 +208,15 @@ inline const std::vector<BackendCollective> kCollectives = {
        const auto counts = uneven_counts(ranks);
        const Reduced data = {ranks, sum_of(counts)};
        for (const ReductionCase& reduction : kReductions) {
-         if (!(at::isFloatingType(ranks.type) ? reduction.of_floats : reduction.of_integers)) {
-           continue;
-         }
+         if (!reduction.is_for(ranks.type)) continue;
          const Tensor own = data.of(ranks.rank), before = own.clone();
          std::vector<Tensors> parts = {own.split_with_sizes(counts)};
          Tensors result = {torch::zeros({counts[ranks.rank]}, ranks.type)};
          ranks.backend.reduce_scatter(result, parts, {.reduceOp = reduction.op})->wait();
          const Tensor wanted = data.by(reduction).split_with_sizes(counts)[ranks.rank];
-         const auto wrong = difference("reduction " + std::to_string(reduction.op), result[0],
-                                       wanted) +
-                            difference("the data", own, before);
+         const auto wrong =
+             difference("reduction " + std::to_string(reduction.op), result[0], wanted) +
+             difference("the data", own, before);
          if (!wrong.empty()) return wrong;
        }
        return std::string();
@@ -222,9 +226,7 @@ inline const std::vector<BackendCollective> kCollectives = {
        const Reduced data = {ranks, ranks.count};
        for (int64_t root = 0; root < ranks.size; ++root) {
          for (const ReductionCase& reduction : kReductions) {
-           if (!(at::isFloatingType(ranks.type) ? reduction.of_floats : reduction.of_integers)) {
-             continue;
-           }
+           if (!reduction.is_for(ranks.type)) continue;
            Tensors own = {data.of(ranks.rank)};
            ranks.backend.reduce(own, {.reduceOp = reduction.op, .rootRank = root})->wait();
            const auto wrong = difference(

@@ -334,6 +334,19 @@ TEST(Hierarchical, ARankThatTakesNoMessageIsNamedInTime) {
   EXPECT_EQ(words[2], "no error");  // on its host a message waits for nobody
 }
 
+TEST(Hierarchical, AMessageThatNobodySendsIsNotWaitedForWhenTheGroupHasFailed) {
+  const auto words = run_ranks(2, [](int64_t rank, const auto& folder) {
+    const BackendPointer backend = make_backend("hostsAB", rank, 2, folder);
+    Tensors message = {torch::ones({4})}, data = {torch::ones({rank + 1})};
+    c10::intrusive_ptr<c10d::Work> work;
+    if (rank == 0) work = backend->recv(message, 1, 0);
+    const std::string failed = levin::test::error_id([&] { backend->allreduce(data)->wait(); });
+    if (rank == 1) return failed;
+    return failed + ", " + levin::test::error_id([&] { work->wait(); });
+  });
+  EXPECT_THAT(words, ::testing::ElementsAre("comm.mismatch, comm.closed", "comm.mismatch"));
+}
+
 TEST(Hierarchical, ARankThatIsGoneBeforeItsGroupConnectsIsHeardOfAtOnce) {
   const auto words = run_ranks(4, [](int64_t rank, const auto& folder) -> std::string {
     BackendPointer backend = make_backend("hostsAABB", rank, 4, folder);

@@ -11,7 +11,7 @@
 namespace levin::test {
 
 /// Counts what a server would be asked, and the bytes that go to and from it.
-class CountingStore final : public c10d::Store {
+class CountingStore : public c10d::Store {
  public:
   c10::intrusive_ptr<c10d::Store> clone() override {
     return c10::intrusive_ptr<c10d::Store>::unsafe_reclaim_from_nonowning(this);

@@ -40,10 +40,7 @@ std::string hub_word(const Scratch& scratch) { return board_in(scratch.path()).r
 /// What a rank would say, with that token.
 std::string greeting(std::string token, int64_t rank) {
   token.resize(32, 'x');
-  for (const int64_t number : {rank, int64_t{0}}) {
-    token.append(reinterpret_cast<const char*>(&number), sizeof number);
-  }
-  return token;
+  return token.append(reinterpret_cast<const char*>(&rank), sizeof rank);
 }
 
 TEST(Door, StrangersNeitherGetAPlaceNorKeepRanksWaiting) {

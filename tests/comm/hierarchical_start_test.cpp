@@ -58,7 +58,8 @@ std::string talk(c10d::Backend& backend) {
     std::vector<Tensors> gathered;
     if (rank == root) {
       gathered.emplace_back();
-      for (int64_t from = 0; from < size; ++from) gathered[0].push_back(torch::zeros({1}, at::kLong));
+      for (int64_t from = 0; from < size; ++from)
+        gathered[0].push_back(torch::zeros({1}, at::kLong));
     }
     Tensors mine = {torch::full({1}, rank)};
     backend.gather(gathered, mine, {.rootRank = root})->wait();
@@ -140,7 +141,8 @@ TEST(HierarchicalDescriptors, AreOneForEachRankThatIsTalkedTo) {
 }
 
 TEST(HierarchicalDescriptors, OfARankAmong1024AreBelow100) {
-  constexpr int64_t kOfTheProcess = 3 + 2;  // the standard ones; the store, for the run and watchdog
+  constexpr int64_t kOfTheProcess =
+      3 + 2;  // the standard ones; the store, for the run and watchdog
   EXPECT_LT(descriptors_of(16, 64, true) + kOfTheProcess, 100);
   EXPECT_LT(descriptors_of(32, 32, true) + kOfTheProcess, 100);
 }

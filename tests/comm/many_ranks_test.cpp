@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "levin/comm/backends.h"
+#include "levin/comm/roll_call.h"
 #include "levin/comm/watchdog/watchdog.h"
 #include "tests/comm/counting_store.h"
 #include "tests/support/error_of.h"
@@ -51,8 +52,8 @@ TEST(ManyRanks, AllAreToldWhoDidNotCome) {
 }
 
 TEST(ManyRanks, TakeNoTableThatIsNone) {
-  for (const char* text : {"", "[]", "1:a", "1:a1:b1:c", "1:a9:b", "1:a-1:b", "1:a:b",
-                           "1:a99999999999999999999:b"}) {
+  for (const char* text :
+       {"", "[]", "1:a", "1:a1:b1:c", "1:a9:b", "1:a-1:b", "1:a:b", "1:a99999999999999999999:b"}) {
     auto store = c10::make_intrusive<CountingStore>();
     store->set("host/all", std::vector<uint8_t>(text, text + std::string_view(text).size()));
     EXPECT_THAT(error_of([&] { levin::comm::choose_backend(*store, 1, 2, {}); }),
@@ -67,6 +68,36 @@ TEST(ManyRanks, TakeNoWordOfAnyLength) {
   store->set("host/all", std::vector<uint8_t>(text.begin(), text.end()));
   EXPECT_THAT(error_of([&] { levin::comm::choose_backend(*store, 1, 2, {}); }),
               HasSubstr("comm.connect: got no host of each of 2 ranks"));
+}
+
+/// As one whose server was stopped.
+class SilentStore final : public CountingStore {
+ public:
+  std::vector<uint8_t> get(const std::string&) override {
+    std::this_thread::sleep_for(std::chrono::seconds(20));
+    return {};
+  }
+};
+
+TEST(ManyRanks, WaitForNoStoreThatDoesNotAnswer) {
+  const auto store = c10::make_intrusive<SilentStore>();
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_THAT(error_of([&] {
+                levin::comm::call_roll_late(store, {.topic = "late", .rank = 1, .size = 2}, "word",
+                                            std::chrono::milliseconds(100), {});
+              }),
+              HasSubstr("comm.connect: the store of the run does not answer"));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(8));
+}
+
+TEST(ManyRanks, WaitNoLongerThanThereIsReasonTo) {
+  const auto store = c10::make_intrusive<CountingStore>();
+  const auto began = std::chrono::steady_clock::now();
+  const auto give_up = [] { throw std::runtime_error("given up"); };
+  EXPECT_THROW(levin::comm::call_roll_late(store, {.topic = "late", .rank = 1, .size = 2}, "word",
+                                           std::chrono::seconds(20), give_up),
+               std::runtime_error);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
 }
 
 /// All but the last rank wait in operation 7 for as long as it takes to ask about it.

@@ -67,7 +67,8 @@ TEST(CommOperators, AStartedReductionIsThereAfterTheWait) {
 const std::vector<int64_t> kCounts = {3, 0};
 
 std::string differ_from_sums(int64_t rank, const at::Tensor& part) {
-  const at::Tensor wanted = rank == 0 ? torch::tensor({0., 3., 6.}) : torch::empty({0}, at::kDouble);
+  const at::Tensor wanted =
+      rank == 0 ? torch::tensor({0., 3., 6.}) : torch::empty({0}, at::kDouble);
   return at::equal(part, wanted) ? "" : c10::str("got ", part, ", wanted ", wanted);
 }
 

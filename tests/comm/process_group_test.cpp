@@ -139,8 +139,8 @@ TEST_P(ProcessGroupOver, MovesPartsOfAnyLengths) {
                   const at::Tensor all = torch::tensor({1., 1., 3., 3., 3., 3., 3.}, at::kFloat);
                   std::string wrong = differs(whole, all);
                   const at::Tensor sum = torch::empty({own}), mean = torch::empty({own});
-                  auto work = group.reduce_scatter(sum, whole, ReduceOp::kSum, counts,
-                                                   Return::kStarted);
+                  auto work =
+                      group.reduce_scatter(sum, whole, ReduceOp::kSum, counts, Return::kStarted);
                   group.reduce_scatter(mean, whole, ReduceOp::kMean, counts);
                   work.wait();
                   const auto theirs = all.split_with_sizes({2, 0, 5})[static_cast<size_t>(rank)];
@@ -153,18 +153,18 @@ TEST_P(ProcessGroupOver, PartsThatDoNotFitAreErrors) {
   EXPECT_THAT(run_world(2,
                         [&](int64_t rank, const auto&) {
                           auto group = connect(GetParam());
-                          const auto id = [&](const at::Tensor& whole, std::vector<int64_t> counts) {
-                            return levin::test::error_id([&] {
-                              group.all_gather(whole, torch::ones({2}), counts);
-                            });
+                          const auto id = [&](const at::Tensor& whole,
+                                              std::vector<int64_t> counts) {
+                            return levin::test::error_id(
+                                [&] { group.all_gather(whole, torch::ones({2}), counts); });
                           };
                           std::string wrong;
                           if (id(torch::ones({5}), {2, 2}) != "comm.tensor") wrong += "sum ";
                           if (id(torch::ones({2}), {2}) != "comm.tensor") wrong += "number ";
                           if (id(torch::ones({2}), {3, -1}) != "comm.tensor") wrong += "negative ";
                           const auto apart = torch::ones({5, 2}).select(1, 0);
-                          const auto counts = rank == 0 ? std::vector<int64_t>{2, 3}
-                                                        : std::vector<int64_t>{3, 2};
+                          const auto counts =
+                              rank == 0 ? std::vector<int64_t>{2, 3} : std::vector<int64_t>{3, 2};
                           if (id(apart, counts) != "comm.tensor") wrong += "apart ";
                           group.barrier();
                           return wrong;
@@ -176,11 +176,11 @@ TEST_P(ProcessGroupOver, PartsOfWhichTheRanksHaveOtherIdeasAreNamed) {
   EXPECT_THAT(run_world(2,
                         [&](int64_t rank, const auto&) {
                           auto group = connect(GetParam());
-                          const auto counts = rank == 0 ? std::vector<int64_t>{2, 3}
-                                                        : std::vector<int64_t>{3, 2};
+                          const auto counts =
+                              rank == 0 ? std::vector<int64_t>{2, 3} : std::vector<int64_t>{3, 2};
                           return error_of([&] {
-                            group.reduce_scatter(torch::ones({2}), torch::ones({5}),
-                                                 ReduceOp::kSum, counts);
+                            group.reduce_scatter(torch::ones({2}), torch::ones({5}), ReduceOp::kSum,
+                                                 counts);
                           });
                         }),
               Each(AllOf(StartsWith("comm.mismatch: "), HasSubstr("5 x Float in parts of 2,3"),

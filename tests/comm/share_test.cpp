@@ -39,7 +39,8 @@ TEST(Share, WhatARankWritesAllReadAfterABarrier) {
                       const auto count = counts[static_cast<size_t>(from)];
                       parts.push_back(torch::arange(count, at::kDouble) + 100.0 * (from + 1));
                     }
-                    wrong += difference("memory", shared.whole, torch::zeros_like(torch::cat(parts)));
+                    wrong +=
+                        difference("memory", shared.whole, torch::zeros_like(torch::cat(parts)));
                     group.barrier();
                     shared.own.copy_(parts[static_cast<size_t>(rank)]);
                     group.barrier();
@@ -101,25 +102,25 @@ TEST(Share, RanksThatWantDifferentPartsAreNamed) {
   EXPECT_THAT(run_world(2,
                         [](int64_t rank, const auto&) {
                           auto group = connect("shm");
-                          return error_of([&] {
-                            group.share(std::vector<int64_t>{1, rank + 2}, at::kFloat);
-                          });
+                          return error_of(
+                              [&] { group.share(std::vector<int64_t>{1, rank + 2}, at::kFloat); });
                         }),
               Each(HasSubstr("share of ")));
-  const auto id = levin::test::error_id([] { ProcessGroup().share(std::vector<int64_t>{1, 2}, at::kInt); });
+  const auto id =
+      levin::test::error_id([] { ProcessGroup().share(std::vector<int64_t>{1, 2}, at::kInt); });
   EXPECT_EQ(id, "comm.tensor");
 }
 
 TEST(Share, IsRefusedWhereRanksTalkByMessages) {
-  EXPECT_THAT(run_world(2,
-                        [](int64_t, const auto&) {
-                          auto group = connect("gloo");
-                          group.barrier();
-                          return error_of(
-                              [&] { group.share(std::vector<int64_t>{1, 1}, at::kFloat); });
-                        }),
-              Each(StartsWith("comm.unsupported: the gloo backend shares no memory between its "
-                              "ranks; take shm")));
+  EXPECT_THAT(
+      run_world(2,
+                [](int64_t, const auto&) {
+                  auto group = connect("gloo");
+                  group.barrier();
+                  return error_of([&] { group.share(std::vector<int64_t>{1, 1}, at::kFloat); });
+                }),
+      Each(StartsWith("comm.unsupported: the gloo backend shares no memory between its "
+                      "ranks; take shm")));
 }
 
 /// Processes that have that file open or mapped; it has no name by which another could.

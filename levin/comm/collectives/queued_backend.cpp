@@ -198,13 +198,13 @@ WorkPointer QueuedBackend::scatter(Tensors& outputs, std::vector<Tensors>& input
 WorkPointer QueuedBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                 const c10d::ReduceScatterOptions& options) {
   check_sizes("reduce_scatter", input, output);
-  return call(OpType::_REDUCE_SCATTER_BASE, options.asyncOp,
-              [this, result = Piece(output), data = Piece(input),
-               counts = equal_counts(getSize(), output.numel()),
-               by = reduction_of(options.reduceOp)] {
-                group_->reduce_scatter(result, data, counts, by);
-                result.give_back();
-              });
+  return call(
+      OpType::_REDUCE_SCATTER_BASE, options.asyncOp,
+      [this, result = Piece(output), data = Piece(input),
+       counts = equal_counts(getSize(), output.numel()), by = reduction_of(options.reduceOp)] {
+        group_->reduce_scatter(result, data, counts, by);
+        result.give_back();
+      });
 }
 
 WorkPointer QueuedBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -309,8 +309,8 @@ void QueuedBackend::check_parts(std::string_view name, Elements whole, Counts co
                   whole.type == part.scalar_type(),
               "comm.tensor", "{}: got parts of {} x {} for {} ranks, and {} x {} for rank {}", name,
               to_text(std::vector<int64_t>(counts.begin(), counts.end())),
-              c10::toString(whole.type), getSize(), part.numel(),
-              c10::toString(part.scalar_type()), getRank());
+              c10::toString(whole.type), getSize(), part.numel(), c10::toString(part.scalar_type()),
+              getRank());
 }
 
 /// Elements for each rank: of rows as many as given, or all in equal parts.

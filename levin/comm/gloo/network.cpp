@@ -20,10 +20,11 @@ namespace {
 
 using c10d::ProcessGroupGloo;
 
-constexpr std::chrono::seconds kToConnect(20);  // to a rank that has come; gloo asks again till then
-constexpr size_t kBytesOfAHost = 1024;                 // of what gloo says of itself,
-constexpr size_t kBytesOfAnAddress = 256;              // for each peer
-constexpr int64_t kMostInATable = 64;                  // a store takes values of up to 8 MiB
+// To a rank that has come; gloo tries again till then.
+constexpr std::chrono::milliseconds kLeastToConnect(2000), kMostToConnect(20000);
+constexpr size_t kBytesOfAHost = 1024;     // of what gloo says of itself,
+constexpr size_t kBytesOfAnAddress = 256;  // for each peer
+constexpr int64_t kMostInATable = 64;      // a store takes values of up to 8 MiB
 
 double seconds(std::chrono::milliseconds time) {
   return std::chrono::duration<double>(time).count();
@@ -69,7 +70,8 @@ std::unique_ptr<Transport> GlooNetwork::connect(const GlooPeers& peers,
   const auto book = c10::make_intrusive<AddressBook>(
       [&](const std::string& word) { return meet(call, peers, timeout, word); });
   try {
-    const auto options = ProcessGroupGloo::Options::create(kToConnect);
+    const auto options =
+        ProcessGroupGloo::Options::create(std::clamp(timeout, kLeastToConnect, kMostToConnect));
     options->threads = 1;  // they carry gloo's own collectives
     options->devices.push_back(device());
     auto connection = c10::make_intrusive<ProcessGroupGloo>(book, static_cast<int>(own),

@@ -29,7 +29,8 @@ HierarchicalCollectives::HierarchicalCollectives(HostLayout layout, int64_t rank
       local_(std::move(local)),
       across_(std::move(across)),
       timeout_(timeout) {
-  for (const auto& host : layout_.hosts) by_hosts_.insert(by_hosts_.end(), host.begin(), host.end());
+  for (const auto& host : layout_.hosts)
+    by_hosts_.insert(by_hosts_.end(), host.begin(), host.end());
   if (is_one_host()) return;
   if (is_first()) connect(kFirst);
   if (!across_.connects_pairs) connect(kAll);
@@ -133,9 +134,8 @@ void HierarchicalCollectives::broadcast(Elements data, int64_t root) {
       over_hosts(kFirst, [&](Collectives& group) { group.broadcast(data, root_host); });
     }
     // Ranks that have it hear here of what went wrong further on.
-    on_host([&](Collectives& group) {
-      goes_by_first ? group.barrier() : group.broadcast(data, 0);
-    });
+    on_host(
+        [&](Collectives& group) { goes_by_first ? group.barrier() : group.broadcast(data, 0); });
   });
 }
 
@@ -169,8 +169,8 @@ Collectives& HierarchicalCollectives::pair_with(int64_t peer) {
   return *pair->group;
 }
 
-void HierarchicalCollectives::with(
-    int64_t peer, const std::function<void(Collectives&, int64_t number)>& body) {
+void HierarchicalCollectives::with(int64_t peer,
+                                   const std::function<void(Collectives&, int64_t number)>& body) {
   if (host_of(peer) == host_of(rank_)) return body(*local_, place_of(peer));
   if (!across_.connects_pairs) return body(*groups_[kAll], peer);
   try {

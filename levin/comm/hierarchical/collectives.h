@@ -92,8 +92,7 @@ class HierarchicalCollectives final : public Collectives {
   void all_gather_by_first(Elements result, Elements part, Counts counts);
   void all_gather_by_places(Elements result, Elements part, Counts counts);
   void reduce_scatter_by_first(Elements result, Elements data, Counts counts, Reduction reduction);
-  void reduce_scatter_by_places(Elements result, Elements data, Counts counts,
-                                Reduction reduction);
+  void reduce_scatter_by_places(Elements result, Elements data, Counts counts, Reduction reduction);
   /// On a host: what the rank of one place has is that of another's.
   void pass(Elements from_data, int64_t from, Elements to_data, int64_t to);
 

@@ -28,8 +28,7 @@ void HierarchicalCollectives::all_gather_by_places(Elements result, Elements par
   }
   const auto at_place = counts_of(layout_.ranks_at(place_), counts);
   const Elements brought = scratch(kPlace, part.type, sum_of(at_place));
-  over_hosts(kSamePlace,
-             [&](Collectives& group) { group.all_gather(brought, part, at_place); });
+  over_hosts(kSamePlace, [&](Collectives& group) { group.all_gather(brought, part, at_place); });
   const std::vector<Elements> mine = cut(brought, at_place);
   const bool in_order = is_rank_order(by_hosts_);
   const Elements ordered = in_order ? result : scratch(kOrdered, part.type, result.count);

@@ -99,9 +99,8 @@ void HierarchicalCollectives::reduce_scatter(Elements result, Elements data, Cou
 void HierarchicalCollectives::reduce_scatter_by_places(Elements result, Elements data,
                                                        Counts counts, Reduction reduction) {
   const auto at_place = counts_of(layout_.ranks_at(place_), counts);
-  const Elements ordered = in_order_of(by_hosts_, data, counts, [&](int64_t count) {
-    return scratch(kOrdered, data.type, count);
-  });
+  const Elements ordered = in_order_of(
+      by_hosts_, data, counts, [&](int64_t count) { return scratch(kOrdered, data.type, count); });
   const Elements partial = scratch(kPlace, data.type, sum_of(at_place));
   const std::vector<Elements> sums = cut(partial, at_place);
   int64_t begin = 0;
@@ -119,8 +118,8 @@ void HierarchicalCollectives::reduce_scatter_by_places(Elements result, Elements
 }
 
 // The first ranks sum for their hosts.
-void HierarchicalCollectives::reduce_scatter_by_first(Elements result, Elements data,
-                                                      Counts counts, Reduction reduction) {
+void HierarchicalCollectives::reduce_scatter_by_first(Elements result, Elements data, Counts counts,
+                                                      Reduction reduction) {
   const bool divides = reduction == Reduction::kMean;
   if (divides) reduction = Reduction::kSum;
   const auto mine = counts_of(own_host(), counts);
@@ -132,9 +131,8 @@ void HierarchicalCollectives::reduce_scatter_by_first(Elements result, Elements 
   }
   on_host([&](Collectives& group) { group.reduce(sum, 0, reduction); });
   if (is_first()) {
-    const Elements ordered = in_order_of(by_hosts_, sum, counts, [&](int64_t count) {
-      return scratch(kOrdered, data.type, count);
-    });
+    const Elements ordered = in_order_of(
+        by_hosts_, sum, counts, [&](int64_t count) { return scratch(kOrdered, data.type, count); });
     const auto of_hosts = counts_of_hosts(layout_, counts);
     over_hosts(kFirst, [&](Collectives& group) {
       group.reduce_scatter(block, ordered, of_hosts, reduction);

@@ -39,6 +39,7 @@ Group::Group(int64_t rank, int64_t size, const Board& board, const GroupOptions&
       mailboxes_(links_.share(Mailboxes::bytes(size), Mailboxes::reserved_bytes(size),
                               std::chrono::steady_clock::now() + options.timeout),
                  rank, size, rounds_, failure_, options.timeout) {
+  segment_.close_descriptor();
   links_.watch([this](int64_t gone) { rounds_.mark_gone(gone); });
 }
 
@@ -161,8 +162,8 @@ SharedMemory Group::share(at::ScalarType type, Counts counts) {
   meet(announce_parts("share", c10::toString(type), counts));
   const auto width = static_cast<int64_t>(c10::elementSize(type));
   const int64_t bytes = std::max<int64_t>(sum_of(counts) * width, 1);
-  Segment segment = links_.share(static_cast<size_t>(bytes),
-                                 std::chrono::steady_clock::now() + options_.timeout);
+  Segment segment =
+      links_.share(static_cast<size_t>(bytes), std::chrono::steady_clock::now() + options_.timeout);
   return {std::move(segment), begin_of(rank_, counts) * width,
           counts[static_cast<size_t>(rank_)] * width};
 }

@@ -96,9 +96,7 @@ void Links::gather(const Board& board, Deadline deadline) {
   }
 }
 
-void Links::join(const std::string& word) {
-  links_.push_back({.socket = knock(word, rank_)});
-}
+void Links::join(const std::string& word) { links_.push_back({.socket = knock(word, rank_)}); }
 
 Segment Links::share(size_t bytes, size_t reserved, Deadline deadline) {
   if (rank_ != 0) {
