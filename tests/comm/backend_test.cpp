@@ -297,12 +297,13 @@ TEST(UnevenParts, OfAnotherNumberOfRanksOrElementsAreRefused) {
       return levin::test::error_of([&] { backend->allgather(outputs, inputs)->wait(); }) + "\n";
     };
     return gather({torch::ones({2}), torch::ones({3})}, torch::ones({2})) +
-           gather({torch::ones({2})}, torch::ones({3})) +
+           gather({torch::ones({2})}, torch::ones({3})) + gather({}, torch::ones({3})) +
            gather({torch::ones({2}), torch::ones({2}, at::kInt)}, torch::ones({2}));
   });
   EXPECT_THAT(words[0],
               AllOf(HasSubstr("all_gather: got parts of 2,3 x Float for 1 ranks, and 2 x Float"),
                     HasSubstr("all_gather: got parts of 2 x Float for 1 ranks, and 3 x Float"),
+                    HasSubstr("all_gather: got no parts, wanted one of each rank"),
                     HasSubstr("all_gather: got parts of Float and of Int, wanted one type")));
 }
 

@@ -75,7 +75,7 @@ TEST(Door, StrangersNeitherGetAPlaceNorKeepRanksWaiting) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(1900));
   const std::string log = get(scratch / "log.0");
   for (const char* why :
-       {"it does not know the token", "its greeting has 20 bytes", "its greeting has 9048 bytes",
+       {"it does not know the token", "its greeting has 20 bytes", "its greeting has 9040 bytes",
         "it says it is rank 0 of 2", "it says it is rank 2 of 2", "it says it is rank -1 of 2"}) {
     EXPECT_THAT(log, HasSubstr(why));
   }

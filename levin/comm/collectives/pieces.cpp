@@ -42,6 +42,8 @@ void give_back(const std::vector<Piece>& pieces) {
 
 Whole::Whole(std::string_view collective, const std::vector<at::Tensor>& tensors)
     : pieces_(pieces_of(tensors)) {
+  LEVIN_CHECK(!tensors.empty(), "comm.tensor", "{}: got no parts, wanted one of each rank",
+              collective);
   for (const at::Tensor& tensor : tensors) {
     const auto first = tensors.front().scalar_type();
     LEVIN_CHECK(tensor.scalar_type() == first, "comm.tensor",
