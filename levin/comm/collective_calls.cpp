@@ -5,9 +5,12 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <array>
 
 #include "levin/base/check.h"
+#include "levin/base/text.h"
+#include "levin/comm/collectives/chunks.h"
 #include "levin/comm/objects.h"
 #include "levin/comm/process_group_impl.h"
 
@@ -25,6 +28,29 @@ c10d::ReduceOp torch_op(ReduceOp op) {
   constexpr std::array kOps = {c10d::ReduceOp::SUM, c10d::ReduceOp::AVG, c10d::ReduceOp::MIN,
                                c10d::ReduceOp::MAX, c10d::ReduceOp::PRODUCT};
   return kOps[static_cast<size_t>(op)];
+}
+
+/// Views of a flat tensor.
+Tensors parts_of(const at::Tensor& whole, Counts counts) {
+  return whole.split_with_sizes({counts.data(), counts.size()});
+}
+
+void check_counts(const ProcessGroup& group, std::string_view name, const at::Tensor& whole,
+                  const at::Tensor& part, Counts counts) {
+  const auto own = static_cast<size_t>(group.rank());
+  const bool fits = std::ssize(counts) == group.size() && std::ranges::min(counts) >= 0 &&
+                    sum_of(counts) == whole.numel() && counts[own] == part.numel() &&
+                    whole.scalar_type() == part.scalar_type();
+  LEVIN_CHECK(fits, "comm.tensor",
+              "{}: got a whole of {} x {} and a part of {} x {} on rank {} of {}, wanted parts of "
+              "{} elements",
+              name, whole.numel(), c10::toString(whole.scalar_type()), part.numel(),
+              c10::toString(part.scalar_type()), group.rank(), group.size(),
+              to_text(std::vector<int64_t>(counts.begin(), counts.end())));
+  LEVIN_CHECK(whole.is_contiguous() || are_equal(counts), "comm.tensor",
+              "{}: got a whole that is not contiguous, for parts of different lengths; gather into "
+              "a contiguous tensor",
+              name);
 }
 
 void check_two(const ProcessGroup& group, std::string_view what) {
@@ -63,31 +89,55 @@ Work ProcessGroup::broadcast(const at::Tensor& data, int64_t root, Return when) 
 }
 
 Work ProcessGroup::all_gather(const at::Tensor& whole, const at::Tensor& part, Return when) {
-  if (impl_->alone()) {
-    whole.view_as(part).copy_(part);
-    return {};
-  }
-  return Impl::start(impl_, {.name = "all_gather", .data = part}, when,
-                     [&, to = flat(whole), from = flat(part)]() mutable {
-                       c10d::AllgatherOptions options;
-                       options.asyncOp = when == Return::kStarted;
-                       return impl_->backend_of(from)._allgather_base(to, from, options);
-                     });
+  return all_gather(whole, part, equal_counts(size(), part.numel()), when);
 }
 
 Work ProcessGroup::reduce_scatter(const at::Tensor& part, const at::Tensor& whole, ReduceOp op,
                                   Return when) {
+  return reduce_scatter(part, whole, op, equal_counts(size(), part.numel()), when);
+}
+
+Work ProcessGroup::all_gather(const at::Tensor& whole, const at::Tensor& part,
+                              std::span<const int64_t> counts, Return when) {
+  check_counts(*this, "all_gather", whole, part, counts);
+  if (impl_->alone()) {
+    whole.view_as(part).copy_(part);
+    return {};
+  }
+  return Impl::start(impl_, {.name = "all_gather", .data = part, .counts = counts}, when,
+                     [&, to = flat(whole), from = flat(part)]() mutable {
+                       c10d::AllgatherOptions options;
+                       options.asyncOp = when == Return::kStarted;
+                       c10d::Backend& backend = impl_->backend_of(from);
+                       if (are_equal(counts)) return backend._allgather_base(to, from, options);
+                       std::vector<Tensors> parts = {parts_of(to, counts)};
+                       Tensors own = {from};
+                       return backend.allgather(parts, own, options);
+                     });
+}
+
+Work ProcessGroup::reduce_scatter(const at::Tensor& part, const at::Tensor& whole, ReduceOp op,
+                                  std::span<const int64_t> counts, Return when) {
+  check_counts(*this, "reduce_scatter", whole, part, counts);
   if (impl_->alone()) {
     part.copy_(whole.view_as(part));
     return {};
   }
   return Impl::start(impl_,
-                     {.name = "reduce_scatter", .data = part, .argument = static_cast<int64_t>(op)},
+                     {.name = "reduce_scatter",
+                      .data = part,
+                      .argument = static_cast<int64_t>(op),
+                      .counts = counts},
                      when, [&, to = flat(part), from = flat(whole)]() mutable {
                        c10d::ReduceScatterOptions options;
                        options.reduceOp = torch_op(op);
                        options.asyncOp = when == Return::kStarted;
-                       return impl_->backend_of(from)._reduce_scatter_base(to, from, options);
+                       c10d::Backend& backend = impl_->backend_of(from);
+                       if (are_equal(counts))
+                         return backend._reduce_scatter_base(to, from, options);
+                       std::vector<Tensors> parts = {parts_of(from, counts)};
+                       Tensors own = {to};
+                       return backend.reduce_scatter(own, parts, options);
                      });
 }
 
@@ -194,15 +244,12 @@ std::vector<State> ProcessGroup::all_gather(const State& object) {
   const at::Tensor bytes = bytes_of(object);
   const at::Tensor lengths = at::zeros({size()}, at::kLong);
   all_gather(lengths, at::full({1}, bytes.numel(), at::kLong));
-  const int64_t longest = lengths.max().item<int64_t>();
-  const at::Tensor padded = at::zeros({longest}, at::kByte);
-  padded.narrow(0, 0, bytes.numel()).copy_(bytes);
-  const at::Tensor all = at::empty({size(), longest}, at::kByte);
-  all_gather(all, padded);
+  const auto* counts = lengths.const_data_ptr<int64_t>();
+  const std::vector<int64_t> parts(counts, counts + size());
+  const at::Tensor all = at::empty({sum_of(parts)}, at::kByte);
+  all_gather(all, bytes, parts);
   std::vector<State> states;
-  for (int64_t from = 0; from < size(); ++from) {
-    states.push_back(state_of(all[from].narrow(0, 0, lengths[from].item<int64_t>())));
-  }
+  for (const at::Tensor& part : parts_of(all, parts)) states.push_back(state_of(part));
   return states;
 }
 

@@ -4,8 +4,11 @@
 #include <torch/library.h>
 
 #include <array>
+#include <deque>
 #include <map>
 #include <mutex>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "levin/base/check.h"
@@ -18,12 +21,15 @@ namespace levin::comm {
 struct NamedGroups {
   std::mutex mutex;
   std::map<std::string, std::weak_ptr<ProcessGroup::Impl>> groups;
-  std::map<const void*, Work> started;  ///< by the memory of the list's first tensor
+  /// By group and the memory of the list's first tensor, in the order in which they began: those
+  /// of tensors without elements have none.
+  std::map<std::pair<std::string, const void*>, std::deque<Work>> started;
 
   static NamedGroups& of_process() {
     static NamedGroups groups;
     return groups;
   }
+  static void note(const at::Tensor& first, c10::string_view group, Work work);
   static std::string add(const ProcessGroup& group);
   static ProcessGroup find(const std::string& name);
 };
@@ -45,11 +51,37 @@ void all_reduce_kernel(at::TensorList tensors, c10::string_view group, c10::stri
 
 void all_reduce_start_kernel(at::TensorList tensors, c10::string_view group, c10::string_view op) {
   if (tensors.empty()) return;
-  Work work = group_named(std::string(group))
-                  .all_reduce(tensors.vec(), reduce_op_named(op), Return::kStarted);
-  NamedGroups& groups = NamedGroups::of_process();
-  const std::scoped_lock lock(groups.mutex);
-  groups.started[tensors.front().const_data_ptr()] = std::move(work);
+  NamedGroups::note(tensors.front(), group,
+                    group_named(std::string(group))
+                        .all_reduce(tensors.vec(), reduce_op_named(op), Return::kStarted));
+}
+
+std::span<const int64_t> span_of(at::IntArrayRef counts) { return {counts.data(), counts.size()}; }
+
+void all_gather_kernel(const at::Tensor& whole, const at::Tensor& part, at::IntArrayRef counts,
+                       c10::string_view group) {
+  group_named(std::string(group)).all_gather(whole, part, span_of(counts));
+}
+
+void all_gather_start_kernel(const at::Tensor& whole, const at::Tensor& part,
+                             at::IntArrayRef counts, c10::string_view group) {
+  NamedGroups::note(
+      whole, group,
+      group_named(std::string(group)).all_gather(whole, part, span_of(counts), Return::kStarted));
+}
+
+void reduce_scatter_kernel(const at::Tensor& part, const at::Tensor& whole, at::IntArrayRef counts,
+                           c10::string_view op, c10::string_view group) {
+  group_named(std::string(group)).reduce_scatter(part, whole, reduce_op_named(op), span_of(counts));
+}
+
+void reduce_scatter_start_kernel(const at::Tensor& part, const at::Tensor& whole,
+                                 at::IntArrayRef counts, c10::string_view op,
+                                 c10::string_view group) {
+  NamedGroups::note(
+      part, group,
+      group_named(std::string(group))
+          .reduce_scatter(part, whole, reduce_op_named(op), span_of(counts), Return::kStarted));
 }
 
 void wait_kernel(at::TensorList tensors, c10::string_view group) {
@@ -58,12 +90,14 @@ void wait_kernel(at::TensorList tensors, c10::string_view group) {
   {
     NamedGroups& groups = NamedGroups::of_process();
     const std::scoped_lock lock(groups.mutex);
-    const auto started = groups.started.find(tensors.front().const_data_ptr());
+    const auto started =
+        groups.started.find({std::string(group), tensors.front().const_data_ptr()});
     LEVIN_CHECK(started != groups.started.end(), "comm.wait",
                 "nothing was started in group {} for these {} tensors; wait once for each start",
                 group, tensors.size());
-    work = std::move(started->second);
-    groups.started.erase(started);
+    work = std::move(started->second.front());
+    started->second.pop_front();
+    if (started->second.empty()) groups.started.erase(started);
   }
   work.wait();
 }
@@ -79,6 +113,12 @@ auto typed(const char* name) {
 }
 
 }  // namespace
+
+void NamedGroups::note(const at::Tensor& first, c10::string_view group, Work work) {
+  NamedGroups& all = of_process();
+  const std::scoped_lock lock(all.mutex);
+  all.started[{std::string(group), first.const_data_ptr()}].push_back(std::move(work));
+}
 
 std::string NamedGroups::add(const ProcessGroup& group) {
   const std::string& label = group.impl_->label;
@@ -137,16 +177,46 @@ void call_broadcast(const std::vector<at::Tensor>& data, const ProcessGroup& gro
   broadcast.call(data, operator_name(group), root);
 }
 
+void call_all_gather(const at::Tensor& whole, const at::Tensor& part,
+                     std::span<const int64_t> counts, const ProcessGroup& group) {
+  static const auto all_gather =
+      typed<void(const at::Tensor&, const at::Tensor&, at::IntArrayRef, c10::string_view)>(
+          "levin::all_gather_");
+  all_gather.call(whole, part, {counts.data(), counts.size()}, operator_name(group));
+}
+
+void call_reduce_scatter(const at::Tensor& part, const at::Tensor& whole,
+                         std::span<const int64_t> counts, ReduceOp op, const ProcessGroup& group) {
+  static const auto reduce_scatter =
+      typed<void(const at::Tensor&, const at::Tensor&, at::IntArrayRef, c10::string_view,
+                 c10::string_view)>("levin::reduce_scatter_");
+  reduce_scatter.call(part, whole, {counts.data(), counts.size()}, reduce_op_name(op),
+                      operator_name(group));
+}
+
 TORCH_LIBRARY_FRAGMENT(levin, library) {
   library.def("all_reduce_(Tensor(a!)[] tensors, str group, str op) -> ()");
   library.def("all_reduce_start_(Tensor(a!)[] tensors, str group, str op) -> ()");
   library.def("wait_(Tensor(a!)[] tensors, str group) -> ()");
   library.def("broadcast_(Tensor(a!)[] tensors, str group, int root) -> ()");
+  const std::string gathered = "(Tensor(a!) whole, Tensor part, int[] counts, str group) -> ()";
+  const std::string scattered =
+      "(Tensor(a!) part, Tensor whole, int[] counts, str op, str group) -> ()";
+  for (const std::string name : {"all_gather_", "all_gather_start_"}) {
+    library.def((name + gathered).c_str());
+  }
+  for (const std::string name : {"reduce_scatter_", "reduce_scatter_start_"}) {
+    library.def((name + scattered).c_str());
+  }
   constexpr auto kAnyDevice = c10::DispatchKey::CompositeExplicitAutograd;
   library.impl("all_reduce_", torch::dispatch(kAnyDevice, &all_reduce_kernel));
   library.impl("all_reduce_start_", torch::dispatch(kAnyDevice, &all_reduce_start_kernel));
   library.impl("wait_", torch::dispatch(kAnyDevice, &wait_kernel));
   library.impl("broadcast_", torch::dispatch(kAnyDevice, &broadcast_kernel));
+  library.impl("all_gather_", torch::dispatch(kAnyDevice, &all_gather_kernel));
+  library.impl("all_gather_start_", torch::dispatch(kAnyDevice, &all_gather_start_kernel));
+  library.impl("reduce_scatter_", torch::dispatch(kAnyDevice, &reduce_scatter_kernel));
+  library.impl("reduce_scatter_start_", torch::dispatch(kAnyDevice, &reduce_scatter_start_kernel));
 }
 
 }  // namespace levin::comm

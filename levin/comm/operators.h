@@ -1,6 +1,6 @@
 #pragma once
 // Collectives as operators of LibTorch's dispatcher, which what records operators sees and can run
-// again. Each works in place on a list of tensors, and knows its group by name.
+// again. Each writes to tensors that it is given, and knows its group by name.
 //
 //   comm::call_all_reduce(gradients, world, ReduceOp::kMean);
 //
@@ -8,12 +8,17 @@
 //   levin::all_reduce_start_(Tensor(a!)[] tensors, str group, str op) -> ()
 //   levin::wait_(Tensor(a!)[] tensors, str group) -> ()
 //   levin::broadcast_(Tensor(a!)[] tensors, str group, int root) -> ()
+//   levin::all_gather_(Tensor(a!) whole, Tensor part, int[] counts, str group) -> ()
+//   levin::all_gather_start_(...)      as all_gather_, of which wait_([whole], group) is the end
+//   levin::reduce_scatter_(Tensor(a!) part, Tensor whole, int[] counts, str op, str group) -> ()
+//   levin::reduce_scatter_start_(...)  as reduce_scatter_, of which wait_([part], group) is the end
 //
-// Between all_reduce_start_ and the wait_ of the same list its tensors may not be touched.
+// Between a start and the wait_ of the same tensors these may not be touched.
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,5 +44,10 @@ LEVIN_API void call_all_reduce(const std::vector<at::Tensor>& data, const Proces
                                ReduceOp op);
 LEVIN_API void call_broadcast(const std::vector<at::Tensor>& data, const ProcessGroup& group,
                               int64_t root);
+LEVIN_API void call_all_gather(const at::Tensor& whole, const at::Tensor& part,
+                               std::span<const int64_t> counts, const ProcessGroup& group);
+LEVIN_API void call_reduce_scatter(const at::Tensor& part, const at::Tensor& whole,
+                                   std::span<const int64_t> counts, ReduceOp op,
+                                   const ProcessGroup& group);
 
 }  // namespace levin::comm

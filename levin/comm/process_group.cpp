@@ -1,6 +1,7 @@
 #include "levin/comm/process_group.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
@@ -10,10 +11,13 @@
 #include <thread>
 
 #include "levin/base/check.h"
+#include "levin/base/text.h"
 #include "levin/comm/backends.h"
 #include "levin/comm/collectives/announcement.h"
+#include "levin/comm/collectives/chunks.h"
 #include "levin/comm/nccl/nccl.h"
 #include "levin/comm/process_group_impl.h"
+#include "levin/comm/shm/backend.h"
 #include "levin/comm/store.h"
 
 namespace levin::comm {
@@ -110,7 +114,10 @@ void ProcessGroup::Impl::fail(const char* what, int64_t call) const {
 void ProcessGroup::Impl::check_agreement(const Call& call) const {
   const auto type = call.data.defined() ? call.data.scalar_type() : at::kByte;
   const int64_t count = call.data.defined() ? call.data.numel() : 0;
-  const Announcement own = announce(call.name, c10::toString(type), count, call.argument);
+  const Announcement own =
+      call.counts.empty()
+          ? announce(call.name, c10::toString(type), count, call.argument)
+          : announce_parts(call.name, c10::toString(type), call.counts, call.argument);
   const auto bytes = static_cast<int64_t>(sizeof own);
   at::Tensor mine = at::empty({bytes}, at::kByte);
   at::Tensor all = at::empty({bytes * size}, at::kByte);
@@ -166,6 +173,25 @@ at::Tensor ProcessGroup::allocate(int64_t count, at::ScalarType type, at::Device
   if (!device.is_cpu() || impl_->alone() || !impl_->backend->supportsTensorAlloc(0))
     return at::empty({count}, options);
   return impl_->backend->allocateTensor(count, options);
+}
+
+SharedTensor ProcessGroup::share(std::span<const int64_t> counts, at::ScalarType type) {
+  LEVIN_CHECK(std::ssize(counts) == size() && std::ranges::min(counts) >= 0, "comm.tensor",
+              "share: got parts of {} for {} ranks, wanted one of each, of no or more elements",
+              to_text(std::vector<int64_t>(counts.begin(), counts.end())), size());
+  const auto width = static_cast<int64_t>(c10::elementSize(type));
+  const int64_t own = counts[static_cast<size_t>(rank())], all = sum_of(counts);
+  auto memory = [&]() -> std::shared_ptr<shm::SharedMemory> {
+    if (!impl_->alone()) return share_memory(*impl_->backend, type, counts);
+    auto segment = shm::Segment::create(static_cast<size_t>(std::max<int64_t>(all * width, 1)));
+    return std::make_shared<shm::SharedMemory>(std::move(segment), 0, all * width);
+  }();
+  const auto tensor = [&](const std::byte* data, int64_t count) {
+    return at::from_blob(
+        const_cast<std::byte*>(data), {count}, [memory](void*) mutable { memory = nullptr; },
+        at::TensorOptions(type));
+  };
+  return {.whole = tensor(memory->whole(), all), .own = tensor(memory->own(), own)};
 }
 
 ProcessGroup ProcessGroup::subgroup(const std::vector<int64_t>& ranks) {

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,6 +63,12 @@ struct ProcessGroupOptions {
   bool check = false;
 };
 
+/// One memory that all ranks of a host map.
+struct SharedTensor {
+  at::Tensor whole;  ///< flat, for reading: who writes to it dies by SIGSEGV
+  at::Tensor own;    ///< this rank's part of it at another address, for writing
+};
+
 /// A handle: copies share the group. A timeout or a mismatch is an error whose text says who came
 /// and who did not; see Watchdog. Every rank of it calls the same functions in the same order, with
 /// tensors of the same shape and type. Sums are over contiguous memory of any layout; a result is
@@ -90,6 +97,12 @@ class LEVIN_API ProcessGroup {
   Work all_gather(const at::Tensor& whole, const at::Tensor& part, Return when = Return::kDone);
   Work reduce_scatter(const at::Tensor& part, const at::Tensor& whole, ReduceOp op,
                       Return when = Return::kDone);
+  /// Of parts of any lengths: counts[i] elements are rank i's, which may be none. All ranks name
+  /// the same counts; "comm.mismatch" where they do not. whole is contiguous.
+  Work all_gather(const at::Tensor& whole, const at::Tensor& part, std::span<const int64_t> counts,
+                  Return when = Return::kDone);
+  Work reduce_scatter(const at::Tensor& part, const at::Tensor& whole, ReduceOp op,
+                      std::span<const int64_t> counts, Return when = Return::kDone);
   /// wholes is empty on the other ranks than root.
   Work gather(const std::vector<at::Tensor>& wholes, const at::Tensor& part, int64_t root,
               Return when = Return::kDone);
@@ -98,6 +111,7 @@ class LEVIN_API ProcessGroup {
   /// sent[i] goes to rank i, received[i] comes from it; lengths may differ.
   Work all_to_all(const std::vector<at::Tensor>& received, const std::vector<at::Tensor>& sent,
                   Return when = Return::kDone);
+  /// May wait for the recv that takes it.
   Work send(const at::Tensor& data, int64_t to, int64_t tag = 0, Return when = Return::kDone);
   Work recv(const at::Tensor& data, int64_t from, int64_t tag = 0, Return when = Return::kDone);
   void barrier();
@@ -111,6 +125,11 @@ class LEVIN_API ProcessGroup {
   /// A flat tensor that the backend reduces fastest: on the CPU, in memory that the ranks of a host
   /// share, where there is any. All ranks ask for the same.
   at::Tensor allocate(int64_t count, at::ScalarType type, at::Device device = at::kCPU);
+
+  /// Zeros of which each rank has a part of counts[i] elements, and which are the same memory for
+  /// all. Ranks see what others wrote before a barrier. All ranks ask for the same. Throws
+  /// "comm.unsupported" where ranks are on several hosts, or talk by messages.
+  SharedTensor share(std::span<const int64_t> counts, at::ScalarType type);
 
   /// The group of these ranks of this group. All of this group's ranks call it, and those outside
   /// get a group of themselves alone. Throws "comm.subgroup".

@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,7 +57,8 @@ struct ProcessGroup::Impl {
   struct Call {
     const char* name = "";
     at::Tensor data = {};
-    int64_t argument = 0;      ///< root, operation: whatever else must agree
+    int64_t argument = 0;                  ///< root, operation: whatever else must agree
+    std::span<const int64_t> counts = {};  ///< of each rank's part, where it is about parts
     bool between_two = false;  ///< the other ranks know nothing of it: no number, no comparison
   };
   void check_agreement(const Call& call) const;

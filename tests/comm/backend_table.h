@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/torch.h>
 
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,69 @@ struct Ranks {
     Tensor total = torch::zeros({elements}, type);
     for (int64_t from = 0; from < size; ++from) total += of(from, elements);
     return total;
+  }
+};
+
+/// Of each rank, the second's is empty.
+inline std::vector<int64_t> uneven_counts(const Ranks& ranks) {
+  std::vector<int64_t> counts;
+  for (int64_t rank = 0; rank < ranks.size; ++rank) {
+    counts.push_back(rank == 1 ? 0 : ranks.count + 3 * rank);
+  }
+  return counts;
+}
+
+inline int64_t sum_of(const std::vector<int64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+}
+
+/// What a reduction must give, bit for bit: rank after rank, in one process. The hierarchical
+/// backend sums host by host: what any order gives the same bits of.
+struct ReductionCase {
+  c10d::ReduceOp::RedOpType op;
+  bool of_floats, of_integers;
+  Tensor (*combine)(const Tensor& a, const Tensor& b);
+
+  /// One type of floats and one of integers see them all.
+  bool is_for(at::ScalarType type) const {
+    const bool has_it = at::isFloatingType(type) ? of_floats : of_integers;
+    return has_it && (type == at::kFloat || type == at::kLong || op == c10d::ReduceOp::SUM);
+  }
+};
+inline const ReductionCase kReductions[] = {
+    {c10d::ReduceOp::SUM, true, true, [](const Tensor& a, const Tensor& b) { return a + b; }},
+    {c10d::ReduceOp::AVG, true, false, [](const Tensor& a, const Tensor& b) { return a + b; }},
+    {c10d::ReduceOp::MIN, true, true,
+     [](const Tensor& a, const Tensor& b) { return torch::minimum(a, b); }},
+    {c10d::ReduceOp::MAX, true, true,
+     [](const Tensor& a, const Tensor& b) { return torch::maximum(a, b); }},
+    {c10d::ReduceOp::PRODUCT, true, true, [](const Tensor& a, const Tensor& b) { return a * b; }},
+    {c10d::ReduceOp::BAND, false, true,
+     [](const Tensor& a, const Tensor& b) { return torch::bitwise_and(a, b); }},
+    {c10d::ReduceOp::BOR, false, true,
+     [](const Tensor& a, const Tensor& b) { return torch::bitwise_or(a, b); }},
+    {c10d::ReduceOp::BXOR, false, true,
+     [](const Tensor& a, const Tensor& b) { return torch::bitwise_xor(a, b); }}};
+
+struct Reduced {
+  const Ranks& ranks;
+  int64_t elements;
+
+  bool is_exact() const {
+    return ranks.backend.getBackendName() == "hierarchical" || !at::isFloatingType(ranks.type);
+  }
+  Tensor of(int64_t rank) const {
+    if (is_exact()) return ranks.of(rank, elements);
+    torch::manual_seed(1000 * rank + elements);
+    return torch::randn({elements}, torch::TensorOptions(ranks.type));
+  }
+  Tensor by(const ReductionCase& reduction) const {
+    Tensor all = of(0);
+    for (int64_t rank = 1; rank < ranks.size; ++rank) all = reduction.combine(all, of(rank));
+    if (reduction.op != c10d::ReduceOp::AVG) return all;
+    if (is_exact()) return all / ranks.size;
+    const auto scale = torch::full({}, 1.0 / static_cast<double>(ranks.size), ranks.type);
+    return all * scale;
   }
 };
 
@@ -93,21 +157,27 @@ inline const std::vector<BackendCollective> kCollectives = {
      }},
     {"GatherAndScatter",
      [](const Ranks& ranks) {
-       std::vector<Tensors> gathered, scattered;
-       Tensors inputs = {ranks.mine()}, back = {torch::zeros_like(inputs[0])};
-       if (ranks.rank == 0) {
-         gathered.emplace_back();
-         for (int64_t i = 0; i < ranks.size; ++i) gathered[0].push_back(torch::zeros_like(back[0]));
-       }
-       ranks.backend.gather(gathered, inputs, {.rootRank = 0})->wait();
-       for (const Tensors& parts : gathered) {
-         for (int64_t i = 0; i < ranks.size; ++i) {
-           const auto wrong = difference("gather", parts[i], ranks.of(i, ranks.count));
-           if (!wrong.empty()) return wrong;
+       for (int64_t root = 0; root < ranks.size; ++root) {
+         std::vector<Tensors> gathered;
+         Tensors inputs = {ranks.mine()}, back = {torch::zeros_like(inputs[0])};
+         if (ranks.rank == root) {
+           gathered.emplace_back();
+           for (int64_t i = 0; i < ranks.size; ++i) {
+             gathered[0].push_back(torch::zeros_like(back[0]));
+           }
          }
+         ranks.backend.gather(gathered, inputs, {.rootRank = root})->wait();
+         for (const Tensors& parts : gathered) {
+           for (int64_t i = 0; i < ranks.size; ++i) {
+             const auto wrong = difference("gather", parts[i], ranks.of(i, ranks.count));
+             if (!wrong.empty()) return wrong;
+           }
+         }
+         ranks.backend.scatter(back, gathered, {.rootRank = root})->wait();
+         const auto wrong = difference("scatter", back[0], inputs[0]);
+         if (!wrong.empty()) return wrong;
        }
-       ranks.backend.scatter(back, gathered, {.rootRank = 0})->wait();
-       return difference("scatter", back[0], inputs[0]);
+       return std::string();
      }},
     {"ReduceScatter",
      [](const Ranks& ranks) {
@@ -116,6 +186,65 @@ inline const std::vector<BackendCollective> kCollectives = {
        ranks.backend._reduce_scatter_base(part, data)->wait();
        return difference("reduce_scatter", part,
                          ranks.sum(ranks.size * ranks.count).chunk(ranks.size)[ranks.rank]);
+     }},
+    {"UnevenAllGather",
+     [](const Ranks& ranks) {
+       const auto counts = uneven_counts(ranks);
+       Tensors wanted, apart;
+       for (int64_t rank = 0; rank < ranks.size; ++rank) {
+         wanted.push_back(ranks.of(rank, counts[rank]));
+         apart.push_back(torch::zeros({counts[rank]}, ranks.type));
+       }
+       const Tensor whole = torch::zeros({sum_of(counts)}, ranks.type);
+       Tensors mine = {wanted[ranks.rank].clone()};
+       std::vector<Tensors> in_one = {whole.split_with_sizes(counts)}, each = {apart};
+       ranks.backend.allgather(in_one, mine)->wait();
+       ranks.backend.allgather(each, mine)->wait();
+       return difference("uneven all_gather", whole, torch::cat(wanted)) +
+              difference("into tensors apart", torch::cat(apart), torch::cat(wanted));
+     }},
+    {"UnevenReduceScatterOfEveryReduction",
+     [](const Ranks& ranks) {
+       const auto counts = uneven_counts(ranks);
+       const Reduced data = {ranks, sum_of(counts)};
+       for (const ReductionCase& reduction : kReductions) {
+         if (!reduction.is_for(ranks.type)) continue;
+         const Tensor own = data.of(ranks.rank), before = own.clone();
+         std::vector<Tensors> parts = {own.split_with_sizes(counts)};
+         Tensors result = {torch::zeros({counts[ranks.rank]}, ranks.type)};
+         ranks.backend.reduce_scatter(result, parts, {.reduceOp = reduction.op})->wait();
+         const Tensor wanted = data.by(reduction).split_with_sizes(counts)[ranks.rank];
+         const auto wrong =
+             difference("reduction " + std::to_string(reduction.op), result[0], wanted) +
+             difference("the data", own, before);
+         if (!wrong.empty()) return wrong;
+       }
+       return std::string();
+     }},
+    {"ReduceToEachRoot",
+     [](const Ranks& ranks) {
+       const Reduced data = {ranks, ranks.count};
+       for (int64_t root = 0; root < ranks.size; ++root) {
+         for (const ReductionCase& reduction : kReductions) {
+           if (!reduction.is_for(ranks.type)) continue;
+           Tensors own = {data.of(ranks.rank)};
+           ranks.backend.reduce(own, {.reduceOp = reduction.op, .rootRank = root})->wait();
+           const auto wrong = difference(
+               "reduce", own[0], ranks.rank == root ? data.by(reduction) : data.of(ranks.rank));
+           if (!wrong.empty()) return wrong;
+         }
+       }
+       return std::string();
+     }},
+    {"BroadcastFromEachRoot",
+     [](const Ranks& ranks) {
+       std::string wrong;
+       for (int64_t root = 0; root < ranks.size; ++root) {
+         Tensors data = {ranks.mine()};
+         ranks.backend.broadcast(data, {.rootRank = root})->wait();
+         wrong += difference("broadcast", data[0], ranks.of(root, ranks.count));
+       }
+       return wrong;
      }},
     {"AllToAll",
      [](const Ranks& ranks) {

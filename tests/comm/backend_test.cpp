@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "levin/comm/hierarchical/backend.h"
 #include "tests/comm/backend_table.h"
 #include "tests/comm/ranks.h"
+#include "tests/support/error_of.h"
 
 namespace {
 
@@ -237,7 +239,126 @@ TEST(GlooBackend, SaysWhenTheOthersDoNotCome) {
     levin::comm::make_gloo_backend(store, 0, 2, std::chrono::milliseconds(300), "127.0.0.1");
     return std::string("no error");
   });
-  EXPECT_THAT(words, Each(StartsWith("comm.gloo: rank 0 of 2 found no way to the others: ")));
+  EXPECT_THAT(words, Each(StartsWith("comm.timeout: waited 0.3 s to connect ranks 0,1 by gloo, and "
+                                     "rank 1 did not come; ")));
+}
+
+TEST(GlooBackend, SaysWhenThereIsNoWayToOneThatCame) {
+  const auto words = run_ranks(2, [](int64_t rank, const auto& folder) {
+    const auto store = c10::make_intrusive<c10d::FileStore>((folder / "store").string(), 2);
+    // An address that is not this machine's cannot be listened at.
+    const std::string host = rank == 0 ? "127.0.0.1" : "192.0.2.1";
+    levin::comm::make_gloo_backend(store, rank, 2, std::chrono::milliseconds(300), host);
+    return std::string("no error");
+  });
+  EXPECT_THAT(words[0], StartsWith("comm.timeout: waited 0.3 s to connect ranks 0,1"));
+  EXPECT_THAT(words[1], StartsWith("comm.gloo: rank 1 of 2 found no way to the others, ranks 0,1"));
+}
+
+/// Each rank says what went wrong in a gather of parts of which rank 3 has another idea.
+std::vector<std::string> gather_of_two_minds(const std::string& name) {
+  return run_ranks(4, [&](int64_t rank, const auto& folder) {
+    const BackendPointer backend = make_backend(name, rank, 4, folder);
+    const std::vector<int64_t> counts =
+        rank == 3 ? std::vector<int64_t>{2, 1, 0, 4} : std::vector<int64_t>{1, 2, 0, 4};
+    std::vector<Tensors> parts = {torch::zeros({7}).split_with_sizes(counts)};
+    Tensors mine = {torch::zeros({counts[static_cast<size_t>(rank)]})};
+    return levin::test::error_of([&] { backend->allgather(parts, mine)->wait(); });
+  });
+}
+
+auto names_both() {
+  return AllOf(StartsWith("comm.mismatch: "), HasSubstr("parts of 1,2,0,4"),
+               HasSubstr("parts of 2,1,0,4"));
+}
+
+TEST(UnevenParts, ThatDifferAreNamedByBothSides) {
+  for (const char* name : {"shm", "gloo"}) {
+    EXPECT_THAT(gather_of_two_minds(name), Each(names_both())) << name;
+  }
+}
+
+TEST(UnevenParts, ThatDifferAreNamedOnTheirHostAndEndTheOthers) {
+  for (const char* name : {"hostsAABB", "hostsBAAA"}) {
+    const auto words = gather_of_two_minds(name);
+    EXPECT_THAT(words[3], names_both()) << name;
+    EXPECT_THAT(words[2], names_both()) << name;
+    EXPECT_THAT(words[0], StartsWith("comm.peer: ")) << name;
+  }
+}
+
+TEST(UnevenParts, OfAnotherNumberOfRanksOrElementsAreRefused) {
+  const auto words = run_ranks(1, [](int64_t rank, const auto& folder) {
+    const BackendPointer backend = make_backend("shm", rank, 1, folder);
+    const auto gather = [&](const Tensors& parts, const Tensor& part) {
+      std::vector<Tensors> outputs = {parts};
+      Tensors inputs = {part};
+      return levin::test::error_of([&] { backend->allgather(outputs, inputs)->wait(); }) + "\n";
+    };
+    return gather({torch::ones({2}), torch::ones({3})}, torch::ones({2})) +
+           gather({torch::ones({2})}, torch::ones({3})) + gather({}, torch::ones({3})) +
+           gather({torch::ones({2}), torch::ones({2}, at::kInt)}, torch::ones({2}));
+  });
+  EXPECT_THAT(words[0],
+              AllOf(HasSubstr("all_gather: got parts of 2,3 x Float for 1 ranks, and 2 x Float"),
+                    HasSubstr("all_gather: got parts of 2 x Float for 1 ranks, and 3 x Float"),
+                    HasSubstr("all_gather: got no parts, wanted one of each rank"),
+                    HasSubstr("all_gather: got parts of Float and of Int, wanted one type")));
+}
+
+/// On hosts that are named, with a short time for each operation.
+BackendPointer on_hosts(const std::vector<std::string>& hosts, int64_t rank,
+                        const std::filesystem::path& folder) {
+  at::set_num_threads(1);
+  const auto store = c10::make_intrusive<c10d::FileStore>((folder / "store").string(),
+                                                          static_cast<int>(hosts.size()));
+  return levin::comm::make_hierarchical_backend(store, rank, levin::comm::HostLayout::of(hosts),
+                                                std::chrono::milliseconds(1500),
+                                                {.own_address = "127.0.0.1"});
+}
+
+TEST(Hierarchical, ARankThatTakesNoMessageIsNamedInTime) {
+  const auto words = run_ranks(3, [](int64_t rank, const auto& folder) {
+    const BackendPointer backend = on_hosts({"A", "B", "B"}, rank, folder);
+    Tensors data = {torch::ones({4})};
+    backend->barrier()->wait();
+    const auto began = std::chrono::steady_clock::now();
+    const std::string said =
+        rank == 1 ? "" : levin::test::error_of([&] { backend->send(data, 1, 0)->wait(); });
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(4));
+    return took.count() < 3.5 ? said : "too late: " + said;
+  });
+  EXPECT_THAT(words[0], StartsWith("comm.timeout: waited 1.5 s to connect ranks 0,1 by gloo, and "
+                                   "rank 1 did not come; "));
+  EXPECT_EQ(words[2], "no error");  // on its host a message waits for nobody
+}
+
+TEST(Hierarchical, AMessageThatNobodySendsIsNotWaitedForWhenTheGroupHasFailed) {
+  const auto words = run_ranks(2, [](int64_t rank, const auto& folder) {
+    const BackendPointer backend = make_backend("hostsAB", rank, 2, folder);
+    Tensors message = {torch::ones({4})}, data = {torch::ones({rank + 1})};
+    c10::intrusive_ptr<c10d::Work> work;
+    if (rank == 0) work = backend->recv(message, 1, 0);
+    const std::string failed = levin::test::error_id([&] { backend->allreduce(data)->wait(); });
+    if (rank == 1) return failed;
+    return failed + ", " + levin::test::error_id([&] { work->wait(); });
+  });
+  EXPECT_THAT(words, ::testing::ElementsAre("comm.mismatch, comm.closed", "comm.mismatch"));
+}
+
+TEST(Hierarchical, ARankThatIsGoneBeforeItsGroupConnectsIsHeardOfAtOnce) {
+  const auto words = run_ranks(4, [](int64_t rank, const auto& folder) -> std::string {
+    BackendPointer backend = make_backend("hostsAABB", rank, 4, folder);
+    backend->barrier()->wait();
+    if (rank == 3) ::_exit(0);
+    Tensors large = {torch::ones({100000})};
+    const auto began = std::chrono::steady_clock::now();
+    const std::string said = levin::test::error_of([&] { backend->allreduce(large)->wait(); });
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    return took.count() < 10 ? said : "too late: " + said;
+  });
+  for (const int64_t rank : {0, 1, 2}) EXPECT_THAT(words[rank], StartsWith("comm.peer: "));
 }
 
 }  // namespace

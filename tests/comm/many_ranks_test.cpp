@@ -2,12 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
-
-#include <atomic>
 
 #include "levin/comm/backends.h"
+#include "levin/comm/roll_call.h"
 #include "levin/comm/watchdog/watchdog.h"
+#include "tests/comm/counting_store.h"
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"
 #include "tests/support/variable.h"
@@ -15,77 +14,11 @@
 namespace {
 
 using levin::comm::Watchdog;
+using levin::test::CountingStore;
 using levin::test::error_of;
+using levin::test::on_ranks;
 using ::testing::Each;
 using ::testing::HasSubstr;
-
-/// Counts what a server would be asked, and the bytes that go to and from it.
-class CountingStore final : public c10d::Store {
- public:
-  c10::intrusive_ptr<c10d::Store> clone() override {
-    return c10::intrusive_ptr<c10d::Store>::unsafe_reclaim_from_nonowning(this);
-  }
-  void set(const std::string& key, const std::vector<uint8_t>& value) override {
-    count(value.size());
-    store_->set(key, value);
-  }
-  std::vector<uint8_t> compareSet(const std::string& key, const std::vector<uint8_t>& expected,
-                                  const std::vector<uint8_t>& desired) override {
-    count(desired.size());
-    return store_->compareSet(key, expected, desired);
-  }
-  std::vector<uint8_t> get(const std::string& key) override {
-    auto value = store_->get(key);
-    count(value.size());
-    return value;
-  }
-  int64_t add(const std::string& key, int64_t amount) override {
-    count(8);
-    return store_->add(key, amount);
-  }
-  bool deleteKey(const std::string& key) override { return store_->deleteKey(key); }
-  int64_t getNumKeys() override { return store_->getNumKeys(); }
-  bool check(const std::vector<std::string>& keys) override {
-    count(1);
-    return store_->check(keys);
-  }
-  void wait(const std::vector<std::string>& keys) override { wait(keys, getTimeout()); }
-  void wait(const std::vector<std::string>& keys,
-            const std::chrono::milliseconds& timeout) override {
-    count(1);
-    store_->wait(keys, timeout);
-  }
-  const std::chrono::milliseconds& getTimeout() const noexcept override {
-    return store_->getTimeout();
-  }
-  void setTimeout(const std::chrono::milliseconds& timeout) override {
-    store_->setTimeout(timeout);
-  }
-
-  int64_t requests() const { return requests_; }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  void count(size_t bytes) {
-    ++requests_;
-    bytes_ += static_cast<int64_t>(bytes);
-  }
-
-  c10::intrusive_ptr<c10d::HashStore> store_ = c10::make_intrusive<c10d::HashStore>();
-  std::atomic<int64_t> requests_ = 0, bytes_ = 0;
-};
-
-/// In a thread of each rank.
-template <class Body>
-std::vector<std::string> on_ranks(int64_t size, const Body& body) {
-  std::vector<std::string> words(static_cast<size_t>(size));
-  std::vector<std::thread> threads;
-  for (int64_t rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] { words[static_cast<size_t>(rank)] = body(rank); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return words;
-}
 
 int64_t requests_to_meet(int64_t size) {
   auto store = c10::make_intrusive<CountingStore>();
@@ -119,13 +52,52 @@ TEST(ManyRanks, AllAreToldWhoDidNotCome) {
 }
 
 TEST(ManyRanks, TakeNoTableThatIsNone) {
-  for (const char* text : {"", "[]", "{}", R"(["a"])", R"([1, 2])", R"(["a", "b", "c"])"}) {
+  for (const char* text :
+       {"", "[]", "1:a", "1:a1:b1:c", "1:a9:b", "1:a-1:b", "1:a:b", "1:a99999999999999999999:b"}) {
     auto store = c10::make_intrusive<CountingStore>();
     store->set("host/all", std::vector<uint8_t>(text, text + std::string_view(text).size()));
     EXPECT_THAT(error_of([&] { levin::comm::choose_backend(*store, 1, 2, {}); }),
                 HasSubstr("comm.connect: got no host of each of 2 ranks"))
         << text;
   }
+}
+
+TEST(ManyRanks, TakeNoWordOfAnyLength) {
+  auto store = c10::make_intrusive<CountingStore>();
+  const std::string text = "1:a300:" + std::string(300, 'x');
+  store->set("host/all", std::vector<uint8_t>(text.begin(), text.end()));
+  EXPECT_THAT(error_of([&] { levin::comm::choose_backend(*store, 1, 2, {}); }),
+              HasSubstr("comm.connect: got no host of each of 2 ranks"));
+}
+
+/// As one whose server was stopped.
+class SilentStore final : public CountingStore {
+ public:
+  std::vector<uint8_t> get(const std::string&) override {
+    std::this_thread::sleep_for(std::chrono::seconds(20));
+    return {};
+  }
+};
+
+TEST(ManyRanks, WaitForNoStoreThatDoesNotAnswer) {
+  const auto store = c10::make_intrusive<SilentStore>();
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_THAT(error_of([&] {
+                levin::comm::call_roll_late(store, {.topic = "late", .rank = 1, .size = 2}, "word",
+                                            std::chrono::milliseconds(100), {});
+              }),
+              HasSubstr("comm.connect: the store of the run does not answer"));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(8));
+}
+
+TEST(ManyRanks, WaitNoLongerThanThereIsReasonTo) {
+  const auto store = c10::make_intrusive<CountingStore>();
+  const auto began = std::chrono::steady_clock::now();
+  const auto give_up = [] { throw std::runtime_error("given up"); };
+  EXPECT_THROW(levin::comm::call_roll_late(store, {.topic = "late", .rank = 1, .size = 2}, "word",
+                                           std::chrono::seconds(20), give_up),
+               std::runtime_error);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
 }
 
 /// All but the last rank wait in operation 7 for as long as it takes to ask about it.

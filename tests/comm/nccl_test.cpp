@@ -71,6 +71,17 @@ TEST(Nccl, ItsCollectivesDoWhatThoseOfCpusDo) {
     const at::Tensor part = torch::empty({1000}, gpu);
     group.reduce_scatter(part, whole, ReduceOp::kMean);
     all += wrong("reduce_scatter", part, of(rank));
+    std::vector<int64_t> counts(static_cast<size_t>(size), 400);
+    counts[0] = 0;
+    counts[1] = 900;
+    const at::Tensor uneven = torch::cat(parts).slice(0, 0, 500 + 400 * (size - 1));
+    const auto theirs = uneven.split_with_sizes(counts)[static_cast<size_t>(rank)];
+    const at::Tensor gathered = torch::empty_like(uneven, gpu);
+    group.all_gather(gathered, theirs.to(gpu), counts);
+    all += wrong("uneven all_gather", gathered, uneven);
+    const at::Tensor reduced = torch::empty_like(theirs, gpu);
+    group.reduce_scatter(reduced, gathered, ReduceOp::kSum, counts);
+    all += wrong("uneven reduce_scatter", reduced, theirs * size);
     at::Tensor from_last = of(rank).to(gpu);
     group.broadcast(from_last, size - 1);
     all += wrong("broadcast", from_last, of(size - 1));

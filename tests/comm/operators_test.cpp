@@ -63,6 +63,59 @@ TEST(CommOperators, AStartedReductionIsThereAfterTheWait) {
   EXPECT_THAT(words, Each(""));
 }
 
+/// Parts of 3 elements of rank 0 and of none of rank 1, sums of which are 0, 3, 6.
+const std::vector<int64_t> kCounts = {3, 0};
+
+std::string differ_from_sums(int64_t rank, const at::Tensor& part) {
+  const at::Tensor wanted =
+      rank == 0 ? torch::tensor({0., 3., 6.}) : torch::empty({0}, at::kDouble);
+  return at::equal(part, wanted) ? "" : c10::str("got ", part, ", wanted ", wanted);
+}
+
+TEST(CommOperators, GatherAndReducePartsOfAnyLengths) {
+  const auto words = run_world(2, [](int64_t rank, const auto&) {
+    const auto group = connect();
+    const at::Tensor part = torch::empty({kCounts[size_t(rank)]}, at::kDouble);
+    const at::Tensor whole = torch::arange(3.).to(at::kDouble) * (rank + 1.0);
+    levin::comm::call_reduce_scatter(part, whole, kCounts, ReduceOp::kSum, group);
+    const at::Tensor all = torch::empty({3}, at::kDouble);
+    levin::comm::call_all_gather(all, part, kCounts, group);
+    return differ_from_sums(rank, part) + differ_from_sums(0, all);
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST(CommOperators, StartedOnesOfPartsAreThereAfterTheWait) {
+  const auto words = run_world(2, [](int64_t rank, const auto&) {
+    const auto group = connect();
+    const std::string name = operator_name(group);
+    auto& dispatcher = c10::Dispatcher::singleton();
+    const auto reduce_scatter =
+        dispatcher.findSchemaOrThrow("levin::reduce_scatter_start_", "")
+            .typed<void(const at::Tensor&, const at::Tensor&, at::IntArrayRef, c10::string_view,
+                        c10::string_view)>();
+    const auto all_gather =
+        dispatcher.findSchemaOrThrow("levin::all_gather_start_", "")
+            .typed<void(const at::Tensor&, const at::Tensor&, at::IntArrayRef, c10::string_view)>();
+    const auto wait = dispatcher.findSchemaOrThrow("levin::wait_", "")
+                          .typed<void(at::TensorList, c10::string_view)>();
+    // Two at a time; rank 1's parts have no elements, and no address to know them by.
+    const at::Tensor whole = torch::arange(3.).to(at::kDouble) * (rank + 1.0);
+    const at::Tensor first = torch::empty({kCounts[size_t(rank)]}, at::kDouble);
+    const at::Tensor second = torch::empty_like(first), all = torch::empty({3}, at::kDouble);
+    reduce_scatter.call(first, whole, kCounts, "sum", name);
+    reduce_scatter.call(second, whole, kCounts, "sum", name);
+    wait.call({first}, name);
+    wait.call({second}, name);
+    all_gather.call(all, first, kCounts, name);
+    wait.call({all}, name);
+    const std::string twice = error_id([&] { wait.call({first}, name); });
+    return differ_from_sums(rank, first) + differ_from_sums(rank, second) +
+           differ_from_sums(0, all) + (twice == "comm.wait" ? "" : twice);
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
 TEST(CommOperators, GroupsHaveNames) {
   EXPECT_EQ(operator_name({}), "self");
   EXPECT_EQ(group_named("self").size(), 1);

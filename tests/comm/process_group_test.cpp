@@ -16,6 +16,7 @@ using levin::comm::Return;
 using levin::test::connect;
 using levin::test::error_of;
 using levin::test::run_world;
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -125,6 +126,67 @@ TEST_P(ProcessGroupOver, MovesPartsOfAnyShape) {
               Each(""));
 }
 
+TEST_P(ProcessGroupOver, MovesPartsOfAnyLengths) {
+  EXPECT_THAT(
+      run_world(3,
+                [&](int64_t rank, const auto&) {
+                  auto group = connect(GetParam());
+                  const std::vector<int64_t> counts = {2, 0, 5};
+                  const auto own = counts[static_cast<size_t>(rank)];
+                  const at::Tensor part = torch::full({own, 2}, rank + 1.0).select(1, 0);
+                  const at::Tensor whole = torch::empty({7});
+                  group.all_gather(whole, part, counts);
+                  const at::Tensor all = torch::tensor({1., 1., 3., 3., 3., 3., 3.}, at::kFloat);
+                  std::string wrong = differs(whole, all);
+                  const at::Tensor sum = torch::empty({own}), mean = torch::empty({own});
+                  auto work =
+                      group.reduce_scatter(sum, whole, ReduceOp::kSum, counts, Return::kStarted);
+                  group.reduce_scatter(mean, whole, ReduceOp::kMean, counts);
+                  work.wait();
+                  const auto theirs = all.split_with_sizes({2, 0, 5})[static_cast<size_t>(rank)];
+                  return wrong + differs(sum, theirs * 3) + differs(mean, theirs);
+                }),
+      Each(""));
+}
+
+TEST_P(ProcessGroupOver, PartsThatDoNotFitAreErrors) {
+  EXPECT_THAT(run_world(2,
+                        [&](int64_t rank, const auto&) {
+                          auto group = connect(GetParam());
+                          const auto id = [&](const at::Tensor& whole,
+                                              std::vector<int64_t> counts) {
+                            return levin::test::error_id(
+                                [&] { group.all_gather(whole, torch::ones({2}), counts); });
+                          };
+                          std::string wrong;
+                          if (id(torch::ones({5}), {2, 2}) != "comm.tensor") wrong += "sum ";
+                          if (id(torch::ones({2}), {2}) != "comm.tensor") wrong += "number ";
+                          if (id(torch::ones({2}), {3, -1}) != "comm.tensor") wrong += "negative ";
+                          const auto apart = torch::ones({5, 2}).select(1, 0);
+                          const auto counts =
+                              rank == 0 ? std::vector<int64_t>{2, 3} : std::vector<int64_t>{3, 2};
+                          if (id(apart, counts) != "comm.tensor") wrong += "apart ";
+                          group.barrier();
+                          return wrong;
+                        }),
+              Each(""));
+}
+
+TEST_P(ProcessGroupOver, PartsOfWhichTheRanksHaveOtherIdeasAreNamed) {
+  EXPECT_THAT(run_world(2,
+                        [&](int64_t rank, const auto&) {
+                          auto group = connect(GetParam());
+                          const auto counts =
+                              rank == 0 ? std::vector<int64_t>{2, 3} : std::vector<int64_t>{3, 2};
+                          return error_of([&] {
+                            group.reduce_scatter(torch::ones({2}), torch::ones({5}), ReduceOp::kSum,
+                                                 counts);
+                          });
+                        }),
+              Each(AllOf(StartsWith("comm.mismatch: "), HasSubstr("5 x Float in parts of 2,3"),
+                         HasSubstr("5 x Float in parts of 3,2"))));
+}
+
 TEST_P(ProcessGroupOver, SendsToEachAsMuchAsItIsGiven) {
   EXPECT_THAT(run_world(2,
                         [&](int64_t rank, const auto&) {
@@ -222,6 +284,12 @@ TEST(ProcessGroup, OfOneRankCopies) {
   EXPECT_EQ(group.all_gather(State()).size(), 1U);
   EXPECT_FALSE(group.any(false));
   EXPECT_EQ(group.allocate(7, at::kHalf).numel(), 7);
+  copy.zero_();
+  group.all_gather(copy, data, std::vector<int64_t>{4});
+  EXPECT_TRUE(at::equal(copy, data));
+  copy.zero_();
+  group.reduce_scatter(copy, data, ReduceOp::kMean, std::vector<int64_t>{4});
+  EXPECT_TRUE(at::equal(copy, data));
   EXPECT_EQ(group.subgroup({0}).size(), 1);
 }
 

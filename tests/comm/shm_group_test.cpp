@@ -105,7 +105,8 @@ std::string gathers_are_in_rank_order(Group& group, int64_t count) {
     wanted.insert(wanted.end(), theirs.begin(), theirs.end());
   }
   std::vector<float> all(wanted.size());
-  group.all_gather(of(all), of(mine));
+  const std::vector<int64_t> counts(static_cast<size_t>(group.size()), count);
+  group.all_gather(of(all), of(mine), counts);
   if (all != wanted) return "all_gather of " + std::to_string(count);
 
   std::vector<std::vector<float>> parts(static_cast<size_t>(group.size()),
@@ -125,7 +126,9 @@ std::string all_gather_in_shared_memory_is_in_rank_order(Group& group, int64_t c
   std::byte* place = memory.get() + group.rank() * count * 4;
   const auto mine = values(group.rank(), count);
   std::memcpy(place, mine.data(), mine.size() * 4);
-  group.all_gather({memory.get(), at::kFloat, group.size() * count}, {place, at::kFloat, count});
+  const std::vector<int64_t> counts(static_cast<size_t>(group.size()), count);
+  group.all_gather({memory.get(), at::kFloat, group.size() * count}, {place, at::kFloat, count},
+                   counts);
   for (int64_t rank = 0; rank < group.size(); ++rank) {
     const auto theirs = values(rank, count);
     if (std::memcmp(memory.get() + rank * count * 4, theirs.data(), theirs.size() * 4) != 0) {
@@ -151,10 +154,48 @@ std::string reduce_scatter_is_a_part_of_the_sum(Group& group, int64_t count) {
   const auto shared = group.allocate(std::ssize(data) * 4);
   std::memcpy(shared.get(), data.data(), data.size() * 4);
   for (const Elements& from : {of(data), Elements{shared.get(), at::kFloat, std::ssize(data)}}) {
-    group.reduce_scatter(of(mine), from, Reduction::kSum);
+    const std::vector<int64_t> counts(static_cast<size_t>(group.size()), count);
+    group.reduce_scatter(of(mine), from, counts, Reduction::kSum);
     for (int64_t i = 0; i < count; ++i) {
       const float wanted = sum_at(group.size(), group.rank() * count + i);
       if (mine[i] != wanted) return differs("reduce_scatter", count, i, mine[i], wanted);
+    }
+  }
+  return "";
+}
+
+/// The second rank's part is empty.
+std::vector<int64_t> uneven(const Group& group, int64_t count) {
+  std::vector<int64_t> counts;
+  for (int64_t rank = 0; rank < group.size(); ++rank) {
+    counts.push_back(rank == 1 ? 0 : count + 5 * rank);
+  }
+  return counts;
+}
+
+std::string uneven_parts_are_read_where_they_lie(Group& group, int64_t count) {
+  const std::vector<int64_t> counts = uneven(group, count);
+  const auto own = static_cast<size_t>(group.rank());
+  const int64_t total = levin::comm::sum_of(counts);
+  const int64_t begin = levin::comm::begin_of(group.rank(), counts);
+  const auto memory = group.allocate(total * 4);
+  const Elements whole = {memory.get(), at::kFloat, total};
+  const std::vector<float> data = values(group.rank(), total);
+  std::memcpy(memory.get(), data.data(), data.size() * 4);
+  std::vector<float> mine(static_cast<size_t>(counts[own]));
+  group.reduce_scatter(of(mine), whole, counts, Reduction::kSum);
+  for (int64_t i = 0; i < counts[own]; ++i) {
+    const float wanted = sum_at(group.size(), begin + i);
+    if (mine[i] != wanted) return differs("uneven reduce_scatter", count, i, mine[i], wanted);
+  }
+  // Null for no elements, as LibTorch has it.
+  Elements part = whole.part(begin, counts[own]);
+  if (part.count == 0) part.data = nullptr;
+  group.all_gather(whole, part, counts);
+  for (int64_t rank = 0, at = 0; rank < group.size(); ++rank) {
+    for (int64_t i = 0; i < counts[static_cast<size_t>(rank)]; ++i, ++at) {
+      const auto got = reinterpret_cast<float*>(memory.get())[at];
+      if (got != value(rank, at)) return differs("uneven gather", count, at, got, value(rank, at));
     }
   }
   return "";
@@ -211,6 +252,7 @@ INSTANTIATE_TEST_SUITE_P(
                                     all_gather_in_shared_memory_is_in_rank_order},
                     GroupCollective{"Scatter", scatter_gives_each_its_part},
                     GroupCollective{"ReduceScatter", reduce_scatter_is_a_part_of_the_sum},
+                    GroupCollective{"UnevenPartsInPlace", uneven_parts_are_read_where_they_lie},
                     GroupCollective{"AllToAll", all_to_all_crosses}),
     [](const auto& info) { return info.param.name; });
 

@@ -1,6 +1,11 @@
 #include "levin/comm/collectives/announcement.h"
 
+#include <functional>
+#include <string>
+
 #include "levin/base/check.h"
+#include "levin/base/text.h"
+#include "levin/comm/collectives/chunks.h"
 
 namespace levin::comm {
 namespace {
@@ -11,13 +16,15 @@ void put(char* text, size_t size, std::string_view value) { value.copy(text, siz
 
 std::string Announcement::text() const {
   if (type[0] == 0) return name;
-  return fmt::format("{} of {} x {}{}", name, count, type,
+  return fmt::format("{} of {} x {}{}{}", name, count, type,
+                     parts[0] == 0 ? "" : fmt::format(" in parts of {}", parts),
                      argument == 0 ? "" : fmt::format(" ({})", argument));
 }
 
 bool Announcement::operator==(const Announcement& other) const {
   return std::string_view(name) == other.name && std::string_view(type) == other.type &&
-         count == other.count && argument == other.argument;
+         std::string_view(parts) == other.parts && count == other.count &&
+         argument == other.argument;
 }
 
 Announcement announce(std::string_view name, std::string_view type, int64_t count, int64_t argument,
@@ -28,6 +35,19 @@ Announcement announce(std::string_view name, std::string_view type, int64_t coun
   announcement.count = count;
   announcement.argument = argument;
   announcement.place = place;
+  return announcement;
+}
+
+Announcement announce_parts(std::string_view name, std::string_view type,
+                            std::span<const int64_t> counts, int64_t argument, int64_t place) {
+  if (are_equal(counts)) return announce(name, type, counts.front(), argument, place);
+  Announcement announcement = announce(name, type, sum_of(counts), argument, place);
+  std::string text = to_text(std::vector<int64_t>(counts.begin(), counts.end()));
+  if (text.size() >= sizeof(announcement.parts)) {  // what does not fit is compared all the same
+    const auto hash = static_cast<uint32_t>(std::hash<std::string>()(text));
+    text = text.substr(0, sizeof(announcement.parts) - 16) + fmt::format("... #{:08x}", hash);
+  }
+  put(announcement.parts, sizeof(announcement.parts), text);
   return announcement;
 }
 

@@ -3,8 +3,11 @@
 // memory, so that a mistake is an error in all of them and no wrong number.
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+
+#include "levin/base/export.h"
 
 namespace levin::comm {
 
@@ -12,6 +15,7 @@ namespace levin::comm {
 struct Announcement {
   char name[24] = {};    ///< "all_reduce"
   char type[16] = {};    ///< "Float"; "" where there is no tensor
+  char parts[48] = {};   ///< elements of each rank's, "3,0,7", where they are not all as many
   int64_t count = 0;     ///< elements
   int64_t argument = 0;  ///< root, operation: whatever else must agree
   int64_t place = 0;     ///< shm: where in shared memory this rank's elements lie; 0: not there
@@ -20,8 +24,14 @@ struct Announcement {
   bool operator==(const Announcement& other) const;
 };
 
-Announcement announce(std::string_view name, std::string_view type, int64_t count,
-                      int64_t argument = 0, int64_t place = 0);
+LEVIN_API Announcement announce(std::string_view name, std::string_view type, int64_t count,
+                                int64_t argument = 0, int64_t place = 0);
+
+/// The same of a tensor in a part for each rank: of as many elements as one has where all have as
+/// many, else of all, and the parts.
+Announcement announce_parts(std::string_view name, std::string_view type,
+                            std::span<const int64_t> counts, int64_t argument = 0,
+                            int64_t place = 0);
 
 /// Throws "comm.mismatch" with both texts when they differ; number counts the group's collectives.
 void check_same(const Announcement& mine, int64_t rank, const Announcement& theirs,

@@ -1,9 +1,11 @@
 #pragma once
-// How collectives cut elements: into chunks that one exchange carries, and into a share for each
-// rank to reduce.
+// How collectives cut elements: into chunks that one exchange carries, into a share for each rank
+// to reduce, and into parts of which each rank has one.
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 namespace levin::comm {
 
@@ -26,6 +28,32 @@ inline Chunk chunk_of(int64_t index, int64_t most, int64_t count) {
 inline Chunk share_of(int64_t rank, int64_t ranks, int64_t count) {
   // In cache lines of the largest element, so that no two ranks write to one.
   return chunk_of(rank, rounded_up(num_chunks(count, ranks), 64), count);
+}
+
+/// Of parts one behind the other, one a rank: how many elements each has.
+using Counts = std::span<const int64_t>;
+
+inline int64_t sum_of(Counts counts) {
+  int64_t sum = 0;
+  for (const int64_t count : counts) sum += count;
+  return sum;
+}
+
+inline int64_t longest_of(Counts counts) {
+  return counts.empty() ? 0 : *std::ranges::max_element(counts);
+}
+
+/// Where a rank's part begins.
+inline int64_t begin_of(int64_t rank, Counts counts) {
+  return sum_of(counts.first(static_cast<size_t>(rank)));
+}
+
+inline bool are_equal(Counts counts) {
+  return std::ranges::all_of(counts, [&](int64_t count) { return count == counts.front(); });
+}
+
+inline std::vector<int64_t> equal_counts(int64_t ranks, int64_t count) {
+  return std::vector<int64_t>(static_cast<size_t>(ranks), count);
 }
 
 }  // namespace levin::comm

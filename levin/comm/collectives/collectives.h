@@ -11,8 +11,10 @@
 #include <cstring>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "levin/comm/collectives/announcement.h"
+#include "levin/comm/collectives/chunks.h"
 #include "levin/comm/collectives/reduce.h"
 
 namespace levin::comm {
@@ -34,9 +36,25 @@ inline void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
+/// One behind the other, as many elements as are counted.
+inline std::vector<Elements> cut(Elements whole, Counts counts) {
+  std::vector<Elements> parts;
+  int64_t begin = 0;
+  for (const int64_t count : counts) {
+    parts.push_back(whole.part(begin, count));
+    begin += count;
+  }
+  return parts;
+}
+
 inline Announcement announce(std::string_view name, Elements data, int64_t argument = 0,
                              int64_t place = 0) {
   return announce(name, c10::toString(data.type), data.count, argument, place);
+}
+
+inline Announcement announce_parts(std::string_view name, Elements data, Counts counts,
+                                   int64_t argument = 0, int64_t place = 0) {
+  return announce_parts(name, c10::toString(data.type), counts, argument, place);
 }
 
 /// What ranks must agree on beside name, type and count.
@@ -52,7 +70,9 @@ class Collectives {
   virtual ~Collectives() = default;
 
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
-  virtual void barrier() = 0;
+  /// Returns when all have come to it with the same.
+  virtual void meet(const Announcement& what) = 0;
+  void barrier() { meet(announce("barrier", "", 0)); }
   virtual void all_reduce(Elements data, Reduction reduction) = 0;
   /// Of tensors that are reduced one after another, those of up to so many bytes are copied to go
   /// together: a call costs more than the copies.
@@ -60,14 +80,15 @@ class Collectives {
   /// The root's data alone becomes the result.
   virtual void reduce(Elements data, int64_t root, Reduction reduction) = 0;
   virtual void broadcast(Elements data, int64_t root) = 0;
-  /// result holds as many times the elements of part as there are ranks.
-  virtual void all_gather(Elements result, Elements part) = 0;
-  /// results[i] is rank i's part.
-  virtual void all_gather(std::span<const Elements> results, Elements part) = 0;
+  /// result holds rank i's part of counts[i] elements, which may be none, one behind the other. All
+  /// ranks name the same counts.
+  virtual void all_gather(Elements result, Elements part, Counts counts) = 0;
+  /// results[i] is rank i's part; all are of one length, and so they are in scatter.
   virtual void gather(std::span<const Elements> results, Elements part, int64_t root) = 0;
   virtual void scatter(Elements result, std::span<const Elements> parts, int64_t root) = 0;
-  /// data holds as many times the elements of result as there are ranks.
-  virtual void reduce_scatter(Elements result, Elements data, Reduction reduction) = 0;
+  /// data holds a part of counts[i] elements for rank i, as in all_gather.
+  virtual void reduce_scatter(Elements result, Elements data, Counts counts,
+                              Reduction reduction) = 0;
   /// parts[i] goes to rank i, which may be of any length; results[i] comes from rank i.
   virtual void all_to_all(std::span<const Elements> results, std::span<const Elements> parts) = 0;
 

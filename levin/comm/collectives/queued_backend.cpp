@@ -1,11 +1,11 @@
 #include "levin/comm/collectives/queued_backend.h"
 
-#include <ATen/core/grad_mode.h>
-
 #include <algorithm>
 #include <string_view>
 
 #include "levin/base/check.h"
+#include "levin/base/text.h"
+#include "levin/comm/collectives/pieces.h"
 
 namespace levin::comm {
 namespace {
@@ -38,47 +38,6 @@ Reduction reduction_of(const c10d::ReduceOp& op) {
   }
 }
 
-void check_tensor(const at::Tensor& tensor) {
-  LEVIN_CHECK(tensor.is_cpu() && tensor.layout() == at::kStrided, "comm.tensor",
-              "got a {} tensor on {}, wanted a dense one on the CPU; use nccl for GPUs",
-              c10::str(tensor.layout()), tensor.device().str());
-}
-
-Elements elements_of(const at::Tensor& contiguous) {
-  return {static_cast<std::byte*>(contiguous.data_ptr()), contiguous.scalar_type(),
-          contiguous.numel()};
-}
-
-/// A tensor's elements in one piece: its own memory or a copy, which give_back() copies home.
-class Piece {
- public:
-  explicit Piece(const at::Tensor& tensor) : tensor_(tensor) {
-    check_tensor(tensor);
-    contiguous_ = tensor.is_non_overlapping_and_dense() && tensor.is_contiguous()
-                      ? tensor
-                      : tensor.contiguous();
-  }
-  operator Elements() const { return elements_of(contiguous_); }  // NOLINT: reads as what it is
-  void give_back() const {
-    const at::NoGradGuard no_grad;
-    if (!contiguous_.is_same(tensor_)) tensor_.copy_(contiguous_);
-  }
-
- private:
-  at::Tensor tensor_;
-  at::Tensor contiguous_;
-};
-
-std::vector<Piece> pieces_of(const Tensors& tensors) { return {tensors.begin(), tensors.end()}; }
-
-std::vector<Elements> all_of(const std::vector<Piece>& pieces) {
-  return {pieces.begin(), pieces.end()};
-}
-
-void give_back(const std::vector<Piece>& pieces) {
-  for (const Piece& piece : pieces) piece.give_back();
-}
-
 class LaneWork final : public c10d::Work {
  public:
   LaneWork(c10::intrusive_ptr<c10d::Backend> backend, OpType type,
@@ -100,15 +59,6 @@ class LaneWork final : public c10d::Work {
   c10::intrusive_ptr<c10d::Backend> backend_;  // whose queue the call is in
   std::shared_ptr<SerialQueue::Call> call_;    // none when it has run
 };
-
-std::vector<Elements> cut(Elements whole, const std::vector<int64_t>& counts) {
-  std::vector<Elements> parts;
-  for (const int64_t count : counts) {
-    parts.push_back({whole.data, whole.type, count});
-    whole.data += parts.back().bytes();
-  }
-  return parts;
-}
 
 }  // namespace
 
@@ -190,8 +140,9 @@ WorkPointer QueuedBackend::_allgather_base(at::Tensor& output, at::Tensor& input
                                            const c10d::AllgatherOptions& options) {
   check_sizes("all_gather", output, input);
   return call(OpType::_ALLGATHER_BASE, options.asyncOp,
-              [this, result = Piece(output), part = Piece(input)] {
-                group_->all_gather(result, part);
+              [this, result = Piece(output), part = Piece(input),
+               counts = equal_counts(getSize(), input.numel())] {
+                group_->all_gather(result, part, counts);
                 result.give_back();
               });
 }
@@ -201,17 +152,22 @@ WorkPointer QueuedBackend::allgather_into_tensor_coalesced(Tensors& outputs, Ten
   for (size_t i = 0; i < inputs.size(); ++i) check_sizes("all_gather", outputs[i], inputs[i]);
   return call(OpType::COALESCED, options.asyncOp,
               [this, results = pieces_of(outputs), parts = pieces_of(inputs)] {
-                for (size_t i = 0; i < parts.size(); ++i) group_->all_gather(results[i], parts[i]);
+                for (size_t i = 0; i < parts.size(); ++i) {
+                  const Elements part = parts[i];
+                  group_->all_gather(results[i], part, equal_counts(getSize(), part.count));
+                }
                 give_back(results);
               });
 }
 
 WorkPointer QueuedBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                      const c10d::AllgatherOptions& options) {
+  Whole results("all_gather", outputs.at(0));
+  check_parts("all_gather", results, results.counts(), inputs.at(0));
   return call(OpType::ALLGATHER, options.asyncOp,
-              [this, results = pieces_of(outputs.at(0)), part = Piece(inputs.at(0))] {
-                group_->all_gather(all_of(results), part);
-                give_back(results);
+              [this, results = std::move(results), part = Piece(inputs.at(0))] {
+                group_->all_gather(results, part, results.counts());
+                results.give_back();
               });
 }
 
@@ -244,10 +200,23 @@ WorkPointer QueuedBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& 
   check_sizes("reduce_scatter", input, output);
   return call(
       OpType::_REDUCE_SCATTER_BASE, options.asyncOp,
-      [this, result = Piece(output), data = Piece(input), by = reduction_of(options.reduceOp)] {
-        group_->reduce_scatter(result, data, by);
+      [this, result = Piece(output), data = Piece(input),
+       counts = equal_counts(getSize(), output.numel()), by = reduction_of(options.reduceOp)] {
+        group_->reduce_scatter(result, data, counts, by);
         result.give_back();
       });
+}
+
+WorkPointer QueuedBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                          const c10d::ReduceScatterOptions& options) {
+  Whole data("reduce_scatter", inputs.at(0));
+  check_parts("reduce_scatter", data, data.counts(), outputs.at(0));
+  return call(OpType::REDUCE_SCATTER, options.asyncOp,
+              [this, result = Piece(outputs.at(0)), data = std::move(data),
+               by = reduction_of(options.reduceOp)] {
+                group_->reduce_scatter(result, data, data.counts(), by);
+                result.give_back();
+              });
 }
 
 WorkPointer QueuedBackend::reduce_scatter_tensor_coalesced(
@@ -257,7 +226,9 @@ WorkPointer QueuedBackend::reduce_scatter_tensor_coalesced(
               [this, results = pieces_of(outputs), data = pieces_of(inputs),
                by = reduction_of(options.reduceOp)] {
                 for (size_t i = 0; i < data.size(); ++i) {
-                  group_->reduce_scatter(results[i], data[i], by);
+                  const Elements result = results[i];
+                  group_->reduce_scatter(result, data[i], equal_counts(getSize(), result.count),
+                                         by);
                 }
                 give_back(results);
               });
@@ -329,6 +300,17 @@ void QueuedBackend::check_sizes(std::string_view name, const at::Tensor& whole,
       "comm.tensor", "{}: got {} x {} for the whole and {} x {} for each of {} ranks", name,
       whole.numel(), c10::toString(whole.scalar_type()), part.numel(),
       c10::toString(part.scalar_type()), getSize());
+}
+
+void QueuedBackend::check_parts(std::string_view name, Elements whole, Counts counts,
+                                const at::Tensor& part) const {
+  const auto own = static_cast<size_t>(getRank());
+  LEVIN_CHECK(std::ssize(counts) == getSize() && counts[own] == part.numel() &&
+                  whole.type == part.scalar_type(),
+              "comm.tensor", "{}: got parts of {} x {} for {} ranks, and {} x {} for rank {}", name,
+              to_text(std::vector<int64_t>(counts.begin(), counts.end())),
+              c10::toString(whole.type), getSize(), part.numel(), c10::toString(part.scalar_type()),
+              getRank());
 }
 
 /// Elements for each rank: of rows as many as given, or all in equal parts.

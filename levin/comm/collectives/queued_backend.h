@@ -40,6 +40,8 @@ class QueuedBackend : public c10d::Backend {
                               const c10d::AllgatherOptions& options) override;
   WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions& options) override;
+  /// outputs[0] are parts of any lengths, which every rank names; none is copied where they lie one
+  /// behind the other.
   WorkPointer allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                         const c10d::AllgatherOptions& options) override;
   WorkPointer gather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -48,6 +50,9 @@ class QueuedBackend : public c10d::Backend {
                       const c10d::ScatterOptions& options) override;
   WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                    const c10d::ReduceScatterOptions& options) override;
+  /// Of parts of any lengths, as allgather.
+  WorkPointer reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                             const c10d::ReduceScatterOptions& options) override;
   WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                               const c10d::ReduceScatterOptions& options) override;
   WorkPointer alltoall(Tensors& outputs, Tensors& inputs,
@@ -73,6 +78,8 @@ class QueuedBackend : public c10d::Backend {
   /// Each of them, small ones together. In the queue.
   void all_reduce_each(const std::vector<Elements>& all, Reduction by);
   void check_sizes(std::string_view name, const at::Tensor& whole, const at::Tensor& part) const;
+  void check_parts(std::string_view name, Elements whole, Counts counts,
+                   const at::Tensor& part) const;
   std::vector<int64_t> rows(const at::Tensor& tensor, const std::vector<int64_t>& lengths) const;
 
   std::string name_;

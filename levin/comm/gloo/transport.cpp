@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "levin/base/check.h"
 
 namespace levin::comm {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 /// gloo tells its troubles apart by words alone.
 [[noreturn]] void fail_by_gloo(const Announcement& operation, int64_t rank,
@@ -35,9 +38,11 @@ class GlooExchange final : public Transport::Exchange {
   void add(int64_t rank, const Start& start) {
     at(rank, [&] { letters_.push_back({rank, start()}); });
   }
+  /// All letters have the same time together.
   void wait() override {
+    const auto deadline = Clock::now() + timeout_;
     for (const Pending& letter : letters_) {
-      at(letter.rank, [&] { letter.work->wait(timeout_); });
+      at(letter.rank, [&] { letter.work->wait(time_until(deadline)); });
     }
   }
 
@@ -46,6 +51,12 @@ class GlooExchange final : public Transport::Exchange {
     int64_t rank = 0;
     c10::intrusive_ptr<c10d::Work> work;
   };
+
+  /// gloo takes none for no limit.
+  static std::chrono::milliseconds time_until(Clock::time_point deadline) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    return std::max(left, std::chrono::milliseconds(1));
+  }
 
   template <class Body>
   void at(int64_t rank, const Body& body) const {
@@ -63,11 +74,9 @@ class GlooExchange final : public Transport::Exchange {
 
 }  // namespace
 
-GlooTransport::GlooTransport(c10::intrusive_ptr<c10d::Backend> connection, GlooPart part,
+GlooTransport::GlooTransport(c10::intrusive_ptr<c10d::Backend> connection,
                              std::chrono::milliseconds timeout)
-    : connection_(std::move(connection)), part_(std::move(part)), timeout_(timeout) {
-  rank_ = std::ranges::find(part_.members, connection_->getRank()) - part_.members.begin();
-}
+    : connection_(std::move(connection)), timeout_(timeout) {}
 
 std::unique_ptr<Transport::Exchange> GlooTransport::start(const Announcement& operation,
                                                           std::span<const Letter> receives,
@@ -75,12 +84,11 @@ std::unique_ptr<Transport::Exchange> GlooTransport::start(const Announcement& op
   auto exchange = std::make_unique<GlooExchange>(operation, timeout_);
   const auto add = [&](std::span<const Letter> letters, auto call) {
     for (const Letter& letter : letters) {
-      if (letter.rank == rank_ || letter.elements.bytes() == 0) continue;
+      if (letter.rank == rank() || letter.elements.bytes() == 0) continue;
       std::vector<at::Tensor> data = {
           at::from_blob(letter.elements.data, {letter.elements.bytes()}, at::kByte)};
-      const auto peer = static_cast<int>(part_.members[static_cast<size_t>(letter.rank)]);
-      exchange->add(letter.rank,
-                    [&] { return (connection_.get()->*call)(data, peer, part_.first_tag + tag); });
+      const auto peer = static_cast<int>(letter.rank);
+      exchange->add(letter.rank, [&] { return (connection_.get()->*call)(data, peer, tag); });
     }
   };
   add(receives, &c10d::Backend::recv);

@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "levin/comm/collectives/queued_backend.h"
-#include "levin/comm/gloo/gloo.h"
-#include "levin/comm/gloo/transport.h"
+#include "levin/comm/gloo/network.h"
 #include "levin/comm/hierarchical/collectives.h"
 #include "levin/comm/messages/collectives.h"
 #include "levin/comm/mpi/mpi.h"
@@ -19,32 +18,32 @@
 namespace levin::comm {
 namespace {
 
-constexpr int kTagsOfAGroup = 4;
-
-HierarchicalCollectives::Across over_gloo(c10::intrusive_ptr<c10d::Backend> connection,
-                                          std::chrono::milliseconds timeout) {
-  return [connection = std::move(connection), timeout](const std::vector<int64_t>& members,
-                                                       int64_t number) {
-    GlooPart part = {.members = members, .first_tag = static_cast<int>(number) * kTagsOfAGroup};
+Across over_gloo(const c10::intrusive_ptr<c10d::Store>& store, int64_t rank,
+                 const std::string& own_address) {
+  const auto network = std::make_shared<GlooNetwork>(store, rank, own_address);
+  const auto connect = [network](const RanksAcross& ranks, std::chrono::milliseconds timeout) {
+    auto transport = network->connect(
+        {.members = ranks.members, .name = ranks.name, .look = ranks.look}, timeout);
     return std::make_unique<MessageCollectives>(
-        std::make_unique<GlooTransport>(connection, std::move(part), timeout),
-        algorithms_of(Carrier::kGloo, std::ssize(members)));
+        std::move(transport), algorithms_of(Carrier::kGloo, std::ssize(ranks.members)));
   };
+  return {.connect = connect, .connects_pairs = true};
 }
 
-// Groups have communicators of their own, whose messages do not meet.
-HierarchicalCollectives::Across over_mpi(int64_t rank, std::vector<int64_t> global_ranks,
-                                         std::chrono::milliseconds timeout) {
-  return [=](const std::vector<int64_t>& members, int64_t) {
-    std::vector<int64_t> ranks = members;
+// Groups have communicators of their own, whose messages do not meet. MPI makes them one at a time:
+// between two ranks that others do not wait for there is none.
+Across over_mpi(int64_t rank, const std::vector<int64_t>& global_ranks) {
+  const auto connect = [=](const RanksAcross& across, std::chrono::milliseconds timeout) {
+    std::vector<int64_t> ranks = across.members;
     for (int64_t& member : ranks) {
       if (!global_ranks.empty()) member = global_ranks[static_cast<size_t>(member)];
     }
-    const int64_t own = std::ranges::find(members, rank) - members.begin();
-    const auto size = std::ssize(members);
+    const int64_t own = std::ranges::find(across.members, rank) - across.members.begin();
+    const auto size = std::ssize(across.members);
     return std::make_unique<MessageCollectives>(connect_by_mpi(own, size, timeout, ranks),
                                                 algorithms_of(Carrier::kMpi, size));
   };
+  return {.connect = connect};
 }
 
 }  // namespace
@@ -62,16 +61,11 @@ c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(
         make_shm_group(c10::make_intrusive<c10d::PrefixStore>(fmt::format("host{}", host), store),
                        layout.place_of[static_cast<size_t>(rank)], num_local, timeout);
   }
-  HierarchicalCollectives::Across across;
-  if (!is_one_host) {
-    across =
-        between.carrier == Carrier::kMpi
-            ? over_mpi(rank, between.global_ranks, timeout)
-            : over_gloo(connect_by_gloo(store, rank, size, timeout, between.own_address), timeout);
-  }
+  Across across = between.carrier == Carrier::kMpi ? over_mpi(rank, between.global_ranks)
+                                                   : over_gloo(store, rank, between.own_address);
   shm::Group* memory = local.get();
-  auto collectives =
-      std::make_unique<HierarchicalCollectives>(layout, rank, std::move(local), std::move(across));
+  auto collectives = std::make_unique<HierarchicalCollectives>(layout, rank, std::move(local),
+                                                               std::move(across), timeout);
   if (memory == nullptr) {
     return c10::make_intrusive<QueuedBackend>("hierarchical", rank, size, std::move(collectives));
   }

@@ -37,15 +37,6 @@ bool HostLayout::is_even() const {
   return std::ranges::all_of(hosts, [&](const auto& h) { return h.size() == hosts[0].size(); });
 }
 
-bool HostLayout::is_in_order() const { return std::ranges::is_sorted(host_of); }
-
-std::vector<int64_t> HostLayout::first_ranks_and(int64_t rank) const {
-  std::vector<int64_t> members;
-  for (const auto& host : hosts) members.push_back(host[0]);
-  members[static_cast<size_t>(host_of[static_cast<size_t>(rank)])] = rank;
-  return members;
-}
-
 std::vector<int64_t> HostLayout::ranks_at(int64_t place) const {
   std::vector<int64_t> members;
   for (const auto& host : hosts) members.push_back(host[static_cast<size_t>(place)]);

@@ -21,10 +21,6 @@ struct LEVIN_API HostLayout {
   static HostLayout of(const std::vector<std::string>& identities);
   /// As many ranks on each host.
   bool is_even() const;
-  /// The ranks of each host follow one another.
-  bool is_in_order() const;
-  /// Of each host the first rank, but of that rank's host itself.
-  std::vector<int64_t> first_ranks_and(int64_t rank) const;
   /// Of each host the rank of that place. For an even layout.
   std::vector<int64_t> ranks_at(int64_t place) const;
 };

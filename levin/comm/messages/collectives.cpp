@@ -40,13 +40,13 @@ void MessageCollectives::run(const Body& body) {
   }
 }
 
-MessageCollectives::Sources MessageCollectives::meet(const Announcement& announcement,
-                                                     Elements mine) {
+MessageCollectives::Sources MessageCollectives::compare(const Announcement& announcement,
+                                                        Elements mine, int64_t longest) {
   ++number_;
   scratch_.assign(static_cast<size_t>(size_ * kNoteBytes), std::byte{0});
   std::byte* note = scratch_.data() + rank_ * kNoteBytes;
   std::memcpy(note, &announcement, sizeof(announcement));
-  const bool is_tiny = mine.bytes() <= kTinyBytes;
+  const bool is_tiny = longest * mine.width() <= kTinyBytes;
   if (is_tiny) copy_bytes(note + sizeof(announcement), mine.data, mine.bytes());
   const std::vector<int64_t> counts(static_cast<size_t>(size_), kNoteBytes);
   transport_->all_gather(announcement, scratch_.data(), counts, kCollectiveTag);
@@ -73,9 +73,9 @@ MessageCollectives::Sources MessageCollectives::gather_small(const Announcement&
   return sources;
 }
 
-MessageCollectives::Sources MessageCollectives::meet_small(const Announcement& announcement,
-                                                           Elements mine) {
-  Sources sources = meet(announcement, mine);
+MessageCollectives::Sources MessageCollectives::compare_small(const Announcement& announcement,
+                                                              Elements mine) {
+  Sources sources = compare(announcement, mine);
   if (!sources.empty() || mine.bytes() * size_ > algorithms_.whole_up_to_bytes) return sources;
   return gather_small(announcement, mine);
 }
@@ -120,8 +120,8 @@ void MessageCollectives::finish_parts(Parts& parts, Elements result, Reduction r
   comm::reduce(reduction, result.type, result.data, parts.sources, result.count);
 }
 
-void MessageCollectives::barrier() {
-  run([&] { meet(announce("barrier", "", 0)); });
+void MessageCollectives::meet(const Announcement& what) {
+  run([&] { compare(what); });
 }
 
 // While a chunk is reduced the next is on its way to who reduces it, and the last to all.
@@ -129,7 +129,7 @@ void MessageCollectives::all_reduce(Elements data, Reduction reduction) {
   check_reducible(reduction, data.type);
   run([&] {
     const auto operation = announce("all_reduce", data, argument_of(reduction));
-    const Sources small = meet_small(operation, data);
+    const Sources small = compare_small(operation, data);
     if (!small.empty()) return comm::reduce(reduction, data.type, data.data, small, data.count);
     const int64_t most = algorithms_.chunk_bytes / data.width();
     const int64_t num = num_chunks(data.count, most);
@@ -156,7 +156,7 @@ void MessageCollectives::reduce(Elements data, int64_t root, Reduction reduction
   check_reducible(reduction, data.type);
   run([&] {
     const auto operation = announce("reduce", data, argument_of(reduction, root));
-    const Sources small = meet_small(operation, data);
+    const Sources small = compare_small(operation, data);
     if (!small.empty()) {
       if (rank_ == root) comm::reduce(reduction, data.type, data.data, small, data.count);
       return;
@@ -184,7 +184,7 @@ void MessageCollectives::reduce(Elements data, int64_t root, Reduction reduction
 void MessageCollectives::broadcast(Elements data, int64_t root) {
   run([&] {
     const auto operation = announce("broadcast", data, root);
-    const Sources tiny = meet(operation, data);
+    const Sources tiny = compare(operation, data);
     if (!tiny.empty()) {
       return copy_bytes(data.data, tiny[static_cast<size_t>(root)],
                         rank_ == root ? 0 : data.bytes());
@@ -193,35 +193,21 @@ void MessageCollectives::broadcast(Elements data, int64_t root) {
   });
 }
 
-void MessageCollectives::all_gather(Elements result, Elements part) {
-  std::vector<Elements> results;
-  for (int64_t rank = 0; rank < size_; ++rank) {
-    results.push_back(result.part(rank * part.count, part.count));
-  }
-  if (part.bytes() <= kTinyBytes) return all_gather(results, part);
+void MessageCollectives::all_gather(Elements result, Elements part, Counts counts) {
   run([&] {
-    const auto operation = announce("all_gather", part);
-    meet(operation);
-    std::byte* mine = results[static_cast<size_t>(rank_)].data;
-    if (mine != part.data) copy_bytes(mine, part.data, part.bytes());
-    const std::vector<int64_t> counts(static_cast<size_t>(size_), part.bytes());
-    transport_->all_gather(operation, result.data, counts, kCollectiveTag);
-  });
-}
-
-void MessageCollectives::all_gather(std::span<const Elements> results, Elements part) {
-  run([&] {
-    const auto operation = announce("all_gather", part);
-    const Sources small = meet_small(operation, part);
+    const auto operation = announce_parts("all_gather", part, counts);
+    const std::vector<Elements> results = cut(result, counts);
+    const Sources tiny = compare(operation, part, longest_of(counts));
     const Elements& own = results[static_cast<size_t>(rank_)];
     if (own.data != part.data) copy_bytes(own.data, part.data, part.bytes());
-    if (small.empty()) {
-      const std::vector<Elements> parts(static_cast<size_t>(size_), part);
-      return transport_->exchange(operation, letters(results), letters(parts), kCollectiveTag);
+    if (tiny.empty()) {
+      std::vector<int64_t> bytes;
+      for (const Elements& theirs : results) bytes.push_back(theirs.bytes());
+      return transport_->all_gather(operation, result.data, bytes, kCollectiveTag);
     }
     for (int64_t rank = 0; rank < size_; ++rank) {
       const auto i = static_cast<size_t>(rank);
-      if (rank != rank_) copy_bytes(results[i].data, small[i], part.bytes());
+      if (rank != rank_) copy_bytes(results[i].data, tiny[i], results[i].bytes());
     }
   });
 }
@@ -229,7 +215,7 @@ void MessageCollectives::all_gather(std::span<const Elements> results, Elements 
 void MessageCollectives::gather(std::span<const Elements> results, Elements part, int64_t root) {
   run([&] {
     const auto operation = announce("gather", part, root);
-    meet(operation);
+    compare(operation);
     if (rank_ != root) {
       const std::array<Letter, 1> mine = {{{root, part}}};
       return transport_->exchange(operation, {}, mine, kCollectiveTag);
@@ -242,7 +228,7 @@ void MessageCollectives::gather(std::span<const Elements> results, Elements part
 void MessageCollectives::scatter(Elements result, std::span<const Elements> parts, int64_t root) {
   run([&] {
     const auto operation = announce("scatter", result, root);
-    meet(operation);
+    compare(operation);
     if (rank_ != root) {
       const std::array<Letter, 1> mine = {{{root, result}}};
       return transport_->exchange(operation, mine, {}, kCollectiveTag);
@@ -252,22 +238,25 @@ void MessageCollectives::scatter(Elements result, std::span<const Elements> part
   });
 }
 
-void MessageCollectives::reduce_scatter(Elements result, Elements data, Reduction reduction) {
+void MessageCollectives::reduce_scatter(Elements result, Elements data, Counts counts,
+                                        Reduction reduction) {
   check_reducible(reduction, data.type);
   run([&] {
-    const auto operation = announce("reduce_scatter", result, argument_of(reduction));
-    Sources sources = meet_small(operation, data);
+    const auto operation = announce_parts("reduce_scatter", data, counts, argument_of(reduction));
+    Sources sources = compare_small(operation, data);
     if (!sources.empty()) {
-      for (const std::byte*& source : sources) source += rank_ * result.bytes();
+      const int64_t begin = begin_of(rank_, counts) * data.width();
+      for (const std::byte*& source : sources) source += begin;
       return comm::reduce(reduction, data.type, result.data, sources, result.count);
     }
     const int64_t most = std::max<int64_t>(algorithms_.chunk_bytes / size_ / data.width(), 1);
-    const int64_t num = num_chunks(result.count, most);
+    const int64_t num = num_chunks(longest_of(counts), most);
+    const std::vector<Elements> wholes = cut(data, counts);
     const auto start = [&](int64_t i) {
-      const Chunk chunk = chunk_of(i, most, result.count);
       std::vector<Elements> parts;
-      for (int64_t rank = 0; rank < size_; ++rank) {
-        parts.push_back(data.part(rank * result.count + chunk.begin, chunk.count));
+      for (const Elements& whole : wholes) {
+        const Chunk chunk = chunk_of(i, most, whole.count);
+        parts.push_back(whole.part(chunk.begin, chunk.count));
       }
       return start_parts(operation, std::move(parts));
     };
@@ -285,7 +274,7 @@ void MessageCollectives::all_to_all(std::span<const Elements> results,
                                     std::span<const Elements> parts) {
   run([&] {
     const auto operation = announce("all_to_all", {nullptr, parts[0].type, 0});
-    meet(operation);
+    compare(operation);
     check_lengths(operation, results, parts);
     copy_bytes(results[static_cast<size_t>(rank_)].data, parts[static_cast<size_t>(rank_)].data,
                parts[static_cast<size_t>(rank_)].bytes());

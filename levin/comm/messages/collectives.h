@@ -23,16 +23,15 @@ class MessageCollectives final : public Collectives {
   MessageCollectives(std::unique_ptr<Transport> transport, const Algorithms& algorithms);
 
   void set_timeout(std::chrono::milliseconds timeout) override { transport_->set_timeout(timeout); }
-  void barrier() override;
+  void meet(const Announcement& what) override;
   void all_reduce(Elements data, Reduction reduction) override;
   int64_t bytes_to_join() const override { return int64_t{1} << 20; }
   void reduce(Elements data, int64_t root, Reduction reduction) override;
   void broadcast(Elements data, int64_t root) override;
-  void all_gather(Elements result, Elements part) override;
-  void all_gather(std::span<const Elements> results, Elements part) override;
+  void all_gather(Elements result, Elements part, Counts counts) override;
   void gather(std::span<const Elements> results, Elements part, int64_t root) override;
   void scatter(Elements result, std::span<const Elements> parts, int64_t root) override;
-  void reduce_scatter(Elements result, Elements data, Reduction reduction) override;
+  void reduce_scatter(Elements result, Elements data, Counts counts, Reduction reduction) override;
   void all_to_all(std::span<const Elements> results, std::span<const Elements> parts) override;
   void send(Elements data, int64_t to, int64_t tag) override;
   void receive(Elements data, int64_t from, int64_t tag) override;
@@ -44,12 +43,15 @@ class MessageCollectives final : public Collectives {
   template <class Body>
   void run(const Body& body);
 
-  /// Compares what all are about to do. A tensor that is small comes along: everybody's then, else
-  /// nothing.
-  Sources meet(const Announcement& announcement, Elements mine = {});
+  /// Compares what all are about to do. Tensors of which the longest is small come along:
+  /// everybody's then, else nothing.
+  Sources compare(const Announcement& announcement, Elements mine, int64_t longest);
+  Sources compare(const Announcement& announcement, Elements mine = {}) {
+    return compare(announcement, mine, mine.count);
+  }
   Sources gather_small(const Announcement& operation, Elements mine);
-  /// meet() and gather_small() where these pay, else nothing.
-  Sources meet_small(const Announcement& announcement, Elements mine);
+  /// compare() and gather_small() where these pay, else nothing.
+  Sources compare_small(const Announcement& announcement, Elements mine);
 
   /// Everybody's elements of this rank's share, on their way into memory that is used in turns.
   struct Parts {

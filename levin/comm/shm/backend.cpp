@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "levin/base/check.h"
+
 namespace levin::comm {
 
 std::unique_ptr<shm::Group> make_shm_group(const c10::intrusive_ptr<c10d::Store>& store,
@@ -29,6 +31,25 @@ at::Tensor SharedMemoryBackend::allocateTensor(long size, at::TensorOptions opti
   run([&] { memory = memory_.allocate(size * static_cast<int64_t>(c10::elementSize(type))); });
   return at::from_blob(
       memory.get(), {size}, [memory](void*) mutable { memory = nullptr; }, at::TensorOptions(type));
+}
+
+std::shared_ptr<shm::SharedMemory> SharedMemoryBackend::share(at::ScalarType type, Counts counts) {
+  LEVIN_CHECK(memory_.size() == getSize(), "comm.unsupported",
+              "the {} backend shares no memory between its {} ranks, of which {} are on this host; "
+              "ask a group of one host's ranks for it",
+              getBackendName(), getSize(), memory_.size());
+  std::shared_ptr<shm::SharedMemory> shared;
+  run([&] { shared = std::make_shared<shm::SharedMemory>(memory_.share(type, counts)); });
+  return shared;
+}
+
+std::shared_ptr<shm::SharedMemory> share_memory(c10d::Backend& backend, at::ScalarType type,
+                                                Counts counts) {
+  auto* memory = dynamic_cast<SharedMemoryBackend*>(&backend);
+  LEVIN_CHECK(memory != nullptr, "comm.unsupported",
+              "the {} backend shares no memory between its ranks; take shm, for ranks of one host",
+              backend.getBackendName());
+  return memory->share(type, counts);
 }
 
 c10::intrusive_ptr<c10d::Backend> make_shm_backend(const c10::intrusive_ptr<c10d::Store>& store,

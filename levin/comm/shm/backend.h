@@ -31,10 +31,17 @@ class SharedMemoryBackend final : public QueuedBackend {
   bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
   /// Collective: every rank asks for the same size.
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+  /// Throws "comm.unsupported" where not all ranks of the backend are of one host.
+  std::shared_ptr<shm::SharedMemory> share(at::ScalarType type, Counts counts);
 
  private:
   shm::Group& memory_;
 };
+
+/// As shm::Group::share, of a backend's ranks; throws "comm.unsupported" for one without memory that
+/// all of them share.
+std::shared_ptr<shm::SharedMemory> share_memory(c10d::Backend& backend, at::ScalarType type,
+                                                Counts counts);
 
 /// CPU tensors of any layout and size; those from allocateTensor are read where they lie. Results
 /// are the same bits on every rank and in every run: sums go in rank order. Calls run in the order

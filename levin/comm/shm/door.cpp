@@ -29,7 +29,6 @@ constexpr size_t kWaitingStrangers = 64;
 struct Greeting {
   std::array<char, kTokenLetters> token = {};
   int64_t rank = 0;
-  int64_t is_life = 0;
 
   std::string_view words() const { return {token.data(), token.size()}; }
 };
@@ -78,7 +77,7 @@ Door::Door(int64_t size)
       name_(fmt::format("levin-{}-{}", ::getpid(), new_token())),
       token_(new_token()),
       listener_(unix_socket(SOCK_NONBLOCK)) {
-  allow_descriptors(2 * size_ + static_cast<int64_t>(kWaitingStrangers));
+  allow_descriptors(size_ + static_cast<int64_t>(kWaitingStrangers));
   const auto [address, length] = unix_address(name_);
   const bool listening =
       ::bind(listener_.number(), reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
@@ -121,18 +120,18 @@ void Door::accept_all() {
     } else {
       LEVIN_CHECK(errno == EINTR || errno == ECONNABORTED, "comm.shm.link",
                   "accepting a rank of this machine: {}{}", posix::reason(errno),
-                  shortage_of_descriptors(2 * size_));
+                  shortage_of_descriptors(size_));
     }
   }
 }
 
-// Ranks come twice each; of more that say nothing the oldest has to go.
+// Of more than there are ranks that say nothing the oldest has to go.
 void Door::let_wait(Descriptor socket) {
   const ucred peer = peer_of(socket);
   if (peer.uid != ::geteuid()) {
     return turn_away(peer.pid, fmt::format("it belongs to the user {}", peer.uid));
   }
-  if (visitors_.size() >= 2 * static_cast<size_t>(size_) + kWaitingStrangers) {
+  if (visitors_.size() >= static_cast<size_t>(size_) + kWaitingStrangers) {
     turn_away(visitors_.front().pid, "too many say nothing");
     visitors_.pop_front();
   }
@@ -161,7 +160,7 @@ std::optional<Door::Caller> Door::hear(Visitor& visitor) {
   } else if (greeting.rank < 1 || greeting.rank >= size_) {
     turn_away(visitor.pid, fmt::format("it says it is rank {} of {}", greeting.rank, size_));
   } else {
-    return Caller{greeting.rank, greeting.is_life != 0, std::move(visitor.socket)};
+    return Caller{greeting.rank, std::move(visitor.socket)};
   }
   return std::nullopt;
 }
@@ -176,10 +175,10 @@ void Door::turn_away(pid_t pid, std::string_view why) {
                          num_strangers_ == kStrangersNamed ? "; further ones are not named" : ""));
 }
 
-Descriptor knock(std::string_view word, int64_t rank, bool is_life) {
+Descriptor knock(std::string_view word, int64_t rank) {
   const size_t space = word.find(' ');
   const std::string_view name = word.substr(0, space);
-  Greeting greeting = {.rank = rank, .is_life = is_life ? 1 : 0};
+  Greeting greeting = {.rank = rank};
   LEVIN_CHECK(space != std::string_view::npos && !name.empty() && name.size() <= kLongestName &&
                   word.size() - space - 1 == greeting.token.size(),
               "comm.shm.link",

@@ -38,7 +38,6 @@ class LEVIN_API Door {
 
   struct Caller {
     int64_t rank = 0;  ///< from 1 to size - 1
-    bool is_life = false;
     Descriptor socket;
   };
   /// The next one that is let in; none at the deadline. Strangers are named in the log.
@@ -68,6 +67,6 @@ class LEVIN_API Door {
 
 /// A connection to the door of that word, on which this rank has said who it is. Throws
 /// "comm.shm.link", also where another user's process listens there.
-LEVIN_API Descriptor knock(std::string_view word, int64_t rank, bool is_life);
+LEVIN_API Descriptor knock(std::string_view word, int64_t rank);
 
 }  // namespace levin::comm::shm

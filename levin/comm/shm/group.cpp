@@ -14,6 +14,7 @@ namespace {
 constexpr int64_t kPage = 4096;
 // A place is the number of an arena, counted from 1, and an offset in each rank's part of it.
 constexpr int kOffsetBits = 40;
+constexpr int64_t kNoElements = -1;
 
 }  // namespace
 
@@ -38,6 +39,7 @@ Group::Group(int64_t rank, int64_t size, const Board& board, const GroupOptions&
       mailboxes_(links_.share(Mailboxes::bytes(size), Mailboxes::reserved_bytes(size),
                               std::chrono::steady_clock::now() + options.timeout),
                  rank, size, rounds_, failure_, options.timeout) {
+  segment_.close_descriptor();
   links_.watch([this](int64_t gone) { rounds_.mark_gone(gone); });
 }
 
@@ -86,6 +88,7 @@ int64_t Group::most(Elements elements, int64_t parts) const {
 }
 
 int64_t Group::place_of(Elements elements) const {
+  if (elements.count == 0) return kNoElements;
   for (size_t i = 0; i < arenas_.size(); ++i) {
     const std::byte* mine = arenas_[i]->of_rank(rank_);
     const bool inside =
@@ -96,7 +99,11 @@ int64_t Group::place_of(Elements elements) const {
   return 0;
 }
 
-Group::Sources Group::meet(const Announcement& announcement) {
+void Group::meet(const Announcement& what) {
+  exchange(what, 1, [](int64_t, std::byte*) {}, [](int64_t, const Buffers&) {});
+}
+
+Group::Sources Group::meet_in_place(const Announcement& announcement) {
   Sources all;
   exchange(
       announcement, 1, [](int64_t, std::byte*) {},
@@ -104,6 +111,10 @@ Group::Sources Group::meet(const Announcement& announcement) {
         for (int64_t rank = 0; rank < size_; ++rank) {
           const int64_t place = rounds_.announced(rank).place;
           if (place == 0) return all.clear();
+          if (place == kNoElements) {
+            all.push_back(nullptr);
+            continue;
+          }
           const Arena& arena = *arenas_[static_cast<size_t>((place >> kOffsetBits) - 1)];
           all.push_back(arena.of_rank(rank) + (place & ((int64_t{1} << kOffsetBits) - 1)));
         }
@@ -111,9 +122,7 @@ Group::Sources Group::meet(const Announcement& announcement) {
   return all;
 }
 
-void Group::part(std::string_view name) {
-  exchange(announce(name, "", 0), 1, [](int64_t, std::byte*) {}, [](int64_t, const Buffers&) {});
-}
+void Group::part(std::string_view name) { meet(announce(name, "", 0)); }
 
 void Group::send(Elements data, int64_t to, int64_t tag) {
   run([&] { mailboxes_.send(data, to, tag); });
@@ -135,12 +144,11 @@ void Group::run(const std::function<void()>& body) {
 
 std::shared_ptr<std::byte> Group::allocate(int64_t bytes) {
   const int64_t part = rounded_up(std::max<int64_t>(bytes, 1), kPage);
-  exchange(
-      announce("allocate", "Byte", bytes), 1, [](int64_t, std::byte*) {},
-      [](int64_t, const Buffers&) {});
+  meet(announce("allocate", "Byte", bytes));
   auto arena = std::make_shared<Arena>();
   arena->segment = links_.share(static_cast<size_t>(part * size_),
                                 std::chrono::steady_clock::now() + options_.timeout);
+  arena->segment.close_descriptor();
   arena->bytes = part;
   arenas_.push_back(arena);
   std::byte* mine = arena->of_rank(rank_);
@@ -148,6 +156,16 @@ std::shared_ptr<std::byte> Group::allocate(int64_t bytes) {
   return {mine, [arena, part](std::byte* data) {
             ::madvise(data, static_cast<size_t>(part), MADV_REMOVE);
           }};
+}
+
+SharedMemory Group::share(at::ScalarType type, Counts counts) {
+  meet(announce_parts("share", c10::toString(type), counts));
+  const auto width = static_cast<int64_t>(c10::elementSize(type));
+  const int64_t bytes = std::max<int64_t>(sum_of(counts) * width, 1);
+  Segment segment =
+      links_.share(static_cast<size_t>(bytes), std::chrono::steady_clock::now() + options_.timeout);
+  return {std::move(segment), begin_of(rank_, counts) * width,
+          counts[static_cast<size_t>(rank_)] * width};
 }
 
 }  // namespace levin::comm::shm

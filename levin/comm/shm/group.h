@@ -24,6 +24,7 @@
 #include "levin/comm/shm/links.h"
 #include "levin/comm/shm/mailboxes.h"
 #include "levin/comm/shm/rounds.h"
+#include "levin/comm/shm/shared_memory.h"
 
 namespace levin::comm::shm {
 
@@ -41,15 +42,14 @@ class LEVIN_API Group final : public Collectives {
   int64_t size() const { return size_; }
 
   void set_timeout(std::chrono::milliseconds timeout) override;
-  void barrier() override;
+  void meet(const Announcement& what) override;
   void all_reduce(Elements data, Reduction reduction) override;
   void reduce(Elements data, int64_t root, Reduction reduction) override;
   void broadcast(Elements data, int64_t root) override;
-  void all_gather(Elements result, Elements part) override;
-  void all_gather(std::span<const Elements> results, Elements part) override;
+  void all_gather(Elements result, Elements part, Counts counts) override;
   void gather(std::span<const Elements> results, Elements part, int64_t root) override;
   void scatter(Elements result, std::span<const Elements> parts, int64_t root) override;
-  void reduce_scatter(Elements result, Elements data, Reduction reduction) override;
+  void reduce_scatter(Elements result, Elements data, Counts counts, Reduction reduction) override;
   void all_to_all(std::span<const Elements> results, std::span<const Elements> parts) override;
   void send(Elements data, int64_t to, int64_t tag) override;
   void receive(Elements data, int64_t from, int64_t tag) override;
@@ -57,6 +57,10 @@ class LEVIN_API Group final : public Collectives {
   /// Memory of this rank that the others read where it lies. All ranks call it with the same size;
   /// each may let go of its part when it likes.
   std::shared_ptr<std::byte> allocate(int64_t bytes);
+
+  /// Zeros that are the same memory for all ranks, counts[i] elements of rank i one behind the
+  /// other. All ranks call it with the same counts; it is gone with the last who looks at it.
+  SharedMemory share(at::ScalarType type, Counts counts);
 
  private:
   struct Arena;
@@ -82,14 +86,16 @@ class LEVIN_API Group final : public Collectives {
   using Sources = std::vector<const std::byte*>;
   /// Where in shared memory something lies; 0 when it does not.
   int64_t place_of(Elements elements) const;
-  /// Once all are there; none when the elements of some lie elsewhere.
-  Sources meet(const Announcement& announcement);
+  /// Once all are there; none when the elements of some lie elsewhere. Who has no elements has no
+  /// place either, and takes part.
+  Sources meet_in_place(const Announcement& announcement);
   /// Returns when all have read what they wanted.
   void part(std::string_view name);
 
   /// What a body throws closes the group.
   void run(const std::function<void()>& body);
-  void gather_to(std::span<const Elements> results, Elements mine,
+  /// longest: elements of the longest part.
+  void gather_to(std::span<const Elements> results, Elements mine, int64_t longest,
                  const Announcement& announcement);
   int64_t longest_part(std::span<const Elements> results, std::span<const Elements> parts);
   void all_reduce_in_place(Elements data, const Sources& sources, Reduction reduction);

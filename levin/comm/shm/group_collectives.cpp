@@ -20,12 +20,11 @@ std::vector<const std::byte*> moved(std::vector<const std::byte*> places, int64_
 
 }  // namespace
 
-void Group::barrier() { part("barrier"); }
-
 void Group::all_reduce(Elements data, Reduction reduction) {
   check_reducible(reduction, data.type);
   if (data.bytes() > kSmallBytes) {
-    const auto sources = meet(announce("all_reduce", data, argument_of(reduction), place_of(data)));
+    const auto sources =
+        meet_in_place(announce("all_reduce", data, argument_of(reduction), place_of(data)));
     if (!sources.empty()) return all_reduce_in_place(data, sources, reduction);
     // With two ranks the parts save nothing and cost a second round a chunk.
     if (size_ > 2) return all_reduce_by_parts(data, reduction);
@@ -138,54 +137,47 @@ void Group::broadcast(Elements data, int64_t root) {
       });
 }
 
-void Group::all_gather(Elements result, Elements part_of_mine) {
-  const Elements& mine = part_of_mine;
-  const auto place = [&](int64_t rank) { return result.data + rank * mine.bytes(); };
+void Group::all_gather(Elements result, Elements mine, Counts counts) {
+  const std::vector<Elements> results = cut(result, counts);
+  const int64_t longest = longest_of(counts);
   Sources sources;
-  if (mine.bytes() > kSmallBytes) {
-    sources = meet(announce("all_gather", mine, 0, place_of(mine)));
+  if (longest * mine.width() > kSmallBytes) {
+    sources = meet_in_place(announce_parts("all_gather", mine, counts, 0, place_of(mine)));
   }
-  if (!sources.empty()) {
-    return run([&] {
-      for (int64_t i = 0; i < size_; ++i) {
-        const int64_t rank = (rank_ + i) % size_;
-        const std::byte* from = sources[static_cast<size_t>(rank)];
-        if (from != place(rank)) copy_bytes(place(rank), from, mine.bytes());
-      }
-      part("all_gather, end");
-    });
+  if (sources.empty()) {
+    return gather_to(results, mine, longest, announce_parts("all_gather", mine, counts));
   }
-  std::vector<Elements> results;
-  for (int64_t rank = 0; rank < size_; ++rank) {
-    results.push_back({place(rank), mine.type, mine.count});
-  }
-  gather_to(results, mine, announce("all_gather", mine));
-}
-
-void Group::all_gather(std::span<const Elements> results, Elements mine) {
-  gather_to(results, mine, announce("all_gather", mine));
+  run([&] {
+    for (int64_t i = 0; i < size_; ++i) {
+      const auto rank = static_cast<size_t>((rank_ + i) % size_);
+      const Elements& to = results[rank];
+      if (sources[rank] != to.data) copy_bytes(to.data, sources[rank], to.bytes());
+    }
+    part("all_gather, end");
+  });
 }
 
 void Group::gather(std::span<const Elements> results, Elements mine, int64_t root) {
   const auto none = std::span<const Elements>();
-  gather_to(rank_ == root ? results : none, mine, announce("gather", mine, root));
+  gather_to(rank_ == root ? results : none, mine, mine.count, announce("gather", mine, root));
 }
 
-void Group::gather_to(std::span<const Elements> results, Elements mine,
+void Group::gather_to(std::span<const Elements> results, Elements mine, int64_t longest,
                       const Announcement& announcement) {
   const int64_t most_elements = most(mine);
   exchange(
-      announcement, num_chunks(mine.count, most_elements),
+      announcement, num_chunks(longest, most_elements),
       [&](int64_t round, std::byte* buffer) {
         const auto [begin, count] = chunk_of(round, most_elements, mine.count);
         copy_bytes(buffer, mine.data + begin * mine.width(), count * mine.width());
       },
       [&](int64_t round, const Buffers& theirs) {
-        const auto [begin, count] = chunk_of(round, most_elements, mine.count);
         for (int64_t rank = 0; rank < std::ssize(results); ++rank) {
-          std::byte* to = results[static_cast<size_t>(rank)].data + begin * mine.width();
-          const std::byte* from = rank == rank_ ? mine.data + begin * mine.width() : theirs[rank];
-          if (to != from) copy_bytes(to, from, count * mine.width());
+          const Elements& whole = results[static_cast<size_t>(rank)];
+          const auto [begin, count] = chunk_of(round, most_elements, whole.count);
+          const Elements to = whole.part(begin, count);
+          const std::byte* from = rank == rank_ ? mine.part(begin, count).data : theirs[rank];
+          if (to.data != from) copy_bytes(to.data, from, to.bytes());
         }
       });
 }
@@ -210,30 +202,33 @@ void Group::scatter(Elements result, std::span<const Elements> parts, int64_t ro
       });
 }
 
-void Group::reduce_scatter(Elements result, Elements data, Reduction reduction) {
+void Group::reduce_scatter(Elements result, Elements data, Counts counts, Reduction reduction) {
   check_reducible(reduction, data.type);
-  if (result.bytes() > kSmallBytes) {
-    const Sources lying =
-        meet(announce("reduce_scatter", result, argument_of(reduction), place_of(data)));
+  const int64_t longest = longest_of(counts);
+  const auto announcement = [&](int64_t place) {
+    return announce_parts("reduce_scatter", data, counts, argument_of(reduction), place);
+  };
+  if (longest * data.width() > kSmallBytes) {
+    const Sources lying = meet_in_place(announcement(place_of(data)));
     if (!lying.empty()) {
       return run([&] {
-        comm::reduce(reduction, data.type, result.data, moved(lying, rank_ * result.bytes()),
-                     result.count);
+        comm::reduce(reduction, data.type, result.data,
+                     moved(lying, begin_of(rank_, counts) * data.width()), result.count);
         part("reduce_scatter, end");
       });
     }
   }
+  const std::vector<Elements> parts = cut(data, counts);
   std::vector<const std::byte*> sources;
-  const int64_t most_elements = most(result, size_);
-  const auto place = [&](int64_t rank) { return rank * most_elements * result.width(); };
+  const int64_t most_elements = most(data, size_);
+  const auto place = [&](int64_t rank) { return rank * most_elements * data.width(); };
   exchange(
-      announce("reduce_scatter", result, argument_of(reduction)),
-      num_chunks(result.count, most_elements),
+      announcement(0), num_chunks(longest, most_elements),
       [&](int64_t round, std::byte* mine) {
-        const auto [begin, count] = chunk_of(round, most_elements, result.count);
         for (int64_t rank = 0; rank < size_; ++rank) {
-          const int64_t from = (rank * result.count + begin) * data.width();
-          copy_bytes(mine + place(rank), data.data + from, count * data.width());
+          const Elements& whole = parts[static_cast<size_t>(rank)];
+          const auto [begin, count] = chunk_of(round, most_elements, whole.count);
+          copy_bytes(mine + place(rank), whole.part(begin, count).data, count * whole.width());
         }
       },
       [&](int64_t round, const Buffers& theirs) {
@@ -242,7 +237,7 @@ void Group::reduce_scatter(Elements result, Elements data, Reduction reduction) 
         for (int64_t rank = 0; rank < size_; ++rank) {
           sources.push_back(theirs[rank] + place(rank_));
         }
-        comm::reduce(reduction, data.type, result.data + begin * data.width(), sources, count);
+        comm::reduce(reduction, data.type, result.part(begin, count).data, sources, count);
       });
 }
 
@@ -278,7 +273,7 @@ int64_t Group::longest_part(std::span<const Elements> results, std::span<const E
   const auto bytes_of = [](std::vector<int64_t>& counts) {
     return Elements{reinterpret_cast<std::byte*>(counts.data()), at::kLong, std::ssize(counts)};
   };
-  all_gather(bytes_of(sent), bytes_of(mine));
+  all_gather(bytes_of(sent), bytes_of(mine), equal_counts(size_, size_));
   for (int64_t rank = 0; rank < size_; ++rank) {
     const int64_t comes = sent[static_cast<size_t>(rank * size_ + rank_)];
     const int64_t wanted = results[static_cast<size_t>(rank)].count;

@@ -82,36 +82,29 @@ void Links::gather(const Board& board, Deadline deadline) {
   Door door(size_);
   board.write("hub", door.word());
   for (int64_t rank = 1; rank < size_; ++rank) links_.push_back({.rank = rank});
-  for (int64_t missing = 2 * (size_ - 1); missing > 0;) {
+  for (int64_t missing = size_ - 1; missing > 0;) {
     auto caller = door.admit(deadline);
     if (!caller) {
-      const auto late = std::ranges::find_if(
-          links_, [](const Link& link) { return !link.descriptors || !link.life; });
+      const auto late = std::ranges::find_if(links_, [](const Link& link) { return !link.socket; });
       LEVIN_FAIL("comm.shm.link", "rank {} did not come in time; look at its own output",
                  late->rank);
     }
-    Link& link = links_[static_cast<size_t>(caller->rank - 1)];
-    Descriptor& place = caller->is_life ? link.life : link.descriptors;
+    Descriptor& place = links_[static_cast<size_t>(caller->rank - 1)].socket;
     if (place) continue;  // the first to come has it
     place = std::move(caller->socket);
     --missing;
   }
 }
 
-void Links::join(const std::string& word) {
-  Link link;
-  link.descriptors = knock(word, rank_, false);
-  link.life = knock(word, rank_, true);
-  links_.push_back(std::move(link));
-}
+void Links::join(const std::string& word) { links_.push_back({.socket = knock(word, rank_)}); }
 
 Segment Links::share(size_t bytes, size_t reserved, Deadline deadline) {
   if (rank_ != 0) {
-    return Segment::map(receive_descriptor(links_[0].descriptors.number(), deadline), bytes);
+    return Segment::map(receive_descriptor(links_[0].socket.number(), deadline), bytes);
   }
   Segment segment = Segment::create(bytes, reserved);
   for (const Link& link : links_) {
-    send_descriptor(link.descriptors.number(), segment.descriptor());
+    send_descriptor(link.socket.number(), segment.descriptor());
   }
   return segment;
 }
@@ -121,9 +114,11 @@ void Links::watch(std::function<void(int64_t rank)> gone) {
   watcher_ = std::thread([this, gone = std::move(gone)] { wait_for_end(gone); });
 }
 
+// The other end of a socket is closed with its process (POLLHUP). What the hub has written to it is
+// for share() to read.
 void Links::wait_for_end(const std::function<void(int64_t)>& gone) const {
   std::vector<pollfd> lives;
-  for (const Link& link : links_) lives.push_back({link.life.number(), POLLIN, 0});
+  for (const Link& link : links_) lives.push_back({link.socket.number(), 0, 0});
   lives.push_back({stop_.number(), POLLIN, 0});
   while (::poll(lives.data(), lives.size(), -1) >= 0 || errno == EINTR) {
     if (lives.back().revents != 0) return;

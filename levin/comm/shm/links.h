@@ -46,8 +46,7 @@ class Links {
  private:
   struct Link {
     int64_t rank = 0;
-    Descriptor descriptors;  ///< carries them
-    Descriptor life;         ///< never written to
+    Descriptor socket;  ///< the hub writes to it, nobody else
   };
 
   void gather(const Board& board, Deadline deadline);

@@ -80,6 +80,11 @@ Segment Segment::map(Descriptor descriptor, size_t bytes) {
   return segment;
 }
 
+void Segment::make_read_only() const {
+  LEVIN_CHECK(::mprotect(data_, size_, PROT_READ) == 0, "comm.shm.memory",
+              "making {} bytes of shared memory read-only: {}", size_, posix::reason(errno));
+}
+
 Segment::~Segment() {
   if (data_ != nullptr) ::munmap(data_, size_);
 }

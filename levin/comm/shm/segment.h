@@ -31,6 +31,10 @@ class LEVIN_API Segment {
   Segment(Segment&& other) noexcept { *this = std::move(other); }
   Segment& operator=(Segment&& other) noexcept;
 
+  /// From here on writing to data() ends the process by SIGSEGV.
+  void make_read_only() const;
+  /// The mapping stays; for what no other process is to be given any more.
+  void close_descriptor() { descriptor_ = Descriptor(); }
   /// Throws as create() does.
   void reserve(size_t begin, size_t bytes) const;
 

@@ -1,0 +1,31 @@
+#pragma once
+// The order of hosts: parts that lie in rank order, and host by host, and how to come from one to
+// the other.
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "levin/comm/collectives/collectives.h"
+#include "levin/comm/hierarchical/layout.h"
+
+namespace levin::comm {
+
+/// Of these ranks.
+std::vector<int64_t> counts_of(std::span<const int64_t> ranks, Counts counts);
+/// Of each host's ranks together.
+std::vector<int64_t> counts_of_hosts(const HostLayout& layout, Counts counts);
+
+/// Whether parts in rank order lie in that order.
+bool is_rank_order(std::span<const int64_t> ranks);
+
+/// The parts of data, which lie in rank order, in the order of these ranks: data itself where that
+/// is the same, else a copy in memory that allocate gives.
+Elements in_order_of(std::span<const int64_t> ranks, Elements data, Counts counts,
+                     const std::function<Elements(int64_t count)>& allocate);
+/// The way back.
+void put_in_rank_order(std::span<const int64_t> ranks, Elements ordered, Elements data,
+                       Counts counts);
+
+}  // namespace levin::comm
