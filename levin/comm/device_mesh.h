@@ -35,8 +35,8 @@ class LEVIN_API DeviceMesh {
   int64_t rank() const;
   /// This rank's place along the axis.
   int64_t coordinate(std::string_view axis) const;
-  /// The ranks that differ from this one along that axis alone, in the order of their coordinates.
-  /// Throws Error "comm.mesh" naming the axes there are.
+  /// The ranks that differ from this one along that axis alone, in the order of their coordinates:
+  /// flat() where those are all. Throws Error "comm.mesh" naming the axes there are.
   ProcessGroup& group(std::string_view axis) const;
   /// The mesh of these axes, in this order of the mesh's own, that this rank is in. All ranks call
   /// it; its groups are made at the first call with these names.

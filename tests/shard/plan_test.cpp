@@ -29,8 +29,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const MeshShape kLine{{"dp", 4}};
-const MeshShape kGrid{{"replicate", 2}, {"shard", 2}};
+MeshShape four() { return {{"dp", 4}}; }
+MeshShape replicas() { return {{"replicate", 2}, {"shard", 2}}; }
 
 int64_t all_bytes(const Plan& plan) {
   int64_t bytes = 0;
@@ -40,7 +40,7 @@ int64_t all_bytes(const Plan& plan) {
 
 TEST(Plan, RowsToColumnsIsOneBoxForEachPair) {
   const Plan plan =
-      plan_redistribute(Layout({8, 8}, kLine, {Shard{0}}), Layout({8, 8}, kLine, {Shard{1}}));
+      plan_redistribute(Layout({8, 8}, four(), {Shard{0}}), Layout({8, 8}, four(), {Shard{1}}));
   EXPECT_THAT(plan.moves_to(1),
               ElementsAre(Move{0, 1, {{0, 2}, {2, 2}}}, Move{1, 1, {{2, 2}, {2, 2}}},
                           Move{2, 1, {{4, 2}, {2, 2}}}, Move{3, 1, {{6, 2}, {2, 2}}}));
@@ -52,8 +52,8 @@ TEST(Plan, RowsToColumnsIsOneBoxForEachPair) {
 }
 
 TEST(Plan, WhatIsThereAlreadyIsNotSent) {
-  const Layout whole({9}, kLine, {Replicate{}}), parts({9}, kLine, {Shard{0}}),
-      partial({9}, kLine, {Partial{}});
+  const Layout whole({9}, four(), {Replicate{}}), parts({9}, four(), {Shard{0}}),
+      partial({9}, four(), {Partial{}});
   for (const auto& [from, to] :
        {std::pair(whole, parts), {whole, partial}, {parts, parts}, {partial, partial}}) {
     const Plan plan = plan_redistribute(from, to);
@@ -61,16 +61,16 @@ TEST(Plan, WhatIsThereAlreadyIsNotSent) {
     EXPECT_EQ(all_bytes(plan), 0);
   }
   // Parts that moved by one: that one.
-  const Plan plan = plan_redistribute(Layout({8}, kLine, {Shard{0, {2, 2, 2, 2}}}),
-                                      Layout({8}, kLine, {Shard{0, {3, 1, 2, 2}}}));
+  const Plan plan = plan_redistribute(Layout({8}, four(), {Shard{0, {2, 2, 2, 2}}}),
+                                      Layout({8}, four(), {Shard{0, {3, 1, 2, 2}}}));
   EXPECT_FALSE(plan.is_local());
   EXPECT_EQ(bytes_sent(plan, 1, 4), 4);
   EXPECT_EQ(all_bytes(plan), 4);
 }
 
 TEST(Plan, ReplicasShareTheWork) {
-  const Plan plan = plan_redistribute(Layout({8}, kGrid, {Replicate{}, Shard{0}}),
-                                      Layout({8}, kGrid, {Replicate{}, Replicate{}}));
+  const Plan plan = plan_redistribute(Layout({8}, replicas(), {Replicate{}, Shard{0}}),
+                                      Layout({8}, replicas(), {Replicate{}, Replicate{}}));
   EXPECT_THAT(plan.moves_from(0), ElementsAre(Move{0, 0, {{0}, {4}}}, Move{0, 1, {{0}, {4}}}));
   EXPECT_THAT(plan.moves_from(2), ElementsAre(Move{2, 2, {{0}, {4}}}, Move{2, 3, {{0}, {4}}}));
   for (int64_t rank = 0; rank < 4; ++rank) EXPECT_EQ(bytes_sent(plan, rank, 4), 16);
@@ -78,7 +78,7 @@ TEST(Plan, ReplicasShareTheWork) {
 
 TEST(Plan, SummandsComeFromEachRankInTheirOrder) {
   const Plan plan =
-      plan_redistribute(Layout({8}, kLine, {Partial{}}), Layout({8}, kLine, {Shard{0}}));
+      plan_redistribute(Layout({8}, four(), {Partial{}}), Layout({8}, four(), {Shard{0}}));
   EXPECT_EQ(plan.num_parts(), 4);
   EXPECT_THAT(plan.reductions(), ElementsAre(Reduction{ReduceOp::kSum, 4}));
   EXPECT_THAT(plan.moves_to(2), ElementsAre(Move{0, 2, {{4}, {2}}, 0}, Move{1, 2, {{4}, {2}}, 1},
@@ -102,20 +102,21 @@ TEST(Plan, NeighboursOfOneOperationAreOneReductionAndOthersComeRightFirst) {
 }
 
 TEST(Plan, AnAxisThatStaysPartialIsNotReduced) {
-  const Layout from({8}, kGrid, {Partial{}, Shard{0}}), to({8}, kGrid, {Partial{}, Replicate{}});
+  const Layout from({8}, replicas(), {Partial{}, Shard{0}}),
+      to({8}, replicas(), {Partial{}, Replicate{}});
   const Plan plan = plan_redistribute(from, to);
   EXPECT_EQ(plan.num_parts(), 1);
   EXPECT_THAT(plan.moves_to(3), ElementsAre(Move{2, 3, {{0}, {4}}}, Move{3, 3, {{4}, {4}}}));
   // But the maximum of sums is not the sum of maxima.
-  const Layout sums_of_maxima({8}, kGrid, {Partial{}, Partial{ReduceOp::kMax}});
-  const Layout maxima({8}, kGrid, {Replicate{}, Partial{ReduceOp::kMax}});
+  const Layout sums_of_maxima({8}, replicas(), {Partial{}, Partial{ReduceOp::kMax}});
+  const Layout maxima({8}, replicas(), {Replicate{}, Partial{ReduceOp::kMax}});
   EXPECT_EQ(plan_redistribute(sums_of_maxima, maxima).num_parts(), 4);
 }
 
 TEST(Plan, WhatBecomesPartialStandsOnTheFirstRankOrOnAll) {
-  const Layout whole({8}, kLine, {Replicate{}});
+  const Layout whole({8}, four(), {Replicate{}});
   const auto fill_of = [&](ReduceOp op, int64_t rank) {
-    return plan_redistribute(whole, Layout({8}, kLine, {Partial{op}})).fill(rank);
+    return plan_redistribute(whole, Layout({8}, four(), {Partial{op}})).fill(rank);
   };
   for (const auto op :
        {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
@@ -129,7 +130,7 @@ TEST(Plan, WhatBecomesPartialStandsOnTheFirstRankOrOnAll) {
 
 TEST(Plan, EachRankGetsTheBoxThatItWants) {
   const std::vector<Box> boxes = {{{1}, {4}}, {{0}, {0}}, {{7}, {1}}, {{4}, {2}}};
-  const Plan plan = plan_boxes(Layout({8}, kLine, {Shard{0}}), boxes);
+  const Plan plan = plan_boxes(Layout({8}, four(), {Shard{0}}), boxes);
   EXPECT_THAT(plan.moves_to(0),
               ElementsAre(Move{0, 0, {{1}, {1}}}, Move{1, 0, {{2}, {2}}}, Move{2, 0, {{4}, {1}}}));
   EXPECT_THAT(plan.moves_to(1), IsEmpty());
@@ -138,7 +139,7 @@ TEST(Plan, EachRankGetsTheBoxThatItWants) {
 }
 
 TEST(Plan, TheFirstRankGivesAllTheirs) {
-  const Plan plan = plan_from_first(Layout({8}, kGrid, {Partial{}, Shard{0}}));
+  const Plan plan = plan_from_first(Layout({8}, replicas(), {Partial{}, Shard{0}}));
   EXPECT_THAT(plan.moves_from(0), ElementsAre(Move{0, 0, {{0}, {4}}}, Move{0, 1, {{4}, {4}}}));
   for (int64_t rank = 1; rank < 4; ++rank) EXPECT_THAT(plan.moves_from(rank), IsEmpty());
   EXPECT_EQ(plan.fill(2), 0);
@@ -155,9 +156,10 @@ std::pair<int64_t, int64_t> at_once_and_halfway(const Layout& from, const Layout
 }
 
 TEST(Halfway, SavesWhereMoreThanTwoRanksReduceWhatAllWant) {
-  const Layout partial({8, 2}, kLine, {Partial{}}), whole({8, 2}, kLine, {Replicate{}});
-  EXPECT_EQ(halfway(partial, whole), Layout({8, 2}, kLine, {Shard{0}}));
-  EXPECT_EQ(at_once_and_halfway(partial, whole), std::pair(4 * 3 * 16L, 2 * 4 * 3 * 4L));
+  const Layout partial({8, 2}, four(), {Partial{}}), whole({8, 2}, four(), {Replicate{}});
+  EXPECT_EQ(halfway(partial, whole), Layout({8, 2}, four(), {Shard{0}}));
+  // 3 x 16 elements come to each of 4 ranks, or twice 3 x 4.
+  EXPECT_EQ(at_once_and_halfway(partial, whole), std::pair(int64_t{192}, int64_t{96}));
   const MeshShape mesh{{"a", 3}, {"b", 2}};
   EXPECT_EQ(halfway(Layout({9, 4}, mesh, {Partial{}, Shard{0}}),
                     Layout({9, 4}, mesh, {Replicate{}, Shard{0}})),
@@ -165,12 +167,13 @@ TEST(Halfway, SavesWhereMoreThanTwoRanksReduceWhatAllWant) {
 }
 
 TEST(Halfway, IsNowhereElse) {
-  const Layout partial({8}, kLine, {Partial{}});
-  EXPECT_EQ(halfway(partial, Layout({8}, kLine, {Shard{0}})), std::nullopt);
-  EXPECT_EQ(halfway(partial, Layout({8}, kLine, {Partial{}})), std::nullopt);
-  EXPECT_EQ(halfway(Layout({8}, kLine, {Shard{0}}), Layout({8}, kLine, {Replicate{}})),
+  const Layout partial({8}, four(), {Partial{}});
+  EXPECT_EQ(halfway(partial, Layout({8}, four(), {Shard{0}})), std::nullopt);
+  EXPECT_EQ(halfway(partial, Layout({8}, four(), {Partial{}})), std::nullopt);
+  EXPECT_EQ(halfway(Layout({8}, four(), {Shard{0}}), Layout({8}, four(), {Replicate{}})),
             std::nullopt);
-  EXPECT_EQ(halfway(Layout({}, kLine, {Partial{}}), Layout({}, kLine, {Replicate{}})), std::nullopt)
+  EXPECT_EQ(halfway(Layout({}, four(), {Partial{}}), Layout({}, four(), {Replicate{}})),
+            std::nullopt)
       << "no dim to shard";
   const MeshShape two{{"dp", 2}};
   EXPECT_EQ(halfway(Layout({8}, two, {Partial{}}), Layout({8}, two, {Replicate{}})), std::nullopt)
@@ -195,9 +198,9 @@ TEST(Halfway, NeverSendsMore) {
 }
 
 TEST(Plan, MistakesAreErrorsThatSayWhatWasWanted) {
-  const Layout layout({8}, kLine, {Shard{0}});
+  const Layout layout({8}, four(), {Shard{0}});
   EXPECT_THAT(
-      error_of([&] { plan_redistribute(layout, Layout({9}, kLine, {Shard{0}})); }),
+      error_of([&] { plan_redistribute(layout, Layout({9}, four(), {Shard{0}})); }),
       HasSubstr("shard.plan: cannot go from Layout [8] on dp=4: Shard(0: 2 2 2 2) to Layout "
                 "[9] on dp=4"));
   EXPECT_THAT(error_of([&] { plan_redistribute(layout, Layout({8}, {{"dp", 2}}, {Shard{0}})); }),

@@ -52,11 +52,11 @@ std::vector<Way> some_ways() {
           {Way::kShard, 1},  {Way::kRagged, 0}, {Way::kOwned, 1}};
 }
 
-const MeshShape kThree{{"dp", 3}};
-const MeshShape kSquare{{"dp", 2}, {"tp", 2}};
+MeshShape three() { return {{"dp", 3}}; }
+MeshShape square() { return {{"dp", 2}, {"tp", 2}}; }
 
 TEST_P(ShardedTensors, AreDistributedFromTheWholeOfEveryRankOrOfRankZero) {
-  for (const MeshShape& shape : {MeshShape{{"dp", 2}}, kThree, kSquare}) {
+  for (const MeshShape& shape : {MeshShape{{"dp", 2}}, three(), square()}) {
     EXPECT_THAT(
         on(shape,
            [](const DeviceMesh& mesh) {
@@ -83,7 +83,7 @@ TEST_P(ShardedTensors, AreDistributedFromTheWholeOfEveryRankOrOfRankZero) {
 }
 
 TEST_P(ShardedTensors, GoFromAnyLayoutToAnyOther) {
-  for (const MeshShape& shape : {kThree, kSquare}) {
+  for (const MeshShape& shape : {three(), square()}) {
     EXPECT_THAT(on(shape,
                    [](const DeviceMesh& mesh) {
                      const at::Tensor whole = whole_of({5, 3});
@@ -104,7 +104,7 @@ TEST_P(ShardedTensors, GoFromAnyLayoutToAnyOther) {
 }
 
 TEST_P(ShardedTensors, GoToAnotherMeshOfTheSameRanks) {
-  EXPECT_THAT(on(kSquare,
+  EXPECT_THAT(on(square(),
                  [](const DeviceMesh& mesh) {
                    const DeviceMesh line(mesh.flat(), {{"all", 4}});
                    const at::Tensor whole = whole_of({7, 3});
@@ -120,7 +120,7 @@ TEST_P(ShardedTensors, GoToAnotherMeshOfTheSameRanks) {
 }
 
 TEST_P(ShardedTensors, GiveEachRankTheSliceThatItAsksFor) {
-  EXPECT_THAT(on(kSquare,
+  EXPECT_THAT(on(square(),
                  [](const DeviceMesh& mesh) {
                    const at::Tensor whole = whole_of({5, 3});
                    for (const Layout& layout : layouts_of({5, 3}, mesh.shape(), some_ways())) {
@@ -168,7 +168,7 @@ TEST_P(ShardedTensors, AreReducedWithTheBitsOfAnAllReduce) {
 }
 
 TEST_P(ShardedTensors, HoldAnyTypeAndShape) {
-  EXPECT_THAT(on(kThree,
+  EXPECT_THAT(on(three(),
                  [](const DeviceMesh& mesh) {
                    for (const auto type : {at::kBool, at::kByte, at::kInt, at::kHalf, at::kBFloat16,
                                            at::kDouble, at::kComplexFloat}) {
@@ -185,7 +185,7 @@ TEST_P(ShardedTensors, HoldAnyTypeAndShape) {
                      if (!partial.full().equal(one)) return std::string("without dims");
                      if (!partial.slice({}, {}).equal(one))
                        return std::string("slice without dims");
-                     if (mesh.rank() > 0 && partial.local().to(at::kInt).item<int>() != 0) {
+                     if (mesh.rank() > 0 && !partial.local().eq(0).item<bool>()) {
                        return std::string("summand");
                      }
                    }
@@ -195,7 +195,7 @@ TEST_P(ShardedTensors, HoldAnyTypeAndShape) {
 }
 
 TEST_P(ShardedTensors, SendNothingWhereAllIsThere) {
-  EXPECT_THAT(on(kSquare,
+  EXPECT_THAT(on(square(),
                  [](const DeviceMesh& mesh) {
                    const at::Tensor whole = whole_of({5, 3});
                    // Only one rank calls: it would wait for the others if anything were sent.
@@ -215,7 +215,7 @@ TEST_P(ShardedTensors, SendNothingWhereAllIsThere) {
 
 TEST_P(ShardedTensors, AskedForTooMuchFailOnEveryRank) {
   EXPECT_THAT(
-      on(kThree,
+      on(three(),
          [](const DeviceMesh& mesh) {
            const auto tensor = distribute(whole_of({5, 3}), mesh, {Shard{0}});
            const bool is_wrong = mesh.rank() == 2;
@@ -228,7 +228,7 @@ TEST_P(ShardedTensors, AskedForTooMuchFailOnEveryRank) {
 }
 
 TEST_P(ShardedTensors, OfNothingOnRankZeroFailOnEveryRank) {
-  EXPECT_THAT(on(kThree,
+  EXPECT_THAT(on(three(),
                  [](const DeviceMesh& mesh) {
                    return error_of([&] {
                      distribute(mesh.rank() == 0 ? at::Tensor() : whole_of({3}), mesh, {Shard{0}},
