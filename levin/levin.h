@@ -44,6 +44,7 @@
 #include "levin/optim/clip.h"
 #include "levin/optim/grad_scaler.h"
 #include "levin/optim/optim.h"
+#include "levin/shard/sharded_tensor.h"
 #include "levin/trainer/callbacks/early_stopping.h"
 #include "levin/trainer/callbacks/learning_rate_monitor.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"

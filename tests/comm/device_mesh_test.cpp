@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <iterator>
+
 #include "tests/support/error_of.h"
 #include "tests/support/world.h"
 
@@ -54,6 +57,56 @@ TEST(DeviceMesh, SomeOfItsAxesAreAMeshOfTheirOwn) {
                           if (part.coordinate("c") != rank % 2) wrong += "c ";
                           // 0, 1, 4, 5 or 2, 3, 6, 7.
                           if (sum_over(part.flat(), rank) != 10 + 8 * b) wrong += "flat ";
+                          return wrong;
+                        }),
+              Each(""));
+}
+
+/// What this process has open: a group of several ranks costs some.
+int64_t open_files() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                       std::filesystem::directory_iterator());
+}
+
+TEST(DeviceMesh, SubMeshesAreMadeOnceAndSharedByCopies) {
+  EXPECT_THAT(run_world(4,
+                        [](int64_t rank, const auto&) {
+                          DeviceMesh mesh(connect(), {{"a", 2}, {"b", 2}, {"c", 1}});
+                          const std::vector<DeviceMesh> copies(3, mesh);
+                          const int64_t at_first = open_files();
+                          const DeviceMesh part = mesh[{"a", "c"}];
+                          const int64_t after_one = open_files();
+                          std::string wrong;
+                          if (after_one <= at_first) wrong += "no group ";
+                          for (const DeviceMesh& copy : copies) {
+                            if (&copy[{"a", "c"}].flat() != &part.flat()) wrong += "another ";
+                          }
+                          if (open_files() != after_one) wrong += "files ";
+                          // 0, 2 or 1, 3.
+                          if (sum_over(part.flat(), rank) != 2 * (rank % 2) + 2) wrong += "sum ";
+                          return wrong;
+                        }),
+              Each(""));
+}
+
+TEST(DeviceMesh, NoGroupIsMadeTwice) {
+  EXPECT_THAT(run_world(4,
+                        [](int64_t rank, const auto&) {
+                          const ProcessGroup world = connect();
+                          const int64_t at_first = open_files();
+                          DeviceMesh line(world, {{"a", 4}});
+                          std::string wrong;
+                          if (open_files() != at_first) wrong += "a group of all ";
+                          if (sum_over(line.group("a"), rank) != 6) wrong += "line ";
+                          DeviceMesh mesh(world, {{"a", 2}, {"b", 2}});
+                          const int64_t after_axes = open_files();
+                          const DeviceMesh row = mesh[{"b"}], whole = mesh[{"a", "b"}];
+                          const int64_t sum = rank < 2 ? 1 : 5;
+                          if (open_files() != after_axes) wrong += "a group of an axis ";
+                          if (sum_over(row.flat(), rank) != sum) wrong += "row ";
+                          if (sum_over(whole.group("b"), rank) != sum) {
+                            wrong += "whole ";
+                          }
                           return wrong;
                         }),
               Each(""));

@@ -16,6 +16,7 @@ import torch
 import amp
 import clipping
 import gpt2
+import layouts
 import lightning_grid
 import metrics
 import optimizers
@@ -25,6 +26,7 @@ SUBJECTS = {
     "amp": amp.make,
     "clipping": clipping.make,
     "gpt2": gpt2.make,
+    "layouts": layouts.make,
     "lightning": lightning_grid.make,
     "metrics": metrics.make,
     "optimizers": optimizers.make,

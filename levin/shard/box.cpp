@@ -1,0 +1,53 @@
+#include "levin/shard/box.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace levin::shard {
+
+int64_t Box::numel() const {
+  int64_t count = 1;
+  for (const int64_t size : sizes) count *= size;
+  return count;
+}
+
+Box box_of_whole(std::span<const int64_t> sizes) {
+  return {std::vector<int64_t>(sizes.size(), 0), {sizes.begin(), sizes.end()}};
+}
+
+Box intersection(const Box& one, const Box& other) {
+  Box both = one;
+  for (size_t dim = 0; dim < both.sizes.size(); ++dim) {
+    const int64_t begin = std::max(one.offsets[dim], other.offsets[dim]);
+    const int64_t end = std::min(one.offsets[dim] + one.sizes[dim],  //
+                                 other.offsets[dim] + other.sizes[dim]);
+    both.offsets[dim] = begin;
+    both.sizes[dim] = std::max<int64_t>(end - begin, 0);
+  }
+  return both;
+}
+
+bool contains(const Box& outer, const Box& inner) {
+  return intersection(outer, inner).numel() == inner.numel();
+}
+
+at::Tensor part_of(const at::Tensor& local, const Box& held, const Box& inner) {
+  at::Tensor part = local;
+  for (size_t dim = 0; dim < held.sizes.size(); ++dim) {
+    part = part.narrow(static_cast<int64_t>(dim), inner.offsets[dim] - held.offsets[dim],
+                       inner.sizes[dim]);
+  }
+  return part;
+}
+
+std::string to_text(const Box& box) {
+  std::string text;
+  for (size_t dim = 0; dim < box.sizes.size(); ++dim) {
+    text += fmt::format("{}{}:{}", dim == 0 ? "" : ", ", box.offsets[dim],
+                        box.offsets[dim] + box.sizes[dim]);
+  }
+  return "[" + text + "]";
+}
+
+}  // namespace levin::shard

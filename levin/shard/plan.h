@@ -1,0 +1,114 @@
+#pragma once
+// Plan: who sends which box of a tensor to whom, so that it lies as it is wanted. Arithmetic that
+// every rank does for itself and all with the same result; exchange.h carries a plan out.
+//
+//   Plan plan = plan_redistribute(from, to);
+//   for (const Move& move : plan.moves_to(2)) ...    // what rank 2's new part is made of
+//   int64_t bytes = bytes_sent(plan, 2, sizeof(float));
+//
+// A rank keeps what it has, and everything else comes to it once. Where several ranks have the same,
+// it comes from the one whose coordinates on the replicated axes are the receiver's own: so replicas
+// share the work, and a mesh whose outer axis replicates over hosts sends nothing between hosts.
+// A rank that needs a reduced value gets the summands of all ranks that have one, and puts them
+// together itself in the order of those ranks: bits do not depend on who computes.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "levin/base/export.h"
+#include "levin/comm/collectives/reduce_op.h"
+#include "levin/shard/box.h"
+#include "levin/shard/layout.h"
+
+namespace levin::shard {
+
+/// One box that a rank gives another, or keeps.
+struct Move {
+  int64_t from = 0;
+  int64_t to = 0;
+  Box box;           ///< by its place in the whole
+  int64_t part = 0;  ///< which of Plan::num_parts summands of the box it is
+
+  bool operator==(const Move&) const = default;
+};
+
+/// Runs of so many parts are put together to one each.
+struct Reduction {
+  ReduceOp op = ReduceOp::kSum;
+  int64_t count = 1;
+
+  bool operator==(const Reduction&) const = default;
+};
+
+/// Ranks are those of the flat group of the mesh.
+class LEVIN_API Plan {
+ public:
+  int64_t num_ranks() const { return std::ssize(wanted_); }
+  /// What the rank has when it begins, and when all is done.
+  const Box& held(int64_t rank) const { return held_[static_cast<size_t>(rank)]; }
+  const Box& wanted(int64_t rank) const { return wanted_[static_cast<size_t>(rank)].box; }
+  /// 0 or 1 where all of the rank's new part is that, and nothing is moved for it: what changes
+  /// nothing in the reduction of the new layout.
+  std::optional<int64_t> fill(int64_t rank) const {
+    return wanted_[static_cast<size_t>(rank)].fill;
+  }
+
+  /// Summands of each element, in the order of their ranks, and how they are put together: one
+  /// Reduction after the other. 1 and none where nothing is reduced.
+  int64_t num_parts() const { return num_parts_; }
+  const std::vector<Reduction>& reductions() const { return reductions_; }
+
+  /// What the rank's new part is made of, its own included: box after box, all parts of each.
+  /// Between two ranks there is one box at most.
+  std::vector<Move> moves_to(int64_t rank) const;
+  /// What it gives, by receiver, itself included.
+  std::vector<Move> moves_from(int64_t rank) const;
+  /// No rank sends another anything.
+  bool is_local() const;
+
+ private:
+  friend LEVIN_API Plan plan_redistribute(const Layout& from, const Layout& to);
+  friend LEVIN_API Plan plan_boxes(const Layout& from, const std::vector<Box>& boxes);
+  friend LEVIN_API Plan plan_from_first(const Layout& to);
+  /// Along an axis the sources of a rank are those with its own coordinate, the first, those whose
+  /// box has what it wants, or all, whose values are summands.
+  enum class Sources { kOwn, kFirst, kShards, kParts };
+  struct Wanted {
+    Box box;
+    std::optional<int64_t> fill = {};
+  };
+
+  Plan(const Layout& from, const std::vector<bool>& carried);
+  std::vector<size_t> axes_of(Sources sources) const;
+  bool gives(const std::vector<int64_t>& source, const std::vector<int64_t>& receiver) const;
+  int64_t part_of_source(const std::vector<int64_t>& source) const;
+  bool wants_nothing(int64_t rank) const;
+
+  comm::MeshShape mesh_;  // of the sources
+  std::vector<Sources> sources_;
+  std::vector<Box> held_;
+  std::vector<Wanted> wanted_;
+  std::vector<Reduction> reductions_;
+  int64_t num_parts_ = 1;
+};
+
+/// Between any two layouts of a tensor on the same ranks, whose meshes may differ. What becomes
+/// Partial stands whole on the first rank of the axis (sum: the others have 0, product: 1) or on all
+/// of it (mean, min, max). An axis that is and stays partial is not reduced where that gives the
+/// same. Throws Error "shard.plan" for layouts of different tensors or numbers of ranks.
+LEVIN_API Plan plan_redistribute(const Layout& from, const Layout& to);
+/// A box of the whole for each rank. Throws Error "shard.box" for another number of boxes, or dims, and
+/// for one that is not within the whole.
+LEVIN_API Plan plan_boxes(const Layout& from, const std::vector<Box>& boxes);
+/// From the first rank, which has the whole, to all.
+LEVIN_API Plan plan_from_first(const Layout& to);
+
+/// What goes to other ranks.
+LEVIN_API int64_t bytes_sent(const Plan& plan, int64_t rank, int64_t element_bytes);
+
+/// A layout to go through where that sends fewer bytes than going at once: values that more than two
+/// ranks reduce and all of them want are reduced in shards and then gathered.
+LEVIN_API std::optional<Layout> halfway(const Layout& from, const Layout& to);
+
+}  // namespace levin::shard
