@@ -193,7 +193,7 @@ TEST(CheckpointSave, ThatCannotBePlannedIsTheSameErrorOfAllRanks) {
 }
 
 TEST(CheckpointSave, ThatFailsOnOneRankFailsOnAllAndLeavesTheOneBefore) {
-  for (const int64_t failing : {0, 2}) {  // rank 1 gets none of the few pieces
+  for (const int64_t failing : {0, 2}) {
     const Scratch scratch;
     levin::save_checkpoint(scratch / "c", sample(1));
     const auto said = run_world(3, [&](int64_t rank, const fs::path&) {

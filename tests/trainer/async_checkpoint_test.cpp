@@ -70,21 +70,30 @@ TEST(AsyncCheckpoint, LeavesWhatARunThatWaitsLeaves) {
   }
 }
 
-/// Looks at the folder after each step; and may make saves fail from then on.
+/// Looks at the folder before each step.
 struct Watch : levin::Callback {
   fs::path folder;
-  int64_t fail_after = -1;
   bool linked_before_there = false;
-  std::vector<int64_t> steps;
 
   std::string state_key() const override { return "watch"; }
-  void on_train_batch_start(levin::Trainer& trainer, levin::Module&, const levin::Batch&,
+  void on_train_batch_start(levin::Trainer&, levin::Module&, const levin::Batch&,
                             int64_t) override {
     std::error_code none;
     const fs::path last = fs::read_symlink(folder / "last", none);
     if (!none && !fs::exists(folder / last / "manifest.json")) linked_before_there = true;
-    steps.push_back(trainer.global_step());
-    if (trainer.global_step() == fail_after) levin::test::limit_files(2000);
+  }
+};
+
+/// Makes saves of one rank fail from step 8 on, when the one of step 6 is there.
+struct FailSaves : levin::Callback {
+  bool here = false;
+
+  std::string state_key() const override { return "fail_saves"; }
+  void on_train_batch_start(levin::Trainer& trainer, levin::Module&, const levin::Batch&,
+                            int64_t) override {
+    if (trainer.global_step() != 8) return;
+    trainer.accelerator().finish_saves();
+    if (here) levin::test::limit_files(800);
   }
 };
 
@@ -107,10 +116,9 @@ TEST(AsyncCheckpoint, ASaveThatFailsOnOneRankEndsTheRunOnAllAndNamesTheOneBefore
     const Scratch root;
     const auto words = run_world(2, [&](int64_t rank, const fs::path&) {
       auto options = every_three_steps(root.path(), true);
-      auto watch = std::make_shared<Watch>();
-      watch->folder = root / "ckpt";
-      watch->fail_after = rank == failing ? 7 : -1;
-      options.callbacks.push_back(watch);
+      auto fails = std::make_shared<FailSaves>();
+      fails->here = rank == failing;
+      options.callbacks.push_back(fails);
       return told_by([&] { fit(options, 2); });
     });
     EXPECT_THAT(words, Each(words.front()));

@@ -58,7 +58,8 @@ class Dealer {
 
   /// Whether the next piece is this rank's.
   bool takes(int64_t piece_bytes) {
-    const int64_t owner = dealt_ * size_ / bytes_;
+    const int64_t middle = dealt_ + piece_bytes / 2;
+    const int64_t owner = std::min(middle * size_ / bytes_, size_ - 1);
     dealt_ += piece_bytes;
     return owner == rank_;
   }
