@@ -1,5 +1,6 @@
 #include "levin/accelerator/accelerator.h"
 
+#include <exception>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include "levin/accelerator/host_memory.h"
 #include "levin/accelerator/process_settings.h"
 #include "levin/base/check.h"
+#include "levin/base/log.h"
 #include "levin/base/random.h"
 #include "levin/optim/torch_adapter.h"
 
@@ -62,7 +64,8 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
                                               .parameters = named_parameters()};
       }),
       project_(options_.project_dir, options_.project_config),
-      trackers_(options_.log_with, options_.project_dir, is_main_process()) {
+      trackers_(options_.log_with, options_.project_dir, is_main_process()),
+      saves_(world()) {
   for (const std::string& type : options_.rng_types) {
     LEVIN_CHECK(type == "generator" || type == "torch" || type == "cuda", "accelerator.rng_types",
                 "got '{}', wanted generator, torch or cuda", type);
@@ -98,7 +101,15 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
   }
 }
 
-Accelerator::~Accelerator() = default;
+// A process that ends by an exception leaves the others, who would wait for it in vain.
+Accelerator::~Accelerator() {
+  if (!saves_.is_under_way() || std::uncaught_exceptions() > 0) return;
+  try {
+    finish_saves();
+  } catch (const std::exception& error) {
+    log::error("accelerator: the last checkpoint could not be saved: {}", error.what());
+  }
+}
 
 // Reasons that are known beforehand; others are found when a step is recorded.
 void Accelerator::check_compile() const {

@@ -42,6 +42,7 @@
 #include "levin/base/export.h"
 #include "levin/base/options.h"
 #include "levin/base/state.h"
+#include "levin/checkpoint/async_saves.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/data/loader.h"
 #include "levin/module/optimizer_config.h"
@@ -197,14 +198,17 @@ class LEVIN_API Accelerator : public Processes {
   /// takes it up in the same order of prepare calls, without a path the project's newest. Throws
   /// what save_checkpoint and load_checkpoint throw, "accelerator.project", and "accelerator.state"
   /// or what load_state_dict of a part throws for a state of something else; the parts before that
-  /// one have then been loaded.
-  std::filesystem::path save_state(const std::filesystem::path& folder = {});
+  /// one have then been loaded. With async_save it is written behind the loop, and is there once
+  /// poll_saves() has found it written, at the latest after finish_saves(), the next save_state,
+  /// load_state or end_training.
+  std::filesystem::path save_state(const std::filesystem::path& folder = {},
+                                   const SaveCheckpointOptions& options = {});
   void load_state(const std::filesystem::path& folder = {});
   /// Called with what is about to be written, and with what was read and is about to be taken up.
   void register_save_state_pre_hook(std::function<void(Checkpoint&)> hook);
   void register_load_state_pre_hook(std::function<void(const Checkpoint&)> hook);
   /// The weights alone: model.safetensors in the folder, or several files of that size with their
-  /// index, as Hugging Face's (save_sharded_weights). Written by the main process.
+  /// index, as Hugging Face's (save_sharded_weights). Written by all processes.
   template <class Model>
   void save_model(const Model& model, const std::filesystem::path& folder,
                   int64_t max_shard_bytes = int64_t{10} << 30) {
@@ -238,7 +242,10 @@ class LEVIN_API Accelerator : public Processes {
   }
   std::shared_ptr<Logger> get_tracker(const std::string& name) const { return trackers_.get(name); }
   void log(const Scalars& values, int64_t step) { trackers_.log(values, step); }
-  void end_training() { trackers_.end(); }
+  void end_training() {
+    finish_saves();
+    trackers_.end();
+  }
   /// More to be saved: anything with state_dict() and load_state_dict(State). Must outlive this.
   template <class Stateful>
   void register_for_checkpointing(Stateful& object) {
@@ -274,9 +281,15 @@ class LEVIN_API Accelerator : public Processes {
   /// All ranks call it. With dispatch_batches see levin::dispatched, and the loader that is given
   /// stays as it is. Throws Error "accelerator.dispatch_batches" where ranks are to read the same.
   DataLoader prepare_loader(DataLoader loader, LoaderRole role);
-  /// save_checkpoint by rank 0; what goes wrong there is thrown on every rank.
-  void write_on_main(const std::filesystem::path& folder, const Checkpoint& checkpoint,
-                     const SaveCheckpointOptions& options = {});
+  /// By all ranks (CheckpointSave). With async_save it has begun when this returns, and then is
+  /// told how it ended, see AsyncSaves.
+  void write_checkpoint(const std::filesystem::path& folder, const Checkpoint& checkpoint,
+                        SaveCheckpointOptions options = {}, AsyncSaves::Then then = {});
+  /// Ends an asynchronous save that is written, or waits for it. All ranks call them, between two
+  /// steps; they throw what went wrong with it.
+  void poll_saves() { saves_.poll(); }
+  void finish_saves() { saves_.finish(); }
+  AsyncSaves& saves() { return saves_; }
   /// Done by every process, each with a body of its own; where one of them throws, all throw that
   /// Error (another exception as "accelerator.process_failed"; one process alone lets it pass). The
   /// body holds no collective operation.
@@ -430,6 +443,7 @@ class LEVIN_API Accelerator : public Processes {
   std::vector<Registered> registered_;
   Project project_;
   Trackers trackers_;
+  AsyncSaves saves_;
   std::vector<std::function<void(Checkpoint&)>> save_hooks_;
   std::vector<std::function<void(const Checkpoint&)>> load_hooks_;
 };

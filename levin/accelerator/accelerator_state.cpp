@@ -5,10 +5,13 @@
 #include "levin/accelerator/accelerator.h"
 #include "levin/base/check.h"
 #include "levin/base/random.h"
+#include "levin/checkpoint/checkpoint_save.h"
 #include "levin/checkpoint/sharded_weights.h"
 
 namespace levin {
 namespace {
+
+constexpr uint64_t kNewRankStream = 0x6e657772616e6b;  // "newrank"
 
 std::string weights_name(size_t index) {
   return index == 0 ? "model" : "model_" + std::to_string(index);
@@ -102,34 +105,50 @@ void Accelerator::load_state_dict(const Checkpoint& checkpoint) {
   load_random_states(training);
 }
 
-// Each rank of a stream has a place of its own. Of other data, and with another number of ranks,
-// all take rank 0's.
+// Each rank of a stream has a place of its own; on another number of ranks they share what is left.
+// Of other data rank 0's state is everybody's.
 void Accelerator::load_loaders(const State& training) {
   State states = training.child("loaders");
   const State others =
       training.contains("loaders_of_ranks") ? training.child("loaders_of_ranks") : State();
-  if (process_index() > 0 && std::ssize(others.values()) == num_processes() - 1) {
-    const State& own = others.child(std::to_string(process_index()));
-    for (const auto& [number, value] : own.values()) {
-      if (own.child(number).contains("rank")) states.set(number, own.child(number));
+  const bool same_number = std::ssize(others.values()) == num_processes() - 1;
+  for (const auto& [number, value] : training.child("loaders").values()) {
+    std::vector<State> ranks = {states.child(number)};
+    for (size_t rank = 1; rank <= others.values().size(); ++rank) {
+      ranks.push_back(others.child(std::to_string(rank)).child(number));
+    }
+    const State& own = ranks[same_number ? static_cast<size_t>(process_index()) : 0];
+    if (!same_number) {
+      states.set(number, DataLoader::merged_state(ranks));
+    } else if (own.contains("rank")) {
+      states.set(number, own);
     }
   }
   load_numbered("loaders", loaders_, states);
 }
 
-// With another number of ranks there is no going on as before: those beyond the first begin anew.
+// Each rank that was there before goes on with its own generator. A rank beyond those gets one that
+// follows from the run's seed, the step and its number: not that of a rank that is there, and the
+// same whenever this checkpoint is loaded.
 void Accelerator::load_random_states(const State& training) {
   const State others =
       training.contains("random_of_ranks") ? training.child("random_of_ranks") : State();
-  const bool same = std::ssize(others.values()) == num_processes() - 1;
-  if (process_index() == 0) {
-    load_random_state(training.child("random"));
-  } else if (same) {
-    load_random_state(others.child(std::to_string(process_index())));
-  }
+  load_random_state(training.child("random"));
+  if (process_index() == 0) return;
+  const std::string own = std::to_string(process_index());
+  if (others.contains(own)) return load_random_state(others.child(own));
+  int64_t step = 0;
+  for (const PreparedOptimizer& optimizer : optimizers_) step += optimizer.num_updates();
+  const auto of_run = static_cast<uint64_t>(current_seed());
+  const uint64_t of_step = derive_seed(of_run, kNewRankStream, static_cast<uint64_t>(step));
+  const uint64_t seed =
+      derive_seed(of_step, kNewRankStream, static_cast<uint64_t>(process_index()));
+  seed_everything(static_cast<int64_t>(seed >> 1));
 }
 
-std::filesystem::path Accelerator::save_state(const std::filesystem::path& folder) {
+std::filesystem::path Accelerator::save_state(const std::filesystem::path& folder,
+                                              const SaveCheckpointOptions& options) {
+  finish_saves();  // it may be the newest of the project
   State place;
   if (folder.empty()) {
     on_writers_or_throw([&] { place.set("folder", project_.next_checkpoint().string()); });
@@ -141,8 +160,13 @@ std::filesystem::path Accelerator::save_state(const std::filesystem::path& folde
   all_or_throw([&] {
     for (const auto& hook : save_hooks_) hook(checkpoint);
   });
-  write_on_main(target, checkpoint);
-  if (folder.empty()) on_writers_or_throw([&] { project_.remove_old_checkpoints(); });
+  const bool is_numbered = folder.empty();
+  const auto then = [this, is_numbered](const std::exception_ptr& failure) {
+    if (failure) std::rethrow_exception(failure);
+    if (is_numbered) on_writers_or_throw([&] { project_.remove_old_checkpoints(); });
+  };
+  write_checkpoint(target, checkpoint, options, then);
+  if (!options.async_save) then(nullptr);
   return target;
 }
 
@@ -178,9 +202,13 @@ void Accelerator::on_writers_or_throw(const std::function<void()>& body) {
   });
 }
 
-void Accelerator::write_on_main(const std::filesystem::path& folder, const Checkpoint& checkpoint,
-                                const SaveCheckpointOptions& options) {
-  on_writers_or_throw([&] { save_checkpoint(folder, checkpoint, options); });
+void Accelerator::write_checkpoint(const std::filesystem::path& folder,
+                                   const Checkpoint& checkpoint, SaveCheckpointOptions options,
+                                   AsyncSaves::Then then) {
+  options.save_on_each_node |= options_.project_config.save_on_each_node;
+  finish_saves();
+  if (options.async_save) return saves_.start(folder, checkpoint, options, std::move(then));
+  CheckpointSave(folder, checkpoint, world(), options).finish();
 }
 
 void Accelerator::save(const State& tensors, const std::filesystem::path& file) {
@@ -189,10 +217,13 @@ void Accelerator::save(const State& tensors, const std::filesystem::path& file) 
 
 void Accelerator::save_model_state(const State& weights, const std::filesystem::path& folder,
                                    int64_t max_shard_bytes) {
-  on_writers_or_throw([&] { save_sharded_weights(folder, weights, max_shard_bytes); });
+  save_sharded_weights(folder, weights, world(),
+                       {.max_shard_bytes = max_shard_bytes,
+                        .save_on_each_node = options_.project_config.save_on_each_node});
 }
 
 void Accelerator::load_state(const std::filesystem::path& folder) {
+  finish_saves();
   State place;
   if (folder.empty()) {
     on_writers_or_throw([&] { place.set("folder", project_.newest_checkpoint().string()); });

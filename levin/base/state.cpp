@@ -51,6 +51,10 @@ State& State::set(std::string_view key, State value) {
   tree_->values.insert_or_assign(std::string(key), std::move(value));
   return *this;
 }
+State& State::set(std::string_view key, TensorSlice value) {
+  tree_->values.insert_or_assign(std::string(key), std::move(value));
+  return *this;
+}
 
 template <class T>
 const T& State::get(std::string_view key, std::string_view wanted) const {
@@ -61,8 +65,8 @@ const T& State::get(std::string_view key, std::string_view wanted) const {
     LEVIN_FAIL("base.state.missing", "no '{}' in this state, which holds [{}]", key,
                printable(there));
   }
-  static constexpr std::array<std::string_view, 6> kTypes = {"a boolean", "an integer", "a number",
-                                                             "a text",    "a tensor",   "a state"};
+  static constexpr std::array<std::string_view, 7> kTypes = {
+      "a boolean", "an integer", "a number", "a text", "a tensor", "a state", "a part of a tensor"};
   LEVIN_CHECK(std::holds_alternative<T>(found->second), "base.state.type", "'{}' is {}, wanted {}",
               key, kTypes[found->second.index()], wanted);
   return std::get<T>(found->second);
@@ -79,6 +83,9 @@ const at::Tensor& State::tensor(std::string_view key) const {
   return get<at::Tensor>(key, "a tensor");
 }
 const State& State::child(std::string_view key) const { return get<State>(key, "a state"); }
+const TensorSlice& State::slice(std::string_view key) const {
+  return get<TensorSlice>(key, "a part of a tensor");
+}
 
 const std::map<std::string, State::Value, std::less<>>& State::values() const {
   return tree_->values;

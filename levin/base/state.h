@@ -20,11 +20,18 @@
 
 namespace levin {
 
+/// A box of a tensor whose other parts are elsewhere, on other ranks or in a file.
+struct TensorSlice {
+  at::Tensor local;             ///< the box's elements
+  std::vector<int64_t> sizes;   ///< of the whole
+  std::vector<int64_t> offsets; ///< where the box begins, one a dim of the whole
+};
+
 /// A value type; tensors are shared, not copied. Reading a key that is absent or of another type
 /// throws Error "base.state.missing" or "base.state.type", both naming the key and what is there.
 class LEVIN_API State {
  public:
-  using Value = std::variant<bool, int64_t, double, std::string, at::Tensor, State>;
+  using Value = std::variant<bool, int64_t, double, std::string, at::Tensor, State, TensorSlice>;
 
   State();
   ~State();
@@ -40,6 +47,7 @@ class LEVIN_API State {
   State& set(std::string_view key, const char* value);
   State& set(std::string_view key, at::Tensor value);
   State& set(std::string_view key, State value);
+  State& set(std::string_view key, TensorSlice value);
 
   bool contains(std::string_view key) const;
   bool boolean(std::string_view key) const;
@@ -48,6 +56,7 @@ class LEVIN_API State {
   const std::string& text(std::string_view key) const;
   const at::Tensor& tensor(std::string_view key) const;
   const State& child(std::string_view key) const;
+  const TensorSlice& slice(std::string_view key) const;
 
   /// Keys in the order of the alphabet, so that what is written is the same each time.
   const std::map<std::string, Value, std::less<>>& values() const;

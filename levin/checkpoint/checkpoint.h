@@ -5,9 +5,9 @@
 //   save_checkpoint("runs/step=100", {.weights = {{"model", state}}, .training = training});
 //   Checkpoint checkpoint = load_checkpoint("runs/last");
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <string>
 
 #include "levin/base/export.h"
@@ -16,17 +16,29 @@
 namespace levin {
 
 /// On disk a folder of
-///   NAME.safetensors             one for each of weights; opens in Python's safetensors
+///   NAME.safetensors             one for each of weights, or, where they are larger than a file
+///                                may be, NAME-00001-of-0000N.safetensors and so on with
+///                                NAME.safetensors.index.json: Hugging Face's names and sizes
 ///   training_state.json          the tree of scalars; {"$tensor": name} stands for a tensor
 ///   training_state.safetensors   its tensors, named by their path in the tree
-///   manifest.json                format version, and size and XXH3-64 of each of these and itself
+///   manifest.json                format version, and of each of these its size and the XXH3-64 of
+///                                its pieces, at most 16 MiB and of one tensor each, and of itself
 struct Checkpoint {
-  std::map<std::string, State> weights;  ///< by file name; tensors only
+  /// By file name; tensors only, or parts of tensors (TensorSlice).
+  std::map<std::string, State> weights;
   State training;
 };
 
 struct SaveCheckpointOptions {
   bool replace = true;  ///< a checkpoint of that name; false: Error "files.replace" for it too
+  int64_t max_shard_bytes = 5'000'000'000;  ///< of one file of weights, as save_pretrained's
+  /// Where hosts share no disk: the ranks of each host write a folder there. It holds all that all
+  /// ranks have, and of tensors that are divided over the ranks the rows of its own: enough for the
+  /// same ranks to go on, else merge_checkpoints() joins them. As Accelerate's option of that name.
+  bool save_on_each_node = false;
+  /// Written behind training: see AsyncSaves. As torch.distributed.checkpoint's async_save and
+  /// Lightning's AsyncCheckpointIO.
+  bool async_save = false;
 };
 
 /// Writes to a temporary name, syncs, renames: the folder is there whole or not at all, and one of
@@ -34,14 +46,17 @@ struct SaveCheckpointOptions {
 /// Only an empty folder is replaced, or one that is_checkpoint(): Error "files.replace" else.
 /// Throws Error "files.write" (disk full, no permission), "checkpoint.dtype" (sparse or undefined
 /// tensors too), "checkpoint.path" (weights that cannot be a file of that name, two tensors of one
-/// path, keys that the format keeps for itself); then nothing has changed.
+/// path, keys that the format keeps for itself), "checkpoint.shard", "checkpoint.slice" (parts that
+/// are not the whole); then nothing has changed.
+/// For several ranks see CheckpointSave.
 LEVIN_API void save_checkpoint(const std::filesystem::path& folder, const Checkpoint& checkpoint,
                                const SaveCheckpointOptions& options = {});
 
 /// Checks every byte against the manifest before anything is handed out; the tensors lie in memory
 /// maps of the files. Only files of the folder itself are read that the manifest lists, no links.
-/// Throws Error "checkpoint.missing" or "checkpoint.corrupt", which name the
-/// file, what is wrong with it and what to do.
+/// Throws Error "checkpoint.missing", "checkpoint.corrupt", "checkpoint.version" (of a newer levin)
+/// or "checkpoint.part" (of one host, and not all), which name the file, what is wrong with it and
+/// what to do. To read some rows of it see CheckpointReader.
 LEVIN_API Checkpoint load_checkpoint(const std::filesystem::path& folder);
 
 /// Whether a folder is a checkpoint of levin and holds nothing else: a manifest that is whole, and

@@ -1,6 +1,5 @@
 #include "levin/checkpoint/sharded_weights.h"
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <memory>
@@ -15,10 +14,11 @@
 #include "levin/base/text.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/manifest_impl.h"
-#include "levin/checkpoint/tensor_file.h"
+#include "levin/checkpoint/saving/shared_save_impl.h"
 #include "levin/files/atomic.h"
 #include "levin/files/folder.h"
 #include "levin/files/read_file.h"
+#include "levin/files/shared_file.h"
 
 namespace levin {
 namespace {
@@ -26,27 +26,9 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+constexpr const char* kModel = "model";
 constexpr const char* kWhole = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
-
-/// One file's at a time: as many as fit, and at least one.
-std::vector<State> shards_of(const State& weights, int64_t max_shard_bytes) {
-  std::vector<State> shards(1);
-  int64_t bytes = 0;
-  for (const auto& [name, value] : weights.values()) {
-    const at::Tensor& tensor = weights.tensor(name);
-    // What a file cannot hold is said where it is written.
-    const bool has_bytes = tensor.defined() && tensor.layout() == at::kStrided;
-    const auto more = has_bytes ? static_cast<int64_t>(tensor.nbytes()) : 0;
-    if (bytes > 0 && bytes + more > max_shard_bytes) {
-      shards.emplace_back();
-      bytes = 0;
-    }
-    shards.back().set(name, tensor);
-    bytes += more;
-  }
-  return shards;
-}
 
 /// "model-00001-of-00003.safetensors" and no other name.
 bool is_shard(const std::string& name) {
@@ -70,6 +52,31 @@ void remove_others(const fs::path& folder, const std::set<std::string>& kept) {
   }
 }
 
+/// All of it is on the disk. From here on a death leaves the files of one save with their index, or
+/// files of two without any.
+void commit(const fs::path& folder, const detail::SavePlan& plan,
+            const std::vector<std::unique_ptr<files::StagedFile>>& staged) {
+  if (staged.size() == 1) {
+    staged.front()->commit();
+    remove_file(folder / kIndex);  // before what it names
+    return remove_others(folder, {kWhole});
+  }
+  std::set<std::string> kept;
+  bool are_new = true;
+  std::error_code error;
+  for (const detail::PlannedFile& file : plan.files) {
+    kept.insert(file.name);
+    are_new = are_new && !fs::exists(fs::symlink_status(folder / file.name, error));
+  }
+  if (!are_new) {
+    remove_file(folder / kIndex);
+    posix::sync_path(folder);
+  }
+  for (const auto& file : staged) file->commit();
+  files::write_file_atomically(folder / kIndex, detail::index_of(plan));
+  remove_others(folder, kept);
+}
+
 json read_index(const fs::path& file) {
   const std::string text = files::read_file(file);
   json index = json::parse(detail::shallow_json(text), nullptr, /*allow_exceptions=*/false);
@@ -83,43 +90,33 @@ json read_index(const fs::path& file) {
 }  // namespace
 
 void save_sharded_weights(const fs::path& folder, const State& weights, int64_t max_shard_bytes) {
-  LEVIN_CHECK(max_shard_bytes >= 1, "checkpoint.shard", "got {} bytes for a file, wanted some",
-              max_shard_bytes);
-  const std::vector<State> shards = shards_of(weights, max_shard_bytes);
-  std::error_code error;
-  fs::create_directories(folder, error);
-  LEVIN_CHECK(!error, "files.write", "cannot make {}: {}", folder.string(), error.message());
-  if (shards.size() == 1) {
-    save_weights(folder / kWhole, weights);
-    remove_file(folder / kIndex);  // before what it names
-    return remove_others(folder, {kWhole});
-  }
-  std::set<std::string> kept;
-  json names = json::object();
-  int64_t total = 0;
-  bool are_new = true;
+  save_sharded_weights(folder, weights, comm::ProcessGroup(), {.max_shard_bytes = max_shard_bytes});
+}
+
+void save_sharded_weights(const fs::path& folder, const State& weights, comm::ProcessGroup group,
+                          const SaveCheckpointOptions& options) {
   std::vector<std::unique_ptr<files::StagedFile>> staged;
-  for (size_t i = 0; i < shards.size(); ++i) {
-    const std::string file = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    staged.push_back(std::make_unique<files::StagedFile>(folder / file));
-    write_tensors(staged.back()->path(), shards[i]);
-    are_new = are_new && !fs::exists(fs::symlink_status(folder / file, error));
-    kept.insert(file);
-    for (const auto& [name, value] : shards[i].values()) {
-      names[name] = file;
-      total += static_cast<int64_t>(shards[i].tensor(name).nbytes());
+  detail::SharedSave save(
+      std::move(group), [&] { return detail::Sources{{kModel, weights}}; },
+      [&] {
+        return detail::plan_weights(
+            kModel, detail::weight_files(kModel, weights, options.max_shard_bytes));
+      },
+      detail::sharers_of(folder, options));
+  save.stage([&](const detail::SavePlan& plan) {
+    std::error_code error;
+    fs::create_directories(folder, error);
+    LEVIN_CHECK(!error, "files.write", "cannot make {}: {}", folder.string(), error.message());
+    std::vector<fs::path> places;
+    for (const detail::PlannedFile& file : plan.files) {
+      staged.push_back(std::make_unique<files::StagedFile>(folder / file.name));
+      places.push_back(staged.back()->path());
+      files::give_size(places.back(), file.size);
     }
-  }
-  // All of it is on the disk. From here on a death leaves the files of one save with their index,
-  // or files of two without any.
-  if (!are_new) {
-    remove_file(folder / kIndex);
-    posix::sync_path(folder);
-  }
-  for (const auto& shard : staged) shard->commit();
-  const json index = {{"metadata", {{"total_size", total}}}, {"weight_map", std::move(names)}};
-  files::write_file_atomically(folder / kIndex, index.dump(2) + "\n");
-  remove_others(folder, kept);
+    return places;
+  });
+  save.write();
+  save.finish([&](const detail::Manifest&) { commit(folder, save.plan(), staged); });
 }
 
 State load_sharded_weights(const fs::path& folder) {

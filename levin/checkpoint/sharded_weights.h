@@ -7,6 +7,8 @@
 
 #include "levin/base/export.h"
 #include "levin/base/state.h"
+#include "levin/checkpoint/checkpoint.h"
+#include "levin/comm/process_group.h"
 
 namespace levin {
 
@@ -19,6 +21,11 @@ namespace levin {
 /// throws, and Error "checkpoint.shard" for max_shard_bytes below 1.
 LEVIN_API void save_sharded_weights(const std::filesystem::path& folder, const State& weights,
                                     int64_t max_shard_bytes);
+
+/// The same by all ranks of a group, each of which writes its part (CheckpointSave); of the options
+/// max_shard_bytes and save_on_each_node count.
+LEVIN_API void save_sharded_weights(const std::filesystem::path& folder, const State& weights,
+                                    comm::ProcessGroup group, const SaveCheckpointOptions& options);
 
 /// Such a folder's. Throws what load_weights throws, and Error "checkpoint.corrupt" for an index
 /// that names a tensor that is not there or a file that is not of this folder. Such a file may be a

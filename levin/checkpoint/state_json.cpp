@@ -17,8 +17,15 @@ using nlohmann::json;
 constexpr const char* kTensorKey = "$tensor";
 constexpr const char* kNumberKey = "$number";  // inf and nan, which JSON lacks
 
-json encode(const State& state, const std::string& path, std::map<std::string, at::Tensor>& tensors,
-            int64_t depth = 1) {
+void set_tensor(State& state, const std::string& key, const State::Value& value) {
+  if (const auto* slice = std::get_if<TensorSlice>(&value)) {
+    state.set(key, *slice);
+  } else {
+    state.set(key, std::get<at::Tensor>(value));
+  }
+}
+
+json encode(const State& state, const std::string& path, State& tensors, int64_t depth = 1) {
   // A tensor is an object of its own in the file.
   LEVIN_CHECK(depth < detail::kMaxJsonDepth, "checkpoint.path",
               "the state '{}' lies {} states deep, deeper than is read back; flatten it", path,
@@ -30,10 +37,12 @@ json encode(const State& state, const std::string& path, std::map<std::string, a
                 "the state has '{}', a name that the format keeps for itself; rename it", here);
     if (const auto* child = std::get_if<State>(&value)) {
       object[key] = encode(*child, here, tensors, depth + 1);
-    } else if (const auto* tensor = std::get_if<at::Tensor>(&value)) {
-      LEVIN_CHECK(tensors.emplace(here, *tensor).second, "checkpoint.path",
+    } else if (std::holds_alternative<at::Tensor>(value) ||
+               std::holds_alternative<TensorSlice>(value)) {
+      LEVIN_CHECK(!tensors.contains(here), "checkpoint.path",
                   "two tensors of the state have the path '{}'; a name must not hold a slash",
                   here);
+      set_tensor(tensors, here, value);
       object[key] = {{kTensorKey, here}};
     } else if (const auto* number = std::get_if<double>(&value)) {
       object[key] = std::isfinite(*number) ? json(*number) : json{{kNumberKey, to_text(*number)}};
@@ -63,29 +72,30 @@ double special_number(const std::string& text, const std::string& file) {
   return number;
 }
 
-State decode(const json& object, const StateJson& parts, const std::string& file);
+/// tensors: nullptr where they are left out.
+State decode(const json& object, const State* tensors, const std::string& file);
 
-void decode_object(State& state, const std::string& key, const json& value, const StateJson& parts,
+void decode_object(State& state, const std::string& key, const json& value, const State* tensors,
                    const std::string& file) {
   if (value.contains(kTensorKey)) {
+    if (tensors == nullptr) return;
     const std::string path = value.at(kTensorKey).get<std::string>();
-    const auto tensor = parts.tensors.find(path);
-    LEVIN_CHECK(tensor != parts.tensors.end(), "checkpoint.corrupt",
+    LEVIN_CHECK(tensors->contains(path), "checkpoint.corrupt",
                 "{} names a tensor '{}' that is not beside it; load another checkpoint", file,
                 printable(path));
-    state.set(key, tensor->second);
+    set_tensor(state, key, tensors->values().find(path)->second);
   } else if (value.contains(kNumberKey)) {
     state.set(key, special_number(value.at(kNumberKey).get<std::string>(), file));
   } else {
-    state.set(key, decode(value, parts, file));
+    state.set(key, decode(value, tensors, file));
   }
 }
 
-State decode(const json& object, const StateJson& parts, const std::string& file) {
+State decode(const json& object, const State* tensors, const std::string& file) {
   State state;
   for (const auto& [key, value] : object.items()) {
     if (value.is_object()) {
-      decode_object(state, key, value, parts, file);
+      decode_object(state, key, value, tensors, file);
     } else if (value.is_boolean()) {
       state.set(key, value.get<bool>());
     } else if (value.is_number_integer()) {
@@ -102,6 +112,21 @@ State decode(const json& object, const StateJson& parts, const std::string& file
   return state;
 }
 
+State state_of(const std::string& text, const State* tensors, const std::string& file) {
+  try {
+    const json object =
+        json::parse(detail::shallow_json(text), nullptr, /*allow_exceptions=*/false);
+    if (object.is_discarded()) {
+      fail_no_state(file, fmt::format("it is no JSON, or nests deeper than {} levels",
+                                      detail::kMaxJsonDepth));
+    }
+    if (!object.is_object()) fail_no_state(file, "it is no JSON object");
+    return decode(object, tensors, file);
+  } catch (const json::exception& error) {
+    fail_no_state(file, error.what());
+  }
+}
+
 }  // namespace
 
 StateJson state_to_json(const State& state) {
@@ -111,18 +136,11 @@ StateJson state_to_json(const State& state) {
 }
 
 State state_from_json(const StateJson& parts, const std::string& file) {
-  try {
-    const json object =
-        json::parse(detail::shallow_json(parts.json), nullptr, /*allow_exceptions=*/false);
-    if (object.is_discarded()) {
-      fail_no_state(file, fmt::format("it is no JSON, or nests deeper than {} levels",
-                                      detail::kMaxJsonDepth));
-    }
-    if (!object.is_object()) fail_no_state(file, "it is no JSON object");
-    return decode(object, parts, file);
-  } catch (const json::exception& error) {
-    fail_no_state(file, error.what());
-  }
+  return state_of(parts.json, &parts.tensors, file);
+}
+
+State scalars_from_json(const std::string& text, const std::string& file) {
+  return state_of(text, nullptr, file);
 }
 
 }  // namespace levin

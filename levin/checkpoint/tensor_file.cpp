@@ -30,17 +30,34 @@ at::ScalarType scalar_type(const std::filesystem::path& file, std::string_view t
   return *dtype;
 }
 
-/// In memory as safetensors wants it: on the CPU, row-major, each element its own value.
-at::Tensor plain(const std::string& name, const at::Tensor& tensor) {
+void check_dense(const std::string& name, const at::Tensor& tensor) {
   const bool dense = tensor.defined() && tensor.layout() == at::kStrided;
   LEVIN_CHECK(dense, "checkpoint.dtype",
               "{} is {}, which safetensors cannot hold; convert it first or leave it out", name,
               tensor.defined() ? "a sparse tensor" : "an undefined tensor");
+}
+
+}  // namespace
+
+namespace detail {
+
+files::TensorDescription description_of(const State& state, const std::string& name) {
+  const auto found = state.values().find(name);
+  const auto* slice =
+      found == state.values().end() ? nullptr : std::get_if<TensorSlice>(&found->second);
+  const at::Tensor& tensor = slice != nullptr ? slice->local : state.tensor(name);
+  check_dense(name, tensor);
+  return {name, std::string(type_name(name, tensor.scalar_type())),
+          slice != nullptr ? slice->sizes : tensor.sizes().vec()};
+}
+
+at::Tensor plain(const at::Tensor& tensor) {
   return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous();
 }
 
-at::Tensor tensor_of(const files::TensorEntry& entry, at::ScalarType type,
-                     const std::shared_ptr<files::SafetensorsFile>& file) {
+at::Tensor tensor_of(const files::TensorEntry& entry, const files::SafetensorsFile& file,
+                     const std::filesystem::path& path) {
+  const at::ScalarType type = scalar_type(path, entry.dtype);
   const auto options = at::TensorOptions(type);
   const auto address = reinterpret_cast<std::uintptr_t>(entry.data.data());
   if (entry.data.empty() || address % at::elementSize(type) != 0) {
@@ -55,14 +72,15 @@ at::Tensor tensor_of(const files::TensorEntry& entry, at::ScalarType type,
   return at::from_blob(data, entry.shape, [file](void*) {}, options);
 }
 
-}  // namespace
+}  // namespace detail
 
 files::FileDigest write_tensors(const std::filesystem::path& file,
                                 const std::map<std::string, at::Tensor>& tensors) {
   std::vector<at::Tensor> kept;
   std::vector<files::TensorEntry> entries;
   for (const auto& [name, tensor] : tensors) {
-    kept.push_back(plain(name, tensor));
+    check_dense(name, tensor);
+    kept.push_back(detail::plain(tensor));
     const at::Tensor& bytes = kept.back();
     entries.push_back({.name = name,
                        .dtype = std::string(type_name(name, bytes.scalar_type())),
@@ -79,11 +97,11 @@ files::FileDigest write_tensors(const std::filesystem::path& file, const State& 
   return write_tensors(file, named);
 }
 
-std::map<std::string, at::Tensor> read_tensors(const std::filesystem::path& file) {
-  const auto opened = std::make_shared<files::SafetensorsFile>(file);
+std::map<std::string, at::Tensor> read_tensors(const std::filesystem::path& path) {
+  const files::SafetensorsFile file(path);
   std::map<std::string, at::Tensor> tensors;
-  for (const files::TensorEntry& entry : opened->entries()) {
-    tensors[entry.name] = tensor_of(entry, scalar_type(file, entry.dtype), opened);
+  for (const files::TensorEntry& entry : file.entries()) {
+    tensors[entry.name] = detail::tensor_of(entry, file, path);
   }
   return tensors;
 }

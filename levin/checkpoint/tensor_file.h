@@ -9,8 +9,30 @@
 
 #include "levin/base/state.h"
 #include "levin/files/file_writer.h"
+#include "levin/files/safetensors/layout.h"
 
 namespace levin {
+
+namespace files {
+struct TensorEntry;
+class SafetensorsFile;
+}  // namespace files
+
+namespace detail {
+
+/// A tensor of a state, or the whole that it is a part of, as a file names it. Throws Error
+/// "checkpoint.dtype" as write_tensors does, and "base.state.type" for another value.
+files::TensorDescription description_of(const State& state, const std::string& name);
+
+/// On the CPU, row-major, each element its own value: as a file holds it.
+at::Tensor plain(const at::Tensor& tensor);
+
+/// A view of the bytes, which keeps the file's map alive, or a copy of those that lie unaligned.
+/// Throws Error "checkpoint.dtype" for a type that LibTorch lacks.
+at::Tensor tensor_of(const files::TensorEntry& entry, const files::SafetensorsFile& file,
+                     const std::filesystem::path& path);
+
+}  // namespace detail
 
 /// Throws Error "checkpoint.dtype" for a dtype that safetensors has no name for, and for tensors
 /// that are sparse or undefined.

@@ -18,6 +18,9 @@ c10::IValue ivalue_of(const State& state) {
                                  using Held = std::decay_t<decltype(held)>;
                                  if constexpr (std::is_same_v<Held, State>)
                                    return ivalue_of(held);
+                                 else if constexpr (std::is_same_v<Held, TensorSlice>)
+                                   return c10::ivalue::Tuple::create(held.local, held.sizes,
+                                                                     held.offsets);
                                  else
                                    return held;
                                },
@@ -41,6 +44,10 @@ State state_of_ivalue(const c10::IValue& value) {
       state.set(key, held.toStringRef());
     } else if (held.isTensor()) {
       state.set(key, held.toTensor());
+    } else if (held.isTuple()) {
+      const auto& parts = held.toTupleRef().elements();
+      state.set(key, TensorSlice{parts[0].toTensor(), parts[1].toIntVector(),
+                                 parts[2].toIntVector()});
     } else {
       state.set(key, state_of_ivalue(held));
     }

@@ -6,7 +6,8 @@
 #include "levin/base/check.h"
 #include "levin/data/loading/loader_impl.h"
 #include "levin/data/loading/map_loader.h"
-#include "levin/data/loading/stream_loader.h"
+#include "levin/data/loading/streams/read_before.h"
+#include "levin/data/loading/streams/stream_loader.h"
 
 namespace levin {
 
@@ -49,6 +50,9 @@ void DataLoader::mark() { impl_->mark(); }
 bool DataLoader::rewind() { return impl_->rewind(); }
 State DataLoader::state_dict() const { return impl_->state_dict(); }
 void DataLoader::load_state_dict(const State& state) { impl_->load_state_dict(state); }
+State DataLoader::merged_state(const std::vector<State>& ranks) {
+  return detail::merged_places(ranks);
+}
 
 DataLoader::Iterator DataLoader::begin() { return Iterator(impl_); }
 

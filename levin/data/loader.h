@@ -147,9 +147,14 @@ class LEVIN_API DataLoader {
   /// takes up there, also with another number of ranks or workers; a state of another size throws
   /// Error "data.loader.state". That of a stream is this rank's own: {"epoch", "seed", "batches",
   /// "rank", "world_size", "num_shards", "shuffle_buffer_size", "turn", "places"}; inside an epoch
-  /// it wants the same number of ranks, shards and open_shards and the same shuffling.
+  /// it wants the same number of ranks, shards and open_shards and the same shuffling. For another
+  /// number of ranks, batch size or open_shards see merged_state.
   State state_dict() const;
   void load_state_dict(const State& state);
+  /// Of the states of all ranks, by rank, the one that a loader on any number of ranks goes on from:
+  /// of a stream the samples that none of them has read. Throws Error "data.loader.state" where one
+  /// is missing.
+  static State merged_state(const std::vector<State>& ranks);
 
   class Iterator {
    public:

@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,6 +18,8 @@
 
 #include "levin/base/export.h"
 #include "levin/files/file_writer.h"
+#include "levin/files/memory_map.h"
+#include "levin/files/safetensors/layout.h"
 
 namespace levin::files {
 
@@ -31,8 +32,6 @@ struct TensorEntry {
   std::vector<int64_t> shape;  ///< {} is a scalar
   std::span<const std::byte> data;
 };
-
-using TensorMetadata = std::map<std::string, std::string>;
 
 /// Writes the bytes that Hugging Face's library writes for these tensors: wide dtypes first, then
 /// by name, so that every tensor is aligned in the file. Synced when it returns. Throws Error
@@ -49,6 +48,8 @@ LEVIN_API FileDigest write_safetensors(const std::filesystem::path& path,
 class LEVIN_API SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);
+  /// file: what errors call it.
+  SafetensorsFile(MemoryMap map, const std::string& file);
 
   /// In the order of their data in the file.
   const std::vector<TensorEntry>& entries() const;

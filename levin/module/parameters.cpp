@@ -29,6 +29,12 @@ std::vector<Entry> entries(const torch::nn::Module& module) {
   return all;
 }
 
+/// A tensor, or of one that is divided over ranks the part that this rank has.
+const at::Tensor& own_part(const State& state, const std::string& name) {
+  const auto* slice = std::get_if<TensorSlice>(&state.values().find(name)->second);
+  return slice != nullptr ? slice->local : state.tensor(name);
+}
+
 std::string join(const std::set<std::string>& names) {
   std::string text;
   size_t shown = 0;
@@ -71,7 +77,7 @@ void load_module_state(torch::nn::Module& module, const State& state, LoadOption
       if (!entry.repeated) missing.insert(name);
       continue;
     }
-    const at::Tensor& source = state.tensor(name);
+    const at::Tensor& source = own_part(state, name);
     if (source.sizes() != tensor.sizes()) {
       wrong_shape.insert(fmt::format("{} (got {}, wanted {})", name, c10::str(source.sizes()),
                                      c10::str(tensor.sizes())));

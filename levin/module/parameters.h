@@ -33,7 +33,8 @@ struct LoadOptions {
   bool strict = true;  ///< false passes over missing and unexpected names
 };
 
-/// Copies into the module's tensors, in place. Throws Error "module.state.missing",
+/// Copies into the module's tensors, in place; of a TensorSlice its rows, which are then those that
+/// the module holds. Throws Error "module.state.missing",
 /// "module.state.unexpected" or "module.state.shape", each listing the names concerned, before
 /// anything was changed.
 LEVIN_API void load_module_state(torch::nn::Module& module, const State& state,

@@ -16,6 +16,7 @@ void Run::train() {
   log_.collect_in(nullptr);
   // A run that stops inside an epoch is saved as it stands there, and goes on there when resumed.
   listeners_.tell_writers(&Callback::on_train_end);
+  accelerator_.finish_saves();
   if (progress_.in_epoch) log_.publish({&log_.train_values(), &log_.epoch_values()});
   module_->on_train_end();
   listeners_.tell_watchers(&Callback::on_train_end);
@@ -30,6 +31,7 @@ void Run::train_epoch() {
     if (skip_epoch_ || limits_.epoch_complete(progress_.batch)) break;
     if (at_step_boundary()) {
       agree_on_stop(/*between_steps=*/true);
+      accelerator_.poll_saves();
       if (finished()) return;
       if (boundary_) boundary_->note(progress_, num_updates());
     }

@@ -9,6 +9,7 @@
 #include "levin/base/log.h"
 #include "levin/base/version.h"
 #include "levin/checkpoint/checkpoint.h"
+#include "levin/checkpoint/checkpoint_reader.h"
 #include "levin/files/folder.h"
 #include "levin/module/parameters.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
@@ -55,7 +56,7 @@ std::optional<fs::path> best_known_to(const fs::path& last,
   for (const auto& callback : callbacks | std::views::reverse) {
     if (callback->writes_checkpoints()) key = callback->state_key();
   }
-  const State states = load_checkpoint(last).training.child("callbacks");
+  const State states = CheckpointReader(last).training_scalars().child("callbacks");
   if (!states.contains(key)) return std::nullopt;
   const fs::path best = ModelCheckpoint::best_model_path_in(states.child(key));
   if (best.empty()) return std::nullopt;

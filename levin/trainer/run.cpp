@@ -193,7 +193,18 @@ void Run::undo_step() {
 void Run::report(const std::exception& error) {
   note_place(fmt::format("epoch {}, batch {}", progress_.epoch, progress_.batch));
   undo_step();
+  end_saves();
   listeners_.tell_of_exception(error);
+}
+
+// What was being written behind a run that fails is kept where nobody else has a part in it.
+void Run::end_saves() {
+  try {
+    if (accelerator_.num_processes() > 1) return accelerator_.saves().drop();
+    accelerator_.finish_saves();
+  } catch (const std::exception& error) {
+    log::error("trainer: {}", error.what());
+  }
 }
 
 void Run::say_where() const {

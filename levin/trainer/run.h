@@ -79,6 +79,7 @@ class Run : public ModuleContext {
   void tear_down();
   void report(const std::exception& error);
   void undo_step();
+  void end_saves();
   int64_t num_updates() const;
   /// An optimizer that does not step after each training step has gradients of some.
   bool gradients_wait() const;

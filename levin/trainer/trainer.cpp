@@ -258,8 +258,9 @@ const graph::CompiledReport& Trainer::compile_report() const {
   return run().compiled_step().report();
 }
 
-void Trainer::save_checkpoint(const std::string& folder, const SaveCheckpointOptions& options) {
-  accelerator_->write_on_main(folder, run().checkpoint(), options);
+void Trainer::save_checkpoint(const std::string& folder, const SaveCheckpointOptions& options,
+                              AsyncSaves::Then then) {
+  accelerator_->write_checkpoint(folder, run().checkpoint(), options, std::move(then));
 }
 
 std::string Trainer::resumed_from() const { return run().resumed_from(); }

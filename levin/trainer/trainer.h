@@ -131,9 +131,11 @@ class LEVIN_API Trainer {
   /// Signal that ended the run, 0 if none did.
   int interrupted() const { return interrupted_; }
 
-  /// Writes all that resuming needs (see Checkpoint) to that folder. All ranks call it; where it
-  /// throws on one, it throws on all.
-  void save_checkpoint(const std::string& folder, const SaveCheckpointOptions& options = {});
+  /// Writes all that resuming needs (see Checkpoint) to that folder. All ranks call it, and each
+  /// writes its part; where it throws on one, it throws on all. With async_save it is written behind
+  /// training, and `then` is told on all ranks, between two later steps, how that ended.
+  void save_checkpoint(const std::string& folder, const SaveCheckpointOptions& options = {},
+                       AsyncSaves::Then then = {});
   /// The path that fit has resumed from, `last` where it was found by that link; empty if none.
   std::string resumed_from() const;
   /// The loggers of TrainerOptions; for logger = true a CSV and a TensorBoard logger.

@@ -233,7 +233,7 @@ TEST(DispatchBatches, OfOneRankChangesNothing) {
   EXPECT_NE(loader.loader().dataset(), nullptr);
 }
 
-TEST(Streams, ARunOfOtherRanksIsResumedAtAnEpochsStartAlone) {
+TEST(Streams, ARunOfOtherRanksIsResumedAtAnEpochsStartAndInsideOne) {
   const levin::test::Scratch root;
   ASSERT_THAT(run_world(2,
                         [&](int64_t, const fs::path&) {
@@ -250,12 +250,13 @@ TEST(Streams, ARunOfOtherRanksIsResumedAtAnEpochsStartAlone) {
     return run_world(1, [&](int64_t, const fs::path&) {
       Trained run(false, stream());
       run.accelerator.load_state(root / name);
-      return fmt::format("epoch {}", run.loader.loader().epoch());
+      levin::DataLoader loader = run.loader.loader();
+      const bool is_inside = loader.batches_done() > 0;
+      return fmt::format("epoch {}{}", loader.epoch(), is_inside ? ", inside" : "");
     });
   };
   EXPECT_THAT(load("between"), Each("epoch 1"));
-  EXPECT_THAT(load("inside"), Each(AllOf(StartsWith("data.loader.state"),
-                                         HasSubstr("the number of ranks was 2 and is 1 here"))));
+  EXPECT_THAT(load("inside"), Each("epoch 0, inside"));
 }
 
 }  // namespace

@@ -18,6 +18,21 @@ TEST(State, HoldsScalarsTensorsAndStates) {
   EXPECT_EQ(state.child("inner").integer("x"), 1);
 }
 
+TEST(State, HoldsPartsOfTensors) {
+  levin::State state;
+  state.set("weight", levin::TensorSlice{at::ones({2, 4}), {8, 4}, {6, 0}});
+  EXPECT_EQ(state.slice("weight").local.size(0), 2);
+  EXPECT_EQ(state.slice("weight").sizes, (std::vector<int64_t>{8, 4}));
+  EXPECT_EQ(state.slice("weight").offsets, (std::vector<int64_t>{6, 0}));
+  try {
+    state.tensor("weight");
+    FAIL();
+  } catch (const levin::Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "base.state.type: 'weight' is a part of a tensor, wanted a tensor");
+  }
+}
+
 TEST(State, CopiesAreValues) {
   levin::State state;
   state.set("a", int64_t{1});

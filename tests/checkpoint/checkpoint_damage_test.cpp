@@ -108,13 +108,39 @@ TEST(DamagedCheckpoint, TheErrorSaysWhatIsWrongAndWhatToDo) {
                     HasSubstr("nothing was loaded, resume from another checkpoint")));
 }
 
-TEST(DamagedCheckpoint, AnotherVersionsFormatIsAnErrorThatNamesBoth) {
+TEST(DamagedCheckpoint, ANewerVersionsFormatIsAnErrorThatSaysSo) {
   const Scratch scratch;
   levin::save_checkpoint(scratch / "c", sample(3));
-  reseal(scratch / "c", [](nlohmann::json& manifest) { manifest["format"] = 2; });
+  reseal(scratch / "c", [](nlohmann::json& manifest) { manifest["format"] = 3; });
   EXPECT_THAT(error_of([&] { levin::load_checkpoint(scratch / "c"); }),
-              AllOf(StartsWith("checkpoint.corrupt: "),
-                    HasSubstr("format 2 is of another version of levin, wanted 1")));
+              AllOf(StartsWith("checkpoint.version: " + (scratch / "c/manifest.json").string()),
+                    HasSubstr("it has format 3, this levin reads up to 2; load it with the levin "
+                              "that saved it, or a newer one")));
+  EXPECT_FALSE(levin::is_checkpoint(scratch / "c"));  // and so it is not replaced
+}
+
+/// As the first version of levin wrote it: a checksum a file, a file a model.
+TEST(DamagedCheckpoint, TheFirstVersionsFormatIsReadAndChecked) {
+  const Scratch scratch;
+  levin::save_checkpoint(scratch / "c", sample(3));
+  reseal(scratch / "c", [&](nlohmann::json& manifest) {
+    manifest["format"] = 1;
+    manifest.erase("weights");
+    for (auto& [name, file] : manifest["files"].items()) {
+      const std::string piece = file["pieces"][0];
+      file = {{"size", file["size"]}, {"xxh3", piece.substr(piece.find(' ') + 1)}};
+    }
+  });
+  EXPECT_EQ(difference(sample(3), levin::load_checkpoint(scratch / "c")), "");
+  for (const char* name : {"model_1.safetensors", "training_state.json"}) {
+    const std::string whole = get(scratch / "c" / name);
+    std::string bytes = whole;
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    levin::test::put(scratch / "c" / name, bytes);
+    EXPECT_THAT(error_of([&] { levin::load_checkpoint(scratch / "c"); }),
+                AllOf(StartsWith("checkpoint.corrupt: "), HasSubstr(name)));
+    levin::test::put(scratch / "c" / name, whole);
+  }
 }
 
 TEST(DamagedCheckpoint, AManifestWithoutAVersionIsAnError) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "levin/checkpoint/checkpoint.h"
 #include "levin/files/event_file.h"
 #include "levin/files/safetensors.h"
 #include "tests/oracle/python.h"
@@ -67,6 +68,38 @@ TEST_F(Interchange, PythonReadsOurSafetensors) {
   levin::files::write_safetensors(file("model.safetensors"), entries,
                                   {{"format", "pt"}, {"a", "\"b\"\n"}});
   EXPECT_TRUE(python_reads("safetensors", file("model.safetensors"), expected));
+}
+
+/// Weights of four types, and what Python is to see of them.
+std::pair<levin::State, json> some_weights() {
+  levin::State weights;
+  json expected = json::object();
+  for (const auto& [name, type, python] :
+       {std::tuple("net.0.weight", at::kFloat, "float32"),
+        std::tuple("net.0.bias", at::kBFloat16, "bfloat16"),
+        std::tuple("net.1.running_mean", at::kDouble, "float64"),
+        std::tuple("net.1.num_batches_tracked", at::kLong, "int64")}) {
+    weights.set(name, at::arange(6).view({3, 2}).to(type));
+    expected[name] = {
+        {"dtype", python}, {"shape", {3, 2}}, {"values", {0, 1, 2, 3, 4, 5}}};
+  }
+  return {weights, expected};
+}
+
+TEST_F(Interchange, PythonsReadersOpenACheckpointsWeights) {
+  const auto [weights, tensors] = some_weights();
+  levin::Checkpoint checkpoint;
+  checkpoint.weights["model"] = weights;
+  checkpoint.training.set("moments", at::ones({3}));
+  levin::save_checkpoint(file("one"), checkpoint);
+  EXPECT_TRUE(python_reads("weights", file("one"),
+                           {{"safetensors", tensors}, {"torch.distributed.checkpoint", tensors}}));
+  levin::save_checkpoint(file("several"), checkpoint, {.max_shard_bytes = 60});
+  ASSERT_TRUE(fs::exists(file("several") / "model-00001-of-00003.safetensors"));
+  EXPECT_TRUE(python_reads("weights", file("several"),
+                           {{"safetensors", tensors},
+                            {"transformers", tensors},
+                            {"torch.distributed.checkpoint", tensors}}));
 }
 
 TEST_F(Interchange, WeReadPythonsSafetensors) {

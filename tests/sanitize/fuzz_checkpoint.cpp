@@ -17,6 +17,7 @@
 #include "levin/base/error.h"
 #include "levin/base/json.h"
 #include "levin/checkpoint/checkpoint.h"
+#include "levin/checkpoint/tensor_file.h"
 
 namespace {
 
@@ -29,8 +30,10 @@ struct Folder {
     std::string name = (fs::temp_directory_path() / "fuzz_checkpoint_XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) std::abort();
     path = name;
-    levin::State weights;
-    levin::save_checkpoint(path / "c", {.weights = {{"model", weights}}});
+    fs::create_directory(path / "c");
+    levin::write_tensors(path / "c/model.safetensors", levin::State());
+    levin::write_tensors(path / "c/training_state.safetensors", levin::State());
+    std::ofstream(path / "c/training_state.json") << "{}";
   }
   ~Folder() { fs::remove_all(path); }
 };

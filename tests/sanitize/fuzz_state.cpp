@@ -13,13 +13,14 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const at::Tensor tensor = at::zeros({2});
-  levin::StateJson parts{std::string(reinterpret_cast<const char*>(data), size), {{"w", tensor}}};
+  levin::StateJson parts{std::string(reinterpret_cast<const char*>(data), size), {}};
+  parts.tensors.set("w", tensor);
   try {
     const levin::State state = levin::state_from_json(parts, "training_state.json");
     const levin::StateJson once = levin::state_to_json(state);
     const levin::StateJson twice =
         levin::state_to_json(levin::state_from_json(once, "training_state.json"));
-    if (once.json != twice.json || once.tensors.size() != twice.tensors.size()) std::abort();
+    if (once.json != twice.json || once.tensors.values().size() != twice.tensors.values().size()) std::abort();
   } catch (const levin::Error& error) {
     if (error.id() != "checkpoint.corrupt" && error.id() != "checkpoint.path") std::abort();
   }

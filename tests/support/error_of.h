@@ -18,6 +18,17 @@ std::string error_of(Call call) {
   return "no error";
 }
 
+/// The same without the rank that says it: what all ranks are to say alike.
+template <class Call>
+std::string told_by(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.id() + ": " + error.text();
+  }
+  return "no error";
+}
+
 /// The id alone.
 template <class Call>
 std::string error_id(Call call) {

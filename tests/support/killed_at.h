@@ -37,7 +37,26 @@ inline bool moves_or_removes(uint64_t call) {
   }
 }
 
-inline End killed_at(int64_t number, const std::function<int()>& body) {
+/// Every step of a save on the disk, but for writes that sockets have too.
+inline bool changes_the_disk(uint64_t call) {
+  switch (call) {
+    case SYS_mkdirat:
+    case SYS_ftruncate:
+    case SYS_fallocate:
+    case SYS_pwrite64:
+    case SYS_fsync:
+#ifdef SYS_mkdir
+    case SYS_mkdir:
+#endif
+      return true;
+    default:
+      return moves_or_removes(call);
+  }
+}
+
+/// At call number `number` of those that `counts` says of.
+inline End killed_at(int64_t number, const std::function<int()>& body,
+                     bool (*counts)(uint64_t call) = moves_or_removes) {
   const pid_t child = start_child([&] {
     if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) return kSkipped;
     ::raise(SIGSTOP);
@@ -58,7 +77,7 @@ inline End killed_at(int64_t number, const std::function<int()>& body) {
     struct __ptrace_syscall_info info{};
     ::ptrace(PTRACE_GET_SYSCALL_INFO, child, sizeof info, &info);
     const bool is_entry = info.op == PTRACE_SYSCALL_INFO_ENTRY;
-    if (!is_entry || !moves_or_removes(info.entry.nr) || ++seen < number) continue;
+    if (!is_entry || !counts(info.entry.nr) || ++seen < number) continue;
     ::kill(child, SIGKILL);
     wait_for(child);
     return End::kKilled;

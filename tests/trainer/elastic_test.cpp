@@ -8,10 +8,12 @@
 #include <csignal>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 
 #include "levin/trainer/callbacks/model_checkpoint.h"
+#include "tests/support/in_shards.h"
 #include "tests/support/world.h"
 #include "tests/trainer/small_run.h"
 
@@ -101,8 +103,8 @@ struct Record {
   }
 };
 
-std::vector<int64_t> each_once() {
-  std::vector<int64_t> all(kSamples);
+std::vector<int64_t> each_once(int64_t samples) {
+  std::vector<int64_t> all(static_cast<size_t>(samples));
   std::iota(all.begin(), all.end(), 0);
   return all;
 }
@@ -113,7 +115,20 @@ struct Attempt {
   int64_t accumulate = 1;
   int64_t stop_at = -1;  ///< request_stop after so many steps
   int64_t kill_at = -1;  ///< SIGKILL to all ranks in the step after so many
+  std::vector<int64_t> shards = {};  ///< samples of each, of a stream; empty: data by index
+  bool async_save = false;
 };
+
+levin::DataLoader training_data(const Attempt& attempt) {
+  if (attempt.shards.empty()) {
+    return {numbered(kSamples), {.batch_size = attempt.batch_size, .shuffle = true}};
+  }
+  const int64_t size = std::accumulate(attempt.shards.begin(), attempt.shards.end(), int64_t{0});
+  const auto data = std::make_shared<levin::test::InShards>(
+      numbered(size)->get(each_once(size)), attempt.shards);
+  return {levin::IterableDatasetPtr(data),
+          {.batch_size = attempt.batch_size, .shuffle = true, .shuffle_buffer_size = 8}};
+}
 
 /// Ends the run, or the process, after so many steps.
 struct End : levin::Callback {
@@ -142,11 +157,12 @@ std::vector<std::string> train(const fs::path& folder, int64_t number, const Att
     options.callbacks = {
         std::make_shared<End>(attempt),
         levin::model_checkpoint(
-            {.dirpath = (folder / "ckpt").string(), .save_top_k = 1, .every_n_train_steps = 2})};
+            {.dirpath = (folder / "ckpt").string(), .save_top_k = 1, .every_n_train_steps = 2,
+             .async_save = attempt.async_save})};
     levin::Trainer trainer(options);
     trainer.fit(
         std::make_shared<Reader>(folder / fmt::format("read.{}.{}", number, rank)),
-        levin::DataLoader(numbered(kSamples), {.batch_size = attempt.batch_size, .shuffle = true}),
+        training_data(attempt),
         levin::DataLoader(numbered(30), {.batch_size = 6}));
     return "";
   });
@@ -174,9 +190,9 @@ Record run(const fs::path& folder, const std::vector<Attempt>& attempts) {
   return record;
 }
 
-void expect_whole(const Record& record) {
+void expect_whole(const Record& record, int64_t samples = kSamples) {
   for (int64_t epoch = 0; epoch < kEpochs; ++epoch) {
-    EXPECT_EQ(record.samples_of(epoch), each_once()) << "epoch " << epoch;
+    EXPECT_EQ(record.samples_of(epoch), each_once(samples)) << "epoch " << epoch;
     EXPECT_GE(record.validations.contains(epoch) ? record.validations.at(epoch) : 0, 1)
         << "epoch " << epoch;
   }
@@ -222,6 +238,45 @@ TEST(Elastic, SoDoesOneThatAccumulates) {
   expect_same_losses(got, wanted);
 }
 
+/// Saved on four ranks, gone on with on three, one and two; 8 steps an epoch of 96 samples.
+std::vector<Attempt> four_three_one_two(const std::vector<int64_t>& shards, bool async_save = false) {
+  std::vector<Attempt> attempts = {{.ranks = 4, .batch_size = 3, .stop_at = 3},
+                                   {.ranks = 3, .batch_size = 4, .stop_at = 6},
+                                   {.ranks = 1, .batch_size = 12, .stop_at = 7},
+                                   {.ranks = 2, .batch_size = 6, .stop_at = 13},
+                                   {.ranks = 4, .batch_size = 3}};
+  for (Attempt& attempt : attempts) {
+    attempt.shards = shards;
+    attempt.async_save = async_save;
+  }
+  return attempts;
+}
+
+TEST(Elastic, AStreamOfOneShardEqualsOneThatIsNotDisturbed) {
+  const Scratch whole, changed;
+  const Record wanted = run(whole.path(), {{.shards = {96}}});
+  expect_whole(wanted, 96);
+  const Record got = run(changed.path(), four_three_one_two({96}));
+  expect_whole(got, 96);
+  expect_same_losses(got, wanted);
+}
+
+TEST(Elastic, AStreamOfShardsOfTheRanksOwnIsReadOnce) {
+  for (const auto& shards : std::vector<std::vector<int64_t>>{
+           {24, 24, 24, 24}, {12, 12, 12, 12, 12, 12, 12, 12}, {48, 24, 24}}) {
+    const Scratch folder;
+    expect_whole(run(folder.path(), four_three_one_two(shards)), 96);
+  }
+}
+
+TEST(Elastic, SavesBehindTrainingAreGoneOnFromAsWell) {
+  const Scratch whole, changed;
+  const Record wanted = run(whole.path(), {{.shards = {96}}});
+  const Record got = run(changed.path(), four_three_one_two({96}, /*async_save=*/true));
+  expect_whole(got, 96);
+  expect_same_losses(got, wanted);
+}
+
 TEST(Elastic, AnotherBatchSizeReadsTheRestOfTheEpoch) {
   for (const int64_t batch_size : {5, 7, 16, 64}) {
     const Scratch folder;
@@ -255,7 +310,8 @@ TEST(Elastic, KilledAtRandomAndResumedOnOneTwoAndThreeRanks) {
   std::vector<Attempt> attempts;
   for (int64_t step = 0; step < 24; step += 2 + static_cast<int64_t>(random() % 4)) {
     const int64_t ranks = 1 + std::ssize(attempts) % 3;
-    attempts.push_back({.ranks = ranks, .batch_size = 12 / ranks, .kill_at = step});
+    attempts.push_back({.ranks = ranks, .batch_size = 12 / ranks, .kill_at = step,
+                        .async_save = std::ssize(attempts) % 2 == 1});
   }
   attempts.push_back({.ranks = 2, .batch_size = 6});
   const Record got = run(killed.path(), attempts);

@@ -170,6 +170,7 @@ void ModelCheckpoint::on_exception(Trainer& trainer, Module&, const std::excepti
   const bool alone = trainer.accelerator().rank().world_size == 1;
   const bool worth_it = training_ && !failed_ && options_.save_on_exception && alone;
   if (!worth_it || !trainer.at_step_boundary() || trainer.global_step() == last_step_) return;
+  training_ = false;  // and so not behind it
   save(trainer, newest_epoch(trainer), std::nullopt, /*by_rule=*/false);
   log::error("model_checkpoint: the run ends by an error; step {} was saved in {}",
              trainer.global_step(), last_folder_);

@@ -38,6 +38,10 @@ struct ModelCheckpointOptions {
   /// Save at the end of training epochs, else of validations. Unset: of epochs, unless there are
   /// several validations in one or epochs without (val_check_interval, check_val_every_n_epoch).
   std::optional<bool> save_on_train_epoch_end = {};
+  /// Written behind training (AsyncSaves): a save costs the run a copy of each rank's part; the
+  /// checkpoint is there, and those that it replaces are removed, some steps later. One at a time:
+  /// the next one, and the run's end, wait for it. The same files as without.
+  bool async_save = false;
 };
 
 /// In dirpath each checkpoint is a folder, and `last` a link to the newest, which moves when that
@@ -93,6 +97,13 @@ class LEVIN_API ModelCheckpoint : public Callback {
     bool is_own = false;  // this run's stands there
   };
 
+  /// What a save changes, as it was before.
+  struct Lists {
+    std::vector<Saved> kept;
+    Saved best;
+    std::string last;
+  };
+
   static State state_of(const std::vector<Saved>& list);
   static std::vector<Saved> list_in(const State& state);
   /// As it was before any run.
@@ -119,6 +130,9 @@ class LEVIN_API ModelCheckpoint : public Callback {
   bool may_replace(const std::string& folder, int64_t step) const;
   Place choose_place(Trainer& trainer, int64_t epoch) const;
   bool write(Trainer& trainer, const Place& place, bool is_last_try) const;
+  void write_behind(Trainer& trainer, const Place& place, const Lists& before);
+  void link_newest(Trainer& trainer, const std::string& folder) const;
+  void go_back_to(const Lists& before);
   void remove_surplus();
   [[noreturn]] void fail(int64_t step, const std::exception& error) const;
 

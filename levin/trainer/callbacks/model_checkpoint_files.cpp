@@ -8,6 +8,7 @@
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/checkpoint/checkpoint.h"
+#include "levin/checkpoint/checkpoint_reader.h"
 #include "levin/files/atomic.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
 #include "levin/trainer/trainer.h"
@@ -110,7 +111,7 @@ bool ModelCheckpoint::may_replace(const std::string& folder, int64_t step) const
   const auto is_it = [&](const Saved& saved) { return saved.own && saved.folder == folder; };
   if (std::ranges::any_of(surplus_, is_it)) return true;
   try {
-    const State training = load_checkpoint(folder).training;
+    const State training = CheckpointReader(folder).training_scalars();
     const State& callbacks = training.child("callbacks");
     return training.child("progress").integer("global_step") == step &&
            std::ranges::any_of(callbacks.values(), [&](const auto& entry) {
@@ -145,18 +146,17 @@ ModelCheckpoint::Place ModelCheckpoint::choose_place(Trainer& trainer, int64_t e
 
 void ModelCheckpoint::save(Trainer& trainer, int64_t epoch, std::optional<double> score,
                            bool by_rule) {
+  trainer.accelerator().finish_saves();  // by their own rules, before these lists change
   const int64_t step = trainer.global_step();
   // The list is brought up to date first, so that the checkpoint itself holds it.
-  const std::vector<Saved> kept_before = kept_;
-  const Saved best_before = best_;
-  const std::string last_before = last_folder_;
+  const Lists before{kept_, best_, last_folder_};
   constexpr int kMostTries = 100;
   for (int tries = 1;; ++tries) {
     kept_.push_back({"", score, step, by_rule, /*own=*/true});
     surplus_ = take_surplus();
     const bool useless = std::ranges::any_of(surplus_, &std::string::empty, &Saved::folder);
     if (trainer.accelerator().from_main(useless)) {
-      kept_ = kept_before;
+      kept_ = before.kept;
       surplus_.clear();
       return;
     }
@@ -168,21 +168,26 @@ void ModelCheckpoint::save(Trainer& trainer, int64_t epoch, std::optional<double
     if (own != kept_.end()) own->folder = place.folder;
     last_folder_ = place.folder;
     choose_best();
+    last_step_ = step;
+    saved_at_ = std::chrono::steady_clock::now();
     try {
+      if (options_.async_save && training_) return write_behind(trainer, place, before);
       if (write(trainer, place, tries == kMostTries)) break;
-      kept_ = kept_before;
+      kept_ = before.kept;
     } catch (const std::exception& error) {
-      failed_ = true;
-      kept_ = kept_before;
-      surplus_.clear();
-      best_ = best_before;
-      last_folder_ = last_before;
+      go_back_to(before);
       fail(step, error);
     }
   }
-  last_step_ = step;
-  saved_at_ = std::chrono::steady_clock::now();
   if (trainer.accelerator().is_main_process()) remove_surplus();
+}
+
+void ModelCheckpoint::go_back_to(const Lists& before) {
+  failed_ = true;
+  kept_ = before.kept;
+  surplus_.clear();
+  best_ = before.best;
+  last_folder_ = before.last;
 }
 
 // False where another program has taken the name meanwhile.
@@ -193,12 +198,31 @@ bool ModelCheckpoint::write(Trainer& trainer, const Place& place, bool is_last_t
     if (error.id() == "files.replace" && !place.is_own && !is_last_try) return false;
     throw;
   }
+  link_newest(trainer, place.folder);
+  return true;
+}
+
+// The link and the removal come once it is there, which a later step finds out.
+void ModelCheckpoint::write_behind(Trainer& trainer, const Place& place, const Lists& before) {
+  const auto then = [this, &trainer, place, before,
+                     step = last_step_](const std::exception_ptr& failure) {
+    try {
+      if (failure) std::rethrow_exception(failure);
+      link_newest(trainer, place.folder);
+    } catch (const std::exception& error) {
+      go_back_to(before);
+      fail(step, error);
+    }
+    if (trainer.accelerator().is_main_process()) remove_surplus();
+  };
+  trainer.save_checkpoint(place.folder, {.replace = place.is_own, .async_save = true}, then);
+}
+
+void ModelCheckpoint::link_newest(Trainer& trainer, const std::string& folder) const {
   Accelerator& accelerator = trainer.accelerator();
   accelerator.all_or_throw([&] {
-    if (accelerator.is_main_process())
-      files::replace_link(fs::path(folder_) / "last", place.folder);
+    if (accelerator.is_main_process()) files::replace_link(fs::path(folder_) / "last", folder);
   });
-  return true;
 }
 
 // What this run has written, in its own folder, if it still is a checkpoint.
@@ -222,8 +246,10 @@ void ModelCheckpoint::fail(int64_t step, const std::exception& error) const {
                                  "the checkpoint before it is whole: make room and resume with "
                                  "--ckpt-path {}",
                                  last_folder_);
-  LEVIN_FAIL("trainer.checkpoint", "step {} could not be saved ({}); {}", step, error.what(),
-             before);
+  // Without the rank that says it: all say the same.
+  const auto* own = dynamic_cast<const Error*>(&error);
+  const std::string why = own == nullptr ? error.what() : own->id() + ": " + own->text();
+  LEVIN_FAIL("trainer.checkpoint", "step {} could not be saved ({}); {}", step, why, before);
 }
 
 }  // namespace levin

@@ -5,7 +5,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
-#include "levin/files/safetensors_header_impl.h"
+#include "levin/files/safetensors/header_impl.h"
 
 namespace levin::files::detail {
 namespace {

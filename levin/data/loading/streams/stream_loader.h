@@ -12,8 +12,8 @@
 
 #include "levin/data/iterable_dataset.h"
 #include "levin/data/loading/loader_impl.h"
-#include "levin/data/loading/stream_lane.h"
-#include "levin/data/loading/stream_reader.h"
+#include "levin/data/loading/streams/stream_lane.h"
+#include "levin/data/loading/streams/stream_reader.h"
 
 namespace levin::detail {
 
@@ -46,13 +46,19 @@ class StreamLoader final : public LoaderImpl {
   };
 
   bool has_begun() const override { return batches_ > start_; }
-  StreamPart part_of(DataSlice slice) const;
-  std::vector<std::vector<int64_t>> lanes_of(DataSlice slice) const;
+  using ReadBeforePtr = std::shared_ptr<const ReadBefore>;
+
+  StreamPart part_of(DataSlice slice, const ReadBeforePtr& read_before) const;
+  std::vector<std::vector<int64_t>> lanes_of(DataSlice slice, bool some_read_before) const;
   std::vector<StreamLane> open_lanes() const;
   void forget_ahead();
   void jump(int64_t epoch);
   const Ahead& look_ahead();
+  void check_same_shards(const State& state) const;
   void check_same_reading(const State& state) const;
+  void load_merged(const State& state);
+  /// Batches of an epoch of which that was read before.
+  std::optional<int64_t> batches_left(const ReadBeforePtr& read_before) const;
 
   IterableDatasetPtr dataset_;
   int64_t num_shards_;
@@ -67,6 +73,8 @@ class StreamLoader final : public LoaderImpl {
   int64_t start_ = 0;                      ///< batches_ at the last jump
   size_t turn_ = 0;                        ///< lane of the next batch
   std::vector<StreamLane::Place> places_;  ///< of each lane
+  /// In this epoch, by another number of ranks; null: nothing.
+  ReadBeforePtr read_before_;
 
   struct Mark {
     int64_t batches = 0;

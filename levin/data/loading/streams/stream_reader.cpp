@@ -1,4 +1,4 @@
-#include "levin/data/loading/stream_reader.h"
+#include "levin/data/loading/streams/stream_reader.h"
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "levin/data/loading/batch_pool.h"
-#include "levin/data/loading/stream_lane.h"
+#include "levin/data/loading/streams/stream_lane.h"
 
 namespace levin::detail {
 

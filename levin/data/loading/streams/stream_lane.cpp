@@ -1,4 +1,4 @@
-#include "levin/data/loading/stream_lane.h"
+#include "levin/data/loading/streams/stream_lane.h"
 
 #include <algorithm>
 #include <optional>
@@ -6,17 +6,30 @@
 
 #include "levin/base/check.h"
 #include "levin/base/random.h"
-#include "levin/data/loading/shuffle_buffer.h"
+#include "levin/data/loading/streams/shuffle_buffer.h"
 #include "levin/data/loading/worker_thread.h"
 #include "levin/data/sample_random.h"
 
 namespace levin::detail {
 namespace {
 
-/// Samples to pass over before the next that is kept, from sample number `sample` of the shard on.
-int64_t until_kept(const StreamPart& part, int64_t shard, int64_t sample) {
+/// The next sample that is the rank's, from sample number `sample` of the shard on.
+int64_t next_own(const StreamPart& part, int64_t shard, int64_t sample) {
   const int64_t off = (part.offset - shard - sample) % part.stride;
-  return off < 0 ? off + part.stride : off;
+  return sample + (off < 0 ? off + part.stride : off);
+}
+
+/// And of those the next that was not read before; nothing where no more come.
+std::optional<int64_t> next_kept(const StreamPart& part, int64_t shard, int64_t sample) {
+  int64_t next = next_own(part, shard, sample);
+  if (part.read_before == nullptr) return next;
+  const ReadBefore& before = *part.read_before;
+  const int64_t settled =
+      std::max(next, before.settled_at(shard)) + part.stride * before.period();
+  for (; before.has(shard, next); next += part.stride) {
+    if (next > settled) return std::nullopt;
+  }
+  return next;
 }
 
 /// The samples of a shard, each with draws of its own.
@@ -44,8 +57,15 @@ class DrawingStream final : public SampleStream {
 }  // namespace
 
 int64_t kept_of(const StreamPart& part, int64_t shard, int64_t size) {
-  const int64_t first = until_kept(part, shard, 0);
-  return std::max<int64_t>(size - first + part.stride - 1, 0) / part.stride;
+  const int64_t first = next_own(part, shard, 0);
+  if (part.read_before == nullptr) {
+    return std::max<int64_t>(size - first + part.stride - 1, 0) / part.stride;
+  }
+  int64_t kept = 0;
+  for (int64_t sample = first; sample < size; sample += part.stride) {
+    kept += part.read_before->has(shard, sample) ? 0 : 1;
+  }
+  return kept;
 }
 
 StreamLane::StreamLane(IterableDatasetPtr dataset, std::vector<int64_t> shards,
@@ -95,9 +115,15 @@ std::span<const int64_t> StreamLane::shard_here() const {
 
 bool StreamLane::next(data::Sample& sample, int64_t& number) {
   while (place_.shard < std::ssize(shards_)) {
-    if (stream_ == nullptr) open();
     const int64_t shard = shards_[static_cast<size_t>(place_.shard)];
-    const int64_t ahead = until_kept(part_, shard, place_.sample);
+    const std::optional<int64_t> kept = next_kept(part_, shard, place_.sample);
+    if (!kept) {  // its rest was read before, whatever its size
+      stream_.reset();
+      place_ = {.shard = place_.shard + 1};
+      continue;
+    }
+    if (stream_ == nullptr) open();
+    const int64_t ahead = *kept - place_.sample;
     const int64_t passed = ahead == 0 ? 0 : stream_->skip(ahead);
     place_.sample += passed;
     if (passed == ahead && stream_->next(sample)) {

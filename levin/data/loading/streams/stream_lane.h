@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "levin/data/iterable_dataset.h"
+#include "levin/data/loading/streams/read_before.h"
 
 namespace levin::detail {
 
@@ -25,6 +26,8 @@ struct StreamPart {
   /// Keeps the samples i of shard s with (s + i) % stride == offset.
   int64_t stride = 1;
   int64_t offset = 0;
+  /// And of these the ones that were not read before; null: all.
+  std::shared_ptr<const ReadBefore> read_before = {};
 };
 
 /// Samples that a part keeps of a shard of so many.

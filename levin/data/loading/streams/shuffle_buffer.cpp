@@ -1,4 +1,4 @@
-#include "levin/data/loading/shuffle_buffer.h"
+#include "levin/data/loading/streams/shuffle_buffer.h"
 
 #include <utility>
 

@@ -1,9 +1,6 @@
-#include "levin/data/loading/stream_loader.h"
-
-#include <ATen/ops/empty.h>
+#include "levin/data/loading/streams/stream_loader.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "levin/base/check.h"
@@ -11,8 +8,6 @@
 
 namespace levin::detail {
 namespace {
-
-constexpr uint64_t kShardStream = 0x7368617264;  // "shard"
 
 DataLoaderOptions checked_for_streams(DataLoaderOptions given) {
   DataLoaderOptions options = checked(std::move(given));
@@ -36,14 +31,6 @@ IterableDatasetPtr fit_to_read(IterableDatasetPtr dataset, const DataLoaderOptio
       "the data set gives batches of its own size, which no last batch can be filled up to; "
       "leave it out");
   return dataset;
-}
-
-/// Each by each; the same with every C++ library, unlike std::shuffle.
-void permute(std::vector<int64_t>& shards, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  for (size_t left = shards.size(); left > 1; --left) {
-    std::swap(shards[left - 1], shards[random() % left]);
-  }
 }
 
 }  // namespace
@@ -77,45 +64,42 @@ std::shared_ptr<LoaderImpl> StreamLoader::widened(int64_t times) const {
   return loader;
 }
 
-StreamPart StreamLoader::part_of(DataSlice slice) const {
+StreamPart StreamLoader::part_of(DataSlice slice, const ReadBeforePtr& read_before) const {
   StreamPart part{.batch_size = options().batch_size,
                   .drop_last = options().drop_last,
-                  .shuffle_buffer_size = options().shuffle ? options().shuffle_buffer_size : 0};
-  if (num_shards_ % slice.world_size != 0) {
+                  .shuffle_buffer_size = options().shuffle ? options().shuffle_buffer_size : 0,
+                  .read_before = read_before};
+  if (!have_own_shards(num_shards_, slice.world_size, read_before != nullptr)) {
     part.stride = slice.world_size;
     part.offset = slice.rank;
   }
   return part;
 }
 
-std::vector<std::vector<int64_t>> StreamLoader::lanes_of(DataSlice slice) const {
-  const bool own = num_shards_ % slice.world_size == 0;
-  const int64_t first = own ? slice.rank : 0, step = own ? slice.world_size : 1;
-  const int64_t count = num_shards_ / step;
-  std::vector<std::vector<int64_t>> lanes(
-      static_cast<size_t>(std::min(count, options().open_shards)));
-  for (int64_t i = 0; i < count; ++i) {
-    lanes[static_cast<size_t>(i) % lanes.size()].push_back(first + i * step);
-  }
-  return lanes;
+std::vector<std::vector<int64_t>> StreamLoader::lanes_of(DataSlice slice,
+                                                         bool some_read_before) const {
+  return lanes_of_shards(num_shards_, slice,
+                         have_own_shards(num_shards_, slice.world_size, some_read_before),
+                         options().open_shards);
 }
 
 // A shard stays in its lane, so that an epoch has the same number of batches as every other.
 std::vector<StreamLane> StreamLoader::open_lanes() const {
   const DrawContext context{.seed = seed_, .epoch = epoch_};
   std::vector<StreamLane> opened;
-  for (std::vector<int64_t>& shards : lanes_of(slice_)) {
+  for (std::vector<int64_t>& shards : lanes_of(slice_, read_before_ != nullptr)) {
     const size_t lane = opened.size();
-    if (options().shuffle) {
-      permute(shards, derive_seed(derive_seed(seed_, static_cast<uint64_t>(epoch_)), kShardStream,
-                                  static_cast<uint64_t>(lane)));
-    }
-    opened.emplace_back(dataset_, std::move(shards), part_of(slice_), context, places_[lane]);
+    if (options().shuffle) shuffle_lane(shards, seed_, epoch_, static_cast<int64_t>(lane));
+    opened.emplace_back(dataset_, std::move(shards), part_of(slice_, read_before_), context,
+                        places_[lane]);
   }
   return opened;
 }
 
-std::optional<int64_t> StreamLoader::size() const {
+std::optional<int64_t> StreamLoader::size() const { return batches_left({}); }
+
+// Of all ranks the fewest, where they end together.
+std::optional<int64_t> StreamLoader::batches_left(const ReadBeforePtr& read_before) const {
   std::vector<int64_t> sizes;
   for (int64_t shard = 0; shard < num_shards_; ++shard) {
     const std::optional<int64_t> size = dataset_->shard_size(shard);
@@ -123,9 +107,9 @@ std::optional<int64_t> StreamLoader::size() const {
     sizes.push_back(*size);
   }
   const auto batches_of = [&](DataSlice slice) {
-    const StreamPart part = part_of(slice);
+    const StreamPart part = part_of(slice, read_before);
     int64_t batches = 0;
-    for (const std::vector<int64_t>& shards : lanes_of(slice)) {
+    for (const std::vector<int64_t>& shards : lanes_of(slice, read_before != nullptr)) {
       int64_t samples = 0;
       for (const int64_t shard : shards) {
         samples += kept_of(part, shard, sizes[static_cast<size_t>(shard)]);
@@ -176,7 +160,8 @@ void StreamLoader::jump(int64_t epoch) {
   epoch_ = epoch;
   batches_ = 0;
   turn_ = 0;
-  places_.assign(lanes_of(slice_).size(), {});
+  read_before_.reset();
+  places_.assign(lanes_of(slice_, false).size(), {});
   forget_ahead();
 }
 
@@ -232,85 +217,6 @@ bool StreamLoader::rewind() {
   places_ = marked_.places;
   forget_ahead();
   return true;
-}
-
-State StreamLoader::state_dict() const {
-  const at::Tensor places =
-      at::empty({std::ssize(places_), 2}, at::TensorOptions(at::kLong).device(at::kCPU));
-  auto* word = places.mutable_data_ptr<int64_t>();
-  for (const StreamLane::Place& place : places_) {
-    *word++ = place.shard;
-    *word++ = place.sample;
-  }
-  State state;
-  state.set("epoch", epoch_)
-      .set("seed", static_cast<int64_t>(seed_))
-      .set("batches", batches_)
-      .set("rank", slice_.rank)
-      .set("world_size", slice_.world_size)
-      .set("batch_size", options().batch_size)
-      .set("num_shards", num_shards_)
-      .set("shuffle_buffer_size", part_of(slice_).shuffle_buffer_size)
-      .set("turn", static_cast<int64_t>(turn_))
-      .set("places", places);
-  return state;
-}
-
-void StreamLoader::check_same_reading(const State& state) const {
-  const auto same = [&](const char* what, int64_t saved, int64_t here) {
-    LEVIN_CHECK(saved == here, "data.loader.state",
-                "inside an epoch a stream goes on as it was saved: {} was {} and is {} here", what,
-                saved, here);
-  };
-  same("the number of ranks", state.integer("world_size"), slice_.world_size);
-  if (state.contains("batch_size")) {
-    same("the batch size", state.integer("batch_size"), options().batch_size);
-  }
-  same("the number of shards", state.integer("num_shards"), num_shards_);
-  same("shuffle_buffer_size (0: no shuffle)", state.integer("shuffle_buffer_size"),
-       part_of(slice_).shuffle_buffer_size);
-  const at::Tensor& places = state.tensor("places");
-  const bool pairs = places.dim() == 2 && places.size(1) == 2 && places.scalar_type() == at::kLong;
-  same("the number of shards open at a time", pairs ? places.size(0) : -1, std::ssize(places_));
-  const auto lanes = lanes_of(slice_);
-  const at::Tensor words = places.contiguous();
-  const auto* word = words.const_data_ptr<int64_t>();
-  bool valid = state.integer("turn") >= 0 && state.integer("turn") < std::ssize(lanes);
-  for (const auto& shards : lanes) {
-    valid = valid && word[0] >= 0 && word[0] <= std::ssize(shards) && word[1] >= 0;
-    word += 2;
-  }
-  LEVIN_CHECK(valid, "data.loader.state",
-              "got places outside of the shards, wanted places in them");
-}
-
-void StreamLoader::load_state_dict(const State& state) {
-  const int64_t epoch = state.integer("epoch");
-  const int64_t batches = state.integer("batches");
-  const auto seed = static_cast<uint64_t>(state.integer("seed"));
-  LEVIN_CHECK(epoch >= 0 && batches >= 0, "data.loader.state",
-              "got epoch {} and {} batches, wanted a place in an epoch", epoch, batches);
-  if (batches > 0) {
-    check_same_reading(state);
-    // Of another rank: it tells which epoch all are in, not where this one stands.
-    const bool own = state.integer("rank") == slice_.rank;
-    if (!own && epoch == epoch_ && seed == seed_ && batches_ > 0) return;
-    LEVIN_CHECK(
-        own, "data.loader.state",
-        "the state is rank {}'s, who is inside an epoch; each rank of a stream loads its own",
-        state.integer("rank"));
-  }
-  seed_ = seed;
-  jump(epoch);
-  if (batches == 0) return;
-  const at::Tensor words = state.tensor("places").contiguous();
-  const auto* word = words.const_data_ptr<int64_t>();
-  for (StreamLane::Place& place : places_) {
-    place = {.shard = word[0], .sample = word[1]};
-    word += 2;
-  }
-  turn_ = static_cast<size_t>(state.integer("turn"));
-  batches_ = start_ = batches;
 }
 
 }  // namespace levin::detail

@@ -1,0 +1,63 @@
+#pragma once
+// AsyncSaves: the checkpoints of a run that are written behind it, one at a time.
+// A save copies what its rank writes into memory that stays, and a thread writes it while training
+// goes on; between two later steps, when every rank's part is on the disk, it is given its name.
+//
+//   AsyncSaves saves(world);
+//   saves.start("runs/step=100", checkpoint, {}, [](std::exception_ptr failure) { ... });
+//   ... saves.poll(); ...                              // between steps
+//   saves.finish();                                    // at the end
+
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <memory>
+
+#include "levin/base/export.h"
+#include "levin/checkpoint/checkpoint.h"
+#include "levin/comm/process_group.h"
+
+namespace levin {
+
+class CheckpointSave;
+
+namespace detail {
+struct SaveBuffer;
+}  // namespace detail
+
+/// All ranks of the group call the same functions in the same order; those that find no save under
+/// way ask nobody. A rank that dies leaves the checkpoint before this one.
+class LEVIN_API AsyncSaves {
+ public:
+  /// Called on every rank once a save has ended: with nothing when it is there, else with what went
+  /// wrong, the same on all ranks. Without one that is thrown.
+  using Then = std::function<void(std::exception_ptr failure)>;
+
+  explicit AsyncSaves(comm::ProcessGroup group);
+  /// Waits for the thread; a save that has not ended is given up.
+  ~AsyncSaves();
+  AsyncSaves(const AsyncSaves&) = delete;
+  AsyncSaves& operator=(const AsyncSaves&) = delete;
+
+  /// Ends the one before, and begins this one. Throws what CheckpointSave throws before it copies.
+  void start(const std::filesystem::path& folder, const Checkpoint& checkpoint,
+             const SaveCheckpointOptions& options, Then then = {});
+  bool is_under_way() const { return save_ != nullptr; }
+  /// Ends the save where all ranks have written their parts. Over a network they ask each other only
+  /// now and then.
+  void poll();
+  /// Waits for it.
+  void finish();
+  /// Gives it up, on this rank alone: for one that leaves the others.
+  void drop();
+
+ private:
+  comm::ProcessGroup group_;
+  std::unique_ptr<detail::SaveBuffer> buffer_;  // outlives the save
+  std::unique_ptr<CheckpointSave> save_;
+  Then then_;
+  int64_t polls_unasked_ = 0;
+};
+
+}  // namespace levin

@@ -1,0 +1,56 @@
+#pragma once
+// CheckpointSave: a checkpoint that all ranks of a group write, at once or behind training.
+// Rank 0 makes the folder, the files at their full sizes and their headers; every rank writes its
+// part at its place. What all ranks hold is dealt out in pieces of at most 16 MiB cut at fixed
+// places, parts of tensors are written by who has them: the files are the same bytes for any number
+// of ranks. The folder has its name once every rank has synced its part and said so.
+//
+//   CheckpointSave save("runs/step=100", checkpoint, world);
+//   save.finish();
+//
+//   CheckpointSave later("runs/step=200", checkpoint, world, {}, &buffer);   // behind training
+//   ... if (!world.any(!later.is_written())) later.finish();
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+
+#include "levin/base/export.h"
+#include "levin/checkpoint/checkpoint.h"
+#include "levin/comm/process_group.h"
+
+namespace levin {
+
+namespace detail {
+struct SaveBuffer;
+}  // namespace detail
+
+/// Every rank of the group calls the constructor and finish(), in the same order as other
+/// collectives. What goes wrong on one rank is thrown on all of them, with the same text, which
+/// names the rank; then the folder is as it was before. Beside what save_checkpoint() throws, Error
+/// "checkpoint.ranks" for a tensor that is a part on one rank and not on another. Tensors of which
+/// ranks hold other values, and the tree of the training state, are rank 0's.
+class LEVIN_API CheckpointSave {
+ public:
+  /// With a buffer what this rank is to write is copied there, and written by a thread of its own:
+  /// the checkpoint holds the values of now, whatever becomes of the tensors. The buffer stays with
+  /// the save until that has ended.
+  CheckpointSave(const std::filesystem::path& folder, const Checkpoint& checkpoint,
+                 comm::ProcessGroup group, const SaveCheckpointOptions& options = {},
+                 detail::SaveBuffer* buffer = nullptr);
+  /// Waits for the thread; without finish() the save is given up.
+  ~CheckpointSave();
+  CheckpointSave(const CheckpointSave&) = delete;
+  CheckpointSave& operator=(const CheckpointSave&) = delete;
+
+  /// Whether finish() would not wait for this rank's own part.
+  bool is_written() const;
+  /// Waits for all ranks' parts and gives the folder its name.
+  void finish();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace levin

@@ -1,0 +1,135 @@
+#include "levin/checkpoint/saving/own_pieces_impl.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "levin/base/check.h"
+#include "levin/checkpoint/saving/planned_tensors_impl.h"
+
+namespace levin::detail {
+namespace {
+
+/// The elements from byte `begin` to `end` of the file, cut at fixed places of the whole tensor.
+void cut(std::vector<OwnPiece>& pieces, size_t file, int64_t tensor_begin, int64_t begin,
+         int64_t end, const at::Tensor& elements) {
+  const auto width = elements.defined() ? static_cast<int64_t>(elements.element_size()) : 1;
+  for (int64_t from = begin; from < end;) {
+    const int64_t next = tensor_begin + ((from - tensor_begin) / kPieceBytes + 1) * kPieceBytes;
+    const int64_t to = std::min(next, end);
+    pieces.push_back({file, from, to, elements, (from - begin) / width});
+    from = to;
+  }
+}
+
+void cut_slice(std::vector<OwnPiece>& pieces, size_t file, const TensorPlace& place,
+               const TensorSlice& slice) {
+  LEVIN_CHECK(has_type_of(slice.local, place) && slice.sizes == place.shape, "checkpoint.ranks",
+              "'{}' is a part of a {} of [{}] here, and of a {} of [{}] on rank 0; save the same on "
+              "all ranks",
+              place.name, c10::toString(slice.local.scalar_type()), fmt::join(slice.sizes, ", "),
+              place.dtype, fmt::join(place.shape, ", "));
+  if (slice.local.numel() == 0) return;
+  const auto local = slice.local.sizes();
+  bool is_rows = local.size() == slice.sizes.size() && slice.offsets.size() == slice.sizes.size();
+  int64_t row = static_cast<int64_t>(slice.local.element_size());
+  for (size_t dim = 0; is_rows && dim < local.size(); ++dim) {
+    const int64_t offset = slice.offsets[dim], size = slice.sizes[dim];
+    is_rows = dim == 0 ? offset >= 0 && local[0] <= size - offset
+                       : offset == 0 && local[dim] == size;
+    if (dim > 0) row *= size;
+  }
+  LEVIN_CHECK(is_rows, "checkpoint.slice",
+              "of '{}' of [{}] this rank has [{}] from [{}] on, wanted a run of whole rows; "
+              "redistribute it by its first dim before it is saved",
+              place.name, fmt::join(slice.sizes, ", "), fmt::join(local, ", "),
+              fmt::join(slice.offsets, ", "));
+  const int64_t begin = place.begin + (slice.offsets.empty() ? 0 : slice.offsets[0] * row);
+  const auto bytes = static_cast<int64_t>(slice.local.nbytes());
+  cut(pieces, file, place.begin, begin, begin + bytes, elements_of(slice.local));
+}
+
+/// Where tensors that all hold are dealt out: as many bytes to each rank, one stretch after another.
+class Dealer {
+ public:
+  Dealer(int64_t bytes, int64_t rank, int64_t size)
+      : bytes_(std::max<int64_t>(bytes, 1)), rank_(rank), size_(size) {}
+
+  /// Whether the next piece is this rank's.
+  bool takes(int64_t piece_bytes) {
+    const int64_t middle = dealt_ + piece_bytes / 2;
+    const int64_t owner = std::min(middle * size_ / bytes_, size_ - 1);
+    dealt_ += piece_bytes;
+    return owner == rank_;
+  }
+
+ private:
+  int64_t bytes_, rank_, size_;
+  int64_t dealt_ = 0;
+};
+
+const TensorSlice* slice_in(const State::Value* value) {
+  return value == nullptr ? nullptr : std::get_if<TensorSlice>(value);
+}
+
+int64_t bytes_dealt(const SavePlan& plan, const Sources& own, const std::vector<bool>& held) {
+  int64_t bytes = 0;
+  size_t number = 0;
+  for_each_tensor(plan, [&](size_t file, const TensorPlace& place) {
+    const bool is_dealt = held[number++] && !slice_in(planned_value(own, plan.files[file], place));
+    if (is_dealt) bytes += place.end - place.begin;
+  });
+  return bytes;
+}
+
+/// The pieces of a whole tensor that the dealer gives this rank; without one, all.
+void take_whole(std::vector<OwnPiece>& pieces, size_t file, const TensorPlace& place,
+                const State::Value* value, Dealer* dealer) {
+  const auto* tensor = value == nullptr ? nullptr : std::get_if<at::Tensor>(value);
+  LEVIN_CHECK(tensor != nullptr && has_type_of(*tensor, place) &&
+                  std::ranges::equal(tensor->sizes(), place.shape),
+              "checkpoint.ranks", "there is no '{}' of {} [{}] here; save the same on all ranks",
+              place.name, place.dtype, fmt::join(place.shape, ", "));
+  at::Tensor elements;  // made where a piece is this rank's
+  for (int64_t from = place.begin; from < place.end;) {
+    const int64_t to = std::min(from + kPieceBytes, place.end);
+    if (dealer == nullptr || dealer->takes(to - from)) {
+      if (!elements.defined()) elements = elements_of(*tensor);
+      const auto width = static_cast<int64_t>(elements.element_size());
+      pieces.push_back({file, from, to, elements, (from - place.begin) / width});
+    }
+    from = to;
+  }
+}
+
+
+}  // namespace
+
+std::vector<OwnPiece> own_pieces(const SavePlan& plan, const Sources& own,
+                                 const std::vector<bool>& held, int64_t rank, int64_t size) {
+  const at::NoGradGuard no_grad;
+  Dealer dealer(bytes_dealt(plan, own, held), rank, size);
+  std::vector<OwnPiece> pieces;
+  size_t number = 0;
+  for (size_t i = 0; i < plan.files.size(); ++i) {
+    const PlannedFile& file = plan.files[i];
+    if (rank == 0) cut(pieces, i, 0, 0, std::ssize(file.head), {});
+    for (const TensorPlace& place : file.tensors) {
+      const bool is_held = held[number++];
+      const State::Value* value = planned_value(own, file, place);
+      if (const auto* slice = slice_in(value)) {
+        LEVIN_CHECK(is_held, "checkpoint.ranks",
+                    "'{}' is a part of a tensor here, and a whole one or none on another rank; "
+                    "save the same on all ranks",
+                    place.name);
+        cut_slice(pieces, i, place, *slice);
+      } else if (is_held || rank == 0) {
+        take_whole(pieces, i, place, value, is_held ? &dealer : nullptr);
+      }
+    }
+  }
+  return pieces;
+}
+
+}  // namespace levin::detail

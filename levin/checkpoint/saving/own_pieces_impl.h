@@ -1,0 +1,37 @@
+#pragma once
+// Which bytes of a save's files each rank writes.
+// Tensors are cut at fixed places, so that who writes a piece does not show in the files.
+// Not for users.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "levin/checkpoint/saving/save_plan_impl.h"
+
+namespace levin::detail {
+
+/// Most bytes that have a checksum of their own; a multiple of the size of every element.
+constexpr int64_t kPieceBytes = int64_t{16} << 20;
+
+/// Bytes of a file that this rank writes.
+struct OwnPiece {
+  size_t file = 0;  ///< of the plan
+  int64_t begin = 0;
+  int64_t end = 0;
+  at::Tensor elements = {};   ///< contiguous, one dim; undefined: of the file's head
+  int64_t first_element = 0;  ///< of these
+
+  int64_t size() const { return end - begin; }
+};
+
+/// What rank number `rank` of `size` writes, in the order of the files: tensors that all hold are
+/// dealt out, of those that are divided each writes its rows, the rest is the first rank's. Throws
+/// Error "checkpoint.ranks" for a tensor of which this rank has a part and others do not, or another
+/// one, and "checkpoint.slice" for a part that is no run of rows.
+std::vector<OwnPiece> own_pieces(const SavePlan& plan, const Sources& own,
+                                 const std::vector<bool>& held, int64_t rank, int64_t size);
+
+}  // namespace levin::detail

@@ -1,0 +1,137 @@
+#include <nlohmann/json.hpp>
+
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/checkpoint/manifest_impl.h"
+#include "levin/checkpoint/saving/save_plan_impl.h"
+#include "levin/checkpoint/state_json.h"
+#include "levin/checkpoint/tensor_file.h"
+
+namespace levin::detail {
+namespace {
+
+PlannedFile tensors_file(const std::string& name, const std::string& source,
+                         const std::vector<files::TensorDescription>& tensors) {
+  const files::SafetensorsLayout layout(tensors, {{"format", "pt"}}, name);
+  return {name, source, layout.header(), layout.places(), layout.size()};
+}
+
+PlannedFile text_file(const std::string& name, std::string text) {
+  const int64_t size = std::ssize(text);
+  return {.name = name, .source = "", .head = std::move(text), .size = size};
+}
+
+void check_name(const std::string& model) {
+  LEVIN_CHECK(is_plain_name(model) && model + ".safetensors" != kTrainingTensors,
+              "checkpoint.path",
+              "got weights named '{}', wanted a file name other than training_state", model);
+}
+
+/// Two models may come to one file: "a" in two files and "a-00001-of-00002".
+void check_files(const SavePlan& plan) {
+  std::set<std::string_view> names;
+  for (const PlannedFile& file : plan.files) {
+    LEVIN_CHECK(names.insert(file.name).second, "checkpoint.path",
+                "the weights of two models would both be in '{}'; name one of them otherwise",
+                file.name);
+  }
+}
+
+}  // namespace
+
+State SavePlan::to_state() const {
+  State listed, models;
+  for (size_t i = 0; i < files.size(); ++i) {
+    State file;
+    file.set("name", files[i].name).set("source", files[i].source).set("head", files[i].head);
+    listed.set(fmt::format("{:06}", i), std::move(file));
+  }
+  for (const auto& [model, names] : weights) {
+    State one;
+    for (size_t i = 0; i < names.size(); ++i) one.set(fmt::format("{:06}", i), names[i]);
+    models.set(model, std::move(one));
+  }
+  State state;
+  return std::move(state.set("files", std::move(listed)).set("weights", std::move(models)));
+}
+
+SavePlan SavePlan::of(const State& state) {
+  SavePlan plan;
+  for (const auto& [number, value] : state.child("files").values()) {
+    const State& one = state.child("files").child(number);
+    const std::string& source = one.text("source");
+    PlannedFile file = text_file(one.text("name"), one.text("head"));
+    file.source = source;
+    if (!source.empty()) {
+      const auto layout = files::SafetensorsLayout::of_header(file.head, file.name);
+      file.tensors = layout.places();
+      file.size = layout.size();
+    }
+    plan.files.push_back(std::move(file));
+  }
+  for (const auto& [model, value] : state.child("weights").values()) {
+    const State& names = state.child("weights").child(model);
+    for (const auto& [number, name] : names.values()) {
+      plan.weights[model].push_back(names.text(number));
+    }
+  }
+  return plan;
+}
+
+Sources sources_of(const Checkpoint& checkpoint) {
+  Sources sources;
+  for (const auto& [model, weights] : checkpoint.weights) sources[model] = weights;
+  sources[kTraining] = state_to_json(checkpoint.training).tensors;
+  return sources;
+}
+
+SavePlan plan_weights(const std::string& model, const std::vector<WeightFile>& files) {
+  SavePlan plan;
+  for (const WeightFile& file : files) {
+    plan.files.push_back(tensors_file(file.name, model, file.tensors));
+    plan.weights[model].push_back(file.name);
+  }
+  return plan;
+}
+
+std::string index_of(const SavePlan& plan) {
+  nlohmann::json names = nlohmann::json::object();
+  int64_t total = 0;
+  for (const PlannedFile& file : plan.files) {
+    for (const auto& tensor : file.tensors) {
+      names[tensor.name] = file.name;
+      total += tensor.end - tensor.begin;
+    }
+  }
+  const nlohmann::json index = {{"metadata", {{"total_size", total}}},
+                                {"weight_map", std::move(names)}};
+  return index.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+SavePlan plan_checkpoint(const Checkpoint& checkpoint, int64_t max_shard_bytes) {
+  SavePlan plan;
+  for (const auto& [model, weights] : checkpoint.weights) {
+    check_name(model);
+    const std::vector<WeightFile> files = weight_files(model, weights, max_shard_bytes);
+    SavePlan own = plan_weights(model, files);
+    if (files.size() > 1) {
+      own.files.push_back(text_file(model + std::string(kIndexSuffix), index_of(own)));
+    }
+    plan.weights.merge(own.weights);
+    for (PlannedFile& file : own.files) plan.files.push_back(std::move(file));
+  }
+  const StateJson training = state_to_json(checkpoint.training);
+  plan.files.push_back(text_file(kTrainingJson, training.json));
+  std::vector<files::TensorDescription> tensors;
+  for (const auto& [path, value] : training.tensors.values()) {
+    tensors.push_back(description_of(training.tensors, path));
+  }
+  plan.files.push_back(tensors_file(kTrainingTensors, kTraining, tensors));
+  check_files(plan);
+  return plan;
+}
+
+}  // namespace levin::detail
