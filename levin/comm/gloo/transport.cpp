@@ -1,5 +1,6 @@
 #include "levin/comm/gloo/transport.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 
 namespace levin::comm {
 namespace {
+
+constexpr int kNobodysTag = (1 << 30) + 1;
 
 /// gloo tells its troubles apart by words alone.
 [[noreturn]] void fail_by_gloo(const Announcement& operation, int64_t rank,
@@ -27,8 +30,9 @@ namespace {
 
 class GlooExchange final : public Transport::Exchange {
  public:
-  GlooExchange(const Announcement& operation, std::chrono::milliseconds timeout)
-      : operation_(operation), timeout_(timeout) {}
+  GlooExchange(c10d::Backend& connection, Patience& patience, const Announcement& operation,
+               std::chrono::milliseconds timeout)
+      : connection_(connection), patience_(patience), operation_(operation), timeout_(timeout) {}
 
   /// start() gives c10d's work.
   template <class Start>
@@ -37,7 +41,11 @@ class GlooExchange final : public Transport::Exchange {
   }
   void wait() override {
     for (const Pending& letter : letters_) {
-      at(letter.rank, [&] { letter.work->wait(timeout_); });
+      at(letter.rank, [&] {
+        if (patience_.wait(*letter.work, patience_.after(timeout_))) return;
+        hang_up();
+        LEVIN_FAIL("comm.timeout", "timed out");
+      });
     }
   }
 
@@ -46,6 +54,19 @@ class GlooExchange final : public Transport::Exchange {
     int64_t rank = 0;
     c10::intrusive_ptr<c10d::Work> work;
   };
+
+  /// gloo closes all connections, so that the peers need not wait as long, when a message does not
+  /// come in a time of its own.
+  void hang_up() {
+    const int peer = connection_.getRank() == 0 ? 1 : 0;
+    at::Tensor byte = at::empty({1}, at::kByte);
+    std::vector<at::Tensor> data = {byte};
+    try {
+      connection_.recv(data, peer, kNobodysTag)->wait(std::chrono::milliseconds(1));
+    } catch (const std::exception&) {
+      return;  // that is how it says so
+    }
+  }
 
   template <class Body>
   void at(int64_t rank, const Body& body) const {
@@ -56,6 +77,8 @@ class GlooExchange final : public Transport::Exchange {
     }
   }
 
+  c10d::Backend& connection_;
+  Patience& patience_;
   Announcement operation_;
   std::chrono::milliseconds timeout_;
   std::vector<Pending> letters_;
@@ -72,7 +95,7 @@ GlooTransport::GlooTransport(c10::intrusive_ptr<c10d::Backend> connection, GlooP
 std::unique_ptr<Transport::Exchange> GlooTransport::start(const Announcement& operation,
                                                           std::span<const Letter> receives,
                                                           std::span<const Letter> sends, int tag) {
-  auto exchange = std::make_unique<GlooExchange>(operation, timeout_);
+  auto exchange = std::make_unique<GlooExchange>(*connection_, patience_, operation, timeout_);
   const auto add = [&](std::span<const Letter> letters, auto call) {
     for (const Letter& letter : letters) {
       if (letter.rank == rank_ || letter.elements.bytes() == 0) continue;

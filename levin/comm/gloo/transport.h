@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "levin/comm/gloo/patience.h"
 #include "levin/comm/messages/transport.h"
 
 namespace levin::comm {
@@ -38,7 +39,8 @@ class GlooTransport final : public Transport {
  private:
   c10::intrusive_ptr<c10d::Backend> connection_;
   GlooPart part_;
-  std::atomic<std::chrono::milliseconds> timeout_;
+  std::atomic<std::chrono::milliseconds> timeout_;  ///< of what this process is awake
+  Patience patience_;
   int64_t rank_ = 0;  ///< among the members
 };
 
