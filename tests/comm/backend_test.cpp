@@ -288,8 +288,7 @@ TEST(GlooBackend, GivesUpAPeerAfterItsTimeoutAndHangsUpOnTheOthers) {
   });
   EXPECT_THAT(words[0], AllOf(StartsWith("comm.timeout: waited 1 s in "),
                               ::testing::Not(HasSubstr("at another time"))));
-  EXPECT_THAT(words[1],
-              AllOf(StartsWith("comm."), ::testing::Not(HasSubstr("at another time"))));
+  EXPECT_THAT(words[1], AllOf(StartsWith("comm."), ::testing::Not(HasSubstr("at another time"))));
 }
 
 TEST(GlooBackend, SaysWhenTheOthersDoNotCome) {

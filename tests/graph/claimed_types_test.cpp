@@ -82,11 +82,9 @@ TEST(ClaimedTypes, ThatAreWrongAreErrorsThatNameTheOperator) {
       {"[1, 1]) : f32[4, 5]", "[1, 1]) : none", "says none"},
       // the number of results
       {"%a, %b = aten::split.Tensor(%sort, 4) : f32[4, 3], f32[4, 3]",
-       "%a, %b = aten::split.Tensor(%sort, 1) : f32[1, 3], f32[1, 3]",
-       "gave 8 values, wanted 2"},
+       "%a, %b = aten::split.Tensor(%sort, 1) : f32[1, 3], f32[1, 3]", "gave 8 values, wanted 2"},
       {"%a, %b = aten::split.Tensor(%sort, 4) : f32[4, 3], f32[4, 3]",
-       "%a, %b = aten::split.Tensor(%sort, 8) : f32[8, 3], f32[8, 3]",
-       "gave 1 values, wanted 2"},
+       "%a, %b = aten::split.Tensor(%sort, 8) : f32[8, 3], f32[8, 3]", "gave 1 values, wanted 2"},
       // inputs for which the operators are not
       {"%w = placeholder[\"w\"] : f32[3, 4]", "%w = placeholder[\"w\"] : f32[3, 5]",
        "aten::t gives f32[5, 3]{1, 5}"},
@@ -134,9 +132,8 @@ TEST(ClaimedTypes, OfAFileAreLookedAtToo) {
 
 TEST(ClaimedTypes, AreLookedAtWithoutATrace) {
   const Tensor weight = torch::ones({2});
-  auto module = levin::trace(
-      [&](const Tensor& x) { return weight.add_(x).add(torch::rand({2})); }, {torch::ones({2})},
-      {.state = {{"weight", weight}}});
+  auto module = levin::trace([&](const Tensor& x) { return weight.add_(x).add(torch::rand({2})); },
+                             {torch::ones({2})}, {.state = {{"weight", weight}}});
   const std::string text = to_text(module.graph());
   weight.fill_(1);
   GraphModule loaded(parse(text));

@@ -196,8 +196,9 @@ TEST(Peers, AreStartedWithoutProcToo) {
     EXPECT_THAT(test::get(scratch / "error"),
                 HasSubstr("launch.program: this program cannot start itself again as several "
                           "ranks: there is no /proc/self/exe and no file '" +
-                          near + "'; mount /proc, start it by its whole path, or start its ranks "
-                                 "by mpirun or srun"));
+                          near +
+                          "'; mount /proc, start it by its whole path, or start its ranks "
+                          "by mpirun or srun"));
     return;
   }
   const std::filesystem::path scratch = folder();
