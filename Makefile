@@ -1,5 +1,5 @@
 # The two commands of the first minute are `make demo` and `make test`; the work is in scripts/.
-.PHONY: help setup build xla libtpu demo test check lint format sanitize sanitize-all fuzz oracle bench install clean
+.PHONY: help setup build xla libtpu demo test check lint format sanitize sanitize-all sanitize-embedded fuzz oracle bench install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make format    let clang-format rewrite the files"
 	@echo "make sanitize  address and undefined-behaviour sanitizers on the rooms without LibTorch"
 	@echo "make sanitize-all  those on the rooms with LibTorch, and the thread sanitizer on comm and the loader; slow"
+	@echo "make sanitize-embedded  the address sanitizer on all of liblevin, by a program that embeds it; slow"
 	@echo "make fuzz      fuzzers of whatever reads files of others, by clang  (SECONDS=60 each)"
 	@echo "make oracle    make the golden files of tests/oracle anew with Python's peers"
 	@echo "make bench     benchmarks, and the same work in PyTorch, Lightning and Accelerate"
@@ -58,6 +59,9 @@ sanitize:
 sanitize-all:
 	@scripts/sanitize_all.sh
 
+sanitize-embedded:
+	@scripts/sanitize.sh embedded
+
 fuzz:
 	@scripts/fuzz.sh $(SECONDS)
 
@@ -71,4 +75,4 @@ install:
 	@scripts/install.sh '$(PREFIX)'
 
 clean:
-	rm -rf build build-sanitize build-fuzz build-asan build-tsan
+	rm -rf build build-sanitize build-embedded build-fuzz build-asan build-tsan

@@ -5,11 +5,18 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/levin)
 
-# The installed library and command look for LibTorch where this build found it. That path stands in
-# the binaries alone; -DCMAKE_SKIP_INSTALL_RPATH=ON leaves it out.
-set_target_properties(levin PROPERTIES INSTALL_RPATH "$ORIGIN;${LEVIN_TORCH_ROOT}/lib")
-set_target_properties(levin_command PROPERTIES
-  INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${LEVIN_TORCH_ROOT}/lib")
+# The installed library and command look for LibTorch beside them, then where this build found it, so
+# that they run as they are. That path stands in the binaries alone; OFF is for packages that bring
+# LibTorch beside levin.
+option(LEVIN_INSTALL_TORCH_RUNPATH "Let what is installed look for LibTorch where this build found it" ON)
+set(library_runpath "$ORIGIN")
+set(command_runpath "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+if(LEVIN_INSTALL_TORCH_RUNPATH)
+  list(APPEND library_runpath "${LEVIN_TORCH_ROOT}/lib")
+  list(APPEND command_runpath "${LEVIN_TORCH_ROOT}/lib")
+endif()
+set_target_properties(levin PROPERTIES INSTALL_RPATH "${library_runpath}")
+set_target_properties(levin_command PROPERTIES INSTALL_RPATH "${command_runpath}")
 
 install(TARGETS levin EXPORT levinTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -118,11 +118,30 @@ share_torch() {
   install_torch_wheel "$python" || fail "torch $TORCH_VERSION could not be fetched (pip's message is above)"
 }
 
-# install_torch_wheel PYTHON PIP-OPTION...: the pinned CPU build, from what pip finds by itself,
-# else from PyTorch's own index of CPU builds.
+# install_torch_wheel PYTHON PIP-OPTION...: the pinned CPU build, from what pip finds by itself, else from
+# PyTorch's own index of CPU builds. Where its checksum is known pip refuses a file with another one.
 install_torch_wheel() {
-  local python=$1
+  local python=$1 hash
   shift
-  "$python" -m pip install --no-deps "$@" "torch==$TORCH_VERSION+cpu" 2>/dev/null ||
-    "$python" -m pip install --no-deps --index-url "$TORCH_CPU_INDEX" "$@" "torch==$TORCH_VERSION+cpu"
+  hash=$(torch_sha256 "$python")
+  [[ -n $hash ]] || say "warning: torch $TORCH_VERSION+cpu has no known checksum for $("$python" --version) on $(uname -m): it is taken by its version alone"
+  pip_install_torch "$python" "$hash" "$@" 2>/dev/null ||
+    pip_install_torch "$python" "$hash" --index-url "$TORCH_CPU_INDEX" "$@"
+}
+
+# pip_install_torch PYTHON SHA256 PIP-OPTION...
+pip_install_torch() {
+  local python=$1 hash=$2
+  shift 2
+  "$python" -m pip install --no-deps ${hash:+--require-hashes} "$@" \
+    -r <(printf 'torch==%s+cpu %s\n' "$TORCH_VERSION" "${hash:+--hash=sha256:$hash}")
+}
+
+# Of the CPU build's wheel for that Python on this machine; nothing where it is not known.
+torch_sha256() {
+  local tag
+  tag=$("$1" -c 'import sys; print("cp%d%d" % sys.version_info[:2])')_$(uname -m)
+  tag=TORCH_CPU_SHA256_$tag
+  [[ $(uname -s) == Linux ]] || tag=none
+  printf '%s' "${LEVIN_TORCH_SHA256:-${!tag-}}"
 }

@@ -6,5 +6,5 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 scripts/setup.sh
 scripts/build.sh
 cmake --install "$BUILD" --prefix "$1" >"$BUILD/install.log"
-say "the installed levin finds LibTorch in $(libtorch)/lib, which has to stay there, or by LD_LIBRARY_PATH"
+say "the installed levin finds LibTorch beside itself, or in $(libtorch)/lib, which has to stay there, or by LD_LIBRARY_PATH (LEVIN_CMAKE=-DLEVIN_INSTALL_TORCH_RUNPATH=OFF leaves that path out)"
 say "installed to $1; give other projects -DCMAKE_PREFIX_PATH=$1 and -DLEVIN_LIBTORCH=$(libtorch)"

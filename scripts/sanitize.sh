@@ -1,23 +1,60 @@
 #!/usr/bin/env bash
-# Builds the rooms without LibTorch, and their tests, with the address and undefined-behaviour
-# sanitizers into build-sanitize/ and runs them.
+# The address sanitizer over what can be had under it:
+#   sanitize.sh            the rooms without LibTorch and their tests, with the undefined-behaviour sanitizer
+#                          too, into build-sanitize/
+#   sanitize.sh embedded   all of liblevin, by the program of tests/embedded that embeds it, into
+#                          build-embedded/; takes as long as a build
 # shellcheck source=scripts/environment.sh
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
-scripts/setup.sh all
-folder=$ROOT/build-sanitize
 
-options=(-G Ninja "-DCMAKE_CXX_COMPILER=$(compiler)" "-DLEVIN_FMT_INCLUDE=$(libtorch)/include")
-if command -v ccache >/dev/null; then
-  options+=("-DCMAKE_CXX_COMPILER_LAUNCHER=$ROOT/scripts/compile.sh")
-fi
-if [[ ! -e $folder/build.ninja || $(cat "$folder/.levin-options" 2>/dev/null) != "${options[*]}" ]]; then
+# configure SOURCE FOLDER OPTION...
+configure() {
+  local source=$1 folder=$2 options=(-G Ninja "-DCMAKE_CXX_COMPILER=$(compiler)" "${@:3}")
+  if command -v ccache >/dev/null; then
+    options+=("-DCMAKE_CXX_COMPILER_LAUNCHER=$ROOT/scripts/compile.sh")
+  fi
+  if [[ -e $folder/build.ninja && $(cat "$folder/.levin-options" 2>/dev/null) == "${options[*]}" ]]; then return; fi
   mkdir -p "$folder"
   rm -f "$folder/.levin-options"
-  cmake -S tests/sanitize -B "$folder" "${options[@]}" >"$folder/configure.log" 2>&1 || {
+  cmake -S "$source" -B "$folder" "${options[@]}" >"$folder/configure.log" 2>&1 || {
     cat "$folder/configure.log" >&2
-    fail "CMake could not configure build-sanitize/ (its message is above)"
+    fail "CMake could not configure ${folder##*/}/ (its message is above)"
   }
   echo "${options[*]}" >"$folder/.levin-options"
-fi
-ninja -C "$folder" -j "$(cores)"
-ctest --test-dir "$folder" -j "$(cores)" --output-on-failure
+}
+
+rooms_without_libtorch() {
+  local folder=$ROOT/build-sanitize
+  configure tests/sanitize "$folder" "-DLEVIN_FMT_INCLUDE=$(libtorch)/include"
+  ninja -C "$folder" -j "$(cores)"
+  ctest --test-dir "$folder" -j "$(cores)" --output-on-failure
+}
+
+embedded() {
+  local folder=$ROOT/build-embedded name failed=() scratch flags="-fsanitize=address -fno-omit-frame-pointer"
+  if ! "$(compiler)" --version | grep -q 'Free Software Foundation'; then flags+=" -Xclang -fno-pch-timestamp"; fi
+  configure . "$folder" "-DLEVIN_LIBTORCH=$(libtorch)" -DLEVIN_BUILD_TESTS=ON -DLEVIN_BUILD_EXAMPLES=OFF \
+    -DCMAKE_BUILD_TYPE=Sanitized "-DCMAKE_CXX_FLAGS_SANITIZED=-O1 -g1" "-DCMAKE_CXX_FLAGS=$flags"
+  ninja -C "$folder" -j "$(cores)" levin_embedded
+  # LibTorch is not instrumented: it keeps what it makes, and its vectors do not mark what of them is in use.
+  export ASAN_OPTIONS=detect_leaks=0:detect_container_overflow=0
+  scratch=$(mktemp -d)
+  for name in $("$folder/bin/levin_embedded" --list); do
+    mkdir "$scratch/$name"
+    if "$folder/bin/levin_embedded" "$name" "$scratch/$name" >"$folder/$name.log" 2>&1; then
+      say "embedded, $name: nothing found"
+    else
+      failed+=("$name")
+      tail -n 60 "$folder/$name.log" >&2
+    fi
+  done
+  rm -rf "$scratch"
+  ((${#failed[@]} == 0)) || fail "found something: ${failed[*]} (words in build-embedded/NAME.log)"
+}
+
+scripts/setup.sh all
+case ${1:-rooms} in
+  rooms) rooms_without_libtorch ;;
+  embedded) embedded ;;
+  *) fail "got '$1', wanted embedded or nothing" ;;
+esac

@@ -159,9 +159,10 @@ fetch_libtorch() {
   rm -rf "$partial"
   if [[ $build == cuda ]]; then
     say "a GPU is here: fetching LibTorch $TORCH_VERSION for CUDA into .deps/libtorch (about 3 GB to download, 7 GB on disk; LEVIN_TORCH_BUILD=cpu takes the small one)"
+    say "warning: the CUDA build has no known checksum: it is taken by its version alone"
     "$python" -m pip install --target "$partial" "torch===$TORCH_VERSION" "cuda-toolkit[crt,cccl]" || fetch_failed
     [[ -e $partial/torch/lib/libtorch_cuda.so ]] || fetch_failed
-  elif "$python" -m pip install -q --no-deps --no-index --target "$partial" "torch==$TORCH_VERSION+cpu" 2>/dev/null; then
+  elif pip_install_torch "$python" "$(torch_sha256 "$python")" -q --no-index --target "$partial" 2>/dev/null; then
     say "LibTorch $TORCH_VERSION unpacked from a wheel on this machine into .deps/libtorch"
   else
     say "fetching LibTorch $TORCH_VERSION, CPU build, into .deps/libtorch (about 190 MB to download, 790 MB on disk)"

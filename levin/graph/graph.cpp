@@ -224,6 +224,7 @@ Graph Graph::clone() const {
   for (const auto& [target, is_gradient] : targets_) {
     copy.targets_.emplace_back(values.at(target), is_gradient);
   }
+  copy.has_claimed_types_ = has_claimed_types_;
   return copy;
 }
 

@@ -68,6 +68,9 @@ class LEVIN_API Graph {
   std::vector<Node*> host_reads() const;
   Values outputs() const;
   std::vector<Update> updates() const;
+  /// Whether the types of its values are what a text says (parse), and not what operators gave.
+  bool has_claimed_types() const { return has_claimed_types_; }
+  void set_claimed_types(bool claimed) { has_claimed_types_ = claimed; }
 
   Value& placeholder(std::string name, ValueType type);
   /// The name must be a new one. Throws Error "graph.name".
@@ -117,6 +120,7 @@ class LEVIN_API Graph {
   std::unique_ptr<Contents> contents_ = std::make_unique<Contents>();
   Place place_;                                   ///< new nodes go before it
   std::vector<std::pair<Value*, bool>> targets_;  ///< of the updates; true for a gradient
+  bool has_claimed_types_ = false;
   Operators operators_;
 };
 

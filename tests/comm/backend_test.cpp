@@ -233,6 +233,66 @@ TEST(ShmBackend, RefusesWhatItCannotDo) {
                     HasSubstr("comm.reduce: no such operation here")));
 }
 
+// One of two ranks is late, both are stopped meanwhile for longer than the timeout, and go on at
+// slightly different times: nobody's fault.
+TEST(GlooBackend, RanksThatWereStoppedTogetherHaveWaitedForNobody) {
+  const auto words = run_ranks(3, [](int64_t rank, const std::filesystem::path& folder) {
+    const auto mark = [&](int64_t of) { return folder / ("pid." + std::to_string(of)); };
+    if (rank == 2) {  // the one that stops the others
+      pid_t pids[2] = {};
+      for (const int64_t of : {0, 1}) {
+        while (!(std::ifstream(mark(of)) >> pids[of])) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      for (const pid_t pid : pids) ::kill(pid, SIGSTOP);
+      std::this_thread::sleep_for(std::chrono::milliseconds(3500));
+      for (const pid_t pid : pids) {
+        ::kill(pid, SIGCONT);
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      }
+      return std::string();
+    }
+    at::set_num_threads(1);
+    const auto store = c10::make_intrusive<levin::comm::FileStore>(folder / "store", 2);
+    const auto backend =
+        levin::comm::make_gloo_backend(store, rank, 2, std::chrono::seconds(2), "127.0.0.1");
+    std::ofstream(mark(rank).string() + ".new") << ::getpid();
+    std::filesystem::rename(mark(rank).string() + ".new", mark(rank));
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
+    Tensors data = {torch::ones({5})};
+    backend->allreduce(data)->wait();
+    return difference("all_reduce", data[0], torch::full({5}, 2.0F));
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+// Rank 0 waits for rank 2, which is late, and rank 1, with more patience, for rank 0.
+TEST(GlooBackend, GivesUpAPeerAfterItsTimeoutAndHangsUpOnTheOthers) {
+  const auto words = run_ranks(3, [](int64_t rank, const std::filesystem::path& folder) {
+    at::set_num_threads(1);
+    const auto store = c10::make_intrusive<levin::comm::FileStore>(folder / "store", 3);
+    const auto timeout = std::chrono::seconds(rank == 0 ? 1 : 20);
+    const auto backend = levin::comm::make_gloo_backend(store, rank, 3, timeout, "127.0.0.1");
+    const auto start = std::chrono::steady_clock::now();
+    std::string said = "nothing";
+    double took_s = 0;
+    try {
+      Tensors data = {torch::ones({5})};
+      if (rank != 2) backend->recv(data, rank == 0 ? 2 : 0, 0)->wait();
+    } catch (const std::exception& error) {
+      said = error.what();
+      took_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    }
+    std::this_thread::sleep_for(std::chrono::seconds(5));  // no end of a process tells anybody
+    return said + (took_s > 0.9 && took_s < 2 ? "" : ", at another time");
+  });
+  EXPECT_THAT(words[0], AllOf(StartsWith("comm.timeout: waited 1 s in "),
+                              ::testing::Not(HasSubstr("at another time"))));
+  EXPECT_THAT(words[1], AllOf(StartsWith("comm."), ::testing::Not(HasSubstr("at another time"))));
+}
+
 TEST(GlooBackend, SaysWhenTheOthersDoNotCome) {
   const auto words = run_ranks(1, [](int64_t, const auto& folder) {
     const auto store = c10::make_intrusive<levin::comm::FileStore>(folder / "store", 2);

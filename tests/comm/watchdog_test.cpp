@@ -6,6 +6,7 @@
 
 #include "levin/base/error.h"
 #include "levin/comm/watchdog/flight_recorder.h"
+#include "tests/support/pretended_host.h"
 #include "tests/support/world.h"
 
 namespace {
@@ -18,10 +19,14 @@ using levin::comm::FlightRecord;
 using levin::comm::FlightRecorder;
 using levin::comm::ProcessGroup;
 using levin::test::get;
+using levin::test::pretend_host;
 using levin::test::run_world;
 using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+
+constexpr const char* kNotPermitted = "nobody here may mount what two hosts are made of";
 
 TEST(FlightRecorder, KeepsTheLastOperationsInTheirOrder) {
   FlightRecorder recorder(3);
@@ -128,11 +133,17 @@ TEST_P(WatchdogOver, ATimeoutNamesTheRankThatWasStopped) {
 INSTANTIATE_TEST_SUITE_P(Backends, WatchdogOver, ::testing::Values("shm", "gloo"),
                          [](const auto& info) { return std::string(info.param); });
 
+/// Of four ranks, the first two on one host and the others on another.
+bool pretend_two_hosts(int64_t rank, const std::filesystem::path& folder) {
+  return pretend_host(folder / ("host_of." + std::to_string(rank)), rank < 2 ? "a" : "b");
+}
+
 /// Of four ranks, the last of which never comes back from its third operation; what the others say,
-/// with the seconds that it took them.
-std::vector<std::string> hung_rank(const char* backend, double late_s) {
+/// with the seconds that it took them. Over hierarchical there are two on each of two hosts.
+std::vector<std::string> hung_rank(const std::string& backend, double late_s) {
   return run_world(4, [&](int64_t rank, const std::filesystem::path& folder) -> std::string {
     ::setenv("LEVIN_FLIGHT_DIR", (folder / "flight").c_str(), 1);
+    if (backend == "hierarchical" && !pretend_two_hosts(rank, folder)) return kNotPermitted;
     auto group = ProcessGroup::connect(levin::comm::read_environment(),
                                        {.backend = backend, .timeout = std::chrono::seconds(2)});
     group.barrier();
@@ -159,6 +170,7 @@ class HungRankOver : public ::testing::TestWithParam<const char*> {};
 TEST_P(HungRankOver, IsNamedByAllWithItsLastOperation) {
   for (const double late_s : {0.0, 1.5}) {
     const auto words = hung_rank(GetParam(), late_s);
+    if (words[0] == kNotPermitted) GTEST_SKIP() << words[0];
     for (size_t rank = 0; rank < 3; ++rank) {
       EXPECT_THAT(words[rank], AllOf(HasSubstr("rank 3 never came: its last was number 2, "
                                                "all_reduce of 5 x Float, finished"),
@@ -169,6 +181,18 @@ TEST_P(HungRankOver, IsNamedByAllWithItsLastOperation) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, HungRankOver, ::testing::Values("shm", "gloo", "hierarchical"),
                          [](const auto& info) { return std::string(info.param); });
+
+TEST(PretendedHosts, AreTwoForTheRanksOfEach) {
+  const auto words = run_world(4, [](int64_t rank, const std::filesystem::path& folder) {
+    if (!pretend_two_hosts(rank, folder)) return std::string(kNotPermitted);
+    auto group = levin::test::connect();
+    at::Tensor sum = torch::full({20000}, double(rank));
+    group.all_reduce(sum, ReduceOp::kSum);
+    return group.backend() + " " + std::to_string(sum[19999].item<int64_t>());
+  });
+  if (words[0] == kNotPermitted) GTEST_SKIP() << words[0];
+  EXPECT_THAT(words, Each("hierarchical 6"));
+}
 
 TEST(CheckMode, ComparesWhatRanksAreAboutToDo) {
   const auto words =

@@ -14,6 +14,8 @@ using namespace levin::test;  // NOLINT
 using ::testing::HasSubstr;
 
 constexpr const char* kFolder = "LEVIN_HOSTS_FOLDER";
+constexpr const char* kEpochs = "LEVIN_HOSTS_EPOCHS";
+constexpr const char* kCommTimeout = "LEVIN_HOSTS_COMM_TIMEOUT";
 constexpr double kNodeTimeout = 2;
 constexpr double kGrace = 6;  // of a machine that does other things too
 
@@ -48,7 +50,9 @@ TEST(HostsRank, DISABLED_Rank) {
   auto options = small_run::quiet(folder.string());
   options.exit_on_signal = true;
   options.seed = 3;
-  options.max_epochs = 8;
+  const char *epochs = std::getenv(kEpochs), *timeout = std::getenv(kCommTimeout);
+  options.max_epochs = epochs == nullptr ? 8 : std::stoi(epochs);
+  if (timeout != nullptr) options.comm.timeout_s = std::stod(timeout);
   options.ckpt_path = "last";
   auto traces = std::make_shared<Traces>();
   traces->folder = folder;
@@ -56,9 +60,10 @@ TEST(HostsRank, DISABLED_Rank) {
                                                         .save_top_k = 2,
                                                         .every_n_train_steps = 5})};
   levin::Trainer trainer(options);
-  trainer.fit(std::make_shared<small_run::Net>(),
-              levin::DataLoader(small_run::dataset(200), {.batch_size = 4, .shuffle = true}));
+  const auto net = std::make_shared<small_run::Net>();
+  trainer.fit(net, levin::DataLoader(small_run::dataset(200), {.batch_size = 4, .shuffle = true}));
   if (trainer.accelerator().is_main_process()) {
+    levin::save_weights(folder / "final.safetensors", levin::module_state(*net));
     put(folder / "finished", std::to_string(trainer.global_step()));
   }
 }
@@ -86,7 +91,9 @@ class Hosts : public ::testing::Test {
                    "join_timeout=20,node_timeout=2"};
     words.insert(words.end(), options.begin(), options.end());
     words.insert(words.end(), command.begin(), command.end());
-    return std::make_unique<Program>(scratch_, words, Settings{{kFolder, scratch_.str()}},
+    Settings settings = settings_;
+    settings.try_emplace(kFolder, scratch_.str());
+    return std::make_unique<Program>(scratch_, words, settings,
                                      [this, host] { return network_->enter(host); });
   }
   Words rank() const {
@@ -111,6 +118,7 @@ class Hosts : public ::testing::Test {
   Scratch scratch_;
   std::optional<Network> network_;
   std::string master_ = Network::address(0);
+  Settings settings_;
 
  private:
   static inline std::string obstacle_;
@@ -158,6 +166,49 @@ TEST_F(Hosts, ACableThatIsPulledEndsBothSidesInTime) {
               HasSubstr("lost the launcher that serves the rendezvous at 10.77.0.1:29500"));
   EXPECT_TRUE(soon([&] { return zero->alive().empty() && one->alive().empty(); }, 5));
   EXPECT_FALSE(fs::exists(scratch_ / "finished"));
+}
+
+void send(const std::vector<pid_t>& processes, int signal) {
+  for (const pid_t pid : processes) ::kill(pid, signal);
+}
+
+// As two machines that are suspended for longer than anybody waits for them, and wake one after the
+// other: over gloo, and with two processes each over shared memory and gloo.
+TEST_F(Hosts, AJobThatWasStoppedAsAWholeEndsWithTheSameWeights) {
+  for (const int processes : {1, 2}) {
+    fs::path weights[2];
+    for (const bool is_stopped : {false, true}) {
+      const fs::path folder = scratch_ / (std::to_string(processes) + (is_stopped ? "s" : "u"));
+      fs::create_directories(folder);
+      weights[is_stopped ? 1 : 0] = folder / "final.safetensors";
+      settings_ = {{kFolder, folder.string()},
+                   {kEpochs, std::to_string(8 * processes)},
+                   {kCommTimeout, "2"}};
+      const auto zero = start(0, {"--nnodes", "2"}, rank(), processes);
+      const auto one = start(1, {"--nnodes", "2"}, rank(), processes);
+      if (is_stopped) {
+        ASSERT_TRUE(soon([&] { return fs::exists(folder / "trains.0.0"); }, 30)) << zero->err();
+      }
+      for (const bool zero_leads : {true, false}) {
+        if (!is_stopped) break;
+        const auto first = (zero_leads ? zero : one)->alive();
+        const auto second = (zero_leads ? one : zero)->alive();
+        ASSERT_GT(first.size(), static_cast<size_t>(processes));  // launchers too
+        ASSERT_GT(second.size(), static_cast<size_t>(processes));
+        send(first, SIGSTOP);
+        send(second, SIGSTOP);
+        ASSERT_FALSE(fs::exists(folder / "finished"));
+        std::this_thread::sleep_for(std::chrono::milliseconds(4500));  // of timeouts of 2 s
+        send(first, SIGCONT);
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        send(second, SIGCONT);
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      }
+      EXPECT_EQ(zero->wait(40), 0) << zero->err() << one->err();
+      EXPECT_EQ(one->wait(10), 0) << one->err();
+    }
+    EXPECT_EQ(small_run::off_by(weights[0], weights[1], 0), "") << processes << " on each host";
+  }
 }
 
 TEST_F(Hosts, AnElasticRunGoesOnWithoutTheHostThatIsCutOff) {

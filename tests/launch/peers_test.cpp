@@ -15,6 +15,7 @@
 #include "levin/comm/environment/environment.h"
 #include "tests/support/child_process.h"
 #include "tests/support/scratch.h"
+#include "tests/support/small_disk.h"
 
 namespace levin::launch {
 namespace {
@@ -164,6 +165,57 @@ TEST(Peers, AreToldOfTheInputThatTheyDoNotGet) {
     std::_Exit(run_peers({.num_processes = 2}));
   }
   std::_Exit(0);
+}
+
+/// As run_this_test_as, by that path and from its folder, with nothing below /proc.
+int run_without_proc(const std::string& path, const test::Scratch& scratch,
+                     const std::string& how) {
+  const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/exe");
+  return test::run_child([&] {
+    ::setenv("LEVIN_PEERS_TEST", scratch.str().c_str(), 1);
+    ::setenv("LEVIN_PEERS_HOW", how.c_str(), 1);
+    if (!test::mount_small_disk("/proc", 4096)) return test::kSkipped;
+    if (::chdir(own.parent_path().c_str()) != 0) return 1;
+    ::execl(path.c_str(), path.c_str(), "--gtest_filter=Peers.AreStartedWithoutProcToo",
+            static_cast<char*>(nullptr));
+    return 1;
+  });
+}
+
+// As in a container of somebody careful. The path by which it was started is another way.
+TEST(Peers, AreStartedWithoutProcToo) {
+  if (folder() == nullptr) {
+    const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/exe");
+    const test::Scratch scratch;
+    const int code = run_without_proc(own.string(), scratch, "");
+    if (code == test::kSkipped) GTEST_SKIP() << "nobody here may mount anything";
+    EXPECT_EQ(code, 0);
+    EXPECT_EQ(test::names_in(scratch.path()), (std::vector<std::string>{"0.of.2", "1.of.2"}));
+    const std::string near = "./" + own.filename().string();
+    EXPECT_EQ(run_without_proc(near, scratch, "elsewhere"), 7);
+    EXPECT_THAT(test::get(scratch / "error"),
+                HasSubstr("launch.program: this program cannot start itself again as several "
+                          "ranks: there is no /proc/self/exe and no file '" +
+                          near +
+                          "'; mount /proc, start it by its whole path, or start its ranks "
+                          "by mpirun or srun"));
+    return;
+  }
+  const std::filesystem::path scratch = folder();
+  const auto environment = comm::read_environment();
+  if (environment.launcher != "alone") {
+    test::put(scratch / fmt::format("{}.of.{}", environment.rank.rank, environment.rank.world_size),
+              "");
+    std::_Exit(0);
+  }
+  const bool is_elsewhere = std::getenv("LEVIN_PEERS_HOW") == std::string("elsewhere");
+  if (is_elsewhere && ::chdir("/") != 0) std::_Exit(1);
+  try {
+    std::_Exit(run_peers({.num_processes = 2}));
+  } catch (const std::exception& error) {
+    test::put(scratch / "error", error.what());
+    std::_Exit(7);
+  }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "levin/launch/launch.h"
+#include "levin/launch/rendezvous/witness.h"
 #include "tests/launch/launcher.h"
 #include "tests/support/error_of.h"
 #include "tests/support/places.h"
@@ -161,6 +162,59 @@ TEST(Strangers, ConnectionsAndNumbersOfNobodyKeepNoNodeOut) {
   EXPECT_EQ(first.wait(), 0) << first.err();
   EXPECT_EQ(second.wait(), 0) << second.err();
   EXPECT_TRUE(left_behind(scratch, "0.done") && left_behind(scratch, "1.done"));
+}
+
+// As /proc/net/tcp and tcp6 have them: 7777 is 1E61, and a server of both kinds of addresses has
+// those of IPv4 in the other table.
+TEST(Strangers, AreKnownByTheKernelsAccountOfConnections) {
+  const std::string head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when\n";
+  const std::string mapped = "0000000000000000FFFF0000";
+  const auto row = [](const std::string& local, const std::string& remote, const char* state,
+                      int user) {
+    return "   1: " + local + " " + remote + " " + state +
+           " 00000000:00000000 00:00000000 00000000 " + std::to_string(user) +
+           "        0 52418 1 0000000000000000 20 4 30 10 -1\n";
+  };
+  const std::string here = "0100007F:1E61", caller = "0100007F:C001", gone = "0100007F:C002";
+  const std::string text =
+      head + row(caller, here, "01", 65534) + row(gone, here, "06", 0) +
+      row("0100007F:C003", "0200007F:1E61", "01", 33) +  // to another machine's port
+      head + row(mapped + here, mapped + caller, "01", 1000) +
+      row(mapped + "00000000:1E61", mapped + "00000000:0000", "0A", 1000);
+  EXPECT_EQ(levin::launch::users_at(7777, text), std::set<uid_t>{65534});
+  EXPECT_EQ(levin::launch::users_at(7778, text), std::set<uid_t>{});
+  for (size_t end = 0; end < text.size(); ++end) {
+    EXPECT_LE(levin::launch::users_at(7777, text.substr(0, end)).size(), 1U);
+  }
+}
+
+TEST(Strangers, OfAnotherUserAtTheStoreAreNamed) {
+  const Scratch scratch;
+  Launcher launcher(scratch, {"-n", "2", patient_rank(scratch)});
+  ASSERT_TRUE(soon([&] { return left_behind(scratch, "0.up"); })) << launcher.err();
+  const int64_t port = pids_in(scratch / "port.0").at(0);
+  const std::string line =
+      "a stranger at the store of the job: a process of the user 65534 of "
+      "this machine is connected to port " +
+      std::to_string(port);
+  if (::geteuid() != 0) {
+    put(scratch / "go", "");
+    GTEST_SKIP() << "only root can be another user";
+  }
+  const pid_t stranger = start_child([&] {
+    if (::setuid(kNobody) != 0) return kThrew;
+    const Descriptor silent = connect_loopback(port);
+    std::this_thread::sleep_for(std::chrono::seconds(60));
+    return 0;
+  });
+  EXPECT_TRUE(soon([&] { return launcher.err().find(line) != std::string::npos; }, 10))
+      << launcher.err();
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  ::kill(stranger, SIGKILL);
+  wait_for(stranger);
+  put(scratch / "go", "");
+  EXPECT_EQ(launcher.wait(), 0) << launcher.err();
+  EXPECT_EQ(launcher.err().find(line), launcher.err().rfind(line));  // once
 }
 
 TEST(Strangers, AHostIsNoOptionOfSsh) {

@@ -31,7 +31,12 @@ foreach(file IN LISTS package)
   endforeach()
 endforeach()
 
-# The folder of LibTorch is the one path that a binary holds, as its RUNPATH.
+# The folder of LibTorch is the one path that a binary holds, in its RUNPATH and behind its own place.
+file(GLOB library "${prefix}/lib*/liblevin.so")
+file(STRINGS "${library}" runpath REGEX "^[$]ORIGIN")
+if(NOT runpath STREQUAL "$ORIGIN:${TORCH}/lib")
+  message(FATAL_ERROR "${library} looks for LibTorch in '${runpath}', wanted $ORIGIN:${TORCH}/lib")
+endif()
 file(GLOB binaries "${prefix}/lib*/*.so*" "${prefix}/bin/*")
 foreach(file IN LISTS binaries)
   file(STRINGS "${file}" paths REGEX "${SOURCE}/(levin|tools|cmake|build)|${BUILD}|/\\.deps/pjrt")

@@ -70,6 +70,30 @@ void put_states(const fs::path& root) {
       R"( {"size": 64, "xxh3": "0"}}, "format": 1, "seal": "0123456789abcdef"})");
 }
 
+// The first letter says which message follows.
+void put_messages(const fs::path& root) {
+  put(root, "messages", "info", R"(i{"host":"gpu1","num_ranks":8,"node_rank":-1})");
+  put(root, "messages", "report",
+      R"(r{"signal":15,"failure":{"rank":3,"host":"gpu1","pid":77,"exit_code":1,"signal":0,)"
+      R"("last_lines":["a","b"],"text":"why","worth_a_restart":true}})");
+  put(root, "messages", "plan",
+      R"(p{"attempt":1,"max_restarts":3,"nodes":[{"agent":0,"num_ranks":8},{"agent":1,"num_ranks":4}]})");
+  put(root, "messages", "stop", R"(s{"gently":true,"why":"rank 3 failed"})");
+  put(root, "messages", "end", R"(e{"exit_code":7,"why":"rank 3 failed"})");
+  put(root, "messages", "sealed", "0123456789abcdef0123456789abcdef01{}");
+  put(root, "flight", "two",
+      R"([{"group":"world","number":1,"operation":"barrier","started_s_ago":2.5,"finished_s_ago":2},)"
+      R"( {"group":"world/part0","number":2,"operation":"all_reduce of 40 x Float",)"
+      R"("started_s_ago":1e-3,"finished_s_ago":-1}])");
+}
+
+void put_shards(const fs::path& root) {
+  put(root, "shards", "two",
+      R"({"metadata": {"total_size": 20}, "weight_map": {"a": "model-00001-of-00002.safetensors",)"
+      R"( "b": "model-00002-of-00002.safetensors"}})");
+  put(root, "shards", "above", R"({"weight_map": {"c": "../model.safetensors"}})");
+}
+
 void put_graphs(const fs::path& root) {
   put(root, "graph", "step",
       "%x = placeholder[\"x\"] : f32[8, 4]\n"
@@ -83,6 +107,26 @@ void put_graphs(const fs::path& root) {
       "%cat = aten::cat([%add, %mm], 1) : f32[8, 6]\n"
       "return %cat, none\n"
       "update %weight = %weight\n");
+  put(root, "replay", "step",
+      "%x = placeholder[\"x\"] : f32[8, 4]\n"
+      "%w = placeholder[\"w\"] : f32[3, 4]\n"
+      "%t = aten::t(%w) : f32[4, 3]{1, 4}\n"
+      "%mm = aten::mm(%x, %t) : f32[8, 3]\n"
+      "%soft = aten::_log_softmax(%mm, 1, false) : f32[8, 3]\n"
+      "%sort, %order = aten::sort(%soft, 1) : f32[8, 3], i64[8, 3]\n"
+      "%a, %b = aten::split.Tensor(%sort, 4) : f32[4, 3], f32[4, 3]\n"
+      "%sum = aten::add.Tensor(%a, %b, alpha=2) : f32[4, 3]\n"
+      "%cat = aten::cat([%sum, %a], 1) : f32[4, 6]\n"
+      "return %cat, %order\n");
+  put(root, "replay", "written",
+      "%x = placeholder[\"x\"] : f32[2, 3]\n"
+      "%row = aten::select.int(%x, 0, 1) : f32[3]\n"
+      "%zeros = aten::zeros_like(%row) : f32[3]\n"
+      "%more = aten::add_.Tensor(%zeros, %row) : f32[3]\n"
+      "%view = aten::view(%more, [3, 1]) : f32[3, 1]\n"
+      "%sum = aten::sum.dim_IntList(%view, [0]) : f32[1]\n"
+      "return %sum\n"
+      "update %x = %x\n");
 }
 
 }  // namespace
@@ -98,6 +142,8 @@ int main(int argc, char** argv) {
   put_options(root);
   put_hosts(root);
   put_states(root);
+  put_messages(root);
+  put_shards(root);
   put_graphs(root);
   return 0;
 }

@@ -12,6 +12,11 @@ const std::string& levin_command() {
   return path;
 }
 
+const std::string& embedded_program() {
+  static const std::string path = LEVIN_EMBEDDED;
+  return path;
+}
+
 const std::string& fake_pjrt() {
   static const std::string path = LEVIN_FAKE_PJRT;
   return path;

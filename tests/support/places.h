@@ -8,6 +8,8 @@ namespace levin::test {
 
 const std::string& source_dir();     ///< the checkout
 const std::string& levin_command();  ///< build/bin/levin
+/// tests/embedded; empty where it is not built.
+const std::string& embedded_program();
 // Test doubles; empty where they are not built.
 const std::string& fake_pjrt();
 const std::string& joined_pjrt();

@@ -10,13 +10,14 @@
 
 namespace levin::test {
 
-/// A mount namespace of this process's own; by way of a user namespace where it is not root.
+/// A mount namespace of this process's own; by way of a user namespace where it is not root, in
+/// which it stays the user that it is, for others of its kind too.
 inline bool have_own_mounts() {
   if (::unshare(CLONE_NEWNS) == 0) return true;
-  const uid_t user = ::getuid();
+  const std::string user = std::to_string(::getuid());
   if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
   return static_cast<bool>(std::ofstream("/proc/self/uid_map")
-                           << "0 " << user << " 1" << std::flush);
+                           << user << " " << user << " 1" << std::flush);
 }
 
 /// Mounts a tmpfs on that folder. False where that is not permitted. For child processes only: the

@@ -1,5 +1,6 @@
 #include "levin/comm/gloo/transport.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 namespace levin::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+constexpr int kNobodysTag = (1 << 30) + 1;
 
 /// gloo tells its troubles apart by words alone.
 [[noreturn]] void fail_by_gloo(const Announcement& operation, int64_t rank,
@@ -30,8 +31,9 @@ using Clock = std::chrono::steady_clock;
 
 class GlooExchange final : public Transport::Exchange {
  public:
-  GlooExchange(const Announcement& operation, std::chrono::milliseconds timeout)
-      : operation_(operation), timeout_(timeout) {}
+  GlooExchange(c10d::Backend& connection, Patience& patience, const Announcement& operation,
+               std::chrono::milliseconds timeout)
+      : connection_(connection), patience_(patience), operation_(operation), timeout_(timeout) {}
 
   /// start() gives c10d's work.
   template <class Start>
@@ -40,9 +42,13 @@ class GlooExchange final : public Transport::Exchange {
   }
   /// All letters have the same time together.
   void wait() override {
-    const auto deadline = Clock::now() + timeout_;
+    const auto until = patience_.after(timeout_);
     for (const Pending& letter : letters_) {
-      at(letter.rank, [&] { letter.work->wait(time_until(deadline)); });
+      at(letter.rank, [&] {
+        if (patience_.wait(*letter.work, until)) return;
+        hang_up();
+        LEVIN_FAIL("comm.timeout", "timed out");
+      });
     }
   }
 
@@ -52,10 +58,17 @@ class GlooExchange final : public Transport::Exchange {
     c10::intrusive_ptr<c10d::Work> work;
   };
 
-  /// gloo takes none for no limit.
-  static std::chrono::milliseconds time_until(Clock::time_point deadline) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-    return std::max(left, std::chrono::milliseconds(1));
+  /// gloo closes all connections, so that the peers need not wait as long, when a message does not
+  /// come in a time of its own.
+  void hang_up() {
+    const int peer = connection_.getRank() == 0 ? 1 : 0;
+    at::Tensor byte = at::empty({1}, at::kByte);
+    std::vector<at::Tensor> data = {byte};
+    try {
+      connection_.recv(data, peer, kNobodysTag)->wait(std::chrono::milliseconds(1));
+    } catch (const std::exception&) {
+      return;  // that is how it says so
+    }
   }
 
   template <class Body>
@@ -67,6 +80,8 @@ class GlooExchange final : public Transport::Exchange {
     }
   }
 
+  c10d::Backend& connection_;
+  Patience& patience_;
   Announcement operation_;
   std::chrono::milliseconds timeout_;
   std::vector<Pending> letters_;
@@ -81,7 +96,7 @@ GlooTransport::GlooTransport(c10::intrusive_ptr<c10d::Backend> connection,
 std::unique_ptr<Transport::Exchange> GlooTransport::start(const Announcement& operation,
                                                           std::span<const Letter> receives,
                                                           std::span<const Letter> sends, int tag) {
-  auto exchange = std::make_unique<GlooExchange>(operation, timeout_);
+  auto exchange = std::make_unique<GlooExchange>(*connection_, patience_, operation, timeout_);
   const auto add = [&](std::span<const Letter> letters, auto call) {
     for (const Letter& letter : letters) {
       if (letter.rank == rank() || letter.elements.bytes() == 0) continue;

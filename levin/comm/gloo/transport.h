@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 
+#include "levin/comm/gloo/patience.h"
 #include "levin/comm/messages/transport.h"
 
 namespace levin::comm {
@@ -29,7 +30,8 @@ class GlooTransport final : public Transport {
 
  private:
   c10::intrusive_ptr<c10d::Backend> connection_;
-  std::atomic<std::chrono::milliseconds> timeout_;
+  std::atomic<std::chrono::milliseconds> timeout_;  ///< of what this process is awake
+  Patience patience_;
 };
 
 }  // namespace levin::comm

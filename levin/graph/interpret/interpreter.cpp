@@ -199,6 +199,7 @@ void propagate_types(Graph& graph, const std::vector<at::Tensor>& inputs) {
                 node.output(i).set_type(ValueType::of(results[i]));
               }
             }});
+  graph.set_claimed_types(false);
 }
 
 }  // namespace levin::graph

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/graph/replay/claimed_types_impl.h"
 #include "levin/graph/replay/device_graphs_impl.h"
 #include "levin/graph/replay/replay_impl.h"
 #include "levin/graph/text/text_impl.h"
@@ -124,6 +125,7 @@ struct Replay::Impl {
 Replay::Replay(const Graph& graph) : Replay(graph, device_graphs_of(graph)) {}
 Replay::Replay(const Graph& graph, std::unique_ptr<DeviceGraphs> device_graphs) {
   check_replayable(graph);
+  if (graph.has_claimed_types()) check_claimed_types(graph);
   impl_ = std::make_unique<Impl>(graph, std::move(device_graphs));
 }
 Replay::~Replay() = default;

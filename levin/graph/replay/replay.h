@@ -45,9 +45,10 @@ struct OtherRead {
 /// are kept. On a GPU the operators that compute there alone are run by CUDA graphs from the third
 /// call on; between these come, one by one, those that read the host's memory (an optimizer its
 /// learning rate), the exchanges of ranks, and operators of the user's. Where
-/// the host has read a value, the replay compares it. Throws Error "graph.replay" for a graph whose
-/// types are not known (propagate_types), one of which it is not known what the host read, and one
-/// with an operator that cannot be run again.
+/// the host has read a value, the replay compares it. A graph that was read from text is interpreted
+/// once on zeros, whose types must be those of the text. Throws Error "graph.replay" for a graph
+/// whose types are not known (propagate_types) or not what its operators give, one of which it is
+/// not known what the host read, and one with an operator that cannot be run again.
 class LEVIN_API Replay {
  public:
   explicit Replay(const Graph& graph);

@@ -48,6 +48,7 @@ class Parser {
     LEVIN_CHECK(has_return_, "graph.parse",
                 "the text ends without a line 'return ...'; it was cut");
     graph_.set_updates(updates_);
+    graph_.set_claimed_types(true);
     return std::move(graph_);
   }
 

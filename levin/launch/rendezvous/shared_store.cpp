@@ -10,6 +10,7 @@
 #include "levin/comm/reach.h"
 #include "levin/comm/store.h"
 #include "levin/launch/rendezvous/seal.h"
+#include "levin/launch/rendezvous/witness.h"
 
 namespace levin::launch {
 
@@ -23,7 +24,8 @@ constexpr size_t kLongestWord = size_t{1} << 20;  // a launcher's longest holds 
 struct SharedStore::Impl {
   c10::intrusive_ptr<c10d::TCPStore> store;
   std::string token;
-  std::set<std::string> strange = {};  ///< keys whose words were passed over, for one line each
+  std::unique_ptr<Witness> witness = nullptr;  ///< where it is served
+  std::set<std::string> strange = {};          ///< keys of words passed over, for one line each
 };
 
 SharedStore::SharedStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -45,7 +47,9 @@ SharedStore SharedStore::serve(comm::ListeningSocket socket, std::string token) 
   options.masterListenFd = socket.descriptor();
   auto store = c10::make_intrusive<c10d::TCPStore>(kLoopback, options);
   socket.release();  // the server closes it
-  return SharedStore(std::make_unique<Impl>(Impl{std::move(store), std::move(token)}));
+  auto witness = std::make_unique<Witness>(store->getPort());
+  return SharedStore(
+      std::make_unique<Impl>(Impl{std::move(store), std::move(token), std::move(witness)}));
 }
 
 SharedStore SharedStore::connect(const std::string& host, int64_t port,
