@@ -53,8 +53,7 @@ class PointersAllowed {
 
   static void refuse(const at::Tensor& tensor) {
     if (contents_of(tensor) == nullptr) return;
-    refuse_pointers(tensor, fmt::format("{} ({}, while init_on_meta builds it)", kPointerRefused,
-                                        describe(tensor)));
+    refuse_pointers(tensor, fmt::format("{}{}", kPointerRefused, describe(tensor)));
   }
 
  private:
@@ -95,7 +94,22 @@ struct BuildHandler::Arguments {
     const std::optional<size_t> layout = parameter_named(info, "layout");
     const bool is_strided = !layout || values[*layout].isNone() ||
                             values[*layout].toLayout() == at::kStrided;
-    is_redirected = has_unmade || (tensors.empty() && values[*device].isNone() && is_strided);
+    // A tensor's options say meta where it has no memory yet.
+    const bool is_free = values[*device].isNone() || values[*device].toDevice().is_meta();
+    is_redirected = has_unmade || (tensors.empty() && is_free && is_strided);
+  }
+
+  /// Of the tensors without memory, the one whose values decide what the operator gives; undefined
+  /// where they do not.
+  at::Tensor looked_at() const {
+    if (!info.is_host_read) return {};
+    const bool is_index = info.name == "aten::index.Tensor";  // by masks it does
+    for (const at::Tensor& tensor : tensors) {
+      if (contents_of(tensor) == nullptr) continue;
+      const bool is_mask = tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte;
+      if (!is_index || (is_mask && !tensor.is_same(tensors.front()))) return tensor;
+    }
+    return {};
   }
 
   bool is_written(size_t parameter) const {
@@ -119,13 +133,11 @@ void BuildHandler::call(OperatorCall& call) {
   const OperatorInfo& info = log_->info_of(call.op());
   const Arguments arguments(info, last(call.stack(), info.num_parameters()));
   if (!arguments.has_unmade && !arguments.is_redirected) return run_itself(call, info);
-  for (const at::Tensor& tensor : arguments.tensors) {
-    const bool looks = info.is_host_read && contents_of(tensor) != nullptr;
-    LEVIN_CHECK(!looks, "graph.meta.values",
-                "{} looks at the values of a tensor that init_on_meta builds without memory, "
-                "{}{}; make it with device(torch::kCPU), or build without init_on_meta",
-                info.name, describe(tensor), current_place());
-  }
+  const at::Tensor looked_at = arguments.looked_at();
+  LEVIN_CHECK(!looked_at.defined(), "graph.meta.values",
+              "{} looks at the values of a tensor that init_on_meta builds without memory, {}{}; "
+              "make it with device(torch::kCPU), or build without init_on_meta",
+              info.name, describe(looked_at), current_place());
   const std::vector<at::Tensor> written = arguments.written();
   for (const at::Tensor& tensor : written) {
     LEVIN_CHECK(contents_of(tensor) != nullptr, "graph.meta.values",

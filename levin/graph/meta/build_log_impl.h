@@ -103,7 +103,7 @@ void attach(const at::Tensor& tensor, Contents contents);
 void refuse_pointers(const at::Tensor& tensor, std::string text);
 void allow_pointers(const at::Tensor& tensor);
 
-constexpr std::string_view kPointerRefused = "levin: a constructor asks for the data of a tensor";
+constexpr std::string_view kPointerRefused = "a constructor asks levin for the data of a tensor: ";
 
 /// "[3, 4] of Float", with the name where it is known.
 std::string describe(const at::Tensor& tensor);

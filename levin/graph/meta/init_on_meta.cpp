@@ -67,7 +67,7 @@ void MetaBuild::fail() {
         error.backtrace() == nullptr ? "" : graph::place_in(error.backtrace()->get());
     LEVIN_FAIL("graph.meta.values",
                "the constructor asks for the data of a tensor that init_on_meta builds without "
-               "memory,{}{}; make it with device(torch::kCPU), or build without init_on_meta",
+               "memory, {}{}; make it with device(torch::kCPU), or build without init_on_meta",
                tensor.substr(0, tensor.find('\n')), place);
   }
 }

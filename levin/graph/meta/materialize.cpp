@@ -22,7 +22,10 @@ namespace {
 /// Tensors of one storage.
 struct Group {
   std::string name;
-  std::vector<at::Tensor> tensors;
+  std::vector<at::Tensor> tensors;  ///< the module's first
+  std::ptrdiff_t num_registered = 0;
+  /// What autograd says that a tensor is a view of; mostly nobody else knows them.
+  std::vector<at::Tensor> bases;
   std::optional<RowRange> rows;
 
   Contents& contents() const { return *contents_of(tensors.front()); }
@@ -56,8 +59,14 @@ class Materializer {
     LEVIN_CHECK(!options.device.is_meta(), "graph.meta.device",
                 "got the device meta, wanted one that has memory");
     for (const NamedTensor& named : tensors_of(module)) add(named);
+    for (Group& group : groups_) group.num_registered = std::ssize(group.tensors);
     add_alive();
-    for (Group& group : groups_) check_rows(group);
+    for (Group& group : groups_) {
+      if (options_.rows) group.rows = options_.rows(group.name, group.first());
+      join_bases(group);
+      if (group.rows) check_rows(group);
+    }
+    for (Group& group : loose_) join_bases(group);
   }
 
   void run() {
@@ -95,7 +104,24 @@ class Materializer {
       if (known.is_same(tensor)) return;
     }
     group.tensors.push_back(tensor);
-    if (tensor.is_view()) add_to(group, at::Tensor(tensor._base()));
+    if (tensor.is_view()) group.bases.emplace_back(tensor._base());
+  }
+
+  /// A base that lies as the others is one of them, and so is any base where all rows are wanted.
+  static void join_bases(Group& group) {
+    for (const at::Tensor& base : std::exchange(group.bases, {})) {
+      const bool lies_so = Part::of(base) == Part::of(group.first());
+      if (!group.rows || lies_so) {
+        add_to(group, base);
+      } else {
+        const auto others = group.tensors.begin() + group.num_registered;
+        group.tensors.erase(std::remove_if(others, group.tensors.end(),
+                                           [&](const at::Tensor& tensor) {
+                                             return tensor.is_same(base);
+                                           }),
+                            group.tensors.end());
+      }
+    }
   }
 
   void note_logs(const std::shared_ptr<BuildLog>& log) {
@@ -125,10 +151,7 @@ class Materializer {
     }
   }
 
-  void check_rows(Group& group) const {
-    if (!options_.rows) return;
-    group.rows = options_.rows(group.name, group.first());
-    if (!group.rows) return;
+  static void check_rows(const Group& group) {
     const auto [begin, end] = *group.rows;
     const int64_t size = group.first().dim() == 0 ? 0 : group.first().size(0);
     LEVIN_CHECK(0 <= begin && begin <= end && end <= size, "graph.meta.rows",
