@@ -238,7 +238,7 @@ void BuildHandler::run_shapes(OperatorCall& call, const Step& step, bool runs_on
   } catch (const c10::NotImplementedError&) {
     if (!runs_on_meta) {
       stack.resize(base);
-      stack.push_back(before[step.info->written.front()]);
+      if (!step.info->is_result.empty()) stack.push_back(before[step.info->written.front()]);
       return;
     }
   } catch (const c10::Error&) {

@@ -203,7 +203,7 @@ class Materializer {
                        at::dtype(at::kByte).device(options_.device))
           .storage();
     }
-    if (values == InitValues::kSeeded) return Evaluation(&put_at_place).storages({{target}}).front();
+    if (values == InitValues::kSeeded) return Evaluation(&put_at_place).storages(std::span(&target, 1)).front();
     FillByName fill = by_name(group);
     const Part part = Part::of(group.first());
     const Rows rows(rules_, std::ref(fill));
@@ -217,7 +217,7 @@ class Materializer {
     return Evaluation([&](const Step& step, at::CPUGeneratorImpl& generator) {
              fill.put(step, generator);
            })
-        .storages({{target}})
+        .storages(std::span(&target, 1))
         .front();
   }
 
@@ -241,7 +241,7 @@ class Materializer {
     const Rows rows(rules_, fill_rows);
     if (rows.can(value, part)) return rows.make(value, part, begin, end);
     const at::Storage whole = values == InitValues::kSeeded
-                                  ? Evaluation(&put_at_place).storages({{target}}).front()
+                                  ? Evaluation(&put_at_place).storages(std::span(&target, 1)).front()
                                   : evaluated_by_name(fill, target);
     return view_of(whole, part).narrow(0, begin, end - begin).clone(at::MemoryFormat::Contiguous);
   }

@@ -284,6 +284,17 @@ TEST(Materialize, TiedWeightsViewsAndHandlesStayWhatTheyWere) {
   EXPECT_EQ(module->first.sum().item<float>(), 36);
 }
 
+TEST(Materialize, WhatNoCheckpointHoldsHasItsValuesWithoutValuesToo) {
+  torch::manual_seed(2);
+  const Tied ordinary;
+  torch::manual_seed(2);
+  const auto module = levin::init_on_meta([] { return std::make_shared<Tied>(); });
+  levin::materialize(*module, {.values = InitValues::kNone});
+  EXPECT_TRUE(same_bits(module->unregistered, ordinary.unregistered));
+  EXPECT_TRUE(same_bits(module->handles[1], ordinary.handles[1]));
+  EXPECT_TRUE(module->first.is_alias_of(module->flat));
+}
+
 TEST(Materialize, WhatWasSetOnAParameterBeforeIsKept) {
   nn::Linear net = levin::init_on_meta([] { return nn::Linear(3, 2); });
   net->bias.set_requires_grad(false);
