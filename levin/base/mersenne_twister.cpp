@@ -39,7 +39,9 @@ void step(Block& block) {
 using Polynomial = std::vector<uint64_t>;
 constexpr size_t kPolynomialWords = kDegree / 64 + 1;
 
-bool has(const Polynomial& p, size_t exponent) { return ((p[exponent / 64] >> (exponent % 64)) & 1) != 0; }
+bool has(const Polynomial& p, size_t exponent) {
+  return ((p[exponent / 64] >> (exponent % 64)) & 1) != 0;
+}
 
 /// p += word * x^shift.
 void add_shifted(Polynomial& p, uint64_t word, size_t shift) {

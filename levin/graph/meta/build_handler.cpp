@@ -1,10 +1,9 @@
-#include "levin/graph/meta/build_handler_impl.h"
-
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
 
 #include "levin/base/check.h"
+#include "levin/graph/meta/build_handler_impl.h"
 #include "levin/graph/meta/evaluation_impl.h"
 #include "levin/graph/record/current_place.h"
 
@@ -92,8 +91,8 @@ struct BuildHandler::Arguments {
     const std::optional<size_t> device = parameter_named(info, "device");
     if (!device) return;
     const std::optional<size_t> layout = parameter_named(info, "layout");
-    const bool is_strided = !layout || values[*layout].isNone() ||
-                            values[*layout].toLayout() == at::kStrided;
+    const bool is_strided =
+        !layout || values[*layout].isNone() || values[*layout].toLayout() == at::kStrided;
     // A tensor's options say meta where it has no memory yet.
     const bool is_free = values[*device].isNone() || values[*device].toDevice().is_meta();
     is_redirected = has_unmade || (tensors.empty() && is_free && is_strided);
@@ -202,8 +201,7 @@ StepTensor BuildHandler::step_tensor(const OperatorInfo& info, size_t parameter,
 }
 
 Step BuildHandler::step_of(const Arguments& arguments, torch::jit::Stack stack) {
-  Step step{.info = &arguments.info,
-            .default_dtype = c10::get_default_dtype_as_scalartype()};
+  Step step{.info = &arguments.info, .default_dtype = c10::get_default_dtype_as_scalartype()};
   for (size_t i = 0; i < arguments.tensors.size(); ++i) {
     step.tensors.push_back(
         step_tensor(arguments.info, arguments.parameters[i], arguments.tensors[i]));

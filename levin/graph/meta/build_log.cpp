@@ -49,8 +49,7 @@ const OperatorInfo& BuildLog::info_of(const c10::OperatorHandle& op) {
 Contents* contents_of(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.is_meta() || !tensor.has_storage()) return nullptr;
   // Past the checks: the storage refuses its pointer to everybody.
-  at::DataPtr& pointer =
-      tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+  at::DataPtr& pointer = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
   return pointer.cast_context<Contents>(&delete_contents);
 }
 
@@ -72,8 +71,8 @@ void allow_pointers(const at::Tensor& tensor) {
 std::string describe(const at::Tensor& tensor) {
   const Contents* contents = contents_of(tensor);
   const bool has_name = contents != nullptr && !contents->name.empty();
-  return fmt::format("{}{} of {}", has_name ? contents->name + " " : "",
-                     c10::str(tensor.sizes()), c10::toString(tensor.scalar_type()));
+  return fmt::format("{}{} of {}", has_name ? contents->name + " " : "", c10::str(tensor.sizes()),
+                     c10::toString(tensor.scalar_type()));
 }
 
 }  // namespace levin::graph::meta

@@ -117,8 +117,8 @@ DrawPlaces::Followed& DrawPlaces::followed(const at::Generator& generator) {
   Followed& followed = entry->second;
   GeneratorState now = GeneratorState::of(cpu);
   if (!is_new && now == *followed.place.start) return followed;
-  const bool is_seeded_anew = now.engine.state_ == at::mt19937(now.engine.seed_).data().state_ &&
-                              now.engine.left_ == 1;
+  const bool is_seeded_anew =
+      now.engine.state_ == at::mt19937(now.engine.seed_).data().state_ && now.engine.left_ == 1;
   const bool owes = !is_new && (followed.place.words > 0 || !followed.place.kept.is_starts);
   LEVIN_CHECK(!owes || is_seeded_anew, "graph.meta.generator",
               "the constructor moves a random generator itself, and not by an operator, after "

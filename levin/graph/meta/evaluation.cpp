@@ -1,5 +1,3 @@
-#include "levin/graph/meta/evaluation_impl.h"
-
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -10,6 +8,7 @@
 
 #include "levin/base/check.h"
 #include "levin/graph/interpret/stack_impl.h"
+#include "levin/graph/meta/evaluation_impl.h"
 
 namespace levin::graph::meta {
 
@@ -24,9 +23,7 @@ struct PlainMode::State {
 PlainMode::PlainMode() : state_(std::make_unique<State>()) {}
 PlainMode::~PlainMode() = default;
 
-void put_at_place(const Step& step, at::CPUGeneratorImpl& generator) {
-  step.place->put(generator);
-}
+void put_at_place(const Step& step, at::CPUGeneratorImpl& generator) { step.place->put(generator); }
 
 DefaultDtype::DefaultDtype(at::ScalarType dtype) : before_(c10::get_default_dtype_as_scalartype()) {
   if (dtype != before_) c10::set_default_dtype(c10::scalarTypeToTypeMeta(dtype));

@@ -43,8 +43,7 @@ std::vector<NamedTensor> tensors_of(const torch::nn::Module& module) {
 /// The tensor takes the other's memory, sizes and device; what autograd knows of it stays. That is
 /// set_data without its check that devices are of a kind.
 void adopt(const at::Tensor& tensor, const at::Tensor& real) {
-  if (torch::autograd::AutogradMeta* autograd =
-          torch::autograd::impl::get_autograd_meta(tensor)) {
+  if (torch::autograd::AutogradMeta* autograd = torch::autograd::impl::get_autograd_meta(tensor)) {
     const std::scoped_lock lock(autograd->mutex_);
     autograd->grad_accumulator_.reset();  // it knows the device
     if (autograd->grad_.defined() && autograd->grad_.is_meta()) autograd->grad_.reset();
@@ -115,11 +114,10 @@ class Materializer {
         add_to(group, base);
       } else {
         const auto others = group.tensors.begin() + group.num_registered;
-        group.tensors.erase(std::remove_if(others, group.tensors.end(),
-                                           [&](const at::Tensor& tensor) {
-                                             return tensor.is_same(base);
-                                           }),
-                            group.tensors.end());
+        group.tensors.erase(
+            std::remove_if(others, group.tensors.end(),
+                           [&](const at::Tensor& tensor) { return tensor.is_same(base); }),
+            group.tensors.end());
       }
     }
   }
@@ -178,7 +176,8 @@ class Materializer {
     std::vector<Part> parts;
     for (const at::Tensor& tensor : group.tensors) parts.push_back(Part::of(tensor));
     at::Storage memory = whole_of(group, values);
-    const bool is_one = std::ranges::all_of(parts, [&](const Part& part) { return part == parts[0]; });
+    const bool is_one =
+        std::ranges::all_of(parts, [&](const Part& part) { return part == parts[0]; });
     if (is_one) {
       const at::Tensor whole = view_of(memory, parts[0]).to(options_.device);
       for (const at::Tensor& tensor : group.tensors) adopt(tensor, whole);
@@ -203,7 +202,8 @@ class Materializer {
                        at::dtype(at::kByte).device(options_.device))
           .storage();
     }
-    if (values == InitValues::kSeeded) return Evaluation(&put_at_place).storages(std::span(&target, 1)).front();
+    if (values == InitValues::kSeeded)
+      return Evaluation(&put_at_place).storages(std::span(&target, 1)).front();
     FillByName fill = by_name(group);
     const Part part = Part::of(group.first());
     const Rows rows(rules_, std::ref(fill));
@@ -240,9 +240,10 @@ class Materializer {
     }
     const Rows rows(rules_, fill_rows);
     if (rows.can(value, part)) return rows.make(value, part, begin, end);
-    const at::Storage whole = values == InitValues::kSeeded
-                                  ? Evaluation(&put_at_place).storages(std::span(&target, 1)).front()
-                                  : evaluated_by_name(fill, target);
+    const at::Storage whole =
+        values == InitValues::kSeeded
+            ? Evaluation(&put_at_place).storages(std::span(&target, 1)).front()
+            : evaluated_by_name(fill, target);
     return view_of(whole, part).narrow(0, begin, end - begin).clone(at::MemoryFormat::Contiguous);
   }
 
@@ -259,9 +260,8 @@ class Materializer {
 }  // namespace graph::meta
 
 bool is_on_meta(const torch::nn::Module& module) {
-  return std::ranges::any_of(graph::meta::tensors_of(module), [](const NamedTensor& named) {
-    return named.tensor.is_meta();
-  });
+  return std::ranges::any_of(graph::meta::tensors_of(module),
+                             [](const NamedTensor& named) { return named.tensor.is_meta(); });
 }
 
 void materialize(torch::nn::Module& module, const MaterializeOptions& options) {

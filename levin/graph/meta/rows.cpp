@@ -1,5 +1,3 @@
-#include "levin/graph/meta/rows_impl.h"
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
@@ -12,6 +10,7 @@
 #include "levin/base/random.h"
 #include "levin/graph/meta/build_handler_impl.h"
 #include "levin/graph/meta/evaluation_impl.h"
+#include "levin/graph/meta/rows_impl.h"
 
 namespace levin::graph::meta {
 namespace {
@@ -21,10 +20,10 @@ constexpr int kDeepest = 16;  // operators on top of each other
 /// What an element of the result is, is decided by the elements there alone, to the bit: also where
 /// vectors of the processor end.
 constexpr std::array<std::string_view, 17> kElementwise = {
-    "aten::add.Tensor",  "aten::add_.Tensor", "aten::add.Scalar", "aten::add_.Scalar",
-    "aten::sub.Tensor",  "aten::sub_.Tensor", "aten::sub.Scalar", "aten::sub_.Scalar",
-    "aten::mul.Tensor",  "aten::mul_.Tensor", "aten::mul.Scalar", "aten::mul_.Scalar",
-    "aten::div.Tensor",  "aten::div_.Tensor", "aten::div.Scalar", "aten::div_.Scalar",
+    "aten::add.Tensor", "aten::add_.Tensor", "aten::add.Scalar", "aten::add_.Scalar",
+    "aten::sub.Tensor", "aten::sub_.Tensor", "aten::sub.Scalar", "aten::sub_.Scalar",
+    "aten::mul.Tensor", "aten::mul_.Tensor", "aten::mul.Scalar", "aten::mul_.Scalar",
+    "aten::div.Tensor", "aten::div_.Tensor", "aten::div.Scalar", "aten::div_.Scalar",
     "aten::neg"};
 
 enum class Way { kNone, kEmpty, kConstant, kFill, kElementwise };
@@ -38,7 +37,7 @@ Way way_of(const Step& step) {
     if (name == constant) return Way::kConstant;
   }
   return std::ranges::find(kElementwise, name) != kElementwise.end() ? Way::kElementwise
-                                                                    : Way::kNone;
+                                                                     : Way::kNone;
 }
 
 c10::Scalar constant_of(const Step& step) {

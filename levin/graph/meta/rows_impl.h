@@ -11,8 +11,8 @@ namespace levin::graph::meta {
 
 /// Elements [first, first + out.numel()) of a step's fill, into contiguous memory. whole: the
 /// tensor that it filled.
-using FillRows = std::function<void(const Step& step, const Part& whole, int64_t first,
-                                    const at::Tensor& out)>;
+using FillRows =
+    std::function<void(const Step& step, const Part& whole, int64_t first, const at::Tensor& out)>;
 
 /// The numbers that ordinary construction would have drawn there.
 void fill_as_built(DrawRules& rules, const Step& step, const Part& whole, int64_t first,

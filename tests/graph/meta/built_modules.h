@@ -46,8 +46,8 @@ inline void expect_same_tensors(const torch::nn::Module& got, const torch::nn::M
 inline at::Tensor generator_state() { return levin::random_state().tensor("cpu").clone(); }
 
 /// Values, and where the generator stands afterwards.
-inline void expect_builds_as_ever(const MakeModule& make, int64_t seed = 5,
-                                  const std::function<void()>& before = [] {}) {
+inline void expect_builds_as_ever(
+    const MakeModule& make, int64_t seed = 5, const std::function<void()>& before = [] {}) {
   torch::manual_seed(seed);
   before();
   const auto ordinary = make();

@@ -99,8 +99,8 @@ TEST(InitOnMeta, EachInitialiserGivesItsValues) {
       expect_as_ever([&](nn::Module& module) {
         for (const int64_t rows : {2, 5, 16}) {
           const at::NoGradGuard no_grad;
-          Tensor& weight = module.register_parameter("w" + std::to_string(rows),
-                                                     torch::empty({rows, 7}, dtype));
+          Tensor& weight =
+              module.register_parameter("w" + std::to_string(rows), torch::empty({rows, 7}, dtype));
           init(weight);
         }
         module.register_buffer("next", torch::rand({3}));
@@ -147,7 +147,8 @@ TEST(InitOnMeta, EachFactoryGivesItsValues) {
     add(torch::stack({torch::rand({2}), torch::ones({2})}, 1));
     add(std::get<0>(torch::sort(torch::rand({8}))));
     add(torch::rand({4, 4}).index({torch::tensor({2, 0})}));
-    add(torch::nn::functional::one_hot(torch::randint(3, {4}, torch::device(torch::kCPU).dtype(torch::kLong)), 3));
+    add(torch::nn::functional::one_hot(
+        torch::randint(3, {4}, torch::device(torch::kCPU).dtype(torch::kLong)), 3));
   });
 }
 
@@ -291,11 +292,10 @@ struct LooksAt {
 class LooksAtValues : public testing::TestWithParam<LooksAt> {};
 
 TEST_P(LooksAtValues, IsAnErrorThatNamesTensorAndLine) {
-  const std::string error = error_of([] {
-    levin::init_on_meta([] { constructor_that_looks(GetParam().look); });
-  });
-  EXPECT_THAT(error, AllOf(StartsWith("graph.meta.values: "), HasSubstr("] of "), HasSubstr(", in "),
-                           HasSubstr(GetParam().text)));
+  const std::string error =
+      error_of([] { levin::init_on_meta([] { constructor_that_looks(GetParam().look); }); });
+  EXPECT_THAT(error, AllOf(StartsWith("graph.meta.values: "), HasSubstr("] of "),
+                           HasSubstr(", in "), HasSubstr(GetParam().text)));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -310,8 +310,8 @@ INSTANTIATE_TEST_SUITE_P(
         LooksAt{"Pointer", [](Tensor t) { t.data_ptr<float>(); }, "asks for the data"},
         LooksAt{"ConstPointer", [](Tensor t) { t.const_data_ptr(); }, "asks for the data"},
         LooksAt{"Accessor", [](Tensor t) { t.accessor<float, 2>()[0][0] = 1; }, "asks for"},
-        LooksAt{"IntoMemory",
-                [](Tensor t) { torch::zeros({3, 5}, torch::kCPU).copy_(t); }, "aten::copy_"}),
+        LooksAt{"IntoMemory", [](Tensor t) { torch::zeros({3, 5}, torch::kCPU).copy_(t); },
+                "aten::copy_"}),
     [](const auto& info) { return info.param.name; });
 
 TEST(InitOnMeta, ANumberReadIsAnErrorThatNamesTensorAndLine) {
@@ -322,22 +322,20 @@ TEST(InitOnMeta, ANumberReadIsAnErrorThatNamesTensorAndLine) {
   });
   EXPECT_THAT(error, AllOf(StartsWith("graph.meta.values: aten::_local_scalar_dense looks"),
                            HasSubstr("[] of Float, in InitOnMeta_ANumberRead")));
-  EXPECT_THAT(error_of([] {
-                levin::init_on_meta([] { return torch::rand({1}).is_nonzero(); });
-              }),
+  EXPECT_THAT(error_of([] { levin::init_on_meta([] { return torch::rand({1}).is_nonzero(); }); }),
               StartsWith("graph.meta.values: "));
 }
 
 TEST(InitOnMeta, AGeneratorMovedByHandIsAnError) {
-  EXPECT_THAT(error_of([] {
-                levin::init_on_meta([] {
-                  torch::rand({50});
-                  at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator())
-                      ->random();
-                  torch::rand({50});
-                });
-              }),
-              StartsWith("graph.meta.generator: "));
+  EXPECT_THAT(
+      error_of([] {
+        levin::init_on_meta([] {
+          torch::rand({50});
+          at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator())->random();
+          torch::rand({50});
+        });
+      }),
+      StartsWith("graph.meta.generator: "));
 }
 
 // Large ones.
@@ -394,8 +392,8 @@ TEST(InitOnMeta, RowsOfTheLastOfManyTensorsTakeNoDrawsOfOthers) {
   const auto last = model->ptr(49);
   const auto start = std::chrono::steady_clock::now();
   levin::materialize(*last, {.rows = [](const std::string&, const Tensor& whole) {
-                       return levin::RowRange{whole.size(0) - 1, whole.size(0)};
-                     }});
+    return levin::RowRange{whole.size(0) - 1, whole.size(0)};
+  }});
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   EXPECT_LT(seconds.count(), 5.0);  // drawing all would take a minute
   EXPECT_FALSE(levin::is_on_meta(*last));

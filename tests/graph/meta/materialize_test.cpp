@@ -102,8 +102,8 @@ NamedTensors from_parts(int64_t parts, MaterializeOptions options) {
 void expect_same(const NamedTensors& got, const NamedTensors& wanted) {
   ASSERT_EQ(got.size(), wanted.size());
   for (const auto& [name, tensor] : wanted) {
-    EXPECT_TRUE(same_bits(got.at(name), tensor)) << name << ' ' << tensor.sizes() << ' '
-                                                 << tensor.scalar_type();
+    EXPECT_TRUE(same_bits(got.at(name), tensor))
+        << name << ' ' << tensor.sizes() << ' ' << tensor.scalar_type();
   }
 }
 
@@ -154,8 +154,8 @@ TEST(Materialize, ByNameLeavesWhatIsNotRandomAndDrawsTheRestAnew) {
 TEST(Materialize, ByNameGoesByTheSeedAndTheWholeName) {
   const auto weights = [](uint64_t seed) {
     torch::manual_seed(3);
-    const nn::Sequential net = levin::init_on_meta(
-        [] { return nn::Sequential(nn::Linear(30, 30), nn::Linear(30, 30)); });
+    const nn::Sequential net =
+        levin::init_on_meta([] { return nn::Sequential(nn::Linear(30, 30), nn::Linear(30, 30)); });
     levin::materialize(*net.ptr(), {.values = InitValues::kByName, .seed = seed});
     return std::pair(net->named_parameters()["0.weight"], net->named_parameters()["1.weight"]);
   };
@@ -181,8 +181,8 @@ TEST(Materialize, ByNameHasNoTwoRowsAlikeAndTheRightSpread) {
 }
 
 TEST(Materialize, WithoutValuesOnlyMakesMemory) {
-  nn::Sequential net = levin::init_on_meta(
-      [] { return nn::Sequential(nn::Linear(4, 6), nn::BatchNorm1d(6)); });
+  nn::Sequential net =
+      levin::init_on_meta([] { return nn::Sequential(nn::Linear(4, 6), nn::BatchNorm1d(6)); });
   levin::materialize(*net, {.values = InitValues::kNone});
   EXPECT_FALSE(levin::is_on_meta(*net));
   const Tensor weight = net->named_parameters()["0.weight"];
@@ -238,7 +238,8 @@ TEST(Materialize, UnitsGoByTheirWholeNamesToo) {
   MaterializeOptions with_prefix = by_name;
   with_prefix.prefix = "1.";
   levin::materialize(*apart->ptr(1), with_prefix);
-  EXPECT_TRUE(same_bits(apart->named_parameters()["1.weight"], whole->named_parameters()["1.weight"]));
+  EXPECT_TRUE(
+      same_bits(apart->named_parameters()["1.weight"], whole->named_parameters()["1.weight"]));
 }
 
 struct Tied : nn::Module {
@@ -325,7 +326,9 @@ TEST(Materialize, ANetTrainsAsTheOrdinaryOne) {
     }
     return all;
   };
-  const auto make = [] { return nn::LSTM(nn::LSTMOptions(5, 4).num_layers(2).bidirectional(true)); };
+  const auto make = [] {
+    return nn::LSTM(nn::LSTMOptions(5, 4).num_layers(2).bidirectional(true));
+  };
   torch::manual_seed(1);
   const nn::LSTM ordinary = make();
   torch::manual_seed(1);
@@ -349,7 +352,8 @@ TEST(Materialize, MemoryIsThatOfOneTensorAtATime) {
   // 64 MiB each.
   nn::ModuleList layers = levin::init_on_meta([] {
     nn::ModuleList layers;
-    for (int i = 0; i < 4; ++i) layers->push_back(nn::Linear(nn::LinearOptions(4096, 4096).bias(false)));
+    for (int i = 0; i < 4; ++i)
+      layers->push_back(nn::Linear(nn::LinearOptions(4096, 4096).bias(false)));
     return layers;
   });
   constexpr int64_t kMiB = 1 << 20;
@@ -359,8 +363,8 @@ TEST(Materialize, MemoryIsThatOfOneTensorAtATime) {
   nn::Linear part = levin::init_on_meta([] { return nn::Linear(4096, 16384); });
   const int64_t of_rows = levin::test::peak_of([&] {
     levin::materialize(*part, {.rows = [](const std::string&, const Tensor& whole) {
-                         return RowRange{whole.size(0) / 2, whole.size(0) / 2 + 64};
-                       }});
+      return RowRange{whole.size(0) / 2, whole.size(0) / 2 + 64};
+    }});
   });
   EXPECT_LT(of_rows, 2 * kMiB);
   nn::Linear orthogonal = levin::init_on_meta([] {
@@ -383,9 +387,10 @@ TEST(Materialize, ValuesReadBeforeAreAnError) {
     }
     return "no error";
   };
-  EXPECT_THAT(error([&] { net->weight.data_ptr<float>(); }),
-              StartsWith("weight [2, 3] of Float was built by levin::init_on_meta and has no values "
-                         "yet; call levin::materialize"));
+  EXPECT_THAT(
+      error([&] { net->weight.data_ptr<float>(); }),
+      StartsWith("weight [2, 3] of Float was built by levin::init_on_meta and has no values "
+                 "yet; call levin::materialize"));
   EXPECT_THAT(error([&] { net->forward(torch::ones({1, 3})).sum().item<float>(); }),
               HasSubstr("meta"));
   EXPECT_THAT(error([&] { net->weight.sum().item<float>(); }), HasSubstr("meta"));
@@ -394,8 +399,9 @@ TEST(Materialize, ValuesReadBeforeAreAnError) {
 TEST(Materialize, TensorsThatInitOnMetaDoesNotKnowAreAnError) {
   nn::Linear net = levin::init_on_meta([] { return nn::Linear(3, 2); });
   net->to(torch::kDouble);
-  EXPECT_THAT(error_of([&] { levin::materialize(*net); }),
-              AllOf(StartsWith("graph.meta.lost: weight [2, 3]"), HasSubstr("within init_on_meta")));
+  EXPECT_THAT(
+      error_of([&] { levin::materialize(*net); }),
+      AllOf(StartsWith("graph.meta.lost: weight [2, 3]"), HasSubstr("within init_on_meta")));
   nn::Linear other(nn::Linear(3, 2));
   other->register_buffer("foreign", torch::ones({2}, torch::kMeta));
   EXPECT_THAT(error_of([&] { levin::materialize(*other); }), HasSubstr("foreign"));
@@ -410,14 +416,13 @@ TEST(Materialize, RowsOutsideOrOfSharedMemoryAreAnErrorAndNothingIsChanged) {
   }
   EXPECT_TRUE(levin::is_on_meta(*net));
   const auto tied = levin::init_on_meta([] { return std::make_shared<Tied>(); });
-  levin::materialize(*tied->table, {.rows = [](const std::string&, const Tensor&) {
-                       return RowRange{1, 3};
-                     }});
+  levin::materialize(*tied->table,
+                     {.rows = [](const std::string&, const Tensor&) { return RowRange{1, 3}; }});
   EXPECT_EQ(tied->head->weight.size(0), 2);
   EXPECT_THAT(error_of([&] {
                 levin::materialize(*tied, {.rows = [](const std::string&, const Tensor& whole) {
-                                     return RowRange{0, whole.size(0) / 2};
-                                   }});
+                  return RowRange{0, whole.size(0) / 2};
+                }});
               }),
               AllOf(StartsWith("graph.meta.rows: "), HasSubstr("shares its memory")));
   EXPECT_TRUE(tied->flat.is_meta());
