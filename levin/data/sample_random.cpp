@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "levin/base/mersenne_twister.h"
 #include "levin/base/random.h"
+#include "levin/base/random/mersenne_twister.h"
 
 namespace levin::detail {
 namespace {

@@ -2,7 +2,7 @@
 #include <ATen/ops/empty.h>
 
 #include "levin/base/check.h"
-#include "levin/base/mersenne_twister.h"
+#include "levin/base/random/mersenne_twister.h"
 #include "levin/graph/meta/draw_place_impl.h"
 
 namespace levin::graph::meta {

@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "levin/base/check.h"
-#include "levin/base/mersenne_twister.h"
 #include "levin/base/random.h"
+#include "levin/base/random/mersenne_twister.h"
 #include "levin/graph/meta/build_handler_impl.h"
 #include "levin/graph/meta/evaluation_impl.h"
 #include "levin/graph/meta/rows_impl.h"

@@ -1,4 +1,4 @@
-#include "levin/base/mersenne_twister.h"
+#include "levin/base/random/mersenne_twister.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
