@@ -26,6 +26,8 @@
 #include "levin/graph/compile/step_value.h"
 #include "levin/graph/cost/cost.h"
 #include "levin/graph/interpret/interpreter.h"
+#include "levin/graph/meta/init_on_meta.h"
+#include "levin/graph/meta/materialize.h"
 #include "levin/graph/passes/data_parallel.h"
 #include "levin/graph/passes/fuse.h"
 #include "levin/graph/passes/passes.h"

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "levin/base/random.h"
+#include "levin/base/random/mersenne_twister.h"
 
 namespace levin::detail {
 namespace {
@@ -32,29 +33,6 @@ void enter(Draws& draws) {
 }
 void leave(const Draws& draws) { innermost = draws.outer; }
 
-/// Fills the generator's state with words of their own (splitmix64). Its own way of seeding makes
-/// each from the one before and mixes them all before the first draw: too long for a sample.
-void seed(at::CPUGeneratorImpl& generator, uint64_t seed) {
-  thread_local at::mt19937 engine;
-  at::mt19937_data_pod data{.seed_ = seed & 0xffffffffU,
-                            .left_ = at::MERSENNE_STATE_N,
-                            .seeded_ = true,
-                            .next_ = 1,
-                            .state_ = {}};
-  for (size_t i = 0; i < data.state_.size(); i += 2) {
-    seed += 0x9e3779b97f4a7c15ULL;
-    uint64_t mixed = (seed ^ (seed >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebULL;
-    mixed ^= mixed >> 31;
-    data.state_[i] = static_cast<uint32_t>(mixed);
-    data.state_[i + 1] = static_cast<uint32_t>(mixed >> 32);
-  }
-  engine.set_data(data);
-  generator.set_engine(engine);
-  generator.set_next_float_normal_sample(std::nullopt);
-  generator.set_next_double_normal_sample(std::nullopt);
-}
-
 /// Standing where the scope's draws stand. A thread has one for each scope within another.
 at::Generator& generator_of(Draws& draws) {
   thread_local std::vector<at::Generator> generators;
@@ -64,7 +42,7 @@ at::Generator& generator_of(Draws& draws) {
     generators.push_back(at::make_generator<at::CPUGeneratorImpl>());
   }
   if (!std::exchange(draws.is_seeded, true)) {
-    seed(*generators[depth].get<at::CPUGeneratorImpl>(), draws.seed());
+    seed_quickly(*generators[depth].get<at::CPUGeneratorImpl>(), draws.seed());
   }
   return generators[depth];
 }

@@ -8,6 +8,7 @@
 
 #include "levin/base/error.h"
 #include "levin/files/safetensors.h"
+#include "tests/graph/meta/built_modules.h"
 #include "tests/support/error_of.h"
 #include "tests/support/places.h"
 
@@ -171,6 +172,10 @@ TEST(GPT2, InputWithoutABatchDimIsNamed) {
   GPT2 net(small());
   EXPECT_THAT(error_of([&] { net->forward(at::zeros({8}, at::kLong)); }),
               HasSubstr("models.gpt2.input: got input_ids of 1 dims, wanted [batch, tokens]"));
+}
+
+TEST(GPT2, BuiltWithoutMemoryItGetsTheSameWeights) {
+  levin::test::expect_builds_as_ever([] { return GPT2(small()).ptr(); });
 }
 
 }  // namespace

@@ -11,4 +11,7 @@ namespace levin::graph {
 /// known. Takes milliseconds.
 LEVIN_API std::string current_place();
 
+/// The same of the backtrace that a c10::Error holds.
+LEVIN_API std::string place_in(const std::string& backtrace);
+
 }  // namespace levin::graph

@@ -1,6 +1,7 @@
 // Which line of the user's code ran an operator.
 #include <torch/csrc/profiler/unwind/unwind.h>
 
+#include <charconv>
 #include <unordered_map>
 
 #include "levin/base/check.h"
@@ -70,9 +71,32 @@ std::vector<std::string> sources_of(const std::vector<std::vector<void*>>& stack
   return sources;
 }
 
-std::string current_place() {
-  const std::string source = sources_of({torch::unwind::unwind()}).front();
+namespace {
+
+std::string place_of(std::vector<void*> frames) {
+  const std::string source = sources_of({std::move(frames)}).front();
   return source.empty() ? "" : ", in " + source;
+}
+
+}  // namespace
+
+std::string current_place() { return place_of(torch::unwind::unwind()); }
+
+std::string place_in(const std::string& backtrace) {
+  // Lines end in "(0x7f0123456789 in libtorch.so)".
+  constexpr std::string_view kAddress = "(0x";
+  std::vector<void*> frames;
+  for (size_t at = backtrace.find(kAddress); at != std::string::npos;
+       at = backtrace.find(kAddress, at + 1)) {
+    const char* first = backtrace.data() + at + kAddress.size();
+    uintptr_t address = 0;
+    const auto [end, error] =
+        std::from_chars(first, backtrace.data() + backtrace.size(), address, 16);
+    if (error == std::errc() && std::string_view(end).starts_with(" in ")) {
+      frames.push_back(reinterpret_cast<void*>(address));  // NOLINT(performance-no-int-to-ptr)
+    }
+  }
+  return place_of(std::move(frames));
 }
 
 }  // namespace levin::graph

@@ -1,0 +1,95 @@
+#pragma once
+// DrawPlace: where a random generator of the CPU stands, without its having drawn what lies before.
+// DrawPlaces follows the generators that a constructor draws from: each tensor's draws get a place,
+// and the generator itself is moved at the end.
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <unordered_map>
+
+namespace levin::graph::meta {
+
+/// All that a generator of the CPU is.
+struct GeneratorState {
+  at::mt19937_data_pod engine;
+  std::optional<float> next_float;
+  std::optional<double> next_double;
+
+  static GeneratorState of(at::CPUGeneratorImpl& generator);
+  void put(at::CPUGeneratorImpl& generator) const;
+  bool operator==(const GeneratorState& other) const;
+};
+
+struct DrawPlace {
+  std::shared_ptr<const GeneratorState> start;
+  uint64_t words = 0;  ///< of 32 bits, drawn from there
+  /// Draws of normal numbers one by one make two at a time and keep the second: the words before
+  /// the pair of which one is kept. As `start` has it where nothing was drawn so.
+  struct Kept {
+    bool is_starts = true;
+    std::optional<uint64_t> pair;
+  } kept;
+
+  /// Behind a number of draws.
+  DrawPlace after(uint64_t more) const {
+    DrawPlace place = *this;
+    place.words += more;
+    return place;
+  }
+  bool keeps_one() const {
+    return kept.is_starts ? start->next_double.has_value() : kept.pair.has_value();
+  }
+  /// Puts a generator there.
+  void put(at::CPUGeneratorImpl& generator) const;
+};
+
+/// What fills a tensor of the CPU with one kind of number, drawn in the order of its elements.
+enum class Fill { kUniform, kNormal };
+
+/// How LibTorch's kernels draw, as a trial of them has shown.
+class DrawRules {
+ public:
+  /// Words that a number takes; none where the kernels draw in a way of their own.
+  std::optional<uint64_t> words_each(Fill fill, at::ScalarType dtype);
+  /// Where a generator stands after a fill of a tensor; none where that is not known.
+  std::optional<DrawPlace> after(const DrawPlace& place, Fill fill, const at::Tensor& tensor);
+
+  /// Normal numbers of a contiguous tensor come in blocks, and the last one is drawn again where it
+  /// was cut off. Smaller tensors are drawn one by one.
+  static constexpr int64_t kNormalBlock = 16;
+
+ private:
+  std::unordered_map<int, std::optional<uint64_t>> words_each_;
+};
+
+class DrawPlaces {
+ public:
+  /// Where an operator with this generator (undefined: the default one) draws from. Throws Error
+  /// "graph.meta.generator" where somebody has moved it who is not seen here.
+  DrawPlace place(const at::Generator& generator);
+  /// The operator's draws are taken to have been made.
+  void move(const at::Generator& generator, DrawPlace to);
+  /// A kernel without memory may have drawn all the same: the generator stands where it stood.
+  void put_back(const at::Generator& generator);
+  /// Moves the generator itself to its place: before it is drawn from in truth.
+  void settle(const at::Generator& generator);
+  void settle_all();
+  /// It was drawn from in truth.
+  void moved_itself(const at::Generator& generator);
+
+ private:
+  struct Followed {
+    at::Generator generator;
+    DrawPlace place;
+  };
+  Followed& followed(const at::Generator& generator);
+  std::unordered_map<c10::GeneratorImpl*, Followed> generators_;
+};
+
+/// The default generator of the CPU where none is given.
+at::CPUGeneratorImpl& cpu_generator(const at::Generator& generator);
+
+}  // namespace levin::graph::meta
