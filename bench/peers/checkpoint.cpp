@@ -77,13 +77,12 @@ int main(int argc, char** argv) {
   std::vector<double> save, loaded, stall;
   for (int round = 0; round < rounds; ++round) {
     const fs::path place = folder / fmt::format("round_{}", round);
-    save.push_back(seconds_of(world, [&] {
-      levin::CheckpointSave(place, checkpoint, world).finish();
-    }));
+    save.push_back(
+        seconds_of(world, [&] { levin::CheckpointSave(place, checkpoint, world).finish(); }));
     loaded.push_back(seconds_of(world, [&] { load(place, other); }));
-    const double start =
-        seconds_of(world, [&] { saves.start(place / "behind", checkpoint, {}); });
-    std::this_thread::sleep_for(std::chrono::seconds(5));  // training, that leaves the disk its time
+    const double start = seconds_of(world, [&] { saves.start(place / "behind", checkpoint, {}); });
+    std::this_thread::sleep_for(
+        std::chrono::seconds(5));  // training, that leaves the disk its time
     stall.push_back(start + seconds_of(world, [&] { saves.finish(); }));
     if (world.rank() == 0) fs::remove_all(place);
   }

@@ -1,9 +1,9 @@
 #include "levin/accelerator/accelerator.h"
 
-#include <exception>
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <exception>
 #include <unordered_set>
 
 #include "levin/accelerator/compiled/graph_file.h"

@@ -22,9 +22,9 @@ namespace levin {
 
 /// A box of a tensor whose other parts are elsewhere, on other ranks or in a file.
 struct TensorSlice {
-  at::Tensor local;             ///< the box's elements
-  std::vector<int64_t> sizes;   ///< of the whole
-  std::vector<int64_t> offsets; ///< where the box begins, one a dim of the whole
+  at::Tensor local;              ///< the box's elements
+  std::vector<int64_t> sizes;    ///< of the whole
+  std::vector<int64_t> offsets;  ///< where the box begins, one a dim of the whole
 };
 
 /// A value type; tensors are shared, not copied. Reading a key that is absent or of another type

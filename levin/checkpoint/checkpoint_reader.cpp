@@ -63,7 +63,8 @@ struct CheckpointReader::Impl {
   const std::vector<std::string>& files_of(const std::string& model) const {
     const auto found = manifest.weights.find(model);
     std::string models;
-    for (const auto& [name, names] : manifest.weights) models += (models.empty() ? "" : ", ") + name;
+    for (const auto& [name, names] : manifest.weights)
+      models += (models.empty() ? "" : ", ") + name;
     LEVIN_CHECK(found != manifest.weights.end(), "checkpoint.weights",
                 "'{}' holds no weights named '{}', only [{}]", folder.string(), model, models);
     return found->second;
@@ -88,9 +89,8 @@ struct CheckpointReader::Impl {
     const bool has_them = !entry.shape.empty() && rows.begin >= 0 && rows.begin <= rows.end &&
                           rows.end <= entry.shape[0];
     LEVIN_CHECK(has_them, "checkpoint.rows",
-                "{}: got the rows {} to {} of '{}', which has the sizes [{}]",
-                file.path().string(), rows.begin, rows.end, printable(entry.name),
-                fmt::join(entry.shape, ", "));
+                "{}: got the rows {} to {} of '{}', which has the sizes [{}]", file.path().string(),
+                rows.begin, rows.end, printable(entry.name), fmt::join(entry.shape, ", "));
     file.check_rows(entry, rows.begin, rows.end);
     const size_t row =
         entry.shape[0] == 0 ? 0 : entry.data.size() / static_cast<size_t>(entry.shape[0]);

@@ -20,8 +20,7 @@ files::MemoryMap mapped(const fs::path& path, const ListedFile& listed) {
   if (!fs::is_regular_file(there)) fail_corrupt(path, "it is a link or no file");
   files::MemoryMap map(path);
   if (std::ssize(map.bytes()) != listed.size) {
-    fail_corrupt(path,
-                 fmt::format("it has {} bytes, wanted {}", map.bytes().size(), listed.size));
+    fail_corrupt(path, fmt::format("it has {} bytes, wanted {}", map.bytes().size(), listed.size));
   }
   return map;
 }

@@ -41,7 +41,7 @@ class MappedPieces {
   std::filesystem::path path_;
   ListedFile listed_;
   std::optional<Part> part_;
-  std::optional<files::MemoryMap> map_;  // until it is that of tensors_
+  std::optional<files::MemoryMap> map_;            // until it is that of tensors_
   std::optional<files::SafetensorsFile> tensors_;  // of files of tensors, once asked for
   std::span<const std::byte> bytes_;
   std::vector<bool> checked_;

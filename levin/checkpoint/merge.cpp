@@ -55,8 +55,9 @@ detail::ListedFile merge_file(const std::vector<PartFolder>& parts, const std::s
     const auto found = part.manifest.files.find(name);
     const bool fits = found != part.manifest.files.end() &&
                       (listed.empty() || ends_of(found->second) == ends_of(listed.front()));
-    LEVIN_CHECK(fits, "checkpoint.part", "'{}' lists {} otherwise than '{}'; give parts of one save",
-                part.path.string(), name, parts.front().path.string());
+    LEVIN_CHECK(fits, "checkpoint.part",
+                "'{}' lists {} otherwise than '{}'; give parts of one save", part.path.string(),
+                name, parts.front().path.string());
     listed.push_back(found->second);
     files.emplace_back(part.path / name, found->second, part.manifest.part);
   }

@@ -99,8 +99,8 @@ void save_sharded_weights(const fs::path& folder, const State& weights, comm::Pr
   detail::SharedSave save(
       std::move(group), [&] { return detail::Sources{{kModel, weights}}; },
       [&] {
-        return detail::plan_weights(
-            kModel, detail::weight_files(kModel, weights, options.max_shard_bytes));
+        return detail::plan_weights(kModel,
+                                    detail::weight_files(kModel, weights, options.max_shard_bytes));
       },
       detail::sharers_of(folder, options));
   save.stage([&](const detail::SavePlan& plan) {

@@ -46,8 +46,8 @@ State state_of_ivalue(const c10::IValue& value) {
       state.set(key, held.toTensor());
     } else if (held.isTuple()) {
       const auto& parts = held.toTupleRef().elements();
-      state.set(key, TensorSlice{parts[0].toTensor(), parts[1].toIntVector(),
-                                 parts[2].toIntVector()});
+      state.set(key,
+                TensorSlice{parts[0].toTensor(), parts[1].toIntVector(), parts[2].toIntVector()});
     } else {
       state.set(key, state_of_ivalue(held));
     }

@@ -16,9 +16,7 @@ namespace levin::files {
 namespace {
 
 /// What cannot reserve room says so by one of these.
-bool is_unsupported(int error) {
-  return error == EOPNOTSUPP || error == ENOSYS || error == EINVAL;
-}
+bool is_unsupported(int error) { return error == EOPNOTSUPP || error == ENOSYS || error == EINVAL; }
 
 /// fallocate there fills pages with zeros, which are then written once more.
 bool is_in_memory(const posix::Descriptor& file) {
@@ -39,8 +37,8 @@ bool take_room(const posix::Descriptor& file, int64_t size) {
 void make(const std::filesystem::path& path, int flags, int64_t size, Room room) {
   const posix::Descriptor file = posix::open_file(path, O_WRONLY | O_NOFOLLOW | flags);
   const bool takes_room = room == Room::kNow && size > 0 && file && !is_in_memory(file);
-  const bool is_made = file && ::ftruncate(file.number(), size) == 0 &&
-                       (!takes_room || take_room(file, size));
+  const bool is_made =
+      file && ::ftruncate(file.number(), size) == 0 && (!takes_room || take_room(file, size));
   LEVIN_CHECK(is_made, "files.write", "cannot make {} of {} bytes: {}", path.string(), size,
               posix::reason(errno));
 }

@@ -107,8 +107,8 @@ TEST(SavedBehindTheLoop, IsTheStateOfTheSave) {
     return fs::exists(scratch / "behind") ? "" : "not there";
   });
   EXPECT_THAT(words, Each(""));
-  for (const char* name : {"model.safetensors", "training_state.safetensors",
-                           "training_state.json", "manifest.json"}) {
+  for (const char* name : {"model.safetensors", "training_state.safetensors", "training_state.json",
+                           "manifest.json"}) {
     EXPECT_EQ(get(scratch / "waited" / name), get(scratch / "behind" / name)) << name;
   }
 }

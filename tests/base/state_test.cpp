@@ -28,8 +28,7 @@ TEST(State, HoldsPartsOfTensors) {
     state.tensor("weight");
     FAIL();
   } catch (const levin::Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "base.state.type: 'weight' is a part of a tensor, wanted a tensor");
+    EXPECT_STREQ(error.what(), "base.state.type: 'weight' is a part of a tensor, wanted a tensor");
   }
 }
 

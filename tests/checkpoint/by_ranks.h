@@ -30,8 +30,7 @@ inline Checkpoint held_by_all(int64_t seed, int64_t rank) {
       .set("half", torch::full({7, 3}, seed, torch::kBFloat16))
       .set("scalar", torch::scalar_tensor(seed, torch::kLong));
   State moments;
-  moments.set("exp_avg", torch::arange(5003, torch::kFloat) * 0.5 + seed)
-      .set("step", seed);
+  moments.set("exp_avg", torch::arange(5003, torch::kFloat) * 0.5 + seed).set("step", seed);
   State training;
   training.set("optimizer", std::move(moments))
       .set("random", torch::full({5056}, rank, torch::kByte))

@@ -41,8 +41,8 @@ TEST_P(KilledRank, AtAnyStepOfASaveLeavesOneWholeCheckpoint) {
     SCOPED_TRACE(call);
     const Scratch scratch, meeting;
     levin::save_checkpoint(scratch / "c", sample(1));
-    const pid_t peer = levin::test::start_child(
-        [&] { return save_as(other, meeting.path(), scratch / "c"); });
+    const pid_t peer =
+        levin::test::start_child([&] { return save_as(other, meeting.path(), scratch / "c"); });
     const End end = levin::test::killed_at(
         call, [&] { return save_as(victim, meeting.path(), scratch / "c"); },
         levin::test::changes_the_disk);

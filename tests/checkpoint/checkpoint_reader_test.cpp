@@ -15,8 +15,8 @@ using levin::test::error_of;
 using levin::test::get;
 using levin::test::held_by_all;
 using levin::test::kPieceFloats;
-using levin::test::sample;
 using levin::test::same_bits;
+using levin::test::sample;
 using levin::test::Scratch;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -110,7 +110,8 @@ TEST(CheckpointReader, GivesTheTrainingStateWithoutItsTensors) {
   const State scalars = reader.training_scalars();
   EXPECT_EQ(scalars.child("optimizer").integer("step"), 3);
   EXPECT_FALSE(scalars.child("optimizer").contains("exp_avg"));
-  EXPECT_EQ(reader.bytes_read(), static_cast<int64_t>(get(scratch / "c/training_state.json").size()));
+  EXPECT_EQ(reader.bytes_read(),
+            static_cast<int64_t>(get(scratch / "c/training_state.json").size()));
 }
 
 }  // namespace

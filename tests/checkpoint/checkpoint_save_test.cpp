@@ -97,8 +97,8 @@ TEST(CheckpointSave, OfPartsIsTheWhole) {
   const Scratch scratch;
   levin::save_checkpoint(scratch / "1", held_by_all(3, 0));
   EXPECT_THAT(save_on(3, scratch / "3", in_rows), Each("no error"));
-  for (const char* name : {"model.safetensors", "training_state.safetensors",
-                           "training_state.json"}) {
+  for (const char* name :
+       {"model.safetensors", "training_state.safetensors", "training_state.json"}) {
     EXPECT_EQ(get(scratch / "1" / name), get(scratch / "3" / name)) << name;
   }
   EXPECT_EQ(difference(held_by_all(3, 0), load_checkpoint(scratch / "3")), "");
@@ -110,7 +110,8 @@ TEST(CheckpointSave, OfRanksThatHoldOtherValuesIsRankZeros) {
   const auto own = [](int64_t rank) {
     Checkpoint checkpoint = held_by_all(3, rank);
     // One rank has trained, and rows of the embedding that it has not met are as they were.
-    if (rank == 1) checkpoint.training.set("optimizer", held_by_all(4, 1).training.child("optimizer"));
+    if (rank == 1)
+      checkpoint.training.set("optimizer", held_by_all(4, 1).training.child("optimizer"));
     if (rank == 1) {
       at::Tensor embedding = checkpoint.weights["model"].tensor("embedding");
       embedding.narrow(0, kPieceFloats - 77, 1).fill_(-1);
@@ -156,9 +157,7 @@ TEST(CheckpointSave, OfRowsThatTwoHaveIsAnErrorOfAllRanks) {
 TEST(CheckpointSave, OfColumnsIsAnErrorThatSaysWhatToDo) {
   const at::Tensor whole = torch::ones({8, 2});
   expect_refused(
-      [&](int64_t rank) {
-        return with_weight({whole.narrow(1, rank, 1), {8, 2}, {0, rank}});
-      },
+      [&](int64_t rank) { return with_weight({whole.narrow(1, rank, 1), {8, 2}, {0, rank}}); },
       "checkpoint.slice: on rank 0: of 'w' of [8, 2] this rank has [8, 1] from [0, 0] on",
       "redistribute it by its first dim");
 }
@@ -242,8 +241,7 @@ int fill_up_together(const Scratch& scratch) {
   at::set_num_threads(1);
   if (!levin::test::mount_small_disk(scratch.str(), size_t{12} << 20)) return levin::test::kSkipped;
   levin::save_checkpoint(scratch / "c", sample(1));
-  const auto said =
-      save_on(2, scratch / "c", [](int64_t rank) { return held_by_all(2, rank); });
+  const auto said = save_on(2, scratch / "c", [](int64_t rank) { return held_by_all(2, rank); });
   for (const std::string& one : said) {
     if (one != said.front() || !one.starts_with("files.write: on rank ")) return 1;
     if (one.find("no space left on device; free some space") == std::string::npos) return 2;

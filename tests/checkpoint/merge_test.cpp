@@ -40,8 +40,7 @@ constexpr int64_t kRows = kPieceFloats + 1000;
 Checkpoint in_quarters(int64_t rank, int64_t seed = 3) {
   Checkpoint own = held_by_all(seed, rank);
   const at::Tensor whole = own.weights["model"].tensor("embedding");
-  own.weights["model"].set("embedding",
-                           rows_of(whole, rank * kRows / 4, (rank + 1) * kRows / 4));
+  own.weights["model"].set("embedding", rows_of(whole, rank * kRows / 4, (rank + 1) * kRows / 4));
   return own;
 }
 

@@ -91,8 +91,7 @@ TEST(StreamElastic, EachSampleOfTheEpochIsReadOnce) {
       for (const int64_t open_shards : {1, 4}) {
         for (size_t i = 0; i < runs.size(); ++i) {
           const bool tells = (i + sizes.size()) % 2 == 0;
-          EXPECT_EQ(read_by({sizes, tells, shuffle, open_shards}, runs[i]),
-                    from_zero(sum(sizes)))
+          EXPECT_EQ(read_by({sizes, tells, shuffle, open_shards}, runs[i]), from_zero(sum(sizes)))
               << sizes.size() << " shards, shuffle " << shuffle << ", " << open_shards
               << " open, run " << i;
         }
@@ -108,8 +107,8 @@ TEST(StreamElastic, CountsBatchesAsTheNewRanksDo) {
     read(loader, 4);  // a third of the epoch
     states.push_back(loader.state_dict());
   }
-  for (const auto& [ranks, batch_size, done] :
-       std::vector<std::tuple<int64_t, int64_t, int64_t>>{{1, 12, 4}, {2, 6, 4}, {3, 4, 4}, {2, 3, 8}}) {
+  for (const auto& [ranks, batch_size, done] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
+           {1, 12, 4}, {2, 6, 4}, {3, 4, 4}, {2, 3, 8}}) {
     std::vector<DataLoader> loaders = loaders_of(stream, {ranks, batch_size});
     loaders[0].load_state_dict(DataLoader::merged_state(states));
     EXPECT_EQ(loaders[0].batches_done(), done) << ranks << " ranks";

@@ -1,5 +1,3 @@
-#include "levin/files/safetensors/layout.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,7 @@
 #include <span>
 
 #include "levin/files/safetensors.h"
+#include "levin/files/safetensors/layout.h"
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"
 
@@ -19,9 +18,11 @@ using test::Scratch;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-const std::vector<TensorDescription> kTensors = {
-    {"b", "F32", {2, 3}}, {"a", "F32", {3}}, {"flags", "BOOL", {5}}, {"n", "I64", {}},
-    {"none", "F16", {0, 4}}};
+const std::vector<TensorDescription> kTensors = {{"b", "F32", {2, 3}},
+                                                 {"a", "F32", {3}},
+                                                 {"flags", "BOOL", {5}},
+                                                 {"n", "I64", {}},
+                                                 {"none", "F16", {0, 4}}};
 
 TEST(SafetensorsLayout, SaysWhereAWrittenFileHasItsTensors) {
   const Scratch scratch;
@@ -69,9 +70,10 @@ TEST(SafetensorsLayout, RefusesAHeaderWhoseTensorsDoNotFollowEachOther) {
   const SafetensorsLayout layout(kTensors, {}, "f");
   std::string header = layout.header();
   header.replace(header.find("[8,20]"), 6, "[9,21]");
-  EXPECT_THAT(error_of([&] { SafetensorsLayout::of_header(header, "f"); }),
-              StartsWith("files.safetensors: f: tensor 'a' has data_offsets [9, 21], wanted 12 bytes "
-                         "from 8 on"));
+  EXPECT_THAT(
+      error_of([&] { SafetensorsLayout::of_header(header, "f"); }),
+      StartsWith("files.safetensors: f: tensor 'a' has data_offsets [9, 21], wanted 12 bytes "
+                 "from 8 on"));
 }
 
 TEST(SafetensorsLayout, RefusesTensorsThatNoFileCanHold) {

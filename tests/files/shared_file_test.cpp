@@ -85,9 +85,9 @@ TEST(SharedFile, SaysWhereTheDiskWasFull) {
     create_file(scratch / "f", 65536);
     SharedFile file(scratch / "f");
     const std::string error = error_of([&] { file.write_at(0, written(std::string(65536, 'x'))); });
-    const bool is_it = error.starts_with("files.write: cannot write ") &&
-                       error.find(" at byte 16384: no space left on device; free some space") !=
-                           std::string::npos;
+    const bool is_it =
+        error.starts_with("files.write: cannot write ") &&
+        error.find(" at byte 16384: no space left on device; free some space") != std::string::npos;
     return is_it ? 0 : 1;
   });
   if (code == test::kSkipped) GTEST_SKIP() << "mounting a tmpfs is not permitted here";

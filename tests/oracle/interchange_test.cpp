@@ -80,8 +80,7 @@ std::pair<levin::State, json> some_weights() {
         std::tuple("net.1.running_mean", at::kDouble, "float64"),
         std::tuple("net.1.num_batches_tracked", at::kLong, "int64")}) {
     weights.set(name, at::arange(6).view({3, 2}).to(type));
-    expected[name] = {
-        {"dtype", python}, {"shape", {3, 2}}, {"values", {0, 1, 2, 3, 4, 5}}};
+    expected[name] = {{"dtype", python}, {"shape", {3, 2}}, {"values", {0, 1, 2, 3, 4, 5}}};
   }
   return {weights, expected};
 }

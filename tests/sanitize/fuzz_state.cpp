@@ -20,7 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const levin::StateJson once = levin::state_to_json(state);
     const levin::StateJson twice =
         levin::state_to_json(levin::state_from_json(once, "training_state.json"));
-    if (once.json != twice.json || once.tensors.values().size() != twice.tensors.values().size()) std::abort();
+    if (once.json != twice.json || once.tensors.values().size() != twice.tensors.values().size())
+      std::abort();
   } catch (const levin::Error& error) {
     if (error.id() != "checkpoint.corrupt" && error.id() != "checkpoint.path") std::abort();
   }

@@ -132,8 +132,8 @@ TEST(AsyncCheckpoint, ASaveThatFailsOnOneRankEndsTheRunOnAllAndNamesTheOneBefore
                   .training.child("progress")
                   .integer("global_step"),
               6);
-    EXPECT_THAT(names_in(root / "ckpt"), ::testing::ElementsAre("epoch=0-step=3", "epoch=0-step=6",
-                                                                "last"));
+    EXPECT_THAT(names_in(root / "ckpt"),
+                ::testing::ElementsAre("epoch=0-step=3", "epoch=0-step=6", "last"));
   }
 }
 

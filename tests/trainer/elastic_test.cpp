@@ -113,8 +113,8 @@ struct Attempt {
   int64_t ranks = 1;
   int64_t batch_size = 12;
   int64_t accumulate = 1;
-  int64_t stop_at = -1;  ///< request_stop after so many steps
-  int64_t kill_at = -1;  ///< SIGKILL to all ranks in the step after so many
+  int64_t stop_at = -1;              ///< request_stop after so many steps
+  int64_t kill_at = -1;              ///< SIGKILL to all ranks in the step after so many
   std::vector<int64_t> shards = {};  ///< samples of each, of a stream; empty: data by index
   bool async_save = false;
 };
@@ -124,8 +124,8 @@ levin::DataLoader training_data(const Attempt& attempt) {
     return {numbered(kSamples), {.batch_size = attempt.batch_size, .shuffle = true}};
   }
   const int64_t size = std::accumulate(attempt.shards.begin(), attempt.shards.end(), int64_t{0});
-  const auto data = std::make_shared<levin::test::InShards>(
-      numbered(size)->get(each_once(size)), attempt.shards);
+  const auto data =
+      std::make_shared<levin::test::InShards>(numbered(size)->get(each_once(size)), attempt.shards);
   return {levin::IterableDatasetPtr(data),
           {.batch_size = attempt.batch_size, .shuffle = true, .shuffle_buffer_size = 8}};
 }
@@ -154,16 +154,14 @@ std::vector<std::string> train(const fs::path& folder, int64_t number, const Att
     options.accumulate_grad_batches = attempt.accumulate;
     options.ckpt_path = "last";
     options.comm.timeout_s = 5;
-    options.callbacks = {
-        std::make_shared<End>(attempt),
-        levin::model_checkpoint(
-            {.dirpath = (folder / "ckpt").string(), .save_top_k = 1, .every_n_train_steps = 2,
-             .async_save = attempt.async_save})};
+    options.callbacks = {std::make_shared<End>(attempt),
+                         levin::model_checkpoint({.dirpath = (folder / "ckpt").string(),
+                                                  .save_top_k = 1,
+                                                  .every_n_train_steps = 2,
+                                                  .async_save = attempt.async_save})};
     levin::Trainer trainer(options);
-    trainer.fit(
-        std::make_shared<Reader>(folder / fmt::format("read.{}.{}", number, rank)),
-        training_data(attempt),
-        levin::DataLoader(numbered(30), {.batch_size = 6}));
+    trainer.fit(std::make_shared<Reader>(folder / fmt::format("read.{}.{}", number, rank)),
+                training_data(attempt), levin::DataLoader(numbered(30), {.batch_size = 6}));
     return "";
   });
 }
@@ -239,7 +237,8 @@ TEST(Elastic, SoDoesOneThatAccumulates) {
 }
 
 /// Saved on four ranks, gone on with on three, one and two; 8 steps an epoch of 96 samples.
-std::vector<Attempt> four_three_one_two(const std::vector<int64_t>& shards, bool async_save = false) {
+std::vector<Attempt> four_three_one_two(const std::vector<int64_t>& shards,
+                                        bool async_save = false) {
   std::vector<Attempt> attempts = {{.ranks = 4, .batch_size = 3, .stop_at = 3},
                                    {.ranks = 3, .batch_size = 4, .stop_at = 6},
                                    {.ranks = 1, .batch_size = 12, .stop_at = 7},
@@ -310,7 +309,9 @@ TEST(Elastic, KilledAtRandomAndResumedOnOneTwoAndThreeRanks) {
   std::vector<Attempt> attempts;
   for (int64_t step = 0; step < 24; step += 2 + static_cast<int64_t>(random() % 4)) {
     const int64_t ranks = 1 + std::ssize(attempts) % 3;
-    attempts.push_back({.ranks = ranks, .batch_size = 12 / ranks, .kill_at = step,
+    attempts.push_back({.ranks = ranks,
+                        .batch_size = 12 / ranks,
+                        .kill_at = step,
                         .async_save = std::ssize(attempts) % 2 == 1});
   }
   attempts.push_back({.ranks = 2, .batch_size = 6});

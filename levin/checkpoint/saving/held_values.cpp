@@ -1,10 +1,9 @@
-#include "levin/checkpoint/saving/held_values_impl.h"
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
+#include "levin/checkpoint/saving/held_values_impl.h"
 #include "levin/checkpoint/saving/planned_tensors_impl.h"
 #include "levin/files/checksum.h"
 
@@ -28,8 +27,8 @@ uint64_t sampled(const at::Tensor& elements) {
   uint64_t digest = 0;
   for (int64_t i = 0; i < kSamples; ++i) {
     const int64_t first = (elements.numel() - count) / (kSamples - 1) * i;
-    const at::Tensor sample = elements.narrow(0, i + 1 < kSamples ? first : elements.numel() - count,
-                                              count);
+    const at::Tensor sample =
+        elements.narrow(0, i + 1 < kSamples ? first : elements.numel() - count, count);
     digest = files::xxh3(bytes_of(sample.cpu()), digest);
   }
   return digest;
@@ -43,8 +42,8 @@ int64_t value_of(const State::Value* value, const TensorPlace& place, int64_t ra
   const bool is_readable = is_it && (tensor->is_cpu() || tensor->is_cuda());
   if (!is_readable) return kNone + rank;
   // Elements in the order of the memory do as well, and copy nothing.
-  const bool is_dense = tensor->is_non_overlapping_and_dense() && !tensor->is_conj() &&
-                        !tensor->is_neg();
+  const bool is_dense =
+      tensor->is_non_overlapping_and_dense() && !tensor->is_conj() && !tensor->is_neg();
   const at::Tensor elements =
       is_dense ? tensor->detach().as_strided({tensor->numel()}, {1}) : elements_of(*tensor);
   return static_cast<int64_t>(sampled(elements));
@@ -58,7 +57,8 @@ at::Tensor values_of(const SavePlan& plan, const Sources& own, int64_t rank) {
   for_each_tensor(plan, [&](size_t file, const TensorPlace& place) {
     values.push_back(value_of(planned_value(own, plan.files[file], place), place, rank));
   });
-  at::Tensor tensor = at::zeros({std::ssize(values)}, at::TensorOptions(at::kLong).device(at::kCPU));
+  at::Tensor tensor =
+      at::zeros({std::ssize(values)}, at::TensorOptions(at::kLong).device(at::kCPU));
   std::ranges::copy(values, tensor.mutable_data_ptr<int64_t>());
   return tensor;
 }

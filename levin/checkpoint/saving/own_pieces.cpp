@@ -1,11 +1,10 @@
-#include "levin/checkpoint/saving/own_pieces_impl.h"
-
 #include <ATen/core/grad_mode.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "levin/base/check.h"
+#include "levin/checkpoint/saving/own_pieces_impl.h"
 #include "levin/checkpoint/saving/planned_tensors_impl.h"
 
 namespace levin::detail {
@@ -25,19 +24,20 @@ void cut(std::vector<OwnPiece>& pieces, size_t file, int64_t tensor_begin, int64
 
 void cut_slice(std::vector<OwnPiece>& pieces, size_t file, const TensorPlace& place,
                const TensorSlice& slice) {
-  LEVIN_CHECK(has_type_of(slice.local, place) && slice.sizes == place.shape, "checkpoint.ranks",
-              "'{}' is a part of a {} of [{}] here, and of a {} of [{}] on rank 0; save the same on "
-              "all ranks",
-              place.name, c10::toString(slice.local.scalar_type()), fmt::join(slice.sizes, ", "),
-              place.dtype, fmt::join(place.shape, ", "));
+  LEVIN_CHECK(
+      has_type_of(slice.local, place) && slice.sizes == place.shape, "checkpoint.ranks",
+      "'{}' is a part of a {} of [{}] here, and of a {} of [{}] on rank 0; save the same on "
+      "all ranks",
+      place.name, c10::toString(slice.local.scalar_type()), fmt::join(slice.sizes, ", "),
+      place.dtype, fmt::join(place.shape, ", "));
   if (slice.local.numel() == 0) return;
   const auto local = slice.local.sizes();
   bool is_rows = local.size() == slice.sizes.size() && slice.offsets.size() == slice.sizes.size();
   int64_t row = static_cast<int64_t>(slice.local.element_size());
   for (size_t dim = 0; is_rows && dim < local.size(); ++dim) {
     const int64_t offset = slice.offsets[dim], size = slice.sizes[dim];
-    is_rows = dim == 0 ? offset >= 0 && local[0] <= size - offset
-                       : offset == 0 && local[dim] == size;
+    is_rows =
+        dim == 0 ? offset >= 0 && local[0] <= size - offset : offset == 0 && local[dim] == size;
     if (dim > 0) row *= size;
   }
   LEVIN_CHECK(is_rows, "checkpoint.slice",
@@ -102,7 +102,6 @@ void take_whole(std::vector<OwnPiece>& pieces, size_t file, const TensorPlace& p
     from = to;
   }
 }
-
 
 }  // namespace
 

@@ -1,11 +1,10 @@
-#include "levin/checkpoint/saving/piece_writing_impl.h"
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
 #include <map>
 #include <span>
 
+#include "levin/checkpoint/saving/piece_writing_impl.h"
 #include "levin/checkpoint/saving/planned_tensors_impl.h"
 #include "levin/files/checksum.h"
 #include "levin/files/shared_file.h"

@@ -11,7 +11,8 @@ void for_each_tensor(const SavePlan& plan,
   }
 }
 
-const State::Value* planned_value(const Sources& own, const PlannedFile& file, const TensorPlace& place) {
+const State::Value* planned_value(const Sources& own, const PlannedFile& file,
+                                  const TensorPlace& place) {
   const auto source = own.find(file.source);
   if (source == own.end()) return nullptr;
   const auto found = source->second.values().find(place.name);

@@ -25,8 +25,7 @@ PlannedFile text_file(const std::string& name, std::string text) {
 }
 
 void check_name(const std::string& model) {
-  LEVIN_CHECK(is_plain_name(model) && model + ".safetensors" != kTrainingTensors,
-              "checkpoint.path",
+  LEVIN_CHECK(is_plain_name(model) && model + ".safetensors" != kTrainingTensors, "checkpoint.path",
               "got weights named '{}', wanted a file name other than training_state", model);
 }
 

@@ -1,5 +1,3 @@
-#include "levin/checkpoint/saving/shared_save_impl.h"
-
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include "levin/base/check.h"
 #include "levin/base/posix.h"
 #include "levin/checkpoint/saving/held_values_impl.h"
+#include "levin/checkpoint/saving/shared_save_impl.h"
 #include "levin/checkpoint/saving/together_impl.h"
 
 namespace levin::detail {
@@ -103,8 +102,7 @@ SharedSave::SharedSave(comm::ProcessGroup group, const std::function<Sources()>&
 }
 
 // The files are not looked for here: who cannot open them says so when it writes.
-void SharedSave::stage(
-    const std::function<std::vector<fs::path>(const SavePlan&)>& make_files) {
+void SharedSave::stage(const std::function<std::vector<fs::path>(const SavePlan&)>& make_files) {
   const std::vector<State> words = together(group_, [&](State& word) {
     if (is_first()) word.set("places", texts_of(make_files(plan_)));
     if (group_.size() > 1) word.set("values", values_of(plan_, own_, group_.rank()));

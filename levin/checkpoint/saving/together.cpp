@@ -38,8 +38,8 @@ std::vector<State> together(comm::ProcessGroup& group,
   std::vector<State> words = group.all_gather(word);
   for (size_t rank = 0; rank < words.size(); ++rank) {
     if (!words[rank].contains(kId)) continue;
-    throw Error(words[rank].text(kId), fmt::format("on rank {}: {}", group.global_ranks()[rank],
-                                                   words[rank].text(kText)));
+    throw Error(words[rank].text(kId),
+                fmt::format("on rank {}: {}", group.global_ranks()[rank], words[rank].text(kText)));
   }
   return words;
 }

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/checkpoint/tensor_file.h"
 #include "levin/checkpoint/saving/weight_files_impl.h"
+#include "levin/checkpoint/tensor_file.h"
 #include "levin/files/safetensors_dtype.h"
 
 namespace levin::detail {

@@ -208,8 +208,8 @@ SafetensorsLayout SafetensorsLayout::of_header(std::string_view header, const st
                 "is damaged",
                 file, printable(entry.name), entry.begin, entry.end, bytes,
                 static_cast<uint64_t>(layout.size_) - data);
-    layout.places_.push_back({std::move(entry.name), std::move(entry.dtype),
-                              std::move(entry.shape), layout.size_, end});
+    layout.places_.push_back(
+        {std::move(entry.name), std::move(entry.dtype), std::move(entry.shape), layout.size_, end});
     layout.size_ = end;
   }
   return layout;

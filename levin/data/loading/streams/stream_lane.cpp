@@ -24,8 +24,7 @@ std::optional<int64_t> next_kept(const StreamPart& part, int64_t shard, int64_t 
   int64_t next = next_own(part, shard, sample);
   if (part.read_before == nullptr) return next;
   const ReadBefore& before = *part.read_before;
-  const int64_t settled =
-      std::max(next, before.settled_at(shard)) + part.stride * before.period();
+  const int64_t settled = std::max(next, before.settled_at(shard)) + part.stride * before.period();
   for (; before.has(shard, next); next += part.stride) {
     if (next > settled) return std::nullopt;
   }
