@@ -84,6 +84,28 @@ TEST_P(ProcessGroupOver, ReducesManyTensorsOfAllSizesAndTypesAsOneByOne) {
               Each(""));
 }
 
+/// Those that lie side by side on one rank and apart on another, of which nothing beside them is
+/// touched.
+TEST_P(ProcessGroupOver, ReducesManyTensorsWhereverTheyLie) {
+  EXPECT_THAT(run_world(2,
+                        [&](int64_t rank, const auto&) {
+                          auto group = connect(GetParam());
+                          const at::Tensor memory = torch::full({700010}, rank + 1.0);
+                          const std::vector<at::Tensor> parts =
+                              memory.narrow(0, 0, 700000).split_with_sizes({5, 600000, 99995});
+                          std::vector<at::Tensor> data = parts;
+                          if (rank == 1) data[1] = parts[1].clone();
+                          group.all_reduce(data, ReduceOp::kSum);
+                          std::string words =
+                              differs(memory.narrow(0, 700000, 10), torch::full({10}, rank + 1.0));
+                          for (const at::Tensor& one : data) {
+                            words += differs(one, torch::full_like(one, 3.0));
+                          }
+                          return words;
+                        }),
+              Each(""));
+}
+
 TEST_P(ProcessGroupOver, AMeanThatWasStartedIsThereAfterTheWait) {
   EXPECT_THAT(run_world(2,
                         [&](int64_t rank, const auto&) {

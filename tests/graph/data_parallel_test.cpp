@@ -326,6 +326,31 @@ TEST(DataParallel, OverlapStartsWithTheLastTensorAndWaitsBeforeTheFirstReader) {
   EXPECT_GT(num_between, starts.size());
 }
 
+/// Each gradient begins where another ends, those that operators allocate and those behind one that
+/// ends in the middle of a cache line too: they are one message.
+TEST(DataParallel, AReplayLaysABucketSideBySide) {
+  for (Learner (*make)() : {&perceptron, &transformer}) {
+    Learner learner = make();
+    give_optimizer(learner);
+    const Tensor batch = batch_of_rank(0, 0, 1);
+    Graph graph = recorded(learner, batch);
+    insert_gradient_all_reduces(graph, "self");
+    ASSERT_EQ(bucket_all_reduces(graph, 1 << 20), 1U);
+    overlap_all_reduces(graph);
+    Replay replay(graph);
+    replay({batch});
+    std::vector<std::pair<const char*, size_t>> places;
+    for (const Tensor& parameter : learner.net->parameters()) {
+      const Tensor& gradient = parameter.grad();
+      places.emplace_back(static_cast<const char*>(gradient.const_data_ptr()), gradient.nbytes());
+    }
+    std::ranges::sort(places);
+    for (size_t i = 1; i < places.size(); ++i) {
+      EXPECT_EQ(places[i].first, places[i - 1].first + places[i - 1].second) << i;
+    }
+  }
+}
+
 /// As autograd gives a parameter that is used twice its gradient: into memory of its own.
 TEST(DataParallel, OfACopiedGradientTakesTheCopy) {
   Graph graph = levin::graph::parse(R"(%x = placeholder["x"] : f32[4]

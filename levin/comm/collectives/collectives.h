@@ -74,8 +74,8 @@ class Collectives {
   virtual void meet(const Announcement& what) = 0;
   void barrier() { meet(announce("barrier", "", 0)); }
   virtual void all_reduce(Elements data, Reduction reduction) = 0;
-  /// Of tensors that are reduced one after another, those of up to so many bytes are copied to go
-  /// together: a call costs more than the copies.
+  /// Of tensors that are reduced one after another, those of up to so many bytes go together, and
+  /// are copied for that where they do not lie side by side: a call costs more than the copies.
   virtual int64_t bytes_to_join() const { return int64_t{16} << 10; }
   /// The root's data alone becomes the result.
   virtual void reduce(Elements data, int64_t root, Reduction reduction) = 0;

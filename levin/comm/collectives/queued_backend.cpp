@@ -90,27 +90,36 @@ void QueuedBackend::all_reduce_each(const std::vector<Elements>& all, Reduction 
   const auto joins = [&](size_t i, at::ScalarType type) {
     return i < all.size() && all[i].type == type && all[i].bytes() <= most;
   };
-  for (size_t i = 0; i < all.size();) {
-    Elements whole = all[i];
-    size_t end = i + 1;
-    if (joins(i, whole.type)) {
-      for (; joins(end, whole.type) && whole.bytes() <= kMostJoined; ++end) {
-        whole.count += all[end].count;
-      }
+  for (size_t i = 0, end = 0; i < all.size(); i = end) {
+    int64_t bytes = all[i].bytes();
+    end = i + 1;
+    if (joins(i, all[i].type)) {
+      for (; joins(end, all[i].type) && bytes <= kMostJoined; ++end) bytes += all[end].bytes();
     }
-    if (end == i + 1) {
-      group_->all_reduce(all[i++], by);
-      continue;
-    }
-    joined_.resize(std::max(joined_.size(), static_cast<size_t>(whole.bytes())));
-    whole.data = joined_.data();
-    std::byte* place = whole.data;
-    for (size_t k = i; k < end; place += all[k++].bytes()) {
-      copy_bytes(place, all[k].data, all[k].bytes());
-    }
-    group_->all_reduce(whole, by);
-    place = whole.data;
-    for (; i < end; place += all[i++].bytes()) copy_bytes(all[i].data, place, all[i].bytes());
+    all_reduce_together(std::span(all).subspan(i, end - i), by);
+  }
+}
+
+void QueuedBackend::all_reduce_together(std::span<const Elements> all, Reduction by) {
+  Elements whole = all.front();
+  bool lie_together = true;
+  for (const Elements& next : all.subspan(1)) {
+    lie_together = lie_together && next.data == whole.data + whole.bytes();
+    whole.count += next.count;
+  }
+  if (lie_together) return group_->all_reduce(whole, by);
+  joined_.resize(std::max(joined_.size(), static_cast<size_t>(whole.bytes())));
+  whole.data = joined_.data();
+  std::byte* place = joined_.data();
+  for (const Elements& each : all) {
+    copy_bytes(place, each.data, each.bytes());
+    place += each.bytes();
+  }
+  group_->all_reduce(whole, by);
+  place = joined_.data();
+  for (const Elements& each : all) {
+    copy_bytes(each.data, place, each.bytes());
+    place += each.bytes();
   }
 }
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,8 +76,10 @@ class QueuedBackend : public c10d::Backend {
   WorkPointer call(c10d::OpType type, bool is_async, std::function<void()> body);
   WorkPointer work_of(c10d::OpType type, std::shared_ptr<SerialQueue::Call> call);
   SerialQueue& queue_of(int64_t peer, Way way);
-  /// Each of them, small ones together. In the queue.
+  /// Each of them, some together: which, depends on types and sizes alone, as on all ranks. In the
+  /// queue.
   void all_reduce_each(const std::vector<Elements>& all, Reduction by);
+  void all_reduce_together(std::span<const Elements> all, Reduction by);
   void check_sizes(std::string_view name, const at::Tensor& whole, const at::Tensor& part) const;
   void check_parts(std::string_view name, Elements whole, Counts counts,
                    const at::Tensor& part) const;

@@ -25,7 +25,7 @@ class MessageCollectives final : public Collectives {
   void set_timeout(std::chrono::milliseconds timeout) override { transport_->set_timeout(timeout); }
   void meet(const Announcement& what) override;
   void all_reduce(Elements data, Reduction reduction) override;
-  int64_t bytes_to_join() const override { return int64_t{1} << 20; }
+  int64_t bytes_to_join() const override { return int64_t{32} << 20; }
   void reduce(Elements data, int64_t root, Reduction reduction) override;
   void broadcast(Elements data, int64_t root) override;
   void all_gather(Elements result, Elements part, Counts counts) override;

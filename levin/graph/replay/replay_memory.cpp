@@ -105,26 +105,62 @@ std::vector<const Value*> ReplayMemory::overlapping(const std::vector<const Valu
   return found;
 }
 
-at::Tensor ReplayMemory::lay_out(MemoryPlan& plan) const {
-  std::vector<MemoryNeed> needs;
-  std::vector<const Memory*> planned;
-  for (const Memory& memory : memories_) {
-    if (memory.kind != MemoryKind::kPlanned) continue;
-    planned.push_back(&memory);
-    needs.push_back(memory.need);
+bool ReplayMemory::may_join(const PlacedTensor& placed) const {
+  const Memory& memory = memories_[placed.memory];
+  return memory.kind == MemoryKind::kPlanned && !memory.is_in_row &&
+         placed.tensor.is_contiguous() && placed.tensor.storage_offset() == 0 &&
+         static_cast<int64_t>(placed.tensor.nbytes()) == memory.need.bytes;
+}
+
+void ReplayMemory::join(const std::vector<PlacedTensor>& row) {
+  std::vector<size_t> members;
+  for (const PlacedTensor& placed : row) {
+    if (!may_join(placed) || std::ranges::count(members, placed.memory) > 0) return;
+    members.push_back(placed.memory);
   }
-  const c10::Device device = planned.empty() ? at::kCPU : planned.back()->storage.device();
+  for (const size_t member : members) memories_[member].is_in_row = true;
+  rows_.push_back(std::move(members));
+}
+
+/// What lies together in the arena: rows, and by itself what is in none.
+std::vector<std::vector<size_t>> ReplayMemory::planned() const {
+  std::vector<std::vector<size_t>> planned = rows_;
+  for (size_t i = 0; i < memories_.size(); ++i) {
+    const Memory& memory = memories_[i];
+    if (memory.kind == MemoryKind::kPlanned && !memory.is_in_row) planned.push_back({i});
+  }
+  return planned;
+}
+
+at::Tensor ReplayMemory::lay_out(MemoryPlan& plan) const {
+  const std::vector<std::vector<size_t>> planned = this->planned();
+  std::vector<MemoryNeed> needs;
+  for (const std::vector<size_t>& row : planned) {
+    MemoryNeed need = {.bytes = 0, .first = SIZE_MAX, .last = 0};
+    for (const size_t member : row) {
+      const MemoryNeed& its = memories_[member].need;
+      need = {need.bytes + its.bytes, std::min(need.first, its.first),
+              std::max(need.last, its.last)};
+    }
+    needs.push_back(need);
+  }
+  const c10::Device device =
+      planned.empty() ? at::kCPU : memories_[planned.back().back()].storage.device();
   plan = plan_memory(needs);
   at::Tensor arena = at::empty({plan.bytes}, at::TensorOptions().dtype(at::kByte).device(device));
-  auto* start = static_cast<char*>(arena.mutable_data_ptr());
   for (size_t i = 0; i < planned.size(); ++i) {
-    LEVIN_CHECK(planned[i]->storage.device() == device, "graph.replay",
-                "values lie on {} and on {}; replay takes those of one device",
-                c10::str(planned[i]->storage.device()), c10::str(device));
-    // Gradients may outlive the replay, and with them its arena.
-    planned[i]->storage.unsafeGetStorageImpl()->set_data_ptr_noswap(
-        {start + plan.offsets[i], new at::Tensor(arena),
-         [](void* held) { delete static_cast<at::Tensor*>(held); }, device});
+    auto* place = static_cast<char*>(arena.mutable_data_ptr()) + plan.offsets[i];
+    for (const size_t member : planned[i]) {
+      const Memory& memory = memories_[member];
+      LEVIN_CHECK(memory.storage.device() == device, "graph.replay",
+                  "values lie on {} and on {}; replay takes those of one device",
+                  c10::str(memory.storage.device()), c10::str(device));
+      // Gradients may outlive the replay, and with them its arena.
+      memory.storage.unsafeGetStorageImpl()->set_data_ptr_noswap(
+          {place, new at::Tensor(arena),
+           [](void* held) { delete static_cast<at::Tensor*>(held); }, device});
+      place += memory.need.bytes;
+    }
   }
   return arena;
 }

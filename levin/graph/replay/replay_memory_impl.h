@@ -66,6 +66,12 @@ class ReplayMemory {
   /// Pairs of these that have bytes in common: all that are in one.
   std::vector<const Value*> overlapping(const std::vector<const Value*>& values) const;
 
+  /// Whether the tensor may come to lie beside others: it is the whole of planned memory that does
+  /// not yet.
+  bool may_join(const PlacedTensor& placed) const;
+  /// Those of a row come to lie side by side, without gaps. Does nothing where one of them may not.
+  void join(const std::vector<PlacedTensor>& row);
+
   /// Gives the planned memory its places in one arena, which it keeps alive. Throws Error
   /// "graph.replay" where values lie on several devices.
   at::Tensor lay_out(MemoryPlan& plan) const;
@@ -76,14 +82,17 @@ class ReplayMemory {
     c10::Storage storage;
     MemoryNeed need = {};
     bool may_change = false;
+    bool is_in_row = false;
   };
   struct Slot {
     at::Tensor tensor;
     Live live;
   };
   size_t add(MemoryKind kind, c10::Storage storage, int64_t bytes);
+  std::vector<std::vector<size_t>> planned() const;
 
   std::vector<Memory> memories_;
+  std::vector<std::vector<size_t>> rows_;  ///< of memories that lie side by side
   std::unordered_map<const Value*, Slot> slots_;
   Liveness liveness_;  ///< of the memories, by the same numbers
   size_t step_ = 0;

@@ -47,6 +47,18 @@ std::string place_of(const Node& node) {
   return node.source().empty() ? "" : ", in " + node.source();
 }
 
+/// Whether it reduces tensors over the ranks that are one message if they lie side by side.
+bool reduces_a_row(const Node& node) {
+  const bool is_reduction =
+      node.target() == "levin::all_reduce_" || node.target() == "levin::all_reduce_start_";
+  if (!is_reduction) return false;
+  const auto& tensors = node.inputs();
+  return tensors.size() > 1 && std::ranges::all_of(tensors, [&](const Value* tensor) {
+           return tensor->type().device.is_cpu() &&
+                  tensor->type().dtype == tensors.front()->type().dtype;
+         });
+}
+
 class Planner {
  public:
   Planner(const Graph& graph, std::optional<c10::Device> device) : graph_(graph), device_(device) {}
@@ -80,7 +92,10 @@ class Planner {
   void add_call(const Node& node);
   torch::jit::Stack arguments_of(const Node& node, size_t first_written,
                                  std::vector<PlacedTensor>& written);
-  PlacedTensor writable(const Node& node, const Value& value, const Value& result);
+  PlacedTensor writable(const Node& node, const Value& value, const Value& result,
+                        const std::vector<PlacedTensor>& before);
+  bool lies_well(const Node& node, const PlacedTensor& place,
+                 const std::vector<PlacedTensor>& before) const;
   bool add_out_variant(const Node& node, const torch::jit::Stack& arguments);
   void choose_matmul(Instruction& call);
   void note_changes(const Node& node, const std::vector<PlacedTensor>& written);
@@ -243,12 +258,24 @@ void Planner::add_constant(const Node& node) {
   ++program_.report.num_constants;
 }
 
+/// Whether it is right for the operator where it is, after what it writes to before. In a row each
+/// begins on a cache line or is copied there: operators may sum in another order elsewhere.
+bool Planner::lies_well(const Node& node, const PlacedTensor& place,
+                        const std::vector<PlacedTensor>& before) const {
+  if (!reduces_a_row(node)) return true;
+  size_t offset = 0;
+  for (const PlacedTensor& other : before) offset += other.tensor.nbytes();
+  constexpr size_t kCacheLine = 64;
+  return offset % kCacheLine == 0 && memory_.may_join(place);
+}
+
 /// What an operator may write to: the tensor itself where nobody else will look at that memory.
-PlacedTensor Planner::writable(const Node& node, const Value& value, const Value& result) {
+PlacedTensor Planner::writable(const Node& node, const Value& value, const Value& result,
+                               const std::vector<PlacedTensor>& before) {
   const PlacedTensor old = memory_.at(value);
   // An empty one that is given for the result grows.
   const bool fits = ValueType::of(old.tensor) == result.type();
-  if (fits && memory_.may_write(value)) return old;
+  if (fits && memory_.may_write(value) && lies_well(node, old, before)) return old;
   PlacedTensor copy = memory_.make(result.type(), MemoryKind::kPlanned);
   if (!node.info().overwrites) {
     LEVIN_CHECK(fits, "graph.replay", "{} changes the size of what it writes to",
@@ -268,7 +295,7 @@ torch::jit::Stack Planner::arguments_of(const Node& node, size_t first_written,
     if (std::ranges::count(node.info().written, parameter) == 0) return memory_.at(value).tensor;
     const auto [place, is_new] = seen.try_emplace(&value, written.size());
     const Value& result = node.output(first_written + written.size());
-    written.push_back(is_new ? writable(node, value, result)
+    written.push_back(is_new ? writable(node, value, result, written)
                              : PlacedTensor(written[place->second]));
     return written.back().tensor;
   });
@@ -286,6 +313,7 @@ void Planner::add_call(const Node& node) {
     memory_.store(value, memory_.make(value.type(), MemoryKind::kPlanned));
     return;
   }
+  if (reduces_a_row(node)) memory_.join(written);
   ++program_.report.num_operators;
   note_changes(node, written);
   const bool may_have_out_variant = num_results > 0 && written.empty() && !info.is_host_read;

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "levin/base/check.h"
@@ -38,6 +39,7 @@ void GradientExchange::reduce() {
 /// Gradients that go at a time, in about the order in which backward gives them.
 std::vector<std::vector<at::Tensor>> GradientExchange::buckets() const {
   constexpr double kMiB = 1 << 20;
+  constexpr size_t kCacheLine = 64;
   std::vector<at::Tensor> gradients;
   std::vector<at::ScalarType> types;
   for (const NamedTensor& parameter : parameters_) {
@@ -60,6 +62,10 @@ std::vector<std::vector<at::Tensor>> GradientExchange::buckets() const {
                     static_cast<int64_t>(options_.bucket_cap_mb * kMiB))) {
     std::vector<at::Tensor>& bucket = buckets.emplace_back();
     for (const size_t index : plan.members) bucket.push_back(gradients[index]);
+    // First what ends on a cache line: a replay lays them side by side.
+    std::ranges::stable_partition(bucket, [](const at::Tensor& gradient) {
+      return gradient.nbytes() % kCacheLine == 0;
+    });
   }
   return buckets;
 }
