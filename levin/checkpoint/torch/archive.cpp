@@ -15,7 +15,7 @@ namespace {
 
 using Kind = PickleValue::Kind;
 constexpr int64_t kDeepest = 200;
-constexpr int64_t kMostValues = 1 << 24;  // a list may hold itself, or a list twice that holds ...
+constexpr int64_t kMostValues = 1 << 20;  // a list may hold itself, or a list twice that holds ...
 
 const std::map<std::string_view, at::ScalarType> kTypes = {
     {"torch FloatStorage", at::kFloat},
