@@ -6,6 +6,7 @@
 #include "levin/checkpoint/checkpoint_reader.h"
 #include "levin/checkpoint/manifest_impl.h"
 #include "levin/checkpoint/tensor_file.h"
+#include "levin/checkpoint/torch/torch_file.h"
 #include "levin/files/atomic.h"
 
 namespace levin {
@@ -67,8 +68,10 @@ void remove_checkpoint(const fs::path& folder) {
 State load_weights(const fs::path& path) {
   std::error_code error;
   LEVIN_CHECK(fs::exists(path, error), "checkpoint.missing",
-              "'{}' is not there; wanted a checkpoint's folder or a .safetensors file",
+              "'{}' is not there; wanted a checkpoint's folder, a .safetensors file or what torch.save "
+              "wrote",
               path.string());
+  if (is_torch_checkpoint(path)) return load_torch_weights(path);
   if (!fs::is_directory(path, error)) return state_of(read_tensors(path));
   CheckpointReader reader(path);
   const std::vector<std::string> models = reader.models();

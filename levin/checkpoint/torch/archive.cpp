@@ -1,0 +1,282 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <caffe2/serialize/inline_container.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/base/text.h"
+#include "levin/checkpoint/torch/archive_impl.h"
+
+namespace levin::detail {
+namespace {
+
+using Kind = PickleValue::Kind;
+constexpr int64_t kDeepest = 200;
+constexpr int64_t kMostValues = 1 << 20;  // a list may hold itself, or a list twice that holds ...
+
+const std::map<std::string_view, at::ScalarType> kTypes = {
+    {"torch FloatStorage", at::kFloat},
+    {"torch DoubleStorage", at::kDouble},
+    {"torch HalfStorage", at::kHalf},
+    {"torch BFloat16Storage", at::kBFloat16},
+    {"torch LongStorage", at::kLong},
+    {"torch IntStorage", at::kInt},
+    {"torch ShortStorage", at::kShort},
+    {"torch CharStorage", at::kChar},
+    {"torch ByteStorage", at::kByte},
+    {"torch BoolStorage", at::kBool},
+    {"torch ComplexFloatStorage", at::kComplexFloat},
+    {"torch ComplexDoubleStorage", at::kComplexDouble},
+    {"torch.storage UntypedStorage", at::kByte},
+    {"torch UntypedStorage", at::kByte},
+    {"torch float8_e4m3fn", at::kFloat8_e4m3fn},
+    {"torch float8_e5m2", at::kFloat8_e5m2},
+    {"torch float8_e4m3fnuz", at::kFloat8_e4m3fnuz},
+    {"torch float8_e5m2fnuz", at::kFloat8_e5m2fnuz},
+    {"torch uint16", at::kUInt16},
+    {"torch uint32", at::kUInt32},
+    {"torch uint64", at::kUInt64},
+};
+
+/// The bytes of an archive, for LibTorch's reader of zip files.
+class Bytes final : public caffe2::serialize::ReadAdapterInterface {
+ public:
+  explicit Bytes(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  size_t size() const override { return bytes_.size(); }
+  size_t read(uint64_t at, void* to, size_t count, const char*) const override {
+    if (at >= bytes_.size()) return 0;
+    const size_t taken = std::min<size_t>(count, bytes_.size() - at);
+    std::memcpy(to, bytes_.data() + at, taken);
+    return taken;
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace
+
+void set_value(State& state, std::string_view key, State::Value value) {
+  std::visit([&](auto&& own) { state.set(key, std::forward<decltype(own)>(own)); },
+             std::move(value));
+}
+
+TorchArchive::TorchArchive(std::shared_ptr<const files::MemoryMap> map,
+                           std::span<const std::byte> bytes, std::string source)
+    : map_(std::move(map)), bytes_(bytes), source_(std::move(source)) {
+  try {
+    reader_ =
+        std::make_unique<caffe2::serialize::PyTorchStreamReader>(std::make_shared<Bytes>(bytes_));
+  } catch (const std::exception&) {
+    fail("it is no whole archive of torch.save (of PyTorch 1.6 or newer)");
+  }
+  if (reader_->hasRecord("byteorder")) {
+    const auto order = record("byteorder");
+    const std::string text(reinterpret_cast<const char*>(order.data()), order.size());
+    if (text != "little") fail("it was written on a machine of another byte order");
+  }
+  pickle_ = std::make_unique<Pickle>(record("data.pkl"), source_);
+}
+
+TorchArchive::~TorchArchive() = default;
+
+void TorchArchive::fail(std::string_view what) const {
+  LEVIN_FAIL("checkpoint.torch", "{} cannot be read: {}", source_, printable(what));
+}
+
+// Records are stored as they are, so that their bytes lie in the map.
+std::span<const std::byte> TorchArchive::record(const std::string& name) {
+  size_t begin = 0, size = 0;
+  try {
+    if (!reader_->hasRecord(name)) fail(fmt::format("it has no record {}", name));
+    size = reader_->getRecordSize(name);
+    begin = reader_->getRecordOffset(name);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception&) {
+    fail(fmt::format("its record {} is damaged", name));
+  }
+  if (begin > bytes_.size() || size > bytes_.size() - begin) {
+    fail(fmt::format("its record {} is damaged", name));
+  }
+  return bytes_.subspan(begin, size);
+}
+
+const PickleValue& TorchArchive::item(const PickleValue& tuple, size_t place) const {
+  if (place >= tuple.items.size()) fail("a tensor that lacks a part");
+  return *tuple.items[place];
+}
+
+std::vector<int64_t> TorchArchive::integers_of(const PickleValue& tuple) const {
+  std::vector<int64_t> numbers;
+  for (const PickleValue* value : tuple.items) {
+    if (!value->is(Kind::kInteger) || value->integer < 0) fail("a tensor of no shape");
+    numbers.push_back(value->integer);
+  }
+  return numbers;
+}
+
+// ("storage", class, key, device, number of elements)
+at::Tensor TorchArchive::storage_of(const PickleValue& persistent,
+                                    std::optional<at::ScalarType> type) {
+  if (!persistent.is(Kind::kPersistent) || persistent.of->items.size() < 5) {
+    fail("a tensor without a storage");
+  }
+  const std::string& kind = item(*persistent.of, 1).text;
+  const std::string& key = item(*persistent.of, 2).text;
+  if (!type) {
+    const auto known = kTypes.find(kind);
+    if (known == kTypes.end()) fail(fmt::format("a storage of class {}", kind));
+    type = known->second;
+  }
+  at::Tensor& storage = storages_[key];
+  if (storage.defined() && storage.scalar_type() == *type) return storage;
+  const auto data = record("data/" + key);
+  const size_t width = at::elementSize(*type);
+  const auto count = static_cast<int64_t>(data.size() / width);
+  const bool is_aligned = reinterpret_cast<uintptr_t>(data.data()) % width == 0;
+  if (count == 0 || !is_aligned) {
+    storage = at::empty({count}, *type);
+    if (count > 0)
+      std::memcpy(storage.mutable_data_ptr(), data.data(), data.size() / width * width);
+  } else {
+    // The map is read-only; what is read here is copied from, never written to.
+    auto* address = const_cast<std::byte*>(data.data());
+    storage = at::from_blob(address, {count}, [map = map_](void*) {}, at::TensorOptions(*type));
+  }
+  return storage;
+}
+
+// (storage, offset, sizes, strides, ...)
+at::Tensor TorchArchive::rebuilt(const PickleValue& arguments, std::optional<at::ScalarType> type) {
+  const at::Tensor storage = storage_of(item(arguments, 0), type);
+  const int64_t offset = item(arguments, 1).integer;
+  const auto sizes = integers_of(item(arguments, 2)), strides = integers_of(item(arguments, 3));
+  if (sizes.size() != strides.size() || offset < 0) fail("a tensor of no shape");
+  int64_t last = offset;  // of its elements in the storage
+  bool is_empty = false;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    int64_t step = 0;
+    is_empty |= sizes[i] == 0;
+    const bool too_far =
+        __builtin_mul_overflow(std::max<int64_t>(sizes[i] - 1, 0), strides[i], &step) ||
+        __builtin_add_overflow(last, step, &last);
+    if (too_far) fail("a tensor that is larger than its storage");
+  }
+  if (is_empty) return at::empty(sizes, storage.options());
+  if (last >= storage.numel()) fail("a tensor that is larger than its storage");
+  return storage.as_strided(sizes, strides, offset);
+}
+
+std::optional<at::Tensor> TorchArchive::tensor_of(const PickleValue& value) {
+  if (!value.is(Kind::kObject) || !value.arguments->is(Kind::kTuple)) return std::nullopt;
+  const PickleValue& arguments = *value.arguments;
+  if (value.is_object_of("torch._utils _rebuild_tensor_v2")) {
+    at::Tensor tensor = rebuilt(arguments, std::nullopt);
+    if (arguments.items.size() > 6) {  // what the tensor is beside its memory
+      const PickleValue* conj = item(arguments, 6).find("conj");
+      const PickleValue* neg = item(arguments, 6).find("neg");
+      if (conj != nullptr && conj->boolean) tensor = tensor.conj();
+      if (neg != nullptr && neg->boolean) tensor = tensor._neg_view();
+    }
+    return tensor;
+  }
+  if (value.is_object_of("torch._utils _rebuild_tensor_v3")) {
+    const auto type = kTypes.find(item(arguments, 6).text);
+    if (type == kTypes.end()) fail(fmt::format("a tensor of type {}", item(arguments, 6).text));
+    return rebuilt(arguments, type->second);
+  }
+  if (value.is_object_of("torch._utils _rebuild_parameter")) {
+    const PickleValue& data = item(arguments, 0);
+    auto tensor =
+        data.is_object_of("torch._utils _rebuild_parameter") ? std::nullopt : tensor_of(data);
+    if (!tensor) fail("a parameter without a tensor");
+    return tensor;
+  }
+  return std::nullopt;
+}
+
+std::optional<State::Value> TorchArchive::object_value(const PickleValue& object) {
+  if (auto tensor = tensor_of(object)) return *std::move(tensor);
+  if (object.is_object_of("collections OrderedDict")) return state_of(object);
+  const bool has_one = object.arguments->items.size() == 1;
+  if (object.is_object_of("torch Size") && has_one) return value_of(item(*object.arguments, 0));
+  // What LibTorch's pickle_save adds to tell types of lists and dicts.
+  for (const char* name : {"torch.jit._pickle restore_type_tag", "torch.jit._pickle build_intlist",
+                           "torch.jit._pickle build_doublelist", "torch.jit._pickle build_boollist",
+                           "torch.jit._pickle build_tensorlist"}) {
+    if (object.is_object_of(name)) return value_of(item(*object.arguments, 0));
+  }
+  if (object.is_object_of("torch device") && !object.arguments->items.empty()) {
+    return item(*object.arguments, 0).text;
+  }
+  fail(
+      fmt::format("it holds an object of {}, of which levin knows nothing; save dicts and lists of "
+                  "tensors, numbers and text",
+                  object.of->text.empty() ? "no class" : object.of->text));
+}
+
+std::optional<State::Value> TorchArchive::value_of(const PickleValue& value) {
+  if (++num_values_ > kMostValues || depth_ > kDeepest) fail("its lists and dicts hold each other");
+  switch (value.kind) {
+    case Kind::kNone:
+      return std::nullopt;
+    case Kind::kBool:
+      return value.boolean;
+    case Kind::kInteger:
+      return value.integer;
+    case Kind::kNumber:
+      return value.number;
+    case Kind::kText:
+    case Kind::kBytes:
+      return value.text;
+    case Kind::kGlobal: {
+      std::string name = value.text;
+      std::ranges::replace(name, ' ', '.');
+      return name;
+    }
+    case Kind::kDict:
+      return state_of(value);
+    case Kind::kTuple:
+    case Kind::kList: {
+      ++depth_;
+      State list;
+      for (size_t i = 0; i < value.items.size(); ++i) {
+        if (auto item = value_of(*value.items[i])) {
+          set_value(list, std::to_string(i), *std::move(item));
+        }
+      }
+      --depth_;
+      return list;
+    }
+    case Kind::kObject: {
+      ++depth_;
+      auto object = object_value(value);
+      --depth_;
+      return object;
+    }
+    case Kind::kPersistent:
+      break;
+  }
+  fail("a storage outside of a tensor");
+}
+
+State TorchArchive::state_of(const PickleValue& dict) {
+  ++depth_;
+  State state;
+  for (const auto& [key, value] : dict.entries) {
+    const bool is_named = key->is(Kind::kText) || key->is(Kind::kInteger);
+    if (!is_named) fail("a key that is neither text nor a number");
+    auto own = value_of(*value);
+    if (!own) continue;
+    set_value(state, key->is(Kind::kText) ? key->text : std::to_string(key->integer),
+              *std::move(own));
+  }
+  --depth_;
+  return state;
+}
+
+}  // namespace levin::detail

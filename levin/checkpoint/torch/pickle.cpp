@@ -1,0 +1,381 @@
+#include "levin/checkpoint/torch/pickle.h"
+
+#include <bit>
+#include <cstring>
+#include <map>
+
+#include "levin/base/check.h"
+
+namespace levin::detail {
+namespace {
+
+using Kind = PickleValue::Kind;
+
+// Python's Lib/pickletools.py describes them.
+enum class Op : uint8_t {
+  kMark = '(',
+  kStop = '.',
+  kPop = '0',
+  kPopMark = '1',
+  kDup = '2',
+  kBinFloat = 'G',
+  kBinInt = 'J',
+  kBinInt1 = 'K',
+  kBinInt2 = 'M',
+  kNone = 'N',
+  kBinPersid = 'Q',
+  kReduce = 'R',
+  kBinString = 'T',
+  kShortBinString = 'U',
+  kBinUnicode = 'X',
+  kAppend = 'a',
+  kBuild = 'b',
+  kGlobal = 'c',
+  kDict = 'd',
+  kAppends = 'e',
+  kBinGet = 'h',
+  kLongBinGet = 'j',
+  kList = 'l',
+  kBinPut = 'q',
+  kLongBinPut = 'r',
+  kSetItem = 's',
+  kTuple = 't',
+  kSetItems = 'u',
+  kEmptyDict = '}',
+  kEmptyList = ']',
+  kEmptyTuple = ')',
+  kBinBytes = 'B',
+  kShortBinBytes = 'C',
+  kProto = 0x80,
+  kNewObj = 0x81,
+  kTuple1 = 0x85,
+  kTuple2 = 0x86,
+  kTuple3 = 0x87,
+  kNewTrue = 0x88,
+  kNewFalse = 0x89,
+  kLong1 = 0x8a,
+  kShortBinUnicode = 0x8c,
+  kBinUnicode8 = 0x8d,
+  kBinBytes8 = 0x8e,
+  kEmptySet = 0x8f,
+  kAddItems = 0x90,
+  kFrozenSet = 0x91,
+  kNewObjEx = 0x92,
+  kStackGlobal = 0x93,
+  kMemoize = 0x94,
+  kFrame = 0x95,
+};
+
+constexpr int64_t kNewestProtocol = 5;
+
+}  // namespace
+
+bool PickleValue::is_object_of(std::string_view global) const {
+  return kind == Kind::kObject && of != nullptr && of->kind == Kind::kGlobal && of->text == global;
+}
+
+const PickleValue* PickleValue::find(std::string_view key) const {
+  const PickleValue* place = kind == Kind::kObject && entries.empty() ? state : this;
+  if (place == nullptr) return nullptr;
+  // The last one: what Python's dict would hold.
+  for (auto entry = place->entries.rbegin(); entry != place->entries.rend(); ++entry) {
+    if (entry->first->kind == Kind::kText && entry->first->text == key) return entry->second;
+  }
+  return nullptr;
+}
+
+/// Python's pickle machine without its calls.
+class Pickle::Machine {
+ public:
+  Machine(std::span<const std::byte> bytes, std::string_view source,
+          std::deque<PickleValue>& values)
+      : bytes_(bytes), source_(source), values_(values) {}
+
+  const PickleValue* run() {
+    while (true) {
+      const auto op = static_cast<Op>(number<uint8_t>());
+      if (op == Op::kStop) break;
+      if (!scalar(op) && !text(op) && !collection(op) && !memory(op) && !object(op)) {
+        fail(fmt::format("the unknown operation 0x{:02x}", static_cast<uint8_t>(op)));
+      }
+    }
+    return pop();
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view what) const {
+    LEVIN_FAIL("checkpoint.torch", "{} holds no pickle that levin reads: {} at byte {}", source_,
+               what, at_);
+  }
+
+  std::span<const std::byte> take(uint64_t count) {
+    if (count > bytes_.size() - at_) fail("it ends too early");
+    const auto taken = bytes_.subspan(at_, count);
+    at_ += count;
+    return taken;
+  }
+  template <class T>
+  T number() {
+    T value = {};
+    std::memcpy(&value, take(sizeof value).data(), sizeof value);
+    return value;
+  }
+  std::string letters(uint64_t count) {
+    const auto taken = take(count);
+    return {reinterpret_cast<const char*>(taken.data()), taken.size()};
+  }
+  std::string line() {
+    std::string text;
+    for (char letter = number<char>(); letter != '\n'; letter = number<char>()) text += letter;
+    return text;
+  }
+
+  PickleValue& make(Kind kind) {
+    PickleValue& value = values_.emplace_back();
+    value.kind = kind;
+    stack_.push_back(&value);
+    return value;
+  }
+  PickleValue* pop() {
+    if (stack_.empty() || (!marks_.empty() && stack_.size() <= marks_.back())) {
+      fail("a value is missing");
+    }
+    PickleValue* value = stack_.back();
+    stack_.pop_back();
+    return value;
+  }
+  PickleValue& last() {
+    if (stack_.empty()) fail("a value is missing");
+    return *stack_.back();
+  }
+  /// All since the last mark.
+  std::vector<const PickleValue*> marked() {
+    if (marks_.empty()) fail("a mark is missing");
+    const auto first = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());
+    std::vector<const PickleValue*> values(first, stack_.end());
+    stack_.erase(first, stack_.end());
+    marks_.pop_back();
+    return values;
+  }
+
+  void integer(int64_t value) { make(Kind::kInteger).integer = value; }
+
+  bool scalar(Op op) {
+    switch (op) {
+      case Op::kNone:
+        return make(Kind::kNone), true;
+      case Op::kNewTrue:
+        return make(Kind::kBool).boolean = true;
+      case Op::kNewFalse:
+        return make(Kind::kBool), true;
+      case Op::kBinInt:
+        return integer(number<int32_t>()), true;
+      case Op::kBinInt1:
+        return integer(number<uint8_t>()), true;
+      case Op::kBinInt2:
+        return integer(number<uint16_t>()), true;
+      case Op::kLong1:
+        return long_integer(), true;
+      case Op::kBinFloat:
+        return make(Kind::kNumber).number = big_endian(), true;
+      default:
+        return false;
+    }
+  }
+
+  // Little-endian two's complement of so many bytes.
+  void long_integer() {
+    const auto taken = take(number<uint8_t>());
+    if (taken.size() > sizeof(int64_t)) fail("a number of more than 64 bits");
+    uint64_t value = 0;
+    for (size_t i = 0; i < taken.size(); ++i) value |= std::to_integer<uint64_t>(taken[i]) << 8 * i;
+    const bool is_negative = !taken.empty() && (taken.back() & std::byte{0x80}) != std::byte{0};
+    if (is_negative && taken.size() < sizeof value) value |= ~uint64_t{0} << 8 * taken.size();
+    integer(static_cast<int64_t>(value));
+  }
+
+  double big_endian() {
+    uint64_t bits = 0;
+    for (const std::byte byte : take(sizeof bits))
+      bits = bits << 8 | std::to_integer<uint64_t>(byte);
+    return std::bit_cast<double>(bits);
+  }
+
+  bool text(Op op) {
+    switch (op) {
+      case Op::kShortBinUnicode:
+      case Op::kShortBinString:
+        return make_text(Kind::kText, number<uint8_t>());
+      case Op::kBinUnicode:
+      case Op::kBinString:
+        return make_text(Kind::kText, number<uint32_t>());
+      case Op::kBinUnicode8:
+        return make_text(Kind::kText, number<uint64_t>());
+      case Op::kShortBinBytes:
+        return make_text(Kind::kBytes, number<uint8_t>());
+      case Op::kBinBytes:
+        return make_text(Kind::kBytes, number<uint32_t>());
+      case Op::kBinBytes8:
+        return make_text(Kind::kBytes, number<uint64_t>());
+      default:
+        return false;
+    }
+  }
+  bool make_text(Kind kind, uint64_t length) {
+    std::string taken = letters(length);
+    make(kind).text = std::move(taken);
+    return true;
+  }
+
+  bool collection(Op op) {
+    switch (op) {
+      case Op::kMark:
+        return marks_.push_back(stack_.size()), true;
+      case Op::kEmptyTuple:
+        return make(Kind::kTuple), true;
+      case Op::kTuple1:
+      case Op::kTuple2:
+      case Op::kTuple3:
+        return tuple_of(static_cast<size_t>(op) - static_cast<size_t>(Op::kTuple1) + 1);
+      case Op::kTuple:
+        return list_of(Kind::kTuple);
+      case Op::kList:
+      case Op::kFrozenSet:
+        return list_of(Kind::kList);
+      case Op::kEmptyList:
+      case Op::kEmptySet:
+        return make(Kind::kList), true;
+      case Op::kEmptyDict:
+        return make(Kind::kDict), true;
+      case Op::kDict: {
+        const auto values = marked();
+        make(Kind::kDict);
+        return set_items(values);
+      }
+      case Op::kAppend: {
+        const PickleValue* value = pop();
+        return last().items.push_back(value), true;
+      }
+      case Op::kAppends:
+      case Op::kAddItems: {
+        const auto values = marked();
+        auto& items = last().items;
+        return items.insert(items.end(), values.begin(), values.end()), true;
+      }
+      case Op::kSetItem: {
+        const PickleValue* value = pop();
+        const PickleValue* key = pop();
+        return set_items({key, value});
+      }
+      case Op::kSetItems:
+        return set_items(marked());
+      default:
+        return false;
+    }
+  }
+
+  bool tuple_of(size_t count) {
+    std::vector<const PickleValue*> items(count);
+    for (size_t i = count; i-- > 0;) items[i] = pop();
+    make(Kind::kTuple).items = std::move(items);
+    return true;
+  }
+  bool list_of(Kind kind) {
+    auto items = marked();
+    make(kind).items = std::move(items);
+    return true;
+  }
+  bool set_items(const std::vector<const PickleValue*>& values) {
+    if (values.size() % 2 != 0) fail("a key without a value");
+    for (size_t i = 0; i < values.size(); i += 2) {
+      last().entries.emplace_back(values[i], values[i + 1]);
+    }
+    return true;
+  }
+
+  bool memory(Op op) {
+    switch (op) {
+      case Op::kProto:
+        if (number<uint8_t>() > kNewestProtocol) fail("a protocol that is newer than 5");
+        return true;
+      case Op::kFrame:
+        return number<uint64_t>(), true;
+      case Op::kPop:
+        return pop(), true;
+      case Op::kPopMark:
+        return marked(), true;
+      case Op::kDup:
+        return stack_.push_back(&last()), true;
+      case Op::kBinPut:
+        return memo_[number<uint8_t>()] = &last(), true;
+      case Op::kLongBinPut:
+        return memo_[number<uint32_t>()] = &last(), true;
+      case Op::kMemoize:
+        return memo_[static_cast<uint32_t>(memo_.size())] = &last(), true;
+      case Op::kBinGet:
+        return recall(number<uint8_t>());
+      case Op::kLongBinGet:
+        return recall(number<uint32_t>());
+      default:
+        return false;
+    }
+  }
+  bool recall(uint32_t number) {
+    const auto found = memo_.find(number);
+    if (found == memo_.end()) fail("a value that was not remembered");
+    stack_.push_back(found->second);
+    return true;
+  }
+
+  bool object(Op op) {
+    switch (op) {
+      case Op::kGlobal: {
+        const std::string module = line(), name = line();
+        return make(Kind::kGlobal).text = module + " " + name, true;
+      }
+      case Op::kStackGlobal: {
+        const PickleValue* name = pop();
+        const PickleValue* module = pop();
+        return make(Kind::kGlobal).text = module->text + " " + name->text, true;
+      }
+      case Op::kNewObjEx: {
+        pop();  // keyword arguments
+        return object_of(pop());
+      }
+      case Op::kReduce:
+      case Op::kNewObj:
+        return object_of(pop());
+      case Op::kBuild: {
+        const PickleValue* state = pop();
+        return last().state = state, true;
+      }
+      case Op::kBinPersid: {
+        const PickleValue* of = pop();
+        return make(Kind::kPersistent).of = of, true;
+      }
+      default:
+        return false;
+    }
+  }
+  bool object_of(const PickleValue* arguments) {
+    const PickleValue* of = pop();
+    PickleValue& object = make(Kind::kObject);
+    object.of = of;
+    object.arguments = arguments;
+    return true;
+  }
+
+  std::span<const std::byte> bytes_;
+  std::string_view source_;
+  std::deque<PickleValue>& values_;
+  uint64_t at_ = 0;
+  std::vector<PickleValue*> stack_;
+  std::vector<size_t> marks_;
+  std::map<uint32_t, PickleValue*> memo_;
+};
+
+Pickle::Pickle(std::span<const std::byte> bytes, std::string_view source) {
+  top_ = Machine(bytes, source, values_).run();
+}
+
+}  // namespace levin::detail

@@ -1,0 +1,75 @@
+#pragma once
+// Pickle: what Python's pickle wrote, as a tree to look at. Nothing in it is ever called: a class or a
+// function is its name, and an object is that name with its arguments and its state.
+// Not for users.
+//
+//   const Pickle pickle(bytes, "model.pt");
+//   const PickleValue& top = pickle.top();
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "levin/base/export.h"
+
+namespace levin::detail {
+
+/// One value. Children belong to the Pickle; a value may be the child of several, and of itself.
+struct LEVIN_API PickleValue {
+  enum class Kind {
+    kNone,
+    kBool,
+    kInteger,
+    kNumber,
+    kText,
+    kBytes,
+    kTuple,
+    kList,
+    kDict,
+    kGlobal,  ///< text: "module name"
+    kObject,  ///< of: what was called, a kGlobal; arguments, state, and entries or items set on it
+    kPersistent,  ///< of: what stands outside of the pickle, "storage" of a tensor
+  };
+
+  Kind kind = Kind::kNone;
+  bool boolean = false;
+  int64_t integer = 0;
+  double number = 0;
+  std::string text;  ///< of kText, kBytes and kGlobal
+  std::vector<const PickleValue*> items;
+  std::vector<std::pair<const PickleValue*, const PickleValue*>> entries;
+  const PickleValue* of = nullptr;
+  const PickleValue* arguments = nullptr;
+  const PickleValue* state = nullptr;
+
+  bool is(Kind wanted) const { return kind == wanted; }
+  /// An object of that class or of that function: "torch.distributed.checkpoint.metadata Metadata".
+  bool is_object_of(std::string_view global) const;
+  /// What a dict holds under that text, or an object whose state is one; none where there is none.
+  const PickleValue* find(std::string_view key) const;
+};
+
+class LEVIN_API Pickle {
+ public:
+  /// Protocols 0 to 5 without what is of protocol 0 alone. Throws Error "checkpoint.torch" with source,
+  /// the byte and what was wrong there.
+  Pickle(std::span<const std::byte> bytes, std::string_view source);
+  Pickle(const Pickle&) = delete;
+  Pickle& operator=(const Pickle&) = delete;
+
+  const PickleValue& top() const { return *top_; }
+
+ private:
+  class Machine;
+
+  std::deque<PickleValue>
+      values_;  // no value is destroyed by another: a tree may be deep, or a ring
+  const PickleValue* top_ = nullptr;
+};
+
+}  // namespace levin::detail

@@ -1,0 +1,242 @@
+#include "levin/checkpoint/torch/torch_file.h"
+
+#include <caffe2/serialize/inline_container.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <fstream>
+
+#include "levin/checkpoint/checkpoint.h"
+#include "tests/support/error_of.h"
+#include "tests/support/scratch.h"
+
+namespace {
+
+using levin::load_distributed_checkpoint;
+using levin::load_torch_file;
+using levin::load_torch_weights;
+using levin::State;
+using levin::test::error_of;
+using levin::test::get;
+using levin::test::put;
+using levin::test::Scratch;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using namespace std::string_literals;
+
+/// An archive with that pickle and one storage of six floats, 0 to 5, as "0".
+std::filesystem::path archive(const std::filesystem::path& path, const std::string& pickle,
+                              const std::string& order = "little") {
+  caffe2::serialize::PyTorchStreamWriter writer(path.string());
+  const std::vector<float> values = {0, 1, 2, 3, 4, 5};
+  writer.writeRecord("data.pkl", pickle.data(), pickle.size());
+  writer.writeRecord("byteorder", order.data(), order.size());
+  writer.writeRecord("data/0", values.data(), values.size() * sizeof(float));
+  writer.writeEndOfFile();
+  return path;
+}
+
+std::string text(const std::string& word) {
+  return "\x8c"s + static_cast<char>(word.size()) + word;
+}
+
+/// A tensor of the storage: sizes and strides as pickled tuples.
+std::string tensor(const std::string& offset, const std::string& sizes, const std::string& strides,
+                   const std::string& storage = "ctorch\nFloatStorage\n") {
+  return "ctorch._utils\n_rebuild_tensor_v2\n((" + text("storage") + storage + text("0") +
+         text("cpu") + "K\x06tQ" + offset + sizes + strides + "\x89Nt" + "R";
+}
+
+const std::string kTensor = tensor("K\x01", "K\x02K\x02\x86", "K\x02K\x01\x86");
+
+std::string refusal_of(const std::string& pickle) {
+  const Scratch scratch;
+  const auto path = archive(scratch / "file.pt", "\x80\x02" + pickle + ".");
+  return error_of([&] { load_torch_file(path); });
+}
+
+TEST(TorchFile, GivesTensorsOfItsStorages) {
+  const Scratch scratch;
+  const auto path = archive(scratch / "file.pt", "\x80\x02}" + text("a") + kTensor + "s.");
+  const at::Tensor read = load_torch_file(path).tensor("a");
+  EXPECT_TRUE(read.equal(torch::tensor({1.0F, 2.0F, 3.0F, 4.0F}).view({2, 2})));
+  EXPECT_TRUE(levin::is_torch_checkpoint(path));
+  EXPECT_TRUE(levin::load_weights(path).tensor("a").equal(read));
+}
+
+TEST(TorchFile, WhatLibTorchPickledIsRead) {
+  const Scratch scratch;
+  c10::Dict<std::string, at::Tensor> dict;
+  dict.insert("weight", torch::arange(4).view({2, 2}));
+  const std::vector<char> written = torch::pickle_save(dict);
+  put(scratch / "cpp.pt", {written.data(), written.size()});
+  EXPECT_TRUE(load_torch_file(scratch / "cpp.pt").tensor("weight").equal(dict.at("weight")));
+}
+
+TEST(TorchFile, AnUnknownClassIsNamedAndNeverCalled) {
+  EXPECT_THAT(
+      refusal_of("cos\nsystem\n" + text("touch x") + "\x85R"),
+      AllOf(StartsWith("checkpoint.torch: "), HasSubstr("it holds an object of os system")));
+  EXPECT_THAT(refusal_of("}" + text("a") + "cmodule\nClass\n)\x81s"), HasSubstr("module Class"));
+}
+
+TEST(TorchFile, TensorsStayInTheirStorages) {
+  const std::string two = "K\x02\x85", one = "K\x01\x85";
+  EXPECT_THAT(refusal_of(tensor("K\x05", two, one)), HasSubstr("larger than its storage"));
+  EXPECT_THAT(refusal_of(tensor("K\x00"s, two, "K\x06\x85")), HasSubstr("larger than its storage"));
+  EXPECT_THAT(refusal_of(tensor("J\xff\xff\xff\xff", two, one)), HasSubstr("a tensor of no shape"));
+  EXPECT_THAT(refusal_of(tensor("K\x00"s, "J\xff\xff\xff\xff\x85", one)), HasSubstr("of no shape"));
+  EXPECT_THAT(refusal_of(tensor("K\x00"s, two, "J\xff\xff\xff\xff\x85")), HasSubstr("of no shape"));
+  EXPECT_THAT(refusal_of(tensor("K\x00"s, two, ")")), HasSubstr("of no shape"));
+  const std::string huge = "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x85";
+  EXPECT_THAT(refusal_of(tensor("K\x00"s, huge, huge)), HasSubstr("larger than its storage"));
+  EXPECT_THAT(refusal_of(tensor("K\x00"s, two, one, "cos\nsystem\n")),
+              HasSubstr("a storage of class os system"));
+  EXPECT_THAT(refusal_of("ctorch._utils\n_rebuild_tensor_v2\n)R"), HasSubstr("lacks a part"));
+  EXPECT_THAT(refusal_of("ctorch._utils\n_rebuild_tensor_v2\n(NK\x00))\x89Nt"s + "R"),
+              HasSubstr("without a storage"));
+}
+
+TEST(TorchFile, ListsThatHoldThemselvesComeToAnEnd) {
+  EXPECT_THAT(refusal_of("]q\x00h\x00"
+                         "a"s),
+              HasSubstr("hold each other"));
+  std::string lists = "]q\x00"s;  // each holds the one before twice
+  for (char i = 1; i < 60; ++i) lists += "](h"s + char(i - 1) + "h" + char(i - 1) + "eq" + i;
+  EXPECT_THAT(refusal_of(lists), HasSubstr("hold each other"));
+}
+
+TEST(TorchFile, OtherFilesAreErrors) {
+  const Scratch scratch;
+  EXPECT_THAT(error_of([&] { load_torch_file(scratch / "none"); }), StartsWith("files.read: "));
+  EXPECT_THAT(error_of([&] { load_torch_file(put(scratch / "file", "no archive")); }),
+              HasSubstr("it is no whole archive of torch.save"));
+  const auto path = archive(scratch / "file.pt", "\x80\x02}.");
+  EXPECT_THAT(error_of([&] { load_torch_weights(path); }), StartsWith("checkpoint.weights: "));
+  const std::string whole = get(path);
+  for (size_t size = 0; size < whole.size(); size += 7) {
+    put(path, whole.substr(0, size));
+    EXPECT_THAT(error_of([&] { load_torch_file(path); }), StartsWith("checkpoint.torch: ")) << size;
+  }
+  EXPECT_THAT(error_of([&] { load_torch_file(archive(scratch / "big.pt", "\x80\x02}.", "big")); }),
+              HasSubstr("another byte order"));
+}
+
+TEST(TorchFile, OfManyTreesTheWeightsAreFound) {
+  const Scratch scratch;
+  const std::string dict = "}" + text("w") + kTensor + "s";
+  for (const char* name : {"state_dict", "model_state_dict", "model"}) {
+    const auto path = archive(scratch / "file.pt", "\x80\x02}(" + text(name) + dict +
+                                                       text("other") + "cmodule\nClass\n)\x81u.");
+    const State weights = load_torch_weights(path);
+    EXPECT_EQ(weights.values().size(), 1U) << name;
+    EXPECT_EQ(weights.tensor("w").numel(), 4) << name;
+  }
+}
+
+/// .metadata with one tensor "w" of the given parts, each of which lies in "__0_0.distcp".
+struct Part {
+  std::vector<int> offsets;
+  std::string archive;
+};
+std::string size_of(const std::vector<int>& numbers) {
+  std::string tuple = "(";
+  for (const int number : numbers) tuple += "K"s + static_cast<char>(number);
+  return "ctorch\nSize\n" + tuple + "t\x85R";
+}
+std::string object(const std::string& name, const std::string& state) {
+  return "ctorch.distributed.checkpoint." + name + "\n)\x81}(" + state + "ub";
+}
+std::filesystem::path distributed(const std::filesystem::path& folder, const std::vector<int>& size,
+                                  const std::vector<Part>& parts,
+                                  const std::string& file = "__0_0.distcp",
+                                  const std::string& more = "") {
+  std::filesystem::create_directories(folder);
+  std::string stored, contents;
+  for (const Part& part : parts) {
+    stored += object("metadata\nMetadataIndex",
+                     text("fqn") + text("w") + text("offset") + size_of(part.offsets)) +
+              object("filesystem\n_StorageInfo",
+                     text("relative_path") + text(file) + text("offset") + "M" +
+                         static_cast<char>(contents.size() & 255) +
+                         static_cast<char>(contents.size() >> 8) + text("length") + "M" +
+                         static_cast<char>(part.archive.size() & 255) +
+                         static_cast<char>(part.archive.size() >> 8) + more);
+    contents += part.archive;
+  }
+  put(folder / "__0_0.distcp", contents);
+  put(folder / ".metadata",
+      "\x80\x04" +
+          object("metadata\nMetadata",
+                 text("state_dict_metadata") + "}" + text("w") +
+                     object("metadata\nTensorStorageMetadata", text("size") + size_of(size)) + "s" +
+                     text("storage_data") + "}(" + stored + "u") +
+          ".");
+  return folder;
+}
+
+std::string part_of(const Scratch& scratch, const std::string& sizes, const std::string& strides) {
+  return get(archive(scratch / "part", "\x80\x02" + tensor("K\x00"s, sizes, strides) + "."));
+}
+
+TEST(DistributedCheckpoint, PutsTensorsTogether) {
+  const Scratch scratch;
+  const std::string row = part_of(scratch, "K\x01K\x03\x86", "K\x03K\x01\x86");
+  const auto folder = distributed(scratch / "dcp", {2, 3}, {{{0, 0}, row}, {{1, 0}, row}});
+  EXPECT_TRUE(load_distributed_checkpoint(folder).tensor("w").equal(
+      torch::tensor({0.0F, 1.0F, 2.0F, 0.0F, 1.0F, 2.0F}).view({2, 3})));
+  EXPECT_TRUE(levin::load_weights(folder).contains("w"));
+}
+
+TEST(DistributedCheckpoint, MissingAndOverlappingPartsAreErrors) {
+  const Scratch scratch;
+  const std::string row = part_of(scratch, "K\x01K\x03\x86", "K\x03K\x01\x86");
+  const auto refusal = [&](const std::vector<int>& size, const std::vector<Part>& parts) {
+    return error_of(
+        [&] { load_distributed_checkpoint(distributed(scratch / "dcp", size, parts)); });
+  };
+  const auto is_refused =
+      AllOf(StartsWith("checkpoint.torch: "), HasSubstr("the parts of w do not"));
+  EXPECT_THAT(refusal({2, 3}, {{{0, 0}, row}}), is_refused);
+  EXPECT_THAT(refusal({2, 3}, {{{0, 0}, row}, {{0, 0}, row}}), is_refused);
+  EXPECT_THAT(refusal({2, 3}, {{{0, 0}, row}, {{2, 0}, row}}), is_refused);
+  EXPECT_THAT(refusal({2, 3}, {{{0, 0}, row}, {{1, 1}, row}}), is_refused);
+  EXPECT_THAT(refusal({6}, {{{0}, row}, {{3}, row}}), is_refused);
+}
+
+TEST(DistributedCheckpoint, StaysInItsFolder) {
+  const Scratch scratch;
+  const std::string row = part_of(scratch, "K\x03\x85", "K\x01\x85");
+  for (const char* file : {"../secret", "/etc/passwd", "a/b", ""}) {
+    EXPECT_THAT(
+        error_of([&] {
+          load_distributed_checkpoint(distributed(scratch / "dcp", {3}, {{{0}, row}}, file));
+        }),
+        HasSubstr("which is not one of its folder"))
+        << file;
+  }
+}
+
+TEST(DistributedCheckpoint, DamagedOnesAreErrors) {
+  const Scratch scratch;
+  const std::string row = part_of(scratch, "K\x03\x85", "K\x01\x85");
+  const auto folder = distributed(scratch / "dcp", {3}, {{{0}, row}});
+  put(folder / "__0_0.distcp", row.substr(0, row.size() - 1));
+  EXPECT_THAT(error_of([&] { load_distributed_checkpoint(folder); }),
+              HasSubstr("fewer than .metadata says"));
+  const std::string metadata = get(folder / ".metadata");
+  put(folder / ".metadata", metadata.substr(0, metadata.size() / 2));
+  EXPECT_THAT(error_of([&] { load_distributed_checkpoint(folder); }),
+              HasSubstr("it ends too early"));
+  put(folder / ".metadata", "\x80\x04}.");
+  EXPECT_THAT(error_of([&] { load_distributed_checkpoint(folder); }),
+              HasSubstr("not that of torch.distributed.checkpoint"));
+  distributed(folder, {3}, {{{0}, row}}, "__0_0.distcp",
+              text("transform_descriptors") + "]" + text("zstd") + "a");
+  EXPECT_THAT(error_of([&] { load_distributed_checkpoint(folder); }),
+              HasSubstr("compressed or encoded"));
+}
+
+}  // namespace
