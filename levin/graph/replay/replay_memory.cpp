@@ -157,8 +157,8 @@ at::Tensor ReplayMemory::lay_out(MemoryPlan& plan) const {
                   c10::str(memory.storage.device()), c10::str(device));
       // Gradients may outlive the replay, and with them its arena.
       memory.storage.unsafeGetStorageImpl()->set_data_ptr_noswap(
-          {place, new at::Tensor(arena),
-           [](void* held) { delete static_cast<at::Tensor*>(held); }, device});
+          {place, new at::Tensor(arena), [](void* held) { delete static_cast<at::Tensor*>(held); },
+           device});
       place += memory.need.bytes;
     }
   }

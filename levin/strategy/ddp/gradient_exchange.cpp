@@ -63,9 +63,8 @@ std::vector<std::vector<at::Tensor>> GradientExchange::buckets() const {
     std::vector<at::Tensor>& bucket = buckets.emplace_back();
     for (const size_t index : plan.members) bucket.push_back(gradients[index]);
     // First what ends on a cache line: a replay lays them side by side.
-    std::ranges::stable_partition(bucket, [](const at::Tensor& gradient) {
-      return gradient.nbytes() % kCacheLine == 0;
-    });
+    std::ranges::stable_partition(
+        bucket, [](const at::Tensor& gradient) { return gradient.nbytes() % kCacheLine == 0; });
   }
   return buckets;
 }
