@@ -5,6 +5,10 @@
 
 namespace levin::tools {
 
+/// `ckpt inspect|verify|diff|convert|merge`: looks at checkpoints and makes others of them. Returns 1
+/// where verify or diff found something.
+int ckpt(int argc, char** argv);
+
 /// Writes the options of run to a file that it reads; asks for them on a terminal.
 int config(int argc, char** argv);
 

@@ -24,6 +24,7 @@ struct Subcommand {
 };
 
 constexpr std::array kSubcommands = {
+    Subcommand{"ckpt", "inspect, verify, compare, convert and merge checkpoints", ckpt},
     Subcommand{"config", "write the options of run to a file that it reads", config},
     Subcommand{"env", "versions, the machine, and which optional parts are there", env},
     Subcommand{"graph", "the graph of a program's training step: text, Graphviz or a page", graph},

@@ -13,6 +13,7 @@
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/base/random.h"
+#include "levin/graph/meta/materialize.h"
 #include "levin/optim/torch_adapter.h"
 
 namespace levin {
@@ -136,6 +137,7 @@ void Accelerator::check_compile() const {
 void Accelerator::prepare_module(const std::shared_ptr<torch::nn::Module>& module) {
   LEVIN_CHECK(module != nullptr, "accelerator.module",
               "got an empty module pointer, wanted a module");
+  if (is_on_meta(*module)) materialize(*module);  // built by init_on_meta
   precision_.convert(*module);
   strategy_->setup(*module, device_);
   seed_by_rank();

@@ -4,6 +4,8 @@
 #include <torch/torch.h>
 
 #include "levin/base/error.h"
+#include "levin/graph/meta/init_on_meta.h"
+#include "levin/graph/meta/materialize.h"
 #include "tests/trainer/small_run.h"
 
 namespace {
@@ -42,6 +44,16 @@ levin::TrainerOptions bare() {
   options.enable_checkpointing = false;
   options.max_epochs = 2;
   return options;
+}
+
+TEST(Fit, AModuleThatWasBuiltWithoutMemoryTrainsAsAnyOther) {
+  const auto net = levin::init_on_meta([] { return std::make_shared<Linear>(); });
+  ASSERT_TRUE(levin::is_on_meta(*net));
+  levin::Trainer trainer(bare());
+  trainer.fit(net, levin::DataLoader(dataset(40), {.batch_size = 8}));
+  const auto wanted = fit(bare(), 8, 40);
+  EXPECT_TRUE(net->layer->weight.equal(wanted->layer->weight));
+  EXPECT_TRUE(net->layer->bias.equal(wanted->layer->bias));
 }
 
 TEST(Fit, EqualsAHandWrittenLoop) {

@@ -1,0 +1,152 @@
+// levin ckpt as main() calls it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <torch/torch.h>
+
+#include "levin/checkpoint/checkpoint.h"
+#include "levin/checkpoint/sharded_weights.h"
+#include "tests/support/error_of.h"
+#include "tests/support/scratch.h"
+#include "tools/command.h"
+
+namespace {
+
+using levin::Checkpoint;
+using levin::State;
+using levin::test::error_of;
+using levin::test::get;
+using levin::test::put;
+using levin::test::Scratch;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+struct Said {
+  int code = 0;
+  std::string text;
+};
+
+Said ckpt(std::vector<std::string> words) {
+  words.insert(words.begin(), "ckpt");
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  ::testing::internal::CaptureStdout();
+  Said said;
+  try {
+    said.code = levin::tools::ckpt(static_cast<int>(words.size()), arguments.data());
+  } catch (...) {
+    ::testing::internal::GetCapturedStdout();
+    throw;
+  }
+  said.text = ::testing::internal::GetCapturedStdout();
+  return said;
+}
+
+class Ckpt : public ::testing::Test {
+ protected:
+  Ckpt() {
+    State weights, training;
+    weights.set("layer.weight", torch::arange(6, at::kFloat).view({2, 3}));
+    weights.set("layer.bias", torch::ones({2}, at::kDouble));
+    training.set("epoch", int64_t{3}).set("rate", 0.5).set("momentum", torch::zeros({4}));
+    levin::save_checkpoint(folder_, {.weights = {{"model", weights}}, .training = training});
+    training.set("epoch", int64_t{4});
+    weights.set("layer.bias", torch::tensor({1.0, 1.25}, at::kDouble)).erase("layer.weight");
+    weights.set("other", torch::ones({1}));
+    levin::save_checkpoint(other_, {.weights = {{"model", weights}}, .training = training});
+  }
+
+  const Scratch scratch_;
+  const std::string folder_ = (scratch_ / "one").string(), other_ = (scratch_ / "other").string();
+};
+
+TEST_F(Ckpt, InspectNamesTensorsAndNumbers) {
+  const Said said = ckpt({"inspect", folder_});
+  EXPECT_EQ(said.code, 0);
+  EXPECT_THAT(said.text, StartsWith(folder_ + ": levin checkpoint\n"));
+  EXPECT_THAT(said.text, HasSubstr("model: 2 tensors, 8 numbers, 40 bytes\n"));
+  EXPECT_THAT(said.text, HasSubstr("Float     [2, 3]             layer.weight\n"));
+  EXPECT_THAT(said.text, HasSubstr("training state: 1 tensors and\n  epoch: 3\n  rate: 0.5\n"));
+  EXPECT_THAT(ckpt({"inspect", "--top", "1", folder_}).text,
+              AllOf(HasSubstr("layer.weight"), Not(HasSubstr("layer.bias")),
+                    HasSubstr("and 1 smaller ones; --all names them")));
+  const auto json = nlohmann::json::parse(ckpt({"inspect", "--json", "--all", folder_}).text);
+  EXPECT_EQ(json.at("models").at("model").at("elements").get<int64_t>(), 8);
+  EXPECT_EQ(json.at("models").at("model").at("tensors").at("layer.bias").at("dtype"), "Double");
+}
+
+TEST_F(Ckpt, VerifyFindsAFlippedBit) {
+  const Said good = ckpt({"verify", folder_, other_});
+  EXPECT_EQ(good.code, 0);
+  EXPECT_THAT(good.text, AllOf(HasSubstr("one: good, "), HasSubstr("other: good, ")));
+  std::string bytes = get(scratch_ / "other/model.safetensors");
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  put(scratch_ / "other/model.safetensors", bytes);
+  const Said bad = ckpt({"verify", folder_, other_});
+  EXPECT_EQ(bad.code, 1);
+  EXPECT_THAT(bad.text, AllOf(HasSubstr("one: good"), HasSubstr("other: checkpoint.corrupt: ")));
+}
+
+TEST_F(Ckpt, DiffSaysWhatIsOtherwise) {
+  EXPECT_EQ(ckpt({"diff", folder_, folder_}).text, "no difference\n");
+  const Said said = ckpt({"diff", folder_, other_});
+  EXPECT_EQ(said.code, 1);
+  EXPECT_EQ(said.text,
+            "model/layer.bias: 1 of 2 numbers, by 0.25 at most\n"
+            "model/layer.weight: only in the first, Float [2, 3]\n"
+            "model/other: only in the second, Float [1]\n"
+            "training/epoch: 3 and 4\n");
+  EXPECT_THAT(ckpt({"diff", "--atol", "0.25", folder_, other_}).text, Not(HasSubstr("layer.bias")));
+}
+
+TEST_F(Ckpt, ConvertWritesWhatHuggingFaceReads) {
+  const std::string file = (scratch_ / "out.safetensors").string();
+  EXPECT_EQ(ckpt({"convert", "--dtype", "bfloat16", folder_, file}).code, 0);
+  const State read = levin::load_weights(file);
+  EXPECT_TRUE(read.tensor("layer.weight").equal(torch::arange(6).view({2, 3}).to(at::kBFloat16)));
+  EXPECT_EQ(read.tensor("layer.bias").scalar_type(), at::kBFloat16);
+  const std::string shards = (scratch_ / "shards").string();
+  EXPECT_EQ(ckpt({"convert", "--max-shard-bytes", "24", folder_, shards}).code, 0);
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "shards/model-00001-of-00002.safetensors"));
+  EXPECT_TRUE(levin::load_sharded_weights(shards)
+                  .tensor("layer.bias")
+                  .equal(torch::ones({2}, at::kDouble)));
+  EXPECT_EQ(ckpt({"diff", shards, file}).code, 1);
+  EXPECT_THAT(error_of([&] { ckpt({"convert", folder_, file}); }),
+              AllOf(StartsWith("tools.ckpt: "), HasSubstr("is there; name a new path")));
+  EXPECT_THAT(error_of([&] { ckpt({"convert", "--dtype", "int3", folder_, file + "2"}); }),
+              HasSubstr("wanted float32, float16, bfloat16 or float64"));
+}
+
+TEST_F(Ckpt, ConvertReadsWhatTorchSaved) {
+  c10::Dict<std::string, at::Tensor> dict;
+  dict.insert("weight", torch::arange(4));
+  const std::vector<char> written = torch::pickle_save(dict);
+  put(scratch_ / "model.pt", {written.data(), written.size()});
+  const std::string from = (scratch_ / "model.pt").string();
+  const std::string to = (scratch_ / "model.safetensors").string();
+  EXPECT_EQ(ckpt({"convert", from, to}).code, 0);
+  EXPECT_TRUE(levin::load_weights(to).tensor("weight").equal(torch::arange(4)));
+  EXPECT_EQ(ckpt({"diff", from, to}).text, "no difference\n");
+}
+
+TEST_F(Ckpt, MergeWantsParts) {
+  EXPECT_THAT(error_of([&] { ckpt({"merge", folder_, (scratch_ / "to").string()}); }),
+              StartsWith("checkpoint.part: "));
+}
+
+TEST_F(Ckpt, MistakesSayWhatIsWanted) {
+  EXPECT_THAT(
+      error_of([&] { ckpt({"inspekt"}); }),
+      StartsWith("tools.ckpt: got 'inspekt', wanted inspect, verify, diff, convert or merge"));
+  EXPECT_THAT(error_of([&] { ckpt({"diff", folder_}); }),
+              HasSubstr("got 1 paths, wanted ONE OTHER"));
+  EXPECT_THAT(error_of([&] { ckpt({"inspect", scratch_.str()}); }),
+              HasSubstr("is no checkpoint: it has neither"));
+  EXPECT_THAT(ckpt({"--help"}).text, HasSubstr("levin ckpt ACTION --help lists its options"));
+}
+
+}  // namespace

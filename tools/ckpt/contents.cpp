@@ -1,0 +1,104 @@
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/checkpoint/checkpoint.h"
+#include "levin/checkpoint/sharded_weights.h"
+#include "levin/checkpoint/torch/torch_file.h"
+#include "tools/ckpt/ckpt.h"
+
+namespace levin::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Tensors by the path of their dicts, "optimizer.state.0.exp_avg"; scalars stay in the tree.
+void gather_tensors(const State& tree, const std::string& path, State& tensors, State& scalars) {
+  for (const auto& [key, value] : tree.values()) {
+    const std::string name = path.empty() ? key : path + "." + key;
+    if (const auto* child = std::get_if<State>(&value)) {
+      gather_tensors(*child, name, tensors, scalars);
+    } else if (const auto* tensor = std::get_if<at::Tensor>(&value)) {
+      tensors.set(name, *tensor);
+    } else {
+      std::visit([&](const auto& own) { scalars.set(name, own); }, value);
+    }
+  }
+}
+
+CheckpointContents of_torch(const fs::path& path) {
+  const bool is_folder = fs::is_directory(path);
+  CheckpointContents contents = {.kind = is_folder ? "folder of torch.distributed.checkpoint"
+                                                   : "file of torch.save"};
+  State weights;
+  try {
+    const State all = is_folder ? load_distributed_checkpoint(path) : load_torch_file(path);
+    gather_tensors(all, "", weights, contents.training);
+  } catch (const Error& error) {
+    // With classes of their own beside the weights, as Lightning's files.
+    if (is_folder || error.id() != "checkpoint.torch") throw;
+    weights = load_torch_weights(path);
+  }
+  contents.weights["model"] = std::move(weights);
+  return contents;
+}
+
+}  // namespace
+
+CheckpointContents read_contents(const fs::path& path) {
+  std::error_code unknown;
+  if (is_torch_checkpoint(path)) return of_torch(path);
+  if (fs::exists(path / "manifest.json", unknown)) {
+    Checkpoint checkpoint = load_checkpoint(path);
+    return {"levin checkpoint", std::move(checkpoint.weights), std::move(checkpoint.training)};
+  }
+  CheckpointContents contents;
+  const bool is_folder = fs::is_directory(path, unknown);
+  if (is_folder && (fs::exists(path / "model.safetensors.index.json", unknown) ||
+                    fs::exists(path / "model.safetensors", unknown))) {
+    contents.kind = "folder of safetensors";
+    contents.weights["model"] = load_sharded_weights(path);
+    return contents;
+  }
+  LEVIN_CHECK(
+      !is_folder, "tools.ckpt",
+      "'{}' is no checkpoint: it has neither manifest.json, model.safetensors nor .metadata",
+      path.string());
+  contents.kind = "safetensors file";
+  contents.weights["model"] = load_weights(path);
+  return contents;
+}
+
+void convert(const fs::path& from, const fs::path& to, const ConvertOptions& options) {
+  constexpr std::array<std::pair<std::string_view, at::ScalarType>, 4> kTypes = {
+      {{"float32", at::kFloat},
+       {"float16", at::kHalf},
+       {"bfloat16", at::kBFloat16},
+       {"float64", at::kDouble}}};
+  std::error_code unknown;
+  LEVIN_CHECK(!fs::exists(to, unknown), "tools.ckpt", "'{}' is there; name a new path",
+              to.string());
+  CheckpointContents contents = read_contents(from);
+  LEVIN_CHECK(contents.weights.size() == 1, "tools.ckpt",
+              "'{}' holds the weights of {} models; give the path of one .safetensors file",
+              from.string(), contents.weights.size());
+  State weights = is_torch_checkpoint(from) ? load_torch_weights(from)
+                                            : std::move(contents.weights.begin()->second);
+  if (!options.dtype.empty()) {
+    const auto* type =
+        std::ranges::find(kTypes, options.dtype, &decltype(kTypes)::value_type::first);
+    LEVIN_CHECK(type != kTypes.end(), "tools.ckpt",
+                "got --dtype '{}', wanted float32, float16, bfloat16 or float64", options.dtype);
+    State converted;
+    for (const auto& [name, value] : weights.values()) {
+      const at::Tensor& tensor = std::get<at::Tensor>(value);
+      converted.set(name, tensor.is_floating_point() ? tensor.to(type->second) : tensor);
+    }
+    weights = std::move(converted);
+  }
+  if (to.extension() == ".safetensors") return save_weights(to, weights);
+  save_sharded_weights(to, weights, options.max_shard_bytes);
+}
+
+}  // namespace levin::tools

@@ -1,0 +1,124 @@
+#include <c10/core/ScalarType.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <vector>
+
+#include "levin/base/text.h"
+#include "tools/ckpt/ckpt.h"
+
+namespace levin::tools {
+namespace {
+
+using nlohmann::json;
+
+struct Row {
+  std::string name;
+  at::Tensor tensor;
+};
+
+std::vector<Row> rows_of(const State& state, int64_t num_tensors) {
+  std::vector<Row> rows;
+  for (const auto& [name, value] : state.values())
+    rows.push_back({name, std::get<at::Tensor>(value)});
+  if (num_tensors < 0) return rows;
+  std::ranges::stable_sort(rows, std::ranges::greater(),
+                           [](const Row& row) { return row.tensor.nbytes(); });
+  rows.resize(std::min(rows.size(), static_cast<size_t>(num_tensors)));
+  return rows;
+}
+
+/// Bytes and elements of all tensors of a state.
+std::pair<int64_t, int64_t> size_of(const State& state) {
+  int64_t elements = 0, bytes = 0;
+  for (const auto& [name, value] : state.values()) {
+    const at::Tensor& tensor = std::get<at::Tensor>(value);
+    elements += tensor.numel();
+    bytes += static_cast<int64_t>(tensor.nbytes());
+  }
+  return {elements, bytes};
+}
+
+/// Of the training state: "trainer.epoch: 3". Tensors are counted.
+void add_scalars(const State& state, const std::string& path, std::vector<std::string>& lines,
+                 int64_t& num_tensors) {
+  for (const auto& [key, value] : state.values()) {
+    const std::string name = path.empty() ? key : path + "." + key;
+    if (const auto* child = std::get_if<State>(&value)) {
+      add_scalars(*child, name, lines, num_tensors);
+    } else if (const auto* text = std::get_if<std::string>(&value)) {
+      lines.push_back(fmt::format("{}: {}", name, printable(*text)));
+    } else if (const auto* flag = std::get_if<bool>(&value)) {
+      lines.push_back(fmt::format("{}: {}", name, *flag));
+    } else if (const auto* integer = std::get_if<int64_t>(&value)) {
+      lines.push_back(fmt::format("{}: {}", name, *integer));
+    } else if (const auto* number = std::get_if<double>(&value)) {
+      lines.push_back(fmt::format("{}: {:.17g}", name, *number));
+    } else {
+      ++num_tensors;
+    }
+  }
+}
+
+json json_of(const CheckpointContents& contents, int64_t num_tensors) {
+  json all = {{"kind", contents.kind}, {"models", json::object()}};
+  for (const auto& [model, state] : contents.weights) {
+    const auto [elements, bytes] = size_of(state);
+    json& own = all["models"][model];
+    own = {{"elements", elements}, {"bytes", bytes}, {"tensors", json::object()}};
+    for (const Row& row : rows_of(state, num_tensors)) {
+      own["tensors"][row.name] = {{"dtype", c10::toString(row.tensor.scalar_type())},
+                                  {"sizes", row.tensor.sizes().vec()}};
+    }
+  }
+  std::vector<std::string> lines;
+  int64_t num_training_tensors = 0;
+  add_scalars(contents.training, "", lines, num_training_tensors);
+  all["training"] = {{"tensors", num_training_tensors}, {"scalars", lines}};
+  return all;
+}
+
+}  // namespace
+
+std::string bytes_text(int64_t bytes) {
+  if (bytes < 1000) return fmt::format("{} bytes", bytes);
+  double number = static_cast<double>(bytes);
+  size_t unit = 0;
+  constexpr const char* kUnits[] = {"", "kB", "MB", "GB", "TB"};
+  while (number >= 999.5 && unit + 1 < std::size(kUnits)) {
+    number /= 1000;
+    ++unit;
+  }
+  return fmt::format("{:.3g} {}", number, kUnits[unit]);
+}
+
+std::string inspected(const std::filesystem::path& path, int64_t num_tensors, bool as_json) {
+  const CheckpointContents contents = read_contents(path);
+  if (as_json) return json_of(contents, num_tensors).dump(2) + "\n";
+  std::string text = fmt::format("{}: {}\n", path.string(), contents.kind);
+  for (const auto& [model, state] : contents.weights) {
+    const auto [elements, bytes] = size_of(state);
+    text += fmt::format("\n{}: {} tensors, {} numbers, {}\n", printable(model),
+                        state.values().size(), elements, bytes_text(bytes));
+    const auto rows = rows_of(state, num_tensors);
+    for (const Row& row : rows) {
+      text += fmt::format("  {:<9} {:<18} {}\n", c10::toString(row.tensor.scalar_type()),
+                          fmt::format("[{}]", fmt::join(row.tensor.sizes(), ", ")),
+                          printable(row.name));
+    }
+    if (rows.size() < state.values().size()) {
+      text += fmt::format("  and {} smaller ones; --all names them\n",
+                          state.values().size() - rows.size());
+    }
+  }
+  std::vector<std::string> lines;
+  int64_t num_training_tensors = 0;
+  add_scalars(contents.training, "", lines, num_training_tensors);
+  if (lines.empty() && num_training_tensors == 0) return text;
+  text += fmt::format("\ntraining state: {} tensors and\n", num_training_tensors);
+  for (const std::string& line : lines) text += "  " + line + "\n";
+  return text;
+}
+
+}  // namespace levin::tools
