@@ -1,6 +1,7 @@
 #include "levin/trainer/options.h"
 
 #include "levin/base/check.h"
+#include "levin/graph/compile/contract.h"
 
 namespace levin {
 
@@ -69,8 +70,9 @@ void TrainerOptions::fields(FieldVisitor& field) {
   loss_guard.fields(field);
   ddp.fields(field);
   field("compile", compile,
-        "no, or replay: training steps are recorded, and replayed without a call of training_step; "
-        "XLA devices compile steps in either case");
+        fmt::format("no, or replay: training steps are recorded, and replayed without a call of "
+                    "training_step; XLA devices compile steps in either case. {}",
+                    graph::kReplayContract));
   field(
       "compile_check", compile_check,
       "when the code is run in a replay's place and compared: auto, every, no, or each n-th call");
