@@ -1,6 +1,7 @@
 #include "levin/accelerator/options.h"
 
 #include "levin/base/check.h"
+#include "levin/graph/compile/contract.h"
 
 namespace levin {
 
@@ -48,11 +49,9 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
   loss_guard.fields(field);
   ddp.fields(field);
   field("compile", compile,
-        "no, or replay: what compile() gives is recorded and replayed. As with jax.jit and CUDA "
-        "graphs a recorded step is its operators, not its code: each replay runs them on the new "
-        "inputs, with new random numbers and learning rates, and no line of the function; "
-        "compile_check says when the code is run and compared. XLA devices compile steps in either "
-        "case");
+        fmt::format("no, or replay: what compile() gives is recorded, and replayed without a call "
+                    "of it; XLA devices compile steps in either case. {}",
+                    graph::kReplayContract));
   field(
       "compile_check", compile_check,
       "when the code is run in a replay's place and compared: auto, every, no, or each n-th call");

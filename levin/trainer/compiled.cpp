@@ -33,7 +33,7 @@ at::Tensor Run::compiled_step(const Batch& batch, int64_t index) {
         record_host_part();
         return std::vector{loss};
       },
-      arguments)[0];
+      arguments, progress_.global_step)[0];
 }
 
 void Run::record_host_part() {

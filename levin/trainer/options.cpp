@@ -1,6 +1,7 @@
 #include "levin/trainer/options.h"
 
 #include "levin/base/check.h"
+#include "levin/graph/compile/contract.h"
 
 namespace levin {
 
@@ -68,13 +69,10 @@ void TrainerOptions::fields(FieldVisitor& field) {
   scaler.fields(field);
   loss_guard.fields(field);
   ddp.fields(field);
-  field(
-      "compile", compile,
-      "no, or replay: training steps are recorded and replayed. As with jax.jit and CUDA graphs a "
-      "recorded step is its operators, not its code: each replay runs them on the new batch, with "
-      "new random numbers and learning rates, and no line of training_step; --compile-check says "
-      "when the code is run and compared. So log tensors, give a coefficient that changes as a "
-      "levin::StepValue, and draw coins by torch::rand. XLA devices compile steps in either case");
+  field("compile", compile,
+        fmt::format("no, or replay: training steps are recorded, and replayed without a call of "
+                    "training_step; XLA devices compile steps in either case. {}",
+                    graph::kReplayContract));
   field(
       "compile_check", compile_check,
       "when the code is run in a replay's place and compared: auto, every, no, or each n-th call");

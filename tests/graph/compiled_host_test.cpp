@@ -10,9 +10,16 @@
 namespace compiled_host {
 
 using levin::graph::Compiled;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Results = std::vector<at::Tensor>;
+
+/// A refusal with this text, of a line of the test that runs.
+auto here(const std::string& text) {
+  const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
+  return AllOf(HasSubstr(text), HasSubstr(" in compiled_host::CompiledHost_" + test));
+}
 
 at::Tensor input_of(int64_t call) { return torch::arange(12.0).reshape({4, 3}) + call; }
 
@@ -63,7 +70,7 @@ TEST(CompiledHost, OneByteOfALargeMaskIsSeen) {
     return Results{mask.argmax()};
   };
   expect_same(compiled, function, function);
-  EXPECT_THAT(compiled.report().refusals.at(0), HasSubstr("the host wrote other numbers"));
+  EXPECT_THAT(compiled.report().refusals.at(0), here("the host wrote other numbers"));
 }
 
 TEST(CompiledHost, AResultThatTheHostChangesIsNamed) {
@@ -74,7 +81,7 @@ TEST(CompiledHost, AResultThatTheHostChangesIsNamed) {
     return Results{y + 1};
   };
   expect_same(compiled, function, function);
-  EXPECT_THAT(compiled.report().refusals.at(0), HasSubstr("the host writes into a tensor [4, 3]"));
+  EXPECT_THAT(compiled.report().refusals.at(0), here("the host writes into a tensor [4, 3]"));
 }
 
 TEST(CompiledHost, StateThatTheHostChangesIsNamed) {
@@ -142,7 +149,7 @@ TEST(CompiledHost, AListThatGrowsIsNamed) {
     };
   };
   expect_same(compiled, function(list), function(other));
-  EXPECT_THAT(compiled.report().refusals.at(0), HasSubstr("keeps a tensor of each call"));
+  EXPECT_THAT(compiled.report().refusals.at(0), here("keeps a tensor of each call"));
   ASSERT_EQ(list.size(), other.size());
   for (size_t i = 0; i < list.size(); ++i) EXPECT_TRUE(torch::equal(list[i], other[i])) << i;
 }
@@ -154,7 +161,7 @@ TEST(CompiledHost, AGeneratorThatIsSeededInsideIsNamed) {
     return Results{x + torch::rand({3})};
   };
   expect_same(compiled, function, function);
-  EXPECT_THAT(compiled.report().refusals.at(0), HasSubstr("seeds a random generator"));
+  EXPECT_THAT(compiled.report().refusals.at(0), here("seeds a random generator"));
 }
 
 TEST(CompiledHost, AGeneratorOfOnesOwn) {
@@ -174,7 +181,7 @@ TEST(CompiledHost, AGeneratorOfOnesOwn) {
       EXPECT_THAT(compiled.report().refusals, IsEmpty());
       EXPECT_GT(compiled.report().replayed, 5);
     } else {
-      EXPECT_THAT(compiled.report().refusals.at(0), HasSubstr(reason));
+      EXPECT_THAT(compiled.report().refusals.at(0), here(reason));
     }
   };
   expect(false, false, "");

@@ -105,12 +105,35 @@ TEST(Compiled, DoesAgainWhatTheFunctionDoesOnTheHost) {
   EXPECT_THAT(seen, ElementsAre(0.0, 12.0, 24.0, 36.0, 48.0));
 }
 
+TEST(Compiled, SaysAReasonThatNoShapeCanCureOnce) {
+  const std::vector<std::function<at::Tensor(const at::Tensor&)>> functions = {
+      [](const at::Tensor& x) {  // which [4, 3] the host writes
+        const at::Tensor y = x * 2;
+        y.data_ptr<float>()[0] = 0;
+        return y + 1;
+      },
+      [](const at::Tensor& x) { return x * x.sum().item<double>(); },
+      [](const at::Tensor& x) { return x.to_sparse().to_dense(); }};
+  for (const auto& function : functions) {
+    Compiled compiled("it");
+    for (int64_t i = 0; i < 24; ++i) {
+      const at::Tensor x = input_of(i + 1, /*rows=*/i % 2 == 0 ? 2 : 4);
+      const Results results =
+          compiled({.inputs = {x}, .names = {"x"}}, [&] { return Results{function(x)}; });
+      EXPECT_TRUE(torch::equal(results.at(0), function(x))) << i;
+    }
+    EXPECT_THAT(compiled.report().refusals, ElementsAre(HasSubstr("TestBody")));
+    EXPECT_EQ(compiled.report().replayed, 0);
+  }
+}
+
 // Whatever stops it, the results are right.
 
 struct Trouble {
   std::string name;
   std::function<at::Tensor(const at::Tensor& x, int64_t call, Compiled& compiled)> function;
   std::string reason;
+  std::string place;  ///< the function whose line it names
 };
 std::ostream& operator<<(std::ostream& out, const Trouble& trouble) { return out << trouble.name; }
 
@@ -126,7 +149,8 @@ TEST_P(CompiledTrouble, IsNamedAndTheFunctionGoesOn) {
   }
   EXPECT_EQ(compiled.report().replayed, 0);
   ASSERT_EQ(compiled.report().refusals.size(), 1U);
-  EXPECT_THAT(compiled.report().refusals.front(), HasSubstr(GetParam().reason));
+  EXPECT_THAT(compiled.report().refusals.front(),
+              AllOf(HasSubstr(GetParam().reason), HasSubstr(" in " + GetParam().place)));
 }
 
 at::Tensor read_by_the_host(const at::Tensor& x, int64_t, Compiled&) {
@@ -149,6 +173,12 @@ at::Tensor refused(const at::Tensor& x, int64_t, Compiled& compiled) {
   return x + 1;
 }
 at::Tensor sparse(const at::Tensor& x, int64_t, Compiled&) { return x.to_sparse().to_dense(); }
+at::Tensor keeps_each(const at::Tensor& x, int64_t, Compiled& compiled) {
+  static Results list;
+  const at::Tensor twice = x * 2;
+  if (compiled.recording() != nullptr) list.push_back(twice);
+  return twice + 1;
+}
 at::Tensor depends_on_each_call(const at::Tensor& x, int64_t, Compiled& compiled) {
   static double number = 0;
   if (auto* recording = compiled.recording()) {
@@ -160,13 +190,20 @@ at::Tensor depends_on_each_call(const at::Tensor& x, int64_t, Compiled& compiled
 INSTANTIATE_TEST_SUITE_P(
     Compiled, CompiledTrouble,
     ::testing::Values(
-        Trouble{"ReadByTheHost", read_by_the_host, "the host reads what aten::_local_scalar_dense"},
-        Trouble{"SizedByValues", sized_by_values, "the host reads what aten::nonzero"},
-        Trouble{"NumberOfTheHost", number_of_the_host, "its other was"},
-        Trouble{"BranchOfTheHost", branch_of_the_host, "was aten::"},
-        Trouble{"WrittenByTheHost", written_by_the_host, "the host wrote other numbers"},
-        Trouble{"Refused", refused, "a reason of its own"}, Trouble{"Sparse", sparse, "layout"},
-        Trouble{"DependsOnEachCall", depends_on_each_call, "a number that grows"}),
+        Trouble{"ReadByTheHost", read_by_the_host, "the host reads what aten::_local_scalar_dense",
+                "read_by_the_host"},
+        Trouble{"SizedByValues", sized_by_values, "the host reads what aten::nonzero",
+                "sized_by_values"},
+        Trouble{"NumberOfTheHost", number_of_the_host, "its other was", "number_of_the_host"},
+        Trouble{"BranchOfTheHost", branch_of_the_host, "was aten::", "branch_of_the_host"},
+        Trouble{"WrittenByTheHost", written_by_the_host, "the host wrote other numbers",
+                "written_by_the_host"},
+        Trouble{"Refused", refused, "a reason of its own", "refused"},
+        Trouble{"Sparse", sparse, "layout", "sparse"},
+        Trouble{"KeepsEach", keeps_each, "it keeps a tensor of each call, what aten::mul.Scalar gave",
+                "keeps_each"},
+        Trouble{"DependsOnEachCall", depends_on_each_call, "a number that grows",
+                "depends_on_each_call"}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Compiled, NamesATensorThatIsNewInEachCall) {
@@ -326,7 +363,36 @@ TEST(CompiledCheck, FindsWhatTheHostChangesLater) {
   EXPECT_EQ(wrong, 5);
   ASSERT_EQ(compiled.report().refusals.size(), 1U);
   EXPECT_THAT(compiled.report().refusals.front(),
-              AllOf(HasSubstr("its other was 2.0 and is 3.0"), HasSubstr("replayed 7 times")));
+              AllOf(HasSubstr("at step 18"), HasSubstr("its other was 2.0 and is 3.0"),
+                    HasSubstr("since step 10"), HasSubstr("replayed 7 times"),
+                    HasSubstr("FindsWhatTheHostChangesLater")));
+}
+
+TEST(CompiledCheck, SaysTheStepsOfItsCaller) {
+  Compiled compiled("it");
+  double factor = 2.0;
+  for (int64_t i = 0; i < 20; ++i) {
+    if (i == 13) factor = 3.0;
+    const at::Tensor x = input_of(i);
+    compiled({.inputs = {x}, .names = {"x"}, .step = 100 + i}, [&] { return Results{x * factor}; });
+  }
+  EXPECT_THAT(compiled.report().refusals,
+              ElementsAre(AllOf(HasSubstr("at step 118"), HasSubstr("since step 110"))));
+}
+
+TEST(CompiledCheck, CountsTheReplaysOfAllRecordings) {
+  Compiled compiled("it");
+  double factor = 2.0;
+  for (int64_t i = 0; i < 40; ++i) {
+    if (i == 30) factor = 3.0;
+    const at::Tensor x = input_of(i, /*rows=*/i < 12 || i == 30 ? 2 : 4);
+    if (i == 30) compiled.check_next();
+    compiled({.inputs = {x}, .names = {"x"}}, [&] { return Results{x * factor}; });
+  }
+  // Of two rows calls 3, 4, 6, 10 are checks; of four 12 and 13 are recorded, 14, 15, 17, 21, 29 checks.
+  EXPECT_THAT(compiled.report().refusals,
+              ElementsAre(AllOf(HasSubstr("at step 30"), HasSubstr("since step 10"),
+                                HasSubstr("replayed 12 times"))));
 }
 
 TEST(CompiledCheck, OfEachCallIsNeverWrong) {

@@ -365,6 +365,15 @@ def on_ranks(draw):
     setting = make(draw)
     while "skip" in setting or "sleep" in setting or "leave" in setting:
         setting = make(draw)
+    return of_two(setting)
+
+
+def resumes_on_ranks(draw):
+    """Runs of two ranks that go on from what they saved."""
+    return of_two(resumes(draw))
+
+
+def of_two(setting):
     for entry in setting["log"]:
         if entry.get("on_epoch"):
             entry["on_step"] = False
@@ -383,6 +392,7 @@ FAMILIES = {
     "after": (afterwards, 18),
     "rate": (rates, 12),
     "ranks": (on_ranks, 36),
+    "ranks_resume": (resumes_on_ranks, 8),
 }
 
 

@@ -11,11 +11,13 @@
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
 #include "tests/support/in_shards.h"
+#include "tests/support/world.h"
 #include "tests/trainer/small_run.h"
 
 namespace {
 
 using namespace small_run;  // NOLINT
+using levin::test::run_world;
 
 std::string message_of(const std::function<void()>& call) {
   try {
@@ -284,6 +286,56 @@ TEST(Boundary, AStepThatHasChangedParametersIsNotSaved) {
             }),
             "no error");
   EXPECT_EQ(fs::canonical(root / "checkpoints/last").filename(), "epoch=0-step=2");
+}
+
+// Several ranks save together, which one that has failed cannot: what was saved before stays.
+
+/// 3 epochs of 7 batches on each of two ranks, saved after every 3 steps; fails in step 11.
+std::string trained_on_rank(int64_t rank, const fs::path& root, bool fails,
+                            const std::string& ckpt_path) {
+  auto options = quiet(root.string());
+  options.accelerator = "cpu";
+  options.seed = 11;
+  options.callbacks = {levin::model_checkpoint({.save_top_k = -1, .every_n_train_steps = 3})};
+  options.max_epochs = 3;
+  levin::Trainer trainer(options);
+  const auto net = std::make_shared<Failing>();
+  net->batch = 4;
+  if (fails) net->where = Where::kInStep;
+  std::string error = message_of([&] {
+    trainer.fit(net, levin::DataLoader(dataset(100), {.batch_size = 8, .shuffle = true}),
+                std::nullopt, {.ckpt_path = ckpt_path});
+  });
+  if (error == "no error" && rank == 0) {
+    levin::save_weights(root / "weights.safetensors", levin::module_state(*net));
+  }
+  return error;
+}
+
+TEST(Boundary, OfTwoRanksOneThatFailedIsNotSavedAndWhatWasStays) {
+  const Scratch whole;
+  const auto on_ranks = [](const fs::path& root, const std::vector<bool>& fails,
+                           const std::string& ckpt_path) {
+    return run_world(2, [&](int64_t rank, const fs::path&) {
+      return trained_on_rank(rank, root, fails[static_cast<size_t>(rank)], ckpt_path);
+    });
+  };
+  ASSERT_THAT(on_ranks(whole.path(), {false, false}, ""), ::testing::Each("no error"));
+  for (const std::vector<bool>& fails :
+       std::vector<std::vector<bool>>{{true, true}, {false, true}, {true, false}}) {
+    const Scratch root;
+    const auto errors = on_ranks(root.path(), fails, "");
+    for (size_t rank = 0; rank < 2; ++rank) {
+      EXPECT_NE(errors[rank], "no error") << rank;
+      if (fails[rank]) EXPECT_THAT(errors[rank], ::testing::HasSubstr("a wire came loose"));
+    }
+    const fs::path last = fs::canonical(root / "checkpoints/last");
+    EXPECT_EQ(last.filename(), "epoch=1-step=9");
+    const auto folders = fs::directory_iterator(root / "checkpoints");
+    EXPECT_EQ(std::distance(begin(folders), end(folders)), 4) << "steps 3, 6, 9 and last";
+    EXPECT_THAT(on_ranks(root.path(), {false, false}, last.string()), ::testing::Each("no error"));
+    EXPECT_EQ(off_by(root / "weights.safetensors", whole / "weights.safetensors", 0.0), "");
+  }
 }
 
 }  // namespace

@@ -231,6 +231,7 @@ struct Hindrance {
   std::string name;
   StepOfBatch step;
   std::string reason;
+  std::string function;  ///< whose line it names
 };
 std::ostream& operator<<(std::ostream& out, const Hindrance& one) { return out << one.name; }
 
@@ -266,18 +267,126 @@ TEST_P(TrainerCompileHindered, IsNamedAndTrainedAsItIs) {
   const Trained hindered = train_recipe(recipe, "replay", replay_root.str(), net());
   ASSERT_FALSE(hindered.report.refusals.empty());
   EXPECT_THAT(hindered.report.refusals.front(), HasSubstr(GetParam().reason));
+  EXPECT_THAT(hindered.report.refusals.front(), HasSubstr(" in " + GetParam().function));
   expect_same_weights(*hindered.net, *eager.net);
   EXPECT_EQ(hindered.rows, eager.rows);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Compile, TrainerCompileHindered,
-    testing::Values(Hindrance{"ReadsItsLoss", reads_its_loss, "the host reads what"},
-                    Hindrance{"LogsANumber", logs_a_number, "training_step logs 'index'"},
-                    Hindrance{"AsksForTheStep", asks_for_the_step, "it asks for global_step()"},
-                    Hindrance{"CountsByItself", counts_by_itself, "its other was"},
-                    Hindrance{"WeighsItsLoss", weighs_its_loss, "set_loss_weight()"}),
+    testing::Values(
+        Hindrance{"ReadsItsLoss", reads_its_loss, "the host reads what", "reads_its_loss"},
+        Hindrance{"LogsANumber", logs_a_number, "training_step logs 'index'", "logs_a_number"},
+        Hindrance{"AsksForTheStep", asks_for_the_step, "it asks for global_step()",
+                  "asks_for_the_step"},
+        Hindrance{"CountsByItself", counts_by_itself, "its other was", "counts_by_itself"},
+        Hindrance{"WeighsItsLoss", weighs_its_loss, "set_loss_weight()", "weighs_its_loss"}),
     [](const auto& info) { return info.param.name; });
+
+// A factor of the host's that changes where the code is run again at once: eight steps an epoch, of
+// which the 3rd, 4th, 6th, 10th and 18th are checks by their number.
+
+struct WithFactor : Net {
+  double factor = 1.0;
+  int64_t validations = 0;
+  int64_t changes_in_epoch = -1, changes_in_validation = -1;
+  at::Tensor training_step(const levin::Batch& batch) override {
+    return plain_loss(*this, batch) * factor;
+  }
+  void on_train_epoch_start() override {
+    if (current_epoch() == changes_in_epoch) factor = 3.0;
+  }
+  void on_validation_end() override {
+    if (++validations == changes_in_validation) factor = 3.0;
+  }
+};
+
+/// Changes the factor after this step, and a weight.
+struct WritesAWeight : levin::Callback {
+  int64_t step;
+  explicit WritesAWeight(int64_t step) : step(step) {}
+  std::string state_key() const override { return "writes_a_weight"; }
+  void on_train_batch_end(levin::Trainer& trainer, levin::Module& module, const at::Tensor&,
+                          const levin::Batch&, int64_t) override {
+    if (trainer.global_step() != step + 1) return;
+    const at::NoGradGuard no_grad;
+    module.parameters()[0].mul_(0.5);
+    dynamic_cast<WithFactor&>(module).factor = 3.0;
+  }
+};
+
+/// Replayed as eager, with this in its one refusal.
+void expect_found_at_once(const std::function<std::shared_ptr<WithFactor>()>& make, bool validates,
+                          std::shared_ptr<levin::Callback> callback, const std::string& text) {
+  const auto train = [&](const std::string& compile) {
+    const Scratch root;
+    auto options = quiet(root.str());
+    options.accelerator = "cpu";
+    if (callback) options.callbacks = {callback};
+    options.enable_checkpointing = false;
+    options.max_epochs = 6;
+    if (validates) options.val_check_interval = 4;
+    options.seed = 11;
+    options.compile = compile;
+    levin::Trainer trainer(options);
+    torch::manual_seed(3);
+    const auto net = make();
+    std::optional<levin::DataLoader> validation;
+    if (validates) validation.emplace(dataset(16), levin::DataLoaderOptions{.batch_size = 16});
+    trainer.fit(net, levin::DataLoader(dataset(64), {.batch_size = 8, .shuffle = true}),
+                validation);
+    return Trained{net, {}, trainer.compile_report()};
+  };
+  const Trained eager = train("no"), replayed = train("replay");
+  expect_same_weights(*replayed.net, *eager.net);
+  ASSERT_EQ(replayed.report.refusals.size(), 1U);
+  EXPECT_THAT(replayed.report.refusals.front(), HasSubstr("was 1.0 and is 3.0"));
+  EXPECT_THAT(replayed.report.refusals.front(), HasSubstr(text));
+  EXPECT_THAT(replayed.report.refusals.front(), HasSubstr(" in "));
+  EXPECT_GT(replayed.report.replayed, 10);
+}
+
+TEST(TrainerCompileCheck, ComesAtAnEpochsStart) {
+  const auto make = [] {
+    auto net = std::make_shared<WithFactor>();
+    net->changes_in_epoch = 3;
+    return net;
+  };
+  expect_found_at_once(make, false, nullptr, "since step 18, when it was last compared");
+}
+
+TEST(TrainerCompileCheck, ComesAfterAValidation) {
+  const auto make = [] {
+    auto net = std::make_shared<WithFactor>();
+    net->changes_in_validation = 7;  // in the middle of epoch 3
+    return net;
+  };
+  expect_found_at_once(make, true, nullptr, "since step 24, when it was last compared");
+}
+
+TEST(TrainerCompileCheck, ComesAfterACallbackWroteParameters) {
+  expect_found_at_once([] { return std::make_shared<WithFactor>(); }, false,
+                       std::make_shared<WritesAWeight>(20),
+                       "since step 18, when it was last compared");
+}
+
+TEST(TrainerCompileCheck, MayEndTheRun) {
+  const Scratch root;
+  auto options = quiet(root.str());
+  options.accelerator = "cpu";
+  options.enable_checkpointing = false;
+  options.max_epochs = 6;
+  options.compile = "replay";
+  options.compile_check_policy = "stop";
+  levin::Trainer trainer(options);
+  const auto net = std::make_shared<WithFactor>();
+  net->changes_in_epoch = 3;
+  const std::string error = error_of([&] {
+    trainer.fit(net, levin::DataLoader(dataset(64), {.batch_size = 8}));
+  });
+  EXPECT_THAT(error, HasSubstr("graph.check"));
+  EXPECT_THAT(error, HasSubstr("at step 24"));
+}
 
 TEST(TrainerCompile, AnOptimizerThatComputesOnTheHostIsNamed) {
   const Scratch eager_root, replay_root;

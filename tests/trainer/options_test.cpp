@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
+
+#include "levin/accelerator/options.h"
 #include "levin/base/error.h"
 #include "levin/trainer/run/limits.h"
 #include "tests/support/error_of.h"
@@ -59,6 +62,31 @@ TEST(TrainerOptions, EveryOptionReadsBackFromItsText) {
   EXPECT_TRUE(parsed.limit_val_batches.is_fraction());
   EXPECT_EQ(parsed.devices.count(), 0);
   EXPECT_FALSE(parsed.logger.on());
+}
+
+/// The help of each option as one line, however it is wrapped.
+template <class Options>
+std::string help_of() {
+  const char* arguments[] = {"program", "--help"};
+  Options options;
+  std::istringstream words(*levin::detail::read_options(
+      2, arguments, [&](levin::FieldVisitor& field) { options.fields(field); }));
+  std::string text;
+  for (std::string word; words >> word;) text += word + " ";
+  return text;
+}
+
+TEST(TrainerOptions, HelpHoldsTheContractOfReplay) {
+  for (const std::string& help :
+       {help_of<levin::TrainerOptions>(), help_of<levin::AcceleratorOptions>()}) {
+    for (const char* words : {"As with jax.jit and CUDA graphs, a replay runs the operators that "
+                              "were recorded",
+                              "no line of your code", "Log tensors", "keep a clone()",
+                              "levin::StepValue", "torch::rand, then torch::where",
+                              "found by the next compile_check", "docs/compile.md"}) {
+      EXPECT_NE(help.find(words), std::string::npos) << words;
+    }
+  }
 }
 
 TEST(Limits, StepsOfTheRunKnowTheShortLastGroup) {

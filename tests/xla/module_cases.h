@@ -36,6 +36,8 @@ ModuleCases embedding_modules();
 ModuleCases attention_modules();
 ModuleCases transformer_modules();
 ModuleCases loss_modules();
+/// Of which each call is an error on the CPU.
+ModuleCases refused_modules();
 
 inline std::function<OperatorTensors()> joined(std::function<OperatorTensors()> first,
                                                std::function<OperatorTensors()> second) {

@@ -44,12 +44,17 @@ void add_attentions(ModuleCases& all) {
   add("ExtraAndZeroKey", Options(plain).add_bias_kv(true).add_zero_attn(true));
   add("OfOtherWidths", Options(plain).kdim(6).vdim(6), 6, 6);
   add("OfOtherWidthsExtraKey", Options(plain).kdim(6).vdim(6).add_bias_kv(true), 6, 6);
+  add("OfOtherWidthsWithoutBias", Options(plain).kdim(6).vdim(6).bias(false), 6, 6);
   add("Dropout", Options(plain).dropout(0.3));
   for (ModuleCase& of :
        ModuleCases{MODULE("AttentionWithoutWeights", nn::MultiheadAttention(plain),
                           queries_and_keys(), std::get<0>(m->forward(t[0], t[1], t[2], {}, false))),
                    MODULE("AttentionOfEachHead", nn::MultiheadAttention(plain), queries_and_keys(),
                           m->forward(t[0], t[1], t[2], padding_like(t[0]), true, {}, false)),
+                   MODULE("AttentionOfAFloatMask", nn::MultiheadAttention(plain),
+                          queries_and_keys(),
+                          m->forward(t[0], t[1], t[2], padding_like(t[0]), true, 
+                                     torch::linspace(-1, 1, 20).view({4, 5}).to(t[0].options()))),
                    MODULE("AttentionToItself", nn::MultiheadAttention(plain), drawn({{5, 2, 8}}),
                           m->forward(t[0], t[0], t[0], {}, true, causal(t[0], 5))),
                    MODULE("AttentionToAMemory", nn::MultiheadAttention(plain), queries_and_keys(),
@@ -148,6 +153,13 @@ ModuleCases transformer_modules() {
              nn::Transformer(nn::TransformerOptions(whole).activation(torch::kGELU)), both,
              m->forward(t[1], t[0], causal(t[0], 5), causal(t[0], 4), memory_mask(t[0]),
                         padding_like(t[0]), padding_like(t[0]).slice(1, 0, 4), padding_like(t[0]))),
+      MODULE("TransformerOfOnesOwnParts",
+             nn::Transformer(nn::TransformerOptions(8, 2)
+                                 .custom_encoder(nn::AnyModule(nn::TransformerEncoder(
+                                     nn::TransformerEncoderOptions(encoder, 1).norm(norm()))))
+                                 .custom_decoder(nn::AnyModule(nn::TransformerDecoder(
+                                     nn::TransformerDecoderOptions(decoder, 1).norm(norm()))))),
+             both, m->forward(t[1], t[0], causal(t[0], 5))),
       random_in_training(MODULE("TransformerDropout",
                                 nn::Transformer(nn::TransformerOptions(whole).dropout(0.2)), both,
                                 m->forward(t[1], t[0])))};

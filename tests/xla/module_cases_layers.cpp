@@ -13,13 +13,12 @@ void add_batch_norms(const std::string& name, std::vector<int64_t> sizes, Module
     all.push_back(MODULE(name + form, Layer(options), drawn({sizes}), m->forward(t[0])));
   };
   const Options plain(4);
-  const bool is_plane = sizes.size() == 4;  // the others share its lowering
   add("", plain);
-  if (is_plane) add("WithoutWeights", Options(plain).affine(false));
-  if (is_plane) add("Untracked", Options(plain).track_running_stats(false));
+  add("WithoutWeights", Options(plain).affine(false));
+  add("Untracked", Options(plain).track_running_stats(false));
   add("UntrackedWithoutWeights", Options(plain).track_running_stats(false).affine(false));
   add("OfAllSteps", Options(plain).momentum(std::nullopt).eps(0.1));
-  if (is_plane) add("OfLastStep", Options(plain).momentum(1.0));
+  add("OfLastStep", Options(plain).momentum(1.0));
 }
 
 template <class Layer, class Options>
@@ -70,6 +69,7 @@ void add_bags(const std::string& name, nn::EmbeddingBagMode mode, bool is_sum, M
   add("", options);
   add("Padding", nn::EmbeddingBagOptions(options).padding_idx(2));
   add("MaxNorm", nn::EmbeddingBagOptions(options).max_norm(1.0).norm_type(1));
+  add("MaxNormOfTwo", nn::EmbeddingBagOptions(options).max_norm(0.8));
   all.push_back(MODULE(name + "WithEnd",
                        nn::EmbeddingBag(nn::EmbeddingBagOptions(options).include_last_offset(true)),
                        joined(places_below(9, {7}),
@@ -86,8 +86,24 @@ void add_bags(const std::string& name, nn::EmbeddingBagMode mode, bool is_sum, M
   }
   all.push_back(
       MODULE(name + "OfInt32", nn::EmbeddingBag(options), tokens, m->forward(t[0].to(at::kInt))));
-  // Not scale_grad_by_freq, which the CPU divides by the counts of other rows (LibTorch 2.13).
+  if (!std::holds_alternative<torch::enumtype::kMax>(mode)) {
+    // Each row once: of others the CPU divides by the counts of other rows (LibTorch 2.13).
+    all.push_back(MODULE(
+        name + "ByFrequency",
+        nn::EmbeddingBag(nn::EmbeddingBagOptions(options).scale_grad_by_freq(true)),
+        given([] { return listed(torch::arange(9).view({3, 3})); }), m->forward(t[0])));
+  }
   if (!is_sum) return;
+  all.push_back(MODULE(name + "WeighedPadding",
+                       nn::EmbeddingBag(nn::EmbeddingBagOptions(options).padding_idx(2)),
+                       joined(tokens, drawn({{3, 4}})), m->forward(t[0], {}, t[1])));
+  all.push_back(MODULE(name + "WeighedWithEnd",
+                       nn::EmbeddingBag(nn::EmbeddingBagOptions(options).include_last_offset(true)),
+                       joined(joined(places_below(9, {7}), given([] {
+                                       return listed(torch::tensor({0, 2, 5, 7}, at::kLong));
+                                     })),
+                              drawn({{7}})),
+                       m->forward(t[0], t[1], t[2])));
   all.push_back(MODULE(name + "Weighed", nn::EmbeddingBag(options), joined(tokens, drawn({{3, 4}})),
                        m->forward(t[0], {}, t[1])));
   all.push_back(MODULE(name + "WeighedRagged", nn::EmbeddingBag(options),
@@ -157,6 +173,13 @@ ModuleCases norm_modules() {
                   nn::GroupNorm(nn::GroupNormOptions(2, 4).affine(false).eps(0.1)), plane,
                   m->forward(t[0])),
            MODULE("GroupNormOfRows", nn::GroupNorm(2, 4), drawn({{3, 4}}), m->forward(t[0])),
+           MODULE("GroupNormOfSequences", nn::GroupNorm(2, 4), drawn({{3, 4, 5}}),
+                  m->forward(t[0])),
+           MODULE("GroupNormOfCubes", nn::GroupNorm(2, 4), drawn({{2, 4, 3, 2, 2}}),
+                  m->forward(t[0])),
+           MODULE("LocalResponseNormOfCubes",
+                  nn::LocalResponseNorm(nn::LocalResponseNormOptions(3).alpha(0.1)),
+                  drawn({{2, 4, 3, 2, 2}}), m->forward(t[0])),
            MODULE("LocalResponseNorm",
                   nn::LocalResponseNorm(nn::LocalResponseNormOptions(3).alpha(0.1).beta(0.5).k(2)),
                   plane, m->forward(t[0])),
@@ -248,6 +271,8 @@ ModuleCases embedding_modules() {
       MODULE("EmbeddingNormOfOne", nn::Embedding(Options(9, 4).max_norm(1.5).norm_type(1)), tokens,
              m->forward(t[0])),
       MODULE("EmbeddingNormOfThree", nn::Embedding(Options(9, 4).max_norm(0.7).norm_type(3)),
+             tokens, m->forward(t[0])),
+      MODULE("EmbeddingMaxNormPadded", nn::Embedding(Options(9, 4).max_norm(0.8).padding_idx(1)),
              tokens, m->forward(t[0])),
       MODULE("EmbeddingByFrequencyPadded",
              nn::Embedding(Options(9, 4).scale_grad_by_freq(true).padding_idx(1)), tokens,

@@ -55,12 +55,24 @@ std::vector<RecurrentForm> forms() {
   return all;
 }
 
+std::vector<RecurrentForm> relu_forms() {
+  std::vector<RecurrentForm> all = few_forms();
+  all.push_back({.name = "PackedStacked", .num_layers = 2, .lengths = {3, 1}});
+  all.push_back({.name = "DropoutStacked", .num_layers = 2, .dropout = 0.4});
+  all.push_back({.name = "AllDroppedStacked", .num_layers = 2, .dropout = 1.0});
+  return all;
+}
+
 std::vector<RecurrentForm> projected_forms() {
   return {{.name = "Projected", .proj_size = 2},
           {.name = "ProjectedBothWaysOfState",
            .num_layers = 2,
            .bidirectional = true,
            .has_state = true,
+           .proj_size = 2},
+          {.name = "ProjectedBothWaysPacked",
+           .bidirectional = true,
+           .lengths = {3, 2},
            .proj_size = 2},
           {.name = "ProjectedWithoutBiasPacked", .bias = false, .lengths = {3, 2}, .proj_size = 1}};
 }
@@ -146,7 +158,7 @@ ModuleCases cells() {
 ModuleCases recurrent_modules() {
   ModuleCases all = cells();
   for (const bool is_relu : {false, true}) {
-    for (const RecurrentForm& form : is_relu ? few_forms() : forms()) {
+    for (const RecurrentForm& form : is_relu ? relu_forms() : forms()) {
       all.push_back(recurrent<nn::RNN>(is_relu ? "RNNRelu" : "RNN", form, [=] {
         auto options = shared_options(nn::RNNOptions(kInput, kHidden), form);
         if (is_relu) options.nonlinearity(torch::kReLU);

@@ -26,24 +26,22 @@ void add_convolutions(const std::string& name, ModuleCases& all) {
   if (kDims == 2) add("Strided", Options(plain).stride(2).padding(Each(1)));
   if (kDims == 2) add("Dilated", Options(plain).dilation(2).padding(Each(2)));
   if (kDims == 2) add("Groups", Options(plain).groups(2).padding(Each(1)));
-  if (kDims == 2) add("Depthwise", Options(4, 8, 2).groups(4));
-  if (kDims == 2) add("WithoutBias", Options(plain).bias(false));
-  if (kDims == 2) add("OfOne", Options(4, 3, 1));
+  add("Depthwise", Options(4, 8, 2).groups(4));
+  add("WithoutBias", Options(plain).bias(false));
+  add("OfOne", Options(4, 3, 1));
   add("Unbatched", plain, 0);
   add("AllAtOnce", Options(4, 6, 2).stride(2).dilation(2).groups(2).padding(Each(2)));
   if constexpr (requires(Options options) { options.padding(torch::kSame); }) {
     add("Same", Options(4, 6, 2).padding(torch::kSame));
-    if (kDims == 2) add("SameDilated", Options(plain).padding(torch::kSame).dilation(2));
-    if (kDims == 2) add("Valid", Options(plain).padding(torch::kValid));
+    add("SameDilated", Options(plain).padding(torch::kSame).dilation(2));
+    add("Valid", Options(plain).padding(torch::kValid));
     add("Reflect", Options(plain).padding(Each(1)).padding_mode(torch::kReflect));
-    if (kDims == 2)
-      add("Replicate", Options(plain).padding(Each(2)).padding_mode(torch::kReplicate));
-    if (kDims == 2) add("Circular", Options(plain).padding(Each(1)).padding_mode(torch::kCircular));
+    add("Replicate", Options(plain).padding(Each(2)).padding_mode(torch::kReplicate));
+    add("Circular", Options(plain).padding(Each(1)).padding_mode(torch::kCircular));
     add("CircularSame", Options(plain).padding(torch::kSame).padding_mode(torch::kCircular));
   } else {
     add("MoreOfTheEnd", Options(plain).stride(3).padding(1).output_padding(2));
-    if (kDims == 2)
-      add("DilatedMoreOfTheEnd", Options(plain).stride(2).dilation(3).output_padding(1));
+    add("DilatedMoreOfTheEnd", Options(plain).stride(2).dilation(3).output_padding(1));
     const Sizes sizes = {15, 13, 11};
     const Sizes asked(sizes.begin(), sizes.begin() + kDims);
     all.push_back(MODULE(name + "OfOutputSize", Layer(Options(plain).stride(2)), images(kDims, 4),
@@ -56,11 +54,11 @@ void add_max_pools(const std::string& name, ModuleCases& all) {
   const auto add = [&](const std::string& form, Options options, int64_t samples = 2) {
     all.push_back(MODULE(name + form, Layer(options), images(kDims, 2, samples), m->forward(t[0])));
   };
-  if (kDims == 2) add("Overlapping", Options(3).stride(1).padding(1));
+  add("Overlapping", Options(3).stride(1).padding(1));
   add("Dilated", Options(2).dilation(2).stride(1));
-  if (kDims == 2) add("Ceil", Options(3).stride(2).ceil_mode(true));
+  add("Ceil", Options(3).stride(2).ceil_mode(true));
   add("CeilPadded", Options(2).stride(2).padding(1).ceil_mode(true));
-  if (kDims == 2) add("Unbatched", Options(2), 0);
+  add("Unbatched", Options(2), 0);
   all.push_back(MODULE(name + "WithPlaces", Layer(Options(3).stride(2).padding(1)),
                        images(kDims, 2), m->forward_with_indices(t[0])));
 }
@@ -70,13 +68,13 @@ void add_mean_pools(const std::string& name, ModuleCases& all) {
   const auto add = [&](const std::string& form, Options options, int64_t samples = 2) {
     all.push_back(MODULE(name + form, Layer(options), images(kDims, 2, samples), m->forward(t[0])));
   };
-  if (kDims == 2) add("Overlapping", Options(3).stride(1).padding(1));
+  add("Overlapping", Options(3).stride(1).padding(1));
   add("OfWhatIsThere", Options(3).stride(2).padding(1).count_include_pad(false));
-  if (kDims == 2) add("Ceil", Options(3).stride(2).ceil_mode(true));
+  add("Ceil", Options(3).stride(2).ceil_mode(true));
   add("CeilPadded", Options(3).stride(2).padding(1).ceil_mode(true).count_include_pad(false));
-  if (kDims == 2) add("Unbatched", Options(2), 0);
+  add("Unbatched", Options(2), 0);
   if constexpr (kDims > 1) {  // where ATen takes a divisor
-    if (kDims == 2) add("Divisor", Options(2).divisor_override(3));
+    add("Divisor", Options(2).divisor_override(3));
     add("DivisorPadded", Options(3).padding(1).ceil_mode(true).divisor_override(5));
   }
 }
@@ -86,8 +84,8 @@ void add_power_pools(const std::string& name, ModuleCases& all) {
   const auto add = [&](const std::string& form, Options options) {
     all.push_back(MODULE(name + form, Layer(options), images(kDims, 2), m->forward(t[0].abs())));
   };
-  if (kDims == 2) add("OfThree", Options(3, 2));
-  if (kDims == 2) add("OfOneStrided", Options(1, 3).stride(2));
+  add("OfThree", Options(3, 2));
+  add("OfOneStrided", Options(1, 3).stride(2));
   add("Ceil", Options(2, 3).stride(2).ceil_mode(true));
   add("OfAFraction", Options(1.5, 2));
 }
@@ -104,8 +102,17 @@ void add_unpools(const std::string& name, ModuleCases& all) {
     }()));
   };
   add("", PoolOptions(2), Options(2), 6);
-  if (kDims < 3) add("Strided", PoolOptions(2).stride(3), Options(2).stride(3), 8);
+  add("Strided", PoolOptions(2).stride(3), Options(2).stride(3), 8);
   add("Padded", PoolOptions(3).stride(2).padding(1), Options(3).stride(2).padding(1), 5);
+  // A pool leaves out the last row of six.
+  Sizes sizes(kDims + 2, 6);
+  sizes[0] = sizes[1] = 2;
+  const Sizes asked(kDims, 6);
+  all.push_back(
+      MODULE(name + "OfOutputSize", Layer(Options(3).stride(2)), drawn({sizes}), [&] {
+        const auto [values, places] = Pool(PoolOptions(3).stride(2))->forward_with_indices(t[0]);
+        return m->forward(values, places, asked);
+      }()));
 }
 
 void add_adaptive_pools(ModuleCases& all) {
@@ -127,6 +134,19 @@ void add_adaptive_pools(ModuleCases& all) {
            MODULE("AdaptiveAvgPool3dOfTwoSides",
                   nn::AdaptiveAvgPool3d(Three({Half(3), Half(), Half(2)})), cube, m->forward(t[0])),
            MODULE("AdaptiveAvgPool3dTo1", nn::AdaptiveAvgPool3d(1), cube, m->forward(t[0])),
+           MODULE("AdaptiveAvgPool3dUnbatched", nn::AdaptiveAvgPool3d(Three({3, 4, 2})),
+                  images(3, 2, 0), m->forward(t[0])),
+           MODULE("AdaptiveMaxPool1dUnbatched", nn::AdaptiveMaxPool1d(3), images(1, 2, 0),
+                  m->forward_with_indices(t[0])),
+           MODULE("AdaptiveMaxPool2dUnbatched",
+                  nn::AdaptiveMaxPool2d(nn::AdaptiveMaxPool2dOptions({3, 4})), images(2, 2, 0),
+                  m->forward_with_indices(t[0])),
+           MODULE("AdaptiveMaxPool3dUnbatched",
+                  nn::AdaptiveMaxPool3d(nn::AdaptiveMaxPool3dOptions({3, 4, 2})), images(3, 2, 0),
+                  m->forward_with_indices(t[0])),
+           MODULE("AdaptiveMaxPool3dOfOneSide",
+                  nn::AdaptiveMaxPool3d(nn::AdaptiveMaxPool3dOptions({Half(3), Half(), Half()})),
+                  cube, m->forward_with_indices(t[0])),
            MODULE("AdaptiveMaxPool1dUneven", nn::AdaptiveMaxPool1d(3), row,
                   m->forward_with_indices(t[0])),
            MODULE("AdaptiveMaxPool2dOfOneSide",
@@ -165,6 +185,13 @@ void add_fractional_pools(ModuleCases& all) {
                        m->_random_samples = t[1].detach();
                        return m->forward_with_indices(t[0]);
                      }())));
+  all.push_back(on_host(
+      MODULE("FractionalMaxPool3dOfRatio",
+             nn::FractionalMaxPool3d(Three(2).output_ratio(torch::ExpandingArray<3, double>(0.6))),
+             joined(images(3, 2), given([=] { return listed(of_cubes); })), [&] {
+               m->_random_samples = t[1].detach();
+               return m->forward(t[0]);
+             }())));
 }
 
 template <class Layer, class Options>

@@ -204,6 +204,25 @@ TEST_P(ModulesOnXla, TrainAsOnTheCpu) {
   }
 }
 
+/// The first line of what it throws; "" where it throws nothing.
+std::string refusal_of(const ModuleCase& of, at::Device device) {
+  try {
+    Training(of, device).run(Phase::kTrain);
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    return text.substr(0, text.find('\n'));
+  }
+  return "";
+}
+
+TEST(RefusedModulesOnXla, AreRefusedAsOnTheCpu) {
+  for (const ModuleCase& of : refused_modules()) {
+    const std::string here = refusal_of(of, at::kCPU);
+    EXPECT_NE(here, "") << of.name;
+    EXPECT_EQ(refusal_of(of, xla_runtime().device()), here) << of.name;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Table, ModulesOnXla, testing::ValuesIn(groups()),
                          [](const auto& info) { return info.param.name; });
 

@@ -99,7 +99,8 @@ CompiledStep::~CompiledStep() = default;
 std::vector<at::Tensor> CompiledStep::operator()(const std::vector<NamedTensor>& inputs,
                                                  const std::vector<graph::Guard>& guards,
                                                  const Function& function,
-                                                 const std::vector<graph::Guard>& arguments) {
+                                                 const std::vector<graph::Guard>& arguments,
+                                                 std::optional<int64_t> step) {
   // What is called by a function that is recorded is a part of that.
   if (!accelerator_.compiles() || graph::HostPart::current() != nullptr) return function();
   if (generation_ != accelerator_.generation() || has_other_modules()) prepare();
@@ -112,6 +113,7 @@ std::vector<at::Tensor> CompiledStep::operator()(const std::vector<NamedTensor>&
   }
   conditions_.guards = guards;
   conditions_.arguments = arguments;
+  conditions_.step = step;
   add_conditions();
   look_for_writes();
   std::vector<at::Tensor> results = compiled_(conditions_, [&] { return call(function); });

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,11 +35,12 @@ class LEVIN_API CompiledStep {
   /// inputs: the tensors that are new in each call. guards: numbers that the function's operators
   /// depend on, beside modes of modules, parameters that need gradients, hyper-parameters of
   /// optimizers and the place in a group of batches, which are seen to here. arguments: numbers
-  /// that it gets and may leave unread. See graph::Compiled.
+  /// that it gets and may leave unread. step: its number, for messages. See graph::Compiled.
   std::vector<at::Tensor> operator()(const std::vector<NamedTensor>& inputs,
                                      const std::vector<graph::Guard>& guards,
                                      const Function& function,
-                                     const std::vector<graph::Guard>& arguments = {});
+                                     const std::vector<graph::Guard>& arguments = {},
+                                     std::optional<int64_t> step = {});
   /// See graph::Compiled.
   void check_next() { compiled_.check_next(); }
 

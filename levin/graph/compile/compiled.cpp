@@ -35,6 +35,7 @@ const Graph* Compiled::graph() const {
 
 std::vector<at::Tensor> Compiled::operator()(const Conditions& conditions,
                                              const Function& function) {
+  ++num_calls_;
   // What is called by a function that is recorded is a part of that.
   if (HostPart::current() != nullptr || is_ended_) return as_it_is(function);
   if (report_.eager + report_.recorded == 0) return first(conditions, function);
@@ -55,6 +56,10 @@ std::vector<at::Tensor> Compiled::operator()(const Conditions& conditions,
   }
   if (recordings->is_refused) return as_it_is(function);
   return record(*recordings, conditions, function, nullptr);
+}
+
+int64_t Compiled::step_of(const Conditions& conditions) const {
+  return conditions.step.value_or(num_calls_ - 1);
 }
 
 std::vector<at::Tensor> Compiled::as_it_is(const Function& function) {
@@ -149,7 +154,6 @@ std::optional<std::vector<at::Tensor>> Compiled::replay(Variant& variant,
   std::vector<at::Tensor> results = std::move(*ran);
   ++report_.replayed;
   ++variant.num_replays;
-  ++variant.num_unchecked;
   for (const auto& [number, action] : recording.with_) {
     action(results[variant.num_results + number]);
   }

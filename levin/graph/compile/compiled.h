@@ -45,6 +45,8 @@ struct Conditions {
   /// Numbers that the function gets and may leave unread, as the index of a batch. Under each new
   /// value it is called once; where it does what it did under others, it shares their recording.
   std::vector<Guard> arguments = {};
+  /// How the caller counts its steps, for messages; else calls are counted, from 0.
+  std::optional<int64_t> step = {};
 };
 
 /// When the function is called in place of a replay, and what it does compared with the recording.
@@ -149,7 +151,9 @@ class LEVIN_API Compiled {
   void watch_results(const std::vector<at::Tensor>& results);
   void make_runner(Recordings& recordings, Variant& variant, Graph graph);
   bool is_too_large(const Graph& graph) const;
-  void end_replays(const Variant& expected, const std::string& difference);
+  void end_replays(const Variant& expected, const Conditions& conditions,
+                   const std::string& difference);
+  int64_t step_of(const Conditions& conditions) const;
   void refuse(Recordings& recordings, std::string reason);
   void refuse(std::string reason);
 
@@ -157,6 +161,7 @@ class LEVIN_API Compiled {
   CompiledOptions options_;
   CompiledReport report_;
   std::vector<std::unique_ptr<Recordings>> recordings_;  ///< the one used last comes first
+  int64_t num_calls_ = 0;
   bool is_full_ = false;
   bool is_ended_ = false;         ///< nothing is replayed any more
   std::vector<KeptTensor> kept_;  ///< of the last recording

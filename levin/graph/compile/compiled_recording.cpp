@@ -7,6 +7,7 @@
 #include "levin/base/log.h"
 #include "levin/graph/compile/difference.h"
 #include "levin/graph/compile/recordings_impl.h"
+#include "levin/graph/record/current_place.h"
 #include "levin/graph/cost/cost.h"
 
 namespace levin::graph {
@@ -21,6 +22,18 @@ std::string described_read(const Graph& graph) {
   const std::string& source = read.source();
   return fmt::format("the host reads what {} gives{}", read.target(),
                      source.empty() ? "" : ", in " + source);
+}
+
+/// A reason without its numbers, but with that of its line: those of another shape are others.
+std::string kind_of(std::string_view reason) {
+  constexpr std::string_view kNumbers = "0123456789.-[], ";
+  std::string kind;
+  bool is_line = false;
+  for (const char letter : reason) {
+    is_line = letter == ':' || (is_line && letter >= '0' && letter <= '9');
+    if (is_line || kNumbers.find(letter) == std::string_view::npos) kind += letter;
+  }
+  return kind;
 }
 
 std::string difference_between(const Variant& before, const Variant& now) {
@@ -116,16 +129,15 @@ std::string Compiled::trouble_of(const Recorded& recorded) const {
     return described_read(recorded.graph) + "; leave that out of it";
   }
   for (const KeptTensor& before : kept_) {
-    const bool is_joined = std::ranges::any_of(recorded.kept, [&](const KeptTensor& now) {
+    const auto joined = std::ranges::find_if(recorded.kept, [&](const KeptTensor& now) {
       return now.made_by == before.made_by && now.sizes == before.sizes;
     });
     // What was made once and lives on is state.
-    if (!before.is_alive() || !is_joined) continue;
+    if (!before.is_alive() || joined == recorded.kept.end()) continue;
     return fmt::format(
-        "it keeps a tensor of each call, what {} gave; return it or log it, or copy_ a detached "
-        "one "
-        "into one tensor",
-        before.made_by);
+        "it keeps a tensor of each call, what {} gave{}; return it or log it, or keep one tensor "
+        "and copy_ each detached into it",
+        before.made_by, place_of(joined->frames));
   }
   return recorded.trouble;
 }
@@ -149,7 +161,7 @@ void Compiled::take(Recordings& recordings, const Conditions& conditions, Record
       recordings.add(conditions, std::move(recorded.graph), recorded.recording, difference);
   if (expected != nullptr && &variant != expected) {
     if (difference.empty()) difference = difference_between(*expected, variant);
-    return end_replays(*expected, difference);
+    return end_replays(*expected, conditions, difference);
   }
   variant.num_results = recorded.memory.size();
   variant.num_values = recorded.recording.values_.size();
@@ -157,10 +169,10 @@ void Compiled::take(Recordings& recordings, const Conditions& conditions, Record
   variant.kept = std::move(recorded.kept);
   variant.recording = std::move(recorded.recording);
   variant.recording.values_.clear();
+  variant.compared_at = {.step = step_of(conditions), .num_replayed = report_.replayed};
   if (expected != nullptr) {
     ++report_.checked;
     variant.check_is_due = false;
-    variant.num_unchecked = 0;
     return;
   }
   if (report_.recorded == kManyRecordings && !conditions.arguments.empty()) {
@@ -189,10 +201,11 @@ std::string Compiled::advice_for_answers(const Variant& variant) {
            ", which is another value in each call; compute with the tensor itself (torch::where in "
            "place of an if), or read it outside of the step";
   }
+  const HostPart::Dependence& answer = variant.recording.dependences_.front();
   return fmt::format(
-      "it asks for {}, which is another number in each call; give what it makes of that as a "
-      "tensor that is written before the call",
-      variant.recording.dependences_.front().what);
+      "it asks for {}, which is another number in each call{}; give what it makes of that as a "
+      "tensor that is written before the call, or as a levin::StepValue",
+      answer.what, place_of(answer.frames));
 }
 
 /// To be run by its code beside its replay.
@@ -232,12 +245,14 @@ void Compiled::make_runner(Recordings& recordings, Variant& variant, Graph graph
 }
 
 /// What a call did is not what was recorded, and nothing that levin knows of had changed.
-void Compiled::end_replays(const Variant& expected, const std::string& difference) {
+void Compiled::end_replays(const Variant& expected, const Conditions& conditions,
+                           const std::string& difference) {
+  const auto& [step, num_replayed] = expected.compared_at;
   const std::string reason = fmt::format(
-      "it does something else than what was recorded, by something that the host "
-      "changed: {}; since it was last compared it was replayed {} times, which may have "
-      "been wrong; give what changes as a tensor or an argument",
-      difference, expected.num_unchecked);
+      "at step {} it does something else than what was recorded, by something that the host "
+      "changed: {}; since step {}, when it was last compared, it was replayed {} times, which may "
+      "have been wrong; give what changes as a tensor or an argument",
+      step_of(conditions), difference, step, report_.replayed - num_replayed);
   is_ended_ = true;
   recordings_.clear();
   refuse(reason);
@@ -250,9 +265,12 @@ void Compiled::refuse(Recordings& recordings, std::string reason) {
   refuse(std::move(reason));
 }
 
-/// Said once, for however many shapes.
+/// Said once, for however many shapes and numbers.
 void Compiled::refuse(std::string reason) {
-  if (std::ranges::find(report_.refusals, reason) != report_.refusals.end()) return;
+  const auto is_said = [kind = kind_of(reason)](const std::string& other) {
+    return kind_of(other) == kind;
+  };
+  if (std::ranges::any_of(report_.refusals, is_said)) return;
   log::warn("compile: {} runs as it is: {}", name_, reason);
   report_.refusals.push_back(std::move(reason));
 }

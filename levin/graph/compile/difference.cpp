@@ -111,8 +111,8 @@ class Comparison {
       if (at::equal(before.tensor(), now.tensor())) return std::nullopt;
       return "the host wrote other numbers into a new tensor than in the call before";
     }
-    return "is another tensor than in the call before; give it as an input, or keep one and copy_ "
-           "into it before the step";
+    return "is another tensor than in the call before; give it as an input, or keep one, copy_ "
+           "into it before the step and read a clone() of it in the step, which backward may need";
   }
 
   std::optional<std::string> compare_arguments(const Node& before, const Node& now) {

@@ -1,9 +1,12 @@
 #include "levin/graph/compile/host_part.h"
 
 #include <fmt/format.h>
+#include <torch/csrc/profiler/unwind/unwind.h>
 
 #include <algorithm>
 #include <utility>
+
+#include "levin/graph/record/current_place.h"
 
 namespace levin::graph {
 
@@ -39,11 +42,11 @@ std::string HostPart::difference_to(const HostPart& other) const {
 void HostPart::depends_on(std::string what, std::function<ExactNumber()> number) {
   if (is_paused_) return;
   const ExactNumber value = number();
-  dependences_.push_back({std::move(what), std::move(number), value});
+  dependences_.push_back({std::move(what), std::move(number), value, torch::unwind::unwind()});
 }
 
 void HostPart::refuse(std::string reason) {
-  if (refused_.empty()) refused_ = std::move(reason);
+  if (refused_.empty()) refused_ = with_place(std::move(reason), current_place());
 }
 
 }  // namespace levin::graph

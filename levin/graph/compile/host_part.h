@@ -38,7 +38,8 @@ class LEVIN_API HostPart {
   /// The recording is of this number alone: under another one the function is called, and what it
   /// does then is compared.
   void depends_on(std::string what, std::function<ExactNumber()> number);
-  /// The function does what a replay cannot; the first reason counts.
+  /// The function does what a replay cannot: "what; what to do". The first reason counts, and is
+  /// told with the line of the user's code that is running.
   void refuse(std::string reason);
 
   /// In words, where the actions of another are others; "" where they are not.
@@ -70,6 +71,7 @@ class LEVIN_API HostPart {
     std::string what;
     std::function<ExactNumber()> number;
     ExactNumber value;
+    std::vector<void*> frames = {};  ///< the code that asked
   };
 
   struct Before {

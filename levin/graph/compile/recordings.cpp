@@ -182,6 +182,7 @@ Variant& Recordings::add(const Conditions& conditions, Graph&& graph, const Host
       num_paths_ = 1;
     }
     Path added{.answers = recording.dependences_};
+    for (HostPart::Dependence& answer : added.answers) answer.frames = {};
     for (const Guard& argument : conditions.arguments) added.arguments.push_back(argument.value);
     path = &paths_[hash_of(conditions)].emplace_back(std::move(added));
   }

@@ -12,6 +12,12 @@
 
 namespace levin::graph {
 
+/// When what the function does was last held against a recording.
+struct ComparedAt {
+  int64_t step = 0;
+  int64_t num_replayed = 0;  ///< replays of the Compiled before it
+};
+
 /// One thing that the function does under these conditions. Equal recordings are one.
 struct Variant {
   Graph recorded;                ///< the first of them
@@ -23,8 +29,8 @@ struct Variant {
   std::vector<ResultMemory> memory;  ///< of the results
   std::vector<KeptTensor> kept;
   int64_t num_replays = 0;
-  int64_t num_unchecked = 0;  ///< replays since it was last compared
-  int64_t num_calls = 0;      ///< since there is a runner
+  int64_t num_calls = 0;  ///< since there is a runner
+  ComparedAt compared_at = {};
   bool check_is_due = false;
   bool is_unchecked = false;  ///< since that takes too much memory
 };

@@ -161,7 +161,7 @@ std::vector<KeptTensor> AliasTable::alive(
     std::string made_by(value->node().target());
     if (!value->node().source().empty()) made_by += " in " + value->node().source();
     kept.push_back({storage, geometry.sizes, geometry.strides, geometry.offset, geometry.dtype,
-                    std::move(made_by)});
+                    std::move(made_by), {}, &value->node()});
   }
   return kept;
 }

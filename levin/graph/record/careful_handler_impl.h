@@ -7,6 +7,7 @@
 #include <string>
 
 #include "levin/base/error.h"
+#include "levin/graph/record/current_place.h"
 #include "levin/graph/record/interposer.h"
 #include "levin/graph/record/recorder_impl.h"
 
@@ -18,22 +19,26 @@ class CarefulHandler final : public OperatorHandler {
 
   void call(OperatorCall& call) override {
     std::unique_ptr<Recorder::Call> recorded;
-    attempt([&] { recorded = recorder_.begin(call.op(), call.stack()); });
+    attempt([&] { recorded = recorder_.begin(call.op(), call.stack()); }, Place::kOperator);
     call.proceed();
-    attempt([&] { recorder_.end(std::move(recorded), call.stack()); });
+    attempt([&] { recorder_.end(std::move(recorded), call.stack()); }, Place::kOperator);
   }
 
   /// Why there is no recording; empty where there is one.
   const std::string& trouble() const { return trouble_; }
 
+  /// Where the step stands: trouble of an operator is told with the line that runs it.
+  enum class Place { kOperator, kElsewhere };
   template <class Step>
-  void attempt(const Step& step) {
+  void attempt(const Step& step, Place place = Place::kElsewhere) {
     const std::scoped_lock lock(mutex_);
     if (!trouble_.empty()) return;
     try {
       step();
     } catch (const Error& error) {
       trouble_ = error.text();
+      const bool has_place = trouble_.find(", in ") != std::string::npos;
+      if (place == Place::kOperator && !has_place) trouble_ = with_place(trouble_, current_place());
     }
   }
 

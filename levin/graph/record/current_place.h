@@ -1,7 +1,12 @@
 #pragma once
 // current_place: the line of the user's code that is running, for an error.
 
+#include <mutex>
 #include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "levin/base/export.h"
 
@@ -13,5 +18,24 @@ LEVIN_API std::string current_place();
 
 /// The same of the backtrace that a c10::Error holds.
 LEVIN_API std::string place_in(const std::string& backtrace);
+
+/// The same of a place that was noted, in microseconds, by torch::unwind::unwind().
+LEVIN_API std::string place_of(const std::vector<void*>& frames);
+
+/// A reason, "what; advice", with the place before the advice.
+LEVIN_API std::string with_place(std::string reason, const std::string& place);
+
+/// Whether a function with one of these words in its name is running, of this thread.
+class LEVIN_API StackSearch {
+ public:
+  explicit StackSearch(std::vector<std::string_view> words) : words_(std::move(words)) {}
+  /// Takes microseconds for code that has been seen before.
+  bool finds();
+
+ private:
+  std::vector<std::string_view> words_;
+  std::mutex mutex_;
+  std::unordered_map<void*, bool> known_;  ///< by the program counter
+};
 
 }  // namespace levin::graph

@@ -5,10 +5,13 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <string>
+#include <vector>
 
 #include "levin/base/export.h"
 
 namespace levin::graph {
+
+class Node;
 
 /// Does not keep it alive itself.
 struct LEVIN_API KeptTensor {
@@ -16,7 +19,9 @@ struct LEVIN_API KeptTensor {
   at::DimVector sizes, strides;
   int64_t offset = 0;
   at::ScalarType dtype = at::kFloat;
-  std::string made_by;  ///< the operator, and where it is known the line of code
+  std::string made_by;         ///< the operator, and where it is known the line of code
+  std::vector<void*> frames;   ///< the code that ran it, as place_of() reads it; may be empty
+  const Node* node = nullptr;  ///< of the recording, while it goes on
 
   bool is_of(const at::Tensor& tensor) const {
     return tensor.has_storage() &&

@@ -254,7 +254,9 @@ void Recorder::Impl::freeze(Alias& alias, const at::Tensor& tensor) {
   const Geometry& whole = base.geometry;
   const at::Tensor contents =
       tensor.as_strided(whole.sizes, whole.strides, whole.offset).detach().clone();
-  Value& constant = add_state(contents, fmt::format("_tensor_constant{}", num_constants++));
+  const std::string name = fmt::format("_tensor_constant{}", num_constants++);
+  met_other_state = met_other_state || !is_expected_constant(name, contents);
+  Value& constant = add_state(contents, name);
   ++base.region->version;
   base.region->is_unwritten = false;
   base.set(constant);

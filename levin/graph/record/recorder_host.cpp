@@ -2,6 +2,7 @@
 // draws from generators, keeps tensors.
 #define XXH_INLINE_ALL
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/equal.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -161,9 +162,15 @@ void Recorder::Impl::note_draws() {
 
 /// Whether the node is not the one that was recorded at this place before.
 bool Recorder::Impl::is_unexpected(const Node& node) {
+  is_expected_result = false;
   if (options.expected == nullptr || !is_as_expected) return false;
   const Graph::Nodes& nodes = options.expected->nodes();
-  if (num_expected++ == 0) expected = nodes.begin();
+  if (num_expected++ == 0) {
+    expected = nodes.begin();
+    for (const Value* output : options.expected->outputs()) {
+      if (output != nullptr) expected_results.insert(&output->node());
+    }
+  }
   while (expected != nodes.end() && expected->opcode() != Opcode::kCallFunction) ++expected;
   is_as_expected = expected != nodes.end() && expected->target() == node.target() &&
                    expected->arguments().size() == node.arguments().size();
@@ -178,7 +185,10 @@ bool Recorder::Impl::is_unexpected(const Node& node) {
     is_as_expected = i < expected->outputs().size() &&
                      expected->outputs()[i]->type() == node.outputs()[i]->type();
   }
-  if (expected != nodes.end()) ++expected;
+  if (expected != nodes.end()) {
+    is_expected_result = expected_results.contains(&*expected);
+    ++expected;
+  }
   return !is_as_expected;
 }
 
@@ -186,6 +196,16 @@ bool Recorder::Impl::is_expected_state(const at::Tensor& tensor) const {
   if (options.expected == nullptr) return true;
   return std::ranges::any_of(options.expected->nodes(), [&](const Node& node) {
     return node.opcode() == Opcode::kGetAttr && node.tensor().is_alias_of(tensor);
+  });
+}
+
+bool Recorder::Impl::is_expected_constant(const std::string& name,
+                                          const at::Tensor& contents) const {
+  if (options.expected == nullptr) return true;
+  return std::ranges::any_of(options.expected->nodes(), [&](const Node& node) {
+    return node.opcode() == Opcode::kGetAttr && node.name() == name &&
+           node.tensor().scalar_type() == contents.scalar_type() &&
+           at::equal(node.tensor(), contents);
   });
 }
 
@@ -204,7 +224,13 @@ std::vector<KeptTensor> Recorder::kept(const std::vector<at::Tensor>& accounted)
   };
   for (const at::Tensor& argument : impl_->arguments) account_gradient(argument);
   for (const Node* node : impl_->states) account_gradient(node->tensor());
-  return impl_->aliases.alive(known);
+  std::vector<KeptTensor> kept = impl_->aliases.alive(known);
+  for (KeptTensor& tensor : kept) {
+    const auto frames = impl_->frames_of_results.find(tensor.node);
+    if (frames != impl_->frames_of_results.end()) tensor.frames = frames->second;
+    tensor.node = nullptr;
+  }
+  return kept;
 }
 
 }  // namespace levin::graph

@@ -102,6 +102,7 @@ struct Recorder::Impl {
   void note_draws();
   bool is_unexpected(const Node& node);
   bool is_expected_state(const at::Tensor& tensor) const;
+  bool is_expected_constant(const std::string& name, const at::Tensor& contents) const;
 
   const OperatorInfo& op(const char* name, const char* overload = "");
   Value& append(const OperatorInfo& info, std::vector<Argument> arguments, const Geometry& result);
@@ -124,12 +125,16 @@ struct Recorder::Impl {
   int64_t num_constants = 0;
   int64_t num_unnamed = 0;
   std::vector<std::pair<Node*, std::vector<void*>>> frames;
+  /// Of operators whose results the expected recording gave: they are read where one is refused.
+  std::unordered_map<const Node*, std::vector<void*>> frames_of_results;
   std::vector<at::Tensor> arguments;
   std::vector<Generator> generators;
   Graph::Nodes::const_iterator expected;
   size_t num_expected = 0;
   bool is_as_expected = true;
   bool met_other_state = false;
+  std::unordered_set<const Node*> expected_results;
+  bool is_expected_result = false;  ///< the node that is_unexpected() was asked for last
 };
 
 /// To the bit; generators by identity.

@@ -85,6 +85,7 @@ const Node* Recorder::Impl::add_call(Call& call, const std::vector<c10::IValue>&
   if (options.watch_host && info.is_random) note_draws();
   const bool is_other = is_unexpected(node) || std::exchange(met_other_state, false);
   if (is_other && call.frames.empty()) call.frames = torch::unwind::unwind();
+  if (is_expected_result) frames_of_results.emplace(&node, torch::unwind::unwind());
   if (!call.frames.empty()) frames.emplace_back(&node, std::move(call.frames));
   return &node;
 }

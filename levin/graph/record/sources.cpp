@@ -1,6 +1,7 @@
 // Which line of the user's code ran an operator.
 #include <torch/csrc/profiler/unwind/unwind.h>
 
+#include <algorithm>
 #include <charconv>
 #include <unordered_map>
 
@@ -31,11 +32,13 @@ bool is_source_file(std::string_view file) {
   return false;
 }
 
-/// LibTorch's frames, the recorder's and the standard library's lead to every operator.
+/// LibTorch's frames, the standard library's and levin's own lead to every operator.
 bool is_plumbing(const torch::unwind::Frame& frame) {
   const std::string function = function_of(frame);
-  for (const std::string_view part : {"at::", "c10::", "torch::", "std::", "levin::graph::",
-                                      "levin::xla::", "levin::trace", "levin::detail::"}) {
+  for (const std::string_view part :
+       {"at::", "c10::", "torch::", "std::", "levin::graph::", "levin::xla::", "levin::trace",
+        "levin::detail::", "levin::optim::", "levin::Accelerator::", "levin::Compiled",
+        "levin::Module::", "levin::Prepared", "levin::Stepping::", "levin::Trainer::"}) {
     const size_t at = function.find(part);
     if (at != std::string::npos && (at == 0 || function[at - 1] == ' ')) return true;
   }
@@ -71,15 +74,6 @@ std::vector<std::string> sources_of(const std::vector<std::vector<void*>>& stack
   return sources;
 }
 
-namespace {
-
-std::string place_of(std::vector<void*> frames) {
-  const std::string source = sources_of({std::move(frames)}).front();
-  return source.empty() ? "" : ", in " + source;
-}
-
-}  // namespace
-
 std::string current_place() { return place_of(torch::unwind::unwind()); }
 
 std::string place_in(const std::string& backtrace) {
@@ -96,7 +90,34 @@ std::string place_in(const std::string& backtrace) {
       frames.push_back(reinterpret_cast<void*>(address));  // NOLINT(performance-no-int-to-ptr)
     }
   }
-  return place_of(std::move(frames));
+  return place_of(frames);
+}
+
+std::string place_of(const std::vector<void*>& frames) {
+  const std::string source = sources_of({frames}).front();
+  return source.empty() ? "" : ", in " + source;
+}
+
+bool StackSearch::finds() {
+  const std::scoped_lock lock(mutex_);
+  const std::vector<void*> stack = torch::unwind::unwind();
+  std::vector<void*> unknown;
+  for (void* counter : stack) {
+    if (!known_.contains(counter)) unknown.push_back(counter);
+  }
+  if (!unknown.empty()) {
+    const auto frames = torch::unwind::symbolize(unknown, torch::unwind::Mode::fast);
+    for (size_t i = 0; i < unknown.size(); ++i) {
+      known_[unknown[i]] = std::ranges::any_of(words_, [&](std::string_view word) {
+        return frames[i].funcname.find(word) != std::string::npos;
+      });
+    }
+  }
+  return std::ranges::any_of(stack, [this](void* counter) { return known_.at(counter); });
+}
+
+std::string with_place(std::string reason, const std::string& place) {
+  return reason.insert(std::min(reason.find("; "), reason.size()), place);
 }
 
 }  // namespace levin::graph

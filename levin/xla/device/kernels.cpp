@@ -11,6 +11,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/graph/record/current_place.h"
 #include "levin/xla/device/runtime_impl.h"
 #include "levin/xla/stablehlo/lower/lowering.h"
 
@@ -57,10 +58,10 @@ at::Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
   return empty_strided(sizes, like.strides(), like.scalar_type(), layout, device, pinned);
 }
 
-/// A CPU tensor of the same geometry.
-at::Tensor on_host(const at::Tensor& tensor) {
+/// A CPU tensor of the same geometry. reader: the operator that looks at it.
+at::Tensor on_host(const at::Tensor& tensor, std::string_view reader = "a copy") {
   Contents& contents = Contents::of(tensor);
-  at::Tensor logical = contents.runtime->download(contents);
+  at::Tensor logical = contents.runtime->download(contents, reader);
   if (contents.is_base(tensor)) return logical;
   const at::Tensor memory =
       at::empty_strided(contents.sizes, contents.strides, contents.dtype).copy_(logical);
@@ -128,7 +129,14 @@ const at::Tensor& as_strided_in_place(const at::Tensor& self, at::IntArrayRef si
   // NOLINTEND(bugprone-return-const-ref-from-parameter)
 }
 
-at::Scalar local_scalar(const at::Tensor& tensor) { return on_host(tensor).item(); }
+at::Scalar local_scalar(const at::Tensor& tensor) { return on_host(tensor, "item()").item(); }
+
+/// LibTorch's attention asks whether its query, key and value are equal to project them by one
+/// product; by a product for each it gives the same.
+bool is_asked_by_attention() {
+  static graph::StackSearch attention({"MultiheadAttentionImpl", "multi_head_attention_forward"});
+  return attention.finds();
+}
 
 /// The same tensor, or other sizes, are known without a look at the values.
 bool equal(const at::Tensor& left, const at::Tensor& right) {
@@ -136,7 +144,9 @@ bool equal(const at::Tensor& left, const at::Tensor& right) {
   const bool is_same =
       left.is_same(right) || (left.is_alias_of(right) && left.strides() == right.strides() &&
                               left.storage_offset() == right.storage_offset());
-  return is_same || on_host(left).equal(on_host(right));
+  if (is_same) return true;
+  if (is_asked_by_attention()) return false;
+  return on_host(left, "aten::equal").equal(on_host(right, "aten::equal"));
 }
 
 /// Module::to puts a parameter's new tensor into the old one.
@@ -174,8 +184,8 @@ void run_on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
   Runtime::Impl& impl = runtime().impl();
   const std::scoped_lock lock(impl.mutex);
   ++impl.report.host_fallbacks;
-  impl.flush("the CPU computes an operator of it");
   const std::string name = c10::toString(op.operator_name());
+  impl.flush("the CPU computes " + name + " of it, which has no form in StableHLO");
   if (impl.host_operators.insert(name).second) {
     log::warn(
         "xla: {} has no form in StableHLO: what was recorded is run, and the CPU computes it "

@@ -299,11 +299,13 @@ void Runtime::Impl::upload(Contents& contents, const at::Tensor& tensor, bool sp
   ++report.uploads;
 }
 
-at::Tensor Runtime::Impl::download(Contents& contents) {
+at::Tensor Runtime::Impl::download(Contents& contents, std::string_view reader) {
   const std::scoped_lock lock(mutex);
   if (contents.is_pending) {
     flush(is_in_step && step_trouble.empty()
-              ? "the host reads a value of it" + graph::current_place()
+              ? fmt::format("the host reads a value of it by {}{}; compute with the tensor itself "
+                            "(torch::where in place of an if), or read it outside of the step",
+                            reader, graph::current_place())
               : "");
   }
   check_not_lost(contents);

@@ -117,7 +117,7 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   void gather(const RunArguments& arguments);
   double value_of(const RuntimeNumber& number, const Binding& binding) const;
   void upload(Contents& contents, const at::Tensor& tensor, bool split);
-  at::Tensor download(Contents& contents);
+  at::Tensor download(Contents& contents, std::string_view reader);
 
   World world;
   pjrt::Client client;
