@@ -1,4 +1,4 @@
-// ./08_truncated_bptt --text examples/05_gpt2.cpp --max-epochs 20
+// ./11_truncated_bptt --text examples/05_gpt2.cpp --max-epochs 20
 // last line: bits_per_byte=2.47
 //
 // Truncated backpropagation through time: an LSTM reads a text as several long streams, a piece of
