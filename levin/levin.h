@@ -10,7 +10,6 @@
 #include "levin/base/options.h"
 #include "levin/base/random.h"
 #include "levin/base/state.h"
-#include "levin/base/version.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/sharded_weights.h"
 #include "levin/data/batch.h"
@@ -55,4 +54,5 @@
 #include "levin/trainer/cli.h"
 #include "levin/trainer/options.h"
 #include "levin/trainer/trainer.h"
+#include "levin/trainer/version.h"
 #include "levin/xla/device/runtime.h"

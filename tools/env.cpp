@@ -15,9 +15,9 @@
 #include <thread>
 
 #include "levin/base/check.h"
-#include "levin/base/version.h"
 #include "levin/comm/mpi/mpi.h"
 #include "levin/comm/nccl/nccl.h"
+#include "levin/trainer/version.h"
 #include "levin/xla/pjrt/plugin.h"
 #include "tools/command.h"
 

@@ -11,7 +11,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
-#include "levin/base/version.h"
+#include "levin/trainer/version.h"
 #include "tools/command.h"
 
 namespace levin::tools {

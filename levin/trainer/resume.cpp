@@ -7,13 +7,13 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/base/version.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/checkpoint_reader.h"
 #include "levin/files/folder.h"
 #include "levin/module/parameters.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
 #include "levin/trainer/run.h"
+#include "levin/trainer/version.h"
 
 namespace levin::detail {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "levin/base/tpu_generations.h"
+#include "levin/graph/cost/tpu_generations.h"
 #include "levin/graph/replay/replay.h"
 #include "levin/strategy/backward.h"
 #include "tests/graph/against_eager.h"

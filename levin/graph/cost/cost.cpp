@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/base/tpu_generations.h"
 #include "levin/graph/cost/schedule_impl.h"
+#include "levin/graph/cost/tpu_generations.h"
 #include "levin/graph/operator_info_impl.h"
 #include "levin/graph/values.h"
 

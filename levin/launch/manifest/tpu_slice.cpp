@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "levin/base/check.h"
-#include "levin/base/tpu_generations.h"
+#include "levin/graph/cost/tpu_generations.h"
 
 namespace levin::launch {
 namespace {
