@@ -305,7 +305,7 @@ TEST(GlooBackend, SaysWhenTheOthersDoNotCome) {
 
 TEST(GlooBackend, SaysWhenThereIsNoWayToOneThatCame) {
   const auto words = run_ranks(2, [](int64_t rank, const auto& folder) {
-    const auto store = c10::make_intrusive<c10d::FileStore>((folder / "store").string(), 2);
+    const auto store = c10::make_intrusive<levin::comm::FileStore>(folder / "store", 2);
     // An address that is not this machine's cannot be listened at.
     const std::string host = rank == 0 ? "127.0.0.1" : "192.0.2.1";
     levin::comm::make_gloo_backend(store, rank, 2, std::chrono::milliseconds(300), host);
@@ -370,8 +370,8 @@ TEST(UnevenParts, OfAnotherNumberOfRanksOrElementsAreRefused) {
 BackendPointer on_hosts(const std::vector<std::string>& hosts, int64_t rank,
                         const std::filesystem::path& folder) {
   at::set_num_threads(1);
-  const auto store = c10::make_intrusive<c10d::FileStore>((folder / "store").string(),
-                                                          static_cast<int>(hosts.size()));
+  const auto store =
+      c10::make_intrusive<levin::comm::FileStore>(folder / "store", std::ssize(hosts));
   return levin::comm::make_hierarchical_backend(store, rank, levin::comm::HostLayout::of(hosts),
                                                 std::chrono::milliseconds(1500),
                                                 {.own_address = "127.0.0.1"});

@@ -3,11 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/torch.h>
 
 #include <filesystem>
 
+#include "levin/comm/file_store.h"
 #include "levin/comm/gloo/gloo.h"
 #include "levin/comm/hierarchical/backend.h"
 #include "tests/comm/backend_table.h"
@@ -123,8 +123,8 @@ TEST(HierarchicalDescriptors, AreOneForEachRankThatIsTalkedTo) {
     const HostLayout layout = layout_of(hosts, per_host);
     const auto words = run_ranks(hosts * per_host, [&](int64_t rank, const auto& folder) {
       at::set_num_threads(1);
-      const auto store = c10::make_intrusive<c10d::FileStore>(
-          (folder / "store").string(), static_cast<int>(layout.host_of.size()));
+      const auto store =
+          c10::make_intrusive<levin::comm::FileStore>(folder / "store", layout.host_of.size());
       const int64_t before = num_descriptors();
       const BackendPointer backend = start(store, rank, layout);
       const std::string wrong = talk(*backend);
