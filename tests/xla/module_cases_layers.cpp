@@ -158,6 +158,10 @@ ModuleCases norm_modules() {
                                                                     {4, 5}, all);
   add_instance_norms<nn::InstanceNorm2d, nn::InstanceNorm2dOptions>("InstanceNorm2d", {2, 4, 3, 2},
                                                                     all);
+  add_instance_norms<nn::InstanceNorm2d, nn::InstanceNorm2dOptions>("InstanceNorm2dUnbatched",
+                                                                    {4, 3, 2}, all);
+  add_instance_norms<nn::InstanceNorm3d, nn::InstanceNorm3dOptions>("InstanceNorm3dUnbatched",
+                                                                    {4, 3, 2, 2}, all);
   add_instance_norms<nn::InstanceNorm3d, nn::InstanceNorm3dOptions>("InstanceNorm3d",
                                                                     {2, 4, 3, 2, 2}, all);
   const auto plane = drawn({{2, 4, 3, 5}});
