@@ -107,11 +107,10 @@ void add_unpools(const std::string& name, ModuleCases& all) {
   // A pool leaves out the last row of six. Without samples and channels LibTorch takes no sizes (2.13).
   Sizes sizes(kDims + 2, 6);
   sizes[0] = sizes[1] = 2;
-  all.push_back(
-      MODULE(name + "OfOutputSize", Layer(Options(3).stride(2)), drawn({sizes}), [&] {
-        const auto [values, places] = Pool(PoolOptions(3).stride(2))->forward_with_indices(t[0]);
-        return m->forward(values, places, sizes);
-      }()));
+  all.push_back(MODULE(name + "OfOutputSize", Layer(Options(3).stride(2)), drawn({sizes}), [&] {
+    const auto [values, places] = Pool(PoolOptions(3).stride(2))->forward_with_indices(t[0]);
+    return m->forward(values, places, sizes);
+  }()));
 }
 
 void add_adaptive_pools(ModuleCases& all) {
