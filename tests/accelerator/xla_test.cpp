@@ -112,8 +112,13 @@ TEST(AcceleratorOnXla, AStepThatLooksAtItsBatchFollowsEach) {
   on_cpu.cpu = true;
   replayed.compile = "replay";
   const double wanted = stepped(on_cpu, true).weights;
-  EXPECT_NEAR(stepped(on_xla(1), true).weights, wanted, 1e-6);
-  EXPECT_NEAR(stepped(replayed, true).weights, wanted, 1e-6);  // refused, and called each time
+  const Stepped called = stepped(on_xla(1), true);
+  const Stepped refused = stepped(replayed, true);  // and called each time
+  EXPECT_NEAR(called.weights, wanted, 1e-6);
+  EXPECT_NEAR(refused.weights, wanted, 1e-6);
+  EXPECT_EQ(refused.calls, 20);
+  // Where it is recorded the batch is an input that comes first: of its two programs these are others.
+  EXPECT_LE(refused.compiled, called.compiled + 2) << levin::xla::metrics_report();
 }
 
 /// Its batches are those of a device: two make a step of two devices, and what is missing in the

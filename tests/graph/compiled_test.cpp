@@ -200,8 +200,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "written_by_the_host"},
         Trouble{"Refused", refused, "a reason of its own", "refused"},
         Trouble{"Sparse", sparse, "layout", "sparse"},
-        Trouble{"KeepsEach", keeps_each, "it keeps a tensor of each call, what aten::mul.Scalar gave",
-                "keeps_each"},
+        Trouble{"KeepsEach", keeps_each,
+                "it keeps a tensor of each call, what aten::mul.Scalar gave", "keeps_each"},
         Trouble{"DependsOnEachCall", depends_on_each_call, "a number that grows",
                 "depends_on_each_call"}),
     [](const auto& info) { return info.param.name; });

@@ -185,7 +185,7 @@ TEST(LightningGridTable, HoldsSomeHundredSettings) {
   EXPECT_GE(of_two.size(), 40U);
   EXPECT_GE(std::ranges::count_if(
                 of_two, [](const auto& name) { return name.starts_with("ranks_resume"); }),
-            8);
+            7);
 }
 
 }  // namespace

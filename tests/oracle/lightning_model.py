@@ -86,10 +86,10 @@ def loader(part, batches, tail, ranks):
     """So many batches on each rank."""
     size = ranks * (BATCH_SIZE * (batches - 1) + tail) if batches > 0 else 0
     samples = Samples(part, size)
+    kind = Loader if part == "train" else torch.utils.data.DataLoader
     if ranks > 1 and size > 0:
         sampler = torch.utils.data.DistributedSampler(samples, shuffle=False)
-        return torch.utils.data.DataLoader(samples, batch_size=BATCH_SIZE, sampler=sampler)
-    kind = Loader if part == "train" else torch.utils.data.DataLoader
+        return kind(samples, batch_size=BATCH_SIZE, sampler=sampler)
     return kind(samples, batch_size=BATCH_SIZE, shuffle=False)
 
 

@@ -94,6 +94,7 @@ std::vector<StepCase> step_cases() {
   std::vector<StepCase> all;
   take(all, steps_with_host_writes(), Category::kFirstReplay);
   take(all, steps_that_keep(), Category::kFirstReplay);
+  take(all, steps_as_advised(), Category::kFirstReplay);
   take(all, steps_with_random(), Category::kFirstReplay);
   take(all, steps_with_numbers(), Category::kKnownToLevin);
   take(all, steps_with_modules(), Category::kKnownToLevin);
@@ -102,6 +103,7 @@ std::vector<StepCase> step_cases() {
   take(all, steps_that_crash(), Category::kCrashes);
   take(all, ordinary_steps(), Category::kOrdinary);
   take(all, manual_steps(), Category::kOrdinary);
+  mark_refused(all);
   return crashing_last(std::move(all));
 }
 
@@ -113,6 +115,7 @@ std::vector<FunctionCase> function_cases() {
   take(all, functions_with_reads(), Category::kHostReads);
   take(all, functions_that_crash(), Category::kCrashes);
   take(all, ordinary_functions(), Category::kOrdinary);
+  mark_refused(all);
   return crashing_last(std::move(all));
 }
 

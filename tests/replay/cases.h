@@ -29,7 +29,7 @@ using Tensors = std::vector<at::Tensor>;
 enum class Wanted {
   kEqual,     ///< replayed or refused
   kReplayed,  ///< and some of its steps are replayed
-  kRefused,   ///< and a refusal says StepCase::word
+  kRefused,   ///< and a refusal says StepCase::word, of a line in StepCase::function
   /// Where it is not equal a refusal says so, within the run; checked at each step it is equal.
   kFoundLater,
 };
@@ -68,7 +68,8 @@ struct StepCase {
   std::string name;
   Step step;
   Wanted wanted = Wanted::kEqual;
-  std::string word = {};  ///< of the refusal
+  std::string word = {};      ///< of the refusal
+  std::string function = {};  ///< whose line it names; "" where nothing tells one
 
   /// What there is beside net, or in its place.
   std::function<void(Own&)> build = {};
@@ -112,6 +113,7 @@ struct FunctionCase {
   std::function<Subject(levin::Accelerator&)> make;
   Wanted wanted = Wanted::kEqual;
   std::string word = {};
+  std::string function = {};
   int64_t calls = 16;
   bool crashes = false;
 
@@ -153,6 +155,10 @@ Subject subject(levin::Accelerator& accelerator, Function function, const Argume
           .state = state};
 }
 
+/// Those that are refused today, in refusals.cpp.
+void mark_refused(std::vector<StepCase>& all);
+void mark_refused(std::vector<FunctionCase>& all);
+
 std::vector<StepCase> step_cases();
 std::vector<FunctionCase> function_cases();
 
@@ -165,6 +171,7 @@ std::vector<StepCase> steps_with_modules();     ///< options, children, modes
 std::vector<StepCase> steps_with_host_state();  ///< that changes later
 std::vector<StepCase> steps_with_reads();       ///< by the host
 std::vector<StepCase> steps_that_crash();
+std::vector<StepCase> steps_as_advised();
 std::vector<StepCase> ordinary_steps();
 std::vector<StepCase> manual_steps();
 std::vector<FunctionCase> functions_with_memory();

@@ -81,6 +81,9 @@ void expect_as_on_the_cpu(const Case& row) {
   } else {
     EXPECT_EQ(differs, "") << "with replay";
   }
+  const auto& report = replayed.report;
+  EXPECT_TRUE(report.replayed + report.checked > 0 || !report.refusals.empty())
+      << "it is neither replayed nor refused";
 }
 
 class StepsOnXla : public testing::TestWithParam<StepCase> {};

@@ -242,4 +242,19 @@ std::string difference(const Outcome& wanted, const Outcome& got, double toleran
   return "";
 }
 
+std::string unwanted(Wanted wanted, const std::string& word, const std::string& function,
+                     const graph::CompiledReport& report) {
+  const bool ran = report.replayed + report.checked > 0;
+  if (wanted == Wanted::kReplayed && !ran) return "it is not replayed";
+  if (wanted == Wanted::kRefused) {
+    const bool is_told = std::ranges::any_of(report.refusals, [&](const std::string& refusal) {
+      return refusal.find(word) != std::string::npos &&
+             (function.empty() || refusal.find("levin::test::" + function) != std::string::npos);
+    });
+    return is_told ? "" : "no refusal says '" + word + "' in " + function;
+  }
+  if (!ran && report.refusals.empty()) return "it is neither replayed nor refused";
+  return "";
+}
+
 }  // namespace levin::test

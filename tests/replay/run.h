@@ -31,6 +31,15 @@ Outcome run(const FunctionCase& row, const Settings& settings);
 /// In words, the first difference; "" where there is none. tolerance 0: bit for bit.
 std::string difference(const Outcome& wanted, const Outcome& got, double tolerance = 0.0);
 
+/// How the report is not what the row asks for; "" where it is. A row may be replayed, checked or
+/// refused, and nothing else; one that is refused says why, and in which function of the user's.
+std::string unwanted(Wanted wanted, const std::string& word, const std::string& function,
+                     const graph::CompiledReport& report);
+template <class Case>
+std::string unwanted(const Case& row, const graph::CompiledReport& report) {
+  return unwanted(row.wanted, row.word, row.function, report);
+}
+
 /// Of a test with the row as its parameter.
 inline constexpr auto row_name = [](const auto& info) { return info.param.name; };
 

@@ -381,9 +381,8 @@ TEST(TrainerCompileCheck, MayEndTheRun) {
   levin::Trainer trainer(options);
   const auto net = std::make_shared<WithFactor>();
   net->changes_in_epoch = 3;
-  const std::string error = error_of([&] {
-    trainer.fit(net, levin::DataLoader(dataset(64), {.batch_size = 8}));
-  });
+  const std::string error =
+      error_of([&] { trainer.fit(net, levin::DataLoader(dataset(64), {.batch_size = 8})); });
   EXPECT_THAT(error, HasSubstr("graph.check"));
   EXPECT_THAT(error, HasSubstr("at step 24"));
 }

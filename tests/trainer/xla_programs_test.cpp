@@ -193,7 +193,9 @@ struct ReadsOnTheHost : HostMask {
 
 TEST(ProgramsOnXla, ARefusalNamesTheOperatorThatReads) {
   LEVIN_NEEDS_CPU_PLUGIN();
-  const auto refusals_of = [](const Make& make) { return ran(make, "xla", "replay").compiled.refusals; };
+  const auto refusals_of = [](const Make& make) {
+    return ran(make, "xla", "replay").compiled.refusals;
+  };
   EXPECT_THAT(refusals_of([] { return std::make_shared<ReadsOnTheHost<true>>(); }),
               Contains(AllOf(HasSubstr("by aten::equal, in "), HasSubstr("ReadsOnTheHost"),
                              HasSubstr("torch::where"))));

@@ -46,19 +46,18 @@ void add_attentions(ModuleCases& all) {
   add("OfOtherWidthsExtraKey", Options(plain).kdim(6).vdim(6).add_bias_kv(true), 6, 6);
   add("OfOtherWidthsWithoutBias", Options(plain).kdim(6).vdim(6).bias(false), 6, 6);
   add("Dropout", Options(plain).dropout(0.3));
-  for (ModuleCase& of :
-       ModuleCases{MODULE("AttentionWithoutWeights", nn::MultiheadAttention(plain),
-                          queries_and_keys(), std::get<0>(m->forward(t[0], t[1], t[2], {}, false))),
-                   MODULE("AttentionOfEachHead", nn::MultiheadAttention(plain), queries_and_keys(),
-                          m->forward(t[0], t[1], t[2], padding_like(t[0]), true, {}, false)),
-                   MODULE("AttentionOfAFloatMask", nn::MultiheadAttention(plain),
-                          queries_and_keys(),
-                          m->forward(t[0], t[1], t[2], padding_like(t[0]), true, 
-                                     torch::linspace(-1, 1, 20).view({4, 5}).to(t[0].options()))),
-                   MODULE("AttentionToItself", nn::MultiheadAttention(plain), drawn({{5, 2, 8}}),
-                          m->forward(t[0], t[0], t[0], {}, true, causal(t[0], 5))),
-                   MODULE("AttentionToAMemory", nn::MultiheadAttention(plain), queries_and_keys(),
-                          m->forward(t[0], t[1], t[1], padding_like(t[0])))}) {
+  for (ModuleCase& of : ModuleCases{
+           MODULE("AttentionWithoutWeights", nn::MultiheadAttention(plain), queries_and_keys(),
+                  std::get<0>(m->forward(t[0], t[1], t[2], {}, false))),
+           MODULE("AttentionOfEachHead", nn::MultiheadAttention(plain), queries_and_keys(),
+                  m->forward(t[0], t[1], t[2], padding_like(t[0]), true, {}, false)),
+           MODULE("AttentionOfAFloatMask", nn::MultiheadAttention(plain), queries_and_keys(),
+                  m->forward(t[0], t[1], t[2], padding_like(t[0]), true,
+                             torch::linspace(-1, 1, 20).view({4, 5}).to(t[0].options()))),
+           MODULE("AttentionToItself", nn::MultiheadAttention(plain), drawn({{5, 2, 8}}),
+                  m->forward(t[0], t[0], t[0], {}, true, causal(t[0], 5))),
+           MODULE("AttentionToAMemory", nn::MultiheadAttention(plain), queries_and_keys(),
+                  m->forward(t[0], t[1], t[1], padding_like(t[0])))}) {
     all.push_back(std::move(of));
   }
 }

@@ -88,10 +88,10 @@ void add_bags(const std::string& name, nn::EmbeddingBagMode mode, bool is_sum, M
       MODULE(name + "OfInt32", nn::EmbeddingBag(options), tokens, m->forward(t[0].to(at::kInt))));
   if (!std::holds_alternative<torch::enumtype::kMax>(mode)) {
     // Each row once: of others the CPU divides by the counts of other rows (LibTorch 2.13).
-    all.push_back(MODULE(
-        name + "ByFrequency",
-        nn::EmbeddingBag(nn::EmbeddingBagOptions(options).scale_grad_by_freq(true)),
-        given([] { return listed(torch::arange(9).view({3, 3})); }), m->forward(t[0])));
+    all.push_back(
+        MODULE(name + "ByFrequency",
+               nn::EmbeddingBag(nn::EmbeddingBagOptions(options).scale_grad_by_freq(true)),
+               given([] { return listed(torch::arange(9).view({3, 3})); }), m->forward(t[0])));
   }
   if (!is_sum) return;
   all.push_back(MODULE(name + "WeighedPadding",
@@ -158,6 +158,10 @@ ModuleCases norm_modules() {
                                                                     {4, 5}, all);
   add_instance_norms<nn::InstanceNorm2d, nn::InstanceNorm2dOptions>("InstanceNorm2d", {2, 4, 3, 2},
                                                                     all);
+  add_instance_norms<nn::InstanceNorm2d, nn::InstanceNorm2dOptions>("InstanceNorm2dUnbatched",
+                                                                    {4, 3, 2}, all);
+  add_instance_norms<nn::InstanceNorm3d, nn::InstanceNorm3dOptions>("InstanceNorm3dUnbatched",
+                                                                    {4, 3, 2, 2}, all);
   add_instance_norms<nn::InstanceNorm3d, nn::InstanceNorm3dOptions>("InstanceNorm3d",
                                                                     {2, 4, 3, 2, 2}, all);
   const auto plane = drawn({{2, 4, 3, 5}});

@@ -64,17 +64,15 @@ std::vector<RecurrentForm> relu_forms() {
 }
 
 std::vector<RecurrentForm> projected_forms() {
-  return {{.name = "Projected", .proj_size = 2},
-          {.name = "ProjectedBothWaysOfState",
-           .num_layers = 2,
-           .bidirectional = true,
-           .has_state = true,
-           .proj_size = 2},
-          {.name = "ProjectedBothWaysPacked",
-           .bidirectional = true,
-           .lengths = {3, 2},
-           .proj_size = 2},
-          {.name = "ProjectedWithoutBiasPacked", .bias = false, .lengths = {3, 2}, .proj_size = 1}};
+  return {
+      {.name = "Projected", .proj_size = 2},
+      {.name = "ProjectedBothWaysOfState",
+       .num_layers = 2,
+       .bidirectional = true,
+       .has_state = true,
+       .proj_size = 2},
+      {.name = "ProjectedBothWaysPacked", .bidirectional = true, .lengths = {3, 2}, .proj_size = 2},
+      {.name = "ProjectedWithoutBiasPacked", .bias = false, .lengths = {3, 2}, .proj_size = 1}};
 }
 
 /// The sequence, then the states.

@@ -10,10 +10,6 @@ ModuleCases refused_modules() {
     return nn::EmbeddingBag(nn::EmbeddingBagOptions(9, 4).mode(mode));
   };
   return {
-      MODULE("InstanceNorm2dUnbatched", nn::InstanceNorm2d(4), drawn({{4, 3, 2}}),
-             m->forward(t[0])),
-      MODULE("InstanceNorm3dUnbatched", nn::InstanceNorm3d(4), drawn({{4, 3, 2, 2}}),
-             m->forward(t[0])),
       MODULE("EmbeddingBagMeanWeighed", bag(torch::kMean), tokens_and_weights,
              m->forward(t[0], {}, t[1])),
       MODULE("EmbeddingBagMaxWeighed", bag(torch::kMax), tokens_and_weights,

@@ -4,6 +4,7 @@
 #include <ATen/ops/equal.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "levin/graph/operator_info_impl.h"
@@ -25,6 +26,7 @@ bool is_same_memory(const at::Tensor& before, const at::Tensor& now) {
 class Comparison {
  public:
   std::optional<Difference> run(const Graph& before, const Graph& now) {
+    now_ = &now;
     auto other = now.nodes().begin();
     size_t number = 0;
     for (const Node& node : before.nodes()) {
@@ -47,7 +49,7 @@ class Comparison {
   }
 
  private:
-  static std::string described(const Node& node) {
+  std::string described(const Node& node) const {
     std::string text(node.target());
     if (!node.name().empty()) text += " of " + node.name();
     const std::string& source = source_of(node);
@@ -55,13 +57,17 @@ class Comparison {
     return text;
   }
 
-  /// A tensor that lives across calls is met by its first reader.
-  static const std::string& source_of(const Node& node) {
+  /// A tensor that lives across calls is met by its first reader; what is written into a part of it
+  /// is put into the whole by nodes that no code ran.
+  const std::string& source_of(const Node& node) const {
     if (node.opcode() != Opcode::kGetAttr) return node.source();
     for (const Node* user : node.output().users()) {
       if (!user->source().empty()) return user->source();
     }
-    return node.source();
+    const auto is_it = [&](const Node& other) { return &other == &node; };
+    auto later = std::ranges::find_if(now_->nodes(), is_it);
+    while (later != now_->nodes().end() && later->source().empty()) ++later;
+    return later != now_->nodes().end() ? later->source() : node.source();
   }
 
   std::optional<std::string> compare(const Node& before, const Node& now) {
@@ -162,6 +168,7 @@ class Comparison {
                        now.size());
   }
 
+  const Graph* now_ = nullptr;
   std::unordered_map<const Value*, const Value*> twins_;  ///< of each before, now
   bool is_read_ = false;  ///< what is compared at present is what the host reads
 };

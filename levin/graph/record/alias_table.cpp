@@ -160,8 +160,14 @@ std::vector<KeptTensor> AliasTable::alive(
     const Value* value = region.base->value;
     std::string made_by(value->node().target());
     if (!value->node().source().empty()) made_by += " in " + value->node().source();
-    kept.push_back({storage, geometry.sizes, geometry.strides, geometry.offset, geometry.dtype,
-                    std::move(made_by), {}, &value->node()});
+    kept.push_back({storage,
+                    geometry.sizes,
+                    geometry.strides,
+                    geometry.offset,
+                    geometry.dtype,
+                    std::move(made_by),
+                    {},
+                    &value->node()});
   }
   return kept;
 }
