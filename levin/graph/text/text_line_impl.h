@@ -48,7 +48,8 @@ class Line {
     std::string found;
     for (; !rest_.empty() && rest_.front() != '"'; rest_.remove_prefix(1)) {
       if (rest_.front() == '\\') rest_.remove_prefix(1);
-      if (!rest_.empty()) found += rest_.front();
+      if (rest_.empty()) break;  // a line that ends with a backslash
+      found += rest_.front();
     }
     expect("\"");
     return found;
