@@ -17,9 +17,9 @@ struct Classifier : levin::Module {
   torch::nn::Sequential net{nullptr};
 
   Classifier() {
-    net = register_module(
-        "net", torch::nn::Sequential(torch::nn::Flatten(), torch::nn::Linear(784, 128),
-                                     torch::nn::ReLU(), torch::nn::Linear(128, 10)));
+    net = register_module("net",
+                          torch::nn::Sequential(torch::nn::Flatten(), torch::nn::Linear(784, 128),
+                                                torch::nn::ReLU(), torch::nn::Linear(128, 10)));
   }
   torch::Tensor training_step(const levin::Batch& batch) override {
     auto loss = torch::nn::functional::cross_entropy(net->forward(batch["image"]), batch["label"]);

@@ -67,10 +67,11 @@ void remove_checkpoint(const fs::path& folder) {
 
 State load_weights(const fs::path& path) {
   std::error_code error;
-  LEVIN_CHECK(fs::exists(path, error), "checkpoint.missing",
-              "'{}' is not there; wanted a checkpoint's folder, a .safetensors file or what torch.save "
-              "wrote",
-              path.string());
+  LEVIN_CHECK(
+      fs::exists(path, error), "checkpoint.missing",
+      "'{}' is not there; wanted a checkpoint's folder, a .safetensors file or what torch.save "
+      "wrote",
+      path.string());
   if (is_torch_checkpoint(path)) return load_torch_weights(path);
   if (!fs::is_directory(path, error)) return state_of(read_tensors(path));
   CheckpointReader reader(path);

@@ -14,7 +14,7 @@
 #include "levin/base/check.h"
 #include "levin/comm/environment/kubeflow.h"
 #include "levin/comm/environment/port.h"
-#include "levin/comm/file_store.h"
+#include "levin/comm/file_store/file_store.h"
 #include "levin/comm/reach.h"
 
 namespace levin::comm {

@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "levin/comm/file_store.h"
+#include "levin/comm/file_store/file_store.h"
 #include "levin/comm/gloo/gloo.h"
 #include "levin/comm/hierarchical/backend.h"
 #include "tests/comm/backend_table.h"

@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "levin/comm/file_store.h"
+#include "levin/comm/file_store/file_store.h"
 #include "levin/comm/gloo/gloo.h"
 #include "levin/comm/hierarchical/backend.h"
 #include "tests/comm/backend_table.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "levin/comm/environment/environment.h"
-#include "levin/comm/file_store.h"
+#include "levin/comm/file_store/file_store.h"
 #include "levin/comm/hierarchical/backend.h"
 #include "levin/comm/shm/backend.h"
 #include "tests/comm/backend_table.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/comm/file_store.h"
+#include "levin/comm/file_store/file_store.h"
 #include "tests/support/error_of.h"
 #include "tests/support/gpus.h"
 #include "tests/support/world.h"

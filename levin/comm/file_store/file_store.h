@@ -23,7 +23,7 @@ namespace levin::comm {
 
 /// Words are appended to the file under a lock (flock). Throws Error "comm.store" for a file that is
 /// no store, that another user made, that cannot be read or written, or that stays locked for the
-/// store's timeout, and "comm.timeout" for a key that nobody sets in that time.
+/// store's timeout, and c10::DistStoreError for a key that nobody sets in that time.
 class LEVIN_API FileStore final : public c10d::Store {
  public:
   /// The file is made where it is missing; the last of num_workers to go removes it. 0: nobody does.

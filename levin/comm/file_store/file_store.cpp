@@ -1,5 +1,6 @@
-#include "levin/comm/file_store.h"
+#include "levin/comm/file_store/file_store.h"
 
+#include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -209,8 +210,12 @@ void FileStore::wait(const std::vector<std::string>& keys,
   while (!check(keys)) {
     const auto waited = FileClock::now() - start;
     if (timeout != kNoTimeout && waited > timeout) {
-      LEVIN_FAIL("comm.timeout", "waited {} s for {} in the store's file {}, which nobody set",
-                 std::chrono::duration<double>(timeout).count(), keys.front(), path_.string());
+      // As c10d's stores say it.
+      C10_THROW_ERROR(
+          DistStoreError,
+          fmt::format("timed out: waited {} s for {} in the store's file {}, which nobody set",
+                      std::chrono::duration<double>(timeout).count(), keys.front(),
+                      path_.string()));
     }
     std::this_thread::sleep_for(waited < kLaterPauses ? kFirstPauses : kLaterPauses);
   }
