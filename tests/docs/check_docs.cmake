@@ -3,7 +3,8 @@ cmake_minimum_required(VERSION 3.22)
 
 set(known "")
 foreach(command IN ITEMS "${TRAINER}" "${LOOP}" "${CLI};fit" "${CLI};predict" "${LEVIN}" "${LEVIN};run" "${LEVIN};plan"
-    "${LEVIN};graph" "${LEVIN};config" "${LEVIN};test" "${LEVIN};xla;check")
+    "${LEVIN};graph" "${LEVIN};config" "${LEVIN};test" "${LEVIN};xla;check" "${LEVIN};ckpt"
+    "${LEVIN};ckpt;inspect" "${LEVIN};ckpt;verify" "${LEVIN};ckpt;diff" "${LEVIN};ckpt;convert" "${LEVIN};ckpt;merge")
   execute_process(COMMAND ${command} --help OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE code)
   if(NOT code EQUAL 0)
     message(FATAL_ERROR "${command} --help ended with ${code}:\n${output}")
@@ -55,7 +56,7 @@ file(READ "${SOURCE}/docs/environment.md" documented)
 file(GLOB scripts "${SOURCE}/scripts/*.sh")
 foreach(script IN LISTS scripts)
   file(READ "${script}" text)
-  string(REGEX MATCHALL "\\$\\{?LEVIN_[A-Z_]+" variables "${text}")
+  string(REGEX MATCHALL "\\$\\{?LEVIN_[A-Z0-9_]+" variables "${text}")
   foreach(variable IN LISTS variables)
     string(REGEX REPLACE "[\${]" "" variable "${variable}")
     if(NOT documented MATCHES "`${variable}`")

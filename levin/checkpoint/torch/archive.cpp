@@ -83,6 +83,12 @@ TorchArchive::TorchArchive(std::shared_ptr<const files::MemoryMap> map,
 
 TorchArchive::~TorchArchive() = default;
 
+const PickleValue& TorchArchive::untagged(const PickleValue& value) {
+  const bool is_tagged =
+      value.is_object_of("torch.jit._pickle restore_type_tag") && !value.arguments->items.empty();
+  return is_tagged ? *value.arguments->items.front() : value;
+}
+
 void TorchArchive::fail(std::string_view what) const {
   LEVIN_FAIL("checkpoint.torch", "{} cannot be read: {}", source_, printable(what));
 }

@@ -34,7 +34,9 @@ class TorchArchive {
   TorchArchive(const TorchArchive&) = delete;
   TorchArchive& operator=(const TorchArchive&) = delete;
 
-  const PickleValue& top() const { return pickle_->top(); }
+  const PickleValue& top() const { return untagged(pickle_->top()); }
+  /// Without the type that LibTorch's pickle_save writes beside a list or dict.
+  static const PickleValue& untagged(const PickleValue& value);
   /// None for Python's None.
   std::optional<State::Value> value_of(const PickleValue& value);
   /// Of a dict.

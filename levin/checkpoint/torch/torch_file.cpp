@@ -58,7 +58,9 @@ State weights_of(const fs::path& file) {
   if (!is_dict(archive->top())) return {};
   for (const char* name : kWeights) {
     const PickleValue* child = archive->top().find(name);
-    if (child != nullptr && is_dict(*child)) return tensors_of(*archive, *child);
+    if (child == nullptr) continue;
+    const PickleValue& dict = TorchArchive::untagged(*child);
+    if (is_dict(dict)) return tensors_of(*archive, dict);
   }
   return tensors_of(*archive, archive->top());
 }
