@@ -92,10 +92,11 @@ class FileStore::Locked {
   /// In one piece, which a reader sees whole or not at all but where this process dies meanwhile.
   void write(int64_t at, std::string_view text) const {
     const bool cut = at == size() || ::ftruncate(file_.number(), at) == 0;
+    const bool placed = cut && ::lseek(file_.number(), at, SEEK_SET) == at;
     ssize_t count = -1;
     do {
-      count = cut ? ::pwrite(file_.number(), text.data(), text.size(), at) : -1;
-    } while (cut && count < 0 && errno == EINTR);
+      count = placed ? ::write(file_.number(), text.data(), text.size()) : -1;
+    } while (placed && count < 0 && errno == EINTR);
     if (count == std::ssize(text)) return;
     const int error = count < 0 ? errno : ENOSPC;
     const bool undone = ::ftruncate(file_.number(), at) == 0;
