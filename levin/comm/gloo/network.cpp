@@ -12,6 +12,7 @@
 #include "levin/base/text.h"
 #include "levin/comm/descriptors.h"
 #include "levin/comm/gloo/address_book.h"
+#include "levin/comm/gloo/broken_pipe.h"
 #include "levin/comm/gloo/transport.h"
 #include "levin/comm/roll_call.h"
 
@@ -38,6 +39,7 @@ GlooNetwork::GlooNetwork(c10::intrusive_ptr<c10d::Store> store, int64_t rank, st
 std::shared_ptr<gloo::transport::Device> GlooNetwork::device() {
   const std::lock_guard lock(mutex_);
   if (device_ == nullptr) {
+    const NoBrokenPipe guard;  // for its thread
     device_ = host_.empty() ? ProcessGroupGloo::createDefaultDevice()
                             : ProcessGroupGloo::createDeviceForHostname(host_);
   }
@@ -70,6 +72,7 @@ std::unique_ptr<Transport> GlooNetwork::connect(const GlooPeers& peers,
   const auto book = c10::make_intrusive<AddressBook>(
       [&](const std::string& word) { return meet(call, peers, timeout, word); });
   try {
+    const NoBrokenPipe guard;
     const auto options =
         ProcessGroupGloo::Options::create(std::clamp(timeout, kLeastToConnect, kMostToConnect));
     options->threads = 1;  // they carry gloo's own collectives

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "levin/base/check.h"
+#include "levin/comm/gloo/broken_pipe.h"
 
 namespace levin::comm {
 namespace {
@@ -42,6 +43,7 @@ class GlooExchange final : public Transport::Exchange {
   }
   /// All letters have the same time together.
   void wait() override {
+    const NoBrokenPipe guard;
     const auto until = patience_.after(timeout_);
     for (const Pending& letter : letters_) {
       at(letter.rank, [&] {
@@ -96,6 +98,7 @@ GlooTransport::GlooTransport(c10::intrusive_ptr<c10d::Backend> connection,
 std::unique_ptr<Transport::Exchange> GlooTransport::start(const Announcement& operation,
                                                           std::span<const Letter> receives,
                                                           std::span<const Letter> sends, int tag) {
+  const NoBrokenPipe guard;
   auto exchange = std::make_unique<GlooExchange>(*connection_, patience_, operation, timeout_);
   const auto add = [&](std::span<const Letter> letters, auto call) {
     for (const Letter& letter : letters) {
