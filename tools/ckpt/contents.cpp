@@ -44,6 +44,16 @@ CheckpointContents of_torch(const fs::path& path) {
   return contents;
 }
 
+/// What is converted: of PyTorch's files the weights alone, whatever else they hold.
+State weights_of(const fs::path& from) {
+  if (is_torch_checkpoint(from)) return load_torch_weights(from);
+  CheckpointContents contents = read_contents(from);
+  LEVIN_CHECK(contents.weights.size() == 1, "tools.ckpt",
+              "'{}' holds the weights of {} models; give the path of one .safetensors file",
+              from.string(), contents.weights.size());
+  return std::move(contents.weights.begin()->second);
+}
+
 }  // namespace
 
 CheckpointContents read_contents(const fs::path& path) {
@@ -79,12 +89,7 @@ void convert(const fs::path& from, const fs::path& to, const ConvertOptions& opt
   std::error_code unknown;
   LEVIN_CHECK(!fs::exists(to, unknown), "tools.ckpt", "'{}' is there; name a new path",
               to.string());
-  CheckpointContents contents = read_contents(from);
-  LEVIN_CHECK(contents.weights.size() == 1, "tools.ckpt",
-              "'{}' holds the weights of {} models; give the path of one .safetensors file",
-              from.string(), contents.weights.size());
-  State weights = is_torch_checkpoint(from) ? load_torch_weights(from)
-                                            : std::move(contents.weights.begin()->second);
+  State weights = weights_of(from);
   if (!options.dtype.empty()) {
     const auto* type =
         std::ranges::find(kTypes, options.dtype, &decltype(kTypes)::value_type::first);

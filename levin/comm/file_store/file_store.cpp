@@ -117,7 +117,7 @@ FileStore::~FileStore() {
   std::error_code unknown;
   if (num_workers_ == 0 || !std::filesystem::exists(path_, unknown)) return;
   try {
-    if (add_to(kLeft, 1) >= num_workers_) std::filesystem::remove(path_, unknown);
+    if (add(kLeft, 1) >= num_workers_) std::filesystem::remove(path_, unknown);
   } catch (const std::exception&) {
     return;  // the file stays
   }
@@ -163,9 +163,7 @@ std::vector<uint8_t> FileStore::get(const std::string& key) {
   }
 }
 
-int64_t FileStore::add(const std::string& key, int64_t amount) { return add_to(key, amount); }
-
-int64_t FileStore::add_to(const std::string& key, int64_t amount) {
+int64_t FileStore::add(const std::string& key, int64_t amount) {
   const std::lock_guard guard(mutex_);
   const Locked file(path_, deadline());
   refresh(file);

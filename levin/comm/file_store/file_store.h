@@ -53,7 +53,6 @@ class LEVIN_API FileStore final : public c10d::Store {
  private:
   class Locked;
 
-  int64_t add_to(const std::string& key, int64_t amount);
   void refresh(const Locked& file);
   void append(const Locked& file, const std::string& key, std::string_view value, bool is_there);
   std::chrono::steady_clock::time_point deadline() const;
