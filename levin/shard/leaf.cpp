@@ -1,0 +1,113 @@
+#include "levin/shard/leaf.h"
+
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "levin/base/check.h"
+
+namespace levin::shard {
+
+struct LeafEntry {
+  at::Tensor leaf;  ///< held, so that no other tensor gets its address meanwhile
+  comm::DeviceMesh mesh;
+  std::shared_ptr<const Layout> layout;
+
+  LeafEntry(at::Tensor of_leaf, comm::DeviceMesh on_mesh, Layout of_layout);
+  ~LeafEntry();
+};
+
+namespace {
+
+/// Of this process.
+struct Table {
+  std::mutex mutex;
+  std::unordered_map<const c10::TensorImpl*, const LeafEntry*> entries;
+};
+
+Table& table() {
+  static Table& entries = *new Table;  // leaves of static objects may outlive any other static
+  return entries;
+}
+
+/// What use gives for the leaf's entry; a value made from nothing where there is none.
+template <class Use>
+auto of_entry(const at::Tensor& leaf, Use use)
+    -> decltype(use(std::declval<const LeafEntry&>())) {
+  const std::lock_guard lock(table().mutex);
+  const auto place = table().entries.find(leaf.unsafeGetTensorImpl());
+  if (place == table().entries.end()) return {};
+  return use(*place->second);
+}
+
+/// What a leaf has of its whole.
+struct Part {
+  std::vector<int64_t> sizes;  ///< of the whole
+  Box box;
+};
+
+Part part_of_leaf(const at::Tensor& leaf) {
+  const auto divided = of_entry(leaf, [](const LeafEntry& entry) -> std::optional<Part> {
+    return Part{entry.layout->sizes(), entry.layout->box(entry.mesh.rank())};
+  });
+  return divided ? *divided : Part{leaf.sizes().vec(), box_of_whole(leaf.sizes())};
+}
+
+}  // namespace
+
+LeafEntry::LeafEntry(at::Tensor of_leaf, comm::DeviceMesh on_mesh, Layout of_layout)
+    : leaf(std::move(of_leaf)),
+      mesh(std::move(on_mesh)),
+      layout(std::make_shared<const Layout>(std::move(of_layout))) {
+  LEVIN_CHECK(layout->mesh() == mesh.shape(), "shard.mesh", "got {} on the mesh {}, wanted its own",
+              to_text(*layout), to_text(mesh.shape()));
+  const std::lock_guard lock(table().mutex);
+  const bool is_new = table().entries.emplace(leaf.unsafeGetTensorImpl(), this).second;
+  LEVIN_CHECK(is_new, "shard.leaf",
+              "a parameter of {} is divided already, by another strategy; prepare a module once",
+              to_text(*layout));
+}
+
+LeafEntry::~LeafEntry() {
+  const std::lock_guard lock(table().mutex);
+  table().entries.erase(leaf.unsafeGetTensorImpl());
+}
+
+DividedLeaf::DividedLeaf(const at::Tensor& leaf, const comm::DeviceMesh& mesh, Layout layout)
+    : entry_(std::make_unique<LeafEntry>(leaf, mesh, std::move(layout))) {}
+DividedLeaf::~DividedLeaf() = default;
+DividedLeaf::DividedLeaf(DividedLeaf&&) noexcept = default;
+DividedLeaf& DividedLeaf::operator=(DividedLeaf&&) noexcept = default;
+
+std::shared_ptr<const Layout> layout_of(const at::Tensor& leaf) {
+  return of_entry(leaf, [](const LeafEntry& entry) { return entry.layout; });
+}
+
+std::vector<int64_t> whole_sizes(const at::Tensor& leaf) { return part_of_leaf(leaf).sizes; }
+
+State::Value state_value(const at::Tensor& leaf, const at::Tensor& values) {
+  if (layout_of(leaf) == nullptr) return values;
+  Part part = part_of_leaf(leaf);
+  return TensorSlice{values, std::move(part.sizes), std::move(part.box.offsets)};
+}
+
+at::Tensor own_part(const at::Tensor& leaf, const State::Value& value) {
+  const Part part = part_of_leaf(leaf);
+  const auto* slice = std::get_if<TensorSlice>(&value);
+  const at::Tensor& local = slice != nullptr ? slice->local : std::get<at::Tensor>(value);
+  const std::vector<int64_t> sizes = slice != nullptr ? slice->sizes : local.sizes().vec();
+  const Box held = slice != nullptr ? Box{slice->offsets, local.sizes().vec()} : box_of_whole(sizes);
+  LEVIN_CHECK(sizes == part.sizes, "shard.local", "got a tensor of {}, wanted one of {}",
+              c10::str(at::IntArrayRef(sizes)), c10::str(at::IntArrayRef(part.sizes)));
+  LEVIN_CHECK(contains(held, part.box), "shard.local", "got {} of {}, wanted at least {}",
+              to_text(held), c10::str(at::IntArrayRef(sizes)), to_text(part.box));
+  return part_of(local, held, part.box);
+}
+
+std::optional<ShardedTensor> sharded(const at::Tensor& leaf) {
+  return of_entry(leaf, [&](const LeafEntry& entry) -> std::optional<ShardedTensor> {
+    return ShardedTensor::from_local(leaf, entry.mesh, *entry.layout);
+  });
+}
+
+}  // namespace levin::shard
