@@ -11,6 +11,7 @@
 #include "levin/checkpoint/checkpoint_reader.h"
 #include "levin/files/folder.h"
 #include "levin/module/parameters.h"
+#include "levin/shard/leaf.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
 #include "levin/trainer/run.h"
 #include "levin/trainer/version.h"
@@ -209,7 +210,9 @@ State Run::waiting_gradients() {
     accelerator_.strategy().wait_gradients();
     State own;
     for (const NamedTensor& parameter : optimizers_[i].optimizer().parameters()) {
-      if (parameter.tensor.grad().defined()) own.set(parameter.name, parameter.tensor.grad());
+      const at::Tensor& gradient = parameter.tensor.mutable_grad();
+      if (!gradient.defined()) continue;
+      own.set(parameter.name, shard::state_value(parameter.tensor, gradient));
     }
     all.set(std::to_string(i), std::move(own));
   }
@@ -222,12 +225,13 @@ void Run::load_waiting_gradients(const State& state) {
     const State& own = state.child(std::to_string(i));
     for (const NamedTensor& parameter : optimizers_[i].optimizer().parameters()) {
       if (!own.contains(parameter.name)) continue;
-      const at::Tensor& saved = own.tensor(parameter.name);
-      LEVIN_CHECK(saved.sizes() == parameter.tensor.sizes(), "trainer.checkpoint",
-                  "the checkpoint's gradient of {} has the shape {}, wanted {}", parameter.name,
-                  c10::str(saved.sizes()), c10::str(parameter.tensor.sizes()));
-      parameter.tensor.mutable_grad() = saved.to(parameter.tensor.options(), /*non_blocking=*/false,
-                                                 /*copy=*/true);
+      const State::Value& saved = own.tensor_or_slice(parameter.name);
+      const std::string other = shard::difference(parameter.tensor, saved);
+      LEVIN_CHECK(other.empty(), "trainer.checkpoint",
+                  "the checkpoint's gradient of {} has another shape: {}", parameter.name, other);
+      parameter.tensor.mutable_grad() = shard::own_part(parameter.tensor, saved)
+                                            .to(parameter.tensor.options(),
+                                                /*non_blocking=*/false, /*copy=*/true);
     }
   }
 }
