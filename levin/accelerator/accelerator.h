@@ -255,6 +255,9 @@ class LEVIN_API Accelerator : public Processes {
   /// The same as values, for callers that save more beside it. All ranks call it.
   Checkpoint state_dict();
   void load_state_dict(const Checkpoint& checkpoint);
+  /// For load_state_dict(): load_checkpoint(), but of parameters that are divided over ranks, and of
+  /// what their optimizers keep, the rows of this process alone, which are then all that it reads.
+  Checkpoint read_checkpoint(const std::filesystem::path& folder) const;
 
   at::Device device() const { return device_; }
   /// Of --accelerator tpu and xla; else nullptr.

@@ -1,12 +1,17 @@
 // What the engine saves, and takes up again.
 
+#include <algorithm>
+#include <optional>
 #include <string>
+#include <unordered_map>
 
 #include "levin/accelerator/accelerator.h"
 #include "levin/base/check.h"
 #include "levin/base/random.h"
+#include "levin/checkpoint/checkpoint_reader.h"
 #include "levin/checkpoint/checkpoint_save.h"
 #include "levin/checkpoint/sharded_weights.h"
+#include "levin/shard/leaf.h"
 
 namespace levin {
 namespace {
@@ -72,6 +77,51 @@ Checkpoint Accelerator::state_dict() {
     }
     checkpoint.training.set("random_of_ranks", std::move(random))
         .set("loaders_of_ranks", std::move(loaders));
+  }
+  return checkpoint;
+}
+
+Checkpoint Accelerator::read_checkpoint(const std::filesystem::path& folder) const {
+  const auto is_divided = [](const NamedTensor& parameter) {
+    return shard::layout_of(parameter.tensor) != nullptr;
+  };
+  if (std::ranges::none_of(parameters_, is_divided)) return load_checkpoint(folder);
+  std::unordered_map<std::string, at::Tensor> by_path;  // of the training state
+  for (size_t i = 0; i < optimizers_.size(); ++i) {
+    for (const auto& [name, tensor] : optimizers_[i].optimizer().parameters()) {
+      by_path.emplace(fmt::format("optimizers/{}/parameters/{}", i, name), tensor);
+      by_path.emplace(fmt::format("waiting_gradients/{}/{}", i, name), tensor);
+    }
+  }
+  // Also of what is kept for the parameter of that path: ".../exp_avg", ".../slots/exp_avg".
+  const auto in_training = [&](std::string_view path,
+                               const std::vector<int64_t>& sizes) -> std::optional<Rows> {
+    for (std::string prefix(path); !prefix.empty(); prefix.resize(prefix.rfind('/'))) {
+      const auto found = by_path.find(prefix);
+      if (found != by_path.end() && shard::whole_sizes(found->second) == sizes) {
+        return rows_of(found->second);
+      }
+      if (prefix.find('/') == std::string::npos) break;
+    }
+    return std::nullopt;
+  };
+  CheckpointReader reader(folder);
+  Checkpoint checkpoint{{}, reader.training(in_training)};
+  for (const std::string& model : reader.models()) {
+    std::unordered_map<std::string, at::Tensor> by_name;
+    for (size_t i = 0; i < modules_.size(); ++i) {
+      if (weights_name(i) != model) continue;
+      for (const auto& [name, tensor] : levin::named_parameters(*modules_[i])) {
+        by_name.emplace(name, tensor);
+      }
+    }
+    checkpoint.weights[model] = reader.weights(
+        model,
+        [&](std::string_view name, const std::vector<int64_t>& sizes) -> std::optional<Rows> {
+          const auto found = by_name.find(std::string(name));
+          const bool is_it = found != by_name.end() && shard::whole_sizes(found->second) == sizes;
+          return is_it ? rows_of(found->second) : std::nullopt;
+        });
   }
   return checkpoint;
 }
@@ -232,7 +282,7 @@ void Accelerator::load_state(const std::filesystem::path& folder) {
   Checkpoint checkpoint;
   all_or_throw([&] {
     checkpoint =
-        load_checkpoint(folder.empty() ? std::filesystem::path(place.text("folder")) : folder);
+        read_checkpoint(folder.empty() ? std::filesystem::path(place.text("folder")) : folder);
     for (const auto& hook : load_hooks_) hook(checkpoint);
   });
   load_state_dict(checkpoint);

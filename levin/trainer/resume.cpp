@@ -150,7 +150,7 @@ bool Run::resume(const std::string& ckpt_path) {
     return false;
   }
   Checkpoint checkpoint;
-  accelerator_.all_or_throw([&] { checkpoint = load_checkpoint(*folder); });
+  accelerator_.all_or_throw([&] { checkpoint = accelerator_.read_checkpoint(*folder); });
   resumed_from_ = folder->string();
   load(checkpoint);
   log::info("trainer: resumed from '{}' at epoch {}, step {}", shown(*folder), progress_.epoch,
