@@ -298,7 +298,7 @@ PreparedOptimizer Accelerator::prepare_torch_optimizer(
 std::shared_ptr<Strategy> Accelerator::new_strategy() {
   return make_strategy(
       options_.strategy,
-      {.group = world(), .ddp = options_.ddp, .xla = xla_, .recordable = compiles()});
+      {.group = world(), .ddp = options_.ddp, .fsdp = options_.fsdp, .xla = xla_, .recordable = compiles()});
 }
 
 void Accelerator::free_memory() {

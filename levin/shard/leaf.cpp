@@ -32,8 +32,7 @@ Table& table() {
 
 /// What use gives for the leaf's entry; a value made from nothing where there is none.
 template <class Use>
-auto of_entry(const at::Tensor& leaf, Use use)
-    -> decltype(use(std::declval<const LeafEntry&>())) {
+auto of_entry(const at::Tensor& leaf, Use use) -> decltype(use(std::declval<const LeafEntry&>())) {
   const std::lock_guard lock(table().mutex);
   const auto place = table().entries.find(leaf.unsafeGetTensorImpl());
   if (place == table().entries.end()) return {};
@@ -96,7 +95,8 @@ at::Tensor own_part(const at::Tensor& leaf, const State::Value& value) {
   const auto* slice = std::get_if<TensorSlice>(&value);
   const at::Tensor& local = slice != nullptr ? slice->local : std::get<at::Tensor>(value);
   const std::vector<int64_t> sizes = slice != nullptr ? slice->sizes : local.sizes().vec();
-  const Box held = slice != nullptr ? Box{slice->offsets, local.sizes().vec()} : box_of_whole(sizes);
+  const Box held =
+      slice != nullptr ? Box{slice->offsets, local.sizes().vec()} : box_of_whole(sizes);
   LEVIN_CHECK(sizes == part.sizes, "shard.local", "got a tensor of {}, wanted one of {}",
               c10::str(at::IntArrayRef(sizes)), c10::str(at::IntArrayRef(part.sizes)));
   LEVIN_CHECK(contains(held, part.box), "shard.local", "got {} of {}, wanted at least {}",

@@ -18,6 +18,7 @@
 #include "levin/module/parameters.h"
 #include "levin/optim/optimizer.h"
 #include "levin/strategy/ddp/options.h"
+#include "levin/strategy/fsdp/options.h"
 
 namespace torch::nn {
 class Module;
@@ -32,6 +33,7 @@ namespace levin {
 struct StrategyContext {
   comm::ProcessGroup group = {};  ///< all ranks of the run
   DdpOptions ddp = {};
+  FsdpOptions fsdp = {};
   std::shared_ptr<xla::Runtime> xla = nullptr;  ///< where the device is one of XLA
   bool recordable = false;  ///< steps are to be recorded: exchanges are operators, after backward
 };
