@@ -36,6 +36,7 @@ std::unique_ptr<optim::Optimizer> Strategy::build_optimizer(const OptimizerConfi
 
 at::Tensor Strategy::clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
                                     double norm_type) {
+  wait_gradients();
   return optim::clip_grad_norm(parameters, max_norm, norm_type);
 }
 

@@ -15,6 +15,7 @@
 #include "levin/strategy/backward.h"
 #include "levin/strategy/ddp/agreement.h"
 #include "levin/strategy/ddp/buffers.h"
+#include "levin/strategy/fsdp/first_touch.h"
 #include "levin/strategy/fsdp/gradients.h"
 #include "levin/strategy/fsdp/plan_units.h"
 #include "levin/strategy/fsdp/unit.h"
@@ -22,6 +23,7 @@
 namespace levin {
 namespace {
 
+using fsdp::FirstTouch;
 using fsdp::Gradients;
 using fsdp::Leaf;
 using fsdp::Plan;
@@ -34,7 +36,8 @@ class Fsdp final : public Strategy, public Joinable {
       : Strategy(name, context.group),
         group_(context.group),
         mesh_(context.group, {{"dp", context.group.size()}}),
-        options_(context.fsdp) {}
+        options_(context.fsdp),
+        touch_(group_, {.gathered_bytes = gathered_bytes(name, context.fsdp)}) {}
 
   ~Fsdp() override { give_back(); }
 
@@ -49,7 +52,10 @@ class Fsdp final : public Strategy, public Joinable {
     make_own_rows(module, fresh, device);
     for (const auto& unit : fresh) unit->place(device);
     place_whole(module, plan.whole, device);
-    for (auto& unit : fresh) units_.push_back(std::move(unit));
+    for (size_t i = 0; i < fresh.size(); ++i) {
+      touch_.add(*fresh[i], plan.units[i].is_rest);
+      units_.push_back(std::move(fresh[i]));
+    }
     whole_.insert(whole_.end(), plan.whole.begin(), plan.whole.end());
     modules_.push_back(&module);
     buffers_ = ddp::Buffers(modules_);
@@ -60,7 +66,11 @@ class Fsdp final : public Strategy, public Joinable {
     group_.barrier();  // all rows are written
   }
 
-  std::unique_ptr<ComputeScope> compute_scope() override { return std::make_unique<Scope>(*this); }
+  std::unique_ptr<ComputeScope> compute_scope() override {
+    return std::make_unique<Scope>(*this, at::GradMode::is_enabled()
+                                              ? FirstTouch::Pass::kForward
+                                              : FirstTouch::Pass::kEvaluation);
+  }
 
   bool backward(const at::Tensor& loss, bool synchronize, bool has_gradients) override {
     wait_gradients();
@@ -84,7 +94,18 @@ class Fsdp final : public Strategy, public Joinable {
     buffers_.synchronize(group_);
   }
 
+  void end_evaluation() override {
+    if (group_.size() == 1) return;
+    // Who writes to parameters now must not do so while others still read them.
+    shares_memory() ? group_.barrier() : touch_.end_evaluation();
+  }
+
   void begin_join(bool by_present) override {
+    LEVIN_CHECK(
+        shares_memory() || group_.size() == 1, "strategy.fsdp.join",
+        "strategy '{}' over {} gathers parameters in every forward pass, so ranks cannot run "
+        "out of data at different times; set even_batches, or --comm-backend shm",
+        name(), group_.backend());
     joining_ = true;
     by_present_ = by_present;
   }
@@ -107,14 +128,24 @@ class Fsdp final : public Strategy, public Joinable {
   /// All units are whole for its time. Within another one it is that.
   class Scope final : public ComputeScope {
    public:
-    explicit Scope(Fsdp& strategy) : strategy_(strategy) { strategy_.enter(); }
+    Scope(Fsdp& strategy, FirstTouch::Pass pass) : strategy_(strategy) {
+      const bool is_outermost = strategy_.depth_ == 0;
+      strategy_.enter(pass);
+      if (is_outermost && strategy_.looks_at_operators()) sees_.emplace(strategy_.touch_);
+    }
     ~Scope() override { strategy_.leave(); }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 
    private:
     Fsdp& strategy_;
+    std::optional<graph::HandlerScope> sees_;
   };
+
+  static int64_t gathered_bytes(std::string_view name, const FsdpOptions& options) {
+    if (name == "zero" && options.zero_stage < 3) return -1;
+    return options.gathered_mb < 0 ? -1 : static_cast<int64_t>(options.gathered_mb * (1 << 20));
+  }
 
   fsdp::UnitOptions unit_options(at::Device device) const {
     const bool shares = device.is_cpu() && (group_.size() == 1 || group_.backend() == "shm");
@@ -171,8 +202,9 @@ class Fsdp final : public Strategy, public Joinable {
     ddp::broadcast_from_first(group_, tensors);
   }
 
-  void enter() {
+  void enter(FirstTouch::Pass pass) {
     if (depth_++ > 0) return;
+    touch_.begin(pass);
     size_t entered = 0;
     try {
       settle();
@@ -189,8 +221,17 @@ class Fsdp final : public Strategy, public Joinable {
     for (const auto& unit : units_) unit->leave();
   }
 
+  /// A write to a parameter is found in the first passes; where nothing is gathered the others pay
+  /// nothing for what they could see.
+  bool looks_at_operators() {
+    constexpr int64_t kWatched = 8;
+    const bool watches = num_passes_++ < kWatched;
+    touch_.watch_writes(watches);
+    return watches || !touch_.has_all();
+  }
+
   bool run_backward(const at::Tensor& loss, bool synchronize, bool has_gradients) {
-    const Scope whole(*this);
+    const Scope whole(*this, FirstTouch::Pass::kBackward);
     gradients_->begin(synchronize);
     try {
       if (loss.defined()) levin::backward(loss);
@@ -212,7 +253,8 @@ class Fsdp final : public Strategy, public Joinable {
   /// Other ranks may read what was written to the rows. All ranks call it.
   void publish() {
     note_values();
-    if (shares_memory() && group_.size() > 1) {
+    if (!shares_memory()) return touch_.drop();
+    if (group_.size() > 1) {
       published_ = group_.all_reduce(token_, ReduceOp::kMax, comm::Return::kStarted);
       publishing_ = true;
     }
@@ -268,6 +310,8 @@ class Fsdp final : public Strategy, public Joinable {
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<NamedTensor> whole_;  ///< parameters that are not divided
   std::unique_ptr<Gradients> gradients_;
+  FirstTouch touch_;
+  int64_t num_passes_ = 0;
   ddp::Buffers buffers_;
   bool buffers_differ_ = false;
   at::Tensor token_ = at::zeros({1});

@@ -17,9 +17,10 @@ class Planner {
 
   Plan plan(const torch::nn::Module& module) {
     const bool is_one = is_unit(module);
-    UnitPlan root;
+    UnitPlan root{};
     visit(module, "", root);
-    is_one ? close(std::move(root), INT64_MAX) : close(std::move(root), unit_bytes_);
+    root.is_rest = !plan_.units.empty();
+    close(std::move(root), is_one ? INT64_MAX : unit_bytes_);
     std::ranges::stable_sort(plan_.units, {}, [&](const UnitPlan& unit) {
       return places_.at(unit.parameters.front().tensor.unsafeGetTensorImpl());
     });
@@ -48,7 +49,7 @@ class Planner {
         visit(*child.value(), name + ".", unit);
         continue;
       }
-      UnitPlan own{.name = name, .parameters = {}};
+      UnitPlan own{.name = name};
       visit(*child.value(), name + ".", own);
       close(std::move(own), INT64_MAX);
     }
@@ -62,12 +63,13 @@ class Planner {
       if (std::ranges::find(types, type) == types.end()) types.push_back(type);
     }
     for (const at::ScalarType type : types) {
-      UnitPlan part{.name = unit.name, .parameters = {}};
+      const UnitPlan empty{.name = unit.name, .parameters = {}, .is_rest = unit.is_rest};
+      UnitPlan part = empty;
       int64_t bytes = 0;
       const auto finish = [&] {
         if (part.parameters.empty()) return;
         if (unit.name.empty()) part.name = owner_of(part.parameters.front().name);
-        plan_.units.push_back(std::exchange(part, UnitPlan{.name = unit.name, .parameters = {}}));
+        plan_.units.push_back(std::exchange(part, empty));
         bytes = 0;
       };
       for (NamedTensor& parameter : unit.parameters) {
