@@ -1,4 +1,4 @@
-"""DeepSpeed, ZeRO stage 0 over gloo, started by torchrun."""
+"""DeepSpeed over gloo, started by torchrun; --mode 1, 2 or 3: that stage of ZeRO (0 without)."""
 
 import os
 
@@ -26,7 +26,7 @@ def main():
         config={"train_micro_batch_size_per_gpu": job.batch_size,
                 "gradient_accumulation_steps": arguments.accumulate,
                 "gradient_clipping": 0.0,  # else it clips to 1.0, which no other here does
-                "zero_optimization": {"stage": 0},
+                "zero_optimization": {"stage": int(arguments.mode or 0)},
                 "steps_per_print": 2**31 - 1})
     for x, y in job.batches(clock.last, dist.get_rank()):
         clock()

@@ -1,6 +1,7 @@
 // levin's Trainer with its defaults and one logged value on the bar, and levin's DataLoader.
 // --mode barebones turns logging, bar, checkpoints and summary off; --mode replay records the step,
-// --mode xla runs it on a CPU's XLA devices, --mode xla_replay records it there.
+// --mode xla runs it on a CPU's XLA devices, --mode xla_replay records it there; --mode fsdp divides
+// the model, each of its layers or blocks a unit.
 //
 //   peer_levin --work mlp_sgd --steps 2000 --warmup 100
 //   peer_levin --work loader --workers 2
@@ -86,7 +87,9 @@ void train(const peers::Options& options) {
                      {.dirpath = options.trace + "/checkpoints", .every_n_train_steps = 10})};
   }
   const bool on_xla = options.mode.starts_with("xla");
+  const bool divides = options.mode == "fsdp";
   levin::Trainer trainer({.accelerator = on_xla ? "xla" : "cpu",
+                          .strategy = divides ? "fsdp" : "auto",
                           .devices = options.devices,
                           .precision = options.precision == "bf16" ? "bf16-mixed" : "32-true",
                           .callbacks = callbacks,
@@ -103,6 +106,7 @@ void train(const peers::Options& options) {
     clock.settle_by([runtime] { runtime->wait(); });
   }
   peers::with_net(options.work, [&]<class Net>(Net& net) {
+    if constexpr (!std::is_same_v<Net, levin::models::GPT2>) levin::wrap_all(*net);
     const auto rank = trainer.accelerator().rank().rank;
     const auto data = peers::data_of(options.work, clock.last(), rank, options.batch_size);
     levin::DataLoader loader(levin::data::tensors({{"x", data.x}, {"y", data.y}}),

@@ -32,10 +32,9 @@ struct Options {
   std::string trace;
 
   void fields(levin::FieldVisitor& field) {
-    field(
-        "work", work,
-        "mlp_sgd, mlp_adam, mlp_wide_sgd, mlp_wide_adam, cnn, gpt, mlp_10m, gpt_10m; loader where "
-        "the peer has one");
+    field("work", work,
+          "mlp_sgd, mlp_adam, mlp_wide_sgd, mlp_wide_adam, cnn, gpt, mlp_10m, gpt_10m, mlp_100m; "
+          "loader where the peer has one");
     field("mode", mode, "a variant of this peer");
     field("steps", steps, "timed steps");
     field("warmup", warmup, "steps before them");
@@ -110,6 +109,17 @@ void with_net(const std::string& work, const Body& body) {
     body(net);
     return;
   }
+  if (work == "mlp_100m") {
+    Sequential net;
+    for (int i = 0; i < 6; ++i) {
+      net->push_back(Linear(4096, 4096));
+      net->push_back(ReLU());
+    }
+    net->push_back(Linear(4096, 10));
+    fill(*net);
+    body(net);
+    return;
+  }
   if (work.starts_with("mlp_wide")) {
     Sequential net(Linear(784, 1024), ReLU(), Linear(1024, 1024), ReLU(), Linear(1024, 10));
     fill(*net);
@@ -143,6 +153,7 @@ struct Data {
 inline int64_t batch_size_of(const std::string& work) {
   if (work == "gpt_10m") return 4;
   if (work == "gpt") return 8;
+  if (work == "mlp_100m") return 16;
   if (work.starts_with("mlp_wide")) return 128;
   return work == "cnn" || work == "mlp_10m" ? 64 : 32;
 }
@@ -159,7 +170,7 @@ inline Data data_of(const std::string& work, int64_t batches, int64_t rank = 0,
   }
   // The class of a sample is the largest of its first ten values: something to learn.
   const bool small = work == "mlp_sgd" || work == "mlp_adam";
-  const int64_t width = small ? 64 : 784;
+  const int64_t width = small ? 64 : work == "mlp_100m" ? 4096 : 784;
   at::Tensor x = formula(count * width, seed).view({count, width});
   if (work == "cnn") x = x.view({count, 1, 28, 28});
   return {x, x.flatten(1).narrow(1, 0, 10).argmax(1), batch_size};

@@ -81,6 +81,11 @@ def mlp_10m():
                          nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10))
 
 
+def mlp_100m():
+    layers = [layer for _ in range(6) for layer in (nn.Linear(4096, 4096), nn.ReLU())]
+    return nn.Sequential(*layers, nn.Linear(4096, 10))
+
+
 def gpt_10m():
     return GPT(vocab_size=256, n_positions=64, n_embd=320, n_layer=8, n_head=8)
 
@@ -136,6 +141,7 @@ WORKS = {
     "cnn": Work(cnn, classify, samples((1, 28, 28)), 64, torch.optim.Adam, 1e-3),
     "gpt": Work(gpt, next_token, tokens, 8, torch.optim.AdamW, 3e-4),
     "mlp_10m": Work(mlp_10m, classify, samples((784,)), 64, torch.optim.Adam, 1e-3),
+    "mlp_100m": Work(mlp_100m, classify, samples((4096,)), 16, torch.optim.Adam, 1e-3),
     "gpt_10m": Work(gpt_10m, next_token, tokens, 4, torch.optim.AdamW, 3e-4),
 }
 

@@ -83,14 +83,16 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
   if (detail::is_graph_for_xla()) settings_->use_no_onednn();
   stepping_ = std::make_unique<Stepping>(
       *strategy_, world(),
-      SteppingOptions{.gradient_accumulation_steps = options_.accumulation_steps(),
-                      .sync_each_batch = options_.gradient_accumulation_plugin.sync_each_batch,
-                      .step_scheduler_with_optimizer = options_.step_scheduler_with_optimizer,
-                      .scales_loss = precision_.scales_loss,
-                      .scaler = options_.scaler,
-                      .loss_guard = options_.loss_guard,
-                      .device = device_,
-                      .records = compiles()});
+      SteppingOptions{
+          .gradient_accumulation_steps = options_.accumulation_steps(),
+          .sync_each_batch = options_.gradient_accumulation_plugin.sync_each_batch ||
+                             (options_.strategy == "zero" && options_.fsdp.zero_stage > 1),
+          .step_scheduler_with_optimizer = options_.step_scheduler_with_optimizer,
+          .scales_loss = precision_.scales_loss,
+          .scaler = options_.scaler,
+          .loss_guard = options_.loss_guard,
+          .device = device_,
+          .records = compiles()});
   stepping_->set_after_step([this](const optim::Optimizer& optimizer) { after_step(optimizer); });
   if (device_.is_cpu()) {
     // A replayed step has memory of its own, beside which there is to be none of the steps before.
@@ -296,9 +298,11 @@ PreparedOptimizer Accelerator::prepare_torch_optimizer(
 }
 
 std::shared_ptr<Strategy> Accelerator::new_strategy() {
-  return make_strategy(
-      options_.strategy,
-      {.group = world(), .ddp = options_.ddp, .xla = xla_, .recordable = compiles()});
+  return make_strategy(options_.strategy, {.group = world(),
+                                           .ddp = options_.ddp,
+                                           .fsdp = options_.fsdp,
+                                           .xla = xla_,
+                                           .recordable = compiles()});
 }
 
 void Accelerator::free_memory() {

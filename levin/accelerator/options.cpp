@@ -34,7 +34,8 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
         "schedules move with the optimizer's steps");
   field("cpu", cpu, "use the CPU even where there is a GPU");
   field("accelerator", accelerator, "auto, cpu, gpu, tpu or xla");
-  field("strategy", strategy, "how parameters are kept over devices: auto, single, ddp or xla");
+  field("strategy", strategy,
+        "how parameters are kept over devices: auto, single, ddp, fsdp, zero or xla");
   field("devices", devices,
         "processes on this machine (of tpu and xla: devices, of a CPU plugin one); 0: as they were "
         "started; -1: one for each GPU; several begin at main again, so that what runs before the "
@@ -48,6 +49,7 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
   scaler.fields(field);
   loss_guard.fields(field);
   ddp.fields(field);
+  fsdp.fields(field);
   field("compile", compile,
         fmt::format("no, or replay: what compile() gives is recorded, and replayed without a call "
                     "of it; XLA devices compile steps in either case. {}",

@@ -14,6 +14,7 @@
 #include "levin/comm/options.h"
 #include "levin/optim/grad_scaler.h"
 #include "levin/strategy/ddp/options.h"
+#include "levin/strategy/fsdp/options.h"
 
 namespace levin {
 
@@ -66,6 +67,7 @@ struct AcceleratorOptions {
   optim::GradScalerOptions scaler = {};  ///< of 16-mixed
   LossGuardOptions loss_guard = {};
   DdpOptions ddp = {};
+  FsdpOptions fsdp = {};  ///< of strategies fsdp and zero
   /// no, or replay: what compile() gives is recorded and replayed without a call of it, on XLA
   /// devices too, where steps are programs in either case.
   std::string compile = "no";

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "levin/base/check.h"
+#include "levin/module/wrap.h"
 
 namespace levin::models {
 namespace {
@@ -151,7 +152,8 @@ struct GPT2Impl::Transformer : torch::nn::Module {
     torch::nn::init::normal_(wte->weight, 0.0, config.initializer_range);
     torch::nn::init::normal_(wpe->weight, 0.0, config.initializer_range);
     register_module("h", h);
-    for (int64_t i = 0; i < config.n_layer; ++i) h->push_back(std::make_shared<Block>(config));
+    for (int64_t i = 0; i < config.n_layer; ++i)
+      h->push_back(wrap(std::make_shared<Block>(config)));
     ln_f = register_module("ln_f", layer_norm(config));
   }
 

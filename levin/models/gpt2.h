@@ -35,7 +35,8 @@ struct GPT2Config {
 
 /// transformers.GPT2LMHeadModel: pre-norm blocks of causal self-attention and a tanh-GELU MLP of
 /// width 4 n_embd. lm_head is transformer.wte itself and is registered once, under that name. The
-/// weights of attn.c_attn, attn.c_proj, mlp.c_fc and mlp.c_proj lie as (in, out).
+/// weights of attn.c_attn, attn.c_proj, mlp.c_fc and mlp.c_proj lie as (in, out). Each block is a unit
+/// of the sharded strategies (wrap).
 class LEVIN_API GPT2Impl : public torch::nn::Module {
  public:
   /// Weights as Hugging Face draws them: normal(0, initializer_range), those of c_proj divided by

@@ -6,6 +6,7 @@
 #include "levin/base/text.h"
 #include "levin/optim/clip.h"
 #include "levin/strategy/ddp/ddp.h"
+#include "levin/strategy/fsdp/fsdp.h"
 #include "levin/strategy/single.h"
 #include "levin/strategy/xla/xla.h"
 
@@ -16,8 +17,11 @@ struct Entry {
   std::string_view name;
   std::unique_ptr<Strategy> (*make)(const StrategyContext&);
 };
-constexpr std::array<Entry, 3> kStrategies = {
-    {{"single", make_single}, {"ddp", make_ddp}, {"xla", make_xla}}};
+constexpr std::array<Entry, 5> kStrategies = {{{"single", make_single},
+                                               {"ddp", make_ddp},
+                                               {"fsdp", make_fsdp},
+                                               {"zero", make_zero},
+                                               {"xla", make_xla}}};
 
 }  // namespace
 
@@ -32,6 +36,7 @@ std::unique_ptr<optim::Optimizer> Strategy::build_optimizer(const OptimizerConfi
 
 at::Tensor Strategy::clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
                                     double norm_type) {
+  wait_gradients();
   return optim::clip_grad_norm(parameters, max_norm, norm_type);
 }
 
@@ -53,6 +58,12 @@ std::unique_ptr<Strategy> make_strategy(std::string_view name, const StrategyCon
               "strategy 'single' exchanges nothing and got {}; leave them out, or set --strategy "
               "ddp",
               changed);
+  const bool shards = wanted == "fsdp" || wanted == "zero";
+  const std::string sharding = shards ? "" : changed_fsdp_options(context.fsdp);
+  LEVIN_CHECK(sharding.empty(), "strategy.fsdp.options",
+              "strategy '{}' does not divide parameters and got {}; leave them out, or set "
+              "--strategy fsdp",
+              wanted, sharding);
   for (const Entry& entry : kStrategies) {
     if (entry.name == wanted) return entry.make(context);
   }

@@ -18,6 +18,7 @@
 #include "levin/module/parameters.h"
 #include "levin/optim/optimizer.h"
 #include "levin/strategy/ddp/options.h"
+#include "levin/strategy/fsdp/options.h"
 
 namespace torch::nn {
 class Module;
@@ -32,6 +33,7 @@ namespace levin {
 struct StrategyContext {
   comm::ProcessGroup group = {};  ///< all ranks of the run
   DdpOptions ddp = {};
+  FsdpOptions fsdp = {};
   std::shared_ptr<xla::Runtime> xla = nullptr;  ///< where the device is one of XLA
   bool recordable = false;  ///< steps are to be recorded: exchanges are operators, after backward
 };
@@ -80,9 +82,12 @@ class LEVIN_API Strategy {
   /// Gives all ranks rank 0's buffers, before evaluation: forward passes since the last update may
   /// have changed them apart. All ranks call it.
   virtual void agree_on_buffers() {}
+  /// After an evaluation, in which ranks may have had different numbers of batches. All ranks call
+  /// it.
+  virtual void end_evaluation() {}
   /// optim::clip_grad_norm over the whole of the gradients, on whatever ranks they lie.
-  virtual at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
-                                    double norm_type);
+  at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
+                            double norm_type);
 
   /// What an interrupted run needs beside parameters to repeat bit for bit.
   virtual State state_dict() const { return {}; }

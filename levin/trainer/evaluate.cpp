@@ -154,6 +154,7 @@ void Run::evaluation_loop(Stage stage, DataLoader loader, int64_t batches,
     evaluate_batch(stage, std::move(batch), index, samples, outputs);
     batch = Batch();
   }
+  accelerator_.strategy().end_evaluation();
   log_.begin_batch(log_.evaluation_values(), 1);
   ((*module_).*hooks.epoch_end)();
   log_.publish({&log_.evaluation_values()});

@@ -15,7 +15,8 @@ void from_text(std::string_view text, Loggers& loggers) {
 
 void TrainerOptions::fields(FieldVisitor& field) {
   field("accelerator", accelerator, "auto, cpu, gpu, tpu or xla");
-  field("strategy", strategy, "how parameters are kept over devices: auto, single, ddp or xla");
+  field("strategy", strategy,
+        "how parameters are kept over devices: auto, single, ddp, fsdp, zero or xla");
   field(
       "devices", devices,
       "processes on this machine (of tpu and xla: devices); auto: as a launcher started them, "
@@ -69,6 +70,7 @@ void TrainerOptions::fields(FieldVisitor& field) {
   scaler.fields(field);
   loss_guard.fields(field);
   ddp.fields(field);
+  fsdp.fields(field);
   field("compile", compile,
         fmt::format("no, or replay: training steps are recorded, and replayed without a call of "
                     "training_step; XLA devices compile steps in either case. {}",

@@ -17,6 +17,7 @@
 #include "levin/observe/logger.h"
 #include "levin/optim/grad_scaler.h"
 #include "levin/strategy/ddp/options.h"
+#include "levin/strategy/fsdp/options.h"
 #include "levin/trainer/portion.h"
 
 namespace levin {
@@ -93,6 +94,7 @@ struct TrainerOptions {
   optim::GradScalerOptions scaler = {};  ///< of 16-mixed
   LossGuardOptions loss_guard = {};      ///< losses that are NaN, or far above those before
   DdpOptions ddp = {};
+  FsdpOptions fsdp = {};  ///< of strategies fsdp and zero
   /// no, or replay: the step is recorded and replayed, from training_step to the optimizer's step,
   /// which are called no more. So it is on XLA devices, where steps are programs in either case.
   std::string compile = "no";

@@ -34,6 +34,7 @@ AcceleratorOptions engine_options(const TrainerOptions& options) {
           .scaler = options.scaler,
           .loss_guard = options.loss_guard,
           .ddp = options.ddp,
+          .fsdp = options.fsdp,
           .compile = options.compile,
           .compile_check = options.compile_check,
           .compile_check_policy = options.compile_check_policy,

@@ -1,3 +1,4 @@
+// A parameter that is this rank's part of a whole: who asks is told so.
 #include "levin/shard/leaf.h"
 
 #include <gmock/gmock.h>
@@ -20,15 +21,70 @@ using levin::shard::mesh_of;
 using levin::shard::own_part;
 using levin::shard::Shard;
 using levin::test::connect;
-using levin::test::error_id;
+using levin::test::error_of;
 using levin::test::run_world;
 using levin::test::told_by;
 using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
-/// A mesh of this process alone.
-DeviceMesh alone() { return {levin::comm::ProcessGroup(), {{"dp", 1}}}; }
+DeviceMesh alone() { return DeviceMesh({}, {{"dp", 1}}); }
 
-TEST(Leaf, ThatIsWholeIsAsItIs) {
+TEST(DividedLeaf, SaysWhatALeafIsAPartOfForItsTime) {
+  const at::Tensor leaf = torch::randn({4, 3}).requires_grad_();
+  EXPECT_EQ(levin::shard::layout_of(leaf), nullptr);
+  EXPECT_FALSE(levin::sharded(leaf).has_value());
+  {
+    const DividedLeaf divided(leaf, alone(), Layout({4, 3}, {{"dp", 1}}, {Shard{0}}));
+    ASSERT_NE(levin::shard::layout_of(leaf), nullptr);
+    EXPECT_THAT(levin::shard::whole_sizes(leaf), ElementsAre(4, 3));
+    EXPECT_TRUE(at::equal(levin::sharded(leaf)->full(), leaf.detach()));
+    EXPECT_THAT(error_of([&] {
+                  const DividedLeaf again(leaf, alone(), Layout({4, 3}, {{"dp", 1}}, {Shard{0}}));
+                }),
+                HasSubstr("shard.leaf"));
+    EXPECT_NE(levin::shard::layout_of(leaf), nullptr) << "the failed one takes nothing away";
+  }
+  EXPECT_EQ(levin::shard::layout_of(leaf), nullptr);
+  EXPECT_TRUE(std::holds_alternative<at::Tensor>(levin::shard::state_value(leaf, leaf.detach())));
+}
+
+TEST(DividedLeaf, OfAnotherMeshIsRefused) {
+  const at::Tensor leaf = torch::randn({4, 3});
+  EXPECT_THAT(error_of([&] {
+                const DividedLeaf divided(leaf, alone(), Layout({4, 3}, {{"dp", 2}}, {Shard{0}}));
+              }),
+              HasSubstr("shard.mesh"));
+}
+
+TEST(DividedLeaf, GoesIntoStatesAsASliceAndTakesItsRowsOfWhatComes) {
+  const auto words = run_world(3, [](int64_t rank, const auto&) -> std::string {
+    const std::vector<int64_t> cuts = {3, 0, 2};
+    const DeviceMesh mesh(connect("shm"), {{"dp", 3}});
+    const at::Tensor whole = torch::arange(10.0).view({5, 2});
+    const int64_t first = rank == 0 ? 0 : 3;
+    const int64_t rows = cuts[static_cast<size_t>(rank)];
+    const at::Tensor leaf = whole.narrow(0, first, rows).clone();
+    const DividedLeaf divided(leaf, mesh, Layout({5, 2}, {{"dp", 3}}, {Shard{0, cuts}}));
+    const State::Value value = levin::shard::state_value(leaf, leaf);
+    const auto* slice = std::get_if<TensorSlice>(&value);
+    if (slice == nullptr || slice->sizes != std::vector<int64_t>{5, 2} ||
+        slice->offsets != std::vector<int64_t>{first, 0})
+      return "the slice";
+    if (!at::equal(levin::shard::own_part(leaf, whole), leaf)) return "rows of the whole";
+    const TensorSlice more{whole.narrow(0, rank == 0 ? 0 : 2, 3), {5, 2}, {rank == 0 ? 0 : 2, 0}};
+    if (!at::equal(levin::shard::own_part(leaf, more), leaf)) return "rows of a larger slice";
+    const std::string other = error_of([&] { levin::shard::own_part(leaf, at::zeros({5, 3})); });
+    if (other.find("wanted [5, 2]") == std::string::npos) return other;
+    const TensorSlice less{whole.narrow(0, 1, 1), {5, 2}, {1, 0}};
+    const std::string lacks = error_of([&] { levin::shard::own_part(leaf, less); });
+    if (rows > 0 && lacks.find("shard.local") == std::string::npos) return lacks;
+    return at::equal(levin::sharded(leaf)->full(), whole) ? "" : "the whole";
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST(DividedLeaf, IsNoneThatIsWhole) {
   const at::Tensor leaf = torch::ones({3, 2}).requires_grad_();
   EXPECT_EQ(layout_of(leaf), nullptr);
   EXPECT_FALSE(mesh_of(leaf).has_value());
@@ -39,25 +95,7 @@ TEST(Leaf, ThatIsWholeIsAsItIs) {
   EXPECT_EQ(difference(leaf, State::Value(torch::ones({2, 2}))), "got [2, 2], wanted [3, 2]");
 }
 
-TEST(Leaf, IsDividedForTheTimeOfTheObject) {
-  const at::Tensor leaf = torch::ones({3, 2}).requires_grad_();
-  {
-    const DividedLeaf rows(leaf, alone(), Layout({3, 2}, {{"dp", 1}}, {Shard{0}}));
-    ASSERT_NE(layout_of(leaf), nullptr);
-    EXPECT_EQ(mesh_of(leaf)->size(), 1);
-    const Layout again({3, 2}, {{"dp", 1}}, {Shard{0}});
-    EXPECT_EQ(error_id([&] { DividedLeaf(leaf, alone(), again); }), "shard.leaf");
-  }
-  EXPECT_EQ(layout_of(leaf), nullptr);
-}
-
-TEST(Leaf, IsOfItsLayoutsMesh) {
-  const at::Tensor leaf = torch::ones({3, 2});
-  const Layout of_two({3, 2}, {{"dp", 2}}, {Shard{0}});
-  EXPECT_EQ(error_id([&] { DividedLeaf(leaf, alone(), of_two); }), "shard.mesh");
-}
-
-TEST(Leaf, TakesItsPartOfAWholeAndOfAnySliceThatHasIt) {
+TEST(DividedLeaf, TakesItsPartOfAWholeAndOfAnySliceThatHasIt) {
   const auto said = run_world(3, [](int64_t rank, const auto&) -> std::string {
     const at::Tensor whole = torch::arange(10, torch::kFloat).view({5, 2});
     const DeviceMesh mesh(connect(), {{"dp", 3}});

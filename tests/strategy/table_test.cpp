@@ -6,6 +6,8 @@
 #include "levin/base/random.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/graph/compile/compiled.h"
+#include "levin/module/full.h"
+#include "levin/module/wrap.h"
 #include "levin/optim/optim.h"
 #include "levin/strategy/strategy.h"
 #include "levin/strategy/sync_batch_norm.h"
@@ -25,8 +27,10 @@ namespace fs = std::filesystem;
 using levin::test::cnn;
 using levin::test::gpt;
 using levin::test::kGlobalBatch;
+using levin::test::lstm;
 using levin::test::mlp;
 using levin::test::Task;
+using levin::test::transformer;
 
 constexpr int64_t kSteps = 20;
 
@@ -39,6 +43,8 @@ struct Case {
   bool in_double = false;
   int64_t accumulate = 1;
   levin::DdpOptions ddp = {};
+  levin::FsdpOptions fsdp = {};
+  void (*wrap)(torch::nn::Module&) = nullptr;  ///< marks units
   bool replayed = false;  ///< the step is recorded, and from the fourth on replayed
 };
 
@@ -55,9 +61,10 @@ struct Setup {
   Setup(const Case& c, const levin::comm::ProcessGroup& group)
       : task((torch::manual_seed(1 + group.rank()), c.task())),  // rank 0's weights must win
         group(group),
-        strategy(levin::make_strategy(c.strategy,
-                                      {.group = group, .ddp = c.ddp, .recordable = c.replayed})) {
+        strategy(levin::make_strategy(
+            c.strategy, {.group = group, .ddp = c.ddp, .fsdp = c.fsdp, .recordable = c.replayed})) {
     if (c.in_double) task.module->to(at::kDouble);
+    if (c.wrap != nullptr) c.wrap(*task.module);
     strategy->setup(*task.module, at::kCPU);
     optimizer = strategy->build_optimizer(optimizer_of(c), levin::named_parameters(*task.module));
     optimizer->set_capturable(c.replayed);
@@ -80,7 +87,10 @@ struct Setup {
     const auto parts = mine.chunk(c.accumulate);
     std::vector<at::Tensor> losses;
     for (size_t i = 0; i < parts.size(); ++i) {
-      losses.push_back(task.loss(parts[i]) / c.accumulate);
+      {
+        const auto whole = strategy->compute_scope();
+        losses.push_back(task.loss(parts[i]) / c.accumulate);
+      }
       strategy->backward(losses.back(), i + 1 == parts.size());
     }
     strategy->update(*optimizer);
@@ -139,7 +149,7 @@ void train_case(const Case& c, const levin::comm::ProcessGroup& group, const fs:
   const int64_t replayed = num_replayed(setup->compiled.report());
   TORCH_CHECK(!c.replayed || replayed >= kSteps - break_after - 4, replayed, " steps replayed");
   setup->group.all_reduce(losses, levin::ReduceOp::kMean);
-  State all = levin::module_state(*setup->task.module);
+  State all = levin::full(*setup->task.module);
   all.set("losses", losses);
   levin::save_weights(to / (std::to_string(group.rank()) + ".safetensors"), all);
 }
@@ -163,6 +173,7 @@ State trained_alone(Case c) {
   c.strategy = "single";
   c.accumulate = 1;
   c.ddp = {};
+  c.fsdp = {};
   const levin::test::Scratch scratch;
   const auto words = run_world(1, [&](int64_t, const fs::path&) {
     train_case(c, {}, scratch.path());
@@ -272,6 +283,93 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "GptSgdGloo", .backend = "gloo", .task = gpt},
         Case{.name = "GptAdam", .task = gpt, .optimizer = "adam"},
         Case{.name = "GptAdamDouble", .task = gpt, .optimizer = "adam", .in_double = true}),
+    [](const auto& info) { return info.param.name; });
+
+// Units of a few parameters each, cut in the middle of them.
+constexpr double kSmall = 5e-4;  // MiB
+
+void wrap_children(torch::nn::Module& module) {
+  for (const auto& child : module.children()) levin::wrap(child);
+}
+void wrap_whole(torch::nn::Module& module) { levin::wrap(module.shared_from_this()); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Fsdp, StrategyTable,
+    ::testing::Values(
+        Case{.name = "MlpSgd", .strategy = "fsdp"},
+        Case{.name = "MlpSmallUnits", .strategy = "fsdp", .fsdp = {.unit_mb = kSmall}},
+        Case{.name = "MlpOwned", .strategy = "fsdp", .fsdp = {.cut = "owned"}},
+        Case{.name = "MlpAllLayers", .strategy = "fsdp", .wrap = levin::wrap_all},
+        Case{.name = "MlpOneUnit", .strategy = "fsdp", .wrap = wrap_whole},
+        Case{.name = "MlpAdam", .strategy = "fsdp", .optimizer = "adam"},
+        Case{.name = "MlpAdamDouble",
+             .strategy = "fsdp",
+             .optimizer = "adam",
+             .in_double = true,
+             .fsdp = {.unit_mb = kSmall}},
+        Case{.name = "MlpAccumulated", .strategy = "fsdp", .accumulate = 2},
+        Case{.name = "CnnSgd", .strategy = "fsdp", .task = cnn, .fsdp = {.unit_mb = kSmall}},
+        Case{.name = "CnnAdamDouble",
+             .strategy = "fsdp",
+             .task = cnn,
+             .optimizer = "adam",
+             .in_double = true},
+        Case{.name = "GptSgd", .strategy = "fsdp", .task = gpt, .wrap = wrap_children},
+        Case{.name = "GptAdamDouble",
+             .strategy = "fsdp",
+             .task = gpt,
+             .optimizer = "adam",
+             .in_double = true,
+             .fsdp = {.unit_mb = kSmall}},
+        Case{.name = "LstmSgd", .strategy = "fsdp", .task = lstm, .fsdp = {.unit_mb = kSmall}},
+        Case{.name = "LstmAccumulated", .strategy = "fsdp", .task = lstm, .accumulate = 2},
+        Case{.name = "TransformerSgd",
+             .strategy = "fsdp",
+             .task = transformer,
+             .wrap = levin::wrap_all},
+        Case{.name = "MlpGloo", .strategy = "fsdp", .backend = "gloo", .wrap = levin::wrap_all},
+        Case{.name = "MlpGlooAccumulated",
+             .strategy = "fsdp",
+             .backend = "gloo",
+             .accumulate = 2,
+             .wrap = levin::wrap_all},
+        Case{.name = "CnnGloo",
+             .strategy = "fsdp",
+             .backend = "gloo",
+             .task = cnn,
+             .fsdp = {.unit_mb = kSmall}},
+        Case{.name = "GptGloo",
+             .strategy = "fsdp",
+             .backend = "gloo",
+             .task = gpt,
+             .fsdp = {.gathered_mb = kSmall},
+             .wrap = levin::wrap_all},
+        Case{.name = "LstmGloo",
+             .strategy = "fsdp",
+             .backend = "gloo",
+             .task = lstm,
+             .fsdp = {.unit_mb = kSmall}},
+        Case{.name = "TransformerGloo",
+             .strategy = "fsdp",
+             .backend = "gloo",
+             .task = transformer,
+             .wrap = levin::wrap_all},
+        Case{.name = "GptHierarchical", .strategy = "fsdp", .backend = "hierarchical", .task = gpt},
+        Case{.name = "Zero1Gloo",
+             .strategy = "zero",
+             .backend = "gloo",
+             .task = gpt,
+             .accumulate = 2,
+             .fsdp = {.zero_stage = 1}},
+        Case{.name = "Zero3Gloo",
+             .strategy = "zero",
+             .backend = "gloo",
+             .task = gpt,
+             .accumulate = 2,
+             .fsdp = {.zero_stage = 3}},
+        Case{.name = "Zero1", .strategy = "zero", .task = gpt, .fsdp = {.zero_stage = 1}},
+        Case{.name = "Zero2", .strategy = "zero", .task = gpt},
+        Case{.name = "Zero3", .strategy = "zero", .task = gpt, .fsdp = {.zero_stage = 3}}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

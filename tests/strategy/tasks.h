@@ -87,4 +87,19 @@ inline Task lstm() {
           }};
 }
 
+/// An encoder and a decoder; each output is to be its input's next.
+inline Task transformer() {
+  torch::nn::Transformer net(torch::nn::TransformerOptions(8, 2)
+                                 .num_encoder_layers(1)
+                                 .num_decoder_layers(1)
+                                 .dim_feedforward(16)
+                                 .dropout(0));
+  return {net.ptr(), [](int64_t step) { return drawn(step, {kGlobalBatch, 5, 8}); },
+          [net](const at::Tensor& x) mutable {
+            const at::Tensor input = x.to(net->parameters().front().scalar_type()).transpose(0, 1);
+            const at::Tensor output = net->forward(input, input.narrow(0, 0, 4));
+            return (output - input.narrow(0, 1, 4)).square().mean();
+          }};
+}
+
 }  // namespace levin::test

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
@@ -10,21 +11,28 @@
 namespace levin::comm {
 namespace {
 
+thread_local int64_t label_now = 0;
+
 void put(char* text, size_t size, std::string_view value) { value.copy(text, size - 1); }
 
 }  // namespace
 
+LabelScope::LabelScope(int64_t label) : outer_(std::exchange(label_now, label)) {}
+LabelScope::~LabelScope() { label_now = outer_; }
+int64_t current_label() { return label_now; }
+
 std::string Announcement::text() const {
   if (type[0] == 0) return name;
-  return fmt::format("{} of {} x {}{}{}", name, count, type,
+  return fmt::format("{} of {} x {}{}{}{}", name, count, type,
                      parts[0] == 0 ? "" : fmt::format(" in parts of {}", parts),
-                     argument == 0 ? "" : fmt::format(" ({})", argument));
+                     argument == 0 ? "" : fmt::format(" ({})", argument),
+                     label == 0 ? "" : fmt::format(" for number {}", label));
 }
 
 bool Announcement::operator==(const Announcement& other) const {
   return std::string_view(name) == other.name && std::string_view(type) == other.type &&
          std::string_view(parts) == other.parts && count == other.count &&
-         argument == other.argument;
+         argument == other.argument && label == other.label;
 }
 
 Announcement announce(std::string_view name, std::string_view type, int64_t count, int64_t argument,
@@ -34,6 +42,7 @@ Announcement announce(std::string_view name, std::string_view type, int64_t coun
   put(announcement.type, sizeof(announcement.type), type);
   announcement.count = count;
   announcement.argument = argument;
+  announcement.label = label_now;
   announcement.place = place;
   return announcement;
 }

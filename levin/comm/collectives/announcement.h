@@ -18,11 +18,26 @@ struct Announcement {
   char parts[48] = {};   ///< elements of each rank's, "3,0,7", where they are not all as many
   int64_t count = 0;     ///< elements
   int64_t argument = 0;  ///< root, operation: whatever else must agree
+  int64_t label = 0;     ///< of LabelScope
   int64_t place = 0;     ///< shm: where in shared memory this rank's elements lie; 0: not there
 
   std::string text() const;
   bool operator==(const Announcement& other) const;
 };
+
+/// Whatever collectives this thread calls or starts for the time of the object is about, where
+/// tensors of the same size may be of different things: ranks compare it as all else. 0: nothing.
+class LEVIN_API LabelScope {
+ public:
+  explicit LabelScope(int64_t label);
+  ~LabelScope();
+  LabelScope(const LabelScope&) = delete;
+  LabelScope& operator=(const LabelScope&) = delete;
+
+ private:
+  int64_t outer_;
+};
+LEVIN_API int64_t current_label();
 
 LEVIN_API Announcement announce(std::string_view name, std::string_view type, int64_t count,
                                 int64_t argument = 0, int64_t place = 0);

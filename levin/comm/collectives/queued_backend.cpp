@@ -285,7 +285,12 @@ WorkPointer QueuedBackend::recvAnysource(Tensors&, int) {
 }
 
 WorkPointer QueuedBackend::call(OpType type, bool is_async, std::function<void()> body) {
-  if (is_async) return work_of(type, queue_.start(std::move(body)));
+  if (is_async) {  // in another thread, or in this one when it is about something else
+    return work_of(type, queue_.start([label = current_label(), labelled = std::move(body)] {
+      const LabelScope scope(label);
+      labelled();
+    }));
+  }
   queue_.run(std::move(body));
   return work_of(type, nullptr);
 }

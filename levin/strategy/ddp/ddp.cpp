@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "levin/base/check.h"
-#include "levin/optim/clip.h"
 #include "levin/strategy/backward.h"
 #include "levin/strategy/ddp/agreement.h"
 #include "levin/strategy/ddp/buffers.h"
@@ -100,12 +99,6 @@ class Ddp final : public Strategy, public Joinable {
     for (Part& part : parts_) part.reducer->begin(true);
     finish();
     return true;
-  }
-
-  at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
-                            double norm_type) override {
-    wait_gradients();
-    return optim::clip_grad_norm(parameters, max_norm, norm_type);
   }
 
   State state_dict() const override {

@@ -1,0 +1,355 @@
+#include "levin/strategy/fsdp/fsdp.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <torch/nn/module.h>
+
+#include <map>
+#include <unordered_set>
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/base/log.h"
+#include "levin/graph/meta/materialize.h"
+#include "levin/strategy/backward.h"
+#include "levin/strategy/ddp/agreement.h"
+#include "levin/strategy/ddp/buffers.h"
+#include "levin/strategy/fsdp/first_touch.h"
+#include "levin/strategy/fsdp/gradients.h"
+#include "levin/strategy/fsdp/plan_units.h"
+#include "levin/strategy/fsdp/unit.h"
+
+namespace levin {
+namespace {
+
+using fsdp::FirstTouch;
+using fsdp::Gradients;
+using fsdp::Leaf;
+using fsdp::Plan;
+using fsdp::Unit;
+using fsdp::UnitPlan;
+
+class Fsdp final : public Strategy, public Joinable {
+ public:
+  Fsdp(std::string_view name, const StrategyContext& context)
+      : Strategy(name, context.group),
+        group_(context.group),
+        mesh_(context.group, {{"dp", context.group.size()}}),
+        options_(context.fsdp),
+        touch_(group_, {.gathered_bytes = gathered_bytes(name, context.fsdp)}) {}
+
+  ~Fsdp() override { give_back(); }
+
+  void setup(torch::nn::Module& module, at::Device device) override {
+    ddp::check_same_tensors(group_, ddp::tensors_of(module));
+    const Plan plan = own_parameters(module);
+    std::vector<std::unique_ptr<Unit>> fresh;
+    for (const UnitPlan& unit : plan.units) {
+      fresh.push_back(
+          std::make_unique<Unit>(unit.name, unit.parameters, mesh_, unit_options(device)));
+    }
+    make_own_rows(module, fresh, device);
+    for (const auto& unit : fresh) unit->place(device);
+    place_whole(module, plan.whole, device);
+    for (size_t i = 0; i < fresh.size(); ++i) {
+      touch_.add(*fresh[i], plan.units[i].is_rest);
+      units_.push_back(std::move(fresh[i]));
+    }
+    whole_.insert(whole_.end(), plan.whole.begin(), plan.whole.end());
+    modules_.push_back(&module);
+    buffers_ = ddp::Buffers(modules_);
+    std::vector<Unit*> all;
+    for (const auto& unit : units_) all.push_back(unit.get());
+    gradients_.reset();
+    gradients_ = std::make_unique<Gradients>(group_, all, whole_, options_);
+    group_.barrier();  // all rows are written
+  }
+
+  std::unique_ptr<ComputeScope> compute_scope() override {
+    return std::make_unique<Scope>(*this, at::GradMode::is_enabled()
+                                              ? FirstTouch::Pass::kForward
+                                              : FirstTouch::Pass::kEvaluation);
+  }
+
+  bool backward(const at::Tensor& loss, bool synchronize, bool has_gradients) override {
+    wait_gradients();
+    if (synchronize) begin_joined(true);
+    return run_backward(loss, synchronize, has_gradients);
+  }
+
+  void wait_gradients() override {
+    if (gradients_ != nullptr && gradients_->is_pending()) had_gradients_ = gradients_->wait();
+  }
+
+  void update(optim::Optimizer& optimizer) override {
+    wait_gradients();
+    optimizer.step();
+    publish();
+    if (std::exchange(buffers_differ_, false)) agree_on_buffers();
+  }
+
+  void agree_on_buffers() override {
+    settle();
+    buffers_.synchronize(group_);
+  }
+
+  void end_evaluation() override {
+    if (group_.size() == 1) return;
+    // Who writes to parameters now must not do so while others still read them.
+    shares_memory() ? group_.barrier() : touch_.end_evaluation();
+  }
+
+  void begin_join(bool by_present) override {
+    LEVIN_CHECK(
+        shares_memory() || group_.size() == 1, "strategy.fsdp.join",
+        "strategy '{}' over {} gathers parameters in every forward pass, so ranks cannot run "
+        "out of data at different times; set even_batches, or --comm-backend shm",
+        name(), group_.backend());
+    joining_ = true;
+    by_present_ = by_present;
+  }
+  void end_join() override {
+    joining_ = false;
+    gradients_->set_scale(1);
+  }
+  bool shadow_step() override {
+    if (!joining_) return false;
+    wait_gradients();
+    if (begin_joined(false) == 0) {
+      end_join();
+      return false;
+    }
+    run_backward({}, /*synchronize=*/true, /*has_gradients=*/false);
+    return true;
+  }
+
+ private:
+  /// All units are whole for its time. Within another one it is that.
+  class Scope final : public ComputeScope {
+   public:
+    Scope(Fsdp& strategy, FirstTouch::Pass pass) : strategy_(strategy) {
+      const bool is_outermost = strategy_.depth_ == 0;
+      strategy_.enter(pass);
+      if (is_outermost && strategy_.looks_at_operators()) sees_.emplace(strategy_.touch_);
+    }
+    ~Scope() override { strategy_.leave(); }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Fsdp& strategy_;
+    std::optional<graph::HandlerScope> sees_;
+  };
+
+  static int64_t gathered_bytes(std::string_view name, const FsdpOptions& options) {
+    if (name == "zero" && options.zero_stage < 3) return -1;
+    return options.gathered_mb < 0 ? -1 : static_cast<int64_t>(options.gathered_mb * (1 << 20));
+  }
+
+  fsdp::UnitOptions unit_options(at::Device device) const {
+    const bool shares = device.is_cpu() && (group_.size() == 1 || group_.backend() == "shm");
+    return {.cut = options_.cut == "owned" ? fsdp::CutAt::kParameters : fsdp::CutAt::kRows,
+            .shares_memory = shares};
+  }
+
+  /// A parameter that two modules share is the first one's.
+  Plan own_parameters(const torch::nn::Module& module) const {
+    Plan plan = fsdp::plan_units(module, static_cast<int64_t>(options_.unit_mb * (1 << 20)));
+    std::unordered_set<const c10::TensorImpl*> taken;
+    for (const auto& unit : units_) {
+      for (const Leaf& leaf : unit->leaves()) taken.insert(leaf.parameter.unsafeGetTensorImpl());
+    }
+    for (const NamedTensor& each : whole_) taken.insert(each.tensor.unsafeGetTensorImpl());
+    const auto is_taken = [&](const NamedTensor& each) {
+      return taken.contains(each.tensor.unsafeGetTensorImpl());
+    };
+    for (UnitPlan& unit : plan.units) std::erase_if(unit.parameters, is_taken);
+    std::erase_if(plan.units, [](const UnitPlan& unit) { return unit.parameters.empty(); });
+    std::erase_if(plan.whole, is_taken);
+    return plan;
+  }
+
+  /// Of a module that was built without memory this rank makes its rows alone.
+  void make_own_rows(torch::nn::Module& module, const std::vector<std::unique_ptr<Unit>>& units,
+                     at::Device device) const {
+    if (!is_on_meta(module)) return;
+    std::map<std::string, RowRange, std::less<>> rows;
+    for (const auto& unit : units) {
+      for (const Leaf& leaf : unit->leaves()) {
+        const int64_t first = leaf.first_row(mesh_.rank());
+        rows[leaf.name] = {first, first + leaf.rows_of_ranks[static_cast<size_t>(mesh_.rank())]};
+      }
+    }
+    materialize(module, {.device = device, .rows = [&](const std::string& name, const at::Tensor&) {
+                           const auto place = rows.find(name);
+                           return place == rows.end() ? std::nullopt : std::optional(place->second);
+                         }});
+  }
+
+  /// Buffers, and parameters without rows.
+  void place_whole(torch::nn::Module& module, const std::vector<NamedTensor>& parameters,
+                   at::Device device) {
+    const at::NoGradGuard no_grad;
+    std::vector<at::Tensor> tensors;
+    for (const NamedTensor& parameter : parameters) tensors.push_back(parameter.tensor);
+    for (const at::Tensor& buffer : module.buffers()) {
+      if (buffer.defined()) tensors.push_back(buffer);
+    }
+    for (const at::Tensor& tensor : tensors) {
+      if (tensor.device() != device) tensor.set_data(tensor.to(device));
+    }
+    ddp::broadcast_from_first(group_, tensors);
+  }
+
+  void enter(FirstTouch::Pass pass) {
+    if (depth_++ > 0) return;
+    touch_.begin(pass);
+    size_t entered = 0;
+    try {
+      settle();
+      for (; entered < units_.size(); ++entered) units_[entered]->enter();
+    } catch (...) {
+      for (size_t i = 0; i < entered; ++i) units_[i]->leave();
+      --depth_;
+      throw;
+    }
+  }
+
+  void leave() {
+    if (--depth_ > 0) return;
+    for (const auto& unit : units_) unit->leave();
+  }
+
+  /// A write to a parameter is found in the first passes; where nothing is gathered the others pay
+  /// nothing for what they could see.
+  bool looks_at_operators() {
+    constexpr int64_t kWatched = 8;
+    const bool watches = num_passes_++ < kWatched;
+    touch_.watch_writes(watches);
+    return watches || !touch_.has_all();
+  }
+
+  bool run_backward(const at::Tensor& loss, bool synchronize, bool has_gradients) {
+    const Scope whole(*this, FirstTouch::Pass::kBackward);
+    gradients_->begin(synchronize);
+    try {
+      if (loss.defined()) levin::backward(loss);
+    } catch (...) {
+      gradients_->abandon();
+      throw;
+    }
+    if (!synchronize) {
+      gradients_->keep();
+      return loss.defined() || has_gradients;
+    }
+    gradients_->launch_rest(/*counts=*/loss.defined() || has_gradients);
+    // In a loop that takes its steps without update() it is here that they agree.
+    if (std::exchange(buffers_differ_, true)) buffers_.synchronize(group_);
+    wait_gradients();
+    return loss.defined() || had_gradients_;
+  }
+
+  /// Other ranks may read what was written to the rows. All ranks call it.
+  void publish() {
+    note_values();
+    if (!shares_memory()) return touch_.drop();
+    if (group_.size() > 1) {
+      published_ = group_.all_reduce(token_, ReduceOp::kMax, comm::Return::kStarted);
+      publishing_ = true;
+    }
+  }
+
+  /// What all ranks have written can be read, an update of theirs and what code has written between
+  /// steps (a callback, weights that are clipped), which it does on every rank.
+  void settle() {
+    if (std::exchange(publishing_, false)) published_.wait();
+    bool is_written = false;
+    for (const auto& unit : units_) is_written |= unit->is_written();
+    if (!is_written) return;
+    publish();
+    if (std::exchange(publishing_, false)) published_.wait();
+  }
+
+  void note_values() {
+    for (const auto& unit : units_) unit->note_values();
+  }
+
+  bool shares_memory() const { return !units_.empty() && units_.front()->shares_memory(); }
+
+  /// Ranks that still have data, where ranks may run out of it.
+  int64_t begin_joined(bool here) {
+    if (!joining_) return group_.size();
+    const at::Tensor present = at::zeros({1}, at::kLong);
+    present.fill_(here ? 1 : 0);
+    group_.all_reduce(present, ReduceOp::kSum);
+    const auto count = present.item<int64_t>();
+    const bool mean = options_.gradient_reduction == "mean" && by_present_ && count > 0;
+    gradients_->set_scale(mean ? static_cast<double>(group_.size()) / static_cast<double>(count)
+                               : 1);
+    return count;
+  }
+
+  /// The modules are ordinary ones again, where this rank can read all of their values.
+  void give_back() {
+    gradients_.reset();
+    const at::NoGradGuard no_grad;
+    for (const auto& unit : units_) {
+      if (!unit->is_attached()) continue;
+      for (Leaf& leaf : unit->leaves()) {
+        leaf.parameter.mutable_grad().reset();
+        leaf.parameter.set_data(leaf.whole.clone());
+      }
+    }
+  }
+
+  comm::ProcessGroup group_;
+  comm::DeviceMesh mesh_;
+  FsdpOptions options_;
+  std::vector<const torch::nn::Module*> modules_;
+  std::vector<std::unique_ptr<Unit>> units_;
+  std::vector<NamedTensor> whole_;  ///< parameters that are not divided
+  std::unique_ptr<Gradients> gradients_;
+  FirstTouch touch_;
+  int64_t num_passes_ = 0;
+  ddp::Buffers buffers_;
+  bool buffers_differ_ = false;
+  at::Tensor token_ = at::zeros({1});
+  comm::Work published_;
+  bool publishing_ = false;
+  int64_t depth_ = 0;
+  bool joining_ = false;
+  bool by_present_ = false;
+  bool had_gradients_ = false;
+};
+
+std::unique_ptr<Strategy> make(std::string_view name, const StrategyContext& context) {
+  check_fsdp_options(context.fsdp);
+  const std::string changed = changed_ddp_options(context.ddp);
+  LEVIN_CHECK(changed.empty(), "strategy.fsdp.options",
+              "strategy '{}' got {}, which are of ddp; leave them out, or set --strategy ddp", name,
+              changed);
+  LEVIN_CHECK(!context.recordable, "strategy.fsdp.options",
+              "strategy '{}' does not go with --compile replay yet; leave one of them out, or set "
+              "--strategy ddp",
+              name);
+  LEVIN_CHECK(context.xla == nullptr, "strategy.fsdp.options",
+              "strategy '{}' is for CPUs and GPUs and the devices are XLA's; set --strategy xla",
+              name);
+  return std::make_unique<Fsdp>(name, context);
+}
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_fsdp(const StrategyContext& context) {
+  LEVIN_CHECK(context.fsdp.zero_stage == FsdpOptions().zero_stage, "strategy.fsdp.options",
+              "got --zero-stage {} with strategy fsdp, which it is not of; set --strategy zero",
+              context.fsdp.zero_stage);
+  return make("fsdp", context);
+}
+
+std::unique_ptr<Strategy> make_zero(const StrategyContext& context) {
+  return make("zero", context);
+}
+
+}  // namespace levin

@@ -1,0 +1,390 @@
+#include "levin/strategy/fsdp/gradients.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <deque>
+#include <numeric>
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/strategy/ddp/arrival_hook.h"
+
+namespace levin::fsdp {
+
+/// A parameter's gradient.
+struct Gradients::Member {
+  Leaf* leaf = nullptr;
+  bool trains = false;      ///< has a place among the unit's gradients
+  int64_t offset = 0;       ///< in those
+  int64_t own_offset = 0;   ///< of its rows, in this rank's
+  bool arrived = false;     ///< in this backward, or before it where that counts
+  at::Tensor waiting = {};  ///< whole, until there is a buffer for it
+  at::Tensor held = {};     ///< whole: of batches of this rank that did not synchronize
+  int64_t held_version = 0;
+  at::Tensor aside = {};  ///< rows: what was summed over the ranks before
+};
+
+/// A unit's gradients.
+struct Gradients::Part {
+  Unit* unit = nullptr;
+  std::vector<Member> members;
+  int64_t numel = 0;
+  std::vector<int64_t> runs;  ///< elements of each rank's rows
+  at::ScalarType type = at::kFloat;
+  at::Tensor own = {};     ///< this rank's rows, kept from step to step
+  at::Tensor target = {};  ///< what is summed into: own, or memory for once
+  std::optional<size_t> buffer = {};
+  int64_t missing = 0;
+  bool launched = false;
+  comm::Work work = {};
+  size_t first_flag = 0;  ///< of its members, in used_
+};
+
+struct Gradients::Ring {
+  std::vector<at::Tensor> buffers;
+  std::vector<Part*> holders;    ///< none: free
+  std::deque<size_t> under_way;  ///< buffers of parts that were sent, the first to end in front
+};
+
+namespace {
+
+constexpr size_t kMostBuffers = 3;
+
+bool is_half(at::ScalarType type) { return c10::isReducedFloatingType(type); }
+
+}  // namespace
+
+Gradients::Gradients(const comm::ProcessGroup& group, const std::vector<Unit*>& units,
+                     std::vector<NamedTensor> whole, const FsdpOptions& options)
+    : group_(group),
+      options_(options),
+      whole_(std::move(whole)),
+      self_(std::make_shared<Gradients*>(this)) {
+  std::map<at::ScalarType, std::pair<size_t, int64_t>> needs;  // number of parts, elements of one
+  size_t flags = 0;
+  for (Unit* unit : units) {
+    if (!c10::isFloatingType(unit->type()) && !c10::isComplexType(unit->type())) continue;
+    auto part = std::make_unique<Part>();
+    part->unit = unit;
+    part->type = options.reduce_in_float32 && is_half(unit->type()) ? at::kFloat : unit->type();
+    part->first_flag = flags;
+    for (Leaf& leaf : unit->leaves()) part->members.push_back({.leaf = &leaf});
+    flags += part->members.size();
+    auto& [count, most] = needs[part->type];
+    ++count;
+    most = std::max(most, unit->numel());
+    for (size_t index = 0; index < part->members.size(); ++index) {
+      ddp::add_arrival_hook(part->members[index].leaf->parameter,
+                            [self = std::weak_ptr(self_), part = part.get(), index] {
+                              if (const auto alive = self.lock()) (*alive)->arrived(*part, index);
+                            });
+    }
+    parts_.push_back(std::move(part));
+  }
+  used_ = at::zeros({static_cast<int64_t>(flags + 2 * whole_.size())}, at::kDouble);
+  // Gradients arrive about in the opposite order of use.
+  order_.resize(parts_.size());
+  std::iota(order_.rbegin(), order_.rend(), size_t{0});
+  for (const auto& [type, need] : needs) {
+    const size_t count = std::min(need.first, kMostBuffers);
+    rings_[type].holders.assign(count, nullptr);
+    rings_[type].buffers.resize(count);
+  }
+  for (const auto& part : parts_) plan(*part);
+}
+
+Gradients::~Gradients() {
+  self_.reset();
+  for (const auto& part : parts_) {
+    for (const Member& member : part->members) ddp::remove_arrival_hook(member.leaf->parameter);
+  }
+}
+
+int64_t Gradients::buffer_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [type, ring] : rings_) {
+    for (const at::Tensor& buffer : ring.buffers) {
+      if (buffer.defined()) bytes += static_cast<int64_t>(buffer.nbytes());
+    }
+  }
+  return bytes;
+}
+
+/// Of what is frozen nothing is sent. Rows of a rank lie one behind the other, as in the unit.
+void Gradients::plan(Part& part) {
+  part.numel = 0;
+  part.runs.assign(static_cast<size_t>(group_.size()), 0);
+  for (Member& member : part.members) {
+    member.trains = member.leaf->parameter.requires_grad();
+    if (!member.trains) continue;
+    member.offset = part.numel;
+    member.own_offset = part.runs[static_cast<size_t>(group_.rank())];
+    part.numel += member.leaf->extent.num_rows * member.leaf->extent.row_numel;
+    for (size_t rank = 0; rank < part.runs.size(); ++rank) {
+      part.runs[rank] += member.leaf->rows_of_ranks[rank] * member.leaf->extent.row_numel;
+    }
+  }
+  part.own.reset();
+}
+
+void Gradients::begin(bool synchronize) {
+  const at::NoGradGuard no_grad;
+  if (std::exchange(abandoned_, false)) drain();
+  synchronizing_ = synchronize;
+  next_ = 0;
+  complete_.clear();
+  for (const auto& part : parts_) {
+    const bool changed = std::ranges::any_of(part->members, [](const Member& member) {
+      return member.trains != member.leaf->parameter.requires_grad();
+    });
+    if (changed) plan(*part);
+    part->launched = false;
+    part->missing = 0;
+    for (Member& member : part->members) {
+      member.arrived = false;
+      if (!member.trains) continue;
+      ++part->missing;
+      at::Tensor& gradient = member.leaf->parameter.mutable_grad();
+      if (!member.held.defined()) {
+        member.aside = std::exchange(gradient, at::Tensor());
+      } else if (!gradient.defined()) {  // zero_grad()
+        member.held.reset();
+        member.aside.reset();
+      } else {
+        LEVIN_CHECK(
+            gradient.is_alias_of(member.held) &&
+                static_cast<int64_t>(gradient._version()) == member.held_version,
+            "strategy.fsdp.gradients",
+            "the gradient of {} was changed between the batches of a group, where it is one "
+            "rank's own; set gradient_accumulation_plugin.sync_each_batch, under which "
+            "gradients agree after each batch",
+            member.leaf->name);
+        gradient = member.held;
+      }
+    }
+  }
+}
+
+void Gradients::keep() {
+  const at::NoGradGuard no_grad;
+  for (const auto& part : parts_) {
+    for (Member& member : part->members) {
+      if (!member.trains) continue;
+      const Leaf& leaf = *member.leaf;
+      at::Tensor& gradient = leaf.parameter.mutable_grad();
+      if (!gradient.defined()) {
+        gradient = std::exchange(member.aside, at::Tensor());
+        continue;
+      }
+      member.held = gradient.layout() == at::kStrided ? gradient : gradient.to_dense();
+      gradient = member.held.narrow(0, leaf.first_row(group_.rank()), leaf.rows.size(0));
+      member.held_version = static_cast<int64_t>(gradient._version());
+    }
+  }
+}
+
+void Gradients::arrived(Part& part, size_t index) {
+  if (!synchronizing_) return;
+  const at::NoGradGuard no_grad;
+  Member& member = part.members[index];
+  LEVIN_CHECK(
+      !part.launched, "strategy.fsdp.twice",
+      "a second gradient came for {} in one backward, after the first was sent to the other "
+      "ranks; let one backward give it one gradient",
+      member.leaf->name);
+  at::Tensor gradient = std::exchange(member.leaf->parameter.mutable_grad(), at::Tensor());
+  member.held.reset();  // is in it
+  if (std::exchange(member.arrived, true)) return fill(part, index, gradient, /*adds=*/true);
+  if (!part.buffer) part.buffer = take_buffer(part, /*launches=*/false);
+  fill(part, index, gradient);
+  if (--part.missing > 0) return;
+  complete_.push_back(part.first_flag);
+  launch_complete();
+}
+
+/// Into the part's buffer, or beside it until there is one.
+void Gradients::fill(Part& part, size_t index, const at::Tensor& gradient, bool adds) {
+  Member& member = part.members[index];
+  const at::Tensor dense = gradient.layout() == at::kStrided ? gradient : gradient.to_dense();
+  if (!part.buffer) {
+    member.waiting = adds ? member.waiting + dense : dense;
+    return;
+  }
+  const at::Tensor place = rings_.at(part.type).buffers[*part.buffer].as_strided(
+      member.leaf->sizes, member.leaf->strides, member.offset);
+  adds ? place.add_(dense) : place.copy_(dense);
+}
+
+void Gradients::launch_complete() {
+  while (next_ < order_.size() && parts_[order_[next_]]->missing == 0)
+    launch(*parts_[order_[next_++]]);
+}
+
+std::optional<size_t> Gradients::take_buffer(Part& part, bool launches) {
+  Ring& ring = rings_.at(part.type);
+  const auto waiting = std::ranges::count_if(
+      ring.holders, [](const Part* holder) { return holder != nullptr && !holder->launched; });
+  // One is left for those that are to be sent before the ones that wait.
+  const size_t most = ring.holders.size() == 1 ? 1 : ring.holders.size() - 1;
+  if (!launches && static_cast<size_t>(waiting) >= most) return std::nullopt;
+  auto free = std::ranges::find(ring.holders, nullptr);
+  if (free == ring.holders.end()) {
+    const size_t first = ring.under_way.front();
+    ring.under_way.pop_front();
+    ring.holders[first]->work.wait();
+    ring.holders[first]->buffer.reset();
+    free = ring.holders.begin() + static_cast<int64_t>(first);
+  }
+  *free = &part;
+  const auto place = static_cast<size_t>(free - ring.holders.begin());
+  if (!ring.buffers[place].defined()) {
+    int64_t most_elements = 0;
+    for (const auto& each : parts_) {
+      if (each->type == part.type) most_elements = std::max(most_elements, each->unit->numel());
+    }
+    ring.buffers[place] = group_.allocate(most_elements, part.type, part.unit->own().device());
+  }
+  return place;
+}
+
+void Gradients::launch(Part& part) {
+  if (!part.buffer) part.buffer = take_buffer(part, /*launches=*/true);
+  Ring& ring = rings_.at(part.type);
+  const at::Tensor& buffer = ring.buffers[*part.buffer];
+  bool adds = false;
+  for (size_t index = 0; index < part.members.size(); ++index) {
+    Member& member = part.members[index];
+    adds |= member.trains && member.aside.defined();
+    if (!member.trains) continue;
+    if (member.waiting.defined()) fill(part, index, std::exchange(member.waiting, at::Tensor()));
+    if (!member.arrived && !member.held.defined()) {
+      buffer.narrow(0, member.offset, member.leaf->extent.num_rows * member.leaf->extent.row_numel)
+          .zero_();
+    }
+    if (member.held.defined()) fill(part, index, std::exchange(member.held, at::Tensor()));
+  }
+  const auto own = part.runs[static_cast<size_t>(group_.rank())];
+  const auto kind = buffer.options();
+  if (!part.own.defined()) part.own = at::empty({own}, kind);
+  part.target = adds ? at::empty({own}, kind) : part.own;
+  part.launched = true;
+  const ReduceOp op = options_.gradient_reduction == "sum" ? ReduceOp::kSum : ReduceOp::kMean;
+  part.work = group_.reduce_scatter(part.target, buffer.narrow(0, 0, part.numel), op, part.runs,
+                                    comm::Return::kStarted);
+  ring.under_way.push_back(*part.buffer);
+}
+
+void Gradients::launch_rest(bool counts) {
+  const at::NoGradGuard no_grad;
+  auto* flags = used_.mutable_data_ptr<double>();
+  std::fill_n(flags, used_.numel(), 0.0);
+  for (const auto& part : parts_) {
+    for (size_t index = 0; index < part->members.size(); ++index) {
+      Member& member = part->members[index];
+      // .grad was put into this backward and nothing came to it.
+      if (member.trains && !member.arrived) member.leaf->parameter.mutable_grad().reset();
+      if (member.arrived || (counts && member.held.defined())) flags[part->first_flag + index] = 1;
+    }
+  }
+  for (; next_ < order_.size(); ++next_) launch(*parts_[order_[next_]]);
+  double* flag = flags + used_.numel() - 2 * std::ssize(whole_);
+  for (size_t i = 0; i < whole_.size(); ++i) {
+    const at::Tensor& gradient = whole_[i].tensor.grad();
+    if (!whole_[i].tensor.requires_grad() || !gradient.defined() || gradient.numel() == 0) continue;
+    flag[i] = 1;
+    flag[whole_.size() + i] = gradient.item<double>();
+  }
+  used_work_ = group_.all_reduce(used_, ReduceOp::kSum, comm::Return::kStarted);
+  synchronizing_ = false;
+  pending_ = true;
+}
+
+bool Gradients::wait() {
+  if (!std::exchange(pending_, false)) return false;
+  const at::NoGradGuard no_grad;
+  drain();
+  used_work_.wait();
+  const auto* used = used_.const_data_ptr<double>();
+  bool any = false;
+  for (const auto& part : parts_) adopt(*part, used + part->first_flag);
+  const double* flag = used + used_.numel() - 2 * std::ssize(whole_);
+  const double share =
+      (options_.gradient_reduction == "sum" ? 1.0 : 1.0 / static_cast<double>(group_.size())) *
+      scale_;
+  for (size_t i = 0; i < whole_.size(); ++i) {
+    if (flag[i] == 0) continue;
+    at::Tensor& gradient = whole_[i].tensor.mutable_grad();
+    if (!gradient.defined())
+      gradient = at::empty({}, whole_[i].tensor.options().requires_grad(false));
+    gradient.fill_(flag[whole_.size() + i] * share);
+  }
+  for (int64_t i = 0; i < used_.numel() - std::ssize(whole_); ++i) any |= used[i] != 0;
+  if (!learnt_) learn_order();
+  return any;
+}
+
+void Gradients::adopt(Part& part, const double* used) {
+  for (size_t index = 0; index < part.members.size(); ++index) {
+    Member& member = part.members[index];
+    if (!member.trains) continue;
+    const Leaf& leaf = *member.leaf;
+    at::Tensor& gradient = leaf.parameter.mutable_grad();
+    if (used[index] == 0) {
+      gradient = std::exchange(member.aside, at::Tensor());
+      continue;
+    }
+    at::Tensor sum =
+        leaf.rows.size(0) == 0
+            ? at::empty(leaf.rows.sizes(), part.target.options())
+            : part.target.as_strided(leaf.rows.sizes(), leaf.strides, member.own_offset);
+    if (scale_ != 1) sum.mul_(scale_);
+    if (part.type != part.unit->type()) sum = sum.to(part.unit->type());
+    gradient = member.aside.defined() ? std::exchange(member.aside, at::Tensor()).add_(sum)
+                                      : std::move(sum);
+  }
+  part.target.reset();
+}
+
+void Gradients::drain() {
+  for (auto& [type, ring] : rings_) {
+    for (const size_t buffer : std::exchange(ring.under_way, {})) ring.holders[buffer]->work.wait();
+    std::ranges::fill(ring.holders, nullptr);
+  }
+  for (const auto& part : parts_) part->buffer.reset();
+}
+
+void Gradients::abandon() {
+  abandoned_ = true;
+  for (const auto& part : parts_) {
+    for (Member& member : part->members) {
+      for (at::Tensor* each : {&member.waiting, &member.held, &member.aside}) each->reset();
+      if (member.trains) member.leaf->parameter.mutable_grad().reset();
+    }
+  }
+  synchronizing_ = pending_ = false;
+}
+
+// Rank 0's order for all: they must send the same.
+void Gradients::learn_order() {
+  learnt_ = true;
+  std::vector<int64_t> order;
+  for (const size_t flag : complete_) {
+    const auto part = std::ranges::find(parts_, flag, [](const auto& p) { return p->first_flag; });
+    order.push_back(part - parts_.begin());
+  }
+  for (const size_t part : order_) {
+    if (std::ranges::find(order, static_cast<int64_t>(part)) == order.end()) {
+      order.push_back(static_cast<int64_t>(part));
+    }
+  }
+  const at::Tensor agreed = at::tensor(order, at::kLong);
+  group_.broadcast(agreed, 0);
+  const auto* first = agreed.const_data_ptr<int64_t>();
+  order_.assign(first, first + agreed.numel());
+}
+
+}  // namespace levin::fsdp

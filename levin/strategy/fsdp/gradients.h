@@ -1,0 +1,88 @@
+#pragma once
+// Gradients: of a sharded strategy, summed over the ranks unit by unit while backward still runs. A
+// gradient is copied into one of a few buffers, each rank sums its own rows out of the buffers of all,
+// and keeps those alone.
+//
+//   gradients.begin(true);   levin::backward(loss);   gradients.launch_rest(false);
+//   gradients.wait();        // .grad of each parameter is that of its rows
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "levin/comm/process_group.h"
+#include "levin/strategy/fsdp/options.h"
+#include "levin/strategy/fsdp/unit.h"
+
+namespace levin::fsdp {
+
+class Gradients {
+ public:
+  /// whole: parameters that are no part of a unit and the same on every rank. All of these outlive
+  /// the object.
+  Gradients(const comm::ProcessGroup& group, const std::vector<Unit*>& units,
+            std::vector<NamedTensor> whole, const FsdpOptions& options);
+  ~Gradients();
+  Gradients(const Gradients&) = delete;
+  Gradients& operator=(const Gradients&) = delete;
+
+  /// Before a backward, in which parameters are whole: what is in .grad is put aside. Without
+  /// synchronize gradients of this rank's batches add up, whole. Throws Error
+  /// "strategy.fsdp.gradients" where such a gradient was written to since.
+  void begin(bool synchronize);
+  /// After one that does not synchronize: .grad is this rank's rows of its own batches' gradients.
+  void keep();
+  /// After one that does: what is left goes on its way. counts: gradients of earlier batches that
+  /// are here are of this step.
+  void launch_rest(bool counts);
+  /// Then: .grad is the rows' gradient. Whether any rank had a gradient for any parameter.
+  bool wait();
+  bool is_pending() const { return pending_; }
+  /// After a backward that threw: there are no gradients.
+  void abandon();
+  /// What reduced gradients are multiplied with; 1 at first.
+  void set_scale(double scale) { scale_ = scale; }
+  /// Bytes of the buffers that gradients pass through, of this rank.
+  int64_t buffer_bytes() const;
+
+ private:
+  struct Member;
+  struct Part;
+  struct Ring;
+
+  void plan(Part& part);
+  void arrived(Part& part, size_t index);
+  void fill(Part& part, size_t index, const at::Tensor& gradient, bool adds = false);
+  void launch_complete();
+  void launch(Part& part);
+  /// A buffer for a part; none where all are held by parts that wait for more.
+  std::optional<size_t> take_buffer(Part& part, bool launches);
+  /// Waits for what is under way.
+  void drain();
+  void adopt(Part& part, const double* used);
+  void learn_order();
+
+  comm::ProcessGroup group_;
+  FsdpOptions options_;
+  std::vector<std::unique_ptr<Part>> parts_;  ///< one a unit
+  std::vector<NamedTensor> whole_;
+  std::vector<size_t> order_;     ///< in which parts are sent
+  std::vector<size_t> complete_;  ///< in which they were complete in this backward
+  std::map<at::ScalarType, Ring> rings_;
+  /// On how many ranks each parameter was used, then whole_'s, then the sums of whole_'s gradients.
+  at::Tensor used_;
+  comm::Work used_work_;
+  size_t next_ = 0;  ///< in order_: to be sent
+  bool synchronizing_ = false;
+  bool pending_ = false;
+  bool abandoned_ = false;  ///< things of a backward that threw may be under way
+  bool learnt_ = false;
+  double scale_ = 1;
+  std::shared_ptr<Gradients*> self_;  ///< what the hooks hold: none once this is gone
+};
+
+}  // namespace levin::fsdp

@@ -1,0 +1,48 @@
+#include "levin/strategy/fsdp/options.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "levin/base/check.h"
+#include "levin/base/text.h"
+
+namespace levin {
+
+void FsdpOptions::fields(FieldVisitor& field) {
+  field("fsdp_cut", cut, "fsdp, zero: where units are cut over ranks: rows, or owned parameters");
+  field("fsdp_gradient_reduction", gradient_reduction, "fsdp, zero: mean or sum over processes");
+  field("fsdp_reduce_in_float32", reduce_in_float32,
+        "fsdp, zero: sum gradients of half types in float32");
+  field("zero_stage", zero_stage,
+        "zero: 1 divides optimizer state, 2 gradients too, 3 parameters too");
+  field("fsdp_unit_mb", unit_mb, "fsdp, zero: size of units where no module is marked, MiB");
+  field("fsdp_gathered_mb", gathered_mb,
+        "fsdp, zero: memory for gathered parameters, MiB; 0: three units, -1: all");
+}
+
+std::string changed_fsdp_options(const FsdpOptions& options) {
+  const auto usual = options_as_text(FsdpOptions{});
+  std::vector<std::string> changed;
+  for (const auto& [name, value] : options_as_text(options)) {
+    std::string flag = "--" + name;
+    std::ranges::replace(flag, '_', '-');
+    if (usual.at(name) != value) changed.push_back(std::move(flag));
+  }
+  return changed.empty() ? "" : to_text(changed);
+}
+
+void check_fsdp_options(const FsdpOptions& options) {
+  LEVIN_CHECK(options.cut == "rows" || options.cut == "owned", "strategy.fsdp.options",
+              "got '{}' for --fsdp-cut, wanted rows or owned", options.cut);
+  LEVIN_CHECK(options.gradient_reduction == "mean" || options.gradient_reduction == "sum",
+              "strategy.fsdp.options", "got '{}' for --fsdp-gradient-reduction, wanted mean or sum",
+              options.gradient_reduction);
+  LEVIN_CHECK(options.zero_stage >= 1 && options.zero_stage <= 3, "strategy.fsdp.options",
+              "got --zero-stage {}, wanted 1, 2 or 3", options.zero_stage);
+  LEVIN_CHECK(options.unit_mb > 0, "strategy.fsdp.options",
+              "got units of {} MiB by --fsdp-unit-mb, wanted more than 0", options.unit_mb);
+  LEVIN_CHECK(options.gathered_mb >= 0 || options.gathered_mb == -1, "strategy.fsdp.options",
+              "got --fsdp-gathered-mb {}, wanted a number of MiB, 0 or -1", options.gathered_mb);
+}
+
+}  // namespace levin

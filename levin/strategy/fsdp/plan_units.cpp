@@ -1,0 +1,104 @@
+#include "levin/strategy/fsdp/plan_units.h"
+
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "levin/base/check.h"
+#include "levin/module/wrap.h"
+
+namespace levin::fsdp {
+namespace {
+
+class Planner {
+ public:
+  explicit Planner(int64_t unit_bytes) : unit_bytes_(unit_bytes) {}
+
+  Plan plan(const torch::nn::Module& module) {
+    const bool is_one = is_unit(module);
+    UnitPlan root{};
+    visit(module, "", root);
+    root.is_rest = !plan_.units.empty();
+    close(std::move(root), is_one ? INT64_MAX : unit_bytes_);
+    std::ranges::stable_sort(plan_.units, {}, [&](const UnitPlan& unit) {
+      return places_.at(unit.parameters.front().tensor.unsafeGetTensorImpl());
+    });
+    return std::move(plan_);
+  }
+
+ private:
+  void visit(const torch::nn::Module& module, const std::string& prefix, UnitPlan& unit) {
+    for (const auto& item : module.named_parameters(/*recurse=*/false)) {
+      const at::Tensor& parameter = item.value();
+      if (!parameter.defined() || !seen_.insert(parameter.unsafeGetTensorImpl()).second) continue;
+      NamedTensor named{prefix + item.key(), parameter};
+      LEVIN_CHECK(parameter.layout() == at::kStrided, "strategy.fsdp.parameter",
+                  "{} is laid out as {} and only dense parameters can be divided; use ddp",
+                  named.name, c10::str(parameter.layout()));
+      if (parameter.dim() == 0 || parameter.numel() == 0) {
+        plan_.whole.push_back(std::move(named));
+      } else {
+        places_.emplace(parameter.unsafeGetTensorImpl(), places_.size());
+        unit.parameters.push_back(std::move(named));
+      }
+    }
+    for (const auto& child : module.named_children()) {
+      const std::string name = prefix + child.key();
+      if (!is_unit(*child.value())) {
+        visit(*child.value(), name + ".", unit);
+        continue;
+      }
+      UnitPlan own{.name = name};
+      visit(*child.value(), name + ".", own);
+      close(std::move(own), INT64_MAX);
+    }
+  }
+
+  /// Units of one type each, and of at most so many bytes where there is more than one parameter.
+  void close(UnitPlan&& unit, int64_t most_bytes) {
+    std::vector<at::ScalarType> types;
+    for (const NamedTensor& parameter : unit.parameters) {
+      const at::ScalarType type = parameter.tensor.scalar_type();
+      if (std::ranges::find(types, type) == types.end()) types.push_back(type);
+    }
+    for (const at::ScalarType type : types) {
+      const UnitPlan empty{.name = unit.name, .parameters = {}, .is_rest = unit.is_rest};
+      UnitPlan part = empty;
+      int64_t bytes = 0;
+      const auto finish = [&] {
+        if (part.parameters.empty()) return;
+        if (unit.name.empty()) part.name = owner_of(part.parameters.front().name);
+        plan_.units.push_back(std::exchange(part, empty));
+        bytes = 0;
+      };
+      for (NamedTensor& parameter : unit.parameters) {
+        if (parameter.tensor.scalar_type() != type) continue;
+        const auto size = parameter.tensor.numel() * static_cast<int64_t>(c10::elementSize(type));
+        if (bytes > 0 && size > most_bytes - bytes) finish();
+        bytes += size;
+        part.parameters.push_back(std::move(parameter));
+      }
+      finish();
+    }
+  }
+
+  /// "net.1" of "net.1.weight"
+  static std::string owner_of(const std::string& name) {
+    const size_t dot = name.rfind('.');
+    return dot == std::string::npos ? "the module" : name.substr(0, dot);
+  }
+
+  int64_t unit_bytes_;
+  Plan plan_;
+  std::unordered_set<const c10::TensorImpl*> seen_;
+  std::unordered_map<const c10::TensorImpl*, size_t> places_;
+};
+
+}  // namespace
+
+Plan plan_units(const torch::nn::Module& module, int64_t unit_bytes) {
+  return Planner(unit_bytes).plan(module);
+}
+
+}  // namespace levin::fsdp

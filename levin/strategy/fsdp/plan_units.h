@@ -1,0 +1,29 @@
+#pragma once
+// plan_units: which parameters of a module make up a unit.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "levin/module/parameters.h"
+
+namespace levin::fsdp {
+
+struct UnitPlan {
+  std::string name;
+  std::vector<NamedTensor> parameters;  ///< of one type, with at least one row each
+  bool is_rest = false;  ///< what no unit has of a module with units: used at its ends, as a rule
+};
+
+struct Plan {
+  std::vector<UnitPlan> units;     ///< in the order in which the module registers them
+  std::vector<NamedTensor> whole;  ///< without rows (0-dim) or elements: the same on every rank
+};
+
+/// A unit for each module that wrap() marked, of its parameters without those of units in it; what is
+/// in none is cut into units of about so many bytes. A parameter that several modules share is in
+/// the first one's, also where they are in different units. Throws Error "strategy.fsdp.parameter"
+/// for a parameter that is not dense.
+Plan plan_units(const torch::nn::Module& module, int64_t unit_bytes);
+
+}  // namespace levin::fsdp

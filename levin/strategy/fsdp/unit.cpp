@@ -1,0 +1,248 @@
+#include "levin/strategy/fsdp/unit.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "levin/base/check.h"
+
+namespace levin::fsdp {
+namespace {
+
+using NodePointer = decltype(torch::autograd::Edge::function);
+
+// LibTorch up to 2.12 counts nodes by std::shared_ptr.
+[[maybe_unused]] std::weak_ptr<torch::autograd::Node> weak(
+    const std::shared_ptr<torch::autograd::Node>& node) {
+  return node;
+}
+[[maybe_unused]] c10::weak_intrusive_ptr<torch::autograd::Node> weak(
+    const c10::intrusive_ptr<torch::autograd::Node>& node) {
+  return c10::weak_intrusive_ptr<torch::autograd::Node>(node);
+}
+
+constexpr int64_t kAlignment = 64;  // bytes: of a vector register and of a cache line
+
+/// Rows lie one behind the other in its memory.
+bool has_whole_rows(const at::Tensor& tensor) {
+  return tensor.is_non_overlapping_and_dense() &&
+         (tensor.size(0) == 1 || tensor.stride(0) * tensor.size(0) == tensor.numel());
+}
+
+std::vector<int64_t> strides_of(const at::Tensor& tensor) {
+  if (has_whole_rows(tensor)) return tensor.strides().vec();
+  return at::empty(tensor.sizes(), at::TensorOptions(at::kMeta)).strides().vec();
+}
+
+/// Memory within that of a tensor, which it keeps alive.
+c10::DataPtr point_into(const at::Tensor& memory, int64_t element) {
+  auto* data = static_cast<std::byte*>(const_cast<void*>(memory.const_data_ptr()));
+  auto* keeper = new at::Tensor(memory);
+  return {data + element * memory.element_size(), keeper,
+          [](void* context) { delete static_cast<at::Tensor*>(context); }, memory.device()};
+}
+
+/// The storage is the parameter's alone: views of it that the user has go on showing its values.
+bool may_keep_storage(const at::Tensor& parameter, at::Device device) {
+  return parameter.device() == device && parameter.storage_offset() == 0 &&
+         parameter.storage().nbytes() == parameter.nbytes() && has_whole_rows(parameter);
+}
+
+c10::Storage without_memory(at::Device device) {
+  return c10::Storage(c10::Storage::use_byte_size_t(), 0,
+                      c10::DataPtr(nullptr, nullptr, &c10::detail::deleteNothing, device),
+                      /*allocator=*/nullptr, /*resizable=*/false);
+}
+
+void set_values(const at::Tensor& parameter, const at::Tensor& values) {
+  parameter.unsafeGetTensorImpl()->shallow_copy_from(values.getIntrusivePtr());
+}
+
+bool holds(const at::Tensor& parameter, const at::Tensor& values) {
+  return parameter.storage().unsafeGetStorageImpl() == values.storage().unsafeGetStorageImpl() &&
+         parameter.storage_offset() == values.storage_offset() &&
+         parameter.sizes() == values.sizes() && parameter.scalar_type() == values.scalar_type();
+}
+
+void check_apart(const std::vector<NamedTensor>& parameters, const std::string& unit) {
+  std::vector<std::pair<std::pair<const void*, const void*>, const std::string*>> places;
+  for (const NamedTensor& parameter : parameters) {
+    if (parameter.tensor.is_meta()) return;
+    const auto* begin = static_cast<const std::byte*>(parameter.tensor.const_data_ptr());
+    places.push_back({{begin, begin + parameter.tensor.nbytes()}, &parameter.name});
+  }
+  std::ranges::sort(places);
+  for (size_t i = 1; i < places.size(); ++i) {
+    LEVIN_CHECK(places[i - 1].first.second <= places[i].first.first, "strategy.fsdp.shared_memory",
+                "{} and {} of unit {} are two parameters in one memory, which cannot be divided; "
+                "register one tensor under both names",
+                *places[i - 1].second, *places[i].second, unit);
+  }
+}
+
+}  // namespace
+
+int64_t Leaf::first_row(int64_t rank) const {
+  return std::accumulate(rows_of_ranks.begin(), rows_of_ranks.begin() + rank, int64_t{0});
+}
+
+Unit::Unit(std::string name, const std::vector<NamedTensor>& parameters,
+           const comm::DeviceMesh& mesh, const UnitOptions& options)
+    : name_(std::move(name)), mesh_(mesh), options_(options) {
+  check_apart(parameters, name_);
+  std::vector<std::vector<int64_t>> sizes;
+  for (const NamedTensor& parameter : parameters) sizes.push_back(parameter.tensor.sizes().vec());
+  const int64_t width = parameters.front().tensor.element_size();
+  const std::vector<Extent> extents = extents_of(sizes, std::max<int64_t>(kAlignment / width, 1));
+  runs_ = cut_unit(extents, mesh_.size(), options_.cut);
+  numel_ = extents.back().end();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    leaves_.push_back({.name = parameters[i].name,
+                       .parameter = parameters[i].tensor,
+                       .sizes = std::move(sizes[i]),
+                       .strides = strides_of(parameters[i].tensor),
+                       .was_on_meta = parameters[i].tensor.is_meta(),
+                       .extent = extents[i],
+                       .rows_of_ranks = rows_in_runs(extents[i], runs_)});
+  }
+}
+
+void Unit::place(at::Device device) {
+  const at::NoGradGuard no_grad;
+  const int64_t rank = mesh_.rank();
+  const int64_t begin = std::accumulate(runs_.begin(), runs_.begin() + rank, int64_t{0});
+  const int64_t length = runs_[static_cast<size_t>(rank)];
+  const at::TensorOptions kind = at::TensorOptions(type()).device(device);
+  at::Tensor memory;
+  if (options_.shares_memory) {
+    comm::SharedTensor shared = mesh_.flat().share(runs_, type());
+    own_ = std::move(shared.own);
+    memory = std::move(shared.whole);
+  } else {
+    own_ = at::zeros({length}, kind);
+  }
+  own_.copy_(values_of_first_rank(kind).narrow(0, begin, length));
+  for (Leaf& leaf : leaves_) {
+    const int64_t first = leaf.extent.begin + leaf.first_row(rank) * leaf.extent.row_numel;
+    std::vector<int64_t> sizes = leaf.sizes;
+    sizes.front() = leaf.rows_of_ranks[static_cast<size_t>(rank)];
+    leaf.rows = sizes.front() == 0 ? at::empty(sizes, kind)
+                                   : own_.as_strided(sizes, leaf.strides, first - begin);
+    if (leaf.was_on_meta) leaf.rows.copy_(leaf.parameter);
+    const bool keeps = !leaf.was_on_meta && may_keep_storage(leaf.parameter, device);
+    const c10::Storage storage = keeps ? leaf.parameter.storage() : without_memory(device);
+    leaf.whole = at::empty({0}, kind);
+    leaf.whole.unsafeGetTensorImpl()->set_storage_keep_dtype(storage);
+    leaf.whole.unsafeGetTensorImpl()->set_sizes_and_strides(leaf.sizes, leaf.strides);
+    leaf.divided.emplace(
+        leaf.parameter, mesh_,
+        shard::Layout(leaf.sizes, mesh_.shape(), {shard::Shard{0, leaf.rows_of_ranks}}));
+    set_values(leaf.parameter, leaf.rows);
+  }
+  detach();
+  if (memory.defined()) attach(memory);
+  note_values();
+}
+
+at::Tensor Unit::values_of_first_rank(const at::TensorOptions& kind) const {
+  at::Tensor all = at::zeros({numel_}, kind);
+  bool has_values = false;
+  for (const Leaf& leaf : leaves_) {
+    if (leaf.was_on_meta) continue;
+    all.as_strided(leaf.sizes, leaf.strides, leaf.extent.begin).copy_(leaf.parameter);
+    has_values = true;
+  }
+  if (has_values) mesh_.flat().broadcast(all, 0);
+  return all;
+}
+
+void Unit::attach(const at::Tensor& memory) {
+  memory_ = memory;
+  for (const Leaf& leaf : leaves_) {
+    c10::StorageImpl& storage = *leaf.whole.storage().unsafeGetStorageImpl();
+    storage.set_data_ptr_noswap(point_into(memory, leaf.extent.begin));
+    storage.set_nbytes(
+        static_cast<size_t>(leaf.extent.num_rows * leaf.extent.row_numel * memory.element_size()));
+  }
+}
+
+void Unit::detach() {
+  for (const Leaf& leaf : leaves_) {
+    c10::StorageImpl& storage = *leaf.whole.storage().unsafeGetStorageImpl();
+    storage.set_data_ptr_noswap(
+        c10::DataPtr(nullptr, nullptr, &c10::detail::deleteNothing, leaf.whole.device()));
+    storage.set_nbytes(0);
+  }
+  memory_.reset();
+}
+
+// A graph of the rows would give a gradient of their sizes to what is whole in backward; and of one
+// row LibTorch would sum the gradient of the whole without a word.
+void Unit::check_outside(const Leaf& leaf) const {
+  LEVIN_CHECK(torch::autograd::impl::try_get_grad_accumulator(leaf.parameter) == nullptr,
+              "strategy.fsdp.outside",
+              "{} of unit {} was used outside of a forward pass, where it is the {} rows of this "
+              "rank, in a graph that is still alive; use it in the module's forward, or "
+              "levin::full({}) or a NoGradGuard for its values",
+              leaf.name, name_, leaf.rows.size(0), leaf.name);
+}
+
+// Module::to, a load or set_data has put another tensor in the place of the rows.
+void Unit::adopt(Leaf& leaf) {
+  LEVIN_CHECK(
+      leaf.parameter.sizes() == leaf.rows.sizes() &&
+          leaf.parameter.scalar_type() == leaf.rows.scalar_type() &&
+          leaf.parameter.device() == leaf.rows.device(),
+      "strategy.fsdp.replaced",
+      "{} of unit {} was replaced by {} {} on {}, wanted this rank's rows {} {} on {}; set it "
+      "within levin::WholeScope, or before prepare",
+      leaf.name, name_, c10::toString(leaf.parameter.scalar_type()),
+      c10::str(leaf.parameter.sizes()), leaf.parameter.device().str(),
+      c10::toString(leaf.rows.scalar_type()), c10::str(leaf.rows.sizes()),
+      leaf.rows.device().str());
+  const at::NoGradGuard no_grad;
+  leaf.rows.copy_(leaf.parameter.detach());
+  leaf.version = -1;
+}
+
+void Unit::enter() {
+  for (Leaf& leaf : leaves_) {
+    check_outside(leaf);
+    if (!holds(leaf.parameter, leaf.rows)) adopt(leaf);
+  }
+  for (Leaf& leaf : leaves_) {
+    set_values(leaf.parameter, leaf.whole);
+    if (!leaf.parameter.requires_grad()) continue;
+    if (leaf.accumulator == nullptr) {
+      leaf.accumulator = torch::autograd::impl::grad_accumulator(leaf.parameter);
+    } else {
+      torch::autograd::impl::set_grad_accumulator(leaf.parameter, weak(leaf.accumulator));
+    }
+  }
+}
+
+void Unit::leave() {
+  for (Leaf& leaf : leaves_) {
+    set_values(leaf.parameter, leaf.rows);
+    torch::autograd::impl::set_grad_accumulator(leaf.parameter, weak(NodePointer()));
+  }
+}
+
+bool Unit::is_written() const {
+  return std::ranges::any_of(leaves_, [](const Leaf& leaf) {
+    return static_cast<int64_t>(leaf.parameter._version()) != leaf.version;
+  });
+}
+
+void Unit::note_values() {
+  for (Leaf& leaf : leaves_) leaf.version = static_cast<int64_t>(leaf.parameter._version());
+}
+
+}  // namespace levin::fsdp

@@ -1,0 +1,103 @@
+#pragma once
+// Unit: parameters that are gathered, reduced and updated together, one behind the other in memory of
+// their own, cut into a contiguous run of rows for each rank. A parameter stays the tensor that it
+// was, with two sizes: this rank's rows, and, while something computes, the whole.
+//
+//   Unit unit("blocks.3", parameters, mesh, {});
+//   unit.place(at::kCPU);
+//   unit.enter();  net->forward(x);  unit.leave();
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/comm/device_mesh.h"
+#include "levin/module/parameters.h"
+#include "levin/shard/leaf.h"
+#include "levin/strategy/fsdp/cut.h"
+
+namespace levin::fsdp {
+
+/// A parameter in its unit.
+struct Leaf {
+  std::string name;
+  at::Tensor parameter;
+  std::vector<int64_t> sizes = {};    ///< of the whole
+  std::vector<int64_t> strides = {};  ///< so that rows lie one behind the other
+  bool was_on_meta = false;           ///< when the unit was made: it gets values row by row
+  Extent extent = {};
+  std::vector<int64_t> rows_of_ranks = {};
+  at::Tensor whole = {};  ///< in the unit's memory; not to be read while that is not there
+  at::Tensor rows = {};   ///< this rank's, in memory that it writes
+  std::optional<shard::DividedLeaf> divided = {};
+  /// What adds gradients of the whole's sizes; none before the first forward pass with them.
+  decltype(torch::autograd::Edge::function) accumulator = {};
+  int64_t version = 0;  ///< of the parameter, as the other ranks know its values
+
+  int64_t first_row(int64_t rank) const;
+};
+
+struct UnitOptions {
+  CutAt cut = CutAt::kRows;
+  bool shares_memory = false;  ///< all ranks can map one memory
+};
+
+class Unit {
+ public:
+  /// parameters: of one type and device, with at least one row each, and no memory twice. Throws
+  /// Error "strategy.fsdp.shared_memory" for two that overlap.
+  Unit(std::string name, const std::vector<NamedTensor>& parameters, const comm::DeviceMesh& mesh,
+       const UnitOptions& options);
+  Unit(Unit&&) noexcept = default;
+  Unit& operator=(Unit&&) noexcept = default;
+
+  /// Moves the parameters into the unit's memory: rank 0's values of those that are whole, and of
+  /// those that were on meta this rank's rows, which they are by now. All ranks call it.
+  void place(at::Device device);
+
+  const std::string& name() const { return name_; }
+  at::ScalarType type() const { return leaves_.front().parameter.scalar_type(); }
+  std::vector<Leaf>& leaves() { return leaves_; }
+  const std::vector<Leaf>& leaves() const { return leaves_; }
+  /// Elements of each rank's run.
+  const std::vector<int64_t>& runs() const { return runs_; }
+  int64_t numel() const { return numel_; }
+  int64_t bytes() const { return numel_ * static_cast<int64_t>(c10::elementSize(type())); }
+  bool shares_memory() const { return options_.shares_memory; }
+  /// This rank's run, to be written.
+  const at::Tensor& own() const { return own_; }
+
+  /// Parameters take their whole sizes, or those of their rows again. Throw Error
+  /// "strategy.fsdp.outside" for a parameter with a graph of its rows that is alive, and
+  /// "strategy.fsdp.replaced" for one that was given other memory.
+  void enter();
+  void leave();
+  /// Values are those that are in this memory of numel() elements, or in none.
+  void attach(const at::Tensor& memory);
+  void detach();
+  bool is_attached() const { return memory_.defined(); }
+
+  /// Whether this rank's rows were written to since note_values().
+  bool is_written() const;
+  void note_values();
+
+ private:
+  at::Tensor values_of_first_rank(const at::TensorOptions& kind) const;
+  void check_outside(const Leaf& leaf) const;
+  void adopt(Leaf& leaf);
+
+  std::string name_;
+  comm::DeviceMesh mesh_;
+  UnitOptions options_;
+  std::vector<Leaf> leaves_;
+  std::vector<int64_t> runs_;
+  int64_t numel_ = 0;
+  at::Tensor memory_;  ///< of the whole; undefined while it is not here
+  at::Tensor own_;
+};
+
+}  // namespace levin::fsdp
