@@ -13,7 +13,6 @@
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/base/random.h"
-#include "levin/graph/meta/materialize.h"
 #include "levin/optim/torch_adapter.h"
 
 namespace levin {
@@ -136,10 +135,11 @@ void Accelerator::check_compile() const {
               "them off, or --compile no");
 }
 
-void Accelerator::prepare_module(const std::shared_ptr<torch::nn::Module>& module) {
+void Accelerator::prepare_module(const std::shared_ptr<torch::nn::Module>& module,
+                                 InitValues values) {
   LEVIN_CHECK(module != nullptr, "accelerator.module",
               "got an empty module pointer, wanted a module");
-  if (is_on_meta(*module)) materialize(*module);  // built by init_on_meta
+  if (is_on_meta(*module)) materialize(*module, {.values = values});  // built by init_on_meta
   precision_.convert(*module);
   strategy_->setup(*module, device_);
   seed_by_rank();

@@ -45,6 +45,7 @@
 #include "levin/checkpoint/async_saves.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/data/loader.h"
+#include "levin/graph/meta/materialize.h"
 #include "levin/module/optimizer_config.h"
 #include "levin/module/parameters.h"
 #include "levin/observe/profiler.h"
@@ -255,6 +256,9 @@ class LEVIN_API Accelerator : public Processes {
   /// The same as values, for callers that save more beside it. All ranks call it.
   Checkpoint state_dict();
   void load_state_dict(const Checkpoint& checkpoint);
+  /// For load_state_dict(): load_checkpoint(), but of parameters that are divided over ranks, and of
+  /// what their optimizers keep, the rows of this process alone, which are then all that it reads.
+  Checkpoint read_checkpoint(const std::filesystem::path& folder) const;
 
   at::Device device() const { return device_; }
   /// Of --accelerator tpu and xla; else nullptr.
@@ -273,7 +277,9 @@ class LEVIN_API Accelerator : public Processes {
   int64_t generation() const { return generation_; }
 
   // What prepare is made of.
-  void prepare_module(const std::shared_ptr<torch::nn::Module>& module);
+  /// values: of a module that init_on_meta built; kNone where a checkpoint is about to be loaded.
+  void prepare_module(const std::shared_ptr<torch::nn::Module>& module,
+                      InitValues values = InitValues::kSeeded);
   /// total_steps: training steps of the run, -1 when not known; an optimizer's schedule gets as
   /// many of them as it steps at (OptimizerConfig::frequency).
   std::vector<PreparedOptimizer> prepare_optimizers(const std::vector<OptimizerConfig>& configs,
@@ -412,6 +418,7 @@ class LEVIN_API Accelerator : public Processes {
   std::vector<NamedTensor> name_parameters() const;
 
   void seed_by_rank();
+  void add_states_of_ranks(State& training);
   void load_random_states(const State& training);
   void load_loaders(const State& training);
 

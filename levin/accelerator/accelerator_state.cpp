@@ -1,12 +1,20 @@
 // What the engine saves, and takes up again.
 
+#include <ATen/ops/equal.h>
+
+#include <algorithm>
+#include <optional>
 #include <string>
+#include <unordered_map>
 
 #include "levin/accelerator/accelerator.h"
 #include "levin/base/check.h"
 #include "levin/base/random.h"
+#include "levin/checkpoint/checkpoint_reader.h"
 #include "levin/checkpoint/checkpoint_save.h"
 #include "levin/checkpoint/sharded_weights.h"
+#include "levin/comm/objects.h"
+#include "levin/shard/leaf.h"
 
 namespace levin {
 namespace {
@@ -61,17 +69,71 @@ Checkpoint Accelerator::state_dict() {
       .set("stepping", stepping_->state_dict())
       .set("schedules", saved(schedules_))
       .set("registered", saved(registered_));
-  if (num_processes() > 1) {
-    State own;
-    own.set("random", random_state()).set("loaders", numbered(loaders_));
-    State random, loaders;  // rank 0's stand above, where one process finds its own
-    const std::vector<State> ranks = gather_object(own);
-    for (size_t i = 1; i < ranks.size(); ++i) {
-      random.set(std::to_string(i), ranks[i].child("random"));
-      loaders.set(std::to_string(i), ranks[i].child("loaders"));
+  checkpoint.training.set("processes", num_processes());
+  add_states_of_ranks(checkpoint.training);
+  return checkpoint;
+}
+
+// Rank 0's stand above, where one process finds its own. Beside them stands only what is another's
+// and not the same, so that the files say as little as can be of how many ranks there were.
+void Accelerator::add_states_of_ranks(State& training) {
+  if (num_processes() == 1) return;
+  State own;
+  own.set("random", random_state()).set("loaders", numbered(loaders_));
+  const std::vector<State> ranks = gather_object(own);
+  const at::Tensor loaders_of_first = comm::bytes_of(ranks.front().child("loaders"));
+  State random, loaders;
+  for (size_t i = 1; i < ranks.size(); ++i) {
+    random.set(std::to_string(i), ranks[i].child("random"));
+    const State& places = ranks[i].child("loaders");
+    if (at::equal(comm::bytes_of(places), loaders_of_first)) continue;
+    loaders.set(std::to_string(i), places);
+  }
+  training.set("random_of_ranks", std::move(random));
+  if (!loaders.empty()) training.set("loaders_of_ranks", std::move(loaders));
+}
+
+Checkpoint Accelerator::read_checkpoint(const std::filesystem::path& folder) const {
+  const auto is_divided = [](const NamedTensor& parameter) {
+    return shard::layout_of(parameter.tensor) != nullptr;
+  };
+  if (std::ranges::none_of(parameters_, is_divided)) return load_checkpoint(folder);
+  std::unordered_map<std::string, at::Tensor> by_path;  // of the training state
+  for (size_t i = 0; i < optimizers_.size(); ++i) {
+    for (const auto& [name, tensor] : optimizers_[i].optimizer().parameters()) {
+      by_path.emplace(fmt::format("optimizers/{}/optimizer/parameters/{}", i, name), tensor);
+      by_path.emplace(fmt::format("waiting_gradients/{}/{}", i, name), tensor);
     }
-    checkpoint.training.set("random_of_ranks", std::move(random))
-        .set("loaders_of_ranks", std::move(loaders));
+  }
+  // Also of what is kept for the parameter of that path: ".../exp_avg", ".../slots/exp_avg".
+  const auto in_training = [&](std::string_view path,
+                               const std::vector<int64_t>& sizes) -> std::optional<Rows> {
+    for (std::string prefix(path); !prefix.empty(); prefix.resize(prefix.rfind('/'))) {
+      const auto found = by_path.find(prefix);
+      if (found != by_path.end() && shard::whole_sizes(found->second) == sizes) {
+        return rows_of(found->second);
+      }
+      if (prefix.find('/') == std::string::npos) break;
+    }
+    return std::nullopt;
+  };
+  CheckpointReader reader(folder);
+  Checkpoint checkpoint{{}, reader.training(in_training)};
+  for (const std::string& model : reader.models()) {
+    std::unordered_map<std::string, at::Tensor> by_name;
+    for (size_t i = 0; i < modules_.size(); ++i) {
+      if (weights_name(i) != model) continue;
+      for (const auto& [name, tensor] : levin::named_parameters(*modules_[i])) {
+        by_name.emplace(name, tensor);
+      }
+    }
+    checkpoint.weights[model] = reader.weights(
+        model,
+        [&](std::string_view name, const std::vector<int64_t>& sizes) -> std::optional<Rows> {
+          const auto found = by_name.find(std::string(name));
+          const bool is_it = found != by_name.end() && shard::whole_sizes(found->second) == sizes;
+          return is_it ? rows_of(found->second) : std::nullopt;
+        });
   }
   return checkpoint;
 }
@@ -105,17 +167,31 @@ void Accelerator::load_state_dict(const Checkpoint& checkpoint) {
   load_random_states(training);
 }
 
+namespace {
+
+/// How many processes have saved it.
+int64_t processes_in(const State& training) {
+  if (training.contains("processes")) return training.integer("processes");
+  const bool has_others = training.contains("random_of_ranks");
+  return has_others ? std::ssize(training.child("random_of_ranks").values()) + 1 : 1;
+}
+
+}  // namespace
+
 // Each rank of a stream has a place of its own; on another number of ranks they share what is left.
 // Of other data rank 0's state is everybody's.
 void Accelerator::load_loaders(const State& training) {
   State states = training.child("loaders");
   const State others =
       training.contains("loaders_of_ranks") ? training.child("loaders_of_ranks") : State();
-  const bool same_number = std::ssize(others.values()) == num_processes() - 1;
+  const int64_t saved = processes_in(training);
+  const bool same_number = saved == num_processes();
   for (const auto& [number, value] : training.child("loaders").values()) {
     std::vector<State> ranks = {states.child(number)};
-    for (size_t rank = 1; rank <= others.values().size(); ++rank) {
-      ranks.push_back(others.child(std::to_string(rank)).child(number));
+    for (int64_t rank = 1; rank < saved; ++rank) {
+      const std::string name = std::to_string(rank);
+      const bool has_own = others.contains(name);
+      ranks.push_back((has_own ? others.child(name) : training.child("loaders")).child(number));
     }
     const State& own = ranks[same_number ? static_cast<size_t>(process_index()) : 0];
     if (!same_number) {
@@ -232,7 +308,7 @@ void Accelerator::load_state(const std::filesystem::path& folder) {
   Checkpoint checkpoint;
   all_or_throw([&] {
     checkpoint =
-        load_checkpoint(folder.empty() ? std::filesystem::path(place.text("folder")) : folder);
+        read_checkpoint(folder.empty() ? std::filesystem::path(place.text("folder")) : folder);
     for (const auto& hook : load_hooks_) hook(checkpoint);
   });
   load_state_dict(checkpoint);

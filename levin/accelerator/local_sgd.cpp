@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/module/parameters.h"
+#include "levin/shard/leaf.h"
 
 namespace levin {
 
@@ -15,6 +17,13 @@ LocalSGD::LocalSGD(Accelerator& accelerator, std::shared_ptr<torch::nn::Module> 
   LEVIN_CHECK(options_.local_sgd_steps >= 1, "accelerator.local_sgd",
               "got local_sgd_steps = {}, wanted at least 1", options_.local_sgd_steps);
   options_.enabled = options_.enabled && accelerator.num_processes() > 1;
+  for (const NamedTensor& parameter : named_parameters(*module_)) {
+    LEVIN_CHECK(!options_.enabled || shard::layout_of(parameter.tensor) == nullptr,
+                "accelerator.local_sgd",
+                "{} is divided over ranks, and steps that ranks take by themselves need whole "
+                "parameters; set --strategy ddp, or leave LocalSGD out",
+                parameter.name);
+  }
   if (options_.enabled) no_sync_.emplace(accelerator.no_sync());
 }
 

@@ -55,6 +55,10 @@ State& State::set(std::string_view key, TensorSlice value) {
   tree_->values.insert_or_assign(std::string(key), std::move(value));
   return *this;
 }
+State& State::set(std::string_view key, Value value) {
+  tree_->values.insert_or_assign(std::string(key), std::move(value));
+  return *this;
+}
 
 template <class T>
 const T& State::get(std::string_view key, std::string_view wanted) const {
@@ -85,6 +89,13 @@ const at::Tensor& State::tensor(std::string_view key) const {
 const State& State::child(std::string_view key) const { return get<State>(key, "a state"); }
 const TensorSlice& State::slice(std::string_view key) const {
   return get<TensorSlice>(key, "a part of a tensor");
+}
+const State::Value& State::tensor_or_slice(std::string_view key) const {
+  const auto found = tree_->values.find(key);
+  const bool is_slice =
+      found != tree_->values.end() && std::holds_alternative<TensorSlice>(found->second);
+  if (!is_slice) tensor(key);  // throws for what is no tensor
+  return found->second;
 }
 
 const std::map<std::string, State::Value, std::less<>>& State::values() const {

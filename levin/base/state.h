@@ -48,6 +48,7 @@ class LEVIN_API State {
   State& set(std::string_view key, at::Tensor value);
   State& set(std::string_view key, State value);
   State& set(std::string_view key, TensorSlice value);
+  State& set(std::string_view key, Value value);
 
   bool contains(std::string_view key) const;
   bool boolean(std::string_view key) const;
@@ -57,6 +58,8 @@ class LEVIN_API State {
   const at::Tensor& tensor(std::string_view key) const;
   const State& child(std::string_view key) const;
   const TensorSlice& slice(std::string_view key) const;
+  /// A tensor or a part of one, whichever is there.
+  const Value& tensor_or_slice(std::string_view key) const;
 
   /// Keys in the order of the alphabet, so that what is written is the same each time.
   const std::map<std::string, Value, std::less<>>& values() const;

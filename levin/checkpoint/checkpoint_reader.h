@@ -32,6 +32,10 @@ struct Rows {
 using WantedRows =
     std::function<std::optional<Rows>(std::string_view name, const std::vector<int64_t>& sizes)>;
 
+/// Those that this rank has of a parameter that is divided over ranks (shard/leaf.h); none: the whole
+/// of it.
+LEVIN_API std::optional<Rows> rows_of(const at::Tensor& leaf);
+
 /// A handle: copies share the maps and what was checked. Tensors lie in the maps and keep them, so
 /// that a folder that is replaced or removed meanwhile stays readable here, as it was.
 /// Not thread-safe. Reading throws what load_checkpoint() throws, and nothing is handed out then.

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "levin/base/check.h"
+#include "levin/shard/leaf.h"
 
 namespace levin {
 namespace {
@@ -27,12 +28,6 @@ std::vector<Entry> entries(const torch::nn::Module& module) {
   for (const auto& item : module.named_parameters()) add(item.key(), item.value());
   for (const auto& item : module.named_buffers()) add(item.key(), item.value());
   return all;
-}
-
-/// A tensor, or of one that is divided over ranks the part that this rank has.
-const at::Tensor& own_part(const State& state, const std::string& name) {
-  const auto* slice = std::get_if<TensorSlice>(&state.values().find(name)->second);
-  return slice != nullptr ? slice->local : state.tensor(name);
 }
 
 std::string join(const std::set<std::string>& names) {
@@ -61,7 +56,8 @@ std::vector<NamedTensor> named_parameters(const torch::nn::Module& module) {
 State module_state(const torch::nn::Module& module) {
   State state;
   for (const Entry& entry : entries(module)) {
-    if (!entry.repeated) state.set(entry.named.name, entry.named.tensor.detach());
+    const auto& [name, tensor] = entry.named;
+    if (!entry.repeated) state.set(name, shard::state_value(tensor, tensor.detach()));
   }
   return state;
 }
@@ -77,12 +73,12 @@ void load_module_state(torch::nn::Module& module, const State& state, LoadOption
       if (!entry.repeated) missing.insert(name);
       continue;
     }
-    const at::Tensor& source = own_part(state, name);
-    if (source.sizes() != tensor.sizes()) {
-      wrong_shape.insert(fmt::format("{} (got {}, wanted {})", name, c10::str(source.sizes()),
-                                     c10::str(tensor.sizes())));
+    const State::Value& value = state.tensor_or_slice(name);
+    if (const std::string other = shard::difference(tensor, value); !other.empty()) {
+      wrong_shape.insert(fmt::format("{} ({})", name, other));
+      continue;
     }
-    copies.emplace_back(tensor, source);
+    copies.emplace_back(tensor, shard::own_part(tensor, value));
   }
   LEVIN_CHECK(wrong_shape.empty(), "module.state.shape",
               "weights of other shapes than the module's: {}", join(wrong_shape));

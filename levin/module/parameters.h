@@ -26,17 +26,17 @@ struct NamedTensor {
 LEVIN_API std::vector<NamedTensor> named_parameters(const torch::nn::Module& module);
 
 /// Parameters and buffers, detached, each storage once: a tensor that is the same as an earlier one
-/// (tied weights) is left out, as safetensors wants it.
+/// (tied weights) is left out, as safetensors wants it. Of a parameter that is divided over ranks
+/// (shard/leaf.h) this rank's part, as TensorSlice.
 LEVIN_API State module_state(const torch::nn::Module& module);
 
 struct LoadOptions {
   bool strict = true;  ///< false passes over missing and unexpected names
 };
 
-/// Copies into the module's tensors, in place; of a TensorSlice its rows, which are then those that
-/// the module holds. Throws Error "module.state.missing",
-/// "module.state.unexpected" or "module.state.shape", each listing the names concerned, before
-/// anything was changed.
+/// Copies into the module's tensors, in place. The state's are whole, or of each at least the part
+/// that the module has. Throws Error "module.state.missing", "module.state.unexpected" or
+/// "module.state.shape", each listing the names concerned, before anything was changed.
 LEVIN_API void load_module_state(torch::nn::Module& module, const State& state,
                                  LoadOptions options = {});
 

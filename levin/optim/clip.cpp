@@ -6,6 +6,7 @@
 #include <ATen/ops/_foreach_clamp_min.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
@@ -14,8 +15,11 @@
 
 #include <algorithm>
 #include <optional>
+#include <variant>
 
 #include "levin/base/check.h"
+#include "levin/comm/operators.h"
+#include "levin/shard/leaf.h"
 
 namespace levin::optim {
 namespace {
@@ -31,16 +35,19 @@ at::Tensor values_of(const NamedTensor& parameter) {
   return gradient._values();
 }
 
-/// Those that have a value.
+/// Where it has values.
+std::optional<at::Tensor> gradient_of(const NamedTensor& parameter) {
+  const at::Tensor& gradient = parameter.tensor.mutable_grad();
+  if (!gradient.defined()) return std::nullopt;
+  at::Tensor values = gradient.layout() == at::kStrided ? gradient.detach() : values_of(parameter);
+  return values.numel() > 0 ? std::optional(std::move(values)) : std::nullopt;
+}
+
 std::vector<at::Tensor> gradients_of(const std::vector<NamedTensor>& parameters) {
   std::vector<at::Tensor> gradients;
   gradients.reserve(parameters.size());
   for (const NamedTensor& parameter : parameters) {
-    const at::Tensor& gradient = parameter.tensor.mutable_grad();
-    if (!gradient.defined()) continue;
-    gradients.push_back(gradient.layout() == at::kStrided ? gradient.detach()
-                                                          : values_of(parameter));
-    if (gradients.back().numel() == 0) gradients.pop_back();
+    if (auto gradient = gradient_of(parameter)) gradients.push_back(std::move(*gradient));
   }
   return gradients;
 }
@@ -58,6 +65,81 @@ std::vector<at::Tensor> norms_of(const std::vector<at::Tensor>& gradients, doubl
   return norms;
 }
 
+/// Of all of them together, in float64 where one of them is; 0 where there are none.
+at::Tensor norm_of(const std::vector<at::Tensor>& gradients, double norm_type) {
+  if (gradients.empty()) return at::zeros({});
+  std::vector<at::Tensor> norms = norms_of(gradients, norm_type);
+  const bool in_double = std::ranges::any_of(
+      norms, [](const at::Tensor& norm) { return norm.scalar_type() == at::kDouble; });
+  const auto kind = norms.front().options().dtype(in_double ? at::kDouble : at::kFloat);
+  for (at::Tensor& norm : norms) norm = norm.to(kind);
+  return at::linalg_vector_norm(at::stack(norms), norm_type);
+}
+
+/// Gradients of parameters that the same groups divide: the ranks of each of them have parts of one
+/// whole. Without groups those that all ranks have.
+struct Divided {
+  std::vector<comm::ProcessGroup*> groups;
+  at::Device device = at::kCPU;
+  bool in_double = false;
+  std::vector<at::Tensor> gradients;
+};
+
+/// Those along the axes that cut the leaf: ranks along the other axes have the same.
+std::vector<comm::ProcessGroup*> groups_of(const at::Tensor& leaf) {
+  std::vector<comm::ProcessGroup*> groups;
+  const auto layout = shard::layout_of(leaf);
+  if (layout == nullptr) return groups;
+  const comm::DeviceMesh mesh = *shard::mesh_of(leaf);
+  for (size_t axis = 0; axis < mesh.axes().size(); ++axis) {
+    if (!std::holds_alternative<shard::Shard>(layout->placements()[axis])) continue;
+    comm::ProcessGroup& group = mesh.group(mesh.axes()[axis].name);
+    if (group.size() > 1) groups.push_back(&group);
+  }
+  return groups;
+}
+
+/// Those without groups first. The parameters decide, not whether they have a gradient here, so that
+/// all ranks ask the same groups in the same order.
+std::vector<Divided> by_groups(const std::vector<NamedTensor>& parameters) {
+  std::vector<Divided> all(1);
+  for (const NamedTensor& parameter : parameters) {
+    std::vector<comm::ProcessGroup*> groups = groups_of(parameter.tensor);
+    auto place = std::ranges::find(all, groups, &Divided::groups);
+    if (place == all.end()) {
+      place = all.insert(all.end(), Divided{std::move(groups), parameter.tensor.device()});
+    }
+    place->in_double |= parameter.tensor.scalar_type() == at::kDouble;
+    if (auto gradient = gradient_of(parameter)) place->gradients.push_back(std::move(*gradient));
+  }
+  return all;
+}
+
+/// Over the ranks of the groups, each of which computes it from the same numbers.
+at::Tensor norm_over_ranks(const Divided& divided, double norm_type) {
+  const auto kind = at::TensorOptions(at::kDouble).device(divided.device);
+  at::Tensor norm = norm_of(divided.gradients, norm_type).to(kind);
+  for (comm::ProcessGroup* group : divided.groups) {
+    const std::vector<int64_t> counts(static_cast<size_t>(group->size()), 1);
+    const at::Tensor norms = at::empty({group->size()}, kind);
+    comm::call_all_gather(norms, norm.view({1}), counts, *group);
+    norm = at::linalg_vector_norm(norms, norm_type);
+  }
+  return norm;
+}
+
+/// The same bits on every rank.
+at::Tensor norm_of_all(const std::vector<Divided>& all, double norm_type) {
+  const at::Tensor of_whole = norm_of(all.front().gradients, norm_type);
+  if (all.size() == 1) return of_whole;
+  const at::Device device = all[1].device;
+  std::vector<at::Tensor> norms = {of_whole.to(device, at::kDouble)};
+  for (size_t i = 1; i < all.size(); ++i) norms.push_back(norm_over_ranks(all[i], norm_type));
+  const bool in_double = std::ranges::any_of(all, &Divided::in_double);
+  return at::linalg_vector_norm(at::stack(norms), norm_type)
+      .to(in_double ? at::kDouble : at::kFloat);
+}
+
 }  // namespace
 
 at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
@@ -66,17 +148,13 @@ at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max
               "got max_norm = {} and norm_type = {}, wanted at least 0 and above 0", max_norm,
               norm_type);
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> gradients = gradients_of(parameters);
-  if (gradients.empty()) return at::zeros({});
-  std::vector<at::Tensor> norms = norms_of(gradients, norm_type);
-  const bool in_double = std::ranges::any_of(
-      norms, [](const at::Tensor& norm) { return norm.scalar_type() == at::kDouble; });
-  const auto kind = norms.front().options().dtype(in_double ? at::kDouble : at::kFloat);
-  for (at::Tensor& norm : norms) norm = norm.to(kind);
-  const at::Tensor total = at::linalg_vector_norm(at::stack(norms), norm_type);
+  const std::vector<Divided> all = by_groups(parameters);
+  const at::Tensor total = norm_of_all(all, norm_type);
   // Multiplying by 1 where nothing is to be clipped costs less than asking the device.
   const at::Tensor scale = (max_norm / (total + 1e-6)).clamp_max(1.0);
-  at::_foreach_mul_(gradients, scale);
+  for (const Divided& divided : all) {
+    if (!divided.gradients.empty()) at::_foreach_mul_(divided.gradients, scale);
+  }
   return total;
 }
 

@@ -14,7 +14,9 @@ namespace levin::optim {
 /// Scales the gradients so that the norm of all of them together is at most max_norm, and returns
 /// the norm they had (0-dim; 0 when there is no gradient): torch.nn.utils.clip_grad_norm_. As there
 /// max_norm = 0 makes them zero, and a norm that is no number all of them no numbers. norm_type may
-/// be infinity. Throws Error "optim.clip" unless max_norm >= 0 and norm_type > 0, and for gradients
+/// be infinity. Of a parameter that is divided over ranks (shard/leaf.h) the parts of all of them
+/// count, and what several ranks have counts once; all ranks call it then, and get the same bits.
+/// Throws Error "optim.clip" unless max_norm >= 0 and norm_type > 0, and for gradients
 /// neither dense nor sparse.
 LEVIN_API at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
                                     double norm_type = 2.0);

@@ -18,6 +18,7 @@
 
 #include "levin/base/check.h"
 #include "levin/optim/flat.h"
+#include "levin/shard/leaf.h"
 
 namespace levin::optim {
 namespace {
@@ -118,7 +119,7 @@ class FusedOptimizer : public Optimizer {
       State state;
       state.set("step", steps[i]);
       for (size_t slot = 0; taken_up_[i] && slot < slots_.size(); ++slot) {
-        state.set(slot_names()[slot], slots_[slot][i]);
+        state.set(slot_names()[slot], shard::state_value(parameter(i), slots_[slot][i]));
       }
       states.set(parameters()[i].name, std::move(state));
     }
@@ -142,7 +143,8 @@ class FusedOptimizer : public Optimizer {
       const State& state = states.child(parameters()[i].name);
       steps_[i] = state.integer("step");
       for (size_t slot = 0; slot < slots_.size(); ++slot) {
-        slots_[slot][i].copy_(state.tensor(slot_names()[slot]));
+        const State::Value& saved_slot = state.tensor_or_slice(slot_names()[slot]);
+        slots_[slot][i].copy_(shard::own_part(parameter(i), saved_slot));
       }
     }
     form_cohorts();
@@ -156,9 +158,7 @@ class FusedOptimizer : public Optimizer {
     const bool never_trained = slots_.empty() || !state.contains(slot_names().front());
     if (state.integer("step") == 0 && never_trained) return false;
     for (const std::string_view slot : slot_names()) {
-      LEVIN_CHECK(state.tensor(slot).sizes() == parameter.tensor.sizes(), "optim.state.shape",
-                  "{} of {} has shape {}, wanted {}", slot, parameter.name,
-                  c10::str(state.tensor(slot).sizes()), c10::str(parameter.tensor.sizes()));
+      check_shape(slot, parameter, state.tensor_or_slice(slot));
     }
     return true;
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "levin/base/check.h"
+#include "levin/shard/leaf.h"
 
 namespace levin::optim {
 namespace {
@@ -24,8 +25,11 @@ at::Tensor without_memory(const at::Tensor& parameter) {
 
 class MasterWeights final : public Optimizer {
  public:
-  MasterWeights(std::vector<NamedTensor> parameters, std::unique_ptr<Optimizer> inner)
-      : Optimizer(inner->name(), std::move(parameters), inner->groups()), inner_(std::move(inner)) {
+  MasterWeights(std::vector<NamedTensor> parameters, std::unique_ptr<Optimizer> inner,
+                std::vector<shard::DividedLeaf> divided)
+      : Optimizer(inner->name(), std::move(parameters), inner->groups()),
+        inner_(std::move(inner)),
+        divided_(std::move(divided)) {
     for (const NamedTensor& parameter : this->parameters()) marks_.emplace_back(parameter.tensor);
   }
 
@@ -77,7 +81,8 @@ class MasterWeights final : public Optimizer {
     for (size_t i = 0; i < parameters().size(); ++i) {
       if (!has_master(i)) continue;
       State state = states.child(parameters()[i].name);
-      states.set(parameters()[i].name, std::move(state.set("master", master(i).detach())));
+      states.set(parameters()[i].name,
+                 std::move(state.set("master", shard::state_value(master(i), master(i).detach()))));
     }
     return states;
   }
@@ -91,10 +96,7 @@ class MasterWeights final : public Optimizer {
       State state = states.child(parameters()[i].name);
       const bool was_trained = state.contains("step") && state.integer("step") > 0;
       if (was_trained || state.contains("master")) {
-        const at::Tensor weights = state.tensor("master");
-        LEVIN_CHECK(weights.sizes() == parameter(i).sizes(), "optim.state.shape",
-                    "the master weights of {} have shape {}, wanted {}", parameters()[i].name,
-                    c10::str(weights.sizes()), c10::str(parameter(i).sizes()));
+        check_shape("master", parameters()[i], state.tensor_or_slice("master"));
         saved.push_back(i);
         state.erase("master");
       }
@@ -107,7 +109,8 @@ class MasterWeights final : public Optimizer {
       if (has_master(i)) master(i).copy_(parameter(i));
     }
     for (const size_t i : saved) {
-      master(i).copy_(states.child(parameters()[i].name).tensor("master"));
+      const State& state = states.child(parameters()[i].name);
+      master(i).copy_(shard::own_part(master(i), state.tensor_or_slice("master")));
     }
     note_marks();
   }
@@ -154,7 +157,8 @@ class MasterWeights final : public Optimizer {
   }
 
   std::unique_ptr<Optimizer> inner_;
-  std::vector<Mark> marks_;  ///< of the parameters as they were last written here
+  std::vector<shard::DividedLeaf> divided_;  ///< copies, as their parameters are
+  std::vector<Mark> marks_;                  ///< of the parameters as they were last written here
 };
 
 }  // namespace
@@ -162,13 +166,17 @@ class MasterWeights final : public Optimizer {
 std::unique_ptr<Optimizer> make_master_weights(const OptimizerConfig& config,
                                                const std::vector<NamedTensor>& parameters) {
   std::vector<NamedTensor> masters;
+  std::vector<shard::DividedLeaf> divided;
   for (const auto& [name, parameter] : parameters) {
     const bool is_trained = parameter.requires_grad();
     masters.push_back({name, is_trained ? copy_of(parameter).set_requires_grad(true)
                                         : without_memory(parameter)});
+    const auto mesh = shard::mesh_of(parameter);
+    if (mesh) divided.emplace_back(masters.back().tensor, *mesh, *shard::layout_of(parameter));
   }
   return std::make_unique<MasterWeights>(
-      parameters, build_optimizer(OptimizerConfig(config).master_weights(false), masters));
+      parameters, build_optimizer(OptimizerConfig(config).master_weights(false), masters),
+      std::move(divided));
 }
 
 }  // namespace levin::optim

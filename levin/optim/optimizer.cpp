@@ -3,6 +3,7 @@
 #include <set>
 
 #include "levin/base/check.h"
+#include "levin/shard/leaf.h"
 
 namespace levin::optim {
 
@@ -41,6 +42,13 @@ void Optimizer::check_parameters() const {
                name, shown(tensor.scalar_type(), tensor.sizes(), tensor.device()),
                shown(built.type, built.sizes, built.device), name_);
   }
+}
+
+void Optimizer::check_shape(std::string_view slot, const NamedTensor& parameter,
+                            const State::Value& saved) {
+  const std::string other = shard::difference(parameter.tensor, saved);
+  LEVIN_CHECK(other.empty(), "optim.state.shape", "{} of {} has another shape: {}", slot,
+              parameter.name, other);
 }
 
 void Optimizer::zero_grad() {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "levin/base/export.h"
@@ -74,10 +75,11 @@ class LEVIN_API Optimizer {
   const std::vector<ParameterGroup>& groups() const { return groups_; }
 
   /// {"name", "groups": {"0": {"pattern", "lr", "initial_lr"}}, "parameters": {name: state}}.
-  /// Tensors are the optimizer's own, not copies.
+  /// Tensors are the optimizer's own, not copies. What it keeps for each element of a parameter that
+  /// is divided over ranks (shard/leaf.h) is a TensorSlice.
   State state_dict() const;
   /// Takes up a state of the same optimizer over parameters of the same names; it may lack those
-  /// that are frozen now. Throws Error "optim.state.kind", "optim.state.names" (listing what is
+  /// that are frozen now. Its tensors are whole, or have at least this rank's part. Throws Error "optim.state.kind", "optim.state.names" (listing what is
   /// missing and what is too many), "optim.state.groups" or "optim.state.shape", and then has
   /// changed nothing.
   void load_state_dict(const State& state);
@@ -94,6 +96,10 @@ class LEVIN_API Optimizer {
   }
   /// Throws Error "optim.parameters".
   void check_parameters() const;
+  /// Throws Error "optim.state.shape" for a state's tensor, what it keeps as `slot` for each element
+  /// of the parameter, that is of another whole or lacks some of the parameter's elements.
+  static void check_shape(std::string_view slot, const NamedTensor& parameter,
+                          const State::Value& saved);
 
  private:
   /// What state and gradients are laid out for.

@@ -3,21 +3,39 @@
 #include <ATen/ops/empty.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <sstream>
+#include <typeinfo>
+#include <variant>
 
 #include "levin/base/check.h"
 #include "levin/optim/optim.h"
+#include "levin/optim/torch_state.h"
+#include "levin/shard/leaf.h"
 
 namespace levin::optim {
 namespace {
 
-/// The state travels as torch::optim's own archive, whose parameters go by position; the names kept
-/// beside it make sure that the positions mean the same.
+at::Tensor packed(const std::string& bytes) {
+  at::Tensor tensor = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
+  std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+  return tensor;
+}
+
+std::string unpacked(const at::Tensor& tensor) {
+  const at::Tensor bytes = tensor.contiguous();
+  return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(bytes.numel())};
+}
+
+/// Kept by name: the class' own values for each parameter, as "slots"; its options, which go by
+/// position, beside the first. Of a class that keeps something else than tensors and numbers its own
+/// archive, by position too.
 class TorchAdapter : public Optimizer {
  public:
   /// Whose learning rates count: the groups', or the torch class' own.
@@ -27,7 +45,9 @@ class TorchAdapter : public Optimizer {
                std::vector<NamedTensor> parameters, std::vector<ParameterGroup> groups, Rates rates)
       : Optimizer(std::move(name), std::move(parameters), std::move(groups)),
         optimizer_(std::move(optimizer)),
-        rates_(rates) {}
+        rates_(rates) {
+    check_divided();
+  }
 
   void step() override {
     check_parameters();
@@ -41,18 +61,18 @@ class TorchAdapter : public Optimizer {
 
  protected:
   State parameter_states() const override {
-    torch::serialize::OutputArchive archive;
-    optimizer_->save(archive);
-    std::ostringstream stream;
-    archive.save_to(stream);
-    const std::string bytes = stream.str();
-    at::Tensor packed = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
-    std::memcpy(packed.mutable_data_ptr(), bytes.data(), bytes.size());
+    const std::optional<TorchState> kept = take_apart(*optimizer_, parameters());
+    LEVIN_CHECK(kept || first_divided() == nullptr, "optim.torch.divided",
+                "{} keeps something else than tensors and numbers for {}, which is divided over "
+                "ranks, so its state cannot be saved; use another optimizer",
+                class_name(), first_divided()->name);
     State states;
     for (size_t i = 0; i < parameters().size(); ++i) {
       State state;
       state.set("position", static_cast<int64_t>(i));
-      if (i == 0) state.set("archive", packed);
+      if (kept) state.set("slots", in_checkpoint(parameters()[i], kept->parameters[i]));
+      if (kept && i == 0) state.set("options", packed(kept->options));
+      if (!kept && i == 0) state.set("archive", packed(own_archive()));
       states.set(parameters()[i].name, std::move(state));
     }
     return states;
@@ -69,15 +89,97 @@ class TorchAdapter : public Optimizer {
                   "{} keeps its state by position, and {} was number {} when it was saved, now {}",
                   name(), parameters()[i].name, position, i);
     }
-    const at::Tensor packed =
-        states.child(parameters().front().name).tensor("archive").contiguous();
-    torch::serialize::InputArchive archive;
-    archive.load_from(static_cast<const char*>(packed.const_data_ptr()),
-                      static_cast<size_t>(packed.numel()));
-    optimizer_->load(archive);
+    const State& first = states.child(parameters().front().name);
+    if (first.contains("archive")) return load_archive(unpacked(first.tensor("archive")));
+    TorchState kept{unpacked(first.tensor("options")), {}};
+    for (const NamedTensor& parameter : parameters()) {
+      kept.parameters.push_back(own_slots(parameter, states.child(parameter.name).child("slots")));
+    }
+    put_together(*optimizer_, kept);
   }
 
  private:
+  std::string class_name() const {
+    const torch::optim::Optimizer& optimizer = *optimizer_;
+    return c10::demangle(typeid(optimizer).name());
+  }
+
+  const NamedTensor* first_divided() const {
+    const auto first = std::ranges::find_if(parameters(), [](const NamedTensor& parameter) {
+      return shard::layout_of(parameter.tensor) != nullptr;
+    });
+    return first == parameters().end() ? nullptr : &*first;
+  }
+
+  /// Throws Error "optim.torch.divided".
+  void check_divided() const {
+    const NamedTensor* first = first_divided();
+    if (first == nullptr) return;
+    LEVIN_CHECK(dynamic_cast<const torch::optim::LBFGS*>(optimizer_.get()) == nullptr,
+                "optim.torch.divided",
+                "{} computes with all parameters as one vector and {} is divided over ranks; use "
+                "another optimizer, or a strategy that keeps parameters whole",
+                class_name(), first->name);
+    const std::optional<TorchState> kept = take_apart(*optimizer_, parameters());
+    for (size_t i = 0; kept && i < parameters().size(); ++i) {
+      for (const auto& [slot, value] : kept->parameters[i].values()) {
+        const auto* tensor = std::get_if<at::Tensor>(&value);
+        const bool fits =
+            tensor == nullptr || tensor->dim() == 0 || tensor->sizes() == parameter(i).sizes();
+        LEVIN_CHECK(fits, "optim.torch.divided",
+                    "{} made its {} of {} before that was divided over ranks; prepare the module "
+                    "first and make the optimizer of its parameters then, or give prepare "
+                    "optim::torch_optimizer",
+                    class_name(), slot, parameters()[i].name);
+      }
+    }
+  }
+
+  /// What has the parameter's sizes is a part as the parameter is.
+  static State in_checkpoint(const NamedTensor& parameter, State slots) {
+    State all;
+    for (const auto& [slot, value] : slots.values()) {
+      const auto* tensor = std::get_if<at::Tensor>(&value);
+      const bool is_elementwise = tensor != nullptr && tensor->sizes() == parameter.tensor.sizes();
+      all.set(slot, is_elementwise ? shard::state_value(parameter.tensor, *tensor) : value);
+    }
+    return all;
+  }
+
+  static State own_slots(const NamedTensor& parameter, const State& slots) {
+    State own;
+    for (const auto& [slot, value] : slots.values()) {
+      const auto* tensor = std::get_if<at::Tensor>(&value);
+      const bool is_number = tensor == nullptr ? !std::holds_alternative<TensorSlice>(value)
+                                               : tensor->dim() == 0 && parameter.tensor.dim() > 0;
+      if (is_number) {
+        own.set(slot, value);
+        continue;
+      }
+      check_shape(slot, parameter, value);
+      own.set(slot, shard::own_part(parameter.tensor, value));
+    }
+    return own;
+  }
+
+  std::string own_archive() const {
+    torch::serialize::OutputArchive archive;
+    optimizer_->save(archive);
+    std::ostringstream stream;
+    archive.save_to(stream);
+    return std::move(stream).str();
+  }
+
+  void load_archive(const std::string& bytes) {
+    LEVIN_CHECK(first_divided() == nullptr, "optim.torch.divided",
+                "the state holds {} by position and whole, and {} is divided over ranks; resume "
+                "with a strategy that keeps parameters whole",
+                class_name(), first_divided()->name);
+    torch::serialize::InputArchive archive;
+    archive.load_from(bytes.data(), bytes.size());
+    optimizer_->load(archive);
+  }
+
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
   Rates rates_;
 };

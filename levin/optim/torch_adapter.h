@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "levin/base/export.h"
 #include "levin/optim/optimizer.h"
 
 namespace torch::optim {
@@ -13,15 +14,17 @@ class Optimizer;
 namespace levin::optim {
 
 /// Throws Error "optim.group.weight_decay" when a group overrides it, since the classes of
-/// torch::optim have no common way to set it.
+/// torch::optim have no common way to set it, and "optim.torch.divided" for a parameter that is
+/// divided over ranks where the class needs whole ones (LBFGS).
 std::unique_ptr<Optimizer> make_torch_adapter(const OptimizerConfig& config,
                                               std::vector<NamedTensor> parameters,
                                               std::vector<ParameterGroup> groups);
 
 /// One that a user made, under the names that its parameters have among those given; its learning
 /// rates stay its own, for schedules of torch::optim. Throws Error "optim.torch.parameters" for a
-/// parameter that is not among them.
-std::unique_ptr<Optimizer> adapt_torch_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
-                                                 const std::vector<NamedTensor>& named);
+/// parameter that is not among them, and "optim.torch.divided" as above, or where it holds state of
+/// a parameter from before that was divided (Adagrad makes it at once).
+LEVIN_API std::unique_ptr<Optimizer> adapt_torch_optimizer(
+    std::shared_ptr<torch::optim::Optimizer> optimizer, const std::vector<NamedTensor>& named);
 
 }  // namespace levin::optim

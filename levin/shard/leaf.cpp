@@ -1,5 +1,7 @@
 #include "levin/shard/leaf.h"
 
+#include <ATen/ops/empty.h>
+
 #include <mutex>
 #include <unordered_map>
 #include <utility>
@@ -90,18 +92,51 @@ State::Value state_value(const at::Tensor& leaf, const at::Tensor& values) {
   return TensorSlice{values, std::move(part.sizes), std::move(part.box.offsets)};
 }
 
+namespace {
+
+/// A state's tensor, or the part of one.
+struct Held {
+  const at::Tensor& local;
+  std::vector<int64_t> sizes;  ///< of the whole
+  Box box;
+};
+
+Held held_by(const State::Value& value) {
+  if (const auto* slice = std::get_if<TensorSlice>(&value)) {
+    return {slice->local, slice->sizes, Box{slice->offsets, slice->local.sizes().vec()}};
+  }
+  const at::Tensor& whole = std::get<at::Tensor>(value);
+  return {whole, whole.sizes().vec(), box_of_whole(whole.sizes())};
+}
+
+std::string difference(const Part& part, const Held& held) {
+  if (held.sizes != part.sizes) {
+    return fmt::format("got {}, wanted {}", c10::str(at::IntArrayRef(held.sizes)),
+                       c10::str(at::IntArrayRef(part.sizes)));
+  }
+  if (contains(held.box, part.box)) return "";
+  return fmt::format("got {} of {}, wanted at least {}", to_text(held.box),
+                     c10::str(at::IntArrayRef(held.sizes)), to_text(part.box));
+}
+
+}  // namespace
+
+std::string difference(const at::Tensor& leaf, const State::Value& value) {
+  return difference(part_of_leaf(leaf), held_by(value));
+}
+
 at::Tensor own_part(const at::Tensor& leaf, const State::Value& value) {
   const Part part = part_of_leaf(leaf);
-  const auto* slice = std::get_if<TensorSlice>(&value);
-  const at::Tensor& local = slice != nullptr ? slice->local : std::get<at::Tensor>(value);
-  const std::vector<int64_t> sizes = slice != nullptr ? slice->sizes : local.sizes().vec();
-  const Box held =
-      slice != nullptr ? Box{slice->offsets, local.sizes().vec()} : box_of_whole(sizes);
-  LEVIN_CHECK(sizes == part.sizes, "shard.local", "got a tensor of {}, wanted one of {}",
-              c10::str(at::IntArrayRef(sizes)), c10::str(at::IntArrayRef(part.sizes)));
-  LEVIN_CHECK(contains(held, part.box), "shard.local", "got {} of {}, wanted at least {}",
-              to_text(held), c10::str(at::IntArrayRef(sizes)), to_text(part.box));
-  return part_of(local, held, part.box);
+  const Held held = held_by(value);
+  const std::string other = difference(part, held);
+  LEVIN_CHECK(other.empty(), "shard.local", "{}", other);
+  // An empty part may lie beyond what is held.
+  if (part.box.numel() == 0) return at::empty(part.box.sizes, held.local.options());
+  return part_of(held.local, held.box, part.box);
+}
+
+std::optional<comm::DeviceMesh> mesh_of(const at::Tensor& leaf) {
+  return of_entry(leaf, [](const LeafEntry& entry) { return std::optional(entry.mesh); });
 }
 
 std::optional<ShardedTensor> sharded(const at::Tensor& leaf) {

@@ -10,6 +10,8 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "levin/base/export.h"
 #include "levin/base/state.h"
@@ -46,7 +48,11 @@ LEVIN_API State::Value state_value(const at::Tensor& leaf, const at::Tensor& val
 /// Of a state's tensor, whole or a slice, those elements that the leaf has: a view where it is one.
 /// Throws Error "shard.local" for another whole and for a slice that lacks some of them.
 LEVIN_API at::Tensor own_part(const at::Tensor& leaf, const State::Value& value);
+/// What own_part() would say, "got [4], wanted [3]"; empty where it would throw nothing.
+LEVIN_API std::string difference(const at::Tensor& leaf, const State::Value& value);
 
+/// Of the layout; none where the leaf is whole.
+LEVIN_API std::optional<comm::DeviceMesh> mesh_of(const at::Tensor& leaf);
 /// The leaf as a tensor that is divided; none where it is whole.
 LEVIN_API std::optional<ShardedTensor> sharded(const at::Tensor& leaf);
 

@@ -119,7 +119,7 @@ std::vector<at::Tensor> Run::predict(DataLoader loader, std::shared_ptr<DataModu
 void Run::run_evaluation(DataLoader loader, std::shared_ptr<DataModule> data,
                          std::vector<at::Tensor>* outputs) {
   const Active active(active_);
-  set_up(std::move(data));
+  set_up(std::move(data), weights_from_);
   load_weights();
   loader = accelerator_.prepare_loader(std::move(loader), LoaderRole::kEvaluation);
   const auto [option, limit] =

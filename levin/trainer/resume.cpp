@@ -11,6 +11,7 @@
 #include "levin/checkpoint/checkpoint_reader.h"
 #include "levin/files/folder.h"
 #include "levin/module/parameters.h"
+#include "levin/shard/leaf.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
 #include "levin/trainer/run.h"
 #include "levin/trainer/version.h"
@@ -116,20 +117,29 @@ Checkpoint Run::checkpoint() {
   return checkpoint;
 }
 
-std::optional<fs::path> Run::find_checkpoint(const std::string& ckpt_path) {
+void Run::find_checkpoint(const std::string& ckpt_path) {
+  if (ckpt_path.empty()) return;
   State found;  // by rank 0, for all
   accelerator_.all_or_throw([&] {
     if (!accelerator_.is_main_process()) return;
     if (const auto folder = search_checkpoint(ckpt_path)) found.set("folder", folder->string());
   });
   found = accelerator_.broadcast_object(found);
-  if (found.empty()) return std::nullopt;
-  return found.text("folder");
+  if (!found.empty()) checkpoint_ = found.text("folder");
+  LEVIN_CHECK(checkpoint_ || ckpt_path != "best", "trainer.ckpt_path", kNoBest,
+              options_.default_root_dir);
+  LEVIN_CHECK(checkpoint_ || stage_ == Stage::kFit, "trainer.ckpt_path",
+              "no checkpoint under '{}'; train first, or name one by --ckpt-path",
+              options_.default_root_dir);
+  if (checkpoint_) return;
+  log::info("trainer: no checkpoint under '{}' yet, so training starts anew",
+            options_.default_root_dir);
 }
 
 std::optional<fs::path> Run::search_checkpoint(const std::string& ckpt_path) const {
   if (ckpt_path != "last" && ckpt_path != "best") return ckpt_path;
   std::vector<fs::path> folders = checkpoint_folders(options_.default_root_dir);
+  folders.emplace_back(checkpoint_dir());
   for (const auto& callback : options_.callbacks) {
     const std::string folder = callback->checkpoint_folder();
     if (!folder.empty()) folders.emplace_back(folder);
@@ -138,37 +148,23 @@ std::optional<fs::path> Run::search_checkpoint(const std::string& ckpt_path) con
   return last && ckpt_path == "best" ? best_known_to(*last, options_.callbacks) : last;
 }
 
-bool Run::resume(const std::string& ckpt_path) {
-  if (ckpt_path.empty()) return false;
-  const std::optional<fs::path> folder = find_checkpoint(ckpt_path);
-  LEVIN_CHECK(folder || ckpt_path != "best", "trainer.ckpt_path", kNoBest,
-              options_.default_root_dir);
-  if (!folder) {
-    log::info("trainer: no checkpoint under '{}' yet, so training starts anew",
-              options_.default_root_dir);
-    return false;
-  }
+bool Run::resume() {
+  if (!checkpoint_) return false;
   Checkpoint checkpoint;
-  accelerator_.all_or_throw([&] { checkpoint = load_checkpoint(*folder); });
-  resumed_from_ = folder->string();
+  accelerator_.all_or_throw([&] { checkpoint = accelerator_.read_checkpoint(*checkpoint_); });
+  resumed_from_ = checkpoint_->string();
   load(checkpoint);
-  log::info("trainer: resumed from '{}' at epoch {}, step {}", shown(*folder), progress_.epoch,
+  log::info("trainer: resumed from '{}' at epoch {}, step {}", shown(*checkpoint_), progress_.epoch,
             progress_.global_step);
   return true;
 }
 
 void Run::load_weights() {
-  if (weights_from_.empty()) return;
-  const std::optional<fs::path> folder = find_checkpoint(weights_from_);
-  LEVIN_CHECK(folder || weights_from_ != "best", "trainer.ckpt_path", kNoBest,
-              options_.default_root_dir);
-  LEVIN_CHECK(folder.has_value(), "trainer.ckpt_path",
-              "no checkpoint under '{}'; train first, or name one by --ckpt-path",
-              options_.default_root_dir);
+  if (!checkpoint_) return;
   State weights;
-  accelerator_.all_or_throw([&] { weights = levin::load_weights(*folder); });
+  accelerator_.all_or_throw([&] { weights = levin::load_weights(*checkpoint_); });
   load_module_state(*module_, weights);
-  log::info("trainer: weights are those of '{}'", shown(*folder));
+  log::info("trainer: weights are those of '{}'", shown(*checkpoint_));
 }
 
 // With another number of ranks the first takes up what all have logged.
@@ -209,7 +205,9 @@ State Run::waiting_gradients() {
     accelerator_.strategy().wait_gradients();
     State own;
     for (const NamedTensor& parameter : optimizers_[i].optimizer().parameters()) {
-      if (parameter.tensor.grad().defined()) own.set(parameter.name, parameter.tensor.grad());
+      const at::Tensor& gradient = parameter.tensor.mutable_grad();
+      if (!gradient.defined()) continue;
+      own.set(parameter.name, shard::state_value(parameter.tensor, gradient));
     }
     all.set(std::to_string(i), std::move(own));
   }
@@ -222,12 +220,13 @@ void Run::load_waiting_gradients(const State& state) {
     const State& own = state.child(std::to_string(i));
     for (const NamedTensor& parameter : optimizers_[i].optimizer().parameters()) {
       if (!own.contains(parameter.name)) continue;
-      const at::Tensor& saved = own.tensor(parameter.name);
-      LEVIN_CHECK(saved.sizes() == parameter.tensor.sizes(), "trainer.checkpoint",
-                  "the checkpoint's gradient of {} has the shape {}, wanted {}", parameter.name,
-                  c10::str(saved.sizes()), c10::str(parameter.tensor.sizes()));
-      parameter.tensor.mutable_grad() = saved.to(parameter.tensor.options(), /*non_blocking=*/false,
-                                                 /*copy=*/true);
+      const State::Value& saved = own.tensor_or_slice(parameter.name);
+      const std::string other = shard::difference(parameter.tensor, saved);
+      LEVIN_CHECK(other.empty(), "trainer.checkpoint",
+                  "the checkpoint's gradient of {} has another shape: {}", parameter.name, other);
+      parameter.tensor.mutable_grad() = shard::own_part(parameter.tensor, saved)
+                                            .to(parameter.tensor.options(),
+                                                /*non_blocking=*/false, /*copy=*/true);
     }
   }
 }

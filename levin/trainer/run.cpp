@@ -65,14 +65,16 @@ Run::~Run() {
   accelerator_.stepping().set_where(nullptr);
 }
 
-void Run::set_up(std::shared_ptr<DataModule> data) {
+// Where a checkpoint follows a module without memory gets no values first.
+void Run::set_up(std::shared_ptr<DataModule> data, const std::string& ckpt_path) {
   const std::string_view stage = stage_name(stage_);
   data_module_ = std::move(data);
   accelerator_.prepare_on_local_main([&] { module_->prepare_data(); });
   module_->setup(stage);
   module_->configure_model();
-  accelerator_.prepare_module(module_);
   agree_on_folders();
+  find_checkpoint(ckpt_path);
+  accelerator_.prepare_module(module_, checkpoint_ ? InitValues::kNone : InitValues::kSeeded);
   listeners_.tell(&Callback::setup, stage);
 }
 
@@ -97,9 +99,9 @@ void Run::fit(DataLoader training, std::optional<DataLoader> validation,
   std::optional<AnomalyDetection> anomaly;
   if (options_.detect_anomaly) anomaly.emplace();
   try {
-    set_up(std::move(data));
+    set_up(std::move(data), ckpt_path);
     prepare_fit(std::move(training), std::move(validation));
-    const bool resumed = resume(ckpt_path);
+    const bool resumed = resume();
     call(&Module::on_fit_start, &Callback::on_fit_start);
     if (!resumed) sanity_check();
     say_what_is_not_trained();

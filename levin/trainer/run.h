@@ -73,7 +73,8 @@ class Run : public ModuleContext {
 
  private:
   // run.cpp
-  void set_up(std::shared_ptr<DataModule> data);
+  /// ckpt_path: what is going to be loaded, or empty.
+  void set_up(std::shared_ptr<DataModule> data, const std::string& ckpt_path);
   void prepare_fit(DataLoader training, std::optional<DataLoader> validation);
   void agree_on_folders();
   void tear_down();
@@ -127,14 +128,15 @@ class Run : public ModuleContext {
 
   // resume.cpp
   /// Whether there was something to resume from.
-  bool resume(const std::string& ckpt_path);
+  bool resume();
   void load(const Checkpoint& checkpoint);
   void load_weights();
   void load_values(const State& training, const std::string& name, LoggedValues& values);
   void take_up_place();
   State waiting_gradients();
   void load_waiting_gradients(const State& state);
-  std::optional<std::filesystem::path> find_checkpoint(const std::string& ckpt_path);
+  /// Sets checkpoint_.
+  void find_checkpoint(const std::string& ckpt_path);
   std::optional<std::filesystem::path> search_checkpoint(const std::string& ckpt_path) const;
 
   /// The module's hook, then that of every callback.
@@ -151,6 +153,7 @@ class Run : public ModuleContext {
   std::shared_ptr<Module> module_;
   Stage stage_;
   std::string weights_from_;
+  std::optional<std::filesystem::path> checkpoint_;  // that is going to be loaded
   std::string resumed_from_;
 
   std::optional<DataLoader> train_loader_;

@@ -8,8 +8,11 @@
 #include <set>
 #include <sstream>
 
+#include "levin/accelerator/local_sgd.h"
 #include "levin/checkpoint/sharded_weights.h"
 #include "tests/accelerator/small_nets.h"
+#include "tests/checkpoint/on_disk.h"
+#include "tests/support/divided.h"
 #include "tests/support/error_of.h"
 #include "tests/support/same_weights.h"
 #include "tests/support/scratch.h"
@@ -19,6 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using levin::Accelerator;
+using levin::State;
 using levin::optim::adamw;
 using levin::test::get;
 using levin::test::names_in;
@@ -46,6 +50,116 @@ std::vector<std::string> trained_on(int64_t ranks, const Then& then) {
     for (int i = 0; i < 3; ++i) step();
     return then(accelerator, model, step);
   });
+}
+
+/// Names of the state's children that differ, or that one lacks.
+std::string other_children(const State& a, const State& b) {
+  std::set<std::string> names;
+  for (const State* state : {&a, &b}) {
+    for (const auto& [name, value] : state->values()) names.insert(name);
+  }
+  std::string others;
+  for (const std::string& name : names) {
+    State mine, theirs;
+    if (a.contains(name)) mine.set(name, a.values().find(name)->second);
+    if (b.contains(name)) theirs.set(name, b.values().find(name)->second);
+    if (!levin::test::difference(mine, theirs).empty()) others += name + " ";
+  }
+  return others;
+}
+
+// What is each rank's own: its generator, and of streams its place.
+TEST(SavedTogether, TrainingStatesOfAnyNumberOfRanksDifferInGeneratorsAlone) {
+  const Scratch scratch;
+  for (const int64_t ranks : {1, 2, 4}) {
+    const auto words = run_world(ranks, [&](int64_t, const fs::path&) -> std::string {
+      torch::manual_seed(4);
+      Accelerator accelerator({.cpu = true, .strategy = "ddp"});
+      const levin::DataLoader data(dataset(24), {.batch_size = 8 / ranks, .shuffle = true});
+      auto [model, optimizer, loader] =
+          accelerator.prepare(sequential(), levin::optim::sgd({.lr = 0.0}), data);
+      int64_t steps = 0;
+      for (const auto& batch : loader) {
+        optimizer.zero_grad();
+        accelerator.backward(loss_of(model, batch));
+        optimizer.step();
+        if (++steps == 2) accelerator.save_state(scratch / std::to_string(ranks));
+      }
+      return steps == 3 ? "" : "other steps";
+    });
+    ASSERT_THAT(words, Each(""));
+  }
+  const State one = levin::load_checkpoint(scratch / "1").training;
+  for (const char* ranks : {"2", "4"}) {
+    const State more = levin::load_checkpoint(scratch / ranks).training;
+    EXPECT_EQ(other_children(one, more), "processes random_of_ranks ") << ranks;
+    EXPECT_EQ(get(scratch / "1/model.safetensors"), get(scratch / ranks / "model.safetensors"));
+  }
+}
+
+/// What a strategy that divides parameters by rows leaves between steps.
+TEST(SavedTogether, RowsOfDividedParametersAreTheWholeModelsFiles) {
+  const Scratch scratch;
+  const auto on = [&](int64_t ranks, bool divides, const auto& then) {
+    const auto words = run_world(ranks, [&](int64_t, const fs::path&) -> std::string {
+      torch::manual_seed(4);
+      Accelerator accelerator({.cpu = true});
+      auto net = sequential();
+      accelerator.prepare(net);
+      const levin::comm::DeviceMesh mesh(accelerator.world(), {{"dp", ranks}});
+      const auto rows = divides ? levin::test::divide(levin::named_parameters(*net), mesh)
+                                : std::vector<levin::shard::DividedLeaf>();
+      auto [optimizer] = accelerator.prepare(levin::optim::sgd({.lr = 0.5, .momentum = 0.5}));
+      for (const at::Tensor& parameter : net->parameters()) {
+        parameter.mutable_grad() = torch::ones_like(parameter);
+      }
+      optimizer.step();
+      return then(accelerator, *net);
+    });
+    EXPECT_THAT(words, Each(""));
+  };
+  const auto saves = [&](const std::string& name) {
+    return [&scratch, name](Accelerator& accelerator, auto&) {
+      accelerator.save_state(scratch / name);
+      return std::string();
+    };
+  };
+  on(1, false, saves("whole"));
+  on(3, true, saves("rows"));
+  EXPECT_EQ(get(scratch / "whole/model.safetensors"), get(scratch / "rows/model.safetensors"));
+  for (const int64_t ranks : {1, 2, 3}) {
+    on(ranks, true, [&](Accelerator& accelerator, torch::nn::Module& net) -> std::string {
+      std::vector<at::Tensor> before;
+      for (const at::Tensor& parameter : net.parameters()) {
+        before.push_back(parameter.detach().clone());
+        const at::NoGradGuard no_grad;
+        parameter.zero_();
+      }
+      accelerator.load_state(scratch / "rows");
+      for (size_t i = 0; i < before.size(); ++i) {
+        if (!torch::equal(before[i], net.parameters()[i])) return "parameter " + std::to_string(i);
+      }
+      // The moments, too, of which this process has read its rows alone.
+      const levin::Checkpoint read = accelerator.read_checkpoint(scratch / "rows");
+      const State& slots = read.training.child("optimizers").child("0").child("optimizer");
+      const auto& slice = slots.child("parameters").child("0.weight").slice("momentum_buffer");
+      return slice.local.sizes() == net.parameters()[0].sizes() ? ""
+                                                                : c10::str(slice.local.sizes());
+    });
+  }
+}
+
+TEST(LocalSgd, RefusesDividedParameters) {
+  const auto words = run_world(2, [&](int64_t, const fs::path&) -> std::string {
+    Accelerator accelerator({.cpu = true});
+    auto net = sequential();
+    auto [model] = accelerator.prepare(net);
+    const levin::comm::DeviceMesh mesh(accelerator.world(), {{"dp", 2}});
+    const auto rows = levin::test::divide(levin::named_parameters(*net), mesh);
+    return levin::test::told_by([&, model = model] { levin::LocalSGD(accelerator, model); });
+  });
+  EXPECT_THAT(words, Each(::testing::StartsWith(
+                         "accelerator.local_sgd: 0.weight is divided over ranks, and steps")));
 }
 
 TEST(SavedTogether, WeightsAreTheSameFilesOnAnyNumberOfRanks) {

@@ -1,11 +1,16 @@
 #include "levin/module/parameters.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "levin/base/error.h"
+#include "tests/support/divided.h"
+#include "tests/support/world.h"
 
 namespace {
+
+using levin::comm::DeviceMesh;
 
 struct TiedImpl : torch::nn::Module {
   TiedImpl() {
@@ -25,6 +30,10 @@ std::string error_of(torch::nn::Module& module, const levin::State& state) {
     return error.what();
   }
   return "no error";
+}
+
+bool says(const std::string& text, const std::string& words) {
+  return text.find(words) != std::string::npos;
 }
 
 TEST(Parameters, ATiedOneComesOnce) {
@@ -58,6 +67,75 @@ TEST(Parameters, MistakesAreNamedAndChangeNothing) {
             "module.state.unexpected: the weights have names that the module lacks: other");
   EXPECT_TRUE(torch::equal(before, net->first->bias));
   EXPECT_NO_THROW(levin::load_module_state(*net, state, {.strict = false}));
+}
+
+TEST(Parameters, ThatAreDividedAreSlicesOfTheWhole) {
+  const auto said = levin::test::run_world(3, [](int64_t, const auto&) -> std::string {
+    torch::manual_seed(5);
+    Tied net;
+    const levin::State whole = levin::module_state(*net);
+    levin::State wholes;
+    for (const auto& [name, value] : whole.values()) {
+      wholes.set(name, whole.tensor(name).clone());
+    }
+    const DeviceMesh mesh(levin::test::connect(), {{"dp", 3}});
+    const auto parameters = levin::named_parameters(*net);
+    const auto rows = levin::test::divide(parameters, mesh);
+    const levin::State own = levin::module_state(*net);
+    for (const auto& [name, parameter] : parameters) {
+      const levin::TensorSlice& slice = own.slice(name);
+      if (slice.sizes != wholes.tensor(name).sizes()) return "sizes of " + name;
+      if (!torch::equal(levin::test::own_of(parameter, wholes.tensor(name)), slice.local)) {
+        return "values of " + name;
+      }
+    }
+    if (!torch::equal(own.tensor("norm.running_var"), torch::ones({3}))) return "a buffer";
+    // Into it go wholes, and slices that may have more.
+    levin::State others;
+    for (const auto& [name, value] : whole.values()) {
+      const at::Tensor other = wholes.tensor(name) + 1;
+      others.set(name, other);
+      if (name == "first.bias") {
+        others.set(name, levin::TensorSlice{other, {3}, {0}});
+      }
+    }
+    levin::load_module_state(*net, others);
+    for (const auto& [name, parameter] : parameters) {
+      if (!torch::equal(levin::test::own_of(parameter, wholes.tensor(name)) + 1, parameter)) {
+        return "loaded values of " + name;
+      }
+    }
+    others.set("first.weight", torch::zeros({2, 3}));
+    const std::string wrong = error_of(*net, others);
+    return says(wrong, "first.weight (got [2, 3], wanted [3, 3])") ? "" : wrong;
+  });
+  EXPECT_THAT(said, ::testing::Each(""));
+}
+
+TEST(Parameters, ASliceWithoutARanksRowsIsNamed) {
+  const auto said = levin::test::run_world(2, [](int64_t rank, const auto&) -> std::string {
+    const DeviceMesh mesh(levin::test::connect(), {{"dp", 2}});
+    torch::nn::Linear net(torch::nn::LinearOptions(2, 4).bias(false));
+    const at::Tensor before = net->weight.detach().clone();
+    const auto rows = levin::test::divide(net->weight, mesh, {levin::shard::Shard{0, {1, 3}}});
+    levin::State first;
+    first.set("weight", levin::TensorSlice{before.narrow(0, 0, 2), {4, 2}, {0, 0}});
+    const std::string wrong = error_of(*net, first);
+    if (rank == 0) return wrong == "no error" ? "" : wrong;
+    return says(wrong, "weight (got [0:2, 0:2] of [4, 2], wanted at least [1:4, 0:2])") ? ""
+                                                                                        : wrong;
+  });
+  EXPECT_THAT(said, ::testing::Each(""));
+}
+
+// Rows alone are no weights of a module that has all of them.
+TEST(Parameters, ThatAreWholeTakeNoRows) {
+  torch::nn::Linear net(torch::nn::LinearOptions(2, 4).bias(false));
+  levin::State rows;
+  rows.set("weight", levin::TensorSlice{torch::zeros({4, 2}), {8, 2}, {0, 0}});
+  EXPECT_EQ(error_of(*net, rows),
+            "module.state.shape: weights of other shapes than the module's: weight (got [8, 2], "
+            "wanted [4, 2])");
 }
 
 }  // namespace

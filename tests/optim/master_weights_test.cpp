@@ -97,7 +97,7 @@ TEST(MasterWeights, OfAStateOfAnotherShapeAreAnError) {
   auto config = levin::OptimizerConfig(levin::optim::sgd({.lr = 1.0}));
   const auto larger = build_optimizer(config.master_weights(), {{"weight", other}});
   EXPECT_THAT(error_of([&] { half.optimizer->load_state_dict(larger->state_dict()); }),
-              StartsWith("optim.state.shape: the master weights of weight have shape [4], wanted"));
+              StartsWith("optim.state.shape: master of weight has another shape: got [4], wanted [3]"));
 }
 
 TEST(MasterWeights, OfFloat32ParametersAreTheParameters) {

@@ -11,7 +11,9 @@
 #include "levin/trainer/callbacks/learning_rate_monitor.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
 #include "levin/trainer/callbacks/model_summary.h"
+#include "tests/support/divided.h"
 #include "tests/support/error_of.h"
+#include "tests/support/world.h"
 #include "tests/trainer/small_run.h"
 
 namespace {
@@ -458,6 +460,16 @@ TEST(ModelSummary, ListsThePartsAndTheirParameters) {
   EXPECT_THAT(text, HasSubstr("net.0"));
   EXPECT_THAT(text, HasSubstr("Linear"));
   EXPECT_THAT(text, HasSubstr("99 parameters, 99 of them trainable"));
+}
+
+TEST(ModelSummary, CountsWholeParametersWhereRanksHaveParts) {
+  const auto words = levin::test::run_world(2, [](int64_t, const auto&) {
+    const Net net;
+    const levin::comm::DeviceMesh mesh(levin::test::connect(), {{"dp", 2}});
+    const auto rows = levin::test::divide(levin::named_parameters(net), mesh);
+    return levin::summarize(net);
+  });
+  EXPECT_THAT(words, ::testing::Each(HasSubstr("99 parameters, 99 of them trainable")));
 }
 
 }  // namespace

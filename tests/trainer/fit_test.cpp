@@ -56,6 +56,73 @@ TEST(Fit, AModuleThatWasBuiltWithoutMemoryTrainsAsAnyOther) {
   EXPECT_TRUE(net->layer->bias.equal(wanted->layer->bias));
 }
 
+/// Operators of that name that ran meanwhile.
+struct Count {
+  static inline std::string of;
+  static inline std::atomic<int64_t> calls = 0;
+  at::CallbackHandle handle;
+
+  explicit Count(const std::string& name) {
+    of = name;
+    calls = 0;
+    handle = at::addGlobalCallback(
+        at::RecordFunctionCallback([](const at::RecordFunction& fn)
+                                       -> std::unique_ptr<at::ObserverContext> {
+          if (of == fn.name()) ++calls;
+          return nullptr;
+        }).scopes({at::RecordScope::FUNCTION}));
+  }
+  ~Count() { at::removeCallback(handle); }
+  Count(const Count&) = delete;
+  Count& operator=(const Count&) = delete;
+};
+
+/// Its weights are computed when it is built.
+struct Built : Linear {
+  at::Tensor unregistered;
+  Built() {
+    const at::NoGradGuard no_grad;
+    layer->weight.copy_(torch::erfinv(torch::zeros_like(layer->weight)) + 0.5);
+    unregistered = torch::erfinv(torch::zeros({3}));
+  }
+};
+
+TEST(Fit, AModuleWithoutMemoryGetsNoValuesWhereACheckpointFollows) {
+  const levin::test::Scratch root;
+  const auto built = [] { return levin::init_on_meta([] { return std::make_shared<Built>(); }); };
+  auto options = quiet(root.str());
+  options.max_epochs = 1;
+  const auto data = levin::DataLoader(dataset(40), {.batch_size = 8});
+  {
+    const auto net = built();
+    const Count count("aten::erfinv");
+    levin::Trainer(options).fit(net, data);
+    EXPECT_EQ(Count::calls, 2);
+  }
+  options.ckpt_path = "last";
+  options.max_epochs = 2;
+  const auto resumed = built();
+  {
+    const Count count("aten::erfinv");
+    levin::Trainer(options).fit(resumed, data);
+    EXPECT_EQ(Count::calls, 1);  // of the tensor that no checkpoint holds
+  }
+  EXPECT_TRUE(torch::equal(resumed->unregistered, torch::zeros({3})));
+  const auto wanted = std::make_shared<Built>();
+  options.ckpt_path = "";
+  options.enable_checkpointing = false;
+  levin::Trainer(options).fit(wanted, data);
+  EXPECT_TRUE(torch::equal(resumed->layer->weight, wanted->layer->weight));
+  // Evaluation of the checkpoint's weights, too.
+  options.ckpt_path = "";
+  const auto evaluated = built();
+  const Count count("aten::erfinv");
+  levin::Trainer trainer(options);
+  trainer.test(evaluated, data, {.ckpt_path = (root / "checkpoints/last").string()});
+  EXPECT_EQ(Count::calls, 1);
+  EXPECT_TRUE(torch::equal(evaluated->layer->weight, wanted->layer->weight));
+}
+
 TEST(Fit, EqualsAHandWrittenLoop) {
   const auto net = fit(bare(), 8, 40);
   Linear reference;

@@ -372,5 +372,37 @@ TEST(CheckpointRanks, ACheckpointThatCannotBeFoundIsAnErrorOnAll) {
               Each(HasSubstr("checkpoint.missing: on rank 0: no checkpoint folder")));
 }
 
+// Two hosts, which are two working folders here.
+TEST(ModelCheckpointFiles, EachHostKeepsItsOwnWhereTheyShareNoDisk) {
+  for (const bool async_save : {false, true}) {
+    const Scratch scratch;
+    fs::create_directories(scratch / "1/ckpt/epoch=2-step=9");  // somebody's, on one host
+    put(scratch / "1/ckpt/epoch=2-step=9/notes", "mine");
+    const auto words = levin::test::run_world(2, [&](int64_t rank, const fs::path&) {
+      ::setenv("LOCAL_RANK", "0", 1);
+      ::setenv("LOCAL_WORLD_SIZE", "1", 1);
+      const fs::path host = scratch / std::to_string(rank);
+      fs::create_directories(host);
+      fs::current_path(host);
+      return error_of([&] {
+        fit(".",
+            {levin::model_checkpoint({.dirpath = "ckpt",
+                                      .save_top_k = 2,
+                                      .async_save = async_save,
+                                      .save_on_each_node = true})},
+            4);
+      });
+    });
+    EXPECT_THAT(words, Each("no error"));
+    EXPECT_THAT(names_in(scratch / "0/ckpt"),
+                ElementsAre("epoch=2-step=9-v1", "epoch=3-step=12", "last"));
+    for (const char* host : {"0", "1"}) {
+      EXPECT_EQ(fs::read_symlink(scratch / host / "ckpt/last").filename(), "epoch=3-step=12");
+      EXPECT_EQ(step_in(scratch / host / "ckpt/last"), 12);
+    }
+    EXPECT_EQ(get(scratch / "1/ckpt/epoch=2-step=9/notes"), "mine");
+  }
+}
+
 }  // namespace
 }  // namespace checkpoint_files

@@ -66,7 +66,7 @@ void ModelCheckpoint::setup(Trainer& trainer, Module&, std::string_view) {
   if (options_.dirpath.empty()) folder_ = trainer.checkpoint_dir();
   int64_t removed = 0;
   trainer.accelerator().all_or_throw([&] {
-    if (trainer.accelerator().is_main_process()) removed = files::remove_stale_staging(folder_);
+    if (keeps_folder(trainer)) removed = files::remove_stale_staging(folder_);
   });
   if (removed > 0) {
     log::info("model_checkpoint: removed {} half-written checkpoints of a run that died", removed);

@@ -42,6 +42,9 @@ struct ModelCheckpointOptions {
   /// checkpoint is there, and those that it replaces are removed, some steps later. One at a time:
   /// the next one, and the run's end, wait for it. The same files as without.
   bool async_save = false;
+  /// Where hosts share no disk: each has a folder of that name with what its own ranks hold
+  /// (SaveCheckpointOptions), and its own `last` and removal of older ones.
+  bool save_on_each_node = false;
 };
 
 /// In dirpath each checkpoint is a folder, and `last` a link to the newest, which moves when that
@@ -128,6 +131,8 @@ class LEVIN_API ModelCheckpoint : public Callback {
   /// The folder of that name in this one's; nothing where there is none.
   std::optional<std::string> place_of(const std::string& path) const;
   bool may_replace(const std::string& folder, int64_t step) const;
+  /// Whether this process keeps dirpath in order.
+  bool keeps_folder(const Trainer& trainer) const;
   Place choose_place(Trainer& trainer, int64_t epoch) const;
   bool write(Trainer& trainer, const Place& place, bool is_last_try) const;
   void write_behind(Trainer& trainer, const Place& place, const Lists& before);

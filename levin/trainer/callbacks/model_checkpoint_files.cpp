@@ -125,23 +125,30 @@ bool ModelCheckpoint::may_replace(const std::string& folder, int64_t step) const
   }
 }
 
-// By rank 0 for all: a name that is not there yet, for nothing else is to be overwritten.
+bool ModelCheckpoint::keeps_folder(const Trainer& trainer) const {
+  const Accelerator& accelerator = trainer.accelerator();
+  return options_.save_on_each_node ? accelerator.is_local_main_process()
+                                    : accelerator.is_main_process();
+}
+
+// A name of rank 0's that is not there yet, for nothing else is to be overwritten, on any host.
 ModelCheckpoint::Place ModelCheckpoint::choose_place(Trainer& trainer, int64_t epoch) const {
+  Accelerator& accelerator = trainer.accelerator();
   State chosen;
-  trainer.accelerator().all_or_throw([&] {
-    if (!trainer.accelerator().is_main_process()) return;
-    const std::string wanted = (fs::path(folder_) / file_name(trainer, epoch)).string();
-    std::string folder = wanted;
-    bool is_own = false;
-    for (int64_t version = 1; is_there(folder); ++version) {
-      is_own = may_replace(folder, trainer.global_step());
-      if (is_own) break;
-      folder = fmt::format("{}-v{}", wanted, version);
-    }
-    chosen.set("folder", folder).set("is_own", is_own);
+  accelerator.all_or_throw([&] {
+    if (!accelerator.is_main_process()) return;
+    chosen.set("folder", (fs::path(folder_) / file_name(trainer, epoch)).string());
   });
-  chosen = trainer.accelerator().broadcast_object(chosen);
-  return {chosen.text("folder"), chosen.boolean("is_own")};
+  const std::string wanted = accelerator.broadcast_object(chosen).text("folder");
+  Place place{wanted};
+  for (int64_t version = 1;; ++version) {
+    const bool taken_here = keeps_folder(trainer) && is_there(place.folder);
+    if (!accelerator.any(taken_here)) return place;
+    const bool stays = taken_here && !may_replace(place.folder, trainer.global_step());
+    place.is_own = !accelerator.any(stays);
+    if (place.is_own) return place;
+    place.folder = fmt::format("{}-v{}", wanted, version);
+  }
 }
 
 void ModelCheckpoint::save(Trainer& trainer, int64_t epoch, std::optional<double> score,
@@ -179,7 +186,7 @@ void ModelCheckpoint::save(Trainer& trainer, int64_t epoch, std::optional<double
       fail(step, error);
     }
   }
-  if (trainer.accelerator().is_main_process()) remove_surplus();
+  if (keeps_folder(trainer)) remove_surplus();
 }
 
 void ModelCheckpoint::go_back_to(const Lists& before) {
@@ -193,7 +200,8 @@ void ModelCheckpoint::go_back_to(const Lists& before) {
 // False where another program has taken the name meanwhile.
 bool ModelCheckpoint::write(Trainer& trainer, const Place& place, bool is_last_try) const {
   try {
-    trainer.save_checkpoint(place.folder, {.replace = place.is_own});
+    trainer.save_checkpoint(
+        place.folder, {.replace = place.is_own, .save_on_each_node = options_.save_on_each_node});
   } catch (const Error& error) {
     if (error.id() == "files.replace" && !place.is_own && !is_last_try) return false;
     throw;
@@ -213,15 +221,19 @@ void ModelCheckpoint::write_behind(Trainer& trainer, const Place& place, const L
       go_back_to(before);
       fail(step, error);
     }
-    if (trainer.accelerator().is_main_process()) remove_surplus();
+    if (keeps_folder(trainer)) remove_surplus();
   };
-  trainer.save_checkpoint(place.folder, {.replace = place.is_own, .async_save = true}, then);
+  trainer.save_checkpoint(place.folder,
+                          {.replace = place.is_own,
+                           .save_on_each_node = options_.save_on_each_node,
+                           .async_save = true},
+                          then);
 }
 
 void ModelCheckpoint::link_newest(Trainer& trainer, const std::string& folder) const {
   Accelerator& accelerator = trainer.accelerator();
   accelerator.all_or_throw([&] {
-    if (accelerator.is_main_process()) files::replace_link(fs::path(folder_) / "last", folder);
+    if (keeps_folder(trainer)) files::replace_link(fs::path(folder_) / "last", folder);
   });
 }
 

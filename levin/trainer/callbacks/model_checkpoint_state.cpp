@@ -118,7 +118,7 @@ void ModelCheckpoint::on_load_checkpoint(Trainer& trainer, Module&, const State&
   }
   kept_ = std::move(kept);
   choose_best();
-  if (trainer.accelerator().is_main_process()) remove_surplus();
+  if (keeps_folder(trainer)) remove_surplus();
 }
 
 }  // namespace levin

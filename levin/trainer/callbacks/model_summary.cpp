@@ -1,5 +1,6 @@
 #include "levin/trainer/callbacks/model_summary.h"
 
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 #include <torch/nn/module.h>
 
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "levin/module/parameters.h"
+#include "levin/shard/leaf.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -21,7 +23,8 @@ struct Row {
 int64_t count(const torch::nn::Module& module, bool trainable_only = false) {
   int64_t total = 0;
   for (const NamedTensor& parameter : named_parameters(module)) {
-    if (!trainable_only || parameter.tensor.requires_grad()) total += parameter.tensor.numel();
+    if (trainable_only && !parameter.tensor.requires_grad()) continue;
+    total += c10::multiply_integers(shard::whole_sizes(parameter.tensor));
   }
   return total;
 }
