@@ -60,7 +60,7 @@ void load(const fs::path& folder, const levin::Checkpoint& into) {
 }
 
 template <class Body>
-double seconds_of(levin::comm::ProcessGroup& world, const Body& body) {
+double seconds_of(levin::comm::ProcessGroup& world, Body&& body) {
   world.barrier();
   const auto begin = std::chrono::steady_clock::now();
   body();
@@ -113,7 +113,7 @@ void train(const fs::path& folder, int steps, int turns) {
   levin::Accelerator accelerator({.cpu = true, .strategy = "ddp"});
   auto [net, optimizer] = accelerator.prepare(model(), levin::optim::adam({.lr = 1e-4}));
   const at::Tensor batch = torch::randn({32, kSize});
-  const auto some_steps = [&, net = net, optimizer = optimizer]() mutable {
+  auto some_steps = [&, net = net, optimizer = optimizer]() mutable {
     for (int step = 0; step < steps / turns; ++step) {
       optimizer.zero_grad();
       accelerator.backward(net->forward(batch).square().mean());
