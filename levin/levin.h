@@ -11,6 +11,7 @@
 #include "levin/base/random.h"
 #include "levin/base/state.h"
 #include "levin/checkpoint/checkpoint.h"
+#include "levin/checkpoint/checkpoint_reader.h"
 #include "levin/checkpoint/sharded_weights.h"
 #include "levin/data/batch.h"
 #include "levin/data/collate/pad_collate.h"

@@ -1,9 +1,11 @@
 // Saves and loads 100 M parameters with Adam's two moments, on the ranks of torchrun's environment.
 //
-//   torchrun --nproc-per-node 2 --no-python peer_checkpoint FOLDER ROUNDS
+//   torchrun --nproc-per-node 2 --no-python peer_checkpoint FOLDER ROUNDS [STEPS SAVES]
 //
-// Prints seconds of each round, as rank 0 sees them, from all ranks ready to all ranks done: a save,
-// a load into tensors that are there, and what an asynchronous save holds up: its start and its end.
+// Prints after each round the seconds of all so far, as rank 0 sees them, from all ranks ready to all
+// ranks done: a save, a load into tensors that are there, and what an asynchronous save holds up: its
+// start and its end. With STEPS it trains so many steps of such a model in SAVES turns, and as many
+// with an asynchronous save in each turn, turn by turn, and prints the seconds of both.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,9 +18,11 @@
 #include <thread>
 #include <vector>
 
+#include "levin/accelerator/accelerator.h"
 #include "levin/checkpoint/async_saves.h"
 #include "levin/checkpoint/checkpoint_save.h"
 #include "levin/comm/process_group.h"
+#include "levin/optim/optim.h"
 
 namespace {
 
@@ -64,31 +68,91 @@ double seconds_of(levin::comm::ProcessGroup& world, const Body& body) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+struct Results {
+  std::vector<double> save, load, stall;
+
+  void print() const {
+    fmt::print("{{\"save\": [{}], \"load\": [{}], \"stall\": [{}]}}\n", fmt::join(save, ", "),
+               fmt::join(load, ", "), fmt::join(stall, ", "));
+    std::fflush(stdout);
+  }
+};
+
+void save_and_load(const fs::path& folder, int rounds, levin::comm::ProcessGroup& world) {
+  const levin::Checkpoint checkpoint = checkpoint_of(1.0), other = checkpoint_of(2.0);
+  levin::AsyncSaves saves(world);
+  Results results;
+  for (int round = 0; round < rounds; ++round) {
+    const fs::path place = folder / fmt::format("round_{}", round);
+    results.save.push_back(
+        seconds_of(world, [&] { levin::CheckpointSave(place, checkpoint, world).finish(); }));
+    results.load.push_back(seconds_of(world, [&] { load(place, other); }));
+    const fs::path behind = folder / fmt::format("round_{}_behind", round);
+    const double start = seconds_of(world, [&] { saves.start(behind, checkpoint, {}); });
+    // Training, that leaves the disk its time.
+    std::this_thread::sleep_for(std::chrono::seconds(5));
+    results.stall.push_back(start + seconds_of(world, [&] { saves.finish(); }));
+    if (world.rank() == 0) {
+      fs::remove_all(place);
+      fs::remove_all(behind);
+      results.print();
+    }
+  }
+}
+
+torch::nn::Sequential model() {
+  torch::nn::Sequential net;
+  for (int64_t i = 0; i < kLayers; ++i) {
+    net->push_back(torch::nn::Linear(kSize, kSize));
+    net->push_back(torch::nn::ReLU());
+  }
+  return net;
+}
+
+void train(const fs::path& folder, int steps, int turns) {
+  levin::Accelerator accelerator({.cpu = true, .strategy = "ddp"});
+  auto [net, optimizer] = accelerator.prepare(model(), levin::optim::adam({.lr = 1e-4}));
+  const at::Tensor batch = torch::randn({32, kSize});
+  const auto some_steps = [&, net = net, optimizer = optimizer]() mutable {
+    for (int step = 0; step < steps / turns; ++step) {
+      optimizer.zero_grad();
+      accelerator.backward(net->forward(batch).square().mean());
+      optimizer.step();
+      accelerator.poll_saves();
+    }
+  };
+  some_steps();  // the first ones make their memory
+  accelerator.save_state(folder / "first", {.async_save = true});
+  accelerator.finish_saves();
+  std::vector<double> without, with;
+  for (int turn = 0; turn < turns; ++turn) {
+    const fs::path place = folder / fmt::format("turn_{}", turn);
+    without.push_back(seconds_of(accelerator.world(), some_steps));
+    with.push_back(seconds_of(accelerator.world(), [&] {
+      accelerator.save_state(place, {.async_save = true});
+      some_steps();
+      accelerator.finish_saves();
+    }));
+    if (!accelerator.is_main_process()) continue;
+    fs::remove_all(place);
+    fmt::print("{{\"without\": [{}], \"with\": [{}]}}\n", fmt::join(without, ", "),
+               fmt::join(with, ", "));
+    std::fflush(stdout);
+  }
+  if (accelerator.is_main_process()) fs::remove_all(folder / "first");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
+  if (argc != 3 && argc != 5) return 2;
   at::set_num_threads(1);
   const fs::path folder = argv[1];
-  const int rounds = std::atoi(argv[2]);
+  if (argc == 5) {
+    train(folder, std::atoi(argv[3]), std::atoi(argv[4]));
+    return 0;
+  }
   auto world = levin::comm::ProcessGroup::connect(levin::comm::read_environment(), {});
-  const levin::Checkpoint checkpoint = checkpoint_of(1.0), other = checkpoint_of(2.0);
-  levin::AsyncSaves saves(world);
-  std::vector<double> save, loaded, stall;
-  for (int round = 0; round < rounds; ++round) {
-    const fs::path place = folder / fmt::format("round_{}", round);
-    save.push_back(
-        seconds_of(world, [&] { levin::CheckpointSave(place, checkpoint, world).finish(); }));
-    loaded.push_back(seconds_of(world, [&] { load(place, other); }));
-    const double start = seconds_of(world, [&] { saves.start(place / "behind", checkpoint, {}); });
-    std::this_thread::sleep_for(
-        std::chrono::seconds(5));  // training, that leaves the disk its time
-    stall.push_back(start + seconds_of(world, [&] { saves.finish(); }));
-    if (world.rank() == 0) fs::remove_all(place);
-  }
-  if (world.rank() == 0) {
-    fmt::print("{{\"save\": [{}], \"load\": [{}], \"stall\": [{}]}}\n", fmt::join(save, ", "),
-               fmt::join(loaded, ", "), fmt::join(stall, ", "));
-  }
+  save_and_load(folder, std::atoi(argv[2]), world);
   return 0;
 }

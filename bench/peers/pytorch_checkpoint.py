@@ -2,7 +2,8 @@
 
     torchrun --nproc-per-node 2 pytorch_checkpoint.py FOLDER ROUNDS
 
-Also saves the weights as one set of safetensors files, consolidated.
+Also saves the weights as one set of safetensors files, consolidated. Prints after each round the
+seconds of all so far.
 """
 
 import json
@@ -65,8 +66,7 @@ def main():
         if dist.get_rank() == 0:
             for each in (place, f"{place}_behind", f"{place}_hf"):
                 shutil.rmtree(each)
-    if dist.get_rank() == 0:
-        print(json.dumps(results))
+            print(json.dumps(results), flush=True)
     dist.destroy_process_group()
 
 

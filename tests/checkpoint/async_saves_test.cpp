@@ -12,6 +12,7 @@
 #include "tests/checkpoint/by_ranks.h"
 #include "tests/support/error_of.h"
 #include "tests/support/file_limit.h"
+#include "tests/support/small_disk.h"
 
 namespace {
 
@@ -119,6 +120,65 @@ TEST(AsyncSaves, OneThatFailsOnOneRankIsToldOnAllAtOneStep) {
               AllOf(HasSubstr("files.write: on rank 1: "), HasSubstr("file too large")));
   EXPECT_THAT(names_in(scratch.path()), ElementsAre("c"));
   EXPECT_EQ(difference(sample(1), load_checkpoint(scratch / "c")), "");
+}
+
+/// On a disk that is full before the rank has written its part. 0: all went as it should.
+int fill_up_behind(const Scratch& scratch) {
+  at::set_num_threads(1);
+  if (!levin::test::mount_small_disk(scratch.str(), size_t{12} << 20)) return levin::test::kSkipped;
+  levin::save_checkpoint(scratch / "c", sample(1));
+  const auto said = run_world(2, [&](int64_t rank, const fs::path&) {
+    AsyncSaves saves(connect());
+    std::string told = told_by([&] { saves.start(scratch / "c", held_by_all(2, rank), {}); });
+    for (int64_t step = 0; told == "no error" && step < 2000; ++step) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      told = told_by([&] { saves.poll(); });
+    }
+    return told;
+  });
+  for (const std::string& one : said) {
+    if (one != said.front() || !one.starts_with("files.write: on rank ")) return 1;
+    if (one.find("no space left on device; free some space") == std::string::npos) return 2;
+  }
+  if (!difference(sample(1), load_checkpoint(scratch / "c")).empty()) return 3;
+  return names_in(scratch.path()).size() == 1 ? 0 : 4;
+}
+
+TEST(AsyncSaves, OnAFullDiskFailOnAllRanksAndLeaveTheOneBefore) {
+  const Scratch scratch;
+  const int code = levin::test::run_child([&] { return fill_up_behind(scratch); });
+  if (code == levin::test::kSkipped) GTEST_SKIP() << "mounting a tmpfs is not permitted here";
+  EXPECT_EQ(code, 0) << "see fill_up_behind";
+}
+
+/// Each host has its own disk, of which one fills up. 0: all went as it should.
+std::string full_on_one(int64_t rank, const Scratch& scratch, levin::comm::ProcessGroup group) {
+  fs::current_path(scratch.path());
+  levin::save_checkpoint("c", sample(1));
+  AsyncSaves saves(group);
+  std::string told =
+      told_by([&] { saves.start("c", held_by_all(2, rank), {.save_on_each_node = true}); });
+  for (int64_t step = 0; told == "no error" && step < 2000; ++step) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    told = told_by([&] { saves.poll(); });
+  }
+  if (!difference(sample(1), load_checkpoint("c")).empty()) return "the one before is not there";
+  return names_in(".").size() == 1 ? told : "something is left";
+}
+
+// On rank 1 alone the writing thread meets the end of its disk.
+TEST(AsyncSaves, OnADiskThatIsFullForOneRankFailOnAll) {
+  const Scratch first, second;
+  const auto said = run_world(2, [&](int64_t rank, const fs::path&) -> std::string {
+    const bool may = rank == 0 || levin::test::mount_small_disk(second.str(), size_t{8} << 20);
+    auto group = connect();
+    if (group.any(!may)) return "skipped";
+    return full_on_one(rank, rank == 0 ? first : second, group);
+  });
+  if (said.front() == "skipped") GTEST_SKIP() << "mounting a tmpfs is not permitted here";
+  EXPECT_THAT(said, Each(said.front()));
+  EXPECT_THAT(said.front(), AllOf(StartsWith("files.write: on rank 1: "),
+                                  HasSubstr("no space left on device; free some space")));
 }
 
 TEST(AsyncSaves, GivenUpLeaveNothing) {

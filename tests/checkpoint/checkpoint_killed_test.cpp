@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <thread>
+#include <tuple>
+
+#include "levin/checkpoint/async_saves.h"
 #include "levin/files/atomic.h"
 #include "tests/checkpoint/by_ranks.h"
 #include "tests/support/error_of.h"
@@ -23,29 +27,45 @@ using levin::test::save_together;
 using levin::test::Scratch;
 using ::testing::ElementsAre;
 
+/// sample(2) behind steps that take a while.
+void save_behind(const fs::path& folder, const levin::comm::ProcessGroup& group) {
+  levin::AsyncSaves saves(group);
+  saves.start(folder, sample(2), {});
+  while (saves.is_under_way()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    saves.poll();
+  }
+}
+
 /// One rank of two that save sample(2); its error into a file.
-int save_as(int64_t rank, const fs::path& meeting, const fs::path& folder) {
+int save_as(int64_t rank, const fs::path& meeting, const fs::path& folder, bool is_behind) {
   at::set_num_threads(1);
   levin::test::set_rank(rank, 2, meeting);
-  const std::string error = error_of([&] { save_together(folder, sample(2), connect()); });
+  const std::string error = error_of([&] {
+    is_behind ? save_behind(folder, connect()) : save_together(folder, sample(2), connect());
+  });
   levin::test::put(meeting / ("said." + std::to_string(rank)), error);
   return 0;
 }
 
-class KilledRank : public ::testing::TestWithParam<int64_t> {};
+/// Which rank, and whether the save is written behind training.
+class KilledRank : public ::testing::TestWithParam<std::tuple<int64_t, bool>> {};
 
 TEST_P(KilledRank, AtAnyStepOfASaveLeavesOneWholeCheckpoint) {
-  const int64_t victim = GetParam(), other = 1 - victim;
+  const auto [victim, is_behind] = GetParam();
+  const int64_t other = 1 - victim;
   int64_t kept = 0, replaced = 0;
   for (int64_t call = 1;; ++call) {
     SCOPED_TRACE(call);
     const Scratch scratch, meeting;
     levin::save_checkpoint(scratch / "c", sample(1));
-    const pid_t peer =
-        levin::test::start_child([&] { return save_as(other, meeting.path(), scratch / "c"); });
-    const End end = levin::test::killed_at(
-        call, [&] { return save_as(victim, meeting.path(), scratch / "c"); },
-        levin::test::changes_the_disk);
+    const auto save_of = [&](int64_t rank) {
+      return [&, rank, is_behind = is_behind] {
+        return save_as(rank, meeting.path(), scratch / "c", is_behind);
+      };
+    };
+    const pid_t peer = levin::test::start_child(save_of(other));
+    const End end = levin::test::killed_at(call, save_of(victim), levin::test::changes_the_disk);
     if (end == End::kCannotTrace) {
       ::kill(peer, SIGKILL);
       levin::test::wait_for(peer);
@@ -74,6 +94,7 @@ TEST_P(KilledRank, AtAnyStepOfASaveLeavesOneWholeCheckpoint) {
   if (victim == 0) EXPECT_GT(replaced, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, KilledRank, ::testing::Values(0, 1));
+INSTANTIATE_TEST_SUITE_P(Ranks, KilledRank,
+                         ::testing::Combine(::testing::Values(0, 1), ::testing::Bool()));
 
 }  // namespace

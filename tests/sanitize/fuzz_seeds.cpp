@@ -129,6 +129,67 @@ void put_graphs(const fs::path& root) {
       "update %x = %x\n");
 }
 
+// As Python 3.11 and PyTorch 2.13 write them: a dict of tensors, numbers and lists; the .metadata of one
+// tensor [2, 3], whose part has 8192 bytes.
+void put_pickles(const fs::path& root) {
+  put(root, "pickle", "state",
+      bytes("\200\002}q\000(X\001\000\000\000wq\001ctorch._utils\n"
+            "_rebuild_tensor_v2\n"
+            "q\002((X\007\000\000\000storageq\003ctorch\n"
+            "FloatStorage\n"
+            "q\004X\001\000\000\0000q\005X\003\000\000\000cpuq\006K\006tq\007QK\001K\002K\002\206q"
+            "\010K"
+            "\003K\001\206q\011\211ccollections\n"
+            "OrderedDict\n"
+            "q\n"
+            ")Rq\013tq\014Rq\015X\001\000\000\000pq\016ctorch._utils\n"
+            "_rebuild_parameter\n"
+            "q\017h\002(("
+            "h\003h\004h\005h\006K\006tq\020QK\000K\002K\003\206q\021K\003K\001\206q\022\211h"
+            "\n"
+            ")Rq\023tq\024Rq\025\210h\n"
+            ")Rq\026\207q\027Rq\030X\001\000\000\000nq\031h\002((h\003ctorch\n"
+            "LongStorage\n"
+            "q\032X\001\000\000\0001q\033h\006K\006tq\034QK\000K\006\205q\035K\001\205q\036\211h\n"
+            ")Rq\037tq Rq!X\001\000\000\000oq\"h\n"
+            ")Rq#(X\001\000\000\000aq$K\001X\001\000\000\000bq%]q&("
+            "G\?\370\000\000\000\000\000\000N\210X"
+            "\001\000\000\000xq'\206q(euX\001\000\000\000dq)ctorch\n"
+            "device\n"
+            "q*X\003\000\000\000cpuq+\205q,Rq-X\001\000\000\000sq.ctorch\n"
+            "Size\n"
+            "q/K\001K\002\206q0\205q1Rq2u."));
+  put(root, "pickle", "metadata",
+      bytes("\200\004\225<\003\000\000\000\000\000\000\214%torch.distributed.checkpoint."
+            "metadata\224\214"
+            "\010Metadata\224\223\224)\201\224}\224(\214\023state_dict_metadata\224}"
+            "\224\214\001w\224h"
+            "\000\214\025TensorStorageMetadata\224\223\224)\201\224}\224(\214\n"
+            "properties\224h\000\214\020TensorProperties\224\223\224)\201\224("
+            "\214\005torch\224\214\007fl"
+            "oat32\224\223\224\214\023torch.serialization\224\214\013_get_"
+            "layout\224\223\224\214\015torch"
+            ".strided\224\205\224R\224\211h\000\214\024_MEM_FORMAT_"
+            "ENCODING\224\223\224K\000\205\224R\224"
+            "\211t\224b\214\004size\224\214\005torch\224\214\004Size\224\223\224K\002K\003\206\224"
+            "\205"
+            "\224R\224\214\006chunks\224]\224h\000\214\024ChunkStorageMetadata\224\223\224)"
+            "\201\224}\224("
+            "\214\007offsets\224h!K\000K\000\206\224\205\224R\224\214\005sizes\224h!"
+            "K\002K\003\206\224"
+            "\205\224R\224ubaubs\214\014planner_data\224}\224h\007h\007\205\224s\214\014storage_"
+            "data\224}"
+            "\224h\000\214\015MetadataIndex\224\223\224)\201\224}\224("
+            "\214\003fqn\224h\007\214\005index"
+            "\224K\000\214\006offset\224h!K\000K\000\206\224\205\224R\224ub\214'torch.distributed."
+            "checkpo"
+            "int.filesystem\224\214\014_StorageInfo\224\223\224)\201\224}\224(\214\015relative_"
+            "path\224"
+            "\214\014__0_0.distcp\224h>K\000\214\006length\224M\000 "
+            "ubs\214\007version\224\214\0051.0.0"
+            "\224ub."));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -145,5 +206,6 @@ int main(int argc, char** argv) {
   put_messages(root);
   put_shards(root);
   put_graphs(root);
+  put_pickles(root);
   return 0;
 }

@@ -14,6 +14,7 @@
 
 #include <csignal>
 #include <cstdint>
+#include <set>
 
 #include "tests/support/child_process.h"
 
@@ -54,33 +55,44 @@ inline bool changes_the_disk(uint64_t call) {
   }
 }
 
-/// At call number `number` of those that `counts` says of.
+/// At call number `number` of those that `counts` says of, by any of its threads.
 inline End killed_at(int64_t number, const std::function<int()>& body,
                      bool (*counts)(uint64_t call) = moves_or_removes) {
   const pid_t child = start_child([&] {
+    ::setpgid(0, 0);  // so that its threads can be waited for, and no other process
     if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) return kSkipped;
     ::raise(SIGSTOP);
     return body();
   });
   int status = 0;
   if (::waitpid(child, &status, 0) != child || !WIFSTOPPED(status)) return End::kCannotTrace;
-  const auto options = PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL;
+  const auto options = PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL | PTRACE_O_TRACECLONE;
   ::ptrace(PTRACE_SETOPTIONS, child, nullptr, options);
+  std::set<pid_t> known = {child};
+  pid_t thread = child;
   int signal = 0;
+  bool is_killed = false;
   for (int64_t seen = 0;;) {
-    ::ptrace(PTRACE_SYSCALL, child, nullptr, signal);
-    if (::waitpid(child, &status, 0) != child) return End::kFailed;
-    if (WIFEXITED(status)) return WEXITSTATUS(status) == 0 ? End::kEnded : End::kFailed;
-    if (WIFSIGNALED(status)) return End::kFailed;
-    signal = WSTOPSIG(status) == (SIGTRAP | 0x80) ? 0 : WSTOPSIG(status);
-    if (signal != 0) continue;
+    ::ptrace(PTRACE_SYSCALL, thread, nullptr, signal);
+    thread = ::waitpid(-child, &status, __WALL);
+    if (thread < 0) return End::kFailed;
+    if (!WIFSTOPPED(status)) {
+      if (thread != child) continue;  // a thread of it has ended
+      if (is_killed) return End::kKilled;
+      return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? End::kEnded : End::kFailed;
+    }
+    const bool is_new = known.insert(thread).second;
+    const bool at_call = WSTOPSIG(status) == (SIGTRAP | 0x80);
+    const bool at_clone = status >> 8 == (SIGTRAP | PTRACE_EVENT_CLONE << 8);
+    const bool at_start = is_new && WSTOPSIG(status) == SIGSTOP;
+    signal = at_call || at_clone || at_start ? 0 : WSTOPSIG(status);
+    if (!at_call || is_killed) continue;
     struct __ptrace_syscall_info info{};
-    ::ptrace(PTRACE_GET_SYSCALL_INFO, child, sizeof info, &info);
+    ::ptrace(PTRACE_GET_SYSCALL_INFO, thread, sizeof info, &info);
     const bool is_entry = info.op == PTRACE_SYSCALL_INFO_ENTRY;
     if (!is_entry || !counts(info.entry.nr) || ++seen < number) continue;
+    is_killed = true;
     ::kill(child, SIGKILL);
-    wait_for(child);
-    return End::kKilled;
   }
 }
 
