@@ -1,5 +1,5 @@
 # The two commands of the first minute are `make demo` and `make test`; the work is in scripts/.
-.PHONY: help setup build xla libtpu demo test check lint format sanitize sanitize-all sanitize-embedded fuzz oracle bench install clean
+.PHONY: help setup build xla libtpu demo test check lint format sanitize sanitize-all sanitize-embedded fuzz oracle oracle-check bench install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make sanitize-embedded  the address sanitizer on all of liblevin, by a program that embeds it; slow"
 	@echo "make fuzz      fuzzers of whatever reads files of others, by clang  (SECONDS=60 each)"
 	@echo "make oracle    make the golden files of tests/oracle anew with Python's peers"
+	@echo "make oracle-check  compare them with what the peers compute now"
 	@echo "make bench     benchmarks, and the same work in PyTorch, Lightning and Accelerate"
 	@echo "make install   PREFIX=DIR: headers, library and the CMake package levin"
 	@echo "make clean     remove what was built; .deps/ stays"
@@ -45,7 +46,7 @@ test:
 check:
 	@scripts/setup.sh all
 	@scripts/build.sh --all
-	@ctest --test-dir build -L quick -j 4 --output-on-failure
+	@ctest --test-dir build -L quick -j "$$((2 * $$(nproc || echo 2) + 1))" --output-on-failure
 
 lint:
 	@scripts/lint.sh
@@ -67,6 +68,9 @@ fuzz:
 
 oracle:
 	@scripts/oracle.sh make
+
+oracle-check:
+	@scripts/oracle.sh check
 
 bench:
 	@scripts/bench.sh $(ARGS)

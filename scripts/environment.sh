@@ -9,7 +9,8 @@ BUILD=$ROOT/build
 # shellcheck source=scripts/versions.env
 source "$ROOT/scripts/versions.env"
 
-# Nothing is written outside the checkout but by ccache, whose folder (CCACHE_DIR) all clones share.
+# Nothing is written outside the checkout but what all clones share: ccache's folder (CCACHE_DIR), and
+# levin/ in the user's folder of caches (XDG_CACHE_HOME).
 export PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PYTHONDONTWRITEBYTECODE=1
 export PIP_ROOT_USER_ACTION=ignore
 

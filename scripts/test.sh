@@ -17,25 +17,41 @@ part() {
   fi
 }
 
-start=$SECONDS
-scripts/setup.sh all
-scripts/build.sh --all
-say "== built, $((SECONDS - start)) s"
-# The peers' Python takes one core, for long.
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-scripts/oracle.sh check >"$log" 2>&1 &
-oracle=$!
-wait_for_oracle() {
+# beside NAME COMMAND...: what needs no build, on the cores that nobody else wants; `part NAME wait_for NAME`
+# shows its words once it has ended.
+work=$(mktemp -d)
+declare -A processes=()
+beside() {
+  setsid nice -n 10 "${@:2}" >"$work/$1" 2>&1 &
+  processes[$1]=$!
+}
+wait_for() {
   local code=0
-  wait "$oracle" || code=$?
-  cat "$log"
+  wait "${processes[$1]}" || code=$?
+  unset "processes[$1]"
+  cat "$work/$1"
   return "$code"
 }
-part sanitize scripts/sanitize.sh
+leave() {
+  local process
+  for process in ${processes[@]+"${processes[@]}"}; do kill -- "-$process" 2>/dev/null || true; done
+  rm -rf "$work"
+}
+trap leave EXIT
+
+start=$SECONDS
+scripts/setup.sh all
+beside sanitize scripts/sanitize.sh
+beside oracle bash -c "scripts/oracle.sh prepare && touch '$work/prepared' && scripts/oracle.sh check known"
+scripts/build.sh --all
+say "== built, $((SECONDS - start)) s"
 part lint scripts/lint.sh
-part oracle wait_for_oracle
-part tests ctest --test-dir "$BUILD" -j "$(cores)" --output-on-failure "$@"
+# Tests without their Python would be skipped.
+while [[ ! -e $work/prepared ]] && kill -0 "${processes[oracle]}" 2>/dev/null; do sleep 1; done
+# tests/CMakeLists.txt says how many of these places a test takes.
+part tests ctest --test-dir "$BUILD" -j "$((2 * $(cores) + 1))" --output-on-failure "$@"
+part sanitize wait_for sanitize
+part oracle wait_for oracle
 skipped=$(grep -hs '^\[  SKIPPED \] .*)$' "$BUILD/Testing/Temporary/LastTest.log" || true)
 [[ -z $skipped ]] || say "tests that this machine could not run:"$'\n'"$skipped"
 

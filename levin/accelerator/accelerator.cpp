@@ -139,9 +139,9 @@ void Accelerator::prepare_module(const std::shared_ptr<torch::nn::Module>& modul
                                  InitValues values) {
   LEVIN_CHECK(module != nullptr, "accelerator.module",
               "got an empty module pointer, wanted a module");
-  if (is_on_meta(*module)) materialize(*module, {.values = values});  // built by init_on_meta
+  if (precision_.parameters && is_on_meta(*module)) materialize(*module, {.values = values});
   precision_.convert(*module);
-  strategy_->setup(*module, device_);
+  strategy_->setup(*module, device_, values);
   seed_by_rank();
   const bool known = std::find(modules_.begin(), modules_.end(), module) != modules_.end();
   if (!known) modules_.push_back(module);

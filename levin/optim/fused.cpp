@@ -7,6 +7,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <array>
@@ -344,6 +345,11 @@ class FusedOptimizer : public Optimizer {
                         adamw.amsgrad ? cohort.slots[2] : at::TensorList(), cohort.step_counts, lr,
                         adamw.betas.first, adamw.betas.second, group.weight_decay, adamw.eps,
                         adamw.amsgrad, adamw.maximize);
+    }
+    // The fused kernels do not say that they write, and a backward of a graph from before the step
+    // would be wrong without a word.
+    for (const at::Tensor& parameter : cohort.parameters) {
+      torch::autograd::impl::bump_version(parameter);
     }
   }
 

@@ -12,7 +12,10 @@ class Single final : public Strategy {
  public:
   explicit Single(const comm::ProcessGroup& alone) : Strategy("single", alone) {}
 
-  void setup(torch::nn::Module& module, at::Device device) override { module.to(device); }
+  void setup(torch::nn::Module& module, at::Device device, InitValues values) override {
+    if (is_on_meta(module)) materialize(module, {.device = device, .values = values});
+    module.to(device);
+  }
 
   bool backward(const at::Tensor& loss, bool, bool has_gradients) override {
     if (!loss.defined()) return has_gradients;

@@ -14,6 +14,7 @@
 #include "levin/comm/process_group.h"
 #include "levin/data/batch.h"
 #include "levin/data/loader.h"
+#include "levin/graph/meta/materialize.h"
 #include "levin/module/optimizer_config.h"
 #include "levin/module/parameters.h"
 #include "levin/optim/optimizer.h"
@@ -59,8 +60,10 @@ class LEVIN_API Strategy {
   /// The part of the training and evaluation data that this rank reads.
   DataSlice slice() const { return {data_group_.rank(), data_group_.size()}; }
 
-  /// Places the module's parameters and buffers on the device, and shards or broadcasts them.
-  virtual void setup(torch::nn::Module& module, at::Device device) = 0;
+  /// Places the module's parameters and buffers on the device, and shards or broadcasts them. values:
+  /// what those get that have no memory yet (init_on_meta).
+  virtual void setup(torch::nn::Module& module, at::Device device,
+                     InitValues values = InitValues::kSeeded) = 0;
   /// Builds one optimizer over the parameters as they were placed.
   virtual std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
                                                             std::vector<NamedTensor> parameters);

@@ -28,6 +28,8 @@ using levin::test::kCollectives;
 using levin::test::kMessages;
 using levin::test::run_ranks;
 using levin::test::Tensors;
+using levin::test::wait_for_marks;
+using levin::test::wait_for_words;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -285,7 +287,9 @@ TEST(GlooBackend, GivesUpAPeerAfterItsTimeoutAndHangsUpOnTheOthers) {
       said = error.what();
       took_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }
-    std::this_thread::sleep_for(std::chrono::seconds(5));  // no end of a process tells anybody
+    // No end of a process tells anybody.
+    std::ofstream(folder / ("heard." + std::to_string(rank)));
+    wait_for_marks(folder, {"heard.0", "heard.1"});
     return said + (took_s > 0.9 && took_s < 2 ? "" : ", at another time");
   });
   EXPECT_THAT(words[0], AllOf(StartsWith("comm.timeout: waited 1 s in "),
@@ -386,7 +390,7 @@ TEST(Hierarchical, ARankThatTakesNoMessageIsNamedInTime) {
     const std::string said =
         rank == 1 ? "" : levin::test::error_of([&] { backend->send(data, 1, 0)->wait(); });
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-    if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(4));
+    if (rank == 1) wait_for_words(folder, {0, 2});
     return took.count() < 3.5 ? said : "too late: " + said;
   });
   EXPECT_THAT(words[0], StartsWith("comm.timeout: waited 1.5 s to connect ranks 0,1 by gloo, and "

@@ -35,6 +35,22 @@ inline comm::shm::Board board_in(const std::filesystem::path& folder) {
           }};
 }
 
+/// Until all these marks are there.
+inline void wait_for_marks(const std::filesystem::path& folder,
+                           const std::vector<std::string>& marks) {
+  for (const std::string& mark : marks) {
+    while (!std::filesystem::exists(folder / mark)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+}
+
+/// In a rank of run_ranks: until those ranks have nothing more to say, for one that stays away as
+/// long as others look for it.
+inline void wait_for_words(const std::filesystem::path& folder, const std::vector<int64_t>& ranks) {
+  for (const int64_t rank : ranks) wait_for_marks(folder, {"said." + std::to_string(rank)});
+}
+
 /// What each rank returned, "" for all well; an exception is its text.
 using RankBody = std::function<std::string(int64_t rank, const std::filesystem::path& folder)>;
 

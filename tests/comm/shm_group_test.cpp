@@ -16,6 +16,7 @@ using levin::comm::shm::Group;
 using levin::comm::shm::GroupOptions;
 using levin::test::board_in;
 using levin::test::run_ranks;
+using levin::test::wait_for_words;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -275,8 +276,8 @@ TEST(ShmGroup, NamesTheRankThatNeverComes) {
                 {.timeout = std::chrono::milliseconds(rank == 0 ? 300 : 5000)});
     group.barrier();
     if (rank == 1) {
-      std::this_thread::sleep_for(std::chrono::seconds(2));
-      return std::string("slept");
+      wait_for_words(folder, {0, 2});
+      return std::string("elsewhere");
     }
     group.barrier();
     return std::string("no error");
@@ -284,7 +285,7 @@ TEST(ShmGroup, NamesTheRankThatNeverComes) {
   EXPECT_THAT(words[0],
               StartsWith("comm.timeout: waited 0.3 s in barrier, collective 2, for rank 1, "
                          "which did not come"));
-  EXPECT_EQ(words[1], "slept");
+  EXPECT_EQ(words[1], "elsewhere");
   EXPECT_THAT(words[2], StartsWith("comm.peer: rank 0 left the group"));
 }
 
@@ -408,8 +409,8 @@ TEST(ShmGroup, WaitsForAMessageNoLongerThanTheTimeout) {
     Group group(rank, 2, board_in(folder), {.timeout = std::chrono::milliseconds(300)});
     std::vector<float> data(10);
     if (rank == 0) group.receive(of(data), 1, 7);
-    std::this_thread::sleep_for(std::chrono::seconds(1));
-    return std::string("slept");
+    wait_for_words(folder, {0});
+    return std::string("elsewhere");
   });
   EXPECT_THAT(words[0], StartsWith("comm.timeout: waited 0.3 s for rank 1: 10 x Float with tag 7 "
                                    "from rank 1 to rank 0"));

@@ -21,6 +21,7 @@ using levin::comm::ProcessGroup;
 using levin::test::get;
 using levin::test::pretend_host;
 using levin::test::run_world;
+using levin::test::wait_for_words;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -83,14 +84,15 @@ TEST(FlightRecorder, SaysWhoWaitsWhoIsLateAndWhoIsSilent) {
 }
 
 /// Of two ranks, the second of which does something else than the collective.
-std::vector<std::string> late_rank(const char* backend, const std::function<void()>& instead) {
+std::vector<std::string> late_rank(
+    const char* backend, const std::function<void(const std::filesystem::path& folder)>& instead) {
   return run_world(2, [&](int64_t rank, const std::filesystem::path& folder) -> std::string {
     ::setenv("LEVIN_FLIGHT_DIR", (folder / "flight").c_str(), 1);
     auto group = ProcessGroup::connect(levin::comm::read_environment(),
                                        {.backend = backend, .timeout = std::chrono::seconds(1)});
     group.barrier();
     if (rank == 1) {
-      instead();
+      instead(folder);
       return "";
     }
     try {
@@ -106,8 +108,7 @@ std::vector<std::string> late_rank(const char* backend, const std::function<void
 class WatchdogOver : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(WatchdogOver, ATimeoutNamesTheRankThatIsBusyElsewhere) {
-  const auto words =
-      late_rank(GetParam(), [] { std::this_thread::sleep_for(std::chrono::seconds(4)); });
+  const auto words = late_rank(GetParam(), [](const auto& folder) { wait_for_words(folder, {0}); });
   EXPECT_THAT(words[0], AllOf(StartsWith("comm.timeout: "),
                               HasSubstr("rank 1 never came: its last was number "
                                         "1, barrier, finished "),
@@ -115,11 +116,11 @@ TEST_P(WatchdogOver, ATimeoutNamesTheRankThatIsBusyElsewhere) {
 }
 
 TEST_P(WatchdogOver, ATimeoutNamesTheRankThatWasStopped) {
-  const auto words = late_rank(GetParam(), [] {
+  const auto words = late_rank(GetParam(), [](const auto& folder) {
     const pid_t self = ::getpid();
     const pid_t waker = ::fork();
     if (waker == 0) {
-      std::this_thread::sleep_for(std::chrono::seconds(5));
+      wait_for_words(folder, {0});
       ::kill(self, SIGCONT);
       ::_exit(0);
     }
@@ -149,7 +150,7 @@ std::vector<std::string> hung_rank(const std::string& backend, double late_s) {
     group.barrier();
     group.all_reduce(torch::ones({5}), ReduceOp::kSum);
     if (rank == 3) {
-      std::this_thread::sleep_for(std::chrono::seconds(8));
+      wait_for_words(folder, {0, 1, 2});
       ::_exit(0);
     }
     // Whom the first that gives up finds there has not waited for as long.
@@ -167,16 +168,24 @@ std::vector<std::string> hung_rank(const std::string& backend, double late_s) {
 
 class HungRankOver : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(HungRankOver, IsNamedByAllWithItsLastOperation) {
-  for (const double late_s : {0.0, 1.5}) {
-    const auto words = hung_rank(GetParam(), late_s);
-    if (words[0] == kNotPermitted) GTEST_SKIP() << words[0];
-    for (size_t rank = 0; rank < 3; ++rank) {
-      EXPECT_THAT(words[rank], AllOf(HasSubstr("rank 3 never came: its last was number 2, "
-                                               "all_reduce of 5 x Float, finished"),
-                                     ::testing::Not(HasSubstr("too late"))));
-    }
+void expect_named(const std::vector<std::string>& words) {
+  for (size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(words[rank], AllOf(HasSubstr("rank 3 never came: its last was number 2, "
+                                             "all_reduce of 5 x Float, finished"),
+                                   ::testing::Not(HasSubstr("too late"))));
   }
+}
+
+TEST_P(HungRankOver, IsNamedByAllWithItsLastOperation) {
+  const auto words = hung_rank(GetParam(), 0);
+  if (words[0] == kNotPermitted) GTEST_SKIP() << words[0];
+  expect_named(words);
+}
+
+TEST_P(HungRankOver, IsNamedByOneThatHasNotWaitedForAsLong) {
+  const auto words = hung_rank(GetParam(), 1.5);
+  if (words[0] == kNotPermitted) GTEST_SKIP() << words[0];
+  expect_named(words);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, HungRankOver, ::testing::Values("shm", "gloo", "hierarchical"),

@@ -112,6 +112,7 @@ struct Job {
   const Scratch& scratch;
   const Network& network;
   fs::path folder;
+  bool hurries;  ///< nobody is to find it before it ends
   std::unique_ptr<Program> zero = start(0), one = start(1);
 
   std::unique_ptr<Program> start(int host) const {
@@ -133,9 +134,10 @@ struct Job {
                          fs::read_symlink("/proc/self/exe").string(),
                          "--gtest_also_run_disabled_tests",
                          "--gtest_filter=HostsRank.DISABLED_Rank"};
-    const Settings settings = {{"LEVIN_HOSTS_FOLDER", folder.string()},
-                               {"LEVIN_HOSTS_EPOCHS", "16"},
-                               {"LEVIN_JOB_TOKEN", "a secret"}};
+    Settings settings = {{"LEVIN_HOSTS_FOLDER", folder.string()},
+                         {"LEVIN_HOSTS_EPOCHS", "16"},
+                         {"LEVIN_JOB_TOKEN", "a secret"}};
+    if (hurries) settings["LEVIN_HOSTS_HURRIES"] = "1";
     return std::make_unique<Program>(scratch, words, settings,
                                      [this, host] { return network.enter(host); });
   }
@@ -151,7 +153,7 @@ TEST(StrangersOfAThirdHost, LeaveAJobOfTwoItsWeights) {
   for (const bool is_attacked : {false, true}) {
     const fs::path folder = scratch / (is_attacked ? "attacked" : "undisturbed");
     weights[is_attacked ? 1 : 0] = folder / "final.safetensors";
-    const Job job{scratch, network, folder};
+    const Job job{scratch, network, folder, !is_attacked};
     pid_t attacker = -1;
     if (is_attacked) {
       ASSERT_TRUE(soon([&] { return !job.zero->alive().empty(); }, 10));

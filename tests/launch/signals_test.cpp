@@ -86,8 +86,8 @@ TEST(LauncherSignals, ComeFromItsInputToo) {
   const Scratch scratch;
   const auto program = saving_rank(scratch);
   const auto through = script(scratch, "through.sh",
-                              "{ while [ ! -e 1.up ] || [ ! -e 0.up ]; do sleep 0.05; done; echo 2;"
-                              " sleep 5; } | " +
+                              "both() { while [ ! -e 0.$1 ] || [ ! -e 1.$1 ]; do sleep 0.05; "
+                              "done; }; { both up; echo 2; both saved; } | " +
                                   levin::test::levin_command() + " run -n 2 --signals-from-input " +
                                   program + "; echo $? >code");
   Launcher outer(scratch, {"-n", "1", through});

@@ -11,6 +11,7 @@
 #include "levin/optim/optim.h"
 #include "levin/strategy/strategy.h"
 #include "levin/strategy/sync_batch_norm.h"
+#include "tests/checkpoint/by_ranks.h"
 #include "tests/strategy/tasks.h"
 #include "tests/support/replayed.h"
 #include "tests/support/world.h"
@@ -138,11 +139,10 @@ void train_case(const Case& c, const levin::comm::ProcessGroup& group, const fs:
   for (int64_t step = 0; step < kSteps; ++step) {
     if (break_after > 0 && step == break_after) {
       // As on disk: nothing may be shared with the module that goes.
-      levin::save_checkpoint(to / ("state" + std::to_string(group.rank())),
-                             {.training = setup->state()});
+      levin::test::save_together(to / "state", {.training = setup->state()}, group);
       setup.reset();
       setup = std::make_unique<Setup>(c, group);
-      setup->load(levin::load_checkpoint(to / ("state" + std::to_string(group.rank()))).training);
+      setup->load(levin::load_checkpoint(to / "state").training);
     }
     losses[step] = setup->step(c, step);
   }
@@ -214,6 +214,60 @@ TEST_P(StrategyTable, AResumedRunRepeatsBitForBit) {
   });
   EXPECT_THAT(words, Each(""));
 }
+
+/// Trains for some steps, from where a folder's run stands if there is one, and saves to it.
+void train_part(const Case& c, const levin::comm::ProcessGroup& group, const fs::path& folder,
+                int64_t from, int64_t to) {
+  Setup setup(c, group);
+  if (from > 0) setup.load(levin::load_checkpoint(folder / std::to_string(from)).training);
+  for (int64_t step = from; step < to; ++step) setup.step(c, step);
+  levin::test::save_together(folder / std::to_string(to), {.training = setup.state()}, group);
+  const State all = levin::full(*setup.task.module);
+  if (group.rank() == 0) levin::save_weights(folder / "0.safetensors", all);
+}
+
+class ShardedStrategy : public ::testing::TestWithParam<Case> {};
+
+/// A run that goes on under other strategies on other numbers of ranks is one that was not disturbed.
+TEST_P(ShardedStrategy, GoesOnUnderOtherStrategiesOnOtherNumbersOfRanks) {
+  const Case& c = GetParam();
+  const State alone = trained_alone(c);
+  Case ddp = c, single = c, zero = c, gathered = c;
+  ddp.strategy = "ddp";
+  single.strategy = "single";
+  for (Case* other : {&ddp, &single}) other->fsdp = {};
+  zero.strategy = "zero";
+  gathered.backend = "gloo";
+  const std::pair<Case, int64_t> parts[] = {{c, 3}, {ddp, 2}, {c, 2}, {single, 1}, {gathered, 3}, {zero, 4}};
+  const levin::test::Scratch scratch;
+  int64_t step = 0;
+  for (const auto& [part, ranks] : parts) {
+    const int64_t next = std::min(kSteps, step + 4);
+    const auto words = run_world(ranks, [&](int64_t, const fs::path&) {
+      train_part(part, levin::test::connect(ranks == 1 ? "auto" : part.backend), scratch.path(), step, next);
+      return "";
+    });
+    ASSERT_THAT(words, Each("")) << part.strategy << " on " << ranks;
+    step = next;
+  }
+  State wanted = alone;
+  wanted.erase("losses");
+  EXPECT_EQ(compare(weights_in(scratch.path(), 0), wanted, c.in_double ? 1e-9 : 1e-5), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Fsdp, ShardedStrategy,
+                         ::testing::Values(Case{.name = "MlpSgd", .strategy = "fsdp"},
+                                           Case{.name = "CnnAdamDouble",
+                                                .strategy = "fsdp",
+                                                .task = cnn,
+                                                .optimizer = "adam",
+                                                .in_double = true},
+                                           Case{.name = "GptAdamDouble",
+                                                .strategy = "fsdp",
+                                                .task = gpt,
+                                                .optimizer = "adam",
+                                                .in_double = true}),
+                         [](const auto& info) { return info.param.name; });
 
 class ReplayedStrategy : public ::testing::TestWithParam<Case> {};
 

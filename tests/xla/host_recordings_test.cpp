@@ -5,6 +5,7 @@
 #include <array>
 
 #include "levin/graph/record/trace.h"
+#include "levin/xla/pjrt/executable_cache.h"
 #include "levin/xla/stablehlo/program_table.h"
 #include "tests/graph/layer_cases.h"
 #include "tests/xla/plugins.h"
@@ -60,7 +61,8 @@ class HostRecordings : public levin::test::OnCpuDevices,
     }
     std::vector<const levin::xla::pjrt::Buffer*> arguments;
     for (const auto& buffer : given) arguments.push_back(&buffer);
-    const auto outputs = levin::test::run(device().compile(program.text), arguments);
+    static levin::xla::pjrt::ExecutableCache cache;
+    const auto outputs = levin::test::run(cache.compile(device(), program.text), arguments);
     Tensors results(graph.outputs().size());
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (program.outputs[i].updates == nullptr) {

@@ -100,13 +100,15 @@ void broadcast_from_first(comm::ProcessGroup& group, std::span<const at::Tensor>
   }
 }
 
-void place_as_first(comm::ProcessGroup& group, torch::nn::Module& module, at::Device device) {
+void place_as_first(comm::ProcessGroup& group, torch::nn::Module& module, at::Device device,
+                    InitValues values) {
+  if (is_on_meta(module)) materialize(module, {.device = device, .values = values});
   module.to(device);
   const std::vector<NamedTensor> tensors = tensors_of(module);
   check_same_tensors(group, tensors);
-  std::vector<at::Tensor> values;
-  for (const NamedTensor& tensor : tensors) values.push_back(tensor.tensor);
-  broadcast_from_first(group, values);
+  std::vector<at::Tensor> all;
+  for (const NamedTensor& tensor : tensors) all.push_back(tensor.tensor);
+  broadcast_from_first(group, all);
 }
 
 }  // namespace levin::ddp

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "levin/comm/process_group.h"
+#include "levin/graph/meta/materialize.h"
 #include "levin/module/parameters.h"
 
 namespace levin::ddp {
@@ -18,9 +19,10 @@ void check_same_tensors(comm::ProcessGroup& group, const std::vector<NamedTensor
 /// Rank 0's values, in few collectives of many tensors each.
 void broadcast_from_first(comm::ProcessGroup& group, std::span<const at::Tensor> tensors);
 
-/// Moves the module to the device and gives it rank 0's values. Throws what check_same_tensors
-/// throws.
-void place_as_first(comm::ProcessGroup& group, torch::nn::Module& module, at::Device device);
+/// Moves the module to the device and gives it rank 0's values; values: of those that have no memory
+/// yet. Throws what check_same_tensors throws.
+void place_as_first(comm::ProcessGroup& group, torch::nn::Module& module, at::Device device,
+                    InitValues values);
 
 /// Of a module that may share parameters with others: those that are not among taken.
 std::vector<NamedTensor> parameters_apart_from(const std::vector<NamedTensor>& taken,

@@ -23,8 +23,8 @@ class Ddp final : public Strategy, public Joinable {
   explicit Ddp(const StrategyContext& context)
       : Strategy("ddp", context.group), group_(context.group), options_(context.ddp) {}
 
-  void setup(torch::nn::Module& module, at::Device device) override {
-    ddp::place_as_first(group_, module, device);
+  void setup(torch::nn::Module& module, at::Device device, InitValues values) override {
+    ddp::place_as_first(group_, module, device, values);
     Part& part = part_of(module);
     LEVIN_CHECK(!options_.overlap_update || parts_.size() == 1, "strategy.ddp.options",
                 "--ddp-overlap-update goes with the gradients of one module and this is the "

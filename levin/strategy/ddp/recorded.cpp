@@ -17,10 +17,14 @@ RecordedDdp::RecordedDdp(std::string_view name, const comm::ProcessGroup& group,
               whose, changed_ddp_options(options), name == "ddp" ? ", or set --compile no" : "");
 }
 
-void RecordedDdp::setup(torch::nn::Module& module, at::Device device) {
-  if (data_group().size() == 1) return module.to(device);
+void RecordedDdp::setup(torch::nn::Module& module, at::Device device, InitValues values) {
   // The ranks agree on the CPU, where XLA's tensors come from.
-  place_as_first(data_group(), module, device.is_xla() ? at::Device(at::kCPU) : device);
+  const at::Device first = device.is_xla() ? at::Device(at::kCPU) : device;
+  if (data_group().size() == 1) {
+    if (is_on_meta(module)) materialize(module, {.device = first, .values = values});
+    return module.to(device);
+  }
+  place_as_first(data_group(), module, first, values);
   module.to(device);
   exchanges_.add(module);
 }

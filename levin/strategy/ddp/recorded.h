@@ -19,7 +19,7 @@ class RecordedDdp : public Strategy {
   RecordedDdp(std::string_view name, const comm::ProcessGroup& group, const DdpOptions& options,
               std::string_view whose);
 
-  void setup(torch::nn::Module& module, at::Device device) override;
+  void setup(torch::nn::Module& module, at::Device device, InitValues values) override;
   bool backward(const at::Tensor& loss, bool synchronize, bool) override;
   void update(optim::Optimizer& optimizer) override;
   void agree_on_buffers() override { exchanges_.agree_on_buffers(); }

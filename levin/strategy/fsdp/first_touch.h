@@ -15,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "levin/base/export.h"
 #include "levin/comm/process_group.h"
 #include "levin/graph/record/interposer.h"
 #include "levin/strategy/fsdp/unit.h"
@@ -27,7 +28,7 @@ struct FirstTouchOptions {
 
 /// A cache of gathered units: what is over the limit and was gathered first goes. All ranks touch
 /// units in the same order; one that does not is "comm.mismatch" on all of them.
-class FirstTouch final : public graph::OperatorHandler {
+class LEVIN_API FirstTouch final : public graph::OperatorHandler {
  public:
   FirstTouch(const comm::ProcessGroup& group, const FirstTouchOptions& options);
   ~FirstTouch() override;

@@ -41,7 +41,7 @@ class Fsdp final : public Strategy, public Joinable {
 
   ~Fsdp() override { give_back(); }
 
-  void setup(torch::nn::Module& module, at::Device device) override {
+  void setup(torch::nn::Module& module, at::Device device, InitValues values) override {
     ddp::check_same_tensors(group_, ddp::tensors_of(module));
     const Plan plan = own_parameters(module);
     std::vector<std::unique_ptr<Unit>> fresh;
@@ -49,7 +49,7 @@ class Fsdp final : public Strategy, public Joinable {
       fresh.push_back(
           std::make_unique<Unit>(unit.name, unit.parameters, mesh_, unit_options(device)));
     }
-    make_own_rows(module, fresh, device);
+    make_own_rows(module, fresh, device, values);
     for (const auto& unit : fresh) unit->place(device);
     place_whole(module, plan.whole, device);
     for (size_t i = 0; i < fresh.size(); ++i) {
@@ -172,7 +172,7 @@ class Fsdp final : public Strategy, public Joinable {
 
   /// Of a module that was built without memory this rank makes its rows alone.
   void make_own_rows(torch::nn::Module& module, const std::vector<std::unique_ptr<Unit>>& units,
-                     at::Device device) const {
+                     at::Device device, InitValues values) const {
     if (!is_on_meta(module)) return;
     std::map<std::string, RowRange, std::less<>> rows;
     for (const auto& unit : units) {
@@ -181,7 +181,7 @@ class Fsdp final : public Strategy, public Joinable {
         rows[leaf.name] = {first, first + leaf.rows_of_ranks[static_cast<size_t>(mesh_.rank())]};
       }
     }
-    materialize(module, {.device = device, .rows = [&](const std::string& name, const at::Tensor&) {
+    materialize(module, {.device = device, .values = values, .rows = [&](const std::string& name, const at::Tensor&) {
                            const auto place = rows.find(name);
                            return place == rows.end() ? std::nullopt : std::optional(place->second);
                          }});

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "levin/base/export.h"
 #include "levin/module/parameters.h"
 
 namespace levin::fsdp {
@@ -24,6 +25,6 @@ struct Plan {
 /// in none is cut into units of about so many bytes. A parameter that several modules share is in
 /// the first one's, also where they are in different units. Throws Error "strategy.fsdp.parameter"
 /// for a parameter that is not dense.
-Plan plan_units(const torch::nn::Module& module, int64_t unit_bytes);
+LEVIN_API Plan plan_units(const torch::nn::Module& module, int64_t unit_bytes);
 
 }  // namespace levin::fsdp

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "levin/base/export.h"
 #include "levin/comm/device_mesh.h"
 #include "levin/module/parameters.h"
 #include "levin/shard/leaf.h"
@@ -46,7 +47,7 @@ struct UnitOptions {
   bool shares_memory = false;  ///< all ranks can map one memory
 };
 
-class Unit {
+class LEVIN_API Unit {
  public:
   /// parameters: of one type and device, with at least one row each, and no memory twice. Throws
   /// Error "strategy.fsdp.shared_memory" for two that overlap.

@@ -14,9 +14,9 @@ class Xla final : public ddp::RecordedDdp {
                     "strategy 'xla'"),
         runtime_(context.xla) {}
 
-  void setup(torch::nn::Module& module, at::Device device) override {
+  void setup(torch::nn::Module& module, at::Device device, InitValues values) override {
     runtime_->sync();  // what is recorded of its tensors holds the memory that they leave here
-    RecordedDdp::setup(module, device);
+    RecordedDdp::setup(module, device, values);
   }
 
   std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,

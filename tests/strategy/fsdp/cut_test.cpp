@@ -30,7 +30,8 @@ TEST(CutUnit, LaysParametersOneBehindTheOtherAtMultiplesOfTheAlignment) {
 }
 
 TEST(CutUnit, EndsRunsAtTheNearestRow) {
-  const auto extents = extents_of(Sizes{{5, 4}}, 1);  // 20 elements, 10 are half: between rows 2 and 3
+  const auto extents =
+      extents_of(Sizes{{5, 4}}, 1);  // 20 elements, 10 are half: between rows 2 and 3
   EXPECT_THAT(cut_unit(extents, 2, CutAt::kRows), ElementsAre(12, 8));
   EXPECT_THAT(cut_unit(extents, 3, CutAt::kRows), ElementsAre(8, 4, 8));
 }

@@ -13,6 +13,7 @@
 #include "levin/optim/optim.h"
 #include "levin/shard/leaf.h"
 #include "levin/strategy/fsdp/first_touch.h"
+#include "levin/strategy/fsdp/plan_units.h"
 #include "tests/strategy/tasks.h"
 #include "tests/support/error_of.h"
 #include "tests/support/world.h"
@@ -41,8 +42,8 @@ struct Trained {
       : net(std::move(module)),
         strategy(levin::make_strategy(name, {.group = group, .fsdp = options})) {
     strategy->setup(*net, at::kCPU);
-    optimizer = strategy->build_optimizer(levin::optim::sgd({.lr = 0.1}),
-                                          levin::named_parameters(*net));
+    optimizer =
+        strategy->build_optimizer(levin::optim::sgd({.lr = 0.1}), levin::named_parameters(*net));
   }
   at::Tensor forward(const at::Tensor& x) {
     const auto whole = strategy->compute_scope();
@@ -60,7 +61,8 @@ struct Trained {
 };
 
 at::Tensor some_inputs(int64_t seed = 1) {
-  return torch::randn({5, 6}, at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(seed)));
+  return torch::randn({5, 6},
+                      at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(seed)));
 }
 
 bool same(const State& one, const State& other, double tolerance = 0) {
@@ -109,7 +111,7 @@ TEST_P(Fsdp, ParametersAreRowsOutsideOfComputeAndWholeWithin) {
       const auto inner = trained.strategy->compute_scope();
     }
     if (weight.size(0) == 8 && rows == all) return "rows outside";
-    trained.step(some_inputs());
+    trained.step(some_inputs(0));
     if (weight.grad().defined() && weight.grad().sizes() != weight.sizes()) return "rows of .grad";
     return same(levin::full(*trained.net), trained_alone(1), 1e-6) ? "" : "weights";
   });
@@ -223,7 +225,8 @@ TEST_P(Fsdp, GradientsAccumulateWithAndWithoutTheOtherRanks) {
         const at::Tensor parameter = trained->net->parameters()[i];
         const at::Tensor rows = levin::shard::own_part(parameter, wanted(i));
         if (!parameter.grad().defined()) return "no gradient";
-        if (!at::allclose(parameter.grad(), rows, 1e-5, 1e-7)) return "gradient " + std::to_string(i);
+        if (!at::allclose(parameter.grad(), rows, 1e-5, 1e-7))
+          return "gradient " + std::to_string(i);
       }
     }
     return "";
@@ -234,8 +237,9 @@ TEST_P(Fsdp, GradientsAccumulateWithAndWithoutTheOtherRanks) {
 TEST_P(Fsdp, AParameterInAGraphOutsideOfForwardIsAnErrorThatNamesIt) {
   const auto words = run_world(2, [&](int64_t rank, const auto&) -> std::string {
     // Each rank has one row of the weight: LibTorch would sum the whole gradient without a word.
-    Trained trained(connect(GetParam()), torch::nn::Sequential(torch::nn::Linear(
-                                             torch::nn::LinearOptions(6, 2).bias(false))));
+    Trained trained(
+        connect(GetParam()),
+        torch::nn::Sequential(torch::nn::Linear(torch::nn::LinearOptions(6, 2).bias(false))));
     trained.step(some_inputs());
     const at::Tensor weight = trained.net->parameters().front();
     if (weight.size(0) != 1) return "not one row";
@@ -249,12 +253,11 @@ TEST_P(Fsdp, AParameterInAGraphOutsideOfForwardIsAnErrorThatNamesIt) {
     if (error.find("rank " + std::to_string(rank)) == std::string::npos &&
         error.find("1 rows of this rank") == std::string::npos)
       return error;
-    { const at::Tensor gone = weight.square().sum(); }
     {
-      const at::NoGradGuard no_grad;
-      const at::Tensor value = weight.square().sum();
-      trained.step(some_inputs());
+      const at::Tensor gone = weight.square().sum();
     }
+    const at::Tensor value = weight.detach().square().sum();
+    trained.step(some_inputs());
     return "";
   });
   EXPECT_THAT(words, Each(""));
@@ -282,7 +285,8 @@ TEST_P(Fsdp, AStepBetweenForwardAndBackwardIsAnError) {
     const at::Tensor loss = trained.forward(some_inputs()).square().mean();
     trained.step(some_inputs(2));
     const std::string error = refusal_of([&] { trained.strategy->backward(loss, false); });
-    return error.find("modified by an inplace operation") != std::string::npos ? "" : "got " + error;
+    return error.find("modified by an inplace operation") != std::string::npos ? ""
+                                                                               : "got " + error;
   });
   EXPECT_THAT(words, Each(""));
 }
@@ -291,9 +295,10 @@ TEST_P(Fsdp, AParameterThatIsReplacedByOneOfOtherSizesIsAnError) {
   const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
     Trained trained(connect(GetParam()));
     trained.step(some_inputs());
-    trained.net->parameters().front().set_data(torch::ones({8, 6}));
+    trained.net->parameters().front().set_data(torch::ones({9, 6}));
     const std::string error = error_of([&] { trained.step(some_inputs()); });
-    return error.find("strategy.fsdp.replaced: 0.weight") != std::string::npos ? "" : "got " + error;
+    return error.find("strategy.fsdp.replaced: 0.weight") != std::string::npos ? ""
+                                                                               : "got " + error;
   });
   EXPECT_THAT(words, Each(""));
 }
@@ -366,34 +371,201 @@ TEST_P(Fsdp, AModelBuiltWithoutMemoryHasTheValuesOfOrdinaryConstruction) {
   EXPECT_THAT(words, Each(""));
 }
 
+TEST_P(Fsdp, AGradientThatIsChangedBetweenBatchesOfAGroupIsAnError) {
+  const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
+    Trained trained(connect(GetParam()));
+    trained.strategy->backward(trained.forward(some_inputs()).mean(), /*synchronize=*/false);
+    for (const auto& parameter : trained.net->parameters()) parameter.mutable_grad().mul_(2);
+    const std::string error = error_of([&] {
+      trained.strategy->backward(trained.forward(some_inputs()).mean(), /*synchronize=*/true);
+    });
+    return error.find("strategy.fsdp.gradients") != std::string::npos &&
+                   error.find("sync_each_batch") != std::string::npos
+               ? ""
+               : error;
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST_P(Fsdp, ASecondGradientOfOneBackwardIsAnErrorWhereTheFirstWasSent) {
+  const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
+    torch::nn::Sequential net = net_of_layers();
+    levin::wrap_all(*net);
+    Trained trained(connect(GetParam()), net);
+    const auto last = net->ptr(4)->as<torch::nn::Linear>()->weight;
+    at::Tensor loss;
+    {
+      const auto scope = trained.strategy->compute_scope();
+      const at::Tensor hidden = net->ptr(0)->as<torch::nn::Linear>()->forward(some_inputs());
+      hidden.register_hook([last](const at::Tensor& gradient) {
+        const at::AutoGradMode with_grad(true);
+        last.square().sum().backward();
+        return gradient;
+      });
+      loss = net->ptr(4)->as<torch::nn::Linear>()->forward(hidden).square().mean();
+    }
+    const std::string error = error_of([&] { trained.strategy->backward(loss, true); });
+    return error.find("strategy.fsdp.twice") != std::string::npos ? "" : error;
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST(FsdpGathered, RefusesRanksThatRunOutOfData) {
+  const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
+    Trained trained(connect("gloo"));
+    auto& joinable = dynamic_cast<levin::Joinable&>(*trained.strategy);
+    const std::string error = error_of([&] { joinable.begin_join(true); });
+    return error.find("strategy.fsdp.join") != std::string::npos ? "" : error;
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST(FsdpShared, TakesRanksThatRunOutOfData) {
+  const auto words = run_world(2, [&](int64_t rank, const auto&) -> std::string {
+    Trained trained(connect("shm"));
+    auto& joinable = dynamic_cast<levin::Joinable&>(*trained.strategy);
+    joinable.begin_join(/*by_present=*/true);
+    for (int64_t i = 0; i < (rank == 0 ? 3 : 1); ++i) trained.step(some_inputs(i));
+    while (joinable.shadow_step()) trained.strategy->update(*trained.optimizer);
+    return same(levin::full(*trained.net), trained_alone(3), 1e-6) ? "" : "weights";
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST(FsdpShared, RefusesTwoParametersInOneMemory) {
+  struct Net : torch::nn::Module {
+    Net() {
+      const at::Tensor memory = torch::ones({6, 4});
+      register_parameter("first", memory.narrow(0, 0, 4));
+      register_parameter("second", memory.narrow(0, 2, 4));
+    }
+  };
+  const auto strategy = levin::make_strategy("fsdp", {});
+  const auto net = std::make_shared<Net>();
+  EXPECT_THAT(error_of([&] { strategy->setup(*net, at::kCPU); }),
+              HasSubstr("strategy.fsdp.shared_memory: first and second"));
+}
+
+// What is gathered is counted: a unit once in forward, and in backward but for the last ones, which
+// are still there.
+TEST(FsdpGathered, SendsEachUnitOnceAPassAndKeepsToItsMemory) {
+  const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
+    const ProcessGroup group = connect("gloo");
+    torch::nn::Sequential net;
+    for (int i = 0; i < 8; ++i) net->push_back(torch::nn::Linear(16, 16));
+    levin::wrap_all(*net);
+    const levin::comm::DeviceMesh mesh(group, {{"dp", 2}});
+    std::vector<std::unique_ptr<levin::fsdp::Unit>> units;
+    levin::fsdp::FirstTouch touch(group, {});
+    for (const auto& plan : levin::fsdp::plan_units(*net, 1).units) {
+      units.push_back(std::make_unique<levin::fsdp::Unit>(plan.name, plan.parameters, mesh,
+                                                          levin::fsdp::UnitOptions{}));
+      units.back()->place(at::kCPU);
+      touch.add(*units.back());
+    }
+    const int64_t unit_bytes = units.front()->bytes();
+    for (int64_t step = 1; step <= 3; ++step) {
+      for (const auto& unit : units) unit->enter();
+      {
+        const levin::graph::HandlerScope scope(touch);
+        touch.begin(levin::fsdp::FirstTouch::Pass::kForward);
+        const at::Tensor loss = net->forward(torch::randn({2, 16})).square().mean();
+        if (touch.num_gathers() != step * 8 + (step - 1) * 5) return "gathers of forward";
+        touch.begin(levin::fsdp::FirstTouch::Pass::kBackward);
+        loss.backward();
+      }
+      for (const auto& unit : units) unit->leave();
+      for (const auto& parameter : net->parameters()) parameter.mutable_grad().reset();
+      // The first layer's weight is in no gradient of another one.
+      const int64_t gathers = touch.num_gathers() - step * 8;
+      if (gathers != step * 4 && gathers != step * 5) {
+        return "gathers of backward: " + std::to_string(gathers);
+      }
+      touch.drop();
+    }
+    return touch.most_bytes() <= 3 * unit_bytes ? ""
+                                                : "memory: " + std::to_string(touch.most_bytes());
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST(FsdpGathered, RanksThatTouchDifferentUnitsFailTogether) {
+  const auto words = run_world(2, [&](int64_t rank, const auto&) -> std::string {
+    torch::nn::Sequential net;
+    for (int i = 0; i < 3; ++i) net->push_back(torch::nn::Linear(6, 6));
+    levin::wrap_all(*net);
+    Trained trained(connect("gloo"), net);
+    const auto scope = trained.strategy->compute_scope();
+    auto* layer = net->ptr(rank == 0 ? 0 : 1)->as<torch::nn::Linear>();
+    const std::string error = error_of([&] { layer->forward(some_inputs()); });
+    return error.find("comm.mismatch") != std::string::npos ? "" : error;
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST(FsdpGathered, RanksMayHaveDifferentNumbersOfEvaluationBatches) {
+  const auto words = run_world(3, [&](int64_t rank, const auto&) -> std::string {
+    torch::nn::Sequential net = net_of_layers();
+    levin::wrap_all(*net);
+    Trained trained(connect("gloo"), net);
+    trained.step(some_inputs(0));
+    const State wanted = trained_alone(1);
+    {
+      const at::NoGradGuard no_grad;
+      for (int64_t i = 0; i < rank; ++i) {
+        if (trained.forward(some_inputs(i)).numel() != 20) return "outputs";
+      }
+    }
+    trained.strategy->end_evaluation();
+    trained.step(some_inputs(1));
+    return same(levin::full(*trained.net), trained_alone(2), 1e-6) ? "" : "weights";
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, Fsdp, ::testing::Values("shm", "gloo"),
                          [](const auto& info) { return info.param; });
 
+/// Of the mapping that an address is in: its rights, and the kilobytes in it that no other process has
+/// mapped.
+std::pair<std::string, int64_t> mapping_of(const void* address) {
+  const auto wanted = reinterpret_cast<uintptr_t>(address);
+  std::ifstream maps("/proc/self/smaps");
+  std::pair<std::string, int64_t> found;
+  bool within = false;
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0, end = 0;
+    char rights[5] = {};
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &begin, &end, rights) == 3) {
+      within = begin <= wanted && wanted < end;
+      if (within) found.first = rights;
+    }
+    int64_t kilobytes = 0;
+    if (within && std::sscanf(line.c_str(), "Private_Dirty: %ld kB", &kilobytes) == 1) {
+      found.second += kilobytes;
+    }
+    if (within && std::sscanf(line.c_str(), "Private_Clean: %ld kB", &kilobytes) == 1) {
+      found.second += kilobytes;
+    }
+  }
+  return found;
+}
+
 TEST(FsdpShared, OneMemoryIsThatOfAllRanks) {
   const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
-    Trained trained(connect("shm"), torch::nn::Sequential(torch::nn::Linear(512, 512)));
-    trained.step(torch::randn({4, 512}));
-    // Pages of the whole that are this process' own: none.
+    ProcessGroup group = connect("shm");
+    Trained trained(group, torch::nn::Sequential(torch::nn::Linear(512, 512)));
+    for (int i = 0; i < 2; ++i) trained.step(torch::randn({4, 512}));
     const at::Tensor weight = trained.net->parameters().front();
-    const auto scope = trained.strategy->compute_scope();
-    const auto address = reinterpret_cast<uintptr_t>(weight.const_data_ptr());
-    std::ifstream maps("/proc/self/smaps");
-    std::string line;
-    bool within = false;
-    while (std::getline(maps, line)) {
-      uintptr_t begin = 0, end = 0;
-      char rights[5] = {};
-      if (std::sscanf(line.c_str(), "%lx-%lx %4s", &begin, &end, rights) == 3) {
-        within = begin <= address && address < end;
-        if (within && std::string(rights) != "r--s") return std::string("mapped as ") + rights;
-      }
-      long kb = 0;
-      if (within && std::sscanf(line.c_str(), "Private_Dirty: %ld kB", &kb) == 1 && kb > 0 &&
-          kb > 8) {
-        return "private: " + std::to_string(kb) + " kB";
-      }
+    std::pair<std::string, int64_t> mapping;
+    {
+      const auto scope = trained.strategy->compute_scope();
+      group.barrier();
+      mapping = mapping_of(weight.const_data_ptr());
+      group.barrier();
     }
-    return "";
+    if (mapping.first != "r--s") return "mapped as " + mapping.first;
+    return mapping.second < 64 ? "" : std::to_string(mapping.second) + " of 1024 kB are private";
   });
   EXPECT_THAT(words, Each(""));
 }
@@ -407,8 +579,7 @@ TEST(FsdpShared, GivesTheModuleBackWhole) {
       trained.step(some_inputs(1));
     }
     if (levin::shard::layout_of(net->parameters().front()) != nullptr) return "still divided";
-    const at::NoGradGuard no_grad;
-    net->parameters().front().add_(0);  // is memory of its own
+    net->parameters().front().detach().add_(0);  // is memory of its own
     return same(levin::module_state(*net), trained_alone(2), 1e-6) ? "" : "weights";
   });
   EXPECT_THAT(words, Each(""));
@@ -418,7 +589,8 @@ TEST(FsdpOptions, OfOtherStrategiesAndWordsThatAreNoneAreRefused) {
   const auto error = [](std::string_view name, const levin::StrategyContext& context) {
     return error_of([&] { levin::make_strategy(name, context); });
   };
-  EXPECT_THAT(error("fsdp", {.fsdp = {.cut = "columns"}}), HasSubstr("strategy.fsdp.options: got 'columns'"));
+  EXPECT_THAT(error("fsdp", {.fsdp = {.cut = "columns"}}),
+              HasSubstr("strategy.fsdp.options: got 'columns'"));
   EXPECT_THAT(error("fsdp", {.fsdp = {.zero_stage = 3}}), HasSubstr("--zero-stage 3"));
   EXPECT_THAT(error("zero", {.fsdp = {.zero_stage = 4}}), HasSubstr("wanted 1, 2 or 3"));
   EXPECT_THAT(error("fsdp", {.fsdp = {.gradient_reduction = "max"}}), HasSubstr("mean or sum"));

@@ -50,8 +50,8 @@ TEST(PlanUnits, TakesMarkedModulesAndTheRest) {
 }
 
 TEST(PlanUnits, LeavesOutOfAUnitWhatIsInAUnitWithinIt) {
-  torch::nn::Sequential inner(torch::nn::Linear(3, 3), levin::wrap(torch::nn::Linear(3, 3)));
-  torch::nn::Sequential net(levin::wrap(inner), torch::nn::Linear(3, 1));
+  torch::nn::ModuleList inner(torch::nn::Linear(3, 3), levin::wrap(torch::nn::Linear(3, 3)));
+  torch::nn::ModuleList net(levin::wrap(inner), torch::nn::Linear(3, 1));
   EXPECT_THAT(texts(plan_units(*net, kLarge)),
               ElementsAre("0: 0.0.weight 0.0.bias", "0.1: 0.1.weight 0.1.bias",
                           "1 (rest): 1.weight 1.bias"));
@@ -59,7 +59,7 @@ TEST(PlanUnits, LeavesOutOfAUnitWhatIsInAUnitWithinIt) {
 
 TEST(PlanUnits, HasATiedParameterOnceWhateverModulesHoldIt) {
   const auto net = three_layers();
-  torch::nn::Sequential tied(levin::wrap(net->ptr(0)), levin::wrap(net->ptr(0)));
+  torch::nn::ModuleList tied(levin::wrap(net->ptr(0)), net->ptr(1), net->ptr(0));
   EXPECT_THAT(texts(plan_units(*tied, kLarge)), ElementsAre("0: 0.weight 0.bias"));
 }
 
