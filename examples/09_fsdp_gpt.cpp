@@ -80,7 +80,7 @@ struct Gpt : levin::Module {
     return value;
   }
   void validation_step(const levin::Batch& batch, int64_t) override {
-    log("bits_per_byte", loss(batch) / std::log(2.0), {.sync_dist = true});
+    log("bits_per_byte", loss(batch) / std::log(2.0));
   }
   levin::OptimizerConfig configure_optimizers() override {
     return levin::optim::adamw({.lr = 1e-3}).schedule(levin::optim::cosine({.warmup_steps = 20}));

@@ -307,6 +307,7 @@ std::shared_ptr<Strategy> Accelerator::new_strategy() {
 
 void Accelerator::free_memory() {
   ++generation_;
+  if (!modules_.empty()) strategy_->release();
   strategy_ = new_strategy();
   stepping_->begin_anew(*strategy_);
   modules_.clear();

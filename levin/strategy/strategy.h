@@ -83,11 +83,12 @@ class LEVIN_API Strategy {
   /// The optimizer's step; buffers are then the same on all ranks again.
   virtual void update(optim::Optimizer& optimizer) { optimizer.step(); }
   /// Gives all ranks rank 0's buffers, before evaluation: forward passes since the last update may
-  /// have changed them apart. All ranks call it.
-  virtual void agree_on_buffers() {}
-  /// After an evaluation, in which ranks may have had different numbers of batches. All ranks call
-  /// it.
-  virtual void end_evaluation() {}
+  /// have changed them apart. All ranks call these three.
+  void agree_on_buffers() { meet(Meeting::kAgreeOnBuffers); }
+  /// After an evaluation, in which ranks may have had different numbers of batches.
+  void end_evaluation() { meet(Meeting::kEndEvaluation); }
+  /// Makes the modules ordinary ones again, whole on every rank. Nothing else is called after it.
+  void release() { meet(Meeting::kRelease); }
   /// optim::clip_grad_norm over the whole of the gradients, on whatever ranks they lie.
   at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
                             double norm_type);
@@ -97,6 +98,10 @@ class LEVIN_API Strategy {
   virtual void load_state_dict(const State&) {}
 
  protected:
+  enum class Meeting { kAgreeOnBuffers, kEndEvaluation, kRelease };
+  /// What all ranks come to together, beside steps.
+  virtual void meet(Meeting) {}
+
   Strategy(std::string_view name, const comm::ProcessGroup& data_group)
       : name_(name), data_group_(data_group) {}
 

@@ -75,8 +75,10 @@ class Ddp final : public Strategy, public Joinable {
 
   /// Not in the middle of a step: a backward that is yet to come may need what its forward pass
   /// has saved of them.
-  void agree_on_buffers() override {
-    if (options_.broadcast_buffers) buffers_.synchronize(group_);
+  void meet(Meeting meeting) override {
+    if (meeting == Meeting::kAgreeOnBuffers && options_.broadcast_buffers) {
+      buffers_.synchronize(group_);
+    }
   }
 
   void begin_join(bool by_present) override {

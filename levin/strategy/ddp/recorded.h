@@ -22,7 +22,11 @@ class RecordedDdp : public Strategy {
   void setup(torch::nn::Module& module, at::Device device, InitValues values) override;
   bool backward(const at::Tensor& loss, bool synchronize, bool) override;
   void update(optim::Optimizer& optimizer) override;
-  void agree_on_buffers() override { exchanges_.agree_on_buffers(); }
+
+ protected:
+  void meet(Meeting meeting) override {
+    if (meeting == Meeting::kAgreeOnBuffers) exchanges_.agree_on_buffers();
+  }
 
  private:
   Exchanges exchanges_;

@@ -21,11 +21,13 @@ struct Extent {
 enum class CutAt { kRows, kParameters };
 
 /// One behind the other, each beginning at a multiple of so many elements.
-LEVIN_API std::vector<Extent> extents_of(std::span<const std::vector<int64_t>> sizes, int64_t alignment);
+LEVIN_API std::vector<Extent> extents_of(std::span<const std::vector<int64_t>> sizes,
+                                         int64_t alignment);
 
 /// Elements of each rank's run, as even as borders of rows (or of parameters) allow. Gaps between
 /// parameters belong to the run before them. They add up to the end of the last parameter.
-LEVIN_API std::vector<int64_t> cut_unit(std::span<const Extent> extents, int64_t num_ranks, CutAt at);
+LEVIN_API std::vector<int64_t> cut_unit(std::span<const Extent> extents, int64_t num_ranks,
+                                        CutAt at);
 
 /// Of one parameter: how many rows are in each of these runs.
 LEVIN_API std::vector<int64_t> rows_in_runs(const Extent& extent, std::span<const int64_t> runs);

@@ -39,7 +39,17 @@ class Fsdp final : public Strategy, public Joinable {
         options_(context.fsdp),
         touch_(group_, {.gathered_bytes = gathered_bytes(name, context.fsdp)}) {}
 
-  ~Fsdp() override { give_back(); }
+  /// Of a strategy that was not released: after an error, or at the program's end. Nobody can be
+  /// asked for what is not here.
+  ~Fsdp() override {
+    if (units_.empty() || !shares_memory()) return;
+    try {
+      if (std::exchange(publishing_, false)) published_.wait();
+      make_whole();
+    } catch (const std::exception& error) {
+      log::warn("{}: parameters stay divided: {}", name(), error.what());
+    }
+  }
 
   void setup(torch::nn::Module& module, at::Device device, InitValues values) override {
     ddp::check_same_tensors(group_, ddp::tensors_of(module));
@@ -89,17 +99,6 @@ class Fsdp final : public Strategy, public Joinable {
     if (std::exchange(buffers_differ_, false)) agree_on_buffers();
   }
 
-  void agree_on_buffers() override {
-    settle();
-    buffers_.synchronize(group_);
-  }
-
-  void end_evaluation() override {
-    if (group_.size() == 1) return;
-    // Who writes to parameters now must not do so while others still read them.
-    shares_memory() ? group_.barrier() : touch_.end_evaluation();
-  }
-
   void begin_join(bool by_present) override {
     LEVIN_CHECK(
         shares_memory() || group_.size() == 1, "strategy.fsdp.join",
@@ -122,6 +121,16 @@ class Fsdp final : public Strategy, public Joinable {
     }
     run_backward({}, /*synchronize=*/true, /*has_gradients=*/false);
     return true;
+  }
+
+ protected:
+  void meet(Meeting meeting) override {
+    if (meeting != Meeting::kEndEvaluation) settle();
+    if (meeting == Meeting::kAgreeOnBuffers) buffers_.synchronize(group_);
+    if (meeting == Meeting::kRelease) make_whole();
+    if (meeting != Meeting::kEndEvaluation || group_.size() == 1) return;
+    // Who writes to parameters now must not do so while others still read them.
+    shares_memory() ? group_.barrier() : touch_.end_evaluation();
   }
 
  private:
@@ -181,7 +190,9 @@ class Fsdp final : public Strategy, public Joinable {
         rows[leaf.name] = {first, first + leaf.rows_of_ranks[static_cast<size_t>(mesh_.rank())]};
       }
     }
-    materialize(module, {.device = device, .values = values, .rows = [&](const std::string& name, const at::Tensor&) {
+    materialize(module, {.device = device,
+                         .values = values,
+                         .rows = [&](const std::string& name, const at::Tensor&) {
                            const auto place = rows.find(name);
                            return place == rows.end() ? std::nullopt : std::optional(place->second);
                          }});
@@ -290,17 +301,20 @@ class Fsdp final : public Strategy, public Joinable {
     return count;
   }
 
-  /// The modules are ordinary ones again, where this rank can read all of their values.
-  void give_back() {
+  /// The modules are ordinary ones again. Where nothing is shared all ranks call it.
+  void make_whole() {
     gradients_.reset();
     const at::NoGradGuard no_grad;
     for (const auto& unit : units_) {
-      if (!unit->is_attached()) continue;
       for (Leaf& leaf : unit->leaves()) {
+        const at::Tensor whole =
+            unit->is_attached() ? leaf.whole.clone() : sharded(leaf.parameter)->full();
+        leaf.divided.reset();
         leaf.parameter.mutable_grad().reset();
-        leaf.parameter.set_data(leaf.whole.clone());
+        leaf.parameter.set_data(whole);
       }
     }
+    units_.clear();
   }
 
   comm::ProcessGroup group_;

@@ -45,9 +45,9 @@ class Xla final : public ddp::RecordedDdp {
     optimizer.zero_grad();
     runtime_->sync();
   }
-  void agree_on_buffers() override {
-    RecordedDdp::agree_on_buffers();
-    runtime_->sync();
+  void meet(Meeting meeting) override {
+    RecordedDdp::meet(meeting);
+    if (meeting == Meeting::kAgreeOnBuffers) runtime_->sync();
   }
 
  private:
