@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/empty.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <utility>
@@ -183,6 +184,7 @@ void FirstTouch::start(size_t index) {
 }
 
 void FirstTouch::gather(size_t index) {
+  RECORD_FUNCTION("levin::fsdp::gather_unit", std::vector<c10::IValue>());
   Entry& entry = entries_[index];
   const auto& order = orders_[static_cast<size_t>(pass_)];
   follows_ = follows_ && now_.size() < order.size() && order[now_.size()] == index;

@@ -62,6 +62,7 @@ class Fsdp final : public Strategy, public Joinable {
     make_own_rows(module, fresh, device, values);
     for (const auto& unit : fresh) unit->place(device);
     place_whole(module, plan.whole, device);
+    const size_t fresh_units = units_.size();
     for (size_t i = 0; i < fresh.size(); ++i) {
       touch_.add(*fresh[i], plan.units[i].is_rest);
       units_.push_back(std::move(fresh[i]));
@@ -74,6 +75,7 @@ class Fsdp final : public Strategy, public Joinable {
     gradients_.reset();
     gradients_ = std::make_unique<Gradients>(group_, all, whole_, options_);
     group_.barrier();  // all rows are written
+    tell(fresh_units);
   }
 
   std::unique_ptr<ComputeScope> compute_scope() override {
@@ -94,8 +96,11 @@ class Fsdp final : public Strategy, public Joinable {
 
   void update(optim::Optimizer& optimizer) override {
     wait_gradients();
-    optimizer.step();
-    publish();
+    {
+      const Rows rows(*this);
+      optimizer.step();
+      publish();
+    }
     if (std::exchange(buffers_differ_, false)) agree_on_buffers();
   }
 
@@ -149,6 +154,27 @@ class Fsdp final : public Strategy, public Joinable {
    private:
     Fsdp& strategy_;
     std::optional<graph::HandlerScope> sees_;
+  };
+
+  /// Parameters are rows for its time, also within a scope: a training_step that optimizes by itself
+  /// updates them in the middle of what it computes.
+  class Rows {
+   public:
+    explicit Rows(Fsdp& strategy) : strategy_(strategy), interrupts_(strategy.depth_ > 0) {
+      if (!interrupts_) return;
+      for (const auto& unit : strategy_.units_) unit->leave();
+    }
+    ~Rows() noexcept(false) {
+      if (!interrupts_) return;
+      if (std::uncaught_exceptions() == 0) strategy_.settle();
+      for (const auto& unit : strategy_.units_) unit->enter();
+    }
+    Rows(const Rows&) = delete;
+    Rows& operator=(const Rows&) = delete;
+
+   private:
+    Fsdp& strategy_;
+    bool interrupts_;
   };
 
   static int64_t gathered_bytes(std::string_view name, const FsdpOptions& options) {
@@ -231,6 +257,26 @@ class Fsdp final : public Strategy, public Joinable {
     if (--depth_ > 0) return;
     for (const auto& unit : units_) unit->leave();
   }
+
+  /// What lies where, in words.
+  void tell(size_t first) const {
+    if (group_.rank() != 0) return;
+    int64_t bytes = 0, own = 0;
+    const Unit* largest = nullptr;
+    for (size_t i = first; i < units_.size(); ++i) {
+      bytes += units_[i]->bytes();
+      own += static_cast<int64_t>(units_[i]->own().nbytes());
+      if (largest == nullptr || units_[i]->bytes() > largest->bytes()) largest = units_[i].get();
+    }
+    if (largest == nullptr) return;
+    log::info(
+        "{}: {} units of {:.1f} MB together, {:.1f} MB of them rank 0's, {}; the largest is {} "
+        "with {:.1f} MB",
+        name(), units_.size() - first, megabytes(bytes), megabytes(own),
+        shares_memory() ? "in memory that the ranks share" : "gathered when first touched",
+        largest->name(), megabytes(largest->bytes()));
+  }
+  static double megabytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
   /// A write to a parameter is found in the first passes; where nothing is gathered the others pay
   /// nothing for what they could see.

@@ -230,6 +230,9 @@ void Unit::enter() {
 
 void Unit::leave() {
   for (Leaf& leaf : leaves_) {
+    if (leaf.accumulator == nullptr) {  // it was unfrozen meanwhile
+      leaf.accumulator = torch::autograd::impl::try_get_grad_accumulator(leaf.parameter);
+    }
     set_values(leaf.parameter, leaf.rows);
     torch::autograd::impl::set_grad_accumulator(leaf.parameter, weak(NodePointer()));
   }
