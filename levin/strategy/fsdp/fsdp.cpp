@@ -19,6 +19,7 @@
 #include "levin/strategy/fsdp/gradients.h"
 #include "levin/strategy/fsdp/plan_units.h"
 #include "levin/strategy/fsdp/unit.h"
+#include "levin/strategy/fsdp/write_trap.h"
 
 namespace levin {
 namespace {
@@ -67,6 +68,7 @@ class Fsdp final : public Strategy, public Joinable {
       touch_.add(*fresh[i], plan.units[i].is_rest);
       units_.push_back(std::move(fresh[i]));
     }
+    if (shares_memory()) trap_writes(fresh_units);
     whole_.insert(whole_.end(), plan.whole.begin(), plan.whole.end());
     modules_.push_back(&module);
     buffers_ = ddp::Buffers(modules_);
@@ -258,6 +260,16 @@ class Fsdp final : public Strategy, public Joinable {
     for (const auto& unit : units_) unit->leave();
   }
 
+  void trap_writes(size_t first) {
+    if (trap_ == nullptr) trap_ = std::make_unique<fsdp::WriteTrap>(group_.rank());
+    for (size_t i = first; i < units_.size(); ++i) {
+      for (const Leaf& leaf : units_[i]->leaves()) {
+        trap_->add(leaf.whole.const_data_ptr(), leaf.whole.nbytes(),
+                   fmt::format("{} of unit {}", leaf.name, units_[i]->name()));
+      }
+    }
+  }
+
   /// What lies where, in words.
   void tell(size_t first) const {
     if (group_.rank() != 0) return;
@@ -269,12 +281,11 @@ class Fsdp final : public Strategy, public Joinable {
       if (largest == nullptr || units_[i]->bytes() > largest->bytes()) largest = units_[i].get();
     }
     if (largest == nullptr) return;
-    log::info(
-        "{}: {} units of {:.1f} MB together, {:.1f} MB of them rank 0's, {}; the largest is {} "
-        "with {:.1f} MB",
-        name(), units_.size() - first, megabytes(bytes), megabytes(own),
-        shares_memory() ? "in memory that the ranks share" : "gathered when first touched",
-        largest->name(), megabytes(largest->bytes()));
+    log::info("{}: {:.3g} MB of parameters in units of at most {:.3g} MB ({} of them; {} is the largest), "
+              "{:.3g} MB rank 0's own, {}",
+              name(), megabytes(bytes), megabytes(largest->bytes()), units_.size() - first,
+              largest->name(), megabytes(own),
+              shares_memory() ? "in memory that the ranks share" : "gathered when first touched");
   }
   static double megabytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
@@ -361,6 +372,7 @@ class Fsdp final : public Strategy, public Joinable {
       }
     }
     units_.clear();
+    trap_.reset();
   }
 
   comm::ProcessGroup group_;
@@ -370,6 +382,7 @@ class Fsdp final : public Strategy, public Joinable {
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<NamedTensor> whole_;  ///< parameters that are not divided
   std::unique_ptr<Gradients> gradients_;
+  std::unique_ptr<fsdp::WriteTrap> trap_;
   FirstTouch touch_;
   int64_t num_passes_ = 0;
   ddp::Buffers buffers_;
