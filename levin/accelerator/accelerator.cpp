@@ -303,6 +303,7 @@ std::shared_ptr<Strategy> Accelerator::new_strategy() {
                                            .ddp = options_.ddp,
                                            .fsdp = options_.fsdp,
                                            .xla = xla_,
+                                           .on_gpu = device_.is_cuda(),
                                            .recordable = compiles()});
 }
 

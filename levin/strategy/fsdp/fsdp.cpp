@@ -17,6 +17,7 @@
 #include "levin/strategy/ddp/buffers.h"
 #include "levin/strategy/fsdp/first_touch.h"
 #include "levin/strategy/fsdp/gradients.h"
+#include "levin/strategy/fsdp/hosts.h"
 #include "levin/strategy/fsdp/plan_units.h"
 #include "levin/strategy/fsdp/unit.h"
 #include "levin/strategy/fsdp/write_trap.h"
@@ -35,10 +36,14 @@ class Fsdp final : public Strategy, public Joinable {
  public:
   Fsdp(std::string_view name, const StrategyContext& context)
       : Strategy(name, context.group),
-        group_(context.group),
-        mesh_(context.group, {{"dp", context.group.size()}}),
+        on_cpu_(!context.on_gpu),
+        hosts_(on_cpu_ ? fsdp::find_hosts(data_group()) : std::nullopt),
+        group_(hosts_ ? hosts_->all : data_group()),
+        shares_memory_(on_cpu_ && fsdp::share_memory(group_)),
+        mesh_(group_, {{"dp", group_.size()}}),
         options_(context.fsdp),
-        touch_(group_, {.gathered_bytes = gathered_bytes(name, context.fsdp)}) {}
+        touch_(group_, hosts_ ? &*hosts_ : nullptr,
+               {.gathered_bytes = gathered_bytes(name, context.fsdp)}) {}
 
   /// Of a strategy that was not released: after an error, or at the program's end. Nobody can be
   /// asked for what is not here.
@@ -57,8 +62,7 @@ class Fsdp final : public Strategy, public Joinable {
     const Plan plan = own_parameters(module);
     std::vector<std::unique_ptr<Unit>> fresh;
     for (const UnitPlan& unit : plan.units) {
-      fresh.push_back(
-          std::make_unique<Unit>(unit.name, unit.parameters, mesh_, unit_options(device)));
+      fresh.push_back(std::make_unique<Unit>(unit.name, unit.parameters, mesh_, unit_options()));
     }
     make_own_rows(module, fresh, device, values);
     for (const auto& unit : fresh) unit->place(device);
@@ -68,7 +72,7 @@ class Fsdp final : public Strategy, public Joinable {
       touch_.add(*fresh[i], plan.units[i].is_rest);
       units_.push_back(std::move(fresh[i]));
     }
-    if (shares_memory()) trap_writes(fresh_units);
+    trap_writes(fresh_units);
     whole_.insert(whole_.end(), plan.whole.begin(), plan.whole.end());
     modules_.push_back(&module);
     buffers_ = ddp::Buffers(modules_);
@@ -184,10 +188,10 @@ class Fsdp final : public Strategy, public Joinable {
     return options.gathered_mb < 0 ? -1 : static_cast<int64_t>(options.gathered_mb * (1 << 20));
   }
 
-  fsdp::UnitOptions unit_options(at::Device device) const {
-    const bool shares = device.is_cpu() && (group_.size() == 1 || group_.backend() == "shm");
+  fsdp::UnitOptions unit_options() {
     return {.cut = options_.cut == "owned" ? fsdp::CutAt::kParameters : fsdp::CutAt::kRows,
-            .shares_memory = shares};
+            .shares_memory = shares_memory(),
+            .hosts = hosts_ ? &*hosts_ : nullptr};
   }
 
   /// A parameter that two modules share is the first one's.
@@ -263,8 +267,12 @@ class Fsdp final : public Strategy, public Joinable {
   void trap_writes(size_t first) {
     if (trap_ == nullptr) trap_ = std::make_unique<fsdp::WriteTrap>(group_.rank());
     for (size_t i = first; i < units_.size(); ++i) {
+      const at::Tensor& memory = units_[i]->mapped();
+      if (!memory.defined()) continue;
       for (const Leaf& leaf : units_[i]->leaves()) {
-        trap_->add(leaf.whole.const_data_ptr(), leaf.whole.nbytes(),
+        const int64_t length = leaf.extent.num_rows * leaf.extent.row_numel;
+        const at::Tensor whole = memory.narrow(0, leaf.extent.begin, length);
+        trap_->add(whole.const_data_ptr(), whole.nbytes(),
                    fmt::format("{} of unit {}", leaf.name, units_[i]->name()));
       }
     }
@@ -281,11 +289,15 @@ class Fsdp final : public Strategy, public Joinable {
       if (largest == nullptr || units_[i]->bytes() > largest->bytes()) largest = units_[i].get();
     }
     if (largest == nullptr) return;
-    log::info("{}: {:.3g} MB of parameters in units of at most {:.3g} MB ({} of them; {} is the largest), "
-              "{:.3g} MB rank 0's own, {}",
-              name(), megabytes(bytes), megabytes(largest->bytes()), units_.size() - first,
-              largest->name(), megabytes(own),
-              shares_memory() ? "in memory that the ranks share" : "gathered when first touched");
+    log::info(
+        "{}: {:.3g} MB of parameters in units of at most {:.3g} MB ({} of them; {} is the "
+        "largest), "
+        "{:.3g} MB rank 0's own, {}",
+        name(), megabytes(bytes), megabytes(largest->bytes()), units_.size() - first,
+        largest->name(), megabytes(own),
+        shares_memory() ? "in memory that the ranks share"
+        : hosts_        ? "gathered when first touched, into memory that a host's ranks share"
+                        : "gathered when first touched");
   }
   static double megabytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
@@ -343,7 +355,7 @@ class Fsdp final : public Strategy, public Joinable {
     for (const auto& unit : units_) unit->note_values();
   }
 
-  bool shares_memory() const { return !units_.empty() && units_.front()->shares_memory(); }
+  bool shares_memory() const { return shares_memory_; }
 
   /// Ranks that still have data, where ranks may run out of it.
   int64_t begin_joined(bool here) {
@@ -375,7 +387,10 @@ class Fsdp final : public Strategy, public Joinable {
     trap_.reset();
   }
 
-  comm::ProcessGroup group_;
+  bool on_cpu_;
+  std::optional<fsdp::Hosts> hosts_;
+  comm::ProcessGroup group_;  ///< of all ranks; their numbers here are by hosts_
+  bool shares_memory_;
   comm::DeviceMesh mesh_;
   FsdpOptions options_;
   std::vector<const torch::nn::Module*> modules_;

@@ -461,7 +461,7 @@ TEST(FsdpGathered, SendsEachUnitOnceAPassAndKeepsToItsMemory) {
     levin::wrap_all(*net);
     const levin::comm::DeviceMesh mesh(group, {{"dp", 2}});
     std::vector<std::unique_ptr<levin::fsdp::Unit>> units;
-    levin::fsdp::FirstTouch touch(group, {});
+    levin::fsdp::FirstTouch touch(group, nullptr, {});
     for (const auto& plan : levin::fsdp::plan_units(*net, 1).units) {
       units.push_back(std::make_unique<levin::fsdp::Unit>(plan.name, plan.parameters, mesh,
                                                           levin::fsdp::UnitOptions{}));
