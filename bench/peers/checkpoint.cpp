@@ -3,8 +3,8 @@
 //   torchrun --nproc-per-node 2 --no-python peer_checkpoint FOLDER ROUNDS [STEPS SAVES]
 //
 // Prints after each round the seconds of all so far, as rank 0 sees them, from all ranks ready to all
-// ranks done: a save, a load into tensors that are there, and what an asynchronous save holds up: its
-// start and its end. With STEPS it trains so many steps of such a model in SAVES turns, and as many
+// ranks done: a save, a load into tensors that are there, what an asynchronous save holds up, its start
+// and its end, and a save of the weights alone for Hugging Face. With STEPS it trains so many steps of such a model in SAVES turns, and as many
 // with an asynchronous save in each turn, turn by turn, and prints the seconds of both.
 
 #include <fmt/format.h>
@@ -21,6 +21,7 @@
 #include "levin/accelerator/accelerator.h"
 #include "levin/checkpoint/async_saves.h"
 #include "levin/checkpoint/checkpoint_save.h"
+#include "levin/checkpoint/sharded_weights.h"
 #include "levin/comm/process_group.h"
 #include "levin/optim/optim.h"
 
@@ -60,7 +61,7 @@ void load(const fs::path& folder, const levin::Checkpoint& into) {
 }
 
 template <class Body>
-double seconds_of(levin::comm::ProcessGroup& world, const Body& body) {
+double seconds_of(levin::comm::ProcessGroup& world, Body&& body) {
   world.barrier();
   const auto begin = std::chrono::steady_clock::now();
   body();
@@ -69,11 +70,12 @@ double seconds_of(levin::comm::ProcessGroup& world, const Body& body) {
 }
 
 struct Results {
-  std::vector<double> save, load, stall;
+  std::vector<double> save, load, stall, consolidated;
 
   void print() const {
-    fmt::print("{{\"save\": [{}], \"load\": [{}], \"stall\": [{}]}}\n", fmt::join(save, ", "),
-               fmt::join(load, ", "), fmt::join(stall, ", "));
+    fmt::print("{{\"save\": [{}], \"load\": [{}], \"stall\": [{}], \"consolidated\": [{}]}}\n",
+               fmt::join(save, ", "), fmt::join(load, ", "), fmt::join(stall, ", "),
+               fmt::join(consolidated, ", "));
     std::fflush(stdout);
   }
 };
@@ -92,9 +94,12 @@ void save_and_load(const fs::path& folder, int rounds, levin::comm::ProcessGroup
     // Training, that leaves the disk its time.
     std::this_thread::sleep_for(std::chrono::seconds(5));
     results.stall.push_back(start + seconds_of(world, [&] { saves.finish(); }));
+    const fs::path weights = folder / fmt::format("round_{}_weights", round);
+    results.consolidated.push_back(seconds_of(world, [&] {
+      levin::save_sharded_weights(weights, checkpoint.weights.at("model"), world, {});
+    }));
     if (world.rank() == 0) {
-      fs::remove_all(place);
-      fs::remove_all(behind);
+      for (const fs::path& each : {place, behind, weights}) fs::remove_all(each);
       results.print();
     }
   }
@@ -113,7 +118,7 @@ void train(const fs::path& folder, int steps, int turns) {
   levin::Accelerator accelerator({.cpu = true, .strategy = "ddp"});
   auto [net, optimizer] = accelerator.prepare(model(), levin::optim::adam({.lr = 1e-4}));
   const at::Tensor batch = torch::randn({32, kSize});
-  const auto some_steps = [&, net = net, optimizer = optimizer]() mutable {
+  auto some_steps = [&, net = net, optimizer = optimizer]() mutable {
     for (int step = 0; step < steps / turns; ++step) {
       optimizer.zero_grad();
       accelerator.backward(net->forward(batch).square().mean());

@@ -50,6 +50,8 @@ def main():
     folder, rounds = pathlib.Path(sys.argv[1]), int(sys.argv[2])
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
+    # The saving thread's collectives would come between those of this one, in another order on each rank.
+    behind = dist.new_group(backend="gloo")
     state, other = state_of(1.0), state_of(2.0)
     results = {"save": [], "load": [], "stall": [], "consolidated": []}
     for i in range(rounds):
@@ -58,7 +60,8 @@ def main():
         results["load"].append(seconds_of(lambda: dcp.load(other, checkpoint_id=place)))
         futures = []
         start = seconds_of(
-            lambda: futures.append(dcp.async_save(state, checkpoint_id=f"{place}_behind")))
+            lambda: futures.append(dcp.async_save(state, checkpoint_id=f"{place}_behind",
+                                                  process_group=behind)))
         time.sleep(5)
         results["stall"].append(start + seconds_of(lambda: futures[0].result()))
         results["consolidated"].append(

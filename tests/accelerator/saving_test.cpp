@@ -1,6 +1,7 @@
 // States that several processes save and load together, behind the loop too, and on other numbers of
 // processes.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -146,6 +147,56 @@ TEST(SavedTogether, RowsOfDividedParametersAreTheWholeModelsFiles) {
       return slice.local.sizes() == net.parameters()[0].sizes() ? ""
                                                                 : c10::str(slice.local.sizes());
     });
+  }
+}
+
+/// Weights after three steps on that number of ranks, and after two more; between them the state is
+/// saved, or loaded from `from` in place of the first steps.
+std::string trained_by(const std::string& strategy, int64_t ranks, const Scratch& scratch,
+                       const std::string& name, const std::string& from) {
+  const auto words = run_world(ranks, [&](int64_t, const fs::path&) -> std::string {
+    torch::manual_seed(4);
+    Accelerator accelerator({.cpu = true, .strategy = strategy});
+    auto [model, optimizer] = accelerator.prepare(sequential(), adamw({.lr = 0.1}));
+    auto steps = [&, model = model, optimizer = optimizer](int64_t count) mutable {
+      for (int64_t step = 0; step < count; ++step) {
+        optimizer.zero_grad();
+        accelerator.backward(loss_of(model, small_nets::whole(dataset(8))));
+        accelerator.clip_grad_norm(0.5);
+        optimizer.step();
+      }
+    };
+    if (from.empty()) {
+      steps(3);
+      accelerator.save_state(scratch / (name + "_3"));
+    } else {
+      accelerator.load_state(scratch / from);
+      accelerator.save_state(scratch / (name + "_3"));
+    }
+    steps(2);
+    accelerator.save_state(scratch / (name + "_5"));
+    return "";
+  });
+  return fmt::format("{}", fmt::join(words, ""));
+}
+
+TEST(SavedTogether, ShardedRunsGoOnOnOtherNumbersOfRanksAndWithOtherStrategies) {
+  const Scratch scratch;
+  ASSERT_EQ(trained_by("auto", 1, scratch, "one", ""), "");
+  ASSERT_EQ(trained_by("fsdp", 3, scratch, "three", ""), "");
+  for (const auto& [strategy, ranks] :
+       {std::pair("fsdp", 2), std::pair("zero", 3), std::pair("ddp", 2), std::pair("auto", 1)}) {
+    const std::string name = fmt::format("{}_{}", strategy, ranks);
+    ASSERT_EQ(trained_by(strategy, ranks, scratch, name, "three_3"), "") << name;
+    // What was loaded is what was saved, whoever has it; and it goes on as one process does.
+    EXPECT_EQ(get(scratch / "three_3/model.safetensors"),
+              get(scratch / (name + "_3") / "model.safetensors"));
+    const State after = levin::load_weights(scratch / (name + "_5"));
+    const State wanted = levin::load_weights(scratch / "one_5");
+    for (const auto& [parameter, value] : wanted.values()) {
+      EXPECT_TRUE(torch::allclose(after.tensor(parameter), wanted.tensor(parameter), 1e-4, 1e-5))
+          << name << " " << parameter;
+    }
   }
 }
 

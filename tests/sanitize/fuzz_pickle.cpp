@@ -70,7 +70,7 @@ void read(const levin::State& state) {
     while (last.dim() > 0) last = last.select(0, last.size(0) - 1);
     volatile char byte = 0;
     const auto* bytes = static_cast<const char*>(last.const_data_ptr());
-    for (size_t i = 0; i < last.element_size(); ++i) byte = bytes[i];
+    for (int64_t i = 0; i < last.element_size(); ++i) byte = bytes[i];
     (void)byte;
   }
 }
