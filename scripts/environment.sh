@@ -95,7 +95,9 @@ libtorch() {
 # With WITH_TORCH=1 it sees the LibTorch in use as its torch, so that none is fetched twice.
 python_environment() {
   local folder=$DEPS/$1 requirements=$2 torch="" wanted
+  # Where it lies, so that clones whose .deps/ is one folder do not make the environment anew in turn.
   [[ -z ${WITH_TORCH:-} ]] || torch=$(libtorch)
+  [[ -z $torch ]] || torch=$(cd "$torch" && pwd -P)
   wanted="$torch"$'\n'"$(cat "$requirements")"
   if [[ $(cat "$folder/.levin-complete" 2>/dev/null) == "$wanted" ]]; then return; fi
   say "making the Python environment .deps/$1 from $requirements"

@@ -14,7 +14,8 @@ if [[ ${1:-} == --fix ]]; then
   exit
 fi
 status=0
-if unformatted=$("$bin/clang-format" --dry-run -Werror "${sources[@]}" 2>&1); then
+if unformatted=$(printf '%s\0' "${sources[@]}" |
+  xargs -0 -n 40 -P "$(cores)" "$bin/clang-format" --dry-run -Werror 2>&1); then
   say "clang-format: ${#sources[@]} files are fine"
 else
   status=1

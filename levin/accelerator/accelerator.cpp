@@ -142,6 +142,7 @@ void Accelerator::prepare_module(const std::shared_ptr<torch::nn::Module>& modul
   if (precision_.parameters && is_on_meta(*module)) materialize(*module, {.values = values});
   precision_.convert(*module);
   strategy_->setup(*module, device_, values);
+  detail::return_freed_memory();  // of the module as it was, where that has moved
   seed_by_rank();
   const bool known = std::find(modules_.begin(), modules_.end(), module) != modules_.end();
   if (!known) modules_.push_back(module);
@@ -302,6 +303,7 @@ std::shared_ptr<Strategy> Accelerator::new_strategy() {
                                            .ddp = options_.ddp,
                                            .fsdp = options_.fsdp,
                                            .xla = xla_,
+                                           .on_gpu = device_.is_cuda(),
                                            .recordable = compiles()});
 }
 

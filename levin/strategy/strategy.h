@@ -36,6 +36,7 @@ struct StrategyContext {
   DdpOptions ddp = {};
   FsdpOptions fsdp = {};
   std::shared_ptr<xla::Runtime> xla = nullptr;  ///< where the device is one of XLA
+  bool on_gpu = false;
   bool recordable = false;  ///< steps are to be recorded: exchanges are operators, after backward
 };
 

@@ -98,8 +98,14 @@ TEST_P(MpiBetweenHosts, DoesWhatC10dSays) {
   mpi->barrier()->wait();  // rank 0's folder outlives the others' use of it
 }
 
+/// All of them on four ranks, and of fewer what no other number has.
+std::vector<std::string> layouts() {
+  if (place().size == 4) return {"AABB", "ABAB", "ABBB"};
+  return {"ABBB"};
+}
+
 INSTANTIATE_TEST_SUITE_P(Comm, MpiBetweenHosts,
-                         testing::Combine(testing::Values("AABB", "ABAB", "ABBB"),
+                         testing::Combine(testing::ValuesIn(layouts()),
                                           testing::ValuesIn(kCollectives)),
                          [](const auto& info) {
                            return std::get<0>(info.param) + std::get<1>(info.param).name;

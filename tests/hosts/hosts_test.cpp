@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "levin/module/full.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
 #include "tests/hosts/examples.h"
 #include "tests/hosts/network.h"
@@ -14,6 +15,7 @@ using namespace levin::test;  // NOLINT
 using ::testing::HasSubstr;
 
 constexpr const char* kFolder = "LEVIN_HOSTS_FOLDER";
+constexpr const char* kStrategy = "LEVIN_HOSTS_STRATEGY";
 constexpr const char* kEpochs = "LEVIN_HOSTS_EPOCHS";
 constexpr const char* kCommTimeout = "LEVIN_HOSTS_COMM_TIMEOUT";
 constexpr const char* kHurries = "LEVIN_HOSTS_HURRIES";  // nobody disturbs it
@@ -55,6 +57,7 @@ TEST(HostsRank, DISABLED_Rank) {
   options.seed = 3;
   const char *epochs = std::getenv(kEpochs), *timeout = std::getenv(kCommTimeout);
   options.max_epochs = epochs == nullptr ? 8 : std::stoi(epochs);
+  if (const char* strategy = std::getenv(kStrategy)) options.strategy = strategy;
   if (timeout != nullptr) options.comm.timeout_s = std::stod(timeout);
   options.ckpt_path = "last";
   auto traces = std::make_shared<Traces>();
@@ -65,8 +68,9 @@ TEST(HostsRank, DISABLED_Rank) {
   levin::Trainer trainer(options);
   const auto net = std::make_shared<small_run::Net>();
   trainer.fit(net, levin::DataLoader(small_run::dataset(200), {.batch_size = 4, .shuffle = true}));
+  const levin::State weights = levin::full(*net);
   if (trainer.accelerator().is_main_process()) {
-    levin::save_weights(folder / "final.safetensors", levin::module_state(*net));
+    levin::save_weights(folder / "final.safetensors", weights);
     put(folder / "finished", std::to_string(trainer.global_step()));
   }
 }
@@ -138,6 +142,31 @@ TEST_F(Hosts, TwoTrainAsOneDoes) {
     Program alone(scratch_, words);
     ASSERT_EQ(alone.wait(40), 0) << alone.err();
     EXPECT_EQ(last_line(alone.out()), line) << processes << " on each host";
+  }
+}
+
+// Gathered by each rank, and with two processes each into memory that they share.
+TEST_F(Hosts, TwoTrainADividedModelAsDdpDoes) {
+  for (const int processes : {1, 2}) {
+    fs::path weights[2];
+    for (const bool is_divided : {false, true}) {
+      const fs::path folder = scratch_ / (std::to_string(processes) + (is_divided ? "d" : "w"));
+      fs::create_directories(folder);
+      weights[is_divided ? 1 : 0] = folder / "final.safetensors";
+      settings_ = {{kFolder, folder.string()},
+                   {kEpochs, "3"},
+                   {kHurries, "1"},
+                   {kStrategy, is_divided ? "fsdp" : "ddp"}};
+      const auto zero = start(0, {"--nnodes", "2"}, rank(), processes);
+      const auto one = start(1, {"--nnodes", "2"}, rank(), processes);
+      ASSERT_EQ(zero->wait(60), 0) << zero->err() << one->err();
+      ASSERT_EQ(one->wait(10), 0) << one->err();
+      if (is_divided) {
+        EXPECT_THAT(zero->err(), HasSubstr(processes == 1 ? "gathered when first touched"
+                                                          : "memory that a host's ranks share"));
+      }
+    }
+    EXPECT_EQ(small_run::off_by(weights[0], weights[1], 1e-5), "") << processes << " on each host";
   }
 }
 

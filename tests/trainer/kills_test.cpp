@@ -10,6 +10,7 @@
 #include <random>
 
 #include "levin/checkpoint/checkpoint.h"
+#include "levin/module/full.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
 #include "tests/launch/launcher.h"
 #include "tests/trainer/small_run.h"
@@ -24,6 +25,7 @@ using levin::test::soon;
 
 constexpr int64_t kEpochs = 6;
 constexpr const char* kFolder = "LEVIN_KILLS_FOLDER";
+constexpr const char* kStrategy = "LEVIN_KILLS_STRATEGY";
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -58,6 +60,7 @@ TEST(Kills, DISABLED_Rank) {
   options.seed = 3;
   options.max_epochs = kEpochs;
   options.ckpt_path = "last";
+  options.strategy = std::getenv(kStrategy);
   options.comm.timeout_s = 2;
   auto traces = std::make_shared<Traces>();
   traces->folder = folder;
@@ -67,8 +70,9 @@ TEST(Kills, DISABLED_Rank) {
   levin::Trainer trainer(options);
   const auto net = std::make_shared<Net>();
   trainer.fit(net, levin::DataLoader(dataset(100), {.batch_size = 4, .shuffle = true}));
+  const levin::State weights = levin::full(*net);
   if (trainer.accelerator().is_main_process()) {
-    levin::save_weights(folder / "final.safetensors", levin::module_state(*net));
+    levin::save_weights(folder / "final.safetensors", weights);
   }
 }
 
@@ -76,11 +80,11 @@ struct Program {
   Scratch scratch;
   Launcher launcher;
 
-  Program()
+  explicit Program(const std::string& strategy)
       : launcher(scratch,
                  {"-n", "2", "--max-restarts", "3", fs::read_symlink("/proc/self/exe").string(),
                   "--gtest_also_run_disabled_tests", "--gtest_filter=Kills.DISABLED_Rank"},
-                 {{kFolder, scratch.str()}}) {}
+                 {{kFolder, scratch.str()}, {kStrategy, strategy}}) {}
 
   fs::path pid_of(int64_t rank) const { return scratch / ("pid.0." + std::to_string(rank)); }
 };
@@ -98,16 +102,20 @@ void expect_equal(const levin::State& got, const levin::State& wanted) {
   }
 }
 
-TEST(Kills, EveryRunRecoversAndEndsWithTheSameWeights) {
+class KillsUnder : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Strategies, KillsUnder, ::testing::Values("ddp", "fsdp"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(KillsUnder, EveryRunRecoversAndEndsWithTheSameWeights) {
   const char* asked = std::getenv("LEVIN_KILLS");
-  const int64_t runs = asked == nullptr ? 6 : std::stoll(asked);
-  Program undisturbed;
+  const int64_t runs = asked == nullptr ? 3 : std::stoll(asked);
+  Program undisturbed(GetParam());
   ASSERT_EQ(undisturbed.launcher.wait(), 0) << undisturbed.launcher.err();
   const levin::State wanted = final_weights(undisturbed);
   std::mt19937 random(static_cast<unsigned>(::getpid()));
   std::vector<double> seconds;
   for (int64_t number = 0; number < runs; ++number) {
-    Program program;
+    Program program(GetParam());
     ASSERT_TRUE(soon([&] {
       return fs::exists(program.pid_of(0)) && fs::exists(program.pid_of(1));
     })) << program.launcher.err();

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/empty.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <utility>
@@ -18,8 +19,9 @@ constexpr int64_t kUnitsAtATime = 3;  // the one at hand, the one before it and 
 
 }  // namespace
 
-FirstTouch::FirstTouch(const comm::ProcessGroup& group, const FirstTouchOptions& options)
-    : group_(group), options_(options) {}
+FirstTouch::FirstTouch(const comm::ProcessGroup& group, Hosts* hosts,
+                       const FirstTouchOptions& options)
+    : group_(group), hosts_(hosts), options_(options) {}
 
 FirstTouch::~FirstTouch() = default;
 
@@ -28,8 +30,9 @@ void FirstTouch::add(Unit& unit, bool stays) {
     places_[leaf.whole.storage().unsafeGetStorageImpl()] = {entries_.size(), &leaf};
   }
   entries_.push_back({.unit = &unit, .stays = stays});
-  largest_ = std::max(largest_, unit.bytes());
-  staying_ += stays ? unit.bytes() : 0;
+  const int64_t bytes = unit.mapped().defined() ? 0 : unit.bytes();
+  largest_ = std::max(largest_, bytes);
+  staying_ += stays ? bytes : 0;
   const int64_t wanted = options_.gathered_bytes;
   limit_ = wanted < 0
                ? INT64_MAX
@@ -122,9 +125,10 @@ void FirstTouch::drop() {
 }
 
 void FirstTouch::give_back(Entry& entry) {
-  if (!entry.memory.defined()) return;
+  if (!std::exchange(entry.is_here, false)) return;
   if (std::exchange(entry.is_coming, false)) entry.work.wait();
   entry.unit->detach();
+  if (!entry.memory.defined()) return;
   const auto bytes = entry.memory.numel();
   used_bytes_ -= bytes;
   free_bytes_ += bytes;
@@ -155,7 +159,9 @@ at::Tensor FirstTouch::take_memory(int64_t bytes, at::Device device) {
   return memory;
 }
 
-bool FirstTouch::make_room(int64_t bytes) {
+bool FirstTouch::make_room_for(size_t index) {
+  const Unit& unit = *entries_[index].unit;
+  const int64_t bytes = unit.mapped().defined() ? 0 : unit.bytes();
   for (auto each = gathered_.begin(); used_bytes_ + bytes > limit_ && each != gathered_.end();) {
     Entry& entry = entries_[*each];
     if (entry.stays || entry.is_coming || entry.operation == operation_) {
@@ -170,19 +176,38 @@ bool FirstTouch::make_room(int64_t bytes) {
 
 void FirstTouch::start(size_t index) {
   Entry& entry = entries_[index];
+  Unit& unit = *entry.unit;
   const at::NoGradGuard no_grad;
-  const int64_t bytes = entry.unit->bytes();
-  entry.memory = take_memory(bytes, entry.unit->own().device());
   const comm::LabelScope label(static_cast<int64_t>(index) + 1);
-  entry.work = group_.all_gather(entry.memory.narrow(0, 0, bytes).view(entry.unit->type()),
-                                 entry.unit->own(), entry.unit->runs(), comm::Return::kStarted);
-  entry.is_coming = true;
-  gathered_.push_back(index);
+  if (unit.part_of_place().defined()) {
+    entry.work = hosts_->across.all_gather(unit.part_of_place(), unit.own(), unit.runs_of_place(),
+                                           comm::Return::kStarted);
+  } else {
+    entry.memory = take_memory(unit.bytes(), unit.own().device());
+    entry.work = group_.all_gather(entry.memory.narrow(0, 0, unit.bytes()).view(unit.type()),
+                                   unit.own(), unit.runs(), comm::Return::kStarted);
+    gathered_.push_back(index);
+  }
+  entry.is_here = entry.is_coming = true;
   ++num_gathers_;
-  bytes_gathered_ += bytes;
+  bytes_gathered_ += unit.bytes();
+}
+
+void FirstTouch::arrive(size_t index) {
+  Entry& entry = entries_[index];
+  Unit& unit = *entry.unit;
+  entry.is_coming = false;
+  entry.work.wait();
+  if (unit.part_of_place().defined()) {
+    const comm::LabelScope label(static_cast<int64_t>(index) + 1);
+    hosts_->local.barrier();  // the others' parts
+    return unit.attach(unit.mapped());
+  }
+  unit.attach(entry.memory.narrow(0, 0, unit.bytes()).view(unit.type()));
 }
 
 void FirstTouch::gather(size_t index) {
+  RECORD_FUNCTION("levin::fsdp::gather_unit", std::vector<c10::IValue>());
   Entry& entry = entries_[index];
   const auto& order = orders_[static_cast<size_t>(pass_)];
   follows_ = follows_ && now_.size() < order.size() && order[now_.size()] == index;
@@ -190,12 +215,10 @@ void FirstTouch::gather(size_t index) {
   if (!entry.is_coming) {
     int64_t wanted = static_cast<int64_t>(index);
     if (pass_ == Pass::kEvaluation) exchange_wishes(static_cast<int64_t>(index), &wanted);
-    make_room(entry.unit->bytes());
+    make_room_for(index);
     start(index);
   }
-  entry.is_coming = false;
-  entry.work.wait();
-  entry.unit->attach(entry.memory.narrow(0, 0, entry.unit->bytes()).view(entry.unit->type()));
+  arrive(index);
 }
 
 /// The next of the last pass, while this one is as that was.
@@ -203,7 +226,7 @@ void FirstTouch::prefetch() {
   const auto& order = orders_[static_cast<size_t>(pass_)];
   if (!follows_ || pass_ == Pass::kEvaluation || now_.size() >= order.size()) return;
   const size_t next = order[now_.size()];
-  if (entries_[next].memory.defined() || !make_room(entries_[next].unit->bytes())) return;
+  if (entries_[next].is_here || !make_room_for(next)) return;
   start(next);
 }
 
@@ -228,20 +251,17 @@ bool FirstTouch::exchange_wishes(int64_t mine, int64_t* wanted) {
 
 void FirstTouch::end_evaluation() {
   begin(Pass::kEvaluation);
-  const c10::IValue none;
   int64_t wanted = -1;
   while (exchange_wishes(-1, &wanted)) {
     const auto index = static_cast<size_t>(wanted);
-    Entry& entry = entries_[index];
-    if (entry.memory.defined()) {
+    if (entries_[index].is_here) {
       std::erase(gathered_, index);
-      give_back(entry);
+      give_back(entries_[index]);
     }
     ++operation_;
-    make_room(entry.unit->bytes());
+    make_room_for(index);
     start(index);
-    entry.is_coming = false;
-    entry.work.wait();
+    arrive(index);
   }
   drop();  // a rank that was here earlier has others
   begin(Pass::kForward);

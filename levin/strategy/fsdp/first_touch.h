@@ -3,7 +3,7 @@
 // unit is gathered when an operator first touches it; and a write to a parameter within a forward
 // pass is found, which no other rank would learn of.
 //
-//   FirstTouch touch(group, {.gathered_bytes = 1 << 28});  touch.add(unit);
+//   FirstTouch touch(group, nullptr, {.gathered_bytes = 1 << 28});  touch.add(unit);
 //   const graph::HandlerScope scope(touch);
 //   net->forward(x);
 
@@ -30,7 +30,8 @@ struct FirstTouchOptions {
 /// units in the same order; one that does not is "comm.mismatch" on all of them.
 class LEVIN_API FirstTouch final : public graph::OperatorHandler {
  public:
-  FirstTouch(const comm::ProcessGroup& group, const FirstTouchOptions& options);
+  /// hosts: whose ranks share the memory of a unit, where they do; outlives the object.
+  FirstTouch(const comm::ProcessGroup& group, Hosts* hosts, const FirstTouchOptions& options);
   ~FirstTouch() override;
 
   /// stays: it is kept, beside the limit, once it was gathered.
@@ -62,6 +63,7 @@ class LEVIN_API FirstTouch final : public graph::OperatorHandler {
     Unit* unit = nullptr;
     at::Tensor memory = {};  ///< bytes: gathered, or on their way
     comm::Work work = {};
+    bool is_here = false;  ///< or on its way
     bool is_coming = false;
     bool stays = false;
     int64_t operation = 0;  ///< that touched it last, as far as that was noted
@@ -72,15 +74,17 @@ class LEVIN_API FirstTouch final : public graph::OperatorHandler {
   void check_writes(const graph::OperatorCall& call, const std::vector<c10::IValue>& stack) const;
   void gather(size_t index);
   void start(size_t index);
+  void arrive(size_t index);
   void prefetch();
-  /// Frees what was gathered first until so many bytes fit; false where that cannot be.
-  bool make_room(int64_t bytes);
+  /// Frees what was gathered first until a unit fits; false where that cannot be.
+  bool make_room_for(size_t index);
   void give_back(Entry& entry);
   at::Tensor take_memory(int64_t bytes, at::Device device);
   /// What each rank wants; -1: nothing more.
   bool exchange_wishes(int64_t mine, int64_t* wanted);
 
   comm::ProcessGroup group_;
+  Hosts* hosts_;
   FirstTouchOptions options_;
   std::vector<Entry> entries_;
   ska::flat_hash_map<const c10::StorageImpl*, std::pair<size_t, const Leaf*>> places_;

@@ -17,8 +17,10 @@
 #include "levin/strategy/ddp/buffers.h"
 #include "levin/strategy/fsdp/first_touch.h"
 #include "levin/strategy/fsdp/gradients.h"
+#include "levin/strategy/fsdp/hosts.h"
 #include "levin/strategy/fsdp/plan_units.h"
 #include "levin/strategy/fsdp/unit.h"
+#include "levin/strategy/fsdp/write_trap.h"
 
 namespace levin {
 namespace {
@@ -34,10 +36,14 @@ class Fsdp final : public Strategy, public Joinable {
  public:
   Fsdp(std::string_view name, const StrategyContext& context)
       : Strategy(name, context.group),
-        group_(context.group),
-        mesh_(context.group, {{"dp", context.group.size()}}),
+        on_cpu_(!context.on_gpu),
+        hosts_(on_cpu_ ? fsdp::find_hosts(data_group()) : std::nullopt),
+        group_(hosts_ ? hosts_->all : data_group()),
+        shares_memory_(on_cpu_ && fsdp::share_memory(group_)),
+        mesh_(group_, {{"dp", group_.size()}}),
         options_(context.fsdp),
-        touch_(group_, {.gathered_bytes = gathered_bytes(name, context.fsdp)}) {}
+        touch_(group_, hosts_ ? &*hosts_ : nullptr,
+               {.gathered_bytes = gathered_bytes(name, context.fsdp)}) {}
 
   /// Of a strategy that was not released: after an error, or at the program's end. Nobody can be
   /// asked for what is not here.
@@ -56,16 +62,17 @@ class Fsdp final : public Strategy, public Joinable {
     const Plan plan = own_parameters(module);
     std::vector<std::unique_ptr<Unit>> fresh;
     for (const UnitPlan& unit : plan.units) {
-      fresh.push_back(
-          std::make_unique<Unit>(unit.name, unit.parameters, mesh_, unit_options(device)));
+      fresh.push_back(std::make_unique<Unit>(unit.name, unit.parameters, mesh_, unit_options()));
     }
     make_own_rows(module, fresh, device, values);
     for (const auto& unit : fresh) unit->place(device);
     place_whole(module, plan.whole, device);
+    const size_t fresh_units = units_.size();
     for (size_t i = 0; i < fresh.size(); ++i) {
       touch_.add(*fresh[i], plan.units[i].is_rest);
       units_.push_back(std::move(fresh[i]));
     }
+    trap_writes(fresh_units);
     whole_.insert(whole_.end(), plan.whole.begin(), plan.whole.end());
     modules_.push_back(&module);
     buffers_ = ddp::Buffers(modules_);
@@ -74,6 +81,7 @@ class Fsdp final : public Strategy, public Joinable {
     gradients_.reset();
     gradients_ = std::make_unique<Gradients>(group_, all, whole_, options_);
     group_.barrier();  // all rows are written
+    tell(fresh_units);
   }
 
   std::unique_ptr<ComputeScope> compute_scope() override {
@@ -94,8 +102,11 @@ class Fsdp final : public Strategy, public Joinable {
 
   void update(optim::Optimizer& optimizer) override {
     wait_gradients();
-    optimizer.step();
-    publish();
+    {
+      const Rows rows(*this);
+      optimizer.step();
+      publish();
+    }
     if (std::exchange(buffers_differ_, false)) agree_on_buffers();
   }
 
@@ -151,15 +162,36 @@ class Fsdp final : public Strategy, public Joinable {
     std::optional<graph::HandlerScope> sees_;
   };
 
+  /// Parameters are rows for its time, also within a scope: a training_step that optimizes by itself
+  /// updates them in the middle of what it computes.
+  class Rows {
+   public:
+    explicit Rows(Fsdp& strategy) : strategy_(strategy), interrupts_(strategy.depth_ > 0) {
+      if (!interrupts_) return;
+      for (const auto& unit : strategy_.units_) unit->leave();
+    }
+    ~Rows() noexcept(false) {
+      if (!interrupts_) return;
+      if (std::uncaught_exceptions() == 0) strategy_.settle();
+      for (const auto& unit : strategy_.units_) unit->enter();
+    }
+    Rows(const Rows&) = delete;
+    Rows& operator=(const Rows&) = delete;
+
+   private:
+    Fsdp& strategy_;
+    bool interrupts_;
+  };
+
   static int64_t gathered_bytes(std::string_view name, const FsdpOptions& options) {
     if (name == "zero" && options.zero_stage < 3) return -1;
     return options.gathered_mb < 0 ? -1 : static_cast<int64_t>(options.gathered_mb * (1 << 20));
   }
 
-  fsdp::UnitOptions unit_options(at::Device device) const {
-    const bool shares = device.is_cpu() && (group_.size() == 1 || group_.backend() == "shm");
+  fsdp::UnitOptions unit_options() {
     return {.cut = options_.cut == "owned" ? fsdp::CutAt::kParameters : fsdp::CutAt::kRows,
-            .shares_memory = shares};
+            .shares_memory = shares_memory(),
+            .hosts = hosts_ ? &*hosts_ : nullptr};
   }
 
   /// A parameter that two modules share is the first one's.
@@ -232,6 +264,43 @@ class Fsdp final : public Strategy, public Joinable {
     for (const auto& unit : units_) unit->leave();
   }
 
+  void trap_writes(size_t first) {
+    if (trap_ == nullptr) trap_ = std::make_unique<fsdp::WriteTrap>(group_.rank());
+    for (size_t i = first; i < units_.size(); ++i) {
+      const at::Tensor& memory = units_[i]->mapped();
+      if (!memory.defined()) continue;
+      for (const Leaf& leaf : units_[i]->leaves()) {
+        const int64_t length = leaf.extent.num_rows * leaf.extent.row_numel;
+        const at::Tensor whole = memory.narrow(0, leaf.extent.begin, length);
+        trap_->add(whole.const_data_ptr(), whole.nbytes(),
+                   fmt::format("{} of unit {}", leaf.name, units_[i]->name()));
+      }
+    }
+  }
+
+  /// What lies where, in words.
+  void tell(size_t first) const {
+    if (group_.rank() != 0) return;
+    int64_t bytes = 0, own = 0;
+    const Unit* largest = nullptr;
+    for (size_t i = first; i < units_.size(); ++i) {
+      bytes += units_[i]->bytes();
+      own += static_cast<int64_t>(units_[i]->own().nbytes());
+      if (largest == nullptr || units_[i]->bytes() > largest->bytes()) largest = units_[i].get();
+    }
+    if (largest == nullptr) return;
+    log::info(
+        "{}: {:.3g} MB of parameters in units of at most {:.3g} MB ({} of them; {} is the "
+        "largest), "
+        "{:.3g} MB rank 0's own, {}",
+        name(), megabytes(bytes), megabytes(largest->bytes()), units_.size() - first,
+        largest->name(), megabytes(own),
+        shares_memory() ? "in memory that the ranks share"
+        : hosts_        ? "gathered when first touched, into memory that a host's ranks share"
+                        : "gathered when first touched");
+  }
+  static double megabytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
   /// A write to a parameter is found in the first passes; where nothing is gathered the others pay
   /// nothing for what they could see.
   bool looks_at_operators() {
@@ -286,7 +355,7 @@ class Fsdp final : public Strategy, public Joinable {
     for (const auto& unit : units_) unit->note_values();
   }
 
-  bool shares_memory() const { return !units_.empty() && units_.front()->shares_memory(); }
+  bool shares_memory() const { return shares_memory_; }
 
   /// Ranks that still have data, where ranks may run out of it.
   int64_t begin_joined(bool here) {
@@ -315,15 +384,20 @@ class Fsdp final : public Strategy, public Joinable {
       }
     }
     units_.clear();
+    trap_.reset();
   }
 
-  comm::ProcessGroup group_;
+  bool on_cpu_;
+  std::optional<fsdp::Hosts> hosts_;
+  comm::ProcessGroup group_;  ///< of all ranks; their numbers here are by hosts_
+  bool shares_memory_;
   comm::DeviceMesh mesh_;
   FsdpOptions options_;
   std::vector<const torch::nn::Module*> modules_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<NamedTensor> whole_;  ///< parameters that are not divided
   std::unique_ptr<Gradients> gradients_;
+  std::unique_ptr<fsdp::WriteTrap> trap_;
   FirstTouch touch_;
   int64_t num_passes_ = 0;
   ddp::Buffers buffers_;

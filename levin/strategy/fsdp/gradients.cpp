@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <deque>
@@ -252,6 +253,11 @@ std::optional<size_t> Gradients::take_buffer(Part& part, bool launches) {
 }
 
 void Gradients::launch(Part& part) {
+  RECORD_FUNCTION("levin::fsdp::reduce_gradients", std::vector<c10::IValue>());
+  if (part.numel == 0) {  // all of it is frozen
+    part.launched = true;
+    return;
+  }
   if (!part.buffer) part.buffer = take_buffer(part, /*launches=*/true);
   Ring& ring = rings_.at(part.type);
   const at::Tensor& buffer = ring.buffers[*part.buffer];

@@ -120,21 +120,15 @@ void Unit::place(at::Device device) {
   const int64_t begin = std::accumulate(runs_.begin(), runs_.begin() + rank, int64_t{0});
   const int64_t length = runs_[static_cast<size_t>(rank)];
   const at::TensorOptions kind = at::TensorOptions(type()).device(device);
-  at::Tensor memory;
-  if (options_.shares_memory) {
-    comm::SharedTensor shared = mesh_.flat().share(runs_, type());
-    own_ = std::move(shared.own);
-    memory = std::move(shared.whole);
-  } else {
-    own_ = at::zeros({length}, kind);
-  }
+  take_memory(kind);
   own_.copy_(values_of_first_rank(kind).narrow(0, begin, length));
   for (Leaf& leaf : leaves_) {
     const int64_t first = leaf.extent.begin + leaf.first_row(rank) * leaf.extent.row_numel;
     std::vector<int64_t> sizes = leaf.sizes;
     sizes.front() = leaf.rows_of_ranks[static_cast<size_t>(rank)];
-    leaf.rows = sizes.front() == 0 ? at::empty(sizes, kind)
-                                   : own_.as_strided(sizes, leaf.strides, first - begin);
+    leaf.rows = sizes.front() == 0
+                    ? at::empty(sizes, kind)
+                    : own_.as_strided(sizes, leaf.strides, own_.storage_offset() + first - begin);
     if (leaf.was_on_meta) leaf.rows.copy_(leaf.parameter);
     const bool keeps = !leaf.was_on_meta && may_keep_storage(leaf.parameter, device);
     const c10::Storage storage = keeps ? leaf.parameter.storage() : without_memory(device);
@@ -147,8 +141,37 @@ void Unit::place(at::Device device) {
     set_values(leaf.parameter, leaf.rows);
   }
   detach();
-  if (memory.defined()) attach(memory);
+  if (options_.shares_memory) attach(mapped_);
   note_values();
+}
+
+void Unit::take_memory(const at::TensorOptions& kind) {
+  if (options_.shares_memory) {
+    comm::SharedTensor shared = mesh_.flat().share(runs_, type());
+    own_ = std::move(shared.own);
+    mapped_ = std::move(shared.whole);
+  } else if (options_.hosts != nullptr) {
+    Hosts& hosts = *options_.hosts;
+    std::vector<int64_t> of_places;
+    for (auto run = runs_.begin(); run != runs_.end(); run += hosts.num_hosts()) {
+      of_places.push_back(std::accumulate(run, run + hosts.num_hosts(), int64_t{0}));
+    }
+    comm::SharedTensor shared = hosts.local.share(of_places, type());
+    part_of_place_ = std::move(shared.own);
+    mapped_ = std::move(shared.whole);
+    const std::vector<int64_t> runs = runs_of_place();
+    const int64_t begin =
+        std::accumulate(runs.begin(), runs.begin() + hosts.across.rank(), int64_t{0});
+    own_ = part_of_place_.narrow(0, begin, runs[static_cast<size_t>(hosts.across.rank())]);
+  } else {
+    own_ = at::zeros({runs_[static_cast<size_t>(mesh_.rank())]}, kind);
+  }
+}
+
+std::vector<int64_t> Unit::runs_of_place() const {
+  const int64_t hosts = options_.hosts->num_hosts();
+  const auto first = runs_.begin() + options_.hosts->local.rank() * hosts;
+  return {first, first + hosts};
 }
 
 at::Tensor Unit::values_of_first_rank(const at::TensorOptions& kind) const {
@@ -230,6 +253,9 @@ void Unit::enter() {
 
 void Unit::leave() {
   for (Leaf& leaf : leaves_) {
+    if (leaf.accumulator == nullptr) {  // it was unfrozen meanwhile
+      leaf.accumulator = torch::autograd::impl::try_get_grad_accumulator(leaf.parameter);
+    }
     set_values(leaf.parameter, leaf.rows);
     torch::autograd::impl::set_grad_accumulator(leaf.parameter, weak(NodePointer()));
   }

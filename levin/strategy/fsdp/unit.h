@@ -20,6 +20,7 @@
 #include "levin/module/parameters.h"
 #include "levin/shard/leaf.h"
 #include "levin/strategy/fsdp/cut.h"
+#include "levin/strategy/fsdp/hosts.h"
 
 namespace levin::fsdp {
 
@@ -45,6 +46,7 @@ struct Leaf {
 struct UnitOptions {
   CutAt cut = CutAt::kRows;
   bool shares_memory = false;  ///< all ranks can map one memory
+  Hosts* hosts = nullptr;      ///< or those of each host can; outlives the unit
 };
 
 class LEVIN_API Unit {
@@ -81,12 +83,18 @@ class LEVIN_API Unit {
   void attach(const at::Tensor& memory);
   void detach();
   bool is_attached() const { return memory_.defined(); }
+  /// Memory of the whole that is mapped, with values or without; undefined where it is not shared.
+  const at::Tensor& mapped() const { return mapped_; }
+  /// Where a host's ranks share memory: what this rank's place fetches of it, its own run within.
+  const at::Tensor& part_of_place() const { return part_of_place_; }
+  std::vector<int64_t> runs_of_place() const;
 
   /// Whether this rank's rows were written to since note_values().
   bool is_written() const;
   void note_values();
 
  private:
+  void take_memory(const at::TensorOptions& kind);
   at::Tensor values_of_first_rank(const at::TensorOptions& kind) const;
   void check_outside(const Leaf& leaf) const;
   void adopt(Leaf& leaf);
@@ -98,6 +106,8 @@ class LEVIN_API Unit {
   std::vector<int64_t> runs_;
   int64_t numel_ = 0;
   at::Tensor memory_;  ///< of the whole; undefined while it is not here
+  at::Tensor mapped_;
+  at::Tensor part_of_place_;
   at::Tensor own_;
 };
 

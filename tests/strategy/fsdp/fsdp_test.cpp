@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <fstream>
 
 #include "levin/graph/meta/init_on_meta.h"
@@ -460,7 +461,7 @@ TEST(FsdpGathered, SendsEachUnitOnceAPassAndKeepsToItsMemory) {
     levin::wrap_all(*net);
     const levin::comm::DeviceMesh mesh(group, {{"dp", 2}});
     std::vector<std::unique_ptr<levin::fsdp::Unit>> units;
-    levin::fsdp::FirstTouch touch(group, {});
+    levin::fsdp::FirstTouch touch(group, nullptr, {});
     for (const auto& plan : levin::fsdp::plan_units(*net, 1).units) {
       units.push_back(std::make_unique<levin::fsdp::Unit>(plan.name, plan.parameters, mesh,
                                                           levin::fsdp::UnitOptions{}));
@@ -584,6 +585,29 @@ TEST(FsdpShared, OneMemoryIsThatOfAllRanks) {
     return mapping.second < 64 ? "" : std::to_string(mapping.second) + " of 1024 kB are private";
   });
   EXPECT_THAT(words, Each(""));
+}
+
+// Later passes pay nothing to see writes; the kernel does.
+TEST(FsdpSharedDeathTest, ALaterWriteEndsTheProcessWithWordsThatNameTheParameter) {
+  Trained trained({}, net_of_layers());
+  for (int64_t i = 0; i < 6; ++i) trained.step(some_inputs(i));
+  const auto scope = trained.strategy->compute_scope();
+  const at::Tensor weight = trained.net->ptr(2)->as<torch::nn::Linear>()->weight;
+  const auto write = [&] { *static_cast<float*>(const_cast<void*>(weight.const_data_ptr())) = 1; };
+  EXPECT_EXIT(write(), ::testing::KilledBySignal(SIGSEGV),
+              "strategy.fsdp.write: something writes to 2.weight of unit 0 within a forward");
+}
+
+TEST(FsdpShared, LeavesTheHandlersOfTheProgramAsTheyWere) {
+  struct sigaction before = {}, within = {}, after = {};
+  ::sigaction(SIGSEGV, nullptr, &before);
+  {
+    Trained trained({}, net_of_layers());
+    ::sigaction(SIGSEGV, nullptr, &within);
+  }
+  ::sigaction(SIGSEGV, nullptr, &after);
+  EXPECT_NE(within.sa_sigaction, before.sa_sigaction);
+  EXPECT_EQ(after.sa_sigaction, before.sa_sigaction);
 }
 
 TEST(FsdpShared, GivesTheModuleBackWhole) {

@@ -1,0 +1,202 @@
+"""The same training on two ranks, one thread each, divided over them: levin's fsdp and zero, and its
+peers, in turn; milliseconds a step, and memory.
+
+    python bench/peers/sharded.py --levin-bin build/bin
+    python bench/peers/sharded.py --levin-bin build/bin --out bench/FSDP.md
+    python bench/peers/sharded.py --levin-bin build/bin --quick
+
+Memory is the proportional set size (PSS: what processes share counts once) of all ranks, at its
+highest during the steps, less that of the same program with a network of 10,000 parameters.
+Run by the Python that has the peers (requirements.txt).
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import machine
+import measure
+import report
+
+HERE = pathlib.Path(__file__).parent
+WORKS = {"mlp_10m": "MLP 784-2048-2048-2048-10 (10 M), batch 64 a rank, Adam",
+         "gpt_10m": "GPT, 8 layers, d=320, T=64 (10 M), batch 4 a rank, AdamW",
+         "mlp_100m": "MLP of 6 layers of 4096 x 4096 (100 M), batch 16 a rank, Adam"}
+STEPS = {"mlp_10m": 20, "gpt_10m": 8, "mlp_100m": 6}
+# What levin promises of its ratio to a peer, by system, peer and work.
+LIMITS = {("levin fsdp", "FSDP2"): {"mlp_10m": 0.35, "gpt_10m": 0.60, "mlp_100m": 0.25},
+          ("levin fsdp", "ZeroRedundancyOptimizer"): {"mlp_10m": 0.45, "gpt_10m": 0.70,
+                                                      "mlp_100m": 0.45},
+          ("levin fsdp", "levin ddp"): {"mlp_10m": 1.0, "gpt_10m": 1.0, "mlp_100m": 0.8},
+          ("levin fsdp over gloo", "FSDP2"): {"mlp_10m": 0.6, "gpt_10m": 0.7, "mlp_100m": 0.45}}
+MEMORY_LIMITS = {("levin fsdp", "FSDP2"): 0.8}
+LOSS_TOLERANCE = 1e-3
+
+
+def systems(levin_bin):
+    levin = [levin_bin / "peer_levin", "--devices", "2"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    return {
+        "levin ddp": levin,
+        "levin fsdp": [*levin, "--mode", "fsdp"],
+        "levin fsdp over gloo": [*levin, "--mode", "fsdp", "--backend", "gloo"],
+        "PyTorch DDP": [*torchrun, HERE / "pytorch_ddp.py"],
+        "FSDP2": [*torchrun, HERE / "fsdp_.py"],
+        "ZeroRedundancyOptimizer": [*torchrun, HERE / "fsdp_.py", "--mode", "zero"],
+        "DeepSpeed 1": [*torchrun, HERE / "deepspeed_.py", "--mode", "1"],
+        "DeepSpeed 2": [*torchrun, HERE / "deepspeed_.py", "--mode", "2"],
+        "DeepSpeed 3": [*torchrun, HERE / "deepspeed_.py", "--mode", "3"],
+    }
+
+
+def descendants(pid):
+    found, waiting = [], [pid]
+    while waiting:
+        parent = waiting.pop()
+        for task in pathlib.Path(f"/proc/{parent}/task").glob("*/children"):
+            try:
+                children = [int(child) for child in task.read_text().split()]
+            except OSError:
+                continue
+            found += children
+            waiting += children
+    return found
+
+
+def pss_mb(pids):
+    total = 0
+    for pid in pids:
+        try:
+            lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total / 1024
+
+
+class Watch(threading.Thread):
+    """The memory of a process and all below it, at its highest once steps have begun."""
+
+    def __init__(self, pid, began):
+        super().__init__(daemon=True)
+        self.pid, self.began, self.most, self.ended = pid, began, 0.0, False
+
+    def run(self):
+        while not self.ended:
+            if self.began.is_set():
+                self.most = max(self.most, pss_mb([self.pid, *descendants(self.pid)]))
+            time.sleep(0.1)
+
+
+def run(command):
+    """What it says, and its memory in MB."""
+    with tempfile.TemporaryDirectory() as folder:
+        process = subprocess.Popen([str(part) for part in command], cwd=folder, text=True,
+                                   env=measure.environment(), stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        began = threading.Event()
+        watch = Watch(process.pid, began)
+        watch.start()
+        said = None
+        for line in process.stdout:
+            if "first step done" in line:
+                began.set()
+            if line.startswith('{"'):
+                said = json.loads(line)
+        watch.ended = True
+        watch.join()
+    if process.wait() != 0 or said is None:
+        return None, 0.0
+    return said, watch.most
+
+
+def measure_all(arguments, results):
+    for name, command in systems(arguments.levin_bin).items():
+        if name in results["cannot_run"]:
+            continue
+        for work in ["mlp_sgd", *arguments.works]:
+            steps = arguments.steps or STEPS.get(work, 20)
+            said, memory = run([*command, "--work", work, "--steps", str(steps), "--warmup",
+                                str(max(2, steps // 4))])
+            if said is None:
+                results["cannot_run"][name] = f"failed at {work}"
+                print(f"{name} cannot run {work} here", file=sys.stderr)
+                break
+            results["memory"].setdefault(work, {}).setdefault(name, []).append(memory)
+            results["steps"].setdefault(work, {}).setdefault(name, []).append(said["step_us"])
+            results["losses"].setdefault(work, {})[name] = said["last_loss"]
+            print(f"{work:10} {name:24} {said['step_us'] / 1e3:10.1f} ms {memory:8.0f} MB",
+                  file=sys.stderr)
+    for work in arguments.works:
+        losses = results["losses"].get(work, {})
+        for name, loss in losses.items():
+            if abs(loss - losses["levin ddp"]) > LOSS_TOLERANCE * abs(loss):
+                sys.exit(f"{work}: {name} got {loss}, levin {losses['levin ddp']}: not the same work")
+
+
+def promised(name, peer, work, value):
+    bound = LIMITS.get((name, peer), {}).get(work)
+    return "" if bound is None else f" ({bound:g}: {'yes' if value <= bound else 'NO'})"
+
+
+def tables(arguments, results):
+    ours = ["levin fsdp", "levin fsdp over gloo", "levin ddp"]
+    for work in arguments.works:
+        series = results["steps"].get(work, {})
+        yield f"## {WORKS[work]}"
+        yield "| | ms a step | " + " | ".join(f"{name} / this" for name in ours) + " | MB |"
+        yield "|---" * (len(ours) + 3) + "|"
+        idle = results["memory"]["mlp_sgd"]
+        for name, values in series.items():
+            cells = []
+            for own in ours:
+                if own == name or own not in series:
+                    cells.append("")
+                    continue
+                value = report.ratio(series[own], values)
+                cells.append(f"{value:.3g}{promised(own, name, work, value)}")
+            memory = statistics.median(results["memory"][work][name]) - statistics.median(idle[name])
+            yield (f"| {name} | {report.spread([v / 1e3 for v in values])} | " + " | ".join(cells) +
+                   f" | {memory:,.0f} |")
+        yield ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--levin-bin", type=pathlib.Path, default=HERE.parent.parent / "build/bin")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, help="timed steps; by default 6 to 20")
+    parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS))
+    parser.add_argument("--quick", action="store_true", help="few steps, to see that all of it runs")
+    parser.add_argument("--out", type=pathlib.Path, help="Markdown file to write")
+    arguments = parser.parse_args()
+    arguments.levin_bin = arguments.levin_bin.absolute()
+    if arguments.quick:
+        if arguments.out:
+            parser.error("--quick gives no numbers to keep: leave out --out")
+        arguments.rounds, arguments.steps = 1, 2
+    results = {"machine": machine.describe(arguments.levin_bin.parent), "rounds": arguments.rounds,
+               "steps": {}, "memory": {}, "losses": {}, "cannot_run": {}}
+    for number in range(arguments.rounds):
+        print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
+        measure_all(arguments, results)
+    text = "\n".join(["# A model divided over two ranks, levin and its peers", "",
+                      *report.machine_lines(results["machine"], results["rounds"]), "",
+                      "Ratios are levin's time divided by the row's; in brackets what is promised. MB: "
+                      "memory of both ranks, less that of the same program with a tiny network.", "",
+                      *tables(arguments, results),
+                      *(f"{name} could not run here: {why}\n"
+                        for name, why in results["cannot_run"].items())])
+    print(text)
+    if arguments.out:
+        arguments.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

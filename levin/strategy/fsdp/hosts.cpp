@@ -1,0 +1,53 @@
+#include "levin/strategy/fsdp/hosts.h"
+
+#include <algorithm>
+#include <string>
+
+#include "levin/comm/hierarchical/layout.h"
+
+namespace levin::fsdp {
+namespace {
+
+comm::HostLayout layout_of(comm::ProcessGroup& group) {
+  State own;
+  own.set("host", comm::host_identity());
+  std::vector<std::string> identities;
+  for (const State& theirs : group.all_gather(own)) identities.push_back(theirs.text("host"));
+  return comm::HostLayout::of(identities);
+}
+
+bool tells_hosts_apart(const comm::ProcessGroup& group) {
+  return group.backend().starts_with("hierarchical");
+}
+
+}  // namespace
+
+bool share_memory(comm::ProcessGroup& group) {
+  if (group.size() == 1 || group.backend() == "shm") return true;
+  return tells_hosts_apart(group) && layout_of(group).hosts.size() == 1;
+}
+
+std::optional<Hosts> find_hosts(comm::ProcessGroup& group) {
+  if (group.size() == 1 || !tells_hosts_apart(group)) return std::nullopt;
+  const comm::HostLayout layout = layout_of(group);
+  if (layout.hosts.size() == 1 || !layout.is_even()) return std::nullopt;
+  std::vector<int64_t> order;
+  const auto num_places = std::ssize(layout.hosts.front());
+  for (int64_t place = 0; place < num_places; ++place) {
+    for (const int64_t rank : layout.ranks_at(place)) order.push_back(rank);
+  }
+  Hosts hosts{.all = group.subgroup(order), .local = {}, .across = {}};
+  const auto own = static_cast<size_t>(group.rank());
+  // All ranks make each of the groups.
+  for (size_t host = 0; host < layout.hosts.size(); ++host) {
+    comm::ProcessGroup part = group.subgroup(layout.hosts[host]);
+    if (layout.host_of[own] == static_cast<int64_t>(host)) hosts.local = part;
+  }
+  for (int64_t place = 0; place < num_places; ++place) {
+    comm::ProcessGroup part = group.subgroup(layout.ranks_at(place));
+    if (layout.place_of[own] == place) hosts.across = part;
+  }
+  return hosts;
+}
+
+}  // namespace levin::fsdp
