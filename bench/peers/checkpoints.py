@@ -4,7 +4,7 @@ turn, on the disk of each folder that is named (one of a tmpfs and one of a disk
     python bench/peers/checkpoints.py --levin-bin build/bin --folders /dev/shm/bench ./bench_disk
 
 Prints medians in seconds and levin's ratio; "consolidated" are Hugging Face's files of the weights
-alone. Then what five saves behind training add to 200 steps (--steps 0: not). 1.2 GB a save; a
+alone, *_cpu the processor's time of rank 0. Then what five saves behind training add to 200 steps (--steps 0: not). 1.2 GB a save; a
 folder holds up to three at a time, beside 10 GB of memory for both ranks. A turn takes torch a
 minute, more where the machine is busy.
 """
@@ -56,7 +56,7 @@ def main():
     for folder in arguments.folders:
         ours, theirs = in_turn([levin, [HERE / "pytorch_checkpoint.py"]], folder, arguments.turns)
         print(f"{folder}")
-        for name in ("save", "load", "stall", "consolidated"):
+        for name in ("save", "load", "stall", "consolidated", "save_cpu", "load_cpu"):
             ratio = ours[name] / theirs[name]
             limit = f", at most {LIMITS[name]}" if name in LIMITS else ""
             print(f"  {name}: levin {ours[name]:.3f}, torch.distributed.checkpoint "

@@ -53,11 +53,15 @@ def main():
     # The saving thread's collectives would come between those of this one, in another order on each rank.
     behind = dist.new_group(backend="gloo")
     state, other = state_of(1.0), state_of(2.0)
-    results = {"save": [], "load": [], "stall": [], "consolidated": []}
+    results = {"save": [], "load": [], "stall": [], "consolidated": [], "save_cpu": [], "load_cpu": []}
     for i in range(rounds):
         place = folder / f"round_{i}"
+        before = time.process_time()
         results["save"].append(seconds_of(lambda: dcp.save(state, checkpoint_id=place)))
+        saved = time.process_time()
         results["load"].append(seconds_of(lambda: dcp.load(other, checkpoint_id=place)))
+        results["save_cpu"].append(saved - before)
+        results["load_cpu"].append(time.process_time() - saved)
         futures = []
         start = seconds_of(
             lambda: futures.append(dcp.async_save(state, checkpoint_id=f"{place}_behind",
