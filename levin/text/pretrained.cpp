@@ -12,6 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int64_t kLongestPadding = 1 << 22;
+
 /// Errors of a file begin with its path.
 template <class Read>
 auto reading(const fs::path& path, const Read& read) {
@@ -66,11 +68,14 @@ std::optional<PaddingOptions> read_padding(const Component& component) {
   const Component strategy = component.at("strategy");
   if (strategy.is_object()) {
     options.length = length_of(strategy.at("Fixed"));
+    if (*options.length > kLongestPadding) strategy.fail("is too long");
   } else if (strategy.text() != "BatchLongest") {
     strategy.fail("is none of BatchLongest, {\"Fixed\": length}");
   }
   if (component.has("pad_to_multiple_of")) {
     options.pad_to_multiple_of = length_of(component.at("pad_to_multiple_of"));
+    if (*options.pad_to_multiple_of > kLongestPadding)
+      component.fail("has a multiple that is too long");
   }
   return options;
 }

@@ -21,6 +21,7 @@ import lightning_grid
 import metrics
 import optimizers
 import schedules
+import text_tokens
 
 SUBJECTS = {
     "amp": amp.make,
@@ -31,6 +32,7 @@ SUBJECTS = {
     "metrics": metrics.make,
     "optimizers": optimizers.make,
     "schedules": schedules.make,
+    "text_tokens": text_tokens.make,
 }
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 # Vector units round differently from machine to machine.
@@ -40,7 +42,7 @@ ABSOLUTE = {torch.float32: 1e-6, torch.float64: 1e-12}
 # numbers are kept with 7 digits.
 COARSE = {"amp": 2e-2, "lightning": 2e-6}
 # Of large ones, no blank more than needed.
-COMPACT = {"lightning"}
+COMPACT = {"lightning", "text_tokens"}
 
 
 def write(name, tensors, facts):

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "levin/base/check.h"
 #include "levin/text/decoders/decoder.h"
 #include "levin/text/patterns/pattern.h"
 #include "levin/text/unicode/byte_letters.h"
@@ -10,6 +11,8 @@ namespace levin::text {
 namespace {
 
 using Tokens = std::vector<std::string>;
+
+constexpr size_t kMostBytes = 1U << 26;
 
 /// Blanks that tokenization left before marks and in English short forms.
 void clean_up(std::string& text) {
@@ -150,6 +153,8 @@ class ReplaceDecoder : public Decoder {
         made.append(token, at, match.begin - at);
         made += content_;
         at = match.end;
+        LEVIN_CHECK(made.size() < kMostBytes, "text.length",
+                    "the tokenizer's file makes more than {} bytes of a token", kMostBytes);
       }
       made.append(token, at);
       token = std::move(made);

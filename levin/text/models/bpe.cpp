@@ -180,6 +180,8 @@ void Bpe::tokenize(std::string_view piece, std::vector<Token>& tokens, ModelMemo
 void Bpe::tokenize_parts(std::string_view piece, std::vector<Token>& tokens,
                          ModelMemory& memory) const {
   WordCache& cache = ignores_merges_ ? memory.inner : memory.cache;
+  // Characters that nothing stands for are left out, and places do not count them, as in Python's library.
+  uint32_t base = 0;
   const auto tokenize_part = [&](size_t begin, size_t end) {
     const std::string_view part = piece.substr(begin, end - begin);
     const size_t first = tokens.size();
@@ -195,9 +197,10 @@ void Bpe::tokenize_parts(std::string_view piece, std::vector<Token>& tokens,
       }
     }
     for (size_t i = first; i < tokens.size(); ++i) {
-      tokens[i].begin += static_cast<uint32_t>(begin);
-      tokens[i].end += static_cast<uint32_t>(begin);
+      tokens[i].begin += base;
+      tokens[i].end += base;
     }
+    if (tokens.size() > first) base = tokens.back().end;
   };
   size_t begin = 0;
   if (of_bytes_) {

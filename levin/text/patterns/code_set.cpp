@@ -19,6 +19,11 @@ Ranges sorted(Ranges ranges) {
   return joined;
 }
 
+bool contains(const Ranges& ranges, char32_t c) {
+  const auto after = std::ranges::upper_bound(ranges, c, {}, &Range::first);
+  return after != ranges.begin() && c < std::prev(after)->second;
+}
+
 }  // namespace
 
 Ranges united(const Ranges& a, const Ranges& b) {
@@ -45,12 +50,10 @@ Ranges intersected(const Ranges& a, const Ranges& b) {
 Ranges with_other_case(const Ranges& ranges) {
   const auto& unicode = unicode::Unicode::instance();
   Ranges more = ranges;
-  for (const auto& [begin, end] : ranges) {
-    // No letter with two cases stands beyond.
-    for (char32_t c = begin; c < std::min<char32_t>(end, 0x1f000); ++c) {
-      for (const char32_t other : unicode.same_case(c)) more.emplace_back(other, other + 1);
-    }
-  }
+  unicode.for_each_with_other_case([&](char32_t c) {
+    if (!contains(ranges, c)) return;
+    for (const char32_t other : unicode.same_case(c)) more.emplace_back(other, other + 1);
+  });
   return sorted(std::move(more));
 }
 
@@ -68,9 +71,6 @@ CodeSet::CodeSet(Ranges ranges) : ranges_(std::move(ranges)), bits_(1024) {
   }
 }
 
-bool CodeSet::has_beyond(char32_t c) const {
-  const auto after = std::ranges::upper_bound(ranges_, c, {}, &Range::first);
-  return after != ranges_.begin() && c < std::prev(after)->second;
-}
+bool CodeSet::has_beyond(char32_t c) const { return contains(ranges_, c); }
 
 }  // namespace levin::text

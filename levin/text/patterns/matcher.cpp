@@ -56,10 +56,14 @@ class Compiler {
   using Code = Instruction::Code;
 
   uint32_t here() const { return static_cast<uint32_t>(program_.instructions.size()); }
-  Instruction& add(Code code, uint32_t a = 0) {
-    LEVIN_CHECK(here() < kMostInstructions, "text.pattern",
+  /// Repetitions in each other multiply, those of nothing too.
+  static void check_length(size_t length) {
+    LEVIN_CHECK(length < kMostInstructions, "text.pattern",
                 "an expression is too long: its repetitions make more than {} steps of it",
                 kMostInstructions);
+  }
+  Instruction& add(Code code, uint32_t a = 0) {
+    check_length(here());
     program_.instructions.push_back({code, Greed::kGreedy, a, 0, 0});
     return program_.instructions.back();
   }
@@ -74,6 +78,7 @@ class Compiler {
   }
 
   void emit(const Expression& expression) {
+    check_length(++emitted_);
     switch (expression.kind) {
       case Kind::kSequence:
         for (const ExpressionPtr& part : expression.parts) emit(*part);
@@ -198,6 +203,7 @@ class Compiler {
   }
 
   Program program_;
+  size_t emitted_ = 0;
 };
 
 /// A run of a program over a text.
@@ -208,7 +214,7 @@ class Run {
         text_(text),
         unicode_(Unicode::instance()),
         slots_(program.slots),
-        steps_left_(20'000'000 + 200 * text.size()) {}
+        steps_left_(static_cast<int64_t>(200'000 + 1000 * text.size())) {}
 
   /// The end of the match that begins there.
   std::optional<size_t> match(size_t at) { return run(0, at); }

@@ -581,8 +581,8 @@ std::optional<int> Expression::width() const {
     }
     case Kind::kAlternatives: {
       const auto first = parts.front()->width();
-      for (const ExpressionPtr& part : parts) {
-        if (part->width() != first) return std::nullopt;
+      for (size_t i = 1; i < parts.size(); ++i) {
+        if (parts[i]->width() != first) return std::nullopt;
       }
       return first;
     }

@@ -83,6 +83,7 @@ Unicode::Unicode()
       if (left == 0) {
         left = runs.next();
         word = palette[runs.next()];
+        runs_.emplace_back(static_cast<char32_t>(place << 8 | i), word);
       }
       const size_t count = std::min<size_t>(left, 256 - i);
       std::fill_n(block.begin() + static_cast<std::ptrdiff_t>(i), count, word);
@@ -171,16 +172,18 @@ uint32_t Unicode::split_script(char32_t c) const {
 
 Ranges Unicode::with_categories(uint32_t bits) const {
   Collected found;
-  for (char32_t c = 0; c < kEnd; ++c) {
-    if (category_bit(c) & bits) found.add(c, c + 1);
+  for (size_t i = 0; i < runs_.size(); ++i) {
+    const char32_t end = i + 1 < runs_.size() ? runs_[i + 1].first : kEnd;
+    if (1U << (runs_[i].second & kCategoryMask) & bits) found.add(runs_[i].first, end);
   }
   return found.take();
 }
 
 Ranges Unicode::with_flag(uint32_t flag) const {
   Collected found;
-  for (char32_t c = 0; c < kEnd; ++c) {
-    if (is(c, flag)) found.add(c, c + 1);
+  for (size_t i = 0; i < runs_.size(); ++i) {
+    const char32_t end = i + 1 < runs_.size() ? runs_[i + 1].first : kEnd;
+    if (runs_[i].second & flag) found.add(runs_[i].first, end);
   }
   return found.take();
 }

@@ -118,6 +118,11 @@ class Unicode {
   Ranges posix(std::string_view name) const;
   /// Others that are the same to (?i), in order; empty where there are none.
   std::u32string_view same_case(char32_t c) const { return find(folds_, c); }
+  /// Calls visit with each that has some.
+  template <class Visit>
+  void for_each_with_other_case(const Visit& visit) const {
+    for (const auto& [c, place] : folds_.by_code) visit(c);
+  }
 
  private:
   struct Mapping {
@@ -131,6 +136,7 @@ class Unicode {
   static std::u32string_view find(const Mapping& mapping, char32_t c);
 
   std::array<uint16_t, kEnd / 256> places_{};
+  std::vector<std::pair<char32_t, uint32_t>> runs_;  // begin of a run, its word
   std::vector<uint32_t> blocks_;
   std::unordered_map<char32_t, uint8_t> classes_;
   std::vector<std::pair<char32_t, uint32_t>> split_scripts_;  // begin of a run, class

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "levin/base/check.h"
 #include "levin/text/unicode/utf8.h"
 
 namespace levin::text {
@@ -11,6 +12,13 @@ void WorkingText::reset(std::string_view text, uint32_t start, bool tracked) {
   start_ = start;
   tracked_ = tracked;
   plain_ = true;
+  most_ = std::min<size_t>((1U << 20) + 100 * text.size(), 1U << 31);
+}
+
+/// What a file makes of a text grows by some bytes a character, unless it means ill.
+void WorkingText::check_size() const {
+  LEVIN_CHECK(next_text_.size() <= most_, "text.length",
+              "the tokenizer's file makes more than {} bytes of a text", most_);
 }
 
 Bytes WorkingText::origin(size_t at) const {
@@ -32,11 +40,13 @@ void WorkingText::put_code_point(char32_t c, Bytes origin) {
 
 void WorkingText::put(std::string_view bytes, Bytes origin) {
   next_text_ += bytes;
+  check_size();
   if (tracked_) next_origin_.resize(next_text_.size(), origin);
 }
 
 void WorkingText::copy(size_t begin, size_t end) {
   next_text_ += text_.substr(begin, end - begin);
+  check_size();
   if (!tracked_) return;
   if (!plain_) {
     next_origin_.insert(next_origin_.end(), origin_.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -55,6 +65,7 @@ void WorkingText::copy(size_t begin, size_t end) {
 }
 
 void WorkingText::finish() {
+  check_size();
   own_text_.swap(next_text_);
   text_ = own_text_;
   if (!tracked_) return;

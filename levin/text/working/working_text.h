@@ -57,10 +57,12 @@ class WorkingText {
  private:
   static bool is_bare(Bytes origin) { return origin.begin == origin.end; }
   void put_code_point(char32_t c, Bytes origin);
+  void check_size() const;
 
   std::string_view text_;
   bool tracked_ = false;
   bool plain_ = true;          // text_ is the original's, from start_ on
+  size_t most_ = 0;            // bytes that it may grow to
   uint32_t start_ = 0;         // of the original, where a text that came from nowhere stands
   std::vector<Bytes> origin_;  // of each byte, where tracked and not plain
   std::string own_text_;
