@@ -1,13 +1,14 @@
 """Texts with the sum of what Python's tokenizers makes of them, for tokenizer_test.cpp.
 
-    python tokenizer_cases.py FOLDER --each 61 --random 400 [FILE...]
+    python tokenizer_cases.py FOLDER --each 61 --random 400 [--files FILE...]
 
 Writes FOLDER/NAME.cases for each tokenizer of tokenizer_parts.py, or for each FILE, a tokenizer.json. Texts are each
 code point (every --each-th of them) alone and between letters, and --random texts, pairs and lists of words. All
 numbers are little-endian, 4 bytes; a text is its length and its bytes. A file is the name, the tokenizer.json, the
 number of cases, and of each: 0, 1 or 2 (text, pair, words), the number of its texts, these, and two CRC-32: of the
-ids, and of all of Encoding's lists one after the other; of what overflows the ids go on in the first, and the
-second is that by "xor". The text that the ids are decoded to ends a case.
+ids, and of all of Encoding's lists one after the other; of what overflows the ids go on in the first, and the lists but
+for the sequences, which Python's library forgets there, go into the second by "xor". The text that the ids are decoded
+to ends a case.
 """
 
 import argparse
@@ -35,10 +36,10 @@ def none_is_less(values):
     return numbers([-1 if value is None else value for value in values])
 
 
-def sum_of(encoding):
+def sum_of(encoding, sequences=True):
     lists = [numbers(encoding.ids), numbers(encoding.type_ids), numbers(encoding.attention_mask),
              numbers(encoding.special_tokens_mask), numbers([place for both in encoding.offsets for place in both]),
-             none_is_less(encoding.word_ids), none_is_less(encoding.sequence_ids)]
+             none_is_less(encoding.word_ids)] + ([none_is_less(encoding.sequence_ids)] if sequences else [])
     return zlib.crc32(b"".join(lists))
 
 
@@ -69,7 +70,7 @@ def write(path, name, json_text, inputs):
             ids, everything = zlib.crc32(numbers(encoding.ids)), sum_of(encoding)
             for more in encoding.overflowing:
                 ids = zlib.crc32(numbers(more.ids), ids)
-                everything ^= sum_of(more)
+                everything ^= sum_of(more, sequences=False)
             out += [struct.pack("<II", KINDS.index(kind), len(texts)), *map(text, texts),
                     struct.pack("<II", ids, everything), text(back)]
     path.write_bytes(b"".join(out))
@@ -80,7 +81,7 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--each", type=int, default=61)
     parser.add_argument("--random", type=int, default=400)
-    parser.add_argument("files", nargs="*", type=pathlib.Path, metavar="FILE")
+    parser.add_argument("--files", nargs="*", default=[], type=pathlib.Path, metavar="FILE")
     arguments = parser.parse_args()
     inputs = [("text", [one]) for one in parts.TEXTS]
     for c in range(0, 0x110000, arguments.each):

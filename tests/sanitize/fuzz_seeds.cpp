@@ -110,23 +110,22 @@ void put_tokenizers(const fs::path& root) {
           "\0Hello  World \xc3\xa9<s>"));
   put(root, "tokenizer", "byte_level",
       R"({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex":)"
-      R"( "(?i:'s|(?<=a)b)|[^\r\n\p{L}&&[^a]]?\p{L}++|\p{N}{1,3}|\s+(?!\S)|(?>x*?y)"
-}, "behavior": "Isolated",)"
+      R"( "(?i:'s|(?<=a)b)|[^\\r\\n\\p{L}&&[^a]]?\\p{L}++|\\p{N}{1,3}|\\s+(?!\\S)|(?>x*?y)z"}, "behavior": "Isolated",)"
       R"( "invert": false}, {"type": "ByteLevel", "add_prefix_space": true}]}, "post_processor": {"type":)"
       R"( "RobertaProcessing", "sep": ["s", 1], "cls": ["c", 2]}, "decoder": {"type": "ByteLevel"}, "model":)"
       R"( {"type": "BPE", "unk_token": "?", "fuse_unk": true, "vocab": {"?": 0, "h": 1, "e": 2, "he": 3, "l": 4},)"
       R"( "merges": ["h e"]}})");
-put(root, "tokenizer", "unigram",
-    R"({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "BAAAAAAAAABYAA=="}, "pre_tokenizer":)"
-    R"( {"type": "Metaspace", "replacement": "_", "prepend_scheme": "first"}, "decoder": {"type": "Sequence",)"
-    R"( "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1,)"
-    R"( "stop": 0}]}, "model": {"type": "Unigram", "unk_id": 0, "byte_fallback": true, "vocab": [["?", 0.0],)"
-    R"( ["_", -1.5], ["l", -2.0], ["ll", -3.0]]}})");
-put(root, "tokenizer", "word_level",
-    R"({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Punctuation", "behavior":)"
-    R"( "MergedWithPrevious"}, {"type": "Digits"}, {"type": "UnicodeScripts"}, {"type": "FixedLength", "length":)"
-    R"( 3}, {"type": "CharDelimiterSplit", "delimiter": "e"}, {"type": "Whitespace"}]}, "model": {"type":)"
-    R"( "WordLevel", "unk_token": "?", "vocab": {"?": 0}}})");
+  put(root, "tokenizer", "unigram",
+      R"({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "BAAAAAAAAABYAA=="}, "pre_tokenizer":)"
+      R"( {"type": "Metaspace", "replacement": "_", "prepend_scheme": "first"}, "decoder": {"type": "Sequence",)"
+      R"( "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1,)"
+      R"( "stop": 0}]}, "model": {"type": "Unigram", "unk_id": 0, "byte_fallback": true, "vocab": [["?", 0.0],)"
+      R"( ["_", -1.5], ["l", -2.0], ["ll", -3.0]]}})");
+  put(root, "tokenizer", "word_level",
+      R"({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Punctuation", "behavior":)"
+      R"( "MergedWithPrevious"}, {"type": "Digits"}, {"type": "UnicodeScripts"}, {"type": "FixedLength", "length":)"
+      R"( 3}, {"type": "CharDelimiterSplit", "delimiter": "e"}, {"type": "Whitespace"}]}, "model": {"type":)"
+      R"( "WordLevel", "unk_token": "?", "vocab": {"?": 0}}})");
 }
 
 void put_graphs(const fs::path& root) {
