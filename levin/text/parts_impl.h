@@ -1,6 +1,7 @@
 #pragma once
 // What a Tokenizer is made of, for its own sources.
 
+#include <functional>
 #include <map>
 #include <mutex>
 
@@ -73,6 +74,8 @@ struct Tokenizer::Parts {
   void pad(std::span<Encoding> encodings, bool tracked) const;
   std::string decode(std::span<const int32_t> ids, const DecodeOptions& options) const;
   int32_t find(std::string_view token) const;
+  void for_each_piece(std::string_view text,
+                      const std::function<void(std::string_view)>& visit) const;
 
  private:
   Draft encode_part(const EncodeInput::Part& part, int32_t sequence, const EncodeOptions& options,

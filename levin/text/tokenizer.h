@@ -132,6 +132,7 @@ class LEVIN_API Tokenizer {
   const std::optional<std::string>& chat_template() const;
 
   struct Parts;  ///< for levin's own sources
+  const Parts& parts() const { return *parts_; }
 
  private:
   explicit Tokenizer(std::unique_ptr<Parts> parts);

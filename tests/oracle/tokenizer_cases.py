@@ -1,9 +1,10 @@
 """Texts with the sum of what Python's tokenizers makes of them, for tokenizer_test.cpp.
 
-    python tokenizer_cases.py FOLDER --each 61 --random 400 [--files FILE...]
+    python tokenizer_cases.py FOLDER --each 61 --random 400 [--joined] [--only PART...] [--files FILE...]
 
 Writes FOLDER/NAME.cases for each tokenizer of tokenizer_parts.py, or for each FILE, a tokenizer.json. Texts are each
-code point (every --each-th of them) alone and between letters, and --random texts, pairs and lists of words. All
+code point (every --each-th of them) alone and between letters, with --joined also all code points between letters, 64 in
+a text, and --random texts, pairs and lists of words. All
 numbers are little-endian, 4 bytes; a text is its length and its bytes. A file is the name, the tokenizer.json, the
 number of cases, and of each: 0, 1 or 2 (text, pair, words), the number of its texts, these, and two CRC-32: of the
 ids, and of all of Encoding's lists one after the other; of what overflows the ids go on in the first, and the lists but
@@ -81,15 +82,21 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--each", type=int, default=61)
     parser.add_argument("--random", type=int, default=400)
+    parser.add_argument("--joined", action="store_true")
+    parser.add_argument("--only", nargs="*", help="beginnings of names in tokenizer_parts.py")
     parser.add_argument("--files", nargs="*", default=[], type=pathlib.Path, metavar="FILE")
     arguments = parser.parse_args()
     inputs = [("text", [one]) for one in parts.TEXTS]
     for c in range(0, 0x110000, arguments.each):
         if not 0xD800 <= c < 0xE000:
             inputs += [("text", [chr(c)]), ("text", ["a" + chr(c) + "b"])]
+    if arguments.joined:
+        scalars = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+        inputs += [("text", ["".join("a" + c + "b " for c in scalars[at:at + 64])]) for at in range(0, len(scalars), 64)]
     inputs += parts.random_inputs(1, arguments.random)
     made = {file.stem: file.read_text() for file in arguments.files} or {
-        name: parts.whole(one) for name, one in parts.all_tokenizers().items()}
+        name: parts.whole(one) for name, one in parts.all_tokenizers().items()
+        if not arguments.only or any(name.startswith(beginning) for beginning in arguments.only)}
     for name, json_text in made.items():
         write(arguments.folder / f"{name}.cases", name, json_text, inputs)
 
