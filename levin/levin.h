@@ -50,6 +50,8 @@
 #include "levin/optim/optim.h"
 #include "levin/shard/leaf.h"
 #include "levin/shard/sharded_tensor.h"
+#include "levin/text/bpe_trainer.h"
+#include "levin/text/tokenizer.h"
 #include "levin/trainer/callbacks/early_stopping.h"
 #include "levin/trainer/callbacks/learning_rate_monitor.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"

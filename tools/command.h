@@ -29,6 +29,9 @@ int run(int argc, char** argv);
 /// Returns 0 when all is well.
 int test(int argc, char** argv);
 
+/// Prints the ids of texts, or the text of ids, by a tokenizer.json. Returns 0.
+int tokenize(int argc, char** argv);
+
 /// `xla check` compiles a program's training step for TPUs that are not there. Returns 0 when it
 /// fits all of them, else 1.
 int xla(int argc, char** argv);

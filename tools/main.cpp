@@ -31,6 +31,7 @@ constexpr std::array kSubcommands = {
     Subcommand{"plan", "what a program's training step costs on a device, and its memory", plan},
     Subcommand{"run", "start a program as the ranks of a group, as torchrun does", run},
     Subcommand{"test", "check that this installation trains, on all devices", test},
+    Subcommand{"tokenize", "texts as tokens of a tokenizer.json, and back", tokenize},
     Subcommand{"xla", "check: a program's training step, compiled for TPUs that need not be there",
                xla},
 };

@@ -26,6 +26,7 @@ def main():
         config={"train_micro_batch_size_per_gpu": job.batch_size,
                 "gradient_accumulation_steps": arguments.accumulate,
                 "gradient_clipping": 0.0,  # else it clips to 1.0, which no other here does
+                "zero_allow_untested_optimizer": True,
                 "zero_optimization": {"stage": int(arguments.mode or 0)},
                 "steps_per_print": 2**31 - 1})
     for x, y in job.batches(clock.last, dist.get_rank()):

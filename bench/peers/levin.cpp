@@ -1,7 +1,8 @@
 // levin's Trainer with its defaults and one logged value on the bar, and levin's DataLoader.
 // --mode barebones turns logging, bar, checkpoints and summary off; --mode replay records the step,
-// --mode xla runs it on a CPU's XLA devices, --mode xla_replay records it there; --mode fsdp divides
-// the model, each of its layers or blocks a unit.
+// --mode replay_every checks each call of it and --mode replay_unchecked none; --mode xla runs it on
+// a CPU's XLA devices, --mode xla_replay records it there; --mode fsdp divides the model, each of
+// its layers or blocks a unit.
 //
 //   peer_levin --work mlp_sgd --steps 2000 --warmup 100
 //   peer_levin --work loader --workers 2
@@ -53,6 +54,11 @@ struct Peer : levin::Module {
   levin::OptimizerConfig configure_optimizers() override { return optimizer_of(work); }
 };
 
+std::string check_of(const std::string& mode) {
+  if (mode.ends_with("_every")) return "every";
+  return mode.ends_with("_unchecked") ? "no" : "auto";
+}
+
 /// What kills.py reads: FOLDER/RANK has "ATTEMPT PID" where training begins, FOLDER/steps a line
 /// "ATTEMPT STEP SECONDS" for each step that rank 0 has finished, on the clock of time.monotonic().
 struct Trace : levin::Callback {
@@ -88,6 +94,7 @@ void train(const peers::Options& options) {
   }
   const bool on_xla = options.mode.starts_with("xla");
   const bool divides = options.mode == "fsdp";
+  const bool replays = options.mode.find("replay") != std::string::npos;
   levin::Trainer trainer({.accelerator = on_xla ? "xla" : "cpu",
                           .strategy = divides ? "fsdp" : "auto",
                           .devices = options.devices,
@@ -99,7 +106,8 @@ void train(const peers::Options& options) {
                           .barebones = options.mode == "barebones",
                           .ckpt_path = traced ? "last" : "",
                           .comm = {.backend = options.backend},
-                          .compile = options.mode.ends_with("replay") ? "replay" : "no",
+                          .compile = replays ? "replay" : "no",
+                          .compile_check = check_of(options.mode),
                           .pjrt_plugin = on_xla ? "cpu" : ""});
   peers::StepClock clock(options);
   if (const auto& runtime = trainer.accelerator().xla()) {

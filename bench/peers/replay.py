@@ -30,6 +30,10 @@ def systems(arguments):
     pytorch = [sys.executable, HERE / "pytorch.py"]
     return {
         LEVIN: [arguments.levin_bin / "peer_levin", "--mode", "replay"],
+        "levin, replay, each step checked": [arguments.levin_bin / "peer_levin", "--mode",
+                                             "replay_every"],
+        "levin, replay, never checked": [arguments.levin_bin / "peer_levin", "--mode",
+                                         "replay_unchecked"],
         "levin, replay by hand": [arguments.levin_bin / "peer_replay"],
         "levin, eager": [arguments.levin_bin / "peer_levin"],
         "PyTorch, eager": pytorch,

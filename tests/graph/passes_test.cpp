@@ -54,6 +54,26 @@ TEST(CommonSubexpressions, OfWhatWasWrittenInBetweenAreOthers) {
   EXPECT_EQ(eliminate_common_subexpressions(module.graph()), 0U);
 }
 
+TEST(WhatOutputsNeed, IsAllThatStays) {
+  const Tensor state = torch::zeros({3});
+  auto module = levin::trace(
+      [&](const Tensor& x) {
+        state.add_(x);
+        const Tensor needed = x.exp();
+        const bool is_positive = torch::rand_like(x).sum().item<double>() > 0;
+        return is_positive ? needed : needed.neg();
+      },
+      {torch::ones({3})}, {.allow_host_reads = true});
+  Graph& graph = module.graph();
+  EXPECT_EQ(levin::graph::keep_what_outputs_need(graph), 4U);
+  EXPECT_EQ(count(graph, "aten::exp"), 1U);
+  EXPECT_TRUE(graph.updates().empty());
+  EXPECT_TRUE(graph.host_reads().empty());
+  graph.lint();
+  EXPECT_TRUE(same_bits(module({torch::ones({3})}).front(), torch::ones({3}).exp()));
+  EXPECT_TRUE(same_bits(state, torch::ones({3}))) << "written by the trace alone";
+}
+
 TEST(Constants, AreComputedOnceAndForAll) {
   auto module = levin::trace(
       [](const Tensor& x) { return x + torch::arange(3).to(torch::kFloat).mul(2).sqrt(); },

@@ -49,6 +49,11 @@ struct Traces : levin::Callback {
   }
 };
 
+/// Adam would make steps of the rounding errors in a gradient that is zero, as before batch norm.
+struct BySgd : small_run::Net {
+  levin::OptimizerConfig configure_optimizers() override { return levin::optim::sgd({.lr = 0.05}); }
+};
+
 /// One rank of the program whose hosts are cut off.
 TEST(HostsRank, DISABLED_Rank) {
   const fs::path folder = std::getenv(kFolder);
@@ -66,7 +71,8 @@ TEST(HostsRank, DISABLED_Rank) {
                                                         .save_top_k = 2,
                                                         .every_n_train_steps = 5})};
   levin::Trainer trainer(options);
-  const auto net = std::make_shared<small_run::Net>();
+  const auto net = std::getenv(kStrategy) == nullptr ? std::make_shared<small_run::Net>()
+                                                     : std::make_shared<BySgd>();
   trainer.fit(net, levin::DataLoader(small_run::dataset(200), {.batch_size = 4, .shuffle = true}));
   const levin::State weights = levin::full(*net);
   if (trainer.accelerator().is_main_process()) {

@@ -5,6 +5,7 @@
 #include "levin/launch/launch.h"
 #include "tests/launch/launcher.h"
 #include "tests/support/error_of.h"
+#include "tests/support/strangers.h"
 
 namespace {
 
@@ -25,6 +26,12 @@ struct Job {
   }
 };
 
+/// Until the first launcher of the job serves its rendezvous: the next one comes after it.
+void wait_for_server(const Job& job) {
+  const int64_t port = std::stoll(job.endpoint.substr(job.endpoint.rfind(':') + 1));
+  EXPECT_TRUE(soon([&] { return bool(connect_loopback(port)); }));
+}
+
 bool has(const Scratch& scratch, const std::string& name) {
   return std::filesystem::exists(scratch / name);
 }
@@ -37,6 +44,7 @@ TEST(ManyNodes, AgreeOnRanksHoweverLateOneComes) {
       "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR:$MASTER_PORT "
       ">$RANK.txt");
   Launcher first(scratch, job.node({"-n", "2", program}));
+  wait_for_server(job);
   std::this_thread::sleep_for(std::chrono::milliseconds(700));
   Launcher second(scratch, job.node({"-n", "1", program}));
   EXPECT_EQ(first.wait(), 0) << first.err();
@@ -115,8 +123,7 @@ TEST(ManyNodes, ALostNodeEndsAJobOfFixedSize) {
   job.more = {"--rdzv-conf", "node_timeout=1"};
   const auto program = script(scratch, "rank.sh", "touch $RANK.up; sleep 60");
   Launcher first(scratch, job.node({program}));
-  ASSERT_TRUE(soon([&] { return first.err().empty(); }));
-  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  wait_for_server(job);
   Launcher second(scratch, job.node({program}));
   ASSERT_TRUE(soon([&] { return has(scratch, "0.up") && has(scratch, "1.up"); }));
   second.signal(SIGKILL);
@@ -131,7 +138,7 @@ TEST(ManyNodes, ALostNodeOfAPodEndsItWithTheCodeThatStartsItAgain) {
   const Settings pod = {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}};
   const auto program = script(scratch, "rank.sh", "touch $RANK.up; sleep 60");
   Launcher first(scratch, job.node({program}), pod);
-  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  wait_for_server(job);
   Launcher second(scratch, job.node({program}), pod);
   ASSERT_TRUE(soon([&] { return has(scratch, "0.up") && has(scratch, "1.up"); }));
   second.signal(SIGKILL);
@@ -146,7 +153,7 @@ TEST(ManyNodes, AnElasticJobGoesOnWithFewerNodes) {
   const auto program =
       script(scratch, "rank.sh", "touch $RANK.of.$WORLD_SIZE; [ $WORLD_SIZE = 1 ] || sleep 60");
   Launcher first(scratch, job.node({program}));
-  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  wait_for_server(job);
   Launcher second(scratch, job.node({program}));
   ASSERT_TRUE(soon([&] { return has(scratch, "0.of.2") && has(scratch, "1.of.2"); }));
   second.signal(SIGKILL);
@@ -180,7 +187,7 @@ TEST(ManyNodes, ASignalToOneLauncherLetsAllSave) {
                                 "trap 'sleep 0.2; touch $RANK.saved; exit 143' TERM; touch "
                                 "$RANK.up; while :; do sleep 0.05; done");
     Launcher first(scratch, job.node({program}));
-    std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+    wait_for_server(job);
     Launcher second(scratch, job.node({program}));
     ASSERT_TRUE(soon([&] { return has(scratch, "0.up") && has(scratch, "1.up"); }));
     (to_first ? first : second).signal(SIGTERM);
@@ -288,7 +295,7 @@ TEST(ManyNodes, AFollowerEndsWhenTheServingLauncherIsKilled) {
   const Job job;
   const auto program = script(scratch, "rank.sh", "touch $RANK.up; sleep 60");
   Launcher first(scratch, job.node({program}));
-  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  wait_for_server(job);
   Launcher second(scratch, job.node({program}));
   ASSERT_TRUE(soon([&] { return has(scratch, "0.up") && has(scratch, "1.up"); }));
   first.signal(SIGKILL);
@@ -304,7 +311,7 @@ TEST(ManyNodes, AJobThatWasStoppedAsAWholeGoesOn) {
   const auto program =
       script(scratch, "rank.sh", "touch $RANK.up; while [ ! -e go ]; do sleep 0.05; done");
   Launcher first(scratch, job.node({program}));
-  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  wait_for_server(job);
   Launcher second(scratch, job.node({program}));
   ASSERT_TRUE(soon([&] { return has(scratch, "0.up") && has(scratch, "1.up"); }));
   for (Launcher* leads : {&first, &second}) {
@@ -328,7 +335,7 @@ TEST(ManyNodes, AFollowerEndsWhenTheServingLauncherIsSilent) {
   job.more = {"--rdzv-conf", "node_timeout=1"};
   const auto program = script(scratch, "rank.sh", "touch $RANK.up; sleep 60");
   Launcher first(scratch, job.node({program}));
-  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  wait_for_server(job);
   Launcher second(scratch, job.node({program}));
   ASSERT_TRUE(soon([&] { return has(scratch, "0.up") && has(scratch, "1.up"); }));
   first.signal(SIGSTOP);

@@ -21,6 +21,8 @@ import lightning_grid
 import metrics
 import optimizers
 import schedules
+import text_tokens
+import text_training
 
 SUBJECTS = {
     "amp": amp.make,
@@ -31,6 +33,8 @@ SUBJECTS = {
     "metrics": metrics.make,
     "optimizers": optimizers.make,
     "schedules": schedules.make,
+    "text_tokens": text_tokens.make,
+    "text_training": text_training.make,
 }
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 # Vector units round differently from machine to machine.
@@ -40,7 +44,7 @@ ABSOLUTE = {torch.float32: 1e-6, torch.float64: 1e-12}
 # numbers are kept with 7 digits.
 COARSE = {"amp": 2e-2, "lightning": 2e-6}
 # Of large ones, no blank more than needed.
-COMPACT = {"lightning"}
+COMPACT = {"lightning", "text_tokens", "text_training"}
 
 
 def write(name, tensors, facts):

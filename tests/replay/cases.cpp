@@ -93,6 +93,7 @@ at::Tensor plain_loss(Own& own, const Batch& batch) {
 std::vector<StepCase> step_cases() {
   std::vector<StepCase> all;
   take(all, steps_with_host_writes(), Category::kFirstReplay);
+  take(all, steps_with_made(), Category::kFirstReplay);
   take(all, steps_that_keep(), Category::kFirstReplay);
   take(all, steps_as_advised(), Category::kFirstReplay);
   take(all, steps_with_random(), Category::kFirstReplay);

@@ -164,6 +164,7 @@ std::vector<FunctionCase> function_cases();
 
 // One list a source.
 std::vector<StepCase> steps_with_host_writes();
+std::vector<StepCase> steps_with_made();        ///< tensors of the host's numbers
 std::vector<StepCase> steps_that_keep();        ///< tensors, or give shared ones
 std::vector<StepCase> steps_with_random();      ///< generators
 std::vector<StepCase> steps_with_numbers();     ///< that levin hands out

@@ -94,6 +94,40 @@ void put_shards(const fs::path& root) {
   put(root, "shards", "above", R"({"weight_map": {"c": "../model.safetensors"}})");
 }
 
+void put_tokenizers(const fs::path& root) {
+  put(root, "tokenizer", "bert",
+      bytes(
+          R"({"version": "1.0", "truncation": {"direction": "Right", "max_length": 8, "strategy": "LongestFirst",)"
+          R"( "stride": 1}, "padding": {"strategy": {"Fixed": 4}, "pad_id": 0}, "added_tokens": [{"id": 9,)"
+          R"( "content": "<s>", "lstrip": true, "rstrip": true, "single_word": false, "normalized": true,)"
+          R"( "special": true}], "normalizer": {"type": "Sequence", "normalizers": [{"type": "BertNormalizer"},)"
+          R"( {"type": "NFKC"}, {"type": "Replace", "pattern": {"Regex": " {2,}|^"}, "content": "-"},)"
+          R"( {"type": "Strip"}]}, "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor":)"
+          R"( {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}, {"Sequence": {"id": "A"}}],)"
+          R"( "pair": [{"Sequence": {"id": "B"}}], "special_tokens": {"x": {"ids": [7], "tokens": ["x"]}}},)"
+          R"( "decoder": {"type": "WordPiece"}, "model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "hel": 1,)"
+          R"( "##lo": 2, "world": 3, "##s": 4}}})"
+          "\0Hello  World \xc3\xa9<s>"));
+  put(root, "tokenizer", "byte_level",
+      R"({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex":)"
+      R"( "(?i:'s|(?<=a)b)|[^\\r\\n\\p{L}&&[^a]]?\\p{L}++|\\p{N}{1,3}|\\s+(?!\\S)|(?>x*?y)z"}, "behavior": "Isolated",)"
+      R"( "invert": false}, {"type": "ByteLevel", "add_prefix_space": true}]}, "post_processor": {"type":)"
+      R"( "RobertaProcessing", "sep": ["s", 1], "cls": ["c", 2]}, "decoder": {"type": "ByteLevel"}, "model":)"
+      R"( {"type": "BPE", "unk_token": "?", "fuse_unk": true, "vocab": {"?": 0, "h": 1, "e": 2, "he": 3, "l": 4},)"
+      R"( "merges": ["h e"]}})");
+  put(root, "tokenizer", "unigram",
+      R"({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "BAAAAAAAAABYAA=="}, "pre_tokenizer":)"
+      R"( {"type": "Metaspace", "replacement": "_", "prepend_scheme": "first"}, "decoder": {"type": "Sequence",)"
+      R"( "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1,)"
+      R"( "stop": 0}]}, "model": {"type": "Unigram", "unk_id": 0, "byte_fallback": true, "vocab": [["?", 0.0],)"
+      R"( ["_", -1.5], ["l", -2.0], ["ll", -3.0]]}})");
+  put(root, "tokenizer", "word_level",
+      R"({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Punctuation", "behavior":)"
+      R"( "MergedWithPrevious"}, {"type": "Digits"}, {"type": "UnicodeScripts"}, {"type": "FixedLength", "length":)"
+      R"( 3}, {"type": "CharDelimiterSplit", "delimiter": "e"}, {"type": "Whitespace"}]}, "model": {"type":)"
+      R"( "WordLevel", "unk_token": "?", "vocab": {"?": 0}}})");
+}
+
 void put_graphs(const fs::path& root) {
   put(root, "graph", "step",
       "%x = placeholder[\"x\"] : f32[8, 4]\n"
@@ -205,6 +239,7 @@ int main(int argc, char** argv) {
   put_states(root);
   put_messages(root);
   put_shards(root);
+  put_tokenizers(root);
   put_graphs(root);
   put_pickles(root);
   return 0;

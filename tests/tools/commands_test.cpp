@@ -35,6 +35,40 @@ std::string output_of(Subcommand subcommand, std::vector<std::string> words) {
   return ::testing::internal::GetCapturedStdout();
 }
 
+/// A tokenizer.json of four words.
+std::string words_of(const levin::test::Scratch& scratch) {
+  const auto file = scratch / "tokenizer.json";
+  levin::test::put(file,
+                   R"({"pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type": "WordLevel",
+    "unk_token": "?", "vocab": {"?": 0, "so": 1, "it": 2, "goes": 3}}})");
+  return file.string();
+}
+
+TEST(Tokenize, PrintsIdsOrTokensOrHowMany) {
+  const levin::test::Scratch scratch;
+  const std::string file = words_of(scratch);
+  const auto tokenize = levin::tools::tokenize;
+  EXPECT_EQ(output_of(tokenize, {file, "so it goes", "it x"}), "1 2 3\n2 0\n");
+  EXPECT_EQ(output_of(tokenize, {scratch.str(), "so it goes", "it x", "--count"}), "5\n");
+  EXPECT_EQ(output_of(tokenize, {file, "--long", "it goes"}),
+            "      2      0     2  it                   it\n"
+            "      3      3     7  goes                 goes\n");
+  EXPECT_EQ(output_of(tokenize, {file, "--decode", "3,2"}), "goes it\n");
+  levin::test::put(scratch / "lines", "so\nit goes\n");
+  EXPECT_EQ(output_of(tokenize, {file, "--file", (scratch / "lines").string()}), "1\n2 3\n");
+}
+
+TEST(Tokenize, WithoutTokenizerOrTextIsAnError) {
+  const levin::test::Scratch scratch;
+  const auto said = [](std::vector<std::string> words) {
+    return error_of([&] { output_of(levin::tools::tokenize, std::move(words)); });
+  };
+  EXPECT_THAT(said({words_of(scratch)}), StartsWith("tools.tokenize: got no text"));
+  EXPECT_THAT(said({(scratch / "none").string(), "a"}),
+              StartsWith("tools.tokenize: there is no '"));
+  EXPECT_THAT(said({words_of(scratch), "--fast", "a"}), StartsWith("tools.tokenize: "));
+}
+
 class GraphCommands : public ::testing::Test {
  protected:
   GraphCommands() { step_.save(file_, {.state = false}); }

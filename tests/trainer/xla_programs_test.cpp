@@ -104,14 +104,15 @@ struct NoteReports : levin::Callback {
   }
 };
 
-/// Twelve steps.
-Ran ran(const Make& make, const std::string& accelerator, const std::string& compile) {
+/// Four steps an epoch.
+Ran ran(const Make& make, const std::string& accelerator, const std::string& compile,
+        int64_t epochs = 3) {
   const Scratch scratch;
   Ran run;
   levin::TrainerOptions options = on_xla(scratch.path(), 1, 3);
   if (accelerator == "cpu") options = quiet(scratch.path());
   options.accelerator = accelerator;
-  options.max_epochs = 3;
+  options.max_epochs = epochs;
   options.compile = compile;
   options.enable_checkpointing = false;
   options.callbacks = {std::make_shared<NoteReports>(run.reports)};
@@ -180,27 +181,101 @@ TEST(ProgramsOnXla, AMaskThatTheHostMakesInEachStepIsAnInput) {
                              HasSubstr("give it as an input"), HasSubstr("HostMask"))));
 }
 
-template <bool kComparesTensors>
+/// The operators are those of a called step, and so is the program, though replay knows which tensors
+/// are the batch.
+TEST(ProgramsOnXla, ARefusedStepCompilesNoMoreThanACalledOne) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  const Make make = [] { return std::make_shared<HostMask>(); };
+  const Ran called = ran(make, "xla", "no"), refused = ran(make, "xla", "replay");
+  ASSERT_EQ(refused.compiled.refusals.size(), 1U);
+  EXPECT_EQ(refused.reports.back().programs.size(), called.reports.back().programs.size())
+      << called.reports.back().summary();
+}
+
+/// Reads what decides over the loss.
 struct ReadsOnTheHost : HostMask {
+  using Decide = std::function<bool(const at::Tensor& scores, const levin::Batch& batch)>;
+  Decide decide;
+  explicit ReadsOnTheHost(Decide decide) : decide(std::move(decide)) {}
+
   at::Tensor training_step(const levin::Batch& batch) override {
     const at::Tensor scores = net->forward(batch["x"]);
-    const bool is_so = kComparesTensors ? torch::equal(scores, scores * 2)
-                                        : scores.sum().template item<double>() > 1e9;
     const at::Tensor loss = torch::nn::functional::cross_entropy(scores, batch["y"]);
-    return is_so ? loss * 2 : loss;
+    const at::Tensor more = decide(scores, batch) ? scores.square().mean() : scores.abs().mean();
+    return loss + 0.1 * more;
   }
 };
 
+using ReadCase = std::pair<const char*, ReadsOnTheHost::Decide>;
+class ReadsOnXla : public testing::TestWithParam<ReadCase> {};
+
+/// What the host reads is compared before each replay; where it is another value, another recording
+/// is replayed.
+TEST_P(ReadsOnXla, AreGuardsOfAReplay) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  const Make make = [] { return std::make_shared<ReadsOnTheHost>(GetParam().second); };
+  const Ran wanted = ran(make, "cpu", "no", 10), replayed = ran(make, "xla", "replay", 10);
+  expect_weights(replayed, wanted);
+  EXPECT_THAT(replayed.compiled.refusals, IsEmpty());
+  // Of 40 steps, in ten epochs; what is replayed is compared with its code at the start of each.
+  EXPECT_GE(replayed.compiled.replayed, 3);
+  EXPECT_GE(replayed.compiled.replayed + replayed.compiled.checked, 15);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, ReadsOnXla,
+    testing::Values(ReadCase{"OfEqualTensors",
+                             [](const at::Tensor& scores, const levin::Batch&) {
+                               return torch::equal(scores, scores * 2);
+                             }},
+                    ReadCase{"OfALabel",
+                             [](const at::Tensor&, const levin::Batch& batch) {
+                               return batch["y"][0].item<int64_t>() == 1;
+                             }},
+                    ReadCase{"OfTheBatch",
+                             [](const at::Tensor&, const levin::Batch& batch) {
+                               return batch["x"].sum().gt(0).item<bool>();
+                             }},
+                    ReadCase{"OfTheScores",
+                             [](const at::Tensor& scores, const levin::Batch&) {
+                               return scores.isnan().any().item<bool>();
+                             }},
+                    ReadCase{"OfTwoValues",
+                             [](const at::Tensor& scores, const levin::Batch& batch) {
+                               return batch["y"][1].item<int64_t>() == 1 &&
+                                      scores.abs().max().lt(100).item<bool>();
+                             }}),
+    [](const auto& info) { return info.param.first; });
+
+TEST(ProgramsOnXla, AReadThatIsAnotherInEachCallIsRefusedWithItsLine) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  const Ran replayed = ran(
+      [] {
+        return std::make_shared<ReadsOnTheHost>([](const at::Tensor& scores, const levin::Batch&) {
+          return scores.sum().item<double>() > 1e9;
+        });
+      },
+      "xla", "replay");
+  EXPECT_THAT(replayed.compiled.refusals,
+              Contains(AllOf(HasSubstr("the host reads what aten::_local_scalar_dense gives, in "),
+                             HasSubstr("another value in each call"), HasSubstr("torch::where"))));
+}
+
+/// A copy is no number that could be compared, and a draw of the read would be no draw of the step.
 TEST(ProgramsOnXla, ARefusalNamesTheOperatorThatReads) {
   LEVIN_NEEDS_CPU_PLUGIN();
-  const auto refusals_of = [](const Make& make) {
-    return ran(make, "xla", "replay").compiled.refusals;
+  const auto refusals_of = [](const ReadsOnTheHost::Decide& decide) {
+    return ran([&] { return std::make_shared<ReadsOnTheHost>(decide); }, "xla", "replay")
+        .compiled.refusals;
   };
-  EXPECT_THAT(refusals_of([] { return std::make_shared<ReadsOnTheHost<true>>(); }),
-              Contains(AllOf(HasSubstr("by aten::equal, in "), HasSubstr("ReadsOnTheHost"),
-                             HasSubstr("torch::where"))));
-  EXPECT_THAT(refusals_of([] { return std::make_shared<ReadsOnTheHost<false>>(); }),
-              Contains(AllOf(HasSubstr("by item(), in "), HasSubstr("ReadsOnTheHost"))));
+  EXPECT_THAT(refusals_of([](const at::Tensor&, const levin::Batch& batch) {
+                return *batch["y"].cpu().const_data_ptr<int64_t>() == 1;
+              }),
+              Contains(AllOf(HasSubstr("by a copy, in "), HasSubstr("torch::where"))));
+  EXPECT_THAT(refusals_of([](const at::Tensor& scores, const levin::Batch&) {
+                return torch::rand_like(scores).sum().item<double>() > 1e9;
+              }),
+              Contains(AllOf(HasSubstr("by item(), in "), HasSubstr("torch::where"))));
 }
 
 }  // namespace

@@ -87,4 +87,20 @@ size_t fold_constants(Graph& graph) {
   return num_folded;
 }
 
+size_t keep_what_outputs_need(Graph& graph) {
+  graph.set_updates({});
+  size_t num_erased = 0;
+  Graph::Nodes& nodes = graph.nodes();
+  for (auto place = nodes.end(); place != nodes.begin();) {
+    Node& node = *--place;
+    const bool is_used = std::ranges::any_of(
+        node.outputs(), [](const Value* value) { return !value->users().empty(); });
+    if (is_used || node.opcode() != Opcode::kCallFunction) continue;
+    ++place;
+    graph.erase_node(node);
+    ++num_erased;
+  }
+  return num_erased;
+}
+
 }  // namespace levin::graph

@@ -21,4 +21,7 @@ LEVIN_API size_t eliminate_common_subexpressions(Graph& graph);
 /// becomes state of the name _constant0 and so on.
 LEVIN_API size_t fold_constants(Graph& graph);
 
+/// What its outputs do not depend on goes, whatever it would do: updates, draws, reads of the host.
+LEVIN_API size_t keep_what_outputs_need(Graph& graph);
+
 }  // namespace levin::graph

@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "levin/base/check.h"
+#include "levin/graph/passes/passes.h"
 #include "levin/graph/record/recorder_impl.h"
 #include "levin/graph/text/text_impl.h"
 #include "levin/graph/values.h"
@@ -34,11 +35,14 @@ bool is_same_constant(const c10::IValue& left, const c10::IValue& right) {
 }
 
 Recorder::Impl::Impl(RecorderOptions options) : options(options) {
-  if (!options.watch_host) return;
-  meet_generator(at::detail::getDefaultCPUGenerator());
+  if (options.watch_host) meet_generator(at::detail::getDefaultCPUGenerator());
   if (options.expected == nullptr) return;
   for (const Node& node : options.expected->nodes()) {
-    if (node.opcode() != Opcode::kCallFunction || !node.info().is_random) continue;
+    if (node.opcode() == Opcode::kGetAttr && node.tensor().has_storage()) {
+      expected_state.insert(node.tensor().storage().unsafeGetStorageImpl());
+    }
+    const bool draws = node.opcode() == Opcode::kCallFunction && node.info().is_random;
+    if (!draws || !options.watch_host) continue;
     for (const Argument& argument : node.arguments()) {
       const c10::IValue* constant = constant_of(argument);
       if (constant != nullptr) note_generators({*constant});
@@ -123,6 +127,14 @@ const Node* Recorder::call(const c10::OperatorHandle& op, std::vector<c10::IValu
 }
 
 Graph Recorder::finish(const std::vector<at::Tensor>& results) { return impl_->finish(results); }
+
+Graph Recorder::so_far(const std::vector<at::Tensor>& results) {
+  impl_->graph.set_outputs(impl_->values_of(results));
+  Graph copy = impl_->graph.clone();
+  impl_->graph.set_outputs({});
+  keep_what_outputs_need(copy);
+  return copy;
+}
 
 /// Empty, in memory that a call before has left.
 std::unique_ptr<Recorder::Call> Recorder::Impl::new_call() {
@@ -210,8 +222,14 @@ Value* Recorder::Impl::read_tensor(Call& call, const at::Tensor& tensor, bool is
               "{} got a tensor of layout {}, wanted a strided one", call.info->name,
               c10::str(tensor.layout()));
   Alias& alias = alias_of(tensor);
-  if (alias.region->is_unwritten && sees_contents(call, alias, is_written)) freeze(alias, tensor);
-  if (sees_contents(call, alias, is_written)) check_contents(alias, tensor);
+  if (sees_contents(call, alias, is_written)) {
+    if (!alias.region->is_unwritten) {
+      check_contents(alias, tensor);
+    } else if (!(is_written && call.info->overwrites) || !is_untouched(*alias.region)) {
+      freeze(alias, tensor);
+      note_contents(*alias.region);
+    }
+  }
   call.reads.push_back({&alias, call.position, is_written});
   if (is_written) call.written.push_back(tensor);
   return current(alias);
@@ -283,15 +301,21 @@ void Recorder::Impl::resize(const at::Tensor& tensor) {
   aliases.add_base(tensor, value).region->is_unwritten = true;
 }
 
+/// As if each were read by an operator.
+Values Recorder::Impl::values_of(const std::vector<at::Tensor>& results) {
+  Call reads;
+  reads.info = &op("aten::clone");
+  Values values;
+  for (const at::Tensor& result : results) {
+    values.push_back(result.defined() ? read_tensor(reads, result, false) : nullptr);
+  }
+  return values;
+}
+
 Graph Recorder::Impl::finish(const std::vector<at::Tensor>& results) {
   if (options.watch_host) check_generators();
   check_all_contents();
-  Call reads;
-  reads.info = &op("aten::clone");
-  Values outputs;
-  for (const at::Tensor& result : results) {
-    outputs.push_back(result.defined() ? read_tensor(reads, result, false) : nullptr);
-  }
+  const Values outputs = values_of(results);
   std::vector<Update> updates;
   for (const Region& region : aliases.regions()) {
     if (region.input == nullptr || region.version == 1) continue;

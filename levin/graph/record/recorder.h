@@ -68,6 +68,10 @@ class LEVIN_API Recorder {
   /// gradients.
   std::vector<KeptTensor> kept(const std::vector<at::Tensor>& accounted) const;
 
+  /// What was recorded so far as a graph that gives these tensors and changes nothing: only what
+  /// they need.
+  Graph so_far(const std::vector<at::Tensor>& results);
+
   /// What the recorded function returned become the graph's outputs; what it wrote, its updates.
   Graph finish(const std::vector<at::Tensor>& results);
 

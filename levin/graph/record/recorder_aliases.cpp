@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/profiler/unwind/unwind.h>
 
 #include <algorithm>
 #include <numeric>
@@ -49,12 +50,13 @@ const OperatorInfo& Recorder::Impl::op(const char* name, const char* overload) {
 
 Value& Recorder::Impl::append(const OperatorInfo& info, std::vector<Argument> arguments,
                               const Geometry& result) {
-  Value& value = graph.insert_call(info, arguments, 1).output();
-  value.set_type({.dtype = result.dtype,
-                  .device = result.storage->device(),
-                  .sizes = result.sizes,
-                  .strides = result.strides});
-  return value;
+  Node& node = graph.insert_call(info, arguments, 1);
+  node.output().set_type({.dtype = result.dtype,
+                          .device = result.storage->device(),
+                          .sizes = result.sizes,
+                          .strides = result.strides});
+  if (is_unexpected(node)) frames.emplace_back(&node, torch::unwind::unwind());
+  return node.output();
 }
 
 void Recorder::Impl::check_strided(const Geometry& whole, const Geometry& part) {

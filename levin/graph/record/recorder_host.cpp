@@ -94,6 +94,13 @@ void Recorder::Impl::check_contents(Alias& alias, const at::Tensor& tensor) {
   region.contents = now;
 }
 
+/// Of memory that a factory has made: whether the host has not filled it since. Where operators fill
+/// it part by part, as in torch::tensor({1, 2, 3}), the parts that are not yet written are nobody's.
+bool Recorder::Impl::is_untouched(const Region& region) const {
+  if (!options.watch_host || !region.contents || !is_seen_by_host(region)) return false;
+  return fingerprint_of(region.base->geometry, region.is_for_host) == *region.contents;
+}
+
 void Recorder::watch_state(const at::Tensor& tensor) {
   if (!impl_->options.watch_host || !tensor.defined() || !tensor.is_cpu()) return;
   if (tensor.layout() != at::kStrided || tensor.numel() == 0) return;
@@ -194,9 +201,7 @@ bool Recorder::Impl::is_unexpected(const Node& node) {
 
 bool Recorder::Impl::is_expected_state(const at::Tensor& tensor) const {
   if (options.expected == nullptr) return true;
-  return std::ranges::any_of(options.expected->nodes(), [&](const Node& node) {
-    return node.opcode() == Opcode::kGetAttr && node.tensor().is_alias_of(tensor);
-  });
+  return expected_state.contains(tensor.storage().unsafeGetStorageImpl());
 }
 
 bool Recorder::Impl::is_expected_constant(const std::string& name,

@@ -64,11 +64,13 @@ struct Recorder::Impl {
   void check_lists(const Call& call) const;
   bool reads_on_host(const Call& call) const;
   void resize(const at::Tensor& tensor);
+  Values values_of(const std::vector<at::Tensor>& results);
   Graph finish(const std::vector<at::Tensor>& results);
 
   // recorder_results.cpp
   /// nullptr where it needs no node.
   const Node* add_call(Call& call, const std::vector<c10::IValue>& stack);
+  void note_frames(Call& call, Node& node);
   void add_result(const Call& call, Value& value, const at::Tensor& tensor, size_t index);
   void add_written(Call& call, Node& node, size_t first_output);
 
@@ -94,6 +96,7 @@ struct Recorder::Impl {
   void note_contents(Region& region);
   void note_contents(const Call& call, Region& region);
   void check_contents(Alias& alias, const at::Tensor& tensor);
+  bool is_untouched(const Region& region) const;
   void check_contents_before(const at::Tensor& tensor, const Geometry& geometry) const;
   void check_all_contents();
   void meet_generator(const at::Generator& generator);
@@ -134,6 +137,7 @@ struct Recorder::Impl {
   bool is_as_expected = true;
   bool met_other_state = false;
   std::unordered_set<const Node*> expected_results;
+  std::unordered_set<const c10::StorageImpl*> expected_state;
   bool is_expected_result = false;  ///< the node that is_unexpected() was asked for last
 };
 

@@ -69,6 +69,14 @@ const Node* Recorder::Impl::add_call(Call& call, const std::vector<c10::IValue>&
       type.kind = ValueKind::kHost;
     }
   }
+  for (size_t i = 0; i < call.written.size(); ++i) {
+    node.outputs_[results.size() + i]->type_.assign(call.written[i]);
+  }
+  if (info.is_random) {
+    random = node.outputs_.back();
+    random->type_ = {.kind = ValueKind::kRandom};
+  }
+  note_frames(call, node);
   for (size_t i = 0; i < results.size(); ++i) {
     if (results[i].tensor != nullptr && results[i].tensor->defined()) {
       add_result(call, *node.outputs_[i], *results[i].tensor, results[i].index);
@@ -78,16 +86,16 @@ const Node* Recorder::Impl::add_call(Call& call, const std::vector<c10::IValue>&
   if (info.is_host_read) {
     node.host_read_ = std::make_shared<const HostRead>(HostRead::of(info.op, stack));
   }
-  if (info.is_random) {
-    random = node.outputs_.back();
-    random->type_ = {.kind = ValueKind::kRandom};
-  }
   if (options.watch_host && info.is_random) note_draws();
+  return &node;
+}
+
+/// Before the nodes that its writes add: the expected recording has them in this order.
+void Recorder::Impl::note_frames(Call& call, Node& node) {
   const bool is_other = is_unexpected(node) || std::exchange(met_other_state, false);
   if (is_other && call.frames.empty()) call.frames = torch::unwind::unwind();
   if (is_expected_result) frames_of_results.emplace(&node, torch::unwind::unwind());
   if (!call.frames.empty()) frames.emplace_back(&node, std::move(call.frames));
-  return &node;
 }
 
 /// In new memory, or in that which an argument looks at.
@@ -132,7 +140,6 @@ void Recorder::Impl::add_written(Call& call, Node& node, size_t first_output) {
     if (!read.is_written) continue;
     const at::Tensor& tensor = call.written[i];
     Value& value = *node.outputs_[first_output + i++];
-    value.type_.assign(tensor);
     if (read.alias->geometry.is_of(tensor)) {
       write(*read.alias, value);
       note_contents(call, *read.alias->region);

@@ -114,7 +114,7 @@ class Fsdp final : public Strategy, public Joinable {
     LEVIN_CHECK(
         shares_memory() || group_.size() == 1, "strategy.fsdp.join",
         "strategy '{}' over {} gathers parameters in every forward pass, so ranks cannot run "
-        "out of data at different times; set even_batches, or --comm-backend shm",
+        "out of data at different times; set even_batches, or --backend shm",
         name(), group_.backend());
     joining_ = true;
     by_present_ = by_present;

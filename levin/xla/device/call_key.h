@@ -22,8 +22,6 @@ struct TensorPlace {
       0;  ///< kDevice, kHostNumber: which of these, in the order in which they were met
   int64_t offset = 0;
   at::DimVector sizes = {}, strides = {};
-
-  bool operator==(const TensorPlace&) const = default;
 };
 
 /// A single number among the arguments: a program may take one anew in each run.
@@ -34,8 +32,7 @@ struct CallNumber {
 
 struct CallKey {
   const c10::FunctionSchema* schema = nullptr;
-  std::vector<TensorPlace> tensors = {};
-  /// The other arguments, and how memory that is met here lies as a whole.
+  /// The arguments, tensors by their places, and how memory that is met here lies as a whole.
   KeyWords words = {};
   std::vector<CallNumber> numbers = {};
 

@@ -7,7 +7,6 @@ namespace levin::xla {
 
 void CallKey::clear() {
   schema = nullptr;
-  tensors.clear();
   words.clear();
   numbers.clear();
 }
@@ -15,12 +14,9 @@ void CallKey::clear() {
 CallTree::Call* CallTree::Call::find(const CallKey& call) const {
   const auto is_it = [&](const Call* candidate) {
     const CallKey& known = candidate->key;
-    if (known.schema != call.schema || known.words != call.words || known.tensors != call.tensors ||
-        known.numbers.size() != call.numbers.size()) {
-      return false;
-    }
+    if (known.schema != call.schema || known.words != call.words) return false;
+    // The words tell where numbers stand.
     for (size_t i = 0; i < call.numbers.size(); ++i) {
-      if (known.numbers[i].argument != call.numbers[i].argument) return false;
       if (known.numbers[i].bits != call.numbers[i].bits && !candidate->may_differ[i]) return false;
     }
     return true;

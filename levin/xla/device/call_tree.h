@@ -45,7 +45,8 @@ class CallTree {
   struct Call {
     Call* before = nullptr;
     CallKey key = {};
-    std::vector<bool> may_differ = {};  ///< by number: a program that ends below takes it anew
+    std::vector<TensorPlace> tensors = {};  ///< among its arguments
+    std::vector<bool> may_differ = {};      ///< by number: a program that ends below takes it anew
     std::vector<c10::IValue> arguments = {};  ///< tensors left out
     Inferred::Returns returns = {};
     bool fills = false;  ///< its result is memory that was there: nobody had written it

@@ -2,6 +2,8 @@
 
 #include <ATen/EmptyTensor.h>
 
+#include <utility>
+
 #include "levin/base/check.h"
 #include "levin/xla/device/runtime_impl.h"
 
@@ -10,14 +12,25 @@ namespace levin::xla {
 Contents::Contents(std::shared_ptr<Runtime::Impl> owner) : runtime(std::move(owner)) {
   Runtime::Impl& impl = *runtime;
   const std::scoped_lock lock(impl.mutex);
-  among_live = impl.live.insert(impl.live.end(), this);
+  impl.live.add(*this);
 }
 
 Contents::~Contents() {
   Runtime::Impl& impl = *runtime;
   const std::scoped_lock lock(impl.mutex);
-  impl.live.erase(among_live);
+  impl.live.remove(*this);
   impl.trace.forget(*this);
+}
+
+void LiveContents::add(Contents& made) {
+  made.made_before = std::exchange(last_, &made);
+  (made.made_before == nullptr ? first_ : made.made_before->made_after) = &made;
+}
+
+void LiveContents::remove(Contents& contents) {
+  Contents *before = contents.made_before, *after = contents.made_after;
+  (before == nullptr ? first_ : before->made_after) = after;
+  (after == nullptr ? last_ : after->made_before) = before;
 }
 
 Contents& Contents::of(const at::Tensor& tensor) {

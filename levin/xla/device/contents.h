@@ -3,10 +3,9 @@
 
 #include <ATen/core/DimVector.h>
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 
-#include <list>
 #include <memory>
-#include <vector>
 
 #include "levin/xla/device/runtime.h"
 #include "levin/xla/pjrt/buffer.h"
@@ -38,15 +37,42 @@ struct Contents {
   c10::StorageImpl* storage = nullptr;     ///< that owns this
   at::DimVector sizes, strides;
   at::ScalarType dtype = at::kFloat;
-  std::list<Contents*>::iterator among_live;
+  Contents *made_before = nullptr, *made_after = nullptr;  ///< in LiveContents
   /// Which of the memory that the trace of this number has met.
   uint64_t trace = 0;
   uint32_t place = 0;
   /// One for each device of this process. None: nothing was written yet, or it is pending.
-  std::vector<pjrt::Buffer> buffers;
+  c10::SmallVector<pjrt::Buffer, 1> buffers;
   int64_t split_dim = -1;   ///< -1: each device has all of it
   bool is_pending = false;  ///< recorded, not yet run
   bool is_lost = false;     ///< the program that was to give it failed
+};
+
+/// All that there are, in the order of their making: a list through themselves, as each operator
+/// makes one and drops one.
+class LiveContents {
+ public:
+  class Iterator {
+   public:
+    explicit Iterator(Contents* at) : at_(at) {}
+    Contents* operator*() const { return at_; }
+    Iterator& operator++() {
+      at_ = at_->made_after;
+      return *this;
+    }
+    bool operator==(const Iterator&) const = default;
+
+   private:
+    Contents* at_;
+  };
+  Iterator begin() const { return Iterator(first_); }
+  static Iterator end() { return Iterator(nullptr); }
+
+  void add(Contents& made);
+  void remove(Contents& contents);
+
+ private:
+  Contents *first_ = nullptr, *last_ = nullptr;
 };
 
 }  // namespace levin::xla

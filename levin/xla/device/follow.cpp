@@ -31,7 +31,7 @@ class ArgumentReader {
   uint64_t next_number() { return trace_.numbers()[call_.num_numbers + num_numbers_++]; }
 
   at::Tensor next_tensor() {
-    const TensorPlace& place = call_.key.tensors[num_tensors_++];
+    const TensorPlace& place = call_.tensors[num_tensors_++];
     switch (place.kind) {
       case TensorPlace::Kind::kUndefined:
         return {};
@@ -74,9 +74,9 @@ std::optional<Source> source_of_call(const CallTree::Call& call, size_t argument
   bool is_integer = value.isInt();
   if (value.isTensor()) {  // a wrapped number
     const auto wrapped =
-        std::ranges::find(call.key.tensors, TensorPlace::Kind::kWrappedNumber, &TensorPlace::kind);
-    if (std::ranges::count(call.key.tensors, TensorPlace::Kind::kWrappedNumber,
-                           &TensorPlace::kind) != 1) {
+        std::ranges::find(call.tensors, TensorPlace::Kind::kWrappedNumber, &TensorPlace::kind);
+    if (std::ranges::count(call.tensors, TensorPlace::Kind::kWrappedNumber, &TensorPlace::kind) !=
+        1) {
       return std::nullopt;
     }
     is_integer = wrapped->dtype != at::kDouble;
@@ -99,9 +99,9 @@ void Runtime::Impl::follow(CallTree::Call& call, std::vector<c10::IValue>& stack
   for (const uint32_t written : call.written) {
     Contents::of(*trace.tensors()[written]).is_pending = true;
   }
-  const std::shared_ptr<Impl> self = shared_from_this();
   Inferred::put(call.returns, trace.tensors(), stack, first, [&](const Inferred::Result& result) {
-    at::Tensor made = Contents::make_tensor(self, result.sizes, result.strides, result.dtype);
+    at::Tensor made =
+        Contents::make_tensor(shared_from_this(), result.sizes, result.strides, result.dtype);
     Contents& contents = Contents::of(made);
     trace.meet(contents);
     contents.is_pending = true;
@@ -120,7 +120,7 @@ void Runtime::Impl::record_followed() {
     return memory.back();
   };
   for (const CallTree::Call* call : CallTree::path_to(*trace.at())) {
-    for (const TensorPlace& place : call->key.tensors) {
+    for (const TensorPlace& place : call->tensors) {
       if (place.kind != TensorPlace::Kind::kDevice) continue;
       if (place.memory == memory.size()) meet({}, {}, place.dtype);  // it was there before
       const Contents& contents = Contents::of(memory[place.memory]);
@@ -155,6 +155,7 @@ CallTree::Call Runtime::Impl::call_of(at::ArrayRef<c10::IValue> arguments,
   for (size_t i = 0; i < arguments.size(); ++i) {
     const bool is_written = writes(op, arguments, i);
     call.arguments.push_back(with_tensors_replaced(arguments[i], [&](const at::Tensor& tensor) {
+      call.tensors.push_back(trace.place_of(tensor));
       if (!tensor.defined()) return tensor;
       if (is_written && tensor.is_xla()) call.written.push_back(place);
       ++place;

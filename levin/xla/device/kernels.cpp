@@ -2,6 +2,8 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/CPUFallback.h>
+#include <ATen/ops/alias_native.h>
+#include <ATen/ops/detach_native.h>
 #include <ATen/ops/embedding_dense_backward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
@@ -24,23 +26,24 @@ using c10::DispatchKey;
 /// a process that has them can fork no more: one without XLA is to have none.
 struct GuardImpl final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::XLA> {
   c10::DeviceIndex deviceCount() const noexcept override {
-    return Runtime::current() == nullptr ? 0 : 1;
+    return Runtime::Impl::current() == nullptr ? 0 : 1;
   }
 };
 C10_REGISTER_GUARD_IMPL(XLA, GuardImpl);
 
-Runtime& runtime() {
-  const std::shared_ptr<Runtime> current = Runtime::current();
+/// Kept by its tensors, and by whoever opened it.
+Runtime::Impl& runtime() {
+  Runtime::Impl* const current = Runtime::Impl::current();
   LEVIN_CHECK(current != nullptr, "xla.closed",
               "a tensor on xla was asked for, and no such device is open; train with "
               "accelerator=xla, or call levin::xla::Runtime::open");
-  return *current;  // kept by its tensors, and by whoever opened it
+  return *current;
 }
 
 at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
                          std::optional<at::ScalarType> dtype, std::optional<at::Layout> /*layout*/,
                          std::optional<at::Device> /*device*/, std::optional<bool> /*pinned*/) {
-  return Contents::make_tensor(runtime().impl().shared_from_this(), sizes, strides,
+  return Contents::make_tensor(runtime().shared_from_this(), sizes, strides,
                                dtype.value_or(c10::get_default_dtype_as_scalartype()));
 }
 
@@ -58,26 +61,15 @@ at::Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
   return empty_strided(sizes, like.strides(), like.scalar_type(), layout, device, pinned);
 }
 
-/// A CPU tensor of the same geometry. reader: the operator that looks at it.
-at::Tensor on_host(const at::Tensor& tensor, std::string_view reader = "a copy") {
-  Contents& contents = Contents::of(tensor);
-  at::Tensor logical = contents.runtime->download(contents, reader);
-  if (contents.is_base(tensor)) return logical;
-  const at::Tensor memory =
-      at::empty_strided(contents.sizes, contents.strides, contents.dtype).copy_(logical);
-  return memory.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
-}
-
-void record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  runtime().impl().record(op, *stack);
-}
+/// By the device that it is of, which may have been closed.
+Runtime::Impl& runtime_of(const at::Tensor& tensor) { return *Contents::of(tensor).runtime; }
 
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool /*non_blocking*/) {
   if (!target.device().is_xla()) {
-    target.copy_(on_host(source).view_as(source));
+    target.copy_(runtime_of(source).download(source, "a copy").view_as(source));
     return target;
   }
-  Runtime::Impl& impl = runtime().impl();
+  Runtime::Impl& impl = runtime();
   const std::scoped_lock lock(impl.mutex);
   Contents& contents = Contents::of(target);
   const bool is_new = !contents.is_pending && contents.buffers.empty();
@@ -88,7 +80,10 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool /*
       impl.upload(contents, expanded, impl.splits_uploads);
       return target;
     }
-    from = runtime().upload(source.to(target.scalar_type()));
+    const at::Tensor whole = source.to(target.scalar_type()).contiguous();
+    from = Contents::make_tensor(impl.shared_from_this(), whole.sizes(), whole.strides(),
+                                 whole.scalar_type());
+    impl.upload(Contents::of(from), whole, /*split=*/false);
   }
   static const c10::OperatorHandle copy =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
@@ -129,7 +124,11 @@ const at::Tensor& as_strided_in_place(const at::Tensor& self, at::IntArrayRef si
   // NOLINTEND(bugprone-return-const-ref-from-parameter)
 }
 
-at::Scalar local_scalar(const at::Tensor& tensor) { return on_host(tensor, "item()").item(); }
+at::Scalar local_scalar(const at::Tensor& tensor) {
+  static const c10::OperatorHandle op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::_local_scalar_dense", "");
+  return runtime_of(tensor).read(op, {tensor}, "item()").toScalar();
+}
 
 /// LibTorch's attention asks whether its query, key and value are equal to project them by one
 /// product; by a product for each it gives the same.
@@ -146,7 +145,9 @@ bool equal(const at::Tensor& left, const at::Tensor& right) {
                               left.storage_offset() == right.storage_offset());
   if (is_same) return true;
   if (is_asked_by_attention()) return false;
-  return on_host(left, "aten::equal").equal(on_host(right, "aten::equal"));
+  static const c10::OperatorHandle op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::equal", "");
+  return runtime_of(left).read(op, {left, right}, "aten::equal").toBool();
 }
 
 /// Module::to puts a parameter's new tensor into the old one.
@@ -181,7 +182,7 @@ void refuse_sparse(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
 
 void run_on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
                  torch::jit::Stack* stack) {
-  Runtime::Impl& impl = runtime().impl();
+  Runtime::Impl& impl = runtime();
   const std::scoped_lock lock(impl.mutex);
   ++impl.report.host_fallbacks;
   const std::string name = c10::toString(op.operator_name());
@@ -195,11 +196,26 @@ void run_on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
   at::native::cpu_fallback(op, stack);
 }
 
-void record_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                   torch::jit::Stack* stack) {
-  const size_t num_arguments = op.schema().arguments().size();
-  const bool is_ours = can_lower(op, at::ArrayRef(*stack).slice(stack->size() - num_arguments));
-  return is_ours ? record(op, stack) : run_on_host(op, keys, stack);
+/// Of an operator that has a lowering.
+class RecordKernel final : public c10::OperatorKernel {
+ public:
+  explicit RecordKernel(const c10::OperatorHandle& op)
+      : condition_(condition_of(op)), num_arguments_(op.schema().arguments().size()) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack) {
+    const bool is_ours =
+        can_lower(condition_, at::ArrayRef(*stack).slice(stack->size() - num_arguments_));
+    return is_ours ? runtime().record(op, *stack) : run_on_host(op, keys, stack);
+  }
+
+ private:
+  LowerCondition condition_;
+  size_t num_arguments_;
+};
+
+torch::CppFunction record_kernel(const c10::OperatorHandle& op) {
+  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RecordKernel>(op));
 }
 
 /// Those that change a tensor's geometry alone (transpose_) LibTorch does itself: no element moves.
@@ -209,24 +225,28 @@ bool is_whole(const c10::OperatorHandle& op) {
          op.schema().name() != "aten::copy_" && op.schema().name() != "aten::_to_copy";
 }
 
+torch::Library* register_kernels_of(const std::string& name_space) {
+  auto* library =
+      new torch::Library(torch::Library::IMPL, name_space, DispatchKey::XLA, __FILE__, __LINE__);
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (!name.name.starts_with(name_space + "::")) continue;
+    const auto op = c10::Dispatcher::singleton().findSchema(name);
+    if (!op || !is_whole(*op) || op->hasKernelForDispatchKey(DispatchKey::XLA)) continue;
+    library->impl(c10::toString(name).c_str(), record_kernel(*op));
+  }
+  return library;
+}
+
 }  // namespace
 
 /// Each operator with a lowering is recorded as it is: those that LibTorch would take apart for a
-/// device without kernels, too.
+/// device without kernels, too. Of levin's own, exchanges between processes are nodes of the
+/// program.
 void register_kernels() {
-  static const auto* library = [] {
-    auto* made =
-        new torch::Library(torch::Library::IMPL, "aten", DispatchKey::XLA, __FILE__, __LINE__);
-    for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
-      if (!name.name.starts_with("aten::")) continue;
-      const auto op = c10::Dispatcher::singleton().findSchema(name);
-      if (!op || !is_whole(*op) || op->hasKernelForDispatchKey(DispatchKey::XLA)) continue;
-      made->impl(c10::toString(name).c_str(),
-                 torch::CppFunction::makeFromBoxedFunction<&record_kernel>());
-    }
-    return made;
-  }();
-  static_cast<void>(library);
+  static const auto* aten = register_kernels_of("aten");
+  static const auto* own = register_kernels_of("levin");
+  static_cast<void>(aten);
+  static_cast<void>(own);
 }
 
 TORCH_LIBRARY_IMPL(_, XLA, library) {
@@ -241,12 +261,6 @@ TORCH_LIBRARY_IMPL(aten, AutogradXLA, library) {
   library.impl("embedding_backward", &embedding_backward);
 }
 
-/// Exchanges between processes are nodes of the program.
-TORCH_LIBRARY_IMPL(levin, XLA, library) {
-  library.impl("all_reduce_", torch::CppFunction::makeFromBoxedFunction<&record_kernel>());
-  library.impl("broadcast_", torch::CppFunction::makeFromBoxedFunction<&record_kernel>());
-}
-
 TORCH_LIBRARY_IMPL(aten, XLA, library) {
   library.impl("empty.memory_format", &empty);
   library.impl("empty_strided", &empty_strided);
@@ -258,6 +272,9 @@ TORCH_LIBRARY_IMPL(aten, XLA, library) {
   library.impl("as_strided_", &as_strided_in_place);
   library.impl("equal", &equal);
   library.impl("_neg_view", &negated_view);
+  // The same elements in the same order: there is nothing to record.
+  library.impl("detach", &at::native::detach);
+  library.impl("alias", &at::native::alias);
   library.impl("_has_compatible_shallow_copy_type", &has_compatible_type);
 }
 

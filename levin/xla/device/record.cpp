@@ -11,16 +11,23 @@
 namespace levin::xla {
 namespace {
 
-bool is_here(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.device().type() == at::kXLA;
+bool is_here(const at::Tensor& tensor) { return tensor.defined() && tensor.is_xla(); }
+
+/// Of a floating tensor of the CPU without dimensions. No operator: each step asks for some.
+double value_of_number(const at::Tensor& number) {
+  if (number.scalar_type() == at::kDouble) return *number.const_data_ptr<double>();
+  if (number.scalar_type() == at::kFloat) return *number.const_data_ptr<float>();
+  return number.item().toDouble();
 }
 
 }  // namespace
 
 graph::Recorder& Runtime::Impl::recording() {
   if (recorder == nullptr) {
-    recorder = std::make_unique<graph::Recorder>(graph::RecorderOptions{
-        .allow_host_reads = true, .allow_stale = true, .sources = wants_sources()});
+    recorder = std::make_unique<graph::Recorder>(graph::RecorderOptions{.allow_host_reads = true,
+                                                                        .allow_stale = true,
+                                                                        .sources = wants_sources(),
+                                                                        .host_read_sources = true});
     if (names) {
       for (const NamedTensor& named : names()) recorder->name_state(named.name, named.tensor);
     }
@@ -56,21 +63,29 @@ at::Tensor Runtime::Impl::prepared(const at::Tensor& argument) {
 }
 
 /// Those of the host first: for them all that was recorded before may have to run.
-void Runtime::Impl::prepare(std::vector<c10::IValue>& stack, size_t first) {
-  const at::NoGradGuard no_grad;
+void Runtime::Impl::prepare(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
+                            size_t first) {
   const auto is_ready = [](const at::Tensor& tensor) {
     return !tensor.defined() || is_here(tensor);
   };
-  for (size_t i = first; i < stack.size(); ++i) {
-    bool are_ready = true;
-    for_each_tensor(stack[i], [&](const at::Tensor& tensor) { are_ready &= is_ready(tensor); });
-    if (are_ready) continue;
-    stack[i] = with_tensors_replaced(stack[i], [&](const at::Tensor& tensor) {
-      return is_ready(tensor) ? tensor : prepared(tensor);
-    });
+  const auto are_ready = [&](const c10::IValue& value) {
+    bool are = true;
+    for_each_tensor(value, [&](const at::Tensor& tensor) { are = are && is_ready(tensor); });
+    return are;
+  };
+  const auto arguments = [&] { return at::ArrayRef(stack).slice(first); };
+  if (!std::ranges::all_of(arguments(), are_ready)) {
+    check_host_indices(op, arguments());
+    const at::NoGradGuard no_grad;
+    for (size_t i = first; i < stack.size(); ++i) {
+      if (are_ready(stack[i])) continue;
+      stack[i] = with_tensors_replaced(stack[i], [&](const at::Tensor& tensor) {
+        return is_ready(tensor) ? tensor : prepared(tensor);
+      });
+    }
   }
-  for (size_t i = first; i < stack.size(); ++i) {
-    for_each_tensor(stack[i], [&](const at::Tensor& tensor) {
+  for (const c10::IValue& argument : arguments()) {
+    for_each_tensor(argument, [&](const at::Tensor& tensor) {
       if (is_here(tensor)) prepare_own(tensor);
     });
   }
@@ -85,7 +100,7 @@ void Runtime::Impl::remember_number(const at::Tensor& number) {
     if (known->second.version == version) return;
     flush("the host changes a number in it");
   }
-  numbers[number.unsafeGetTensorImpl()] = {number, version, number.item().toDouble()};
+  numbers[number.unsafeGetTensorImpl()] = {number, version, value_of_number(number)};
 }
 
 /// What nobody has written is zeros, whatever the tensor was made by.
@@ -93,6 +108,7 @@ void Runtime::Impl::add_zeros(Contents& contents) {
   // Not empty(): the recorder takes the contents of that one for the host's.
   static const c10::OperatorHandle zeros =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::zeros", "");
+  const at::NoGradGuard no_grad;
   std::vector<c10::IValue> stack = {c10::IValue(at::IntArrayRef(contents.sizes)),
                                     c10::IValue(contents.dtype), c10::IValue(),
                                     c10::IValue(c10::Device(at::kXLA, 0)), c10::IValue()};
@@ -169,9 +185,7 @@ void Runtime::Impl::record_call(const c10::OperatorHandle& op, std::vector<c10::
 
 void Runtime::Impl::record(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack) {
   const std::scoped_lock lock(mutex);
-  const size_t first = stack.size() - op.schema().arguments().size();
-  check_host_indices(op, at::ArrayRef(stack).slice(first));
-  prepare(stack, first);
+  prepare(op, stack, stack.size() - op.schema().arguments().size());
   record_call(op, stack, nullptr);
 }
 

@@ -1,14 +1,10 @@
 // What was recorded, run.
-#include <ATen/ops/cat.h>
-#include <ATen/ops/zeros.h>
-
 #include <algorithm>
 #include <set>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/graph/passes/passes.h"
-#include "levin/graph/record/current_place.h"
 #include "levin/xla/device/runtime_impl.h"
 #include "levin/xla/device/stopwatch.h"
 
@@ -18,7 +14,8 @@ namespace {
 /// A program in which it says nothing to the others a process runs by itself, as often as it likes.
 bool exchanges(const graph::Graph& graph) {
   return std::ranges::any_of(graph.nodes(), [](const graph::Node& node) {
-    return node.opcode() == graph::Opcode::kCallFunction && node.target().starts_with("levin::");
+    return node.opcode() == graph::Opcode::kCallFunction &&
+           (node.target() == "levin::all_reduce_" || node.target() == "levin::broadcast_");
   });
 }
 
@@ -297,25 +294,6 @@ void Runtime::Impl::upload(Contents& contents, const at::Tensor& tensor, bool sp
         part, device, stays ? pjrt::HostMemory::kUntilTransferred : pjrt::HostMemory::kDuringCall));
   }
   ++report.uploads;
-}
-
-at::Tensor Runtime::Impl::download(Contents& contents, std::string_view reader) {
-  const std::scoped_lock lock(mutex);
-  if (contents.is_pending) {
-    flush(is_in_step && step_trouble.empty()
-              ? fmt::format("the host reads a value of it by {}{}; compute with the tensor itself "
-                            "(torch::where in place of an if), or read it outside of the step",
-                            reader, graph::current_place())
-              : "");
-  }
-  check_not_lost(contents);
-  if (contents.buffers.empty()) return at::zeros(contents.sizes, contents.dtype);
-  ++report.downloads;
-  const Stopwatch watch(report.transfer_s);
-  if (contents.split_dim < 0) return contents.buffers.front().download();
-  std::vector<at::Tensor> parts;
-  for (const pjrt::Buffer& buffer : contents.buffers) parts.push_back(buffer.download());
-  return at::cat(parts, contents.split_dim);
 }
 
 }  // namespace levin::xla

@@ -16,6 +16,9 @@ std::weak_ptr<Runtime>& current_place() {
   return place;
 }
 
+/// The same for each operator, which takes no share in it: its tensors do.
+std::atomic<Runtime::Impl*> current_impl = nullptr;
+
 /// The devices of a TPU slice or of GPUs are what is there; a CPU is divided as asked, and no
 /// further: into how many its plugin would divide it is no number of anything.
 pjrt::Client open_client(const RuntimeOptions& options) {
@@ -46,11 +49,14 @@ Runtime::Impl::Impl(const RuntimeOptions& options)
   device_ids = world.devices(client, num_devices);
 }
 
+Runtime::Impl* Runtime::Impl::current() { return current_impl.load(std::memory_order_acquire); }
+
 Runtime::Runtime() = default;
 
 /// A recording keeps its tensors, which keep what it is in.
 Runtime::~Runtime() {
   if (impl_ == nullptr) return;
+  current_impl.store(nullptr, std::memory_order_release);
   const std::scoped_lock lock(impl_->mutex);
   impl_->lose_pending();
   impl_->end_recording();
@@ -64,6 +70,7 @@ std::shared_ptr<Runtime> Runtime::open(const RuntimeOptions& options) {
   std::shared_ptr<Runtime> runtime(new Runtime);
   runtime->impl_ = std::make_shared<Impl>(options);
   current_place() = runtime;
+  current_impl.store(runtime->impl_.get(), std::memory_order_release);
   return runtime;
 }
 

@@ -3,9 +3,9 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <atomic>
 #include <deque>
 #include <functional>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -44,14 +44,46 @@ struct RunArguments {
   bool draws_random_numbers = false;
 };
 
+/// A recursive mutex that its owner takes again for next to nothing, as each tensor does that is
+/// made or dropped.
+class OwnedMutex {
+ public:
+  void lock() {
+    if (owner_.load(std::memory_order_relaxed) == this_thread()) {
+      ++depth_;
+      return;
+    }
+    mutex_.lock();
+    owner_.store(this_thread(), std::memory_order_relaxed);
+    depth_ = 1;
+  }
+  void unlock() {
+    if (--depth_ > 0) return;
+    owner_.store(nullptr, std::memory_order_relaxed);
+    mutex_.unlock();
+  }
+
+ private:
+  static const void* this_thread() {
+    static thread_local char mark;
+    return &mark;
+  }
+
+  std::mutex mutex_;
+  std::atomic<const void*> owner_ = nullptr;
+  int64_t depth_ = 0;  ///< of the owner
+};
+
 struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   explicit Impl(const RuntimeOptions& options);
+  /// The process's; nullptr where none is open.
+  static Impl* current();
 
   // record.cpp
   /// Records the operator and leaves its results on the stack: tensors of the right types.
   void record(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack);
   graph::Recorder& recording();
-  void prepare(std::vector<c10::IValue>& stack, size_t first);
+  void prepare(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack, size_t first);
   void prepare_own(const at::Tensor& argument);
   at::Tensor prepared(const at::Tensor& argument);
   void remember_number(const at::Tensor& number);
@@ -117,7 +149,18 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   void gather(const RunArguments& arguments);
   double value_of(const RuntimeNumber& number, const Binding& binding) const;
   void upload(Contents& contents, const at::Tensor& tensor, bool split);
-  at::Tensor download(Contents& contents, std::string_view reader);
+
+  // reads/host_reads.cpp
+  /// A CPU tensor of the same geometry. reader: the operator that looks at it.
+  at::Tensor download(const at::Tensor& tensor, std::string_view reader);
+  /// What an operator on the CPU gives of what the tensors hold.
+  c10::IValue read(const c10::OperatorHandle& op, const std::vector<at::Tensor>& tensors,
+                   std::string_view reader);
+  bool look_ahead(const std::vector<at::Tensor>& tensors, std::vector<at::Tensor>& values);
+  std::vector<at::Tensor> downloaded_outputs(const Program& program);
+  /// That is there, without what was recorded since.
+  at::Tensor contents_of(const Contents& contents);
+  at::Tensor contents_of(const at::Tensor& tensor);
 
   World world;
   pjrt::Client client;
@@ -127,10 +170,10 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   bool splits_uploads = false;
 
   /// The autograd engine records from a thread of its own.
-  mutable std::recursive_mutex mutex;
+  mutable OwnedMutex mutex;
   std::unique_ptr<graph::Recorder> recorder;
   std::function<std::vector<NamedTensor>()> names;
-  std::list<Contents*> live;  ///< in the order of their making
+  LiveContents live;
   /// Numbers of the host that the recording depends on, as they were when it first did.
   struct HostNumber {
     at::Tensor tensor;  ///< kept, so that the address stays its own

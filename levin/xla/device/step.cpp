@@ -8,6 +8,7 @@
 
 #include "levin/base/check.h"
 #include "levin/graph/compile/held_inputs.h"
+#include "levin/xla/device/reads/read_guards_impl.h"
 #include "levin/xla/device/runtime_impl.h"
 
 namespace levin::xla {
@@ -26,7 +27,7 @@ struct StatePlace {
 class StepRunner final : public graph::Runner {
  public:
   StepRunner(std::shared_ptr<Runtime> runtime, const graph::Graph& graph)
-      : runtime_(std::move(runtime)), impl_(runtime_->impl()) {
+      : runtime_(std::move(runtime)), impl_(runtime_->impl()), guards_(impl_, graph) {
     const std::scoped_lock lock(impl_.mutex);
     size_t place = 0;
     for (const graph::Node& node : graph.nodes()) {
@@ -51,6 +52,7 @@ class StepRunner final : public graph::Runner {
     splits_.clear();
     for (const at::Tensor& input : inputs) splits_.push_back(split_of(input));
     const Binding tensor_of = binding(inputs);
+    guards_.prepare(inputs);
     program_ = impl_.lowered(graph, split_dims(tensor_of));
     executable_ = &impl_.executable_of(program_, graph);
   }
@@ -58,6 +60,8 @@ class StepRunner final : public graph::Runner {
   std::optional<Tensors> operator()(const Tensors& inputs) override {
     const std::scoped_lock lock(impl_.mutex);
     impl_.flush("");
+    other_read_ = guards_.other(inputs);
+    if (other_read_) return std::nullopt;
     const Binding tensor_of = binding(inputs);
     impl_.execute(program_, *executable_, tensor_of);
     Tensors results(types_.size());
@@ -73,6 +77,10 @@ class StepRunner final : public graph::Runner {
       gradient.of.mutable_grad() = results[gradient.output];
     }
     return results;
+  }
+
+  const graph::OtherRead* other_read() const override {
+    return other_read_ ? &*other_read_ : nullptr;
   }
 
   std::string trouble(const Tensors& inputs) const override {
@@ -130,6 +138,8 @@ class StepRunner final : public graph::Runner {
   std::vector<graph::ValueType> types_;
   std::vector<Gradient> gradients_;
   int64_t num_operators_ = 0;
+  ReadGuards guards_;
+  std::optional<graph::OtherRead> other_read_;
   Program program_;
   const pjrt::Executable* executable_ = nullptr;
 };
@@ -138,6 +148,9 @@ class StepEngine final : public graph::CompileBackend {
  public:
   explicit StepEngine(std::shared_ptr<Runtime> runtime)
       : runtime_(std::move(runtime)), impl_(runtime_->impl()) {}
+
+  /// Processes that run programs together would not all find the same.
+  bool compares_host_reads() const override { return impl_.world.size() == 1; }
 
   Tensors first(const graph::RecordedCall& call) override {
     return recorded(call, /*is_first=*/true).results;

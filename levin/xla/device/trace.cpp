@@ -8,6 +8,14 @@
 #include "levin/xla/device/contents.h"
 
 namespace levin::xla {
+namespace {
+
+uint64_t word_of(TensorPlace::Kind kind, at::ScalarType dtype, uint32_t memory, size_t rank) {
+  return static_cast<uint64_t>(kind) | static_cast<uint64_t>(dtype) << 8U | rank << 16U |
+         static_cast<uint64_t>(memory) << 32U;
+}
+
+}  // namespace
 
 bool Trace::read(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments) {
   key_.clear();
@@ -53,7 +61,7 @@ bool Trace::read_argument(const c10::IValue& argument, uint32_t place) {
 
 bool Trace::read_tensor(const at::Tensor& tensor, uint32_t argument) {
   if (!tensor.defined()) {
-    key_.tensors.emplace_back();
+    key_.words.push_back(word_of(TensorPlace::Kind::kUndefined, at::kFloat, 0, 0));
     return true;
   }
   tensors_.push_back(&tensor);
@@ -62,33 +70,37 @@ bool Trace::read_tensor(const at::Tensor& tensor, uint32_t argument) {
   if (contents.trace != number_) {
     inputs_.push_back(tensor.storage());
     meet(contents);
-    key_.words.push_back(static_cast<uint64_t>(contents.dtype) | contents.sizes.size() << 8U);
-    key_.words.push_back(static_cast<uint64_t>(contents.split_dim));
-    key_.words.insert(key_.words.end(), contents.sizes.begin(), contents.sizes.end());
-    key_.words.insert(key_.words.end(), contents.strides.begin(), contents.strides.end());
+    add_whole(contents);
   }
-  TensorPlace& place = key_.tensors.emplace_back();
-  place.kind = TensorPlace::Kind::kDevice;
-  place.dtype = tensor.scalar_type();
-  place.memory = contents.place;
-  place.offset = tensor.storage_offset();
-  place.sizes = tensor.sizes();
-  place.strides = tensor.strides();
+  const at::IntArrayRef sizes = tensor.sizes(), strides = tensor.strides();
+  KeyWords& words = key_.words;
+  words.push_back(
+      word_of(TensorPlace::Kind::kDevice, tensor.scalar_type(), contents.place, sizes.size()));
+  words.push_back(static_cast<uint64_t>(tensor.storage_offset()));
+  for (const int64_t size : sizes) words.push_back(static_cast<uint64_t>(size));
+  for (const int64_t stride : strides) words.push_back(static_cast<uint64_t>(stride));
   return true;
 }
 
+void Trace::add_whole(const Contents& contents) {
+  KeyWords& words = key_.words;
+  words.push_back(static_cast<uint64_t>(contents.dtype) | contents.sizes.size() << 8U);
+  words.push_back(static_cast<uint64_t>(contents.split_dim));
+  words.insert(words.end(), contents.sizes.begin(), contents.sizes.end());
+  words.insert(words.end(), contents.strides.begin(), contents.strides.end());
+}
+
 bool Trace::read_host_tensor(const at::Tensor& tensor, uint32_t argument) {
-  TensorPlace& place = key_.tensors.emplace_back();
-  place.dtype = tensor.scalar_type();
+  const at::ScalarType dtype = tensor.scalar_type();
   if (!tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-    place.kind = TensorPlace::Kind::kHostNumber;
     const std::optional<uint32_t> known = place_of_host_number(tensor);
-    place.memory = known ? *known : static_cast<uint32_t>(host_numbers_.size());
+    const uint32_t place = known ? *known : static_cast<uint32_t>(host_numbers_.size());
     if (!known) host_numbers_.push_back(tensor);
+    key_.words.push_back(word_of(TensorPlace::Kind::kHostNumber, dtype, place, 0));
     return true;
   }
-  place.kind = TensorPlace::Kind::kWrappedNumber;
-  switch (tensor.scalar_type()) {
+  key_.words.push_back(word_of(TensorPlace::Kind::kWrappedNumber, dtype, 0, 0));
+  switch (dtype) {
     case at::kDouble:
       add_number(std::bit_cast<uint64_t>(*tensor.const_data_ptr<double>()), argument);
       return true;
@@ -101,6 +113,23 @@ bool Trace::read_host_tensor(const at::Tensor& tensor, uint32_t argument) {
     default:
       return false;
   }
+}
+
+TensorPlace Trace::place_of(const at::Tensor& argument) const {
+  if (!argument.defined()) return {};
+  TensorPlace place = {.kind = TensorPlace::Kind::kDevice, .dtype = argument.scalar_type()};
+  if (argument.is_xla()) {
+    place.memory = Contents::of(argument).place;
+    place.offset = argument.storage_offset();
+    place.sizes = argument.sizes();
+    place.strides = argument.strides();
+  } else if (argument.unsafeGetTensorImpl()->is_wrapped_number()) {
+    place.kind = TensorPlace::Kind::kWrappedNumber;
+  } else {
+    place.kind = TensorPlace::Kind::kHostNumber;
+    place.memory = place_of_host_number(argument).value();
+  }
+  return place;
 }
 
 void Trace::go(CallTree::Call& call) {

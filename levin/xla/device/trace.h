@@ -21,6 +21,8 @@ class Trace {
   bool read(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments);
   const CallKey& key() const { return key_; }
   const std::vector<const at::Tensor*>& tensors() const { return tensors_; }  ///< of its call
+  /// Where a tensor among its arguments lies.
+  TensorPlace place_of(const at::Tensor& argument) const;
 
   /// nullptr: it is not compared with others any more.
   CallTree::Call* at() const { return at_; }
@@ -49,6 +51,7 @@ class Trace {
   bool read_argument(const c10::IValue& argument, uint32_t place);
   bool read_tensor(const at::Tensor& tensor, uint32_t argument);
   bool read_host_tensor(const at::Tensor& tensor, uint32_t argument);
+  void add_whole(const Contents& contents);
   void add_number(uint64_t bits, uint32_t argument);
 
   CallTree& tree_;

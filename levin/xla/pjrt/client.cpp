@@ -156,6 +156,7 @@ Client::Client(const Plugin& plugin, const ClientOptions& options) {
   }
   {
     const detail::EnoughWorkerThreads threads(options.num_devices);
+    const detail::PatientThreads patient(plugin.kind() == "cpu");
     impl->check(impl->api->PJRT_Client_Create(&args));
   }
   impl->client = args.client;

@@ -1,5 +1,6 @@
 #include "levin/xla/stablehlo/program.h"
 
+#include <algorithm>
 #include <bit>
 #include <map>
 #include <set>
@@ -40,6 +41,13 @@ std::string sharding_text(int64_t num_partitions, int64_t split_dim, size_t rank
   return fmt::format("mhlo.sharding = \"{{devices=[{}]{}}}\"", tiles, devices);
 }
 
+/// What the host reads it has read: a program has no use for it.
+bool gives_host_numbers(const Node& node) {
+  return node.is_host_read() && std::ranges::all_of(node.outputs(), [](const Value* value) {
+           return value->type().kind == ValueKind::kHost;
+         });
+}
+
 class Emitter final : public LoweringState {
  public:
   Emitter(const Graph& graph, const LowerOptions& options) : graph_(graph), options_(options) {}
@@ -64,7 +72,8 @@ class Emitter final : public LoweringState {
   int64_t num_replicas() const override { return options_.num_replicas; }
 
  private:
-  void add_input(const Node& node);
+  static bool is_parameter(const Node& node);
+  const Hlo& parameter_of(const Node& node);
   void add_call(const Node& node);
   void add_output(const Value& value, const Node* updates, size_t index);
   void add_outputs();
@@ -90,17 +99,28 @@ class Emitter final : public LoweringState {
   int64_t num_draws_ = 0;
 };
 
-void Emitter::add_input(const Node& node) {
+/// Whether it is an argument of the program by itself.
+bool Emitter::is_parameter(const Node& node) {
+  const bool is_input = node.opcode() == Opcode::kPlaceholder || node.opcode() == Opcode::kGetAttr;
+  if (!is_input) return false;
   const ValueType& type = node.output().type();
-  if (type.kind != ValueKind::kTensor) return;
-  if (is_number(type)) return;
-  const Hlo value = hlo_.parameter(type.dtype, {type.sizes.begin(), type.sizes.end()});
-  program_.inputs.push_back(&node);
-  inputs_[&node] = value;
-  values_[&node.output()] = value;
+  return type.kind == ValueKind::kTensor && !is_number(type);
+}
+
+/// In the order of their first use, so that a step whose inputs are named and the same operators
+/// without names are one program.
+const Hlo& Emitter::parameter_of(const Node& node) {
+  const auto [place, is_new] = inputs_.try_emplace(&node);
+  if (is_new) {
+    const ValueType& type = node.output().type();
+    place->second = hlo_.parameter(type.dtype, {type.sizes.begin(), type.sizes.end()});
+    program_.inputs.push_back(&node);
+  }
+  return place->second;
 }
 
 const Hlo& Emitter::value_of(const Value& value) {
+  if (is_parameter(value.node())) return parameter_of(value.node());
   const auto found = values_.find(&value);
   if (found != values_.end()) return found->second;
   return values_[&value] = number_of(value, value.type().dtype).value();
@@ -156,7 +176,7 @@ void Emitter::add_call(const Node& node) {
 void Emitter::add_output(const Value& value, const Node* updates, size_t index) {
   const Hlo result = value_of(value);
   if (updates != nullptr && options_.may_donate && options_.may_donate(*updates)) {
-    const Hlo& input = inputs_.at(updates);
+    const Hlo& input = parameter_of(*updates);
     if (input.sizes == result.sizes && input.dtype == result.dtype) {
       aliasing_[updates] = fmt::format("tf.aliasing_output = {} : i32", results_.size());
     }
@@ -173,7 +193,7 @@ void Emitter::add_outputs() {
   }
   for (const graph::Update& update : graph_.updates()) {
     const Node& target = update.target->node();
-    const bool is_state = !update.is_gradient && inputs_.contains(&target);
+    const bool is_state = !update.is_gradient && is_parameter(target);
     if (is_state) add_output(*update.value, &target, 0);
   }
 }
@@ -220,12 +240,7 @@ std::vector<std::string> Emitter::add_shardings() {
 Program Emitter::emit() {
   program_.num_replicas = options_.num_replicas;
   for (const Node& node : graph_.nodes()) {
-    if (node.opcode() == Opcode::kPlaceholder || node.opcode() == Opcode::kGetAttr) {
-      add_input(node);
-    }
-  }
-  for (const Node& node : graph_.nodes()) {
-    if (node.opcode() == Opcode::kCallFunction) add_call(node);
+    if (node.opcode() == Opcode::kCallFunction && !gives_host_numbers(node)) add_call(node);
   }
   add_outputs();
   forget_fixed_numbers();

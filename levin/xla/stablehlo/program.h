@@ -29,7 +29,8 @@ struct ProgramOutput {
   size_t index = 0;                      ///< of the graph's output
 };
 
-/// Arguments of the program: one for each of `inputs`, then f32[numbers.size()] and
+/// Arguments of the program: one for each of `inputs`, which come in the order of their first use
+/// (what nothing uses is none), then f32[numbers.size()] and
 /// f64[wide_numbers.size()] where there are any, then ui32[2] where it draws random numbers.
 struct Program {
   std::string text;

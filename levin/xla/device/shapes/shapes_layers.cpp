@@ -65,6 +65,12 @@ ResultTypes convolution_backward_shape(Arguments in) {
           masked(in[10], 2, {.dtype = grad.dtype, .sizes = {grad.sizes.at(1)}})};
 }
 
+ResultTypes addmm_backward_shape(Arguments in) {
+  const ResultType self = {.dtype = type_of(in[0]).dtype, .sizes = in[3].toIntVector()};
+  return {masked(in[4], 0, self), masked(in[4], 1, type_of(in[1])),
+          masked(in[4], 2, type_of(in[2]))};
+}
+
 ResultTypes unfold_shape(Arguments in) {
   const ResultType x = type_of(in[0]);
   const Dims kernel = each_of(in[1], 2);
@@ -233,6 +239,7 @@ std::vector<std::pair<const char*, ShapeFunction>> layer_shapes() {
           {"aten::_convolution", convolution_shape},
           {"aten::convolution_overrideable", convolution_shape},
           {"aten::convolution_backward", convolution_backward_shape},
+          {"levin::addmm_backward", addmm_backward_shape},
           {"aten::im2col", unfold_shape},
           {"aten::col2im", fold_shape},
           {"aten::max_pool3d_with_indices", max_pool3d_shape},

@@ -133,9 +133,13 @@ const LowerFunction* find_lowering(const c10::OperatorHandle& op);
 /// The lowering of an operator that only a recording on the CPU has: on xla LibTorch takes it
 /// apart, or chooses another one in its place.
 const LowerFunction* find_host_lowering(const c10::OperatorHandle& op);
+/// What an operator's arguments must be for its lowering to hold.
+using LowerCondition = bool (*)(at::ArrayRef<c10::IValue>);
+/// nullptr where there is none of this operator's own.
+LowerCondition condition_of(const c10::OperatorHandle& op);
 /// Whether the lowering holds for these arguments: not for sizes that depend on values (a mask as
 /// an index), nor for a generator of the caller's. What it does not hold for, the host computes.
-bool can_lower(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments);
+bool can_lower(LowerCondition condition, at::ArrayRef<c10::IValue> arguments);
 
 // The table, family by family: one source each.
 void add_pointwise(LoweringTable& table);

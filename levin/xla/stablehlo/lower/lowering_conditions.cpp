@@ -10,7 +10,6 @@ namespace levin::xla {
 namespace {
 
 using CallArguments = at::ArrayRef<c10::IValue>;
-using Condition = bool (*)(CallArguments);
 
 bool has_element_type(const at::Tensor& tensor) {
   return !tensor.defined() || !at::isComplexType(tensor.scalar_type());
@@ -53,11 +52,11 @@ bool is_small_triangle(CallArguments in) { return in[0].toInt() * in[1].toInt() 
 /// Over some of the processes the host does it: programs know but all of them.
 bool is_over_all(CallArguments in) { return in[1].toStringRef() == "world"; }
 
-using Conditions = std::unordered_map<const c10::FunctionSchema*, Condition>;
+using Conditions = std::unordered_map<const c10::FunctionSchema*, LowerCondition>;
 
 Conditions make_conditions() {
   Conditions conditions;
-  const auto add = [&](const char* name, const char* overload, Condition condition) {
+  const auto add = [&](const char* name, const char* overload, LowerCondition condition) {
     const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
     conditions.emplace(&op.schema(), condition);
   };
@@ -82,14 +81,18 @@ bool takes_generator(const c10::IValue& value) { return value.isGenerator(); }
 
 }  // namespace
 
-bool can_lower(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments) {
-  static const Conditions conditions = make_conditions();
+bool can_lower(LowerCondition condition, at::ArrayRef<c10::IValue> arguments) {
   for (const c10::IValue& argument : arguments) {
     if (takes_generator(argument)) return false;
     if (argument.isTensor() && !has_element_type(argument.toTensor())) return false;
   }
+  return condition == nullptr || condition(arguments);
+}
+
+LowerCondition condition_of(const c10::OperatorHandle& op) {
+  static const Conditions conditions = make_conditions();
   const auto condition = conditions.find(&op.schema());
-  return condition == conditions.end() || condition->second(arguments);
+  return condition == conditions.end() ? nullptr : condition->second;
 }
 
 }  // namespace levin::xla

@@ -12,6 +12,7 @@ namespace {
 
 /// What nobody has written is zeros.
 void lower_empty(Lowering& at) { at.give(at.hlo.constant(0, at.dtype())); }
+void lower_ones(Lowering& at) { at.give(at.hlo.constant(1, at.dtype())); }
 
 /// fill(self, value)
 void lower_fill(Lowering& at) {
@@ -77,10 +78,12 @@ LowerFunction triangle_indices(bool is_lower) {
 }  // namespace
 
 void add_factories(LoweringTable& table) {
-  for (const std::string_view name : {"aten::empty.memory_format", "aten::empty_strided",
-                                      "aten::new_empty_strided", "aten::zeros", "aten::zero"}) {
+  for (const std::string_view name :
+       {"aten::empty.memory_format", "aten::empty_strided", "aten::new_empty_strided",
+        "aten::zeros", "aten::zero", "aten::zeros_like"}) {
     table[name] = lower_empty;
   }
+  table["aten::ones_like"] = lower_ones;
   table["aten::fill.Scalar"] = table["aten::fill.Tensor"] = lower_fill;
   table["aten::arange"] = range_from(std::nullopt, std::nullopt);
   table["aten::arange.start"] = range_from(0, std::nullopt);

@@ -68,11 +68,10 @@ void add_host_operators(LoweringTable& table) {
   add_views(views);
   table["aten::unsafe_split.Tensor"] = views.at("aten::split.Tensor");
   table["aten::unsafe_split_with_sizes"] = views.at("aten::split_with_sizes");
-  for (const std::string_view name :
-       {"aten::empty_like", "aten::zeros_like", "aten::new_zeros", "aten::new_empty"}) {
+  for (const std::string_view name : {"aten::empty_like", "aten::new_zeros", "aten::new_empty"}) {
     table[name] = filled_with(0);
   }
-  for (const std::string_view name : {"aten::ones", "aten::ones_like", "aten::new_ones"}) {
+  for (const std::string_view name : {"aten::ones", "aten::new_ones"}) {
     table[name] = filled_with(1);
   }
   table["aten::scalar_tensor"] = filled_by(0);

@@ -39,6 +39,23 @@ void lower_addmm(Lowering& at) { at.give(added(at, product(at, 1, 2), 3, 4)); }
 void lower_baddbmm(Lowering& at) { at.give(added(at, batched_product(at, 1, 2), 3, 4)); }
 void lower_addmv(Lowering& at) { at.give(added(at, product(at, 1, 2), 3, 4)); }
 
+/// addmm_backward(gradient, mat1, mat2, self_sizes, mask): gradients of self, mat1 and mat2
+void lower_addmm_backward(Lowering& at) {
+  const Hlo gradient = at.tensor(0);
+  if (at.wants(0)) {
+    Dims repeated;  // of one element, or not there, in what was added
+    const Dims sizes = at.list(3);
+    for (int64_t dim = 0; dim < 2; ++dim) {
+      const int64_t own = dim - 2 + static_cast<int64_t>(sizes.size());
+      if (own < 0 || sizes[own] != gradient.sizes[dim]) repeated.push_back(dim);
+    }
+    const Hlo wide = at.hlo.convert(gradient, Lowering::compute_dtype(gradient.dtype));
+    at.give(0, at.hlo.reshape(at.sum(wide, repeated, /*keepdim=*/false), at.sizes(0)));
+  }
+  if (at.wants(1)) at.give(1, at.hlo.dot_general(gradient, at.tensor(2), {}, {}, {1}, {1}));
+  if (at.wants(2)) at.give(2, at.hlo.dot_general(at.tensor(1), gradient, {}, {}, {0}, {0}));
+}
+
 void lower_dot(Lowering& at) {
   at.give(at.hlo.dot_general(at.tensor(0), at.tensor(1), {}, {}, {0}, {0}));
 }
@@ -148,6 +165,7 @@ void add_linear_algebra(LoweringTable& table) {
   table["aten::addmm"] = lower_addmm;
   table["aten::baddbmm"] = lower_baddbmm;
   table["aten::addmv"] = lower_addmv;
+  table["levin::addmm_backward"] = lower_addmm_backward;
   table["aten::dot"] = lower_dot;
   table["aten::mv"] = lower_mv;
   table["aten::_trilinear"] = lower_trilinear;

@@ -1,0 +1,67 @@
+// Texts as tokens by levin: for tokenizing.py, which verifies the ids and measures Python's tokenizers beside it.
+//
+//   peer_tokenizer TOKENIZER.json TEXTS REPETITIONS
+//
+// TEXTS has a text a line. Prints JSON: seconds to open the file, the best of the repetitions of ids alone, with
+// offsets, and ids on two threads, and the CRC-32 of all ids one after the other.
+#include "levin/text/tokenizer.h"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using levin::text::EncodeOptions;
+using levin::text::Encoding;
+using levin::text::OffsetUnit;
+using levin::text::Tokenizer;
+
+template <class Work>
+double seconds(const Work& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    std::cerr << "usage: peer_tokenizer TOKENIZER.json TEXTS REPETITIONS\n";
+    return 2;
+  }
+  std::vector<double> opened;
+  for (int i = 0; i < 3; ++i) opened.push_back(seconds([&] { Tokenizer::from_file(argv[1]); }));
+  Tokenizer tokenizer = Tokenizer::from_file(argv[1]);
+  tokenizer.set_truncation(std::nullopt);
+  tokenizer.set_padding(std::nullopt);
+  std::vector<std::string> texts;
+  std::ifstream in(argv[2], std::ios::binary);
+  for (std::string line; std::getline(in, line);) texts.push_back(line);
+  const auto best = [&](const EncodeOptions& options) {
+    double least = 1e9;
+    for (int i = 0; i < std::stoi(argv[3]); ++i) {
+      least = std::min(least, seconds([&] { tokenizer.encode_batch(texts, options); }));
+    }
+    return least;
+  };
+  uLong sum = 0;
+  for (const Encoding& encoding : tokenizer.encode_batch(texts, {.offsets = OffsetUnit::kNone})) {
+    sum = crc32(sum, reinterpret_cast<const Bytef*>(encoding.ids.data()),
+                static_cast<uInt>(encoding.ids.size() * sizeof(int32_t)));
+  }
+  std::cout << fmt::format(R"({{"open": {}, "ids": {}, "offsets": {}, "threads": {}, "sum": {}}})"
+                           "\n",
+                           *std::ranges::min_element(opened),
+                           best({.offsets = OffsetUnit::kNone, .num_threads = 1}),
+                           best({.offsets = OffsetUnit::kCodePoints, .num_threads = 1}),
+                           best({.offsets = OffsetUnit::kNone, .num_threads = 2}), sum);
+  return 0;
+}

@@ -1,0 +1,116 @@
+"""levin's tokenizers beside Python's, one thread each, over the same texts; the ids are verified first.
+
+    python bench/peers/tokenizing.py --levin-bin build/bin --tokenizers ../shared/tokenizers --out bench/TOKENIZERS.md
+    python bench/peers/tokenizing.py --levin-bin build/bin --tokenizers DIR --quick      # only proves that it runs
+
+DIR holds tokenizer.json files of any name, and texts (*.txt) if there are some. Texts beside those are Python's own
+standard library (code) and its lines below 60 characters (short). "ids" is encode_batch_fast, "offsets" encode_batch
+with offsets in characters; MB of text a second, the median over rounds in which each side runs once, in turn, the best of
+its repetitions.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import zlib
+
+PYTHON = """
+import json, struct, sys, time, zlib
+from tokenizers import Tokenizer
+path, texts, repetitions = sys.argv[1], sys.argv[2], int(sys.argv[3])
+def seconds(work):
+    begin = time.perf_counter(); work(); return time.perf_counter() - begin
+opened = min(seconds(lambda: Tokenizer.from_file(path)) for _ in range(3))
+tokenizer = Tokenizer.from_file(path)
+tokenizer.no_padding(); tokenizer.no_truncation()
+lines = open(texts, newline="\\n", encoding="utf-8").read().removesuffix("\\n").split("\\n")
+best = lambda call: min(seconds(lambda: call(lines)) for _ in range(repetitions))
+total = 0
+for encoding in tokenizer.encode_batch_fast(lines):
+    total = zlib.crc32(struct.pack(f"<{len(encoding.ids)}i", *encoding.ids), total)
+print(json.dumps({"open": opened, "ids": best(tokenizer.encode_batch_fast), "offsets": best(tokenizer.encode_batch), "sum": total}))
+"""
+
+
+def run(command, threads=None):
+    environment = dict(os.environ, TOKENIZERS_PARALLELISM="true", RAYON_NUM_THREADS=str(threads or 1))
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)
+
+
+def texts_into(folder, tokenizers):
+    made = {}
+    for path in sorted(tokenizers.glob("*.txt")):
+        made[path.stem] = path
+    code = []
+    for path in sorted(pathlib.Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))[:60]:
+        code += path.read_text(encoding="utf-8", errors="ignore").split("\n")
+    for name, lines in (("code", ["\n".join(code[at:at + 40]).replace("\n", "\r") for at in range(0, len(code), 40)]),
+                        ("short", [line for line in code if 0 < len(line) < 60])):
+        made[name] = folder / f"{name}.txt"
+        made[name].write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
+    return made
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--levin-bin", type=pathlib.Path, required=True)
+    parser.add_argument("--tokenizers", type=pathlib.Path, required=True, help="folder of tokenizer.json files")
+    parser.add_argument("--only", nargs="*", help="names of tokenizers")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--quick", action="store_true")
+    arguments = parser.parse_args()
+    rounds, repetitions = (1, 1) if arguments.quick else (arguments.rounds, arguments.repetitions)
+    lines = ["| tokenizer | text | MB | ids, levin | ids, Python | ratio | offsets, levin | offsets, Python | ratio | two threads of levin's |",
+             "|---|---|---|---|---|---|---|---|---|---|"]
+    ratios = {"ids": [], "offsets": [], "threads": []}
+    opening = ["| tokenizer | levin opens it in ms | Python | share |", "|---|---|---|---|"]
+    with tempfile.TemporaryDirectory() as name:
+        texts = texts_into(pathlib.Path(name), arguments.tokenizers)
+        for tokenizer in sorted(arguments.tokenizers.glob("*.json")):
+            if arguments.only and tokenizer.stem not in arguments.only:
+                continue
+            opened = {"levin": [], "python": []}
+            for text, path in texts.items():
+                size = path.stat().st_size / 1e6
+                measured = {"levin": [], "python": []}
+                for _ in range(rounds):
+                    measured["levin"].append(run([arguments.levin_bin / "peer_tokenizer", tokenizer, path, str(repetitions)]))
+                    measured["python"].append(run([sys.executable, "-c", PYTHON, tokenizer, path, str(repetitions)]))
+                if measured["levin"][0]["sum"] != measured["python"][0]["sum"]:
+                    sys.exit(f"{tokenizer.name} on {text}: the ids differ, so no figure counts")
+                ratio = lambda key: statistics.median(theirs[key] / ours[key] for ours, theirs in zip(measured["levin"], measured["python"]))
+                speed = lambda side, key: size / statistics.median(one[key] for one in measured[side])
+                threads = statistics.median(one["ids"] / one["threads"] for one in measured["levin"])
+                for side in opened:
+                    opened[side] += [one["open"] for one in measured[side]]
+                ratios["ids"].append(ratio("ids"))
+                ratios["offsets"].append(ratio("offsets"))
+                ratios["threads"].append(threads)
+                lines.append(f"| {tokenizer.stem} | {text} | {size:.2f} | {speed('levin', 'ids'):.1f} | {speed('python', 'ids'):.1f} | "
+                             f"{ratio('ids'):.1f} | {speed('levin', 'offsets'):.1f} | {speed('python', 'offsets'):.1f} | "
+                             f"{ratio('offsets'):.1f} | {threads:.2f} |")
+                print(lines[-1], flush=True)
+            ours, theirs = (statistics.median(opened[side]) * 1e3 for side in ("levin", "python"))
+            opening.append(f"| {tokenizer.stem} | {ours:.1f} | {theirs:.1f} | {ours / theirs:.2f} |")
+            print(opening[-1], flush=True)
+    summary = (f"Of Python's speed: ids {statistics.median(ratios['ids']):.1f} times in the median and {min(ratios['ids']):.1f} at "
+               f"least (wanted: 5, 3); with offsets {statistics.median(ratios['offsets']):.1f} and {min(ratios['offsets']):.1f} "
+               f"(wanted: 3); two threads {statistics.median(ratios['threads']):.2f} times one (wanted: 1.8).")
+    print(summary)
+    if arguments.out:
+        when = time.strftime("%Y-%m-%d")
+        arguments.out.write_text("\n".join([f"# Tokenizers\n\nMade by `bench/peers/tokenizing.py` on {when}, {os.cpu_count()} cores. "
+                                            "MB of text a second, one thread.\n", *lines, "", summary, "", *opening, ""]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+#pragma once
+// AddedTokens: tokens that are found in the text before anything else is done with it. Not for users.
+//
+//   added.put({.content = "<s>", .special = true}, model);
+//   added.find(text, AddedTokens::Of::kText, false, found);
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "levin/text/models/prefix_tree.h"
+#include "levin/text/normalizers/normalizer.h"
+#include "levin/text/tokenizer.h"
+#include "levin/text/working/working_text.h"
+
+namespace levin::text {
+
+class AddedTokens {
+ public:
+  /// What to look in: the text as it came, or what the normalizer made of it.
+  enum class Of { kText, kNormalized };
+
+  /// As Python's add_tokens: the id is the vocabulary's where that has the token, else the next one.
+  void put(AddedToken token, const Vocabulary& vocabulary, const Normalizer* normalizer);
+  /// Has to be called after the last put.
+  void finish();
+
+  bool empty(Of of) const { return !finders_[static_cast<size_t>(of)]; }
+  /// Appends pieces that cover the whole text, those of tokens with their id.
+  void find(std::string_view text, Of of, bool without_special, std::vector<Piece>& pieces) const;
+
+  int32_t find(std::string_view content) const;
+  const AddedToken* token(int32_t id) const;
+  /// What the token is to the decoder.
+  std::string_view decoded(int32_t id) const;
+  bool is_special(std::string_view content) const;
+  size_t size() const { return by_content_.size(); }
+  /// By id.
+  std::vector<std::pair<int32_t, AddedToken>> all() const;
+
+ private:
+  struct Entry {
+    AddedToken token;
+    std::string pattern;  // what the normalizer made of it, where it is to be normalized
+  };
+  struct Finder {
+    explicit Finder(const Vocabulary& patterns);
+    PrefixTree tree;
+    std::array<bool, 256> may_begin{};
+  };
+  struct Match {
+    int32_t id;
+    size_t begin;
+    size_t end;
+  };
+
+  static std::optional<Match> next(const Finder& finder, std::string_view text, size_t from);
+
+  int32_t greatest_ = -1;  // id
+  std::unordered_map<std::string, int32_t> by_content_;
+  std::unordered_map<int32_t, Entry> by_id_;
+  std::unordered_map<std::string, bool> special_;
+  std::array<std::unique_ptr<Finder>, 2> finders_;
+};
+
+}  // namespace levin::text

@@ -1,0 +1,56 @@
+#pragma once
+// PrefixTree: all tokens that a text begins with, found in one walk over its bytes (a double array).
+// Not for users.
+//
+//   PrefixTree tree(vocabulary);
+//   auto node = tree.step(PrefixTree::kRoot, 'a');   // kNone where no token begins with it
+//   tree.id(node);                                   // kNone where no token ends here
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "levin/text/models/vocabulary.h"
+
+namespace levin::text {
+
+class PrefixTree {
+ public:
+  static constexpr int32_t kNone = -1;
+  static constexpr int32_t kRoot = 0;
+
+  explicit PrefixTree(const Vocabulary& vocabulary);
+
+  int32_t step(int32_t node, char byte) const {
+    const auto next =
+        static_cast<size_t>(nodes_[static_cast<size_t>(node)].base + static_cast<uint8_t>(byte));
+    return next < nodes_.size() && nodes_[next].parent == node ? static_cast<int32_t>(next) : kNone;
+  }
+  /// Of a text from a node on; kNone where the way ends.
+  int32_t walk(int32_t node, std::string_view text) const {
+    for (size_t i = 0; i < text.size() && node != kNone; ++i) node = step(node, text[i]);
+    return node;
+  }
+  int32_t id(int32_t node) const { return nodes_[static_cast<size_t>(node)].id; }
+
+ private:
+  struct Node {
+    int32_t base = 0;
+    int32_t parent = kNone;
+    int32_t id = kNone;
+  };
+  struct Part {  // tokens that begin with the bytes that lead to a node
+    int32_t node;
+    uint32_t begin, end, depth;
+  };
+
+  void place_children(const Part& part,
+                      const std::vector<std::pair<std::string_view, int32_t>>& tokens,
+                      std::vector<Part>& parts);
+  int32_t free_base(const std::vector<uint8_t>& bytes);
+
+  std::vector<Node> nodes_;
+  size_t first_free_ = 1;  // nothing before it is worth a look
+};
+
+}  // namespace levin::text

@@ -1,0 +1,91 @@
+#pragma once
+// What a Tokenizer is made of, for its own sources.
+
+#include <functional>
+#include <map>
+#include <mutex>
+
+#include "levin/text/added_tokens.h"
+#include "levin/text/decoders/decoder.h"
+#include "levin/text/models/model.h"
+#include "levin/text/normalizers/normalizer.h"
+#include "levin/text/post_processors/post_processor.h"
+#include "levin/text/pre_tokenizers/pre_tokenizer.h"
+#include "levin/text/tokenizer.h"
+
+namespace levin::text {
+
+/// What one thread works with, kept from call to call.
+struct EncodeMemory {
+  explicit EncodeMemory(uint64_t seed) : model(seed) {}
+  WorkingText text;
+  std::vector<Piece> found;   // in the text as it came
+  std::vector<Piece> pieces;  // in a part of it
+  std::vector<Token> tokens;
+  std::vector<uint32_t> code_points;  // number of the one that each byte belongs to
+  ModelMemory model;
+};
+
+struct Tokenizer::Parts {
+  NormalizerPtr normalizer;
+  PreTokenizerPtr pre_tokenizer;
+  ModelPtr model;
+  PostProcessorPtr post_processor;
+  DecoderPtr decoder;
+  AddedTokens added;
+  std::optional<TruncationOptions> truncation;
+  std::optional<PaddingOptions> padding;
+
+  bool of_bytes = false;  // the model takes bytes, so that the last pre-tokenizer writes no letters
+  bool needs_origin = false;          // even where nobody asks for offsets
+  std::vector<Draft::Blanks> blanks;  // of the vocabulary's tokens, where offsets are trimmed
+
+  // Of the folder's other files.
+  std::map<std::string, std::string, std::less<>> roles;  // of special tokens
+  std::optional<int64_t> model_max_length;
+  std::optional<std::string> chat_template;
+  std::string padding_side = "right";
+  int32_t pad_token_type_id = 0;
+  bool cleans_up = false;
+
+  mutable std::mutex mutex;
+  mutable std::vector<std::unique_ptr<EncodeMemory>> idle;
+  mutable uint64_t seeds = 0;
+
+  void read(const TokenizerFile& file);
+  void find_blanks();
+
+  /// Lends memory for the length of a call.
+  class Loan {
+   public:
+    explicit Loan(const Parts& parts);
+    ~Loan();
+    Loan(const Loan&) = delete;
+    Loan& operator=(const Loan&) = delete;
+    EncodeMemory& operator*() const { return *memory_; }
+
+   private:
+    const Parts& parts_;
+    std::unique_ptr<EncodeMemory> memory_;
+  };
+
+  Encoding encode(const EncodeInput& input, const EncodeOptions& options,
+                  EncodeMemory& memory) const;
+  void pad(std::span<Encoding> encodings, bool tracked) const;
+  std::string decode(std::span<const int32_t> ids, const DecodeOptions& options) const;
+  int32_t find(std::string_view token) const;
+  void for_each_piece(std::string_view text,
+                      const std::function<void(std::string_view)>& visit) const;
+
+ private:
+  Draft encode_part(const EncodeInput::Part& part, int32_t sequence, const EncodeOptions& options,
+                    EncodeMemory& memory) const;
+  void encode_text(std::string_view text, int32_t word, const EncodeOptions& options,
+                   EncodeMemory& memory, Draft& draft) const;
+  void encode_pieces(uint32_t& count, int32_t word, bool tracked, EncodeMemory& memory,
+                     Draft& draft) const;
+  void put_added(int32_t id, std::string_view text, Bytes origin, int32_t word, Draft& draft) const;
+  void truncate_all(std::vector<Draft>& drafts, bool add_special_tokens) const;
+};
+
+}  // namespace levin::text

@@ -1,0 +1,29 @@
+#pragma once
+// PostProcessor: a step that puts special tokens around the tokens of a text or a pair.
+// Not for users.
+
+#include <memory>
+#include <vector>
+
+#include "levin/text/post_processors/draft.h"
+#include "levin/text/reading/component.h"
+
+namespace levin::text {
+
+class PostProcessor {
+ public:
+  virtual ~PostProcessor() = default;
+  /// How many tokens it adds to one text, or to a pair.
+  virtual size_t added(bool pair) const = 0;
+  /// One draft a text; there may be another number of them afterwards, in order.
+  virtual void process(std::vector<Draft>& drafts, bool add_special_tokens) const = 0;
+  /// Whether it wants to know about white space in tokens.
+  virtual bool trims() const { return false; }
+};
+
+using PostProcessorPtr = std::unique_ptr<const PostProcessor>;
+
+/// Null for null. Throws Error "text.component" for a kind that there is not.
+PostProcessorPtr read_post_processor(const Component& component);
+
+}  // namespace levin::text

@@ -1,0 +1,215 @@
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include "levin/text/post_processors/post_processor.h"
+
+namespace levin::text {
+namespace {
+
+int32_t id_of(const Component& component) {
+  const int64_t id = component.whole();
+  if (id < 0 || id > std::numeric_limits<int32_t>::max()) component.fail("is no id");
+  return static_cast<int32_t>(id);
+}
+
+/// Offsets without the white space that tokens hold.
+void trim(Draft& draft, bool prefix_was_added) {
+  if (draft.tracked) {
+    for (size_t i = 0; i < draft.size(); ++i) {
+      Offset& offset = draft.own.offsets[i];
+      int32_t leading = draft.blanks[i].leading;
+      const int32_t trailing = draft.blanks[i].trailing;
+      // The blank that was put before the text is no part of it.
+      const bool is_first = i == 0 || offset.begin == 0;
+      if (is_first && prefix_was_added && leading == 1) leading = 0;
+      offset.begin = std::min(offset.begin + leading, offset.end);
+      if (trailing > 0 && offset.end >= trailing) {
+        offset.end = std::max(offset.end - trailing, offset.begin);
+      }
+    }
+  }
+  for (Draft& more : draft.overflowing) trim(more, prefix_was_added);
+}
+
+class ByteLevelPostProcessor : public PostProcessor {
+ public:
+  explicit ByteLevelPostProcessor(const Component& component)
+      : prefix_(component.flag("add_prefix_space", true)),
+        trims_(component.flag("trim_offsets", true)) {}
+  size_t added(bool) const override { return 0; }
+  void process(std::vector<Draft>& drafts, bool) const override {
+    for (size_t i = 0; i < drafts.size(); ++i) {
+      if (trims_) trim(drafts[i], prefix_);
+      drafts[i].set_sequences(static_cast<int32_t>(i));
+    }
+  }
+  bool trims() const override { return trims_; }
+
+ private:
+  bool prefix_;
+  bool trims_;
+};
+
+/// A special token before and one behind; a pair has one or two between.
+class Around : public PostProcessor {
+ public:
+  Around(const Component& component, bool is_roberta)
+      : first_(id_of(component.at("cls").item(1))),
+        last_(id_of(component.at("sep").item(1))),
+        is_roberta_(is_roberta),
+        trims_(is_roberta && component.flag("trim_offsets", true)),
+        prefix_(component.flag("add_prefix_space", true)) {}
+
+  size_t added(bool pair) const override { return !pair ? 2 : is_roberta_ ? 4 : 3; }
+  bool trims() const override { return trims_; }
+
+  void process(std::vector<Draft>& drafts, bool add_special_tokens) const override {
+    for (size_t i = 0; i < drafts.size(); ++i) {
+      if (trims_) trim(drafts[i], prefix_);
+      if (is_roberta_) drafts[i].set_types(0);
+      if (!add_special_tokens) continue;
+      for (Draft& more : drafts[i].overflowing) {
+        if (is_roberta_) more.set_types(0);
+        more = around(std::move(more), i > 0);
+      }
+      drafts[i] = around(std::move(drafts[i]), i > 0);
+    }
+  }
+
+ private:
+  Draft around(Draft inside, bool second) const {
+    std::vector<Draft> overflowing = std::move(inside.overflowing);
+    inside.overflowing.clear();
+    Draft whole;
+    whole.tracked = inside.tracked;
+    if (!second || is_roberta_) put(whole, second ? last_ : first_, 0, inside);
+    join(whole, inside);
+    put(whole, last_, second && !is_roberta_ ? 1 : 0, inside);
+    whole.overflowing = std::move(overflowing);
+    return whole;
+  }
+  static void put(Draft& draft, int32_t id, int32_t type, const Draft& like) {
+    draft.put(id, type, true, -1);
+    if (!like.blanks.empty()) draft.blanks.push_back({});
+  }
+
+  int32_t first_;
+  int32_t last_;
+  bool is_roberta_;
+  bool trims_;
+  bool prefix_;
+};
+
+class TemplateProcessing : public PostProcessor {
+ public:
+  explicit TemplateProcessing(const Component& component) {
+    if (component.has("special_tokens")) {
+      for (const auto& [name, token] : component.at("special_tokens").fields()) {
+        std::vector<int32_t>& ids = special_[name];
+        for (const Component& id : token.at("ids").items()) ids.push_back(id_of(id));
+      }
+    }
+    single_ = read(component.at("single"));
+    pair_ = read(component.at("pair"));
+  }
+
+  size_t added(bool pair) const override {
+    size_t count = 0;
+    for (const Piece& piece : pair ? pair_ : single_) count += piece.ids.size();
+    return count;
+  }
+
+  void process(std::vector<Draft>& drafts, bool add_special_tokens) const override {
+    std::vector<Draft> made;
+    const bool tracked = drafts.front().tracked;
+    for (const Piece& piece : drafts.size() > 1 ? pair_ : single_) {
+      if (piece.sequence) {
+        // One text has no second one; Python's library stops there.
+        const size_t place = std::min(*piece.sequence, drafts.size() - 1);
+        Draft draft = drafts[place];
+        draft.set_types(piece.type);
+        draft.set_sequences(static_cast<int32_t>(place));
+        made.push_back(std::move(draft));
+      } else if (add_special_tokens) {
+        Draft draft;
+        draft.tracked = tracked;
+        for (const int32_t id : piece.ids) draft.put(id, piece.type, true, -1);
+        if (!drafts.front().blanks.empty()) draft.blanks.resize(piece.ids.size());
+        made.push_back(std::move(draft));
+      }
+    }
+    drafts = std::move(made);
+  }
+
+ private:
+  struct Piece {
+    std::optional<size_t> sequence;
+    std::vector<int32_t> ids;
+    int32_t type;
+  };
+
+  std::vector<Piece> read(const Component& component) const {
+    std::vector<Piece> pieces;
+    for (const Component& item : component.items()) {
+      if (item.has("Sequence")) {
+        const Component sequence = item.at("Sequence");
+        const std::string id = sequence.at("id").text();
+        if (id != "A" && id != "B") sequence.at("id").fail("is none of A, B");
+        pieces.push_back(
+            {id == "A" ? 0 : 1, {}, static_cast<int32_t>(sequence.whole("type_id", 0))});
+        continue;
+      }
+      const Component special = item.at("SpecialToken");
+      const auto found = special_.find(special.at("id").text());
+      if (found == special_.end()) special.at("id").fail("is none of special_tokens");
+      pieces.push_back(
+          {std::nullopt, found->second, static_cast<int32_t>(special.whole("type_id", 0))});
+    }
+    return pieces;
+  }
+
+  std::map<std::string, std::vector<int32_t>> special_;
+  std::vector<Piece> single_;
+  std::vector<Piece> pair_;
+};
+
+class PostProcessorSequence : public PostProcessor {
+ public:
+  explicit PostProcessorSequence(const Component& component) {
+    for (const Component& item : component.at("processors").items()) {
+      if (PostProcessorPtr part = read_post_processor(item)) parts_.push_back(std::move(part));
+    }
+  }
+  size_t added(bool pair) const override {
+    size_t count = 0;
+    for (const PostProcessorPtr& part : parts_) count += part->added(pair);
+    return count;
+  }
+  void process(std::vector<Draft>& drafts, bool add_special_tokens) const override {
+    for (const PostProcessorPtr& part : parts_) part->process(drafts, add_special_tokens);
+  }
+  bool trims() const override {
+    return std::ranges::any_of(parts_, [](auto& part) { return part->trims(); });
+  }
+
+ private:
+  std::vector<PostProcessorPtr> parts_;
+};
+
+}  // namespace
+
+PostProcessorPtr read_post_processor(const Component& component) {
+  if (component.is_null()) return nullptr;
+  const std::string kind = component.kind();
+  if (kind == "TemplateProcessing") return std::make_unique<TemplateProcessing>(component);
+  if (kind == "BertProcessing") return std::make_unique<Around>(component, false);
+  if (kind == "RobertaProcessing") return std::make_unique<Around>(component, true);
+  if (kind == "ByteLevel") return std::make_unique<ByteLevelPostProcessor>(component);
+  if (kind == "Sequence") return std::make_unique<PostProcessorSequence>(component);
+  component.refuse_kind("post-processor", {"TemplateProcessing", "BertProcessing",
+                                           "RobertaProcessing", "ByteLevel", "Sequence"});
+}
+
+}  // namespace levin::text

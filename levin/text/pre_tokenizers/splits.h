@@ -1,0 +1,98 @@
+#pragma once
+// What becomes of the matches of a pattern that splits. Not for users.
+//
+//   split(text, pieces, SplitBehaviour::kIsolated, false, [&](std::string_view part, auto& found) { ... });
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "levin/text/reading/component.h"
+#include "levin/text/unicode/utf8.h"
+#include "levin/text/working/working_text.h"
+
+namespace levin::text {
+
+enum class SplitBehaviour {
+  kRemoved,
+  kIsolated,
+  kMergedWithPrevious,
+  kMergedWithNext,
+  kContiguous
+};
+
+/// Of the text of a component, "MergedWithNext".
+SplitBehaviour read_behaviour(const Component& component);
+
+/// A part of a piece, and whether the pattern matched it.
+struct Part {
+  Bytes bytes;
+  bool is_match;
+};
+
+/// Appends the pieces that the parts make, which follow on each other. Empty ones are left out.
+void put_pieces(std::vector<Part>& parts, SplitBehaviour behaviour, uint32_t base,
+                std::vector<Piece>& pieces);
+
+/// Splits each piece that is no token by what `find` appends to a list of matches.
+template <class Find>
+void split(std::string_view text, std::vector<Piece>& pieces, SplitBehaviour behaviour,
+           bool inverted, const Find& find) {
+  std::vector<Piece> made;
+  made.reserve(pieces.size() + text.size() / 4);
+  std::vector<Bytes> matches;
+  std::vector<Part> parts;
+  // What most split by: each match and each gap is a piece, or one of both kinds is left out.
+  const bool plain =
+      behaviour == SplitBehaviour::kIsolated || behaviour == SplitBehaviour::kRemoved;
+  const bool keeps_matches = behaviour == SplitBehaviour::kIsolated || inverted;
+  const bool keeps_gaps = behaviour == SplitBehaviour::kIsolated || !inverted;
+  for (const Piece& piece : pieces) {
+    if (piece.token >= 0) {
+      made.push_back(piece);
+      continue;
+    }
+    matches.clear();
+    find(text.substr(piece.begin, piece.end - piece.begin), matches);
+    uint32_t at = 0;
+    const uint32_t size = piece.end - piece.begin;
+    if (plain) {
+      for (const Bytes match : matches) {
+        if (keeps_gaps && match.begin > at) {
+          made.push_back({piece.begin + at, piece.begin + match.begin});
+        }
+        if (keeps_matches && match.end > match.begin) {
+          made.push_back({piece.begin + match.begin, piece.begin + match.end});
+        }
+        at = match.end;
+      }
+      if (keeps_gaps && size > at) made.push_back({piece.begin + at, piece.end});
+      continue;
+    }
+    parts.clear();
+    for (const Bytes match : matches) {
+      if (match.begin > at) parts.push_back({{at, match.begin}, inverted});
+      parts.push_back({match, !inverted});
+      at = match.end;
+    }
+    if (size > at) parts.push_back({{at, size}, inverted});
+    put_pieces(parts, behaviour, piece.begin, made);
+  }
+  pieces.swap(made);
+}
+
+/// The same by code points that `matches` says yes to: each is a match of its own.
+template <class Matches>
+void split_by_code_point(std::string_view text, std::vector<Piece>& pieces,
+                         SplitBehaviour behaviour, const Matches& matches) {
+  split(text, pieces, behaviour, false, [&](std::string_view part, std::vector<Bytes>& found) {
+    for (size_t at = 0; at < part.size();) {
+      const size_t begin = at;
+      if (matches(utf8::next(part.data(), at))) {
+        found.push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(at)});
+      }
+    }
+  });
+}
+
+}  // namespace levin::text

@@ -1,0 +1,63 @@
+#pragma once
+// Component: a value of tokenizer.json with its place in the file, for errors that name it.
+// Not for users.
+//
+//   component.kind();                        // "Metaspace"
+//   component.flag("split", true);           // where it is not there: true
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace levin::text {
+
+/// A view: the file has to outlive it. What is of another type than asked for, or missing, is an
+/// Error "text.file" with its place.
+class Component {
+ public:
+  /// `node` is a nlohmann::json, which headers know nothing of.
+  Component(const void* node, std::string where) : node_(node), where_(std::move(where)) {}
+
+  const std::string& where() const { return where_; }
+  bool is_null() const;
+  bool is_list() const;
+  bool is_object() const;
+  bool is_text() const;
+
+  /// Whether there is such a key, and it is not null.
+  bool has(std::string_view key) const;
+  Component at(std::string_view key) const;
+  Component item(size_t index) const;
+  std::vector<Component> items() const;
+  std::vector<std::pair<std::string, Component>> fields() const;
+
+  std::string text() const;
+  bool flag() const;
+  int64_t whole() const;
+  double number() const;
+
+  // Of a key; the default where it is missing or null.
+  std::string text(std::string_view key, std::string_view otherwise) const;
+  bool flag(std::string_view key, bool otherwise) const;
+  int64_t whole(std::string_view key, int64_t otherwise) const;
+  /// The text of a key, which is one code point.
+  char32_t code_point(std::string_view key) const;
+
+  /// The value of "type".
+  std::string kind() const;
+  /// Throws Error "text.component": of a kind that is none of these.
+  [[noreturn]] void refuse_kind(std::string_view what,
+                                std::initializer_list<std::string_view> known) const;
+  /// Throws Error "text.file".
+  [[noreturn]] void fail(std::string_view problem) const;
+
+ private:
+  const void* node_;
+  std::string where_;
+};
+
+}  // namespace levin::text

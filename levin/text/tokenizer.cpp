@@ -1,0 +1,236 @@
+#include "levin/text/tokenizer.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <thread>
+
+#include "levin/base/check.h"
+#include "levin/base/text.h"
+#include "levin/text/parts_impl.h"
+#include "levin/text/unicode/utf8.h"
+
+namespace levin::text {
+
+Tokenizer::Tokenizer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  return encode(EncodeInput{text, std::nullopt}, options);
+}
+
+Encoding Tokenizer::encode(const EncodeInput& input, const EncodeOptions& options) const {
+  const Parts::Loan memory(*parts_);
+  Encoding encoding = parts_->encode(input, options, *memory);
+  parts_->pad({&encoding, 1}, options.offsets != OffsetUnit::kNone);
+  return encoding;
+}
+
+std::vector<Encoding> Tokenizer::encode_batch(std::span<const std::string> texts,
+                                              const EncodeOptions& options) const {
+  std::vector<EncodeInput> inputs;
+  inputs.reserve(texts.size());
+  for (const std::string& text : texts) inputs.push_back({text, std::nullopt});
+  return encode_batch(std::span<const EncodeInput>(inputs), options);
+}
+
+std::vector<Encoding> Tokenizer::encode_batch(std::span<const EncodeInput> inputs,
+                                              const EncodeOptions& options) const {
+  LEVIN_CHECK(options.num_threads >= 0, "text.threads", "got {} threads, wanted 0 or more",
+              options.num_threads);
+  std::vector<Encoding> encodings(inputs.size());
+  const size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  size_t threads = options.num_threads == 0 ? cores : static_cast<size_t>(options.num_threads);
+  // A thread takes some texts at a time, as many as make it worth while.
+  constexpr size_t kBlock = 16;
+  threads = std::min(threads, (inputs.size() + kBlock - 1) / kBlock);
+  std::atomic<size_t> next = 0;
+  std::vector<std::exception_ptr> errors(std::max<size_t>(threads, 1));
+  const auto work = [&](size_t number) {
+    try {
+      const Parts::Loan memory(*parts_);
+      for (size_t begin = 0; (begin = next.fetch_add(kBlock)) < inputs.size();) {
+        const size_t end = std::min(begin + kBlock, inputs.size());
+        for (size_t i = begin; i < end; ++i) {
+          encodings[i] = parts_->encode(inputs[i], options, *memory);
+        }
+      }
+    } catch (...) {
+      errors[number] = std::current_exception();
+      next = inputs.size();
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (size_t i = 1; i < threads; ++i) others.emplace_back(work, i);
+    work(0);
+  }
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+  parts_->pad(encodings, options.offsets != OffsetUnit::kNone);
+  return encodings;
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids, const DecodeOptions& options) const {
+  return parts_->decode(ids, options);
+}
+
+std::string Tokenizer::Parts::decode(std::span<const int32_t> ids,
+                                     const DecodeOptions& options) const {
+  std::vector<std::string> tokens;
+  tokens.reserve(ids.size());
+  for (const int32_t id : ids) {
+    std::string_view token;
+    if (added.token(id) != nullptr) {
+      token = added.decoded(id);
+    } else if (const auto known = model->vocabulary().token(id)) {
+      token = *known;
+    } else {
+      continue;
+    }
+    if (options.skip_special_tokens && added.is_special(token)) continue;
+    tokens.emplace_back(token);
+  }
+  std::string text;
+  if (decoder) {
+    decoder->apply(tokens);
+    for (const std::string& token : tokens) text += token;
+  } else {
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (i > 0) text += ' ';
+      text += tokens[i];
+    }
+  }
+  if (options.clean_up_tokenization_spaces.value_or(cleans_up)) {
+    constexpr std::pair<std::string_view, std::string_view> kReplaced[] = {
+        {" .", "."},     {" ?", "?"},   {" !", "!"},   {" ,", ","},     {" ' ", "'"},
+        {" n't", "n't"}, {" 'm", "'m"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+    for (const auto& [from, to] : kReplaced) replace_all(text, from, to);
+  }
+  return text;
+}
+
+DecodeStream Tokenizer::decode_stream(const DecodeOptions& options) const {
+  return {*this, options};
+}
+
+std::optional<std::string> DecodeStream::step(int32_t id) {
+  constexpr std::string_view kIncomplete = "\xef\xbf\xbd";  // U+FFFD
+  if (prefix_.empty() && !ids_.empty()) {
+    std::string prefix = tokenizer_->decode(ids_, options_);
+    if (!prefix.ends_with(kIncomplete)) {
+      prefix_ = std::move(prefix);
+      prefix_size_ = ids_.size();
+    }
+  }
+  ids_.push_back(id);
+  const std::string text = tokenizer_->decode(ids_, options_);
+  if (text.size() <= prefix_.size() || text.ends_with(kIncomplete)) return std::nullopt;
+  LEVIN_CHECK(text.starts_with(prefix_), "text.stream",
+              "with token {} the text does not begin with '{}' any more; decode all tokens at once",
+              id, printable(prefix_));
+  std::string more = text.substr(prefix_.size());
+  const size_t rest = ids_.size() - prefix_size_;
+  ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(prefix_size_));
+  prefix_ = tokenizer_->decode(ids_, options_);
+  prefix_size_ = rest;
+  return more;
+}
+
+void Tokenizer::set_truncation(std::optional<TruncationOptions> truncation) {
+  if (truncation) {
+    const auto& [max_length, stride, strategy, direction] = *truncation;
+    LEVIN_CHECK(max_length >= 0 && stride >= 0, "text.truncation",
+                "got max_length {} and stride {}, wanted 0 or more", max_length, stride);
+    LEVIN_CHECK(
+        strategy == "longest_first" || strategy == "only_first" || strategy == "only_second",
+        "text.truncation", "got the strategy '{}', wanted longest_first, only_first or only_second",
+        printable(strategy));
+    LEVIN_CHECK(direction == "left" || direction == "right", "text.truncation",
+                "got the direction '{}', wanted left or right", printable(direction));
+    const auto added =
+        static_cast<int64_t>(parts_->post_processor ? parts_->post_processor->added(false) : 0);
+    LEVIN_CHECK(
+        stride == 0 || stride < max_length - added, "text.truncation",
+        "got a stride of {}, wanted less than the {} tokens that are left of max_length {} beside "
+        "special ones",
+        stride, max_length - added, max_length);
+  }
+  parts_->truncation = std::move(truncation);
+}
+
+void Tokenizer::set_padding(std::optional<PaddingOptions> padding) {
+  if (padding) {
+    LEVIN_CHECK(padding->direction == "left" || padding->direction == "right", "text.padding",
+                "got the direction '{}', wanted left or right", printable(padding->direction));
+    LEVIN_CHECK(padding->length.value_or(0) >= 0 && padding->pad_to_multiple_of.value_or(0) >= 0,
+                "text.padding", "got a length or multiple below 0");
+  }
+  parts_->padding = std::move(padding);
+}
+
+const std::optional<TruncationOptions>& Tokenizer::truncation() const { return parts_->truncation; }
+const std::optional<PaddingOptions>& Tokenizer::padding() const { return parts_->padding; }
+
+PaddingOptions Tokenizer::default_padding() const {
+  const auto token = special_token("pad_token");
+  LEVIN_CHECK(token, "text.padding", "the folder's files name no pad_token; give PaddingOptions");
+  return {.direction = parts_->padding_side,
+          .pad_id = special_token_id("pad_token").value_or(0),
+          .pad_type_id = parts_->pad_token_type_id,
+          .pad_token = *token};
+}
+
+int32_t Tokenizer::Parts::find(std::string_view token) const {
+  const int32_t id = added.find(token);
+  return id >= 0 ? id : model->vocabulary().find(token);
+}
+
+std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {
+  const int32_t id = parts_->find(token);
+  return id < 0 ? std::nullopt : std::optional(id);
+}
+
+std::optional<std::string> Tokenizer::id_to_token(int32_t id) const {
+  if (parts_->added.token(id) != nullptr) return std::string(parts_->added.decoded(id));
+  const auto token = parts_->model->vocabulary().token(id);
+  return token ? std::optional(std::string(*token)) : std::nullopt;
+}
+
+int64_t Tokenizer::vocab_size() const {
+  auto size = static_cast<int64_t>(parts_->model->vocabulary().size());
+  for (const auto& [id, token] : parts_->added.all()) {
+    if (parts_->model->vocabulary().find(token.content) < 0) ++size;
+  }
+  return size;
+}
+
+std::vector<std::pair<int32_t, AddedToken>> Tokenizer::added_tokens() const {
+  return parts_->added.all();
+}
+
+void Tokenizer::add_tokens(std::span<const AddedToken> tokens) {
+  for (const AddedToken& token : tokens) {
+    utf8::check(token.content);
+    parts_->added.put(token, parts_->model->vocabulary(), parts_->normalizer.get());
+  }
+  parts_->added.finish();
+}
+
+std::optional<std::string> Tokenizer::special_token(std::string_view role) const {
+  const auto found = parts_->roles.find(role);
+  return found == parts_->roles.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<int32_t> Tokenizer::special_token_id(std::string_view role) const {
+  const auto token = special_token(role);
+  return token ? token_to_id(*token) : std::nullopt;
+}
+
+std::optional<int64_t> Tokenizer::model_max_length() const { return parts_->model_max_length; }
+const std::optional<std::string>& Tokenizer::chat_template() const { return parts_->chat_template; }
+
+}  // namespace levin::text

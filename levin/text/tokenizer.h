@@ -1,0 +1,162 @@
+#pragma once
+// Tokenizer: text to the numbers that a language model reads, and back, as Hugging Face's tokenizers does it.
+// Stands before everything that trains on text; knows nothing of tensors.
+//
+//   const auto tokenizer = levin::text::Tokenizer::from_pretrained("minilm");
+//   const auto encoding = tokenizer.encode("Hello world");          // encoding.ids: 101, 7592, 2088, 102
+//   tokenizer.decode(encoding.ids);                                   // "hello world"
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "levin/base/export.h"
+#include "levin/text/encoding.h"
+
+namespace levin::text {
+
+/// A token that is found in the text as a whole, before it is split.
+struct AddedToken {
+  std::string content;
+  bool single_word = false;  ///< not within a word
+  bool lstrip = false;       ///< takes white space on its left with it
+  bool rstrip = false;
+  bool normalized = true;  ///< looked for in the normalized text
+  bool special = false;    ///< left out by decode
+  bool operator==(const AddedToken&) const = default;
+};
+
+/// What offsets count; without them encoding is faster.
+enum class OffsetUnit { kNone, kBytes, kCodePoints };
+
+struct EncodeOptions {
+  bool add_special_tokens = true;
+  OffsetUnit offsets = OffsetUnit::kBytes;  ///< Python's are code points
+  bool split_special_tokens = false;        ///< special tokens in the text are text
+  int64_t num_threads = 0;                  ///< of a batch; 0: as many as there are cores
+};
+
+struct DecodeOptions {
+  bool skip_special_tokens = true;
+  /// No blanks before marks; unset: what tokenizer_config.json says.
+  std::optional<bool> clean_up_tokenization_spaces;
+};
+
+struct TruncationOptions {
+  int64_t max_length = 512;
+  int64_t stride = 0;                      ///< tokens that what overflows begins with again
+  std::string strategy = "longest_first";  ///< of a pair; or only_first, only_second
+  std::string direction = "right";         ///< or left
+};
+
+struct PaddingOptions {
+  std::string direction = "right";  ///< or left
+  int32_t pad_id = 0;
+  int32_t pad_type_id = 0;
+  std::string pad_token = "[PAD]";
+  std::optional<int64_t> length;  ///< unset: that of the longest of the batch
+  std::optional<int64_t> pad_to_multiple_of;
+};
+
+/// A text, or words that somebody has split already; alone or with a second one. A view.
+struct EncodeInput {
+  struct Part {
+    Part(std::string_view text) : text(text) {}    // NOLINT(google-explicit-constructor)
+    Part(const std::string& text) : text(text) {}  // NOLINT(google-explicit-constructor)
+    Part(const char* text) : text(text) {}         // NOLINT(google-explicit-constructor)
+    Part(std::span<const std::string> words)
+        : words(words) {}  // NOLINT(google-explicit-constructor)
+    std::string_view text;
+    std::optional<std::span<const std::string>> words;
+  };
+  Part first;
+  std::optional<Part> second;
+};
+
+class DecodeStream;
+
+/// Threads may share one that does not change meanwhile. Text has to be UTF-8: Error "text.utf8".
+class LEVIN_API Tokenizer {
+ public:
+  /// Of a folder as transformers saves it: tokenizer.json with tokenizer_config.json and
+  /// special_tokens_map.json. As there, it neither truncates nor pads before it is told to. Throws Error
+  /// "text.missing" where there is no tokenizer.json, "text.file", "text.component" or "text.pattern" where it
+  /// cannot be used.
+  static Tokenizer from_pretrained(const std::filesystem::path& folder);
+  /// Of a tokenizer.json alone, with its own truncation and padding.
+  static Tokenizer from_file(const std::filesystem::path& path);
+  static Tokenizer from_json(std::string_view json);
+
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  Encoding encode(std::string_view text, const EncodeOptions& options = {}) const;
+  Encoding encode(const EncodeInput& input, const EncodeOptions& options = {}) const;
+  std::vector<Encoding> encode_batch(std::span<const std::string> texts,
+                                     const EncodeOptions& options = {}) const;
+  std::vector<Encoding> encode_batch(std::span<const EncodeInput> inputs,
+                                     const EncodeOptions& options = {}) const;
+
+  std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;
+  /// Gives text as ids come in one by one; this has to outlive it.
+  DecodeStream decode_stream(const DecodeOptions& options = {}) const;
+
+  /// Unset turns it off. Throws Error "text.truncation" where a value does not exist or the stride is too long.
+  void set_truncation(std::optional<TruncationOptions> truncation);
+  void set_padding(std::optional<PaddingOptions> padding);
+  const std::optional<TruncationOptions>& truncation() const;
+  const std::optional<PaddingOptions>& padding() const;
+  /// Padding as tokenizer_config.json describes it: its pad token, its side.
+  PaddingOptions default_padding() const;
+
+  std::optional<int32_t> token_to_id(std::string_view token) const;
+  std::optional<std::string> id_to_token(int32_t id) const;
+  int64_t vocab_size() const;  ///< with added tokens
+  /// By id.
+  std::vector<std::pair<int32_t, AddedToken>> added_tokens() const;
+  void add_tokens(std::span<const AddedToken> tokens);
+
+  /// "bos_token", "pad_token" and the like of the folder's files; nothing where it has none.
+  std::optional<std::string> special_token(std::string_view role) const;
+  std::optional<int32_t> special_token_id(std::string_view role) const;
+  /// The longest text the model was made for, in tokens; nothing where nobody says.
+  std::optional<int64_t> model_max_length() const;
+  /// Of the folder's files, in Jinja.
+  const std::optional<std::string>& chat_template() const;
+
+  struct Parts;  ///< for levin's own sources
+  const Parts& parts() const { return *parts_; }
+
+ private:
+  explicit Tokenizer(std::unique_ptr<Parts> parts);
+
+  std::unique_ptr<Parts> parts_;
+};
+
+/// Text out of ids one by one: a character whose bytes are several tokens comes when it is whole.
+class LEVIN_API DecodeStream {
+ public:
+  /// What the id adds to the text; nothing while a character is not whole. Throws Error "text.stream" where
+  /// the text so far turns into another one.
+  std::optional<std::string> step(int32_t id);
+
+ private:
+  friend class Tokenizer;
+  DecodeStream(const Tokenizer& tokenizer, DecodeOptions options)
+      : tokenizer_(&tokenizer), options_(options) {}
+
+  const Tokenizer* tokenizer_;
+  DecodeOptions options_;
+  std::vector<int32_t> ids_;
+  std::string prefix_;
+  size_t prefix_size_ = 0;  // ids that prefix_ is of
+};
+
+}  // namespace levin::text

@@ -1,0 +1,81 @@
+#pragma once
+// WorkingText: text on its way through normalizers and pre-tokenizers, which knows of each byte where
+// in the original it came from. Not for users. Where nobody asks for offsets nothing is tracked.
+//
+//   WorkingText text;
+//   text.reset("Ab", 0, /*tracked=*/true);
+//   text.transform({{'a', 0}, {'b', 0}});
+//   text.origin(1);                        // {1, 2}
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "levin/text/unicode/normal_forms.h"
+
+namespace levin::text {
+
+using unicode::Change;
+
+/// Bytes from begin on, before end.
+struct Bytes {
+  uint32_t begin = 0;
+  uint32_t end = 0;
+  uint32_t size() const { return end - begin; }
+};
+
+class WorkingText {
+ public:
+  /// Begins with the part of the original that starts at `start`; `text` has to outlive this.
+  void reset(std::string_view text, uint32_t start, bool tracked);
+
+  std::string_view text() const { return text_; }
+  bool tracked() const { return tracked_; }
+  /// Where the original's bytes are that this byte came from. Only of tracked text.
+  Bytes origin(size_t at) const;
+  /// Whether it was given from the original's first byte on.
+  bool starts_original() const { return start_ == 0; }
+  /// Where text that came from nowhere stands.
+  Bytes front() const { return {start_, start_}; }
+  /// Whether a transformation without any change would change nothing. Python's library doubles
+  /// what a pattern for nothing has put before the text, and so does this.
+  bool stays() const { return !tracked_ || plain_ || origin_.empty() || !is_bare(origin_.front()); }
+
+  /// Takes the changes for the code points of the whole text, of which the first `dropped` are gone.
+  void transform(const std::vector<Change>& changes, size_t dropped = 0);
+
+  // A new text, piece by piece: begin, then any of copy and put, then finish.
+  void begin();
+  /// Where the next byte comes to lie.
+  size_t place() const { return next_text_.size(); }
+  void copy(size_t begin, size_t end);
+  void put(std::string_view bytes, Bytes origin);
+  void finish();
+
+ private:
+  static bool is_bare(Bytes origin) { return origin.begin == origin.end; }
+  void put_code_point(char32_t c, Bytes origin);
+  void check_size() const;
+
+  std::string_view text_;
+  bool tracked_ = false;
+  bool plain_ = true;          // text_ is the original's, from start_ on
+  size_t most_ = 0;            // bytes that it may grow to
+  uint32_t start_ = 0;         // of the original, where a text that came from nowhere stands
+  std::vector<Bytes> origin_;  // of each byte, where tracked and not plain
+  std::string own_text_;
+  std::string next_text_;
+  std::vector<Bytes> next_origin_;
+};
+
+/// A part of the working text; with a token where it is an added one already.
+struct Piece {
+  uint32_t begin = 0;
+  uint32_t end = 0;
+  int32_t token = -1;
+  bool empty() const { return begin == end; }
+};
+
+}  // namespace levin::text

@@ -1,0 +1,100 @@
+// levin tokenize TOKENIZER: texts as tokens, and tokens as text.
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "levin/base/check.h"
+#include "levin/base/text.h"
+#include "levin/files/read_file.h"
+#include "levin/text/tokenizer.h"
+#include "tools/command.h"
+#include "tools/command_line.h"
+
+namespace levin::tools {
+namespace {
+
+using text::Encoding;
+using text::OffsetUnit;
+using text::Tokenizer;
+
+Tokenizer tokenizer_of(const std::string& path) {
+  if (std::filesystem::is_directory(path)) return Tokenizer::from_pretrained(path);
+  LEVIN_CHECK(std::filesystem::exists(path), "tools.tokenize",
+              "there is no '{}', wanted a folder with a tokenizer.json, or such a file", path);
+  return Tokenizer::from_file(path);
+}
+
+std::vector<std::string> lines_of(const std::string& file) {
+  const std::string all = files::read_file(file);
+  std::vector<std::string> lines;
+  for (size_t at = 0; at < all.size();) {
+    const size_t end = std::min(all.find('\n', at), all.size());
+    lines.push_back(all.substr(at, end - at));
+    at = end + 1;
+  }
+  return lines;
+}
+
+void print_tokens(const Tokenizer& tokenizer, const std::string& text, const Encoding& encoding) {
+  for (size_t i = 0; i < encoding.ids.size(); ++i) {
+    const auto [begin, end] = encoding.offsets[i];
+    const std::string part =
+        text.substr(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+    std::cout << fmt::format("{:>7}  {:>5} {:>5}  {:<20} {}\n", encoding.ids[i], begin, end,
+                             printable(tokenizer.id_to_token(encoding.ids[i]).value_or("")),
+                             encoding.special_tokens_mask[i] != 0 ? "(special)" : printable(part));
+  }
+}
+
+}  // namespace
+
+int tokenize(int argc, char** argv) {
+  std::string path;
+  std::vector<std::string> texts;
+  std::string file;
+  std::vector<int32_t> ids;
+  bool plain = false;
+  bool long_form = false;
+  bool count = false;
+  CLI::App app("Texts as tokens of a tokenizer.json, and tokens as text.", "levin tokenize");
+  app.add_option("TOKENIZER", path, "folder as transformers saves it, or a tokenizer.json")
+      ->required();
+  app.add_option("TEXT", texts, "texts");
+  app.add_option("--file", file, "a text a line")->type_name("FILE");
+  app.add_option("--decode", ids, "ids that become text")->delimiter(',')->type_name("ID,...");
+  app.add_flag("--no-special-tokens", plain, "none around the text");
+  app.add_flag("--long", long_form,
+               "a line a token: id, its bytes in the text, the token, the text");
+  app.add_flag("--count", count, "only how many tokens there are");
+  if (!parse_arguments(app, argc, argv, "tools.tokenize")) return 0;
+  const Tokenizer tokenizer = tokenizer_of(path);
+  if (!ids.empty()) {
+    std::cout << tokenizer.decode(ids, {.skip_special_tokens = plain}) << '\n';
+    return 0;
+  }
+  if (!file.empty()) texts = lines_of(file);
+  LEVIN_CHECK(!texts.empty(), "tools.tokenize", "got no text; give some, --file or --decode");
+  const auto encodings = tokenizer.encode_batch(
+      texts, {.add_special_tokens = !plain,
+              .offsets = long_form ? OffsetUnit::kBytes : OffsetUnit::kNone});
+  size_t sum = 0;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    sum += encodings[i].ids.size();
+    if (count) continue;
+    if (long_form) {
+      print_tokens(tokenizer, texts[i], encodings[i]);
+    } else {
+      std::cout << fmt::format("{}\n", fmt::join(encodings[i].ids, " "));
+    }
+  }
+  if (count) std::cout << sum << '\n';
+  return 0;
+}
+
+}  // namespace levin::tools
