@@ -63,11 +63,11 @@ void count_code_points(std::string_view text, std::vector<uint32_t>& numbers,
 
 void Tokenizer::Parts::find_blanks() {
   if (!post_processor || !post_processor->trims()) return;
+  constexpr int32_t kMost = 1 << 22;  // ids beyond are looked up when they come
   model->vocabulary().for_each([&](std::string_view token, int32_t id) {
-    const Draft::Blanks found = blanks_of(token);
-    if (found.leading == 0 && found.trailing == 0) return;
+    if (id >= kMost) return;
     if (static_cast<size_t>(id) >= blanks.size()) blanks.resize(static_cast<size_t>(id) + 1);
-    blanks[static_cast<size_t>(id)] = found;
+    blanks[static_cast<size_t>(id)] = blanks_of(token);
   });
 }
 
@@ -197,7 +197,8 @@ void Tokenizer::Parts::encode_pieces(uint32_t& count, int32_t word, bool tracked
       draft.own.offsets.push_back(offset);
       if (!trims) continue;
       const auto id = static_cast<size_t>(token.id);
-      draft.blanks.push_back(id < blanks.size() ? blanks[id] : Draft::Blanks{});
+      draft.blanks.push_back(id < blanks.size() ? blanks[id]
+                                                : blanks_of(*model->vocabulary().token(token.id)));
     }
   }
 }
