@@ -16,7 +16,7 @@ constexpr size_t kLongest = 1U << 30;  // bytes of a text, which may grow on its
 /// White space and the letter that stands for a blank at both ends.
 Draft::Blanks blanks_of(std::string_view token) {
   const auto is_blank = [&](size_t at) {
-    const char32_t c = utf8::next(token.data(), at);
+    const char32_t c = utf8::next(token, at);
     return c == byte_letter(' ') || unicode::Unicode::instance().is(c, unicode::kSpace);
   };
   const auto limited = [](size_t count) {
@@ -26,7 +26,7 @@ Draft::Blanks blanks_of(std::string_view token) {
   for (size_t at = 0; at < token.size() && is_blank(at); at += utf8::length(token[at])) ++leading;
   size_t trailing = 0;
   for (size_t end = token.size(); end > 0; ++trailing) {
-    end = utf8::before(token.data(), end);
+    end = utf8::before(token, end);
     if (!is_blank(end)) break;
   }
   return {limited(leading), limited(trailing)};
