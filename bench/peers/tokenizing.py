@@ -5,8 +5,9 @@
 
 DIR holds tokenizer.json files of any name, and texts (*.txt) if there are some. Texts beside those are Python's own
 standard library (code) and its lines below 60 characters (short). "ids" is encode_batch_fast, "offsets" encode_batch
-with offsets in characters; MB of text a second, the median over rounds in which each side runs once, in turn, the best of
-its repetitions.
+with offsets in characters; MB of text a second of processor time, so that others on the machine do not count; the median
+over rounds in which each side runs once, in turn, the best of its repetitions. Two threads are measured by the clock on
+the wall, which others slow down.
 """
 
 import argparse
@@ -26,7 +27,7 @@ import json, struct, sys, time, zlib
 from tokenizers import Tokenizer
 path, texts, repetitions = sys.argv[1], sys.argv[2], int(sys.argv[3])
 def seconds(work):
-    begin = time.perf_counter(); work(); return time.perf_counter() - begin
+    begin = time.process_time(); work(); return time.process_time() - begin
 opened = min(seconds(lambda: Tokenizer.from_file(path)) for _ in range(3))
 tokenizer = Tokenizer.from_file(path)
 tokenizer.no_padding(); tokenizer.no_truncation()
@@ -89,7 +90,7 @@ def main():
                     sys.exit(f"{tokenizer.name} on {text}: the ids differ, so no figure counts")
                 ratio = lambda key: statistics.median(theirs[key] / ours[key] for ours, theirs in zip(measured["levin"], measured["python"]))
                 speed = lambda side, key: size / statistics.median(one[key] for one in measured[side])
-                threads = statistics.median(one["ids"] / one["threads"] for one in measured["levin"])
+                threads = statistics.median(one["wall"] / one["threads"] for one in measured["levin"])
                 for side in opened:
                     opened[side] += [one["open"] for one in measured[side]]
                 ratios["ids"].append(ratio("ids"))
@@ -109,7 +110,7 @@ def main():
     if arguments.out:
         when = time.strftime("%Y-%m-%d")
         arguments.out.write_text("\n".join([f"# Tokenizers\n\nMade by `bench/peers/tokenizing.py` on {when}, {os.cpu_count()} cores. "
-                                            "MB of text a second, one thread.\n", *lines, "", summary, "", *opening, ""]))
+                                            "MB of text a second of processor time, one thread.\n", *lines, "", summary, "", *opening, ""]))
 
 
 if __name__ == "__main__":

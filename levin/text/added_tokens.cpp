@@ -11,18 +11,18 @@ namespace {
 using unicode::Unicode;
 
 bool is(std::string_view text, size_t at, uint32_t flag) {
-  return Unicode::instance().is(utf8::next(text.data(), at), flag);
+  return Unicode::instance().is(utf8::next(text, at), flag);
 }
 
 /// A token that is a word of its own has none of \w beside it.
 bool stands_alone(std::string_view text, size_t begin, size_t end) {
-  if (begin > 0 && is(text, utf8::before(text.data(), begin), unicode::kPlainWord)) return false;
+  if (begin > 0 && is(text, utf8::before(text, begin), unicode::kPlainWord)) return false;
   return end == text.size() || !is(text, end, unicode::kPlainWord);
 }
 
 size_t before_spaces(std::string_view text, size_t at) {
   while (at > 0) {
-    const size_t last = utf8::before(text.data(), at);
+    const size_t last = utf8::before(text, at);
     if (!is(text, last, unicode::kSpace)) break;
     at = last;
   }

@@ -16,7 +16,7 @@ constexpr size_t kLongest = 1U << 30;  // bytes of a text, which may grow on its
 /// White space and the letter that stands for a blank at both ends.
 Draft::Blanks blanks_of(std::string_view token) {
   const auto is_blank = [&](size_t at) {
-    const char32_t c = utf8::next(token.data(), at);
+    const char32_t c = utf8::next(token, at);
     return c == byte_letter(' ') || unicode::Unicode::instance().is(c, unicode::kSpace);
   };
   const auto limited = [](size_t count) {
@@ -26,7 +26,7 @@ Draft::Blanks blanks_of(std::string_view token) {
   for (size_t at = 0; at < token.size() && is_blank(at); at += utf8::length(token[at])) ++leading;
   size_t trailing = 0;
   for (size_t end = token.size(); end > 0; ++trailing) {
-    end = utf8::before(token.data(), end);
+    end = utf8::before(token, end);
     if (!is_blank(end)) break;
   }
   return {limited(leading), limited(trailing)};
@@ -63,11 +63,11 @@ void count_code_points(std::string_view text, std::vector<uint32_t>& numbers,
 
 void Tokenizer::Parts::find_blanks() {
   if (!post_processor || !post_processor->trims()) return;
+  constexpr int32_t kMost = 1 << 22;  // ids beyond are looked up when they come
   model->vocabulary().for_each([&](std::string_view token, int32_t id) {
-    const Draft::Blanks found = blanks_of(token);
-    if (found.leading == 0 && found.trailing == 0) return;
+    if (id >= kMost) return;
     if (static_cast<size_t>(id) >= blanks.size()) blanks.resize(static_cast<size_t>(id) + 1);
-    blanks[static_cast<size_t>(id)] = found;
+    blanks[static_cast<size_t>(id)] = blanks_of(token);
   });
 }
 
@@ -197,7 +197,8 @@ void Tokenizer::Parts::encode_pieces(uint32_t& count, int32_t word, bool tracked
       draft.own.offsets.push_back(offset);
       if (!trims) continue;
       const auto id = static_cast<size_t>(token.id);
-      draft.blanks.push_back(id < blanks.size() ? blanks[id] : Draft::Blanks{});
+      draft.blanks.push_back(id < blanks.size() ? blanks[id]
+                                                : blanks_of(*model->vocabulary().token(token.id)));
     }
   }
 }

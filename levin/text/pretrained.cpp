@@ -114,7 +114,7 @@ class Configs {
     }
     if (config.has("added_tokens_decoder")) {
       for (const auto& [id, token] : config.at("added_tokens_decoder").fields()) {
-        by_id_.emplace(std::atoll(id.c_str()), read_added_token(token));
+        by_id_.emplace(std::strtoll(id.c_str(), nullptr, 10), read_added_token(token));
       }
     }
   }

@@ -3,7 +3,7 @@ cmake_minimum_required(VERSION 3.22)
 
 set(known "")
 foreach(command IN ITEMS "${TRAINER}" "${LOOP}" "${CLI};fit" "${CLI};predict" "${LEVIN}" "${LEVIN};run" "${LEVIN};plan"
-    "${LEVIN};graph" "${LEVIN};config" "${LEVIN};test" "${LEVIN};xla;check" "${LEVIN};ckpt"
+    "${LEVIN};graph" "${LEVIN};config" "${LEVIN};test" "${LEVIN};tokenize" "${LEVIN};xla;check" "${LEVIN};ckpt"
     "${LEVIN};ckpt;inspect" "${LEVIN};ckpt;verify" "${LEVIN};ckpt;diff" "${LEVIN};ckpt;convert" "${LEVIN};ckpt;merge")
   execute_process(COMMAND ${command} --help OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE code)
   if(NOT code EQUAL 0)
@@ -13,7 +13,7 @@ foreach(command IN ITEMS "${TRAINER}" "${LOOP}" "${CLI};fit" "${CLI};predict" "$
 endforeach()
 string(REGEX MATCHALL "--[a-z][a-z0-9_-]*" known "${known}")
 # Of other programs (CMake, torchrun, srun, the benchmarks' scripts), or stand-ins for the reader's own.
-list(APPEND known --its-flags --levin-bin --out --results --build --gtest_filter --prefix --nodes --ntasks-per-node --no-python --build-arg --preset)
+list(APPEND known --its-flags --levin-bin --tokenizers --out --results --build --gtest_filter --prefix --nodes --ntasks-per-node --no-python --build-arg --preset)
 
 set(wrong "")
 file(GLOB guides "${SOURCE}/README.md" "${SOURCE}/CONTRIBUTING.md" "${SOURCE}/docs/*.md")

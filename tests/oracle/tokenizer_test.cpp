@@ -1,6 +1,7 @@
 // Tokenizers against Python's, on many texts: for each kind of part every 61st code point alone and between letters,
 // and random texts, pairs and lists of words (tokenizer_cases.py; LEVIN_TOKENIZER_CASES="--each 1 --random 100000"
-// for more). The same for real files where they are: ../shared/tokenizers, or the folder that LEVIN_TOKENIZERS names.
+// for more). The same for folders that classes of transformers have saved (tokenizer_families.py), and for real files
+// where they are: ../shared/tokenizers, or the folder that LEVIN_TOKENIZERS names.
 #include "levin/text/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -24,15 +25,16 @@ class TokenizerCases : public test::PythonTest {
     return given != nullptr ? given : "--each 61 --random 400";
   }
   void compare(const std::string& files) {
+    compare_what("tokenizer_cases.py", options() + " " + files);
+  }
+  void compare_what(const std::string& script, const std::string& arguments) {
     std::string output;
     const fs::path folder = file("cases");
     fs::create_directories(folder);
-    ASSERT_EQ(
-        run("tokenizer_cases.py", "'" + folder.string() + "' " + options() + " " + files, &output),
-        0)
-        << output;
+    ASSERT_EQ(run(script, "'" + folder.string() + "' " + arguments, &output), 0) << output;
     size_t count = 0;
     for (const auto& entry : fs::directory_iterator(folder)) {
+      if (entry.path().extension() != ".cases") continue;
       compare_file(test::bytes_of(entry.path()));
       ++count;
     }
@@ -85,7 +87,9 @@ class TokenizerCases : public test::PythonTest {
   static void compare_file(const std::string& bytes) {
     Reader reader{bytes};
     const std::string name = reader.text();
-    const Tokenizer tokenizer = Tokenizer::from_json(reader.text());
+    const std::string json = reader.text();
+    const Tokenizer tokenizer =
+        json.empty() ? Tokenizer::from_pretrained(name) : Tokenizer::from_json(json);
     const uint32_t count = reader.number();
     int wrong = 0;
     for (uint32_t i = 0; i < count && wrong < 5; ++i) {
@@ -124,6 +128,10 @@ class TokenizerCases : public test::PythonTest {
 };
 
 TEST_F(TokenizerCases, OfEachKindOfPartAreWhatPythonsGive) { compare(""); }
+
+TEST_F(TokenizerCases, OfFoldersOfTransformersAreWhatItsClassesGive) {
+  compare_what("tokenizer_families.py", "");
+}
 
 TEST_F(TokenizerCases, OfRealFilesAreWhatPythonsGive) {
   const char* given = std::getenv("LEVIN_TOKENIZERS");

@@ -16,7 +16,7 @@ using nlohmann::json;
 using test::error_id;
 using ::testing::ElementsAre;
 
-const std::string kBlanks = R"({"pre_tokenizer": {"type": "WhitespaceSplit"}})";
+constexpr const char* kBlanks = R"({"pre_tokenizer": {"type": "WhitespaceSplit"}})";
 
 TEST(BpeTrainer, MergesTheMostFrequentPairFirst) {
   const std::vector<std::string> texts = {"ab ab abc abc bc"};

@@ -29,7 +29,7 @@ struct SmallTokenizer {
 };
 
 /// BERT's way around two texts: 8 before, 9 behind each.
-inline const std::string kBertTemplate = R"({"type": "TemplateProcessing",
+inline constexpr const char* kBertTemplate = R"({"type": "TemplateProcessing",
   "single": [{"SpecialToken": {"id": "<", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
              {"SpecialToken": {"id": ">", "type_id": 0}}],
   "pair": [{"SpecialToken": {"id": "<", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},

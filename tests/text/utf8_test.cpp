@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "levin/text/tokenizer.h"
 #include "tests/support/error_of.h"
@@ -17,28 +18,33 @@ struct Case {
 };
 
 // What Rust's String::from_utf8_lossy gives: a sign for each ill-formed part that is as long as may be.
-const Case kCases[] = {
-    {"", std::string::npos, ""},
-    {"plain text, longer than eight bytes", std::string::npos,
-     "plain text, longer than eight bytes"},
-    {"\xc3\xa9\xe6\xbc\xa2\xf0\x9f\x98\x80", std::string::npos,
-     "\xc3\xa9\xe6\xbc\xa2\xf0\x9f\x98\x80"},
-    {"12345678\xff", 8, "12345678\xef\xbf\xbd"},
-    {"a\x80z", 1, "a\xef\xbf\xbdz"},
-    {"\xc0\xaf", 0, "\xef\xbf\xbd\xef\xbf\xbd"},                  // an overlong /
-    {"\xe0\x80\x80", 0, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},  // an overlong zero
-    {"\xed\xa0\x80", 0, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},  // a surrogate
-    {"\xf4\x90\x80\x80", 0, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},  // above U+10FFFF
-    {"x\xe6\xbc", 1, "x\xef\xbf\xbd"},                                            // cut off
-    {"\xf0\x9f\x98z", 0, "\xef\xbf\xbdz"},
-};
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {
+      {"", std::string::npos, ""},
+      {"plain text, longer than eight bytes", std::string::npos,
+       "plain text, longer than eight bytes"},
+      {"\xc3\xa9\xe6\xbc\xa2\xf0\x9f\x98\x80", std::string::npos,
+       "\xc3\xa9\xe6\xbc\xa2\xf0\x9f\x98\x80"},
+      {"12345678\xff", 8, "12345678\xef\xbf\xbd"},
+      {"a\x80z", 1, "a\xef\xbf\xbdz"},
+      {"\xc0\xaf", 0, "\xef\xbf\xbd\xef\xbf\xbd"},                  // an overlong /
+      {"\xe0\x80\x80", 0, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},  // an overlong zero
+      {"\xed\xa0\x80", 0, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},  // a surrogate
+      {"\xf4\x90\x80\x80", 0,
+       "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},  // above U+10FFFF
+      {"x\xe6\xbc", 1, "x\xef\xbf\xbd"},                     // cut off
+      {"\xf0\x9f\x98z", 0, "\xef\xbf\xbdz"},
+  };
+  return all;
+}
 
 TEST(Utf8, TheFirstByteThatIsNoneIsFound) {
-  for (const Case& one : kCases) EXPECT_EQ(utf8::invalid_byte(one.bytes), one.invalid) << one.bytes;
+  for (const Case& one : cases())
+    EXPECT_EQ(utf8::invalid_byte(one.bytes), one.invalid) << one.bytes;
 }
 
 TEST(Utf8, LossyPutsASignForEachPart) {
-  for (const Case& one : kCases) EXPECT_EQ(utf8::lossy(one.bytes), one.lossy) << one.bytes;
+  for (const Case& one : cases()) EXPECT_EQ(utf8::lossy(one.bytes), one.lossy) << one.bytes;
 }
 
 TEST(Utf8, EveryCodePointGoesThereAndBack) {
@@ -47,7 +53,7 @@ TEST(Utf8, EveryCodePointGoesThereAndBack) {
     std::string text;
     utf8::append(text, c);
     size_t at = 0;
-    ASSERT_EQ(utf8::next(text.data(), at), c);
+    ASSERT_EQ(utf8::next(text, at), c);
     ASSERT_EQ(at, text.size());
     ASSERT_EQ(utf8::size_of(c), text.size());
     ASSERT_EQ(utf8::length(text[0]), text.size());

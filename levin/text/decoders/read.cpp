@@ -57,7 +57,7 @@ class ByteLevelDecoder : public Decoder {
     for (const std::string& token : tokens) {
       const size_t begin = bytes.size();
       for (size_t at = 0; at < token.size();) {
-        const int byte = letter_byte(utf8::next(token.data(), at));
+        const int byte = letter_byte(utf8::next(token, at));
         if (byte < 0) {
           // Not all of it are letters for bytes: it stands for itself.
           bytes.resize(begin);
@@ -170,7 +170,8 @@ class FuseDecoder : public Decoder {
   void apply(Tokens& tokens) const override {
     std::string all;
     for (const std::string& token : tokens) all += token;
-    tokens.assign(1, std::move(all));
+    tokens.clear();
+    tokens.push_back(std::move(all));
   }
 };
 

@@ -20,7 +20,7 @@ std::string byte_token(uint8_t byte) { return fmt::format("<0x{:02X}>", byte); }
 std::optional<std::string> bytes_of(std::string_view token) {
   std::string bytes;
   for (size_t at = 0; at < token.size();) {
-    const int byte = letter_byte(utf8::next(token.data(), at));
+    const int byte = letter_byte(utf8::next(token, at));
     if (byte < 0) return std::nullopt;
     bytes += static_cast<char>(byte);
   }
@@ -29,11 +29,11 @@ std::optional<std::string> bytes_of(std::string_view token) {
 
 char32_t first_of(std::string_view text) {
   size_t at = 0;
-  return utf8::next(text.data(), at);
+  return utf8::next(text, at);
 }
 char32_t last_of(std::string_view text) {
-  size_t at = utf8::before(text.data(), text.size());
-  return utf8::next(text.data(), at);
+  size_t at = utf8::before(text, text.size());
+  return utf8::next(text, at);
 }
 
 size_t joint_of(char32_t left, char32_t right) {
@@ -214,11 +214,11 @@ void Bpe::tokenize_parts(std::string_view piece, std::vector<Token>& tokens,
       return knows_all_ || vocabulary_.find(piece.substr(from, to - from)) >= 0;
     };
     size_t at = 0;
-    char32_t last = utf8::next(piece.data(), at);
+    char32_t last = utf8::next(piece, at);
     bool last_is_known = is_known(0, at);
     while (at < piece.size()) {
       const size_t place = at;
-      const char32_t c = utf8::next(piece.data(), at);
+      const char32_t c = utf8::next(piece, at);
       const bool known = is_known(place, at);
       if (known && last_is_known && !may_join(last, c)) {
         tokenize_part(begin, place);

@@ -79,12 +79,12 @@ class BpeTrainer {
   void put_alphabet(const std::map<std::string, int64_t>& words) {
     std::map<char32_t, int64_t> counts;
     for (const auto& [word, count] : words) {
-      for (size_t at = 0; at < word.size();) counts[utf8::next(word.data(), at)] += count;
+      for (size_t at = 0; at < word.size();) counts[utf8::next(word, at)] += count;
     }
     for (const std::string& character : options_.initial_alphabet) {
       size_t at = 0;
       if (!character.empty()) {
-        counts[utf8::next(character.data(), at)] = std::numeric_limits<int64_t>::max();
+        counts[utf8::next(character, at)] = std::numeric_limits<int64_t>::max();
       }
     }
     std::vector<std::pair<char32_t, int64_t>> kept(counts.begin(), counts.end());

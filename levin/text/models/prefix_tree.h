@@ -22,8 +22,8 @@ class PrefixTree {
   explicit PrefixTree(const Vocabulary& vocabulary);
 
   int32_t step(int32_t node, char byte) const {
-    const auto next =
-        static_cast<size_t>(nodes_[static_cast<size_t>(node)].base + static_cast<uint8_t>(byte));
+    const int32_t place = nodes_[static_cast<size_t>(node)].base + static_cast<uint8_t>(byte);
+    const auto next = static_cast<uint32_t>(place);  // what is below 0 lies beyond
     return next < nodes_.size() && nodes_[next].parent == node ? static_cast<int32_t>(next) : kNone;
   }
   /// Of a text from a node on; kNone where the way ends.

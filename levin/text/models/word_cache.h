@@ -40,7 +40,8 @@ class WordCache {
 
   /// Of a piece that is not empty and not there.
   void put(std::string_view piece, uint64_t hash, std::span<const Token> tokens) {
-    if (piece.size() > kLongest) return;
+    // A file may make any number of tokens of a character.
+    if (piece.size() > kLongest || tokens.size() > 4 * kLongest) return;
     if (slots_.empty() || number_ * 2 >= kSlots) clear();
     size_t at = hash & kMask;
     while (slots_[at].size != 0) at = (at + 1) & kMask;

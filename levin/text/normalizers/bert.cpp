@@ -24,7 +24,7 @@ class BertNormalizer : public Normalizer {
         strip_(component.flag("strip_accents", lowercase_)) {}
 
   void apply(WorkingText& text) const override {
-    if (!text.tracked() && text.text().size() > 0) {
+    if (!text.tracked() && !text.text().empty()) {
       apply_untracked(text);
       return;
     }
@@ -47,7 +47,7 @@ class BertNormalizer : public Normalizer {
     std::vector<Change> changes;
     bool found = !text.stays();
     for (size_t at = 0; at < text.text().size();) {
-      const char32_t c = utf8::next(text.text().data(), at);
+      const char32_t c = utf8::next(text.text(), at);
       if (is_chinese(c)) {
         found = true;
         changes.insert(changes.end(), {{U' ', 0}, {c, 1}, {U' ', 1}});
@@ -91,7 +91,7 @@ class BertNormalizer : public Normalizer {
         continue;
       }
       const size_t begin = at;
-      const char32_t c = utf8::next(old.data(), at);
+      const char32_t c = utf8::next(old, at);
       const uint32_t traits = unicode.traits(c);
       if ((traits & kInteresting) == 0 && c != 0xfffd) {
         const bool apart = chinese_ && is_chinese(c);
@@ -121,9 +121,7 @@ class BertNormalizer : public Normalizer {
     const Unicode& unicode = Unicode::instance();
     const bool apart = chinese_ && is_chinese(c);
     if (apart) out += ' ';
-    if (!strip_) {
-      put_small(out, c);
-    } else if (traits & unicode::kCanonical) {
+    if (strip_ && (traits & unicode::kCanonical)) {
       std::vector<Change> parts;
       std::string one;
       utf8::append(one, c);
@@ -131,7 +129,7 @@ class BertNormalizer : public Normalizer {
       for (const Change& part : parts) {
         if (!unicode.is(part.c, unicode::kBertMark)) put_small(out, part.c);
       }
-    } else if (!(traits & unicode::kBertMark)) {
+    } else if (!strip_ || !(traits & unicode::kBertMark)) {
       put_small(out, c);
     }
     if (apart) out += ' ';

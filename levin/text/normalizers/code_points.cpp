@@ -16,7 +16,7 @@ void lowercase(WorkingText& text) {
       ++at;
       return byte >= 'A' && byte <= 'Z';
     }
-    return unicode.is(utf8::next(old.data(), at), unicode::kLowers);
+    return unicode.is(utf8::next(old, at), unicode::kLowers);
   };
   bool changed = !text.stays();
   for (size_t at = 0; at < old.size() && !changed;) changed = is_large(at);
@@ -24,7 +24,7 @@ void lowercase(WorkingText& text) {
   std::vector<Change> changes;
   changes.reserve(old.size());
   for (size_t at = 0; at < old.size();) {
-    const char32_t c = utf8::next(old.data(), at);
+    const char32_t c = utf8::next(old, at);
     if (c < 0x80) {
       changes.push_back({c >= 'A' && c <= 'Z' ? c + 32 : c, 0});
     } else if (!unicode.is(c, unicode::kLowers)) {

@@ -17,7 +17,7 @@ void filter(WorkingText& text, const Keep& keep) {
   size_t removed = 0;
   const std::string_view old = text.text();
   for (size_t at = 0; at < old.size();) {
-    const char32_t c = utf8::next(old.data(), at);
+    const char32_t c = utf8::next(old, at);
     if (!keep(c)) {
       ++removed;
       if (changes.empty()) {
@@ -40,7 +40,7 @@ void map(WorkingText& text, const Map& mapped) {
   bool changed = !text.stays();
   const std::string_view old = text.text();
   for (size_t at = 0; at < old.size();) {
-    const char32_t c = utf8::next(old.data(), at);
+    const char32_t c = utf8::next(old, at);
     changes.push_back({mapped(c), 0});
     changed = changed || changes.back().c != c;
   }

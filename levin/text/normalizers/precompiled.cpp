@@ -90,7 +90,7 @@ class Precompiled : public Normalizer {
       }
       for (size_t inner = 0; inner < grapheme.size();) {
         const size_t begin = inner;
-        const char32_t c = utf8::next(grapheme.data(), inner);
+        const char32_t c = utf8::next(grapheme, inner);
         if (put_mapped(grapheme.substr(begin, inner - begin), changes)) {
           changed = true;
         } else {
@@ -119,7 +119,7 @@ class Precompiled : public Normalizer {
     const auto new_count = static_cast<int>(utf8::count(*to));
     int place = 0;
     for (size_t at = 0; at < to->size(); ++place) {
-      changes.push_back({utf8::next(to->data(), at), place >= old_count ? 1 : 0});
+      changes.push_back({utf8::next(*to, at), place >= old_count ? 1 : 0});
     }
     // Whoever stands last takes with it what has no successor, as Python's library has it.
     if (new_count < old_count && !changes.empty()) changes.back().replaces += new_count - old_count;

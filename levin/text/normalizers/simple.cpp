@@ -54,16 +54,16 @@ class StripNormalizer : public Normalizer {
     size_t leading = 0;
     while (left && begin < old.size()) {
       size_t after = begin;
-      if (!unicode.is(utf8::next(old.data(), after), unicode::kSpace)) break;
+      if (!unicode.is(utf8::next(old, after), unicode::kSpace)) break;
       begin = after;
       ++leading;
     }
     size_t end = old.size();
     size_t trailing = 0;
     while (right && end > begin) {
-      size_t last = utf8::before(old.data(), end);
+      size_t last = utf8::before(old, end);
       end = last;
-      if (!unicode.is(utf8::next(old.data(), last), unicode::kSpace)) {
+      if (!unicode.is(utf8::next(old, last), unicode::kSpace)) {
         end = last;
         break;
       }
@@ -71,7 +71,7 @@ class StripNormalizer : public Normalizer {
     }
     if (leading == 0 && trailing == 0) return;
     std::vector<Change> changes;
-    for (size_t at = begin; at < end;) changes.push_back({utf8::next(old.data(), at), 0});
+    for (size_t at = begin; at < end;) changes.push_back({utf8::next(old, at), 0});
     text.transform(changes, leading);
   }
 

@@ -241,7 +241,7 @@ class Run {
       const Instruction& step = program_.instructions[instruction];
       switch (step.code) {
         case Code::kSet:
-          fine = at < text_.size() && program_.sets[step.a].has(utf8::next(text_.data(), at));
+          fine = at < text_.size() && program_.sets[step.a].has(utf8::next(text_, at));
           ++instruction;
           break;
         case Code::kRepeatSet:
@@ -301,7 +301,7 @@ class Run {
     size_t shortest = at;
     while (count < wanted && at < text_.size()) {
       size_t next = at;
-      if (!set.has(utf8::next(text_.data(), next))) break;
+      if (!set.has(utf8::next(text_, next))) break;
       at = next;
       if (++count == least) shortest = at;
     }
@@ -320,14 +320,14 @@ class Run {
   bool look(const Instruction& step, uint32_t instruction, size_t at) {
     for (int32_t i = 0; i < step.b; ++i) {
       if (at == 0) return step.c != 0;
-      at = utf8::before(text_.data(), at);
+      at = utf8::before(text_, at);
     }
     return run(instruction + 1, at).has_value() != (step.c != 0);
   }
 
   bool holds(Kind kind, size_t at) const {
     const auto is_word = [&](size_t place) {
-      return unicode_.is(utf8::next(text_.data(), place), unicode::kWord);
+      return unicode_.is(utf8::next(text_, place), unicode::kWord);
     };
     switch (kind) {
       case Kind::kLineBegin:
@@ -341,7 +341,7 @@ class Run {
       case Kind::kTextLastEnd:
         return at == text_.size() || (at + 1 == text_.size() && text_[at] == '\n');
       default: {
-        const bool before = at > 0 && is_word(utf8::before(text_.data(), at));
+        const bool before = at > 0 && is_word(utf8::before(text_, at));
         const bool after = at < text_.size() && is_word(at);
         return before != after;
       }
@@ -365,7 +365,7 @@ class Run {
           choices_.pop_back();
           break;
         case Choice::Kind::kFewer:
-          choice.at = utf8::before(text_.data(), choice.at);
+          choice.at = utf8::before(text_, choice.at);
           instruction = choice.instruction + 1;
           at = choice.at;
           if (at <= choice.limit) choices_.pop_back();
@@ -373,7 +373,7 @@ class Run {
         case Choice::Kind::kMore: {
           const CodeSet& set = program_.sets[program_.instructions[choice.instruction].a];
           size_t next = choice.at;
-          if (next >= text_.size() || !set.has(utf8::next(text_.data(), next))) {
+          if (next >= text_.size() || !set.has(utf8::next(text_, next))) {
             choices_.pop_back();
             break;
           }
@@ -439,7 +439,7 @@ class GeneralPattern : public Pattern {
         // Nothing begins at the end, nor where the first code point does not fit.
         if (at == text.size()) return;
         size_t next = at;
-        if (!first_.has(utf8::next(text.data(), next))) {
+        if (!first_.has(utf8::next(text, next))) {
           at = next;
           continue;
         }

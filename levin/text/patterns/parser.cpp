@@ -118,7 +118,7 @@ class Parser {
   }
   char32_t take_code_point() {
     if (done()) fail("an end");
-    return utf8::next(text_.data(), at_);
+    return utf8::next(text_, at_);
   }
 
   static ExpressionPtr make(Kind kind) {
@@ -199,9 +199,7 @@ class Parser {
 
   ExpressionPtr group() {
     ExpressionPtr expression;
-    if (take("?:")) {
-      expression = alternatives();
-    } else if (take("?=")) {
+    if (take("?=")) {
       expression = make(Kind::kLookAhead, alternatives());
     } else if (take("?!")) {
       expression = make(Kind::kLookAhead, alternatives());
@@ -214,18 +212,22 @@ class Parser {
       check_widths(*expression->parts.front(), begin);
     } else if (take("?>")) {
       expression = make(Kind::kAtomic, alternatives());
-    } else if (take("?<") || take("?'")) {
-      while (!done() && text_[at_] != '>' && text_[at_] != '\'') ++at_;
-      if (done()) fail("a name without an end");
-      ++at_;
-      expression = alternatives();
-    } else if (take("?")) {
-      return options();
     } else {
+      if (take("?<") || take("?'")) {
+        skip_name();
+      } else if (!take("?:") && take("?")) {
+        return options();
+      }
       expression = alternatives();
     }
     if (!take(")")) fail("a group without an end");
     return expression;
+  }
+
+  void skip_name() {
+    while (!done() && text_[at_] != '>' && text_[at_] != '\'') ++at_;
+    if (done()) fail("a name without an end");
+    ++at_;
   }
 
   void check_widths(const Expression& inside, size_t begin) {

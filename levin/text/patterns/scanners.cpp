@@ -27,7 +27,7 @@ constexpr std::array<uint8_t, 128> make_kinds() {
   for (size_t c = 'a'; c <= 'z'; ++c) kinds[c] = kLetter | kLower;
   for (size_t c = 'A'; c <= 'Z'; ++c) kinds[c] = kLetter | kUpper;
   for (size_t c = '0'; c <= '9'; ++c) kinds[c] = kNumber;
-  for (const char c : {' ', '\t', '\v', '\f'}) kinds[static_cast<size_t>(c)] = kSpace;
+  kinds[' '] = kinds['\t'] = kinds['\v'] = kinds['\f'] = kSpace;
   kinds['\r'] = kinds['\n'] = kSpace | kBreak;
   return kinds;
 }
@@ -62,11 +62,11 @@ class Reader {
       ++at;
       return kKinds[first];
     }
-    return kind_beyond_ascii(unicode_.traits(utf8::next(text_.data(), at)));
+    return kind_beyond_ascii(unicode_.traits(utf8::next(text_, at)));
   }
   uint8_t kind_at(size_t at) const { return kind(at); }
   size_t after(size_t at) const { return at + utf8::length(text_[at]); }
-  size_t before(size_t at) const { return utf8::before(text_.data(), at); }
+  size_t before(size_t at) const { return utf8::before(text_, at); }
 
   /// Behind as many code points as have one of these kinds, `most` of them.
   size_t run(size_t at, uint8_t kinds, size_t most = ~size_t{0}) const {

@@ -22,7 +22,7 @@ class BertPreTokenizer : public PreTokenizer {
     const Unicode& unicode = Unicode::instance();
     std::vector<Piece> made;
     made.reserve(pieces.size() + text.text().size() / 4);
-    const char* const bytes = text.text().data();
+    const std::string_view bytes = text.text();
     for (const Piece& piece : pieces) {
       if (piece.token >= 0) {
         made.push_back(piece);
@@ -55,7 +55,7 @@ class Whitespace : public PreTokenizer {
     uint32_t last = unicode::kSpace;
     for (size_t at = 0; at < part.size();) {
       const auto begin = static_cast<uint32_t>(at);
-      const uint32_t kind = unicode.traits(utf8::next(part.data(), at)) & kKinds;
+      const uint32_t kind = unicode.traits(utf8::next(part, at)) & kKinds;
       if (kind & unicode::kSpace) {
         last = unicode::kSpace;
         continue;
@@ -145,7 +145,7 @@ class UnicodeScripts : public PreTokenizer {
             uint32_t last = 0;
             for (size_t at = 0; at < part.size();) {
               const auto begin = static_cast<uint32_t>(at);
-              const uint32_t script = unicode.split_script(utf8::next(part.data(), at));
+              const uint32_t script = unicode.split_script(utf8::next(part, at));
               if (script != 0 && script != last) found.push_back({begin, begin});
               if (script != 0) last = script;
               if (!found.empty()) found.back().end = static_cast<uint32_t>(at);

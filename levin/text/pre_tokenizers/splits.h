@@ -88,7 +88,7 @@ void split_by_code_point(std::string_view text, std::vector<Piece>& pieces,
   split(text, pieces, behaviour, false, [&](std::string_view part, std::vector<Bytes>& found) {
     for (size_t at = 0; at < part.size();) {
       const size_t begin = at;
-      if (matches(utf8::next(part.data(), at))) {
+      if (matches(utf8::next(part, at))) {
         found.push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(at)});
       }
     }

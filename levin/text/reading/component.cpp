@@ -103,7 +103,7 @@ char32_t Component::code_point(std::string_view key) const {
   const Component field = at(key);
   const std::string text = field.text();
   size_t at = 0;
-  const char32_t c = text.empty() ? 0 : utf8::next(text.data(), at);
+  const char32_t c = text.empty() ? 0 : utf8::next(text, at);
   if (text.empty() || at != text.size()) field.fail("is no text of one character");
   return c;
 }

@@ -41,7 +41,7 @@ constexpr char32_t kJoiner = 0x200d;
 
 size_t grapheme_end(std::string_view text, size_t at) {
   const Unicode& unicode = Unicode::instance();
-  char32_t last = utf8::next(text.data(), at);
+  char32_t last = utf8::next(text, at);
   uint32_t traits = unicode.traits(last);
   // What is behind the place so far: a pictograph, a consonant, one with a linker, one regional sign.
   bool pictograph = (traits & kPictograph) != 0;
@@ -50,7 +50,7 @@ size_t grapheme_end(std::string_view text, size_t at) {
   bool regional = is_regional(last);
   while (at < text.size()) {
     size_t after = at;
-    const char32_t c = utf8::next(text.data(), after);
+    const char32_t c = utf8::next(text, after);
     if (last == '\r' && c == '\n') return after;
     const uint32_t next = unicode.traits(c);
     if ((traits & kControl) || (next & kControl)) return at;

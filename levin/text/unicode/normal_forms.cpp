@@ -145,7 +145,7 @@ bool may_change(std::string_view text, NormalForm form) {
       ++at;
       continue;
     }
-    const char32_t c = utf8::next(text.data(), at);
+    const char32_t c = utf8::next(text, at);
     if (c < first) continue;
     const uint32_t traits = unicode.traits(c);
     if ((traits & flags) == 0) continue;
@@ -169,7 +169,7 @@ void normalize(std::string_view text, NormalForm form, std::vector<Change>& chan
     if (is_composed(form)) recompose(unicode, changes, begin);
   };
   for (size_t at = 0; at < text.size();) {
-    const char32_t c = utf8::next(text.data(), at);
+    const char32_t c = utf8::next(text, at);
     if (c < 0x80 || (unicode.traits(c) & flags) == 0) {
       finish();
       begin = changes.size();

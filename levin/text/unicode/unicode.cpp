@@ -126,8 +126,8 @@ Unicode::Mapping Unicode::read_mapping(const char* table) {
     c += numbers.next();
     const uint32_t length = numbers.next();
     mapping.by_code.emplace(c, static_cast<uint32_t>(mapping.pool.size()));
-    mapping.pool += length;
-    for (uint32_t i = 0; i < length; ++i) mapping.pool += numbers.next();
+    mapping.pool += static_cast<char32_t>(length);
+    for (uint32_t i = 0; i < length; ++i) mapping.pool += static_cast<char32_t>(numbers.next());
   }
   return mapping;
 }

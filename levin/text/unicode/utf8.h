@@ -2,7 +2,7 @@
 // UTF-8: code points out of bytes and back. Text is checked once, where it comes in (invalid_byte);
 // what reads it afterwards relies on that.
 //
-//   for (size_t at = 0; at < text.size();) { const char32_t c = next(text.data(), at); ... }
+//   for (size_t at = 0; at < text.size();) { const char32_t c = next(text, at); ... }
 
 #include <cstddef>
 #include <cstdint>
@@ -35,7 +35,7 @@ constexpr size_t length(char first) {
 constexpr bool is_inner(char byte) { return (static_cast<uint8_t>(byte) & 0xc0) == 0x80; }
 
 /// The code point at a place of well-formed text; the place moves behind it.
-inline char32_t next(const char* text, size_t& at) {
+inline char32_t next(std::string_view text, size_t& at) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[at + i]); };
   const uint32_t first = byte(0);
   if (first < 0x80) {
@@ -59,7 +59,7 @@ inline char32_t next(const char* text, size_t& at) {
 }
 
 /// The place of the code point before `at`, which is above 0.
-inline size_t before(const char* text, size_t at) {
+inline size_t before(std::string_view text, size_t at) {
   do --at;
   while (at > 0 && is_inner(text[at]));
   return at;
