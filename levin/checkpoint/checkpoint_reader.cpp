@@ -1,7 +1,9 @@
 #include "levin/checkpoint/checkpoint_reader.h"
 
+#include <fcntl.h>
 #include <fmt/ranges.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -22,12 +24,31 @@ using files::TensorEntry;
 
 namespace {
 
-/// Which folder stands there; nothing where there is none.
-std::pair<dev_t, ino_t> place_of(const std::filesystem::path& folder) {
-  struct stat status{};
-  return ::stat(folder.c_str(), &status) == 0 ? std::pair(status.st_dev, status.st_ino)
-                                              : std::pair<dev_t, ino_t>();
-}
+/// The folder that stood at a path when this was made. It is held open: no other gets its number
+/// meanwhile, as one of the next saves would as soon as it is removed.
+class FolderOfNow {
+ public:
+  explicit FolderOfNow(const std::filesystem::path& path)
+      : path_(path), descriptor_(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {}
+  ~FolderOfNow() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  FolderOfNow(const FolderOfNow&) = delete;
+  FolderOfNow& operator=(const FolderOfNow&) = delete;
+
+  /// Also where there was none and is none.
+  bool still_stands() const {
+    struct stat then{}, now{};
+    const bool was_there = descriptor_ >= 0 && ::fstat(descriptor_, &then) == 0;
+    const bool is_there = ::stat(path_.c_str(), &now) == 0;
+    if (!was_there || !is_there) return was_there == is_there;
+    return then.st_dev == now.st_dev && then.st_ino == now.st_ino;
+  }
+
+ private:
+  const std::filesystem::path& path_;
+  int descriptor_;
+};
 
 }  // namespace
 
@@ -41,12 +62,12 @@ struct CheckpointReader::Impl {
     // they stay what they are.
     constexpr int kMostTries = 100;
     for (int tries = 1;; ++tries) {
-      const auto before = place_of(folder);
+      const FolderOfNow opened(folder);
       try {
         open_files();
-        if (place_of(folder) == before) return;
+        if (opened.still_stands()) return;
       } catch (const Error&) {
-        if (place_of(folder) == before || tries == kMostTries) throw;
+        if (opened.still_stands() || tries == kMostTries) throw;
       }
     }
   }
