@@ -39,7 +39,7 @@ TEST(CutUnit, EndsRunsAtTheNearestRow) {
 TEST(CutUnit, GivesWholeParametersWhereTheyAreOwned) {
   const auto extents = extents_of(Sizes{{4, 4}, {4}, {4, 4}, {4}}, 1);
   EXPECT_THAT(cut_unit(extents, 2, CutAt::kParameters), ElementsAre(20, 20));
-  EXPECT_THAT(cut_unit(extents, 3, CutAt::kParameters), ElementsAre(16, 20, 4));
+  EXPECT_THAT(cut_unit(extents, 3, CutAt::kParameters), ElementsAre(16, 4, 20));
 }
 
 TEST(CutUnit, LeavesRanksWithoutRowsWhereThereAreTooFew) {
