@@ -96,8 +96,9 @@ TEST(MasterWeights, OfAStateOfAnotherShapeAreAnError) {
   const at::Tensor other = torch::ones({4}, at::kBFloat16).requires_grad_();
   auto config = levin::OptimizerConfig(levin::optim::sgd({.lr = 1.0}));
   const auto larger = build_optimizer(config.master_weights(), {{"weight", other}});
-  EXPECT_THAT(error_of([&] { half.optimizer->load_state_dict(larger->state_dict()); }),
-              StartsWith("optim.state.shape: master of weight has another shape: got [4], wanted [3]"));
+  EXPECT_THAT(
+      error_of([&] { half.optimizer->load_state_dict(larger->state_dict()); }),
+      StartsWith("optim.state.shape: master of weight has another shape: got [4], wanted [3]"));
 }
 
 TEST(MasterWeights, OfFloat32ParametersAreTheParameters) {

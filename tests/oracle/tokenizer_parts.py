@@ -47,11 +47,12 @@ def charsmap(pairs):
     units, texts = [0] * 4096, b""
     place, base = {b"": 0}, {b"": 256}
     free = 512
-    for key in sorted({key[:n] for key in pairs for n in range(1, len(key))} | {b""}, key=len):
+    in_order = lambda key: (len(key), key)  # a set's own order is another one in each process
+    for key in sorted({key[:n] for key in pairs for n in range(1, len(key))} | {b""}, key=in_order):
         if key:
             base[key], free = free, free + 256
     leaf = 3584
-    for key in sorted(pairs.keys() | (base.keys() - {b""}), key=len):
+    for key in sorted(pairs.keys() | (base.keys() - {b""}), key=in_order):
         place[key] = base[key[:-1]] ^ key[-1]
         target = base.get(key, leaf)
         has_leaf = key in pairs
