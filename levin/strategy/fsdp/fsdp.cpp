@@ -102,11 +102,10 @@ class Fsdp final : public Strategy, public Joinable {
 
   void update(optim::Optimizer& optimizer) override {
     wait_gradients();
-    {
-      const Rows rows(*this);
+    on_rows([&] {
       optimizer.step();
       publish();
-    }
+    });
     if (std::exchange(buffers_differ_, false)) agree_on_buffers();
   }
 
@@ -162,26 +161,21 @@ class Fsdp final : public Strategy, public Joinable {
     std::optional<graph::HandlerScope> sees_;
   };
 
-  /// Parameters are rows for its time, also within a scope: a training_step that optimizes by itself
-  /// updates them in the middle of what it computes.
-  class Rows {
-   public:
-    explicit Rows(Fsdp& strategy) : strategy_(strategy), interrupts_(strategy.depth_ > 0) {
-      if (!interrupts_) return;
-      for (const auto& unit : strategy_.units_) unit->leave();
+  /// Calls it with parameters that are rows, also within a scope: a training_step that optimizes by
+  /// itself updates them in the middle of what it computes.
+  template <class Call>
+  void on_rows(const Call& call) {
+    if (depth_ == 0) return call();
+    for (const auto& unit : units_) unit->leave();
+    try {
+      call();
+      settle();
+    } catch (...) {
+      for (const auto& unit : units_) unit->enter();
+      throw;
     }
-    ~Rows() noexcept(false) {
-      if (!interrupts_) return;
-      if (std::uncaught_exceptions() == 0) strategy_.settle();
-      for (const auto& unit : strategy_.units_) unit->enter();
-    }
-    Rows(const Rows&) = delete;
-    Rows& operator=(const Rows&) = delete;
-
-   private:
-    Fsdp& strategy_;
-    bool interrupts_;
-  };
+    for (const auto& unit : units_) unit->enter();
+  }
 
   static int64_t gathered_bytes(std::string_view name, const FsdpOptions& options) {
     if (name == "zero" && options.zero_stage < 3) return -1;

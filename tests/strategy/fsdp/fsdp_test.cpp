@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <fstream>
+#include <sstream>
 
 #include "levin/graph/meta/init_on_meta.h"
 #include "levin/module/full.h"
@@ -551,17 +552,15 @@ std::pair<std::string, int64_t> mapping_of(const void* address) {
   std::pair<std::string, int64_t> found;
   bool within = false;
   for (std::string line; std::getline(maps, line);) {
+    std::istringstream range(line), field(line);
     uintptr_t begin = 0, end = 0;
-    char rights[5] = {};
-    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &begin, &end, rights) == 3) {
+    char dash = ' ';
+    std::string rights, name;
+    int64_t kilobytes = 0;
+    if (range >> std::hex >> begin >> dash >> end >> rights && dash == '-') {
       within = begin <= wanted && wanted < end;
       if (within) found.first = rights;
-    }
-    int64_t kilobytes = 0;
-    if (within && std::sscanf(line.c_str(), "Private_Dirty: %ld kB", &kilobytes) == 1) {
-      found.second += kilobytes;
-    }
-    if (within && std::sscanf(line.c_str(), "Private_Clean: %ld kB", &kilobytes) == 1) {
+    } else if (within && field >> name >> kilobytes && name.starts_with("Private_")) {
       found.second += kilobytes;
     }
   }
