@@ -166,10 +166,10 @@ int main(int argc, char** argv) {
   at::set_num_threads(1);
   const fs::path folder = argv[1];
   if (argc == 5) {
-    train(folder, std::atoi(argv[3]), std::atoi(argv[4]));
+    train(folder, std::stoi(argv[3]), std::stoi(argv[4]));
     return 0;
   }
   auto world = levin::comm::ProcessGroup::connect(levin::comm::read_environment(), {});
-  save_and_load(folder, std::atoi(argv[2]), world);
+  save_and_load(folder, std::stoi(argv[2]), world);
   return 0;
 }

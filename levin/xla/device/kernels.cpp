@@ -11,6 +11,8 @@
 #include <c10/util/strides.h>
 #include <torch/library.h>
 
+#include <utility>
+
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/graph/record/current_place.h"
@@ -162,7 +164,8 @@ bool has_compatible_type(const at::Tensor& self, const at::Tensor& from) {
 /// values as a dense one, and costs no more.
 at::Tensor embedding_backward(const at::Tensor& grad, const at::Tensor& indices, c10::SymInt rows,
                               c10::SymInt padding, bool scales, bool /*sparse*/) {
-  return at::embedding_dense_backward_symint(grad, indices, rows, padding, scales);
+  return at::embedding_dense_backward_symint(grad, indices, std::move(rows), std::move(padding),
+                                             scales);
 }
 
 at::Tensor negated_view(const at::Tensor& tensor) {

@@ -23,8 +23,8 @@ Dims each_of(const c10::IValue& value, int64_t count) {
 
 bool is_masked_in(const c10::IValue& mask, size_t result) { return mask.toBoolList().get(result); }
 
-ResultType masked(const c10::IValue& mask, size_t result, ResultType type) {
-  return is_masked_in(mask, result) ? std::move(type) : kUndefined;
+ResultType masked(const c10::IValue& mask, size_t result, const ResultType& type) {
+  return is_masked_in(mask, result) ? type : kUndefined;
 }
 
 /// The dtype of the first that is a tensor.
