@@ -152,7 +152,8 @@ TEST(AsyncSaves, OnAFullDiskFailOnAllRanksAndLeaveTheOneBefore) {
 }
 
 /// Each host has its own disk, of which one fills up. 0: all went as it should.
-std::string full_on_one(int64_t rank, const Scratch& scratch, levin::comm::ProcessGroup group) {
+std::string full_on_one(int64_t rank, const Scratch& scratch,
+                        const levin::comm::ProcessGroup& group) {
   fs::current_path(scratch.path());
   levin::save_checkpoint("c", sample(1));
   AsyncSaves saves(group);

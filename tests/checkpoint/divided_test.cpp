@@ -109,14 +109,15 @@ TEST(DividedCheckpoint, IsThatOfTheWholeModelByteForByte) {
     levin::save_checkpoint(scratch / "whole", whole);
     for (const int64_t ranks : {2, 3}) {
       const auto folder = scratch / std::to_string(ranks);
-      const auto said = on_rows(
-          ranks, config,
-          [&](DeviceMesh mesh, auto net, const auto& parameters, auto& optimizer) -> std::string {
-            levin::load_module_state(*net, whole.weights.at("model"));
-            optimizer.load_state_dict(whole.training.child("optimizer"));
-            levin::test::save_together(folder, checkpoint_of(*net, optimizer), mesh.flat());
-            return parameters.empty() ? "no parameters" : "";
-          });
+      const auto said =
+          on_rows(ranks, config,
+                  [&](const DeviceMesh& mesh, auto net, const auto& parameters,
+                      auto& optimizer) -> std::string {
+                    levin::load_module_state(*net, whole.weights.at("model"));
+                    optimizer.load_state_dict(whole.training.child("optimizer"));
+                    levin::test::save_together(folder, checkpoint_of(*net, optimizer), mesh.flat());
+                    return parameters.empty() ? "no parameters" : "";
+                  });
       EXPECT_THAT(said, Each(""));
       EXPECT_EQ(names_in(scratch / "whole"), names_in(folder));
       for (const char* name :
@@ -133,7 +134,8 @@ TEST(DividedCheckpoint, IsReadByOtherNumbersOfRanksWholeOrTheirRowsAlone) {
     const Scratch scratch;
     const Trained trained(config);
     const auto said = on_rows(
-        3, config, [&](DeviceMesh mesh, auto net, const auto&, auto& optimizer) -> std::string {
+        3, config,
+        [&](const DeviceMesh& mesh, auto net, const auto&, auto& optimizer) -> std::string {
           levin::load_module_state(*net, levin::module_state(*trained.net));
           optimizer.load_state_dict(trained.optimizer->state_dict());
           levin::test::save_together(scratch / "c", checkpoint_of(*net, optimizer), mesh.flat());
@@ -144,13 +146,15 @@ TEST(DividedCheckpoint, IsReadByOtherNumbersOfRanksWholeOrTheirRowsAlone) {
       for (const bool by_rows : {false, true}) {
         const auto read = on_rows(
             ranks, config,
-            [&](DeviceMesh, auto net, const auto& parameters, auto& optimizer) -> std::string {
+            [&](const DeviceMesh&, auto net, const auto& parameters,
+                auto& optimizer) -> std::string {
               CheckpointReader reader(scratch / "c");
               const auto wanted =
                   [&](std::string_view path,
                       const std::vector<int64_t>& sizes) -> std::optional<levin::Rows> {
                 for (const auto& [name, parameter] : parameters) {
-                  const bool is_of_it = path == name || path.find("/" + name + "/") != path.npos;
+                  const bool is_of_it =
+                      path == name || path.find("/" + name + "/") != std::string_view::npos;
                   if (by_rows && is_of_it && sizes == levin::shard::whole_sizes(parameter)) {
                     return levin::rows_of(parameter);
                   }

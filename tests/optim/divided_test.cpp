@@ -2,6 +2,7 @@
 // which have none of some.
 #include "tests/support/divided.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
