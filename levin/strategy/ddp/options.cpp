@@ -7,6 +7,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
+#include "levin/strategy/changed_flags.h"
 
 namespace levin {
 
@@ -35,16 +36,7 @@ void check_word(std::string_view flag, const std::string& word,
 
 }  // namespace
 
-std::string changed_ddp_options(const DdpOptions& options) {
-  const auto usual = options_as_text(DdpOptions{});
-  std::vector<std::string> changed;
-  for (const auto& [name, value] : options_as_text(options)) {
-    std::string flag = "--" + name;
-    std::ranges::replace(flag, '_', '-');
-    if (usual.at(name) != value) changed.push_back(std::move(flag));
-  }
-  return changed.empty() ? "" : to_text(changed);
-}
+std::string changed_ddp_options(const DdpOptions& options) { return changed_flags(options); }
 
 void check_ddp_options(const DdpOptions& options) {
   check_word("--ddp-gradient-reduction", options.gradient_reduction, {"mean", "sum"});

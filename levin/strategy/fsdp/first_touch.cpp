@@ -190,7 +190,6 @@ void FirstTouch::start(size_t index) {
   }
   entry.is_here = entry.is_coming = true;
   ++num_gathers_;
-  bytes_gathered_ += unit.bytes();
 }
 
 void FirstTouch::arrive(size_t index) {

@@ -53,9 +53,7 @@ class LEVIN_API FirstTouch final : public graph::OperatorHandler {
   void watch_writes(bool watch) { watches_writes_ = watch; }
 
   int64_t num_gathers() const { return num_gathers_; }
-  int64_t bytes_gathered() const { return bytes_gathered_; }
-  /// Of gathered parameters and free buffers, now and at most.
-  int64_t bytes() const { return used_bytes_ + free_bytes_; }
+  /// Of gathered parameters and free buffers, at most so far.
   int64_t most_bytes() const { return most_bytes_; }
 
  private:
@@ -104,7 +102,6 @@ class LEVIN_API FirstTouch final : public graph::OperatorHandler {
   int64_t largest_ = 0;  ///< bytes of a unit
   int64_t staying_ = 0;  ///< of those that stay
   int64_t num_gathers_ = 0;
-  int64_t bytes_gathered_ = 0;
 };
 
 }  // namespace levin::fsdp

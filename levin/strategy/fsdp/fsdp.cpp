@@ -1,7 +1,6 @@
 #include "levin/strategy/fsdp/fsdp.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 
@@ -285,8 +284,7 @@ class Fsdp final : public Strategy, public Joinable {
     if (largest == nullptr) return;
     log::info(
         "{}: {:.3g} MB of parameters in units of at most {:.3g} MB ({} of them; {} is the "
-        "largest), "
-        "{:.3g} MB rank 0's own, {}",
+        "largest), {:.3g} MB rank 0's own, {}",
         name(), megabytes(bytes), megabytes(largest->bytes()), units_.size() - first,
         largest->name(), megabytes(own),
         shares_memory() ? "in memory that the ranks share"
@@ -367,6 +365,7 @@ class Fsdp final : public Strategy, public Joinable {
   /// The modules are ordinary ones again. Where nothing is shared all ranks call it.
   void make_whole() {
     gradients_.reset();
+    if (!shares_memory()) touch_.drop();  // what each rank has gathered may be something else
     const at::NoGradGuard no_grad;
     for (const auto& unit : units_) {
       for (Leaf& leaf : unit->leaves()) {

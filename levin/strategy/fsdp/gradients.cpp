@@ -106,16 +106,6 @@ Gradients::~Gradients() {
   }
 }
 
-int64_t Gradients::buffer_bytes() const {
-  int64_t bytes = 0;
-  for (const auto& [type, ring] : rings_) {
-    for (const at::Tensor& buffer : ring.buffers) {
-      if (buffer.defined()) bytes += static_cast<int64_t>(buffer.nbytes());
-    }
-  }
-  return bytes;
-}
-
 /// Of what is frozen nothing is sent. Rows of a rank lie one behind the other, as in the unit.
 void Gradients::plan(Part& part) {
   part.numel = 0;

@@ -46,8 +46,6 @@ class Gradients {
   void abandon();
   /// What reduced gradients are multiplied with; 1 at first.
   void set_scale(double scale) { scale_ = scale; }
-  /// Bytes of the buffers that gradients pass through, of this rank.
-  int64_t buffer_bytes() const;
 
  private:
   struct Member;

@@ -1,10 +1,7 @@
 #include "levin/strategy/fsdp/options.h"
 
-#include <algorithm>
-#include <vector>
-
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/strategy/changed_flags.h"
 
 namespace levin {
 
@@ -20,16 +17,7 @@ void FsdpOptions::fields(FieldVisitor& field) {
         "fsdp, zero: memory for gathered parameters, MiB; 0: three units, -1: all");
 }
 
-std::string changed_fsdp_options(const FsdpOptions& options) {
-  const auto usual = options_as_text(FsdpOptions{});
-  std::vector<std::string> changed;
-  for (const auto& [name, value] : options_as_text(options)) {
-    std::string flag = "--" + name;
-    std::ranges::replace(flag, '_', '-');
-    if (usual.at(name) != value) changed.push_back(std::move(flag));
-  }
-  return changed.empty() ? "" : to_text(changed);
-}
+std::string changed_fsdp_options(const FsdpOptions& options) { return changed_flags(options); }
 
 void check_fsdp_options(const FsdpOptions& options) {
   LEVIN_CHECK(options.cut == "rows" || options.cut == "owned", "strategy.fsdp.options",

@@ -70,7 +70,6 @@ class LEVIN_API Unit {
   const std::vector<int64_t>& runs() const { return runs_; }
   int64_t numel() const { return numel_; }
   int64_t bytes() const { return numel_ * static_cast<int64_t>(c10::elementSize(type())); }
-  bool shares_memory() const { return options_.shares_memory; }
   /// This rank's run, to be written.
   const at::Tensor& own() const { return own_; }
 
