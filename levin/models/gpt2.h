@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "levin/base/export.h"
 #include "levin/base/options.h"
@@ -24,6 +25,8 @@ struct GPT2Config {
   int64_t n_embd = 768;        ///< width, a multiple of n_head
   int64_t n_layer = 12;
   int64_t n_head = 12;
+  int64_t n_inner = 0;  ///< width of the MLP; 0: 4 n_embd
+  std::string activation_function = "gelu_new";
   double resid_pdrop = 0.1;
   double embd_pdrop = 0.1;
   double attn_pdrop = 0.1;
@@ -34,7 +37,7 @@ struct GPT2Config {
 };
 
 /// transformers.GPT2LMHeadModel: pre-norm blocks of causal self-attention and a tanh-GELU MLP of
-/// width 4 n_embd. lm_head is transformer.wte itself and is registered once, under that name. The
+/// width n_inner. lm_head is transformer.wte itself and is registered once, under that name. The
 /// weights of attn.c_attn, attn.c_proj, mlp.c_fc and mlp.c_proj lie as (in, out). Each block is a unit
 /// of the sharded strategies (wrap).
 class LEVIN_API GPT2Impl : public torch::nn::Module {

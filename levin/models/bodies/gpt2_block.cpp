@@ -1,0 +1,86 @@
+#include "levin/models/bodies/gpt2_block.h"
+
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/empty.h>
+#include <torch/nn/init.h>
+
+#include <cmath>
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/models/layers/attention.h"
+
+namespace levin::models {
+
+void check_gpt2(const GPT2Config& config) {
+  const std::pair<const char*, int64_t> sizes[] = {{"vocab_size", config.vocab_size},
+                                                   {"n_positions", config.n_positions},
+                                                   {"n_embd", config.n_embd},
+                                                   {"n_layer", config.n_layer},
+                                                   {"n_head", config.n_head}};
+  for (const auto& [name, size] : sizes) {
+    LEVIN_CHECK(size >= 1, "models.gpt2.config", "got {} = {}, wanted at least 1", name, size);
+  }
+  LEVIN_CHECK(config.n_embd % config.n_head == 0, "models.gpt2.config",
+              "n_embd = {} is no multiple of n_head = {}; every head gets n_embd / n_head channels",
+              config.n_embd, config.n_head);
+  const std::pair<const char*, double> rates[] = {{"resid_pdrop", config.resid_pdrop},
+                                                  {"embd_pdrop", config.embd_pdrop},
+                                                  {"attn_pdrop", config.attn_pdrop}};
+  for (const auto& [name, rate] : rates) {
+    LEVIN_CHECK(rate >= 0.0 && rate < 1.0, "models.gpt2.config",
+                "got {} = {}, wanted a probability in [0, 1)", name, rate);
+  }
+}
+
+Conv1D::Conv1D(int64_t in, int64_t out, double deviation) : deviation_(deviation) {
+  weight_ = register_parameter("weight", at::empty({in, out}));
+  bias_ = register_parameter("bias", at::empty({out}));
+}
+
+at::Tensor Conv1D::forward(const at::Tensor& x) const {
+  return at::addmm(bias_, x.reshape({-1, x.size(-1)}), weight_)
+      .view({x.size(0), x.size(1), weight_.size(1)});
+}
+
+void Conv1D::draw() {
+  draw_normal(weight_, deviation_, /*cutoff=*/0);
+  torch::nn::init::zeros_(bias_);
+}
+
+GPT2Block::GPT2Block(const GPT2Config& config)
+    : config_(config), activation_(activation_of(config.activation_function)) {
+  const int64_t width = config.n_embd, inner = config.n_inner > 0 ? config.n_inner : 4 * width;
+  const double in = config.initializer_range;
+  const double out = in / std::sqrt(2.0 * static_cast<double>(config.n_layer));
+  const auto norm = [&] { return std::make_shared<LayerNorm>(width, config.layer_norm_epsilon); };
+  ln_1_ = place(*this, "ln_1", norm());
+  attention_in_ = place(*this, "attn.c_attn", std::make_shared<Conv1D>(width, 3 * width, in));
+  attention_out_ = place(*this, "attn.c_proj", std::make_shared<Conv1D>(width, width, out));
+  ln_2_ = place(*this, "ln_2", norm());
+  mlp_in_ = place(*this, "mlp.c_fc", std::make_shared<Conv1D>(width, inner, in));
+  mlp_out_ = place(*this, "mlp.c_proj", std::make_shared<Conv1D>(inner, width, out));
+}
+
+at::Tensor GPT2Block::forward(const at::Tensor& input, AttentionMask& mask) {
+  const auto x = input + attention(ln_1_->forward(input), mask);
+  return x + mlp(ln_2_->forward(x));
+}
+
+at::Tensor GPT2Block::attention(const at::Tensor& x, AttentionMask& mask) {
+  const auto qkv = attention_in_->forward(x).split(config_.n_embd, 2);
+  const auto heads = [&](const at::Tensor& y) {  // -> [B, T, heads, C / heads]
+    return y.view({x.size(0), x.size(1), config_.n_head, config_.n_embd / config_.n_head});
+  };
+  const auto mixed = attend(heads(qkv[0]), heads(qkv[1]), heads(qkv[2]), mask,
+                            {.dropout = is_training() ? config_.attn_pdrop : 0.0});
+  return at::dropout(attention_out_->forward(mixed), config_.resid_pdrop, is_training());
+}
+
+at::Tensor GPT2Block::mlp(const at::Tensor& x) {
+  const auto hidden = activation_(mlp_in_->forward(x));
+  return at::dropout(mlp_out_->forward(hidden), config_.resid_pdrop, is_training());
+}
+
+}  // namespace levin::models

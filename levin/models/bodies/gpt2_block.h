@@ -1,0 +1,45 @@
+#pragma once
+// GPT-2's block, which the network of gpt2.h and the body of the family share.
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <memory>
+
+#include "levin/models/gpt2.h"
+#include "levin/models/layers/attention_mask.h"
+#include "levin/models/layers/layers.h"
+
+namespace levin::models {
+
+/// Throws Error "models.gpt2.config" for sizes and rates that cannot be.
+void check_gpt2(const GPT2Config& config);
+
+/// transformers.pytorch_utils.Conv1D: a linear layer whose weight lies as (in, out).
+class Conv1D : public Layer {
+ public:
+  Conv1D(int64_t in, int64_t out, double deviation);
+  at::Tensor forward(const at::Tensor& x) const;  // [B, T, in] -> [B, T, out]
+  void draw() override;
+
+ private:
+  at::Tensor weight_, bias_;
+  double deviation_;
+};
+
+class GPT2Block : public torch::nn::Module {
+ public:
+  explicit GPT2Block(const GPT2Config& config);
+  at::Tensor forward(const at::Tensor& input, AttentionMask& mask);  // [B, T, C] -> [B, T, C]
+
+ private:
+  at::Tensor attention(const at::Tensor& x, AttentionMask& mask);
+  at::Tensor mlp(const at::Tensor& x);
+
+  GPT2Config config_;
+  Activation activation_;
+  std::shared_ptr<LayerNorm> ln_1_, ln_2_;
+  std::shared_ptr<Conv1D> attention_in_, attention_out_, mlp_in_, mlp_out_;
+};
+
+}  // namespace levin::models

@@ -1,0 +1,69 @@
+#include "levin/models/bodies/gpt2_body.h"
+
+#include <ATen/ops/dropout.h>
+
+#include <vector>
+
+#include "levin/base/check.h"
+#include "levin/models/bodies/gpt2_block.h"
+#include "levin/module/activation_checkpoint.h"
+#include "levin/module/wrap.h"
+
+namespace levin::models {
+namespace {
+
+class GPT2Body : public Body {
+ public:
+  GPT2Body(torch::nn::Module& root, const std::string& prefix, const GPT2Config& config)
+      : config_(config) {
+    const double deviation = config.initializer_range;
+    wte_ = place(root, joined(prefix, "wte"),
+                 std::make_shared<Embedding>(config.vocab_size, config.n_embd, deviation));
+    wpe_ = place(root, joined(prefix, "wpe"),
+                 std::make_shared<Embedding>(config.n_positions, config.n_embd, deviation));
+    for (int64_t i = 0; i < config.n_layer; ++i) {
+      blocks_.push_back(place(root, joined(prefix, "h." + std::to_string(i)),
+                              wrap(std::make_shared<GPT2Block>(config))));
+    }
+    ln_f_ = place(root, joined(prefix, "ln_f"),
+                  std::make_shared<LayerNorm>(config.n_embd, config.layer_norm_epsilon));
+  }
+
+  at::Tensor forward(const Inputs& inputs) override {
+    LEVIN_CHECK(inputs.document.defined() || inputs.input_ids.size(1) <= config_.n_positions,
+                "models.length",
+                "got {} tokens, wanted at most n_positions = {}: the model has no more positions; cut "
+                "the text",
+                inputs.input_ids.size(1), config_.n_positions);
+    auto x = wte_->forward(inputs.input_ids) + wpe_->forward(inputs.positions());
+    if (inputs.token_type_ids.defined()) x = x + wte_->forward(inputs.token_type_ids);
+    x = at::dropout(x, config_.embd_pdrop, wte_->is_training());
+    const auto mask = std::make_shared<AttentionMask>(inputs, /*causal=*/true);
+    for (const auto& each : blocks_) {
+      const auto block = [&block = *each, mask](const at::Tensor& in) {
+        return block.forward(in, *mask);
+      };
+      const bool checkpointed = activation_checkpointing && each->is_training();
+      x = checkpointed ? levin::activation_checkpoint(block, x) : block(x);
+    }
+    return ln_f_->forward(x);
+  }
+
+  const at::Tensor& embedding() const override { return wte_->weight(); }
+
+ private:
+  GPT2Config config_;
+  std::shared_ptr<Embedding> wte_, wpe_;
+  std::vector<std::shared_ptr<GPT2Block>> blocks_;
+  std::shared_ptr<LayerNorm> ln_f_;
+};
+
+}  // namespace
+
+std::unique_ptr<Body> make_gpt2(torch::nn::Module& root, const std::string& prefix,
+                                const GPT2Config& config) {
+  check_gpt2(config);
+  return std::make_unique<GPT2Body>(root, prefix, config);
+}
+
+}  // namespace levin::models

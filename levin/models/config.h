@@ -1,0 +1,76 @@
+#pragma once
+// Config: a model's config.json, read by key; what nobody asks for is kept and written back.
+// Between a folder and the body that is built from it; spellings of transformers 4 and 5 meet here.
+//
+//   const Config config = Config::from_folder("qwen3");
+//   const int64_t width = config.integer("hidden_size", 4096);
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "levin/base/export.h"
+
+namespace levin::models {
+
+/// A value type. A key that is there with null counts as absent. Each function throws Error
+/// "models.config", which names file and key, where what is there is of another type.
+class LEVIN_API Config {
+ public:
+  /// Throws Error "models.missing" where the folder has no config.json, "models.config" where it is
+  /// no JSON object.
+  static Config from_folder(const std::filesystem::path& folder);
+  static Config from_json(std::string_view text, std::string origin = "config.json");
+
+  Config();
+  ~Config();
+  Config(const Config&);
+  Config(Config&&) noexcept;
+  Config& operator=(const Config&);
+  Config& operator=(Config&&) noexcept;
+
+  bool has(std::string_view key) const;
+  /// Takes over what a JSON object has and this has not; null stays null.
+  void fill(std::string_view defaults);
+  int64_t integer(std::string_view key, std::optional<int64_t> otherwise = {}) const;
+  double number(std::string_view key, std::optional<double> otherwise = {}) const;
+  bool boolean(std::string_view key, bool otherwise) const;
+  std::string text(std::string_view key, const std::string& otherwise = "") const;
+  /// Empty where the key is absent.
+  std::vector<std::string> texts(std::string_view key) const;
+  std::vector<int64_t> integers(std::string_view key) const;
+  /// An object, whose errors name "key.inner"; an empty one where the key is absent.
+  Config child(std::string_view key) const;
+
+  void set(std::string_view key, int64_t value);
+  void set(std::string_view key, const std::string& value);
+  void set(std::string_view key, const std::vector<std::string>& values);
+  void erase(std::string_view key);
+
+  /// "model_type"; Error "models.config" where there is none.
+  std::string model_type() const;
+  /// "dtype", or "torch_dtype" as transformers 4 wrote it; empty where neither is there.
+  std::string dtype() const;
+  /// Labels of a classification head: "num_labels", or as many as "id2label" names; 2 as there.
+  int64_t num_labels() const;
+  /// Gives a head so many labels, named LABEL_0 and on, unless it has as many already.
+  void set_num_labels(int64_t count);
+
+  const std::string& origin() const { return origin_; }
+  /// Indented by 2, as transformers writes it.
+  std::string to_json() const;
+
+ private:
+  struct Tree;
+
+  const Tree* find(std::string_view key) const;
+
+  std::string origin_;
+  std::unique_ptr<Tree> tree_;
+};
+
+}  // namespace levin::models

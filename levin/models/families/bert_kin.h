@@ -1,0 +1,26 @@
+#pragma once
+// What the families of BERT's shape have in common.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "levin/models/bodies/encoder.h"
+#include "levin/models/family.h"
+
+namespace levin::models {
+
+/// Of a config with BERT's keys.
+EncoderOptions bert_options(const Config& config);
+/// "classifier_dropout", or the body's where that is not there.
+double classifier_dropout(const Config& config);
+/// Scores of all words: with the embedding's matrix and a bias of that path, or where the config does
+/// not tie them, with a matrix of their own.
+void add_word_scores(HeadPlan& plan, const std::string& bias, const std::string& own,
+                     const Config& config);
+/// Of norms in files that came from TensorFlow.
+std::vector<std::pair<std::string, std::string>> bert_old_names();
+/// RoBERTa and XLM-RoBERTa, which differ by name alone.
+Family roberta_family(const std::string& model_type, const std::string& class_prefix);
+
+}  // namespace levin::models

@@ -1,0 +1,31 @@
+// Llama 2 and 3 (Touvron et al. 2023), and what was trained in its shape.
+
+#include "levin/models/bodies/decoder.h"
+#include "levin/models/families/families.h"
+
+namespace levin::models {
+
+Family llama() {
+  return {.model_type = "llama",
+          .architectures = architectures_of(
+              "Llama", {Task::kFeatureExtraction, Task::kTextGeneration, Task::kTextClassification,
+                        Task::kTokenClassification, Task::kQuestionAnswering}),
+          .base_prefix = "model",
+          .body =
+              [](torch::nn::Module& root, const std::string& prefix, const Config& config) {
+                auto options = DecoderOptions::from(config);
+                options.qkv_bias = options.output_bias = config.boolean("attention_bias", false);
+                options.mlp_bias = config.boolean("mlp_bias", false);
+                return make_decoder(root, prefix, options);
+              },
+          .head =
+              [](Task task, const std::string& prefix, const Config& config) {
+                // transformers kept an older place for this head.
+                const bool is_old = task == Task::kQuestionAnswering;
+                return decoder_head(task, is_old ? "transformer" : prefix, config);
+              },
+          .tensor_parallel = decoder_tensor_parallel(false),
+          .lora_targets = {"q_proj", "v_proj"}};
+}
+
+}  // namespace levin::models

@@ -1,0 +1,49 @@
+// SmolLM3 (Hugging Face 2025): Llama in which every fourth layer has no rotary embedding.
+
+#include "levin/models/bodies/decoder.h"
+#include "levin/models/families/families.h"
+
+namespace levin::models {
+namespace {
+
+std::unique_ptr<Body> make_body(torch::nn::Module& root, const std::string& prefix,
+                                const Config& config) {
+  auto options = DecoderOptions::from(config, /*rope_theta=*/2000000.0);
+  options.qkv_bias = options.output_bias = config.boolean("attention_bias", false);
+  options.mlp_bias = config.boolean("mlp_bias", false);
+  const std::vector<int64_t> rotates = config.integers("no_rope_layers");
+  const int64_t every = config.integer("no_rope_layer_interval", 4);
+  const int64_t window =
+      config.boolean("use_sliding_window", false) ? config.integer("sliding_window", 0) : 0;
+  for (size_t i = 0; i < options.blocks.size(); ++i) {
+    const bool has_rotary = i < rotates.size()
+                                ? rotates[i] != 0
+                                : (static_cast<int64_t>(i) + 1) % every != 0;
+    options.blocks[i].rotary = has_rotary ? 0 : -1;
+    options.blocks[i].window = has_rotary ? 0 : window;
+  }
+  if (config.has("layer_types")) options.read_layer_types(config.texts("layer_types"), window);
+  return make_decoder(root, prefix, options);
+}
+
+}  // namespace
+
+Family smollm3() {
+  return {.model_type = "smollm3",
+          .architectures = architectures_of(
+              "SmolLM3", {Task::kFeatureExtraction, Task::kTextGeneration,
+                          Task::kTextClassification, Task::kTokenClassification,
+                          Task::kQuestionAnswering}),
+          .base_prefix = "model",
+          .defaults = R"({"pad_token_id": 128004, "num_key_value_heads": 4, "tie_word_embeddings": true})",
+          .body = make_body,
+          .head =
+              [](Task task, const std::string& prefix, const Config& config) {
+                const bool is_old = task == Task::kQuestionAnswering;
+                return decoder_head(task, is_old ? "transformer" : prefix, config);
+              },
+          .tensor_parallel = decoder_tensor_parallel(false),
+          .lora_targets = {"q_proj", "v_proj"}};
+}
+
+}  // namespace levin::models

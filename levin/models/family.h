@@ -1,0 +1,59 @@
+#pragma once
+// Family: all that levin knows of the models of one model_type, as data: how a config becomes the options
+// of a body and of heads, and names. One file a family in families/.
+//
+//   const Family& family = family_of("qwen3");
+//   auto body = family.body(root, family.base_prefix, config);
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "levin/models/bodies/body.h"
+#include "levin/models/config.h"
+#include "levin/models/heads/head.h"
+#include "levin/models/heads/task.h"
+
+namespace levin::models {
+
+struct Family {
+  std::string model_type;
+  /// The class of transformers for each task that the family has a head for.
+  std::map<Task, std::string> architectures;
+  /// Where the body stands under a head: "model" of "model.layers.0.mlp.up_proj.weight".
+  std::string base_prefix;
+  /// Values of transformers' config class that a config.json may leave out, as a JSON object.
+  std::string defaults = "{}";
+
+  std::function<std::unique_ptr<Body>(torch::nn::Module& root, const std::string& prefix,
+                                      const Config& config)>
+      body;
+  /// The head of a task; its parameters stand at the root, those of a pooler below the prefix.
+  std::function<HeadPlan(Task task, const std::string& prefix, const Config& config)> head;
+
+  /// Ends of names in older files, and what they are called here.
+  std::vector<std::pair<std::string, std::string>> old_names = {};
+  /// Ends of names in files of tensors that are no weights, and are passed over.
+  std::vector<std::string> ignored = {"position_ids", "rotary_emb.inv_freq"};
+  /// Patterns of transformers' base_model_tp_plan, below the prefix.
+  std::vector<std::pair<std::string, std::string>> tensor_parallel = {};
+  /// Modules that LoRA adapts where nobody says, as in PEFT.
+  std::vector<std::string> lora_targets = {};
+};
+
+/// Throws Error "models.model_type" for another one, naming the nearest.
+const Family& family_of(const std::string& model_type);
+std::vector<std::string> model_types();
+
+/// "LlamaForCausalLM" and so on: those of the tasks, by a prefix.
+std::map<Task, std::string> architectures_of(const std::string& prefix,
+                                             const std::vector<Task>& tasks);
+
+/// What decoders have in common: lm_head, score, qa_outputs; plan and targets of their projections.
+HeadPlan decoder_head(Task task, const std::string& prefix, const Config& config);
+std::vector<std::pair<std::string, std::string>> decoder_tensor_parallel(bool query_key_norms);
+
+}  // namespace levin::models

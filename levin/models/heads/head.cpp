@@ -1,0 +1,132 @@
+#include "levin/models/heads/head.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/tanh.h>
+
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/models/layers/layers.h"
+
+namespace levin::models {
+namespace {
+
+using Kind = HeadStep::Kind;
+
+at::Tensor mean_of_text(const at::Tensor& hidden, const at::Tensor& attention_mask) {
+  if (!attention_mask.defined()) return hidden.mean(1);
+  const auto weights = attention_mask.to(hidden.scalar_type()).unsqueeze(-1);
+  return (hidden * weights).sum(1) / weights.sum(1);
+}
+
+at::Tensor last_of_text(const at::Tensor& hidden, const at::Tensor& ids, int64_t padding) {
+  if (padding < 0) {
+    LEVIN_CHECK(ids.size(0) == 1, "models.padding",
+                "the config has no pad_token_id, and the batch {} texts: which token is the last of "
+                "each is not known; name the padding in config.json or take a batch of 1",
+                ids.size(0));
+    return hidden.select(1, -1);
+  }
+  const auto place = at::arange(ids.size(1), ids.options());
+  const auto last = (place * ids.ne(padding)).argmax(-1);  // [B]
+  return hidden.gather(1, last.view({-1, 1, 1}).expand({-1, 1, hidden.size(2)})).squeeze(1);
+}
+
+}  // namespace
+
+HeadStep pooled(Pooling pooling) { return {.kind = Kind::kPool, .pooling = pooling}; }
+HeadStep dense(std::string name, int64_t in, int64_t out, bool bias, double deviation,
+               double cutoff) {
+  return {.kind = Kind::kDense,
+          .name = std::move(name),
+          .in = in,
+          .out = out,
+          .bias = bias,
+          .number = deviation,
+          .cutoff = cutoff};
+}
+HeadStep tied(std::string bias, int64_t out) {
+  return {.kind = Kind::kTied, .name = std::move(bias), .out = out};
+}
+HeadStep unused(std::string bias, int64_t out) {
+  return {.kind = Kind::kUnused, .name = std::move(bias), .out = out};
+}
+HeadStep layer_norm(std::string name, int64_t width, double eps, bool bias) {
+  return {.kind = Kind::kNorm, .name = std::move(name), .in = width, .bias = bias, .number = eps};
+}
+HeadStep activation(std::string function) {
+  return {.kind = Kind::kActivation, .name = std::move(function)};
+}
+HeadStep dropout(double rate) { return {.kind = Kind::kDropout, .number = rate}; }
+HeadStep softcap(double cap) { return {.kind = Kind::kSoftcap, .number = cap}; }
+
+struct Head::Step {
+  HeadStep plan;
+  std::shared_ptr<Linear> linear = {};
+  std::shared_ptr<LayerNorm> norm = {};
+  at::Tensor bias = {};
+  Activation function = nullptr;
+};
+
+Head::Head(torch::nn::Module& root, const HeadPlan& plan)
+    : root_(root), pad_token_id_(plan.pad_token_id) {
+  for (const HeadStep& each : plan.steps) {
+    auto step = std::make_unique<Step>(Step{.plan = each});
+    if (each.kind == Kind::kDense) {
+      step->linear = place(root, each.name,
+                           std::make_shared<Linear>(each.in, each.out, each.bias, each.number,
+                                                    each.cutoff));
+    } else if (each.kind == Kind::kNorm) {
+      step->norm =
+          place(root, each.name, std::make_shared<LayerNorm>(each.in, each.number, each.bias));
+    } else if (each.kind == Kind::kActivation) {
+      step->function = activation_of(each.name);
+    } else if (each.kind == Kind::kUnused) {
+      place_bias(root, each.name, each.out).set_requires_grad(false);
+    } else if (each.kind == Kind::kTied && !each.name.empty()) {
+      step->bias = place_bias(root, each.name, each.out);
+    }
+    steps_.push_back(std::move(step));
+  }
+}
+
+Head::~Head() = default;
+
+at::Tensor Head::forward(const at::Tensor& hidden, const Inputs& inputs, const Body& body) const {
+  auto x = hidden;
+  for (const auto& step : steps_) {
+    switch (step->plan.kind) {
+      case Kind::kPool:
+        if (step->plan.pooling == Pooling::kFirst) x = x.select(1, 0);
+        if (step->plan.pooling == Pooling::kMean) x = mean_of_text(x, inputs.attention_mask);
+        if (step->plan.pooling == Pooling::kLastText)
+          x = last_of_text(x, inputs.input_ids, pad_token_id_);
+        break;
+      case Kind::kDense:
+        x = step->linear->forward(x);
+        break;
+      case Kind::kTied:
+        x = at::linear(x, body.embedding(), step->bias);
+        break;
+      case Kind::kNorm:
+        x = step->norm->forward(x);
+        break;
+      case Kind::kActivation:
+        x = step->function(x);
+        break;
+      case Kind::kDropout:
+        x = at::dropout(x, step->plan.number, root_.is_training());
+        break;
+      case Kind::kUnused:
+        break;
+      case Kind::kSoftcap:
+        x = at::tanh(x / step->plan.number) * step->plan.number;
+        break;
+    }
+  }
+  return x;
+}
+
+}  // namespace levin::models

@@ -1,0 +1,122 @@
+#include "levin/models/heads/sentence.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/ones_like.h>
+
+#include <nlohmann/json.hpp>
+
+#include "levin/base/check.h"
+#include "levin/base/json.h"
+#include "levin/base/text.h"
+#include "levin/files/read_file.h"
+#include "levin/models/config.h"
+
+namespace levin::models {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct Mode {
+  const char* key;   // of 1_Pooling/config.json
+  const char* name;  // of sentence-transformers from version 5 on
+};
+constexpr Mode kModes[] = {{"pooling_mode_cls_token", "cls"},
+                           {"pooling_mode_max_tokens", "max"},
+                           {"pooling_mode_mean_tokens", "mean"},
+                           {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens"},
+                           {"pooling_mode_weightedmean_tokens", "weightedmean"},
+                           {"pooling_mode_lasttoken", "lasttoken"}};
+
+std::vector<std::string> read_pooling(const fs::path& folder) {
+  const Config config = Config::from_folder(folder);
+  std::vector<std::string> pooling;
+  if (config.has("pooling_mode")) {
+    pooling.push_back(config.text("pooling_mode"));
+    for (const Mode& mode : kModes) {
+      if (pooling.back() == mode.name) return pooling;
+    }
+    LEVIN_FAIL("models.sentence", "{}: got pooling_mode '{}', which levin does not have",
+               config.origin(), printable(pooling.back()));
+  }
+  for (const Mode& mode : kModes) {
+    if (config.boolean(mode.key, false)) pooling.emplace_back(mode.name);
+  }
+  LEVIN_CHECK(!pooling.empty(), "models.sentence", "{} names no pooling", config.origin());
+  return pooling;
+}
+
+at::Tensor pooled_by(const std::string& mode, const at::Tensor& hidden, const at::Tensor& mask) {
+  const auto weights = mask.unsqueeze(-1);  // float32 [B, T, 1]
+  if (mode == "cls") {
+    const auto first = mask.argmax(1).view({-1, 1, 1}).expand({-1, 1, hidden.size(2)});
+    return hidden.gather(1, first).squeeze(1);
+  }
+  if (mode == "max") return std::get<0>(hidden.masked_fill(weights == 0, -1e9).max(1));
+  if (mode == "lasttoken") {
+    const auto place = at::arange(mask.size(1), mask.options());
+    const auto last = (place * mask).argmax(1).view({-1, 1, 1}).expand({-1, 1, hidden.size(2)});
+    return hidden.gather(1, last).squeeze(1);
+  }
+  if (mode == "weightedmean") {
+    const auto ramp = weights * at::arange(1, mask.size(1) + 1, mask.options()).view({1, -1, 1});
+    return (hidden * ramp).sum(1) / ramp.sum(1).clamp_min(1e-9);
+  }
+  const auto sum = (hidden * weights).sum(1), count = weights.sum(1).clamp_min(1e-9);
+  return sum / (mode == "mean" ? count : count.sqrt());
+}
+
+}  // namespace
+
+SentencePlan SentencePlan::from_folder(const fs::path& folder) {
+  const fs::path file = folder / "modules.json";
+  std::error_code error;
+  SentencePlan plan;
+  if (!fs::exists(file, error)) return plan;
+  const std::string text = files::read_file(file);
+  const json modules =
+      json::parse(detail::shallow_json(text), nullptr, /*allow_exceptions=*/false);
+  LEVIN_CHECK(modules.is_array(), "models.sentence", "{} is no list of modules", file.string());
+  for (const json& module : modules) {
+    const auto field = [&](const char* key) {
+      return module.is_object() && module.contains(key) && module[key].is_string()
+                 ? module[key].get<std::string>()
+                 : std::string();
+    };
+    const std::string type = field("type");
+    const std::string name = type.substr(type.rfind('.') + 1);
+    if (name == "Transformer") continue;
+    if (name == "Pooling") {
+      const fs::path path = field("path");
+      LEVIN_CHECK(!path.is_absolute() && path.string().find("..") == std::string::npos,
+                  "models.sentence", "{} names a folder outside: '{}'", file.string(),
+                  printable(path.string()));
+      plan.pooling = read_pooling(folder / path);
+      plan.folders.push_back(path.string());
+    } else if (name == "Normalize") {
+      plan.normalize = true;
+      plan.folders.push_back(field("path"));
+    } else {
+      LEVIN_FAIL("models.sentence",
+                 "{} has a module of type '{}'; levin has Transformer, Pooling and Normalize",
+                 file.string(), printable(type));
+    }
+  }
+  return plan;
+}
+
+at::Tensor sentence_vectors(const SentencePlan& plan, const at::Tensor& hidden,
+                            const Inputs& inputs) {
+  const auto wide = hidden.to(at::kFloat);
+  const auto mask = inputs.attention_mask.defined()
+                        ? inputs.attention_mask.to(at::kFloat)
+                        : at::ones_like(inputs.input_ids, at::kFloat);
+  std::vector<at::Tensor> parts;
+  for (const std::string& mode : plan.pooling) parts.push_back(pooled_by(mode, wide, mask));
+  const auto vectors = parts.size() == 1 ? parts.front() : at::cat(parts, -1);
+  if (!plan.normalize) return vectors;
+  return vectors / vectors.norm(2, -1, /*keepdim=*/true).clamp_min(1e-12);
+}
+
+}  // namespace levin::models

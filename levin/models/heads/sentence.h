@@ -1,0 +1,30 @@
+#pragma once
+// One vector a text, as sentence-transformers makes it: what its modules.json lists after the body.
+
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "levin/models/inputs.h"
+
+namespace levin::models {
+
+struct SentencePlan {
+  /// Of the vectors of a text's tokens, which are joined one after another where there are several:
+  /// cls, mean, max, mean_sqrt_len_tokens, weightedmean, lasttoken.
+  std::vector<std::string> pooling = {"mean"};
+  bool normalize = false;  ///< to a length of 1
+  std::vector<std::string> folders = {};  ///< of the modules, within that of the model
+
+  /// Of a folder with a modules.json; the defaults where it has none, as there. Throws Error
+  /// "models.sentence" for modules that are not there.
+  static SentencePlan from_folder(const std::filesystem::path& folder);
+};
+
+/// hidden: [B, T, width] -> float32 [B, width times poolings]
+at::Tensor sentence_vectors(const SentencePlan& plan, const at::Tensor& hidden,
+                            const Inputs& inputs);
+
+}  // namespace levin::models

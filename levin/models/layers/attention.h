@@ -1,0 +1,22 @@
+#pragma once
+// Attention over heads, by LibTorch's kernels.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "levin/models/layers/attention_mask.h"
+
+namespace levin::models {
+
+struct AttendOptions {
+  int64_t window = 0;    ///< as AttentionMask::of's
+  double scale = 0;      ///< of the scores; 0: 1 / sqrt(head_dim)
+  double dropout = 0;    ///< of the probabilities
+};
+
+/// query [B, T, heads, D], key and value [B, T, groups, D], groups a divisor of heads -> [B, T, heads * D]
+at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                  AttentionMask& mask, const AttendOptions& options);
+
+}  // namespace levin::models

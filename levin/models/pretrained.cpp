@@ -1,0 +1,258 @@
+#include "levin/models/pretrained.h"
+
+#include <set>
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/base/log.h"
+#include "levin/base/text.h"
+#include "levin/checkpoint/sharded_weights.h"
+#include "levin/data/batch.h"
+#include "levin/files/atomic.h"
+#include "levin/files/read_file.h"
+#include "levin/models/family.h"
+#include "levin/models/heads/loss.h"
+#include "levin/models/heads/sentence.h"
+#include "levin/models/layers/layers.h"
+#include "levin/models/weights.h"
+
+namespace levin::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What save_pretrained takes over from the folder that a model came from.
+constexpr const char* kBeside[] = {"tokenizer.json",     "tokenizer_config.json",
+                                   "vocab.txt",          "vocab.json",
+                                   "merges.txt",         "special_tokens_map.json",
+                                   "added_tokens.json",  "chat_template.jinja",
+                                   "tokenizer.model",    "sentencepiece.bpe.model",
+                                   "spiece.model",       "generation_config.json"};
+/// Of sentence-transformers, for that task alone.
+constexpr const char* kSentence[] = {"modules.json", "sentence_bert_config.json",
+                                     "config_sentence_transformers.json"};
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+std::optional<at::ScalarType> dtype_of(const std::string& name) {
+  constexpr std::pair<const char*, at::ScalarType> kKnown[] = {{"float32", at::kFloat},
+                                                               {"float64", at::kDouble},
+                                                               {"bfloat16", at::kBFloat16},
+                                                               {"float16", at::kHalf}};
+  for (const auto& [known, dtype] : kKnown) {
+    if (name == known) return dtype;
+  }
+  return {};
+}
+
+std::string name_of(at::ScalarType dtype) {
+  return dtype == at::kBFloat16 ? "bfloat16"
+         : dtype == at::kHalf   ? "float16"
+         : dtype == at::kDouble ? "float64"
+                                : "float32";
+}
+
+Task task_for(const Config& config, const Family& family, const std::string& asked,
+              bool is_sentence) {
+  if (!asked.empty()) return task_of(asked);
+  if (is_sentence) return Task::kSentenceSimilarity;
+  const std::vector<std::string> classes = config.texts("architectures");
+  if (classes.empty()) return Task::kFeatureExtraction;
+  std::vector<std::string> known;
+  for (const auto& [task, name] : family.architectures) {
+    if (name == classes.front()) return task;
+    known.push_back(name);
+  }
+  LEVIN_FAIL("models.task", "{}: got architecture '{}', wanted one of {}; or name a task",
+             config.origin(), printable(classes.front()), to_text(known));
+}
+
+/// transformers names it "BertModel" for both.
+std::string architecture_of(const Family& family, Task task) {
+  const auto found = family.architectures.find(
+      task == Task::kSentenceSimilarity ? Task::kFeatureExtraction : task);
+  std::vector<std::string> known;
+  for (const auto& [each, name] : family.architectures) known.push_back(name_of(each));
+  LEVIN_CHECK(found != family.architectures.end(), "models.task",
+              "{} has no head for {}, wanted one of {}", family.model_type, name_of(task),
+              to_text(known));
+  return found->second;
+}
+
+void copy_beside(const fs::path& from, const fs::path& to, const char* name) {
+  if (is_there(from / name)) files::write_file_atomically(to / name, files::read_file(from / name));
+}
+
+}  // namespace
+
+struct Pretrained::Parts {
+  Config config;
+  const Family* family = nullptr;
+  Task task = Task::kFeatureExtraction;
+  fs::path folder;  // that it came from; empty: none
+  std::unique_ptr<Body> body;
+  std::unique_ptr<Head> head;  // none where the task has no step
+  SentencePlan sentence;
+  std::vector<std::string> drawn;
+};
+
+Pretrained::Pretrained(std::unique_ptr<Parts> parts)
+    : torch::nn::Module("Pretrained"), parts_(std::move(parts)) {}
+Pretrained::~Pretrained() = default;
+
+const Config& Pretrained::config() const { return parts_->config; }
+std::string Pretrained::task() const { return name_of(parts_->task); }
+const std::vector<std::string>& Pretrained::drawn() const { return parts_->drawn; }
+const std::vector<std::string>& Pretrained::lora_targets() const {
+  return parts_->family->lora_targets;
+}
+
+Output Pretrained::forward(const Batch& batch) {
+  const Inputs inputs = Inputs::from(batch);
+  Output output;
+  output.hidden = parts_->body->forward(inputs);
+  if (parts_->task == Task::kSentenceSimilarity) {
+    output.embedding = sentence_vectors(parts_->sentence, output.hidden, inputs);
+    return output;
+  }
+  if (!parts_->head) return output;
+  const auto scores = parts_->head->forward(output.hidden, inputs, *parts_->body);
+  if (parts_->task == Task::kFeatureExtraction) {
+    output.pooled = scores;
+    return output;
+  }
+  output.logits = scores;
+  output.loss = loss_of(parts_->task, output.logits, inputs, batch, parts_->config);
+  return output;
+}
+
+void Pretrained::save_pretrained(const fs::path& folder, int64_t max_shard_bytes) const {
+  State weights;
+  for (const auto& parameter : named_parameters())
+    weights.set(parameter.key(), parameter.value().detach());
+  save_sharded_weights(folder, weights, max_shard_bytes);
+  files::write_file_atomically(folder / "config.json", parts_->config.to_json());
+  std::error_code error;
+  const bool is_same = fs::equivalent(parts_->folder, folder, error);
+  if (parts_->folder.empty() || is_same) return;
+  for (const char* name : kBeside) copy_beside(parts_->folder, folder, name);
+  if (parts_->task != Task::kSentenceSimilarity) return;
+  for (const char* name : kSentence) copy_beside(parts_->folder, folder, name);
+  for (const std::string& path : parts_->sentence.folders) {
+    fs::create_directories(folder / path, error);
+    copy_beside(parts_->folder / path, folder / path, "config.json");
+  }
+}
+
+namespace {
+
+struct Network {
+  std::shared_ptr<Pretrained> net;
+  Placing placing;
+};
+
+/// Draws the parameters that no file had, which are all of a head; those beside them stay.
+void draw_anew(Pretrained& net, at::ScalarType dtype) {
+  const std::set<std::string> drawn(net.drawn().begin(), net.drawn().end());
+  for (const auto& module : net.named_modules("", /*include_self=*/false)) {
+    auto* layer = dynamic_cast<Layer*>(module.value().get());
+    if (layer == nullptr) continue;
+    bool is_new = false;
+    for (const auto& own : layer->named_parameters(/*recurse=*/false))
+      is_new = is_new || drawn.contains(joined(module.key(), own.key()));
+    if (!is_new) continue;
+    layer->draw();
+    layer->to(dtype);
+  }
+  log::warn("models: {} has no weights for {}; they are drawn anew and have to be trained",
+            net.parts().folder.string(), to_text(net.drawn()));
+}
+
+/// The network, with memory that nobody has filled.
+Network build(Config config, const PretrainedOptions& options, const fs::path& folder) {
+  auto given = std::make_unique<Pretrained::Parts>();
+  Pretrained::Parts& parts = *given;
+  const Family& family = family_of(config.model_type());
+  config.fill(family.defaults);
+  LEVIN_CHECK(!config.has("quantization_config"), "models.quantized",
+              "{} has a quantization_config; levin reads weights of floating-point numbers",
+              config.origin());
+  const bool is_sentence = !folder.empty() && is_there(folder / "modules.json");
+  parts.family = &family;
+  parts.folder = folder;
+  parts.task = task_for(config, family, options.task, is_sentence);
+  if (parts.task == Task::kSentenceSimilarity && !folder.empty())
+    parts.sentence = SentencePlan::from_folder(folder);
+  if (options.num_labels) config.set_num_labels(*options.num_labels);
+  config.set("architectures", std::vector{architecture_of(family, parts.task)});
+  parts.config = std::move(config);
+
+  Network network{.net = std::make_shared<Pretrained>(std::move(given))};
+  network.placing.folder = folder.string();
+  network.placing.may_redraw = options.num_labels.has_value();
+  const bool has_head =
+      parts.task != Task::kFeatureExtraction && parts.task != Task::kSentenceSimilarity;
+  HeadPlan plan = family.head(parts.task, has_head ? family.base_prefix : "", parts.config);
+  network.placing.base_prefix = plan.base_prefix;
+  parts.body = family.body(*network.net, plan.base_prefix, parts.config);
+  parts.body->activation_checkpointing = options.activation_checkpointing;
+  for (const auto& parameter : network.net->named_parameters())
+    network.placing.body.insert(parameter.key());
+  if (!plan.steps.empty()) parts.head = std::make_unique<Head>(*network.net, plan);
+  return network;
+}
+
+at::ScalarType wanted_dtype(const std::string& asked, const Config& config,
+                            std::optional<at::ScalarType> of_file) {
+  const std::string name = asked == "auto" ? config.dtype() : asked;
+  if (name.empty()) return of_file.value_or(at::kFloat);
+  const auto dtype = dtype_of(name);
+  LEVIN_CHECK(dtype, "models.dtype", "got dtype '{}', wanted auto, float32, bfloat16 or float16",
+              printable(name));
+  return *dtype;
+}
+
+/// Those without weights of a file, and what nobody trains.
+void finish(const Network& network, at::ScalarType dtype) {
+  Pretrained::Parts& parts = network.net->parts();
+  parts.config.erase("torch_dtype");
+  parts.config.set("dtype", name_of(dtype));
+  if (parts.task != Task::kSentenceSimilarity) return;
+  // The pooler is there to be written back, and has no part in an embedding.
+  for (auto& parameter : network.net->named_parameters()) {
+    if (!network.placing.body.contains(parameter.key())) parameter.value().set_requires_grad(false);
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Pretrained> from_pretrained(const fs::path& folder,
+                                            const PretrainedOptions& options) {
+  Network network = build(Config::from_folder(folder), options, folder);
+  Pretrained& net = *network.net;
+  const State weights = read_weights(folder);
+  std::optional<at::ScalarType> of_file;
+  for (const auto& [name, value] : weights.values()) {
+    if (!of_file && weights.tensor(name).is_floating_point())
+      of_file = weights.tensor(name).scalar_type();
+  }
+  network.placing.dtype = wanted_dtype(options.dtype, net.config(), of_file);
+  net.parts().drawn = place_weights(net, *net.parts().family, network.placing, weights);
+  if (!net.drawn().empty()) draw_anew(net, network.placing.dtype);
+  finish(network, network.placing.dtype);
+  return network.net;
+}
+
+std::shared_ptr<Pretrained> from_config(Config config, const PretrainedOptions& options) {
+  const Network network = build(std::move(config), options, {});
+  const at::ScalarType dtype = wanted_dtype(options.dtype, network.net->config(), at::kFloat);
+  draw_weights(*network.net);
+  if (dtype != at::kFloat) network.net->to(dtype);
+  finish(network, dtype);
+  return network.net;
+}
+
+}  // namespace levin::models

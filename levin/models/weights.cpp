@@ -1,0 +1,191 @@
+#include "levin/models/weights.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/base/json.h"
+#include "levin/base/log.h"
+#include "levin/base/text.h"
+#include "levin/checkpoint/checkpoint.h"
+#include "levin/checkpoint/sharded_weights.h"
+#include "levin/checkpoint/torch/torch_file.h"
+#include "levin/files/read_file.h"
+
+namespace levin::models {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+/// pytorch_model.bin.index.json and the files that it names.
+State read_torch_index(const fs::path& folder, const fs::path& index) {
+  const std::string text = files::read_file(index);
+  const json tree = json::parse(detail::shallow_json(text), nullptr, /*allow_exceptions=*/false);
+  LEVIN_CHECK(tree.is_object() && tree.contains("weight_map") && tree["weight_map"].is_object(),
+              "models.weights", "{} is no index of weights", index.string());
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : tree["weight_map"].items()) {
+    const std::string name = file.is_string() ? file.get<std::string>() : "";
+    LEVIN_CHECK(!name.empty() && name.find('/') == std::string::npos, "models.weights",
+                "{} names no file of the folder for {}", index.string(), printable(tensor));
+    names.insert(name);
+  }
+  State weights;
+  for (const std::string& name : names) {
+    LEVIN_CHECK(is_there(folder / name), "models.missing", "{} names {}, which is not there",
+                index.string(), printable(name));
+    const State part = load_torch_weights(folder / name);
+    for (const auto& [tensor, value] : part.values()) weights.set(tensor, value);
+  }
+  return weights;
+}
+
+std::string shortened(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 5;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i)
+    text += (i > 0 ? ", " : "") + printable(names[i]);
+  if (names.size() > kShown) text += ", and " + std::to_string(names.size() - kShown) + " more";
+  return text;
+}
+
+/// Which parameter of the network a tensor of a file is.
+class Names {
+ public:
+  Names(torch::nn::Module& root, const Family& family, const Placing& placing)
+      : family_(family), placing_(placing), usual_(family.base_prefix + ".") {
+    for (const auto& parameter : root.named_parameters())
+      parameters_.emplace(parameter.key(), parameter.value());
+    for (const std::string& name : placing.body) {
+      const std::string inner = below_body(name);
+      groups_.insert(inner.substr(0, inner.find('.')));
+    }
+  }
+
+  const std::map<std::string, at::Tensor>& parameters() const { return parameters_; }
+
+  /// Empty: the network has none for it.
+  std::string of(const std::string& tensor) const {
+    std::string name = tensor;
+    for (const auto& [old, now] : family_.old_names) {
+      if (name.ends_with(old)) name.replace(name.size() - old.size(), old.size(), now);
+    }
+    for (const std::string& each : {name, joined(placing_.base_prefix, below_body(name))}) {
+      if (parameters_.contains(each)) return each;
+    }
+    return "";
+  }
+
+  bool is_ignored(const std::string& tensor) const {
+    return std::ranges::any_of(family_.ignored,
+                               [&](const std::string& end) { return tensor.ends_with(end); });
+  }
+
+  /// Whether a tensor of a file stands in a part of the body: what a head has may be superfluous.
+  bool is_of_body(const std::string& tensor) const {
+    const std::string inner = below_body(tensor);
+    return groups_.contains(inner.substr(0, inner.find('.')));
+  }
+
+ private:
+  /// The name without the prefix that it has here, or has in files of models with a head.
+  std::string below_body(const std::string& name) const {
+    const std::string here = placing_.base_prefix + ".";
+    if (!placing_.base_prefix.empty() && name.starts_with(here)) return name.substr(here.size());
+    return name.starts_with(usual_) ? name.substr(usual_.size()) : name;
+  }
+
+  const Family& family_;
+  const Placing& placing_;
+  std::string usual_;
+  std::map<std::string, at::Tensor> parameters_;
+  std::set<std::string> groups_;  // first parts of names within the body
+};
+
+/// Tensors that nothing was made of: those of other heads are named, those of the body are a mistake.
+void check_superfluous(const std::vector<std::string>& names, const Names& known,
+                       const std::string& folder) {
+  std::vector<std::string> of_body;
+  for (const std::string& name : names) {
+    if (known.is_of_body(name)) of_body.push_back(name);
+  }
+  LEVIN_CHECK(of_body.empty(), "models.weights",
+              "{} holds tensors that the model of its config.json has no place for: {}; the two are "
+              "not of one model",
+              folder, shortened(of_body));
+  if (!names.empty()) {
+    log::info("models: {} tensors of {} are of no part of this task's model: {}", names.size(),
+              folder, shortened(names));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> place_weights(torch::nn::Module& root, const Family& family,
+                                       const Placing& placing, const State& weights) {
+  const Names names(root, family, placing);
+  std::map<std::string, std::string> placed;  // parameter, tensor of the file
+  std::set<const void*> used;
+  std::vector<std::string> left;
+  for (const auto& [tensor, value] : weights.values()) {
+    if (names.is_ignored(tensor)) continue;
+    const std::string name = names.of(tensor);
+    if (name.empty()) {
+      left.push_back(tensor);
+      continue;
+    }
+    const at::Tensor& given = weights.tensor(tensor);
+    at::Tensor parameter = names.parameters().at(name);
+    if (given.sizes() != parameter.sizes()) {
+      if (placing.may_redraw && !placing.body.contains(name)) continue;
+      LEVIN_FAIL("models.weights",
+                 "{}: {} has sizes {} in the file, and {} by config.json; the two are not of one model",
+                 placing.folder, printable(tensor), c10::str(given.sizes()),
+                 c10::str(parameter.sizes()));
+    }
+    LEVIN_CHECK(given.is_floating_point(), "models.quantized",
+                "{}: {} is of type {}; levin reads weights of floating-point numbers",
+                placing.folder, printable(tensor), c10::toString(given.scalar_type()));
+    const auto [first, is_new] = placed.emplace(name, tensor);
+    LEVIN_CHECK(is_new, "models.weights", "{}: {} and {} are both for {}", placing.folder,
+                printable(first->second), printable(tensor), name);
+    parameter.set_data(given.to(placing.dtype));
+    used.insert(given.const_data_ptr());
+  }
+  // Matrices that share their memory in the file are named once here.
+  std::erase_if(left, [&](const std::string& tensor) {
+    return used.contains(weights.tensor(tensor).const_data_ptr());
+  });
+  check_superfluous(left, names, placing.folder);
+  std::vector<std::string> missing, drawn;
+  for (const auto& [name, parameter] : names.parameters()) {
+    if (!placed.contains(name)) (placing.body.contains(name) ? missing : drawn).push_back(name);
+  }
+  LEVIN_CHECK(missing.empty(), "models.weights",
+              "{} has no weights for {}; it is not whole, or not of the model of its config.json",
+              placing.folder, shortened(missing));
+  return drawn;
+}
+
+State read_weights(const fs::path& folder) {
+  if (is_there(folder / "model.safetensors") || is_there(folder / "model.safetensors.index.json"))
+    return load_sharded_weights(folder);
+  if (is_there(folder / "pytorch_model.bin")) return load_torch_weights(folder / "pytorch_model.bin");
+  const fs::path index = folder / "pytorch_model.bin.index.json";
+  LEVIN_CHECK(is_there(index), "models.missing",
+              "{} has neither model.safetensors nor pytorch_model.bin, nor an index of several files",
+              folder.string());
+  return read_torch_index(folder, index);
+}
+
+}  // namespace levin::models

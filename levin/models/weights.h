@@ -1,0 +1,33 @@
+#pragma once
+// Weights between a folder of transformers and a network: which files there are, and under which names.
+
+#include <torch/nn/module.h>
+
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "levin/base/state.h"
+#include "levin/models/family.h"
+
+namespace levin::models {
+
+/// The tensors of model.safetensors, its index, pytorch_model.bin or its index, by their names there.
+/// Throws Error "models.missing" where there is none of them or one of an index is not there.
+State read_weights(const std::filesystem::path& folder);
+
+struct Placing {
+  std::string folder;       ///< for messages
+  std::string base_prefix;  ///< where the body stands in the network
+  std::set<std::string> body;  ///< names of its parameters there
+  bool may_redraw = false;  ///< a head of other sizes is drawn anew
+  at::ScalarType dtype = at::kFloat;
+};
+
+/// Gives the network's parameters the weights; returns the names of those that got none, all of the
+/// head. Throws Error "models.weights".
+std::vector<std::string> place_weights(torch::nn::Module& root, const Family& family,
+                                       const Placing& placing, const State& weights);
+
+}  // namespace levin::models
