@@ -39,6 +39,8 @@
 #include "levin/models/config.h"
 #include "levin/models/gpt2.h"
 #include "levin/models/pretrained.h"
+#include "levin/models/sentence_encoder.h"
+#include "levin/models/to_batch.h"
 #include "levin/module/activation_checkpoint.h"
 #include "levin/module/callback.h"
 #include "levin/module/full.h"

@@ -91,6 +91,12 @@ libtorch() {
   fi
 }
 
+# .deps/pip/bin/python has pip, whatever this machine's Python has.
+python_with_pip() {
+  [[ -x $DEPS/pip/bin/python ]] && "$DEPS/pip/bin/python" -m pip --version >/dev/null 2>&1 ||
+    python3 -m venv --clear "$DEPS/pip"
+}
+
 # python_environment NAME REQUIREMENTS: .deps/NAME is a virtual environment with what the file lists.
 # With WITH_TORCH=1 it sees the LibTorch in use as its torch, so that none is fetched twice.
 python_environment() {

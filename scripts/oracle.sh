@@ -8,6 +8,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 scripts/setup.sh all
 WITH_TORCH=1 python_environment oracle tests/oracle/requirements.txt
 scripts/kubernetes_schemas.sh
+scripts/minilm.sh if-possible
 python=$DEPS/oracle/bin/python
 [[ ${1:-check} != prepare ]] || exit 0
 

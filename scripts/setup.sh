@@ -139,11 +139,6 @@ int main() { return Options{.b = 3}.a - std::span<const int>().size() - 1; }'
     fail "$(python3 --version) is too old for torch $TORCH_VERSION; wanted Python 3.10 or newer, or LEVIN_LIBTORCH=DIR"
 }
 
-python_with_pip() {
-  [[ -x $DEPS/pip/bin/python ]] && "$DEPS/pip/bin/python" -m pip --version >/dev/null 2>&1 ||
-    python3 -m venv --clear "$DEPS/pip"
-}
-
 # A CUDA build where a GPU answers, unless LEVIN_TORCH_BUILD=cpu. A half-done fetch stays in
 # .deps/libtorch.partial and counts for nothing.
 #

@@ -6,6 +6,7 @@
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/data/batch.h"
 #include "levin/models/pretrained.h"
+#include "levin/models/sentence_encoder.h"
 #include "tests/oracle/python.h"
 
 namespace levin::models {
@@ -107,6 +108,38 @@ TEST_F(ModelFolders, GiveTheNumbersOfTransformersAndGoBack) {
   EXPECT_GT(count, 80U);
   ASSERT_EQ(run("model_folders.py", "'" + root.string() + "' --back", &output), 0) << output;
   EXPECT_NE(output.find(std::to_string(count) + " folders"), std::string::npos) << output;
+}
+
+class MiniLm : public test::PythonTest {
+ protected:
+  void SetUp() override {
+    const char* given = std::getenv("LEVIN_MINILM");
+    model_ = given != nullptr ? given : test::source_dir() + "/.deps/minilm";
+    if (!fs::exists(model_ / "model.safetensors")) GTEST_SKIP() << "scripts/minilm.sh fetches it";
+    PythonTest::SetUp();
+  }
+  fs::path model_;
+};
+
+// Real weights, real length limits: LEVIN_SENTENCES=10000 takes more of them.
+TEST_F(MiniLm, SentencesAreThoseOfSentenceTransformers) {
+  const char* given = std::getenv("LEVIN_SENTENCES");
+  std::string output;
+  ASSERT_EQ(run("sentences.py",
+                "'" + model_.string() + "' '" + file("").string() + "' " +
+                    (given != nullptr ? given : "300"),
+                &output),
+            0)
+      << output;
+  std::vector<std::string> texts;
+  std::ifstream lines(file("sentences.txt"));
+  for (std::string line; std::getline(lines, line);) texts.push_back(line);
+  const at::Tensor wanted = load_weights(file("vectors.safetensors")).tensor("vectors");
+  auto encoder = SentenceEncoder::from_pretrained(model_);
+  EXPECT_EQ(encoder.max_seq_length(), 256);
+  const at::Tensor vectors = encoder.encode(texts);
+  ASSERT_EQ(vectors.sizes(), wanted.sizes());
+  EXPECT_LE(largest(vectors - wanted), kTolerance * largest(wanted));
 }
 
 }  // namespace

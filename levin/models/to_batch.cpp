@@ -1,0 +1,45 @@
+#include "levin/models/to_batch.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace levin::models {
+
+Batch to_batch(const text::Tokenizer& tokenizer, std::span<const text::Encoding> encodings) {
+  const text::PaddingOptions padding = tokenizer.default_padding();
+  int64_t longest = 0;
+  for (const text::Encoding& each : encodings)
+    longest = std::max(longest, static_cast<int64_t>(each.ids.size()));
+  const auto rows = static_cast<int64_t>(encodings.size());
+  const at::Tensor ids = at::full({rows, longest}, padding.pad_id, at::kLong);
+  const at::Tensor mask = at::zeros({rows, longest}, at::kLong);
+  const at::Tensor types = at::full({rows, longest}, padding.pad_type_id, at::kLong);
+  bool has_pairs = false;
+  for (int64_t row = 0; row < rows; ++row) {
+    const text::Encoding& from = encodings[row];
+    const auto length = static_cast<int64_t>(from.ids.size());
+    const int64_t begin = row * longest + (padding.direction == "left" ? longest - length : 0);
+    std::ranges::copy(from.ids, ids.mutable_data_ptr<int64_t>() + begin);
+    std::ranges::copy(from.attention_mask, mask.mutable_data_ptr<int64_t>() + begin);
+    std::ranges::copy(from.type_ids, types.mutable_data_ptr<int64_t>() + begin);
+    has_pairs = has_pairs || std::ranges::any_of(from.type_ids, [](auto type) { return type != 0; });
+  }
+  Batch batch{{"input_ids", ids}, {"attention_mask", mask}};
+  if (has_pairs) batch.set("token_type_ids", types);
+  return batch;
+}
+
+Batch to_batch(const text::Tokenizer& tokenizer, std::span<const std::string> texts) {
+  const auto encodings =
+      tokenizer.encode_batch(texts, {.offsets = text::OffsetUnit::kNone, .num_threads = 1});
+  return to_batch(tokenizer, std::span<const text::Encoding>(encodings));
+}
+
+Batch to_batch(const text::Tokenizer& tokenizer, std::initializer_list<std::string> texts) {
+  return to_batch(tokenizer, std::span<const std::string>(texts.begin(), texts.size()));
+}
+
+}  // namespace levin::models
