@@ -25,11 +25,13 @@ using levin::test::run_world;
 using ::testing::Each;
 namespace fs = std::filesystem;
 
+using levin::test::bert;
 using levin::test::cnn;
 using levin::test::gpt;
 using levin::test::kGlobalBatch;
 using levin::test::lstm;
 using levin::test::mlp;
+using levin::test::qwen3;
 using levin::test::Task;
 using levin::test::transformer;
 
@@ -337,6 +339,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "CnnAdam", .task = cnn, .optimizer = "adam"},
         Case{.name = "CnnAdamDouble", .task = cnn, .optimizer = "adam", .in_double = true},
         Case{.name = "GptSgd", .task = gpt},
+        Case{.name = "Qwen3Sgd", .task = qwen3},
+        Case{.name = "BertSgd", .task = bert},
         Case{.name = "GptSgdGloo", .backend = "gloo", .task = gpt},
         Case{.name = "GptAdam", .task = gpt, .optimizer = "adam"},
         Case{.name = "GptAdamDouble", .task = gpt, .optimizer = "adam", .in_double = true}),
@@ -415,6 +419,14 @@ INSTANTIATE_TEST_SUITE_P(
              .task = transformer,
              .wrap = levin::wrap_all,
              .sizes = {2, 3}},
+        Case{.name = "Qwen3Sgd", .strategy = "fsdp", .task = qwen3},
+        Case{.name = "BertSgd", .strategy = "fsdp", .task = bert},
+        Case{.name = "Qwen3Gloo",
+             .strategy = "fsdp",
+             .backend = "gloo",
+             .task = qwen3,
+             .sizes = {2, 3}},
+        Case{.name = "BertZero2", .strategy = "zero", .task = bert, .sizes = {2, 3}},
         Case{.name = "GptHierarchical", .strategy = "fsdp", .backend = "hierarchical", .task = gpt},
         Case{.name = "Zero1Gloo",
              .strategy = "zero",

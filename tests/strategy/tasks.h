@@ -6,7 +6,9 @@
 #include <functional>
 #include <memory>
 
+#include "levin/data/batch.h"
 #include "levin/models/gpt2.h"
+#include "tests/models/small_models.h"
 
 namespace levin::test {
 
@@ -51,6 +53,23 @@ inline Task gpt() {
             return torch::nn::functional::cross_entropy(logits.flatten(0, 1), tokens.flatten());
           }};
 }
+
+/// A model of a family with its own loss, and heads that share the embedding's matrix.
+inline Task pretrained(const std::string& config, const std::string& task) {
+  const auto net = small(config, task);
+  return {net,
+          [](int64_t step) {
+            return drawn(step, {kGlobalBatch, 8}).mul(1000).abs().to(at::kLong).remainder(61);
+          },
+          [net](const at::Tensor& ids) {
+            return net->forward({{"input_ids", ids}, {"labels", ids}}).loss;
+          }};
+}
+inline Task qwen3() {
+  std::string config = small_qwen3();
+  return pretrained(config.insert(1, "\"tie_word_embeddings\": true, "), "text-generation");
+}
+inline Task bert() { return pretrained(small_bert(), "fill-mask"); }
 
 inline Task cnn() {
   torch::nn::Sequential net(torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 4, 3).bias(false)),
