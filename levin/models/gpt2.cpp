@@ -45,8 +45,9 @@ struct GPT2Impl::Transformer : torch::nn::Module {
       h->push_back(wrap(std::make_shared<GPT2Block>(config)));
       draw_weights(*h->ptr(static_cast<size_t>(i)));
     }
-    ln_f = register_module("ln_f", torch::nn::LayerNorm(torch::nn::LayerNormOptions({config.n_embd})
-                                                            .eps(config.layer_norm_epsilon)));
+    ln_f = register_module(
+        "ln_f", torch::nn::LayerNorm(
+                    torch::nn::LayerNormOptions({config.n_embd}).eps(config.layer_norm_epsilon)));
   }
 
   at::Tensor forward(const at::Tensor& input_ids) {  // [B, T] -> [B, T, C]

@@ -22,12 +22,10 @@ namespace {
 namespace fs = std::filesystem;
 
 /// What save_pretrained takes over from the folder that a model came from.
-constexpr const char* kBeside[] = {"tokenizer.json",     "tokenizer_config.json",
-                                   "vocab.txt",          "vocab.json",
-                                   "merges.txt",         "special_tokens_map.json",
-                                   "added_tokens.json",  "chat_template.jinja",
-                                   "tokenizer.model",    "sentencepiece.bpe.model",
-                                   "spiece.model",       "generation_config.json"};
+constexpr const char* kBeside[] = {
+    "tokenizer.json",  "tokenizer_config.json",   "vocab.txt",         "vocab.json",
+    "merges.txt",      "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
+    "tokenizer.model", "sentencepiece.bpe.model", "spiece.model",      "generation_config.json"};
 /// Of sentence-transformers, for that task alone.
 constexpr const char* kSentence[] = {"modules.json", "sentence_bert_config.json",
                                      "config_sentence_transformers.json"};

@@ -40,10 +40,10 @@ struct PretrainedOptions {
 
 /// What a model gives for a batch; what the task has not is undefined.
 struct Output {
-  at::Tensor loss;    ///< float32 scalar, where the batch has labels
-  at::Tensor logits;  ///< [B, T, vocabulary], [B, num_labels], [B, T, num_labels] or [B, T, 2]
-  at::Tensor hidden;  ///< [B, T, width]: of the last block, normed
-  at::Tensor pooled;  ///< [B, width]: of BERT's pooler, for feature-extraction
+  at::Tensor loss;       ///< float32 scalar, where the batch has labels
+  at::Tensor logits;     ///< [B, T, vocabulary], [B, num_labels], [B, T, num_labels] or [B, T, 2]
+  at::Tensor hidden;     ///< [B, T, width]: of the last block, normed
+  at::Tensor pooled;     ///< [B, width]: of BERT's pooler, for feature-extraction
   at::Tensor embedding;  ///< float32 [B, width]: sentence-similarity
 };
 

@@ -57,8 +57,7 @@ at::Tensor SentenceEncoder::encode(std::span<const std::string> texts,
   LEVIN_CHECK(options.batch_size >= 1, "models.sentence", "got batch_size = {}, wanted at least 1",
               options.batch_size);
   const at::NoGradGuard no_grad;
-  const auto encodings =
-      tokenizer_.encode_batch(texts, {.offsets = text::OffsetUnit::kNone});
+  const auto encodings = tokenizer_.encode_batch(texts, {.offsets = text::OffsetUnit::kNone});
   std::vector<int64_t> order(texts.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, [&](int64_t a, int64_t b) {
@@ -73,8 +72,7 @@ at::Tensor SentenceEncoder::encode(std::span<const std::string> texts,
     const at::Tensor part =
         net_->forward(to_batch(tokenizer_, std::span<const text::Encoding>(chosen)).to(device))
             .embedding.cpu();
-    if (!vectors.defined())
-      vectors = at::empty({static_cast<int64_t>(texts.size()), part.size(1)});
+    if (!vectors.defined()) vectors = at::empty({static_cast<int64_t>(texts.size()), part.size(1)});
     for (size_t i = begin; i < end; ++i)
       vectors[order[i]].copy_(part[static_cast<int64_t>(i - begin)]);
     if (options.progress) options.progress(static_cast<int64_t>(end));

@@ -42,7 +42,8 @@ class LEVIN_API SentenceEncoder {
   int64_t max_seq_length() const { return max_seq_length_; }
 
  private:
-  SentenceEncoder(std::shared_ptr<Pretrained> net, text::Tokenizer tokenizer, int64_t max_seq_length);
+  SentenceEncoder(std::shared_ptr<Pretrained> net, text::Tokenizer tokenizer,
+                  int64_t max_seq_length);
 
   std::shared_ptr<Pretrained> net_;
   text::Tokenizer tokenizer_;

@@ -25,7 +25,8 @@ Batch to_batch(const text::Tokenizer& tokenizer, std::span<const text::Encoding>
     std::ranges::copy(from.ids, ids.mutable_data_ptr<int64_t>() + begin);
     std::ranges::copy(from.attention_mask, mask.mutable_data_ptr<int64_t>() + begin);
     std::ranges::copy(from.type_ids, types.mutable_data_ptr<int64_t>() + begin);
-    has_pairs = has_pairs || std::ranges::any_of(from.type_ids, [](auto type) { return type != 0; });
+    has_pairs =
+        has_pairs || std::ranges::any_of(from.type_ids, [](auto type) { return type != 0; });
   }
   Batch batch{{"input_ids", ids}, {"attention_mask", mask}};
   if (has_pairs) batch.set("token_type_ids", types);

@@ -119,10 +119,11 @@ void check_superfluous(const std::vector<std::string>& names, const Names& known
   for (const std::string& name : names) {
     if (known.is_of_body(name)) of_body.push_back(name);
   }
-  LEVIN_CHECK(of_body.empty(), "models.weights",
-              "{} holds tensors that the model of its config.json has no place for: {}; the two are "
-              "not of one model",
-              folder, shortened(of_body));
+  LEVIN_CHECK(
+      of_body.empty(), "models.weights",
+      "{} holds tensors that the model of its config.json has no place for: {}; the two are "
+      "not of one model",
+      folder, shortened(of_body));
   if (!names.empty()) {
     log::info("models: {} tensors of {} are of no part of this task's model: {}", names.size(),
               folder, shortened(names));
@@ -148,10 +149,10 @@ std::vector<std::string> place_weights(torch::nn::Module& root, const Family& fa
     at::Tensor parameter = names.parameters().at(name);
     if (given.sizes() != parameter.sizes()) {
       if (placing.may_redraw && !placing.body.contains(name)) continue;
-      LEVIN_FAIL("models.weights",
-                 "{}: {} has sizes {} in the file, and {} by config.json; the two are not of one model",
-                 placing.folder, printable(tensor), c10::str(given.sizes()),
-                 c10::str(parameter.sizes()));
+      LEVIN_FAIL(
+          "models.weights",
+          "{}: {} has sizes {} in the file, and {} by config.json; the two are not of one model",
+          placing.folder, printable(tensor), c10::str(given.sizes()), c10::str(parameter.sizes()));
     }
     LEVIN_CHECK(given.is_floating_point(), "models.quantized",
                 "{}: {} is of type {}; levin reads weights of floating-point numbers",
@@ -180,11 +181,13 @@ std::vector<std::string> place_weights(torch::nn::Module& root, const Family& fa
 State read_weights(const fs::path& folder) {
   if (is_there(folder / "model.safetensors") || is_there(folder / "model.safetensors.index.json"))
     return load_sharded_weights(folder);
-  if (is_there(folder / "pytorch_model.bin")) return load_torch_weights(folder / "pytorch_model.bin");
+  if (is_there(folder / "pytorch_model.bin"))
+    return load_torch_weights(folder / "pytorch_model.bin");
   const fs::path index = folder / "pytorch_model.bin.index.json";
-  LEVIN_CHECK(is_there(index), "models.missing",
-              "{} has neither model.safetensors nor pytorch_model.bin, nor an index of several files",
-              folder.string());
+  LEVIN_CHECK(
+      is_there(index), "models.missing",
+      "{} has neither model.safetensors nor pytorch_model.bin, nor an index of several files",
+      folder.string());
   return read_torch_index(folder, index);
 }
 

@@ -18,10 +18,10 @@ namespace levin::models {
 State read_weights(const std::filesystem::path& folder);
 
 struct Placing {
-  std::string folder;       ///< for messages
-  std::string base_prefix;  ///< where the body stands in the network
+  std::string folder;          ///< for messages
+  std::string base_prefix;     ///< where the body stands in the network
   std::set<std::string> body;  ///< names of its parameters there
-  bool may_redraw = false;  ///< a head of other sizes is drawn anew
+  bool may_redraw = false;     ///< a head of other sizes is drawn anew
   at::ScalarType dtype = at::kFloat;
 };
 

@@ -4,6 +4,7 @@
 # source with a line "// LISTING" in its place:
 #
 #   <!-- frame: loop -->               tests/docs/frames/loop.cpp
+#   <!-- source: levin/x.cpp -->       the text of that file, which is compiled where it stands
 #   <!-- frames: torch_loop, loop -->  of a diff: of what it takes away, and of what it puts there
 #
 # Each is a namespace with a function run, and what the compiler says of it has the guide's line.
@@ -56,8 +57,15 @@ function side(lines, sign,    parts, i, n, result) {
   return result
 }
 
+function same_as_source(    line, text) {
+  while ((getline line < source_file) > 0) text = text line "\n"
+  close(source_file)
+  if (text != raw) fail("this listing is not " source_file " any more")
+}
+
 function close_listing(    names) {
-  if (language == "cpp" && block ~ /int main\(/) whole(block)
+  if (source_file != "") same_as_source()
+  else if (language == "cpp" && block ~ /int main\(/) whole(block)
   else if (frame == "") fail("wanted a comment above that names the frame of this listing")
   else if (language == "cpp") in_frame(frame, block)
   else if (split(frame, names, ", ") == 2) {
@@ -66,20 +74,23 @@ function close_listing(    names) {
   } else fail("wanted the frames of both sides of this diff")
 }
 
-FNR == 1 { language = ""; frame = "" }
+FNR == 1 { language = ""; frame = ""; source_file = "" }
 /^```/ {
   if (language == "") {
     language = substr($0, 4)
     block = ""
+    raw = ""
     first = FNR + 1
   } else {
     if (language == "cpp" || language == "diff") close_listing()
     language = ""
     frame = ""
+    source_file = ""
   }
   next
 }
 language != "" {
+  raw = raw $0 "\n"
   if (language == "cpp" && /^#include/) {
     if (!index(includes, $0 "\n")) includes = includes $0 "\n"
     block = block "\n"
@@ -94,7 +105,13 @@ language != "" {
   sub(/ -->.*$/, "", frame)
   next
 }
-/[^ ]/ { frame = "" }
+/^<!-- source: / {
+  source_file = $0
+  sub(/^<!-- source: /, "", source_file)
+  sub(/ -->.*$/, "", source_file)
+  next
+}
+/[^ ]/ { frame = ""; source_file = "" }
 
 END {
   if (failed) exit 1

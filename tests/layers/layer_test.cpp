@@ -24,9 +24,9 @@ using ::testing::IsEmpty;
 
 // In the order of dependency: a room includes only rooms left of it.
 constexpr std::array<std::string_view, 17> kRooms = {
-    "base",       "files",  "comm",     "shard",       "data",   "observe",
-    "module",     "text",   "optim",    "graph",       "xla",    "models",
-    "checkpoint", "launch", "strategy", "accelerator", "trainer"};
+    "base",   "files",  "comm",     "shard",       "data",   "observe",
+    "module", "text",   "optim",    "graph",       "xla",    "checkpoint",
+    "models", "launch", "strategy", "accelerator", "trainer"};
 constexpr std::string_view kUmbrella = "levin/levin.h";
 
 struct Source {

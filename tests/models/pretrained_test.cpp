@@ -67,8 +67,8 @@ TEST_P(PretrainedKinds, PaddingOnEitherSideChangesNothing) {
   const at::Tensor text = tokens(1, 6, 3), pad = at::zeros({1, 4}, at::kLong);
   const at::Tensor ones = at::ones({1, 6}, at::kLong);
   const Output alone = net->forward({{"input_ids", text}});
-  const Output right = net->forward({{"input_ids", at::cat({text, pad}, 1)},
-                                     {"attention_mask", at::cat({ones, pad}, 1)}});
+  const Output right = net->forward(
+      {{"input_ids", at::cat({text, pad}, 1)}, {"attention_mask", at::cat({ones, pad}, 1)}});
   EXPECT_TRUE(near(right.hidden.narrow(1, 0, 6), alone.hidden));
   const at::Tensor places = at::cat({pad, at::arange(6).unsqueeze(0)}, 1);
   const Output left = net->forward({{"input_ids", at::cat({pad, text}, 1)},
@@ -105,8 +105,7 @@ TEST_P(PretrainedKinds, BuildsWithoutMemoryAndGetsTheSameValues) {
   EXPECT_TRUE(is_on_meta(*net));
   materialize(*net);
   for (const auto& parameter : ordinary->named_parameters()) {
-    EXPECT_TRUE(
-        at::equal(parameter.value(), *net->named_parameters().find(parameter.key())))
+    EXPECT_TRUE(at::equal(parameter.value(), *net->named_parameters().find(parameter.key())))
         << parameter.key();
   }
   const Batch batch{{"input_ids", tokens(1, 5, 6)}};
@@ -119,8 +118,8 @@ TEST_P(PretrainedKinds, EachBlockIsAUnit) {
   const auto net = small(GetParam().config(), GetParam().task);
   int64_t units = 0;
   for (const auto& module : net->modules()) units += is_unit(*module) ? 1 : 0;
-  EXPECT_EQ(units, net->config().integer(net->config().has("n_layer") ? "n_layer"
-                                                                      : "num_hidden_layers"));
+  EXPECT_EQ(units,
+            net->config().integer(net->config().has("n_layer") ? "n_layer" : "num_hidden_layers"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Bodies, PretrainedKinds,
@@ -139,8 +138,8 @@ TEST(Pretrained, ALossOfAPackedRowIsThatOfItsDocuments) {
   const at::Tensor ids = at::cat({first, second}, 1);
   const at::Tensor document =
       at::cat({at::zeros({1, 7}, at::kLong), at::ones({1, 5}, at::kLong)}, 1);
-  const double packed =
-      net->forward({{"input_ids", ids}, {"labels", ids}, {"document", document}}).loss.item<double>();
+  const double packed = net->forward({{"input_ids", ids}, {"labels", ids}, {"document", document}})
+                            .loss.item<double>();
   EXPECT_NEAR(packed, (6 * of(first) + 4 * of(second)) / 10, 1e-5);
 }
 
@@ -261,10 +260,13 @@ TEST(Pretrained, WhatDoesNotGoTogetherIsNamed) {
   EXPECT_THAT(error(), HasSubstr("models.model_type: got model_type 'brt'"));
   EXPECT_THAT(error(), HasSubstr("nearest is bert"));
   with("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
-  EXPECT_THAT(error(), HasSubstr("has no weights for bert.encoder.layer.2.attention.output.LayerNorm"));
+  EXPECT_THAT(error(),
+              HasSubstr("models.weights: " + folder.string() +
+                        " has no weights for bert.encoder.layer.2.attention.output.LayerNorm"));
   with("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1");
-  EXPECT_THAT(error(), HasSubstr("holds tensors that the model of its config.json has no place for: "
-                                 "bert.encoder.layer.1."));
+  EXPECT_THAT(error(),
+              HasSubstr("holds tensors that the model of its config.json has no place for: "
+                        "bert.encoder.layer.1."));
   with("\"intermediate_size\": 40", "\"intermediate_size\": 41");
   EXPECT_THAT(error(), HasSubstr("has sizes [40] in the file, and [41] by config.json"));
   with("\"hidden_size\": 24", "\"hidden_size\": \"24\"");
@@ -278,8 +280,10 @@ TEST(Pretrained, WhatDoesNotGoTogetherIsNamed) {
   put(folder / "config.json", "[1, 2]");
   EXPECT_THAT(error(), HasSubstr("is no JSON object"));
   put(folder / "config.json", config);
-  EXPECT_THAT(error({.task = "text-clasification"}), HasSubstr("nearest is text-classification"));
-  EXPECT_THAT(error({.task = "text-generation"}), HasSubstr("bert has no head for text-generation"));
+  EXPECT_THAT(error({.task = "text-clasification"}),
+              HasSubstr("models.task: got task 'text-clasification'"));
+  EXPECT_THAT(error({.task = "text-generation"}),
+              HasSubstr("bert has no head for text-generation"));
   EXPECT_THAT(error({.num_labels = 0}), HasSubstr("models.num_labels: got num_labels = 0"));
   put(folder / "modules.json", R"([{"type": "sentence_transformers.models.Dense"}])");
   EXPECT_THAT(error(), HasSubstr("models.sentence"));
@@ -289,15 +293,21 @@ TEST(Pretrained, WhatDoesNotGoTogetherIsNamed) {
 }
 
 TEST(Pretrained, KindsOfRotaryEmbeddingsThatAreNotThereAreNamed) {
-  for (const auto& [given, said] :
-       std::map<std::string, std::string>{
+  for (const auto& [given, said] : std::map<std::string, std::string>{
            {R"({"rope_type": "dynamic", "factor": 2.0})", "kind 'dynamic'"},
            {R"({"rope_type": "longrope", "factor": 2.0})", "kind 'longrope'"},
            {R"({"rope_type": "llama3", "factor": 2.0})", "has no low_freq_factor"},
-           {R"({"rope_type": "default", "partial_rotary_factor": 0.5})", "partial_rotary_factor"}}) {
+           {R"({"rope_type": "default", "partial_rotary_factor": 0.5})",
+            "partial_rotary_factor"}}) {
     std::string config = test::small_qwen3();
     config.insert(1, "\"rope_parameters\": " + given + ", ");
     EXPECT_THAT(error_of([&] { small(config, "text-generation"); }), HasSubstr(said));
+  }
+  std::string odd = test::small_qwen3();
+  odd.replace(odd.find("\"head_dim\": 8"), 13, "\"head_dim\": 7");
+  EXPECT_THAT(error_of([&] { small(odd, "text-generation"); }),
+              HasSubstr("models.rotary: got a head_dim of 7"));
+  {
   }
 }
 
@@ -306,7 +316,8 @@ TEST(Pretrained, BatchesThatAreNoneAreNamed) {
   const at::Tensor ids = tokens(2, 5, 1);
   const auto error = [&](const Batch& batch) { return error_of([&] { net->forward(batch); }); };
   EXPECT_THAT(error({{"ids", ids}}), HasSubstr("models.input: the batch has no input_ids"));
-  EXPECT_THAT(error({{"input_ids", ids.to(at::kInt)}}), HasSubstr("models.input: got input_ids Int"));
+  EXPECT_THAT(error({{"input_ids", ids.to(at::kInt)}}),
+              HasSubstr("models.input: got input_ids Int"));
   EXPECT_THAT(error({{"input_ids", ids}, {"attention_mask", at::ones({2, 4})}}),
               HasSubstr("models.input: attention_mask has sizes [2, 4]"));
   EXPECT_THAT(error({{"input_ids", tokens(1, 33, 1)}}), HasSubstr("models.length: got 33 tokens"));

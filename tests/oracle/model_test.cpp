@@ -56,9 +56,8 @@ void compare(Pretrained& net, const Tensors& expected, const std::string& paddin
   ASSERT_EQ(values.sizes(), wanted.sizes());
   EXPECT_LE(largest(of_text(values - wanted, batch)), kTolerance * largest(of_text(wanted, batch)));
   if (!output.logits.defined()) {
-    const auto mask = batch.contains("attention_mask")
-                          ? batch["attention_mask"].unsqueeze(-1)
-                          : at::ones({1, 1, 1});
+    const auto mask = batch.contains("attention_mask") ? batch["attention_mask"].unsqueeze(-1)
+                                                       : at::ones({1, 1, 1});
     output.loss = (output.hidden * mask).pow(2).mean();
   }
   const at::Tensor& loss = expected.at(padding + ".loss");
@@ -120,6 +119,16 @@ class MiniLm : public test::PythonTest {
   }
   fs::path model_;
 };
+
+TEST_F(MiniLm, AFolderIsComparedByItsScript) {
+  const fs::path program = fs::path(test::levin_command()).parent_path() / "model_numbers";
+  std::string output;
+  EXPECT_EQ(run("compare_folder.py",
+                "'" + model_.string() + "' --program '" + program.string() + "'", &output),
+            0)
+      << output;
+  EXPECT_NE(output.find("BertModel, largest difference"), std::string::npos) << output;
+}
 
 // Real weights, real length limits: LEVIN_SENTENCES=10000 takes more of them.
 TEST_F(MiniLm, SentencesAreThoseOfSentenceTransformers) {

@@ -70,9 +70,8 @@ class EncoderBlock : public torch::nn::Module {
     const auto heads = [&](const Linear& linear) {  // [B, T, heads, head_dim]
       return linear.forward(x).view({x.size(0), x.size(1), options_.num_heads, -1});
     };
-    return output_->forward(
-        attend(heads(*query_), heads(*key_), heads(*value_), mask,
-               {.dropout = is_training() ? options_.attention_dropout : 0.0}));
+    return output_->forward(attend(heads(*query_), heads(*key_), heads(*value_), mask,
+                                   {.dropout = is_training() ? options_.attention_dropout : 0.0}));
   }
 
   EncoderOptions options_;
@@ -91,19 +90,17 @@ class Encoder : public Body {
                            options.positions_skip_padding ? options.padding_idx : -1);
     if (options.type_vocab_size > 0)
       types_ = embedding("token_type_embeddings", options.type_vocab_size, -1);
-    norm_ = place(embeddings_, "LayerNorm",
-                  std::make_shared<LayerNorm>(width, options.layer_norm_eps));
+    norm_ =
+        place(embeddings_, "LayerNorm", std::make_shared<LayerNorm>(width, options.layer_norm_eps));
     for (int64_t i = 0; i < options.num_layers; ++i) {
-      blocks_.push_back(
-          place(root, joined(prefix, options.names.blocks + "." + std::to_string(i)),
-                wrap(std::make_shared<EncoderBlock>(options))));
+      blocks_.push_back(place(root, joined(prefix, options.names.blocks + "." + std::to_string(i)),
+                              wrap(std::make_shared<EncoderBlock>(options))));
     }
   }
 
   at::Tensor forward(const Inputs& inputs) override {
-    const int64_t longest =
-        options_.max_position_embeddings -
-        (options_.positions_skip_padding ? options_.padding_idx + 1 : 0);
+    const int64_t longest = options_.max_position_embeddings -
+                            (options_.positions_skip_padding ? options_.padding_idx + 1 : 0);
     LEVIN_CHECK(inputs.document.defined() || inputs.input_ids.size(1) <= longest, "models.length",
                 "got {} tokens, wanted at most {}: the model has no more positions; cut the text",
                 inputs.input_ids.size(1), longest);
@@ -138,8 +135,7 @@ class Encoder : public Body {
     if (!options_.positions_skip_padding || inputs.position_ids.defined())
       return inputs.positions();
     const auto is_text = inputs.input_ids.ne(options_.padding_idx).to(at::kLong);
-    const auto place =
-        inputs.document.defined() ? inputs.positions() + 1 : at::cumsum(is_text, 1);
+    const auto place = inputs.document.defined() ? inputs.positions() + 1 : at::cumsum(is_text, 1);
     return place * is_text + options_.padding_idx;
   }
 

@@ -44,12 +44,14 @@ struct Options {
         residual_deviation(deviation / std::sqrt(2.0 * static_cast<double>(layers))),
         cutoff(config.number("initializer_cutoff_factor", 2.0)),
         half_window(config.integer("local_attention", 128) / 2) {
-    LEVIN_CHECK(heads >= 1 && layers >= 1 && width >= 1 && width % heads == 0, "models.config",
-                "{}: got hidden_size = {}, num_attention_heads = {} and num_hidden_layers = {}; each "
-                "is at least 1 and the heads divide the width",
-                config.origin(), width, heads, layers);
-    LEVIN_CHECK(half_window >= 1, "models.config", "{}: got local_attention = {}, wanted at least 2",
-                config.origin(), config.integer("local_attention", 128));
+    LEVIN_CHECK(
+        heads >= 1 && layers >= 1 && width >= 1 && width % heads == 0, "models.config",
+        "{}: got hidden_size = {}, num_attention_heads = {} and num_hidden_layers = {}; each "
+        "is at least 1 and the heads divide the width",
+        config.origin(), width, heads, layers);
+    LEVIN_CHECK(half_window >= 1, "models.config",
+                "{}: got local_attention = {}, wanted at least 2", config.origin(),
+                config.integer("local_attention", 128));
     const std::vector<std::string> types = config.texts("layer_types");
     const int64_t every = config.integer("global_attn_every_n_layers", 3);
     LEVIN_CHECK(types.empty() ? every >= 1 : types.size() == static_cast<size_t>(layers),
@@ -78,9 +80,8 @@ class ModernBertBlock : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& input, const Angles& angles, int64_t window,
                      AttentionMask& mask) {
-    const auto x =
-        input + attention(attention_norm_ ? attention_norm_->forward(input) : input, angles, window,
-                          mask);
+    const auto x = input + attention(attention_norm_ ? attention_norm_->forward(input) : input,
+                                     angles, window, mask);
     const auto halves = mlp_in_->forward(mlp_norm_->forward(x)).chunk(2, -1);
     return x + mlp_out_->forward(at::dropout(activation_(halves[0]) * halves[1],
                                              options_.mlp_dropout, is_training()));
@@ -92,8 +93,9 @@ class ModernBertBlock : public torch::nn::Module {
     return place(*this, name, std::make_shared<Linear>(in, out, bias, deviation, options_.cutoff));
   }
   std::shared_ptr<LayerNorm> norm(const std::string& name) {
-    return place(*this, name,
-                 std::make_shared<LayerNorm>(options_.width, options_.norm_eps, options_.norm_bias));
+    return place(
+        *this, name,
+        std::make_shared<LayerNorm>(options_.width, options_.norm_eps, options_.norm_bias));
   }
 
   at::Tensor attention(const at::Tensor& x, const Angles& angles, int64_t window,
@@ -126,9 +128,9 @@ class ModernBert : public Body {
       return std::make_shared<LayerNorm>(options_.width, options_.norm_eps, options_.norm_bias);
     };
     tokens_ = place(embeddings_, "tok_embeddings",
-                    std::make_shared<Embedding>(config.integer("vocab_size"), options_.width,
-                                                options_.deviation,
-                                                config.integer("pad_token_id", -1), options_.cutoff));
+                    std::make_shared<Embedding>(
+                        config.integer("vocab_size"), options_.width, options_.deviation,
+                        config.integer("pad_token_id", -1), options_.cutoff));
     embedding_norm_ = place(embeddings_, "norm", norm());
     for (int64_t i = 0; i < options_.layers; ++i) {
       blocks_.push_back(place(root, joined(prefix, "layers." + std::to_string(i)),
@@ -159,7 +161,8 @@ class ModernBert : public Body {
   const at::Tensor& embedding() const override { return tokens_->weight(); }
 
  private:
-  Rotary rotary(const Config& config, const std::string& type, const char* key, double theta) const {
+  Rotary rotary(const Config& config, const std::string& type, const char* key,
+                double theta) const {
     return Rotary(RotaryOptions::from(config, type, config.number(key, theta)),
                   options_.width / options_.heads);
   }

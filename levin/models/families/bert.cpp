@@ -1,7 +1,7 @@
 // BERT (Devlin et al. 2018), MiniLM and other encoders of its shape.
 
-#include "levin/models/families/families.h"
 #include "levin/models/families/bert_kin.h"
+#include "levin/models/families/families.h"
 
 namespace levin::models {
 namespace {
@@ -10,10 +10,9 @@ HeadPlan make_head(Task task, const std::string& prefix, const Config& config) {
   const int64_t width = config.integer("hidden_size");
   const double deviation = config.number("initializer_range", 0.02);
   const HeadStep rate = dropout(classifier_dropout(config));
-  const std::vector<HeadStep> pooler{pooled(Pooling::kFirst),
-                                     dense(joined(prefix, "pooler.dense"), width, width, true,
-                                           deviation),
-                                     activation("tanh")};
+  const std::vector<HeadStep> pooler{
+      pooled(Pooling::kFirst), dense(joined(prefix, "pooler.dense"), width, width, true, deviation),
+      activation("tanh")};
   HeadPlan plan{.base_prefix = prefix};
   switch (task) {
     case Task::kFillMask:
@@ -43,19 +42,18 @@ HeadPlan make_head(Task task, const std::string& prefix, const Config& config) {
 }  // namespace
 
 Family bert() {
-  return {.model_type = "bert",
-          .architectures = architectures_of(
-              "Bert", {Task::kFeatureExtraction, Task::kFillMask, Task::kTextClassification,
-                       Task::kTokenClassification, Task::kQuestionAnswering}),
-          .base_prefix = "bert",
-          .defaults = R"({"pad_token_id": 0, "tie_word_embeddings": true})",
-          .body =
-              [](torch::nn::Module& root, const std::string& prefix, const Config& config) {
-                return make_encoder(root, prefix, bert_options(config));
-              },
-          .head = make_head,
-          .old_names = bert_old_names(),
-          .lora_targets = {"query", "value"}};
+  return {
+      .model_type = "bert",
+      .architectures = architectures_of(
+          "Bert", {Task::kFeatureExtraction, Task::kFillMask, Task::kTextClassification,
+                   Task::kTokenClassification, Task::kQuestionAnswering}),
+      .base_prefix = "bert",
+      .defaults = R"({"pad_token_id": 0, "tie_word_embeddings": true})",
+      .body = [](torch::nn::Module& root, const std::string& prefix,
+                 const Config& config) { return make_encoder(root, prefix, bert_options(config)); },
+      .head = make_head,
+      .old_names = bert_old_names(),
+      .lora_targets = {"query", "value"}};
 }
 
 }  // namespace levin::models

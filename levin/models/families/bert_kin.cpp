@@ -10,14 +10,18 @@ HeadPlan roberta_head(Task task, const std::string& prefix, const Config& config
   HeadPlan plan{.base_prefix = prefix};
   switch (task) {
     case Task::kFillMask:
-      plan.steps = {dense("lm_head.dense", width, width, true, deviation), activation("gelu"),
-                    layer_norm("lm_head.layer_norm", width, config.number("layer_norm_eps", 1e-12))};
+      plan.steps = {
+          dense("lm_head.dense", width, width, true, deviation), activation("gelu"),
+          layer_norm("lm_head.layer_norm", width, config.number("layer_norm_eps", 1e-12))};
       add_word_scores(plan, "lm_head.bias", "lm_head.decoder", config);
       break;
     case Task::kTextClassification:
-      plan.steps = {pooled(Pooling::kFirst), rate,
-                    dense("classifier.dense", width, width, true, deviation), activation("tanh"),
-                    rate, dense("classifier.out_proj", width, labels, true, deviation)};
+      plan.steps = {pooled(Pooling::kFirst),
+                    rate,
+                    dense("classifier.dense", width, width, true, deviation),
+                    activation("tanh"),
+                    rate,
+                    dense("classifier.out_proj", width, labels, true, deviation)};
       break;
     case Task::kTokenClassification:
       plan.steps = {rate, dense("classifier", width, labels, true, deviation)};

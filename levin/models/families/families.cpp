@@ -46,8 +46,7 @@ std::map<Task, std::string> architectures_of(const std::string& prefix,
 HeadPlan decoder_head(Task task, const std::string& prefix, const Config& config) {
   const int64_t width = config.integer("hidden_size"), labels = config.num_labels();
   const double deviation = config.number("initializer_range", 0.02);
-  const double rate =
-      config.number("classifier_dropout", config.number("hidden_dropout", 0.1));
+  const double rate = config.number("classifier_dropout", config.number("hidden_dropout", 0.1));
   HeadPlan plan{.base_prefix = prefix, .pad_token_id = config.integer("pad_token_id", -1)};
   switch (task) {
     case Task::kTextGeneration: {

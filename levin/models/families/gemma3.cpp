@@ -29,10 +29,11 @@ RotaryOptions sliding_rotary(Config config) {
 
 std::unique_ptr<Body> make_body(torch::nn::Module& root, const std::string& prefix,
                                 const Config& config) {
-  LEVIN_CHECK(!config.has("attn_logit_softcapping"), "models.config",
-              "{} asks for attn_logit_softcapping, which Gemma 3 does not have (transformers passes "
-              "it over); set it to null",
-              config.origin());
+  LEVIN_CHECK(
+      !config.has("attn_logit_softcapping"), "models.config",
+      "{} asks for attn_logit_softcapping, which Gemma 3 does not have (transformers passes "
+      "it over); set it to null",
+      config.origin());
   auto options = DecoderOptions::from(config);
   options.hidden_act = config.text("hidden_activation", "gelu_pytorch_tanh");
   options.qkv_bias = options.output_bias = config.boolean("attention_bias", false);
@@ -66,17 +67,19 @@ HeadPlan make_head(Task task, const std::string& prefix, const Config& config) {
 }  // namespace
 
 Family gemma3() {
-  return {.model_type = "gemma3_text",
-          .architectures = {{Task::kFeatureExtraction, "Gemma3TextModel"},
-                            {Task::kTextGeneration, "Gemma3ForCausalLM"},
-                            {Task::kTextClassification, "Gemma3TextForSequenceClassification"}},
-          .base_prefix = "model",
-          .defaults = R"({"pad_token_id": 0, "num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096,
+  return {
+      .model_type = "gemma3_text",
+      .architectures = {{Task::kFeatureExtraction, "Gemma3TextModel"},
+                        {Task::kTextGeneration, "Gemma3ForCausalLM"},
+                        {Task::kTextClassification, "Gemma3TextForSequenceClassification"}},
+      .base_prefix = "model",
+      .defaults =
+          R"({"pad_token_id": 0, "num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096,
                           "query_pre_attn_scalar": 256, "tie_word_embeddings": true})",
-          .body = make_body,
-          .head = make_head,
-          .tensor_parallel = decoder_tensor_parallel(true),
-          .lora_targets = {"q_proj", "v_proj"}};
+      .body = make_body,
+      .head = make_head,
+      .tensor_parallel = decoder_tensor_parallel(true),
+      .lora_targets = {"q_proj", "v_proj"}};
 }
 
 }  // namespace levin::models

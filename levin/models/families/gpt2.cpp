@@ -1,15 +1,15 @@
 // GPT-2 (Radford et al. 2019).
 
 #include "levin/base/check.h"
-#include "levin/models/families/families.h"
 #include "levin/models/bodies/gpt2_body.h"
+#include "levin/models/families/families.h"
 
 namespace levin::models {
 namespace {
 
 GPT2Config options_of(const Config& config) {
-  for (const char* key : {"scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn",
-                          "add_cross_attention"}) {
+  for (const char* key :
+       {"scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention"}) {
     LEVIN_CHECK(!config.boolean(key, false), "models.config",
                 "{} asks for {}, which levin's GPT-2 does not have", config.origin(), key);
   }
@@ -59,10 +59,8 @@ Family gpt2() {
   return {.model_type = "gpt2",
           .architectures = architectures,
           .base_prefix = "transformer",
-          .body =
-              [](torch::nn::Module& root, const std::string& prefix, const Config& config) {
-                return make_gpt2(root, prefix, options_of(config));
-              },
+          .body = [](torch::nn::Module& root, const std::string& prefix,
+                     const Config& config) { return make_gpt2(root, prefix, options_of(config)); },
           .head = make_head,
           .ignored = {".attn.bias", ".attn.masked_bias"},
           .lora_targets = {"c_attn"}};

@@ -6,35 +6,33 @@
 namespace levin::models {
 
 Family olmo2() {
-  return {.model_type = "olmo2",
-          .architectures =
-              architectures_of("Olmo2", {Task::kFeatureExtraction, Task::kTextGeneration,
-                                         Task::kTextClassification}),
-          .base_prefix = "model",
-          .defaults = R"({"pad_token_id": 1, "rms_norm_eps": 1e-5})",
-          .body =
-              [](torch::nn::Module& root, const std::string& prefix, const Config& config) {
-                auto options = DecoderOptions::from(config);
-                options.qkv_bias = options.output_bias = config.boolean("attention_bias", false);
-                options.query_key_norm = DecoderOptions::QueryKeyNorm::kWhole;
-                options.norms = {.before_attention = "",
-                                 .after_attention = "post_attention_layernorm",
-                                 .before_mlp = "",
-                                 .after_mlp = "post_feedforward_layernorm"};
-                return make_decoder(root, prefix, options);
-              },
-          .head =
-              [](Task task, const std::string& prefix, const Config& config) {
-                return decoder_head(task, prefix, config);
-              },
-          .tensor_parallel = {{"layers.*.self_attn.q_proj", "colwise_gather_output"},
-                              {"layers.*.self_attn.k_proj", "colwise_gather_output"},
-                              {"layers.*.self_attn.v_proj", "colwise_gather_output"},
-                              {"layers.*.self_attn.o_proj", "rowwise_split_input"},
-                              {"layers.*.mlp.gate_proj", "colwise"},
-                              {"layers.*.mlp.up_proj", "colwise"},
-                              {"layers.*.mlp.down_proj", "rowwise"}},
-          .lora_targets = {"q_proj", "v_proj"}};
+  return {
+      .model_type = "olmo2",
+      .architectures = architectures_of(
+          "Olmo2", {Task::kFeatureExtraction, Task::kTextGeneration, Task::kTextClassification}),
+      .base_prefix = "model",
+      .defaults = R"({"pad_token_id": 1, "rms_norm_eps": 1e-5})",
+      .body =
+          [](torch::nn::Module& root, const std::string& prefix, const Config& config) {
+            auto options = DecoderOptions::from(config);
+            options.qkv_bias = options.output_bias = config.boolean("attention_bias", false);
+            options.query_key_norm = DecoderOptions::QueryKeyNorm::kWhole;
+            options.norms = {.before_attention = "",
+                             .after_attention = "post_attention_layernorm",
+                             .before_mlp = "",
+                             .after_mlp = "post_feedforward_layernorm"};
+            return make_decoder(root, prefix, options);
+          },
+      .head = [](Task task, const std::string& prefix,
+                 const Config& config) { return decoder_head(task, prefix, config); },
+      .tensor_parallel = {{"layers.*.self_attn.q_proj", "colwise_gather_output"},
+                          {"layers.*.self_attn.k_proj", "colwise_gather_output"},
+                          {"layers.*.self_attn.v_proj", "colwise_gather_output"},
+                          {"layers.*.self_attn.o_proj", "rowwise_split_input"},
+                          {"layers.*.mlp.gate_proj", "colwise"},
+                          {"layers.*.mlp.up_proj", "colwise"},
+                          {"layers.*.mlp.down_proj", "rowwise"}},
+      .lora_targets = {"q_proj", "v_proj"}};
 }
 
 }  // namespace levin::models

@@ -6,27 +6,29 @@
 namespace levin::models {
 
 Family qwen3() {
-  return {.model_type = "qwen3",
-          .architectures = architectures_of(
-              "Qwen3", {Task::kFeatureExtraction, Task::kTextGeneration, Task::kTextClassification,
-                        Task::kTokenClassification, Task::kQuestionAnswering}),
-          .base_prefix = "model",
-          .defaults = R"({"sliding_window": 4096, "max_window_layers": 28, "num_key_value_heads": 32, "head_dim": 128})",
-          .body =
-              [](torch::nn::Module& root, const std::string& prefix, const Config& config) {
-                auto options = DecoderOptions::from(config);
-                options.query_key_norm = DecoderOptions::QueryKeyNorm::kHead;
-                options.qkv_bias = options.output_bias = config.boolean("attention_bias", false);
-                options.read_windows(config);
-                return make_decoder(root, prefix, options);
-              },
-          .head =
-              [](Task task, const std::string& prefix, const Config& config) {
-                const bool is_old = task == Task::kQuestionAnswering;
-                return decoder_head(task, is_old ? "transformer" : prefix, config);
-              },
-          .tensor_parallel = decoder_tensor_parallel(true),
-          .lora_targets = {"q_proj", "v_proj"}};
+  return {
+      .model_type = "qwen3",
+      .architectures = architectures_of(
+          "Qwen3", {Task::kFeatureExtraction, Task::kTextGeneration, Task::kTextClassification,
+                    Task::kTokenClassification, Task::kQuestionAnswering}),
+      .base_prefix = "model",
+      .defaults =
+          R"({"sliding_window": 4096, "max_window_layers": 28, "num_key_value_heads": 32, "head_dim": 128})",
+      .body =
+          [](torch::nn::Module& root, const std::string& prefix, const Config& config) {
+            auto options = DecoderOptions::from(config);
+            options.query_key_norm = DecoderOptions::QueryKeyNorm::kHead;
+            options.qkv_bias = options.output_bias = config.boolean("attention_bias", false);
+            options.read_windows(config);
+            return make_decoder(root, prefix, options);
+          },
+      .head =
+          [](Task task, const std::string& prefix, const Config& config) {
+            const bool is_old = task == Task::kQuestionAnswering;
+            return decoder_head(task, is_old ? "transformer" : prefix, config);
+          },
+      .tensor_parallel = decoder_tensor_parallel(true),
+      .lora_targets = {"q_proj", "v_proj"}};
 }
 
 }  // namespace levin::models

@@ -16,9 +16,8 @@ std::unique_ptr<Body> make_body(torch::nn::Module& root, const std::string& pref
   const int64_t window =
       config.boolean("use_sliding_window", false) ? config.integer("sliding_window", 0) : 0;
   for (size_t i = 0; i < options.blocks.size(); ++i) {
-    const bool has_rotary = i < rotates.size()
-                                ? rotates[i] != 0
-                                : (static_cast<int64_t>(i) + 1) % every != 0;
+    const bool has_rotary =
+        i < rotates.size() ? rotates[i] != 0 : (static_cast<int64_t>(i) + 1) % every != 0;
     options.blocks[i].rotary = has_rotary ? 0 : -1;
     options.blocks[i].window = has_rotary ? 0 : window;
   }
@@ -29,21 +28,22 @@ std::unique_ptr<Body> make_body(torch::nn::Module& root, const std::string& pref
 }  // namespace
 
 Family smollm3() {
-  return {.model_type = "smollm3",
-          .architectures = architectures_of(
-              "SmolLM3", {Task::kFeatureExtraction, Task::kTextGeneration,
-                          Task::kTextClassification, Task::kTokenClassification,
-                          Task::kQuestionAnswering}),
-          .base_prefix = "model",
-          .defaults = R"({"pad_token_id": 128004, "num_key_value_heads": 4, "tie_word_embeddings": true})",
-          .body = make_body,
-          .head =
-              [](Task task, const std::string& prefix, const Config& config) {
-                const bool is_old = task == Task::kQuestionAnswering;
-                return decoder_head(task, is_old ? "transformer" : prefix, config);
-              },
-          .tensor_parallel = decoder_tensor_parallel(false),
-          .lora_targets = {"q_proj", "v_proj"}};
+  return {
+      .model_type = "smollm3",
+      .architectures = architectures_of(
+          "SmolLM3", {Task::kFeatureExtraction, Task::kTextGeneration, Task::kTextClassification,
+                      Task::kTokenClassification, Task::kQuestionAnswering}),
+      .base_prefix = "model",
+      .defaults =
+          R"({"pad_token_id": 128004, "num_key_value_heads": 4, "tie_word_embeddings": true})",
+      .body = make_body,
+      .head =
+          [](Task task, const std::string& prefix, const Config& config) {
+            const bool is_old = task == Task::kQuestionAnswering;
+            return decoder_head(task, is_old ? "transformer" : prefix, config);
+          },
+      .tensor_parallel = decoder_tensor_parallel(false),
+      .lora_targets = {"q_proj", "v_proj"}};
 }
 
 }  // namespace levin::models

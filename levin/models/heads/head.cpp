@@ -23,10 +23,11 @@ at::Tensor mean_of_text(const at::Tensor& hidden, const at::Tensor& attention_ma
 
 at::Tensor last_of_text(const at::Tensor& hidden, const at::Tensor& ids, int64_t padding) {
   if (padding < 0) {
-    LEVIN_CHECK(ids.size(0) == 1, "models.padding",
-                "the config has no pad_token_id, and the batch {} texts: which token is the last of "
-                "each is not known; name the padding in config.json or take a batch of 1",
-                ids.size(0));
+    LEVIN_CHECK(
+        ids.size(0) == 1, "models.padding",
+        "the config has no pad_token_id, and the batch {} texts: which token is the last of "
+        "each is not known; name the padding in config.json or take a batch of 1",
+        ids.size(0));
     return hidden.select(1, -1);
   }
   const auto place = at::arange(ids.size(1), ids.options());
@@ -75,9 +76,9 @@ Head::Head(torch::nn::Module& root, const HeadPlan& plan)
   for (const HeadStep& each : plan.steps) {
     auto step = std::make_unique<Step>(Step{.plan = each});
     if (each.kind == Kind::kDense) {
-      step->linear = place(root, each.name,
-                           std::make_shared<Linear>(each.in, each.out, each.bias, each.number,
-                                                    each.cutoff));
+      step->linear =
+          place(root, each.name,
+                std::make_shared<Linear>(each.in, each.out, each.bias, each.number, each.cutoff));
     } else if (each.kind == Kind::kNorm) {
       step->norm =
           place(root, each.name, std::make_shared<LayerNorm>(each.in, each.number, each.bias));

@@ -18,18 +18,18 @@ namespace levin::models {
 
 /// Which vectors of a text go on.
 enum class Pooling {
-  kFirst,        ///< the first token's
-  kLastText,     ///< the rightmost one's that is not padding
-  kMean          ///< the mean of those that are not padding
+  kFirst,     ///< the first token's
+  kLastText,  ///< the rightmost one's that is not padding
+  kMean       ///< the mean of those that are not padding
 };
 
 struct HeadStep {
   enum class Kind { kPool, kDense, kTied, kNorm, kActivation, kDropout, kSoftcap, kUnused } kind;
-  std::string name;       ///< path of its parameters; of kActivation the function
+  std::string name;  ///< path of its parameters; of kActivation the function
   int64_t in = 0, out = 0;
   bool bias = true;
-  double number = 0;      ///< deviation, epsilon, rate or cap
-  double cutoff = 0;      ///< of the draw of a dense step
+  double number = 0;  ///< deviation, epsilon, rate or cap
+  double cutoff = 0;  ///< of the draw of a dense step
   Pooling pooling = Pooling::kFirst;
 };
 

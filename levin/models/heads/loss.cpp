@@ -29,7 +29,8 @@ void check_sizes(const at::Tensor& labels, at::IntArrayRef wanted, const char* n
 at::Tensor next_tokens(const at::Tensor& labels, const at::Tensor& document) {
   auto next = labels;
   if (document.defined()) {
-    const auto before = at::constant_pad_nd(document.narrow(1, 0, document.size(1) - 1), {1, 0}, -1);
+    const auto before =
+        at::constant_pad_nd(document.narrow(1, 0, document.size(1) - 1), {1, 0}, -1);
     next = next.masked_fill((document != before).logical_or(document < 0), kIgnored);
   }
   return at::constant_pad_nd(next.narrow(1, 1, next.size(1) - 1), {0, 1}, kIgnored);

@@ -3,7 +3,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones_like.h>
-
 #include <nlohmann/json.hpp>
 
 #include "levin/base/check.h"
@@ -75,8 +74,7 @@ SentencePlan SentencePlan::from_folder(const fs::path& folder) {
   SentencePlan plan;
   if (!fs::exists(file, error)) return plan;
   const std::string text = files::read_file(file);
-  const json modules =
-      json::parse(detail::shallow_json(text), nullptr, /*allow_exceptions=*/false);
+  const json modules = json::parse(detail::shallow_json(text), nullptr, /*allow_exceptions=*/false);
   LEVIN_CHECK(modules.is_array(), "models.sentence", "{} is no list of modules", file.string());
   for (const json& module : modules) {
     const auto field = [&](const char* key) {
@@ -109,9 +107,8 @@ SentencePlan SentencePlan::from_folder(const fs::path& folder) {
 at::Tensor sentence_vectors(const SentencePlan& plan, const at::Tensor& hidden,
                             const Inputs& inputs) {
   const auto wide = hidden.to(at::kFloat);
-  const auto mask = inputs.attention_mask.defined()
-                        ? inputs.attention_mask.to(at::kFloat)
-                        : at::ones_like(inputs.input_ids, at::kFloat);
+  const auto mask = inputs.attention_mask.defined() ? inputs.attention_mask.to(at::kFloat)
+                                                    : at::ones_like(inputs.input_ids, at::kFloat);
   std::vector<at::Tensor> parts;
   for (const std::string& mode : plan.pooling) parts.push_back(pooled_by(mode, wide, mask));
   const auto vectors = parts.size() == 1 ? parts.front() : at::cat(parts, -1);

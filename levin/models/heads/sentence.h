@@ -15,7 +15,7 @@ struct SentencePlan {
   /// Of the vectors of a text's tokens, which are joined one after another where there are several:
   /// cls, mean, max, mean_sqrt_len_tokens, weightedmean, lasttoken.
   std::vector<std::string> pooling = {"mean"};
-  bool normalize = false;  ///< to a length of 1
+  bool normalize = false;                 ///< to a length of 1
   std::vector<std::string> folders = {};  ///< of the modules, within that of the model
 
   /// Of a folder with a modules.json; the defaults where it has none, as there. Throws Error

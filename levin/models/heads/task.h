@@ -8,13 +8,13 @@
 namespace levin::models {
 
 enum class Task {
-  kFeatureExtraction,       ///< "feature-extraction": one vector a token
-  kTextGeneration,          ///< "text-generation": the next token
-  kFillMask,                ///< "fill-mask"
-  kTextClassification,      ///< "text-classification"
-  kTokenClassification,     ///< "token-classification"
-  kQuestionAnswering,       ///< "question-answering": where an answer begins and ends
-  kSentenceSimilarity       ///< "sentence-similarity": one vector a text
+  kFeatureExtraction,    ///< "feature-extraction": one vector a token
+  kTextGeneration,       ///< "text-generation": the next token
+  kFillMask,             ///< "fill-mask"
+  kTextClassification,   ///< "text-classification"
+  kTokenClassification,  ///< "token-classification"
+  kQuestionAnswering,    ///< "question-answering": where an answer begins and ends
+  kSentenceSimilarity    ///< "sentence-similarity": one vector a text
 };
 
 std::string name_of(Task task);

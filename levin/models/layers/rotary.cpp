@@ -29,8 +29,7 @@ at::Tensor llama3(const RotaryOptions& options, const at::Tensor& plain) {
   const auto context = static_cast<double>(options.original_max_position_embeddings);
   const double low = options.low_freq_factor, high = options.high_freq_factor;
   const at::Tensor wave = 2 * std::numbers::pi / plain;
-  const at::Tensor stretched =
-      at::where(wave > context / low, plain / options.factor, plain);
+  const at::Tensor stretched = at::where(wave > context / low, plain / options.factor, plain);
   const at::Tensor smooth = (context / wave - low) / (high - low);
   const at::Tensor between = (1 - smooth) * stretched / options.factor + smooth * stretched;
   const at::Tensor is_between =
@@ -82,9 +81,10 @@ RotaryOptions RotaryOptions::from(const Config& config, const std::string& layer
   RotaryOptions options;
   options.kind = given.text("rope_type", given.text("type", "default"));
   options.theta = given.number("rope_theta", config.number("rope_theta", theta));
-  LEVIN_CHECK(given.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0)) == 1.0,
-              "models.rotary", "{} asks for a partial_rotary_factor, which levin does not have",
-              given.origin());
+  LEVIN_CHECK(
+      given.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0)) == 1.0,
+      "models.rotary", "{} asks for a partial_rotary_factor, which levin does not have",
+      given.origin());
   if (options.kind == "default") return options;
   const std::vector<std::string> kinds{"default", "linear", "llama3", "yarn"};
   LEVIN_CHECK(std::ranges::count(kinds, options.kind) == 1, "models.rotary",

@@ -21,11 +21,11 @@ struct RotaryOptions {
   std::string kind = "default";  ///< or linear, llama3, yarn
   double theta = 10000.0;
   double factor = 1.0;
-  double low_freq_factor = 1.0;   ///< llama3
-  double high_freq_factor = 4.0;  ///< llama3
-  double beta_fast = 32.0;        ///< yarn
-  double beta_slow = 1.0;         ///< yarn
-  bool truncate = true;           ///< yarn
+  double low_freq_factor = 1.0;                                    ///< llama3
+  double high_freq_factor = 4.0;                                   ///< llama3
+  double beta_fast = 32.0;                                         ///< yarn
+  double beta_slow = 1.0;                                          ///< yarn
+  bool truncate = true;                                            ///< yarn
   std::optional<double> attention_factor, mscale, mscale_all_dim;  ///< yarn
   int64_t original_max_position_embeddings = 0;                    ///< llama3, yarn
 

@@ -1,6 +1,7 @@
 #pragma once
 // What the guides' listings may name without making it: small data, a network, a module.
 
+#include <fstream>
 #include <memory>
 #include <vector>
 

@@ -1,0 +1,87 @@
+// ./15_search --model .deps/minilm --query "make a film out of pictures"
+// last line: best=0.45
+//
+// Finds Debian packages by what is meant, not by words: a model of sentence-transformers turns the
+// one-line description of each package into a vector, and a question into another one; near vectors
+// mean alike. scripts/minilm.sh fetches the model. By default the packages that are installed here are
+// searched; all 60,000 that Debian has after
+//
+//   apt-cache dumpavail > packages && ./15_search --packages packages --index packages.safetensors
+//
+// which takes some minutes once: the vectors stay in the index for the next question.
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include <levin/levin.h>
+
+struct Options {
+  std::string model = ".deps/minilm";
+  std::string packages = "/var/lib/dpkg/status";
+  std::string index = "";
+  std::string query = "make a film out of pictures";
+  int64_t count = 5;
+
+  void fields(levin::FieldVisitor& field) {
+    field("model", model, "folder of sentence-transformers");
+    field("packages", packages, "what dpkg or `apt-cache dumpavail` lists");
+    field("index", index, "file that the vectors are kept in; empty: nowhere");
+    field("query", query, "what to look for");
+    field("count", count, "how many packages to show");
+  }
+};
+
+struct Packages {
+  std::vector<std::string> names, descriptions;
+
+  explicit Packages(const std::string& path) {
+    std::ifstream file(path);
+    if (!file) throw std::runtime_error("cannot read " + path + "; name a list by --packages");
+    std::string name;
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with("Package: ")) name = line.substr(9);
+      if (!line.starts_with("Description: ")) continue;
+      names.push_back(name);
+      descriptions.push_back(line.substr(13));
+    }
+  }
+};
+
+/// Of the index where that has them, else computed and kept there.
+torch::Tensor vectors_of(const Packages& packages, levin::models::SentenceEncoder& encoder,
+                         const std::string& index) {
+  const auto count = static_cast<int64_t>(packages.names.size());
+  if (!index.empty() && std::filesystem::exists(index)) {
+    const auto kept = levin::load_weights(index).tensor("vectors");
+    if (kept.size(0) == count) return kept;
+    std::fprintf(stderr, "%s is of other packages; it is made anew\n", index.c_str());
+  }
+  const auto vectors =
+      encoder.encode(packages.descriptions, {.progress = [&](int64_t done) {
+                       std::fprintf(stderr, "\r%ld of %ld packages", long(done), long(count));
+                     }});
+  std::fprintf(stderr, "\n");
+  levin::State state;
+  if (!index.empty()) levin::save_weights(index, state.set("vectors", vectors));
+  return vectors;
+}
+
+int main(int argc, char** argv) {
+  const auto options = levin::parse<Options>(argc, argv);
+  auto encoder = levin::models::SentenceEncoder::from_pretrained(options.model);
+  const Packages packages(options.packages);
+  const auto vectors = vectors_of(packages, encoder, options.index);
+
+  const auto question = encoder.encode(std::vector{options.query});
+  const auto likeness = vectors.mv(question[0]);  // [packages]: cosines, as vectors have length 1
+  const auto [scores, places] = likeness.topk(std::min(options.count, likeness.size(0)));
+  std::printf("%s\n", options.query.c_str());
+  for (int64_t i = 0; i < scores.size(0); ++i) {
+    const auto place = places[i].item<int64_t>();
+    std::printf("  %.2f  %-24s %s\n", scores[i].item<float>(), packages.names[place].c_str(),
+                packages.descriptions[place].c_str());
+  }
+  std::printf("best=%.2f\n", scores[0].item<float>());
+}
