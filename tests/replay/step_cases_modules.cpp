@@ -1,4 +1,5 @@
 // Options, children and modes of modules, and options of optimizers, that change in a run.
+#include "tests/models/small_models.h"
 #include "tests/replay/cases.h"
 
 namespace levin::test {
@@ -288,12 +289,39 @@ std::vector<StepCase> optimizers() {
   };
 }
 
+/// A model of a family, and what it is given beside the tokens.
+StepCase of_family(const std::string& name, const std::string& config, const std::string& task,
+                   const std::function<void(Batch&)>& fields) {
+  return replayed({.name = name,
+                   .step =
+                       [fields](Own& own, const Batch& batch, int64_t) {
+                         Batch given{{"input_ids", batch["tokens"]}, {"labels", batch["tokens"]}};
+                         fields(given);
+                         return own.part<models::Pretrained>("model").forward(given).loss;
+                       },
+                   .build = [=](Own& own) { own.register_module("model", small(config, task)); }});
+}
+
+std::vector<StepCase> pretrained() {
+  const auto padded = [](Batch& batch) {
+    batch.set("attention_mask", (batch["input_ids"] != 0).to(at::kLong));
+  };
+  const auto packed = [](Batch& batch) {
+    batch.set("document", (batch["input_ids"] * 0).cumsum(1) + (batch["input_ids"] > 5));
+  };
+  return {of_family("Qwen3OnPackedRows", small_qwen3(), "text-generation", packed),
+          of_family("Qwen3", small_qwen3(), "text-generation", [](Batch&) {}),
+          of_family("BertOnPaddedRows", small_bert(), "fill-mask", padded),
+          of_family("ModernBertOnPaddedRows", small_modernbert(), "fill-mask", padded),
+          of_family("Gpt2OnPackedRows", small_gpt2(), "text-generation", packed)};
+}
+
 }  // namespace rows_of_step_modules
 
 std::vector<StepCase> steps_with_modules() {
   using namespace rows_of_step_modules;  // NOLINT
   std::vector<StepCase> all = options_of_layers();
-  for (const auto& more : {children(), optimizers()})
+  for (const auto& more : {children(), optimizers(), pretrained()})
     all.insert(all.end(), more.begin(), more.end());
   return all;
 }
