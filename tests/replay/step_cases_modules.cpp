@@ -299,7 +299,9 @@ StepCase of_family(const std::string& name, const std::string& config, const std
                          fields(given);
                          return own.part<models::Pretrained>("model").forward(given).loss;
                        },
-                   .build = [=](Own& own) { own.register_module("model", small(config, task)); }});
+                   .build = [=](Own& own) { own.register_module("model", small(config, task)); },
+                   // Adam would make steps of the rounding that is all of a key's bias' gradient.
+                   .optimizer = [](Own&) { return levin::optim::sgd({.lr = 0.1}); }});
 }
 
 std::vector<StepCase> pretrained() {
