@@ -9,7 +9,7 @@ namespace levin::comm {
 namespace {
 
 // Short texts stand for many hosts, and brackets behind each other multiply.
-constexpr size_t kMostHosts = 1 << 18;
+constexpr size_t kMostHosts = 1 << 16;
 constexpr size_t kMostBrackets = 16;  // in a name
 constexpr size_t kLongestName = 255;
 
