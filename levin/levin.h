@@ -38,6 +38,7 @@
 #include "levin/graph/text/text.h"
 #include "levin/models/config.h"
 #include "levin/models/gpt2.h"
+#include "levin/models/lora.h"
 #include "levin/models/pretrained.h"
 #include "levin/models/sentence_encoder.h"
 #include "levin/models/to_batch.h"

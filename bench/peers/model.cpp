@@ -18,7 +18,8 @@ struct Options {
 
   void fields(levin::FieldVisitor& field) {
     field("folder", folder, "of a model");
-    field("batches", batches, "input_ids, attention_mask [batches, rows, tokens], labels [batches, rows]");
+    field("batches", batches,
+          "input_ids, attention_mask [batches, rows, tokens], labels [batches, rows]");
     field("mode", mode, "replay, open, or empty");
     field("steps", steps, "timed ones");
     field("warmup", warmup, "steps before them");

@@ -139,6 +139,12 @@ Config Config::child(std::string_view key) const {
   return child;
 }
 
+std::vector<std::string> Config::keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : tree_->items()) keys.push_back(key);
+  return keys;
+}
+
 void Config::set(std::string_view key, int64_t value) { (*tree_)[std::string(key)] = value; }
 void Config::set(std::string_view key, const std::string& value) {
   (*tree_)[std::string(key)] = value;

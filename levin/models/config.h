@@ -46,6 +46,8 @@ class LEVIN_API Config {
   /// An object, whose errors name "key.inner"; an empty one where the key is absent.
   Config child(std::string_view key) const;
 
+  std::vector<std::string> keys() const;
+
   void set(std::string_view key, int64_t value);
   void set(std::string_view key, const std::string& value);
   void set(std::string_view key, const std::vector<std::string>& values);

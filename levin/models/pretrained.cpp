@@ -14,6 +14,8 @@
 #include "levin/models/heads/loss.h"
 #include "levin/models/heads/sentence.h"
 #include "levin/models/layers/layers.h"
+#include "levin/models/lora.h"
+#include "levin/models/pretrained_parts.h"
 #include "levin/models/weights.h"
 
 namespace levin::models {
@@ -86,17 +88,6 @@ void copy_beside(const fs::path& from, const fs::path& to, const char* name) {
 
 }  // namespace
 
-struct Pretrained::Parts {
-  Config config;
-  const Family* family = nullptr;
-  Task task = Task::kFeatureExtraction;
-  fs::path folder;  // that it came from; empty: none
-  std::unique_ptr<Body> body;
-  std::unique_ptr<Head> head;  // none where the task has no step
-  SentencePlan sentence;
-  std::vector<std::string> drawn;
-};
-
 Pretrained::Pretrained(std::unique_ptr<Parts> parts)
     : torch::nn::Module("Pretrained"), parts_(std::move(parts)) {}
 Pretrained::~Pretrained() = default;
@@ -127,11 +118,27 @@ Output Pretrained::forward(const Batch& batch) {
   return output;
 }
 
-void Pretrained::save_pretrained(const fs::path& folder, int64_t max_shard_bytes) const {
+bool Pretrained::has_adapter() const { return parts_->lora != nullptr; }
+const LoraOptions& Pretrained::adapter() const { return *parts_->lora; }
+const fs::path& Pretrained::folder() const { return parts_->folder; }
+
+void Pretrained::save_pretrained(const fs::path& folder,
+                                 const SavePretrainedOptions& options) const {
+  if (has_adapter() && !options.merge) {
+    lora::save(*this, folder);
+    return;
+  }
   State weights;
-  for (const auto& parameter : named_parameters())
-    weights.set(parameter.key(), parameter.value().detach());
-  save_sharded_weights(folder, weights, max_shard_bytes);
+  for (const auto& parameter : named_parameters()) {
+    if (parameter.key().find(".lora_") == std::string::npos)
+      weights.set(parameter.key(), parameter.value().detach());
+  }
+  for (const auto& module : named_modules("", /*include_self=*/false)) {
+    const auto* layer = dynamic_cast<const Adaptable*>(module.value().get());
+    if (layer != nullptr && layer->has_lora() && !layer->is_merged())
+      weights.set(module.key() + ".weight", layer->merged_weight());
+  }
+  save_sharded_weights(folder, weights, options.max_shard_bytes);
   files::write_file_atomically(folder / "config.json", parts_->config.to_json());
   std::error_code error;
   const bool is_same = fs::equivalent(parts_->folder, folder, error);

@@ -22,6 +22,7 @@
 
 namespace levin {
 class Batch;
+struct LoraOptions;
 }  // namespace levin
 
 namespace levin::models {
@@ -36,6 +37,11 @@ struct PretrainedOptions {
   std::string dtype = "auto";
   /// What a block would keep for backward is computed once more there (gradient checkpointing).
   bool activation_checkpointing = false;
+};
+
+struct SavePretrainedOptions {
+  int64_t max_shard_bytes = 5'000'000'000;  ///< of one file
+  bool merge = false;                       ///< a model without adapters; this one stays as it is
 };
 
 /// What a model gives for a batch; what the task has not is undefined.
@@ -61,10 +67,11 @@ class LEVIN_API Pretrained : public torch::nn::Module {
 
   /// Writes config.json and model.safetensors (in several files where it is larger than
   /// max_shard_bytes), and copies tokenizer, chat template and generation settings of the folder that
-  /// the model came from. transformers opens it. Parameters have to be whole: under fsdp see
+  /// the model came from. transformers opens it. Of a model with an adapter the adapter is written
+  /// (lora::save), or with merge the model that both make. Parameters have to be whole: under fsdp see
   /// WholeScope. Throws Error "files.write".
   void save_pretrained(const std::filesystem::path& folder,
-                       int64_t max_shard_bytes = 5'000'000'000) const;
+                       const SavePretrainedOptions& options = {}) const;
 
   const Config& config() const;
   std::string task() const;
@@ -72,6 +79,10 @@ class LEVIN_API Pretrained : public torch::nn::Module {
   const std::vector<std::string>& drawn() const;
   /// Names of modules that LoRA adapts where nobody says.
   const std::vector<std::string>& lora_targets() const;
+
+  bool has_adapter() const;
+  const LoraOptions& adapter() const;           ///< where it has one
+  const std::filesystem::path& folder() const;  ///< that it came from; empty: none
 
   struct Parts;  ///< for levin's own sources
   Parts& parts() { return *parts_; }

@@ -5,6 +5,7 @@
 #include "levin/base/error.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/data/batch.h"
+#include "levin/models/lora.h"
 #include "levin/models/pretrained.h"
 #include "levin/models/sentence_encoder.h"
 #include "tests/oracle/python.h"
@@ -107,6 +108,44 @@ TEST_F(ModelFolders, GiveTheNumbersOfTransformersAndGoBack) {
   EXPECT_GT(count, 80U);
   ASSERT_EQ(run("model_folders.py", "'" + root.string() + "' --back", &output), 0) << output;
   EXPECT_NE(output.find(std::to_string(count) + " folders"), std::string::npos) << output;
+}
+
+// LoRA, rank-stabilised, with patterns, DoRA; of matrices that lie either way.
+TEST_F(ModelFolders, AdaptersOfPeftLoadHereAndOursThere) {
+  std::string output;
+  const fs::path root = file("adapters");
+  fs::create_directories(root);
+  ASSERT_EQ(run("adapters.py", "'" + root.string() + "'", &output), 0) << output;
+  size_t count = 0;
+  for (const auto& entry : fs::directory_iterator(root)) {
+    SCOPED_TRACE(entry.path().filename());
+    try {
+      const at::Tensor ids = tensors_of(entry.path() / "expected.safetensors").at("none.input_ids");
+      const at::Tensor wanted =
+          tensors_of(entry.path() / "adapter_logits.safetensors").at("logits");
+      const auto net = from_pretrained(entry.path());
+      net->eval();
+      const at::NoGradGuard no_grad;
+      const auto logits = [&] { return net->forward({{"input_ids", ids}}).logits; };
+      const at::Tensor before = logits();
+      lora::load(*net, entry.path() / "adapter");
+      EXPECT_LE(largest(logits() - wanted), kTolerance * largest(wanted));
+      EXPECT_GT(largest(before - wanted), 100 * kTolerance * largest(wanted));
+      lora::save(*net, entry.path() / "adapter_back");
+      net->save_pretrained(entry.path() / "merged_back", {.merge = true});
+      const at::Tensor adapted = logits();
+      lora::merge(*net);
+      EXPECT_LE(largest(logits() - wanted), kTolerance * largest(wanted));
+      lora::unmerge(*net);
+      EXPECT_TRUE(at::equal(logits(), adapted));
+    } catch (const Error& error) {
+      ADD_FAILURE() << error.what();
+    }
+    ++count;
+  }
+  EXPECT_EQ(count, 10U);
+  ASSERT_EQ(run("adapters.py", "'" + root.string() + "' --back", &output), 0) << output;
+  EXPECT_NE(output.find("10 adapters"), std::string::npos) << output;
 }
 
 class MiniLm : public test::PythonTest {

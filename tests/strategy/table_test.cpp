@@ -25,6 +25,7 @@ using levin::test::run_world;
 using ::testing::Each;
 namespace fs = std::filesystem;
 
+using levin::test::adapted;
 using levin::test::bert;
 using levin::test::cnn;
 using levin::test::gpt;
@@ -339,7 +340,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "CnnAdam", .task = cnn, .optimizer = "adam"},
         Case{.name = "CnnAdamDouble", .task = cnn, .optimizer = "adam", .in_double = true},
         Case{.name = "GptSgd", .task = gpt}, Case{.name = "Qwen3Sgd", .task = qwen3},
-        Case{.name = "BertSgd", .task = bert},
+        Case{.name = "BertSgd", .task = bert}, Case{.name = "AdaptedSgd", .task = adapted},
         Case{.name = "GptSgdGloo", .backend = "gloo", .task = gpt},
         Case{.name = "GptAdam", .task = gpt, .optimizer = "adam"},
         Case{.name = "GptAdamDouble", .task = gpt, .optimizer = "adam", .in_double = true}),
@@ -424,6 +425,12 @@ INSTANTIATE_TEST_SUITE_P(
              .strategy = "fsdp",
              .backend = "gloo",
              .task = qwen3,
+             .sizes = {2, 3}},
+        Case{.name = "AdaptedSgd", .strategy = "fsdp", .task = adapted, .sizes = {2, 3}},
+        Case{.name = "AdaptedGloo",
+             .strategy = "fsdp",
+             .backend = "gloo",
+             .task = adapted,
              .sizes = {2, 3}},
         Case{.name = "BertZero2", .strategy = "zero", .task = bert, .sizes = {2, 3}},
         Case{.name = "GptHierarchical", .strategy = "fsdp", .backend = "hierarchical", .task = gpt},

@@ -8,6 +8,7 @@
 
 #include "levin/data/batch.h"
 #include "levin/models/gpt2.h"
+#include "levin/models/lora.h"
 #include "tests/models/small_models.h"
 
 namespace levin::test {
@@ -68,6 +69,23 @@ inline Task pretrained(const std::string& config, const std::string& task) {
 inline Task qwen3() {
   std::string config = small_qwen3();
   return pretrained(config.insert(1, "\"tie_word_embeddings\": true, "), "text-generation");
+}
+/// A frozen model with an adapter.
+inline Task adapted() {
+  const auto net = small(small_qwen3(), "text-generation");
+  lora::add(net, {.r = 4, .target_modules = {"all-linear"}});
+  for (const auto& parameter : net->named_parameters()) {
+    // Beside 0 there is nothing to sum.
+    if (parameter.key().ends_with("lora_B.weight"))
+      torch::nn::init::normal_(parameter.value(), 0.0, 0.1);
+  }
+  return {net,
+          [](int64_t step) {
+            return drawn(step, {kGlobalBatch, 8}).mul(1000).abs().to(at::kLong).remainder(61);
+          },
+          [net](const at::Tensor& ids) {
+            return net->forward({{"input_ids", ids}, {"labels", ids}}).loss;
+          }};
 }
 inline Task bert() { return pretrained(small_bert(), "fill-mask"); }
 

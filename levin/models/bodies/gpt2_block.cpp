@@ -40,8 +40,9 @@ Conv1D::Conv1D(int64_t in, int64_t out, double deviation) : deviation_(deviation
 }
 
 at::Tensor Conv1D::forward(const at::Tensor& x) const {
-  return at::addmm(bias_, x.reshape({-1, x.size(-1)}), weight_)
-      .view({x.size(0), x.size(1), weight_.size(1)});
+  const auto y = at::addmm(bias_, x.reshape({-1, x.size(-1)}), weight_)
+                     .view({x.size(0), x.size(1), weight_.size(1)});
+  return adapts() ? adapted(x, y, bias_) : y;
 }
 
 void Conv1D::draw() {

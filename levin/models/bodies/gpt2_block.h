@@ -16,11 +16,18 @@ namespace levin::models {
 void check_gpt2(const GPT2Config& config);
 
 /// transformers.pytorch_utils.Conv1D: a linear layer whose weight lies as (in, out).
-class Conv1D : public Layer {
+class Conv1D : public Adaptable {
  public:
   Conv1D(int64_t in, int64_t out, double deviation);
   at::Tensor forward(const at::Tensor& x) const;  // [B, T, in] -> [B, T, out]
   void draw() override;
+  int64_t in_width() const override { return weight_.size(0); }
+  int64_t out_width() const override { return weight_.size(1); }
+  bool is_transposed() const override { return true; }
+
+ protected:
+  at::Tensor weight() const override { return weight_; }
+  at::Tensor rows(const at::Tensor& weight) const override { return weight.t(); }
 
  private:
   at::Tensor weight_, bias_;

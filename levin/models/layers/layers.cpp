@@ -94,7 +94,10 @@ Linear::Linear(int64_t in, int64_t out, bool bias, double deviation, double cuto
   if (bias) bias_ = register_parameter("bias", at::empty({out}));
 }
 
-at::Tensor Linear::forward(const at::Tensor& x) const { return at::linear(x, weight_, bias_); }
+at::Tensor Linear::forward(const at::Tensor& x) const {
+  const auto y = at::linear(x, weight_, bias_);
+  return adapts() ? adapted(x, y, bias_) : y;
+}
 
 void Linear::draw() {
   draw_normal(weight_, deviation_, cutoff_);

@@ -13,6 +13,9 @@
 #include <memory>
 #include <string>
 
+#include "levin/models/layers/adaptable.h"
+#include "levin/models/layers/layer.h"
+
 namespace levin::models {
 
 /// Registers a module under a path of names below root, "attention.self.query"; modules that only hold
@@ -31,25 +34,24 @@ torch::nn::Module& group_at(torch::nn::Module& root, const std::string& path);
 /// A parameter [width] that stands alone at the path, drawn as 0.
 at::Tensor place_bias(torch::nn::Module& root, const std::string& path, int64_t width);
 
-/// A layer with weights of its own.
-class Layer : public torch::nn::Module {
- public:
-  /// As transformers' _init_weights draws them.
-  virtual void draw() = 0;
-};
-
 /// Draws the weights of all layers below root, in the order of their registration.
 void draw_weights(torch::nn::Module& root);
 
 /// Normal with a mean of 0, drawn anew beyond `cutoff` deviations where that is above 0.
 void draw_normal(at::Tensor weight, double deviation, double cutoff);
 
-class Linear : public Layer {
+class Linear : public Adaptable {
  public:
   Linear(int64_t in, int64_t out, bool bias, double deviation, double cutoff = 0);
 
   at::Tensor forward(const at::Tensor& x) const;  // [.., in] -> [.., out]
   void draw() override;
+  int64_t in_width() const override { return weight_.size(1); }
+  int64_t out_width() const override { return weight_.size(0); }
+
+ protected:
+  at::Tensor weight() const override { return weight_; }
+  at::Tensor rows(const at::Tensor& weight) const override { return weight; }
 
  private:
   at::Tensor weight_, bias_;  // [out, in], [out] or undefined

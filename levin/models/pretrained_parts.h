@@ -1,0 +1,28 @@
+#pragma once
+// What a Pretrained is made of. Not for users.
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "levin/models/family.h"
+#include "levin/models/heads/sentence.h"
+#include "levin/models/lora.h"
+#include "levin/models/pretrained.h"
+
+namespace levin::models {
+
+struct Pretrained::Parts {
+  Config config;
+  const Family* family = nullptr;
+  Task task = Task::kFeatureExtraction;
+  std::filesystem::path folder;  // that it came from; empty: none
+  std::unique_ptr<Body> body;
+  std::unique_ptr<Head> head;  // none where the task has no step
+  SentencePlan sentence;
+  std::vector<std::string> drawn;
+  std::unique_ptr<LoraOptions> lora;  // none where there is no adapter
+};
+
+}  // namespace levin::models

@@ -1,0 +1,143 @@
+#include "levin/models/lora.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "levin/base/error.h"
+#include "levin/checkpoint/checkpoint.h"
+#include "levin/data/batch.h"
+#include "tests/models/small_models.h"
+#include "tests/support/error_of.h"
+#include "tests/support/scratch.h"
+
+namespace levin {
+namespace {
+
+using models::Pretrained;
+using test::error_of;
+using test::put;
+using test::Scratch;
+using test::small;
+using ::testing::HasSubstr;
+
+Batch batch() {
+  torch::manual_seed(3);
+  const at::Tensor ids = at::randint(3, 61, {4, 7}, at::kLong);
+  return {{"input_ids", ids}, {"labels", ids}};
+}
+
+/// Gradients of a step are all that training needs.
+void train(Pretrained& net, int64_t steps) {
+  for (int64_t step = 0; step < steps; ++step) {
+    net.zero_grad();
+    net.forward(batch()).loss.backward();
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& parameter : net.parameters()) {
+      if (parameter.grad().defined()) parameter.sub_(parameter.grad(), 0.5);
+    }
+  }
+}
+
+std::map<std::string, at::Tensor> copies(const Pretrained& net) {
+  std::map<std::string, at::Tensor> values;
+  for (const auto& parameter : net.named_parameters())
+    values.emplace(parameter.key(), parameter.value().detach().clone());
+  return values;
+}
+
+TEST(Lora, ChangesNothingAtFirstAndTrainsTheAdapterAlone) {
+  for (const bool dora : {false, true}) {
+    const auto net = small(test::small_qwen3(), "text-generation");
+    const at::Tensor before = net->forward(batch()).logits;
+    lora::add(net, {.r = 4, .target_modules = {"all-linear"}, .use_dora = dora});
+    EXPECT_TRUE(at::allclose(net->forward(batch()).logits, before, 1e-5, 1e-6));
+    const auto values = copies(*net);
+    const double loss = net->forward(batch()).loss.item<double>();
+    train(*net, 5);
+    EXPECT_LT(net->forward(batch()).loss.item<double>(), loss);
+    for (const auto& parameter : net->named_parameters()) {
+      const bool is_own = parameter.key().find(".lora_") != std::string::npos;
+      EXPECT_EQ(parameter.value().requires_grad(), is_own) << parameter.key();
+      EXPECT_EQ(at::equal(parameter.value(), values.at(parameter.key())), !is_own)
+          << parameter.key();
+    }
+    const lora::WithoutAdapter scope(*net);
+    EXPECT_TRUE(at::equal(net->forward(batch()).logits, before));
+  }
+}
+
+TEST(Lora, AClassificationHeadIsTrainedWholeAndSavedWithTheAdapter) {
+  const Scratch scratch;
+  const auto net = small(test::small_bert(), "text-classification", {.num_labels = 3});
+  net->save_pretrained(scratch / "model");
+  const auto made = models::from_pretrained(scratch / "model");
+  lora::add(made, {.target_modules = {"query"}});
+  const Batch given{{"input_ids", batch()["input_ids"]}, {"labels", at::tensor({0, 1, 2, 1})}};
+  made->forward(given).loss.backward();
+  {
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& parameter : made->parameters()) {
+      if (parameter.grad().defined()) parameter.sub_(parameter.grad(), 0.5);
+    }
+  }
+  made->save_pretrained(scratch / "adapter");
+  const State file = load_weights(scratch / "adapter" / "adapter_model.safetensors");
+  EXPECT_TRUE(file.contains("base_model.model.classifier.weight"));
+  EXPECT_FALSE(file.contains("base_model.model.bert.pooler.dense.weight"));
+  const auto again = models::from_pretrained(scratch / "model");
+  lora::load(*again, scratch / "adapter");
+  EXPECT_TRUE(at::equal(again->forward(given).logits, made->forward(given).logits));
+}
+
+TEST(Lora, DropoutIsOfTrainingAlone) {
+  const auto net = small(test::small_qwen3(), "text-generation");
+  lora::add(net, {.lora_dropout = 0.5, .target_modules = {"all-linear"}});
+  train(*net, 2);
+  const Batch given = batch();  // which seeds the generator
+  const auto logits = [&] { return net->forward(given).logits; };
+  EXPECT_FALSE(at::equal(logits(), logits()));
+  net->eval();
+  EXPECT_TRUE(at::equal(logits(), logits()));
+}
+
+TEST(Lora, HalfPrecisionModelsHaveAdaptersOfFloat32) {
+  const auto net = small(test::small_qwen3(), "text-generation", {.dtype = "bfloat16"});
+  lora::add(net, {.target_modules = {"all-linear"}});
+  for (const auto& parameter : net->named_parameters()) {
+    const bool is_own = parameter.key().find(".lora_") != std::string::npos;
+    EXPECT_EQ(parameter.value().scalar_type(), is_own ? at::kFloat : at::kBFloat16);
+  }
+  EXPECT_EQ(net->forward(batch()).logits.scalar_type(), at::kBFloat16);
+  train(*net, 1);
+}
+
+TEST(Lora, WhatCannotBeIsNamed) {
+  const Scratch scratch;
+  const auto net = small(test::small_qwen3(), "text-generation");
+  const auto error = [&](const LoraOptions& options) {
+    return error_of([&] { lora::add(net, options); });
+  };
+  EXPECT_THAT(error({.target_modules = {"q_prj"}}), HasSubstr("models.lora.target"));
+  EXPECT_THAT(error({.target_modules = {"q_prj"}}), HasSubstr("nearest is q_proj"));
+  EXPECT_THAT(error({.r = 0}), HasSubstr("models.lora.options: got r = 0"));
+  EXPECT_THAT(error_of([&] { lora::save(*net, scratch / "adapter"); }),
+              HasSubstr("models.lora.none"));
+  EXPECT_THAT(error_of([&] { lora::load(*net, scratch / "adapter"); }),
+              HasSubstr("models.missing"));
+  lora::add(net);
+  EXPECT_THAT(error({}), HasSubstr("models.lora.twice"));
+  lora::save(*net, scratch / "adapter");
+  std::string wider = test::small_qwen3();
+  wider.replace(wider.find("\"hidden_size\": 24"), 17, "\"hidden_size\": 32");
+  EXPECT_THAT(error_of([&] { lora::load(*small(wider, "text-generation"), scratch / "adapter"); }),
+              HasSubstr("models.lora.weights"));
+  std::string config = test::get(scratch / "adapter" / "adapter_config.json");
+  put(scratch / "adapter" / "adapter_config.json", config.replace(config.find("LORA"), 4, "IA3"));
+  EXPECT_THAT(error_of([&] {
+                lora::load(*small(test::small_qwen3(), "text-generation"), scratch / "adapter");
+              }),
+              HasSubstr("is of type 'IA3'"));
+}
+
+}  // namespace
+}  // namespace levin
