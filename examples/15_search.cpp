@@ -20,7 +20,7 @@
 struct Options {
   std::string model = ".deps/minilm";
   std::string packages = "/var/lib/dpkg/status";
-  std::string index = "";
+  std::string index;
   std::string query = "make a film out of pictures";
   int64_t count = 5;
 

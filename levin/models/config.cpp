@@ -13,9 +13,9 @@
 namespace levin::models {
 namespace {
 
-using json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-[[noreturn]] void fail(const std::string& origin, std::string_view key, const json& value,
+[[noreturn]] void fail(const std::string& origin, std::string_view key, const OrderedJson& value,
                        const char* wanted) {
   LEVIN_FAIL("models.config", "{}: got {} = {}, wanted {}", origin, key,
              printable(value.dump().substr(0, 80)), wanted);
@@ -27,12 +27,12 @@ using json = nlohmann::ordered_json;
 
 }  // namespace
 
-struct Config::Tree : json {
-  using json::json;
-  explicit Tree(json value) : json(std::move(value)) {}
+struct Config::Tree : OrderedJson {
+  using OrderedJson::basic_json;
+  explicit Tree(OrderedJson value) : OrderedJson(std::move(value)) {}
 };
 
-Config::Config() : origin_("config.json"), tree_(std::make_unique<Tree>(json::object())) {}
+Config::Config() : origin_("config.json"), tree_(std::make_unique<Tree>(OrderedJson::object())) {}
 Config::~Config() = default;
 Config::Config(const Config& other)
     : origin_(other.origin_), tree_(std::make_unique<Tree>(*other.tree_)) {}
@@ -53,7 +53,8 @@ Config Config::from_folder(const std::filesystem::path& folder) {
 }
 
 Config Config::from_json(std::string_view text, std::string origin) {
-  json value = json::parse(detail::shallow_json(text), nullptr, /*allow_exceptions=*/false);
+  OrderedJson value =
+      OrderedJson::parse(detail::shallow_json(text), nullptr, /*allow_exceptions=*/false);
   LEVIN_CHECK(value.is_object(), "models.config", "{} is no JSON object", origin);
   Config config;
   config.origin_ = std::move(origin);
@@ -77,39 +78,39 @@ void Config::fill(std::string_view defaults) {
 bool Config::has(std::string_view key) const { return find(key) != nullptr; }
 
 int64_t Config::integer(std::string_view key, std::optional<int64_t> otherwise) const {
-  const json* value = find(key);
+  const OrderedJson* value = find(key);
   if (value == nullptr) return otherwise ? *otherwise : (fail_missing(origin_, key), 0);
   if (!value->is_number_integer()) fail(origin_, key, *value, "a whole number");
   return value->get<int64_t>();
 }
 
 double Config::number(std::string_view key, std::optional<double> otherwise) const {
-  const json* value = find(key);
+  const OrderedJson* value = find(key);
   if (value == nullptr) return otherwise ? *otherwise : (fail_missing(origin_, key), 0.0);
   if (!value->is_number()) fail(origin_, key, *value, "a number");
   return value->get<double>();
 }
 
 bool Config::boolean(std::string_view key, bool otherwise) const {
-  const json* value = find(key);
+  const OrderedJson* value = find(key);
   if (value == nullptr) return otherwise;
   if (!value->is_boolean()) fail(origin_, key, *value, "true or false");
   return value->get<bool>();
 }
 
 std::string Config::text(std::string_view key, const std::string& otherwise) const {
-  const json* value = find(key);
+  const OrderedJson* value = find(key);
   if (value == nullptr) return otherwise;
   if (!value->is_string()) fail(origin_, key, *value, "a text");
   return value->get<std::string>();
 }
 
 std::vector<std::string> Config::texts(std::string_view key) const {
-  const json* value = find(key);
+  const OrderedJson* value = find(key);
   std::vector<std::string> texts;
   if (value == nullptr) return texts;
   if (!value->is_array()) fail(origin_, key, *value, "a list of texts");
-  for (const json& item : *value) {
+  for (const OrderedJson& item : *value) {
     if (!item.is_string()) fail(origin_, key, *value, "a list of texts");
     texts.push_back(item.get<std::string>());
   }
@@ -117,11 +118,11 @@ std::vector<std::string> Config::texts(std::string_view key) const {
 }
 
 std::vector<int64_t> Config::integers(std::string_view key) const {
-  const json* value = find(key);
+  const OrderedJson* value = find(key);
   std::vector<int64_t> numbers;
   if (value == nullptr) return numbers;
   if (!value->is_array()) fail(origin_, key, *value, "a list of whole numbers");
-  for (const json& item : *value) {
+  for (const OrderedJson& item : *value) {
     if (!item.is_number_integer() && !item.is_boolean())
       fail(origin_, key, *value, "a list of whole numbers");
     numbers.push_back(item.is_boolean() ? int64_t{item.get<bool>()} : item.get<int64_t>());
@@ -130,7 +131,7 @@ std::vector<int64_t> Config::integers(std::string_view key) const {
 }
 
 Config Config::child(std::string_view key) const {
-  const json* value = find(key);
+  const OrderedJson* value = find(key);
   Config child;
   child.origin_ = fmt::format("{}: {}", origin_, key);
   if (value == nullptr) return child;
@@ -163,7 +164,7 @@ std::string Config::model_type() const {
 std::string Config::dtype() const { return text("dtype", text("torch_dtype")); }
 
 int64_t Config::num_labels() const {
-  const json* names = find("id2label");
+  const OrderedJson* names = find("id2label");
   if (names != nullptr && names->is_object()) return static_cast<int64_t>(names->size());
   return integer("num_labels", 2);
 }
@@ -171,7 +172,7 @@ int64_t Config::num_labels() const {
 void Config::set_num_labels(int64_t count) {
   LEVIN_CHECK(count >= 1, "models.num_labels", "got num_labels = {}, wanted at least 1", count);
   if (num_labels() == count) return;
-  json names = json::object(), numbers = json::object();
+  OrderedJson names = OrderedJson::object(), numbers = OrderedJson::object();
   for (int64_t label = 0; label < count; ++label) {
     const std::string name = fmt::format("LABEL_{}", label);
     names[std::to_string(label)] = name;
@@ -183,7 +184,7 @@ void Config::set_num_labels(int64_t count) {
 }
 
 std::string Config::to_json() const {
-  return tree_->dump(2, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) + "\n";
+  return tree_->dump(2, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace levin::models

@@ -8,6 +8,8 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/normalization.h>
 
+#include <utility>
+
 #include "levin/base/check.h"
 #include "levin/models/bodies/gpt2_block.h"
 #include "levin/module/wrap.h"
@@ -60,9 +62,9 @@ struct GPT2Impl::Transformer : torch::nn::Module {
   }
 };
 
-GPT2Impl::GPT2Impl(GPT2Config config) : config_(config) {
-  check_gpt2(config);
-  transformer_ = register_module("transformer", std::make_shared<Transformer>(config));
+GPT2Impl::GPT2Impl(GPT2Config config) : config_(std::move(config)) {
+  check_gpt2(config_);
+  transformer_ = register_module("transformer", std::make_shared<Transformer>(config_));
 }
 
 at::Tensor GPT2Impl::forward(const at::Tensor& input_ids) {

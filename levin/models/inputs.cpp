@@ -1,5 +1,6 @@
 #include "levin/models/inputs.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 
 #include "levin/base/check.h"

@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using models::Adaptable;
 using models::Pretrained;
-using json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kPrefix = "base_model.model.";
 constexpr const char* kConfig = "adapter_config.json";
@@ -135,7 +135,7 @@ std::map<std::string, at::Tensor> own_weights(const Pretrained& net) {
   return weights;
 }
 
-json config_of(const Pretrained& net) {
+OrderedJson config_of(const Pretrained& net) {
   const LoraOptions& options = net.adapter();
   std::vector<std::string> targets;
   bool is_transposed = false;
@@ -149,23 +149,24 @@ json config_of(const Pretrained& net) {
                                                  {"token-classification", "TOKEN_CLS"},
                                                  {"question-answering", "QUESTION_ANS"}};
   const auto type = types.find(net.task());
-  json config{{"peft_type", "LORA"},
-              {"base_model_name_or_path", net.folder().string()},
-              {"bias", "none"},
-              {"fan_in_fan_out", is_transposed},
-              {"inference_mode", true},
-              {"init_lora_weights", true},
-              {"lora_alpha", options.lora_alpha},
-              {"lora_dropout", options.lora_dropout},
-              {"r", options.r},
-              {"rank_pattern", options.rank_pattern},
-              {"alpha_pattern", options.alpha_pattern},
-              {"target_modules", targets},
-              {"use_dora", options.use_dora},
-              {"use_rslora", options.use_rslora}};
-  config["task_type"] = type != types.end() ? json(type->second) : json("FEATURE_EXTRACTION");
+  OrderedJson config{{"peft_type", "LORA"},
+                     {"base_model_name_or_path", net.folder().string()},
+                     {"bias", "none"},
+                     {"fan_in_fan_out", is_transposed},
+                     {"inference_mode", true},
+                     {"init_lora_weights", true},
+                     {"lora_alpha", options.lora_alpha},
+                     {"lora_dropout", options.lora_dropout},
+                     {"r", options.r},
+                     {"rank_pattern", options.rank_pattern},
+                     {"alpha_pattern", options.alpha_pattern},
+                     {"target_modules", targets},
+                     {"use_dora", options.use_dora},
+                     {"use_rslora", options.use_rslora}};
+  config["task_type"] =
+      type != types.end() ? OrderedJson(type->second) : OrderedJson("FEATURE_EXTRACTION");
   const auto whole = trained_whole(net, options);
-  config["modules_to_save"] = whole.empty() ? json() : json(whole);
+  config["modules_to_save"] = whole.empty() ? OrderedJson() : OrderedJson(whole);
   return config;
 }
 
@@ -195,7 +196,7 @@ LoraOptions read_config(const fs::path& file) {
   options.lora_dropout = config.number("lora_dropout", 0.0);
   options.use_rslora = config.boolean("use_rslora", false);
   options.use_dora = config.boolean("use_dora", false);
-  const json tree = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const OrderedJson tree = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto is_text = [&](const char* key) { return tree.contains(key) && tree[key].is_string(); };
   if (is_text("target_modules")) {
     options.target_modules = {config.text("target_modules")};

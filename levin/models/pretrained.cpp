@@ -32,11 +32,6 @@ constexpr const char* kBeside[] = {
 constexpr const char* kSentence[] = {"modules.json", "sentence_bert_config.json",
                                      "config_sentence_transformers.json"};
 
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
-
 std::optional<at::ScalarType> dtype_of(const std::string& name) {
   constexpr std::pair<const char*, at::ScalarType> kKnown[] = {{"float32", at::kFloat},
                                                                {"float64", at::kDouble},

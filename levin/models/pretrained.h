@@ -31,7 +31,7 @@ struct PretrainedOptions {
   /// feature-extraction, text-generation, fill-mask, text-classification, token-classification,
   /// question-answering or sentence-similarity. Empty: sentence-similarity for a folder of
   /// sentence-transformers, else what "architectures" of the config says, else feature-extraction.
-  std::string task = "";
+  std::string task;
   std::optional<int64_t> num_labels = {};  ///< of a classification head; unset: the config's
   /// Of the weights: float32, bfloat16, float16; auto: the config's, or the file's.
   std::string dtype = "auto";

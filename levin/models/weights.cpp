@@ -22,11 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
-
 /// pytorch_model.bin.index.json and the files that it names.
 State read_torch_index(const fs::path& folder, const fs::path& index) {
   const std::string text = files::read_file(index);
@@ -176,6 +171,11 @@ std::vector<std::string> place_weights(torch::nn::Module& root, const Family& fa
               "{} has no weights for {}; it is not whole, or not of the model of its config.json",
               placing.folder, shortened(missing));
   return drawn;
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
 }
 
 State read_weights(const fs::path& folder) {

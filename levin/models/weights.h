@@ -13,6 +13,9 @@
 
 namespace levin::models {
 
+/// Whether something stands at the path.
+bool is_there(const std::filesystem::path& path);
+
 /// The tensors of model.safetensors, its index, pytorch_model.bin or its index, by their names there.
 /// Throws Error "models.missing" where there is none of them or one of an index is not there.
 State read_weights(const std::filesystem::path& folder);

@@ -6,7 +6,7 @@
 namespace levin::models {
 namespace {
 
-HeadPlan make_head(Task task, const std::string& prefix, const Config& config) {
+HeadPlan bert_head(Task task, const std::string& prefix, const Config& config) {
   const int64_t width = config.integer("hidden_size");
   const double deviation = config.number("initializer_range", 0.02);
   const HeadStep rate = dropout(classifier_dropout(config));
@@ -51,7 +51,7 @@ Family bert() {
       .defaults = R"({"pad_token_id": 0, "tie_word_embeddings": true})",
       .body = [](torch::nn::Module& root, const std::string& prefix,
                  const Config& config) { return make_encoder(root, prefix, bert_options(config)); },
-      .head = make_head,
+      .head = bert_head,
       .old_names = bert_old_names(),
       .lora_targets = {"query", "value"}};
 }

@@ -6,8 +6,8 @@
 namespace levin::models {
 namespace {
 
-std::unique_ptr<Body> make_body(torch::nn::Module& root, const std::string& prefix,
-                                const Config& config) {
+std::unique_ptr<Body> distilbert_body(torch::nn::Module& root, const std::string& prefix,
+                                      const Config& config) {
   return make_encoder(root, prefix,
                       {.vocab_size = config.integer("vocab_size"),
                        .hidden_size = config.integer("dim"),
@@ -33,7 +33,7 @@ std::unique_ptr<Body> make_body(torch::nn::Module& root, const std::string& pref
                        .attention_output_dropout = false});
 }
 
-HeadPlan make_head(Task task, const std::string& prefix, const Config& config) {
+HeadPlan distilbert_head(Task task, const std::string& prefix, const Config& config) {
   const int64_t width = config.integer("dim"), labels = config.num_labels();
   const double deviation = config.number("initializer_range", 0.02);
   HeadPlan plan{.base_prefix = prefix};
@@ -69,8 +69,8 @@ Family distilbert() {
           .base_prefix = "distilbert",
           .defaults = R"({"pad_token_id": 0, "tie_word_embeddings": true, "dim": 768,
                           "hidden_dim": 3072, "n_layers": 6, "n_heads": 12})",
-          .body = make_body,
-          .head = make_head,
+          .body = distilbert_body,
+          .head = distilbert_head,
           .old_names = bert_old_names(),
           .lora_targets = {"q_lin", "v_lin"}};
 }

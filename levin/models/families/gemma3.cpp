@@ -27,8 +27,8 @@ RotaryOptions sliding_rotary(Config config) {
   return RotaryOptions::from(config, "sliding_attention", theta);
 }
 
-std::unique_ptr<Body> make_body(torch::nn::Module& root, const std::string& prefix,
-                                const Config& config) {
+std::unique_ptr<Body> gemma3_body(torch::nn::Module& root, const std::string& prefix,
+                                  const Config& config) {
   LEVIN_CHECK(
       !config.has("attn_logit_softcapping"), "models.config",
       "{} asks for attn_logit_softcapping, which Gemma 3 does not have (transformers passes "
@@ -57,7 +57,7 @@ std::unique_ptr<Body> make_body(torch::nn::Module& root, const std::string& pref
   return make_decoder(root, prefix, options);
 }
 
-HeadPlan make_head(Task task, const std::string& prefix, const Config& config) {
+HeadPlan gemma3_head(Task task, const std::string& prefix, const Config& config) {
   HeadPlan plan = decoder_head(task, prefix, config);
   const double cap = config.number("final_logit_softcapping", 0.0);
   if (task == Task::kTextGeneration && cap != 0) plan.steps.push_back(softcap(cap));
@@ -76,8 +76,8 @@ Family gemma3() {
       .defaults =
           R"({"pad_token_id": 0, "num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096,
                           "query_pre_attn_scalar": 256, "tie_word_embeddings": true})",
-      .body = make_body,
-      .head = make_head,
+      .body = gemma3_body,
+      .head = gemma3_head,
       .tensor_parallel = decoder_tensor_parallel(true),
       .lora_targets = {"q_proj", "v_proj"}};
 }

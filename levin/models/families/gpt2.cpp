@@ -29,7 +29,7 @@ GPT2Config options_of(const Config& config) {
   return options;
 }
 
-HeadPlan make_head(Task task, const std::string& prefix, const Config& config) {
+HeadPlan gpt2_head(Task task, const std::string& prefix, const Config& config) {
   const int64_t width = config.integer("n_embd", 768), labels = config.num_labels();
   const double deviation = config.number("initializer_range", 0.02);
   HeadPlan plan{.base_prefix = prefix, .pad_token_id = config.integer("pad_token_id", -1)};
@@ -61,7 +61,7 @@ Family gpt2() {
           .base_prefix = "transformer",
           .body = [](torch::nn::Module& root, const std::string& prefix,
                      const Config& config) { return make_gpt2(root, prefix, options_of(config)); },
-          .head = make_head,
+          .head = gpt2_head,
           .ignored = {".attn.bias", ".attn.masked_bias"},
           .lora_targets = {"c_attn"}};
 }

@@ -10,7 +10,7 @@
 namespace levin::models {
 namespace {
 
-HeadPlan make_head(Task task, const std::string& prefix, const Config& config) {
+HeadPlan modernbert_head(Task task, const std::string& prefix, const Config& config) {
   const int64_t width = config.integer("hidden_size");
   const double cutoff = config.number("initializer_cutoff_factor", 2.0);
   const double layers = config.number("num_hidden_layers");
@@ -54,7 +54,7 @@ Family modernbert() {
           .base_prefix = "model",
           .defaults = R"({"pad_token_id": 50283, "tie_word_embeddings": true})",
           .body = make_modernbert,
-          .head = make_head,
+          .head = modernbert_head,
           .lora_targets = {"Wqkv"}};
 }
 

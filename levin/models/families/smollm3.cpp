@@ -6,8 +6,8 @@
 namespace levin::models {
 namespace {
 
-std::unique_ptr<Body> make_body(torch::nn::Module& root, const std::string& prefix,
-                                const Config& config) {
+std::unique_ptr<Body> smollm3_body(torch::nn::Module& root, const std::string& prefix,
+                                   const Config& config) {
   auto options = DecoderOptions::from(config, /*rope_theta=*/2000000.0);
   options.qkv_bias = options.output_bias = config.boolean("attention_bias", false);
   options.mlp_bias = config.boolean("mlp_bias", false);
@@ -36,7 +36,7 @@ Family smollm3() {
       .base_prefix = "model",
       .defaults =
           R"({"pad_token_id": 128004, "num_key_value_heads": 4, "tie_word_embeddings": true})",
-      .body = make_body,
+      .body = smollm3_body,
       .head =
           [](Task task, const std::string& prefix, const Config& config) {
             const bool is_old = task == Task::kQuestionAnswering;

@@ -1,5 +1,7 @@
 #include "levin/models/layers/attention_mask.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
 
