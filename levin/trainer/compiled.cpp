@@ -19,8 +19,10 @@ void Run::watch_logs() {
 at::Tensor Run::compiled_step(const Batch& batch, int64_t index) {
   if (!accelerator_.compiles()) return take_step(batch, index);
   std::vector<NamedTensor> inputs;
+  inputs.reserve(batch.fields().size());
   for (const auto& [name, tensor] : batch) inputs.push_back({name, tensor});
   std::vector<graph::Guard> guards, arguments;
+  guards.reserve(optimizers_.size());
   for (const PreparedOptimizer& optimizer : optimizers_) {
     guards.push_back(
         {"the optimizer's place in its period", progress_.global_step % optimizer.frequency()});

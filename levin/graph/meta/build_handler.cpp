@@ -1,5 +1,3 @@
-#include <ATen/ops/empty_strided.h>
-
 #include <algorithm>
 
 #include "levin/base/check.h"
@@ -9,19 +7,6 @@
 
 namespace levin::graph::meta {
 namespace {
-
-std::optional<size_t> parameter_named(const OperatorInfo& info, std::string_view name) {
-  for (size_t i = 0; i < info.num_parameters(); ++i) {
-    if (info.parameters()[i].name() == name) return i;
-  }
-  return std::nullopt;
-}
-
-/// The numbers of a tensor are as its kernel leaves them, also where it has no elements.
-at::Tensor without_memory(const at::Tensor& tensor) {
-  return at::empty_strided(tensor.sizes(), tensor.strides(),
-                           at::dtype(tensor.scalar_type()).device(at::kMeta));
-}
 
 std::vector<at::Tensor> tensors_of(std::span<const c10::IValue> values) {
   std::vector<at::Tensor> tensors;
@@ -69,68 +54,9 @@ std::optional<Fill> fill_of(const OperatorInfo& info) {
   return std::nullopt;
 }
 
-/// What the call is given.
-struct BuildHandler::Arguments {
-  const OperatorInfo& info;
-  std::span<c10::IValue> values;
-  std::vector<at::Tensor> tensors;
-  std::vector<size_t> parameters;  ///< that they stand in
-  bool has_unmade = false;         ///< some of them have no memory
-  bool is_redirected = false;
-  at::Generator generator;
-
-  Arguments(const OperatorInfo& info, std::span<c10::IValue> values) : info(info), values(values) {
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (values[i].isGenerator()) generator = values[i].toGenerator();
-      each_tensor(values[i], [&](const at::Tensor& tensor) {
-        tensors.push_back(tensor);
-        parameters.push_back(i);
-        has_unmade |= contents_of(tensor) != nullptr;
-      });
-    }
-    const std::optional<size_t> device = parameter_named(info, "device");
-    if (!device) return;
-    const std::optional<size_t> layout = parameter_named(info, "layout");
-    const bool is_strided =
-        !layout || values[*layout].isNone() || values[*layout].toLayout() == at::kStrided;
-    // A tensor's options say meta where it has no memory yet.
-    const bool is_free = values[*device].isNone() || values[*device].toDevice().is_meta();
-    is_redirected = has_unmade || (tensors.empty() && is_free && is_strided);
-  }
-
-  /// Of the tensors without memory, the one whose values decide what the operator gives; undefined
-  /// where they do not.
-  at::Tensor looked_at() const {
-    if (!info.is_host_read) return {};
-    const bool is_index = info.name == "aten::index.Tensor";  // by masks it does
-    for (const at::Tensor& tensor : tensors) {
-      if (contents_of(tensor) == nullptr) continue;
-      const bool is_mask = tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte;
-      if (!is_index || (is_mask && !tensor.is_same(tensors.front()))) return tensor;
-    }
-    return {};
-  }
-
-  bool is_written(size_t parameter) const {
-    return std::ranges::find(info.written, parameter) != info.written.end();
-  }
-  std::vector<at::Tensor> written() const {
-    std::vector<at::Tensor> all;
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      if (is_written(parameters[i]) && tensors[i].defined()) all.push_back(tensors[i]);
-    }
-    return all;
-  }
-  /// Any device that is asked for is left to materialize.
-  void redirect(c10::IValue to) const {
-    if (const auto device = parameter_named(info, "device")) values[*device] = std::move(to);
-    if (const auto pin = parameter_named(info, "pin_memory")) values[*pin] = c10::IValue();
-  }
-};
-
 void BuildHandler::call(OperatorCall& call) {
   const OperatorInfo& info = log_->info_of(call.op());
-  const Arguments arguments(info, last(call.stack(), info.num_parameters()));
+  const BuildArguments arguments(info, last(call.stack(), info.num_parameters()));
   if (!arguments.has_unmade && !arguments.is_redirected) return run_itself(call, info);
   const at::Tensor looked_at = arguments.looked_at();
   LEVIN_CHECK(!looked_at.defined(), "graph.meta.values",
@@ -200,7 +126,7 @@ StepTensor BuildHandler::step_tensor(const OperatorInfo& info, size_t parameter,
   return taken;
 }
 
-Step BuildHandler::step_of(const Arguments& arguments, torch::jit::Stack stack) {
+Step BuildHandler::step_of(const BuildArguments& arguments, torch::jit::Stack stack) {
   Step step{.info = &arguments.info, .default_dtype = c10::get_default_dtype_as_scalartype()};
   for (size_t i = 0; i < arguments.tensors.size(); ++i) {
     step.tensors.push_back(
@@ -217,61 +143,6 @@ Step BuildHandler::step_of(const Arguments& arguments, torch::jit::Stack stack) 
   }
   step.stack = std::move(stack);
   return step;
-}
-
-/// Leaves results without memory on the stack. What only writes one tensor needs no kernel for that
-/// where it has none for tensors without memory.
-void BuildHandler::run_shapes(OperatorCall& call, const Step& step, bool runs_on_meta) {
-  torch::jit::Stack& stack = call.stack();
-  const size_t count = step.info->num_parameters(), base = stack.size() - count;
-  const torch::jit::Stack before(stack.end() - static_cast<int64_t>(count), stack.end());
-  for (c10::IValue& value : last(stack, count)) {
-    change_tensors(value, [](const at::Tensor& tensor) {
-      const bool stays = !tensor.defined() || tensor.is_meta() || tensor.dim() == 0;
-      return stays ? tensor : without_memory(tensor);
-    });
-  }
-  try {
-    return call.proceed();
-  } catch (const c10::NotImplementedError&) {
-    if (!runs_on_meta) {
-      stack.resize(base);
-      if (!step.info->is_result.empty()) stack.push_back(before[step.info->written.front()]);
-      return;
-    }
-  } catch (const c10::Error&) {
-    // Whether that is so of tensors with memory too, running it will show.
-  }
-  stack.resize(base);
-  stack.insert(stack.end(), before.begin(), before.end());
-  run_for_shapes(call, step);
-}
-
-/// By running the operator in truth, for one that has no kernel without memory. Its values are
-/// dropped.
-void BuildHandler::run_for_shapes(OperatorCall& call, const Step& step) {
-  torch::jit::Stack& stack = call.stack();
-  const size_t count = step.info->num_parameters();
-  const torch::jit::Stack before(stack.end() - static_cast<int64_t>(count), stack.end());
-  const Evaluation::Outcome outcome = Evaluation(&put_at_place).outcome(step);
-  stack.resize(stack.size() - count);
-  if (!std::ranges::any_of(step.info->is_result, std::identity())) {
-    for (size_t i = 0; i < step.info->is_result.size(); ++i) {
-      stack.push_back(before[step.info->written.at(i)]);
-    }
-    return;
-  }
-  size_t next = 0;
-  for (const c10::Argument& result : step.info->op.schema().returns()) {
-    if (result.type()->isSubtypeOf(*c10::ListType::ofTensors())) {
-      c10::List<at::Tensor> list;
-      while (next < outcome.results.size()) list.push_back(without_memory(outcome.results[next++]));
-      stack.emplace_back(std::move(list));
-    } else {
-      const at::Tensor& tensor = outcome.results.at(next++);
-      stack.emplace_back(tensor.defined() ? without_memory(tensor) : tensor);
-    }
-  }
 }
 
 /// Where the generator stands behind the step: by the rules, or by drawing in truth.

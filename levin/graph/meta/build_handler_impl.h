@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "levin/graph/meta/build_arguments_impl.h"
 #include "levin/graph/meta/build_log_impl.h"
 #include "levin/graph/record/interposer.h"
 
@@ -25,9 +26,8 @@ class BuildHandler final : public OperatorHandler {
   void settle_if_possible() noexcept;
 
  private:
-  struct Arguments;
   void run_itself(OperatorCall& call, const OperatorInfo& info);
-  Step step_of(const Arguments& arguments, torch::jit::Stack stack);
+  Step step_of(const BuildArguments& arguments, torch::jit::Stack stack);
   StepTensor step_tensor(const OperatorInfo& info, size_t parameter, const at::Tensor& tensor);
   void run_shapes(OperatorCall& call, const Step& step, bool runs_on_meta);
   void run_for_shapes(OperatorCall& call, const Step& step);

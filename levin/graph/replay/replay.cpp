@@ -16,6 +16,7 @@
 #include "levin/base/check.h"
 #include "levin/graph/replay/claimed_types_impl.h"
 #include "levin/graph/replay/device_graphs_impl.h"
+#include "levin/graph/replay/direct_calls_impl.h"
 #include "levin/graph/replay/replay_impl.h"
 #include "levin/graph/text/text_impl.h"
 
@@ -104,7 +105,7 @@ struct Replay::Impl {
   void run_captured(Row& row);
   size_t captured(const std::function<void()>& run_row);
   void run(std::span<const Instruction> instructions);
-  void call(const Instruction& instruction);
+  void call(const Instruction& instruction, bool may_be_direct);
   bool reads_the_same(const Instruction& instruction);
   void note_before();
   void undo();
@@ -113,6 +114,7 @@ struct Replay::Impl {
 
   ReplayProgram program;
   torch::jit::Stack stack;
+  std::vector<const c10::StorageImpl*> gradients;  ///< that a run leaves: their memory
   std::vector<at::Tensor> held;  ///< inputs in the layout of the graph's, while it runs
   std::unique_ptr<DeviceGraphs> device_graphs;  ///< none where nothing can be captured
   std::vector<Row> rows;
@@ -135,6 +137,12 @@ Replay& Replay::operator=(Replay&& other) noexcept = default;
 Replay::Impl::Impl(const Graph& graph, std::unique_ptr<DeviceGraphs> graphs)
     : program(plan_replay(graph, graphs ? std::optional(graphs->device()) : std::nullopt)) {
   if (program.report.num_captured > 0) device_graphs = std::move(graphs);
+  for (const FinalUpdate& update : program.updates) {
+    if (update.is_gradient) gradients.push_back(update.value.storage().unsafeGetStorageImpl());
+  }
+  for (Instruction& instruction : program.instructions) {
+    instruction.is_direct = is_direct(instruction);
+  }
   const std::span<const Instruction> all = program.instructions;
   for (size_t first = 0, next = 0; first < all.size(); first = next) {
     const bool is_captured = all[first].is_captured;
@@ -186,14 +194,12 @@ at::Tensor Replay::Impl::laid_out(const at::Tensor& given, BoundInput& bound) co
 /// One that the last run has left, in memory that this one uses again: there is a new one in it
 /// when this one ends.
 bool Replay::Impl::is_own_gradient(const at::Tensor& given) const {
-  return std::ranges::any_of(program.updates, [&](const FinalUpdate& update) {
-    return update.is_gradient && update.value.is_alias_of(given);
-  });
+  return std::ranges::count(gradients, given.storage().unsafeGetStorageImpl()) > 0;
 }
 
 std::string Replay::Impl::moved() const {
   for (const BoundState& state : program.states) {
-    if (state.tensor.const_data_ptr() != state.data) return state.name;
+    if (state.has_moved()) return state.name;
   }
   return {};
 }
@@ -231,11 +237,12 @@ size_t Replay::Impl::captured(const std::function<void()>& run_row) {
 void Replay::Impl::run(std::span<const Instruction> instructions) {
   const bool has_matmuls =
       program.report.num_matmuls > 0 && program.matmul_settings == MatmulSettings::now();
+  const bool may_be_direct = nobody_looks_on();
   for (const Instruction& instruction : instructions) {
     if (has_matmuls && instruction.matmul) {
       (*instruction.matmul)();
     } else {
-      call(instruction);
+      call(instruction, may_be_direct);
     }
     if (other_read) return;
     for (const c10::Storage& storage : instruction.released) {
@@ -244,10 +251,14 @@ void Replay::Impl::run(std::span<const Instruction> instructions) {
   }
 }
 
-void Replay::Impl::call(const Instruction& instruction) {
+void Replay::Impl::call(const Instruction& instruction, bool may_be_direct) {
   running = &instruction;
   stack.assign(instruction.arguments.begin(), instruction.arguments.end());
-  instruction.op.callBoxed(&stack);
+  if (may_be_direct && instruction.is_direct) {
+    call_direct(instruction.op, stack);
+  } else {
+    instruction.op.callBoxed(&stack);
+  }
   if (instruction.read && !reads_the_same(instruction)) return stack.clear();
   for (size_t i = 0; i < instruction.adopted.size(); ++i) {
     if (!instruction.adopted[i].defined()) continue;
@@ -288,10 +299,12 @@ void Replay::Impl::undo() {
 
 std::vector<at::Tensor> Replay::Impl::finish(const std::vector<at::Tensor>& inputs) {
   std::vector<at::Tensor> outputs;
+  outputs.reserve(program.outputs.size());
   for (const at::Tensor& output : program.outputs) {
     outputs.push_back(output.defined() ? copy_for_caller(output) : output);
   }
   std::vector<at::Tensor> kept;
+  kept.reserve(program.updates.size());
   for (const FinalUpdate& update : program.updates) {
     kept.push_back(update.is_kept ? update.value.clone() : update.value);
   }

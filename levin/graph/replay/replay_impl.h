@@ -28,6 +28,7 @@ struct Instruction {
   std::vector<c10::Storage> released = {};  ///< adopted memory that nobody reads any more
   std::optional<Matmul> matmul = {};        ///< does what it does, faster
   bool is_captured = false;                 ///< by a graph of the device
+  bool is_direct = false;                   ///< see direct_calls_impl.h
   /// The host read this when it was recorded: the replay goes on only where it does again.
   std::shared_ptr<const HostRead> read = {};
   size_t read_number = 0;
@@ -41,10 +42,25 @@ struct BoundInput {
   bool is_written = false;  ///< in place
 };
 
+/// A tensor that lives across calls, and where it lay when the replay was made.
 struct BoundState {
   std::string name;
   at::Tensor tensor;
-  const void* data = nullptr;  ///< where it lay when the replay was made
+  const void* data = nullptr;
+
+  BoundState(std::string name, const at::Tensor& tensor);
+
+  /// Asked for each tensor before each replay: what it takes is part of what a step costs.
+  bool has_moved() const {
+    const c10::TensorImpl& now = *tensor.unsafeGetTensorImpl();
+    const bool is_there = now.unsafe_storage().unsafeGetStorageImpl()->data() == memory_ &&
+                          now.storage_offset() == offset_;
+    return !is_there && tensor.const_data_ptr() != data;
+  }
+
+ private:
+  const void* memory_;  ///< of its storage
+  int64_t offset_;
 };
 
 /// What becomes of a value at the end.

@@ -1,32 +1,16 @@
-// From a graph to what a Replay runs: which form of an operator writes its results where they lie.
+// From a graph to what a Replay runs: what it is given and what it leaves behind.
 
-#include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <array>
-#include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/graph/interpret/stack_impl.h"
-#include "levin/graph/operator_info_impl.h"
-#include "levin/graph/replay/out_variants_impl.h"
-#include "levin/graph/replay/replay_impl.h"
-#include "levin/graph/replay/replay_memory_impl.h"
-#include "levin/graph/values.h"
+#include "levin/graph/replay/replay_planner_impl.h"
 
 namespace levin::graph {
 namespace {
-
-bool reads_sizes_alone(const OperatorInfo& info) {
-  constexpr std::array kNames = {std::string_view("aten::ones_like"),
-                                 std::string_view("aten::zeros_like"),
-                                 std::string_view("aten::full_like")};
-  return std::ranges::count(kNames, info.op.schema().name()) > 0;
-}
 
 bool lies_in_place(const at::Tensor& value, const at::Tensor& target) {
   return value.has_storage() && value.storage().is_alias_of(target.storage()) &&
@@ -34,97 +18,32 @@ bool lies_in_place(const at::Tensor& value, const at::Tensor& target) {
          value.strides() == target.strides();
 }
 
-/// From which the operator draws.
-at::Generator generator_of(const Node& node) {
-  for (const Argument& argument : node.arguments()) {
-    const c10::IValue* constant = constant_of(argument);
-    if (constant != nullptr && constant->isGenerator()) return constant->toGenerator();
+}  // namespace
+
+BoundState::BoundState(std::string name, const at::Tensor& tensor)
+    : name(std::move(name)),
+      tensor(tensor),
+      data(tensor.const_data_ptr()),
+      memory_(tensor.storage().data()),
+      offset_(tensor.storage_offset()) {}
+
+ReplayProgram ReplayPlanner::plan() {
+  program_.matmul_settings = MatmulSettings::now();
+  reads_left_ = graph_.host_reads().size();
+  bind();
+  for (const Node& node : graph_.nodes()) {
+    memory_.begin_node();
+    if (node.opcode() == Opcode::kCallFunction) add(node);
   }
-  return at::globalContext().defaultGenerator(node.output().type().device);
+  finish();
+  MemoryPlan plan;
+  program_.arena = memory_.lay_out(plan);
+  program_.report.arena_bytes = plan.bytes;
+  program_.report.needed_bytes = plan.needed;
+  return std::move(program_);
 }
 
-std::string place_of(const Node& node) {
-  return node.source().empty() ? "" : ", in " + node.source();
-}
-
-/// Whether it reduces tensors over the ranks that are one message if they lie side by side.
-bool reduces_a_row(const Node& node) {
-  const bool is_reduction =
-      node.target() == "levin::all_reduce_" || node.target() == "levin::all_reduce_start_";
-  if (!is_reduction) return false;
-  const auto& tensors = node.inputs();
-  return tensors.size() > 1 && std::ranges::all_of(tensors, [&](const Value* tensor) {
-           return tensor->type().device.is_cpu() &&
-                  tensor->type().dtype == tensors.front()->type().dtype;
-         });
-}
-
-class Planner {
- public:
-  Planner(const Graph& graph, std::optional<c10::Device> device) : graph_(graph), device_(device) {}
-
-  ReplayProgram plan() {
-    program_.matmul_settings = MatmulSettings::now();
-    reads_left_ = graph_.host_reads().size();
-    bind();
-    for (const Node& node : graph_.nodes()) {
-      memory_.begin_node();
-      if (node.opcode() == Opcode::kCallFunction) add(node);
-    }
-    finish();
-    MemoryPlan plan;
-    program_.arena = memory_.lay_out(plan);
-    program_.report.arena_bytes = plan.bytes;
-    program_.report.needed_bytes = plan.needed;
-    return std::move(program_);
-  }
-
- private:
-  void bind();
-  void bind_input(const Node& node);
-  void bind_state(const Node& node);
-  void add(const Node& node);
-  bool can_be_captured(const Node& node, const std::vector<const Value*>& used) const;
-  void push(Instruction instruction);
-  void release(const std::vector<const Value*>& used);
-  void add_views(const Node& node, const Value& whole);
-  void add_constant(const Node& node);
-  void add_call(const Node& node);
-  torch::jit::Stack arguments_of(const Node& node, size_t first_written,
-                                 std::vector<PlacedTensor>& written);
-  PlacedTensor writable(const Node& node, const Value& value, const Value& result,
-                        const std::vector<PlacedTensor>& before);
-  bool lies_well(const Node& node, const PlacedTensor& place,
-                 const std::vector<PlacedTensor>& before) const;
-  bool add_out_variant(const Node& node, const torch::jit::Stack& arguments);
-  void choose_matmul(Instruction& call);
-  void note_changes(const Node& node, const std::vector<PlacedTensor>& written);
-  void add_allocating(const Node& node, torch::jit::Stack arguments, size_t num_results);
-  void finish();
-  void add_update(const Update& update);
-
-  std::vector<at::Tensor> run(const Node& node) const;
-
-  /// Of an operator that allocates its results, which so lie elsewhere each time it is run.
-  struct Adoption {
-    bool is_captured = false;  ///< then they stay where they were
-    size_t row = 0;
-  };
-
-  const Graph& graph_;
-  std::optional<c10::Device> device_;
-  bool is_captured_ = false;  ///< the present operator
-  size_t reads_left_ = 0;     ///< by the host, of operators that are still to come
-  size_t row_ = 0;            ///< of operators that are captured, or of others, in a row
-  std::unordered_map<size_t, Adoption> adoptions_;  ///< by the number of the memory
-  ReplayProgram program_;
-  ReplayMemory memory_;
-  MatmulChoice matmuls_;
-  std::unordered_map<const Value*, at::Tensor> targets_;
-  std::unordered_map<const Value*, size_t> input_numbers_;
-};
-
-void Planner::bind() {
+void ReplayPlanner::bind() {
   for (const Node* node : graph_.find_nodes(Opcode::kPlaceholder)) bind_input(*node);
   std::vector<const Value*> states;
   for (const Node* node : graph_.find_nodes(Opcode::kGetAttr)) {
@@ -140,7 +59,7 @@ void Planner::bind() {
   }
 }
 
-void Planner::bind_input(const Node& node) {
+void ReplayPlanner::bind_input(const Node& node) {
   const Value& value = node.output();
   input_numbers_[&value] = program_.inputs.size();
   BoundInput& input = program_.inputs.emplace_back(BoundInput{node.name(), value.type(), {}});
@@ -151,7 +70,7 @@ void Planner::bind_input(const Node& node) {
   memory_.store(value, placed);
 }
 
-void Planner::bind_state(const Node& node) {
+void ReplayPlanner::bind_state(const Node& node) {
   const Value& value = node.output();
   const bool is_unused = value.users().empty();
   LEVIN_CHECK(node.tensor().defined() || is_unused, "graph.state",
@@ -162,240 +81,11 @@ void Planner::bind_state(const Node& node) {
   const at::Tensor tensor = node.tensor().detach();
   LEVIN_CHECK(ValueType::of(tensor) == value.type(), "graph.replay",
               "{} is another than was recorded; trace the function again", node.name());
-  program_.states.push_back({node.name(), node.tensor(), node.tensor().const_data_ptr()});
+  program_.states.emplace_back(node.name(), node.tensor());
   memory_.store(value, memory_.keep(tensor, MemoryKind::kGiven));
 }
 
-void Planner::add(const Node& node) {
-  const OperatorInfo& info = node.info();
-  std::vector<const Value*> used;
-  memory_.begin_operator();
-  for (size_t i = 0; i < info.num_parameters(); ++i) {
-    for_each_value(node.arguments()[i], [&](const Value& value) { used.push_back(&value); });
-  }
-  for (const Value* value : used) memory_.use(*value);
-  if (info.makes_view()) {
-    add_views(node, *used.front());
-  } else if (info.written.empty() && !info.is_random && !info.makes_unwritten &&
-             !info.is_host_read && (used.empty() || reads_sizes_alone(info))) {
-    add_constant(node);
-  } else {
-    const bool is_captured = can_be_captured(node, used);
-    row_ += is_captured == is_captured_ ? 0 : 1;
-    is_captured_ = is_captured;
-    add_call(node);
-  }
-  release(used);
-}
-
-/// A graph of the device holds addresses, and numbers that the host gave when it was captured.
-bool Planner::can_be_captured(const Node& node, const std::vector<const Value*>& used) const {
-  if (!device_ || !node.target().starts_with("aten::") || node.is_host_read()) return false;
-  const auto lies_on_device = [&](const Value* value) {
-    const ValueType& type = value->type();
-    return type.kind == ValueKind::kRandom || type.kind == ValueKind::kUndefined ||
-           (type.kind == ValueKind::kTensor && type.device == *device_);
-  };
-  return std::ranges::all_of(node.outputs(), lies_on_device) &&
-         std::ranges::all_of(used, [&](const Value* value) {
-           if (value->type().kind != ValueKind::kTensor) return lies_on_device(value);
-           const auto adoption = adoptions_.find(memory_.at(*value).memory);
-           const bool moves = adoption != adoptions_.end() && !adoption->second.is_captured;
-           const bool is_constant = memory_.kind(*value) == MemoryKind::kConstant;
-           return is_constant || (lies_on_device(value) && !moves);
-         });
-}
-
-void Planner::push(Instruction instruction) {
-  instruction.is_captured = is_captured_;
-  program_.report.num_captured += is_captured_ ? 1 : 0;
-  program_.instructions.push_back(std::move(instruction));
-}
-
-/// Memory that an operator allocated goes back after its last reader. What was captured does not
-/// allocate again: it goes back while that is captured, or never.
-void Planner::release(const std::vector<const Value*>& used) {
-  if (program_.instructions.empty()) return;
-  for (auto& [number, storage] : memory_.released(used)) {
-    const Adoption& adoption = adoptions_.at(number);
-    const bool can_come_again = !adoption.is_captured || adoption.row == row_;
-    if (can_come_again) program_.instructions.back().released.push_back(std::move(storage));
-  }
-}
-
-/// What the operator gives now, with nothing in the memory yet.
-std::vector<at::Tensor> Planner::run(const Node& node) const {
-  torch::jit::Stack stack =
-      stack_of(node, [&](size_t, const Value& value) { return memory_.at(value).tensor; });
-  node.op().callBoxed(&stack);
-  std::vector<at::Tensor> results;
-  append_results(node.info(), stack, results);
-  return results;
-}
-
-void Planner::add_views(const Node& node, const Value& whole) {
-  const PlacedTensor place = memory_.at(whole);
-  const std::vector<at::Tensor> views = run(node);
-  for (size_t i = 0; i < views.size(); ++i) {
-    LEVIN_CHECK(views[i].storage().is_alias_of(place.tensor.storage()), "graph.replay",
-                "{} gave no view of its argument", std::string(node.target()));
-    memory_.store(node.output(i), {views[i], place.memory});
-  }
-  ++program_.report.num_views;
-}
-
-void Planner::add_constant(const Node& node) {
-  const std::vector<at::Tensor> results = run(node);
-  for (size_t i = 0; i < results.size(); ++i) {
-    if (!results[i].defined()) continue;
-    LEVIN_CHECK(results[i].scalar_type() == node.output(i).type().dtype, "graph.replay",
-                "{} gives {} and gave {}: the default dtype was changed within the step; name the "
-                "dtype",
-                node.target(), c10::toString(results[i].scalar_type()),
-                c10::toString(node.output(i).type().dtype));
-    memory_.store(node.output(i), memory_.keep(results[i], MemoryKind::kConstant));
-  }
-  ++program_.report.num_constants;
-}
-
-/// Whether it is right for the operator where it is, after what it writes to before. In a row each
-/// begins on a cache line or is copied there: operators may sum in another order elsewhere.
-bool Planner::lies_well(const Node& node, const PlacedTensor& place,
-                        const std::vector<PlacedTensor>& before) const {
-  if (!reduces_a_row(node)) return true;
-  size_t offset = 0;
-  for (const PlacedTensor& other : before) offset += other.tensor.nbytes();
-  constexpr size_t kCacheLine = 64;
-  return offset % kCacheLine == 0 && memory_.may_join(place);
-}
-
-/// What an operator may write to: the tensor itself where nobody else will look at that memory.
-PlacedTensor Planner::writable(const Node& node, const Value& value, const Value& result,
-                               const std::vector<PlacedTensor>& before) {
-  const PlacedTensor old = memory_.at(value);
-  // An empty one that is given for the result grows.
-  const bool fits = ValueType::of(old.tensor) == result.type();
-  if (fits && memory_.may_write(value) && lies_well(node, old, before)) return old;
-  PlacedTensor copy = memory_.make(result.type(), MemoryKind::kPlanned);
-  if (!node.info().overwrites) {
-    LEVIN_CHECK(fits, "graph.replay", "{} changes the size of what it writes to",
-                std::string(node.target()));
-    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
-    push({.op = op, .arguments = {copy.tensor, old.tensor, false}});
-    ++program_.report.num_copies;
-  }
-  return copy;
-}
-
-/// As the operator takes them; a value that it writes twice is one tensor.
-torch::jit::Stack Planner::arguments_of(const Node& node, size_t first_written,
-                                        std::vector<PlacedTensor>& written) {
-  std::unordered_map<const Value*, size_t> seen;
-  return stack_of(node, [&](size_t parameter, const Value& value) {
-    if (std::ranges::count(node.info().written, parameter) == 0) return memory_.at(value).tensor;
-    const auto [place, is_new] = seen.try_emplace(&value, written.size());
-    const Value& result = node.output(first_written + written.size());
-    written.push_back(is_new ? writable(node, value, result, written)
-                             : PlacedTensor(written[place->second]));
-    return written.back().tensor;
-  });
-}
-
-void Planner::add_call(const Node& node) {
-  const OperatorInfo& info = node.info();
-  size_t num_written = 0;
-  for (const size_t index : info.written) num_written += num_values(node.arguments()[index]);
-  const size_t num_results = node.outputs().size() - num_written - (info.is_random ? 1 : 0);
-  std::vector<PlacedTensor> written;
-  torch::jit::Stack arguments = arguments_of(node, num_results, written);
-  if (info.makes_unwritten && written.empty()) {
-    const Value& value = node.output();
-    memory_.store(value, memory_.make(value.type(), MemoryKind::kPlanned));
-    return;
-  }
-  if (reduces_a_row(node)) memory_.join(written);
-  ++program_.report.num_operators;
-  note_changes(node, written);
-  const bool may_have_out_variant = num_results > 0 && written.empty() && !info.is_host_read;
-  if (!may_have_out_variant || !add_out_variant(node, arguments)) {
-    add_allocating(node, std::move(arguments), num_results);
-  }
-  for (size_t i = 0; i < written.size(); ++i) {
-    memory_.store(node.output(num_results + i), written[i]);
-  }
-}
-
-/// Of what is there before and after.
-void Planner::note_changes(const Node& node, const std::vector<PlacedTensor>& written) {
-  if (reads_left_ == 0) return;
-  LEVIN_CHECK(!node.target().starts_with("levin::"), "graph.replay",
-              "the host reads what {} gives{}, after the ranks have exchanged tensors; leave that "
-              "out of it",
-              graph_.host_reads().back()->target(), place_of(*graph_.host_reads().back()));
-  for (const PlacedTensor& place : written) {
-    if (memory_.kind(place) == MemoryKind::kGiven) program_.undo.tensors.push_back(place.tensor);
-  }
-  if (!node.is_random()) return;
-  const at::Generator generator = generator_of(node);
-  if (std::ranges::count(program_.undo.generators, generator) == 0) {
-    program_.undo.generators.push_back(generator);
-  }
-}
-
-bool Planner::add_out_variant(const Node& node, const torch::jit::Stack& arguments) {
-  const OperatorInfo& info = node.info();
-  const auto out = out_variant_of(node);
-  if (!out) return false;
-  Instruction call{.op = *out, .arguments = arguments};
-  for (size_t i = 0; i < info.is_result.size(); ++i) {
-    const PlacedTensor place = memory_.make(node.output(i).type(), MemoryKind::kPlanned);
-    memory_.store(node.output(i), place);
-    call.arguments.emplace_back(place.tensor);
-  }
-  choose_matmul(call);
-  push(std::move(call));
-  return true;
-}
-
-void Planner::choose_matmul(Instruction& call) {
-  if (is_captured_) return;
-  const auto block_k = matmuls_.block_k(call.op, call.arguments);
-  if (!block_k) return;
-  const MatmulOperands operands = *matmul_operands(call.op, call.arguments);
-  const ValueType scratch{
-      .dtype = at::kFloat, .sizes = {Matmul::scratch_numel(operands, *block_k)}, .strides = {1}};
-  call.matmul.emplace(operands, *block_k, memory_.make(scratch, MemoryKind::kPlanned).tensor);
-  ++program_.report.num_matmuls;
-}
-
-/// One that allocates its results, if it gives any.
-void Planner::add_allocating(const Node& node, torch::jit::Stack arguments, size_t num_results) {
-  const OperatorInfo& info = node.info();
-  Instruction call{.op = info.op, .arguments = std::move(arguments)};
-  for (size_t i = 0; i < num_results; ++i) {
-    const Value& value = node.output(i);
-    at::Tensor& adopted = call.adopted.emplace_back();
-    if (value.type().kind != ValueKind::kTensor || value.users().empty()) continue;
-    const PlacedTensor place = memory_.make(value.type(), MemoryKind::kAdopted);
-    adopted = place.tensor;
-    memory_.store(value, place);
-    adoptions_[place.memory] = {.is_captured = is_captured_, .row = row_};
-  }
-  if (info.is_host_read) {
-    call.read = node.host_read();
-    call.read_number = program_.num_reads++;
-    --reads_left_;
-  }
-  call.gives_list = info.is_result.size() == 1 &&
-                    info.op.schema().returns()[0].type()->isSubtypeOf(*c10::ListType::ofTensors());
-  LEVIN_CHECK(num_results == 0 || call.gives_list || info.is_result.size() == num_results,
-              "graph.replay",
-              "{} both gives tensors and hands some back, which cannot be run again", info.name);
-  program_.report.num_allocating += num_results > 0 ? 1 : 0;
-  push(std::move(call));
-}
-
-void Planner::finish() {
+void ReplayPlanner::finish() {
   memory_.begin_node();
   for (const Value* value : graph_.outputs()) {
     const bool is_there = value != nullptr && memory_.holds(value);
@@ -405,7 +95,7 @@ void Planner::finish() {
   for (const Update& update : graph_.updates()) add_update(update);
 }
 
-void Planner::add_update(const Update& update) {
+void ReplayPlanner::add_update(const Update& update) {
   if (update.value == nullptr || !memory_.holds(update.value)) return;
   memory_.use_at_end(*update.value);
   const at::Tensor value = memory_.at(*update.value).tensor;
@@ -425,12 +115,10 @@ void Planner::add_update(const Update& update) {
                               update.is_gradient, is_kept});
 }
 
-}  // namespace
-
 ReplayProgram plan_replay(const Graph& graph, std::optional<c10::Device> device) {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return Planner(graph, device).plan();
+  return ReplayPlanner(graph, device).plan();
 }
 
 }  // namespace levin::graph

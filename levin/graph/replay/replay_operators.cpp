@@ -1,0 +1,284 @@
+// From an operator to what a Replay runs for it: which form of it writes its results where they lie.
+
+#include <ATen/Context.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/graph/interpret/stack_impl.h"
+#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/replay/out_variants_impl.h"
+#include "levin/graph/replay/replay_planner_impl.h"
+#include "levin/graph/values.h"
+
+namespace levin::graph {
+namespace {
+
+bool reads_sizes_alone(const OperatorInfo& info) {
+  constexpr std::array kNames = {std::string_view("aten::ones_like"),
+                                 std::string_view("aten::zeros_like"),
+                                 std::string_view("aten::full_like")};
+  return std::ranges::count(kNames, info.op.schema().name()) > 0;
+}
+
+/// From which the operator draws.
+at::Generator generator_of(const Node& node) {
+  for (const Argument& argument : node.arguments()) {
+    const c10::IValue* constant = constant_of(argument);
+    if (constant != nullptr && constant->isGenerator()) return constant->toGenerator();
+  }
+  return at::globalContext().defaultGenerator(node.output().type().device);
+}
+
+std::string place_of(const Node& node) {
+  return node.source().empty() ? "" : ", in " + node.source();
+}
+
+/// Whether it reduces tensors over the ranks that are one message if they lie side by side.
+bool reduces_a_row(const Node& node) {
+  const bool is_reduction =
+      node.target() == "levin::all_reduce_" || node.target() == "levin::all_reduce_start_";
+  if (!is_reduction) return false;
+  const auto& tensors = node.inputs();
+  return tensors.size() > 1 && std::ranges::all_of(tensors, [&](const Value* tensor) {
+           return tensor->type().device.is_cpu() &&
+                  tensor->type().dtype == tensors.front()->type().dtype;
+         });
+}
+
+}  // namespace
+
+void ReplayPlanner::add(const Node& node) {
+  const OperatorInfo& info = node.info();
+  std::vector<const Value*> used;
+  memory_.begin_operator();
+  for (size_t i = 0; i < info.num_parameters(); ++i) {
+    for_each_value(node.arguments()[i], [&](const Value& value) { used.push_back(&value); });
+  }
+  for (const Value* value : used) memory_.use(*value);
+  if (info.makes_view()) {
+    add_views(node, *used.front());
+  } else if (info.written.empty() && !info.is_random && !info.makes_unwritten &&
+             !info.is_host_read && (used.empty() || reads_sizes_alone(info))) {
+    add_constant(node);
+  } else {
+    const bool is_captured = can_be_captured(node, used);
+    row_ += is_captured == is_captured_ ? 0 : 1;
+    is_captured_ = is_captured;
+    add_call(node);
+  }
+  release(used);
+}
+
+/// A graph of the device holds addresses, and numbers that the host gave when it was captured.
+bool ReplayPlanner::can_be_captured(const Node& node, const std::vector<const Value*>& used) const {
+  if (!device_ || !node.target().starts_with("aten::") || node.is_host_read()) return false;
+  const auto lies_on_device = [&](const Value* value) {
+    const ValueType& type = value->type();
+    return type.kind == ValueKind::kRandom || type.kind == ValueKind::kUndefined ||
+           (type.kind == ValueKind::kTensor && type.device == *device_);
+  };
+  return std::ranges::all_of(node.outputs(), lies_on_device) &&
+         std::ranges::all_of(used, [&](const Value* value) {
+           if (value->type().kind != ValueKind::kTensor) return lies_on_device(value);
+           const auto adoption = adoptions_.find(memory_.at(*value).memory);
+           const bool moves = adoption != adoptions_.end() && !adoption->second.is_captured;
+           const bool is_constant = memory_.kind(*value) == MemoryKind::kConstant;
+           return is_constant || (lies_on_device(value) && !moves);
+         });
+}
+
+void ReplayPlanner::push(Instruction instruction) {
+  instruction.is_captured = is_captured_;
+  program_.report.num_captured += is_captured_ ? 1 : 0;
+  program_.instructions.push_back(std::move(instruction));
+}
+
+/// Memory that an operator allocated goes back after its last reader. What was captured does not
+/// allocate again: it goes back while that is captured, or never.
+void ReplayPlanner::release(const std::vector<const Value*>& used) {
+  if (program_.instructions.empty()) return;
+  for (auto& [number, storage] : memory_.released(used)) {
+    const Adoption& adoption = adoptions_.at(number);
+    const bool can_come_again = !adoption.is_captured || adoption.row == row_;
+    if (can_come_again) program_.instructions.back().released.push_back(std::move(storage));
+  }
+}
+
+/// What the operator gives now, with nothing in the memory yet.
+std::vector<at::Tensor> ReplayPlanner::run(const Node& node) const {
+  torch::jit::Stack stack =
+      stack_of(node, [&](size_t, const Value& value) { return memory_.at(value).tensor; });
+  node.op().callBoxed(&stack);
+  std::vector<at::Tensor> results;
+  append_results(node.info(), stack, results);
+  return results;
+}
+
+void ReplayPlanner::add_views(const Node& node, const Value& whole) {
+  const PlacedTensor place = memory_.at(whole);
+  const std::vector<at::Tensor> views = run(node);
+  for (size_t i = 0; i < views.size(); ++i) {
+    LEVIN_CHECK(views[i].storage().is_alias_of(place.tensor.storage()), "graph.replay",
+                "{} gave no view of its argument", std::string(node.target()));
+    memory_.store(node.output(i), {views[i], place.memory});
+  }
+  ++program_.report.num_views;
+}
+
+void ReplayPlanner::add_constant(const Node& node) {
+  const std::vector<at::Tensor> results = run(node);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!results[i].defined()) continue;
+    LEVIN_CHECK(results[i].scalar_type() == node.output(i).type().dtype, "graph.replay",
+                "{} gives {} and gave {}: the default dtype was changed within the step; name the "
+                "dtype",
+                node.target(), c10::toString(results[i].scalar_type()),
+                c10::toString(node.output(i).type().dtype));
+    memory_.store(node.output(i), memory_.keep(results[i], MemoryKind::kConstant));
+  }
+  ++program_.report.num_constants;
+}
+
+/// Whether it is right for the operator where it is, after what it writes to before. In a row each
+/// begins on a cache line or is copied there: operators may sum in another order elsewhere.
+bool ReplayPlanner::lies_well(const Node& node, const PlacedTensor& place,
+                              const std::vector<PlacedTensor>& before) const {
+  if (!reduces_a_row(node)) return true;
+  size_t offset = 0;
+  for (const PlacedTensor& other : before) offset += other.tensor.nbytes();
+  constexpr size_t kCacheLine = 64;
+  return offset % kCacheLine == 0 && memory_.may_join(place);
+}
+
+/// What an operator may write to: the tensor itself where nobody else will look at that memory.
+PlacedTensor ReplayPlanner::writable(const Node& node, const Value& value, const Value& result,
+                                     const std::vector<PlacedTensor>& before) {
+  const PlacedTensor old = memory_.at(value);
+  // An empty one that is given for the result grows.
+  const bool fits = ValueType::of(old.tensor) == result.type();
+  if (fits && memory_.may_write(value) && lies_well(node, old, before)) return old;
+  PlacedTensor copy = memory_.make(result.type(), MemoryKind::kPlanned);
+  if (!node.info().overwrites) {
+    LEVIN_CHECK(fits, "graph.replay", "{} changes the size of what it writes to",
+                std::string(node.target()));
+    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+    push({.op = op, .arguments = {copy.tensor, old.tensor, false}});
+    ++program_.report.num_copies;
+  }
+  return copy;
+}
+
+/// As the operator takes them; a value that it writes twice is one tensor.
+torch::jit::Stack ReplayPlanner::arguments_of(const Node& node, size_t first_written,
+                                              std::vector<PlacedTensor>& written) {
+  std::unordered_map<const Value*, size_t> seen;
+  return stack_of(node, [&](size_t parameter, const Value& value) {
+    if (std::ranges::count(node.info().written, parameter) == 0) return memory_.at(value).tensor;
+    const auto [place, is_new] = seen.try_emplace(&value, written.size());
+    const Value& result = node.output(first_written + written.size());
+    written.push_back(is_new ? writable(node, value, result, written)
+                             : PlacedTensor(written[place->second]));
+    return written.back().tensor;
+  });
+}
+
+void ReplayPlanner::add_call(const Node& node) {
+  const OperatorInfo& info = node.info();
+  size_t num_written = 0;
+  for (const size_t index : info.written) num_written += num_values(node.arguments()[index]);
+  const size_t num_results = node.outputs().size() - num_written - (info.is_random ? 1 : 0);
+  std::vector<PlacedTensor> written;
+  torch::jit::Stack arguments = arguments_of(node, num_results, written);
+  if (info.makes_unwritten && written.empty()) {
+    const Value& value = node.output();
+    memory_.store(value, memory_.make(value.type(), MemoryKind::kPlanned));
+    return;
+  }
+  if (reduces_a_row(node)) memory_.join(written);
+  ++program_.report.num_operators;
+  note_changes(node, written);
+  const bool may_have_out_variant = num_results > 0 && written.empty() && !info.is_host_read;
+  if (!may_have_out_variant || !add_out_variant(node, arguments)) {
+    add_allocating(node, std::move(arguments), num_results);
+  }
+  for (size_t i = 0; i < written.size(); ++i) {
+    memory_.store(node.output(num_results + i), written[i]);
+  }
+}
+
+/// Of what is there before and after.
+void ReplayPlanner::note_changes(const Node& node, const std::vector<PlacedTensor>& written) {
+  if (reads_left_ == 0) return;
+  LEVIN_CHECK(!node.target().starts_with("levin::"), "graph.replay",
+              "the host reads what {} gives{}, after the ranks have exchanged tensors; leave that "
+              "out of it",
+              graph_.host_reads().back()->target(), place_of(*graph_.host_reads().back()));
+  for (const PlacedTensor& place : written) {
+    if (memory_.kind(place) == MemoryKind::kGiven) program_.undo.tensors.push_back(place.tensor);
+  }
+  if (!node.is_random()) return;
+  const at::Generator generator = generator_of(node);
+  if (std::ranges::count(program_.undo.generators, generator) == 0) {
+    program_.undo.generators.push_back(generator);
+  }
+}
+
+bool ReplayPlanner::add_out_variant(const Node& node, const torch::jit::Stack& arguments) {
+  const OperatorInfo& info = node.info();
+  const auto out = out_variant_of(node);
+  if (!out) return false;
+  Instruction call{.op = *out, .arguments = arguments};
+  for (size_t i = 0; i < info.is_result.size(); ++i) {
+    const PlacedTensor place = memory_.make(node.output(i).type(), MemoryKind::kPlanned);
+    memory_.store(node.output(i), place);
+    call.arguments.emplace_back(place.tensor);
+  }
+  choose_matmul(call);
+  push(std::move(call));
+  return true;
+}
+
+void ReplayPlanner::choose_matmul(Instruction& call) {
+  if (is_captured_) return;
+  const auto block_k = matmuls_.block_k(call.op, call.arguments);
+  if (!block_k) return;
+  const MatmulOperands operands = *matmul_operands(call.op, call.arguments);
+  const ValueType scratch{
+      .dtype = at::kFloat, .sizes = {Matmul::scratch_numel(operands, *block_k)}, .strides = {1}};
+  call.matmul.emplace(operands, *block_k, memory_.make(scratch, MemoryKind::kPlanned).tensor);
+  ++program_.report.num_matmuls;
+}
+
+/// One that allocates its results, if it gives any.
+void ReplayPlanner::add_allocating(const Node& node, torch::jit::Stack arguments,
+                                   size_t num_results) {
+  const OperatorInfo& info = node.info();
+  Instruction call{.op = info.op, .arguments = std::move(arguments)};
+  for (size_t i = 0; i < num_results; ++i) {
+    const Value& value = node.output(i);
+    at::Tensor& adopted = call.adopted.emplace_back();
+    if (value.type().kind != ValueKind::kTensor || value.users().empty()) continue;
+    const PlacedTensor place = memory_.make(value.type(), MemoryKind::kAdopted);
+    adopted = place.tensor;
+    memory_.store(value, place);
+    adoptions_[place.memory] = {.is_captured = is_captured_, .row = row_};
+  }
+  if (info.is_host_read) {
+    call.read = node.host_read();
+    call.read_number = program_.num_reads++;
+    --reads_left_;
+  }
+  call.gives_list = info.is_result.size() == 1 &&
+                    info.op.schema().returns()[0].type()->isSubtypeOf(*c10::ListType::ofTensors());
+  LEVIN_CHECK(num_results == 0 || call.gives_list || info.is_result.size() == num_results,
+              "graph.replay",
+              "{} both gives tensors and hands some back, which cannot be run again", info.name);
+  program_.report.num_allocating += num_results > 0 ? 1 : 0;
+  push(std::move(call));
+}
+
+}  // namespace levin::graph

@@ -1,0 +1,69 @@
+#pragma once
+// ReplayPlanner: goes through a graph's operators in their order, gives each value its place and each
+// operator its form. Its two sources: what comes in and what is left at the end (replay_plan.cpp),
+// and one operator (replay_operators.cpp).
+
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "levin/graph/graph.h"
+#include "levin/graph/replay/matmul_choice_impl.h"
+#include "levin/graph/replay/replay_impl.h"
+#include "levin/graph/replay/replay_memory_impl.h"
+
+namespace levin::graph {
+
+class ReplayPlanner {
+ public:
+  ReplayPlanner(const Graph& graph, std::optional<c10::Device> device)
+      : graph_(graph), device_(device) {}
+
+  ReplayProgram plan();
+
+ private:
+  void bind();
+  void bind_input(const Node& node);
+  void bind_state(const Node& node);
+  void add(const Node& node);
+  bool can_be_captured(const Node& node, const std::vector<const Value*>& used) const;
+  void push(Instruction instruction);
+  void release(const std::vector<const Value*>& used);
+  void add_views(const Node& node, const Value& whole);
+  void add_constant(const Node& node);
+  void add_call(const Node& node);
+  torch::jit::Stack arguments_of(const Node& node, size_t first_written,
+                                 std::vector<PlacedTensor>& written);
+  PlacedTensor writable(const Node& node, const Value& value, const Value& result,
+                        const std::vector<PlacedTensor>& before);
+  bool lies_well(const Node& node, const PlacedTensor& place,
+                 const std::vector<PlacedTensor>& before) const;
+  bool add_out_variant(const Node& node, const torch::jit::Stack& arguments);
+  void choose_matmul(Instruction& call);
+  void note_changes(const Node& node, const std::vector<PlacedTensor>& written);
+  void add_allocating(const Node& node, torch::jit::Stack arguments, size_t num_results);
+  void finish();
+  void add_update(const Update& update);
+
+  std::vector<at::Tensor> run(const Node& node) const;
+
+  /// Of an operator that allocates its results, which so lie elsewhere each time it is run.
+  struct Adoption {
+    bool is_captured = false;  ///< then they stay where they were
+    size_t row = 0;
+  };
+
+  const Graph& graph_;
+  std::optional<c10::Device> device_;
+  bool is_captured_ = false;  ///< the present operator
+  size_t reads_left_ = 0;     ///< by the host, of operators that are still to come
+  size_t row_ = 0;            ///< of operators that are captured, or of others, in a row
+  std::unordered_map<size_t, Adoption> adoptions_;  ///< by the number of the memory
+  ReplayProgram program_;
+  ReplayMemory memory_;
+  MatmulChoice matmuls_;
+  std::unordered_map<const Value*, at::Tensor> targets_;
+  std::unordered_map<const Value*, size_t> input_numbers_;
+};
+
+}  // namespace levin::graph
