@@ -43,6 +43,9 @@ struct Leaf {
   int64_t first_row(int64_t rank) const;
 };
 
+/// Elements of a type from one cache line, or vector register, to the next.
+int64_t alignment_of(at::ScalarType type);
+
 struct UnitOptions {
   CutAt cut = CutAt::kRows;
   bool shares_memory = false;  ///< all ranks can map one memory
@@ -63,6 +66,7 @@ class LEVIN_API Unit {
   void place(at::Device device);
 
   const std::string& name() const { return name_; }
+  int64_t rank() const { return mesh_.rank(); }
   at::ScalarType type() const { return leaves_.front().parameter.scalar_type(); }
   std::vector<Leaf>& leaves() { return leaves_; }
   const std::vector<Leaf>& leaves() const { return leaves_; }
@@ -81,9 +85,12 @@ class LEVIN_API Unit {
   /// Values are those that are in this memory of numel() elements, or in none.
   void attach(const at::Tensor& memory);
   void detach();
-  bool is_attached() const { return memory_.defined(); }
+  /// What reading a parameter's values says while they are not here.
+  std::string unseen_text(const Leaf& leaf) const;
   /// Memory of the whole that is mapped, with values or without; undefined where it is not shared.
   const at::Tensor& mapped() const { return mapped_; }
+  /// All ranks share it, so that nothing is ever fetched.
+  bool is_always_here() const { return options_.shares_memory; }
   /// Where a host's ranks share memory: what this rank's place fetches of it, its own run within.
   const at::Tensor& part_of_place() const { return part_of_place_; }
   std::vector<int64_t> runs_of_place() const;
@@ -104,7 +111,6 @@ class LEVIN_API Unit {
   std::vector<Leaf> leaves_;
   std::vector<int64_t> runs_;
   int64_t numel_ = 0;
-  at::Tensor memory_;  ///< of the whole; undefined while it is not here
   at::Tensor mapped_;
   at::Tensor part_of_place_;
   at::Tensor own_;
