@@ -206,7 +206,8 @@ struct Skipping : Classifier {
   }
 };
 
-State trained_skipping(const Way& way, bool skips_all, int64_t rank, const fs::path& root) {
+State trained_skipping(const Way& way, bool skips_all, int64_t rank, const fs::path& root,
+                       double gathered_mb = levin::FsdpOptions().gathered_mb) {
   torch::manual_seed(9);
   const auto net = std::make_shared<Skipping>();
   net->skips_all = skips_all;
@@ -218,24 +219,27 @@ State trained_skipping(const Way& way, bool skips_all, int64_t rank, const fs::p
   options.accumulate_grad_batches = 4;
   options.strategy = way.strategy;
   options.comm.backend = way.backend;
+  options.fsdp.gathered_mb = gathered_mb;
   levin::Trainer trainer(options);
   trainer.fit(net, levin::DataLoader(dataset(128), {.batch_size = 8}));
   return levin::full(*net);
 }
 
-TEST(ShardedSkippedBatches, EqualDdpWhereNothingIsGatheredOrAllRanksSkipTheSame) {
+TEST(ShardedSkippedBatches, EqualDdpWhereNothingIsGatheredAnewOrAllRanksSkipTheSame) {
   const auto words = run_world(2, [&](int64_t rank, const fs::path& folder) -> std::string {
-    const auto off_ddp = [&](const Way& way, bool skips_all) {
+    const auto off_ddp = [&](const Way& way, bool skips_all, double gathered_mb) {
       const fs::path root = folder / (skips_all ? "all" : "one");
       const State wanted = trained_skipping({}, skips_all, rank, root);
-      return difference(trained_skipping(way, skips_all, rank, root), wanted, 1e-6);
+      return difference(trained_skipping(way, skips_all, rank, root, gathered_mb), wanted, 1e-6);
     };
-    for (const bool skips_all : {false, true}) {
-      const std::string off = off_ddp({"fsdp"}, skips_all);
-      if (!off.empty()) return "shm: " + off;
+    constexpr double kOneUnit = 1e-6;
+    const std::string all[] = {off_ddp({"fsdp"}, false, 0), off_ddp({"fsdp"}, true, 0),
+                               off_ddp({"fsdp", "gloo"}, false, -1),
+                               off_ddp({"fsdp", "gloo"}, true, kOneUnit)};
+    for (const std::string& off : all) {
+      if (!off.empty()) return c10::str(&off - all, ": ", off);
     }
-    const std::string off = off_ddp({"fsdp", "gloo"}, true);
-    return off.empty() ? "" : "gloo: " + off;
+    return "";
   });
   EXPECT_THAT(words, Each(""));
 }
@@ -243,7 +247,7 @@ TEST(ShardedSkippedBatches, EqualDdpWhereNothingIsGatheredOrAllRanksSkipTheSame)
 TEST(ShardedSkippedBatches, AreAnErrorWhereParametersAreGatheredAndOneRankSkips) {
   const auto words = run_world(2, [&](int64_t rank, const fs::path& folder) -> std::string {
     const std::string error = levin::test::error_of(
-        [&] { trained_skipping({"fsdp", "gloo"}, /*skips_all=*/false, rank, folder); });
+        [&] { trained_skipping({"fsdp", "gloo"}, /*skips_all=*/false, rank, folder, 1e-6); });
     return error.find("comm.") != std::string::npos ? "" : "got " + error;
   });
   EXPECT_THAT(words, Each(""));
