@@ -184,7 +184,9 @@ bool is_plain_scalar(const at::Tensor& loss) {
 
 }  // namespace
 
-void backward(const at::Tensor& loss, const BackwardPlanned& planned) {
+void backward(const at::Tensor& loss) { backward_as_planned(loss, {}); }
+
+void backward_as_planned(const at::Tensor& loss, const BackwardPlanned& planned) {
   if (!is_plain_scalar(loss) || torch::autograd::AnomalyMode::is_enabled()) return loss.backward();
   const Edge edge = torch::autograd::impl::gradient_edge(loss);
   Walk walk(edge.function);

@@ -29,8 +29,8 @@ using BackwardPlanned = std::function<void(std::span<torch::autograd::Node* cons
 /// Nodes may not call Engine::queue_callback (as torch's own DDP does): its queue belongs to the
 /// engine. Throws what loss.backward() throws, "strategy.backward.graph" when a hook took a node's
 /// edges away or added some.
-///
-/// planned: called before the first node runs, where LibTorch's engine is not needed.
-LEVIN_API void backward(const at::Tensor& loss, const BackwardPlanned& planned = {});
+LEVIN_API void backward(const at::Tensor& loss);
+/// The same; planned is called before the first node runs, where LibTorch's engine is not needed.
+LEVIN_API void backward_as_planned(const at::Tensor& loss, const BackwardPlanned& planned);
 
 }  // namespace levin

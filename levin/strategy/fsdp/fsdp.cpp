@@ -318,7 +318,8 @@ class Fsdp final : public Strategy, public Joinable {
     gradients_->begin(synchronize);
     try {
       if (loss.defined()) {
-        levin::backward(loss, [this](const auto& nodes) { touch_.plan_backward(nodes); });
+        levin::backward_as_planned(loss,
+                                   [this](const auto& nodes) { touch_.plan_backward(nodes); });
       }
     } catch (...) {
       gradients_->abandon();

@@ -62,7 +62,7 @@ struct Gathered {
       loss = loss_of();
       forward_gathers = touch.cache().num_gathers();
       touch.begin(FirstTouch::Pass::kBackward);
-      levin::backward(loss, [this](const auto& nodes) { touch.plan_backward(nodes); });
+      levin::backward_as_planned(loss, [this](const auto& nodes) { touch.plan_backward(nodes); });
     }
     for (const auto& unit : units) unit->leave();
     touch.drop();
