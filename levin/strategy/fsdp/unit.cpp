@@ -56,6 +56,17 @@ bool holds(const at::Tensor& parameter, const at::Tensor& values) {
          parameter.sizes() == values.sizes() && parameter.scalar_type() == values.scalar_type();
 }
 
+/// Of an exception that LibTorch throws.
+std::string unseen_text(const std::string& parameter, const std::string& unit) {
+  return Error(
+             "strategy.fsdp.unseen",
+             fmt::format("{} of unit {} is read where it was not gathered: in another thread than "
+                         "that of the forward pass, or, by a view, outside of one; read it within "
+                         "forward, or take levin::full({})",
+                         parameter, unit, parameter))
+      .what();
+}
+
 void check_apart(const std::vector<NamedTensor>& parameters, const std::string& unit) {
   std::vector<std::pair<std::pair<const void*, const void*>, const std::string*>> places;
   for (const NamedTensor& parameter : parameters) {
@@ -121,6 +132,7 @@ void Unit::place(at::Device device) {
                     : own_.as_strided(sizes, leaf.strides, own_.storage_offset() + first - begin);
     if (leaf.was_on_meta) leaf.rows.copy_(leaf.parameter);
     const bool keeps = !leaf.was_on_meta && may_keep_storage(leaf.parameter, device);
+    leaf.unseen = unseen_text(leaf.name, name_);
     leaf.whole = tensor_on(keeps ? leaf.parameter.storage() : storage_without_memory(device),
                            leaf.sizes, leaf.strides, kind);
     leaf.divided.emplace(
@@ -179,15 +191,7 @@ void Unit::attach(const at::Tensor& memory) {
 }
 
 void Unit::detach() {
-  for (const Leaf& leaf : leaves_) take_away(leaf.whole, unseen_text(leaf));
-}
-
-std::string Unit::unseen_text(const Leaf& leaf) const {
-  return fmt::format(
-      "strategy.fsdp.unseen: {} of unit {} is read where it was not gathered: in another thread "
-      "than that of the forward pass, or, by a view, outside of one; read it within forward, or "
-      "take levin::full({}) [rank {}]",
-      leaf.name, name_, leaf.name, rank());
+  for (const Leaf& leaf : leaves_) take_away(leaf.whole, leaf.unseen);
 }
 
 // A graph of the rows would give a gradient of their sizes to what is whole in backward; and of one

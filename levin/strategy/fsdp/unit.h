@@ -38,7 +38,8 @@ struct Leaf {
   std::optional<shard::DividedLeaf> divided = {};
   /// What adds gradients of the whole's sizes; none before the first forward pass with them.
   decltype(torch::autograd::Edge::function) accumulator = {};
-  int64_t version = 0;  ///< of the parameter, as the other ranks know its values
+  std::string unseen = {};  ///< what reading the whole's values says while they are not here
+  int64_t version = 0;      ///< of the parameter, as the other ranks know its values
 
   int64_t first_row(int64_t rank) const;
 };
@@ -85,8 +86,6 @@ class LEVIN_API Unit {
   /// Values are those that are in this memory of numel() elements, or in none.
   void attach(const at::Tensor& memory);
   void detach();
-  /// What reading a parameter's values says while they are not here.
-  std::string unseen_text(const Leaf& leaf) const;
   /// Memory of the whole that is mapped, with values or without; undefined where it is not shared.
   const at::Tensor& mapped() const { return mapped_; }
   /// All ranks share it, so that nothing is ever fetched.

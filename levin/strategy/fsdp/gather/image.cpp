@@ -66,7 +66,7 @@ void Image::attach(const at::Tensor& memory) {
 
 void Image::detach() {
   for (size_t place = 0; place < leaves_.size(); ++place) {
-    take_away(wholes_[place], unit_->unseen_text(leaf(place)));
+    take_away(wholes_[place], leaf(place).unseen);
   }
 }
 
