@@ -165,10 +165,8 @@ TEST_F(Hosts, TwoTrainADividedModelAsDdpDoes) {
       const std::string what = way.strategy + way.zero_stage + std::to_string(processes);
       const fs::path folder = scratch_ / what;
       fs::create_directories(folder);
-      settings_ = {{kFolder, folder.string()},
-                   {kEpochs, "3"},
-                   {kHurries, "1"},
-                   {kStrategy, way.strategy}};
+      settings_ = {
+          {kFolder, folder.string()}, {kEpochs, "3"}, {kHurries, "1"}, {kStrategy, way.strategy}};
       if (!way.zero_stage.empty()) settings_[kZeroStage] = way.zero_stage;
       const auto zero = start(0, {"--nnodes", "2"}, rank(), processes);
       const auto one = start(1, {"--nnodes", "2"}, rank(), processes);
