@@ -1,11 +1,16 @@
 // What the engine adds to a step: a loop by hand and the same through the Accelerator, with a model
-// of one number and an optimizer that does nothing.
+// of one number and an optimizer that does nothing; and what fsdp's look at each operator costs where
+// parameters are gathered.
 
 #include <benchmark/benchmark.h>
 #include <torch/torch.h>
 
+#include <optional>
+
 #include "levin/accelerator/accelerator.h"
+#include "levin/graph/record/interposer.h"
 #include "levin/strategy/backward.h"
+#include "levin/strategy/fsdp/gather/first_touch.h"
 
 namespace {
 
@@ -53,5 +58,43 @@ void through_the_engine(benchmark::State& state, const char* precision) {
 }
 BENCHMARK_CAPTURE(through_the_engine, float32, "no");
 BENCHMARK_CAPTURE(through_the_engine, bf16_mixed, "bf16");
+
+struct Nothing final : levin::graph::OperatorHandler {
+  void call(levin::graph::OperatorCall& call) override { call.proceed(); }
+};
+
+/// 100 operators of two tensors of a number, one of them a parameter.
+void operators(benchmark::State& state, levin::graph::OperatorHandler* handler,
+               const at::Tensor& weight) {
+  at::set_num_threads(1);
+  const at::NoGradGuard no_grad;
+  std::optional<levin::graph::HandlerScope> scope;
+  if (handler != nullptr) scope.emplace(*handler);
+  const at::Tensor x = torch::ones({1});
+  for (auto _ : state) {
+    for (int i = 0; i < 100; ++i) benchmark::DoNotOptimize(x * weight);
+  }
+}
+void operators_alone(benchmark::State& state) { operators(state, nullptr, torch::ones({1})); }
+BENCHMARK(operators_alone);
+void operators_seen(benchmark::State& state) {
+  Nothing nothing;
+  operators(state, &nothing, torch::ones({1}));
+}
+BENCHMARK(operators_seen);
+void operators_seen_by_first_touch(benchmark::State& state) {
+  const levin::comm::ProcessGroup group;
+  const levin::comm::DeviceMesh mesh(group, {{"dp", 1}});
+  const at::Tensor weight = torch::ones({1}).requires_grad_();
+  levin::fsdp::Unit unit("unit", {{"weight", weight}}, mesh, {});
+  unit.place(at::kCPU);
+  levin::fsdp::FirstTouch touch(group, nullptr, {});
+  touch.add(unit);
+  for (int64_t i = 0; i < state.range(0); ++i) touch.learn_uses();  // not in the first steps alone
+  unit.enter();
+  operators(state, &touch, weight);
+  unit.leave();
+}
+BENCHMARK(operators_seen_by_first_touch)->Arg(0)->Arg(8);
 
 }  // namespace

@@ -12,7 +12,7 @@ from gpt import GPT
 
 
 def units(net):
-    return net.h if isinstance(net, GPT) else [part for part in net if list(part.parameters())]
+    return net.transformer.h if isinstance(net, GPT) else [part for part in net if list(part.parameters())]
 
 
 def main():

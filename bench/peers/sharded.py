@@ -23,6 +23,9 @@ import time
 import machine
 import measure
 import report
+import torch
+import work as peer_work
+from gpt import GPT
 
 HERE = pathlib.Path(__file__).parent
 WORKS = {"mlp_10m": "MLP 784-2048-2048-2048-10 (10 M), batch 64 a rank, Adam",
@@ -140,6 +143,30 @@ def measure_all(arguments, results):
                 sys.exit(f"{work}: {name} got {loss}, levin {losses['levin ddp']}: not the same work")
 
 
+def expected_mb(name):
+    """Of levin fsdp on two ranks that share memory: parameters, gradients and both moments once, and for
+    each rank what forward saves and three buffers of its largest units' gradients."""
+    job = peer_work.WORKS[name]
+    net = job.make_net()
+    blocks = list(net.transformer.h) if isinstance(net, GPT) else list(net)
+    sizes = [sum(p.numel() for p in block.parameters()) for block in blocks]
+    parameters = {p.data_ptr(): p.numel() for p in net.parameters()}
+    sizes.append(sum(parameters.values()) - sum(sizes))
+    saved = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in parameters:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    x, y = next(iter(job.batches(1, 0)))
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        job.loss(net, x, y)
+    largest = 4 * sum(sorted(sizes)[-3:])
+    return (4 * 4 * sum(parameters.values()) + 2 * (sum(saved.values()) + largest)) / 2**20
+
+
 def promised(name, peer, work, value):
     bound = LIMITS.get((name, peer), {}).get(work)
     return "" if bound is None else f" ({bound:g}: {'yes' if value <= bound else 'NO'})"
@@ -162,8 +189,16 @@ def tables(arguments, results):
                 value = report.ratio(series[own], values)
                 cells.append(f"{value:.3g}{promised(own, name, work, value)}")
             memory = statistics.median(results["memory"][work][name]) - statistics.median(idle[name])
+            if name == "levin fsdp":
+                fsdp_memory = memory
             yield (f"| {name} | {report.spread([v / 1e3 for v in values])} | " + " | ".join(cells) +
                    f" | {memory:,.0f} |")
+        if "levin fsdp" in series:
+            expected = expected_mb(work)
+            yield ""
+            yield (f"Memory of levin fsdp: expected {expected:,.0f} MB (one copy of parameters, gradients and "
+                   f"moments; each rank's activations and its three largest units' gradients), measured "
+                   f"{fsdp_memory:,.0f} ({fsdp_memory / expected:.2f}; promised 0.9 to 1.1).")
         yield ""
 
 

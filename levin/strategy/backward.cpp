@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -88,6 +89,16 @@ class Walk {
       tasks_[i].num_targets = targets_.size() - tasks_[i].first_target;
     }
     return true;
+  }
+
+  /// In the order of run(), without what adds to leaves.
+  std::vector<Node*> nodes() const {
+    std::vector<Node*> all;
+    for (const Task& task : tasks_) {
+      if (task.node->num_outputs() > 0) all.push_back(task.node.get());
+    }
+    std::ranges::sort(all, std::greater(), [](const Node* node) { return node->sequence_nr(); });
+    return all;
   }
 
   void run(uint32_t slot, at::Tensor gradient) {
@@ -173,11 +184,14 @@ bool is_plain_scalar(const at::Tensor& loss) {
 
 }  // namespace
 
-void backward(const at::Tensor& loss) {
+void backward(const at::Tensor& loss) { backward_as_planned(loss, {}); }
+
+void backward_as_planned(const at::Tensor& loss, const BackwardPlanned& planned) {
   if (!is_plain_scalar(loss) || torch::autograd::AnomalyMode::is_enabled()) return loss.backward();
   const Edge edge = torch::autograd::impl::gradient_edge(loss);
   Walk walk(edge.function);
   if (!walk.plan()) return loss.backward();
+  if (planned) planned(walk.nodes());
   const at::AutoGradMode no_grad(false);
   walk.run(edge.input_nr, at::ones_like(loss));
 }

@@ -4,9 +4,19 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+#include <span>
+
 #include "levin/base/export.h"
 
+namespace torch::autograd {
+struct Node;
+}  // namespace torch::autograd
+
 namespace levin {
+
+/// What a backward is going to run, but for what adds to leaves' gradients, in that order.
+using BackwardPlanned = std::function<void(std::span<torch::autograd::Node* const>)>;
 
 /// Adds the gradients of the scalar loss to the leaves of its graph and frees what the graph saved:
 /// loss.backward(), with the same gradients bit for bit, hooks in the same order, the same errors.
@@ -20,5 +30,7 @@ namespace levin {
 /// engine. Throws what loss.backward() throws, "strategy.backward.graph" when a hook took a node's
 /// edges away or added some.
 LEVIN_API void backward(const at::Tensor& loss);
+/// The same; planned is called before the first node runs, where LibTorch's engine is not needed.
+LEVIN_API void backward_as_planned(const at::Tensor& loss, const BackwardPlanned& planned);
 
 }  // namespace levin

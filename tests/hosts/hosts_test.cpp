@@ -16,6 +16,7 @@ using ::testing::HasSubstr;
 
 constexpr const char* kFolder = "LEVIN_HOSTS_FOLDER";
 constexpr const char* kStrategy = "LEVIN_HOSTS_STRATEGY";
+constexpr const char* kZeroStage = "LEVIN_HOSTS_ZERO_STAGE";
 constexpr const char* kEpochs = "LEVIN_HOSTS_EPOCHS";
 constexpr const char* kCommTimeout = "LEVIN_HOSTS_COMM_TIMEOUT";
 constexpr const char* kHurries = "LEVIN_HOSTS_HURRIES";  // nobody disturbs it
@@ -63,6 +64,7 @@ TEST(HostsRank, DISABLED_Rank) {
   const char *epochs = std::getenv(kEpochs), *timeout = std::getenv(kCommTimeout);
   options.max_epochs = epochs == nullptr ? 8 : std::stoi(epochs);
   if (const char* strategy = std::getenv(kStrategy)) options.strategy = strategy;
+  if (const char* stage = std::getenv(kZeroStage)) options.fsdp.zero_stage = std::stoi(stage);
   if (timeout != nullptr) options.comm.timeout_s = std::stod(timeout);
   options.ckpt_path = "last";
   auto traces = std::make_shared<Traces>();
@@ -153,26 +155,31 @@ TEST_F(Hosts, TwoTrainAsOneDoes) {
 
 // Gathered by each rank, and with two processes each into memory that they share.
 TEST_F(Hosts, TwoTrainADividedModelAsDdpDoes) {
+  struct Way {
+    std::string strategy, zero_stage;
+  };
+  const Way ways[] = {{"ddp", ""}, {"fsdp", ""}, {"zero", "1"}, {"zero", "2"}, {"zero", "3"}};
   for (const int processes : {1, 2}) {
-    fs::path weights[2];
-    for (const bool is_divided : {false, true}) {
-      const fs::path folder = scratch_ / (std::to_string(processes) + (is_divided ? "d" : "w"));
+    fs::path by_ddp;
+    for (const Way& way : ways) {
+      const std::string what = way.strategy + way.zero_stage + std::to_string(processes);
+      const fs::path folder = scratch_ / what;
       fs::create_directories(folder);
-      weights[is_divided ? 1 : 0] = folder / "final.safetensors";
-      settings_ = {{kFolder, folder.string()},
-                   {kEpochs, "3"},
-                   {kHurries, "1"},
-                   {kStrategy, is_divided ? "fsdp" : "ddp"}};
+      settings_ = {
+          {kFolder, folder.string()}, {kEpochs, "3"}, {kHurries, "1"}, {kStrategy, way.strategy}};
+      if (!way.zero_stage.empty()) settings_[kZeroStage] = way.zero_stage;
       const auto zero = start(0, {"--nnodes", "2"}, rank(), processes);
       const auto one = start(1, {"--nnodes", "2"}, rank(), processes);
-      ASSERT_EQ(zero->wait(60), 0) << zero->err() << one->err();
-      ASSERT_EQ(one->wait(10), 0) << one->err();
-      if (is_divided) {
-        EXPECT_THAT(zero->err(), HasSubstr(processes == 1 ? "gathered when first touched"
-                                                          : "memory that a host's ranks share"));
+      ASSERT_EQ(zero->wait(60), 0) << what << zero->err() << one->err();
+      ASSERT_EQ(one->wait(10), 0) << what << one->err();
+      if (way.strategy == "ddp") {
+        by_ddp = folder / "final.safetensors";
+        continue;
       }
+      EXPECT_THAT(zero->err(), HasSubstr(processes == 1 ? "gathered when first touched"
+                                                        : "memory that a host's ranks share"));
+      EXPECT_EQ(small_run::off_by(by_ddp, folder / "final.safetensors", 1e-5), "") << what;
     }
-    EXPECT_EQ(small_run::off_by(weights[0], weights[1], 1e-5), "") << processes << " on each host";
   }
 }
 

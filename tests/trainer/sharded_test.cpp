@@ -9,6 +9,7 @@
 #include "levin/module/full.h"
 #include "levin/module/wrap.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
+#include "tests/support/error_of.h"
 #include "tests/support/world.h"
 #include "tests/trainer/small_run.h"
 
@@ -193,6 +194,64 @@ INSTANTIATE_TEST_SUITE_P(
                  }},
         Case{.name = "WithoutMemory", .on_meta = true}),
     [](const auto& info) { return info.param.name; });
+
+/// A rank that gives no loss for some batches of a group.
+struct Skipping : Classifier {
+  bool skips_all = false;  ///< on every rank at the same time
+  int64_t rank = 0;
+  using Classifier::training_step;
+  at::Tensor training_step(const levin::Batch& batch, int64_t index) override {
+    if (index % 2 == 1 && (skips_all || rank == 1)) return {};
+    return Classifier::training_step(batch);
+  }
+};
+
+State trained_skipping(const Way& way, bool skips_all, int64_t rank, const fs::path& root,
+                       double gathered_mb = levin::FsdpOptions().gathered_mb) {
+  torch::manual_seed(9);
+  const auto net = std::make_shared<Skipping>();
+  net->skips_all = skips_all;
+  net->rank = rank;
+  auto options = quiet((root / (way.strategy + way.backend)).string());
+  options.enable_checkpointing = false;
+  options.max_epochs = 2;
+  options.seed = 4;
+  options.accumulate_grad_batches = 4;
+  options.strategy = way.strategy;
+  options.comm.backend = way.backend;
+  options.fsdp.gathered_mb = gathered_mb;
+  levin::Trainer trainer(options);
+  trainer.fit(net, levin::DataLoader(dataset(128), {.batch_size = 8}));
+  return levin::full(*net);
+}
+
+TEST(ShardedSkippedBatches, EqualDdpWhereNothingIsGatheredAnewOrAllRanksSkipTheSame) {
+  const auto words = run_world(2, [&](int64_t rank, const fs::path& folder) -> std::string {
+    const auto off_ddp = [&](const Way& way, bool skips_all, double gathered_mb) {
+      const fs::path root = folder / (skips_all ? "all" : "one");
+      const State wanted = trained_skipping({}, skips_all, rank, root);
+      return difference(trained_skipping(way, skips_all, rank, root, gathered_mb), wanted, 1e-6);
+    };
+    constexpr double kOneUnit = 1e-6;
+    const std::string all[] = {off_ddp({"fsdp"}, false, 0), off_ddp({"fsdp"}, true, 0),
+                               off_ddp({"fsdp", "gloo"}, false, -1),
+                               off_ddp({"fsdp", "gloo"}, true, kOneUnit)};
+    for (const std::string& off : all) {
+      if (!off.empty()) return c10::str(&off - all, ": ", off);
+    }
+    return "";
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST(ShardedSkippedBatches, AreAnErrorWhereParametersAreGatheredAndOneRankSkips) {
+  const auto words = run_world(2, [&](int64_t rank, const fs::path& folder) -> std::string {
+    const std::string error = levin::test::error_of(
+        [&] { trained_skipping({"fsdp", "gloo"}, /*skips_all=*/false, rank, folder, 1e-6); });
+    return error.find("comm.") != std::string::npos ? "" : "got " + error;
+  });
+  EXPECT_THAT(words, Each(""));
+}
 
 /// Two optimizers and a step that optimizes by itself, within forward.
 struct Gan : levin::Module {

@@ -52,6 +52,27 @@ std::vector<int64_t> cut_unit(std::span<const Extent> extents, int64_t num_ranks
   return runs;
 }
 
+std::vector<int64_t> runs_of_rows(std::span<const Extent> extents,
+                                  std::span<const std::vector<int64_t>> rows_of_ranks) {
+  const size_t num_ranks = rows_of_ranks.front().size();
+  std::vector<int64_t> begins;
+  std::vector<int64_t> rows_before(extents.size(), 0);
+  for (size_t rank = 0; rank < num_ranks; ++rank) {
+    size_t i = 0;
+    while (i < extents.size() && rows_before[i] == extents[i].num_rows) ++i;
+    begins.push_back(i == extents.size()
+                         ? extents.back().end()
+                         : extents[i].begin + rows_before[i] * extents[i].row_numel);
+    for (size_t each = 0; each < extents.size(); ++each) {
+      rows_before[each] += rows_of_ranks[each][rank];
+    }
+  }
+  begins.push_back(extents.back().end());
+  std::vector<int64_t> runs;
+  for (size_t rank = 0; rank < num_ranks; ++rank) runs.push_back(begins[rank + 1] - begins[rank]);
+  return runs;
+}
+
 std::vector<int64_t> rows_in_runs(const Extent& extent, std::span<const int64_t> runs) {
   std::vector<int64_t> rows;
   int64_t begin = 0;

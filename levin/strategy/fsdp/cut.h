@@ -29,6 +29,11 @@ LEVIN_API std::vector<Extent> extents_of(std::span<const std::vector<int64_t>> s
 LEVIN_API std::vector<int64_t> cut_unit(std::span<const Extent> extents, int64_t num_ranks,
                                         CutAt at);
 
+/// The same from the other side: elements of each rank's run where of each parameter each rank has so
+/// many rows, which are those of one cut.
+LEVIN_API std::vector<int64_t> runs_of_rows(std::span<const Extent> extents,
+                                            std::span<const std::vector<int64_t>> rows_of_ranks);
+
 /// Of one parameter: how many rows are in each of these runs.
 LEVIN_API std::vector<int64_t> rows_in_runs(const Extent& extent, std::span<const int64_t> runs);
 

@@ -4,7 +4,9 @@
 #include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 
+#include <atomic>
 #include <map>
+#include <thread>
 #include <unordered_set>
 #include <utility>
 
@@ -14,7 +16,7 @@
 #include "levin/strategy/backward.h"
 #include "levin/strategy/ddp/agreement.h"
 #include "levin/strategy/ddp/buffers.h"
-#include "levin/strategy/fsdp/first_touch.h"
+#include "levin/strategy/fsdp/gather/first_touch.h"
 #include "levin/strategy/fsdp/gradients.h"
 #include "levin/strategy/fsdp/hosts.h"
 #include "levin/strategy/fsdp/plan_units.h"
@@ -239,7 +241,8 @@ class Fsdp final : public Strategy, public Joinable {
   }
 
   void enter(FirstTouch::Pass pass) {
-    if (depth_++ > 0) return;
+    if (depth_.fetch_add(1) > 0) return check_thread();
+    thread_ = std::this_thread::get_id();
     touch_.begin(pass);
     size_t entered = 0;
     try {
@@ -252,8 +255,18 @@ class Fsdp final : public Strategy, public Joinable {
     }
   }
 
+  /// Parameters are whole for as long as the scope of the thread that began is there.
+  void check_thread() {
+    if (thread_.load() == std::this_thread::get_id()) return;
+    --depth_;
+    LEVIN_FAIL("strategy.fsdp.thread",
+               "a forward pass of unit {} began in a thread while another thread computes with it; "
+               "run the passes of a module under strategy '{}' one after the other",
+               units_.empty() ? "" : units_.front()->name(), name());
+  }
+
   void leave() {
-    if (--depth_ > 0) return;
+    if (depth_.fetch_sub(1) > 1) return;
     for (const auto& unit : units_) unit->leave();
   }
 
@@ -293,20 +306,21 @@ class Fsdp final : public Strategy, public Joinable {
   }
   static double megabytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
-  /// A write to a parameter is found in the first passes; where nothing is gathered the others pay
-  /// nothing for what they could see.
+  /// Where nothing is gathered a write to a parameter is found in the first passes, and later by the
+  /// kernel: the others pay nothing for what they could see.
   bool looks_at_operators() {
     constexpr int64_t kWatched = 8;
-    const bool watches = num_passes_++ < kWatched;
-    touch_.watch_writes(watches);
-    return watches || !touch_.has_all();
+    return num_passes_++ < kWatched || touch_.gathers();
   }
 
   bool run_backward(const at::Tensor& loss, bool synchronize, bool has_gradients) {
     const Scope whole(*this, FirstTouch::Pass::kBackward);
     gradients_->begin(synchronize);
     try {
-      if (loss.defined()) levin::backward(loss);
+      if (loss.defined()) {
+        levin::backward_as_planned(loss,
+                                   [this](const auto& nodes) { touch_.plan_backward(nodes); });
+      }
     } catch (...) {
       gradients_->abandon();
       throw;
@@ -325,7 +339,10 @@ class Fsdp final : public Strategy, public Joinable {
   /// Other ranks may read what was written to the rows. All ranks call it.
   void publish() {
     note_values();
-    if (!shares_memory()) return touch_.drop();
+    if (!shares_memory()) {
+      touch_.drop();
+      return touch_.learn_uses();
+    }
     if (group_.size() > 1) {
       published_ = group_.all_reduce(token_, ReduceOp::kMax, comm::Return::kStarted);
       publishing_ = true;
@@ -370,7 +387,7 @@ class Fsdp final : public Strategy, public Joinable {
     for (const auto& unit : units_) {
       for (Leaf& leaf : unit->leaves()) {
         const at::Tensor whole =
-            unit->is_attached() ? leaf.whole.clone() : sharded(leaf.parameter)->full();
+            shares_memory() ? leaf.whole.clone() : sharded(leaf.parameter)->full();
         leaf.divided.reset();
         leaf.parameter.mutable_grad().reset();
         leaf.parameter.set_data(whole);
@@ -398,7 +415,8 @@ class Fsdp final : public Strategy, public Joinable {
   at::Tensor token_ = at::zeros({1});
   comm::Work published_;
   bool publishing_ = false;
-  int64_t depth_ = 0;
+  std::atomic<int64_t> depth_ = 0;
+  std::atomic<std::thread::id> thread_ = {};  ///< that computes
   bool joining_ = false;
   bool by_present_ = false;
   bool had_gradients_ = false;

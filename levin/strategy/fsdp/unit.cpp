@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/strategy/fsdp/passing_memory.h"
 
 namespace levin::fsdp {
 namespace {
@@ -28,8 +29,6 @@ using NodePointer = decltype(torch::autograd::Edge::function);
   return c10::weak_intrusive_ptr<torch::autograd::Node>(node);
 }
 
-constexpr int64_t kAlignment = 64;  // bytes: of a vector register and of a cache line
-
 /// Rows lie one behind the other in its memory.
 bool has_whole_rows(const at::Tensor& tensor) {
   return tensor.is_non_overlapping_and_dense() &&
@@ -41,24 +40,10 @@ std::vector<int64_t> strides_of(const at::Tensor& tensor) {
   return at::empty(tensor.sizes(), at::TensorOptions(at::kMeta)).strides().vec();
 }
 
-/// Memory within that of a tensor, which it keeps alive.
-c10::DataPtr point_into(const at::Tensor& memory, int64_t element) {
-  auto* data = static_cast<std::byte*>(const_cast<void*>(memory.const_data_ptr()));
-  auto* keeper = new at::Tensor(memory);
-  return {data + element * memory.element_size(), keeper,
-          [](void* context) { delete static_cast<at::Tensor*>(context); }, memory.device()};
-}
-
 /// The storage is the parameter's alone: views of it that the user has go on showing its values.
 bool may_keep_storage(const at::Tensor& parameter, at::Device device) {
   return parameter.device() == device && parameter.storage_offset() == 0 &&
          parameter.storage().nbytes() == parameter.nbytes() && has_whole_rows(parameter);
-}
-
-c10::Storage without_memory(at::Device device) {
-  return c10::Storage(c10::Storage::use_byte_size_t(), 0,
-                      c10::DataPtr(nullptr, nullptr, &c10::detail::deleteNothing, device),
-                      /*allocator=*/nullptr, /*resizable=*/false);
 }
 
 void set_values(const at::Tensor& parameter, const at::Tensor& values) {
@@ -69,6 +54,17 @@ bool holds(const at::Tensor& parameter, const at::Tensor& values) {
   return parameter.storage().unsafeGetStorageImpl() == values.storage().unsafeGetStorageImpl() &&
          parameter.storage_offset() == values.storage_offset() &&
          parameter.sizes() == values.sizes() && parameter.scalar_type() == values.scalar_type();
+}
+
+/// Of an exception that LibTorch throws.
+std::string unseen_text(const std::string& parameter, const std::string& unit) {
+  return Error(
+             "strategy.fsdp.unseen",
+             fmt::format("{} of unit {} is read where it was not gathered: in another thread than "
+                         "that of the forward pass, or, by a view, outside of one; read it within "
+                         "forward, or take levin::full({})",
+                         parameter, unit, parameter))
+      .what();
 }
 
 void check_apart(const std::vector<NamedTensor>& parameters, const std::string& unit) {
@@ -89,6 +85,11 @@ void check_apart(const std::vector<NamedTensor>& parameters, const std::string& 
 
 }  // namespace
 
+int64_t alignment_of(at::ScalarType type) {
+  constexpr int64_t kBytes = 64;  // of a vector register and of a cache line
+  return std::max<int64_t>(kBytes / static_cast<int64_t>(c10::elementSize(type)), 1);
+}
+
 int64_t Leaf::first_row(int64_t rank) const {
   return std::accumulate(rows_of_ranks.begin(), rows_of_ranks.begin() + rank, int64_t{0});
 }
@@ -99,8 +100,8 @@ Unit::Unit(std::string name, const std::vector<NamedTensor>& parameters,
   check_apart(parameters, name_);
   std::vector<std::vector<int64_t>> sizes;
   for (const NamedTensor& parameter : parameters) sizes.push_back(parameter.tensor.sizes().vec());
-  const int64_t width = parameters.front().tensor.element_size();
-  const std::vector<Extent> extents = extents_of(sizes, std::max<int64_t>(kAlignment / width, 1));
+  const std::vector<Extent> extents =
+      extents_of(sizes, alignment_of(parameters.front().tensor.scalar_type()));
   runs_ = cut_unit(extents, mesh_.size(), options_.cut);
   numel_ = extents.back().end();
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -131,10 +132,9 @@ void Unit::place(at::Device device) {
                     : own_.as_strided(sizes, leaf.strides, own_.storage_offset() + first - begin);
     if (leaf.was_on_meta) leaf.rows.copy_(leaf.parameter);
     const bool keeps = !leaf.was_on_meta && may_keep_storage(leaf.parameter, device);
-    const c10::Storage storage = keeps ? leaf.parameter.storage() : without_memory(device);
-    leaf.whole = at::empty({0}, kind);
-    leaf.whole.unsafeGetTensorImpl()->set_storage_keep_dtype(storage);
-    leaf.whole.unsafeGetTensorImpl()->set_sizes_and_strides(leaf.sizes, leaf.strides);
+    leaf.unseen = unseen_text(leaf.name, name_);
+    leaf.whole = tensor_on(keeps ? leaf.parameter.storage() : storage_without_memory(device),
+                           leaf.sizes, leaf.strides, kind);
     leaf.divided.emplace(
         leaf.parameter, mesh_,
         shard::Layout(leaf.sizes, mesh_.shape(), {shard::Shard{0, leaf.rows_of_ranks}}));
@@ -187,23 +187,11 @@ at::Tensor Unit::values_of_first_rank(const at::TensorOptions& kind) const {
 }
 
 void Unit::attach(const at::Tensor& memory) {
-  memory_ = memory;
-  for (const Leaf& leaf : leaves_) {
-    c10::StorageImpl& storage = *leaf.whole.storage().unsafeGetStorageImpl();
-    storage.set_data_ptr_noswap(point_into(memory, leaf.extent.begin));
-    storage.set_nbytes(
-        static_cast<size_t>(leaf.extent.num_rows * leaf.extent.row_numel * memory.element_size()));
-  }
+  for (const Leaf& leaf : leaves_) lay_into(leaf.whole, memory, leaf.extent.begin);
 }
 
 void Unit::detach() {
-  for (const Leaf& leaf : leaves_) {
-    c10::StorageImpl& storage = *leaf.whole.storage().unsafeGetStorageImpl();
-    storage.set_data_ptr_noswap(
-        c10::DataPtr(nullptr, nullptr, &c10::detail::deleteNothing, leaf.whole.device()));
-    storage.set_nbytes(0);
-  }
-  memory_.reset();
+  for (const Leaf& leaf : leaves_) take_away(leaf.whole, leaf.unseen);
 }
 
 // A graph of the rows would give a gradient of their sizes to what is whole in backward; and of one

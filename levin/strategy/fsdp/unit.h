@@ -38,10 +38,14 @@ struct Leaf {
   std::optional<shard::DividedLeaf> divided = {};
   /// What adds gradients of the whole's sizes; none before the first forward pass with them.
   decltype(torch::autograd::Edge::function) accumulator = {};
-  int64_t version = 0;  ///< of the parameter, as the other ranks know its values
+  std::string unseen = {};  ///< what reading the whole's values says while they are not here
+  int64_t version = 0;      ///< of the parameter, as the other ranks know its values
 
   int64_t first_row(int64_t rank) const;
 };
+
+/// Elements of a type from one cache line, or vector register, to the next.
+int64_t alignment_of(at::ScalarType type);
 
 struct UnitOptions {
   CutAt cut = CutAt::kRows;
@@ -63,6 +67,7 @@ class LEVIN_API Unit {
   void place(at::Device device);
 
   const std::string& name() const { return name_; }
+  int64_t rank() const { return mesh_.rank(); }
   at::ScalarType type() const { return leaves_.front().parameter.scalar_type(); }
   std::vector<Leaf>& leaves() { return leaves_; }
   const std::vector<Leaf>& leaves() const { return leaves_; }
@@ -81,9 +86,10 @@ class LEVIN_API Unit {
   /// Values are those that are in this memory of numel() elements, or in none.
   void attach(const at::Tensor& memory);
   void detach();
-  bool is_attached() const { return memory_.defined(); }
   /// Memory of the whole that is mapped, with values or without; undefined where it is not shared.
   const at::Tensor& mapped() const { return mapped_; }
+  /// All ranks share it, so that nothing is ever fetched.
+  bool is_always_here() const { return options_.shares_memory; }
   /// Where a host's ranks share memory: what this rank's place fetches of it, its own run within.
   const at::Tensor& part_of_place() const { return part_of_place_; }
   std::vector<int64_t> runs_of_place() const;
@@ -104,7 +110,6 @@ class LEVIN_API Unit {
   std::vector<Leaf> leaves_;
   std::vector<int64_t> runs_;
   int64_t numel_ = 0;
-  at::Tensor memory_;  ///< of the whole; undefined while it is not here
   at::Tensor mapped_;
   at::Tensor part_of_place_;
   at::Tensor own_;

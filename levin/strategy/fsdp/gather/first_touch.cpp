@@ -1,0 +1,198 @@
+#include "levin/strategy/fsdp/gather/first_touch.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "levin/strategy/fsdp/gather/backward_order.h"
+#include "levin/strategy/fsdp/passing_memory.h"
+
+namespace levin::fsdp {
+namespace {
+
+constexpr int64_t kLearns = 8;  // updates; modules of a GAN are not all in the first
+
+const c10::FunctionSchema& schema_of_casts() {
+  static const c10::FunctionSchema& schema =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::_to_copy", "").schema();
+  return schema;
+}
+
+/// Autocast switches itself off in this thread while it casts the arguments of an operator; a cast that
+/// the user's code asks for runs with it on, or where there is none.
+bool is_autocasting(at::DeviceType device) {
+  at::autocast::increment_nesting();
+  return at::autocast::decrement_nesting() > 0 && !at::autocast::is_autocast_enabled(device);
+}
+
+/// Of aten::_to_copy: to which type, where it changes nothing else.
+std::optional<at::ScalarType> type_of_cast(const c10::IValue* arguments, const at::Tensor& from) {
+  const auto& [dtype, layout, device, pinned, memory_format] =
+      std::tie(arguments[1], arguments[2], arguments[3], arguments[4], arguments[6]);
+  const bool changes_more =
+      (!layout.isNone() && layout.toLayout() != from.layout()) ||
+      (!device.isNone() && device.toDevice() != from.device()) ||
+      (!pinned.isNone() && pinned.toBool()) ||
+      (!memory_format.isNone() && memory_format.toMemoryFormat() != at::MemoryFormat::Preserve);
+  if (dtype.isNone() || changes_more) return std::nullopt;
+  return dtype.toScalarType();
+}
+
+/// The whole of a leaf, or a transposition of it: in its place a cast would be laid out alike.
+bool is_whole(const at::Tensor& tensor, const Leaf& leaf) {
+  return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
+         tensor.numel() == leaf.extent.num_rows * leaf.extent.row_numel;
+}
+
+}  // namespace
+
+FirstTouch::FirstTouch(const comm::ProcessGroup& group, Hosts* hosts,
+                       const FirstTouchOptions& options)
+    : group_(group), cache_(group, hosts, options.gathered_bytes) {}
+
+FirstTouch::~FirstTouch() = default;
+
+void FirstTouch::add(Unit& unit, bool stays) {
+  units_.push_back({&unit, stays});
+  uses_.add_unit(unit.leaves().size());
+  images_.emplace_back();
+  add_images(units_.size() - 1);
+  gathers_ |= !unit.is_always_here();
+  learns_ = gathers_ && !unit.mapped().defined() && num_learnt_ < kLearns;
+}
+
+/// Those of the leaves in the types in which a pass reads them, and of those that are cast the unit's
+/// own type too, which something else may read.
+void FirstTouch::add_images(size_t number) {
+  Unit& unit = *units_[number].unit;
+  std::map<at::ScalarType, std::vector<size_t>> leaves;
+  std::vector<size_t> cast;
+  for (size_t leaf = 0; leaf < unit.leaves().size(); ++leaf) {
+    const auto type = uses_.cast_to(number, leaf);
+    leaves[type.value_or(unit.type())].push_back(leaf);
+    if (type) cast.push_back(leaf);
+  }
+  std::vector<std::unique_ptr<Image>> images;
+  for (const auto& [type, of_type] : leaves) {
+    images.push_back(std::make_unique<Image>(unit, of_type, type));
+  }
+  const size_t num_needed = images.size();
+  if (!cast.empty()) images.push_back(std::make_unique<Image>(unit, cast, unit.type()));
+  std::vector<const Image*> made;
+  for (const auto& image : images) made.push_back(image.get());
+  const size_t first = cache_.add(std::move(images), num_needed, units_[number].stays);
+  images_[number].resize(unit.leaves().size());
+  for (size_t i = 0; i < made.size(); ++i) {
+    for (size_t place = 0; place < made[i]->leaves().size(); ++place) {
+      const size_t leaf = made[i]->leaves()[place];
+      places_.set(made[i]->whole(place), {&unit, number, leaf, first + i});
+      if (i < num_needed) images_[number][leaf] = first + i;
+    }
+  }
+}
+
+void FirstTouch::begin(Pass pass) { cache_.begin(pass); }
+void FirstTouch::drop() { cache_.drop(); }
+void FirstTouch::end_evaluation() { cache_.end_evaluation(); }
+
+void FirstTouch::learn_uses() {
+  if (!learns_) return;
+  learns_ = ++num_learnt_ < kLearns;
+  if (!uses_.agree(group_)) return;
+  cache_.clear();
+  places_.clear();
+  for (size_t number = 0; number < units_.size(); ++number) add_images(number);
+}
+
+void FirstTouch::plan_backward(std::span<torch::autograd::Node* const> nodes) {
+  if (!gathers_) return;
+  BackwardOrder order;
+  for (size_t number = 0; number < units_.size(); ++number) {
+    const auto& leaves = units_[number].unit->leaves();
+    for (size_t leaf = 0; leaf < leaves.size(); ++leaf) {
+      order.add(leaves[leaf].accumulator.get(), images_[number][leaf]);
+    }
+  }
+  cache_.expect(order.of(nodes));
+}
+
+void FirstTouch::call(graph::OperatorCall& call) {
+  const c10::FunctionSchema& schema = call.op().schema();
+  const OperatorAliases::Aliases& aliases = aliases_.of(schema);
+  if (!aliases.written.empty()) writes_.check(schema, aliases, call.stack());
+  if (gathers_ && !aliases.gives_views_only) {
+    if (&schema == &schema_of_casts() && answer_cast(call)) return;
+    look(call.stack(), schema.arguments().size());
+  }
+  call.proceed();
+}
+
+/// What the others of its arguments read is to stay where it is while the rest is gathered.
+void FirstTouch::look(const std::vector<c10::IValue>& stack, size_t count) {
+  const auto each = [&](const auto& see) {
+    for (size_t i = stack.size() - count; i < stack.size(); ++i) {
+      const c10::IValue& value = stack[i];
+      if (value.isTensor()) {
+        see(value.toTensor());
+      } else if (value.isList()) {
+        for (const c10::IValue& element : value.toListRef()) {
+          if (element.isTensor()) see(element.toTensor());
+        }
+      }
+    }
+  };
+  bool misses = false;
+  each([&](const at::Tensor& tensor) {
+    const LeafPlace* place = places_.find(tensor);
+    if (place == nullptr) return;
+    misses |= !cache_.is_here(place->image);
+    if (learns_ && tensor.scalar_type() == place->unit->type()) {
+      uses_.note_as_it_is(place->unit_number, place->leaf_number);
+    }
+  });
+  if (!misses) return;
+  required_.clear();
+  each([&](const at::Tensor& tensor) {
+    if (const LeafPlace* place = places_.find(tensor)) require(place->image);
+  });
+  cache_.gather(required_);
+}
+
+void FirstTouch::require(size_t image) {
+  if (std::ranges::find(required_, image) == required_.end()) required_.push_back(image);
+}
+
+bool FirstTouch::answer_cast(graph::OperatorCall& call) {
+  std::vector<c10::IValue>& stack = call.stack();
+  const size_t count = schema_of_casts().arguments().size();
+  const c10::IValue* arguments = &stack[stack.size() - count];
+  const at::Tensor& from = arguments[0].toTensor();
+  const LeafPlace* place = places_.find(from);
+  if (place == nullptr || from.scalar_type() != place->unit->type()) return false;
+  const Leaf& leaf = place->leaf();
+  const auto type = type_of_cast(arguments, from);
+  if (!type || !is_whole(from, leaf) || !is_autocasting(from.device().type())) return false;
+  if (learns_) uses_.note_cast(place->unit_number, place->leaf_number, *type);
+  if (uses_.cast_to(place->unit_number, place->leaf_number) != type) {
+    required_.assign(1, place->image);
+    cache_.gather(required_);
+    call.proceed();
+    return true;
+  }
+  required_.assign(1, images_[place->unit_number][place->leaf_number]);
+  cache_.gather(required_);
+  const at::Tensor& whole = cache_.whole(required_.front(), place->leaf_number);
+  at::Tensor result = tensor_on(whole.storage(), from.sizes(), from.strides(), whole.options());
+  stack.resize(stack.size() - count);
+  stack.emplace_back(std::move(result));
+  return true;
+}
+
+}  // namespace levin::fsdp

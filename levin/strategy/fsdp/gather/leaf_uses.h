@@ -1,0 +1,41 @@
+#pragma once
+// LeafUses: how each parameter of each unit is used: by autocast's cast alone, to one type, or as it
+// is. The ranks agree on it.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "levin/comm/process_group.h"
+
+namespace levin::fsdp {
+
+class LeafUses {
+ public:
+  void add_unit(size_t num_leaves) {
+    units_.emplace_back(num_leaves, 0);
+    cast_to_.emplace_back(num_leaves, std::nullopt);
+  }
+  void note_cast(size_t unit, size_t leaf, at::ScalarType to) {
+    units_[unit][leaf] |= to == at::kBFloat16 ? kToBFloat16 : to == at::kHalf ? kToHalf : kAsItIs;
+  }
+  void note_as_it_is(size_t unit, size_t leaf) { units_[unit][leaf] |= kAsItIs; }
+
+  /// Of all ranks together; whether anything is another than before. All ranks call it.
+  bool agree(comm::ProcessGroup& group);
+  /// As agreed: what that leaf is cast to, which it is never used without.
+  std::optional<at::ScalarType> cast_to(size_t unit, size_t leaf) const {
+    return cast_to_[unit][leaf];
+  }
+
+ private:
+  static constexpr uint8_t kToBFloat16 = 1;
+  static constexpr uint8_t kToHalf = 2;
+  static constexpr uint8_t kAsItIs = 4;
+  std::vector<std::vector<uint8_t>> units_;
+  std::vector<std::vector<std::optional<at::ScalarType>>> cast_to_;
+};
+
+}  // namespace levin::fsdp

@@ -1,0 +1,246 @@
+#include "levin/strategy/fsdp/gather/unit_cache.h"
+
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/empty.h>
+#include <ATen/record_function.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "levin/base/check.h"
+#include "levin/comm/collectives/announcement.h"
+
+namespace levin::fsdp {
+namespace {
+
+constexpr int64_t kUnitsAtATime = 3;  // the one at hand, the one before it and the next
+
+}  // namespace
+
+UnitCache::UnitCache(const comm::ProcessGroup& group, Hosts* hosts, int64_t gathered_bytes)
+    : group_(group), hosts_(hosts), gathered_bytes_(gathered_bytes) {}
+
+size_t UnitCache::add(std::vector<std::unique_ptr<Image>> of_unit, size_t num_needed, bool stays) {
+  const size_t first = entries_.size();
+  int64_t bytes = 0;
+  for (size_t i = 0; i < of_unit.size(); ++i) {
+    if (i < num_needed && !of_unit[i]->is_mapped()) bytes += of_unit[i]->bytes();
+    entries_.push_back({.image = std::move(of_unit[i]), .stays = stays});
+  }
+  largest_ = std::max(largest_, bytes);
+  staying_ += stays ? bytes : 0;
+  limit_ = gathered_bytes_ < 0 ? INT64_MAX
+                               : staying_ + std::max(gathered_bytes_ == 0 ? kUnitsAtATime * largest_
+                                                                          : gathered_bytes_,
+                                                     largest_);
+  return first;
+}
+
+void UnitCache::clear() {
+  drop();
+  entries_.clear();
+  for (std::vector<size_t>& order : orders_) order.clear();
+  now_.clear();
+  expected_.reset();
+  follows_ = false;
+  largest_ = staying_ = 0;
+}
+
+void UnitCache::begin(Pass pass) {
+  if (!now_.empty()) orders_[static_cast<size_t>(pass_)] = std::exchange(now_, {});
+  note_in_vain();
+  pass_ = pass;
+  follows_ = true;
+  expected_.reset();
+}
+
+void UnitCache::note_in_vain() {
+  for (Entry& entry : entries_) {
+    if (!entry.is_coming || !std::exchange(entry.is_for_backward, false)) continue;
+    entry.was_in_vain = true;
+    ++num_in_vain_;
+  }
+}
+
+void UnitCache::expect(std::vector<size_t> order) {
+  expected_ = std::move(order);
+  next_ = 0;
+}
+
+int64_t UnitCache::bytes_of(size_t index) const {
+  const Image& image = *entries_[index].image;
+  return image.is_mapped() ? 0 : image.bytes();
+}
+
+void UnitCache::drop() {
+  note_in_vain();
+  for (Entry& entry : entries_) give_back(entry);
+  gathered_.clear();
+}
+
+void UnitCache::give_back(Entry& entry) {
+  if (!std::exchange(entry.is_here, false)) return;
+  if (std::exchange(entry.is_coming, false)) entry.work.wait();
+  entry.image->detach();
+  if (!entry.memory.defined()) return;
+  const auto bytes = entry.memory.numel();
+  used_bytes_ -= bytes;
+  free_bytes_ += bytes;
+  free_.push_back(std::exchange(entry.memory, at::Tensor()));
+}
+
+at::Tensor UnitCache::take_memory(int64_t bytes, at::Device device) {
+  auto best = free_.end();
+  for (auto each = free_.begin(); each != free_.end(); ++each) {
+    const bool fits = each->numel() >= bytes && each->device() == device;
+    if (fits && (best == free_.end() || each->numel() < best->numel())) best = each;
+  }
+  at::Tensor memory;
+  if (best != free_.end()) {
+    memory = std::move(*best);
+    free_.erase(best);
+    free_bytes_ -= memory.numel();
+  } else {
+    // Free buffers that are too small go first.
+    while (!free_.empty() && used_bytes_ + free_bytes_ + bytes > limit_) {
+      free_bytes_ -= free_.back().numel();
+      free_.pop_back();
+    }
+    memory = at::empty({bytes}, at::TensorOptions(at::kByte).device(device));
+  }
+  used_bytes_ += memory.numel();
+  most_bytes_ = std::max(most_bytes_, used_bytes_ + free_bytes_);
+  return memory;
+}
+
+bool UnitCache::make_room_for(size_t index) {
+  const int64_t bytes = bytes_of(index);
+  for (auto each = gathered_.begin(); used_bytes_ + bytes > limit_ && each != gathered_.end();) {
+    Entry& entry = entries_[*each];
+    if (entry.stays || entry.is_coming || entry.operation == operation_) {
+      ++each;
+      continue;
+    }
+    give_back(entry);
+    each = gathered_.erase(each);
+  }
+  return used_bytes_ + bytes <= limit_;
+}
+
+void UnitCache::start(size_t index) {
+  Entry& entry = entries_[index];
+  Image& image = *entry.image;
+  const comm::LabelScope label(static_cast<int64_t>(index) + 1);
+  if (!image.is_mapped()) {
+    entry.memory = take_memory(image.bytes(), image.device());
+    gathered_.push_back(index);
+  }
+  entry.work = image.start(group_, hosts_, entry.memory);
+  entry.is_here = entry.is_coming = true;
+  entry.is_for_backward = pass_ == Pass::kBackward;
+  ++num_gathers_;
+  num_bytes_ += image.bytes();
+}
+
+void UnitCache::arrive(size_t index) {
+  Entry& entry = entries_[index];
+  entry.is_coming = false;
+  entry.work.wait();
+  if (entry.image->is_mapped()) {
+    const comm::LabelScope label(static_cast<int64_t>(index) + 1);
+    hosts_->local.barrier();  // the others' parts
+  }
+  entry.image->attach(entry.memory);
+}
+
+void UnitCache::gather(std::span<const size_t> images) {
+  ++operation_;
+  for (const size_t index : images) entries_[index].operation = operation_;
+  bool gathers = false;
+  for (const size_t index : images) {
+    if (is_here(index)) continue;
+    gather(index);
+    gathers = true;
+  }
+  if (gathers) prefetch();
+}
+
+void UnitCache::gather(size_t index) {
+  RECORD_FUNCTION("levin::fsdp::gather_unit", std::vector<c10::IValue>());
+  note_gathered(index);
+  if (!entries_[index].is_coming) {
+    if (pass_ == Pass::kEvaluation) exchange_wishes(static_cast<int64_t>(index));
+    make_room_for(index);
+    start(index);
+  }
+  arrive(index);
+}
+
+void UnitCache::note_gathered(size_t index) {
+  const auto& order = orders_[static_cast<size_t>(pass_)];
+  follows_ = follows_ && now_.size() < order.size() && order[now_.size()] == index;
+  now_.push_back(index);
+  if (pass_ == Pass::kBackward) entries_[index].was_in_vain = false;
+  if (!expected_) return;
+  const auto found =
+      std::find(expected_->begin() + static_cast<int64_t>(next_), expected_->end(), index);
+  if (found != expected_->end()) next_ = static_cast<size_t>(found - expected_->begin()) + 1;
+}
+
+/// In backward, of what its graph reads, what is not here; else what the last pass took next, while
+/// this one is as that was.
+std::optional<size_t> UnitCache::next_expected() const {
+  if (expected_) {
+    for (size_t i = next_; i < expected_->size(); ++i) {
+      const Entry& entry = entries_[(*expected_)[i]];
+      if (!entry.is_here && !entry.was_in_vain) return (*expected_)[i];
+    }
+    return std::nullopt;
+  }
+  const auto& order = orders_[static_cast<size_t>(pass_)];
+  if (!follows_ || pass_ == Pass::kEvaluation || now_.size() >= order.size()) return std::nullopt;
+  return order[now_.size()];
+}
+
+void UnitCache::prefetch() {
+  const std::optional<size_t> next = next_expected();
+  if (!next || entries_[*next].is_here || !make_room_for(*next)) return;
+  start(*next);
+}
+
+std::optional<size_t> UnitCache::exchange_wishes(int64_t mine) {
+  const at::Tensor all = at::empty({group_.size()}, at::kLong);
+  const at::Tensor own = at::empty({1}, at::kLong);
+  *own.mutable_data_ptr<int64_t>() = mine;
+  group_.all_gather(all, own);
+  const int64_t* wishes = all.const_data_ptr<int64_t>();
+  std::optional<size_t> wanted;
+  for (int64_t rank = 0; rank < group_.size(); ++rank) {
+    if (wishes[rank] < 0) continue;
+    const auto wish = static_cast<size_t>(wishes[rank]);
+    LEVIN_CHECK(!wanted || *wanted == wish, "comm.mismatch",
+                "rank {} computes with unit {} in an evaluation and another one with {}; all ranks "
+                "must run the same code there",
+                rank, entries_[wish].image->unit().name(), entries_[*wanted].image->unit().name());
+    wanted = wish;
+  }
+  return wanted;
+}
+
+void UnitCache::end_evaluation() {
+  begin(Pass::kEvaluation);
+  while (const std::optional<size_t> wanted = exchange_wishes(-1)) {
+    if (entries_[*wanted].is_here) {
+      std::erase(gathered_, *wanted);
+      give_back(entries_[*wanted]);
+    }
+    ++operation_;
+    make_room_for(*wanted);
+    start(*wanted);
+    arrive(*wanted);
+  }
+  drop();  // a rank that was here earlier has others
+  begin(Pass::kForward);
+}
+
+}  // namespace levin::fsdp

@@ -1,0 +1,115 @@
+#pragma once
+// UnitCache: what is gathered of units, in memory of a limited size. What is over the limit and was
+// gathered first goes. All ranks ask for the same in the same order; one that does not is
+// "comm.mismatch" on all of them.
+//
+//   UnitCache cache(group, nullptr, 1 << 28);
+//   const size_t image = cache.add(std::make_unique<Image>(unit, leaves, unit.type()));
+//   cache.begin(UnitCache::Pass::kForward);  cache.gather({image});
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "levin/comm/process_group.h"
+#include "levin/strategy/fsdp/gather/image.h"
+
+namespace levin::fsdp {
+
+class UnitCache {
+ public:
+  /// gathered_bytes: at a time; 0: of three units, -1: no limit. hosts: whose ranks share the memory
+  /// of a unit, where they do; outlives the object.
+  UnitCache(const comm::ProcessGroup& group, Hosts* hosts, int64_t gathered_bytes);
+
+  /// Images of one unit: those that a pass needs, as a rule, then others. stays: they are kept,
+  /// beside the limit, once they were gathered. Returns the first one's number.
+  size_t add(std::vector<std::unique_ptr<Image>> of_unit, size_t num_needed, bool stays);
+  /// Forgets all images; nothing is gathered.
+  void clear();
+
+  enum class Pass { kForward, kBackward, kEvaluation };
+  /// Images are gathered in the order of the last pass of its kind, as a rule, or in that order.
+  void begin(Pass pass);
+  void expect(std::vector<size_t> order);
+
+  /// Of that leaf of its unit.
+  const at::Tensor& whole(size_t image, size_t leaf) const {
+    return entries_[image].image->whole_of(leaf);
+  }
+  bool is_here(size_t image) const { return entries_[image].is_here && !entries_[image].is_coming; }
+  /// An operator that comes next reads these: they stay until the one after it. Gathers what is not
+  /// here, then what comes next.
+  void gather(std::span<const size_t> images);
+  /// Values have changed.
+  void drop();
+  /// After an evaluation, of which ranks may make different numbers of passes: gathers with the
+  /// others until they have ended theirs too.
+  void end_evaluation();
+
+  int64_t num_gathers() const { return num_gathers_; }
+  /// Of those in backward passes, what nothing read.
+  int64_t num_in_vain() const { return num_in_vain_; }
+  /// Of all that was gathered.
+  int64_t num_bytes() const { return num_bytes_; }
+  /// Of gathered parameters and free buffers, at most so far.
+  int64_t most_bytes() const { return most_bytes_; }
+
+ private:
+  struct Entry {
+    std::unique_ptr<Image> image;
+    at::Tensor memory = {};  ///< bytes: gathered, or on their way
+    comm::Work work = {};
+    bool is_here = false;  ///< or on its way
+    bool is_coming = false;
+    bool stays = false;
+    bool was_in_vain = false;      ///< it was fetched ahead in backward, and nothing read it
+    bool is_for_backward = false;  ///< fetched in one
+    int64_t operation = 0;         ///< that read it last
+  };
+
+  void gather(size_t index);
+  void start(size_t index);
+  void arrive(size_t index);
+  void prefetch();
+  std::optional<size_t> next_expected() const;
+  void note_gathered(size_t index);
+  void note_in_vain();
+  /// Frees what was gathered first until an image fits; false where that cannot be.
+  bool make_room_for(size_t index);
+  void give_back(Entry& entry);
+  at::Tensor take_memory(int64_t bytes, at::Device device);
+  /// What each rank wants; none: nothing more.
+  std::optional<size_t> exchange_wishes(int64_t mine);
+  int64_t bytes_of(size_t index) const;
+
+  comm::ProcessGroup group_;
+  Hosts* hosts_;
+  int64_t gathered_bytes_;
+  std::vector<Entry> entries_;
+  std::deque<size_t> gathered_;    ///< the first in front
+  std::vector<at::Tensor> free_;   ///< buffers, of bytes
+  std::vector<size_t> orders_[3];  ///< as the last pass of each kind gathered
+  std::vector<size_t> now_;        ///< the same of this pass
+  std::optional<std::vector<size_t>> expected_;
+  size_t next_ = 0;  ///< in expected_
+  Pass pass_ = Pass::kForward;
+  bool follows_ = false;  ///< this pass, the last one so far
+  int64_t operation_ = 0;
+  int64_t used_bytes_ = 0;
+  int64_t free_bytes_ = 0;
+  int64_t most_bytes_ = 0;
+  int64_t limit_ = 0;
+  int64_t largest_ = 0;  ///< bytes of a unit
+  int64_t staying_ = 0;  ///< of those that stay
+  int64_t num_gathers_ = 0;
+  int64_t num_in_vain_ = 0;
+  int64_t num_bytes_ = 0;
+};
+
+}  // namespace levin::fsdp

@@ -1,0 +1,51 @@
+#include "levin/strategy/fsdp/passing_memory.h"
+
+#include <ATen/ops/empty.h>
+
+#include <utility>
+
+namespace levin::fsdp {
+namespace {
+
+/// Memory within that of a tensor, which it keeps alive.
+c10::DataPtr point_into(const at::Tensor& memory, int64_t element) {
+  auto* data = static_cast<std::byte*>(const_cast<void*>(memory.const_data_ptr()));
+  auto* keeper = new at::Tensor(memory);
+  return {data + element * memory.element_size(), keeper,
+          [](void* context) { delete static_cast<at::Tensor*>(context); }, memory.device()};
+}
+
+c10::DataPtr nothing(at::Device device) {
+  return {nullptr, nullptr, &c10::detail::deleteNothing, device};
+}
+
+}  // namespace
+
+c10::Storage storage_without_memory(at::Device device) {
+  return c10::Storage(c10::Storage::use_byte_size_t(), 0, nothing(device), /*allocator=*/nullptr,
+                      /*resizable=*/false);
+}
+
+at::Tensor tensor_on(const c10::Storage& storage, at::IntArrayRef sizes, at::IntArrayRef strides,
+                     const at::TensorOptions& kind) {
+  at::Tensor tensor = at::empty({0}, kind);
+  tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(storage);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return tensor;
+}
+
+void lay_into(const at::Tensor& tensor, const at::Tensor& memory, int64_t element) {
+  c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
+  storage.clear_data_ptr_access_error_msg_();
+  storage.set_data_ptr_noswap(point_into(memory, element));
+  storage.set_nbytes(tensor.nbytes());
+}
+
+void take_away(const at::Tensor& tensor, std::string text) {
+  c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
+  storage.set_data_ptr_noswap(nothing(tensor.device()));
+  storage.set_nbytes(tensor.nbytes());  // views of it can still be made
+  storage.release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(text));
+}
+
+}  // namespace levin::fsdp

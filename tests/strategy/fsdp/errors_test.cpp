@@ -1,0 +1,228 @@
+// Errors of strategies fsdp and zero, which name unit and parameter.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "levin/module/full.h"
+#include "levin/module/wrap.h"
+#include "levin/shard/leaf.h"
+#include "levin/strategy/fsdp/fsdp.h"
+#include "tests/strategy/fsdp/trained.h"
+#include "tests/support/error_of.h"
+#include "tests/support/world.h"
+
+namespace {
+
+using levin::comm::ProcessGroup;
+using levin::test::connect;
+using levin::test::error_of;
+using levin::test::net_of_layers;
+using levin::test::refusal_of;
+using levin::test::run_world;
+using levin::test::some_inputs;
+using levin::test::Trained;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+class FsdpErrors : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(FsdpErrors, AParameterInAGraphOutsideOfForwardIsAnErrorThatNamesIt) {
+  const auto words = run_world(2, [&](int64_t rank, const auto&) -> std::string {
+    // Each rank has one row of the weight: LibTorch would sum the whole gradient without a word.
+    Trained trained(
+        connect(GetParam()),
+        torch::nn::Sequential(torch::nn::Linear(torch::nn::LinearOptions(6, 2).bias(false))));
+    trained.step(some_inputs());
+    const at::Tensor weight = trained.net->parameters().front();
+    if (weight.size(0) != 1) return "not one row";
+    const at::Tensor out = trained.forward(some_inputs());
+    std::string error;
+    {
+      const at::Tensor penalty = weight.square().sum();
+      error = error_of([&] { trained.strategy->backward(out.mean() + penalty, true); });
+    }
+    if (error.find("strategy.fsdp.outside: 0.weight of unit") == std::string::npos) return error;
+    if (error.find("rank " + std::to_string(rank)) == std::string::npos &&
+        error.find("1 rows of this rank") == std::string::npos)
+      return error;
+    {
+      const at::Tensor gone = weight.square().sum();
+    }
+    const at::Tensor value = weight.detach().square().sum();
+    trained.step(some_inputs());
+    return "";
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST_P(FsdpErrors, AWriteToAParameterWithinForwardIsAnErrorThatNamesIt) {
+  const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
+    Trained trained(connect(GetParam()));
+    const auto scope = trained.strategy->compute_scope();
+    const at::NoGradGuard no_grad;
+    const std::string error =
+        error_of([&] { trained.net->ptr(2)->as<torch::nn::Linear>()->weight.mul_(0.5); });
+    return error.find("strategy.fsdp.write: aten::mul_") != std::string::npos &&
+                   error.find("2.weight") != std::string::npos
+               ? ""
+               : "got " + error;
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST_P(FsdpErrors, AStepBetweenForwardAndBackwardIsAnError) {
+  const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
+    Trained trained(connect(GetParam()));
+    trained.step(some_inputs());
+    const at::Tensor loss = trained.forward(some_inputs()).square().mean();
+    trained.step(some_inputs(2));
+    const std::string error = refusal_of([&] { trained.strategy->backward(loss, false); });
+    return error.find("modified by an inplace operation") != std::string::npos ? ""
+                                                                               : "got " + error;
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST_P(FsdpErrors, AParameterThatIsReplacedByOneOfOtherSizesIsAnError) {
+  const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
+    Trained trained(connect(GetParam()));
+    trained.step(some_inputs());
+    trained.net->parameters().front().set_data(torch::ones({9, 6}));
+    const std::string error = error_of([&] { trained.step(some_inputs()); });
+    return error.find("strategy.fsdp.replaced: 0.weight") != std::string::npos ? ""
+                                                                               : "got " + error;
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST_P(FsdpErrors, AGradientThatIsChangedBetweenBatchesOfAGroupIsAnError) {
+  const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
+    Trained trained(connect(GetParam()));
+    trained.strategy->backward(trained.forward(some_inputs()).mean(), /*synchronize=*/false);
+    for (const auto& parameter : trained.net->parameters()) parameter.mutable_grad().mul_(2);
+    const std::string error = error_of([&] {
+      trained.strategy->backward(trained.forward(some_inputs()).mean(), /*synchronize=*/true);
+    });
+    return error.find("strategy.fsdp.gradients") != std::string::npos &&
+                   error.find("sync_each_batch") != std::string::npos
+               ? ""
+               : error;
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST_P(FsdpErrors, ASecondGradientOfOneBackwardIsAnErrorWhereTheFirstWasSent) {
+  const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
+    torch::nn::Sequential net = net_of_layers();
+    levin::wrap_all(*net);
+    Trained trained(connect(GetParam()), net);
+    const auto last = net->ptr(4)->as<torch::nn::Linear>()->weight;
+    at::Tensor loss;
+    {
+      const auto scope = trained.strategy->compute_scope();
+      const at::Tensor hidden = net->ptr(0)->as<torch::nn::Linear>()->forward(some_inputs());
+      hidden.register_hook([last](const at::Tensor& gradient) {
+        const at::AutoGradMode with_grad(true);
+        last.square().sum().backward();
+        return gradient;
+      });
+      loss = net->ptr(4)->as<torch::nn::Linear>()->forward(hidden).square().mean();
+    }
+    const std::string error = error_of([&] { trained.strategy->backward(loss, true); });
+    return error.find("strategy.fsdp.twice") != std::string::npos ? "" : error;
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+// Operators of other threads are seen by no handler of this one: what is not here says so when it is
+// read, and what is shared has its values at all times.
+TEST_P(FsdpErrors, AParameterThatAnotherThreadReadsHasItsValuesOrIsAnErrorThatNamesIt) {
+  const auto words = run_world(2, [&](int64_t rank, const auto&) -> std::string {
+    Trained trained(connect(GetParam()));
+    trained.step(some_inputs());
+    const at::Tensor weight = trained.net->ptr(2)->as<torch::nn::Linear>()->weight;
+    const double wanted = levin::full(weight).sum().item<double>();
+    const auto scope = trained.strategy->compute_scope();
+    double sum = 0;
+    std::string error;
+    std::thread([&] {
+      const at::NoGradGuard no_grad;
+      error = refusal_of([&] { sum = weight.sum().item<double>(); });
+    }).join();
+    if (GetParam() == "shm") return error.empty() && sum == wanted ? "" : "got " + error;
+    const bool is_named = error.find("strategy.fsdp.unseen: 2.weight of unit") != std::string::npos;
+    const bool is_of_rank = error.find(c10::str("[rank ", rank, "]")) != std::string::npos;
+    return is_named && is_of_rank ? "" : "got " + error;
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST_P(FsdpErrors, AViewThatIsReadOutsideOfForwardHasItsValuesOrIsAnErrorThatNamesIt) {
+  const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
+    const torch::nn::Sequential net = net_of_layers();
+    const at::Tensor kept = net->ptr(0)->as<torch::nn::Linear>()->weight.detach().t();
+    Trained trained(connect(GetParam()), net);
+    trained.step(some_inputs());
+    double sum = 0;
+    const std::string error = refusal_of([&] { sum = kept.sum().item<double>(); });
+    if (GetParam() == "gloo") {
+      const bool named = error.find("strategy.fsdp.unseen: 0.weight of unit") != std::string::npos;
+      return named ? "" : "got " + error;
+    }
+    const at::Tensor whole = levin::full(net->ptr(0)->as<torch::nn::Linear>()->weight);
+    return sum == whole.t().sum().item<double>() ? "" : "got " + error;
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST_P(FsdpErrors, AForwardPassWithinThatOfAnotherThreadIsAnError) {
+  const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
+    Trained trained(connect(GetParam()));
+    std::string error;
+    {
+      const auto scope = trained.strategy->compute_scope();
+      std::thread([&] { error = error_of([&] { trained.forward(some_inputs()); }); }).join();
+    }
+    if (error.find("strategy.fsdp.thread") == std::string::npos) return "got " + error;
+    trained.step(some_inputs());
+    return "";
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST(FsdpGatheredErrors, AWriteIsFoundInLaterPassesToo) {
+  const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
+    Trained trained(connect("gloo"));
+    for (int64_t i = 0; i < 12; ++i) trained.step(some_inputs(i));
+    const auto scope = trained.strategy->compute_scope();
+    const at::NoGradGuard no_grad;
+    const std::string error =
+        error_of([&] { trained.net->ptr(2)->as<torch::nn::Linear>()->weight.mul_(0.5); });
+    return error.find("strategy.fsdp.write: aten::mul_ writes to 2.weight of unit") == 0
+               ? ""
+               : "got " + error;
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, FsdpErrors, ::testing::Values("shm", "gloo"),
+                         [](const auto& info) { return info.param; });
+
+TEST(FsdpOptions, OfOtherStrategiesAndWordsThatAreNoneAreRefused) {
+  const auto error = [](std::string_view name, const levin::StrategyContext& context) {
+    return error_of([&] { levin::make_strategy(name, context); });
+  };
+  EXPECT_THAT(error("fsdp", {.fsdp = {.cut = "columns"}}),
+              HasSubstr("strategy.fsdp.options: got 'columns'"));
+  EXPECT_THAT(error("fsdp", {.fsdp = {.zero_stage = 3}}), HasSubstr("--zero-stage 3"));
+  EXPECT_THAT(error("zero", {.fsdp = {.zero_stage = 4}}), HasSubstr("wanted 1, 2 or 3"));
+  EXPECT_THAT(error("fsdp", {.fsdp = {.gradient_reduction = "max"}}), HasSubstr("mean or sum"));
+  EXPECT_THAT(error("fsdp", {.fsdp = {.unit_mb = 0}}), HasSubstr("--fsdp-unit-mb"));
+  EXPECT_THAT(error("fsdp", {.fsdp = {.gathered_mb = -2}}), HasSubstr("--fsdp-gathered-mb"));
+  EXPECT_THAT(error("fsdp", {.ddp = {.overlap = false}}), HasSubstr("--ddp-overlap"));
+  EXPECT_THAT(error("fsdp", {.recordable = true}), HasSubstr("--compile replay"));
+  EXPECT_THAT(error("single", {.fsdp = {.unit_mb = 3}}), HasSubstr("--fsdp-unit-mb"));
+}
+
+}  // namespace
