@@ -47,7 +47,8 @@ struct Function : Callable {
 /// twice, or is none of these.
 class Parameters {
  public:
-  Parameters(Run& run, std::string_view function, Arguments& arguments, std::vector<std::string_view> names);
+  Parameters(Run& run, std::string_view function, Arguments& arguments,
+             std::vector<std::string_view> names);
 
   bool has(size_t place) const { return !values_[place].is_undefined() || given_[place]; }
   const Value& operator[](size_t place) const { return values_[place]; }

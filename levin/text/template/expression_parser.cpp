@@ -62,13 +62,25 @@ void ExpressionParser::expect(Kind kind) {
 void ExpressionParser::fail_unexpected(std::string_view wanted) const {
   std::string got = "the end of the template";
   switch (now().kind) {
-    case Kind::kData: got = "text"; break;
-    case Kind::kBlockBegin: got = "'{%'"; break;
-    case Kind::kBlockEnd: got = "'%}'"; break;
-    case Kind::kVariableBegin: got = "'{{'"; break;
-    case Kind::kVariableEnd: got = "'}}'"; break;
-    case Kind::kEnd: break;
-    default: got = fmt::format("'{}'", printable(now().text));
+    case Kind::kData:
+      got = "text";
+      break;
+    case Kind::kBlockBegin:
+      got = "'{%'";
+      break;
+    case Kind::kBlockEnd:
+      got = "'%}'";
+      break;
+    case Kind::kVariableBegin:
+      got = "'{{'";
+      break;
+    case Kind::kVariableEnd:
+      got = "'}}'";
+      break;
+    case Kind::kEnd:
+      break;
+    default:
+      got = fmt::format("'{}'", printable(now().text));
   }
   fail(fmt::format("got {}, wanted {}", got, wanted));
 }
@@ -97,9 +109,10 @@ ExpressionPtr ExpressionParser::make(Expression::Kind kind, int line,
     if (part) made->depth = std::max(made->depth, part->depth + 1);
   }
   made->parts = std::move(parts);
-  LEVIN_CHECK(made->depth <= kTallest, "text.template.depth",
-              "line {} of the chat template: an expression has more than {} parts within each other",
-              line, kTallest);
+  LEVIN_CHECK(
+      made->depth <= kTallest, "text.template.depth",
+      "line {} of the chat template: an expression has more than {} parts within each other", line,
+      kTallest);
   return made;
 }
 
@@ -297,7 +310,8 @@ ExpressionPtr ExpressionParser::constant(const Lexeme& lexeme) {
     digits.remove_prefix(2);
   }
   int64_t number = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number, base);
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), number, base);
   if (error != std::errc() || end != digits.data() + digits.size()) {
     fail_at(lexeme.line, fmt::format("'{}' is no whole number below 2^63", printable(lexeme.text)));
   }

@@ -15,11 +15,16 @@ Value Interpreter::evaluate_inner(const Expression& expression) {
   using Kind = Expression::Kind;
   const auto& parts = expression.parts;
   switch (expression.kind) {
-    case Kind::kConstant: return expression.value;
-    case Kind::kName: return name(expression);
-    case Kind::kList: return Value(run_.list(evaluate_all(parts)));
-    case Kind::kTuple: return Value(run_.tuple(evaluate_all(parts)));
-    case Kind::kDict: return dict(expression);
+    case Kind::kConstant:
+      return expression.value;
+    case Kind::kName:
+      return name(expression);
+    case Kind::kList:
+      return Value(run_.list(evaluate_all(parts)));
+    case Kind::kTuple:
+      return Value(run_.tuple(evaluate_all(parts)));
+    case Kind::kDict:
+      return dict(expression);
     case Kind::kAttribute: {
       const Value value = evaluate(*parts[0]);
       run_.line = expression.line;
@@ -31,11 +36,16 @@ Value Interpreter::evaluate_inner(const Expression& expression) {
       run_.line = expression.line;
       return item(value, key);
     }
-    case Kind::kSlice: return slice(expression);
-    case Kind::kCall: return call(expression, nullptr);
-    case Kind::kFilter: return filter(expression);
-    case Kind::kTest: return Value(test(expression));
-    case Kind::kUnary: return unary(run_, expression.name, evaluate(*parts[0]));
+    case Kind::kSlice:
+      return slice(expression);
+    case Kind::kCall:
+      return call(expression, nullptr);
+    case Kind::kFilter:
+      return filter(expression);
+    case Kind::kTest:
+      return Value(test(expression));
+    case Kind::kUnary:
+      return unary(run_, expression.name, evaluate(*parts[0]));
     case Kind::kBinary: {
       const Value left = evaluate(*parts[0]);
       const Value right = evaluate(*parts[1]);
@@ -47,8 +57,10 @@ Value Interpreter::evaluate_inner(const Expression& expression) {
       for (const ExpressionPtr& part : parts) text += written(run_, evaluate(*part));
       return run_.text(std::move(text));
     }
-    case Kind::kCompare: return compare(expression);
-    case Kind::kNot: return Value(!truth(evaluate(*parts[0])));
+    case Kind::kCompare:
+      return compare(expression);
+    case Kind::kNot:
+      return Value(!truth(evaluate(*parts[0])));
     case Kind::kAnd: {
       Value left = evaluate(*parts[0]);
       return truth(left) ? evaluate(*parts[1]) : left;
@@ -57,7 +69,8 @@ Value Interpreter::evaluate_inner(const Expression& expression) {
       Value left = evaluate(*parts[0]);
       return truth(left) ? left : evaluate(*parts[1]);
     }
-    case Kind::kCondition: return condition(expression);
+    case Kind::kCondition:
+      return condition(expression);
   }
   return {};
 }
@@ -105,7 +118,8 @@ Arguments Interpreter::arguments(const CallArguments& written) {
   if (written.dict) {
     const Value value = evaluate(*written.dict);
     const Dict* dict = value.dict();
-    if (dict == nullptr) run_.fail("what stands behind '**' is {}, wanted a dict", type_name(value));
+    if (dict == nullptr)
+      run_.fail("what stands behind '**' is {}, wanted a dict", type_name(value));
     for (const auto& [key, item] : dict->items) {
       if (!key.is_text()) run_.fail("names of arguments must be texts");
       for (const auto& [name, other] : made.named) {

@@ -43,7 +43,8 @@ class Interpreter {
   const std::vector<std::pair<size_t, size_t>>& generations() const { return generations_; }
 
   Run& run() { return run_; }
-  std::optional<int64_t> now;  // seconds since 1970 that strftime_now shows; the clock's where unset
+  std::optional<int64_t>
+      now;  // seconds since 1970 that strftime_now shows; the clock's where unset
 
   // For filters, tests and functions.
   Value call(const Value& callable, Arguments& arguments);
@@ -108,8 +109,13 @@ class Interpreter {
 
 /// The variable "loop". Items come one by one, as the loop's condition may depend on what its body does.
 struct Loop : Object {
-  Loop(Interpreter& interpreter, const Statement& statement, Scope& scope, std::vector<Value> items, int64_t depth)
-      : interpreter(interpreter), statement(statement), scope(scope), items(std::move(items)), depth(depth) {}
+  Loop(Interpreter& interpreter, const Statement& statement, Scope& scope, std::vector<Value> items,
+       int64_t depth)
+      : interpreter(interpreter),
+        statement(statement),
+        scope(scope),
+        items(std::move(items)),
+        depth(depth) {}
 
   /// Goes on to the next item; false behind the last one.
   bool advance();

@@ -1,11 +1,13 @@
 #include "levin/text/template/json_text.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "levin/base/check.h"
 #include "levin/base/json.h"
+#include "levin/text/template/operators.h"
 #include "levin/text/template/python_text.h"
 #include "levin/text/unicode/utf8.h"
 
@@ -101,7 +103,8 @@ class Writer {
     } else if (value.is_text()) {
       write_text(value.text());
     } else if (const List* list = value.list();
-               list != nullptr && (list->kind == List::Kind::kList || list->kind == List::Kind::kTuple)) {
+               list != nullptr &&
+               (list->kind == List::Kind::kList || list->kind == List::Kind::kTuple)) {
       write_list(*list);
     } else if (const Dict* dict = value.dict()) {
       write_dict(*dict);
@@ -168,9 +171,11 @@ class Writer {
     }
     std::vector<std::pair<Value, Value>> items = dict.items;
     if (options_.sort_keys) {
-      std::ranges::stable_sort(items, [&](const auto& left, const auto& right) {
+      sort_stably(items, [&](const auto& left, const auto& right) {
         const auto order = jinja::order(left.first, right.first);
-        if (!order) run_.fail("'<' not supported between keys of type {} and {}", type_name(left.first), type_name(right.first));
+        if (!order)
+          run_.fail("'<' not supported between keys of type {} and {}", type_name(left.first),
+                    type_name(right.first));
         return *order == -1;
       });
     }

@@ -250,8 +250,8 @@ class Lexer {
     if (text_[at_] == '0' && at_ + 1 < text_.size() &&
         std::string_view("xXoObB").find(text_[at_ + 1]) != std::string_view::npos) {
       size_t end = at_ + 2;
-      while (end < text_.size() && (std::isxdigit(static_cast<unsigned char>(text_[end])) != 0 ||
-                                    text_[end] == '_')) {
+      while (end < text_.size() &&
+             (std::isxdigit(static_cast<unsigned char>(text_[end])) != 0 || text_[end] == '_')) {
         ++end;
       }
       return put_number(begin, end, Kind::kInteger);
@@ -271,7 +271,8 @@ class Lexer {
         real = true;
       }
     }
-    if (!real && text_[begin] == '0') {  // "007" is three numbers to jinja2, which then refuses them
+    if (!real &&
+        text_[begin] == '0') {  // "007" is three numbers to jinja2, which then refuses them
       end = begin;
       while (end < text_.size() && (text_[end] == '0' || text_[end] == '_')) ++end;
     }
@@ -336,8 +337,9 @@ class Lexer {
     uint64_t code = 0;
     bool good = digits.size() == size;
     for (const char digit : digits) {
-      const auto place = std::string_view("0123456789abcdef").find(static_cast<char>(
-          digit >= 'A' && digit <= 'F' ? digit - 'A' + 'a' : digit));
+      const auto place =
+          std::string_view("0123456789abcdef")
+              .find(static_cast<char>(digit >= 'A' && digit <= 'F' ? digit - 'A' + 'a' : digit));
       good = good && place < base;
       code = code * base + place;
     }

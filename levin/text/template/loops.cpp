@@ -79,7 +79,8 @@ bool Interpreter::passes(const Statement& statement, Scope& around, const Value&
 Value Interpreter::loop_again(Loop& loop, const Value& value) {
   if (!loop.statement.recursive) run_.fail("a loop that is called needs the word 'recursive'");
   const Run::Deeper deeper(run_);
-  Loop& deeper_loop = *run_.make<Loop>(*this, loop.statement, loop.scope, items(value), loop.depth + 1);
+  Loop& deeper_loop =
+      *run_.make<Loop>(*this, loop.statement, loop.scope, items(value), loop.depth + 1);
   Scope* const before = scope_;
   std::string* const out = out_;
   std::string text;

@@ -88,15 +88,15 @@ struct MacroBody {
 
 struct Statement {
   enum class Kind {
-    kData,        // text
-    kOutput,      // expressions
-    kSet,         // target = expressions[0]
-    kSetBlock,    // target = what the body puts out, through expressions[0], a filter, if there is one
-    kIf,          // expressions[i] ? bodies[i] ..., the last body without condition
-    kFor,         // for target in expressions[0] if expressions[1]; bodies[1] where there was no item
-    kWith,        // targets[i] = expressions[i]
-    kFilter,      // what the body puts out, through expressions[0]
-    kMacro,       // macro
+    kData,      // text
+    kOutput,    // expressions
+    kSet,       // target = expressions[0]
+    kSetBlock,  // target = what the body puts out, through expressions[0], a filter, if there is one
+    kIf,        // expressions[i] ? bodies[i] ..., the last body without condition
+    kFor,       // for target in expressions[0] if expressions[1]; bodies[1] where there was no item
+    kWith,      // targets[i] = expressions[i]
+    kFilter,    // what the body puts out, through expressions[0]
+    kMacro,     // macro
     kCallBlock,   // expressions[0] is called with the macro as its caller
     kGeneration,  // bodies[0]: what the assistant said
     kBreak,

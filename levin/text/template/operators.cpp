@@ -36,7 +36,8 @@ Value power(Run& run, const Value& left, const Value& right) {
     if (*left.number() == 0 && *right.number() < 0) run.fail("0 has no negative power");
     const double value = std::pow(*left.number(), *right.number());
     if (std::isnan(value) && !std::isnan(*left.number())) run.fail("the power is no real number");
-    if (std::isinf(value) && !std::isinf(*left.number()) && !std::isinf(*right.number())) run.fail("the power is too large");
+    if (std::isinf(value) && !std::isinf(*left.number()) && !std::isinf(*right.number()))
+      run.fail("the power is too large");
     return Value(value);
   }
   int64_t value = 1;
@@ -94,7 +95,8 @@ Value repeated(Run& run, const Value& value, int64_t times) {
   if (value.is_text()) {
     const std::string_view text = value.text();
     if (text.empty() || count == 0) return run.text("", value.is_safe());
-    const size_t size = count > (size_t{1} << 40) / text.size() ? size_t{1} << 40 : text.size() * count;
+    const size_t size =
+        count > (size_t{1} << 40) / text.size() ? size_t{1} << 40 : text.size() * count;
     run.work(size);
     run.take(size);
     run.free(size);
@@ -111,13 +113,15 @@ Value repeated(Run& run, const Value& value, int64_t times) {
   run.free(size * sizeof(Value));
   std::vector<Value> items;
   items.reserve(size);
-  for (size_t i = 0; i < count; ++i) items.insert(items.end(), list.items.begin(), list.items.end());
+  for (size_t i = 0; i < count; ++i)
+    items.insert(items.end(), list.items.begin(), list.items.end());
   return Value(run.list(std::move(items), list.kind));
 }
 
 bool is_sequence(const Value& value) {
   const List* list = value.list();
-  return value.is_text() || (list != nullptr && (list->kind == List::Kind::kList || list->kind == List::Kind::kTuple));
+  return value.is_text() ||
+         (list != nullptr && (list->kind == List::Kind::kList || list->kind == List::Kind::kTuple));
 }
 
 Value joined(Run& run, const Value& left, const Value& right) {
@@ -131,7 +135,8 @@ Value joined(Run& run, const Value& left, const Value& right) {
   }
   const List* a = left.list();
   const List* b = right.list();
-  if (a == nullptr || b == nullptr || a->kind != b->kind || !is_sequence(left)) refuse(run, "+", left, right);
+  if (a == nullptr || b == nullptr || a->kind != b->kind || !is_sequence(left))
+    refuse(run, "+", left, right);
   std::vector<Value> items;
   run.step(static_cast<int64_t>(a->items.size() + b->items.size()));
   items.reserve(a->items.size() + b->items.size());
@@ -194,7 +199,8 @@ Value unary(Run& run, std::string_view op, const Value& value) {
 Value binary(Run& run, std::string_view op, const Value& left, const Value& right) {
   if (left.number() && right.number()) return numbers(run, op, left, right);
   fail_if_undefined(run, left);
-  if (op == "%" && left.is_text()) return run.text(percent_format(run, left.text(), right), left.is_safe());
+  if (op == "%" && left.is_text())
+    return run.text(percent_format(run, left.text(), right), left.is_safe());
   if (op == "+") return joined(run, left, right);
   if (op == "*") {
     if (is_sequence(left) && right.whole()) return repeated(run, left, *right.whole());
@@ -252,13 +258,15 @@ bool contains(Run& run, const Value& whole, const Value& part) {
   run.fail("argument of type '{}' is not iterable", type_name(whole));
 }
 
-Value sliced(Run& run, const Value& value, const Value& begin, const Value& end, const Value& step) {
+Value sliced(Run& run, const Value& value, const Value& begin, const Value& end,
+             const Value& step) {
   fail_if_undefined(run, value);
   const List* list = value.list();
   if (!is_sequence(value) && (list == nullptr || list->kind != List::Kind::kRange)) {
     run.fail("'{}' object cannot be sliced", type_name(value));
   }
-  const auto size = static_cast<int64_t>(value.is_text() ? utf8::count(value.text()) : list->items.size());
+  const auto size =
+      static_cast<int64_t>(value.is_text() ? utf8::count(value.text()) : list->items.size());
   const Places at = places(run, size, begin, end, step);
   run.step(1 + size / 64);
   if (value.is_text() && at.step == 1) {

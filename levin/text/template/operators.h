@@ -4,7 +4,10 @@
 //
 //   binary(run, "+", left, right);
 
+#include <algorithm>
+#include <iterator>
 #include <string_view>
+#include <vector>
 
 #include "levin/text/template/run.h"
 
@@ -16,6 +19,22 @@ Value binary(Run& run, std::string_view op, const Value& left, const Value& righ
 bool compared(Run& run, std::string_view op, const Value& left, const Value& right);
 /// left < right; throws where they have no order.
 bool less(Run& run, const Value& left, const Value& right);
+/// Keeps the order of equal ones, and keeps within the items where the order is none, as with NaN.
+template <class Item, class Less>
+void sort_stably(std::vector<Item>& items, const Less& less) {
+  for (size_t width = 1; width < items.size(); width *= 2) {
+    std::vector<Item> merged;
+    merged.reserve(items.size());
+    for (size_t at = 0; at < items.size(); at += 2 * width) {
+      const auto place = [&](size_t number) {
+        return items.begin() + static_cast<std::ptrdiff_t>(std::min(number, items.size()));
+      };
+      std::merge(place(at), place(at + width), place(at + width), place(at + 2 * width),
+                 std::back_inserter(merged), less);
+    }
+    items = std::move(merged);
+  }
+}
 /// Whether a list, text or dict has it.
 bool contains(Run& run, const Value& whole, const Value& part);
 /// value[begin:end:step]; none where a bound is None.

@@ -94,16 +94,22 @@ class Parser : public ExpressionParser {
     if (tag.text == "generation") return generation(tag.line);
     if (tag.text == "break" || tag.text == "continue") {
       if (loop_bodies_ == 0) fail_at(tag.line, fmt::format("'{}' stands in no loop", tag.text));
-      return make(tag.text == "break" ? Statement::Kind::kBreak : Statement::Kind::kContinue, tag.line);
+      return make(tag.text == "break" ? Statement::Kind::kBreak : Statement::Kind::kContinue,
+                  tag.line);
     }
-    for (const std::string_view other : {"extends", "include", "import", "from", "block", "autoescape"}) {
+    for (const std::string_view other :
+         {"extends", "include", "import", "from", "block", "autoescape"}) {
       if (tag.text == other) {
-        fail_at(tag.line, fmt::format("levin does not know the tag '{}', as templates of chats stand "
-                                      "alone", other));
+        fail_at(tag.line,
+                fmt::format("levin does not know the tag '{}', as templates of chats stand "
+                            "alone",
+                            other));
       }
     }
-    fail_at(tag.line, fmt::format("got the tag '{}'{}", printable(tag.text),
-                                  ends.size() == 0 ? ", which there is not" : fmt::format(", wanted {}", fmt::join(ends, " or "))));
+    fail_at(tag.line,
+            fmt::format("got the tag '{}'{}", printable(tag.text),
+                        ends.size() == 0 ? ", which there is not"
+                                         : fmt::format(", wanted {}", fmt::join(ends, " or "))));
   }
 
   StatementPtr if_(int line) {

@@ -94,7 +94,8 @@ bool is_printable(char32_t c) {
 
 std::string represented_list(Run& run, const List& list) {
   switch (list.kind) {
-    case List::Kind::kIterator: return fmt::format("<{} object>", list.name);
+    case List::Kind::kIterator:
+      return fmt::format("<{} object>", list.name);
     case List::Kind::kRange: {
       const auto& items = list.items;
       if (items.empty()) return "range(0, 0)";
@@ -104,7 +105,8 @@ std::string represented_list(Run& run, const List& list) {
       const std::string ends = fmt::format("range({}, {}", first, last + step);
       return step == 1 ? ends + ")" : fmt::format("{}, {})", ends, step);
     }
-    default: break;
+    default:
+      break;
   }
   std::string text;
   for (const Value& item : list.items) {
@@ -227,7 +229,8 @@ std::string written(double number) {
   if (std::isnan(number)) return "nan";
   if (std::isinf(number)) return number < 0 ? "-inf" : "inf";
   char buffer[64];
-  const auto end = std::to_chars(buffer, buffer + sizeof(buffer), number, std::chars_format::scientific);
+  const auto end =
+      std::to_chars(buffer, buffer + sizeof(buffer), number, std::chars_format::scientific);
   const std::string_view shortest(buffer, static_cast<size_t>(end.ptr - buffer));
   const size_t mark = shortest.find('e');
   int exponent = 0;
@@ -282,12 +285,23 @@ std::string escaped(std::string_view text) {
   made.reserve(text.size());
   for (const char c : text) {
     switch (c) {
-      case '&': made += "&amp;"; break;
-      case '<': made += "&lt;"; break;
-      case '>': made += "&gt;"; break;
-      case '\'': made += "&#39;"; break;
-      case '"': made += "&#34;"; break;
-      default: made += c;
+      case '&':
+        made += "&amp;";
+        break;
+      case '<':
+        made += "&lt;";
+        break;
+      case '>':
+        made += "&gt;";
+        break;
+      case '\'':
+        made += "&#39;";
+        break;
+      case '"':
+        made += "&#34;";
+        break;
+      default:
+        made += c;
     }
   }
   return made;

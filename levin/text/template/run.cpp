@@ -17,8 +17,9 @@ void Run::fail_with(const char* id, const std::string& problem) const {
 }
 
 void Run::fail_bound(const char* bound, const char* what, int64_t limit) const {
-  fail_with(fmt::format("text.template.{}", bound).c_str(),
-            fmt::format("it takes more than {} {}; raise TemplateLimits if you trust it", limit, what));
+  fail_with(
+      fmt::format("text.template.{}", bound).c_str(),
+      fmt::format("it takes more than {} {}; raise TemplateLimits if you trust it", limit, what));
 }
 
 void Run::check_depth(int64_t depth) const {

@@ -68,12 +68,15 @@ class Run {
 
   Value text(std::string bytes, bool safe = false);
   /// Throws where it would be deeper than values may be.
-  List* list(std::vector<Value> items, List::Kind kind = List::Kind::kList, const char* name = nullptr);
+  List* list(std::vector<Value> items, List::Kind kind = List::Kind::kList,
+             const char* name = nullptr);
   List* tuple(std::vector<Value> items) { return list(std::move(items), List::Kind::kTuple); }
   Dict* dict() { return make<Dict>(); }
   /// Throws where the key cannot be one.
   void put(Dict& dict, Value key, Value value);
-  Value missing(std::string why) { return Value(static_cast<const Missing*>(make<Missing>(std::move(why)))); }
+  Value missing(std::string why) {
+    return Value(static_cast<const Missing*>(make<Missing>(std::move(why))));
+  }
 
   template <class Made, class... Arguments>
   Made* make(Arguments&&... arguments) {

@@ -86,21 +86,40 @@ Interpreter::Flow Interpreter::execute(const Statement& statement) {
   run_.step();
   run_.line = statement.line;
   switch (statement.kind) {
-    case Kind::kData: run_.put_out(*out_, statement.text); break;
+    case Kind::kData:
+      run_.put_out(*out_, statement.text);
+      break;
     case Kind::kOutput:
       for (const ExpressionPtr& expression : statement.expressions) put_out(evaluate(*expression));
       break;
-    case Kind::kSet: assign(statement.targets[0], evaluate(*statement.expressions[0])); break;
-    case Kind::kSetBlock: set_block(statement); break;
-    case Kind::kIf: return if_(statement);
-    case Kind::kFor: return for_(statement);
-    case Kind::kWith: return with(statement);
-    case Kind::kFilter: filter_block(statement); break;
-    case Kind::kMacro: macro(statement); break;
-    case Kind::kCallBlock: call_block(statement); break;
-    case Kind::kGeneration: generation(statement); break;
-    case Kind::kBreak: return Flow::kBreak;
-    case Kind::kContinue: return Flow::kContinue;
+    case Kind::kSet:
+      assign(statement.targets[0], evaluate(*statement.expressions[0]));
+      break;
+    case Kind::kSetBlock:
+      set_block(statement);
+      break;
+    case Kind::kIf:
+      return if_(statement);
+    case Kind::kFor:
+      return for_(statement);
+    case Kind::kWith:
+      return with(statement);
+    case Kind::kFilter:
+      filter_block(statement);
+      break;
+    case Kind::kMacro:
+      macro(statement);
+      break;
+    case Kind::kCallBlock:
+      call_block(statement);
+      break;
+    case Kind::kGeneration:
+      generation(statement);
+      break;
+    case Kind::kBreak:
+      return Flow::kBreak;
+    case Kind::kContinue:
+      return Flow::kContinue;
   }
   return Flow::kNext;
 }
@@ -109,7 +128,8 @@ Interpreter::Flow Interpreter::if_(const Statement& statement) {
   for (size_t i = 0; i < statement.expressions.size(); ++i) {
     if (truth(evaluate(*statement.expressions[i]))) return execute(statement.bodies[i]);
   }
-  if (statement.bodies.size() > statement.expressions.size()) return execute(statement.bodies.back());
+  if (statement.bodies.size() > statement.expressions.size())
+    return execute(statement.bodies.back());
   return Flow::kNext;
 }
 
@@ -238,13 +258,15 @@ Value Interpreter::call_macro(const MacroBody& macro, Scope& closure, Arguments&
   const size_t first_default = count - macro.defaults.size();
   for (size_t i = 0; i < count; ++i) {
     if (!there[i]) {
-      values[i] = i >= first_default
-                      ? evaluate(*macro.defaults[i - first_default])
-                      : run_.missing(fmt::format("parameter '{}' was not provided", macro.parameter_names[i]));
+      values[i] = i >= first_default ? evaluate(*macro.defaults[i - first_default])
+                                     : run_.missing(fmt::format("parameter '{}' was not provided",
+                                                                macro.parameter_names[i]));
     }
     scope_->put(macro.parameters[i], values[i]);
   }
-  for (size_t i = 0; i < program_.symbols.size() && (macro.uses_caller || macro.uses_varargs || macro.uses_kwargs); ++i) {
+  for (size_t i = 0; i < program_.symbols.size() &&
+                     (macro.uses_caller || macro.uses_varargs || macro.uses_kwargs);
+       ++i) {
     const std::string& name = program_.symbols[i];
     const auto symbol = static_cast<int>(i);
     const bool taken = std::ranges::count(macro.parameters, symbol) > 0;

@@ -155,12 +155,13 @@ std::string_view type_name(const Value& value) {
 
 bool truth(const Value& value) {
   return std::visit(
-      Overloaded{[](const Missing*) { return false; }, [](None) { return false; },
-                 [](bool flag) { return flag; }, [](int64_t whole) { return whole != 0; },
-                 [](double number) { return number != 0.0; },
-                 [](const std::shared_ptr<const Text>& text) { return !text->bytes.empty(); },
-                 [](List* list) { return list->kind == List::Kind::kIterator || !list->items.empty(); },
-                 [](Dict* dict) { return !dict->items.empty(); }, [](auto*) { return true; }},
+      Overloaded{
+          [](const Missing*) { return false; }, [](None) { return false; },
+          [](bool flag) { return flag; }, [](int64_t whole) { return whole != 0; },
+          [](double number) { return number != 0.0; },
+          [](const std::shared_ptr<const Text>& text) { return !text->bytes.empty(); },
+          [](List* list) { return list->kind == List::Kind::kIterator || !list->items.empty(); },
+          [](Dict* dict) { return !dict->items.empty(); }, [](auto*) { return true; }},
       value.held());
 }
 
@@ -177,7 +178,8 @@ bool equal(const Value& left, const Value& right) {
   if (const Dict* a = left.dict()) {
     const Dict* b = right.dict();
     if (a == b) return true;
-    return a->items.size() == b->items.size() && std::ranges::all_of(a->items, [&](const auto& item) {
+    return a->items.size() == b->items.size() &&
+           std::ranges::all_of(a->items, [&](const auto& item) {
              const Value* other = b->find(item.first);
              return other != nullptr && equal(item.second, *other);
            });
@@ -217,7 +219,8 @@ size_t hash(const Value& value) {
   if (const auto whole = value.whole()) return std::hash<int64_t>()(*whole);
   if (const auto* number = value.get<double>()) {
     const bool whole = std::abs(*number) < 9e18 && *number == std::floor(*number);
-    return whole ? std::hash<int64_t>()(static_cast<int64_t>(*number)) : std::hash<double>()(*number);
+    return whole ? std::hash<int64_t>()(static_cast<int64_t>(*number))
+                 : std::hash<double>()(*number);
   }
   size_t sum = value.held().index();
   if (const List* list = value.list()) {

@@ -41,16 +41,21 @@ struct None {
   bool operator==(const None&) const = default;
 };
 
+template <class Type, class... Types>
+concept IsOneOf = (std::is_same_v<Type, Types> || ...);
+
 /// Lists, dicts and what else holds values belong to the run, which drops all of them at its end.
 class Value {
  public:
-  using Variant = std::variant<const Missing*, None, bool, int64_t, double,
-                               std::shared_ptr<const Text>, List*, Dict*, Namespace*, Callable*, Loop*>;
+  using Variant =
+      std::variant<const Missing*, None, bool, int64_t, double, std::shared_ptr<const Text>, List*,
+                   Dict*, Namespace*, Callable*, Loop*>;
 
   /// Undefined without words about why.
   Value() : held_(static_cast<const Missing*>(nullptr)) {}
   template <class Held>
-    requires std::is_constructible_v<Variant, std::in_place_type_t<Held>, Held>
+    requires IsOneOf<Held, const Missing*, None, bool, int64_t, double, std::shared_ptr<const Text>,
+                     List*, Dict*, Namespace*, Callable*, Loop*>
   Value(Held held)  // NOLINT(google-explicit-constructor)
       : held_(std::in_place_type<Held>, std::move(held)) {}
 
@@ -73,8 +78,12 @@ class Value {
   std::optional<double> number() const;
   List* list() const { return pointer<List>(); }
   Dict* dict() const { return pointer<Dict>(); }
-  std::string_view text() const { return (*std::get_if<std::shared_ptr<const Text>>(&held_))->bytes; }
-  bool is_safe() const { return is_text() && (*std::get_if<std::shared_ptr<const Text>>(&held_))->safe; }
+  std::string_view text() const {
+    return (*std::get_if<std::shared_ptr<const Text>>(&held_))->bytes;
+  }
+  bool is_safe() const {
+    return is_text() && (*std::get_if<std::shared_ptr<const Text>>(&held_))->safe;
+  }
   const Missing* missing() const { return *std::get_if<const Missing*>(&held_); }
   const Variant& held() const { return held_; }
 
