@@ -1,4 +1,4 @@
-"""Writes levin/text/template/case_table.cpp: what Python's str.upper and str.title make of each code point.
+"""Writes levin/text/template/values/case_table.cpp: what Python's str.upper and str.title make of each code point.
 
     python tests/oracle/case_table.py            writes the file
     python tests/oracle/case_table.py --check    exit code 1 where it would be another
@@ -13,7 +13,7 @@ import sys
 import unicodedata
 
 UNICODE = "14.0.0"
-TABLE = pathlib.Path(__file__).parents[2] / "levin/text/template/case_table.cpp"
+TABLE = pathlib.Path(__file__).parents[2] / "levin/text/template/values/case_table.cpp"
 
 
 def collected(changed):
@@ -48,7 +48,7 @@ def text_of_table():
     upper = [(ord(c), c.upper()) for c in scalars if c.upper() != c]
     title = [(ord(c), c.title()) for c in scalars if c.title() != c.upper()]
     out = [f"// Made by tests/oracle/case_table.py from Python's Unicode {UNICODE}; do not edit.",
-           '#include "levin/text/template/case_table.h"', "", "namespace levin::text::jinja {", "namespace {", "",
+           '#include "levin/text/template/values/case_table.h"', "", "namespace levin::text::jinja {", "namespace {", "",
            "// clang-format off", *table("Upper", upper), "", "// Where it is not the upper case.", *table("Title", title),
            "// clang-format on", "", "}  // namespace", "",
            "const CaseTable kUpperTable{kUpperRuns, kUpperSpellings};",

@@ -40,10 +40,14 @@ std::string mask_text(const Chat& chat) {
 
 TEST_F(ChatTemplates, GiveTheTextMaskOrRefusalOfTransformers) {
   const char* given = std::getenv("LEVIN_CHAT_TEMPLATES");
-  const fs::path templates = given != nullptr ? given : test::source_dir() + "/.deps/chat_templates";
+  const fs::path templates =
+      given != nullptr ? given : test::source_dir() + "/.deps/chat_templates";
   if (!fs::exists(templates)) GTEST_SKIP() << "no " << templates << "; make oracle fetches it";
   std::string output;
-  ASSERT_EQ(run("chat_templates.py", "'" + file("").string() + "' '" + templates.string() + "'", &output), 0) << output;
+  ASSERT_EQ(
+      run("chat_templates.py", "'" + file("").string() + "' '" + templates.string() + "'", &output),
+      0)
+      << output;
   // Objects keep the order of their keys, which templates write.
   const auto all = nlohmann::ordered_json::parse(std::ifstream(file("cases.json")));
   const json sources = all["sources"];
@@ -53,20 +57,24 @@ TEST_F(ChatTemplates, GiveTheTextMaskOrRefusalOfTransformers) {
   size_t masks = 0;
   for (const auto& ordered : all["cases"]) {
     json one = ordered;
-    const std::string what = one["template"].get<std::string>() + " " + one["options"].dump().substr(0, 80) + " " +
+    const std::string what = one["template"].get<std::string>() + " " +
+                             one["options"].dump().substr(0, 80) + " " +
                              ordered["messages"].dump().substr(0, 300);
     ChatOptions options = options_of(one, sources);
     if (ordered["options"].contains("tools")) options.tools = ordered["options"]["tools"].dump();
     try {
-      const Chat chat = tokenizer.apply_chat_template(Messages::from_json(ordered["messages"].dump()), options);
-      ASSERT_FALSE(one["text"].is_null()) << what << "\ntransformers refuses: " << one["why"] << "\nlevin: " << chat.text;
+      const Chat chat =
+          tokenizer.apply_chat_template(Messages::from_json(ordered["messages"].dump()), options);
+      ASSERT_FALSE(one["text"].is_null())
+          << what << "\ntransformers refuses: " << one["why"] << "\nlevin: " << chat.text;
       ASSERT_EQ(chat.text, one["text"].get<std::string>()) << what;
       ++texts;
       if (one["mask"].is_null()) continue;
       ASSERT_EQ(mask_text(chat), one["mask"].get<std::string>()) << what;
       ++masks;
     } catch (const Error& error) {
-      ASSERT_TRUE(one["text"].is_null()) << what << "\n" << error.what() << "\nwanted: " << one["text"];
+      ASSERT_TRUE(one["text"].is_null()) << what << "\n"
+                                         << error.what() << "\nwanted: " << one["text"];
       ++refusals;
     }
   }

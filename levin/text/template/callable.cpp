@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "levin/text/template/run.h"
+#include "levin/text/template/values/run.h"
 
 namespace levin::text::jinja {
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "levin/text/template/value.h"
+#include "levin/text/template/values/value.h"
 
 namespace levin::text::jinja {
 

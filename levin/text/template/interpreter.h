@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "levin/text/template/nodes.h"
-#include "levin/text/template/run.h"
+#include "levin/text/template/parsing/nodes.h"
+#include "levin/text/template/values/run.h"
 
 namespace levin::text::jinja {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "levin/text/template/interpreter.h"
-#include "levin/text/template/python_text.h"
+#include "levin/text/template/values/python_text.h"
 
 namespace levin::text::jinja {
 namespace {

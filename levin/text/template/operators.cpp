@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "levin/text/template/interpreter.h"
-#include "levin/text/template/python_text.h"
+#include "levin/text/template/values/python_text.h"
 #include "levin/text/unicode/utf8.h"
 
 namespace levin::text::jinja {

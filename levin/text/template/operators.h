@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "levin/text/template/run.h"
+#include "levin/text/template/values/run.h"
 
 namespace levin::text::jinja {
 

@@ -1,9 +1,9 @@
 // What statements do.
 #include <algorithm>
 
-#include "levin/text/template/globals.h"
+#include "levin/text/template/built_in/globals.h"
 #include "levin/text/template/interpreter.h"
-#include "levin/text/template/python_text.h"
+#include "levin/text/template/values/python_text.h"
 
 namespace levin::text::jinja {
 

@@ -2,7 +2,7 @@
 
 #include "levin/base/check.h"
 #include "levin/text/template/interpreter.h"
-#include "levin/text/template/parser.h"
+#include "levin/text/template/parsing/parser.h"
 #include "levin/text/unicode/utf8.h"
 
 namespace levin::text::jinja {

@@ -1,10 +1,10 @@
-#include "levin/text/template/methods.h"
+#include "levin/text/template/built_in/methods.h"
 
 #include <algorithm>
 
 #include "levin/text/template/interpreter.h"
 #include "levin/text/template/operators.h"
-#include "levin/text/template/python_text.h"
+#include "levin/text/template/values/python_text.h"
 #include "levin/text/unicode/unicode.h"
 #include "levin/text/unicode/utf8.h"
 
@@ -201,7 +201,7 @@ Value counted(Interpreter& interpreter, const Value& self, Arguments& arguments)
   return Value(static_cast<int64_t>(pieces_at(self.text(), part, -1, false).size() - 1));
 }
 
-Value join(Interpreter& interpreter, const Value& self, Arguments& arguments) {
+Value join_method(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   Run& run = interpreter.run();
   const Parameters given(run, "join", arguments, {"iterable"});
   std::string text;
@@ -262,7 +262,7 @@ constexpr Method kTextMethods[] = {
          (void)in; (void)arguments; return all_of(
              self, [](char32_t c) { return has_category(c, unicode::bit(unicode::kNd)); });)},
     {"isspace", LEVIN_METHOD((void)in; (void)arguments; return all_of(self, is_space);)},
-    {"join", join},
+    {"join", join_method},
     {"lower",
      LEVIN_METHOD(return nothing_given(in, arguments, "lower", of(in, self, lower(self.text())));)},
     {"lstrip", LEVIN_METHOD(return stripped(in, self, arguments, true, false);)},

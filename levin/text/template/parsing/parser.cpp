@@ -1,4 +1,4 @@
-#include "levin/text/template/parser.h"
+#include "levin/text/template/parsing/parser.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,7 +7,7 @@
 #include <initializer_list>
 
 #include "levin/base/text.h"
-#include "levin/text/template/expression_parser.h"
+#include "levin/text/template/parsing/expression_parser.h"
 
 namespace levin::text::jinja {
 namespace {

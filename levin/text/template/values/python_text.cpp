@@ -1,10 +1,10 @@
-#include "levin/text/template/python_text.h"
+#include "levin/text/template/values/python_text.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 
-#include "levin/text/template/case_table.h"
+#include "levin/text/template/values/case_table.h"
 #include "levin/text/unicode/unicode.h"
 #include "levin/text/unicode/utf8.h"
 
@@ -97,6 +97,7 @@ std::string represented_list(Run& run, const List& list) {
     case List::Kind::kIterator:
       return fmt::format("<{} object>", list.name);
     case List::Kind::kRange: {
+      if (!list.shown.empty()) return list.shown;
       const auto& items = list.items;
       if (items.empty()) return "range(0, 0)";
       const int64_t first = *items[0].whole();

@@ -13,7 +13,7 @@
 
 #include "levin/base/error.h"
 #include "levin/text/chat.h"
-#include "levin/text/template/value.h"
+#include "levin/text/template/values/value.h"
 
 namespace levin::text::jinja {
 

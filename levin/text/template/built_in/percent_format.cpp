@@ -3,7 +3,7 @@
 
 #include "levin/text/template/interpreter.h"
 #include "levin/text/template/operators.h"
-#include "levin/text/template/python_text.h"
+#include "levin/text/template/values/python_text.h"
 
 namespace levin::text::jinja {
 

@@ -1,15 +1,15 @@
-#include "levin/text/template/filters.h"
+#include "levin/text/template/built_in/filters.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 
+#include "levin/text/template/built_in/methods.h"
+#include "levin/text/template/built_in/tests.h"
 #include "levin/text/template/interpreter.h"
-#include "levin/text/template/json_text.h"
-#include "levin/text/template/methods.h"
 #include "levin/text/template/operators.h"
-#include "levin/text/template/python_text.h"
-#include "levin/text/template/tests.h"
+#include "levin/text/template/values/json_text.h"
+#include "levin/text/template/values/python_text.h"
 #include "levin/text/unicode/utf8.h"
 
 namespace levin::text::jinja {
@@ -113,7 +113,7 @@ Value first_or_last(Interpreter& in, const Value& v, Arguments& arguments, bool 
   return last ? items.back() : items.front();
 }
 
-Value join(Interpreter& in, const Value& v, Arguments& arguments) {
+Value join_filter(Interpreter& in, const Value& v, Arguments& arguments) {
   Run& run = in.run();
   const Parameters given(run, "join", arguments, {"d", "attribute"});
   const std::string between = given.has(0) ? written(run, given[0]) : "";
@@ -412,7 +412,7 @@ constexpr Filter kFilters[] = {
     {"indent", indent},
     {"int", to_int},
     {"items", items},
-    {"join", join},
+    {"join", join_filter},
     {"length", length},
     {"map", map},
     {"replace", replace},

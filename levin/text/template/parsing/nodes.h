@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "levin/text/template/callable.h"
-#include "levin/text/template/value.h"
+#include "levin/text/template/values/value.h"
 
 namespace levin::text::jinja {
 

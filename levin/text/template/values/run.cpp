@@ -1,4 +1,4 @@
-#include "levin/text/template/run.h"
+#include "levin/text/template/values/run.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 namespace levin::text::jinja {
 namespace {
 
-constexpr int64_t kDeepest = 900;  // lists and dicts within each other
+constexpr int64_t kDeepestValue = 900;  // lists and dicts within each other
 
 }  // namespace
 
@@ -23,7 +23,7 @@ void Run::fail_bound(const char* bound, const char* what, int64_t limit) const {
 }
 
 void Run::check_depth(int64_t depth) const {
-  if (depth > kDeepest) fail_bound("depth", "values within each other", kDeepest);
+  if (depth > kDeepestValue) fail_bound("depth", "values within each other", kDeepestValue);
 }
 
 Value Run::text(std::string bytes, bool safe) {

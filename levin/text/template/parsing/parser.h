@@ -6,7 +6,7 @@
 
 #include <string_view>
 
-#include "levin/text/template/nodes.h"
+#include "levin/text/template/parsing/nodes.h"
 
 namespace levin::text::jinja {
 

@@ -1,5 +1,5 @@
 // Made by tests/oracle/case_table.py from Python's Unicode 14.0.0; do not edit.
-#include "levin/text/template/case_table.h"
+#include "levin/text/template/values/case_table.h"
 
 namespace levin::text::jinja {
 namespace {

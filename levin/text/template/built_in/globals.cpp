@@ -1,10 +1,10 @@
-#include "levin/text/template/globals.h"
+#include "levin/text/template/built_in/globals.h"
 
 #include <ctime>
 
 #include "levin/base/text.h"
 #include "levin/text/template/interpreter.h"
-#include "levin/text/template/python_text.h"
+#include "levin/text/template/values/python_text.h"
 
 namespace levin::text::jinja {
 namespace {
@@ -30,7 +30,10 @@ Value range(Interpreter& interpreter, const Value&, Arguments& arguments) {
     items.emplace_back(i);
     if (__builtin_add_overflow(i, step, &i)) break;
   }
-  return Value(run.list(std::move(items), List::Kind::kRange));
+  List* made = run.list(std::move(items), List::Kind::kRange);
+  const std::string ends = fmt::format("range({}, {}", begin, end);
+  made->shown = step == 1 ? ends + ")" : fmt::format("{}, {})", ends, step);
+  return Value(made);
 }
 
 /// dict(...): of a dict, or of pairs, and of names.

@@ -1,4 +1,4 @@
-#include "levin/text/template/json_text.h"
+#include "levin/text/template/values/json_text.h"
 
 #include <nlohmann/json.hpp>
 
@@ -8,7 +8,7 @@
 #include "levin/base/check.h"
 #include "levin/base/json.h"
 #include "levin/text/template/operators.h"
-#include "levin/text/template/python_text.h"
+#include "levin/text/template/values/python_text.h"
 #include "levin/text/unicode/utf8.h"
 
 namespace levin::text::jinja {

@@ -1,11 +1,11 @@
-#include "levin/text/template/value.h"
+#include "levin/text/template/values/value.h"
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
 
 #include "levin/text/template/callable.h"
-#include "levin/text/template/run.h"
+#include "levin/text/template/values/run.h"
 
 namespace levin::text::jinja {
 namespace {

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "levin/text/template/lexer.h"
-#include "levin/text/template/nodes.h"
+#include "levin/text/template/parsing/lexer.h"
+#include "levin/text/template/parsing/nodes.h"
 
 namespace levin::text::jinja {
 

@@ -1,4 +1,4 @@
-#include "levin/text/template/lexer.h"
+#include "levin/text/template/parsing/lexer.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
-#include "levin/text/template/python_text.h"
+#include "levin/text/template/values/python_text.h"
 #include "levin/text/unicode/unicode.h"
 #include "levin/text/unicode/utf8.h"
 

@@ -1,4 +1,4 @@
-#include "levin/text/template/expression_parser.h"
+#include "levin/text/template/parsing/expression_parser.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
-#include "levin/text/template/filters.h"
-#include "levin/text/template/tests.h"
+#include "levin/text/template/built_in/filters.h"
+#include "levin/text/template/built_in/tests.h"
 
 namespace levin::text::jinja {
 namespace {

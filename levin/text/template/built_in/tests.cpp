@@ -1,14 +1,14 @@
-#include "levin/text/template/tests.h"
+#include "levin/text/template/built_in/tests.h"
 
-#include "levin/text/template/filters.h"
+#include "levin/text/template/built_in/filters.h"
 #include "levin/text/template/interpreter.h"
 #include "levin/text/template/operators.h"
-#include "levin/text/template/python_text.h"
+#include "levin/text/template/values/python_text.h"
 
 namespace levin::text::jinja {
 namespace {
 
-bool is_sequence(const Value& value) {
+bool looks_like_sequence(const Value& value) {
   const List* list = value.list();
   return value.is_text() || value.dict() != nullptr || value.is_undefined() ||
          (list != nullptr && list->kind < List::Kind::kView);
@@ -61,7 +61,7 @@ constexpr Test kTests[] = {
     LEVIN_TEST("number", v.number().has_value()),
     LEVIN_TEST("string", v.is_text()),
     LEVIN_TEST("mapping", v.dict() != nullptr),
-    LEVIN_TEST("sequence", is_sequence(v)),
+    LEVIN_TEST("sequence", looks_like_sequence(v)),
     LEVIN_TEST("iterable", is_iterable(v)),
     LEVIN_TEST("callable", v.pointer<Callable>() != nullptr || v.pointer<Loop>() != nullptr),
     LEVIN_TEST("escaped", v.is_safe()),

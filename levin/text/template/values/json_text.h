@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "levin/text/template/run.h"
+#include "levin/text/template/values/run.h"
 
 namespace levin::text::jinja {
 

@@ -115,6 +115,7 @@ struct List : Object {
   size_t next = 0;  // of an iterator, which gives each item once
   int64_t depth = 1;
   const char* name = "list";
+  std::string shown;  // of a range, how Python writes it
 };
 
 /// In the order in which keys came.
