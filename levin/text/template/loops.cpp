@@ -58,6 +58,8 @@ Interpreter::Flow Interpreter::run_loop(Loop& loop, const Statement& statement) 
     if (execute(statement.bodies[0]) == Flow::kBreak) break;
   }
   scope_ = around;
+  loop.items = {};
+  loop.next = 0;
   if (!any && statement.bodies.size() > 1) return inner(statement.bodies[1]);
   return Flow::kNext;
 }
