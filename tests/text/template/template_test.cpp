@@ -87,38 +87,37 @@ TEST(Template, IsBounded) {
                              .max_depth = 200,
                              .max_output_bytes = 10'000,
                              .max_memory_bytes = 1 << 20};
-  EXPECT_EQ(
-      id_of("{% for a in range(500) %}{% for b in range(500) %}{% endfor %}{% endfor %}", {.max_steps = 100\'000}),
-      "text.template.steps");
-    EXPECT_EQ(id_of("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", small),
-              "text.template.depth");
-    EXPECT_EQ(id_of("{{ 'x' * 20000 }}", small), "text.template.output");
-    EXPECT_EQ(id_of("{% set x = 'x' * 2000000 %}", small), "text.template.memory");
-    EXPECT_EQ(id_of("{% set x = 'x' * 9000000000000 %}"), "text.template.steps");
-    EXPECT_EQ(id_of("{% set ns = namespace(x=[]) %}{% for i in range(2000) %}{% set ns.x = [ns.x] "
-                    "%}{% endfor %}"),
-              "text.template.depth");
-    EXPECT_EQ(id_of("{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", small),
-              "text.template.depth");
-    EXPECT_EQ(id_of("{{ " + std::string(5000, '(') + "1" + std::string(5000, ')') + " }}"),
-              "text.template.depth");
-    EXPECT_EQ(id_of("{{ 1" +
-                    [] {
-                      std::string sum;
-                      for (int i = 0; i < 2000; ++i) sum += "+1";
-                      return sum;
-                    }() +
-                    " }}"),
-              "text.template.depth");
+  EXPECT_EQ(id_of("{% for a in range(500) %}{% for b in range(500) %}{% endfor %}{% endfor %}",
+                  {.max_steps = 100'000}),
+            "text.template.steps");
+  EXPECT_EQ(id_of("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", small), "text.template.depth");
+  EXPECT_EQ(id_of("{{ 'x' * 20000 }}", small), "text.template.output");
+  EXPECT_EQ(id_of("{% set x = 'x' * 2000000 %}", small), "text.template.memory");
+  EXPECT_EQ(id_of("{% set x = 'x' * 9000000000000 %}"), "text.template.steps");
+  EXPECT_EQ(id_of("{% set ns = namespace(x=[]) %}{% for i in range(2000) %}{% set ns.x = [ns.x] "
+                  "%}{% endfor %}"),
+            "text.template.depth");
+  EXPECT_EQ(id_of("{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", small),
+            "text.template.depth");
+  EXPECT_EQ(id_of("{{ " + std::string(5000, '(') + "1" + std::string(5000, ')') + " }}"),
+            "text.template.depth");
+  EXPECT_EQ(id_of("{{ 1" +
+                  [] {
+                    std::string sum;
+                    for (int i = 0; i < 2000; ++i) sum += "+1";
+                    return sum;
+                  }() +
+                  " }}"),
+            "text.template.depth");
 }
 
 TEST(Template, GenerationsLieWhereTheAssistantSpoke) {
-    const Template parsed(
-        "{% for x in ['a', 'ü'] %}<{% generation %}{{ x }}!{% endgeneration %}>{% endfor %}");
-    jinja::Run run{TemplateLimits{}};
-    const Rendered made = parsed.render(run, {});
-    EXPECT_EQ(made.text, "<a!><ü!>");
-    EXPECT_EQ(made.generations, (std::vector<std::pair<size_t, size_t>>{{1, 3}, {5, 8}}));
+  const Template parsed(
+      "{% for x in ['a', 'ü'] %}<{% generation %}{{ x }}!{% endgeneration %}>{% endfor %}");
+  jinja::Run run{TemplateLimits{}};
+  const Rendered made = parsed.render(run, {});
+  EXPECT_EQ(made.text, "<a!><ü!>");
+  EXPECT_EQ(made.generations, (std::vector<std::pair<size_t, size_t>>{{1, 3}, {5, 8}}));
 }
 
 }  // namespace
