@@ -1,4 +1,6 @@
 // What a value's attributes and items are, as jinja2's sandbox gives them.
+#include <fmt/format.h>
+
 #include "levin/text/template/built_in/methods.h"
 #include "levin/text/template/interpreter.h"
 #include "levin/text/template/values/python_text.h"
@@ -95,7 +97,7 @@ std::vector<Value> Interpreter::items(const Value& value) {
     return made;
   }
   if (value.is_undefined()) return made;
-  run_.fail("'{}' object is not iterable", type_name(value));
+  run_.fail(fmt::format("'{}' object is not iterable", type_name(value)));
 }
 
 }  // namespace levin::text::jinja

@@ -1,5 +1,7 @@
 #include "levin/text/template/callable.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "levin/text/template/values/run.h"
@@ -14,8 +16,8 @@ Parameters::Parameters(Run& run, std::string_view function, Arguments& arguments
       values_(names_.size()),
       given_(names_.size()) {
   if (arguments.positional.size() > names_.size()) {
-    run.fail("'{}' takes at most {} arguments, got {}", function, names_.size(),
-             arguments.positional.size());
+    run.fail(fmt::format("'{}' takes at most {} arguments, got {}", function, names_.size(),
+                         arguments.positional.size()));
   }
   for (size_t i = 0; i < arguments.positional.size(); ++i) {
     values_[i] = arguments.positional[i];
@@ -23,23 +25,24 @@ Parameters::Parameters(Run& run, std::string_view function, Arguments& arguments
   }
   for (const auto& [name, value] : arguments.named) {
     const auto at = std::ranges::find(names_, name);
-    if (at == names_.end()) run.fail("'{}' takes no argument '{}'", function, name);
+    if (at == names_.end()) run.fail(fmt::format("'{}' takes no argument '{}'", function, name));
     const auto place = static_cast<size_t>(at - names_.begin());
-    if (given_[place]) run.fail("'{}' got the argument '{}' twice", function, name);
+    if (given_[place]) run.fail(fmt::format("'{}' got the argument '{}' twice", function, name));
     values_[place] = value;
     given_[place] = true;
   }
 }
 
 const Value& Parameters::need(size_t place) const {
-  if (!given_[place]) run_.fail("'{}' wants the argument '{}'", function_, names_[place]);
+  if (!given_[place])
+    run_.fail(fmt::format("'{}' wants the argument '{}'", function_, names_[place]));
   return values_[place];
 }
 
 int64_t Parameters::whole(size_t place, int64_t otherwise) const {
   if (!given_[place]) return otherwise;
   const auto whole = values_[place].whole();
-  if (!whole) run_.fail("'{}' wants an int for '{}'", function_, names_[place]);
+  if (!whole) run_.fail(fmt::format("'{}' wants an int for '{}'", function_, names_[place]));
   return *whole;
 }
 
@@ -52,7 +55,8 @@ std::string_view Parameters::text(size_t place, std::string_view otherwise) cons
 }
 
 std::string_view Parameters::text(size_t place) const {
-  if (!need(place).is_text()) run_.fail("'{}' wants a str for '{}'", function_, names_[place]);
+  if (!need(place).is_text())
+    run_.fail(fmt::format("'{}' wants a str for '{}'", function_, names_[place]));
   return values_[place].text();
 }
 

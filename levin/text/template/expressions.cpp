@@ -1,4 +1,6 @@
 // What expressions are.
+#include <fmt/format.h>
+
 #include "levin/text/template/interpreter.h"
 #include "levin/text/template/operators.h"
 #include "levin/text/template/values/python_text.h"
@@ -119,11 +121,11 @@ Arguments Interpreter::arguments(const CallArguments& written) {
     const Value value = evaluate(*written.dict);
     const Dict* dict = value.dict();
     if (dict == nullptr)
-      run_.fail("what stands behind '**' is {}, wanted a dict", type_name(value));
+      run_.fail(fmt::format("what stands behind '**' is {}, wanted a dict", type_name(value)));
     for (const auto& [key, item] : dict->items) {
       if (!key.is_text()) run_.fail("names of arguments must be texts");
       for (const auto& [name, other] : made.named) {
-        if (name == key.text()) run_.fail("got the argument '{}' twice", name);
+        if (name == key.text()) run_.fail(fmt::format("got the argument '{}' twice", name));
       }
       made.named.emplace_back(key.text(), item);
     }
@@ -144,7 +146,8 @@ Value Interpreter::filter_block_value(const Expression& expression, const Value&
 Value Interpreter::apply_filter(const Expression& expression, const Value& value) {
   Arguments given = arguments(expression.arguments);
   run_.line = expression.line;
-  if (expression.function == nullptr) run_.fail("there is no filter '{}'", expression.name);
+  if (expression.function == nullptr)
+    run_.fail(fmt::format("there is no filter '{}'", expression.name));
   return expression.function(*this, value, given);
 }
 
@@ -152,7 +155,8 @@ bool Interpreter::test(const Expression& expression) {
   const Value value = evaluate(*expression.parts[0]);
   Arguments given = arguments(expression.arguments);
   run_.line = expression.line;
-  if (expression.function == nullptr) run_.fail("there is no test '{}'", expression.name);
+  if (expression.function == nullptr)
+    run_.fail(fmt::format("there is no test '{}'", expression.name));
   return truth(expression.function(*this, value, given));
 }
 
@@ -191,7 +195,7 @@ Value Interpreter::call(const Value& callee, Arguments& given) {
     return loop_again(*loop, given.positional[0]);
   }
   fail_if_undefined(run_, callee);
-  run_.fail("'{}' object is not callable", type_name(callee));
+  run_.fail(fmt::format("'{}' object is not callable", type_name(callee)));
 }
 
 }  // namespace levin::text::jinja

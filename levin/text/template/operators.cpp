@@ -1,5 +1,7 @@
 #include "levin/text/template/operators.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +15,8 @@ namespace {
 [[noreturn]] void refuse(Run& run, std::string_view op, const Value& left, const Value& right) {
   fail_if_undefined(run, left);
   fail_if_undefined(run, right);
-  run.fail("'{}' does not go between {} and {}", op, type_name(left), type_name(right));
+  run.fail(
+      fmt::format("'{}' does not go between {} and {}", op, type_name(left), type_name(right)));
 }
 
 [[noreturn]] void overflow(Run& run) { run.fail("a whole number goes beyond 2^63"); }
@@ -156,7 +159,7 @@ Places places(Run& run, int64_t size, const Value& begin, const Value& end, cons
     const auto whole = value.whole();
     if (!whole) {
       fail_if_undefined(run, value);
-      run.fail("slice indices must be integers or None, not {}", type_name(value));
+      run.fail(fmt::format("slice indices must be integers or None, not {}", type_name(value)));
     }
     return whole;
   };
@@ -181,7 +184,8 @@ Places places(Run& run, int64_t size, const Value& begin, const Value& end, cons
 
 void fail_if_undefined(Run& run, const Value& value) {
   if (!value.is_undefined()) return;
-  run.fail("{}", value.missing() == nullptr ? "a value is undefined" : value.missing()->why);
+  run.fail(fmt::format("{}",
+                       value.missing() == nullptr ? "a value is undefined" : value.missing()->why));
 }
 
 Value unary(Run& run, std::string_view op, const Value& value) {
@@ -193,7 +197,7 @@ Value unary(Run& run, std::string_view op, const Value& value) {
   }
   if (const auto number = value.number()) return Value(op == "-" ? -*number : *number);
   fail_if_undefined(run, value);
-  run.fail("'{}' does not go before {}", op, type_name(value));
+  run.fail(fmt::format("'{}' does not go before {}", op, type_name(value)));
 }
 
 Value binary(Run& run, std::string_view op, const Value& left, const Value& right) {
@@ -237,12 +241,12 @@ bool contains(Run& run, const Value& whole, const Value& part) {
     run.work(whole.text().size());
     if (!part.is_text()) {
       fail_if_undefined(run, part);
-      run.fail("'in <str>' requires a str on its left, not {}", type_name(part));
+      run.fail(fmt::format("'in <str>' requires a str on its left, not {}", type_name(part)));
     }
     return whole.text().find(part.text()) != std::string_view::npos;
   }
   if (const Dict* dict = whole.dict()) {
-    if (!hashable(part)) run.fail("unhashable type: '{}'", type_name(part));
+    if (!hashable(part)) run.fail(fmt::format("unhashable type: '{}'", type_name(part)));
     return dict->find(part) != nullptr;
   }
   if (List* list = whole.list()) {
@@ -255,7 +259,7 @@ bool contains(Run& run, const Value& whole, const Value& part) {
     return false;
   }
   if (whole.is_undefined()) return false;
-  run.fail("argument of type '{}' is not iterable", type_name(whole));
+  run.fail(fmt::format("argument of type '{}' is not iterable", type_name(whole)));
 }
 
 Value sliced(Run& run, const Value& value, const Value& begin, const Value& end,
@@ -263,7 +267,7 @@ Value sliced(Run& run, const Value& value, const Value& begin, const Value& end,
   fail_if_undefined(run, value);
   const List* list = value.list();
   if (!is_sequence(value) && (list == nullptr || list->kind != List::Kind::kRange)) {
-    run.fail("'{}' object cannot be sliced", type_name(value));
+    run.fail(fmt::format("'{}' object cannot be sliced", type_name(value)));
   }
   const auto size =
       static_cast<int64_t>(value.is_text() ? utf8::count(value.text()) : list->items.size());

@@ -1,4 +1,6 @@
 // What statements do.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "levin/text/template/built_in/globals.h"
@@ -155,7 +157,7 @@ void Interpreter::assign(const Target& target, const Value& value) {
   }
   const std::vector<Value> parts = items(value);
   if (parts.size() != target.parts.size()) {
-    run_.fail("got {} values to unpack, wanted {}", parts.size(), target.parts.size());
+    run_.fail(fmt::format("got {} values to unpack, wanted {}", parts.size(), target.parts.size()));
   }
   for (size_t i = 0; i < parts.size(); ++i) assign(target.parts[i], parts[i]);
 }
@@ -235,7 +237,7 @@ Value Interpreter::call_macro(const MacroBody& macro, Scope& closure, Arguments&
       run_.take(sizeof(Value));
       rest->items.push_back(given.positional[i]);
     } else {
-      run_.fail("macro '{}' takes not more than {} arguments", macro.name, count);
+      run_.fail(fmt::format("macro '{}' takes not more than {} arguments", macro.name, count));
     }
   }
   Dict* names = run_.dict();
@@ -244,7 +246,7 @@ Value Interpreter::call_macro(const MacroBody& macro, Scope& closure, Arguments&
     const auto at = std::find(macro.parameter_names.begin(), macro.parameter_names.end(), name);
     if (at != macro.parameter_names.end()) {
       const auto place = static_cast<size_t>(at - macro.parameter_names.begin());
-      if (there[place]) run_.fail("macro '{}' got '{}' twice", macro.name, name);
+      if (there[place]) run_.fail(fmt::format("macro '{}' got '{}' twice", macro.name, name));
       values[place] = value;
       there[place] = true;
     } else if (name == "caller" && macro.uses_caller) {
@@ -252,7 +254,7 @@ Value Interpreter::call_macro(const MacroBody& macro, Scope& closure, Arguments&
     } else if (macro.uses_kwargs) {
       run_.put(*names, run_.text(name), value);
     } else {
-      run_.fail("macro '{}' takes no argument '{}'", macro.name, name);
+      run_.fail(fmt::format("macro '{}' takes no argument '{}'", macro.name, name));
     }
   }
   const size_t first_default = count - macro.defaults.size();

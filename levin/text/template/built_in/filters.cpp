@@ -1,5 +1,7 @@
 #include "levin/text/template/built_in/filters.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -39,7 +41,7 @@ Value length(Interpreter& in, const Value& v, Arguments& arguments) {
     return Value(static_cast<int64_t>(list->items.size()));
   if (v.is_undefined()) return Value(int64_t{0});
   if (auto* loop = v.pointer<Loop>()) return Value(loop->length());
-  in.run().fail("object of type '{}' has no length", type_name(v));
+  in.run().fail(fmt::format("object of type '{}' has no length", type_name(v)));
 }
 
 Value default_(Interpreter& in, const Value& v, Arguments& arguments) {
@@ -161,7 +163,7 @@ Value dictsort(Interpreter& in, const Value& v, Arguments& arguments) {
   Run& run = in.run();
   const Parameters given(run, "dictsort", arguments, {"case_sensitive", "by", "reverse"});
   fail_if_undefined(run, v);
-  if (v.dict() == nullptr) run.fail("dictsort wants a dict, got {}", type_name(v));
+  if (v.dict() == nullptr) run.fail(fmt::format("dictsort wants a dict, got {}", type_name(v)));
   const bool by_value = given.text(1, "key") == "value";
   std::vector<std::pair<Value, Value>> keyed;
   for (const auto& [key, value] : v.dict()->items) {
@@ -243,7 +245,7 @@ Value map(Interpreter& in, const Value& v, Arguments& arguments) {
   }
   const std::string_view name = text_of(run, arguments.positional[0], "map");
   const Function::Body filter = find_filter(name);
-  if (filter == nullptr) run.fail("there is no filter '{}'", name);
+  if (filter == nullptr) run.fail(fmt::format("there is no filter '{}'", name));
   for (const Value& item : in.items(v)) {
     Arguments rest = behind(arguments, 1);
     made.push_back(filter(in, item, rest));
@@ -265,7 +267,7 @@ Value selected(Interpreter& in, const Value& v, Arguments& arguments, bool wante
   if (at < arguments.positional.size()) {
     const std::string_view name = text_of(run, arguments.positional[at++], "select");
     test = find_test(name);
-    if (test == nullptr) run.fail("there is no test '{}'", name);
+    if (test == nullptr) run.fail(fmt::format("there is no test '{}'", name));
   }
   std::vector<Value> made;
   for (const Value& item : in.items(v)) {
@@ -325,14 +327,14 @@ Value to_float(Interpreter& in, const Value& v, Arguments& arguments) {
 
 Value absolute(Interpreter& in, const Value& v, Arguments& arguments) {
   const Parameters given(in.run(), "abs", arguments, {});
-  if (!v.number()) in.run().fail("abs wants a number, got {}", type_name(v));
+  if (!v.number()) in.run().fail(fmt::format("abs wants a number, got {}", type_name(v)));
   if (v.whole() && *v.whole() >= 0) return Value(*v.whole());
   return v.whole() ? unary(in.run(), "-", v) : Value(std::abs(*v.number()));
 }
 
 Value round(Interpreter& in, const Value& v, Arguments& arguments) {
   const Parameters given(in.run(), "round", arguments, {"precision", "method"});
-  if (!v.number()) in.run().fail("round wants a number, got {}", type_name(v));
+  if (!v.number()) in.run().fail(fmt::format("round wants a number, got {}", type_name(v)));
   const int64_t digits = given.whole(0, 0);
   const std::string_view method = given.text(1, "common");
   if (digits < 0 || digits > 15) in.run().fail("round wants a precision from 0 to 15");

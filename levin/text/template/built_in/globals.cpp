@@ -1,7 +1,10 @@
 #include "levin/text/template/built_in/globals.h"
 
+#include <fmt/format.h>
+
 #include <ctime>
 
+#include "levin/base/check.h"
 #include "levin/base/text.h"
 #include "levin/text/template/interpreter.h"
 #include "levin/text/template/values/python_text.h"
@@ -18,7 +21,7 @@ Value range(Interpreter& interpreter, const Value&, Arguments& arguments) {
     run.fail("range takes 1 to 3 arguments");
   int64_t numbers[3] = {0, 0, 1};
   for (size_t i = 0; i < given.size(); ++i) {
-    if (!given[i].whole()) run.fail("range wants ints, got {}", type_name(given[i]));
+    if (!given[i].whole()) run.fail(fmt::format("range wants ints, got {}", type_name(given[i])));
     numbers[given.size() == 1 ? 1 : i] = *given[i].whole();
   }
   const auto [begin, end, step] = numbers;
@@ -26,7 +29,7 @@ Value range(Interpreter& interpreter, const Value&, Arguments& arguments) {
   std::vector<Value> items;
   for (int64_t i = begin; step > 0 ? i < end : i > end;) {
     if (static_cast<int64_t>(items.size()) == kLongestRange)
-      run.fail("range: more than {} items", kLongestRange);
+      run.fail(fmt::format("range: more than {} items", kLongestRange));
     items.emplace_back(i);
     if (__builtin_add_overflow(i, step, &i)) break;
   }
@@ -69,7 +72,8 @@ Value make_namespace(Interpreter& interpreter, const Value& self, Arguments& arg
 Value raise(Interpreter& interpreter, const Value&, Arguments& arguments) {
   Run& run = interpreter.run();
   const Parameters given(run, "raise_exception", arguments, {"message"});
-  run.fail_with("text.template.refused", "it refuses: " + printable(written(run, given.need(0))));
+  LEVIN_FAIL("text.template.refused", "{}: it refuses: {}", run.place(),
+             printable(written(run, given.need(0))));
 }
 
 Value strftime_now(Interpreter& interpreter, const Value&, Arguments& arguments) {
@@ -105,7 +109,8 @@ Value joiner(Interpreter& interpreter, const Value&, Arguments& arguments) {
 
 void put_attribute(Run& run, Namespace& space, std::string_view name, const Value& value) {
   if (name.starts_with('_'))
-    run.fail("a namespace takes no name that begins with '_', got '{}'", printable(name));
+    run.fail(
+        fmt::format("a namespace takes no name that begins with '_', got '{}'", printable(name)));
   run.take(sizeof(Value) + name.size());
   space.put(name, value);
 }

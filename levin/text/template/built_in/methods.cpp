@@ -1,5 +1,7 @@
 #include "levin/text/template/built_in/methods.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "levin/text/template/interpreter.h"
@@ -302,13 +304,13 @@ Value view(Interpreter& interpreter, const Dict& dict, bool keys, bool values, c
 }
 
 constexpr Method kDictMethods[] = {
-    {"get",
-     LEVIN_METHOD(
-         const Parameters given(in.run(), "get", arguments, {"key", "default"});
-         if (!hashable(given.need(0))) in.run().fail("unhashable type: '{}'", type_name(given[0]));
-         const Value* found = self.dict()->find(given[0]); return found != nullptr ? *found
-                                                                  : given.has(1) ? given[1]
-                                                                                 : Value(None{});)},
+    {"get", LEVIN_METHOD(const Parameters given(in.run(), "get", arguments, {"key", "default"});
+                         if (!hashable(given.need(0))) in.run().fail(
+                             fmt::format("unhashable type: '{}'", type_name(given[0])));
+                         const Value* found = self.dict()->find(given[0]);
+                         return found != nullptr ? *found
+                                : given.has(1)   ? given[1]
+                                                 : Value(None{});)},
     {"items",
      LEVIN_METHOD(return nothing_given(in, arguments, "items",
                                        view(in, *self.dict(), true, true, "dict_items"));)},

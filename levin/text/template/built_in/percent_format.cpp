@@ -1,4 +1,6 @@
 // "%..." % value.
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "levin/text/template/interpreter.h"
@@ -37,14 +39,14 @@ std::string percent_format(Run& run, std::string_view format, const Value& value
     } else if (kind == 'd' || kind == 'i') {
       const Value& one = next();
       if (!one.number() || std::abs(*one.number()) > 9e18)
-        run.fail("%d wants a number, got {}", type_name(one));
+        run.fail(fmt::format("%d wants a number, got {}", type_name(one)));
       made += std::to_string(one.whole().value_or(static_cast<int64_t>(*one.number())));
     } else if (kind == 'f') {
       const Value& one = next();
-      if (!one.number()) run.fail("%f wants a number, got {}", type_name(one));
+      if (!one.number()) run.fail(fmt::format("%f wants a number, got {}", type_name(one)));
       made += fmt::format("{:.{}f}", *one.number(), digits < 0 ? 6 : digits);
     } else {
-      run.fail("levin knows %s, %r, %d, %i, %f and %% in formats, got '%{}'", kind);
+      run.fail(fmt::format("levin knows %s, %r, %d, %i, %f and %% in formats, got '%{}'", kind));
     }
   }
   const bool mapping = value.dict() != nullptr;

@@ -1,5 +1,6 @@
 #include "levin/text/template/values/json_text.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -109,7 +110,7 @@ class Writer {
     } else if (const Dict* dict = value.dict()) {
       write_dict(*dict);
     } else {
-      run_.fail("object of type {} is not JSON serializable", type_name(value));
+      run_.fail(fmt::format("object of type {} is not JSON serializable", type_name(value)));
     }
   }
 
@@ -174,8 +175,8 @@ class Writer {
       sort_stably(items, [&](const auto& left, const auto& right) {
         const auto order = jinja::order(left.first, right.first);
         if (!order)
-          run_.fail("'<' not supported between keys of type {} and {}", type_name(left.first),
-                    type_name(right.first));
+          run_.fail(fmt::format("'<' not supported between keys of type {} and {}",
+                                type_name(left.first), type_name(right.first)));
         return *order == -1;
       });
     }
@@ -200,7 +201,8 @@ class Writer {
     } else if (key.number()) {
       text += '"' + number(key) + '"';
     } else {
-      run_.fail("keys of JSON must be str, int, float, bool or None, not {}", type_name(key));
+      run_.fail(fmt::format("keys of JSON must be str, int, float, bool or None, not {}",
+                            type_name(key)));
     }
   }
 

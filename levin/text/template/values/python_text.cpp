@@ -1,5 +1,7 @@
 #include "levin/text/template/values/python_text.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -343,7 +345,7 @@ size_t place_of(std::string_view text, size_t number) {
 }
 
 std::string_view text_of(Run& run, const Value& value, std::string_view function) {
-  if (!value.is_text()) run.fail("{} wants a str, got {}", function, type_name(value));
+  if (!value.is_text()) run.fail(fmt::format("{} wants a str, got {}", function, type_name(value)));
   return value.text();
 }
 

@@ -11,19 +11,43 @@ constexpr int64_t kDeepestValue = 900;  // lists and dicts within each other
 
 }  // namespace
 
-void Run::fail_with(const char* id, const std::string& problem) const {
-  if (line == 0) LEVIN_FAIL(id, "{}", problem);
-  LEVIN_FAIL(id, "line {} of the chat template: {}", line, problem);
+std::string Run::place() const {
+  return line == 0 ? "the chat template" : fmt::format("line {} of the chat template", line);
 }
 
-void Run::fail_bound(const char* bound, const char* what, int64_t limit) const {
-  fail_with(
-      fmt::format("text.template.{}", bound).c_str(),
-      fmt::format("it takes more than {} {}; raise TemplateLimits if you trust it", limit, what));
+void Run::fail(const std::string& problem) const {
+  LEVIN_FAIL("text.template", "{}: {}", place(), problem);
+}
+
+void Run::fail_steps() const {
+  LEVIN_FAIL("text.template.steps",
+             "{}: it takes more than {} steps; raise TemplateLimits::max_steps if you trust it",
+             place(), limits_.max_steps);
+}
+
+void Run::fail_depth(int64_t limit) const {
+  LEVIN_FAIL("text.template.depth",
+             "{}: more than {} parts stand within each other; raise TemplateLimits::max_depth if "
+             "you trust it",
+             place(), limit);
+}
+
+void Run::fail_output() const {
+  LEVIN_FAIL(
+      "text.template.output",
+      "{}: it puts out more than {} bytes; raise TemplateLimits::max_output_bytes if you trust it",
+      place(), limits_.max_output_bytes);
+}
+
+void Run::fail_memory() const {
+  LEVIN_FAIL("text.template.memory",
+             "{}: its values take more than {} bytes; raise TemplateLimits::max_memory_bytes if "
+             "you trust it",
+             place(), limits_.max_memory_bytes);
 }
 
 void Run::check_depth(int64_t depth) const {
-  if (depth > kDeepestValue) fail_bound("depth", "values within each other", kDeepestValue);
+  if (depth > kDeepestValue) fail_depth(kDeepestValue);
 }
 
 Value Run::text(std::string bytes, bool safe) {
@@ -46,7 +70,7 @@ List* Run::list(std::vector<Value> items, List::Kind kind, const char* name) {
 }
 
 void Run::put(Dict& dict, Value key, Value value) {
-  if (!hashable(key)) fail("unhashable type: '{}'", type_name(key));
+  if (!hashable(key)) fail(fmt::format("unhashable type: '{}'", type_name(key)));
   step();
   take(2 * sizeof(Value) + 48);
   dict.put(std::move(key), std::move(value));

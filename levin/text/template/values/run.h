@@ -5,8 +5,6 @@
 //   Run run(limits);
 //   run.step();                     // Error "text.template.steps" where there were too many
 
-#include <fmt/format.h>
-
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,14 +24,13 @@ class Run {
   /// Of the template, for errors.
   int line = 0;
 
-  template <class... Values>
-  [[noreturn]] void fail(fmt::format_string<Values...> text, Values&&... values) const {
-    fail_with("text.template", fmt::format(text, std::forward<Values>(values)...));
-  }
-  [[noreturn]] void fail_with(const char* id, const std::string& problem) const;
+  /// Throws Error "text.template" with the line.
+  [[noreturn]] void fail(const std::string& problem) const;
+  /// "line 3 of the chat template".
+  std::string place() const;
 
   void step(int64_t count = 1) {
-    if ((steps_ += count) > limits_.max_steps) fail_bound("steps", "steps", limits_.max_steps);
+    if ((steps_ += count) > limits_.max_steps) fail_steps();
   }
   /// Work on so many bytes.
   void work(size_t bytes) { step(1 + static_cast<int64_t>(bytes / 64)); }
@@ -44,7 +41,7 @@ class Run {
     explicit Deeper(Run& run) : run_(run) {
       if (++run.depth_ > run.limits_.max_depth) {
         --run.depth_;
-        run.fail_bound("depth", "parts within each other", run.limits_.max_depth);
+        run.fail_depth(run.limits_.max_depth);
       }
     }
     ~Deeper() { --run_.depth_; }
@@ -59,7 +56,7 @@ class Run {
   void put_out(std::string& buffer, std::string_view text) {
     buffered_ += text.size();
     if (buffered_ > static_cast<uint64_t>(limits_.max_output_bytes)) {
-      fail_bound("output", "bytes of output", limits_.max_output_bytes);
+      fail_output();
     }
     work(text.size());
     buffer += text;
@@ -90,13 +87,16 @@ class Run {
   void take(size_t bytes) {
     if ((memory_ += bytes) > static_cast<uint64_t>(limits_.max_memory_bytes)) {
       memory_ -= bytes;
-      fail_bound("memory", "bytes of memory", limits_.max_memory_bytes);
+      fail_memory();
     }
   }
   void free(size_t bytes) { memory_ -= bytes; }
 
  private:
-  [[noreturn]] void fail_bound(const char* bound, const char* what, int64_t limit) const;
+  [[noreturn]] void fail_steps() const;
+  [[noreturn]] void fail_depth(int64_t limit) const;
+  [[noreturn]] void fail_output() const;
+  [[noreturn]] void fail_memory() const;
   void check_depth(int64_t depth) const;
 
   TemplateLimits limits_;
