@@ -37,7 +37,7 @@ if [[ ! -e $folder/build.ninja || $(cat "$folder/.levin-options" 2>/dev/null) !=
   echo "${options[*]}" >"$folder/.levin-options"
 fi
 names=("$@")
-if ((${#names[@]} == 0)); then names=(safetensors idx options host_list hostfile messages tokenizer state checkpoint shards pickle flight graph replay); fi
+if ((${#names[@]} == 0)); then names=(safetensors idx options host_list hostfile messages template tokenizer state checkpoint shards pickle flight graph replay); fi
 ninja -C "$folder" -j "$(cores)" fuzz_seeds "${names[@]/#/fuzz_}"
 "$folder/fuzz_seeds" "$folder/corpus"
 

@@ -9,6 +9,7 @@ scripts/setup.sh all
 WITH_TORCH=1 python_environment oracle tests/oracle/requirements.txt
 scripts/kubernetes_schemas.sh
 scripts/minilm.sh if-possible
+scripts/chat_templates.sh
 python=$DEPS/oracle/bin/python
 [[ ${1:-check} != prepare ]] || exit 0
 
@@ -23,6 +24,8 @@ sum_of_check() {
 }
 check() {
   "$python" tests/oracle/make_golden.py --check
+  "$python" tests/oracle/case_table.py --check
+  "$python" tests/oracle/template_cases.py --check
   say "the golden files are what Python's peers compute"
 }
 

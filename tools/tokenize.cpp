@@ -1,4 +1,4 @@
-// levin tokenize TOKENIZER: texts as tokens, and tokens as text.
+// levin tokenize TOKENIZER: texts and chats as tokens, and tokens as text.
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -41,6 +41,18 @@ std::vector<std::string> lines_of(const std::string& file) {
   return lines;
 }
 
+/// The text of a conversation, by the tokenizer's chat template, and its ids.
+void print_chat(const Tokenizer& tokenizer, const std::string& file,
+                const text::ChatOptions& options, bool ids) {
+  const auto messages = text::Messages::from_json(files::read_file(file));
+  const text::Chat chat = tokenizer.apply_chat_template(messages, options);
+  if (ids) {
+    std::cout << fmt::format("{}\n", fmt::join(chat.encoding.ids, " "));
+  } else {
+    std::cout << chat.text;
+  }
+}
+
 void print_tokens(const Tokenizer& tokenizer, const std::string& text, const Encoding& encoding) {
   for (size_t i = 0; i < encoding.ids.size(); ++i) {
     const auto [begin, end] = encoding.offsets[i];
@@ -72,8 +84,28 @@ int tokenize(int argc, char** argv) {
   app.add_flag("--long", long_form,
                "a line a token: id, its bytes in the text, the token, the text");
   app.add_flag("--count", count, "only how many tokens there are");
+  std::string chat;
+  std::string tools_file;
+  text::ChatOptions chat_options;
+  bool chat_ids = false;
+  app.add_option("--chat", chat,
+                 "messages, a JSON list of {role, content}: the text of the chat template")
+      ->type_name("FILE");
+  app.add_option("--tools", tools_file, "a JSON list of tools for the chat template")
+      ->type_name("FILE");
+  app.add_option("--variables", chat_options.variables, "what else the chat template reads")
+      ->type_name("JSON");
+  app.add_flag("--generation-prompt", chat_options.add_generation_prompt,
+               "the chat ends with what begins an answer");
+  app.add_flag("--ids", chat_ids, "the chat's ids in place of its text");
   if (!parse_arguments(app, argc, argv, "tools.tokenize")) return 0;
   const Tokenizer tokenizer = tokenizer_of(path);
+  if (!chat.empty()) {
+    if (!tools_file.empty()) chat_options.tools = files::read_file(tools_file);
+    chat_options.tokenize = chat_ids;
+    print_chat(tokenizer, chat, chat_options, chat_ids);
+    return 0;
+  }
   if (!ids.empty()) {
     std::cout << tokenizer.decode(ids, {.skip_special_tokens = plain}) << '\n';
     return 0;

@@ -11,6 +11,7 @@
 #include "levin/text/normalizers/normalizer.h"
 #include "levin/text/post_processors/post_processor.h"
 #include "levin/text/pre_tokenizers/pre_tokenizer.h"
+#include "levin/text/template/template.h"
 #include "levin/text/tokenizer.h"
 
 namespace levin::text {
@@ -44,6 +45,7 @@ struct Tokenizer::Parts {
   std::map<std::string, std::string, std::less<>> roles;  // of special tokens
   std::optional<int64_t> model_max_length;
   std::optional<std::string> chat_template;
+  std::map<std::string, std::string> chat_templates;  // where there are several, by name
   std::string padding_side = "right";
   int32_t pad_token_type_id = 0;
   bool cleans_up = false;
@@ -51,6 +53,7 @@ struct Tokenizer::Parts {
   mutable std::mutex mutex;
   mutable std::vector<std::unique_ptr<EncodeMemory>> idle;
   mutable uint64_t seeds = 0;
+  mutable std::map<std::string, std::shared_ptr<const jinja::Template>> parsed;  // by their text
 
   void read(const TokenizerFile& file);
   void find_blanks();
@@ -74,6 +77,8 @@ struct Tokenizer::Parts {
   void pad(std::span<Encoding> encodings, bool tracked) const;
   std::string decode(std::span<const int32_t> ids, const DecodeOptions& options) const;
   int32_t find(std::string_view token) const;
+  const std::string& template_of(const ChatOptions& options) const;
+  std::shared_ptr<const jinja::Template> parsed_template(const std::string& source) const;
   void for_each_piece(std::string_view text,
                       const std::function<void(std::string_view)>& visit) const;
 

@@ -163,7 +163,9 @@ class Configs {
       return;
     }
     for (const Component& item : component.items()) {
-      if (item.text("name", "") == "default") parts_.chat_template = item.at("template").text();
+      const std::string name = item.at("name").text();
+      parts_.chat_templates[name] = item.at("template").text();
+      if (name == "default") parts_.chat_template = parts_.chat_templates[name];
     }
   }
 
@@ -231,6 +233,14 @@ Tokenizer Tokenizer::from_pretrained(const fs::path& folder) {
   reading(folder / "tokenizer_config.json", [&] { configs.add_tokens(); });
   if (const fs::path jinja = folder / "chat_template.jinja"; fs::exists(jinja)) {
     parts.chat_template = files::read_file(jinja);
+    parts.chat_templates.clear();
+  }
+  if (const fs::path more = folder / "additional_chat_templates"; fs::is_directory(more)) {
+    if (parts.chat_template) parts.chat_templates["default"] = *parts.chat_template;
+    for (const auto& entry : fs::directory_iterator(more)) {
+      if (entry.path().extension() != ".jinja") continue;
+      parts.chat_templates[entry.path().stem().string()] = files::read_file(entry.path());
+    }
   }
   return tokenizer;
 }

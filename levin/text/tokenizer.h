@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "levin/base/export.h"
+#include "levin/text/chat.h"
 #include "levin/text/encoding.h"
 
 namespace levin::text {
@@ -130,6 +131,11 @@ class LEVIN_API Tokenizer {
   std::optional<int64_t> model_max_length() const;
   /// Of the folder's files, in Jinja.
   const std::optional<std::string>& chat_template() const;
+  /// Messages as one text, and its tokens, as transformers' apply_chat_template. Throws Error "text.chat" where
+  /// messages or options are wrong, "text.template" with the line where the template is,
+  /// "text.template.refused" where it does not take these messages, and "text.template.steps", ".depth",
+  /// ".output" or ".memory" where it takes more than `limits`.
+  Chat apply_chat_template(const Messages& messages, const ChatOptions& options = {}) const;
 
   struct Parts;  ///< for levin's own sources
   const Parts& parts() const { return *parts_; }

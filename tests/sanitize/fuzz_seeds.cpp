@@ -128,6 +128,25 @@ void put_tokenizers(const fs::path& root) {
       R"( "WordLevel", "unk_token": "?", "vocab": {"?": 0}}})");
 }
 
+void put_templates(const fs::path& root) {
+  put(root, "template", "chat",
+      "{% for m in messages %}{{ '<' ~ m.role ~ '>' + m['content'] | trim }}{% if loop.last %}{% "
+      "generation %}x{% endgeneration %}"
+      "{% endif %}{% endfor %}{%- set ns = namespace(a=1) %}{% set ns.a = ns.a + 1 %}{{ ns.a }}");
+  put(root, "template", "tools",
+      "{% macro f(a, b=[1, 2][::-1]) %}{{ a | tojson(indent=2) }}{{ b | join(',') }}{{ caller() "
+      "}}{% endmacro %}"
+      "{% call f({'k': 1.5}, **{'b': 'ab'.split('a')}) %}{% endcall %}{# c #}{% raw %}{{{% endraw "
+      "%}"
+      "{% for k, v in messages[0] | dictsort if v is string and k not in ['x'] recursive %}{% "
+      "break %}{% else %}{% continue %}{% endfor %}");
+  put(root, "template", "numbers",
+      "{{ 7 // 2 % 3 ** 2 - -1.5e3 }}{{ range(1, 9, 2) | map('string') | list }}{{ '%s' % 1 if x "
+      "is defined else none }}"
+      "{{ [3, 1] | sort | first }}{{ 'a' * 3 ~ 0x1f }}{% filter upper %}q{% endfilter %}{% with a "
+      "= 1 %}{{ a }}{% endwith %}");
+}
+
 void put_graphs(const fs::path& root) {
   put(root, "graph", "step",
       "%x = placeholder[\"x\"] : f32[8, 4]\n"
@@ -240,6 +259,7 @@ int main(int argc, char** argv) {
   put_messages(root);
   put_shards(root);
   put_tokenizers(root);
+  put_templates(root);
   put_graphs(root);
   put_pickles(root);
   return 0;
