@@ -207,9 +207,9 @@ class Compiler {
 };
 
 /// A run of a program over a text.
-class Run {
+class ProgramRun {
  public:
-  Run(const Program& program, std::string_view text)
+  ProgramRun(const Program& program, std::string_view text)
       : program_(program),
         text_(text),
         unicode_(Unicode::instance()),
@@ -432,7 +432,7 @@ class GeneralPattern : public Pattern {
   }
 
   void find(std::string_view text, std::vector<Bytes>& matches) const override {
-    Run run(program_, text);
+    ProgramRun run(program_, text);
     std::optional<size_t> last_end;
     for (size_t at = 0; at <= text.size();) {
       if (!may_be_empty_) {
