@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "levin/base/export.h"
 #include "levin/text/template/parsing/nodes.h"
 #include "levin/text/template/values/run.h"
 
@@ -21,7 +22,7 @@ struct Rendered {
   std::vector<std::pair<size_t, size_t>> generations;  // begin and end, in bytes
 };
 
-class Template {
+class LEVIN_API Template {
  public:
   /// Throws Error "text.template" with the line.
   explicit Template(std::string_view source) : program_(parse_checked(source)) {}

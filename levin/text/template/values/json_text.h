@@ -8,12 +8,13 @@
 #include <string>
 #include <string_view>
 
+#include "levin/base/export.h"
 #include "levin/text/template/values/run.h"
 
 namespace levin::text::jinja {
 
 /// Throws Error "text.chat" where it is no JSON; `what` names it.
-Value read_json(Run& run, std::string_view text, std::string_view what);
+LEVIN_API Value read_json(Run& run, std::string_view text, std::string_view what);
 
 struct JsonOptions {
   bool ensure_ascii = false;
