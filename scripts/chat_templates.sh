@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The chat templates of models that the Python package trl holds, into .deps/chat_templates: the wheel is unpacked,
-# not installed. Pip refuses a file with another checksum.
+# not installed. Pip refuses a file with another checksum. Where it cannot be fetched the tests that need them are skipped.
 # shellcheck source=scripts/environment.sh
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 version=1.16.0
@@ -12,7 +12,11 @@ rm -rf "$folder" "$folder.new"
 mkdir -p "$folder.new"
 echo "trl==$version --hash=sha256:$hash" >"$folder.new/requirements.txt"
 "$DEPS/oracle/bin/python" -m pip download -qq --no-deps --require-hashes -d "$folder.new" -r "$folder.new/requirements.txt" ||
-  fail "pip could not fetch trl $version (its message is above)"
+  {
+    rm -rf "$folder.new"
+    say "went on without the chat templates of trl: pip could not fetch them (its message is above)"
+    exit 0
+  }
 "$DEPS/oracle/bin/python" - "$folder.new" <<'PY'
 import pathlib, sys, zipfile
 folder = pathlib.Path(sys.argv[1])
