@@ -7,9 +7,9 @@
 #include "levin/base/text.h"
 #include "levin/text/parts_impl.h"
 #include "levin/text/template/interpreter.h"
+#include "levin/text/template/template.h"
 #include "levin/text/template/values/json_text.h"
 #include "levin/text/template/values/python_text.h"
-#include "levin/text/template/template.h"
 #include "levin/text/unicode/utf8.h"
 
 namespace levin::text {

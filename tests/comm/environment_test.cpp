@@ -204,7 +204,7 @@ TEST(HostList, RefusesWhatMultipliesWithoutAnEnd) {
         << list.substr(0, 50);
   }
   EXPECT_EQ(error_id([&] { expand_counts(counts); }), "comm.environment.hosts");
-  EXPECT_EQ(expand_host_list("n[0-260][0-999]").size(), 261U * 1000U);
+  EXPECT_EQ(expand_host_list("n[0-64][0-999]").size(), 65U * 1000U);
 }
 
 TEST(HostList, WordsOfAListDoNotReachTheTerminal) {
