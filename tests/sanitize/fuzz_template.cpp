@@ -12,6 +12,7 @@
 #include "levin/text/unicode/utf8.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  // NOLINTNEXTLINE(google-build-using-namespace): of one function
   using namespace levin::text;
   const std::string_view source(reinterpret_cast<const char*>(data), size);
   try {

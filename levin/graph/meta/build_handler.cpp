@@ -152,7 +152,7 @@ void BuildHandler::draw(Step& step, const at::Generator& generator, const at::Te
   if (fill) after = rules_.after(*step.place, *fill, filled);
   if (!after) {
     Evaluation::Outcome outcome = Evaluation(&put_at_place).outcome(step);
-    after = DrawPlace{.start = std::make_shared<GeneratorState>(std::move(*outcome.after))};
+    after = DrawPlace{.start = std::make_shared<GeneratorState>(*outcome.after)};
   }
   places_.move(generator, std::move(*after));
 }

@@ -38,7 +38,7 @@ void BuildHandler::run_shapes(OperatorCall& call, const Step& step, bool runs_on
       if (!step.info->is_result.empty()) stack.push_back(before[step.info->written.front()]);
       return;
     }
-  } catch (const c10::Error&) {
+  } catch (const c10::Error&) {  // NOLINT(bugprone-empty-catch)
     // Whether that is so of tensors with memory too, running it will show.
   }
   stack.resize(base);

@@ -12,12 +12,15 @@ using c10::DispatchKey;
 using c10::DispatchKeySet;
 
 /// Of a dense tensor of the CPU, with what attempt() leaves out.
+// Sets of bits, made before main: nothing of them throws.
+// NOLINTBEGIN(bugprone-throwing-static-initialization)
 const DispatchKeySet kOrdinary = DispatchKeySet(DispatchKey::CPU) |
                                  c10::autograd_dispatch_keyset_with_ADInplaceOrView |
                                  c10::autocast_dispatch_keyset;
 
 /// What each thread begins with.
 const DispatchKeySet kOfEachThread({DispatchKey::BackendSelect, DispatchKey::ADInplaceOrView});
+// NOLINTEND(bugprone-throwing-static-initialization)
 
 bool is_ordinary(const at::Tensor& tensor) {
   return !tensor.defined() || (tensor.key_set() | kOrdinary) == kOrdinary;

@@ -14,7 +14,6 @@
 
 namespace {
 
-using levin::comm::ProcessGroup;
 using levin::test::connect;
 using levin::test::error_of;
 using levin::test::net_of_layers;
@@ -199,7 +198,7 @@ TEST(FsdpGatheredErrors, AWriteIsFoundInLaterPassesToo) {
     const at::NoGradGuard no_grad;
     const std::string error =
         error_of([&] { trained.net->ptr(2)->as<torch::nn::Linear>()->weight.mul_(0.5); });
-    return error.find("strategy.fsdp.write: aten::mul_ writes to 2.weight of unit") == 0
+    return error.starts_with("strategy.fsdp.write: aten::mul_ writes to 2.weight of unit")
                ? ""
                : "got " + error;
   });

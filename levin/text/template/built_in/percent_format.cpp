@@ -24,9 +24,10 @@ std::string percent_format(Run& run, std::string_view format, const Value& value
       continue;
     }
     int digits = -1;
-    if (++at < format.size() && format[at] == '.') {
+    ++at;
+    if (at < format.size() && format[at] == '.') {
       digits = 0;
-      while (++at < format.size() && format[at] >= '0' && format[at] <= '9' && digits < 100)
+      for (++at; at < format.size() && format[at] >= '0' && format[at] <= '9' && digits < 100; ++at)
         digits = digits * 10 + format[at] - '0';
     }
     const char kind = at < format.size() ? format[at] : ' ';

@@ -52,7 +52,7 @@ class ExpressionParser {
 
   struct TupleOptions {
     bool conditions = true;
-    std::string_view end = "";  // a name that ends it
+    std::string_view end;  // a name that ends it
   };
   /// An expression, or several with commas between, which are a tuple.
   ExpressionPtr tuple(const TupleOptions& options);

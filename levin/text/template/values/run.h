@@ -30,7 +30,8 @@ class Run {
   std::string place() const;
 
   void step(int64_t count = 1) {
-    if ((steps_ += count) > limits_.max_steps) fail_steps();
+    steps_ += count;
+    if (steps_ > limits_.max_steps) fail_steps();
   }
   /// Work on so many bytes.
   void work(size_t bytes) { step(1 + static_cast<int64_t>(bytes / 64)); }
@@ -85,7 +86,8 @@ class Run {
   }
   /// Before so much is made.
   void take(size_t bytes) {
-    if ((memory_ += bytes) > static_cast<uint64_t>(limits_.max_memory_bytes)) {
+    memory_ += bytes;
+    if (memory_ > static_cast<uint64_t>(limits_.max_memory_bytes)) {
       memory_ -= bytes;
       fail_memory();
     }
