@@ -54,6 +54,8 @@ std::map<Task, std::string> architectures_of(const std::string& prefix,
 
 /// What decoders have in common: lm_head, score, qa_outputs; plan and targets of their projections.
 HeadPlan decoder_head(Task task, const std::string& prefix, const Config& config);
+/// The same where transformers kept an older place of the body under question answering's head.
+HeadPlan llama_head(Task task, const std::string& prefix, const Config& config);
 std::vector<std::pair<std::string, std::string>> decoder_tensor_parallel(bool query_key_norms);
 
 }  // namespace levin::models

@@ -123,6 +123,18 @@ void check(const LoraOptions& options) {
                 printable(name), r);
 }
 
+/// A pattern that is for no module would leave its number out without a word.
+template <class Value>
+void check_pattern(const std::map<std::string, Value>& pattern, const std::vector<Named>& targets,
+                   const char* which) {
+  for (const auto& [end, value] : pattern) {
+    const bool is_used =
+        std::ranges::any_of(targets, [&](const Named& each) { return ends_as(each.name, end); });
+    LEVIN_CHECK(is_used, "models.lora.options",
+                "{} has '{}', with which no adapted module's name ends", which, printable(end));
+  }
+}
+
 /// Name in an adapter's file of each parameter that it holds.
 std::map<std::string, at::Tensor> own_weights(const Pretrained& net) {
   const std::vector<std::string> whole = trained_whole(net, net.adapter());
@@ -218,6 +230,8 @@ void add(Pretrained& net, const LoraOptions& options) {
               "the model has an adapter; merge it, or open the model anew");
   const auto whole = trained_whole(net, options);
   const auto targets = targets_of(net, options, whole);
+  check_pattern(options.rank_pattern, targets, "rank_pattern");
+  check_pattern(options.alpha_pattern, targets, "alpha_pattern");
   for (const auto& parameter : net.named_parameters()) {
     at::Tensor tensor = parameter.value();
     tensor.set_requires_grad(is_below(parameter.key(), whole));

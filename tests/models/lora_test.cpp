@@ -119,6 +119,8 @@ TEST(Lora, WhatCannotBeIsNamed) {
   };
   EXPECT_THAT(error({.target_modules = {"q_prj"}}), HasSubstr("models.lora.target"));
   EXPECT_THAT(error({.target_modules = {"q_prj"}}), HasSubstr("nearest is q_proj"));
+  EXPECT_THAT(error({.target_modules = {"q_proj"}, .alpha_pattern = {{"q_.*", 4.0}}}),
+              HasSubstr("models.lora.options: alpha_pattern has 'q_.*'"));
   EXPECT_THAT(error({.r = 0}), HasSubstr("models.lora.options: got r = 0"));
   EXPECT_THAT(error_of([&] { lora::save(*net, scratch / "adapter"); }),
               HasSubstr("models.lora.none"));

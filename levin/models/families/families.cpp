@@ -71,6 +71,10 @@ HeadPlan decoder_head(Task task, const std::string& prefix, const Config& config
   return plan;
 }
 
+HeadPlan llama_head(Task task, const std::string& prefix, const Config& config) {
+  return decoder_head(task, task == Task::kQuestionAnswering ? "transformer" : prefix, config);
+}
+
 std::vector<std::pair<std::string, std::string>> decoder_tensor_parallel(bool query_key_norms) {
   std::vector<std::pair<std::string, std::string>> plan{
       {"layers.*.self_attn.q_proj", "colwise"}, {"layers.*.self_attn.k_proj", "colwise"},

@@ -18,12 +18,7 @@ Family llama() {
                 options.mlp_bias = config.boolean("mlp_bias", false);
                 return make_decoder(root, prefix, options);
               },
-          .head =
-              [](Task task, const std::string& prefix, const Config& config) {
-                // transformers kept an older place for this head.
-                const bool is_old = task == Task::kQuestionAnswering;
-                return decoder_head(task, is_old ? "transformer" : prefix, config);
-              },
+          .head = llama_head,
           .tensor_parallel = decoder_tensor_parallel(false),
           .lora_targets = {"q_proj", "v_proj"}};
 }

@@ -19,8 +19,7 @@ Family mistral() {
             for (auto& block : options.blocks) block.window = config.integer("sliding_window", 0);
             return make_decoder(root, prefix, options);
           },
-      .head = [](Task task, const std::string& prefix,
-                 const Config& config) { return decoder_head(task, prefix, config); },
+      .head = decoder_head,
       .tensor_parallel = decoder_tensor_parallel(false),
       .lora_targets = {"q_proj", "v_proj"}};
 }

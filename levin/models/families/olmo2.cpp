@@ -23,8 +23,7 @@ Family olmo2() {
                              .after_mlp = "post_feedforward_layernorm"};
             return make_decoder(root, prefix, options);
           },
-      .head = [](Task task, const std::string& prefix,
-                 const Config& config) { return decoder_head(task, prefix, config); },
+      .head = decoder_head,
       .tensor_parallel = {{"layers.*.self_attn.q_proj", "colwise_gather_output"},
                           {"layers.*.self_attn.k_proj", "colwise_gather_output"},
                           {"layers.*.self_attn.v_proj", "colwise_gather_output"},

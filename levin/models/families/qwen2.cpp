@@ -20,11 +20,7 @@ Family qwen2() {
             options.read_windows(config);
             return make_decoder(root, prefix, options);
           },
-      .head =
-          [](Task task, const std::string& prefix, const Config& config) {
-            const bool is_old = task == Task::kQuestionAnswering;
-            return decoder_head(task, is_old ? "transformer" : prefix, config);
-          },
+      .head = llama_head,
       .tensor_parallel = decoder_tensor_parallel(false),
       .lora_targets = {"q_proj", "v_proj"}};
 }

@@ -37,11 +37,7 @@ Family smollm3() {
       .defaults =
           R"({"pad_token_id": 128004, "num_key_value_heads": 4, "tie_word_embeddings": true})",
       .body = smollm3_body,
-      .head =
-          [](Task task, const std::string& prefix, const Config& config) {
-            const bool is_old = task == Task::kQuestionAnswering;
-            return decoder_head(task, is_old ? "transformer" : prefix, config);
-          },
+      .head = llama_head,
       .tensor_parallel = decoder_tensor_parallel(false),
       .lora_targets = {"q_proj", "v_proj"}};
 }
