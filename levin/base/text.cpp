@@ -86,6 +86,16 @@ std::string escaped(std::string_view text, std::string_view kept) {
 std::string printable(std::string_view text) { return escaped(text, ""); }
 std::string printable_lines(std::string_view text) { return escaped(text, "\n\t"); }
 
+std::optional<size_t> invalid_utf8(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const bool is_ascii = static_cast<unsigned char>(text[at]) < 0x80;
+    const size_t size = is_ascii ? 1 : first_character(text.substr(at)).first;
+    if (size == 0) return at;
+    at += size;
+  }
+  return std::nullopt;
+}
+
 std::string to_text(bool value) { return value ? "true" : "false"; }
 std::string to_text(int64_t value) { return std::to_string(value); }
 std::string to_text(double value) { return fmt::format("{}", value); }
