@@ -2,7 +2,6 @@
 // How values of options read as text: on the command line, in TOML, in --help, in a checkpoint.
 // A type of one's own takes part by a to_text/from_text pair beside it.
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -63,9 +62,6 @@ void from_text(std::string_view text, std::optional<T>& value) {
 LEVIN_API std::string printable(std::string_view text);
 /// The same for a text of several lines, which stay lines.
 LEVIN_API std::string printable_lines(std::string_view text);
-
-/// The place of the first byte that begins no well-formed character of UTF-8.
-LEVIN_API std::optional<size_t> invalid_utf8(std::string_view text);
 
 /// The candidate nearest to word by edit distance, if any is near enough to be a misspelling of it.
 LEVIN_API std::optional<std::string> nearest(std::string_view word,

@@ -1,4 +1,5 @@
-// Samples of about one length beside each other, so that batches are padded little.
+#include "levin/data/length_groups.h"
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/randperm.h>
@@ -8,7 +9,6 @@
 
 #include "levin/base/check.h"
 #include "levin/base/random.h"
-#include "levin/data/sampler.h"
 
 namespace levin {
 namespace {

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "levin/base/export.h"
 
@@ -30,13 +29,6 @@ LEVIN_API std::shared_ptr<Sampler> sequential_sampler(int64_t size);
 /// A permutation for each epoch (torch::randperm from a generator of its own, seeded by seed and
 /// epoch); the global generator is not touched.
 LEVIN_API std::shared_ptr<Sampler> random_sampler(int64_t size, uint64_t seed);
-
-/// As transformers' LengthGroupedSampler: a permutation for each epoch, in parts of 50 batches (fewer where
-/// that leaves less than four parts) sorted by descending length, the longest sample first of all. Ranks
-/// that read every world_size-th sample have batches of about one length at the same time: batch_size is
-/// that of all of them together. Throws Error "data.sampler.size" where batch_size is below 1.
-LEVIN_API std::shared_ptr<Sampler> length_grouped_sampler(std::vector<int64_t> lengths,
-                                                          int64_t batch_size, uint64_t seed);
 
 enum class Uneven {
   kPad,   ///< repeat samples from the epoch's start, so that every rank gets the same count

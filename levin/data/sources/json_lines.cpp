@@ -71,7 +71,7 @@ class JsonLines final : public Records, public std::enable_shared_from_this<Json
     } catch (const ordered_json::parse_error& error) {
       check_utf8(line, path_, number);
       LEVIN_FAIL("data.json_lines", "{}: no JSON at byte {} of {}; wanted an object a line",
-                 place_of(path_, number), error.byte, line.size());
+                 place_of(path_, number), std::min(error.byte, line.size()), line.size());
     } catch (const ordered_json::exception& error) {
       LEVIN_FAIL("data.json_lines", "{}: {}", place_of(path_, number), error.what());
     }

@@ -2,6 +2,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
+#include "levin/base/utf8.h"
 #include "levin/data/sources/record_impl.h"
 
 namespace levin::data {
@@ -51,7 +52,7 @@ void check_index(const Records& records, int64_t index) {
 }
 
 void check_utf8(std::string_view text, const std::filesystem::path& path, int64_t line) {
-  const std::optional<size_t> at = invalid_utf8(text);
+  const std::optional<size_t> at = levin::detail::invalid_utf8(text);
   LEVIN_CHECK(!at, "data.utf8",
               "{}: byte {:#04x} at place {} is no UTF-8; convert the file, by iconv for example",
               place_of(path, line), static_cast<unsigned char>(text[at.value_or(0)]),

@@ -75,9 +75,9 @@ void check_roles(const std::map<std::string, std::string, std::less<>>& given) {
 }
 
 /// The columns of that shape, where the row has them.
-std::optional<Columns> columns_of(
-    const Shape& shape, const std::map<std::string, std::string, std::less<>>& given,
-    const data::Record& first) {
+std::optional<Columns> columns_of(const Shape& shape,
+                                  const std::map<std::string, std::string, std::less<>>& given,
+                                  const data::Record& first) {
   Columns columns;
   for (const Role& role : shape.roles) {
     if (const auto own = given.find(role.name); own != given.end()) {
@@ -123,8 +123,8 @@ void find_columns(const data::Record& first, Plan& plan) {
     plan.columns = *columns;
     if (plan.task == "embed") plan.negatives = negatives_of(first, given);
     for (const char* role : {"messages", "prompt", "chosen"}) {
-      plan.in_chats = plan.in_chats || (columns->has(role) &&
-                                        first.kind((*columns)[role]) == Kind::kList);
+      plan.in_chats =
+          plan.in_chats || (columns->has(role) && first.kind((*columns)[role]) == Kind::kList);
     }
     return;
   }

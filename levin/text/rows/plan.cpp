@@ -9,7 +9,7 @@
 namespace levin::text::row {
 namespace {
 
-constexpr int64_t kLongest = 1 << 24;  // tokens of a sample
+constexpr int64_t kLongest = 1 << 24;   // tokens of a sample
 constexpr int64_t kUsualLength = 1024;  // TRL's, and the most of transformers' run_mlm
 
 void check_one_of(std::string_view name, const std::string& value,
@@ -49,10 +49,11 @@ std::string eos_for(const Plan& plan, const Tokenizer& tokenizer) {
     return *plan.options.eos_token;
   }
   const auto eos = tokenizer.special_token("eos_token");
-  LEVIN_CHECK(eos && tokenizer.token_to_id(*eos), "text.rows.tokenizer",
-              "the tokenizer's files name no eos_token, which ends a text for {}; set eos_token, to "
-              "\"\" for none",
-              plan.task);
+  LEVIN_CHECK(
+      eos && tokenizer.token_to_id(*eos), "text.rows.tokenizer",
+      "the tokenizer's files name no eos_token, which ends a text for {}; set eos_token, to "
+      "\"\" for none",
+      plan.task);
   return *eos;
 }
 
@@ -71,9 +72,8 @@ void check_generation(const Plan& plan, const Tokenizer& tokenizer) {
 
 void check_together(const Plan& plan, const Tokenizer& tokenizer) {
   const RowsOptions& options = plan.options;
-  LEVIN_CHECK(!options.packing || (plan.task != "dpo" && plan.task != "embed"),
-              "text.rows.options", "rows for {} cannot be packed: each is several sequences",
-              plan.task);
+  LEVIN_CHECK(!options.packing || (plan.task != "dpo" && plan.task != "embed"), "text.rows.options",
+              "rows for {} cannot be packed: each is several sequences", plan.task);
   LEVIN_CHECK(!plan.splits() || plan.task == "lm" || plan.task == "sft", "text.rows.options",
               "packing_strategy bfd_split divides texts, which rows for {} do not bear; take bfd",
               plan.task);
@@ -84,16 +84,14 @@ void check_together(const Plan& plan, const Tokenizer& tokenizer) {
               "text.rows.options",
               "completion_only_loss needs rows with prompt and completion; leave it out");
   if (options.assistant_only_loss) check_generation(plan, tokenizer);
-  LEVIN_CHECK(plan.task != "mlm" || tokenizer.special_token_id("mask_token"),
-              "text.rows.tokenizer",
+  LEVIN_CHECK(plan.task != "mlm" || tokenizer.special_token_id("mask_token"), "text.rows.tokenizer",
               "the tokenizer's files name no mask_token, which mlm puts in place of tokens");
 }
 
 }  // namespace
 
 void check_options(const RowsOptions& options) {
-  check_one_of("task", options.task,
-               {"", "lm", "mlm", "sft", "dpo", "classify", "tag", "embed"});
+  check_one_of("task", options.task, {"", "lm", "mlm", "sft", "dpo", "classify", "tag", "embed"});
   check_one_of("packing_strategy", options.packing_strategy, {"bfd", "bfd_split"});
   check_one_of("truncation_mode", options.truncation_mode, {"keep_start", "keep_end", "error"});
   check_one_of("train_sampling_strategy", options.train_sampling_strategy,

@@ -40,7 +40,7 @@ struct Plan {
   std::vector<std::string> negatives;  ///< columns of one text each, for embed
   bool in_chats = false;               ///< sft, dpo: rows are messages
   bool completion_only = false;
-  std::string eos;                   ///< empty: none
+  std::string eos;                    ///< empty: none
   std::optional<int64_t> max_length;  ///< none: as long as it is
 
   /// A token is predicted from those before it.

@@ -1,9 +1,10 @@
 #include "levin/text/rows/recipes/encoder.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <atomic>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
@@ -34,8 +35,7 @@ Encoding Encoder::encode(const EncodeInput& input, const EncodeOptions& options)
 }
 
 std::vector<int32_t> Encoder::whole(std::string_view text) const {
-  return encode({text, std::nullopt},
-                {.offsets = OffsetUnit::kNone, .truncation = no_truncation()})
+  return encode({text, std::nullopt}, {.offsets = OffsetUnit::kNone, .truncation = no_truncation()})
       .ids;
 }
 
@@ -43,12 +43,12 @@ Encoding Encoder::cut(const EncodeInput& input, bool with_words, bool& truncated
   TruncationOptions truncation = no_truncation();
   if (plan_.max_length) truncation.max_length = *plan_.max_length;
   if (plan_.options.truncation_mode == "keep_end") truncation.direction = "left";
-  Encoding encoding =
-      encode(input, {.offsets = with_words ? OffsetUnit::kBytes : OffsetUnit::kNone,
-                     .truncation = truncation});
+  Encoding encoding = encode(input, {.offsets = with_words ? OffsetUnit::kBytes : OffsetUnit::kNone,
+                                     .truncation = truncation});
   if (encoding.overflowing.empty()) return encoding;
   if (plan_.options.truncation_mode == "error") {
-    const Encoding all = encode(input, {.offsets = OffsetUnit::kNone, .truncation = no_truncation()});
+    const Encoding all =
+        encode(input, {.offsets = OffsetUnit::kNone, .truncation = no_truncation()});
     fail_length(std::ssize(all.ids), *plan_.max_length);
   }
   truncated = true;
@@ -99,8 +99,8 @@ ordered_json messages_of(const data::Record& record, const std::string& column) 
   const ordered_json* value = record.parts().find(column);
   const bool is_list = value != nullptr && value->is_array() && !value->empty() &&
                        std::ranges::all_of(*value, [](const auto& m) { return m.is_object(); });
-  LEVIN_CHECK(is_list, "text.rows.row", "{}: '{}' is {}, wanted a list of messages",
-              record.where(), printable(column),
+  LEVIN_CHECK(is_list, "text.rows.row", "{}: '{}' is {}, wanted a list of messages", record.where(),
+              printable(column),
               value == nullptr ? "not there" : printable(value->dump().substr(0, 60)));
   ordered_json messages = ordered_json::array();
   for (const ordered_json& given : *value) {

@@ -2,6 +2,7 @@
 // Encoder: texts and chats as tokens, cut as the plan says. Not for users.
 
 #include <nlohmann/json_fwd.hpp>
+
 #include <string>
 #include <string_view>
 #include <vector>

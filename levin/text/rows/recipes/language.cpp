@@ -1,7 +1,8 @@
 // Texts, prompts with completions, and chats, for models that go on with a text (TRL's SFTTrainer), and texts
 // for masked models.
-#include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include <algorithm>
 
 #include "levin/base/check.h"
 #include "levin/text/rows/recipes/encoder.h"
@@ -36,8 +37,9 @@ class LanguageRecipe final : public Recipe {
   std::vector<int32_t> tokens_of(const data::Record& record) const {
     const Columns& columns = encoder_.plan().columns;
     if (columns.has("messages")) {
-      return counted(encoder_.chat(messages_of(record, columns["messages"]), record, false, masks()),
-                     0, record);
+      return counted(
+          encoder_.chat(messages_of(record, columns["messages"]), record, false, masks()), 0,
+          record);
     }
     if (columns.has("text")) return encoder_.whole(ended(record.text(columns["text"])));
     std::vector<int32_t> prompt;

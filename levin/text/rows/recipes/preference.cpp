@@ -1,6 +1,7 @@
 // What was chosen and what was rejected, behind one prompt (TRL's DPOTrainer).
-#include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include <algorithm>
 
 #include "levin/base/check.h"
 #include "levin/text/rows/recipes/encoder.h"

@@ -22,6 +22,9 @@ using Label = std::variant<std::monostate, int64_t, double, std::string, std::ve
 constexpr int32_t uncounted(int32_t id) { return ~id; }
 constexpr int32_t id_of(int32_t token) { return token < 0 ? ~token : token; }
 
+/// What a label is that does not count.
+inline constexpr int32_t kIgnored = -100;
+
 struct Sequence {
   std::vector<int32_t> tokens;  ///< uncounted(id) where it does not count
   /// Of each token, or empty: its type in a pair; for tag the word that it begins, or -1.
