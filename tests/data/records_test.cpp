@@ -107,7 +107,8 @@ TEST_F(RecordsTest, AValueThatIsMissingOrOfAnotherKindIsAnErrorWithFileAndLine) 
 TEST_F(RecordsTest, CsvHasQuotesDelimitersAndEndsOfLinesInFields) {
   EXPECT_EQ(read_all(table("a,b\n1,\"x, y\"\n\"say \"\"hi\"\"\",\"two\r\nlines\"\n\n,last")),
             (Table{{"a=1", "b=x, y"}, {"a=say \"hi\"", "b=two\r\nlines"}, {"a=", "b=last"}}));
-  EXPECT_EQ(read_all(table("\xef\xbb\xbfa,b\r\n1,2\r\n\"3\",\"4\"\r\n")),
+  EXPECT_EQ(read_all(table("\xef\xbb\xbf"
+                           "a,b\r\n1,2\r\n\"3\",\"4\"\r\n")),
             (Table{{"a=1", "b=2"}, {"a=3", "b=4"}}));
   EXPECT_EQ(read_all(table("a;b\n1,5;\n", {.delimiter = ';'})), (Table{{"a=1,5", "b="}}));
   EXPECT_EQ(read_all(table("a\n\"kept\r\"\nx\"y\n")), (Table{{"a=kept\r"}, {"a=x\"y"}}));

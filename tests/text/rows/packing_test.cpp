@@ -14,12 +14,11 @@ namespace levin::text {
 namespace {
 
 using row::pack;
+using test::kNot;
 using test::Numbers;
 using test::rows_of;
 using test::RowsFiles;
 using test::Table;
-
-constexpr int64_t kNot = -100;
 
 Table table_of(const row::PackedRows& packed) {
   Table table;

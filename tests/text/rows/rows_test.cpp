@@ -12,12 +12,11 @@
 namespace levin::text {
 namespace {
 
+using test::kNot;
 using test::Numbers;
 using test::rows_of;
 using test::RowsFiles;
 using test::Table;
-
-constexpr int64_t kNot = -100;
 
 struct RowsTest : ::testing::Test {
   std::string place(int64_t line) const {

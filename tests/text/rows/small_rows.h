@@ -65,6 +65,8 @@ inline constexpr const char* kChatTemplate =
     "{% endgeneration %}{% else %}<user> {{ m.content }} <end>{% endif %} {% endfor %}"
     "{% if add_generation_prompt %}<bot> {% endif %}";
 
+inline constexpr int64_t kNot = -100;  ///< a label that does not count
+
 using Numbers = std::vector<int64_t>;
 using Table = std::vector<Numbers>;
 
