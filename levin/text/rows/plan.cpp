@@ -63,7 +63,8 @@ void check_generation(const Plan& plan, const Tokenizer& tokenizer) {
               "assistant_only_loss is for chats, and these rows are for {}; leave it out",
               plan.in_chats ? plan.task : plan.task + " of texts");
   const Tokenizer::Parts& parts = tokenizer.parts();
-  const std::string& source = parts.template_of({.chat_template = plan.options.chat_template});
+  const ChatOptions options{.chat_template = plan.options.chat_template};
+  const std::string& source = parts.template_of(options);
   LEVIN_CHECK(parts.parsed_template(source)->has_generation(), "text.rows.generation",
               "assistant_only_loss needs a chat template that puts {{% generation %}} and "
               "{{% endgeneration %}} around what the assistant says, and this one does not; give "

@@ -133,10 +133,10 @@ std::shared_ptr<const TokenFile> open_tokens(const Wanted& wanted, bool& from_ca
   fs::path lock_path = path;
   lock_path.replace_extension(".lock");
   const MakingLock lock(lock_path);
+  files::remove_stale_staging(path.parent_path());
   from_cache = true;
   if (auto file = opened(path, fingerprint, wanted.plan)) return file;
   from_cache = false;
-  files::remove_stale_staging(path.parent_path());
   make_tokens(wanted, path, fingerprint);
   auto made = opened(path, fingerprint, wanted.plan);
   LEVIN_CHECK(made != nullptr, "files.read", "{} was made and cannot be read back", path.string());

@@ -34,12 +34,12 @@ struct About {
   RowsReport report;
 };
 
-std::string about_text(const About& about);
+LEVIN_API std::string about_text(const About& about);
 std::optional<About> read_about(const std::string& text);
 
 /// Of all that a file says.
-std::string checksum_of(std::span<const files::TensorEntry> entries,
-                        const files::TensorMetadata& metadata);
+LEVIN_API std::string checksum_of(std::span<const files::TensorEntry> entries,
+                                  const files::TensorMetadata& metadata);
 
 inline constexpr const char* kRowsVersion = "1";
 
