@@ -33,7 +33,7 @@ std::shared_ptr<Pretrained> network(const std::string& config) {
   return net;
 }
 
-at::Tensor tokens(int64_t rows, int64_t length, int64_t seed) {
+at::Tensor prompts_of(int64_t rows, int64_t length, int64_t seed) {
   torch::manual_seed(seed);
   return at::randint(3, 61, {rows, length}, at::kLong);
 }
@@ -51,7 +51,7 @@ class Generation : public ::testing::TestWithParam<std::string (*)()> {};
 
 TEST_P(Generation, IsTheLikeliestTokenOfForwardEachTime) {
   const auto net = network(GetParam()());
-  const at::Tensor ids = tokens(3, 7, 1);
+  const at::Tensor ids = prompts_of(3, 7, 1);
   const at::Tensor wanted = by_hand(*net, ids, 20);
   for (const bool use_cache : {true, false}) {
     const Generated written = net->generate(ids, {.max_new_tokens = 20, .use_cache = use_cache});
@@ -65,7 +65,7 @@ TEST_P(Generation, IsTheLikeliestTokenOfForwardEachTime) {
 // Rows of several lengths, padded on the left; each ends by itself, and padding follows.
 TEST_P(Generation, OfABatchIsThatOfEachRow) {
   const auto net = network(GetParam()());
-  const at::Tensor text = tokens(4, 9, 2);
+  const at::Tensor text = prompts_of(4, 9, 2);
   const std::vector<int64_t> lengths{9, 3, 6, 1};
   at::Tensor ids = text.clone(), mask = at::ones_like(ids);
   for (int64_t row = 0; row < 4; ++row) {
@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(Bodies, Generation,
 
 TEST(Generate, ASeedGivesTheSameTextAndLeavesTheDefaultGeneratorAlone) {
   const auto net = network(test::small_qwen3());
-  const at::Tensor ids = tokens(2, 5, 4);
+  const at::Tensor ids = prompts_of(2, 5, 4);
   const auto drawn = [&](std::optional<uint64_t> seed) {
     return net
         ->generate(ids, {.max_new_tokens = 12, .do_sample = true, .temperature = 2.0, .seed = seed})
@@ -120,7 +120,7 @@ TEST(Generate, ASeedGivesTheSameTextAndLeavesTheDefaultGeneratorAlone) {
 
 TEST(Generate, SeveralTextsAPromptAreNeighbours) {
   const auto net = network(test::small_qwen3());
-  const at::Tensor ids = tokens(2, 5, 4);
+  const at::Tensor ids = prompts_of(2, 5, 4);
   const Generated written = net->generate(ids, {.max_new_tokens = 8,
                                                 .do_sample = true,
                                                 .temperature = 3.0,
@@ -136,7 +136,7 @@ TEST(Generate, LeavesModesAndGradientsAsTheyWere) {
   net->train();
   const auto part = net->modules()[3];
   part->eval();
-  const Generated written = net->generate(tokens(1, 3, 5), {.max_new_tokens = 2});
+  const Generated written = net->generate(prompts_of(1, 3, 5), {.max_new_tokens = 2});
   EXPECT_TRUE(net->is_training());
   EXPECT_FALSE(part->is_training());
   EXPECT_TRUE(at::GradMode::is_enabled());
@@ -148,7 +148,7 @@ TEST(Generate, CallersSeeTokensAndMayEndIt) {
   const auto net = network(test::small_qwen3());
   std::vector<int64_t> seen;
   const Generated written = net->generate(
-      tokens(1, 3, 6), {.max_new_tokens = 9, .on_tokens = [&](const at::Tensor& chosen) {
+      prompts_of(1, 3, 6), {.max_new_tokens = 9, .on_tokens = [&](const at::Tensor& chosen) {
                           seen.push_back(chosen.item<int64_t>());
                           return seen.size() < 4;
                         }});
@@ -162,7 +162,7 @@ TEST(Generate, PaddingIsInferredWhereNobodyMasksIt) {
   auto config = Config::from_json(test::small_qwen3());  // pad_token_id 0
   torch::manual_seed(3);
   const auto net = from_config(config, {.task = "text-generation"});
-  at::Tensor ids = tokens(2, 6, 7);
+  at::Tensor ids = prompts_of(2, 6, 7);
   ids[1].narrow(0, 0, 3).zero_();
   const auto mask = ids.ne(0).to(at::kLong);
   EXPECT_TRUE(
@@ -173,7 +173,7 @@ TEST(Generate, PaddingIsInferredWhereNobodyMasksIt) {
 
 TEST(Generate, AdaptersCountMergedOrNot) {
   const auto net = network(test::small_qwen3());
-  const at::Tensor ids = tokens(1, 6, 8);
+  const at::Tensor ids = prompts_of(1, 6, 8);
   const auto written = [&] { return net->generate(ids, {.max_new_tokens = 12}).sequences; };
   const at::Tensor before = written();
   lora::add(*net, {.r = 4, .lora_alpha = 64});
@@ -197,7 +197,7 @@ TEST(Generate, RunsOnWeightsOfHalfPrecision) {
   torch::manual_seed(3);
   const auto net = small(test::small_qwen3(), "text-generation", {.dtype = "bfloat16"});
   net->eval();
-  const at::Tensor ids = tokens(2, 6, 9);
+  const at::Tensor ids = prompts_of(2, 6, 9);
   const at::Tensor written = net->generate(ids, {.max_new_tokens = 10}).sequences;
   EXPECT_TRUE(at::equal(written.narrow(1, 0, 7), by_hand(*net, ids, 1)));
   EXPECT_EQ(written.size(1), 16);
@@ -217,7 +217,7 @@ TEST(Generate, PromptsOfTextsArePaddedOnTheLeft) {
 
 TEST(Generate, WhatCannotBeWrittenIsAnError) {
   const auto net = network(test::small_qwen3());
-  const at::Tensor ids = tokens(2, 4, 1);
+  const at::Tensor ids = prompts_of(2, 4, 1);
   const GenerateOptions few{.max_new_tokens = 2};
   const auto id = [&](const Batch& batch) { return error_id([&] { net->generate(batch, few); }); };
   at::Tensor mask = at::ones_like(ids);
