@@ -5,6 +5,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/full.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <utility>
@@ -191,6 +192,7 @@ Generated Pretrained::generate(const Batch& prompts, const GenerateOptions& opti
               parts_->family->model_type, task());
   const EvaluationMode mode(*this);
   const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView no_views;  // that remember what they are of
   return Generation(*this, prompts, options).run();
 }
 

@@ -15,5 +15,7 @@ void run(int, char**) {
       ->save_pretrained("chat/model");
   const auto tokenizer = levin::text::Tokenizer::from_pretrained("chat/model");
   const auto net = levin::models::from_pretrained("chat/model", {.task = "text-generation"});
-  // LISTING
+  {
+    // LISTING
+  }
 }
