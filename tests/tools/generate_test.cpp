@@ -36,9 +36,9 @@ class Generate : public ::testing::Test {
     levin::test::put(
         scratch_ / "tokenizer.json",
         R"({"pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type": "WordLevel", "unk_token": "?",
-        "vocab": {"?": 0, "so": 1, "it": 2, "goes": 3, "user": 4, "bot": 5, "and": 6, "on": 7, "end": 8}}})");
+        "vocab": {"?": 0, "so": 1, "it": 2, "goes": 3, "user": 4, "assistant": 5, "and": 6, "on": 7, "end": 8}}})");
     levin::test::put(scratch_ / "tokenizer_config.json", R"({"eos_token": "end",
-        "chat_template": "{% for m in messages %}{{ m.role }} {{ m.content }} end {% endfor %}bot "})");
+        "chat_template": "{% for m in messages %}{{ m.role }} {{ m.content }} end {% endfor %}assistant "})");
   }
 
   std::string run(std::vector<std::string> words, const std::string& input = "") {
@@ -94,11 +94,11 @@ TEST_F(Generate, DrawsWhereItIsAskedTo) {
 }
 
 TEST_F(Generate, ChatsByTheTemplateEachLineForItself) {
-  const std::string answer = behind("user so end bot", 6) + "\n";
+  const std::string answer = behind("user so end assistant", 6) + "\n";
   EXPECT_EQ(run({"--chat", "--max-new-tokens", "6", "--prompt", "so"}), answer);
   EXPECT_EQ(run({"--chat", "--max-new-tokens", "6"}, "so\nso\n"), answer + answer);
   EXPECT_EQ(run({"--chat", "--max-new-tokens", "6", "--system", "it", "--prompt", "so"}),
-            behind("system it end user so end bot", 6) + "\n");
+            behind("system it end user so end assistant", 6) + "\n");
 }
 
 TEST_F(Generate, TakesAnAdapter) {
@@ -157,8 +157,9 @@ TEST_F(Generate, OnATerminalIsAConversation) {
     output.append(bytes, static_cast<size_t>(count));
   ::close(terminal);
   EXPECT_EQ(levin::test::wait_for(child), 0) << output;
-  const std::string first = behind("user so end bot", 4);
-  const std::string second = behind("user so end bot " + first + " end user it end bot", 4);
+  const std::string first = behind("user so end assistant", 4);
+  const std::string second =
+      behind("user so end assistant " + first + " end user it end assistant", 4);
   const size_t one = output.find("> " + first + "\r\n");
   ASSERT_NE(one, std::string::npos) << output;
   const size_t two = output.find("> " + second + "\r\n", one);
