@@ -3,7 +3,8 @@
     python generation.py FOLDER        writes FOLDER/NAME/{config.json, ..., cases.json, expected.safetensors}
 
 cases.json: name -> arguments of generate, with "seed" where it draws. expected.safetensors: input_ids and attention_mask
-of the prompts, padded on the left; CASE.sequences; CASE.scores [steps, rows, vocabulary] where the case draws. The folder
+of the prompts, padded on the left; CASE.sequences; CASE.logits and CASE.scores, what transformers
+makes of them, [steps, rows, vocabulary] where the case draws. The folder
 `text` has a tokenizer, cases with stop_strings and CASE.texts in cases.json; `settings` a generation_config.json that draws.
 """
 
@@ -78,10 +79,11 @@ def write_cases(folder, model, batch, cases, tokenizer=None):
             torch.manual_seed(seed)
         if "stop_strings" in arguments:
             arguments["tokenizer"] = tokenizer
-        output = model.generate(**batch, **arguments, return_dict_in_generate=True, output_scores=True)
+        output = model.generate(**batch, **arguments, return_dict_in_generate=True, output_scores=True, output_logits=True)
         tensors[f"{name}.sequences"] = output.sequences
         if seed is not None:
             tensors[f"{name}.scores"] = torch.stack(output.scores)
+            tensors[f"{name}.logits"] = torch.stack(output.logits)
         written[name] = dict(given)
         if tokenizer is not None:
             written[name]["texts"] = tokenizer.batch_decode(output.sequences[:, batch["input_ids"].shape[1]:], skip_special_tokens=True)

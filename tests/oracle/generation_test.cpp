@@ -1,5 +1,6 @@
 // What Pretrained::generate writes against transformers' generate, token by token: prompts of several lengths in one batch
 // that is padded on the left, with a cache and without, windows shorter than the text; and what it draws under a seed.
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -7,6 +8,7 @@
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/data/batch.h"
 #include "levin/models/generate/options.h"
+#include "levin/models/generate/scores.h"
 #include "levin/models/pretrained.h"
 #include "levin/text/tokenizer.h"
 #include "tests/oracle/python.h"
@@ -56,6 +58,28 @@ int64_t differences(const std::vector<at::Tensor>& scores, const at::Tensor& wan
       .item<int64_t>();
 }
 
+/// Steps in which what transformers chose by is not, to the bit, what levin makes of the same logits.
+int64_t steps_apart(const Pretrained& net, const GenerateOptions& options, const State& expected,
+                    const std::string& name) {
+  const at::Tensor ids = expected.tensor(name + ".sequences");
+  const at::Tensor logits = expected.tensor(name + ".logits");
+  const at::Tensor wanted = expected.tensor(name + ".scores");
+  const at::Tensor mask = expected.tensor("attention_mask");
+  const int64_t prompt = mask.size(1);
+  const auto settings = GenerateSettings::of(options, net.generation_config(), net.config(), prompt,
+                                             /*longest=*/0);
+  at::Tensor seen;
+  const Scores scores(settings, mask.repeat_interleave(settings.num_return_sequences, 0) == 0,
+                      at::make_generator<at::CPUGeneratorImpl>(options.seed.value_or(0)),
+                      [&](const at::Tensor& each) { seen = each; });
+  int64_t apart = 0;
+  for (int64_t step = 0; step < logits.size(0); ++step) {
+    scores.choose(logits[step], ids.narrow(1, 0, prompt + step));
+    apart += at::equal(seen, wanted[step]) ? 0 : 1;
+  }
+  return apart;
+}
+
 class GenerationFolders : public test::PythonTest {};
 
 TEST_F(GenerationFolders, AreContinuedAsByTransformersTokenByToken) {
@@ -94,6 +118,7 @@ TEST_F(GenerationFolders, AreContinuedAsByTransformersTokenByToken) {
           prompts += use_cache ? batch.size() : 0;
           if (expected.contains(name + ".scores")) {
             EXPECT_EQ(differences(scores, expected.tensor(name + ".scores")), 0);
+            EXPECT_EQ(steps_apart(*net, options_of(given), expected, name), 0);
             drawn += wanted.size(0);
           }
           if (!tokenizer) continue;

@@ -149,9 +149,9 @@ TEST(Generate, CallersSeeTokensAndMayEndIt) {
   std::vector<int64_t> seen;
   const Generated written = net->generate(
       prompts_of(1, 3, 6), {.max_new_tokens = 9, .on_tokens = [&](const at::Tensor& chosen) {
-                          seen.push_back(chosen.item<int64_t>());
-                          return seen.size() < 4;
-                        }});
+                              seen.push_back(chosen.item<int64_t>());
+                              return seen.size() < 4;
+                            }});
   EXPECT_EQ(written.counts[0], 4);
   EXPECT_EQ(written.endings[0], Ending::kCaller);
   const at::Tensor last = written.sequences[0].narrow(0, 3, 4);
