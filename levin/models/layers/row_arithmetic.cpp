@@ -26,7 +26,7 @@ __attribute__((always_inline)) inline Lanes lanes_at(const float* from) {
   return lanes;
 }
 
-/// y[r] = weight[r] x for `Rows` rows.
+/// y[r] = weight[r] x, for `Rows` rows.
 template <int64_t Rows>
 __attribute__((always_inline)) inline void some_rows(const float* weight, const float* x, float* y,
                                                      int64_t in) {
@@ -48,11 +48,18 @@ __attribute__((always_inline)) inline void some_rows(const float* weight, const 
   }
 }
 
+/// y[t] = weight x[t]; rows of the matrix are in the nearest cache after the first text.
 __attribute__((target("avx2,fma"))) void all_rows(const float* weight, const float* x, float* y,
-                                                  int64_t out, int64_t in) {
-  int64_t row = 0;
-  for (; row + kRows <= out; row += kRows) some_rows<kRows>(weight + row * in, x, y + row, in);
-  for (; row < out; ++row) some_rows<1>(weight + row * in, x, y + row, in);
+                                                  int64_t texts, int64_t out, int64_t in) {
+  for (int64_t row = 0; row < out;) {
+    const bool has_several = row + kRows <= out;
+    for (int64_t text = 0; text < texts; ++text) {
+      const float *from = weight + row * in, *of_text = x + text * in;
+      float* to = y + text * out + row;
+      has_several ? some_rows<kRows>(from, of_text, to, in) : some_rows<1>(from, of_text, to, in);
+    }
+    row += has_several ? kRows : 1;
+  }
 }
 
 bool has_instructions() {
@@ -75,8 +82,8 @@ bool is_plain(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.scalar_type() == at::kFloat && tensor.is_contiguous();
 }
 
-bool is_of_one_token(const at::Tensor& x) {
-  return x.dim() >= 3 && x.size(0) == 1 && x.size(1) == 1 && x.numel() > 0 &&
+bool is_of_next_tokens(const at::Tensor& x) {
+  return x.dim() >= 3 && x.size(0) <= kFewTexts && x.size(1) == 1 && x.numel() > 0 &&
          is_plain_arithmetic() && is_plain(x);
 }
 
@@ -85,17 +92,19 @@ bool is_of_one_token(const at::Tensor& x) {
 at::Tensor row_product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
 #ifdef LEVIN_HAS_ROW_PRODUCT
   const int64_t in = weight.size(1), out = weight.size(0);
-  if (!is_of_one_token(x) || x.numel() != in || !has_instructions() || !is_plain(weight) ||
-      (bias.defined() && !is_plain(bias)))
+  if (!is_of_next_tokens(x) || x.dim() != 3 || x.size(2) != in || !has_instructions() ||
+      !is_plain(weight) || (bias.defined() && !is_plain(bias)))
     return {};
   at::DimVector sizes(x.sizes());
   sizes.back() = out;
   at::Tensor y = at::empty(sizes, x.options());
   auto* const to = y.mutable_data_ptr<float>();
-  all_rows(weight.const_data_ptr<float>(), x.const_data_ptr<float>(), to, out, in);
+  all_rows(weight.const_data_ptr<float>(), x.const_data_ptr<float>(), to, x.size(0), out, in);
   if (bias.defined()) {
     const auto* added = bias.const_data_ptr<float>();
-    for (int64_t i = 0; i < out; ++i) to[i] += added[i];
+    for (int64_t text = 0; text < x.size(0); ++text) {
+      for (int64_t i = 0; i < out; ++i) to[text * out + i] += added[i];
+    }
   }
   return y;
 #else
@@ -105,7 +114,7 @@ at::Tensor row_product(const at::Tensor& x, const at::Tensor& weight, const at::
 
 at::Tensor row_rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, bool one_plus) {
   const int64_t width = weight.size(0);
-  if (!is_of_one_token(x) || x.size(-1) != width || !is_plain(weight)) return {};
+  if (!is_of_next_tokens(x) || x.size(-1) != width || !is_plain(weight)) return {};
   at::Tensor y = at::empty(x.sizes(), x.options());
   const auto* from = x.const_data_ptr<float>();
   const auto* scale = weight.const_data_ptr<float>();
@@ -122,16 +131,20 @@ at::Tensor row_rms_norm(const at::Tensor& x, const at::Tensor& weight, double ep
 }
 
 at::Tensor row_rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  if (!is_of_one_token(x) || !is_plain(cos) || !is_plain(sin)) return {};
-  const int64_t width = x.size(-1), half = width / 2;
+  if (!is_of_next_tokens(x) || x.dim() != 4 || !is_plain(cos) || !is_plain(sin)) return {};
+  const int64_t heads = x.size(2), half = x.size(3) / 2;
+  const int64_t step = cos.size(0) == 1 ? 0 : half;  // texts at one position share their angles
   at::Tensor y = at::empty(x.sizes(), x.options());
   const auto* from = x.const_data_ptr<float>();
-  const auto *c = cos.const_data_ptr<float>(), *s = sin.const_data_ptr<float>();
   auto* to = y.mutable_data_ptr<float>();
-  for (const float* end = from + x.numel(); from != end; from += width, to += width) {
-    for (int64_t i = 0; i < half; ++i) {
-      to[i] = from[i] * c[i] - from[half + i] * s[i];
-      to[half + i] = from[half + i] * c[i] + from[i] * s[i];
+  for (int64_t text = 0; text < x.size(0); ++text) {
+    const auto* c = cos.const_data_ptr<float>() + text * step;
+    const auto* s = sin.const_data_ptr<float>() + text * step;
+    for (int64_t head = 0; head < heads; ++head, from += 2 * half, to += 2 * half) {
+      for (int64_t i = 0; i < half; ++i) {
+        to[i] = from[i] * c[i] - from[half + i] * s[i];
+        to[half + i] = from[half + i] * c[i] + from[i] * s[i];
+      }
     }
   }
   return y;

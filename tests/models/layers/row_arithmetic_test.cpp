@@ -12,12 +12,13 @@ TEST(RowProduct, IsThatOfLinear) {
   const at::NoGradGuard no_grad;
   for (const int64_t in : {1, 15, 16, 40, 257}) {
     for (const int64_t out : {1, 3, 4, 61}) {
-      const at::Tensor x = at::randn({1, 1, in}), weight = at::randn({out, in}),
+      const int64_t texts = 1 + in % 3;
+      const at::Tensor x = at::randn({texts, 1, in}), weight = at::randn({out, in}),
                        bias = at::randn({out});
       for (const at::Tensor& added : {at::Tensor(), bias}) {
         const at::Tensor y = row_product(x, weight, added);
         if (!y.defined()) GTEST_SKIP() << "this CPU has not the instructions";
-        EXPECT_EQ(y.sizes(), (std::vector<int64_t>{1, 1, out}));
+        EXPECT_EQ(y.sizes(), (std::vector<int64_t>{texts, 1, out}));
         const at::Tensor wanted = at::linear(x.to(at::kDouble), weight.to(at::kDouble),
                                              added.defined() ? added.to(at::kDouble) : added);
         EXPECT_LE((y - wanted).abs().max().item<double>(), 1e-5) << in << " " << out;
@@ -43,7 +44,7 @@ TEST(RowRmsNorm, DividesByTheRootMeanSquareOfEachRow) {
   const at::NoGradGuard no_grad;
   const at::Tensor weight = at::randn({24});
   for (const double plus : {0.0, 1.0}) {
-    for (const at::Tensor& x : {5 * at::randn({1, 1, 24}), 5 * at::randn({1, 1, 3, 24})}) {
+    for (const at::Tensor& x : {5 * at::randn({1, 1, 24}), 5 * at::randn({2, 1, 3, 24})}) {
       const at::Tensor wide = x.to(at::kDouble);
       const at::Tensor wanted =
           wide * at::rsqrt(wide.pow(2).mean(-1, true) + 1e-5) * (plus + weight);
@@ -52,21 +53,23 @@ TEST(RowRmsNorm, DividesByTheRootMeanSquareOfEachRow) {
       EXPECT_TRUE(at::allclose(y.to(at::kDouble), wanted, 1e-6, 1e-6));
     }
   }
-  EXPECT_FALSE(row_rms_norm(at::randn({2, 1, 24}), weight, 1e-5, false).defined());
+  EXPECT_FALSE(row_rms_norm(at::randn({2, 2, 24}), weight, 1e-5, false).defined());
 }
 
 TEST(RowRotate, TurnsThePairsOfEachHead) {
   torch::manual_seed(2);
   const at::NoGradGuard no_grad;
-  const at::Tensor x = at::randn({1, 1, 3, 8}), cos = at::randn({1, 1, 1, 4}),
-                   sin = at::randn({1, 1, 1, 4});
-  const auto halves = x.chunk(2, -1);
-  const at::Tensor wanted =
-      at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1);
-  const at::Tensor y = row_rotate(x, cos, sin);
-  ASSERT_TRUE(y.defined());
-  EXPECT_TRUE(at::allclose(y, wanted, 1e-6, 1e-6));
-  EXPECT_FALSE(row_rotate(at::randn({1, 2, 3, 8}), cos, sin).defined());
+  const at::Tensor x = at::randn({3, 1, 2, 8});
+  for (const int64_t positions : {1, 3}) {
+    const at::Tensor cos = at::randn({positions, 1, 1, 4}), sin = at::randn({positions, 1, 1, 4});
+    const auto halves = x.chunk(2, -1);
+    const at::Tensor wanted =
+        at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1);
+    const at::Tensor y = row_rotate(x, cos, sin);
+    ASSERT_TRUE(y.defined());
+    EXPECT_TRUE(at::allclose(y, wanted, 1e-6, 1e-6));
+    EXPECT_FALSE(row_rotate(at::randn({1, 2, 3, 8}), cos, sin).defined());
+  }
 }
 
 }  // namespace
