@@ -9,6 +9,7 @@
 
 #include "levin/base/check.h"
 #include "levin/models/layers/layers.h"
+#include "levin/models/layers/row_arithmetic.h"
 
 namespace levin::models {
 namespace {
@@ -109,7 +110,11 @@ at::Tensor Head::forward(const at::Tensor& hidden, const Inputs& inputs, const B
         x = step->linear->forward(x);
         break;
       case Kind::kTied:
-        x = at::linear(x, body.embedding(), step->bias);
+        if (const auto y = row_product(x, body.embedding(), step->bias); y.defined()) {
+          x = y;
+        } else {
+          x = at::linear(x, body.embedding(), step->bias);
+        }
         break;
       case Kind::kNorm:
         x = step->norm->forward(x);

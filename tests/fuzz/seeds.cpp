@@ -1,9 +1,5 @@
-// Small valid files for the fuzzers to begin with, a folder for each.
-//
-//   fuzz_seeds build-fuzz/corpus
+#include "tests/fuzz/seeds.h"
 
-#include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -11,6 +7,7 @@
 
 #include "levin/files/safetensors.h"
 
+namespace levin::fuzz {
 namespace {
 
 namespace fs = std::filesystem;
@@ -72,7 +69,8 @@ void put_states(const fs::path& root) {
 
 // The first letter says which message follows.
 void put_messages(const fs::path& root) {
-  put(root, "messages", "info", R"(i{"host":"gpu1","num_ranks":8,"node_rank":-1})");
+  put(root, "messages", "info",
+      R"(i{"host":"gpu1","num_ranks":8,"node_rank":-1,"addresses":["10.0.0.3"]})");
   put(root, "messages", "report",
       R"(r{"signal":15,"failure":{"rank":3,"host":"gpu1","pid":77,"exit_code":1,"signal":0,)"
       R"("last_lines":["a","b"],"text":"why","worth_a_restart":true}})");
@@ -245,12 +243,7 @@ void put_pickles(const fs::path& root) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: fuzz_seeds FOLDER\n");
-    return 2;
-  }
-  const fs::path root = argv[1];
+void put_seeds(const fs::path& root) {
   put_safetensors(root);
   put_idx(root);
   put_options(root);
@@ -262,5 +255,6 @@ int main(int argc, char** argv) {
   put_templates(root);
   put_graphs(root);
   put_pickles(root);
-  return 0;
 }
+
+}  // namespace levin::fuzz
