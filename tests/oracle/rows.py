@@ -192,13 +192,14 @@ def main():
     add("chat_completion", sft, language)
     add("messages", sft, language)
     add("messages", sft, language, assistant_only_loss=True)
-    add("messages", sft, language, assistant_only_loss=True, max_length=60)
+    add("messages", sft, language, assistant_only_loss=True, max_length=140)
     add("chat_completion", sft, language, assistant_only_loss=True)
     add("from_value", sft, language)
     for name in ("preference", "implicit", "chat_preference"):
         add(name, dpo, language)
-        add(name, dpo, language, max_length=20)
-        add(name, dpo, language, max_length=20, truncation_mode="keep_end")
+        length = 130 if name == "chat_preference" else 20
+        add(name, dpo, language, max_length=length)
+        add(name, dpo, language, max_length=length, truncation_mode="keep_end")
     for name in ("pair", "named"):
         add(name, classify, encoder)
     add("tags", tag, encoder)
