@@ -11,6 +11,7 @@ The Python needs the packages of tests/oracle/requirements.txt.
 """
 
 import argparse
+import datetime
 import json
 import os
 import pathlib
@@ -98,8 +99,8 @@ def main():
     fill = lambda side: rounds[0][side]["tokens"] / rounds[0][side]["rows"] / options.max_length
     report = f"""# Rows
 
-Made by `bench/peers/rows.py`: {megabytes:.0f} MB of text, {rounds[0][0]["tokens"]:,} tokens, rows of {options.max_length}; two threads or processes; the
-least of {options.rounds} rounds, seconds on the wall. {machine.first_line(["nproc"])} cores.
+Made by `bench/peers/rows.py` on {datetime.date.today()}, {machine.first_line(["nproc"])} cores: {megabytes:.0f} MB of text (code), {rounds[0][0]["tokens"]:,} tokens, rows of {options.max_length}; two
+threads or processes; the least of {options.rounds} rounds, seconds on the wall. datasets {machine.version_of("datasets")}, trl {machine.version_of("trl")}, tokenizers {machine.version_of("tokenizers")}.
 
 | | levin | Python | share |
 |---|---|---|---|
