@@ -125,7 +125,7 @@ std::vector<files::TensorEntry> TokenWriter::entries() {
   return entries;
 }
 
-void TokenWriter::commit(const std::string& fingerprint, const fs::path& source) {
+RowsReport TokenWriter::commit(const std::string& fingerprint, const fs::path& source) {
   LEVIN_CHECK(offsets_.size() > 1, "text.rows.empty",
               "{}: of {} rows none has a token to learn; look at max_length and at what the loss "
               "counts",
@@ -142,6 +142,7 @@ void TokenWriter::commit(const std::string& fingerprint, const fs::path& source)
   files::StagedFile staged(path_);
   files::write_safetensors(staged.path(), all, metadata);
   staged.commit();
+  return about_.report;
 }
 
 }  // namespace levin::text::row

@@ -29,7 +29,7 @@ class TokenWriter {
 
   void add(Made made, std::string_view place);
   /// Throws Error "text.rows.empty" where nothing was added, naming `source`.
-  void commit(const std::string& fingerprint, const std::filesystem::path& source);
+  RowsReport commit(const std::string& fingerprint, const std::filesystem::path& source);
 
  private:
   /// A list of numbers on its way to the disk, gone when this process is.
