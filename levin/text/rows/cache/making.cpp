@@ -73,7 +73,7 @@ void make_tokens(const Wanted& wanted, const std::filesystem::path& path,
   InOrder<Piece> pieces((rows + kRowsAtOnce - 1) / kRowsAtOnce, threads_for(wanted), work);
   while (auto piece = pieces.next()) {
     for (size_t i = 0; i < piece->rows.size(); ++i) {
-      writer.add(std::move(piece->rows[i]), piece->places[i]);
+      writer.add(piece->rows[i], piece->places[i]);
       if (line.advance()) line.draw({});
     }
   }

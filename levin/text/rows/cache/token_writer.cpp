@@ -40,7 +40,7 @@ TokenWriter::TokenWriter(const fs::path& path, const Plan& plan, int64_t parts,
       tokens_(beside(path, ".tokens")),
       second_(beside(path, ".second")) {}
 
-void TokenWriter::add(Made made, std::string_view place) {
+void TokenWriter::add(const Made& made, std::string_view place) {
   RowsReport& report = about_.report;
   ++report.rows;
   report.truncated += made.truncated;
