@@ -9,6 +9,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/random.h"
+#include "levin/data/sample_random.h"
 
 namespace levin {
 namespace {
@@ -26,11 +27,18 @@ class LengthGroupedSampler final : public Sampler {
 
   int64_t size() const override { return std::ssize(lengths_); }
   void start(int64_t epoch, int64_t consumed) override {
+    // A loader's seed wins: that of rank 0, and of the run that is resumed. What it starts once more in
+    // an epoch goes on in the same order.
+    if (detail::in_draw_scope()) {
+      epoch_seed_ = data::sample_seed();
+    } else if (epoch != epoch_ || !epoch_seed_) {
+      epoch_seed_ = derive_seed(seed_, static_cast<uint64_t>(epoch));
+    }
     epoch_ = epoch;
     position_ = std::min(consumed, size());
   }
   int64_t next(std::span<int64_t> indices) override {
-    if (drawn_epoch_ != epoch_) draw();
+    if (drawn_seed_ != epoch_seed_) draw();
     const int64_t count = std::min(std::ssize(indices), size() - position_);
     std::copy_n(order_.begin() + position_, count, indices.begin());
     position_ += count;
@@ -41,9 +49,8 @@ class LengthGroupedSampler final : public Sampler {
   int64_t length(int64_t index) const { return lengths_[static_cast<size_t>(index)]; }
 
   void draw() {
-    drawn_epoch_ = epoch_;
-    auto generator =
-        at::make_generator<at::CPUGeneratorImpl>(derive_seed(seed_, static_cast<uint64_t>(epoch_)));
+    drawn_seed_ = epoch_seed_;
+    auto generator = at::make_generator<at::CPUGeneratorImpl>(*epoch_seed_);
     const at::Tensor drawn = at::randperm(size(), generator, at::TensorOptions(at::kLong));
     const int64_t* first = drawn.const_data_ptr<int64_t>();
     order_.assign(first, first + size());
@@ -66,8 +73,9 @@ class LengthGroupedSampler final : public Sampler {
   uint64_t seed_;
   int64_t epoch_ = 0;
   int64_t position_ = 0;
-  std::optional<int64_t> drawn_epoch_;
-  std::vector<int64_t> order_;  ///< of drawn_epoch_
+  std::optional<uint64_t> epoch_seed_;
+  std::optional<uint64_t> drawn_seed_;
+  std::vector<int64_t> order_;  ///< of drawn_seed_
 };
 
 }  // namespace

@@ -130,6 +130,8 @@ ItemScope::~ItemScope() {
   if (innermost == &draws_) leave(draws_);
 }
 
+bool in_draw_scope() { return innermost != nullptr; }
+
 void advance_draws() {
   if (innermost == nullptr || innermost->what != DrawsOf::kSample) return;
   ++innermost->place;

@@ -74,6 +74,9 @@ class LEVIN_API ItemScope {
   Draws draws_;
 };
 
+/// Whether sample_seed() belongs to what a loader reads, or orders.
+bool in_draw_scope();
+
 /// The sample of a stream behind the one that was read is read from here on.
 void advance_draws();
 

@@ -96,6 +96,28 @@ TEST(LengthGroups, RanksReadEachSampleOnceAndTheSameLengthsTogether) {
   EXPECT_LT(apart, 2 * std::ssize(ranks[0]));
 }
 
+TEST(LengthGroups, InALoaderItsSeedCounts) {
+  const auto lengths = random_lengths(90);
+  const auto loader = [&](uint64_t sampler_seed, int64_t seed) {
+    return DataLoader(test::numbers(90),
+                      {.batch_size = 8,
+                       .sampler = length_grouped_sampler(lengths, 8, sampler_seed),
+                       .seed = seed});
+  };
+  DataLoader first = loader(1, 5), other = loader(2, 5), next = loader(1, 6), third = loader(3, 7);
+  const auto order = test::read(first);
+  EXPECT_EQ(test::read(other), order);
+  EXPECT_NE(test::read(next), order);
+  // The seed of the run that is taken up, or of rank 0. Ranks that repeat samples go over the end.
+  third.load_state_dict(loader(1, 5).state_dict());
+  third.set_slice({1, 4}, /*even=*/true);
+  const auto part = test::flat(test::read(third));
+  const auto all = test::flat(order);
+  ASSERT_EQ(part.size(), 23U);
+  for (size_t i = 0; i < part.size(); ++i) EXPECT_EQ(part[i], all[(4 * i + 1) % 90]) << i;
+  EXPECT_NE(test::flat(test::read(third)), part);  // the next epoch
+}
+
 TEST(LengthGroups, ABatchOfNothingIsAnError) {
   EXPECT_EQ(test::error_id([] { length_grouped_sampler({1}, 0, 0); }), "data.sampler.size");
   EXPECT_TRUE(epoch_of(*length_grouped_sampler({}, 4, 0), 0).empty());

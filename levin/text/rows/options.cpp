@@ -30,7 +30,6 @@ void RowsOptions::fields(FieldVisitor& field) {
   field("pad_to_max_length", pad_to_max_length, "pad every batch to max_length");
   field("drop_last", drop_last, "leave out a last batch of training that is shorter");
   field("pad_last_batch", pad_last_batch, "fill a last batch up that is shorter");
-  field("seed", seed, "of order and masks; none: the run's");
   field("num_workers", num_workers, "threads that put batches together");
   field("num_threads", num_threads, "threads that tokenize; 0: as many as there are cores");
   field("cache_dir", cache_dir,

@@ -88,11 +88,12 @@ struct RowsOptions {
   std::optional<int64_t> eval_batch_size = {};  ///< unset: batch_size
   /// random; sequential; or group_by_length: batches of rows of about one length.
   std::string train_sampling_strategy = "random";
-  int64_t pad_to_multiple_of = 1;    ///< a batch is padded to its longest row, and up to that
-  bool pad_to_max_length = false;    ///< to max_length always: one shape
-  bool drop_last = false;            ///< leave out a last batch of training that is shorter
-  bool pad_last_batch = false;       ///< fill it up; always with packing, but with drop_last
-  std::optional<int64_t> seed = {};  ///< of order and masks; unset: current_seed()
+  int64_t pad_to_multiple_of = 1;  ///< a batch is padded to its longest row, and up to that
+  bool pad_to_max_length = false;  ///< to max_length always: one shape
+  bool drop_last = false;          ///< leave out a last batch of training that is shorter
+  bool pad_last_batch = false;     ///< fill it up; always with packing, but with drop_last
+  std::optional<int64_t> seed =
+      {};  ///< of order and masks; unset: current_seed(), as --seed sets it
 
   // Performance
   int64_t num_workers = 1;  ///< threads that put batches together

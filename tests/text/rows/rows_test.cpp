@@ -301,6 +301,31 @@ TEST_F(RowsTest, WidthsAreMultiplesOrAlwaysTheLongest) {
             (Table{{1, 28, 27, 27, 27, 27}}));
 }
 
+TEST_F(RowsTest, OptionsAreFlags) {
+  const char* line[] = {"x",
+                        "--task",
+                        "classify",
+                        "--columns",
+                        "text=a,label=b",
+                        "--packing",
+                        "--max-length",
+                        "32",
+                        "--completion-only-loss",
+                        "false",
+                        "--eos-token",
+                        "e"};
+  RowsOptions options;
+  const auto text = levin::detail::read_options(
+      std::ssize(line), line, [&](FieldVisitor& field) { options.fields(field); });
+  EXPECT_FALSE(text.has_value());
+  EXPECT_EQ(options.task, "classify");
+  EXPECT_EQ(options.columns, (std::vector<std::string>{"text=a", "label=b"}));
+  EXPECT_TRUE(options.packing);
+  EXPECT_EQ(options.max_length, 32);
+  EXPECT_EQ(options.completion_only_loss, false);
+  EXPECT_EQ(options.eos_token, "e");
+}
+
 TEST_F(RowsTest, APaddingSideOnTheLeftIsForEncodersAlone) {
   const auto folder = test::letter_tokenizer(files.scratch / "left", true);
   test::put(folder / "tokenizer_config.json",
