@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "levin/base/check.h"
-#include "levin/base/utf8.h"
+#include "levin/base/text/utf8.h"
 
 namespace levin {
 namespace {

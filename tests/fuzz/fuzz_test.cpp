@@ -19,7 +19,9 @@ int levin_fuzz_idx(const uint8_t* data, size_t size);
 int levin_fuzz_messages(const uint8_t* data, size_t size);
 int levin_fuzz_options(const uint8_t* data, size_t size);
 int levin_fuzz_pickle(const uint8_t* data, size_t size);
+int levin_fuzz_records(const uint8_t* data, size_t size);
 int levin_fuzz_replay(const uint8_t* data, size_t size);
+int levin_fuzz_rows(const uint8_t* data, size_t size);
 int levin_fuzz_safetensors(const uint8_t* data, size_t size);
 int levin_fuzz_shards(const uint8_t* data, size_t size);
 int levin_fuzz_state(const uint8_t* data, size_t size);
@@ -45,7 +47,9 @@ constexpr Fuzzer kFuzzers[] = {{"checkpoint", levin_fuzz_checkpoint},
                                {"messages", levin_fuzz_messages},
                                {"options", levin_fuzz_options},
                                {"pickle", levin_fuzz_pickle},
+                               {"records", levin_fuzz_records},
                                {"replay", levin_fuzz_replay},
+                               {"rows", levin_fuzz_rows},
                                {"safetensors", levin_fuzz_safetensors},
                                {"shards", levin_fuzz_shards},
                                {"state", levin_fuzz_state},

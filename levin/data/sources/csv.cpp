@@ -10,7 +10,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-
 /// A row, which may go over several lines.
 struct Row {
   int64_t begin;
@@ -19,8 +18,7 @@ struct Row {
 
 class Csv final : public Records, public std::enable_shared_from_this<Csv> {
  public:
-  Csv(fs::path path, CsvOptions options)
-      : path_(std::move(path)), options_(options), map_(path_) {
+  Csv(fs::path path, CsvOptions options) : path_(std::move(path)), options_(options), map_(path_) {
     size_t at = all().starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
     int64_t line = 1;
     at = skip_empty(at, line);
@@ -48,10 +46,8 @@ class Csv final : public Records, public std::enable_shared_from_this<Csv> {
     LEVIN_CHECK(fields.size() == names_.size(), "data.csv", "{}: got {} fields, wanted {}: {}",
                 place_of(path_, line), fields.size(), names_.size(), printable(to_text(names_)));
     auto parts = std::make_unique<Record::Parts>();
-    parts->values = nlohmann::ordered_json::object();
-    auto& values = parts->values.get_ref<nlohmann::ordered_json::object_t&>();
     for (size_t i = 0; i < fields.size(); ++i) {
-      values.emplace_back(names_[i], std::move(fields[i]));
+      parts->values.push_back({names_[i], Record::Kind::kText, std::move(fields[i])});
     }
     parts->path = &path_;
     parts->line = line;

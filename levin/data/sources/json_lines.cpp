@@ -1,5 +1,6 @@
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
-#include <cstring>
 
 #include "levin/base/check.h"
 #include "levin/base/json.h"
@@ -19,6 +20,24 @@ struct Line {
   int64_t begin;
   int64_t number;  ///< from 1 on
 };
+
+Record::Kind kind_of(const ordered_json& value) {
+  switch (value.type()) {
+    case ordered_json::value_t::boolean:
+      return Record::Kind::kFlag;
+    case ordered_json::value_t::number_integer:
+    case ordered_json::value_t::number_unsigned:
+      return Record::Kind::kInteger;
+    case ordered_json::value_t::number_float:
+      return Record::Kind::kNumber;
+    case ordered_json::value_t::string:
+      return Record::Kind::kText;
+    case ordered_json::value_t::array:
+      return Record::Kind::kList;
+    default:
+      return Record::Kind::kObject;
+  }
+}
 
 class JsonLines final : public Records, public std::enable_shared_from_this<JsonLines> {
  public:
@@ -46,7 +65,13 @@ class JsonLines final : public Records, public std::enable_shared_from_this<Json
     std::string_view line = all().substr(static_cast<size_t>(begin));
     line = line.substr(0, line.find('\n'));
     auto parts = std::make_unique<Record::Parts>();
-    parts->values = parsed(line, number);
+    ordered_json row = parsed(line, number);
+    for (auto& [name, value] : row.items()) {
+      if (value.is_null()) continue;
+      const bool is_text = value.is_string();
+      parts->values.push_back({name, kind_of(value),
+                               is_text ? std::move(value.get_ref<std::string&>()) : value.dump()});
+    }
     parts->path = &path_;
     parts->line = number;
     parts->file = shared_from_this();

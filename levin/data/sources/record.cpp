@@ -1,18 +1,28 @@
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
 #include <charconv>
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
-#include "levin/base/utf8.h"
+#include "levin/base/text/utf8.h"
 #include "levin/data/sources/record_impl.h"
 
 namespace levin::data {
 namespace {
 
-using nlohmann::ordered_json;
+using Kind = Record::Kind;
+using Value = Record::Parts::Value;
+using nlohmann::json;
 
-const ordered_json& value_of(const Record& record, std::string_view name) {
-  const ordered_json* value = record.parts().find(name);
-  if (value != nullptr) return *value;
+const Value* find(const Record& record, std::string_view name) {
+  const auto& values = record.parts().values;
+  const auto found = std::ranges::find(values, name, &Value::name);
+  return found == values.end() ? nullptr : &*found;
+}
+
+const Value& value_of(const Record& record, std::string_view name) {
+  if (const Value* value = find(record, name)) return *value;
   std::string names;
   for (const std::string& other : record.names()) names += (names.empty() ? "" : ", ") + other;
   LEVIN_FAIL("data.records.field", "{}: there is no '{}'; it has {}", record.where(),
@@ -21,9 +31,8 @@ const ordered_json& value_of(const Record& record, std::string_view name) {
 
 [[noreturn]] void fail_kind(const Record& record, std::string_view name, std::string_view wanted) {
   constexpr size_t kShown = 60;
-  std::string shown = printable(record.json(name).substr(0, kShown));
   LEVIN_FAIL("data.records.field", "{}: '{}' is {}, wanted {}", record.where(), printable(name),
-             shown, wanted);
+             printable(record.json(name).substr(0, kShown)), wanted);
 }
 
 /// A text that is a number from its first character to the last.
@@ -34,12 +43,21 @@ bool read_whole(const std::string& text, Number& number) {
   return error == std::errc() && stopped == end;
 }
 
-}  // namespace
-
-const ordered_json* Record::Parts::find(std::string_view name) const {
-  const auto found = values.find(name);
-  return found == values.end() || found->is_null() ? nullptr : &*found;
+/// A list whose items are all of a kind.
+template <class Item>
+std::vector<Item> list_of(const Record& record, std::string_view name, std::string_view wanted) {
+  const Value& value = value_of(record, name);
+  if (value.kind != Kind::kList) fail_kind(record, name, wanted);
+  std::vector<Item> items;
+  for (const json& item : json::parse(value.text)) {
+    const bool fits = std::is_same_v<Item, double> ? item.is_number() : item.is_string();
+    if (!fits) fail_kind(record, name, wanted);
+    items.push_back(item.get<Item>());
+  }
+  return items;
 }
+
+}  // namespace
 
 std::string place_of(const std::filesystem::path& path, int64_t line) {
   return fmt::format("{}, line {}", path.string(), line);
@@ -65,79 +83,51 @@ Record& Record::operator=(Record&&) noexcept = default;
 Record::~Record() = default;
 
 Record::Kind Record::kind(std::string_view name) const {
-  const ordered_json* value = parts_->find(name);
-  if (value == nullptr) return Kind::kMissing;
-  switch (value->type()) {
-    case ordered_json::value_t::boolean:
-      return Kind::kFlag;
-    case ordered_json::value_t::number_integer:
-    case ordered_json::value_t::number_unsigned:
-      return Kind::kInteger;
-    case ordered_json::value_t::number_float:
-      return Kind::kNumber;
-    case ordered_json::value_t::string:
-      return Kind::kText;
-    case ordered_json::value_t::array:
-      return Kind::kList;
-    default:
-      return Kind::kObject;
-  }
+  const Value* value = find(*this, name);
+  return value == nullptr ? Kind::kMissing : value->kind;
 }
 
 std::vector<std::string> Record::names() const {
   std::vector<std::string> names;
-  for (const auto& [name, value] : parts_->values.items()) names.push_back(name);
+  for (const Value& value : parts_->values) names.push_back(value.name);
   return names;
 }
 
 const std::string& Record::text(std::string_view name) const {
-  const ordered_json& value = value_of(*this, name);
-  if (!value.is_string()) fail_kind(*this, name, "a text");
-  return value.get_ref<const std::string&>();
+  const Value& value = value_of(*this, name);
+  if (value.kind != Kind::kText) fail_kind(*this, name, "a text");
+  return value.text;
 }
 
 int64_t Record::integer(std::string_view name) const {
-  const ordered_json& value = value_of(*this, name);
+  const Value& value = value_of(*this, name);
   int64_t number = 0;
-  if (value.is_string() && read_whole(value.get_ref<const std::string&>(), number)) return number;
-  const bool is_large = value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX;
-  if (!value.is_number_integer() || is_large) fail_kind(*this, name, "a whole number");
-  return value.get<int64_t>();
+  const bool may_be = value.kind == Kind::kText || value.kind == Kind::kInteger;
+  if (!may_be || !read_whole(value.text, number)) fail_kind(*this, name, "a whole number");
+  return number;
 }
 
 double Record::number(std::string_view name) const {
-  const ordered_json& value = value_of(*this, name);
+  const Value& value = value_of(*this, name);
   double number = 0;
-  if (value.is_string() && read_whole(value.get_ref<const std::string&>(), number)) return number;
-  if (!value.is_number()) fail_kind(*this, name, "a number");
-  return value.get<double>();
+  const bool may_be =
+      value.kind == Kind::kText || value.kind == Kind::kInteger || value.kind == Kind::kNumber;
+  if (!may_be || !read_whole(value.text, number)) fail_kind(*this, name, "a number");
+  return number;
 }
 
 std::vector<std::string> Record::texts(std::string_view name) const {
-  const ordered_json& value = value_of(*this, name);
-  if (!value.is_array()) fail_kind(*this, name, "a list of texts");
-  std::vector<std::string> texts;
-  texts.reserve(value.size());
-  for (const ordered_json& item : value) {
-    if (!item.is_string()) fail_kind(*this, name, "a list of texts");
-    texts.push_back(item.get<std::string>());
-  }
-  return texts;
+  return list_of<std::string>(*this, name, "a list of texts");
 }
 
 std::vector<double> Record::numbers(std::string_view name) const {
-  const ordered_json& value = value_of(*this, name);
-  if (!value.is_array()) fail_kind(*this, name, "a list of numbers");
-  std::vector<double> numbers;
-  numbers.reserve(value.size());
-  for (const ordered_json& item : value) {
-    if (!item.is_number()) fail_kind(*this, name, "a list of numbers");
-    numbers.push_back(item.get<double>());
-  }
-  return numbers;
+  return list_of<double>(*this, name, "a list of numbers");
 }
 
-std::string Record::json(std::string_view name) const { return value_of(*this, name).dump(); }
+std::string Record::json(std::string_view name) const {
+  const Value& value = value_of(*this, name);
+  return value.kind == Kind::kText ? nlohmann::json(value.text).dump() : value.text;
+}
 
 std::string Record::where() const { return place_of(*parts_->path, parts_->line); }
 

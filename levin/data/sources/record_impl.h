@@ -4,22 +4,24 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "levin/data/sources/records.h"
 
 namespace levin::data {
 
 struct Record::Parts {
-  nlohmann::ordered_json values;  ///< an object
+  struct Value {
+    std::string name;
+    Kind kind = Kind::kText;
+    std::string text;  ///< of another kind than kText as JSON
+  };
+  std::vector<Value> values;  ///< none that is missing
   const std::filesystem::path* path = nullptr;
-  int64_t line = 0;  ///< from 1 on
+  int64_t line = 0;                  ///< from 1 on
   std::shared_ptr<const void> file;  ///< that path belongs to
-
-  /// Null where it is missing.
-  const nlohmann::ordered_json* find(std::string_view name) const;
 };
 
 /// What some programs put before a text.

@@ -1,5 +1,6 @@
 #include "levin/text/rows/recipes/encoder.h"
 
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -9,7 +10,6 @@
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/base/text.h"
-#include "levin/data/sources/record_impl.h"
 #include "levin/text/parts_impl.h"
 
 namespace levin::text::row {
@@ -55,7 +55,7 @@ Encoding Encoder::cut(const EncodeInput& input, bool with_words, bool& truncated
   return encoding;
 }
 
-ChatTokens Encoder::chat(const ordered_json& messages, const data::Record& record,
+ChatTokens Encoder::chat(std::span<const std::string> messages, const data::Record& record,
                          bool begins_answer, bool with_mask) const {
   ChatOptions options{.chat_template = plan_.options.chat_template,
                       .add_generation_prompt = begins_answer,
@@ -66,7 +66,8 @@ ChatTokens Encoder::chat(const ordered_json& messages, const data::Record& recor
     options.tools = record.json("tools");
   }
   if (record.has("chat_template_kwargs")) options.variables = record.json("chat_template_kwargs");
-  Chat chat = tokenizer_.apply_chat_template(Messages::from_json(messages.dump()), options);
+  const std::string json = fmt::format("[{}]", fmt::join(messages, ","));
+  Chat chat = tokenizer_.apply_chat_template(Messages::from_json(json), options);
   return {std::move(chat.encoding.ids), std::move(chat.assistant_mask)};
 }
 
@@ -95,22 +96,22 @@ std::vector<Sequence> Encoder::split(Sequence sequence) const {
   return parts;
 }
 
-ordered_json messages_of(const data::Record& record, const std::string& column) {
-  const ordered_json* value = record.parts().find(column);
-  const bool is_list = value != nullptr && value->is_array() && !value->empty() &&
-                       std::ranges::all_of(*value, [](const auto& m) { return m.is_object(); });
-  LEVIN_CHECK(is_list, "text.rows.row", "{}: '{}' is {}, wanted a list of messages", record.where(),
-              printable(column),
-              value == nullptr ? "not there" : printable(value->dump().substr(0, 60)));
-  ordered_json messages = ordered_json::array();
-  for (const ordered_json& given : *value) {
+std::vector<std::string> messages_of(const data::Record& record, const std::string& column) {
+  const ordered_json list =
+      record.has(column) ? ordered_json::parse(record.json(column)) : ordered_json();
+  const bool are_messages = list.is_array() && !list.empty() &&
+                            std::ranges::all_of(list, [](const auto& m) { return m.is_object(); });
+  LEVIN_CHECK(are_messages, "text.rows.row", "{}: '{}' is {}, wanted a list of messages",
+              record.where(), printable(column), printable(list.dump().substr(0, 60)));
+  std::vector<std::string> messages;
+  for (const ordered_json& given : list) {
     ordered_json message = ordered_json::object();
     for (const auto& [key, item] : given.items()) {
       const bool renamed = (key == "from" && !given.contains("role")) ||
                            (key == "value" && !given.contains("content"));
       message[!renamed ? key : key == "from" ? "role" : "content"] = item;
     }
-    messages.push_back(std::move(message));
+    messages.push_back(message.dump());
   }
   return messages;
 }

@@ -1,8 +1,7 @@
 #pragma once
 // Encoder: texts and chats as tokens, cut as the plan says. Not for users.
 
-#include <nlohmann/json_fwd.hpp>
-
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,7 +28,7 @@ class Encoder {
   Encoding cut(const EncodeInput& input, bool with_words, bool& truncated) const;
 
   /// Of messages, with the row's "tools" and "chat_template_kwargs".
-  ChatTokens chat(const nlohmann::ordered_json& messages, const data::Record& record,
+  ChatTokens chat(std::span<const std::string> messages, const data::Record& record,
                   bool begins_answer, bool with_mask) const;
 
   /// At the end that the plan says. Throws Error "text.rows.length".
@@ -46,8 +45,8 @@ class Encoder {
   const Tokenizer& tokenizer_;
 };
 
-/// The messages of a column; "from" and "value" are taken for "role" and "content".
-nlohmann::ordered_json messages_of(const data::Record& record, const std::string& column);
+/// The messages of a column, each as JSON; "from" and "value" are taken for "role" and "content".
+std::vector<std::string> messages_of(const data::Record& record, const std::string& column);
 
 /// How many tokens both begin with.
 size_t common_prefix(const std::vector<int32_t>& a, const std::vector<int32_t>& b);

@@ -5,7 +5,6 @@
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
-#include "levin/data/sources/record_impl.h"
 #include "levin/text/rows/recipes/encoder.h"
 #include "levin/text/rows/recipes/recipe.h"
 
@@ -13,14 +12,14 @@ namespace levin::text::row {
 namespace {
 
 using Kind = data::Record::Kind;
-using nlohmann::ordered_json;
+using nlohmann::json;
 
 Label label_of(const data::Record& record, const std::string& column) {
   switch (record.kind(column)) {
     case Kind::kText:
       return record.text(column);
     case Kind::kFlag:
-      return static_cast<int64_t>(record.parts().find(column)->get<bool>());
+      return static_cast<int64_t>(record.json(column) == "true");
     case Kind::kNumber:
       return record.number(column);
     case Kind::kList:
@@ -81,12 +80,11 @@ class TagRecipe final : public Recipe {
 
  private:
   static std::vector<Label> tags_of(const data::Record& record, const std::string& column) {
-    const ordered_json* list = record.parts().find(column);
-    LEVIN_CHECK(list != nullptr && list->is_array(), "text.rows.row",
-                "{}: '{}' is {}, wanted a list of tags", record.where(), printable(column),
-                list == nullptr ? "not there" : printable(list->dump().substr(0, 60)));
+    const json list = record.has(column) ? json::parse(record.json(column)) : json();
+    LEVIN_CHECK(list.is_array(), "text.rows.row", "{}: '{}' is {}, wanted a list of tags",
+                record.where(), printable(column), printable(list.dump().substr(0, 60)));
     std::vector<Label> tags;
-    for (const ordered_json& tag : *list) {
+    for (const json& tag : list) {
       LEVIN_CHECK(tag.is_string() || tag.is_number_integer(), "text.rows.row",
                   "{}: a tag is {}, wanted a text or a whole number", record.where(),
                   printable(tag.dump().substr(0, 60)));

@@ -1,6 +1,5 @@
 // Texts, prompts with completions, and chats, for models that go on with a text (TRL's SFTTrainer), and texts
 // for masked models.
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 
@@ -10,8 +9,6 @@
 
 namespace levin::text::row {
 namespace {
-
-using nlohmann::ordered_json;
 
 class LanguageRecipe final : public Recipe {
  public:
@@ -45,7 +42,7 @@ class LanguageRecipe final : public Recipe {
     std::vector<int32_t> prompt;
     ChatTokens both;
     if (encoder_.plan().in_chats) {
-      ordered_json messages = messages_of(record, columns["prompt"]);
+      std::vector<std::string> messages = messages_of(record, columns["prompt"]);
       prompt = encoder_.chat(messages, record, true, false).ids;
       for (auto& message : messages_of(record, columns["completion"])) messages.push_back(message);
       both = encoder_.chat(messages, record, false, masks());

@@ -1,5 +1,4 @@
 // What was chosen and what was rejected, behind one prompt (TRL's DPOTrainer).
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 
@@ -10,8 +9,6 @@
 
 namespace levin::text::row {
 namespace {
-
-using nlohmann::ordered_json;
 
 /// Tokens of the prompt alone, and with each answer.
 struct Answers {
@@ -80,9 +77,9 @@ class PreferenceRecipe final : public Recipe {
 
   Answers of_chats(const data::Record& record) const {
     const Columns& columns = encoder_.plan().columns;
-    ordered_json chosen = messages_of(record, columns["chosen"]);
-    ordered_json rejected = messages_of(record, columns["rejected"]);
-    ordered_json prompt;
+    std::vector<std::string> chosen = messages_of(record, columns["chosen"]);
+    std::vector<std::string> rejected = messages_of(record, columns["rejected"]);
+    std::vector<std::string> prompt;
     // A prompt that is a text stands in both chats as well.
     if (columns.has("prompt") && record.kind(columns["prompt"]) == data::Record::Kind::kList) {
       prompt = messages_of(record, columns["prompt"]);
@@ -95,8 +92,7 @@ class PreferenceRecipe final : public Recipe {
       LEVIN_CHECK(shared > 0, "text.rows.row",
                   "{}: chosen and rejected begin with other messages and there is no prompt",
                   record.where());
-      prompt = ordered_json(ordered_json::array());
-      for (int64_t i = 0; i < shared; ++i) prompt.push_back(chosen[static_cast<size_t>(i)]);
+      prompt.assign(chosen.begin(), chosen.begin() + shared);
     }
     return {encoder_.chat(prompt, record, true, false).ids,
             encoder_.chat(chosen, record, false, false).ids,

@@ -1,4 +1,4 @@
-#include "levin/base/utf8.h"
+#include "levin/base/text/utf8.h"
 
 namespace levin::detail {
 
