@@ -5,6 +5,8 @@
 // packages in its chat template. What it writes is printed after each; the losses are of headers and
 // packages that it has not seen. `levin generate` and transformers open what is then in the folder.
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -16,7 +18,7 @@
 
 namespace models = levin::models;
 using levin::text::Tokenizer;
-using Texts = std::vector<std::string>;
+using Rows = std::vector<nlohmann::json>;
 
 struct Options {
   std::string text = LIBTORCH_INCLUDE "/c10";
@@ -34,40 +36,34 @@ struct Options {
   }
 };
 
-std::string quoted(const std::string& text) {  // as JSON has it
-  std::string quoted = "\"";
-  for (const char letter : text) {
-    if (letter == '"' || letter == '\\') quoted += '\\';
-    quoted += letter == '\n' ? "\\n" : letter == '\t' ? "\\t" : std::string(1, letter);
-  }
-  return quoted + "\"";
-}
-
-Texts rows_of_headers(const std::string& folder) {
-  Texts rows;
+Rows headers_in(const std::string& folder) {
+  Rows rows;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
-    std::ifstream file(entry.path(), std::ios::binary);
     if (entry.path().extension() != ".h") continue;
-    rows.push_back(R"({"text": )" + quoted({std::istreambuf_iterator<char>(file), {}}) + "}");
+    std::ifstream file(entry.path(), std::ios::binary);
+    rows.push_back({{"text", std::string(std::istreambuf_iterator<char>(file), {})}});
   }
   std::ranges::sort(rows);
   return rows;
 }
 
-Texts rows_of_packages(const std::string& path) {
+Rows packages_in(const std::string& path) {
   std::ifstream file(path);
-  Texts rows;
-  std::string asks;
+  Rows rows;
+  std::string name;
+  const auto said = [](const char* role, const std::string& text) {
+    return nlohmann::json{{"role", role}, {"content", text}};
+  };
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("Package: ")) asks = quoted("What is " + line.substr(9) + "?");
+    if (line.starts_with("Package: ")) name = line.substr(9);
     if (!line.starts_with("Description: ")) continue;
-    rows.push_back(R"({"messages": [{"role": "user", "content": )" + asks +
-                   R"(}, {"role": "assistant", "content": )" + quoted(line.substr(13)) + "}]}");
+    rows.push_back({{"messages",
+                     {said("user", "What is " + name + "?"), said("assistant", line.substr(13))}}});
   }
   return rows;
 }
 
-Tokenizer make_tokenizer(const std::string& folder, const Texts& texts) {
+Tokenizer make_tokenizer(const std::string& folder, const std::vector<std::string>& texts) {
   std::vector<levin::text::AddedToken> special;
   for (const char* token : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"})
     special.push_back({.content = token, .normalized = false, .special = true});
@@ -110,7 +106,7 @@ struct Learner : levin::Module {
 
 /// The loss on each tenth row, which is left out of training.
 double train(const std::shared_ptr<models::Pretrained>& net, const Tokenizer& tokenizer,
-             const Texts& rows, const std::string& file, levin::TrainerOptions options) {
+             const Rows& rows, const std::string& file, levin::TrainerOptions options) {
   {
     std::ofstream seen(file + ".jsonl"), unseen(file + "_unseen.jsonl");
     for (size_t i = 0; i < rows.size(); ++i) (i % 10 == 0 ? unseen : seen) << rows[i] << '\n';
@@ -148,10 +144,11 @@ int main(int argc, char** argv) {
   levin::parse_into(argc, argv, chat, options);
   const std::string model = chat.folder + "/model", adapter = chat.folder + "/adapter";
   std::filesystem::create_directories(model);
-  const Texts headers = rows_of_headers(chat.text), packages = rows_of_packages(chat.packages);
-  Texts all = headers;
-  all.insert(all.end(), packages.begin(), packages.end());
-  const Tokenizer tokenizer = make_tokenizer(model, all);
+  const Rows headers = headers_in(chat.text), packages = packages_in(chat.packages);
+  std::vector<std::string> texts;
+  for (const auto& row : headers) texts.push_back(row["text"]);
+  for (const auto& row : packages) texts.push_back(row["messages"][1]["content"]);
+  const Tokenizer tokenizer = make_tokenizer(model, texts);
 
   levin::seed_everything(1);
   const auto net = models::from_config(models::Config::from_json(R"({"model_type": "qwen3",
