@@ -1,5 +1,5 @@
 // ./17_chat --folder chat
-// last line: answer_loss=4.5
+// last line: answer_loss=3.98
 //
 // A small Qwen 3 learns C++ from LibTorch's headers and then, by LoRA, to answer questions about Debian
 // packages in its chat template. What it writes is printed after each; the losses are of headers and
@@ -67,15 +67,17 @@ Tokenizer make_tokenizer(const std::string& folder, const std::vector<std::strin
   std::vector<levin::text::AddedToken> special;
   for (const char* token : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"})
     special.push_back({.content = token, .normalized = false, .special = true});
-  const char* bytes = R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
-                          "decoder": {"type": "ByteLevel"}})";
+  const std::string level = R"({"type": "ByteLevel", "add_prefix_space": false,
+                                "trim_offsets": true, "use_regex": true})";
+  const std::string bytes = R"({"pre_tokenizer": )" + level + R"(, "decoder": )" + level + "}";
   std::ofstream(folder + "/tokenizer.json")
       << levin::text::train_bpe(bytes, texts,
                                 {.vocab_size = 2048,
                                  .special_tokens = special,
                                  .initial_alphabet = levin::text::byte_alphabet()});
   std::ofstream(folder + "/tokenizer_config.json")
-      << R"({"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"})";
+      << R"({"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>",
+             "tokenizer_class": "PreTrainedTokenizerFast"})";
   std::ofstream(folder + "/chat_template.jinja") << R"({% for m in messages -%}
 <|im_start|>{{ m.role }}
 {% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}
