@@ -15,6 +15,9 @@ int config(int argc, char** argv);
 /// Prints versions, the machine, and which optional parts this build found. Returns the exit code.
 int env(int argc, char** argv);
 
+/// Writes on from prompts, or chats, with a model of a folder. Returns 0.
+int generate(int argc, char** argv);
+
 /// Writes the graph of a program's training step as text, for Graphviz, or as a page. Returns 0.
 int graph(int argc, char** argv);
 

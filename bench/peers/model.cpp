@@ -1,6 +1,7 @@
 // levin's side of models.py: steps of fine-tuning a folder on batches of a file, and how long a folder takes to open.
 //
 //   peer_model --folder minilm --batches batches.safetensors --mode replay --steps 20
+//   peer_model --folder minilm --batches batches.safetensors --lora-r 16
 //   peer_model --folder large --mode open
 #include <torch/torch.h>
 
@@ -15,6 +16,7 @@ struct Options {
   std::string folder, batches, mode;
   int64_t steps = 20;
   int64_t warmup = 5;
+  int64_t lora_r = 0;
 
   void fields(levin::FieldVisitor& field) {
     field("folder", folder, "of a model");
@@ -23,6 +25,7 @@ struct Options {
     field("mode", mode, "replay, open, or empty");
     field("steps", steps, "timed ones");
     field("warmup", warmup, "steps before them");
+    field("lora_r", lora_r, "rank of an adapter of all linear layers; 0: the whole is trained");
   }
 };
 
@@ -36,7 +39,7 @@ struct Classifier : levin::Module {
   std::vector<double> times;
   at::Tensor loss;
 
-  explicit Classifier(const std::string& folder)
+  Classifier(const std::string& folder, int64_t lora_r)
       : net(register_module("net", levin::models::from_pretrained(
                                        folder, {.task = "text-classification", .num_labels = 2}))) {
     // As the Python side: a head of equal numbers.
@@ -44,6 +47,14 @@ struct Classifier : levin::Module {
     for (auto& parameter : net->named_parameters()) {
       if (parameter.key().starts_with("classifier")) parameter.value().fill_(0.01);
       if (parameter.key() == "classifier.weight") parameter.value()[1].neg_();
+    }
+    if (lora_r == 0) return;
+    levin::lora::add(net,
+                     {.r = lora_r, .lora_alpha = 2.0 * lora_r, .target_modules = {"all-linear"}});
+    for (auto& parameter : net->named_parameters()) {
+      if (parameter.key().find("lora_A") == std::string::npos) continue;
+      at::Tensor& matrix = parameter.value();
+      matrix.copy_(torch::arange(matrix.numel()).to(torch::kFloat).sin().mul(0.05).view_as(matrix));
     }
   }
   bool on_train_batch_start(const levin::Batch&, int64_t) override {
@@ -92,7 +103,7 @@ int main(int argc, char** argv) {
                           .max_steps = options.warmup + options.steps + 1,
                           .barebones = true,
                           .compile = options.mode == "replay" ? "replay" : "no"});
-  const auto module = std::make_shared<Classifier>(options.folder);
+  const auto module = std::make_shared<Classifier>(options.folder, options.lora_r);
   trainer.fit(module, loader);
   std::vector<double> steps;
   for (size_t i = options.warmup + 1; i < module->times.size(); ++i)

@@ -62,14 +62,14 @@ def main():
         results["load"].append(seconds_of(lambda: dcp.load(other, checkpoint_id=place)))
         results["save_cpu"].append(saved - before)
         results["load_cpu"].append(time.process_time() - saved)
+        results["consolidated"].append(
+            seconds_of(lambda: save_consolidated(f"{place}_hf", state["model"])))
         futures = []
         start = seconds_of(
             lambda: futures.append(dcp.async_save(state, checkpoint_id=f"{place}_behind",
                                                   process_group=behind)))
         time.sleep(5)
         results["stall"].append(start + seconds_of(lambda: futures[0].result()))
-        results["consolidated"].append(
-            seconds_of(lambda: save_consolidated(f"{place}_hf", state["model"])))
         if dist.get_rank() == 0:
             for each in (place, f"{place}_behind", f"{place}_hf"):
                 shutil.rmtree(each)

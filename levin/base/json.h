@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "levin/base/export.h"
+
 namespace levin::detail {
 
 /// As deep as objects and arrays may stand in each other. The parser takes any depth, but what
@@ -16,7 +18,7 @@ namespace levin::detail {
 constexpr int64_t kMaxJsonDepth = 500;
 
 /// The text; an empty one, which is no JSON, where it nests deeper than that.
-std::string_view shallow_json(std::string_view text);
+LEVIN_API std::string_view shallow_json(std::string_view text);
 
 /// A text as TOML writes it. What is no UTF-8 is replaced, or gives nothing where it must not be.
 std::string toml_string(const std::string& text);

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "levin/base/check.h"
+#include "levin/base/text/utf8.h"
 
 namespace levin {
 namespace {
@@ -35,27 +36,6 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// Bytes of the UTF-8 character that text begins with, and which it is; 0 bytes: it is none.
-std::pair<size_t, char32_t> first_character(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const size_t size = byte(0) < 0x80   ? 1
-                      : byte(0) < 0xc2 ? 0
-                      : byte(0) < 0xe0 ? 2
-                      : byte(0) < 0xf0 ? 3
-                      : byte(0) < 0xf5 ? 4
-                                       : 0;
-  if (size == 0 || size > text.size()) return {0, 0};
-  char32_t code = size == 1 ? byte(0) : byte(0) & (0xffU >> (size + 1));
-  for (size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xc0U) != 0x80) return {0, 0};
-    code = code << 6 | (byte(i) & 0x3fU);
-  }
-  const bool is_short = (size == 3 && code < 0x800) || (size == 4 && code < 0x10000);
-  const bool is_half = code >= 0xd800 && code < 0xe000;
-  return is_short || is_half || code > 0x10ffff ? std::pair<size_t, char32_t>(0, 0)
-                                                : std::pair(size, code);
-}
-
 /// Controls of ASCII and Latin 1, ends of lines and paragraphs, and turns of direction.
 bool is_control(char32_t code) {
   return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x200e || code == 0x200f ||
@@ -65,7 +45,7 @@ bool is_control(char32_t code) {
 std::string escaped(std::string_view text, std::string_view kept) {
   std::string result;
   while (!text.empty()) {
-    const auto [size, code] = first_character(text);
+    const auto [size, code] = detail::first_character(text);
     const size_t taken = std::max<size_t>(size, 1);
     if (size > 0 && (!is_control(code) || kept.find(text[0]) != std::string_view::npos)) {
       result += text.substr(0, size);

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "levin/base/export.h"
 #include "levin/base/state.h"
 
 namespace levin {
@@ -12,10 +13,10 @@ struct StateJson {
   State tensors;     ///< by path, "optimizers/0/parameters/net.weight/exp_avg"; parts of some too
 };
 
-StateJson state_to_json(const State& state);
+LEVIN_API StateJson state_to_json(const State& state);
 
 /// Throws Error "checkpoint.corrupt" for text that is no such state; `file` is named in it.
-State state_from_json(const StateJson& parts, const std::string& file);
+LEVIN_API State state_from_json(const StateJson& parts, const std::string& file);
 /// The same without its tensors.
 State scalars_from_json(const std::string& text, const std::string& file);
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "levin/base/export.h"
 #include "levin/base/state.h"
 #include "levin/files/file_writer.h"
 #include "levin/files/safetensors/layout.h"
@@ -39,7 +40,7 @@ at::Tensor tensor_of(const files::TensorEntry& entry, const files::SafetensorsFi
 files::FileDigest write_tensors(const std::filesystem::path& file,
                                 const std::map<std::string, at::Tensor>& tensors);
 /// Of a state of tensors alone.
-files::FileDigest write_tensors(const std::filesystem::path& file, const State& tensors);
+LEVIN_API files::FileDigest write_tensors(const std::filesystem::path& file, const State& tensors);
 
 /// CPU tensors in the file's memory map, which lives as long as any of them; copies of those that
 /// lie unaligned there.

@@ -53,9 +53,10 @@ bool is_this_host(const std::string& host) {
 }
 
 // A UDP socket that is connected has the address that the routes give it.
-std::string address_towards(const std::string& host) {
+std::vector<std::string> addresses_towards(const std::string& host) {
   constexpr int64_t kDiscard = 9;  // a port is a must, and takes no part in a route
   const Addresses addresses = addresses_of(host, kDiscard);
+  std::vector<std::string> own_ones;
   for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
     const Descriptor socket(::socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (!socket || ::connect(socket.number(), at->ai_addr, at->ai_addrlen) != 0) continue;
@@ -65,10 +66,15 @@ std::string address_towards(const std::string& host) {
     if (::getsockname(socket.number(), address, &size) != 0) continue;
     char text[NI_MAXHOST];
     if (::getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) {
-      return text;
+      own_ones.emplace_back(text);
     }
   }
-  return "";
+  return own_ones;
+}
+
+std::string address_towards(const std::string& host) {
+  const std::vector<std::string> own_ones = addresses_towards(host);
+  return own_ones.empty() ? "" : own_ones.front();
 }
 
 bool is_loopback(const std::string& address) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "levin/base/export.h"
 
@@ -14,6 +15,8 @@ LEVIN_API bool is_this_host(const std::string& host);
 /// This host's own address on the way to that one, as numbers; "" where there is no way or no such
 /// name. Sends nothing.
 LEVIN_API std::string address_towards(const std::string& host);
+/// One for each address that the host's name stands for, of IPv4 and of IPv6.
+LEVIN_API std::vector<std::string> addresses_towards(const std::string& host);
 /// Whether such an address reaches no other host.
 LEVIN_API bool is_loopback(const std::string& address);
 /// Waits for an answer for a second at most.

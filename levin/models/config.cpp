@@ -130,6 +130,18 @@ std::vector<int64_t> Config::integers(std::string_view key) const {
   return numbers;
 }
 
+std::vector<int64_t> Config::one_or_more(std::string_view key) const {
+  const OrderedJson* value = find(key);
+  if (value != nullptr && !value->is_array()) return {integer(key)};
+  return integers(key);
+}
+
+std::vector<std::string> Config::one_or_more_texts(std::string_view key) const {
+  const OrderedJson* value = find(key);
+  if (value != nullptr && !value->is_array()) return {text(key)};
+  return texts(key);
+}
+
 Config Config::child(std::string_view key) const {
   const OrderedJson* value = find(key);
   Config child;
@@ -153,6 +165,11 @@ void Config::set(std::string_view key, const std::string& value) {
 void Config::set(std::string_view key, const std::vector<std::string>& values) {
   (*tree_)[std::string(key)] = values;
 }
+void Config::set(std::string_view key, const std::vector<int64_t>& values) {
+  (*tree_)[std::string(key)] = values;
+}
+void Config::set_number(std::string_view key, double value) { (*tree_)[std::string(key)] = value; }
+void Config::set_flag(std::string_view key, bool value) { (*tree_)[std::string(key)] = value; }
 void Config::erase(std::string_view key) { tree_->erase(std::string(key)); }
 
 std::string Config::model_type() const {

@@ -43,6 +43,9 @@ class LEVIN_API Config {
   /// Empty where the key is absent.
   std::vector<std::string> texts(std::string_view key) const;
   std::vector<int64_t> integers(std::string_view key) const;
+  /// The same where the file may have one alone in place of a list.
+  std::vector<int64_t> one_or_more(std::string_view key) const;
+  std::vector<std::string> one_or_more_texts(std::string_view key) const;
   /// An object, whose errors name "key.inner"; an empty one where the key is absent.
   Config child(std::string_view key) const;
 
@@ -51,6 +54,9 @@ class LEVIN_API Config {
   void set(std::string_view key, int64_t value);
   void set(std::string_view key, const std::string& value);
   void set(std::string_view key, const std::vector<std::string>& values);
+  void set(std::string_view key, const std::vector<int64_t>& values);
+  void set_number(std::string_view key, double value);
+  void set_flag(std::string_view key, bool value);
   void erase(std::string_view key);
 
   /// "model_type"; Error "models.config" where there is none.

@@ -11,6 +11,8 @@ class Batch;
 
 namespace levin::models {
 
+class Cache;
+
 /// Each [B, T]; all but input_ids may be undefined.
 struct Inputs {
   at::Tensor input_ids;       ///< int64
@@ -20,6 +22,9 @@ struct Inputs {
   /// int64: which document of a packed row a token is of; below 0: of none. Documents never see each
   /// other.
   at::Tensor document;
+  /// Of the tokens before these: then input_ids are the prompts, or the next token of each row, and
+  /// position_ids are there. nullptr: none.
+  Cache* cache = nullptr;
 
   /// Throws Error "models.input" where input_ids is missing or not [B, T] of int64, or another field
   /// has other sizes.

@@ -11,6 +11,7 @@
 #include "levin/files/atomic.h"
 #include "levin/files/read_file.h"
 #include "levin/models/family.h"
+#include "levin/models/generate/settings.h"
 #include "levin/models/heads/loss.h"
 #include "levin/models/heads/sentence.h"
 #include "levin/models/layers/layers.h"
@@ -29,7 +30,8 @@ namespace fs = std::filesystem;
 constexpr const char* kBeside[] = {
     "tokenizer.json",  "tokenizer_config.json",   "vocab.txt",         "vocab.json",
     "merges.txt",      "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
-    "tokenizer.model", "sentencepiece.bpe.model", "spiece.model",      "generation_config.json"};
+    "tokenizer.model", "sentencepiece.bpe.model", "spiece.model"};
+constexpr const char* kGeneration = "generation_config.json";
 /// Of sentence-transformers, for that task alone.
 constexpr const char* kSentence[] = {"modules.json", "sentence_bert_config.json",
                                      "config_sentence_transformers.json"};
@@ -90,6 +92,10 @@ Pretrained::Pretrained(std::unique_ptr<Parts> parts)
 Pretrained::~Pretrained() = default;
 
 const Config& Pretrained::config() const { return parts_->config; }
+const Config& Pretrained::generation_config() const { return parts_->generation; }
+void Pretrained::set_generation_defaults(const GenerateOptions& options) {
+  write_options(options, parts_->generation);
+}
 std::string Pretrained::task() const { return name_of(parts_->task); }
 const std::vector<std::string>& Pretrained::drawn() const { return parts_->drawn; }
 const std::vector<std::string>& Pretrained::lora_targets() const {
@@ -148,10 +154,13 @@ void Pretrained::save_pretrained(const fs::path& folder,
   }
   save_sharded_weights(folder, weights, options.max_shard_bytes);
   files::write_file_atomically(folder / "config.json", parts_->config.to_json());
+  if (parts_->task == Task::kTextGeneration)
+    files::write_file_atomically(folder / kGeneration, parts_->generation.to_json());
   std::error_code error;
   const bool is_same = fs::equivalent(parts_->folder, folder, error);
   if (parts_->folder.empty() || is_same) return;
   for (const char* name : kBeside) copy_beside(parts_->folder, folder, name);
+  if (parts_->task != Task::kTextGeneration) copy_beside(parts_->folder, folder, kGeneration);
   if (parts_->task != Task::kSentenceSimilarity) return;
   for (const char* name : kSentence) copy_beside(parts_->folder, folder, name);
   for (const std::string& path : parts_->sentence.folders) {
@@ -184,6 +193,12 @@ void draw_anew(Pretrained& net, at::ScalarType dtype) {
             net.parts().folder.string(), to_text(net.drawn()));
 }
 
+Config generation_of(const fs::path& folder, const Config& config) {
+  const fs::path file = folder / kGeneration;
+  if (folder.empty() || !is_there(file)) return generation_config_of(config);
+  return Config::from_json(files::read_file(file), file.string());
+}
+
 /// The network, with memory that nobody has filled.
 Network build(Config config, const PretrainedOptions& options, const fs::path& folder) {
   auto given = std::make_unique<Pretrained::Parts>();
@@ -208,6 +223,7 @@ Network build(Config config, const PretrainedOptions& options, const fs::path& f
   }
   config.set("architectures", std::vector{architecture_of(family, parts.task)});
   parts.config = std::move(config);
+  parts.generation = generation_of(folder, parts.config);
 
   Network network{.net = std::make_shared<Pretrained>(std::move(given))};
   network.placing.folder = folder.string();

@@ -19,6 +19,7 @@
 
 #include "levin/base/export.h"
 #include "levin/models/config.h"
+#include "levin/models/generate/options.h"
 
 namespace levin {
 class Batch;
@@ -74,6 +75,16 @@ class LEVIN_API Pretrained : public torch::nn::Module {
   /// (int64 [B]). Throws Error "models.input", "models.length", "models.labels", "models.padding", "models.packing".
   Output forward(const Batch& batch, const ForwardOptions& options = {});
 
+  /// Writes on from prompts: a batch with input_ids and, where they are padded on the left,
+  /// attention_mask (models::to_prompts), or input_ids alone, int64 [B, T]. As transformers' generate:
+  /// greedy or by sampling, as options and generation_config.json say. Without gradients, in evaluation
+  /// mode; adapters count. Throws Error "models.generate.task" for a model that writes no text,
+  /// "models.generate.padding" for padding on the right, "models.generate.length",
+  /// "models.generate.options", "models.generate.tokenizer", "models.generate.config", "models.input",
+  /// "models.length".
+  Generated generate(const Batch& prompts, const GenerateOptions& options = {});
+  Generated generate(const at::Tensor& input_ids, const GenerateOptions& options = {});
+
   /// Writes config.json and model.safetensors (in several files where it is larger than
   /// max_shard_bytes), and copies tokenizer, chat template and generation settings of the folder that
   /// the model came from. transformers opens it. Of a model with an adapter the adapter is written
@@ -83,6 +94,10 @@ class LEVIN_API Pretrained : public torch::nn::Module {
                        const SavePretrainedOptions& options = {}) const;
 
   const Config& config() const;
+  /// generation_config.json, or what transformers makes of a config.json alone.
+  const Config& generation_config() const;
+  /// What of these is set becomes what generate does where nobody says, and save_pretrained writes it.
+  void set_generation_defaults(const GenerateOptions& options);
   std::string task() const;
   /// Parameters that the folder had no weights for, and that were drawn: those of a new head.
   const std::vector<std::string>& drawn() const;

@@ -15,6 +15,7 @@ namespace levin::models {
 
 struct Pretrained::Parts {
   Config config;
+  Config generation;  // of text-generation
   const Family* family = nullptr;
   Task task = Task::kFeatureExtraction;
   std::filesystem::path folder;  // that it came from; empty: none

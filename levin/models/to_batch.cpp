@@ -8,8 +8,9 @@
 
 namespace levin::models {
 
-Batch to_batch(const text::Tokenizer& tokenizer, std::span<const text::Encoding> encodings) {
-  const text::PaddingOptions padding = tokenizer.default_padding();
+namespace {
+
+Batch padded(const text::PaddingOptions& padding, std::span<const text::Encoding> encodings) {
   int64_t longest = 0;
   for (const text::Encoding& each : encodings)
     longest = std::max(longest, static_cast<int64_t>(each.ids.size()));
@@ -33,14 +34,39 @@ Batch to_batch(const text::Tokenizer& tokenizer, std::span<const text::Encoding>
   return batch;
 }
 
+std::vector<text::Encoding> encoded(const text::Tokenizer& tokenizer,
+                                    std::span<const std::string> texts) {
+  return tokenizer.encode_batch(texts, {.offsets = text::OffsetUnit::kNone, .num_threads = 1});
+}
+
+}  // namespace
+
+Batch to_batch(const text::Tokenizer& tokenizer, std::span<const text::Encoding> encodings) {
+  return padded(tokenizer.default_padding(), encodings);
+}
+
 Batch to_batch(const text::Tokenizer& tokenizer, std::span<const std::string> texts) {
-  const auto encodings =
-      tokenizer.encode_batch(texts, {.offsets = text::OffsetUnit::kNone, .num_threads = 1});
-  return to_batch(tokenizer, std::span<const text::Encoding>(encodings));
+  return to_batch(tokenizer, std::span<const text::Encoding>(encoded(tokenizer, texts)));
 }
 
 Batch to_batch(const text::Tokenizer& tokenizer, std::initializer_list<std::string> texts) {
   return to_batch(tokenizer, std::span<const std::string>(texts.begin(), texts.size()));
+}
+
+Batch to_prompts(const text::Tokenizer& tokenizer, std::span<const text::Encoding> encodings) {
+  // Masked in any case, so that another token serves where no file names one.
+  const auto pad = tokenizer.special_token_id("pad_token");
+  return padded({.direction = "left",
+                 .pad_id = pad ? *pad : tokenizer.special_token_id("eos_token").value_or(0)},
+                encodings);
+}
+
+Batch to_prompts(const text::Tokenizer& tokenizer, std::span<const std::string> texts) {
+  return to_prompts(tokenizer, std::span<const text::Encoding>(encoded(tokenizer, texts)));
+}
+
+Batch to_prompts(const text::Tokenizer& tokenizer, std::initializer_list<std::string> texts) {
+  return to_prompts(tokenizer, std::span<const std::string>(texts.begin(), texts.size()));
 }
 
 }  // namespace levin::models

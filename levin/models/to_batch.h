@@ -24,4 +24,11 @@ LEVIN_API Batch to_batch(const text::Tokenizer& tokenizer,
 LEVIN_API Batch to_batch(const text::Tokenizer& tokenizer,
                          std::span<const text::Encoding> encodings);
 
+/// input_ids and attention_mask, padded on the left: what Pretrained::generate writes on from.
+LEVIN_API Batch to_prompts(const text::Tokenizer& tokenizer, std::span<const std::string> texts);
+LEVIN_API Batch to_prompts(const text::Tokenizer& tokenizer,
+                           std::initializer_list<std::string> texts);
+LEVIN_API Batch to_prompts(const text::Tokenizer& tokenizer,
+                           std::span<const text::Encoding> encodings);
+
 }  // namespace levin::models

@@ -92,7 +92,9 @@ Encoding Tokenizer::Parts::encode(const EncodeInput& input, const EncodeOptions&
   drafts.reserve(2);
   drafts.push_back(encode_part(input.first, 0, options, memory));
   if (input.second) drafts.push_back(encode_part(*input.second, 1, options, memory));
-  if (truncation) truncate_all(drafts, options.add_special_tokens);
+  if (const auto& cut = options.truncation ? options.truncation : truncation) {
+    truncate_all(drafts, *cut, options.add_special_tokens);
+  }
   if (post_processor) {
     for (size_t i = 0; i < drafts.size(); ++i) drafts[i].set_types(static_cast<int32_t>(i));
     post_processor->process(drafts, options.add_special_tokens);

@@ -34,36 +34,37 @@ std::pair<size_t, size_t> shared_lengths(size_t first, size_t second, size_t len
 
 }  // namespace
 
-void Tokenizer::Parts::truncate_all(std::vector<Draft>& drafts, bool add_special_tokens) const {
-  auto length = static_cast<size_t>(truncation->max_length);
+void Tokenizer::Parts::truncate_all(std::vector<Draft>& drafts, const TruncationOptions& options,
+                                    bool add_special_tokens) const {
+  auto length = static_cast<size_t>(options.max_length);
   if (add_special_tokens && post_processor) {
     length -= std::min(length, post_processor->added(drafts.size() > 1));
   }
   if (length == 0) {
-    for (Draft& draft : drafts) cut(draft, 0, *truncation);
+    for (Draft& draft : drafts) cut(draft, 0, options);
     return;
   }
   size_t total = 0;
   for (const Draft& draft : drafts) total += draft.size();
   if (total <= length) return;
-  if (truncation->strategy == "longest_first") {
+  if (options.strategy == "longest_first") {
     if (drafts.size() == 1) {
-      cut(drafts[0], length, *truncation);
+      cut(drafts[0], length, options);
       return;
     }
     const auto [first, second] = shared_lengths(drafts[0].size(), drafts[1].size(), length);
-    cut(drafts[0], first, *truncation);
-    cut(drafts[1], second, *truncation);
+    cut(drafts[0], first, options);
+    cut(drafts[1], second, options);
     return;
   }
-  const size_t place = truncation->strategy == "only_first" ? 0 : 1;
+  const size_t place = options.strategy == "only_first" ? 0 : 1;
   LEVIN_CHECK(place < drafts.size(), "text.truncation",
               "only the second text is to be cut, and there is only one; choose longest_first");
   const size_t excess = total - length;
   LEVIN_CHECK(drafts[place].size() > excess, "text.truncation",
               "{} tokens are to be cut off the {} text, which has {}; choose longest_first", excess,
               place == 0 ? "first" : "second", drafts[place].size());
-  cut(drafts[place], drafts[place].size() - excess, *truncation);
+  cut(drafts[place], drafts[place].size() - excess, options);
 }
 
 void Tokenizer::Parts::pad(std::span<Encoding> encodings, bool tracked) const {

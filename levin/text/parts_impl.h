@@ -41,6 +41,8 @@ struct Tokenizer::Parts {
   bool needs_origin = false;          // even where nobody asks for offsets
   std::vector<Draft::Blanks> blanks;  // of the vocabulary's tokens, where offsets are trimmed
 
+  uint64_t digest = 0;  // of the tokenizer.json
+
   // Of the folder's other files.
   std::map<std::string, std::string, std::less<>> roles;  // of special tokens
   std::optional<int64_t> model_max_length;
@@ -75,6 +77,8 @@ struct Tokenizer::Parts {
   Encoding encode(const EncodeInput& input, const EncodeOptions& options,
                   EncodeMemory& memory) const;
   void pad(std::span<Encoding> encodings, bool tracked) const;
+  /// Another one where texts or chats may give other tokens.
+  uint64_t fingerprint() const;
   std::string decode(std::span<const int32_t> ids, const DecodeOptions& options) const;
   int32_t find(std::string_view token) const;
   const std::string& template_of(const ChatOptions& options) const;
@@ -90,7 +94,8 @@ struct Tokenizer::Parts {
   void encode_pieces(uint32_t& count, int32_t word, bool tracked, EncodeMemory& memory,
                      Draft& draft) const;
   void put_added(int32_t id, std::string_view text, Bytes origin, int32_t word, Draft& draft) const;
-  void truncate_all(std::vector<Draft>& drafts, bool add_special_tokens) const;
+  void truncate_all(std::vector<Draft>& drafts, const TruncationOptions& options,
+                    bool add_special_tokens) const;
 };
 
 }  // namespace levin::text

@@ -1,8 +1,10 @@
 // Tokenizers out of files.
 #include <limits>
+#include <span>
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
+#include "levin/files/checksum.h"
 #include "levin/files/read_file.h"
 #include "levin/text/parts_impl.h"
 #include "levin/text/unicode/utf8.h"
@@ -202,6 +204,7 @@ void Tokenizer::Parts::read(const TokenizerFile& file) {
 Tokenizer Tokenizer::from_json(std::string_view json) {
   auto parts = std::make_unique<Parts>();
   parts->read(TokenizerFile(json));
+  parts->digest = files::xxh3(std::as_bytes(std::span(json)));
   return Tokenizer(std::move(parts));
 }
 

@@ -7,6 +7,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
+#include "levin/files/checksum.h"
 #include "levin/text/parts_impl.h"
 #include "levin/text/unicode/utf8.h"
 
@@ -187,6 +188,28 @@ PaddingOptions Tokenizer::default_padding() const {
 int32_t Tokenizer::Parts::find(std::string_view token) const {
   const int32_t id = added.find(token);
   return id >= 0 ? id : model->vocabulary().find(token);
+}
+
+uint64_t Tokenizer::Parts::fingerprint() const {
+  uint64_t sum = digest;
+  const auto add = [&](std::string_view text) {
+    sum = files::xxh3(std::as_bytes(std::span(text)), sum + text.size());
+  };
+  for (const auto& [id, token] : added.all()) {
+    add(token.content);
+    add(std::to_string(id) + (token.single_word ? "w" : "") + (token.lstrip ? "l" : "") +
+        (token.rstrip ? "r" : "") + (token.normalized ? "n" : "") + (token.special ? "s" : ""));
+  }
+  for (const auto& [role, token] : roles) {
+    add(role);
+    add(token);
+  }
+  add(chat_template.value_or(""));
+  for (const auto& [name, source] : chat_templates) {
+    add(name);
+    add(source);
+  }
+  return sum;
 }
 
 std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {

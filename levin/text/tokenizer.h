@@ -36,24 +36,25 @@ struct AddedToken {
 /// What offsets count; without them encoding is faster.
 enum class OffsetUnit { kNone, kBytes, kCodePoints };
 
+struct TruncationOptions {
+  int64_t max_length = 512;
+  int64_t stride = 0;                      ///< tokens that what overflows begins with again
+  std::string strategy = "longest_first";  ///< of a pair; or only_first, only_second
+  std::string direction = "right";         ///< or left
+};
+
 struct EncodeOptions {
   bool add_special_tokens = true;
   OffsetUnit offsets = OffsetUnit::kBytes;  ///< Python's are code points
   bool split_special_tokens = false;        ///< special tokens in the text are text
   int64_t num_threads = 0;                  ///< of a batch; 0: as many as there are cores
+  std::optional<TruncationOptions> truncation = {};  ///< in place of the tokenizer's own
 };
 
 struct DecodeOptions {
   bool skip_special_tokens = true;
   /// No blanks before marks; unset: what tokenizer_config.json says.
   std::optional<bool> clean_up_tokenization_spaces;
-};
-
-struct TruncationOptions {
-  int64_t max_length = 512;
-  int64_t stride = 0;                      ///< tokens that what overflows begins with again
-  std::string strategy = "longest_first";  ///< of a pair; or only_first, only_second
-  std::string direction = "right";         ///< or left
 };
 
 struct PaddingOptions {

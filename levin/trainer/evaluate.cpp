@@ -7,6 +7,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/random.h"
+#include "levin/module/evaluation_mode.h"
 #include "levin/trainer/run.h"
 
 namespace levin::detail {
@@ -34,27 +35,6 @@ const EvaluationHooks& hooks_of(Stage stage) {
       &Module::on_predict_epoch_end, &Module::on_predict_batch_start};
   return stage == Stage::kPredict ? kPredict : stage == Stage::kTest ? kTest : kValidation;
 }
-
-/// Puts a module into evaluation mode and each of its parts back into the mode it had.
-class EvaluationMode {
- public:
-  explicit EvaluationMode(torch::nn::Module& module) {
-    for (const auto& part : module.modules()) modes_.emplace_back(part.get(), part->is_training());
-    module.eval();
-  }
-  ~EvaluationMode() {
-    // Parents come first, so that a part which was in another mode than its parent has the last
-    // word.
-    for (const auto& [part, training] : modes_) {
-      if (part->is_training() != training) part->train(training);
-    }
-  }
-  EvaluationMode(const EvaluationMode&) = delete;
-  EvaluationMode& operator=(const EvaluationMode&) = delete;
-
- private:
-  std::vector<std::pair<torch::nn::Module*, bool>> modes_;
-};
 
 /// Without the rows of samples that fill up the batch.
 at::Tensor of_samples(const at::Tensor& output, int64_t rows, int64_t samples) {

@@ -188,6 +188,27 @@ TEST(Strangers, AreKnownByTheKernelsAccountOfConnections) {
   }
 }
 
+// 10.0.0.3 and 2001:db8::7 are others' addresses, 10.0.0.2 is this machine's.
+TEST(Strangers, OfOtherHostsAreKnownByTheirAddresses) {
+  const std::string mapped = "0000000000000000FFFF0000";
+  const auto row = [](const std::string& local, const std::string& remote, const char* state) {
+    return "   1: " + local + " " + remote + " " + state +
+           " 00000000:00000000 00:00000000 00000000 1000        0 52418 1\n";
+  };
+  const std::string text =
+      row("0200000A:1E61", "0300000A:C001", "01") +                    // from 10.0.0.3
+      row(mapped + "0200000A:1E61", mapped + "0400000A:C001", "06") +  // 10.0.0.4 is gone
+      row("0200000A:C005", "0500000A:1E61", "01") +                    // to another host's port
+      row("0200000A:1E61", "0200000A:C006", "01") +                    // from this machine
+      row("B80D0120000000000000000001000000:1E61", "B80D0120000000000000000007000000:C007", "01");
+  EXPECT_EQ(levin::launch::hosts_at(7777, text),
+            (std::set<std::string>{"10.0.0.3", "2001:db8::7"}));
+  EXPECT_EQ(levin::launch::hosts_at(7778, text), std::set<std::string>{});
+  for (size_t end = 0; end < text.size(); ++end) {
+    EXPECT_LE(levin::launch::hosts_at(7777, text.substr(0, end)).size(), 2U);
+  }
+}
+
 TEST(Strangers, OfAnotherUserAtTheStoreAreNamed) {
   const Scratch scratch;
   Launcher launcher(scratch, {"-n", "2", patient_rank(scratch)});

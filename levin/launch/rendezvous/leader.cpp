@@ -55,6 +55,7 @@ void Leader::look_for_new_agents() {
     agent.gone = !text;  // the number of nobody, or of a stranger
     if (!text) continue;
     decode(*text, agent.info);
+    for (const std::string& address : agent.info.addresses) store_.know(address);
     agent.last_beat = last_join_ = Clock::now();
     log::info("{} has come with {} ranks, {} of {} nodes are here", agent.info.host,
               agent.info.num_ranks, present().size(), options_.nnodes.most);

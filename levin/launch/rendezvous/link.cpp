@@ -8,6 +8,7 @@
 
 #include "levin/base/awake.h"
 #include "levin/base/check.h"
+#include "levin/comm/reach.h"
 #include "levin/launch/rendezvous/leader.h"
 
 namespace levin::launch {
@@ -142,8 +143,10 @@ bool Link::is_silent(const Line& line) {
 
 void Link::join(Line& line, MeetingPoint& point, const Keys& keys) {
   const int64_t agent = point.store.add(keys.num_agents(), 1) - 1;
-  point.store.set(keys.info(agent), encode(NodeInfo{posix::host_name(), line.options.nproc_per_node,
-                                                    line.options.node_rank.value_or(-1)}));
+  const NodeInfo info{posix::host_name(), line.options.nproc_per_node,
+                      line.options.node_rank.value_or(-1),
+                      comm::addresses_towards(point.endpoint.host)};
+  point.store.set(keys.info(agent), encode(info));
   const std::lock_guard lock(line.mutex);
   line.news.agent = agent;
   line.last_answer = std::chrono::steady_clock::now();

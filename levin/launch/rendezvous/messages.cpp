@@ -69,8 +69,10 @@ RankFailure failure_in(const json& message) {
 }  // namespace
 
 std::string encode(const NodeInfo& info) {
-  return text_of(
-      {{"host", info.host}, {"num_ranks", info.num_ranks}, {"node_rank", info.node_rank}});
+  return text_of({{"host", info.host},
+                  {"num_ranks", info.num_ranks},
+                  {"node_rank", info.node_rank},
+                  {"addresses", info.addresses}});
 }
 
 std::string encode(const Report& report) {
@@ -101,6 +103,7 @@ void decode(std::string_view text, NodeInfo& info) {
     message.at("host").get_to(info.host);
     info.num_ranks = number_in(message, "num_ranks", 1, kMostRanks);
     info.node_rank = number_in(message, "node_rank", -1, kMostAgents);
+    message.at("addresses").get_to(info.addresses);
   });
 }
 

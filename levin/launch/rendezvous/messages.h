@@ -18,7 +18,8 @@ namespace levin::launch {
 struct NodeInfo {
   std::string host = {};
   int64_t num_ranks = 1;
-  int64_t node_rank = -1;  ///< -1: any
+  int64_t node_rank = -1;                   ///< -1: any
+  std::vector<std::string> addresses = {};  ///< from which it reaches the store, "10.0.0.3"
 };
 
 /// What has happened on a node: its first failure or signal at once, and its end in any case.

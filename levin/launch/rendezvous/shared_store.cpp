@@ -78,6 +78,10 @@ std::optional<std::string> SharedStore::find(const std::string& key) {
   return text;
 }
 
+void SharedStore::know(const std::string& address) {
+  if (impl_->witness) impl_->witness->know(address);
+}
+
 int64_t SharedStore::add(const std::string& key, int64_t amount) {
   return impl_->store->add(key, amount);
 }

@@ -30,6 +30,9 @@ class SharedStore {
   void set(const std::string& key, const std::string& value);
   /// None where nobody has set it, and where a stranger has.
   std::optional<std::string> find(const std::string& key);
+  /// A launcher of the job calls from that address; others are named in the log, where this process
+  /// serves the store.
+  void know(const std::string& address);
   /// Gives the sum.
   int64_t add(const std::string& key, int64_t amount);
 

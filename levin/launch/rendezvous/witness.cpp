@@ -1,5 +1,6 @@
 #include "levin/launch/rendezvous/witness.h"
 
+#include <arpa/inet.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +19,8 @@ namespace levin::launch {
 namespace {
 
 constexpr std::chrono::milliseconds kLook(500);
+// A launcher that has just come has this time to say who it is.
+constexpr std::chrono::seconds kGreeting(2);
 constexpr size_t kIp4Digits = 8;
 
 /// One end of a connection as the kernel counts it, "0100007F:1F90".
@@ -62,6 +65,32 @@ std::optional<Connection> connection_in(std::string_view line) {
   return words[3] == kEstablished ? std::optional(connection) : std::nullopt;
 }
 
+std::vector<Connection> connections_in(std::string_view text) {
+  std::vector<Connection> all;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    if (const auto connection = connection_in(line)) all.push_back(*connection);
+  }
+  return all;
+}
+
+/// "0100007F:1F90" as "127.0.0.1": the kernel writes each word of the address as a number of this
+/// machine. Empty for other text.
+std::string address_of(std::string_view end) {
+  const std::string_view digits = end.substr(0, end.rfind(':'));
+  if (digits.size() != kIp4Digits && digits.size() != 4 * kIp4Digits) return "";
+  std::array<uint32_t, 4> words = {};
+  for (size_t i = 0; i * kIp4Digits < digits.size(); ++i) {
+    const char* begin = digits.data() + i * kIp4Digits;
+    const auto [last, error] = std::from_chars(begin, begin + kIp4Digits, words.at(i), /*base=*/16);
+    if (error != std::errc() || last != begin + kIp4Digits) return "";
+  }
+  std::array<char, INET6_ADDRSTRLEN> text = {};
+  const int family = digits.size() == kIp4Digits ? AF_INET : AF_INET6;
+  return ::inet_ntop(family, words.data(), text.data(), text.size()) == nullptr ? "" : text.data();
+}
+
 std::string text_of(const char* path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -71,24 +100,32 @@ std::string text_of(const char* path) {
 
 // Both ends of a connection within this machine stand there.
 std::set<uid_t> users_at(int64_t port, std::string_view connections) {
+  const std::vector<Connection> all = connections_in(connections);
   std::set<std::string_view> callers;
-  std::vector<Connection> towards;
-  while (!connections.empty()) {
-    const std::string_view line = connections.substr(0, connections.find('\n'));
-    connections.remove_prefix(std::min(line.size() + 1, connections.size()));
-    const auto connection = connection_in(line);
-    if (!connection) continue;
-    if (port_of(connection->local) == port) callers.insert(connection->remote);
-    if (port_of(connection->remote) == port) towards.push_back(*connection);
+  for (const Connection& connection : all) {
+    if (port_of(connection.local) == port) callers.insert(connection.remote);
   }
   std::set<uid_t> users;
-  for (const Connection& connection : towards) {
-    if (callers.contains(connection.local)) users.insert(connection.user);
+  for (const Connection& connection : all) {
+    if (port_of(connection.remote) == port && callers.contains(connection.local)) {
+      users.insert(connection.user);
+    }
   }
   return users;
 }
 
-Witness::Witness(int64_t port) : port_(port), thread_([this] { look(); }) {}
+// An address of this machine is that of an end here.
+std::set<std::string> hosts_at(int64_t port, std::string_view connections) {
+  std::set<std::string> hosts, own = {""};
+  for (const Connection& connection : connections_in(connections)) {
+    own.insert(address_of(connection.local));
+    if (port_of(connection.local) == port) hosts.insert(address_of(connection.remote));
+  }
+  for (const std::string& address : own) hosts.erase(address);
+  return hosts;
+}
+
+Witness::Witness(int64_t port) : port_(port), told_{0, ::geteuid()}, thread_([this] { look(); }) {}
 
 Witness::~Witness() {
   {
@@ -99,18 +136,41 @@ Witness::~Witness() {
   thread_.join();
 }
 
+// A link-local address of IPv6 has its interface behind it ("fe80::1%eth0"), which the kernel's table
+// does not name.
+void Witness::know(const std::string& address) {
+  const std::lock_guard lock(mutex_);
+  known_.insert(address.substr(0, address.find('%')));
+}
+
 void Witness::look() {
-  std::set<uid_t> told = {0, ::geteuid()};
   std::unique_lock lock(mutex_);
   while (!end_.wait_for(lock, kLook, [this] { return is_ending_; })) {
     const std::string connections = text_of("/proc/net/tcp") + text_of("/proc/net/tcp6");
-    for (const uid_t user : users_at(port_, connections)) {
-      if (!told.insert(user).second) continue;
-      log::warn(
-          "a stranger at the store of the job: a process of the user {} of this machine is "
-          "connected to port {}; launchers believe no word of it, and it can end the job",
-          user, port_);
-    }
+    name_users(connections);
+    name_hosts(connections);
+  }
+}
+
+void Witness::name_users(std::string_view connections) {
+  for (const uid_t user : users_at(port_, connections)) {
+    if (!told_.insert(user).second) continue;
+    log::warn(
+        "a stranger at the store of the job: a process of the user {} of this machine is "
+        "connected to port {}; launchers believe no word of it, and it can end the job",
+        user, port_);
+  }
+}
+
+void Witness::name_hosts(std::string_view connections) {
+  for (const std::string& host : hosts_at(port_, connections)) {
+    const auto now = Clock::now();
+    const auto since = first_seen_.emplace(host, now).first->second;
+    if (now - since < kGreeting || !known_.insert(host).second) continue;
+    log::warn(
+        "a stranger at the store of the job: {}, where no launcher of the job is, is connected to "
+        "port {}; launchers believe no word of it, and it can end the job",
+        host, port_);
   }
 }
 

@@ -25,6 +25,10 @@ class Body {
   virtual at::Tensor forward(const Inputs& inputs) = 0;
   /// Of the tokens, [vocabulary, width]: the matrix of a head that is tied to it.
   virtual const at::Tensor& embedding() const = 0;
+  /// Whether a token sees those before it alone, and inputs may have a cache: what can write a text.
+  virtual bool is_causal() const { return false; }
+  /// Tokens of a text that the body has positions for; 0: no limit.
+  virtual int64_t longest() const { return 0; }
 
   bool activation_checkpointing = false;  ///< of each block while it trains
 };

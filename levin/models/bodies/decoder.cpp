@@ -76,9 +76,10 @@ class DecoderBlock : public torch::nn::Module {
     after_mlp_ = place_norm(*this, options.norms.after_mlp, width, options);
   }
 
-  at::Tensor forward(const at::Tensor& input, const Angles* angles, AttentionMask& mask) {
-    const auto x =
-        input + normed(after_attention_, attention(normed(before_attention_, input), angles, mask));
+  at::Tensor forward(const at::Tensor& input, const Angles* angles, AttentionMask& mask,
+                     LayerCache* cache) {
+    const auto x = input + normed(after_attention_,
+                                  attention(normed(before_attention_, input), angles, mask, cache));
     return x + normed(after_mlp_, mlp(normed(before_mlp_, x)));
   }
 
@@ -97,7 +98,8 @@ class DecoderBlock : public torch::nn::Module {
     return whole ? heads : normed(norm, heads);
   }
 
-  at::Tensor attention(const at::Tensor& x, const Angles* angles, AttentionMask& mask) {
+  at::Tensor attention(const at::Tensor& x, const Angles* angles, AttentionMask& mask,
+                       LayerCache* cache) {
     auto query = heads_of(*q_, q_norm_, x), key = heads_of(*k_, k_norm_, x);
     const auto value = heads_of(*v_, nullptr, x);
     if (angles != nullptr) {
@@ -107,7 +109,8 @@ class DecoderBlock : public torch::nn::Module {
     return o_->forward(attend(query, key, value, mask,
                               {.window = kind_.window,
                                .scale = options_.score_scale,
-                               .dropout = is_training() ? options_.attention_dropout : 0.0}));
+                               .dropout = is_training() ? options_.attention_dropout : 0.0,
+                               .cache = cache}));
   }
 
   at::Tensor mlp(const at::Tensor& x) {
@@ -147,17 +150,20 @@ class Decoder : public Body {
     const auto mask = std::make_shared<AttentionMask>(inputs, options_.is_causal);
     for (size_t i = 0; i < blocks_.size(); ++i) {
       const int64_t which = options_.blocks[i].rotary;
-      const auto block = [&block = *blocks_[i], mask, given = which >= 0,
+      LayerCache* const cache = inputs.cache != nullptr ? &inputs.cache->layer(i) : nullptr;
+      const auto block = [&block = *blocks_[i], mask, cache, given = which >= 0,
                           turn = which >= 0 ? angles[which] : Angles()](const at::Tensor& in) {
-        return block.forward(in, given ? &turn : nullptr, *mask);
+        return block.forward(in, given ? &turn : nullptr, *mask, cache);
       };
       const bool checkpointed = activation_checkpointing && blocks_[i]->is_training();
       x = checkpointed ? levin::activation_checkpoint(block, x) : block(x);
     }
+    if (inputs.cache != nullptr) inputs.cache->advance(inputs.input_ids.size(1));
     return norm_->forward(x);
   }
 
   const at::Tensor& embedding() const override { return embedding_->weight(); }
+  bool is_causal() const override { return options_.is_causal; }
 
  private:
   DecoderOptions options_;

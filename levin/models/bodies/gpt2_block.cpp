@@ -64,18 +64,18 @@ GPT2Block::GPT2Block(const GPT2Config& config)
   mlp_out_ = place(*this, "mlp.c_proj", std::make_shared<Conv1D>(inner, width, out));
 }
 
-at::Tensor GPT2Block::forward(const at::Tensor& input, AttentionMask& mask) {
-  const auto x = input + attention(ln_1_->forward(input), mask);
+at::Tensor GPT2Block::forward(const at::Tensor& input, AttentionMask& mask, LayerCache* cache) {
+  const auto x = input + attention(ln_1_->forward(input), mask, cache);
   return x + mlp(ln_2_->forward(x));
 }
 
-at::Tensor GPT2Block::attention(const at::Tensor& x, AttentionMask& mask) {
+at::Tensor GPT2Block::attention(const at::Tensor& x, AttentionMask& mask, LayerCache* cache) {
   const auto qkv = attention_in_->forward(x).split(config_.n_embd, 2);
   const auto heads = [&](const at::Tensor& y) {  // -> [B, T, heads, C / heads]
     return y.view({x.size(0), x.size(1), config_.n_head, config_.n_embd / config_.n_head});
   };
   const auto mixed = attend(heads(qkv[0]), heads(qkv[1]), heads(qkv[2]), mask,
-                            {.dropout = is_training() ? config_.attn_pdrop : 0.0});
+                            {.dropout = is_training() ? config_.attn_pdrop : 0.0, .cache = cache});
   return at::dropout(attention_out_->forward(mixed), config_.resid_pdrop, is_training());
 }
 

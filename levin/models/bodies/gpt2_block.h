@@ -8,6 +8,7 @@
 
 #include "levin/models/gpt2.h"
 #include "levin/models/layers/attention_mask.h"
+#include "levin/models/layers/cache.h"
 #include "levin/models/layers/layers.h"
 
 namespace levin::models {
@@ -37,10 +38,11 @@ class Conv1D : public Adaptable {
 class GPT2Block : public torch::nn::Module {
  public:
   explicit GPT2Block(const GPT2Config& config);
-  at::Tensor forward(const at::Tensor& input, AttentionMask& mask);  // [B, T, C] -> [B, T, C]
+  /// [B, T, C] -> [B, T, C]
+  at::Tensor forward(const at::Tensor& input, AttentionMask& mask, LayerCache* cache = nullptr);
 
  private:
-  at::Tensor attention(const at::Tensor& x, AttentionMask& mask);
+  at::Tensor attention(const at::Tensor& x, AttentionMask& mask, LayerCache* cache);
   at::Tensor mlp(const at::Tensor& x);
 
   GPT2Config config_;

@@ -40,17 +40,21 @@ class GPT2Body : public Body {
     if (inputs.token_type_ids.defined()) x = x + wte_->forward(inputs.token_type_ids);
     x = at::dropout(x, config_.embd_pdrop, wte_->is_training());
     const auto mask = std::make_shared<AttentionMask>(inputs, /*causal=*/true);
-    for (const auto& each : blocks_) {
-      const auto block = [&block = *each, mask](const at::Tensor& in) {
-        return block.forward(in, *mask);
+    for (size_t i = 0; i < blocks_.size(); ++i) {
+      LayerCache* const cache = inputs.cache != nullptr ? &inputs.cache->layer(i) : nullptr;
+      const auto block = [&block = *blocks_[i], mask, cache](const at::Tensor& in) {
+        return block.forward(in, *mask, cache);
       };
-      const bool checkpointed = activation_checkpointing && each->is_training();
+      const bool checkpointed = activation_checkpointing && blocks_[i]->is_training();
       x = checkpointed ? levin::activation_checkpoint(block, x) : block(x);
     }
+    if (inputs.cache != nullptr) inputs.cache->advance(inputs.input_ids.size(1));
     return ln_f_->forward(x);
   }
 
   const at::Tensor& embedding() const override { return wte_->weight(); }
+  bool is_causal() const override { return true; }
+  int64_t longest() const override { return config_.n_positions; }
 
  private:
   GPT2Config config_;

@@ -9,6 +9,7 @@
 
 #include "levin/base/check.h"
 #include "levin/models/layers/layers.h"
+#include "levin/models/layers/row_arithmetic.h"
 
 namespace levin::models {
 namespace {
@@ -162,7 +163,11 @@ at::Tensor Head::run(size_t steps, const at::Tensor& hidden, const Inputs& input
         x = step->linear->forward(x);
         break;
       case Kind::kTied:
-        x = at::linear(x, body.embedding(), step->bias);
+        if (const auto y = row_product(x, body.embedding(), step->bias); y.defined()) {
+          x = y;
+        } else {
+          x = at::linear(x, body.embedding(), step->bias);
+        }
         break;
       case Kind::kNorm:
         x = step->norm->forward(x);

@@ -17,21 +17,38 @@ at::Tensor by_head(const at::Tensor& x, int64_t heads) {
       .reshape({x.size(0), heads, x.size(1), x.size(3)});
 }
 
-}  // namespace
-
-at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                  AttentionMask& mask, const AttendOptions& options) {
-  const int64_t heads = query.size(2);
-  const auto q = query.transpose(1, 2), k = by_head(key, heads), v = by_head(value, heads);
+/// [B, heads, T, D]
+at::Tensor mixed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, AttentionMask& mask,
+                 const AttendOptions& options) {
   const at::Tensor& added = mask.of(options.window, q.scalar_type());
   std::optional<at::Tensor> given;
   if (added.defined()) given = added;
   std::optional<double> scale;  // unset: the kernel's own
   if (options.scale != 0) scale = options.scale;
-  const auto mixed =  // [B, heads, T, D]
-      at::scaled_dot_product_attention(q, k, v, given, options.dropout,
-                                       mask.is_causal(options.window), scale);
-  return mixed.transpose(1, 2).reshape({query.size(0), query.size(1), -1});
+  return at::scaled_dot_product_attention(q, k, v, given, options.dropout,
+                                          mask.is_causal(options.window), scale);
+}
+
+/// Of one token a row: the heads of a group are to the kernel what several tokens are, and share their
+/// keys and values as they lie.
+at::Tensor attend_next(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                       AttentionMask& mask, const AttendOptions& options) {
+  const auto [k, v] = options.cache->append(key, value);
+  const auto q = query.reshape({query.size(0), k.size(1), -1, query.size(3)});
+  return mixed(q, k, v, mask, options).reshape({query.size(0), 1, -1});
+}
+
+}  // namespace
+
+at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                  AttentionMask& mask, const AttendOptions& options) {
+  if (mask.has_past()) return attend_next(query, key, value, mask, options);
+  if (options.cache != nullptr)
+    options.cache->fill(key, value, options.window, mask.cache()->capacity());
+  const int64_t heads = query.size(2);
+  return mixed(query.transpose(1, 2), by_head(key, heads), by_head(value, heads), mask, options)
+      .transpose(1, 2)
+      .reshape({query.size(0), query.size(1), -1});
 }
 
 }  // namespace levin::models

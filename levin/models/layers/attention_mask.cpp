@@ -23,19 +23,25 @@ AttentionMask::AttentionMask(const Inputs& inputs, bool causal)
       padding_(inputs.attention_mask),
       document_(inputs.document),
       length_(inputs.input_ids.size(1)),
-      causal_(causal) {}
+      causal_(causal),
+      cache_(inputs.cache),
+      has_past_(cache_ != nullptr && cache_->is_filled()) {}
 
 bool AttentionMask::is_causal(int64_t window) const {
-  return causal_ && !padding_.defined() && !document_.defined() && reaches_all(window);
+  return causal_ && !has_past_ && !padding_.defined() && !document_.defined() &&
+         reaches_all(window);
 }
 
 const at::Tensor& AttentionMask::of(int64_t window, at::ScalarType dtype) {
-  if (!padding_.defined() && !document_.defined() && reaches_all(window)) return none_;
-  if (reaches_all(window)) window = 0;
+  if (!has_past_) {
+    if (!padding_.defined() && !document_.defined() && reaches_all(window)) return none_;
+    if (reaches_all(window)) window = 0;
+  }
   for (const Made& made : made_) {
     if (made.window == window && made.dtype == dtype) return made.mask;
   }
   const at::NoGradGuard no_grad;
+  if (has_past_) return made_.emplace_back(Made{window, dtype, cache_->mask(window, dtype)}).mask;
   const auto may = allowed(window);
   const auto mask = at::zeros(may.sizes(), may.options().dtype(dtype))
                         .masked_fill(may.logical_not(), -std::numeric_limits<double>::infinity());

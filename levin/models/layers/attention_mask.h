@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "levin/models/inputs.h"
+#include "levin/models/layers/cache.h"
 
 namespace levin::models {
 
@@ -25,6 +26,9 @@ class AttentionMask {
   const at::Tensor& of(int64_t window, at::ScalarType dtype);
   /// Whether the kernel is to leave out later tokens by itself.
   bool is_causal(int64_t window) const;
+  /// Whether the queries are of one next token a row, and of() is over what a cache has; nullptr: none.
+  bool has_past() const { return has_past_; }
+  Cache* cache() const { return cache_; }
 
  private:
   struct Made {
@@ -39,6 +43,8 @@ class AttentionMask {
   at::Tensor ids_, padding_, document_;
   int64_t length_;
   bool causal_;
+  Cache* cache_;
+  bool has_past_;
   std::vector<Made> made_;
   at::Tensor none_;
 };

@@ -19,6 +19,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
+#include "levin/models/layers/row_arithmetic.h"
 
 namespace levin::models {
 namespace {
@@ -95,7 +96,8 @@ Linear::Linear(int64_t in, int64_t out, bool bias, double deviation, double cuto
 }
 
 at::Tensor Linear::forward(const at::Tensor& x) const {
-  const auto y = at::linear(x, weight_, bias_);
+  at::Tensor y = row_product(x, weight_, bias_);
+  if (!y.defined()) y = at::linear(x, weight_, bias_);
   return adapts() ? adapted(x, y, bias_) : y;
 }
 
@@ -138,6 +140,7 @@ RmsNorm::RmsNorm(int64_t width, double eps, bool one_plus) : eps_(eps), one_plus
 }
 
 at::Tensor RmsNorm::forward(const at::Tensor& x) const {
+  if (at::Tensor y = row_rms_norm(x, weight_, eps_, one_plus_); y.defined()) return y;
   const auto wide = x.to(at::kFloat);
   const auto normal = wide * at::rsqrt(wide.pow(2).mean(-1, /*keepdim=*/true) + eps_);
   if (one_plus_) return (normal * (1.0 + weight_.to(at::kFloat))).to(x.scalar_type());

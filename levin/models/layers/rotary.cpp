@@ -13,6 +13,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
+#include "levin/models/layers/row_arithmetic.h"
 
 namespace levin::models {
 namespace {
@@ -145,6 +146,7 @@ std::pair<at::Tensor, at::Tensor> Rotary::angles(const at::Tensor& positions,
 }
 
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  if (at::Tensor y = row_rotate(x, cos, sin); y.defined()) return y;
   const auto halves = x.chunk(2, -1);
   return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1);
 }

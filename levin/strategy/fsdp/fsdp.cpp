@@ -1,37 +1,27 @@
 #include "levin/strategy/fsdp/fsdp.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
-#include <torch/nn/module.h>
 
 #include <atomic>
-#include <map>
 #include <thread>
-#include <unordered_set>
 #include <utility>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/graph/meta/materialize.h"
 #include "levin/strategy/backward.h"
 #include "levin/strategy/ddp/agreement.h"
 #include "levin/strategy/ddp/buffers.h"
+#include "levin/strategy/fsdp/division.h"
 #include "levin/strategy/fsdp/gather/first_touch.h"
 #include "levin/strategy/fsdp/gradients.h"
 #include "levin/strategy/fsdp/hosts.h"
-#include "levin/strategy/fsdp/plan_units.h"
-#include "levin/strategy/fsdp/unit.h"
-#include "levin/strategy/fsdp/write_trap.h"
 
 namespace levin {
 namespace {
 
 using fsdp::FirstTouch;
 using fsdp::Gradients;
-using fsdp::Leaf;
-using fsdp::Plan;
 using fsdp::Unit;
-using fsdp::UnitPlan;
 
 class Fsdp final : public Strategy, public Joinable {
  public:
@@ -41,15 +31,15 @@ class Fsdp final : public Strategy, public Joinable {
         hosts_(on_cpu_ ? fsdp::find_hosts(data_group()) : std::nullopt),
         group_(hosts_ ? hosts_->all : data_group()),
         shares_memory_(on_cpu_ && fsdp::share_memory(group_)),
-        mesh_(group_, {{"dp", group_.size()}}),
         options_(context.fsdp),
+        division_(name, group_, hosts_ ? &*hosts_ : nullptr, shares_memory_, options_),
         touch_(group_, hosts_ ? &*hosts_ : nullptr,
                {.gathered_bytes = gathered_bytes(name, context.fsdp)}) {}
 
   /// Of a strategy that was not released: after an error, or at the program's end. Nobody can be
   /// asked for what is not here.
   ~Fsdp() override {
-    if (units_.empty() || !shares_memory()) return;
+    if (units().empty() || !shares_memory()) return;
     try {
       if (std::exchange(publishing_, false)) published_.wait();
       make_whole();
@@ -60,29 +50,15 @@ class Fsdp final : public Strategy, public Joinable {
 
   void setup(torch::nn::Module& module, at::Device device, InitValues values) override {
     ddp::check_same_tensors(group_, ddp::tensors_of(module));
-    const Plan plan = own_parameters(module);
-    std::vector<std::unique_ptr<Unit>> fresh;
-    for (const UnitPlan& unit : plan.units) {
-      fresh.push_back(std::make_unique<Unit>(unit.name, unit.parameters, mesh_, unit_options()));
-    }
-    make_own_rows(module, fresh, device, values);
-    for (const auto& unit : fresh) unit->place(device);
-    place_whole(module, plan.whole, device);
-    const size_t fresh_units = units_.size();
-    for (size_t i = 0; i < fresh.size(); ++i) {
-      touch_.add(*fresh[i], plan.units[i].is_rest);
-      units_.push_back(std::move(fresh[i]));
-    }
-    trap_writes(fresh_units);
-    whole_.insert(whole_.end(), plan.whole.begin(), plan.whole.end());
+    division_.divide(module, device, values, touch_);
     modules_.push_back(&module);
     buffers_ = ddp::Buffers(modules_);
     std::vector<Unit*> all;
-    for (const auto& unit : units_) all.push_back(unit.get());
+    for (const auto& unit : units()) all.push_back(unit.get());
     gradients_.reset();
-    gradients_ = std::make_unique<Gradients>(group_, all, whole_, options_);
+    gradients_ = std::make_unique<Gradients>(group_, all, division_.whole(), options_);
     group_.barrier();  // all rows are written
-    tell(fresh_units);
+    division_.tell();
   }
 
   std::unique_ptr<ComputeScope> compute_scope() override {
@@ -167,77 +143,20 @@ class Fsdp final : public Strategy, public Joinable {
   template <class Call>
   void on_rows(const Call& call) {
     if (depth_ == 0) return call();
-    for (const auto& unit : units_) unit->leave();
+    for (const auto& unit : units()) unit->leave();
     try {
       call();
       settle();
     } catch (...) {
-      for (const auto& unit : units_) unit->enter();
+      for (const auto& unit : units()) unit->enter();
       throw;
     }
-    for (const auto& unit : units_) unit->enter();
+    for (const auto& unit : units()) unit->enter();
   }
 
   static int64_t gathered_bytes(std::string_view name, const FsdpOptions& options) {
     if (name == "zero" && options.zero_stage < 3) return -1;
     return options.gathered_mb < 0 ? -1 : static_cast<int64_t>(options.gathered_mb * (1 << 20));
-  }
-
-  fsdp::UnitOptions unit_options() {
-    return {.cut = options_.cut == "owned" ? fsdp::CutAt::kParameters : fsdp::CutAt::kRows,
-            .shares_memory = shares_memory(),
-            .hosts = hosts_ ? &*hosts_ : nullptr};
-  }
-
-  /// A parameter that two modules share is the first one's.
-  Plan own_parameters(const torch::nn::Module& module) const {
-    Plan plan = fsdp::plan_units(module, static_cast<int64_t>(options_.unit_mb * (1 << 20)));
-    std::unordered_set<const c10::TensorImpl*> taken;
-    for (const auto& unit : units_) {
-      for (const Leaf& leaf : unit->leaves()) taken.insert(leaf.parameter.unsafeGetTensorImpl());
-    }
-    for (const NamedTensor& each : whole_) taken.insert(each.tensor.unsafeGetTensorImpl());
-    const auto is_taken = [&](const NamedTensor& each) {
-      return taken.contains(each.tensor.unsafeGetTensorImpl());
-    };
-    for (UnitPlan& unit : plan.units) std::erase_if(unit.parameters, is_taken);
-    std::erase_if(plan.units, [](const UnitPlan& unit) { return unit.parameters.empty(); });
-    std::erase_if(plan.whole, is_taken);
-    return plan;
-  }
-
-  /// Of a module that was built without memory this rank makes its rows alone.
-  void make_own_rows(torch::nn::Module& module, const std::vector<std::unique_ptr<Unit>>& units,
-                     at::Device device, InitValues values) const {
-    if (!is_on_meta(module)) return;
-    std::map<std::string, RowRange, std::less<>> rows;
-    for (const auto& unit : units) {
-      for (const Leaf& leaf : unit->leaves()) {
-        const int64_t first = leaf.first_row(mesh_.rank());
-        rows[leaf.name] = {first, first + leaf.rows_of_ranks[static_cast<size_t>(mesh_.rank())]};
-      }
-    }
-    materialize(module, {.device = device,
-                         .values = values,
-                         .rows = [&](const std::string& name, const at::Tensor&) {
-                           const auto place = rows.find(name);
-                           return place == rows.end() ? std::nullopt : std::optional(place->second);
-                         }});
-  }
-
-  /// Buffers, and parameters without rows.
-  void place_whole(torch::nn::Module& module, const std::vector<NamedTensor>& parameters,
-                   at::Device device) {
-    const at::NoGradGuard no_grad;
-    std::vector<at::Tensor> tensors;
-    for (const NamedTensor& parameter : parameters) tensors.push_back(parameter.tensor);
-    for (const at::Tensor& buffer : module.buffers()) {
-      if (buffer.defined()) tensors.push_back(buffer);
-    }
-    for (const at::Tensor& tensor : tensors) {
-      if (tensor.device() != device) tensor.set_data(tensor.to(device));
-    }
-    ddp::broadcast_from_first(group_, tensors);
   }
 
   void enter(FirstTouch::Pass pass) {
@@ -247,9 +166,9 @@ class Fsdp final : public Strategy, public Joinable {
     size_t entered = 0;
     try {
       settle();
-      for (; entered < units_.size(); ++entered) units_[entered]->enter();
+      for (; entered < units().size(); ++entered) units()[entered]->enter();
     } catch (...) {
-      for (size_t i = 0; i < entered; ++i) units_[i]->leave();
+      for (size_t i = 0; i < entered; ++i) units()[i]->leave();
       --depth_;
       throw;
     }
@@ -262,49 +181,13 @@ class Fsdp final : public Strategy, public Joinable {
     LEVIN_FAIL("strategy.fsdp.thread",
                "a forward pass of unit {} began in a thread while another thread computes with it; "
                "run the passes of a module under strategy '{}' one after the other",
-               units_.empty() ? "" : units_.front()->name(), name());
+               units().empty() ? "" : units().front()->name(), name());
   }
 
   void leave() {
     if (depth_.fetch_sub(1) > 1) return;
-    for (const auto& unit : units_) unit->leave();
+    for (const auto& unit : units()) unit->leave();
   }
-
-  void trap_writes(size_t first) {
-    if (trap_ == nullptr) trap_ = std::make_unique<fsdp::WriteTrap>(group_.rank());
-    for (size_t i = first; i < units_.size(); ++i) {
-      const at::Tensor& memory = units_[i]->mapped();
-      if (!memory.defined()) continue;
-      for (const Leaf& leaf : units_[i]->leaves()) {
-        const int64_t length = leaf.extent.num_rows * leaf.extent.row_numel;
-        const at::Tensor whole = memory.narrow(0, leaf.extent.begin, length);
-        trap_->add(whole.const_data_ptr(), whole.nbytes(),
-                   fmt::format("{} of unit {}", leaf.name, units_[i]->name()));
-      }
-    }
-  }
-
-  /// What lies where, in words.
-  void tell(size_t first) const {
-    if (group_.rank() != 0) return;
-    int64_t bytes = 0, own = 0;
-    const Unit* largest = nullptr;
-    for (size_t i = first; i < units_.size(); ++i) {
-      bytes += units_[i]->bytes();
-      own += static_cast<int64_t>(units_[i]->own().nbytes());
-      if (largest == nullptr || units_[i]->bytes() > largest->bytes()) largest = units_[i].get();
-    }
-    if (largest == nullptr) return;
-    log::info(
-        "{}: {:.3g} MB of parameters in units of at most {:.3g} MB ({} of them; {} is the "
-        "largest), {:.3g} MB rank 0's own, {}",
-        name(), megabytes(bytes), megabytes(largest->bytes()), units_.size() - first,
-        largest->name(), megabytes(own),
-        shares_memory() ? "in memory that the ranks share"
-        : hosts_        ? "gathered when first touched, into memory that a host's ranks share"
-                        : "gathered when first touched");
-  }
-  static double megabytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
   /// Where nothing is gathered a write to a parameter is found in the first passes, and later by the
   /// kernel: the others pay nothing for what they could see.
@@ -354,14 +237,14 @@ class Fsdp final : public Strategy, public Joinable {
   void settle() {
     if (std::exchange(publishing_, false)) published_.wait();
     bool is_written = false;
-    for (const auto& unit : units_) is_written |= unit->is_written();
+    for (const auto& unit : units()) is_written |= unit->is_written();
     if (!is_written) return;
     publish();
     if (std::exchange(publishing_, false)) published_.wait();
   }
 
   void note_values() {
-    for (const auto& unit : units_) unit->note_values();
+    for (const auto& unit : units()) unit->note_values();
   }
 
   bool shares_memory() const { return shares_memory_; }
@@ -383,31 +266,19 @@ class Fsdp final : public Strategy, public Joinable {
   void make_whole() {
     gradients_.reset();
     if (!shares_memory()) touch_.drop();  // what each rank has gathered may be something else
-    const at::NoGradGuard no_grad;
-    for (const auto& unit : units_) {
-      for (Leaf& leaf : unit->leaves()) {
-        const at::Tensor whole =
-            shares_memory() ? leaf.whole.clone() : sharded(leaf.parameter)->full();
-        leaf.divided.reset();
-        leaf.parameter.mutable_grad().reset();
-        leaf.parameter.set_data(whole);
-      }
-    }
-    units_.clear();
-    trap_.reset();
+    division_.undo();
   }
+
+  const std::vector<std::unique_ptr<Unit>>& units() const { return division_.units(); }
 
   bool on_cpu_;
   std::optional<fsdp::Hosts> hosts_;
   comm::ProcessGroup group_;  ///< of all ranks; their numbers here are by hosts_
   bool shares_memory_;
-  comm::DeviceMesh mesh_;
   FsdpOptions options_;
+  fsdp::Division division_;
   std::vector<const torch::nn::Module*> modules_;
-  std::vector<std::unique_ptr<Unit>> units_;
-  std::vector<NamedTensor> whole_;  ///< parameters that are not divided
   std::unique_ptr<Gradients> gradients_;
-  std::unique_ptr<fsdp::WriteTrap> trap_;
   FirstTouch touch_;
   int64_t num_passes_ = 0;
   ddp::Buffers buffers_;

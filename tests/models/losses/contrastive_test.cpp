@@ -60,7 +60,7 @@ TEST(InBatchNegatives, RanksTogetherAreOneRankWithAllTexts) {
 }
 
 TEST(Contrastive, OfPairsAndTriplets) {
-  const at::Tensor embedding = at::tensor({{{1.0, 0.0}, {0.0, 2.0}, {3.0, 0.0}}});
+  const at::Tensor embedding = torch::tensor({{{1.0, 0.0}, {0.0, 2.0}, {3.0, 0.0}}}, at::kDouble);
   EXPECT_NEAR(cosine_similarity_loss(embedding.narrow(1, 0, 2), at::tensor({0.5})).item<double>(),
               0.25, 1e-12);
   EXPECT_NEAR(triplet_loss(embedding).item<double>(), std::sqrt(5.0) - 2 + 5, 1e-5);

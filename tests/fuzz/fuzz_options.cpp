@@ -9,7 +9,7 @@
 
 #include "levin/base/error.h"
 #include "levin/base/options.h"
-#include "tests/sanitize/memory_file.h"
+#include "tests/fuzz/memory_file.h"
 
 namespace {
 

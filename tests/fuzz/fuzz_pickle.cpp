@@ -16,7 +16,7 @@
 
 #include "levin/base/error.h"
 #include "levin/checkpoint/torch/torch_file.h"
-#include "memory_file.h"
+#include "tests/fuzz/memory_file.h"
 
 namespace {
 

@@ -1,9 +1,5 @@
-// Small valid files for the fuzzers to begin with, a folder for each.
-//
-//   fuzz_seeds build-fuzz/corpus
+#include "tests/fuzz/seeds.h"
 
-#include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -11,6 +7,7 @@
 
 #include "levin/files/safetensors.h"
 
+namespace levin::fuzz {
 namespace {
 
 namespace fs = std::filesystem;
@@ -35,6 +32,35 @@ void put_safetensors(const fs::path& root) {
                                              {"n", "U8", {}, std::span(data).first(1)}},
       {{"format", "pt"}});
   levin::files::write_safetensors(root / "safetensors/none", {});
+}
+
+void put_rows(const fs::path& root) {
+  put(root, "records", "lines",
+      "{\"text\": \"a \\u00e9\", \"label\": 1}\n\n[]\n{\"list\": [1, null, {}], \"x\": -0.5}\n");
+  put(root, "records", "csv", "text,label\n\"a, \"\"b\"\"\r\nc\",1\r\n,2\nx,\n");
+  const std::vector<int32_t> tokens = {1, ~2, 3, 4, 5};
+  const std::vector<int64_t> offsets = {0, 2, 5}, rows = {0, 2}, order = {1, 0}, labels = {1, 0};
+  const auto bytes_of = [](const auto& list) { return std::as_bytes(std::span(list)); };
+  const auto put_one = [&](const char* name, bool is_packed, int64_t parts) {
+    fs::create_directories(root / "rows");
+    const std::string about =
+        std::string(R"({"parts": )") + std::to_string(parts) + R"(, "is_packed": )" +
+        (is_packed ? "true" : "false") +
+        R"(, "label_kind": 1, "label_count": 2, "label_names": [], "rows": 2, "samples": 1, "tokens": 5,)"
+        R"( "counted": 4, "truncated": 0, "dropped": 0, "longest": 5})";
+    std::vector<levin::files::TensorEntry> entries = {{"tokens", "I32", {5}, bytes_of(tokens)},
+                                                      {"second", "I32", {5}, bytes_of(tokens)},
+                                                      {"offsets", "I64", {3}, bytes_of(offsets)}};
+    if (is_packed) {
+      entries.push_back({"row_offsets", "I64", {2}, bytes_of(rows)});
+      entries.push_back({"row_sequences", "I64", {2}, bytes_of(order)});
+    }
+    if (parts == 1) entries.push_back({"labels", "I64", {2}, bytes_of(labels)});
+    levin::files::write_safetensors(root / "rows" / name, entries, {{"about", about}});
+  };
+  put_one("packed", true, 1);
+  put_one("padded", false, 1);
+  put_one("pairs", false, 2);
 }
 
 void put_idx(const fs::path& root) {
@@ -72,7 +98,8 @@ void put_states(const fs::path& root) {
 
 // The first letter says which message follows.
 void put_messages(const fs::path& root) {
-  put(root, "messages", "info", R"(i{"host":"gpu1","num_ranks":8,"node_rank":-1})");
+  put(root, "messages", "info",
+      R"(i{"host":"gpu1","num_ranks":8,"node_rank":-1,"addresses":["10.0.0.3"]})");
   put(root, "messages", "report",
       R"(r{"signal":15,"failure":{"rank":3,"host":"gpu1","pid":77,"exit_code":1,"signal":0,)"
       R"("last_lines":["a","b"],"text":"why","worth_a_restart":true}})");
@@ -245,13 +272,9 @@ void put_pickles(const fs::path& root) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: fuzz_seeds FOLDER\n");
-    return 2;
-  }
-  const fs::path root = argv[1];
+void put_seeds(const fs::path& root) {
   put_safetensors(root);
+  put_rows(root);
   put_idx(root);
   put_options(root);
   put_hosts(root);
@@ -262,5 +285,6 @@ int main(int argc, char** argv) {
   put_templates(root);
   put_graphs(root);
   put_pickles(root);
-  return 0;
 }
+
+}  // namespace levin::fuzz

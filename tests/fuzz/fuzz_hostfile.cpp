@@ -5,7 +5,7 @@
 #include "levin/base/error.h"
 #include "levin/base/text.h"
 #include "levin/launch/hostfile.h"
-#include "tests/sanitize/memory_file.h"
+#include "tests/fuzz/memory_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const MemoryFile bytes(data, size);

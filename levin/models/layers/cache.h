@@ -1,0 +1,75 @@
+#pragma once
+// Cache: the keys and values of the tokens so far, so that a next token costs one token's work.
+// Made by generate for its batch; bodies hand each layer's part to attend.
+//
+//   Cache cache({.capacity = 200}, attention_mask);
+//   inputs.cache = &cache;
+//   body.forward(inputs);                     // [B, T]: the prompts, padded on the left
+//   inputs.input_ids = next;                  // [B, 1]
+//   body.forward(inputs);
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "levin/base/export.h"
+
+namespace levin::models {
+
+/// Of one layer: memory that grows by doubling. A layer with a window keeps that many tokens, in a ring
+/// whose slot `position % window` the next one takes: attention asks nothing of their order.
+class LEVIN_API LayerCache {
+ public:
+  struct View {
+    at::Tensor key, value;  // [B, groups, tokens, D]
+  };
+
+  /// Takes the prompts' keys and values, [B, T, groups, D].
+  void fill(const at::Tensor& key, const at::Tensor& value, int64_t window, int64_t capacity);
+  /// Takes those of the next token, [B, 1, groups, D], and gives what it sees.
+  View append(const at::Tensor& key, const at::Tensor& value);
+
+ private:
+  void reserve(int64_t slots);
+
+  at::Tensor key_, value_;  // [B, groups, slots, D]
+  int64_t most_ = 0;        // slots at most
+  int64_t length_ = 0;      // tokens so far
+};
+
+class LEVIN_API Cache {
+ public:
+  /// capacity: tokens of a row at most. attention_mask: [B, T] of the prompts, 0 where a token is padding;
+  /// undefined where none is.
+  Cache(int64_t capacity, at::Tensor attention_mask)
+      : capacity_(capacity), prompt_mask_(std::move(attention_mask)) {}
+
+  int64_t capacity() const { return capacity_; }
+  bool is_filled() const { return length_ > 0; }
+  LayerCache& layer(size_t index) {
+    if (index >= layers_.size()) layers_.resize(index + 1);
+    return layers_[index];
+  }
+  /// What is added to the scores of the next token, [B, 1, 1, tokens] as LayerCache::append gives them
+  /// under that window; undefined where nothing is padding.
+  at::Tensor mask(int64_t window, at::ScalarType dtype);
+  /// So many tokens more are in all layers.
+  void advance(int64_t tokens);
+
+ private:
+  struct Mask {
+    int64_t slots;
+    at::Tensor added;  // [B, 1, 1, slots]
+  };
+  at::Tensor of_prompts(int64_t slots, at::ScalarType dtype) const;
+
+  int64_t capacity_;
+  at::Tensor prompt_mask_;
+  int64_t length_ = 0;
+  std::vector<LayerCache> layers_;
+  std::vector<Mask> masks_;
+};
+
+}  // namespace levin::models

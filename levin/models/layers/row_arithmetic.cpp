@@ -1,0 +1,153 @@
+#include "levin/models/layers/row_arithmetic.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/record_function.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <cmath>
+#include <cstring>
+
+namespace levin::models {
+namespace {
+
+#if defined(__x86_64__)
+#define LEVIN_HAS_ROW_PRODUCT
+
+using Lanes = float __attribute__((vector_size(64)));
+constexpr int64_t kLanes = 16;
+constexpr int64_t kRows = 4;       // at once
+constexpr int64_t kAhead = 4'096;  // floats that are on their way into the cache
+
+__attribute__((always_inline)) inline Lanes lanes_at(const float* from) {
+  Lanes lanes;
+  std::memcpy(&lanes, from, sizeof lanes);
+  return lanes;
+}
+
+/// y[r] = weight[r] x, for `Rows` rows.
+template <int64_t Rows>
+__attribute__((always_inline)) inline void some_rows(const float* weight, const float* x, float* y,
+                                                     int64_t in) {
+  Lanes sums[Rows] = {};
+  int64_t k = 0;
+  for (; k + kLanes <= in; k += kLanes) {
+    const Lanes of_x = lanes_at(x + k);
+    for (int64_t row = 0; row < Rows; ++row) {
+      const float* at = weight + row * in + k;
+      __builtin_prefetch(at + kAhead, /*rw=*/0, /*locality=*/3);
+      sums[row] += lanes_at(at) * of_x;
+    }
+  }
+  for (int64_t row = 0; row < Rows; ++row) {
+    float sum = 0;
+    for (int64_t lane = 0; lane < kLanes; ++lane) sum += sums[row][lane];
+    for (int64_t rest = k; rest < in; ++rest) sum += weight[row * in + rest] * x[rest];
+    y[row] = sum;
+  }
+}
+
+/// y[t] = weight x[t]; rows of the matrix are in the nearest cache after the first text.
+__attribute__((target("avx2,fma"))) void all_rows(const float* weight, const float* x, float* y,
+                                                  int64_t texts, int64_t out, int64_t in) {
+  for (int64_t row = 0; row < out;) {
+    const bool has_several = row + kRows <= out;
+    for (int64_t text = 0; text < texts; ++text) {
+      const float *from = weight + row * in, *of_text = x + text * in;
+      float* to = y + text * out + row;
+      has_several ? some_rows<kRows>(from, of_text, to, in) : some_rows<1>(from, of_text, to, in);
+    }
+    row += has_several ? kRows : 1;
+  }
+}
+
+bool has_instructions() {
+  static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  return has;
+}
+#endif
+
+/// Whether operators of this thread go straight to their kernels.
+bool is_plain_arithmetic() {
+  using c10::DispatchKey;
+  const c10::DispatchKeySet of_each_thread(
+      {DispatchKey::BackendSelect, DispatchKey::ADInplaceOrView});
+  const auto here = c10::impl::tls_local_dispatch_key_set();
+  return !at::GradMode::is_enabled() && (here.included_ - of_each_thread).empty() &&
+         !at::autocast::is_autocast_enabled(at::kCPU) && !at::hasCallbacks();
+}
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.is_cpu() && tensor.scalar_type() == at::kFloat && tensor.is_contiguous();
+}
+
+bool is_of_next_tokens(const at::Tensor& x) {
+  return x.dim() >= 3 && x.size(0) <= kFewTexts && x.size(1) == 1 && x.numel() > 0 &&
+         is_plain_arithmetic() && is_plain(x);
+}
+
+}  // namespace
+
+at::Tensor row_product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+#ifdef LEVIN_HAS_ROW_PRODUCT
+  const int64_t in = weight.size(1), out = weight.size(0);
+  if (!is_of_next_tokens(x) || x.dim() != 3 || x.size(2) != in || !has_instructions() ||
+      !is_plain(weight) || (bias.defined() && !is_plain(bias)))
+    return {};
+  at::DimVector sizes(x.sizes());
+  sizes.back() = out;
+  at::Tensor y = at::empty(sizes, x.options());
+  auto* const to = y.mutable_data_ptr<float>();
+  all_rows(weight.const_data_ptr<float>(), x.const_data_ptr<float>(), to, x.size(0), out, in);
+  if (bias.defined()) {
+    const auto* added = bias.const_data_ptr<float>();
+    for (int64_t text = 0; text < x.size(0); ++text) {
+      for (int64_t i = 0; i < out; ++i) to[text * out + i] += added[i];
+    }
+  }
+  return y;
+#else
+  return {};
+#endif
+}
+
+at::Tensor row_rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, bool one_plus) {
+  const int64_t width = weight.size(0);
+  if (!is_of_next_tokens(x) || x.size(-1) != width || !is_plain(weight)) return {};
+  at::Tensor y = at::empty(x.sizes(), x.options());
+  const auto* from = x.const_data_ptr<float>();
+  const auto* scale = weight.const_data_ptr<float>();
+  auto* to = y.mutable_data_ptr<float>();
+  const float plus = one_plus ? 1.0F : 0.0F;
+  for (const float* end = from + x.numel(); from != end; from += width, to += width) {
+    double squares = 0;
+    for (int64_t i = 0; i < width; ++i) squares += double{from[i]} * double{from[i]};
+    const auto factor =
+        static_cast<float>(1.0 / std::sqrt(squares / static_cast<double>(width) + eps));
+    for (int64_t i = 0; i < width; ++i) to[i] = from[i] * factor * (plus + scale[i]);
+  }
+  return y;
+}
+
+at::Tensor row_rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  if (!is_of_next_tokens(x) || x.dim() != 4 || !is_plain(cos) || !is_plain(sin)) return {};
+  const int64_t heads = x.size(2), half = x.size(3) / 2;
+  const int64_t step = cos.size(0) == 1 ? 0 : half;  // texts at one position share their angles
+  at::Tensor y = at::empty(x.sizes(), x.options());
+  const auto* from = x.const_data_ptr<float>();
+  auto* to = y.mutable_data_ptr<float>();
+  for (int64_t text = 0; text < x.size(0); ++text) {
+    const auto* c = cos.const_data_ptr<float>() + text * step;
+    const auto* s = sin.const_data_ptr<float>() + text * step;
+    for (int64_t head = 0; head < heads; ++head, from += 2 * half, to += 2 * half) {
+      for (int64_t i = 0; i < half; ++i) {
+        to[i] = from[i] * c[i] - from[half + i] * s[i];
+        to[half + i] = from[half + i] * c[i] + from[i] * s[i];
+      }
+    }
+  }
+  return y;
+}
+
+}  // namespace levin::models

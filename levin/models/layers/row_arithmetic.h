@@ -1,0 +1,31 @@
+#pragma once
+// What layers do for the next token of a few texts: a matrix is read once, and between matrices it is the calls
+// of operators that take the time. Loops do the same here in half of it.
+//
+// All give undefined where the work is more than plain arithmetic, for the operators: more tokens than one a text,
+// more texts than kFewTexts, other types than float32, other devices, gradients, autocast, anybody who looks at
+// operators.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "levin/base/export.h"
+
+namespace levin::models {
+
+inline constexpr int64_t kFewTexts = 16;
+
+/// at::linear(x, weight, bias) of x [.., in]. BLAS libraries, which are made for larger products, read the matrix
+/// at half the speed of a loop with prefetches.
+LEVIN_API at::Tensor row_product(const at::Tensor& x, const at::Tensor& weight,
+                                 const at::Tensor& bias);
+
+/// Root mean square norm of x [texts, 1, width] or [texts, 1, heads, width], times weight or 1 + weight.
+LEVIN_API at::Tensor row_rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps,
+                                  bool one_plus);
+
+/// rotate() of x [texts, 1, heads, head_dim].
+LEVIN_API at::Tensor row_rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
+
+}  // namespace levin::models

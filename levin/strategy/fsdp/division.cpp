@@ -1,0 +1,158 @@
+#include "levin/strategy/fsdp/division.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <torch/nn/module.h>
+
+#include <map>
+#include <optional>
+#include <unordered_set>
+#include <utility>
+
+#include "levin/base/log.h"
+#include "levin/graph/meta/materialize.h"
+#include "levin/strategy/ddp/buffers.h"
+
+namespace levin::fsdp {
+namespace {
+
+double megabytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+}  // namespace
+
+Division::Division(std::string_view strategy, const comm::ProcessGroup& group, Hosts* hosts,
+                   bool shares_memory, const FsdpOptions& options)
+    : strategy_(strategy),
+      group_(group),
+      mesh_(group_, {{"dp", group_.size()}}),
+      hosts_(hosts),
+      shares_memory_(shares_memory),
+      options_(options) {}
+
+void Division::divide(torch::nn::Module& module, at::Device device, InitValues values,
+                      FirstTouch& touch) {
+  const Plan plan = own_parameters(module);
+  std::vector<std::unique_ptr<Unit>> fresh;
+  for (const UnitPlan& unit : plan.units) {
+    fresh.push_back(std::make_unique<Unit>(unit.name, unit.parameters, mesh_, unit_options()));
+  }
+  make_own_rows(module, fresh, device, values);
+  for (const auto& unit : fresh) unit->place(device);
+  place_whole(module, plan.whole, device);
+  newest_ = units_.size();
+  for (size_t i = 0; i < fresh.size(); ++i) {
+    touch.add(*fresh[i], plan.units[i].is_rest);
+    units_.push_back(std::move(fresh[i]));
+  }
+  trap_writes();
+  whole_.insert(whole_.end(), plan.whole.begin(), plan.whole.end());
+}
+
+void Division::tell() const {
+  if (group_.rank() != 0) return;
+  int64_t bytes = 0, own = 0;
+  const Unit* largest = nullptr;
+  for (size_t i = newest_; i < units_.size(); ++i) {
+    bytes += units_[i]->bytes();
+    own += static_cast<int64_t>(units_[i]->own().nbytes());
+    if (largest == nullptr || units_[i]->bytes() > largest->bytes()) largest = units_[i].get();
+  }
+  if (largest == nullptr) return;
+  log::info(
+      "{}: {:.3g} MB of parameters in units of at most {:.3g} MB ({} of them; {} is the "
+      "largest), {:.3g} MB rank 0's own, {}",
+      strategy_, megabytes(bytes), megabytes(largest->bytes()), units_.size() - newest_,
+      largest->name(), megabytes(own),
+      shares_memory_ ? "in memory that the ranks share"
+      : hosts_       ? "gathered when first touched, into memory that a host's ranks share"
+                     : "gathered when first touched");
+}
+
+void Division::undo() {
+  const at::NoGradGuard no_grad;
+  for (const auto& unit : units_) {
+    for (Leaf& leaf : unit->leaves()) {
+      const at::Tensor whole =
+          shares_memory_ ? leaf.whole.clone() : sharded(leaf.parameter)->full();
+      leaf.divided.reset();
+      leaf.parameter.mutable_grad().reset();
+      leaf.parameter.set_data(whole);
+    }
+  }
+  units_.clear();
+  trap_.reset();
+}
+
+UnitOptions Division::unit_options() const {
+  return {.cut = options_.cut == "owned" ? CutAt::kParameters : CutAt::kRows,
+          .shares_memory = shares_memory_,
+          .hosts = hosts_};
+}
+
+/// A parameter that two modules share is the first one's.
+Plan Division::own_parameters(const torch::nn::Module& module) const {
+  Plan plan = plan_units(module, static_cast<int64_t>(options_.unit_mb * (1 << 20)));
+  std::unordered_set<const c10::TensorImpl*> taken;
+  for (const auto& unit : units_) {
+    for (const Leaf& leaf : unit->leaves()) taken.insert(leaf.parameter.unsafeGetTensorImpl());
+  }
+  for (const NamedTensor& each : whole_) taken.insert(each.tensor.unsafeGetTensorImpl());
+  const auto is_taken = [&](const NamedTensor& each) {
+    return taken.contains(each.tensor.unsafeGetTensorImpl());
+  };
+  for (UnitPlan& unit : plan.units) std::erase_if(unit.parameters, is_taken);
+  std::erase_if(plan.units, [](const UnitPlan& unit) { return unit.parameters.empty(); });
+  std::erase_if(plan.whole, is_taken);
+  return plan;
+}
+
+/// Of a module that was built without memory this rank makes its rows alone.
+void Division::make_own_rows(torch::nn::Module& module,
+                             const std::vector<std::unique_ptr<Unit>>& units, at::Device device,
+                             InitValues values) const {
+  if (!is_on_meta(module)) return;
+  std::map<std::string, RowRange, std::less<>> rows;
+  for (const auto& unit : units) {
+    for (const Leaf& leaf : unit->leaves()) {
+      const int64_t first = leaf.first_row(mesh_.rank());
+      rows[leaf.name] = {first, first + leaf.rows_of_ranks[static_cast<size_t>(mesh_.rank())]};
+    }
+  }
+  materialize(
+      module,
+      {.device = device, .values = values, .rows = [&](const std::string& name, const at::Tensor&) {
+         const auto place = rows.find(name);
+         return place == rows.end() ? std::nullopt : std::optional(place->second);
+       }});
+}
+
+/// Buffers, and parameters without rows.
+void Division::place_whole(torch::nn::Module& module, const std::vector<NamedTensor>& parameters,
+                           at::Device device) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& parameter : parameters) tensors.push_back(parameter.tensor);
+  for (const at::Tensor& buffer : module.buffers()) {
+    if (buffer.defined()) tensors.push_back(buffer);
+  }
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.device() != device) tensor.set_data(tensor.to(device));
+  }
+  ddp::broadcast_from_first(group_, tensors);
+}
+
+void Division::trap_writes() {
+  if (trap_ == nullptr) trap_ = std::make_unique<WriteTrap>(group_.rank());
+  for (size_t i = newest_; i < units_.size(); ++i) {
+    const at::Tensor& memory = units_[i]->mapped();
+    if (!memory.defined()) continue;
+    for (const Leaf& leaf : units_[i]->leaves()) {
+      const int64_t length = leaf.extent.num_rows * leaf.extent.row_numel;
+      const at::Tensor whole = memory.narrow(0, leaf.extent.begin, length);
+      trap_->add(whole.const_data_ptr(), whole.nbytes(),
+                 fmt::format("{} of unit {}", leaf.name, units_[i]->name()));
+    }
+  }
+}
+
+}  // namespace levin::fsdp

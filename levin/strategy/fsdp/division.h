@@ -1,0 +1,59 @@
+#pragma once
+// Division: the units into which modules are divided over the ranks, and back to ordinary modules.
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "levin/comm/device_mesh.h"
+#include "levin/strategy/fsdp/gather/first_touch.h"
+#include "levin/strategy/fsdp/hosts.h"
+#include "levin/strategy/fsdp/options.h"
+#include "levin/strategy/fsdp/plan_units.h"
+#include "levin/strategy/fsdp/unit.h"
+#include "levin/strategy/fsdp/write_trap.h"
+#include "levin/strategy/strategy.h"
+
+namespace levin::fsdp {
+
+class Division {
+ public:
+  /// `hosts` is none where all ranks are on one, and outlives this.
+  Division(std::string_view strategy, const comm::ProcessGroup& group, Hosts* hosts,
+           bool shares_memory, const FsdpOptions& options);
+
+  /// One module more. Its parameters are rows from now on, on that device; buffers, and parameters
+  /// without rows, are rank 0's. All ranks call it, and may read each other's rows once all have.
+  void divide(torch::nn::Module& module, at::Device device, InitValues values, FirstTouch& touch);
+  /// Says in the log what of the newest module lies where.
+  void tell() const;
+  /// Parameters are whole tensors of each rank again. Where nothing is shared all ranks call it.
+  void undo();
+
+  const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
+  /// Parameters that are not divided.
+  const std::vector<NamedTensor>& whole() const { return whole_; }
+
+ private:
+  UnitOptions unit_options() const;
+  Plan own_parameters(const torch::nn::Module& module) const;
+  void make_own_rows(torch::nn::Module& module, const std::vector<std::unique_ptr<Unit>>& units,
+                     at::Device device, InitValues values) const;
+  void place_whole(torch::nn::Module& module, const std::vector<NamedTensor>& parameters,
+                   at::Device device);
+  void trap_writes();
+
+  std::string strategy_;
+  comm::ProcessGroup group_;
+  comm::DeviceMesh mesh_;
+  Hosts* hosts_;
+  bool shares_memory_;
+  FsdpOptions options_;
+  std::vector<std::unique_ptr<Unit>> units_;
+  size_t newest_ = 0;  ///< the first unit of the newest module
+  std::vector<NamedTensor> whole_;
+  std::unique_ptr<WriteTrap> trap_;
+};
+
+}  // namespace levin::fsdp

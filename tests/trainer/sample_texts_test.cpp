@@ -1,0 +1,147 @@
+// sample_texts writes while a model trains, and training does not notice: dropout, replay, ranks.
+#include "levin/trainer/callbacks/sample_texts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "levin/models/pretrained.h"
+#include "levin/module/full.h"
+#include "levin/text/tokenizer.h"
+#include "tests/support/error_of.h"
+#include "tests/support/world.h"
+#include "tests/trainer/small_run.h"
+
+namespace sample_texts_test {
+namespace {
+
+using namespace small_run;  // NOLINT
+using levin::test::error_id;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::shared_ptr<levin::text::Tokenizer> tokenizer() {
+  return std::make_shared<levin::text::Tokenizer>(levin::text::Tokenizer::from_json(
+      R"({"pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type": "WordLevel", "unk_token": "?",
+          "vocab": {"?": 0, "so": 1, "it": 2, "goes": 3, "and": 4, "on": 5, "again": 6}}})"));
+}
+
+struct Speaker : levin::Module {
+  std::shared_ptr<levin::models::Pretrained> net;
+
+  Speaker()
+      : net(register_module("net", levin::models::from_config(
+                                       levin::models::Config::from_json(
+                                           R"({"model_type": "gpt2", "vocab_size": 7, "n_embd": 16,
+                                     "n_layer": 2, "n_head": 2, "n_positions": 24, "resid_pdrop": 0.2})"),
+                                       {.task = "text-generation"}))) {}
+  using levin::Module::training_step;
+  at::Tensor training_step(const levin::Batch& batch) override { return net->forward(batch).loss; }
+  levin::OptimizerConfig configure_optimizers() override {
+    return levin::optim::adamw({.lr = 1e-2});
+  }
+};
+
+levin::SampleTextsOptions drawn() {
+  return {.prompts = {"so it", "and"},
+          .tokenizer = tokenizer(),
+          .every_n_steps = 2,
+          .generate = {.max_new_tokens = 6, .do_sample = true},
+          .print = false};
+}
+
+std::shared_ptr<Speaker> fit(levin::TrainerOptions options) {
+  levin::seed_everything(3);
+  const auto ids = at::randint(1, 7, {40, 8}, at::make_generator<at::CPUGeneratorImpl>(5),
+                               at::TensorOptions(at::kLong));
+  const auto data =
+      levin::test::off_disk(levin::data::tensors({{"input_ids", ids}, {"labels", ids.clone()}}));
+  const auto module = std::make_shared<Speaker>();
+  options.max_epochs = 2;
+  options.enable_checkpointing = false;
+  levin::Trainer(options).fit(module, levin::DataLoader(data, {.batch_size = 8, .shuffle = true}));
+  return module;
+}
+
+TEST(SampleTexts, WeightsAreTheSameWithAndWithoutIt) {
+  for (const char* compile : {"no", "replay"}) {
+    SCOPED_TRACE(compile);
+    auto options = quiet(".");
+    options.compile = compile;
+    const auto without = fit(options);
+    std::vector<int64_t> steps;
+    auto with = drawn();
+    with.on_sample = [&](int64_t step, const std::string&, const std::string&) {
+      steps.push_back(step);
+    };
+    options.callbacks = {levin::sample_texts(with)};
+    const auto sampled = fit(options);
+    expect_same_weights(*without, *sampled);
+    EXPECT_THAT(steps, ElementsAre(2, 2, 4, 4, 5, 5, 6, 6, 8, 8, 10, 10));
+    EXPECT_TRUE(sampled->net->is_training());
+  }
+}
+
+// Each rank has a part of the model under fsdp.
+TEST(SampleTexts, OnRanksTooAndTheyWriteTheSame) {
+  for (const char* strategy : {"ddp", "fsdp"}) {
+    const auto said = levin::test::run_world(2, [&](int64_t rank, const fs::path& folder) {
+      auto options = quiet((folder / std::to_string(rank)).string());
+      options.strategy = strategy;
+      options.devices = 2;
+      const auto without = levin::full(*fit(options));
+      auto with = drawn();
+      std::string texts;
+      with.on_sample = [&](int64_t, const std::string&, const std::string& text) {
+        texts += text + "\n";
+      };
+      options.callbacks = {levin::sample_texts(with)};
+      const auto sampled = levin::full(*fit(options));
+      for (const auto& [name, value] : without.values()) {
+        if (!at::equal(without.tensor(name), sampled.tensor(name))) return name + " differs";
+      }
+      return rank == 0 ? std::string(texts.size() > 20 ? "" : "no texts")
+                       : std::string(texts.empty() ? "" : "a second rank wrote");
+    });
+    EXPECT_THAT(said, Each("")) << strategy;
+  }
+}
+
+TEST(SampleTexts, AreAddedToAFileOfTheLogs) {
+  const Scratch root;
+  const auto recorder = std::make_shared<Recorder>();
+  recorder->folder = (root / "logs").string();
+  auto options = quiet(root.str());
+  options.logger = recorder;
+  auto settings = drawn();
+  settings.every_n_steps = 0;
+  settings.generate = {.max_new_tokens = 3, .eos_token_id = {0}};
+  options.callbacks = {levin::sample_texts(settings)};
+  fit(options);
+  const std::string text = levin::test::get(root / "logs" / "samples.txt");
+  EXPECT_THAT(text, HasSubstr("== step 5: so it\n"));
+  EXPECT_THAT(text, HasSubstr("== step 10: and\n"));
+}
+
+TEST(SampleTexts, WithoutWhatItNeedsIsAnError) {
+  const std::string id = "trainer.sample_texts";
+  EXPECT_EQ(error_id([] { levin::sample_texts({.tokenizer = tokenizer()}); }), id);
+  EXPECT_EQ(error_id([] { levin::sample_texts({.prompts = {"so"}}); }), id);
+  EXPECT_EQ(
+      error_id([] {
+        levin::sample_texts({.prompts = {"so"}, .tokenizer = tokenizer(), .every_n_steps = -1});
+      }),
+      id);
+  auto options = quiet(".");
+  options.max_epochs = 1;
+  options.enable_checkpointing = false;
+  options.callbacks = {levin::sample_texts(drawn())};
+  EXPECT_EQ(error_id([&] {
+              levin::Trainer(options).fit(std::make_shared<Net>(),
+                                          levin::DataLoader(dataset(8), {.batch_size = 8}));
+            }),
+            id);
+}
+
+}  // namespace
+}  // namespace sample_texts_test
