@@ -270,7 +270,8 @@ void mark_as_base(const std::shared_ptr<Pretrained>& net) {
     if (!drawn.contains(parameter.key())) of_files.push_back(parameter.value());
   }
   const fs::path folder = net->folder();
-  mark_base(net, {.name = folder.string(), .digest = [folder] { return digest_of_weights(folder); }},
+  mark_base(net,
+            {.name = folder.string(), .digest = [folder] { return digest_of_weights(folder); }},
             of_files);
 }
 

@@ -195,8 +195,8 @@ State read_weights(const fs::path& folder) {
 }
 
 std::string digest_of_weights(const fs::path& folder) {
-  const bool are_tensors = is_there(folder / "model.safetensors") ||
-                           is_there(folder / "model.safetensors.index.json");
+  const bool are_tensors =
+      is_there(folder / "model.safetensors") || is_there(folder / "model.safetensors.index.json");
   const std::string start = are_tensors ? "model" : "pytorch_model";
   std::set<fs::path> files;
   for (const fs::path& file : files::entries_of(folder)) {

@@ -25,24 +25,24 @@ struct Marked {
 };
 
 /// As wrap's marks: a module of LibTorch has no place for them.
-struct Marks {
+struct Bases {
   std::mutex mutex;
   std::unordered_map<const torch::nn::Module*, std::shared_ptr<Marked>> modules;
 };
 
-Marks& marks() {
-  static Marks& all = *new Marks;
+Bases& bases() {
+  static Bases& all = *new Bases;
   return all;
 }
 
 /// In the order of the modules.
 std::vector<std::shared_ptr<Marked>> marked_in(const torch::nn::Module& module) {
-  const std::lock_guard lock(marks().mutex);
+  const std::lock_guard lock(bases().mutex);
   std::vector<std::shared_ptr<Marked>> found;
-  if (marks().modules.empty()) return found;
+  if (bases().modules.empty()) return found;
   const auto look = [&](const torch::nn::Module& each) {
-    const auto place = marks().modules.find(&each);
-    if (place != marks().modules.end() && !place->second->module.expired())
+    const auto place = bases().modules.find(&each);
+    if (place != bases().modules.end() && !place->second->module.expired())
       found.push_back(place->second);
   };
   look(module);
@@ -54,9 +54,9 @@ std::vector<std::shared_ptr<Marked>> marked_in(const torch::nn::Module& module) 
 
 void mark_base(const std::shared_ptr<torch::nn::Module>& module, Base base,
                const std::vector<at::Tensor>& parameters) {
-  const std::lock_guard lock(marks().mutex);
-  std::erase_if(marks().modules, [](const auto& entry) { return entry.second->module.expired(); });
-  marks().modules[module.get()] =
+  const std::lock_guard lock(bases().mutex);
+  std::erase_if(bases().modules, [](const auto& entry) { return entry.second->module.expired(); });
+  bases().modules[module.get()] =
       std::make_shared<Marked>(Marked{module, std::move(base), parameters});
 }
 
@@ -92,11 +92,12 @@ void check_bases(const torch::nn::Module& module, const State& state) {
                 "open that model, and freeze what was frozen",
                 printable(wanted.text("name")));
     const State& own = here.child(number);
-    LEVIN_CHECK(own.text("digest") == wanted.text("digest"), "module.base",
-                "the checkpoint was trained on the model in '{}' (digest {}), and this one is of '{}' "
-                "(digest {}); open the model that it was trained on",
-                printable(wanted.text("name")), printable(wanted.text("digest")), own.text("name"),
-                own.text("digest"));
+    LEVIN_CHECK(
+        own.text("digest") == wanted.text("digest"), "module.base",
+        "the checkpoint was trained on the model in '{}' (digest {}), and this one is of '{}' "
+        "(digest {}); open the model that it was trained on",
+        printable(wanted.text("name")), printable(wanted.text("digest")), own.text("name"),
+        own.text("digest"));
   }
 }
 

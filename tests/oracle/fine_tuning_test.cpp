@@ -2,9 +2,9 @@
 // in the same order, the loss of each step. LEVIN_FINE_TUNING_STEPS=100 takes more of them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/data/sources/sources.h"
@@ -27,11 +27,11 @@ struct Losses : Callback {
   void on_train_batch_end(Trainer& trainer, Module&, const at::Tensor& loss, const Batch& batch,
                           int64_t) override {
     // Of text-generation: labels that have a token before them.
-    const double count =
-        weighs ? (batch["labels"].narrow(1, 1, batch["labels"].size(1) - 1) != -100)
-                     .sum()
-                     .item<double>()
-               : 1;
+    const double count = weighs
+                             ? (batch["labels"].narrow(1, 1, batch["labels"].size(1) - 1) != -100)
+                                   .sum()
+                                   .item<double>()
+                             : 1;
     sum += loss.item<double>() * count;
     counted += count;
     const Metrics logged = trainer.callback_metrics();
@@ -91,7 +91,8 @@ TEST_P(FineTuning, EachStepHasTheLossThatItHasInPython) {
     GTEST_SKIP() << "no .deps/minilm; scripts/minilm.sh fetches it";
   std::string said;
   const int code =
-      run("fine_tuning.py", "'" + file("").string() + "' " + steps(is_large ? "20" : "40") + " " + name, &said);
+      run("fine_tuning.py",
+          "'" + file("").string() + "' " + steps(is_large ? "20" : "40") + " " + name, &said);
   if (said.find("No module named 'trl'") != std::string::npos) GTEST_SKIP() << said;
   ASSERT_EQ(code, 0) << said;
   const json facts = json::parse(test::bytes_of(file(name) / "losses.json"));

@@ -28,8 +28,7 @@ std::shared_ptr<Pretrained> reference_of(const Pretrained& net, const FineTuneOp
   LEVIN_CHECK(!net.folder().empty(), "models.dpo.reference",
               "dpo holds the model against one from before, and it came from no folder and has no "
               "adapter; give the reference in FineTuneOptions, or add an adapter");
-  return from_pretrained(net.folder(),
-                         {.task = "text-generation", .dtype = net.config().dtype()});
+  return from_pretrained(net.folder(), {.task = "text-generation", .dtype = net.config().dtype()});
 }
 
 class DpoObjective final : public Objective {

@@ -33,8 +33,8 @@ class EmbeddingObjective final : public Objective {
     // In validation ranks may have other numbers of batches: each is for itself.
     const StepLoss step = loss_of(vectors, batch, {});
     loss_->update(step.loss, step.count);
-    if (spearman_) spearman_->update(cosine(vectors.select(1, 0), vectors.select(1, 1)),
-                                     batch["labels"]);
+    if (spearman_)
+      spearman_->update(cosine(vectors.select(1, 0), vectors.select(1, 1)), batch["labels"]);
     if (recall_) recall_->update(vectors.select(1, 0), vectors.select(1, 1));
   }
 

@@ -86,14 +86,12 @@ class FineTuned final : public Module {
   }
 
   OptimizerConfig configure_optimizers() override {
-    OptimizerConfig config =
-        optim::adamw({.lr = options_.lr.value_or(default_lr(name_)),
-                      .betas = {options_.adam_beta1, options_.adam_beta2},
-                      .eps = options_.adam_epsilon,
-                      .weight_decay = options_.weight_decay});
+    OptimizerConfig config = optim::adamw({.lr = options_.lr.value_or(default_lr(name_)),
+                                           .betas = {options_.adam_beta1, options_.adam_beta2},
+                                           .eps = options_.adam_epsilon,
+                                           .weight_decay = options_.weight_decay});
     if (options_.weight_decay > 0) {
-      for (const std::string& pattern : not_decayed())
-        config.group(pattern, {.weight_decay = 0.0});
+      for (const std::string& pattern : not_decayed()) config.group(pattern, {.weight_decay = 0.0});
     }
     return config.schedule(schedule_of(options_));
   }
@@ -108,7 +106,8 @@ class FineTuned final : public Module {
     };
     if (!std::ranges::any_of(net_->parameters(), is_slow) || multiplies_bfloat16()) return;
     log::warn(
-        "models: weights are bfloat16, which this processor has no instructions for: steps will take "
+        "models: weights are bfloat16, which this processor has no instructions for: steps will "
+        "take "
         "several times as long as in float32; open the model with dtype = float32");
   }
 
@@ -130,8 +129,8 @@ class FineTuned final : public Module {
     std::vector<std::string> patterns;
     for (const NamedTensor& parameter : levin::named_parameters(*this)) {
       const auto& name = parameter.name;
-      const bool is_taken =
-          std::ranges::any_of(patterns, [&](const auto& pattern) { return matches(pattern, name); });
+      const bool is_taken = std::ranges::any_of(
+          patterns, [&](const auto& pattern) { return matches(pattern, name); });
       if (is_taken || (decays(name) && !is_of_layer_norm(name))) continue;
       const size_t dot = name.rfind('.', name.rfind('.') - 1);
       patterns.push_back(name.ends_with(".bias") ? "*.bias" : "*" + name.substr(dot));

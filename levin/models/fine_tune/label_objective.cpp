@@ -70,8 +70,8 @@ class LabelObjective final : public Objective {
       accuracy_ = metric<metrics::Accuracy>("accuracy",
                                             metrics::AccuracyOptions{.ignore_index = kNotCounted});
       f1_ = metric<metrics::F1>(
-          "f1", metrics::F1Options{.num_classes = labels,
-                                   .average = labels == 2 ? "binary" : "macro"});
+          "f1",
+          metrics::F1Options{.num_classes = labels, .average = labels == 2 ? "binary" : "macro"});
     }
   }
 

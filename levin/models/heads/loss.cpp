@@ -20,10 +20,11 @@ namespace {
 [[noreturn]] void fail_label(const at::Tensor& labels, int64_t classes) {
   const auto counted = labels.masked_select(labels != kNotCounted);
   const auto least = counted.min().item<int64_t>(), most = counted.max().item<int64_t>();
-  LEVIN_FAIL("models.labels",
-             "got the label {}, and the head has scores of 0 to {}; open the model with num_labels = "
-             "{}, or give {} to what does not count",
-             least < 0 ? least : most, classes - 1, std::max(most + 1, classes), kNotCounted);
+  LEVIN_FAIL(
+      "models.labels",
+      "got the label {}, and the head has scores of 0 to {}; open the model with num_labels = "
+      "{}, or give {} to what does not count",
+      least < 0 ? least : most, classes - 1, std::max(most + 1, classes), kNotCounted);
 }
 
 /// logits [.., classes], labels [..]

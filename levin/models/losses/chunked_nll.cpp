@@ -8,6 +8,8 @@
 #include <ATen/ops/tanh.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <optional>
+
 #include "levin/base/autocast.h"
 #include "levin/models/losses/chunked_nll_impl.h"
 
@@ -37,12 +39,12 @@ at::Tensor unless_empty(const at::Tensor& tensor) {
 /// Gradients are there when the sum is: the scores are computed once.
 struct NllSum : torch::autograd::Function<NllSum> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
-                            const at::Tensor& matrix, const at::Tensor& bias,
+                            const at::Tensor& matrix, const std::optional<at::Tensor>& bias,
                             const at::Tensor& labels, double softcap, bool of_hidden,
                             bool of_matrix) {
     const NllParts parts = call_chunked_nll(
-        hidden, {.matrix = matrix, .bias = bias, .softcap = softcap}, labels, {}, of_hidden,
-        of_matrix);
+        hidden, {.matrix = matrix, .bias = bias.value_or(at::Tensor()), .softcap = softcap}, labels,
+        {}, of_hidden, of_matrix);
     context->save_for_backward({parts.d_hidden, parts.d_matrix, parts.d_bias});
     return parts.nll.sum();
   }
@@ -65,17 +67,18 @@ struct NllSum : torch::autograd::Function<NllSum> {
 
 struct NllOfEach : torch::autograd::Function<NllOfEach> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
-                            const at::Tensor& matrix, const at::Tensor& bias,
+                            const at::Tensor& matrix, const std::optional<at::Tensor>& bias,
                             const at::Tensor& labels, double softcap, bool of_hidden,
                             bool of_matrix) {
-    const OutputLayer output{.matrix = matrix, .bias = bias, .softcap = softcap};
+    const OutputLayer output{
+        .matrix = matrix, .bias = bias.value_or(at::Tensor()), .softcap = softcap};
     const NllParts parts =
         call_chunked_nll(hidden, output, labels, {}, of_hidden && !of_matrix, false);
     context->saved_data["of_hidden"] = of_hidden;
     context->saved_data["of_matrix"] = of_matrix;
     context->saved_data["softcap"] = softcap;
     if (of_matrix) {
-      context->save_for_backward({hidden, matrix, bias, labels});
+      context->save_for_backward({hidden, matrix, output.bias, labels});
     } else {
       context->save_for_backward({parts.d_hidden});
     }
@@ -90,9 +93,8 @@ struct NllOfEach : torch::autograd::Function<NllOfEach> {
       gradients[0] = unless_empty(saved[0] * scale.unsqueeze(1).to(saved[0].scalar_type()));
       return gradients;
     }
-    const OutputLayer output{.matrix = saved[1],
-                             .bias = saved[2],
-                             .softcap = context->saved_data["softcap"].toDouble()};
+    const OutputLayer output{
+        .matrix = saved[1], .bias = saved[2], .softcap = context->saved_data["softcap"].toDouble()};
     const NllParts parts = call_chunked_nll(saved[0], output, saved[3], scale,
                                             context->saved_data["of_hidden"].toBool(), true);
     gradients[0] = unless_empty(parts.d_hidden);
@@ -126,8 +128,10 @@ at::Tensor apply(const at::Tensor& hidden, const OutputLayer& output, const at::
   const at::Tensor x = cast(hidden, autocast), matrix = cast(output.matrix, autocast),
                    bias = cast(output.bias, autocast);
   const Wanted parts = wanted(hidden, output);
+  const std::optional<at::Tensor> maybe_bias =
+      bias.defined() ? std::optional(bias) : std::nullopt;  // apply takes no undefined tensor
   const AutocastScope off(device, {.enabled = false});
-  return Function::apply(x, matrix, bias, labels, output.softcap, parts.hidden, parts.matrix);
+  return Function::apply(x, matrix, maybe_bias, labels, output.softcap, parts.hidden, parts.matrix);
 }
 
 }  // namespace

@@ -94,7 +94,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> chunked_nll(
     const at::Tensor& labels, const std::optional<at::Tensor>& scale, double softcap,
     bool of_hidden, bool of_matrix) {
   const at::NoGradGuard no_grad;
-  const OutputLayer output{.matrix = matrix, .bias = bias.value_or(at::Tensor()), .softcap = softcap};
+  const OutputLayer output{
+      .matrix = matrix, .bias = bias.value_or(at::Tensor()), .softcap = softcap};
   ChunkedNll result(hidden, output, of_hidden, of_matrix);
   const auto places = labels.ne(kNotCounted).nonzero().squeeze(1);
   check_labels(labels.index_select(0, places), matrix.size(0));
@@ -117,13 +118,12 @@ NllParts call_chunked_nll(const at::Tensor& hidden, const OutputLayer& output,
   using Signature = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(
       const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&, const at::Tensor&,
       const std::optional<at::Tensor>&, double, bool, bool);
-  static const auto call = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow("levin::chunked_nll", "")
-                               .typed<Signature>();
+  static const auto call =
+      c10::Dispatcher::singleton().findSchemaOrThrow("levin::chunked_nll", "").typed<Signature>();
   std::optional<at::Tensor> bias;
   if (output.bias.defined()) bias = output.bias;
-  const auto [nll, d_hidden, d_matrix, d_bias] = call.call(
-      hidden, output.matrix, bias, labels, scale, output.softcap, of_hidden, of_matrix);
+  const auto [nll, d_hidden, d_matrix, d_bias] =
+      call.call(hidden, output.matrix, bias, labels, scale, output.softcap, of_hidden, of_matrix);
   return {.nll = nll, .d_hidden = d_hidden, .d_matrix = d_matrix, .d_bias = d_bias};
 }
 

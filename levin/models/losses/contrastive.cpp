@@ -37,15 +37,13 @@ struct Gather : torch::autograd::Function<Gather> {
     context->saved_data["group"] = group;
     const comm::ProcessGroup ranks = comm::group_named(group);
     const at::Tensor part = rows.contiguous();
-    const at::Tensor whole =
-        at::empty({rows.size(0) * ranks.size(), rows.size(1)}, part.options());
+    const at::Tensor whole = at::empty({rows.size(0) * ranks.size(), rows.size(1)}, part.options());
     comm::call_all_gather(whole, part, parts_of(part, ranks.size()), ranks);
     return whole;
   }
 
   static Tensors backward(AutogradContext* context, const Tensors& given) {
-    const comm::ProcessGroup ranks =
-        comm::group_named(context->saved_data["group"].toStringRef());
+    const comm::ProcessGroup ranks = comm::group_named(context->saved_data["group"].toStringRef());
     const at::Tensor whole = given[0].contiguous();
     const at::Tensor part =
         at::empty({whole.size(0) / ranks.size(), whole.size(1)}, whole.options());
@@ -84,13 +82,14 @@ at::Tensor in_batch_negatives(const at::Tensor& embedding, const InBatchNegative
         gathered(vectors.narrow(1, 2, embedding.size(1) - 2).reshape({-1, width}), options.group);
     scores = at::cat({scores, at::linear(vectors.select(1, 0), negatives)}, 1);
   }
-  const auto labels = at::arange(count, embedding.options().dtype(at::kLong)) +
-                      options.group.rank() * count;
+  const auto labels =
+      at::arange(count, embedding.options().dtype(at::kLong)) + options.group.rank() * count;
   return at::cross_entropy_loss(scores * options.scale, labels);
 }
 
 at::Tensor cosine(const at::Tensor& a, const at::Tensor& b) {
-  const auto norms = a.norm(2, -1).clamp_min(kLeastProduct) * b.norm(2, -1).clamp_min(kLeastProduct);
+  const auto norms =
+      a.norm(2, -1).clamp_min(kLeastProduct) * b.norm(2, -1).clamp_min(kLeastProduct);
   return (a * b).sum(-1) / norms;
 }
 

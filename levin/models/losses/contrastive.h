@@ -16,8 +16,8 @@ namespace levin::models {
 LEVIN_API at::Tensor gathered(const at::Tensor& rows, const comm::ProcessGroup& group);
 
 struct InBatchNegativesOptions {
-  double scale = 20.0;      ///< of the similarities: 1 / temperature
-  bool normalize = true;    ///< similarity is the cosine; else the product
+  double scale = 20.0;            ///< of the similarities: 1 / temperature
+  bool normalize = true;          ///< similarity is the cosine; else the product
   comm::ProcessGroup group = {};  ///< whose texts are all candidates; one rank: this batch's alone
 };
 

@@ -21,8 +21,8 @@ DpoLoss dpo_loss(const Preferences& preferences, const DpoOptions& options) {
   const auto margin = options.beta * (gain.select(1, 0) - gain.select(1, 1));
   auto loss = -at::log_sigmoid(margin);
   if (options.label_smoothing > 0) {
-    loss = (1 - options.label_smoothing) * loss -
-           options.label_smoothing * at::log_sigmoid(-margin);
+    loss =
+        (1 - options.label_smoothing) * loss - options.label_smoothing * at::log_sigmoid(-margin);
   }
   const auto rewards = options.beta * gain.detach();
   return {.loss = loss.mean(),

@@ -21,7 +21,7 @@ struct Preferences {
   at::Tensor policy, reference;
 };
 
-struct DpoLoss {
+struct LEVIN_API DpoLoss {
   at::Tensor loss;  ///< float32 scalar, the mean over pairs
   /// Each float32 [B], without gradients, under TRL's names: beta times how much more likely than to
   /// the reference an answer is.

@@ -4,8 +4,8 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/searchsorted.h>
+#include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <limits>
@@ -104,8 +104,8 @@ at::Tensor RecallAtK::compute() const {
   for (int64_t begin = 0; begin < texts.size(0); begin += kTexts) {
     const int64_t count = std::min(kTexts, texts.size(0) - begin);
     const at::Tensor scores = texts.narrow(0, begin, count).mm(answers.t());
-    const at::Tensor own =
-        scores.gather(1, at::arange(begin, begin + count, at::kLong).to(scores.device()).unsqueeze(1));
+    const at::Tensor own = scores.gather(
+        1, at::arange(begin, begin + count, at::kLong).to(scores.device()).unsqueeze(1));
     hits = hits + ((scores > own).sum(1) < k_).sum();
   }
   return hits / texts.size(0);

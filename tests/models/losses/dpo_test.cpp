@@ -14,8 +14,9 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(Dpo, IsMinusTheLogOfThePreferenceAgainstTheReference) {
-  const Preferences given{.policy = torch::tensor({{-3.0, -5.0}, {-4.0, -2.0}}, at::kDouble).requires_grad_(),
-                          .reference = torch::tensor({{-4.0, -4.5}, {-4.0, -4.0}}, at::kDouble)};
+  const Preferences given{
+      .policy = torch::tensor({{-3.0, -5.0}, {-4.0, -2.0}}, at::kDouble).requires_grad_(),
+      .reference = torch::tensor({{-4.0, -4.5}, {-4.0, -4.0}}, at::kDouble)};
   const double margins[] = {0.1 * (1.0 + 0.5), 0.1 * (0.0 - 2.0)};
   double wanted = 0, smooth = 0;
   for (const double margin : margins) {

@@ -37,7 +37,8 @@ TEST(F1, TakesScoresOfAnyShape) {
 }
 
 TEST(F1, MergedOverRanksIsThatOfAll) {
-  const at::Tensor found = at::randint(4, {90}, at::kLong), wanted = at::randint(4, {90}, at::kLong);
+  const at::Tensor found = at::randint(4, {90}, at::kLong),
+                   wanted = at::randint(4, {90}, at::kLong);
   F1 all({.num_classes = 4}), first({.num_classes = 4}), second({.num_classes = 4});
   all.update(found, wanted);
   first.update(found.narrow(0, 0, 31), wanted.narrow(0, 0, 31));

@@ -23,12 +23,14 @@ TEST(Spearman, TiesHaveTheMeanOfTheirRanks) {
   Spearman other;
   other.update(at::tensor({4.0, 5.0}), at::tensor({3.0, 9.0}));
   spearman.merge(other.state_dict());
-  EXPECT_NEAR(value_of(spearman), 7.5 / 9.5, 1e-12);
+  EXPECT_NEAR(value_of(spearman), 7.25 / 9.5, 1e-12);
 }
 
 TEST(RecallAtK, CountsAnswersAmongTheNearestOfAllRanks) {
-  const at::Tensor texts = torch::tensor({{1.0, 0.0}, {0.0, 1.0}, {1.0, 1.0}, {-1.0, 0.2}}, at::kDouble);
-  const at::Tensor answers = torch::tensor({{2.0, 0.1}, {1.0, 0.9}, {3.0, 2.8}, {0.1, 5.0}}, at::kDouble);
+  const at::Tensor texts =
+      torch::tensor({{1.0, 0.0}, {0.0, 1.0}, {1.0, 1.0}, {-1.0, 0.2}}, at::kDouble);
+  const at::Tensor answers =
+      torch::tensor({{2.0, 0.1}, {1.0, 0.9}, {3.0, 2.8}, {0.1, 5.0}}, at::kDouble);
   // By the cosine: 0 is first of its text, 1 the third (3 and 1.. before it), 2 the first, 3 the first.
   for (const auto& [k, wanted] : {std::pair<int64_t, double>{1, 0.5}, {2, 0.75}, {4, 1.0}}) {
     RecallAtK first(k), second(k);
