@@ -20,10 +20,9 @@ constexpr int64_t kLanes = 16;
 constexpr int64_t kRows = 4;       // at once
 constexpr int64_t kAhead = 4'096;  // floats that are on their way into the cache
 
-__attribute__((always_inline)) inline Lanes lanes_at(const float* from) {
-  Lanes lanes;
+/// Not as a result: how a vector of that size is passed depends on what else the machine can do.
+__attribute__((always_inline)) inline void load(Lanes& lanes, const float* from) {
   std::memcpy(&lanes, from, sizeof lanes);
-  return lanes;
 }
 
 /// y[r] = weight[r] x, for `Rows` rows.
@@ -33,11 +32,13 @@ __attribute__((always_inline)) inline void some_rows(const float* weight, const 
   Lanes sums[Rows] = {};
   int64_t k = 0;
   for (; k + kLanes <= in; k += kLanes) {
-    const Lanes of_x = lanes_at(x + k);
+    Lanes of_x, of_row;
+    load(of_x, x + k);
     for (int64_t row = 0; row < Rows; ++row) {
       const float* at = weight + row * in + k;
       __builtin_prefetch(at + kAhead, /*rw=*/0, /*locality=*/3);
-      sums[row] += lanes_at(at) * of_x;
+      load(of_row, at);
+      sums[row] += of_row * of_x;
     }
   }
   for (int64_t row = 0; row < Rows; ++row) {

@@ -115,7 +115,7 @@ std::string refusal(const fs::path& path, const std::string& fingerprint) {
     read_all(TokenFile(path, fingerprint));
     return "";
   } catch (const TokenFile::Refusal& refusal) {
-    return refusal.why;
+    return refusal.what();
   }
 }
 

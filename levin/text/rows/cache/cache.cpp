@@ -63,11 +63,11 @@ std::shared_ptr<const TokenFile> opened(const fs::path& path, const std::string&
   try {
     auto file = std::make_shared<const TokenFile>(path, fingerprint);
     if (plan.max_length && file->about().report.longest > *plan.max_length) {
-      throw TokenFile::Refusal{"a sample is longer than max_length"};
+      throw TokenFile::Refusal("a sample is longer than max_length");
     }
     return file;
   } catch (const TokenFile::Refusal& refusal) {
-    log::warn("rows: {} is made anew: {}", path.string(), refusal.why);
+    log::warn("rows: {} is made anew: {}", path.string(), refusal.what());
     return nullptr;
   }
 }

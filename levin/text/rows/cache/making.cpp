@@ -1,10 +1,12 @@
 #include "levin/text/rows/cache/making.h"
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
 #include <vector>
 
 #include "levin/base/check.h"
+#include "levin/base/log.h"
 #include "levin/observe/progress.h"
 #include "levin/text/rows/cache/in_order.h"
 #include "levin/text/rows/cache/token_writer.h"
@@ -14,6 +16,7 @@ namespace levin::text::row {
 namespace {
 
 constexpr int64_t kRowsAtOnce = 64;
+constexpr std::chrono::seconds kTold(1);  // what takes less is not told
 
 struct Piece {
   std::vector<Made> rows;
@@ -64,17 +67,23 @@ void make_tokens(const Wanted& wanted, const std::filesystem::path& path,
     return piece;
   };
   const std::string name = records.path().filename().string();
+  const auto begin = std::chrono::steady_clock::now();
   ProgressLine line;
   line.start("tokenizing " + name, rows);
   InOrder<Piece> pieces((rows + kRowsAtOnce - 1) / kRowsAtOnce, threads_for(wanted), work);
   while (auto piece = pieces.next()) {
     for (size_t i = 0; i < piece->rows.size(); ++i) {
-      writer.add(std::move(piece->rows[i]), piece->places[i]);
+      writer.add(piece->rows[i], piece->places[i]);
       if (line.advance()) line.draw({});
     }
   }
   line.clear();
-  writer.commit(fingerprint, records.path());
+  const RowsReport report = writer.commit(fingerprint, records.path());
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+  if (time < kTold) return;
+  log::info("rows: {} of {} in {:.1f} s: {} samples of {} tokens; {} rows cut, {} left out",
+            report.rows, name, time.count(), report.samples, report.tokens, report.truncated,
+            report.dropped);
 }
 
 }  // namespace levin::text::row

@@ -21,7 +21,7 @@ bool are_offsets(std::span<const int64_t> offsets, int64_t end) {
 }
 
 void want(bool holds, const char* why) {
-  if (!holds) throw TokenFile::Refusal{why};
+  if (!holds) throw TokenFile::Refusal(why);
 }
 
 /// What is said of the file in numbers, by name.
@@ -40,7 +40,7 @@ files::SafetensorsFile opened(const std::filesystem::path& path) {
   try {
     return files::SafetensorsFile(path);
   } catch (const Error& error) {
-    throw TokenFile::Refusal{error.text()};
+    throw TokenFile::Refusal(error.text());
   }
 }
 

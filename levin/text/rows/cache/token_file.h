@@ -16,6 +16,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -46,8 +47,8 @@ inline constexpr const char* kRowsVersion = "1";
 class LEVIN_API TokenFile {
  public:
   /// Why a file cannot be used: it is damaged, or made of something else.
-  struct Refusal {
-    std::string why;
+  struct Refusal : std::runtime_error {
+    using std::runtime_error::runtime_error;
   };
 
   /// Checks every byte, whoever wrote them. Throws Refusal.

@@ -40,7 +40,7 @@ TokenWriter::TokenWriter(const fs::path& path, const Plan& plan, int64_t parts,
       tokens_(beside(path, ".tokens")),
       second_(beside(path, ".second")) {}
 
-void TokenWriter::add(Made made, std::string_view place) {
+void TokenWriter::add(const Made& made, std::string_view place) {
   RowsReport& report = about_.report;
   ++report.rows;
   report.truncated += made.truncated;
@@ -125,7 +125,7 @@ std::vector<files::TensorEntry> TokenWriter::entries() {
   return entries;
 }
 
-void TokenWriter::commit(const std::string& fingerprint, const fs::path& source) {
+RowsReport TokenWriter::commit(const std::string& fingerprint, const fs::path& source) {
   LEVIN_CHECK(offsets_.size() > 1, "text.rows.empty",
               "{}: of {} rows none has a token to learn; look at max_length and at what the loss "
               "counts",
@@ -142,6 +142,7 @@ void TokenWriter::commit(const std::string& fingerprint, const fs::path& source)
   files::StagedFile staged(path_);
   files::write_safetensors(staged.path(), all, metadata);
   staged.commit();
+  return about_.report;
 }
 
 }  // namespace levin::text::row

@@ -2,7 +2,7 @@
 // TokenWriter: writes a TokenFile row by row; what may be large goes to the disk as it comes. Not for users.
 //
 //   TokenWriter writer(path, plan, parts, known, has_kinds);
-//   for (...) writer.add(std::move(made), record.where());
+//   for (...) writer.add(made, record.where());
 //   writer.commit(fingerprint);                        // the file is there, whole
 
 #include <cstdint>
@@ -27,9 +27,9 @@ class TokenWriter {
   TokenWriter(const std::filesystem::path& path, const Plan& plan, int64_t parts,
               std::optional<LabelSet> known, bool has_kinds);
 
-  void add(Made made, std::string_view place);
+  void add(const Made& made, std::string_view place);
   /// Throws Error "text.rows.empty" where nothing was added, naming `source`.
-  void commit(const std::string& fingerprint, const std::filesystem::path& source);
+  RowsReport commit(const std::string& fingerprint, const std::filesystem::path& source);
 
  private:
   /// A list of numbers on its way to the disk, gone when this process is.

@@ -56,7 +56,9 @@ class Parser : public ExpressionParser {
         expect(Kind::kBlockEnd);
       }
     }
-    if (ends.size() > 0) fail(fmt::format("the template ends, wanted {}", fmt::join(ends, " or ")));
+    if (ends.size() > 0)
+      fail(
+          fmt::format("the template ends, wanted {}", fmt::join(ends.begin(), ends.end(), " or ")));
     return body;
   }
   /// The body of a tag that stands open.
@@ -106,10 +108,11 @@ class Parser : public ExpressionParser {
                             other));
       }
     }
-    fail_at(tag.line,
-            fmt::format("got the tag '{}'{}", printable(tag.text),
-                        ends.size() == 0 ? ", which there is not"
-                                         : fmt::format(", wanted {}", fmt::join(ends, " or "))));
+    fail_at(tag.line, fmt::format("got the tag '{}'{}", printable(tag.text),
+                                  ends.size() == 0
+                                      ? ", which there is not"
+                                      : fmt::format(", wanted {}",
+                                                    fmt::join(ends.begin(), ends.end(), " or "))));
   }
 
   StatementPtr if_(int line) {
