@@ -166,7 +166,7 @@ Encoding Tokenizer::Parts::encode_marked(std::string& text, const EncodeOptions&
   text = std::move(shown);
   std::vector<Draft> drafts;
   drafts.push_back(std::move(whole));
-  if (truncation) truncate_all(drafts, false);
+  if (truncation) truncate_all(drafts, *truncation, false);
   return finished(std::move(drafts.front()));
 }
 

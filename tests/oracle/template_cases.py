@@ -62,6 +62,7 @@ SOURCES = r"""
 {% for x in [1, 2, 3] %}{% filter upper %}a{% if x == 2 %}{% continue %}{% endif %}b{{ x }}{% endfilter %}{% endfor %}!
 {% for x in [1, 2] %}{% set y | upper %}a{% set z %}{% break %}{% endset %}{% endset %}{% else %}n{% endfor %}
 {% for x in [1] %}{% macro f() %}{% break %}{% endmacro %}{% endfor %}
+{% for x in [1] %}{% break %}{% else %}n{% endfor %}|{% for x in [1, 2] %}{% if x == 2 %}{% break %}{% endif %}{% else %}n{% endfor %}|{% for x in [1, 2] %}{% continue %}{% else %}n{% endfor %}|{% for x in [1, 2] %}{% if x == 1 %}{% continue %}{% endif %}{% break %}{% else %}n{% endfor %}
 {{ 'ab' | center(5) }}|{{ 'ab' | center(4) }}|{{ 'abc' | center(6) }}|{{ 'é' | center(1) }}|{{ 7 | center }}|
 {{ 'a b  c_d é-1 ²' | wordcount }} {{ '' | wordcount }} {{ 12 | wordcount }}
 {{ 'foo bar baz qux' | truncate(9) }}|{{ 'foo bar baz qux' | truncate(9, true) }}|{{ 'foo bar baz qux' | truncate(11) }}|{{ 'foo bar baz qux' | truncate(11, false, '...', 0) }}|{{ 'foobarbazqux' | truncate(6, end='é', leeway=0) }}
