@@ -69,11 +69,13 @@ __attribute__((always_inline)) inline void add_rows(const float* weight, const f
                                                     int64_t out) {
   int64_t j = 0;
   for (; j + kLanes <= out; j += kLanes) {
-    Lanes sum = lanes_at(y + j);
+    Lanes sum, of_row;
+    load(sum, y + j);
     for (int64_t row = 0; row < Rows; ++row) {
       const float* at = weight + row * out + j;
       __builtin_prefetch(at + kAhead, /*rw=*/0, /*locality=*/3);
-      sum += lanes_at(at) * c[row];
+      load(of_row, at);
+      sum += of_row * c[row];
     }
     std::memcpy(y + j, &sum, sizeof sum);
   }
