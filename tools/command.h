@@ -15,6 +15,9 @@ int config(int argc, char** argv);
 /// Prints versions, the machine, and which optional parts this build found. Returns the exit code.
 int env(int argc, char** argv);
 
+/// Trains a pretrained model on the rows of a file, and writes an adapter or a model. Returns 0.
+int finetune(int argc, char** argv);
+
 /// Writes on from prompts, or chats, with a model of a folder. Returns 0.
 int generate(int argc, char** argv);
 

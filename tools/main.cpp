@@ -27,6 +27,8 @@ constexpr std::array kSubcommands = {
     Subcommand{"ckpt", "inspect, verify, compare, convert and merge checkpoints", ckpt},
     Subcommand{"config", "write the options of run to a file that it reads", config},
     Subcommand{"env", "versions, the machine, and which optional parts are there", env},
+    Subcommand{"finetune", "train a pretrained model, or an adapter for it, on the rows of a file",
+               finetune},
     Subcommand{"generate", "a model of a folder writes on from prompts, or chats", generate},
     Subcommand{"graph", "the graph of a program's training step: text, Graphviz or a page", graph},
     Subcommand{"plan", "what a program's training step costs on a device, and its memory", plan},

@@ -14,6 +14,7 @@
 #include "levin/checkpoint/checkpoint_save.h"
 #include "levin/checkpoint/sharded_weights.h"
 #include "levin/comm/objects.h"
+#include "levin/module/base.h"
 #include "levin/shard/leaf.h"
 
 namespace levin {
@@ -40,6 +41,16 @@ State numbered(const Items& items) {
   return state;
 }
 
+/// What the checkpoint leaves out, by the number of the module.
+State states_of_bases(const std::vector<std::shared_ptr<torch::nn::Module>>& modules) {
+  State all;
+  for (size_t i = 0; i < modules.size(); ++i) {
+    if (State own = base_state(*modules[i]); !own.empty())
+      all.set(std::to_string(i), std::move(own));
+  }
+  return all;
+}
+
 void check_count(std::string_view what, size_t saved, size_t here) {
   LEVIN_CHECK(saved == here, "accelerator.state",
               "the checkpoint holds {} {} and {} are prepared; prepare the same before load_state",
@@ -60,7 +71,7 @@ Checkpoint Accelerator::state_dict() {
   placement_.end_batch();
   Checkpoint checkpoint;
   for (size_t i = 0; i < modules_.size(); ++i) {
-    checkpoint.weights[weights_name(i)] = module_state(*modules_[i]);
+    checkpoint.weights[weights_name(i)] = trained_state(*modules_[i]);
   }
   checkpoint.training.set("optimizers", numbered(optimizers_))
       .set("loaders", numbered(loaders_))
@@ -70,6 +81,8 @@ Checkpoint Accelerator::state_dict() {
       .set("schedules", saved(schedules_))
       .set("registered", saved(registered_));
   checkpoint.training.set("processes", num_processes());
+  if (State bases = states_of_bases(modules_); !bases.empty())
+    checkpoint.training.set("bases", std::move(bases));
   add_states_of_ranks(checkpoint.training);
   return checkpoint;
 }
@@ -151,6 +164,9 @@ void Accelerator::load_state_dict(const Checkpoint& checkpoint) {
                 weights_name(i));
   }
   for (size_t i = 0; i < modules_.size(); ++i) {
+    const std::string number = std::to_string(i);
+    if (training.contains("bases") && training.child("bases").contains(number))
+      check_bases(*modules_[i], training.child("bases").child(number));
     load_module_state(*modules_[i], checkpoint.weights.at(weights_name(i)));
   }
   load_numbered("optimizers", optimizers_, training.child("optimizers"));

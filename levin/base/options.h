@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "levin/base/export.h"
 #include "levin/base/text.h"
@@ -46,6 +47,9 @@ class LEVIN_API FieldVisitor {
     field.set = [&value](std::string_view text) { from_text(text, value); };
     visit(std::move(field));
   }
+
+  /// Of a visitor that hands on what it is given.
+  void take(Field field) { visit(std::move(field)); }
 
  protected:
   virtual void visit(Field field) = 0;

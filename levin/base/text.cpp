@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <numeric>
 
 #include "levin/base/check.h"
@@ -68,7 +69,10 @@ std::string printable_lines(std::string_view text) { return escaped(text, "\n\t"
 
 std::string to_text(bool value) { return value ? "true" : "false"; }
 std::string to_text(int64_t value) { return std::to_string(value); }
-std::string to_text(double value) { return fmt::format("{}", value); }
+std::string to_text(double value) {
+  // "-0" would be a whole number to TOML, which has no sign then.
+  return value == 0 && std::signbit(value) ? "-0.0" : fmt::format("{}", value);
+}
 std::string to_text(const std::string& value) { return value; }
 
 void from_text(std::string_view text, bool& value) {

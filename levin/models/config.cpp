@@ -189,15 +189,30 @@ int64_t Config::num_labels() const {
 void Config::set_num_labels(int64_t count) {
   LEVIN_CHECK(count >= 1, "models.num_labels", "got num_labels = {}, wanted at least 1", count);
   if (num_labels() == count) return;
-  OrderedJson names = OrderedJson::object(), numbers = OrderedJson::object();
-  for (int64_t label = 0; label < count; ++label) {
-    const std::string name = fmt::format("LABEL_{}", label);
-    names[std::to_string(label)] = name;
-    numbers[name] = label;
+  std::vector<std::string> names;
+  for (int64_t label = 0; label < count; ++label) names.push_back(fmt::format("LABEL_{}", label));
+  set_label_names(names);
+}
+
+void Config::set_label_names(const std::vector<std::string>& names) {
+  OrderedJson by_number = OrderedJson::object(), numbers = OrderedJson::object();
+  for (size_t label = 0; label < names.size(); ++label) {
+    by_number[std::to_string(label)] = names[label];
+    numbers[names[label]] = label;
   }
   erase("num_labels");
-  (*tree_)["id2label"] = names;
+  (*tree_)["id2label"] = by_number;
   (*tree_)["label2id"] = numbers;
+}
+
+std::vector<std::string> Config::label_names() const {
+  const Config by_number = child("id2label");
+  std::vector<std::string> names;
+  for (int64_t label = 0; label < num_labels(); ++label) {
+    const std::string number = std::to_string(label);
+    names.push_back(by_number.text(number, fmt::format("LABEL_{}", label)));
+  }
+  return names;
 }
 
 std::string Config::to_json() const {

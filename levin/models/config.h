@@ -67,6 +67,9 @@ class LEVIN_API Config {
   int64_t num_labels() const;
   /// Gives a head so many labels, named LABEL_0 and on, unless it has as many already.
   void set_num_labels(int64_t count);
+  /// Those of its labels, by their numbers; LABEL_0 and on where nobody named them.
+  std::vector<std::string> label_names() const;
+  void set_label_names(const std::vector<std::string>& names);
 
   const std::string& origin() const { return origin_; }
   /// Indented by 2, as transformers writes it.

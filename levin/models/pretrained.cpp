@@ -16,8 +16,10 @@
 #include "levin/models/heads/sentence.h"
 #include "levin/models/layers/layers.h"
 #include "levin/models/lora.h"
+#include "levin/models/losses/token_loss.h"
 #include "levin/models/pretrained_parts.h"
 #include "levin/models/weights.h"
+#include "levin/module/base.h"
 
 namespace levin::models {
 namespace {
@@ -100,7 +102,7 @@ const std::vector<std::string>& Pretrained::lora_targets() const {
   return parts_->family->lora_targets;
 }
 
-Output Pretrained::forward(const Batch& batch) {
+Output Pretrained::forward(const Batch& batch, const ForwardOptions& options) {
   const Inputs inputs = Inputs::from(batch);
   Output output;
   output.hidden = parts_->body->forward(inputs);
@@ -109,13 +111,24 @@ Output Pretrained::forward(const Batch& batch) {
     return output;
   }
   if (!parts_->head) return output;
+  if (!options.logits && batch.contains("labels")) {
+    if (const TaskLoss lean = loss_without_logits(*parts_, output.hidden, inputs, batch["labels"]);
+        lean.loss.defined()) {
+      output.loss = lean.loss;
+      output.count = lean.count;
+      return output;
+    }
+  }
   const auto scores = parts_->head->forward(output.hidden, inputs, *parts_->body);
   if (parts_->task == Task::kFeatureExtraction) {
     output.pooled = scores;
     return output;
   }
   output.logits = scores;
-  output.loss = loss_of(parts_->task, output.logits, inputs, batch, parts_->config);
+  const TaskLoss task = loss_of(parts_->task, output.logits, inputs, batch, parts_->config);
+  output.loss = task.loss;
+  output.count = task.count;
+  if (!options.logits && output.loss.defined()) output.logits = at::Tensor();
   return output;
 }
 
@@ -202,13 +215,19 @@ Network build(Config config, const PretrainedOptions& options, const fs::path& f
   if (parts.task == Task::kSentenceSimilarity && !folder.empty())
     parts.sentence = SentencePlan::from_folder(folder);
   if (options.num_labels) config.set_num_labels(*options.num_labels);
+  if (!options.label_names.empty()) {
+    const auto count = std::ssize(options.label_names);
+    LEVIN_CHECK(options.num_labels.value_or(count) == count, "models.num_labels",
+                "got num_labels = {} and {} label_names", *options.num_labels, count);
+    config.set_label_names(options.label_names);
+  }
   config.set("architectures", std::vector{architecture_of(family, parts.task)});
   parts.config = std::move(config);
   parts.generation = generation_of(folder, parts.config);
 
   Network network{.net = std::make_shared<Pretrained>(std::move(given))};
   network.placing.folder = folder.string();
-  network.placing.may_redraw = options.num_labels.has_value();
+  network.placing.may_redraw = options.num_labels.has_value() || !options.label_names.empty();
   const bool has_head =
       parts.task != Task::kFeatureExtraction && parts.task != Task::kSentenceSimilarity;
   HeadPlan plan = family.head(parts.task, has_head ? family.base_prefix : "", parts.config);
@@ -243,6 +262,19 @@ void finish(const Network& network, at::ScalarType dtype) {
   }
 }
 
+/// What stands in the folder's files, so that a checkpoint need not hold what is never trained of it.
+void mark_as_base(const std::shared_ptr<Pretrained>& net) {
+  const std::set<std::string> drawn(net->drawn().begin(), net->drawn().end());
+  std::vector<at::Tensor> of_files;
+  for (const auto& parameter : net->named_parameters()) {
+    if (!drawn.contains(parameter.key())) of_files.push_back(parameter.value());
+  }
+  const fs::path folder = net->folder();
+  mark_base(net,
+            {.name = folder.string(), .digest = [folder] { return digest_of_weights(folder); }},
+            of_files);
+}
+
 }  // namespace
 
 std::shared_ptr<Pretrained> from_pretrained(const fs::path& folder,
@@ -259,6 +291,7 @@ std::shared_ptr<Pretrained> from_pretrained(const fs::path& folder,
   net.parts().drawn = place_weights(net, *net.parts().family, network.placing, weights);
   if (!net.drawn().empty()) draw_anew(net, network.placing.dtype);
   finish(network, network.placing.dtype);
+  mark_as_base(network.net);
   return network.net;
 }
 

@@ -34,6 +34,8 @@ struct PretrainedOptions {
   /// sentence-transformers, else what "architectures" of the config says, else feature-extraction.
   std::string task;
   std::optional<int64_t> num_labels = {};  ///< of a classification head; unset: the config's
+  /// Of its labels, in the order of their numbers, which num_labels then follows; empty: the config's.
+  std::vector<std::string> label_names = {};
   /// Of the weights: float32, bfloat16, float16; auto: the config's, or the file's.
   std::string dtype = "auto";
   /// What a block would keep for backward is computed once more there (gradient checkpointing).
@@ -45,9 +47,16 @@ struct SavePretrainedOptions {
   bool merge = false;                       ///< a model without adapters; this one stays as it is
 };
 
+struct ForwardOptions {
+  /// false: with labels the loss alone is made of hidden vectors, a part of the logits at a time where there
+  /// are many (losses/chunked_nll.h), and there are no logits.
+  bool logits = true;
+};
+
 /// What a model gives for a batch; what the task has not is undefined.
 struct Output {
-  at::Tensor loss;       ///< float32 scalar, where the batch has labels
+  at::Tensor loss;       ///< float32 scalar, where the batch has labels; 0 where none counts
+  at::Tensor count;      ///< int64 scalar: how many labels the loss is the mean of
   at::Tensor logits;     ///< [B, T, vocabulary], [B, num_labels], [B, T, num_labels] or [B, T, 2]
   at::Tensor hidden;     ///< [B, T, width]: of the last block, normed
   at::Tensor pooled;     ///< [B, width]: of BERT's pooler, for feature-extraction
@@ -63,8 +72,8 @@ class LEVIN_API Pretrained : public torch::nn::Module {
   /// Fields, each [B, T]: input_ids (int64); attention_mask, 0 where a token is padding; token_type_ids;
   /// position_ids; document, the number of the document that a token of a packed row is of (below 0:
   /// padding), which see each other only within one; and labels, or start_positions and end_positions
-  /// (int64 [B]). Throws Error "models.input", "models.length", "models.labels", "models.padding".
-  Output forward(const Batch& batch);
+  /// (int64 [B]). Throws Error "models.input", "models.length", "models.labels", "models.padding", "models.packing".
+  Output forward(const Batch& batch, const ForwardOptions& options = {});
 
   /// Writes on from prompts: a batch with input_ids and, where they are padded on the left,
   /// attention_mask (models::to_prompts), or input_ids alone, int64 [B, T]. As transformers' generate:

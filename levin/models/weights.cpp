@@ -14,6 +14,9 @@
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/sharded_weights.h"
 #include "levin/checkpoint/torch/torch_file.h"
+#include "levin/files/checksum.h"
+#include "levin/files/folder.h"
+#include "levin/files/memory_map.h"
 #include "levin/files/read_file.h"
 
 namespace levin::models {
@@ -189,6 +192,21 @@ State read_weights(const fs::path& folder) {
       "{} has neither model.safetensors nor pytorch_model.bin, nor an index of several files",
       folder.string());
   return read_torch_index(folder, index);
+}
+
+std::string digest_of_weights(const fs::path& folder) {
+  const bool are_tensors =
+      is_there(folder / "model.safetensors") || is_there(folder / "model.safetensors.index.json");
+  const std::string start = are_tensors ? "model" : "pytorch_model";
+  std::set<fs::path> files;
+  for (const fs::path& file : files::entries_of(folder)) {
+    const std::string name = file.filename().string();
+    const bool is_weights = name.ends_with(are_tensors ? ".safetensors" : ".bin");
+    if (name.starts_with(start) && is_weights) files.insert(file);
+  }
+  uint64_t digest = 0;
+  for (const fs::path& file : files) digest = files::xxh3(files::MemoryMap(file).bytes(), digest);
+  return fmt::format("{:016x}", digest);
 }
 
 }  // namespace levin::models

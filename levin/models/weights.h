@@ -20,6 +20,9 @@ bool is_there(const std::filesystem::path& path);
 /// Throws Error "models.missing" where there is none of them or one of an index is not there.
 State read_weights(const std::filesystem::path& folder);
 
+/// Of the contents of the files that read_weights reads, as 16 hexadecimal digits.
+std::string digest_of_weights(const std::filesystem::path& folder);
+
 struct Placing {
   std::string folder;          ///< for messages
   std::string base_prefix;     ///< where the body stands in the network

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "levin/base/export.h"
+#include "levin/comm/process_group.h"
 
 namespace levin {
 
@@ -42,6 +43,8 @@ class LEVIN_API ModuleContext {
   virtual int64_t current_epoch() const = 0;
   virtual int64_t global_step() const = 0;
   virtual at::Device device() const = 0;
+  /// The ranks that train on different data.
+  virtual comm::ProcessGroup data_group() = 0;
 };
 
 }  // namespace levin

@@ -75,5 +75,6 @@ int64_t Module::batch_index() const { return context("batch_index").batch_index(
 int64_t Module::current_epoch() const { return context("current_epoch").current_epoch(); }
 int64_t Module::global_step() const { return context("global_step").global_step(); }
 at::Device Module::device() const { return context("device").device(); }
+comm::ProcessGroup Module::data_group() const { return context("data_group").data_group(); }
 
 }  // namespace levin

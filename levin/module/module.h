@@ -139,6 +139,8 @@ class LEVIN_API Module : public torch::nn::Module {
   /// Training steps that updated parameters.
   int64_t global_step() const;
   at::Device device() const;
+  /// The ranks that train on different data, for a loss over the batches of all of them.
+  comm::ProcessGroup data_group() const;
 
   /// Whether training_step has been given it so far.
   bool takes_batch_index() const { return takes_batch_index_; }

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "levin/base/check.h"
+#include "levin/module/base.h"
 #include "levin/shard/leaf.h"
 
 namespace levin {
@@ -62,15 +63,25 @@ State module_state(const torch::nn::Module& module) {
   return state;
 }
 
+State trained_state(const torch::nn::Module& module) {
+  State state = module_state(module);
+  const auto base = base_tensors(module);
+  for (const auto& [name, tensor] : named_parameters(module)) {
+    if (base.contains(tensor.unsafeGetTensorImpl())) state.erase(name);
+  }
+  return state;
+}
+
 void load_module_state(torch::nn::Module& module, const State& state, LoadOptions options) {
   std::set<std::string> missing, wrong_shape, unexpected;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+  const auto base = base_tensors(module);
   for (const auto& [name, value] : state.values()) unexpected.insert(name);
   for (const Entry& entry : entries(module)) {
     const auto& [name, tensor] = entry.named;
     unexpected.erase(name);
     if (!state.contains(name)) {
-      if (!entry.repeated) missing.insert(name);
+      if (!entry.repeated && !base.contains(tensor.unsafeGetTensorImpl())) missing.insert(name);
       continue;
     }
     const State::Value& value = state.tensor_or_slice(name);

@@ -10,6 +10,7 @@
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/checkpoint_reader.h"
 #include "levin/files/folder.h"
+#include "levin/module/base.h"
 #include "levin/module/parameters.h"
 #include "levin/shard/leaf.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
@@ -162,7 +163,12 @@ bool Run::resume() {
 void Run::load_weights() {
   if (!checkpoint_) return;
   State weights;
-  accelerator_.all_or_throw([&] { weights = levin::load_weights(*checkpoint_); });
+  accelerator_.all_or_throw([&] {
+    weights = levin::load_weights(*checkpoint_);
+    if (!is_checkpoint(*checkpoint_)) return;
+    const State training = CheckpointReader(*checkpoint_).training_scalars();
+    if (training.contains("bases")) check_bases(*module_, training.child("bases").child("0"));
+  });
   load_module_state(*module_, weights);
   log::info("trainer: weights are those of '{}'", shown(*checkpoint_));
 }

@@ -49,6 +49,7 @@ class Run : public ModuleContext {
   int64_t current_epoch() const override;
   int64_t global_step() const override;
   at::Device device() const override { return accelerator_.device(); }
+  comm::ProcessGroup data_group() override { return accelerator_.strategy().data_group(); }
 
   // What Trainer shows of a run.
   const Limits& limits() const { return limits_; }

@@ -19,6 +19,7 @@ TEST(Text, NumbersSurviveTheRoundTrip) {
   for (const double value : {0.1, 1e-8, -3.0, 1e300, 0.30000000000000004}) {
     EXPECT_EQ(read<double>(levin::to_text(value)), value);
   }
+  EXPECT_EQ(levin::to_text(-0.0), "-0.0") << "-0 is a whole number to TOML";
   EXPECT_EQ(read<int64_t>("-12"), -12);
   EXPECT_EQ(read<int64_t>("+12"), 12);
 }

@@ -65,6 +65,8 @@ TEST(FlightRecorder, ReadsWhatItWroteAndNothingElse) {
   for (const char* text : {"", "{", "[{}]", "[1]", "7"}) {
     EXPECT_TRUE(decode_operations(text).empty()) << text;
   }
+  std::string text = encode(written);
+  EXPECT_TRUE(decode_operations(text.replace(text.find(":7"), 2, ":7e80")).empty()) << text;
 }
 
 TEST(FlightRecorder, SaysWhoWaitsWhoIsLateAndWhoIsSilent) {

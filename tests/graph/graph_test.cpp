@@ -225,6 +225,10 @@ TEST(GraphText, DamageIsNamedWithItsLine) {
   EXPECT_THAT(fault("\n%x = aten::relu(%y) : f32[1]"), HasSubstr("line 2"));
   EXPECT_THAT(fault("%x = placeholder[\"x\"] : f31[1]"), HasSubstr("wanted a type"));
   EXPECT_THAT(fault("%x = placeholder[\"x\"] : f32[-1]"), HasSubstr("wanted a number"));
+  for (const char* strides : {"{}", "{1}", "{3, 1, 1}", "{9223372036854775807, 1}"}) {
+    EXPECT_THAT(fault("%x = placeholder[\"x\"] : f32[2, 3]" + std::string(strides)),
+                HasSubstr("strides for each"));
+  }
   EXPECT_THAT(fault("%x = placeholder[\"x\\"), HasSubstr("line 1, at '': wanted '\"'"));
   EXPECT_THAT(fault("return\nreturn\n%x = random_state() : random"),
               HasSubstr("wanted an update or nothing"));

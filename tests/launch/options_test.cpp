@@ -96,6 +96,20 @@ TEST(Messages, OfAnotherVersionAreAClearError) {
   EXPECT_EQ(error_id([&] { decode("no json", plan); }), "launch.rendezvous");
 }
 
+TEST(Messages, HoldWholeNumbersThatThereCanBe) {
+  Report report;
+  for (const char* number :
+       {"7.5e80", "1.5", "-1e300", "true", "\"7\"", "null", "-1", "4294967296"}) {
+    const std::string failure =
+        R"({"rank":3,"host":"a","pid":NUMBER,"exit_code":1,"signal":0,"last_lines":[],"text":"","worth_a_restart":true})";
+    std::string text = R"({"signal":0,"failure":)" + failure + "}";
+    EXPECT_NO_THROW(decode(std::string(text).replace(text.find("NUMBER"), 6, "77"), report));
+    EXPECT_EQ(error_id([&] { decode(text.replace(text.find("NUMBER"), 6, number), report); }),
+              "launch.rendezvous")
+        << number;
+  }
+}
+
 TEST(Messages, CarryLinesThatAreNoText) {
   const Report report{.failure = RankFailure{.rank = 3, .signal = 9, .last_lines = {"a", "\xff"}}};
   Report back;

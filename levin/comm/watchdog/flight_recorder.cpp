@@ -96,7 +96,9 @@ std::vector<Operation> decode_operations(std::string_view text) {
   std::vector<Operation> operations;
   try {
     for (const auto& entry : nlohmann::json::parse(levin::detail::shallow_json(text))) {
-      operations.push_back({entry.at("group"), entry.at("number"), entry.at("operation"),
+      const auto& number = entry.at("number");
+      if (!number.is_number_integer()) return {};  // one that is none would be read as any
+      operations.push_back({entry.at("group"), number, entry.at("operation"),
                             entry.at("started_s_ago"), entry.at("finished_s_ago")});
     }
   } catch (const nlohmann::json::exception&) {

@@ -210,7 +210,7 @@ class Parser {
     ValueType type{.dtype = *dtype};
     line.expect("[");
     type.sizes = numbers(line, "]");
-    check_extent(line, type.sizes, {});
+    check_extent(line, type.sizes, at::DimVector(type.sizes.size(), 0));
     type.strides = line.accept("{") ? numbers(line, "}") : packed_strides(type.sizes);
     check_extent(line, type.sizes, type.strides);
     if (line.accept("@")) type.device = c10::Device(std::string(line.word("a device")));
@@ -220,12 +220,11 @@ class Parser {
   /// That elements, and the memory between the first and the last, can be counted.
   static void check_extent(Line& line, const at::DimVector& sizes, const at::DimVector& strides) {
     int64_t count = 1, last = 0;
-    bool fits = strides.empty() || strides.size() == sizes.size();
+    bool fits = strides.size() == sizes.size();
     for (size_t i = 0; fits && i < sizes.size(); ++i) {
       int64_t reach = 0;
-      const int64_t stride = strides.empty() ? 0 : strides[i];
       fits = !__builtin_mul_overflow(count, std::max<int64_t>(sizes[i], 1), &count) &&
-             !__builtin_mul_overflow(sizes[i], stride, &reach) &&
+             !__builtin_mul_overflow(sizes[i], strides[i], &reach) &&
              !__builtin_add_overflow(last, reach, &last) && count < kMostElements &&
              last < kMostElements;
     }

@@ -35,9 +35,17 @@ constexpr int64_t kMostRanks = 1 << 16;
 constexpr int64_t kMostStarts = 1 << 30;
 constexpr int64_t kLastSignal = 64;
 constexpr size_t kMostLines = 1000;
+constexpr int64_t kMostProcesses = int64_t{1} << 31;
+constexpr size_t kShown = 60;  // bytes of what came, in an error
 
 int64_t number_in(const json& message, const char* name, int64_t least, int64_t most) {
-  const auto value = message.at(name).get<int64_t>();
+  const json& number = message.at(name);
+  LEVIN_CHECK(
+      number.is_number_integer(), "launch.rendezvous",
+      "another launcher's message holds {} = {}, wanted a whole number; run the same version "
+      "of levin on all nodes",
+      name, number.dump().substr(0, kShown));
+  const auto value = number.get<int64_t>();
   LEVIN_CHECK(value >= least && value <= most, "launch.rendezvous",
               "another launcher's message holds {} = {}, wanted {} to {}; run the same version of "
               "levin on all nodes",
@@ -56,7 +64,7 @@ RankFailure failure_in(const json& message) {
   RankFailure failure;
   failure.rank = number_in(message, "rank", -1, kMostAgents * kMostRanks);
   message.at("host").get_to(failure.host);
-  message.at("pid").get_to(failure.pid);
+  failure.pid = number_in(message, "pid", 0, kMostProcesses);
   failure.exit_code = number_in(message, "exit_code", 0, 255);
   failure.signal = number_in(message, "signal", 0, kLastSignal);
   message.at("last_lines").get_to(failure.last_lines);

@@ -36,6 +36,14 @@ at::Tensor last_of_text(const at::Tensor& hidden, const at::Tensor& ids, int64_t
   return hidden.gather(1, last.view({-1, 1, 1}).expand({-1, 1, hidden.size(2)})).squeeze(1);
 }
 
+/// A packed row has a vector a document: that of its first token, and nobody reads those of the others.
+at::Tensor of_documents(const at::Tensor& hidden, Pooling pooling) {
+  LEVIN_CHECK(pooling == Pooling::kFirst, "models.packing",
+              "got packed rows for a head that reads {}; give it a text a row",
+              pooling == Pooling::kMean ? "the mean of a text" : "the last token of a text");
+  return hidden;
+}
+
 }  // namespace
 
 HeadStep pooled(Pooling pooling) { return {.kind = Kind::kPool, .pooling = pooling}; }
@@ -97,10 +105,55 @@ Head::Head(torch::nn::Module& root, const HeadPlan& plan)
 Head::~Head() = default;
 
 at::Tensor Head::forward(const at::Tensor& hidden, const Inputs& inputs, const Body& body) const {
+  return run(steps_.size(), hidden, inputs, body);
+}
+
+at::Tensor Head::before_output(const at::Tensor& hidden, const Inputs& inputs,
+                               const Body& body) const {
+  return run(output_step(), hidden, inputs, body);
+}
+
+size_t Head::output_step() const {
+  size_t last = steps_.size();
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const Kind kind = steps_[i]->plan.kind;
+    if (kind == Kind::kDense || kind == Kind::kTied) last = i;
+  }
+  return last;
+}
+
+std::optional<OutputLayer> Head::output_layer(const Body& body) const {
+  const size_t last = output_step();
+  if (last == steps_.size()) return std::nullopt;
+  OutputLayer output;
+  if (const auto& linear = steps_[last]->linear) {
+    if (linear->has_lora()) return std::nullopt;
+    output.matrix = linear->matrix();
+    output.bias = linear->bias();
+  } else {
+    output.matrix = body.embedding();
+    output.bias = steps_[last]->bias;
+  }
+  for (size_t i = last + 1; i < steps_.size(); ++i) {
+    const HeadStep& after = steps_[i]->plan;
+    if (after.kind == Kind::kUnused) continue;
+    if (after.kind != Kind::kSoftcap || output.softcap > 0) return std::nullopt;
+    output.softcap = after.number;
+  }
+  return output;
+}
+
+at::Tensor Head::run(size_t steps, const at::Tensor& hidden, const Inputs& inputs,
+                     const Body& body) const {
   auto x = hidden;
-  for (const auto& step : steps_) {
+  for (size_t i = 0; i < steps; ++i) {
+    const auto& step = steps_[i];
     switch (step->plan.kind) {
       case Kind::kPool:
+        if (inputs.document.defined()) {
+          x = of_documents(x, step->plan.pooling);
+          break;
+        }
         if (step->plan.pooling == Pooling::kFirst) x = x.select(1, 0);
         if (step->plan.pooling == Pooling::kMean) x = mean_of_text(x, inputs.attention_mask);
         if (step->plan.pooling == Pooling::kLastText)

@@ -8,11 +8,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "levin/models/bodies/body.h"
 #include "levin/models/heads/task.h"
+#include "levin/models/losses/chunked_nll.h"
 
 namespace levin::models {
 
@@ -62,8 +64,19 @@ class Head {
   /// token of several texts is asked for and nobody knows what is padding.
   at::Tensor forward(const at::Tensor& hidden, const Inputs& inputs, const Body& body) const;
 
+  /// The layer that makes scores of tokens, where the head ends with one that is as it was read: none
+  /// where an adapter is on it.
+  std::optional<OutputLayer> output_layer(const Body& body) const;
+  /// What that layer is given: [B, T, width].
+  at::Tensor before_output(const at::Tensor& hidden, const Inputs& inputs, const Body& body) const;
+
  private:
   struct Step;
+
+  at::Tensor run(size_t steps, const at::Tensor& hidden, const Inputs& inputs,
+                 const Body& body) const;
+  /// Of the last step with a matrix.
+  size_t output_step() const;
 
   torch::nn::Module& root_;
   int64_t pad_token_id_;

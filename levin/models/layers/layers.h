@@ -48,6 +48,8 @@ class Linear : public Adaptable {
   void draw() override;
   int64_t in_width() const override { return weight_.size(1); }
   int64_t out_width() const override { return weight_.size(0); }
+  const at::Tensor& matrix() const { return weight_; }
+  const at::Tensor& bias() const { return bias_; }  ///< undefined where it has none
 
  protected:
   at::Tensor weight() const override { return weight_; }

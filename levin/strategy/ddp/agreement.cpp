@@ -4,10 +4,12 @@
 #include <ATen/ops/empty.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <map>
 #include <unordered_set>
 
 #include "levin/base/check.h"
+#include "levin/module/base.h"
 
 namespace levin::ddp {
 namespace {
@@ -17,6 +19,23 @@ constexpr int64_t kBytesAtATime = 64 << 20;
 std::string description(const NamedTensor& tensor) {
   return fmt::format("{} {} {}", tensor.name, c10::toString(tensor.tensor.scalar_type()),
                      c10::str(tensor.tensor.sizes()));
+}
+
+std::vector<std::string> digests_of(const State& bases) {
+  std::vector<std::string> digests;
+  for (const auto& [number, value] : bases.values())
+    digests.push_back(bases.child(number).text("digest"));
+  return digests;
+}
+
+/// Whether all ranks have opened the same files, so that what is frozen of them need not be sent: it
+/// would be written where it lies, and each rank have a copy of its own.
+bool share_base(comm::ProcessGroup& group, const torch::nn::Module& module) {
+  const State own = base_state(module);
+  if (!group.any(!own.empty())) return false;
+  const std::vector<State> ranks = group.all_gather(own);
+  return std::ranges::all_of(
+      ranks, [&](const State& rank) { return digests_of(rank) == digests_of(ranks.front()); });
 }
 
 State descriptions(const std::vector<NamedTensor>& tensors) {
@@ -106,8 +125,12 @@ void place_as_first(comm::ProcessGroup& group, torch::nn::Module& module, at::De
   module.to(device);
   const std::vector<NamedTensor> tensors = tensors_of(module);
   check_same_tensors(group, tensors);
+  std::unordered_set<const c10::TensorImpl*> same;
+  if (share_base(group, module)) same = base_tensors(module);
   std::vector<at::Tensor> all;
-  for (const NamedTensor& tensor : tensors) all.push_back(tensor.tensor);
+  for (const NamedTensor& tensor : tensors) {
+    if (!same.contains(tensor.tensor.unsafeGetTensorImpl())) all.push_back(tensor.tensor);
+  }
   broadcast_from_first(group, all);
 }
 

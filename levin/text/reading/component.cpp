@@ -120,7 +120,7 @@ void Component::refuse_kind(std::string_view what,
                             std::initializer_list<std::string_view> known) const {
   LEVIN_FAIL("text.component",
              "{} is of the kind '{}', which is no {} that levin knows; there are {}", where_,
-             printable(kind()), what, fmt::join(known, ", "));
+             printable(kind()), what, fmt::join(known.begin(), known.end(), ", "));
 }
 
 void Component::fail(std::string_view problem) const {

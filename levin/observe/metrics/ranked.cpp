@@ -1,0 +1,114 @@
+#include "levin/observe/metrics/ranked.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/stack.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "levin/base/check.h"
+
+namespace levin::metrics {
+namespace {
+
+/// Scores of so many texts at a time with all answers.
+constexpr int64_t kTexts = 512;
+
+/// The rank of each number, from 0; equal ones have the mean of theirs.
+at::Tensor ranks_of(const at::Tensor& values) {
+  const auto [sorted, order] = values.sort();
+  const at::Tensor first = at::searchsorted(sorted, values, /*out_int32=*/false, /*right=*/false);
+  const at::Tensor past = at::searchsorted(sorted, values, /*out_int32=*/false, /*right=*/true);
+  return (first + past - 1).to(at::kDouble) / 2;
+}
+
+at::Tensor unit(const at::Tensor& x) {
+  return x / x.norm(2, -1, /*keepdim=*/true).clamp_min(1e-12);
+}
+
+}  // namespace
+
+void Kept::keep(const at::Tensor& rows) {
+  const detail::OrdinaryTensors guard;
+  if (rows.size(0) > 0) parts_.push_back(rows.detach().clone());
+}
+
+at::Tensor Kept::rows() const {
+  const detail::OrdinaryTensors guard;
+  if (parts_.empty()) return {};
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& part : parts_) parts.push_back(part.to(parts_.front().device()));
+  return at::cat(parts);
+}
+
+void Kept::merge(const State& other) {
+  if (other.contains("rows")) keep(other.tensor("rows"));
+}
+
+State Kept::state_dict() const {
+  State state;
+  if (!parts_.empty()) state.set("rows", rows());
+  return state;
+}
+
+void Kept::load_state_dict(const State& state) {
+  reset();
+  merge(state);
+}
+
+at::Tensor Kept::nothing() {
+  return at::scalar_tensor(std::numeric_limits<double>::quiet_NaN(), at::kDouble);
+}
+
+void Spearman::update(const at::Tensor& found, const at::Tensor& wanted) {
+  LEVIN_CHECK(found.numel() == wanted.numel(), "observe.metric.shape",
+              "got {} numbers and {} to compare them with", found.numel(), wanted.numel());
+  const detail::OrdinaryTensors guard;
+  keep(at::stack({found.flatten().to(at::kDouble), wanted.flatten().to(at::kDouble)}, 1));
+}
+
+at::Tensor Spearman::compute() const {
+  const detail::OrdinaryTensors guard;
+  const at::Tensor pairs = rows();
+  if (!pairs.defined()) return nothing();
+  const auto centred = [&](int64_t which) {
+    const at::Tensor ranks = ranks_of(pairs.select(1, which).contiguous());
+    return ranks - ranks.mean();
+  };
+  const at::Tensor a = centred(0), b = centred(1);
+  return (a * b).sum() / (a.square().sum() * b.square().sum()).sqrt();
+}
+
+RecallAtK::RecallAtK(int64_t k) : k_(k) {
+  LEVIN_CHECK(k >= 1, "observe.metric.options", "got k = {}, wanted at least 1", k);
+}
+
+void RecallAtK::update(const at::Tensor& texts, const at::Tensor& answers) {
+  LEVIN_CHECK(texts.dim() == 2 && texts.sizes() == answers.sizes(), "observe.metric.shape",
+              "got texts {} and answers {}, wanted both [B, width]", c10::str(texts.sizes()),
+              c10::str(answers.sizes()));
+  const detail::OrdinaryTensors guard;
+  keep(at::stack({unit(texts.to(at::kFloat)), unit(answers.to(at::kFloat))}, 1));
+}
+
+at::Tensor RecallAtK::compute() const {
+  const detail::OrdinaryTensors guard;
+  const at::Tensor pairs = rows();
+  if (!pairs.defined()) return nothing();
+  const at::Tensor texts = pairs.select(1, 0), answers = pairs.select(1, 1).contiguous();
+  at::Tensor hits = at::scalar_tensor(0, answers.options().dtype(at::kDouble));
+  for (int64_t begin = 0; begin < texts.size(0); begin += kTexts) {
+    const int64_t count = std::min(kTexts, texts.size(0) - begin);
+    const at::Tensor scores = texts.narrow(0, begin, count).mm(answers.t());
+    const at::Tensor own = scores.gather(
+        1, at::arange(begin, begin + count, at::kLong).to(scores.device()).unsqueeze(1));
+    hits = hits + ((scores > own).sum(1) < k_).sum();
+  }
+  return hits / texts.size(0);
+}
+
+}  // namespace levin::metrics

@@ -1,0 +1,202 @@
+// levin finetune TASK --model DIR --data FILE: trains a pretrained model, or an adapter for it, on the rows of a file.
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "levin/base/check.h"
+#include "levin/base/log.h"
+#include "levin/base/options.h"
+#include "levin/base/text.h"
+#include "levin/models/fine_tune/fine_tune.h"
+#include "levin/models/lora.h"
+#include "levin/module/full.h"
+#include "levin/text/rows/rows.h"
+#include "levin/trainer/trainer.h"
+#include "tools/command.h"
+
+namespace levin::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kUsage =
+    R"(usage: levin finetune TASK --model DIR --data FILE [--val FILE] [--lora-r 16] [options]
+
+  classify   rows of text and label: a head for the labels that come
+  tag        rows of tokens and tags: one label a word, entities in BIO
+  embed      rows of anchor, positive, negatives: in-batch negatives; with a score: its cosine
+  lm, mlm    rows of text: the next token, or masked ones
+  sft        rows of prompt and completion, or messages: the loss of what is to be answered
+  dpo        rows of prompt, chosen and rejected, against the model without its adapter
+
+FILE is *.jsonl, *.json, *.csv or *.tsv. The result goes to --output: an adapter as PEFT saves it where --lora-r is above
+0, with --merge or without an adapter a whole model as transformers saves it. See docs/finetune.md.
+
+  levin finetune classify --model minilm --data train.jsonl --val test.jsonl --lora-r 16 --devices 2
+  levin finetune sft --model qwen3 --data chats.jsonl --lora-r 16 --packing --compile replay --output chat
+  levin finetune TASK --help            all options, those of the trainer among them
+)";
+
+struct Finetune {
+  std::string model, data, val, adapter, dtype, output = "tuned";
+  bool merge = false, activation_checkpointing = false;
+  int64_t lora_r = 0;
+  double lora_alpha = 0, lora_dropout = 0;
+  std::vector<std::string> lora_target, modules_to_save;
+  bool use_dora = false, use_rslora = false;
+
+  void fields(FieldVisitor& field) {
+    field("model", model, "folder as transformers saves it");
+    field("data", data, "rows to train on: JSON lines, CSV or TSV");
+    field("val", val, "rows of the same columns to validate on");
+    field("output", output, "folder that the adapter or the model goes to");
+    field("lora_r", lora_r, "rank of a LoRA adapter; 0: all weights are trained");
+    field("lora_alpha", lora_alpha, "what the adapter adds is multiplied by alpha / r; 0: 2 r");
+    field("lora_dropout", lora_dropout, "of the adapter's input");
+    field("lora_target", lora_target, "ends of modules' names, or all-linear; empty: the family's");
+    field("modules_to_save", modules_to_save, "modules that are trained whole beside the adapter");
+    field("use_dora", use_dora, "an adapter with magnitudes (DoRA)");
+    field("use_rslora", use_rslora, "alpha is divided by the root of r");
+    field("adapter", adapter, "folder of an adapter to go on from");
+    field("merge", merge, "write a whole model with the adapter in it");
+    field("dtype", dtype, "of the weights; empty: the folder's with an adapter, else float32");
+    field("activation_checkpointing", activation_checkpointing,
+          "compute blocks twice in place of keeping what they compute");
+  }
+  bool adapts() const { return lora_r > 0 || !adapter.empty(); }
+};
+
+/// The fields of several aggregates as one; a name that came before is left out.
+class Once final : public FieldVisitor {
+ public:
+  explicit Once(FieldVisitor& to, std::vector<std::string> hidden)
+      : to_(to), seen_(std::move(hidden)) {}
+
+ private:
+  void visit(Field field) override {
+    if (std::ranges::count(seen_, field.name) > 0) return;
+    seen_.push_back(field.name);
+    to_.take(std::move(field));
+  }
+
+  FieldVisitor& to_;
+  std::vector<std::string> seen_;
+};
+
+std::string model_task(const std::string& task) {
+  if (task == "classify") return "text-classification";
+  if (task == "tag") return "token-classification";
+  if (task == "embed") return "sentence-similarity";
+  return task == "mlm" ? "fill-mask" : "text-generation";
+}
+
+void check_task(const std::string& task) {
+  const std::vector<std::string> known{"classify", "tag", "embed", "lm", "mlm", "sft", "dpo"};
+  const auto near = nearest(task, known);
+  LEVIN_CHECK(std::ranges::count(known, task) > 0, "tools.finetune", "got '{}', wanted one of {}{}",
+              printable(task), to_text(known), near ? "; did you mean '" + *near + "'?" : "");
+}
+
+std::shared_ptr<models::Pretrained> open_model(const Finetune& command, const std::string& task,
+                                               text::Rows& rows) {
+  models::PretrainedOptions options{.task = model_task(task),
+                                    .dtype = !command.dtype.empty() ? command.dtype
+                                             : command.adapts()     ? "auto"
+                                                                    : "float32",
+                                    .activation_checkpointing = command.activation_checkpointing};
+  if (task == "classify" || task == "tag") {
+    options.num_labels = rows.num_labels();
+    options.label_names = rows.label_names();
+  }
+  auto net = models::from_pretrained(command.model, options);
+  if (!command.adapter.empty()) {
+    lora::load(*net, command.adapter);
+  } else if (command.lora_r > 0) {
+    const auto r = static_cast<double>(command.lora_r);
+    lora::add(net, {.r = command.lora_r,
+                    .lora_alpha = command.lora_alpha > 0 ? command.lora_alpha : 2 * r,
+                    .lora_dropout = command.lora_dropout,
+                    .target_modules = command.lora_target,
+                    .use_rslora = command.use_rslora,
+                    .use_dora = command.use_dora,
+                    .modules_to_save = command.modules_to_save});
+  }
+  return net;
+}
+
+/// A folder of the model itself would then be of neither.
+void check_places(const Finetune& command) {
+  LEVIN_CHECK(!command.model.empty() && !command.data.empty(), "tools.finetune",
+              "got no {}; --help says more", command.model.empty() ? "--model" : "--data");
+  std::error_code error;
+  LEVIN_CHECK(!fs::equivalent(command.model, command.output, error), "tools.finetune",
+              "--output is the folder of the model, '{}'; name another", command.output);
+  LEVIN_CHECK(!command.merge || command.adapts(), "tools.finetune",
+              "--merge puts an adapter into the model, and there is none; add --lora-r");
+}
+
+void train(const std::string& task, const Finetune& command, text::RowsOptions rows_options,
+           models::FineTuneOptions tuning, const TrainerOptions& options) {
+  // First: it seeds what the model draws, and starts the other processes.
+  Trainer trainer(options);
+  const auto tokenizer = text::Tokenizer::from_pretrained(command.model);
+  rows_options.task = task;
+  rows_options.validation_file = command.val;
+  const auto rows = text::rows(command.data, tokenizer, rows_options);
+  rows->prepare_data();
+  const auto net = open_model(command, task, *rows);
+  if (task == "sft" || task == "dpo") tuning.objective = task;
+  if (task == "embed" && rows->num_labels() > 0) tuning.objective = "cosine";
+  const auto module = models::fine_tune(net, tuning);
+  trainer.fit(module, rows);
+  const bool is_main = trainer.accelerator().is_main_process();
+  if (is_main) {
+    for (const auto& [name, value] : trainer.callback_metrics()) {
+      if (name.starts_with("val_")) std::printf("%s=%.6g\n", name.c_str(), value);
+    }
+  }
+  const WholeScope whole(*net);
+  if (!is_main) return;
+  fs::create_directories(command.output);
+  net->save_pretrained(command.output, {.merge = command.merge});
+  std::printf("%s is in %s\n", command.adapts() && !command.merge ? "the adapter" : "the model",
+              command.output.c_str());
+}
+
+}  // namespace
+
+int finetune(int argc, char** argv) {
+  const std::string task = argc > 1 ? argv[1] : "--help";
+  if (task == "--help" || task == "-h") {
+    std::fputs(kUsage, stdout);
+    return argc > 1 ? 0 : 2;
+  }
+  check_task(task);
+  Finetune command;
+  text::RowsOptions rows;
+  models::FineTuneOptions tuning;
+  TrainerOptions options{.max_epochs = 3, .num_sanity_val_steps = 0};
+  const std::string name = "levin finetune " + task;
+  std::vector<const char*> arguments{name.c_str()};
+  arguments.insert(arguments.end(), argv + 2, argv + argc);
+  const auto text = detail::read_options(static_cast<int>(arguments.size()), arguments.data(),
+                                         [&](FieldVisitor& field) {
+                                           // --seed is the trainer's, which the rows take up; task and validation file stand above.
+                                           Once once(field, {"task", "validation_file"});
+                                           command.fields(once);
+                                           tuning.fields(once);
+                                           options.fields(once);
+                                           rows.fields(once);
+                                         });
+  if (text) {
+    std::fputs(text->c_str(), stdout);
+    return 0;
+  }
+  check_places(command);
+  train(task, command, rows, tuning, options);
+  return 0;
+}
+
+}  // namespace levin::tools
