@@ -41,13 +41,14 @@ print(json.dumps({"generate_s": best, "tokens": written.flatten().tolist()}))
 def make_folders(folder):
     import torch
     from safetensors.torch import save_file
-    from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
     torch.manual_seed(0)
     sizes = dict(vocab_size=8192, hidden_size=256, intermediate_size=768, num_hidden_layers=6, num_attention_heads=4,
                  num_key_value_heads=2, max_position_embeddings=512, initializer_range=0.1)
     LlamaForCausalLM(LlamaConfig(**sizes)).save_pretrained(folder / "Llama")
     Qwen3ForCausalLM(Qwen3Config(**sizes, head_dim=64)).save_pretrained(folder / "Qwen 3")
+    GPT2LMHeadModel(GPT2Config(vocab_size=8192, n_embd=256, n_layer=6, n_head=4, n_positions=512, initializer_range=0.1)).save_pretrained(folder / "GPT-2")
     for rows in (1, 8):
         save_file({"input_ids": torch.randint(3, 8192, (rows, 16))}, folder / f"{rows}.safetensors")
 
@@ -66,7 +67,7 @@ def main():
     with tempfile.TemporaryDirectory() as made:
         folder = pathlib.Path(made)
         make_folders(folder)
-        for kind in ("Llama", "Qwen 3"):
+        for kind in ("Llama", "Qwen 3", "GPT-2"):
             for rows in (1, 8):
                 prompt = folder / f"{rows}.safetensors"
                 times = {"levin": [], "transformers": []}

@@ -17,10 +17,19 @@ struct Marked {
   std::weak_ptr<torch::nn::Module> module;
   Base base;
   std::vector<at::Tensor> parameters;
+  std::vector<int64_t> versions = {};  ///< of the parameters, when they were as in the files
   std::optional<std::string> digest = {};
 
+  /// Frozen, and never written to: one that was trained for a while holds something else.
+  bool stands_in_files(size_t i) const {
+    return !parameters[i].requires_grad() &&
+           static_cast<int64_t>(parameters[i]._version()) == versions[i];
+  }
   bool is_left_out() const {
-    return std::ranges::any_of(parameters, [](const auto& each) { return !each.requires_grad(); });
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      if (stands_in_files(i)) return true;
+    }
+    return false;
   }
 };
 
@@ -56,15 +65,17 @@ void mark_base(const std::shared_ptr<torch::nn::Module>& module, Base base,
                const std::vector<at::Tensor>& parameters) {
   const std::lock_guard lock(bases().mutex);
   std::erase_if(bases().modules, [](const auto& entry) { return entry.second->module.expired(); });
-  bases().modules[module.get()] =
-      std::make_shared<Marked>(Marked{module, std::move(base), parameters});
+  auto marked = std::make_shared<Marked>(Marked{module, std::move(base), parameters});
+  for (const at::Tensor& each : parameters)
+    marked->versions.push_back(static_cast<int64_t>(each._version()));
+  bases().modules[module.get()] = std::move(marked);
 }
 
 std::unordered_set<const c10::TensorImpl*> base_tensors(const torch::nn::Module& module) {
   std::unordered_set<const c10::TensorImpl*> tensors;
   for (const auto& marked : marked_in(module)) {
-    for (const at::Tensor& parameter : marked->parameters) {
-      if (!parameter.requires_grad()) tensors.insert(parameter.unsafeGetTensorImpl());
+    for (size_t i = 0; i < marked->parameters.size(); ++i) {
+      if (marked->stands_in_files(i)) tensors.insert(marked->parameters[i].unsafeGetTensorImpl());
     }
   }
   return tensors;

@@ -32,7 +32,8 @@ struct Base {
 LEVIN_API void mark_base(const std::shared_ptr<torch::nn::Module>& module, Base base,
                          const std::vector<at::Tensor>& parameters);
 
-/// Of the module and all below it: parameters of bases that are frozen.
+/// Of the module and all below it: parameters of bases that are frozen, and were not written to since
+/// they were marked.
 LEVIN_API std::unordered_set<const c10::TensorImpl*> base_tensors(const torch::nn::Module& module);
 
 /// What a checkpoint says of the bases that it leaves out: name and digest of each, in order. Empty where there

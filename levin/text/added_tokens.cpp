@@ -93,19 +93,20 @@ std::optional<AddedTokens::Match> AddedTokens::next(const Finder& finder, std::s
   return std::nullopt;
 }
 
-void AddedTokens::find(std::string_view text, Of of, bool without_special,
+void AddedTokens::find(std::string_view text, Of of, Sought sought,
                        std::vector<Piece>& pieces) const {
   const auto put = [&](size_t begin, size_t end, int32_t token) {
     pieces.push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(end), token});
   };
-  const Finder* const finder = finders_[static_cast<size_t>(of)].get();
+  const Finder* const finder =
+      sought == Sought::kNone ? nullptr : finders_[static_cast<size_t>(of)].get();
   size_t done = 0;
   for (size_t from = 0; finder && from < text.size();) {
     const auto match = next(*finder, text, from);
     if (!match) break;
     from = match->end;
     const AddedToken& token = by_id_.at(match->id).token;
-    if (without_special && is_special(token.content)) continue;
+    if (sought == Sought::kPlain && is_special(token.content)) continue;
     if (token.single_word && !stands_alone(text, match->begin, match->end)) continue;
     size_t begin = match->begin;
     size_t end = match->end;

@@ -2,7 +2,7 @@
 // AddedTokens: tokens that are found in the text before anything else is done with it. Not for users.
 //
 //   added.put({.content = "<s>", .special = true}, model);
-//   added.find(text, AddedTokens::Of::kText, false, found);
+//   added.find(text, AddedTokens::Of::kText, AddedTokens::Sought::kAll, found);
 
 #include <array>
 #include <memory>
@@ -23,6 +23,8 @@ class AddedTokens {
  public:
   /// What to look in: the text as it came, or what the normalizer made of it.
   enum class Of { kText, kNormalized };
+  /// Which tokens: kPlain is all but special ones.
+  enum class Sought { kAll, kPlain, kNone };
 
   /// As Python's add_tokens: the id is the vocabulary's where that has the token, else the next one.
   void put(AddedToken token, const Vocabulary& vocabulary, const Normalizer* normalizer);
@@ -31,7 +33,7 @@ class AddedTokens {
 
   bool empty(Of of) const { return !finders_[static_cast<size_t>(of)]; }
   /// Appends pieces that cover the whole text, those of tokens with their id.
-  void find(std::string_view text, Of of, bool without_special, std::vector<Piece>& pieces) const;
+  void find(std::string_view text, Of of, Sought sought, std::vector<Piece>& pieces) const;
 
   int32_t find(std::string_view content) const;
   const AddedToken* token(int32_t id) const;

@@ -5,6 +5,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
+#include "levin/text/control_tokens.h"
 #include "levin/text/parts_impl.h"
 #include "levin/text/template/interpreter.h"
 #include "levin/text/template/template.h"
@@ -204,8 +205,20 @@ Chat Tokenizer::apply_chat_template(const Messages& messages, const ChatOptions&
               "the chat template has no generation block, so that nobody knows what the assistant "
               "said; take a template "
               "that has them");
+  LEVIN_CHECK(!options.sanitize_control_tokens ||
+                  (options.tokenize && !options.return_assistant_tokens_mask),
+              "text.chat",
+              "sanitize_control_tokens is about tokens; it needs tokenize, and there is no "
+              "assistant mask with it");
   Run run(options.limits);
-  List& list = read_messages(run, messages);
+  std::optional<ControlTokens> control;
+  if (options.sanitize_control_tokens) {
+    control.emplace(parts_->added, parts_->chat_control_tokens, chat_template->literals());
+  }
+  const auto marked = [&](const Value& value) {
+    return control ? control->marked(run, value) : value;
+  };
+  List& list = *marked(Value(&read_messages(run, messages))).list();
   std::vector<std::pair<std::string, Value>> variables;
   for (const auto& [role, token] : parts_->roles) variables.emplace_back(role, run.text(token));
   if (!options.variables.empty()) {
@@ -218,7 +231,7 @@ Chat Tokenizer::apply_chat_template(const Messages& messages, const ChatOptions&
         LEVIN_CHECK(name.text() != own, "text.chat",
                     "'{}' is none of the variables; it is set by its own option", own);
       }
-      variables.emplace_back(name.text(), value);
+      variables.emplace_back(name.text(), marked(value));
     }
   }
   const auto listed = [&](const std::string& json, const char* name) {
@@ -228,7 +241,7 @@ Chat Tokenizer::apply_chat_template(const Messages& messages, const ChatOptions&
                      std::ranges::all_of(value.list()->items,
                                          [](const Value& item) { return item.dict() != nullptr; })),
                 "text.chat", "{} are no list of objects", name);
-    variables.emplace_back(name, value);
+    variables.emplace_back(name, marked(value));
   };
   listed(options.tools, "tools");
   listed(options.documents, "documents");
@@ -240,6 +253,12 @@ Chat Tokenizer::apply_chat_template(const Messages& messages, const ChatOptions&
   Chat chat{.text = std::move(rendered.text), .encoding = {}, .assistant_mask = {}};
   if (continued) chat.text = continued->cut(std::move(chat.text));
   if (!options.tokenize) return chat;
+  if (control) {
+    const Parts::Loan memory(*parts_);
+    chat.encoding = parts_->encode_marked(chat.text, {}, *memory);
+    parts_->pad({&chat.encoding, 1}, true);
+    return chat;
+  }
   chat.encoding = encode(chat.text, {.add_special_tokens = false});
   if (options.return_assistant_tokens_mask) {
     chat.assistant_mask = mask_of(chat.encoding, chat.text, rendered.generations);

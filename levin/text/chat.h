@@ -60,6 +60,8 @@ struct ChatOptions {
   std::string continue_final_message;
   bool tokenize = true;  ///< Chat::encoding, else only Chat::text
   bool return_assistant_tokens_mask = false;
+  /// What is a control token of the template is text where messages, tools, documents or variables have it.
+  bool sanitize_control_tokens = false;
   std::string variables;  ///< a JSON object of what else the template reads
   std::optional<int64_t>
       now;  ///< seconds since 1970 that the template takes for the time; unset: the clock's

@@ -133,7 +133,10 @@ void Tokenizer::Parts::encode_text(std::string_view text, int32_t word,
   const size_t first = draft.size();
   if (!tracked) draft.own.ids.reserve(first + text.size() / 4 + 8);
   memory.found.clear();
-  added.find(text, AddedTokens::Of::kText, options.split_special_tokens, memory.found);
+  const AddedTokens::Sought sought = options.split_added_tokens     ? AddedTokens::Sought::kNone
+                                     : options.split_special_tokens ? AddedTokens::Sought::kPlain
+                                                                    : AddedTokens::Sought::kAll;
+  added.find(text, AddedTokens::Of::kText, sought, memory.found);
   uint32_t count = 0;  // of words
   for (const Piece& piece : memory.found) {
     const std::string_view part = text.substr(piece.begin, piece.end - piece.begin);
@@ -146,8 +149,7 @@ void Tokenizer::Parts::encode_text(std::string_view text, int32_t word,
     memory.text.reset(part, piece.begin, tracked || needs_origin);
     if (normalizer) normalizer->apply(memory.text);
     memory.pieces.clear();
-    added.find(memory.text.text(), AddedTokens::Of::kNormalized, options.split_special_tokens,
-               memory.pieces);
+    added.find(memory.text.text(), AddedTokens::Of::kNormalized, sought, memory.pieces);
     if (pre_tokenizer) {
       if (of_bytes) {
         pre_tokenizer->apply_without_byte_letters(memory.text, memory.pieces);
@@ -201,6 +203,31 @@ void Tokenizer::Parts::encode_pieces(uint32_t& count, int32_t word, bool tracked
       const auto id = static_cast<size_t>(token.id);
       draft.blanks.push_back(id < blanks.size() ? blanks[id]
                                                 : blanks_of(*model->vocabulary().token(token.id)));
+    }
+  }
+}
+
+/// The pieces that a model would see, letters for bytes included.
+void Tokenizer::Parts::for_each_piece(std::string_view text,
+                                      const std::function<void(std::string_view)>& visit) const {
+  utf8::check(text);
+  std::vector<Piece> found;
+  std::vector<Piece> pieces;
+  WorkingText working;
+  added.find(text, AddedTokens::Of::kText, AddedTokens::Sought::kAll, found);
+  for (const Piece& piece : found) {
+    const std::string_view part = text.substr(piece.begin, piece.end - piece.begin);
+    if (piece.token >= 0) {
+      visit(part);
+      continue;
+    }
+    working.reset(part, piece.begin, needs_origin);
+    if (normalizer) normalizer->apply(working);
+    pieces.clear();
+    added.find(working.text(), AddedTokens::Of::kNormalized, AddedTokens::Sought::kAll, pieces);
+    if (pre_tokenizer) pre_tokenizer->apply(working, pieces);
+    for (const Piece& one : pieces) {
+      if (!one.empty()) visit(working.text().substr(one.begin, one.end - one.begin));
     }
   }
 }

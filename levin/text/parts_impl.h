@@ -48,6 +48,7 @@ struct Tokenizer::Parts {
   std::optional<int64_t> model_max_length;
   std::optional<std::string> chat_template;
   std::map<std::string, std::string> chat_templates;  // where there are several, by name
+  std::optional<std::vector<std::string>> chat_control_tokens;
   std::string padding_side = "right";
   int32_t pad_token_type_id = 0;
   bool cleans_up = false;
@@ -76,6 +77,9 @@ struct Tokenizer::Parts {
 
   Encoding encode(const EncodeInput& input, const EncodeOptions& options,
                   EncodeMemory& memory) const;
+  /// Of a text with marks around control tokens (control_tokens.h), which are dropped from it.
+  Encoding encode_marked(std::string& text, const EncodeOptions& options,
+                         EncodeMemory& memory) const;
   void pad(std::span<Encoding> encodings, bool tracked) const;
   /// Another one where texts or chats may give other tokens.
   uint64_t fingerprint() const;

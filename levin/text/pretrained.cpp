@@ -122,6 +122,7 @@ class Configs {
   }
 
   void read_settings(const Component& config) {
+    class_ = config.text("tokenizer_class", "");
     // Where nobody knows a length, transformers writes 1e30.
     if (config.has("model_max_length")) {
       const double length = config.at("model_max_length").number();
@@ -133,7 +134,33 @@ class Configs {
     }
     parts_.pad_token_type_id = id_of(config, "pad_token_type_id", 0);
     parts_.cleans_up = config.flag("clean_up_tokenization_spaces", false);
+    if (config.has("chat_control_tokens")) {
+      std::vector<std::string>& tokens = parts_.chat_control_tokens.emplace();
+      for (const Component& item : config.at("chat_control_tokens").items()) {
+        tokens.push_back(item.text());
+      }
+    }
     if (config.has("chat_template")) read_template(config.at("chat_template"));
+  }
+
+  /// With a tokenizer.json transformers passes over add_bos_token and add_eos_token of tokenizer_config.json. Two of
+  /// its classes, and whoever gives one of both to it, replace what the file puts around texts.
+  void put_ends(const PretrainedOptions& options) {
+    bool replaces = options.add_bos_token || options.add_eos_token;
+    bool bos = false;
+    if (class_.starts_with("GPTNeoXTokenizer") || class_.starts_with("CodeLlamaTokenizer")) {
+      replaces = true;
+      bos = class_.starts_with("CodeLlama");
+    }
+    if (!replaces) return;
+    const auto id_of_role = [&](bool wanted, const char* role) -> std::optional<int32_t> {
+      const auto token = parts_.roles.find(role);
+      if (!wanted || token == parts_.roles.end()) return std::nullopt;
+      return parts_.find(token->second);
+    };
+    parts_.post_processor =
+        make_ends(id_of_role(options.add_bos_token.value_or(bos), "bos_token"),
+                  id_of_role(options.add_eos_token.value_or(false), "eos_token"));
   }
 
   /// Tokens that tokenizer.json does not have.
@@ -172,6 +199,7 @@ class Configs {
   }
 
   Tokenizer::Parts& parts_;
+  std::string class_;  // of transformers
   std::map<int64_t, AddedToken> by_id_;
   std::vector<AddedToken> special_;
 };
@@ -213,7 +241,7 @@ Tokenizer Tokenizer::from_file(const fs::path& path) {
   return reading(path, [&] { return from_json(json); });
 }
 
-Tokenizer Tokenizer::from_pretrained(const fs::path& folder) {
+Tokenizer Tokenizer::from_pretrained(const fs::path& folder, const PretrainedOptions& options) {
   const fs::path path = folder / "tokenizer.json";
   LEVIN_CHECK(
       fs::exists(path), "text.missing",
@@ -234,6 +262,7 @@ Tokenizer Tokenizer::from_pretrained(const fs::path& folder) {
     });
   }
   reading(folder / "tokenizer_config.json", [&] { configs.add_tokens(); });
+  configs.put_ends(options);
   if (const fs::path jinja = folder / "chat_template.jinja"; fs::exists(jinja)) {
     parts.chat_template = files::read_file(jinja);
     parts.chat_templates.clear();

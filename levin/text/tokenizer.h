@@ -47,6 +47,7 @@ struct EncodeOptions {
   bool add_special_tokens = true;
   OffsetUnit offsets = OffsetUnit::kBytes;  ///< Python's are code points
   bool split_special_tokens = false;        ///< special tokens in the text are text
+  bool split_added_tokens = false;          ///< so are all added tokens
   int64_t num_threads = 0;                  ///< of a batch; 0: as many as there are cores
   std::optional<TruncationOptions> truncation = {};  ///< in place of the tokenizer's own
 };
@@ -81,6 +82,13 @@ struct EncodeInput {
   std::optional<Part> second;
 };
 
+/// As the arguments of transformers' from_pretrained. Where one of the two is given, special tokens stand around a text
+/// as they say, and not as tokenizer.json does.
+struct PretrainedOptions {
+  std::optional<bool> add_bos_token;
+  std::optional<bool> add_eos_token;
+};
+
 class DecodeStream;
 
 /// Threads may share one that does not change meanwhile. Text has to be UTF-8: Error "text.utf8".
@@ -90,7 +98,8 @@ class LEVIN_API Tokenizer {
   /// special_tokens_map.json. As there, it neither truncates nor pads before it is told to. Throws Error
   /// "text.missing" where there is no tokenizer.json, "text.file", "text.component" or "text.pattern" where it
   /// cannot be used.
-  static Tokenizer from_pretrained(const std::filesystem::path& folder);
+  static Tokenizer from_pretrained(const std::filesystem::path& folder,
+                                   const PretrainedOptions& options = {});
   /// Of a tokenizer.json alone, with its own truncation and padding.
   static Tokenizer from_file(const std::filesystem::path& path);
   static Tokenizer from_json(std::string_view json);

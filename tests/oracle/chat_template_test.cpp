@@ -84,5 +84,37 @@ TEST_F(ChatTemplates, GiveTheTextMaskOrRefusalOfTransformers) {
   EXPECT_GT(masks, 500U);
 }
 
+class ControlTokens : public test::PythonTest {};
+
+// Where a message has them they are text, and a token where the template writes them.
+TEST_F(ControlTokens, OfMessagesAreTextAsInTransformers) {
+  std::string output;
+  ASSERT_EQ(run("control_tokens.py", "'" + file("").string() + "'", &output), 0) << output;
+  const json all = json::parse(std::ifstream(file("cases.json")));
+  size_t others = 0;
+  for (const json& one : all["chats"]) {
+    const Tokenizer tokenizer = Tokenizer::from_pretrained(file(one["folder"].get<std::string>()));
+    const Messages messages = Messages::from_json(one["messages"].dump());
+    ChatOptions options;
+    if (!one["tools"].is_null()) options.tools = one["tools"].dump();
+    EXPECT_EQ(tokenizer.apply_chat_template(messages, options).encoding.ids,
+              one["plain"].get<std::vector<int32_t>>())
+        << one;
+    options.sanitize_control_tokens = true;
+    EXPECT_EQ(tokenizer.apply_chat_template(messages, options).encoding.ids,
+              one["ids"].get<std::vector<int32_t>>())
+        << one;
+    others += one["ids"] == one["plain"] ? 0 : 1;
+  }
+  EXPECT_GE(others, 10U);
+  for (const json& one : all["ends"]) {
+    PretrainedOptions options;
+    if (!one["bos"].is_null()) options.add_bos_token = one["bos"].get<bool>();
+    if (!one["eos"].is_null()) options.add_eos_token = one["eos"].get<bool>();
+    const Tokenizer tokenizer = Tokenizer::from_pretrained(file("tokenizer"), options);
+    EXPECT_EQ(tokenizer.encode("the hello").ids, one["ids"].get<std::vector<int32_t>>()) << one;
+  }
+}
+
 }  // namespace
 }  // namespace levin::text

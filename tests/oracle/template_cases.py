@@ -58,6 +58,21 @@ SOURCES = r"""
 {{ "a" 'b' }} {{ 'a\\b\x41\u00e9\101' }} {{ '\d' }} {{ 0x1f }} {{ 0b11 }} {{ 1_000 }} {{ 1.5e3 }}
 {{ 'x'.startswith(('a', 'x')) }} {{ 'abc'.endswith('c') }} {{ 'abc'.find('c') }} {{ 'aüc'.find('c') }} {{ 'abab'.count('ab') }} {{ '-'.join(['a', 'b']) }} {{ 'a1'.isalnum() }} {{ '12'.isdigit() }} {{ ''.isalpha() }}
 {{ m.get('items') }} {{ m.get('z') }} {{ m.get('z', 5) }} {{ m.keys() | list }} {{ m.values() | list }} {{ m.keys() }} {{ [1, 2].index(2) }} {{ [1, 1].count(1) }}
+{% for x in [1, 2, 3] %}{{ x }}{% set y %}a{% if x == 2 %}{% break %}{% endif %}b{% endset %}{{ y }}{% endfor %}|{{ y }}
+{% for x in [1, 2, 3] %}{% filter upper %}a{% if x == 2 %}{% continue %}{% endif %}b{{ x }}{% endfilter %}{% endfor %}!
+{% for x in [1, 2] %}{% set y | upper %}a{% set z %}{% break %}{% endset %}{% endset %}{% else %}n{% endfor %}
+{% for x in [1] %}{% macro f() %}{% break %}{% endmacro %}{% endfor %}
+{% for x in [1] %}{% break %}{% else %}n{% endfor %}|{% for x in [1, 2] %}{% if x == 2 %}{% break %}{% endif %}{% else %}n{% endfor %}|{% for x in [1, 2] %}{% continue %}{% else %}n{% endfor %}|{% for x in [1, 2] %}{% if x == 1 %}{% continue %}{% endif %}{% break %}{% else %}n{% endfor %}
+{{ 'ab' | center(5) }}|{{ 'ab' | center(4) }}|{{ 'abc' | center(6) }}|{{ 'é' | center(1) }}|{{ 7 | center }}|
+{{ 'a b  c_d é-1 ²' | wordcount }} {{ '' | wordcount }} {{ 12 | wordcount }}
+{{ 'foo bar baz qux' | truncate(9) }}|{{ 'foo bar baz qux' | truncate(9, true) }}|{{ 'foo bar baz qux' | truncate(11) }}|{{ 'foo bar baz qux' | truncate(11, false, '...', 0) }}|{{ 'foobarbazqux' | truncate(6, end='é', leeway=0) }}
+{{ 'abc' | truncate(2) }}
+{{ range(7) | slice(3) | list }} {{ range(7) | slice(3, 'x') | list }} {{ [1] | slice(3) | list }} {{ [] | slice(2) | list }}
+{{ rows | groupby('v') }}|{% for k, l in [{'a': 'B', 'n': 1}, {'a': 'b', 'n': 2}, {'a': 'A', 'n': 3}] | groupby('a') %}{{ k }}{{ l | length }};{% endfor %}|{% for g in rows | groupby('k', case_sensitive=true) %}{{ g.grouper }}={{ g.list }}{% endfor %}
+{{ [{'a': 1}, {}] | groupby('a', default=0) | map('first') | list }}
+{{ 'a b/ü&?~-_.' | urlencode }} {{ {'a b': 1, 'c/d': 'é&'} | urlencode }} {{ [('x', 2), ('y', none)] | urlencode }} {{ 5 | urlencode }}
+{{ 1 | filesizeformat }} {{ 999 | filesizeformat }} {{ 1000 | filesizeformat }} {{ 1300000 | filesizeformat }} {{ 1024 | filesizeformat(true) }} {{ '2500' | filesizeformat }} {{ 1e30 | filesizeformat }} {{ 0.5 | filesizeformat }} {{ 1e9 | filesizeformat(binary=true) }}
+{{ {'class': 'a b', 'id': none, 'x': '<1>'} | xmlattr }}|{{ {'a': 1, 'b': 2} | xmlattr(false) }}|{{ {} | xmlattr }}
 {{ ["it's", 'a"b', 'both \'"', 'new\nline', 'é', '\u200b', '\x7f'] }} {{ {'a': none, 'b': (1, 2)} }}
   {% if true %}   
   x

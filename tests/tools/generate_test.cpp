@@ -142,7 +142,7 @@ TEST_F(Generate, OnATerminalIsAConversation) {
   int terminal = 0;
   const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
   if (child == 0) {
-    const std::string command = levin::test::levin_command();
+    const std::string& command = levin::test::levin_command();
     ::setenv("OMP_NUM_THREADS", "1", 1);
     ::alarm(60);
     ::execl(command.c_str(), command.c_str(), "generate", "--model", folder_.c_str(), "--chat",

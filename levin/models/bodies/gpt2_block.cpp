@@ -10,6 +10,7 @@
 
 #include "levin/base/check.h"
 #include "levin/models/layers/attention.h"
+#include "levin/models/layers/row_arithmetic.h"
 
 namespace levin::models {
 
@@ -40,8 +41,11 @@ Conv1D::Conv1D(int64_t in, int64_t out, double deviation) : deviation_(deviation
 }
 
 at::Tensor Conv1D::forward(const at::Tensor& x) const {
-  const auto y = at::addmm(bias_, x.reshape({-1, x.size(-1)}), weight_)
-                     .view({x.size(0), x.size(1), weight_.size(1)});
+  at::Tensor y = row_product_transposed(x, weight_, bias_);
+  if (!y.defined()) {
+    y = at::addmm(bias_, x.reshape({-1, x.size(-1)}), weight_)
+            .view({x.size(0), x.size(1), weight_.size(1)});
+  }
   return adapts() ? adapted(x, y, bias_) : y;
 }
 

@@ -63,6 +63,41 @@ __attribute__((target("avx2,fma"))) void all_rows(const float* weight, const flo
   }
 }
 
+/// y += the sum of c[k] weight[k], for `Rows` rows.
+template <int64_t Rows>
+__attribute__((always_inline)) inline void add_rows(const float* weight, const float* c, float* y,
+                                                    int64_t out) {
+  int64_t j = 0;
+  for (; j + kLanes <= out; j += kLanes) {
+    Lanes sum, of_row;
+    load(sum, y + j);
+    for (int64_t row = 0; row < Rows; ++row) {
+      const float* at = weight + row * out + j;
+      __builtin_prefetch(at + kAhead, /*rw=*/0, /*locality=*/3);
+      load(of_row, at);
+      sum += of_row * c[row];
+    }
+    std::memcpy(y + j, &sum, sizeof sum);
+  }
+  for (; j < out; ++j) {
+    for (int64_t row = 0; row < Rows; ++row) y[j] += weight[row * out + j] * c[row];
+  }
+}
+
+/// y[t] += x[t] weight
+__attribute__((target("avx2,fma"))) void add_all_rows(const float* weight, const float* x, float* y,
+                                                      int64_t texts, int64_t out, int64_t in) {
+  for (int64_t row = 0; row < in;) {
+    const bool has_several = row + kRows <= in;
+    for (int64_t text = 0; text < texts; ++text) {
+      const float *from = weight + row * out, *of_text = x + text * in + row;
+      float* to = y + text * out;
+      has_several ? add_rows<kRows>(from, of_text, to, out) : add_rows<1>(from, of_text, to, out);
+    }
+    row += has_several ? kRows : 1;
+  }
+}
+
 bool has_instructions() {
   static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   return has;
@@ -107,6 +142,22 @@ at::Tensor row_product(const at::Tensor& x, const at::Tensor& weight, const at::
       for (int64_t i = 0; i < out; ++i) to[text * out + i] += added[i];
     }
   }
+  return y;
+#else
+  return {};
+#endif
+}
+
+at::Tensor row_product_transposed(const at::Tensor& x, const at::Tensor& weight,
+                                  const at::Tensor& bias) {
+#ifdef LEVIN_HAS_ROW_PRODUCT
+  const int64_t in = weight.size(0), out = weight.size(1);
+  if (!is_of_next_tokens(x) || x.dim() != 3 || x.size(2) != in || !has_instructions() ||
+      !is_plain(weight) || !is_plain(bias))
+    return {};
+  at::Tensor y = bias.repeat({x.size(0), 1, 1});  // a copy
+  add_all_rows(weight.const_data_ptr<float>(), x.const_data_ptr<float>(),
+               y.mutable_data_ptr<float>(), x.size(0), out, in);
   return y;
 #else
   return {};

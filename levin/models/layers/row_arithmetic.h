@@ -21,6 +21,10 @@ inline constexpr int64_t kFewTexts = 16;
 LEVIN_API at::Tensor row_product(const at::Tensor& x, const at::Tensor& weight,
                                  const at::Tensor& bias);
 
+/// The same where the matrix lies as [in, out], as GPT-2's: bias + x weight.
+LEVIN_API at::Tensor row_product_transposed(const at::Tensor& x, const at::Tensor& weight,
+                                            const at::Tensor& bias);
+
 /// Root mean square norm of x [texts, 1, width] or [texts, 1, heads, width], times weight or 1 + weight.
 LEVIN_API at::Tensor row_rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps,
                                   bool one_plus);

@@ -217,31 +217,6 @@ nlohmann::ordered_json added_token(const AddedToken& token, int64_t id) {
 
 }  // namespace
 
-/// The pieces that a model would see, letters for bytes included.
-void Tokenizer::Parts::for_each_piece(std::string_view text,
-                                      const std::function<void(std::string_view)>& visit) const {
-  utf8::check(text);
-  std::vector<Piece> found;
-  std::vector<Piece> pieces;
-  WorkingText working;
-  added.find(text, AddedTokens::Of::kText, false, found);
-  for (const Piece& piece : found) {
-    const std::string_view part = text.substr(piece.begin, piece.end - piece.begin);
-    if (piece.token >= 0) {
-      visit(part);
-      continue;
-    }
-    working.reset(part, piece.begin, needs_origin);
-    if (normalizer) normalizer->apply(working);
-    pieces.clear();
-    added.find(working.text(), AddedTokens::Of::kNormalized, false, pieces);
-    if (pre_tokenizer) pre_tokenizer->apply(working, pieces);
-    for (const Piece& one : pieces) {
-      if (!one.empty()) visit(working.text().substr(one.begin, one.end - one.begin));
-    }
-  }
-}
-
 std::vector<std::string> byte_alphabet() {
   std::vector<std::string> letters(256);
   for (size_t byte = 0; byte < 256; ++byte) {

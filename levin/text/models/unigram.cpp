@@ -3,8 +3,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
-#include "levin/text/models/model.h"
-#include "levin/text/models/prefix_tree.h"
+#include "levin/text/models/tree_model.h"
 #include "levin/text/unicode/utf8.h"
 
 namespace levin::text {
@@ -12,12 +11,12 @@ namespace {
 
 constexpr double kUnknownPenalty = 10.0;
 
-class Unigram : public Model {
+class Unigram : public TreeModel {
  public:
   Unigram(const Component& component, const ModelData& data)
-      : unknown_id_(static_cast<int32_t>(component.whole("unk_id", Vocabulary::kNone))),
+      : TreeModel(component, data),
+        unknown_id_(static_cast<int32_t>(component.whole("unk_id", Vocabulary::kNone))),
         falls_back_(component.flag("byte_fallback", false)) {
-    vocabulary_ = read_vocabulary(component, data);
     if (component.has("unk_id") &&
         (component.whole("unk_id", 0) < 0 ||
          component.whole("unk_id", 0) >= static_cast<int64_t>(data.vocabulary.size()))) {
@@ -30,31 +29,20 @@ class Unigram : public Model {
       least = std::min(least, entry.score);
     }
     unknown_score_ = least - kUnknownPenalty;
-    tree_ = std::make_unique<PrefixTree>(vocabulary_);
     for (size_t byte = 0; byte < 256; ++byte) {
       byte_tokens_[byte] = vocabulary_.find(fmt::format("<0x{:02X}>", byte));
     }
   }
 
-  void tokenize(std::string_view piece, std::vector<Token>& tokens,
-                ModelMemory& memory) const override {
-    const bool cached = piece.size() <= WordCache::kLongest;
-    const uint64_t hash = cached ? hash_of(piece) : 0;
-    if (cached) {
-      if (const auto known = memory.cache.find(piece, hash)) {
-        tokens.insert(tokens.end(), known->begin(), known->end());
-        return;
-      }
-    }
-    const size_t first = tokens.size();
-    find_paths(piece, memory.paths);
-    put_path(piece, tokens, memory.paths);
-    if (cached) memory.cache.put(piece, hash, std::span(tokens).subspan(first));
-  }
-
  private:
   using Path = ModelMemory::Path;
   static constexpr uint32_t kNoPath = ~uint32_t{0};
+
+  void tokenize_anew(std::string_view piece, std::vector<Token>& tokens,
+                     ModelMemory& memory) const override {
+    find_paths(piece, memory.paths);
+    put_path(piece, tokens, memory.paths);
+  }
 
   void find_paths(std::string_view piece, std::vector<Path>& paths) const {
     paths.assign(piece.size() + 1, {0.0, 0, kNoPath});
@@ -70,9 +58,9 @@ class Unigram : public Model {
       bool has_single = false;
       int32_t node = PrefixTree::kRoot;
       for (size_t at = begin; at < piece.size(); ++at) {
-        node = tree_->step(node, piece[at]);
+        node = tree().step(node, piece[at]);
         if (node == PrefixTree::kNone) break;
-        const int32_t id = tree_->id(node);
+        const int32_t id = tree().id(node);
         if (id < 0) continue;
         offer(at + 1, scores_[static_cast<size_t>(id)] + before, id);
         has_single = has_single || at + 1 == begin + length;
@@ -131,7 +119,6 @@ class Unigram : public Model {
   bool falls_back_;
   double unknown_score_ = 0.0;
   std::vector<double> scores_;
-  std::unique_ptr<PrefixTree> tree_;
   std::array<int32_t, 256> byte_tokens_{};
 };
 

@@ -1,57 +1,45 @@
 // WordPiece: the longest token that a word begins with, then the longest that goes on, to its end.
 #include "levin/base/check.h"
 #include "levin/base/text.h"
-#include "levin/text/models/model.h"
-#include "levin/text/models/prefix_tree.h"
+#include "levin/text/models/tree_model.h"
 #include "levin/text/unicode/utf8.h"
 
 namespace levin::text {
 namespace {
 
-class WordPieceModel : public Model {
+class WordPieceModel : public TreeModel {
  public:
   WordPieceModel(const Component& component, const ModelData& data)
-      : unknown_(component.text("unk_token", "[UNK]")),
+      : TreeModel(component, data),
+        unknown_(component.text("unk_token", "[UNK]")),
         most_(component.whole("max_input_chars_per_word", 100)) {
-    vocabulary_ = read_vocabulary(component, data);
     unknown_id_ = vocabulary_.find(unknown_);
-    tree_ = std::make_unique<PrefixTree>(vocabulary_);
-    inner_ = tree_->walk(PrefixTree::kRoot, component.text("continuing_subword_prefix", "##"));
-  }
-
-  void tokenize(std::string_view piece, std::vector<Token>& tokens,
-                ModelMemory& memory) const override {
-    const bool cached = piece.size() <= WordCache::kLongest;
-    const uint64_t hash = cached ? hash_of(piece) : 0;
-    if (cached) {
-      if (const auto known = memory.cache.find(piece, hash)) {
-        tokens.insert(tokens.end(), known->begin(), known->end());
-        return;
-      }
-    }
-    const size_t first = tokens.size();
-    if (!tokenize_anew(piece, tokens)) {
-      tokens.resize(first);
-      LEVIN_CHECK(unknown_id_ >= 0, "text.model",
-                  "'{}' is not known, and the vocabulary has no '{}' to stand for it",
-                  printable(piece.substr(0, 100)), printable(unknown_));
-      tokens.push_back({unknown_id_, 0, static_cast<uint32_t>(piece.size())});
-    }
-    if (cached) memory.cache.put(piece, hash, std::span(tokens).subspan(first));
+    inner_ = tree().walk(PrefixTree::kRoot, component.text("continuing_subword_prefix", "##"));
   }
 
  private:
+  void tokenize_anew(std::string_view piece, std::vector<Token>& tokens,
+                     ModelMemory&) const override {
+    const size_t first = tokens.size();
+    if (find_tokens(piece, tokens)) return;
+    tokens.resize(first);
+    LEVIN_CHECK(unknown_id_ >= 0, "text.model",
+                "'{}' is not known, and the vocabulary has no '{}' to stand for it",
+                printable(piece.substr(0, 100)), printable(unknown_));
+    tokens.push_back({unknown_id_, 0, static_cast<uint32_t>(piece.size())});
+  }
+
   /// False where some part of the word is no token, or the word is too long.
-  bool tokenize_anew(std::string_view piece, std::vector<Token>& tokens) const {
+  bool find_tokens(std::string_view piece, std::vector<Token>& tokens) const {
     if (static_cast<int64_t>(utf8::count(piece)) > most_) return false;
     for (size_t begin = 0; begin < piece.size();) {
       int32_t node = begin == 0 ? PrefixTree::kRoot : inner_;
       int32_t id = PrefixTree::kNone;
       size_t end = begin;
       for (size_t at = begin; at < piece.size() && node != PrefixTree::kNone; ++at) {
-        node = tree_->step(node, piece[at]);
+        node = tree().step(node, piece[at]);
         if (node == PrefixTree::kNone) break;
-        if (const int32_t here = tree_->id(node); here >= 0) {
+        if (const int32_t here = tree().id(node); here >= 0) {
           id = here;
           end = at + 1;
         }
@@ -66,7 +54,6 @@ class WordPieceModel : public Model {
   std::string unknown_;
   int32_t unknown_id_;
   int64_t most_;
-  std::unique_ptr<PrefixTree> tree_;
   int32_t inner_;
 };
 

@@ -1,100 +1,19 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
-#include "levin/base/check.h"
-#include "levin/base/text.h"
 #include "levin/text/patterns/expression.h"
-#include "levin/text/unicode/utf8.h"
+#include "levin/text/patterns/set_parser.h"
 
 namespace levin::text {
 namespace {
 
 using Kind = Expression::Kind;
 using Greed = Expression::Greed;
-using unicode::Unicode;
 
-constexpr int kMostDepth = 100;
 constexpr int kMostTimes = 1000;
 
-Ranges one(char32_t c) { return {{c, c + 1}}; }
-
-Ranges categories(uint32_t bits) { return Unicode::instance().with_categories(bits); }
-Ranges white_space() { return Unicode::instance().with_flag(unicode::kSpace); }
-Ranges word_letters() { return Unicode::instance().with_flag(unicode::kWord); }
-Ranges hex_digits() { return {{'0', '9' + 1}, {'A', 'F' + 1}, {'a', 'f' + 1}}; }
-
-struct Named {
-  std::string_view name;
-  uint32_t bits;
-};
-constexpr Named kCategories[] = {{"l", unicode::kLetters},
-                                 {"letter", unicode::kLetters},
-                                 {"m", unicode::kMarks},
-                                 {"mark", unicode::kMarks},
-                                 {"n", unicode::kNumbers},
-                                 {"number", unicode::kNumbers},
-                                 {"p", unicode::kPunctuations},
-                                 {"punctuation", unicode::kPunctuations},
-                                 {"s", unicode::kSymbols},
-                                 {"symbol", unicode::kSymbols},
-                                 {"z", unicode::kSeparators},
-                                 {"separator", unicode::kSeparators},
-                                 {"c", unicode::kOthers},
-                                 {"other", unicode::kOthers},
-                                 {"lc", 7},
-                                 {"lu", bit(unicode::kLu)},
-                                 {"ll", bit(unicode::kLl)},
-                                 {"lt", bit(unicode::kLt)},
-                                 {"lm", bit(unicode::kLm)},
-                                 {"lo", bit(unicode::kLo)},
-                                 {"mn", bit(unicode::kMn)},
-                                 {"mc", bit(unicode::kMc)},
-                                 {"me", bit(unicode::kMe)},
-                                 {"nd", bit(unicode::kNd)},
-                                 {"nl", bit(unicode::kNl)},
-                                 {"no", bit(unicode::kNo)},
-                                 {"pc", bit(unicode::kPc)},
-                                 {"pd", bit(unicode::kPd)},
-                                 {"ps", bit(unicode::kPs)},
-                                 {"pe", bit(unicode::kPe)},
-                                 {"pi", bit(unicode::kPi)},
-                                 {"pf", bit(unicode::kPf)},
-                                 {"po", bit(unicode::kPo)},
-                                 {"sm", bit(unicode::kSm)},
-                                 {"sc", bit(unicode::kSc)},
-                                 {"sk", bit(unicode::kSk)},
-                                 {"so", bit(unicode::kSo)},
-                                 {"zs", bit(unicode::kZs)},
-                                 {"zl", bit(unicode::kZl)},
-                                 {"zp", bit(unicode::kZp)},
-                                 {"cc", bit(unicode::kCc)},
-                                 {"cf", bit(unicode::kCf)},
-                                 {"co", bit(unicode::kCo)},
-                                 {"cs", bit(unicode::kCs)},
-                                 {"cn", bit(unicode::kCn)},
-                                 {"digit", bit(unicode::kNd)},
-                                 {"cntrl", bit(unicode::kCc)}};
-
-/// The set of a name in \p{...} or [[:...:]], in lower case without blanks; empty where there is none.
-Ranges named_set(std::string_view name) {
-  const Unicode& unicode = Unicode::instance();
-  for (const Named& category : kCategories) {
-    if (category.name == name) return categories(category.bits);
-  }
-  if (name == "space" || name == "whitespace") return white_space();
-  if (name == "word") return word_letters();
-  if (name == "xdigit") return hex_digits();
-  if (name == "blank") return united(categories(bit(unicode::kZs)), one('\t'));
-  if (name == "ascii") return {{0, 0x80}};
-  if (name == "any") return {{0, unicode::kEnd}};
-  if (Ranges posix = unicode.posix(name); !posix.empty()) return posix;
-  return unicode.script(name);
-}
-
-class Parser {
+class Parser : public SetParser {
  public:
-  explicit Parser(std::string_view text) : text_(text) {}
+  using SetParser::SetParser;
 
   ExpressionPtr parse() {
     ExpressionPtr all = alternatives();
@@ -103,24 +22,6 @@ class Parser {
   }
 
  private:
-  [[noreturn]] void fail(std::string_view what) const {
-    LEVIN_FAIL("text.pattern",
-               "'{}' holds {} at byte {}; levin knows Oniguruma's syntax but for that",
-               printable(text_), what, at_);
-  }
-
-  bool done() const { return at_ >= text_.size(); }
-  bool sees(std::string_view next) const { return text_.substr(at_).starts_with(next); }
-  bool take(std::string_view next) {
-    if (!sees(next)) return false;
-    at_ += next.size();
-    return true;
-  }
-  char32_t take_code_point() {
-    if (done()) fail("an end");
-    return utf8::next(text_, at_);
-  }
-
   static ExpressionPtr make(Kind kind) {
     auto expression = std::make_unique<Expression>();
     expression->kind = kind;
@@ -380,225 +281,11 @@ class Parser {
     return make_set(one(take_character_escape()));
   }
 
-  /// \s, \p{...} and the like, behind the \.
-  bool take_class_escape(Ranges& set) {
-    const char letter = text_[at_];
-    switch (letter) {
-      case 's':
-      case 'S':
-        set = white_space();
-        break;
-      case 'w':
-      case 'W':
-        set = word_letters();
-        break;
-      case 'd':
-      case 'D':
-        set = categories(bit(unicode::kNd));
-        break;
-      case 'h':
-      case 'H':
-        set = hex_digits();
-        break;
-      case 'p':
-      case 'P':
-        ++at_;
-        set = property();
-        if (letter == 'P') set = complement(set);
-        return true;
-      default:
-        return false;
-    }
-    ++at_;
-    if (letter >= 'A' && letter <= 'Z') set = complement(set);
-    return true;
-  }
-
-  Ranges property() {
-    if (!take("{")) fail("a property without {");
-    const bool negated = take("^");
-    std::string name;
-    while (!sees("}")) {
-      if (done()) fail("a property without an end");
-      const char c = text_[at_++];
-      if (c != ' ' && c != '_' && c != '-')
-        name += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
-    }
-    ++at_;
-    const Ranges set = named_set(name);
-    if (set.empty()) fail(fmt::format("the property '{}', which is not known,", printable(name)));
-    return negated ? complement(set) : set;
-  }
-
-  char32_t take_character_escape() {
-    const char32_t c = take_code_point();
-    switch (c) {
-      case 't':
-        return '\t';
-      case 'n':
-        return '\n';
-      case 'r':
-        return '\r';
-      case 'f':
-        return '\f';
-      case 'v':
-        return '\v';
-      case 'a':
-        return '\a';
-      case 'e':
-        return 0x1b;
-      case 'x':
-        return take("{") ? hex(8, true) : hex(2, false);
-      case 'u':
-        return hex(4, false);
-      case '0':
-        return octal();
-      default:
-        return c;
-    }
-  }
-
-  char32_t hex(int most, bool braced) {
-    char32_t value = 0;
-    int count = 0;
-    for (; count < most && !done(); ++count) {
-      const char c = text_[at_];
-      const int digit = c >= '0' && c <= '9'   ? c - '0'
-                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                               : -1;
-      if (digit < 0) break;
-      value = std::min<char32_t>(value << 4 | static_cast<char32_t>(digit), unicode::kEnd);
-      ++at_;
-    }
-    if ((braced && (count == 0 || !take("}"))) || value >= unicode::kEnd) fail("no code point");
-    return value;
-  }
-  char32_t octal() {
-    char32_t value = 0;
-    for (int i = 0; i < 2 && !done() && text_[at_] >= '0' && text_[at_] <= '7'; ++i) {
-      value = value * 8 + static_cast<char32_t>(text_[at_++] - '0');
-    }
-    return value;
-  }
-
-  /// Behind the [.
-  Ranges char_class() {
-    if (++depth_ > kMostDepth) fail("too many classes in each other");
-    const bool negated = take("^");
-    Ranges left;  // of &&
-    bool has_left = false;
-    Ranges set;
-    bool first = true;
-    const auto combine = [&] {
-      left = has_left ? intersected(left, set) : set;
-      has_left = true;
-      set.clear();
-    };
-    while (true) {
-      if (done()) fail("a class without an end");
-      if (sees("]") && !(first && text_.find(']', at_ + 1) != std::string_view::npos)) break;
-      first = false;
-      if (take("&&")) {
-        combine();
-        continue;
-      }
-      set = united(set, class_item());
-    }
-    ++at_;
-    --depth_;
-    combine();
-    if (ignores_case_) left = with_other_case(left);
-    return negated ? complement(left) : left;
-  }
-
-  Ranges class_item() {
-    if (sees("[:")) {
-      const size_t end = text_.find(":]", at_);
-      if (end != std::string_view::npos) {
-        std::string_view name = text_.substr(at_ + 2, end - at_ - 2);
-        const bool negated = name.starts_with('^');
-        if (negated) name.remove_prefix(1);
-        const Ranges set = named_set(name);
-        if (!set.empty()) {
-          at_ = end + 2;
-          return negated ? complement(set) : set;
-        }
-      }
-    }
-    if (take("[")) return char_class();
-    Ranges set;
-    char32_t begin = 0;
-    if (take("\\")) {
-      if (done()) fail("a class without an end");
-      if (take_class_escape(set)) return set;
-      begin = text_[at_] == 'b' ? (++at_, U'\b') : take_character_escape();
-    } else {
-      begin = take_code_point();
-    }
-    // A - is a range only between two code points.
-    if (!sees("-") || text_.substr(at_ + 1).starts_with(']')) return one(begin);
-    const size_t before = at_++;
-    char32_t end = 0;
-    if (done() || sees("[")) {
-      at_ = before;
-      return one(begin);
-    }
-    if (take("\\")) {
-      if (done()) fail("a class without an end");
-      if (take_class_escape(set)) {
-        at_ = before;
-        return one(begin);
-      }
-      end = take_character_escape();
-    } else {
-      end = take_code_point();
-    }
-    if (end < begin) fail("a range from more to less");
-    return {{begin, end + 1}};
-  }
-
-  std::string_view text_;
-  size_t at_ = 0;
-  int depth_ = 0;
-  bool ignores_case_ = false;
   bool dot_takes_all_ = false;
   bool extended_ = false;
 };
 
 }  // namespace
-
-std::optional<int> Expression::width() const {
-  switch (kind) {
-    case Kind::kSet:
-      return 1;
-    case Kind::kSequence: {
-      int sum = 0;
-      for (const ExpressionPtr& part : parts) {
-        const auto width = part->width();
-        if (!width || sum > 100'000) return std::nullopt;
-        sum += *width;
-      }
-      return sum;
-    }
-    case Kind::kAlternatives: {
-      const auto first = parts.front()->width();
-      for (size_t i = 1; i < parts.size(); ++i) {
-        if (parts[i]->width() != first) return std::nullopt;
-      }
-      return first;
-    }
-    case Kind::kRepeat: {
-      const auto width = parts.front()->width();
-      if (!width || least != most || *width > 1000) return std::nullopt;
-      return *width * least;
-    }
-    case Kind::kAtomic:
-      return parts.front()->width();
-    default:
-      return 0;
-  }
-}
 
 ExpressionPtr parse_expression(std::string_view expression) { return Parser(expression).parse(); }
 

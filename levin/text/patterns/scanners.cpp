@@ -1,147 +1,16 @@
 // Scanners for the expressions that the tokenizers of GPT-2, Llama 3, Qwen, GPT-4o, Mistral and CLIP split by. Each
 // gives what Oniguruma gives: alternatives are tried in their order, and what is greedy gives back what it must.
-#include <array>
-
 #include "levin/text/patterns/pattern.h"
-#include "levin/text/unicode/unicode.h"
-#include "levin/text/unicode/utf8.h"
+#include "levin/text/patterns/scanned_text.h"
 
 namespace levin::text {
 namespace {
 
-using unicode::Unicode;
-
-// What a code point is. Upper is what may begin a word of GPT-4o's, lower what may end it; marks, modifiers and
-// letters without case are both.
-enum Sort : uint8_t {
-  kLetter = 1,
-  kNumber = 2,
-  kSpace = 4,
-  kUpper = 8,
-  kLower = 16,
-  kBreak = 32  // \r, \n
-};
-
-constexpr std::array<uint8_t, 128> make_kinds() {
-  std::array<uint8_t, 128> kinds{};
-  for (size_t c = 'a'; c <= 'z'; ++c) kinds[c] = kLetter | kLower;
-  for (size_t c = 'A'; c <= 'Z'; ++c) kinds[c] = kLetter | kUpper;
-  for (size_t c = '0'; c <= '9'; ++c) kinds[c] = kNumber;
-  kinds[' '] = kinds['\t'] = kinds['\v'] = kinds['\f'] = kSpace;
-  kinds['\r'] = kinds['\n'] = kSpace | kBreak;
-  return kinds;
-}
-
-constexpr std::array<uint8_t, 128> kKinds = make_kinds();
-
-uint8_t kind_beyond_ascii(uint32_t traits) {
-  const uint32_t category = 1U << (traits & unicode::kCategoryMask);
-  uint8_t kind = 0;
-  if (category & unicode::kLetters) kind |= kLetter;
-  if (category & unicode::kNumbers) kind |= kNumber;
-  if (traits & unicode::kSpace) kind |= kSpace;
-  constexpr uint32_t kBoth =
-      unicode::bit(unicode::kLm) | unicode::bit(unicode::kLo) | unicode::kMarks;
-  if (category & (kBoth | unicode::bit(unicode::kLu) | unicode::bit(unicode::kLt))) kind |= kUpper;
-  if (category & (kBoth | unicode::bit(unicode::kLl))) kind |= kLower;
-  return kind;
-}
-
-/// A text with a place in it.
-class Reader {
- public:
-  explicit Reader(std::string_view text) : text_(text), unicode_(Unicode::instance()) {}
-
-  size_t size() const { return text_.size(); }
-  bool ends(size_t at) const { return at >= text_.size(); }
-  char byte(size_t at) const { return at < text_.size() ? text_[at] : '\0'; }
-  /// Of the code point at the place, which moves behind it.
-  uint8_t kind(size_t& at) const {
-    const auto first = static_cast<uint8_t>(text_[at]);
-    if (first < 0x80) {
-      ++at;
-      return kKinds[first];
-    }
-    return kind_beyond_ascii(unicode_.traits(utf8::next(text_, at)));
-  }
-  uint8_t kind_at(size_t at) const { return kind(at); }
-  size_t after(size_t at) const { return at + utf8::length(text_[at]); }
-  size_t before(size_t at) const { return utf8::before(text_, at); }
-
-  /// Behind as many code points as have one of these kinds, `most` of them.
-  size_t run(size_t at, uint8_t kinds, size_t most = ~size_t{0}) const {
-    while (most-- > 0 && at < text_.size()) {
-      size_t next = at;
-      if ((kind(next) & kinds) == 0) break;
-      at = next;
-    }
-    return at;
-  }
-  /// The same for what is no letter, no number and no space.
-  size_t run_of_others(size_t at) const {
-    while (at < text_.size()) {
-      size_t next = at;
-      if (kind(next) & (kLetter | kNumber | kSpace)) break;
-      at = next;
-    }
-    return at;
-  }
-  size_t run_of_bytes(size_t at, std::string_view bytes) const {
-    while (at < text_.size() && bytes.find(text_[at]) != std::string_view::npos) ++at;
-    return at;
-  }
-
-  /// The end of 's, 't, 're, 've, 'm, 'll or 'd at the place; the place where there is none.
-  size_t contraction(size_t at, bool any_case) const {
-    if (byte(at) != '\'') return at;
-    const auto letter = [&](size_t i) {
-      const char c = byte(i);
-      return any_case && c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-    };
-    // The long s is an s to (?i).
-    if (any_case && text_.substr(at + 1).starts_with("\u017f")) return at + 3;
-    switch (letter(at + 1)) {
-      case 's':
-      case 't':
-      case 'm':
-      case 'd':
-        return at + 2;
-      case 'r':
-      case 'v':
-        return letter(at + 2) == 'e' ? at + 3 : at;
-      case 'l':
-        return letter(at + 2) == 'l' ? at + 3 : at;
-      default:
-        return at;
-    }
-  }
-
-  /// \s+(?!\S)|\s+ at a space: all but the last where something follows.
-  size_t spaces(size_t at) const {
-    const size_t end = run(at, kSpace);
-    if (ends(end)) return end;
-    const size_t last = before(end);
-    return last > at ? last : end;
-  }
-  /// \s*[\r\n]+ at a space: up to the last line break among spaces; the place where there is none.
-  size_t line_breaks(size_t at) const {
-    size_t end = at;
-    for (size_t place = at; place < text_.size();) {
-      const uint8_t kind_here = kind(place);
-      if (!(kind_here & kSpace)) break;
-      if (kind_here & kBreak) end = place;
-    }
-    return end;
-  }
-
- private:
-  std::string_view text_;
-  const Unicode& unicode_;
-};
+using namespace scan;  // NOLINT(google-build-using-namespace): the kinds of code points
 
 /// 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 struct Gpt2 {
-  static size_t match(const Reader& text, size_t at) {
+  static size_t match(const ScannedText& text, size_t at) {
     if (const size_t end = text.contraction(at, false); end > at) return end;
     size_t word = at;
     if (text.byte(at) == ' ' && !text.ends(at + 1)) ++word;
@@ -156,7 +25,7 @@ struct Gpt2 {
 /// (?i:'s|...)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,n}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 template <size_t kDigits>
 struct Llama3 {
-  static size_t match(const Reader& text, size_t at) {
+  static size_t match(const ScannedText& text, size_t at) {
     if (const size_t end = text.contraction(at, true); end > at) return end;
     const uint8_t kind = text.kind_at(at);
     if (kind & kLetter) return text.run(at, kLetter);
@@ -169,7 +38,7 @@ struct Llama3 {
   }
 
   /// From the fourth alternative on.
-  static size_t rest(const Reader& text, size_t at, uint8_t kind, std::string_view tail) {
+  static size_t rest(const ScannedText& text, size_t at, uint8_t kind, std::string_view tail) {
     const size_t others = text.byte(at) == ' ' ? at + 1 : at;
     if (!(kind & kSpace) || others > at) {
       const size_t end = text.run_of_others(others);
@@ -183,7 +52,7 @@ struct Llama3 {
 /// GPT-4o's: a word ends where a large letter follows a small one; with contractions, or without (Mistral's).
 template <size_t kDigits, bool kContractions>
 struct Gpt4o {
-  static size_t match(const Reader& text, size_t at) {
+  static size_t match(const ScannedText& text, size_t at) {
     const uint8_t kind = text.kind_at(at);
     const bool may_lead = !(kind & (kLetter | kNumber | kBreak));
     const size_t next = text.after(at);
@@ -200,7 +69,7 @@ struct Gpt4o {
   }
 
   /// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ at the place; the place where it does not match.
-  static size_t small_end(const Reader& text, size_t at) {
+  static size_t small_end(const ScannedText& text, size_t at) {
     const size_t large = text.run(at, kUpper);
     const size_t end = text.run(large, kLower);
     if (end > large) return end;
@@ -213,7 +82,7 @@ struct Gpt4o {
     return at;
   }
   /// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*
-  static size_t large_end(const Reader& text, size_t at) {
+  static size_t large_end(const ScannedText& text, size_t at) {
     const size_t large = text.run(at, kUpper);
     return large == at ? at : text.run(large, kLower);
   }
@@ -221,7 +90,7 @@ struct Gpt4o {
 
 /// <\|startoftext\|>|<\|endoftext\|>|'s|...|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+; nothing at a space.
 struct Clip {
-  static size_t match(const Reader& text, size_t at) {
+  static size_t match(const ScannedText& text, size_t at) {
     for (const std::string_view token : {"<|startoftext|>", "<|endoftext|>"}) {
       size_t same = 0;
       while (same < token.size() && text.byte(at + same) == token[same]) ++same;
@@ -238,7 +107,7 @@ struct Clip {
 template <class Rule>
 class Scanner : public Pattern {
   void find(std::string_view text, std::vector<Bytes>& matches) const override {
-    const Reader reader(text);
+    const ScannedText reader(text);
     for (size_t at = 0; at < text.size();) {
       const size_t end = Rule::match(reader, at);
       if (end > at) {

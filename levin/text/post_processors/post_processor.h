@@ -2,7 +2,9 @@
 // PostProcessor: a step that puts special tokens around the tokens of a text or a pair.
 // Not for users.
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "levin/text/post_processors/draft.h"
@@ -23,6 +25,8 @@ class PostProcessor {
 
 using PostProcessorPtr = std::unique_ptr<const PostProcessor>;
 
+/// Puts these around each text, where they are there.
+PostProcessorPtr make_ends(std::optional<int32_t> first, std::optional<int32_t> last);
 /// Null for null. Throws Error "text.component" for a kind that there is not.
 PostProcessorPtr read_post_processor(const Component& component);
 

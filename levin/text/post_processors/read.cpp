@@ -115,6 +115,18 @@ class TemplateProcessing : public PostProcessor {
     pair_ = read(component.at("pair"));
   }
 
+  TemplateProcessing(std::optional<int32_t> first, std::optional<int32_t> last) {
+    const auto put = [&](std::vector<Piece>& pieces, size_t sequence) {
+      const auto type = static_cast<int32_t>(sequence);
+      if (first) pieces.push_back({std::nullopt, {*first}, type});
+      pieces.push_back({sequence, {}, type});
+      if (last) pieces.push_back({std::nullopt, {*last}, type});
+    };
+    put(single_, 0);
+    pair_ = single_;
+    put(pair_, 1);
+  }
+
   size_t added(bool pair) const override {
     size_t count = 0;
     for (const Piece& piece : pair ? pair_ : single_) count += piece.ids.size();
@@ -199,6 +211,10 @@ class PostProcessorSequence : public PostProcessor {
 };
 
 }  // namespace
+
+PostProcessorPtr make_ends(std::optional<int32_t> first, std::optional<int32_t> last) {
+  return std::make_unique<TemplateProcessing>(first, last);
+}
 
 PostProcessorPtr read_post_processor(const Component& component) {
   if (component.is_null()) return nullptr;

@@ -19,6 +19,10 @@ Value own_attribute(Interpreter& interpreter, const Value& value, std::string_vi
     const Value* found = space->find(name);
     return found == nullptr ? Value() : *found;
   }
+  if (const List* list = value.list(); list != nullptr && list->name == List::kGroup) {
+    if (name == "grouper") return list->items[0];
+    if (name == "list") return list->items[1];
+  }
   if (auto* loop = value.pointer<Loop>()) return loop->attribute(name);
   if (auto* callable = value.pointer<Callable>()) return callable->attribute(interpreter, name);
   return {};

@@ -65,16 +65,19 @@ class Interpreter {
   Flow execute(const Block& block);
   Flow execute(const Statement& statement);
   Flow if_(const Statement& statement);
-  void set_block(const Statement& statement);
+  Flow set_block(const Statement& statement);
   Flow with(const Statement& statement);
-  void filter_block(const Statement& statement);
-  void macro(const Statement& statement);
-  void call_block(const Statement& statement);
+  Flow filter_block(const Statement& statement);
   void generation(const Statement& statement);
   void put_out(const Value& value);
   void assign(const Target& target, const Value& value);
   Flow inner(const Block& block);
-  Value captured(const Block& block);
+  template <class Use>
+  Flow captured(const Block& block, const Use& use);
+
+  // macros.cpp
+  void macro(const Statement& statement);
+  void call_block(const Statement& statement);
   static void keep(Scope* scope);
 
   // loops.cpp

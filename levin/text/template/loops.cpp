@@ -41,11 +41,10 @@ Interpreter::Flow Interpreter::run_loop(Loop& loop, const Statement& statement) 
   const auto& symbols = program_.symbols;
   const auto loop_symbol = static_cast<int>(std::ranges::find(symbols, "loop") - symbols.begin());
   Scope* scope = nullptr;
-  bool any = false;
+  bool any = false;  // as Jinja counts: passes that break and continue do not end
   while (true) {
     scope_ = around;
     if (!loop.advance()) break;
-    any = true;
     if (scope == nullptr || scope->kept) {
       scope = run_.make<Scope>(around);
     } else {
@@ -55,7 +54,9 @@ Interpreter::Flow Interpreter::run_loop(Loop& loop, const Statement& statement) 
     run_.step();
     if (statement.uses_loop) scope->put(loop_symbol, Value(&loop));
     assign(statement.targets[0], loop.current);
-    if (execute(statement.bodies[0]) == Flow::kBreak) break;
+    const Flow flow = execute(statement.bodies[0]);
+    if (flow == Flow::kBreak) break;
+    any = any || flow == Flow::kNext;
   }
   scope_ = around;
   loop.items = {};

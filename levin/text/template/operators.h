@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -15,6 +16,9 @@ namespace levin::text::jinja {
 
 Value unary(Run& run, std::string_view op, const Value& value);
 Value binary(Run& run, std::string_view op, const Value& left, const Value& right);
+/// Of two numbers, and +number or -number; nothing for what is no number.
+Value arithmetic(Run& run, std::string_view op, const Value& left, const Value& right);
+std::optional<Value> signed_number(Run& run, std::string_view op, const Value& value);
 /// ==, <, in, not in and the like.
 bool compared(Run& run, std::string_view op, const Value& left, const Value& right);
 /// left < right; throws where they have no order.

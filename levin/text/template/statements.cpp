@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "levin/text/template/buffer.h"
 #include "levin/text/template/built_in/globals.h"
-#include "levin/text/template/interpreter.h"
 #include "levin/text/template/values/python_text.h"
 
 namespace levin::text::jinja {
@@ -27,36 +27,6 @@ void Scope::put(int symbol, Value value) {
   }
   values.emplace_back(symbol, std::move(value));
 }
-
-/// As long as it lives, output goes into it.
-struct Interpreter::Buffer {
-  explicit Buffer(Interpreter& interpreter) : interpreter(interpreter), before(interpreter.out_) {
-    interpreter.out_ = &text;
-  }
-  ~Buffer() {
-    interpreter.out_ = before;
-    interpreter.run_.drop_buffer(text);
-  }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  Interpreter& interpreter;
-  std::string* before;
-  std::string text;
-};
-
-namespace {
-
-/// Puts back what scope the interpreter works in.
-struct ScopeKeeper {
-  explicit ScopeKeeper(Scope*& scope) : scope(scope), before(scope) {}
-  ~ScopeKeeper() { scope = before; }
-  ScopeKeeper(const ScopeKeeper&) = delete;
-  ScopeKeeper& operator=(const ScopeKeeper&) = delete;
-  Scope*& scope;
-  Scope* before;
-};
-
-}  // namespace
 
 Interpreter::Interpreter(Run& run, const Program& program) : run_(run), program_(program) {
   globals_ = run_.make<Scope>(nullptr);
@@ -98,8 +68,7 @@ Interpreter::Flow Interpreter::execute(const Statement& statement) {
       assign(statement.targets[0], evaluate(*statement.expressions[0]));
       break;
     case Kind::kSetBlock:
-      set_block(statement);
-      break;
+      return set_block(statement);
     case Kind::kIf:
       return if_(statement);
     case Kind::kFor:
@@ -107,8 +76,7 @@ Interpreter::Flow Interpreter::execute(const Statement& statement) {
     case Kind::kWith:
       return with(statement);
     case Kind::kFilter:
-      filter_block(statement);
-      break;
+      return filter_block(statement);
     case Kind::kMacro:
       macro(statement);
       break;
@@ -169,22 +137,31 @@ Interpreter::Flow Interpreter::inner(const Block& block) {
   return execute(block);
 }
 
-/// What a block puts out, as a text.
-Value Interpreter::captured(const Block& block) {
-  Buffer buffer(*this);
-  inner(block);
-  return run_.text(buffer.text);
+/// What a block puts out goes to `use` as a text, unless the block leaves a loop that stands around it.
+template <class Use>
+Interpreter::Flow Interpreter::captured(const Block& block, const Use& use) {
+  Value value;
+  {
+    Buffer buffer(*this);
+    if (const Flow flow = inner(block); flow != Flow::kNext) return flow;
+    value = run_.text(buffer.text);
+  }
+  use(value);
+  return Flow::kNext;
 }
 
-void Interpreter::set_block(const Statement& statement) {
-  Value value = captured(statement.bodies[0]);
-  if (!statement.expressions.empty()) value = filter_block_value(*statement.expressions[0], value);
-  assign(statement.targets[0], value);
+Interpreter::Flow Interpreter::set_block(const Statement& statement) {
+  return captured(statement.bodies[0], [&](const Value& value) {
+    assign(statement.targets[0], statement.expressions.empty()
+                                     ? value
+                                     : filter_block_value(*statement.expressions[0], value));
+  });
 }
 
-void Interpreter::filter_block(const Statement& statement) {
-  const Value value = captured(statement.bodies[0]);
-  put_out(filter_block_value(*statement.expressions[0], value));
+Interpreter::Flow Interpreter::filter_block(const Statement& statement) {
+  return captured(statement.bodies[0], [&](const Value& value) {
+    put_out(filter_block_value(*statement.expressions[0], value));
+  });
 }
 
 Interpreter::Flow Interpreter::with(const Statement& statement) {
@@ -195,22 +172,6 @@ Interpreter::Flow Interpreter::with(const Statement& statement) {
   return execute(statement.bodies[0]);
 }
 
-void Interpreter::keep(Scope* scope) {
-  for (; scope != nullptr && !scope->kept; scope = scope->parent) scope->kept = true;
-}
-
-void Interpreter::macro(const Statement& statement) {
-  keep(scope_);
-  scope_->put(statement.targets[0].symbol,
-              Value(static_cast<Callable*>(run_.make<Macro>(*statement.macro, *scope_))));
-}
-
-void Interpreter::call_block(const Statement& statement) {
-  keep(scope_);
-  const Value caller(static_cast<Callable*>(run_.make<Macro>(*statement.macro, *scope_)));
-  put_out(call(*statement.expressions[0], &caller));
-}
-
 void Interpreter::generation(const Statement& statement) {
   Buffer buffer(*this);
   inner(statement.bodies[0]);
@@ -218,85 +179,6 @@ void Interpreter::generation(const Statement& statement) {
   generations_.emplace_back(root_.size(), root_.size() + buffer.text.size());
   out_ = buffer.before;
   run_.put_out(*out_, buffer.text);
-}
-
-Value Interpreter::call_macro(const MacroBody& macro, Scope& closure, Arguments& given) {
-  const Run::Deeper deeper(run_);
-  const int line = run_.line;
-  const ScopeKeeper keeper(scope_);
-  scope_ = run_.make<Scope>(&closure);
-  const size_t count = macro.parameters.size();
-  std::vector<Value> values(count);
-  std::vector<bool> there(count, false);
-  List* rest = run_.tuple({});
-  for (size_t i = 0; i < given.positional.size(); ++i) {
-    if (i < count) {
-      values[i] = given.positional[i];
-      there[i] = true;
-    } else if (macro.uses_varargs) {
-      run_.take(sizeof(Value));
-      rest->items.push_back(given.positional[i]);
-    } else {
-      run_.fail(fmt::format("macro '{}' takes not more than {} arguments", macro.name, count));
-    }
-  }
-  Dict* names = run_.dict();
-  Value caller;
-  for (auto& [name, value] : given.named) {
-    const auto at = std::find(macro.parameter_names.begin(), macro.parameter_names.end(), name);
-    if (at != macro.parameter_names.end()) {
-      const auto place = static_cast<size_t>(at - macro.parameter_names.begin());
-      if (there[place]) run_.fail(fmt::format("macro '{}' got '{}' twice", macro.name, name));
-      values[place] = value;
-      there[place] = true;
-    } else if (name == "caller" && macro.uses_caller) {
-      caller = value;
-    } else if (macro.uses_kwargs) {
-      run_.put(*names, run_.text(name), value);
-    } else {
-      run_.fail(fmt::format("macro '{}' takes no argument '{}'", macro.name, name));
-    }
-  }
-  const size_t first_default = count - macro.defaults.size();
-  for (size_t i = 0; i < count; ++i) {
-    if (!there[i]) {
-      values[i] = i >= first_default ? evaluate(*macro.defaults[i - first_default])
-                                     : run_.missing(fmt::format("parameter '{}' was not provided",
-                                                                macro.parameter_names[i]));
-    }
-    scope_->put(macro.parameters[i], values[i]);
-  }
-  for (size_t i = 0; i < program_.symbols.size() &&
-                     (macro.uses_caller || macro.uses_varargs || macro.uses_kwargs);
-       ++i) {
-    const std::string& name = program_.symbols[i];
-    const auto symbol = static_cast<int>(i);
-    const bool taken = std::ranges::count(macro.parameters, symbol) > 0;
-    if (taken) continue;
-    if (name == "caller" && macro.uses_caller) {
-      scope_->put(symbol, caller.is_undefined() ? run_.missing("no caller defined") : caller);
-    } else if (name == "varargs" && macro.uses_varargs) {
-      scope_->put(symbol, Value(rest));
-    } else if (name == "kwargs" && macro.uses_kwargs) {
-      scope_->put(symbol, Value(names));
-    }
-  }
-  Buffer buffer(*this);
-  execute(macro.body);
-  run_.line = line;
-  return run_.text(buffer.text);
-}
-
-Value Macro::attribute(Interpreter& interpreter, std::string_view name) {
-  Run& run = interpreter.run();
-  if (name == "name") return run.text(body.name);
-  if (name == "catch_kwargs") return Value(body.uses_kwargs);
-  if (name == "catch_varargs") return Value(body.uses_varargs);
-  if (name == "caller") return Value(body.uses_caller);
-  if (name != "arguments") return {};
-  std::vector<Value> names;
-  for (const std::string& parameter : body.parameter_names) names.push_back(run.text(parameter));
-  return Value(run.tuple(std::move(names)));
 }
 
 }  // namespace levin::text::jinja

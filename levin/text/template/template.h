@@ -30,6 +30,8 @@ class LEVIN_API Template {
   Rendered render(Run& run, const std::vector<std::pair<std::string, Value>>& variables,
                   std::optional<int64_t> now = std::nullopt) const;
   bool has_generation() const { return program_.has_generation; }
+  /// Its own texts, with a byte of 0 between.
+  const std::string& literals() const { return program_.literals; }
 
  private:
   static Program parse_checked(std::string_view source);

@@ -17,7 +17,6 @@ namespace {
 using test::error_id;
 using test::small;
 using ::testing::Each;
-using ::testing::ElementsAre;
 
 /// Llama's kin with a window shorter than the texts.
 std::string windowed() {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "levin/text/bpe_trainer.h"
 
 namespace levin::models {

@@ -43,7 +43,7 @@ TEST(LayerCache, OfAWindowKeepsItsTokensAlone) {
       EXPECT_TRUE(at::equal(positions_in(key), at::arange(first, next + 1, at::kFloat)))
           << prompt << " " << next;
       EXPECT_TRUE(at::equal(value, -key));
-      EXPECT_LE(key.storage().nbytes(), 2 * 3 * kWindow * sizeof(float));
+      EXPECT_LE(key.storage().nbytes(), size_t{2} * 3 * kWindow * sizeof(float));
     }
   }
 }

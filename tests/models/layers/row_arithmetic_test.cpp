@@ -27,6 +27,26 @@ TEST(RowProduct, IsThatOfLinear) {
   }
 }
 
+TEST(RowProduct, OfATransposedMatrixIsTheSame) {
+  torch::manual_seed(1);
+  const at::NoGradGuard no_grad;
+  for (const int64_t in : {1, 4, 7, 64}) {
+    for (const int64_t out : {1, 15, 16, 61}) {
+      const at::Tensor x = at::randn({2, 1, in}), weight = at::randn({in, out}),
+                       bias = at::randn({out});
+      const at::Tensor y = row_product_transposed(x, weight, bias);
+      if (!y.defined()) GTEST_SKIP() << "this CPU has not the instructions";
+      const at::Tensor wanted = bias + at::matmul(x.to(at::kDouble), weight.to(at::kDouble));
+      EXPECT_EQ(y.sizes(), (std::vector<int64_t>{2, 1, out}));
+      EXPECT_LE((y - wanted).abs().max().item<double>(), 1e-5) << in << " " << out;
+    }
+  }
+  // A view of the bias would be written to.
+  const at::Tensor bias = at::zeros({3});
+  row_product_transposed(at::ones({1, 1, 2}), at::ones({2, 3}), bias);
+  EXPECT_EQ(bias.abs().sum().item<float>(), 0);
+}
+
 TEST(RowProduct, LeavesToLinearWhatIsMoreThanArithmetic) {
   const at::Tensor x = at::randn({1, 1, 8}), weight = at::randn({4, 8});
   EXPECT_FALSE(row_product(x, weight, {}).defined());  // gradients

@@ -4,52 +4,22 @@
 //
 //   ExpressionPtr condition = expressions.tuple({.conditions = false});
 
-#include <algorithm>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "levin/text/template/parsing/lexer.h"
+#include "levin/text/template/parsing/lexeme_stream.h"
 #include "levin/text/template/parsing/nodes.h"
 
 namespace levin::text::jinja {
 
-class ExpressionParser {
+class ExpressionParser : public LexemeStream {
  public:
-  explicit ExpressionParser(std::string_view source) : lexemes_(lex(source)) {}
+  using LexemeStream::LexemeStream;
 
  protected:
-  using Kind = Lexeme::Kind;
-
-  // The stream.
-  const Lexeme& now() const { return lexemes_[at_]; }
-  const Lexeme& look() const { return lexemes_[std::min(at_ + 1, lexemes_.size() - 1)]; }
-  Lexeme take() { return at_ + 1 < lexemes_.size() ? lexemes_[at_++] : lexemes_[at_]; }
-  static bool is(const Lexeme& lexeme, Kind kind, std::string_view text) {
-    return lexeme.kind == kind && lexeme.text == text;
-  }
-  bool is_op(std::string_view op) const { return is(now(), Kind::kOperator, op); }
-  bool is_name(std::string_view name) const { return is(now(), Kind::kName, name); }
-  bool skip_op(std::string_view op);
-  bool skip_name(std::string_view name);
-  void expect_op(std::string_view op);
-  std::string expect_name();
-  void expect_name(std::string_view name);
-  void expect(Kind kind);
-  [[noreturn]] void fail(const std::string& problem) const { fail_at(now().line, problem); }
-  [[noreturn]] void fail_unexpected(std::string_view wanted) const;
-
-  /// As long as it lives, the template is one deeper.
-  struct Deeper {
-    explicit Deeper(ExpressionParser& parser) : parser(parser) { parser.deepen(); }
-    ~Deeper() { --parser.depth_; }
-    Deeper(const Deeper&) = delete;
-    Deeper& operator=(const Deeper&) = delete;
-    ExpressionParser& parser;
-  };
-
   struct TupleOptions {
     bool conditions = true;
     std::string_view end;  // a name that ends it
@@ -73,10 +43,13 @@ class ExpressionParser {
   /// are reached.
   std::vector<std::pair<int, std::string>> unknown_;
   std::vector<std::string> symbols_;
+  std::string literals_;  // texts, each with a byte of 0 behind
 
  private:
-  void deepen();
   ExpressionPtr make(Expression::Kind kind, int line, std::vector<ExpressionPtr> parts = {});
+  static std::vector<ExpressionPtr> parts_of(ExpressionPtr first, ExpressionPtr second = nullptr);
+
+  // expression_parser.cpp
   ExpressionPtr condition();
   ExpressionPtr logical_or();
   ExpressionPtr logical_and();
@@ -85,6 +58,8 @@ class ExpressionParser {
   ExpressionPtr binary(int level);
   ExpressionPtr concat();
   ExpressionPtr unary(bool with_filters = true);
+
+  // operands.cpp
   ExpressionPtr constant(const Lexeme& lexeme);
   ExpressionPtr name(const Lexeme& lexeme);
   ExpressionPtr list();
@@ -98,9 +73,6 @@ class ExpressionParser {
   ExpressionPtr call(ExpressionPtr value);
   CallArguments arguments();
 
-  std::vector<Lexeme> lexemes_;
-  size_t at_ = 0;
-  int depth_ = 0;
   std::unordered_map<std::string, int> numbers_;  // of symbols
 };
 

@@ -7,6 +7,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
+#include "levin/text/template/parsing/literals.h"
 #include "levin/text/template/values/python_text.h"
 #include "levin/text/unicode/unicode.h"
 #include "levin/text/unicode/utf8.h"
@@ -15,8 +16,6 @@ namespace levin::text::jinja {
 namespace {
 
 using Kind = Lexeme::Kind;
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 /// Lines end in "\n", and the last one does not.
 std::string normalized(std::string_view source) {
@@ -236,54 +235,12 @@ class Lexer {
     open_.pop_back();
   }
 
-  size_t digits(size_t at) const {
-    while (at < text_.size() &&
-           (is_digit(text_[at]) ||
-            (text_[at] == '_' && at + 1 < text_.size() && is_digit(text_[at + 1])))) {
-      ++at;
-    }
-    return at;
-  }
-
   void number() {
-    const size_t begin = at_;
-    if (text_[at_] == '0' && at_ + 1 < text_.size() &&
-        std::string_view("xXoObB").find(text_[at_ + 1]) != std::string_view::npos) {
-      size_t end = at_ + 2;
-      while (end < text_.size() &&
-             (std::isxdigit(static_cast<unsigned char>(text_[end])) != 0 || text_[end] == '_')) {
-        ++end;
-      }
-      return put_number(begin, end, Kind::kInteger);
-    }
-    size_t end = digits(at_);
-    bool real = false;
-    const bool behind_dot = begin > 0 && text_[begin - 1] == '.';
-    if (!behind_dot && end + 1 < text_.size() && text_[end] == '.' && is_digit(text_[end + 1])) {
-      end = digits(end + 1);
-      real = true;
-    }
-    if (!behind_dot && end < text_.size() && (text_[end] == 'e' || text_[end] == 'E')) {
-      size_t exponent = end + 1;
-      if (exponent < text_.size() && (text_[exponent] == '+' || text_[exponent] == '-')) ++exponent;
-      if (exponent < text_.size() && is_digit(text_[exponent])) {
-        end = digits(exponent);
-        real = true;
-      }
-    }
-    if (!real &&
-        text_[begin] == '0') {  // "007" is three numbers to jinja2, which then refuses them
-      end = begin;
-      while (end < text_.size() && (text_[end] == '0' || text_[end] == '_')) ++end;
-    }
-    put_number(begin, end, real ? Kind::kFloat : Kind::kInteger);
-  }
-
-  void put_number(size_t begin, size_t end, Kind kind) {
-    std::string number(text_.substr(begin, end - begin));
-    std::erase(number, '_');
-    add(kind, std::move(number));
-    at_ = end;
+    const Number number = number_at(text_, at_);
+    std::string digits(text_.substr(at_, number.end - at_));
+    std::erase(digits, '_');
+    add(number.real ? Kind::kFloat : Kind::kInteger, std::move(digits));
+    at_ = number.end;
   }
 
   void string(char quote) {
@@ -291,62 +248,9 @@ class Lexer {
     while (end < text_.size() && text_[end] != quote) end += text_[end] == '\\' ? 2 : 1;
     if (end >= text_.size()) fail_at(line_, "a text has no end");
     const std::string_view written = text_.substr(at_ + 1, end - at_ - 1);
-    add(Kind::kText, unescaped(written));
+    add(Kind::kText, unescaped(written, line_));
     count_lines(at_, end);
     at_ = end + 1;
-  }
-
-  std::string unescaped(std::string_view written) const {
-    std::string text;
-    for (size_t at = 0; at < written.size();) {
-      if (written[at] != '\\') {
-        text += written[at++];
-        continue;
-      }
-      const char c = written[at + 1];
-      constexpr std::string_view kLetters = "abfnrtv\\'\"";
-      constexpr std::string_view kMeant = "\a\b\f\n\r\t\v\\'\"";
-      if (const size_t place = kLetters.find(c); place != std::string_view::npos) {
-        text += kMeant[place];
-        at += 2;
-      } else if (c == '\n') {
-        at += 2;
-      } else if (c == 'x' || c == 'u' || c == 'U') {
-        const size_t size = c == 'x' ? 2 : c == 'u' ? 4 : 8;
-        append_code(text, written.substr(at + 2, size), size, 16);
-        at += 2 + size;
-      } else if (c >= '0' && c <= '7') {
-        size_t size = 1;
-        while (size < 3 && at + 1 + size < written.size() && written[at + 1 + size] >= '0' &&
-               written[at + 1 + size] <= '7') {
-          ++size;
-        }
-        append_code(text, written.substr(at + 1, size), size, 8);
-        at += 1 + size;
-      } else if (c == 'N') {
-        fail_at(line_, "levin knows no '\\N{...}' in texts; write the character itself");
-      } else {
-        text += '\\';
-        ++at;
-      }
-    }
-    return text;
-  }
-
-  void append_code(std::string& text, std::string_view digits, size_t size, uint32_t base) const {
-    uint64_t code = 0;
-    bool good = digits.size() == size;
-    for (const char digit : digits) {
-      const auto place =
-          std::string_view("0123456789abcdef")
-              .find(static_cast<char>(digit >= 'A' && digit <= 'F' ? digit - 'A' + 'a' : digit));
-      good = good && place < base;
-      code = code * base + place;
-    }
-    if (!good || code >= unicode::kEnd || (code >= 0xd800 && code < 0xe000)) {
-      fail_at(line_, "a text has an escape that is no character");
-    }
-    utf8::append(text, static_cast<char32_t>(code));
   }
 
   void put_data(std::string_view data) {

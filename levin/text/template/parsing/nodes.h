@@ -118,6 +118,7 @@ struct Program {
   Block body;
   std::vector<std::string> symbols;  // names of variables, by number
   bool has_generation = false;
+  std::string literals;  // its texts, with a byte of 0 between
 };
 
 }  // namespace levin::text::jinja

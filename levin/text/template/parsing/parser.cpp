@@ -27,6 +27,7 @@ class Parser : public ExpressionParser {
     }
     program.symbols = std::move(symbols_);
     program.has_generation = has_generation_;
+    program.literals = std::move(literals_);
     return program;
   }
 
@@ -40,6 +41,7 @@ class Parser : public ExpressionParser {
       if (lexeme.kind == Kind::kData) {
         StatementPtr data = make(Statement::Kind::kData, lexeme.line);
         data->text = lexeme.text;
+        literals_ += lexeme.text + '\0';
         body.push_back(std::move(data));
       } else if (lexeme.kind == Kind::kVariableBegin) {
         StatementPtr output = make(Statement::Kind::kOutput, lexeme.line);
@@ -68,7 +70,7 @@ class Parser : public ExpressionParser {
     return block(ends);
   }
 
-  /// What is put out there is kept back, so that no loop around it is left.
+  /// Of what becomes a function to jinja2, so that no loop around it can be left.
   Block loopless_body(std::string_view end) {
     const int loops = std::exchange(loop_bodies_, 0);
     Block block = body({end});
@@ -154,7 +156,7 @@ class Parser : public ExpressionParser {
     }
     made->kind = Statement::Kind::kSetBlock;
     if (skip_op("|")) made->expressions.push_back(inline_filters());
-    made->bodies.push_back(loopless_body("endset"));
+    made->bodies.push_back(body({"endset"}));
     return made;
   }
 
@@ -217,7 +219,7 @@ class Parser : public ExpressionParser {
   StatementPtr filter_block(int line) {
     StatementPtr made = make(Statement::Kind::kFilter, line);
     made->expressions.push_back(inline_filters());
-    made->bodies.push_back(loopless_body("endfilter"));
+    made->bodies.push_back(body({"endfilter"}));
     return made;
   }
 

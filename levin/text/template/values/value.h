@@ -110,6 +110,7 @@ struct List : Object {
     kView,  // keys, values and items of a dict
     kIterator
   };
+  static constexpr const char kGroup[] = "_GroupTuple";  // name of a tuple that groupby makes
   Kind kind = Kind::kList;
   std::vector<Value> items;
   size_t next = 0;  // of an iterator, which gives each item once

@@ -1,0 +1,54 @@
+#pragma once
+// SetParser: an expression's text with a place in it, and what of it stands for code points: characters, escapes,
+// properties and classes. Not for users; the parser of expressions goes on from it.
+//
+//   Ranges set = char_class();   // behind the [
+
+#include <string_view>
+
+#include "levin/text/patterns/code_set.h"
+
+namespace levin::text {
+
+/// The set of a name in \p{...} or [[:...:]], in lower case without blanks; empty where there is none.
+Ranges named_set(std::string_view name);
+
+class SetParser {
+ public:
+  explicit SetParser(std::string_view text) : text_(text) {}
+
+ protected:
+  static constexpr int kMostDepth = 100;
+
+  [[noreturn]] void fail(std::string_view what) const;
+
+  bool done() const { return at_ >= text_.size(); }
+  bool sees(std::string_view next) const { return text_.substr(at_).starts_with(next); }
+  bool take(std::string_view next) {
+    if (!sees(next)) return false;
+    at_ += next.size();
+    return true;
+  }
+  char32_t take_code_point();
+  static Ranges one(char32_t c) { return {{c, c + 1}}; }
+
+  /// \s, \p{...} and the like, behind the \.
+  bool take_class_escape(Ranges& set);
+  /// \n, \x41 and the like, behind the \.
+  char32_t take_character_escape();
+  /// Behind the [.
+  Ranges char_class();
+
+  std::string_view text_;
+  size_t at_ = 0;
+  int depth_ = 0;  // of groups and classes
+  bool ignores_case_ = false;
+
+ private:
+  Ranges class_item();
+  Ranges property();
+  char32_t hex(int most, bool braced);
+  char32_t octal();
+};
+
+}  // namespace levin::text

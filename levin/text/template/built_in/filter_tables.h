@@ -1,0 +1,41 @@
+#pragma once
+// The tables of filters, by what they are for. Not for users; find_filter looks through them.
+//
+//   for (const Filter& filter : number_filters()) ...
+
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "levin/text/template/callable.h"
+#include "levin/text/template/interpreter.h"
+
+namespace levin::text::jinja {
+
+struct Filter {
+  std::string_view name;
+  Function::Body body;
+};
+
+std::span<const Filter> group_filters();
+std::span<const Filter> text_filters();
+std::span<const Filter> sequence_filters();
+std::span<const Filter> number_filters();
+
+/// "a.b.0" of a value.
+Value by_path(Interpreter& in, const Value& v, const Value& path);
+/// In lower case where it is a text and cases are the same.
+Value folded(Interpreter& in, const Value& v, bool case_sensitive);
+Value iterator(Interpreter& in, std::vector<Value> items);
+/// Sorted by keys, which are made once.
+std::vector<Value> sorted(Interpreter& in, std::vector<std::pair<Value, Value>> keyed,
+                          bool reverse);
+
+}  // namespace levin::text::jinja
+
+/// A filter by the body of its function, and one without arguments by its value.
+#define LEVIN_FILTER(name, ...) \
+  {name, [](Interpreter& in, const Value& v, Arguments& arguments) -> Value { __VA_ARGS__; }}
+#define LEVIN_PLAIN_FILTER(name, ...) \
+  LEVIN_FILTER(name, const Parameters given(in.run(), name, arguments, {}); return __VA_ARGS__)
