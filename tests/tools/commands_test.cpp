@@ -167,4 +167,18 @@ TEST_F(GraphCommands, SayWhatTheyDoNotTake) {
               StartsWith("files.read: "));
 }
 
+TEST(Finetune, WhatItCannotTrainIsAnErrorBeforeAnythingIsOpened) {
+  const auto told = [](std::vector<std::string> words) {
+    return error_of([&] { output_of(levin::tools::finetune, std::move(words)); });
+  };
+  EXPECT_THAT(told({"clasify"}), HasSubstr("tools.finetune: got 'clasify'"));
+  EXPECT_THAT(told({"sft", "--model", "x"}), HasSubstr("tools.finetune: got no --data"));
+  EXPECT_THAT(told({"sft", "--model", ".", "--data", "x", "--output", "."}),
+              HasSubstr("tools.finetune: --output is the folder of the model"));
+  EXPECT_THAT(told({"sft", "--model", "x", "--data", "x", "--merge"}),
+              HasSubstr("tools.finetune: --merge"));
+  EXPECT_THAT(output_of(levin::tools::finetune, {"--help"}), HasSubstr("levin finetune TASK"));
+  EXPECT_THAT(output_of(levin::tools::finetune, {"tag", "--help"}), HasSubstr("--lora-r"));
+}
+
 }  // namespace
