@@ -92,8 +92,8 @@ struct RowsOptions {
   bool pad_to_max_length = false;  ///< to max_length always: one shape
   bool drop_last = false;          ///< leave out a last batch of training that is shorter
   bool pad_last_batch = false;     ///< fill it up; always with packing, but with drop_last
-  std::optional<int64_t> seed =
-      {};  ///< of order and masks; unset: current_seed(), as --seed sets it
+  /// Of order and masks; unset: current_seed(), which --seed sets.
+  std::optional<int64_t> seed = {};
 
   // Performance
   int64_t num_workers = 1;  ///< threads that put batches together
