@@ -21,6 +21,7 @@ struct Options {
   std::string model = ".deps/minilm";
   std::string data = ".deps/debian_sections";
   std::string output = "sections";
+  int64_t batch_size = 32;
   int64_t lora_r = 0;
   double lr = 0;
 
@@ -28,6 +29,7 @@ struct Options {
     field("model", model, "folder of the pretrained model");
     field("data", data, "folder of train.jsonl and test.jsonl (scripts/debian_sections.sh)");
     field("output", output, "folder that the adapter or the model goes to");
+    field("batch_size", batch_size, "rows of a step, over all processes");
     field("lora_r", lora_r, "rank of a LoRA adapter; 0: all weights are trained");
     field("lr", lr, "learning rate; 0: 1e-3 for an adapter, 2e-4 for all weights");
   }
@@ -98,11 +100,9 @@ int main(int argc, char** argv) {
   levin::Trainer trainer(options);
   const std::string train = sections.data + "/train.jsonl", test = sections.data + "/test.jsonl";
   const auto tokenizer = levin::text::Tokenizer::from_pretrained(sections.model);
-  const auto data = levin::text::rows(train, tokenizer,
-                                      {.validation_file = test,
-                                       .max_length = 64,
-                                       .batch_size = 32,
-                                       .train_sampling_strategy = "group_by_length"});
+  const int64_t share = sections.batch_size / trainer.accelerator().num_processes();
+  const auto data = levin::text::rows(
+      train, tokenizer, {.validation_file = test, .max_length = 64, .batch_size = share});
   data->prepare_data();
   const auto net = levin::models::from_pretrained(
       sections.model, {.task = "text-classification", .label_names = data->label_names()});

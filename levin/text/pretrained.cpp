@@ -143,15 +143,11 @@ class Configs {
     if (config.has("chat_template")) read_template(config.at("chat_template"));
   }
 
-  /// With a tokenizer.json transformers passes over add_bos_token and add_eos_token of tokenizer_config.json. Two of
-  /// its classes, and whoever gives one of both to it, replace what the file puts around texts.
+  /// With a tokenizer.json transformers passes over add_bos_token and add_eos_token of tokenizer_config.json. One of
+  /// its classes, and whoever gives one of both to it, replaces what the file puts around texts.
   void put_ends(const PretrainedOptions& options) {
-    bool replaces = options.add_bos_token || options.add_eos_token;
-    bool bos = false;
-    if (class_.starts_with("GPTNeoXTokenizer") || class_.starts_with("CodeLlamaTokenizer")) {
-      replaces = true;
-      bos = class_.starts_with("CodeLlama");
-    }
+    const bool replaces = options.add_bos_token || options.add_eos_token ||
+                          class_.starts_with("GPTNeoXTokenizer");
     if (!replaces) return;
     const auto id_of_role = [&](bool wanted, const char* role) -> std::optional<int32_t> {
       const auto token = parts_.roles.find(role);
@@ -159,7 +155,7 @@ class Configs {
       return parts_.find(token->second);
     };
     parts_.post_processor =
-        make_ends(id_of_role(options.add_bos_token.value_or(bos), "bos_token"),
+        make_ends(id_of_role(options.add_bos_token.value_or(false), "bos_token"),
                   id_of_role(options.add_eos_token.value_or(false), "eos_token"));
   }
 

@@ -5,6 +5,7 @@
 
 import json
 import pathlib
+import shutil
 import sys
 
 import chat_templates
@@ -44,7 +45,13 @@ def main():
         for eos in (None, True, False):
             given = {key: value for key, value in (("add_bos_token", bos), ("add_eos_token", eos)) if value is not None}
             tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder / "tokenizer", **given)
-            ends.append({"bos": bos, "eos": eos, "ids": tokenizer("the hello").input_ids})
+            ends.append({"folder": "tokenizer", "bos": bos, "eos": eos, "ids": tokenizer("the hello").input_ids})
+    # A class that replaces what the file puts around texts.
+    name = "GPTNeoXTokenizer"
+    shutil.copytree(folder / "tokenizer", folder / name)
+    config = folder / name / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"tokenizer_class": name}))
+    ends.append({"folder": name, "bos": None, "eos": None, "ids": transformers.AutoTokenizer.from_pretrained(folder / name)("the hello").input_ids})
     (folder / "cases.json").write_text(json.dumps({"chats": chats, "ends": ends}))
 
 
