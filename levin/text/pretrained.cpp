@@ -146,8 +146,8 @@ class Configs {
   /// With a tokenizer.json transformers passes over add_bos_token and add_eos_token of tokenizer_config.json. One of
   /// its classes, and whoever gives one of both to it, replaces what the file puts around texts.
   void put_ends(const PretrainedOptions& options) {
-    const bool replaces = options.add_bos_token || options.add_eos_token ||
-                          class_.starts_with("GPTNeoXTokenizer");
+    const bool replaces =
+        options.add_bos_token || options.add_eos_token || class_.starts_with("GPTNeoXTokenizer");
     if (!replaces) return;
     const auto id_of_role = [&](bool wanted, const char* role) -> std::optional<int32_t> {
       const auto token = parts_.roles.find(role);

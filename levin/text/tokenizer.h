@@ -45,10 +45,10 @@ struct TruncationOptions {
 
 struct EncodeOptions {
   bool add_special_tokens = true;
-  OffsetUnit offsets = OffsetUnit::kBytes;  ///< Python's are code points
-  bool split_special_tokens = false;        ///< special tokens in the text are text
-  bool split_added_tokens = false;          ///< so are all added tokens
-  int64_t num_threads = 0;                  ///< of a batch; 0: as many as there are cores
+  OffsetUnit offsets = OffsetUnit::kBytes;           ///< Python's are code points
+  bool split_special_tokens = false;                 ///< special tokens in the text are text
+  bool split_added_tokens = false;                   ///< so are all added tokens
+  int64_t num_threads = 0;                           ///< of a batch; 0: as many as there are cores
   std::optional<TruncationOptions> truncation = {};  ///< in place of the tokenizer's own
 };
 

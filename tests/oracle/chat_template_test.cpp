@@ -111,7 +111,8 @@ TEST_F(ControlTokens, OfMessagesAreTextAsInTransformers) {
     PretrainedOptions options;
     if (!one["bos"].is_null()) options.add_bos_token = one["bos"].get<bool>();
     if (!one["eos"].is_null()) options.add_eos_token = one["eos"].get<bool>();
-    const Tokenizer tokenizer = Tokenizer::from_pretrained(file(one["folder"].get<std::string>()), options);
+    const Tokenizer tokenizer =
+        Tokenizer::from_pretrained(file(one["folder"].get<std::string>()), options);
     EXPECT_EQ(tokenizer.encode("the hello").ids, one["ids"].get<std::vector<int32_t>>()) << one;
   }
 }
