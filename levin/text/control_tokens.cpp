@@ -6,6 +6,7 @@
 #include "levin/base/text.h"
 #include "levin/text/parts_impl.h"
 #include "levin/text/template/values/python_text.h"
+#include "levin/text/unicode/utf8.h"
 
 namespace levin::text {
 namespace {

@@ -53,7 +53,7 @@ struct NllSum : torch::autograd::Function<NllSum> {
     const Tensors saved = context->get_saved_variables();
     const at::Tensor& scale = given[0];
     // In place: there may be no room for another one of the matrix' size.
-    at::Tensor d_matrix = saved[1];
+    const at::Tensor& d_matrix = saved[1];
     if (d_matrix.numel() > 0) d_matrix.mul_(scale.to(d_matrix.scalar_type()));
     return {unless_empty(saved[0] * scale.to(saved[0].scalar_type())),
             unless_empty(d_matrix),

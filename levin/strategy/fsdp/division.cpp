@@ -11,7 +11,7 @@
 
 #include "levin/base/log.h"
 #include "levin/graph/meta/materialize.h"
-#include "levin/strategy/ddp/buffers.h"
+#include "levin/strategy/ddp/agreement.h"
 
 namespace levin::fsdp {
 namespace {

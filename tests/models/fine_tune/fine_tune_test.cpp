@@ -19,9 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::error_of;
-using test::put;
 using test::Scratch;
-using ::testing::Each;
 using ::testing::HasSubstr;
 
 at::Tensor drawn_ids(at::IntArrayRef sizes) {

@@ -5,6 +5,8 @@
 #include <torch/torch.h>
 
 #include "levin/base/autocast.h"
+#include "levin/data/batch.h"
+#include "levin/data/batch.h"
 #include "levin/models/losses/token_loss.h"
 #include "tests/models/small_models.h"
 #include "tests/support/error_of.h"
@@ -120,7 +122,7 @@ TEST(ChunkedNll, ComputesInTheTypeOfAutocastAsLinearDoes) {
 
 TEST(ChunkedNll, HoldsSomeScoresAtATimeAndNoneOfWhatDoesNotCount) {
   const Given given({.rows = 2000, .vocabulary = 50'000, .trains = false});
-  const int64_t all = 2000 * 50'000 * 4;
+  const int64_t all = int64_t{2000} * 50'000 * 4;
   const auto peak = [&](const at::Tensor& labels) {
     const test::PeakMemory memory;
     given.gradients(nll_sum(given.hidden, given.output, labels));
