@@ -55,7 +55,7 @@ furnish() {
   for program in "$BUILD"/bin/[0-9][0-9]_*; do
     case $(basename "$program") in
       03_own_loop | 07_ddp) few='--limit 640' ;;
-      17_chat) few='--steps 4 --chat-steps 3' ;;
+      17_chat) few="--steps 4 --chat-steps 3 --text $SOURCE/levin/base" ;;
       06_cli | 08_* | 1*) few='' ;;
       *) few='--limit-train-batches 8 --limit-val-batches 2' ;;
     esac

@@ -92,7 +92,7 @@ TEST_P(FineTuning, EachStepHasTheLossThatItHasInPython) {
   std::string said;
   const int code =
       run("fine_tuning.py",
-          "'" + file("").string() + "' " + steps(is_large ? "20" : "40") + " " + name, &said);
+          "'" + file("").string() + "' " + steps(is_large ? "8" : "16") + " " + name, &said);
   if (said.find("No module named 'trl'") != std::string::npos) GTEST_SKIP() << said;
   ASSERT_EQ(code, 0) << said;
   const json facts = json::parse(test::bytes_of(file(name) / "losses.json"));
