@@ -1,5 +1,5 @@
 // scripts/minilm.sh && scripts/debian_sections.sh && ./16_finetune --lora-r 16
-// last line: accuracy=0.70
+// last line: accuracy=0.71
 //
 // MiniLM learns in which of 20 sections Debian puts a package from the one line that describes it. What a
 // guess at the largest section and naive Bayes reach on the same rows is printed beside it. Without
