@@ -3,7 +3,7 @@ cmake_minimum_required(VERSION 3.22)
 
 set(known "")
 foreach(command IN ITEMS "${TRAINER}" "${LOOP}" "${CLI};fit" "${CLI};predict" "${LEVIN}" "${LEVIN};run" "${LEVIN};plan"
-    "${LEVIN};generate" "${LEVIN};graph" "${LEVIN};config" "${LEVIN};test" "${LEVIN};tokenize" "${LEVIN};xla;check" "${LEVIN};ckpt"
+    "${LEVIN};generate" "${LEVIN};finetune;classify" "${LEVIN};graph" "${LEVIN};config" "${LEVIN};test" "${LEVIN};tokenize" "${LEVIN};xla;check" "${LEVIN};ckpt"
     "${LEVIN};ckpt;inspect" "${LEVIN};ckpt;verify" "${LEVIN};ckpt;diff" "${LEVIN};ckpt;convert" "${LEVIN};ckpt;merge")
   execute_process(COMMAND ${command} --help OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE code)
   if(NOT code EQUAL 0)
