@@ -90,9 +90,9 @@ class ControlTokens : public test::PythonTest {};
 TEST_F(ControlTokens, OfMessagesAreTextAsInTransformers) {
   std::string output;
   ASSERT_EQ(run("control_tokens.py", "'" + file("").string() + "'", &output), 0) << output;
-  const json all = json::parse(std::ifstream(file("cases.json")));
+  const auto all = nlohmann::ordered_json::parse(std::ifstream(file("cases.json")));
   size_t others = 0;
-  for (const json& one : all["chats"]) {
+  for (const auto& one : all["chats"]) {
     const Tokenizer tokenizer = Tokenizer::from_pretrained(file(one["folder"].get<std::string>()));
     const Messages messages = Messages::from_json(one["messages"].dump());
     ChatOptions options;
@@ -107,7 +107,7 @@ TEST_F(ControlTokens, OfMessagesAreTextAsInTransformers) {
     others += one["ids"] == one["plain"] ? 0 : 1;
   }
   EXPECT_GE(others, 10U);
-  for (const json& one : all["ends"]) {
+  for (const auto& one : all["ends"]) {
     PretrainedOptions options;
     if (!one["bos"].is_null()) options.add_bos_token = one["bos"].get<bool>();
     if (!one["eos"].is_null()) options.add_eos_token = one["eos"].get<bool>();
