@@ -300,7 +300,8 @@ std::unique_ptr<Strategy> make(std::string_view name, const StrategyContext& con
               "strategy '{}' got {}, which are of ddp; leave them out, or set --strategy ddp", name,
               changed);
   LEVIN_CHECK(!context.recordable, "strategy.fsdp.options",
-              "strategy '{}' does not go with --compile replay yet; leave one of them out, or set "
+              "strategy '{}' does not go with --compile replay, levin plan and levin graph yet; "
+              "leave it out, or set "
               "--strategy ddp",
               name);
   LEVIN_CHECK(context.xla == nullptr, "strategy.fsdp.options",
