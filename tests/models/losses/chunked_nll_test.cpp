@@ -6,7 +6,6 @@
 
 #include "levin/base/autocast.h"
 #include "levin/data/batch.h"
-#include "levin/data/batch.h"
 #include "levin/models/losses/token_loss.h"
 #include "tests/models/small_models.h"
 #include "tests/support/error_of.h"
