@@ -52,14 +52,13 @@ void Run::begin_epoch() {
 }
 
 void Run::train_batch(Batch batch, int64_t index) {
-  in_step_ = true;
-
   // data
+  in_step_ = true;
   batch = to_device(std::move(batch));
   log_.begin_batch(log_.train_values(), batch.size() - train_loader_->added());
   listeners_.tell_watchers(&Callback::on_train_batch_start, batch, index);
-  if (!module_->on_train_batch_start(batch, index)) {
-    skip_epoch_ = true;
+  skip_epoch_ = !module_->on_train_batch_start(batch, index);
+  if (skip_epoch_) {
     in_step_ = false;
     return;
   }
@@ -105,7 +104,6 @@ at::Tensor Run::training_step(const Batch& batch, int64_t index) {
   return module_->training_step(batch, index);
 }
 
-// Gradients of an optimizer with a frequency add up over the steps between its own.
 void Run::begin_group() {
   for (PreparedOptimizer& optimizer : optimizers_) {
     if (progress_.global_step % optimizer.frequency() != 0) continue;

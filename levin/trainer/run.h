@@ -103,6 +103,7 @@ class Run : public ModuleContext {
   void train_batch(Batch batch, int64_t index);
   at::Tensor take_step(const Batch& batch, int64_t index);
   at::Tensor training_step(const Batch& batch, int64_t index);
+  /// Gradients of an optimizer with a frequency add up over the steps between its own.
   void begin_group();
   /// False where the group weighed nothing, and no optimizer has stepped.
   bool update();
