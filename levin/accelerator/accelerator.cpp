@@ -14,6 +14,7 @@
 #include "levin/base/log.h"
 #include "levin/base/random.h"
 #include "levin/optim/torch_adapter.h"
+#include "levin/xla/device/runtime.h"
 
 namespace levin {
 namespace {
@@ -97,6 +98,8 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
   if (device_.is_cpu()) {
     // A replayed step has memory of its own, beside which there is to be none of the steps before.
     compiles() ? detail::keep_no_freed_memory() : detail::keep_freed_memory();
+  } else if (xla_ != nullptr && xla_->platform() == "cpu") {
+    detail::keep_freed_memory();  // a program's results lie in memory of each step, replayed or not
   }
   if (options_.sync_batchnorm && num_processes() > 1) {
     synced_ = std::make_shared<comm::ProcessGroup>(world());

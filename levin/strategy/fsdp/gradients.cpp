@@ -54,7 +54,9 @@ struct Gradients::Ring {
 
 namespace {
 
-constexpr size_t kMostBuffers = 3;
+// One is summed while the next one fills. A gradient that LibTorch has just computed is a third copy
+// beside them, so that a rank never has more than three units' gradients.
+constexpr size_t kMostBuffers = 2;
 
 bool is_half(at::ScalarType type) { return c10::isReducedFloatingType(type); }
 
