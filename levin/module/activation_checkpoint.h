@@ -52,7 +52,8 @@ Result from_list(std::vector<at::Tensor> list) {
 /// with the same random numbers and under the same autocast, so that gradients are the same bits.
 /// The function must compute the same from the same inputs; what it captures by reference must live
 /// until backward. Tensors that it captures, parameters among them, get their gradients as ever.
-/// Running statistics (batch norm) are updated by both calls.
+/// Running statistics (batch norm) are updated by both calls. A step with it is recorded (--compile replay)
+/// where the function draws no random numbers; where it does, the step runs as it is.
 ///
 /// Throws Error "module.checkpoint.differs" in backward when the second call gave other outputs,
 /// and "module.checkpoint.twice" when backward is to be differentiated itself. Follows

@@ -5,13 +5,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "levin/models/inputs.h"
-
-namespace torch::nn {
-class Module;
-}  // namespace torch::nn
+#include "levin/module/activation_checkpoint.h"
+#include "levin/module/evaluation_mode.h"
 
 namespace levin::models {
 
@@ -30,7 +29,22 @@ class Body {
   /// Tokens of a text that the body has positions for; 0: no limit.
   virtual int64_t longest() const { return 0; }
 
-  bool activation_checkpointing = false;  ///< of each block while it trains
+  bool activation_checkpointing = false;  ///< of each block, where gradients are wanted
+
+ protected:
+  /// forward(x) of a block, which is computed once more in backward where activation_checkpointing says so, in
+  /// the mode of this call: DPO trains in evaluation mode, and is out of it before backward.
+  template <class Forward>
+  at::Tensor run(torch::nn::Module& block, const Forward& forward, const at::Tensor& x) const {
+    if (!activation_checkpointing) return forward(x);
+    return levin::activation_checkpoint(
+        [&block, forward, evaluates = !block.is_training()](const at::Tensor& in) {
+          std::optional<EvaluationMode> mode;
+          if (evaluates) mode.emplace(block);
+          return forward(in);
+        },
+        x);
+  }
 };
 
 /// "model" and "layers.0" -> "model.layers.0"

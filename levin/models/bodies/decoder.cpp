@@ -8,7 +8,6 @@
 #include "levin/base/check.h"
 #include "levin/models/layers/attention.h"
 #include "levin/models/layers/layers.h"
-#include "levin/module/activation_checkpoint.h"
 #include "levin/module/wrap.h"
 
 namespace levin::models {
@@ -155,8 +154,7 @@ class Decoder : public Body {
                           turn = which >= 0 ? angles[which] : Angles()](const at::Tensor& in) {
         return block.forward(in, given ? &turn : nullptr, *mask, cache);
       };
-      const bool checkpointed = activation_checkpointing && blocks_[i]->is_training();
-      x = checkpointed ? levin::activation_checkpoint(block, x) : block(x);
+      x = run(*blocks_[i], block, x);
     }
     if (inputs.cache != nullptr) inputs.cache->advance(inputs.input_ids.size(1));
     return norm_->forward(x);

@@ -8,7 +8,6 @@
 #include "levin/base/check.h"
 #include "levin/models/layers/attention.h"
 #include "levin/models/layers/layers.h"
-#include "levin/module/activation_checkpoint.h"
 #include "levin/module/wrap.h"
 
 namespace levin::models {
@@ -116,8 +115,7 @@ class Encoder : public Body {
       const auto block = [&block = *each, mask](const at::Tensor& in) {
         return block.forward(in, *mask);
       };
-      const bool checkpointed = activation_checkpointing && each->is_training();
-      x = checkpointed ? levin::activation_checkpoint(block, x) : block(x);
+      x = run(*each, block, x);
     }
     return x;
   }

@@ -6,7 +6,6 @@
 
 #include "levin/base/check.h"
 #include "levin/models/bodies/gpt2_block.h"
-#include "levin/module/activation_checkpoint.h"
 #include "levin/module/wrap.h"
 
 namespace levin::models {
@@ -45,8 +44,7 @@ class GPT2Body : public Body {
       const auto block = [&block = *blocks_[i], mask, cache](const at::Tensor& in) {
         return block.forward(in, *mask, cache);
       };
-      const bool checkpointed = activation_checkpointing && blocks_[i]->is_training();
-      x = checkpointed ? levin::activation_checkpoint(block, x) : block(x);
+      x = run(*blocks_[i], block, x);
     }
     if (inputs.cache != nullptr) inputs.cache->advance(inputs.input_ids.size(1));
     return ln_f_->forward(x);

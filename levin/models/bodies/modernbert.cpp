@@ -10,7 +10,6 @@
 #include "levin/models/layers/attention.h"
 #include "levin/models/layers/layers.h"
 #include "levin/models/layers/rotary.h"
-#include "levin/module/activation_checkpoint.h"
 #include "levin/module/wrap.h"
 
 namespace levin::models {
@@ -152,8 +151,7 @@ class ModernBert : public Body {
                           window = slides ? options_.half_window : 0](const at::Tensor& in) {
         return block.forward(in, angles, window, *mask);
       };
-      const bool checkpointed = activation_checkpointing && blocks_[i]->is_training();
-      x = checkpointed ? levin::activation_checkpoint(block, x) : block(x);
+      x = run(*blocks_[i], block, x);
     }
     return final_norm_->forward(x);
   }

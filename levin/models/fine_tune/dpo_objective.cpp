@@ -11,7 +11,7 @@
 #include "levin/models/lora.h"
 #include "levin/models/losses/dpo.h"
 #include "levin/models/losses/token_loss.h"
-#include "levin/models/pretrained_parts.h"
+#include "levin/module/evaluation_mode.h"
 #include "levin/observe/metrics/counted.h"
 
 namespace levin::models {
@@ -82,9 +82,8 @@ class DpoObjective final : public Objective {
                     batch["input_ids"].size(1) == 2,
                 "models.input",
                 "dpo wants input_ids and labels of [batch, 2, tokens]: chosen, rejected");
-    // Dropout would make two models of one (TRL's disable_dropout); only blocks that are computed twice
-    // are in training mode.
-    if (!net_->parts().body->activation_checkpointing) net_->eval();
+    const EvaluationMode no_dropout(
+        *net_);  // which would make two models of one: TRL's disable_dropout
     return dpo_loss({.policy = logps(*net_, batch), .reference = reference_logps(batch)}, options_);
   }
 

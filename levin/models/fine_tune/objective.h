@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "levin/base/export.h"
 #include "levin/comm/process_group.h"
 #include "levin/data/batch.h"
 #include "levin/models/fine_tune/options.h"
@@ -52,8 +53,8 @@ class Objective {
 
 /// The loss that the model's task has with labels.
 std::unique_ptr<Objective> label_objective(std::shared_ptr<Pretrained> net);
-std::unique_ptr<Objective> dpo_objective(std::shared_ptr<Pretrained> net,
-                                         const FineTuneOptions& options);
+LEVIN_API std::unique_ptr<Objective> dpo_objective(std::shared_ptr<Pretrained> net,
+                                                   const FineTuneOptions& options);
 /// which: in-batch-negatives, cosine or triplet.
 std::unique_ptr<Objective> embedding_objective(std::shared_ptr<Pretrained> net,
                                                const std::string& which,

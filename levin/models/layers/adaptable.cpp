@@ -8,6 +8,8 @@
 #include <cmath>
 #include <memory>
 
+#include "levin/models/layers/adapted_product.h"
+
 namespace levin::models {
 namespace {
 
@@ -38,6 +40,16 @@ at::Tensor Adaptable::delta() const { return b_.matmul(a_) * shape_.scale; }
 
 at::Tensor Adaptable::norms(const at::Tensor& added) const {
   return (rows(weight()).detach().to(at::kFloat) + added.detach()).norm(2, /*dim=*/1);
+}
+
+at::Tensor Adaptable::fused(const at::Tensor& x, const at::Tensor& bias) const {
+  if (magnitude_.defined() || weight().requires_grad()) return {};
+  return adapted_product(x, {.matrix = rows(weight()),
+                             .bias = bias,
+                             .a = a_,
+                             .b = b_,
+                             .scale = shape_.scale,
+                             .dropout = is_training() ? shape_.dropout : 0});
 }
 
 at::Tensor Adaptable::adapted(const at::Tensor& x, const at::Tensor& base,

@@ -39,6 +39,9 @@ class Adaptable : public Layer {
 
  protected:
   bool adapts() const { return a_.defined() && enabled_ && !is_merged(); }
+  /// The adapted layer for x in one node of autograd, which keeps less and writes less than adapted();
+  /// undefined where that cannot be: with DoRA, a matrix that trains, an adapter of another type.
+  at::Tensor fused(const at::Tensor& x, const at::Tensor& bias) const;
   /// What the layer gives for x, out of what it gives without the adapter.
   at::Tensor adapted(const at::Tensor& x, const at::Tensor& base, const at::Tensor& bias) const;
 

@@ -97,6 +97,9 @@ Linear::Linear(int64_t in, int64_t out, bool bias, double deviation, double cuto
 
 at::Tensor Linear::forward(const at::Tensor& x) const {
   at::Tensor y = row_product(x, weight_, bias_);
+  if (!y.defined() && adapts()) {
+    if (at::Tensor whole = fused(x, bias_); whole.defined()) return whole;
+  }
   if (!y.defined()) y = at::linear(x, weight_, bias_);
   return adapts() ? adapted(x, y, bias_) : y;
 }

@@ -1,12 +1,9 @@
 #include "levin/models/losses/chunked_nll.h"
 
-#include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/ops/linear.h>
-#include <ATen/ops/log_softmax.h>
-#include <ATen/ops/tanh.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <optional>
 
@@ -36,6 +33,13 @@ at::Tensor unless_empty(const at::Tensor& tensor) {
   return tensor.numel() > 0 ? tensor : at::Tensor();
 }
 
+/// Whether what was saved for this backward is gone after it. LibTorch's engine says so of its own tasks;
+/// levin::backward, which walks without one, keeps nothing.
+bool is_last_backward() {
+  return torch::autograd::get_current_graph_task_id() < 0 ||
+         !torch::autograd::get_current_graph_task_keep_graph();
+}
+
 /// Gradients are there when the sum is: the scores are computed once.
 struct NllSum : torch::autograd::Function<NllSum> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
@@ -52,9 +56,12 @@ struct NllSum : torch::autograd::Function<NllSum> {
   static Tensors backward(AutogradContext* context, const Tensors& given) {
     const Tensors saved = context->get_saved_variables();
     const at::Tensor& scale = given[0];
-    // In place: there may be no room for another one of the matrix' size.
-    const at::Tensor& d_matrix = saved[1];
-    if (d_matrix.numel() > 0) d_matrix.mul_(scale.to(d_matrix.scalar_type()));
+    at::Tensor d_matrix = saved[1];
+    if (d_matrix.numel() > 0) {
+      const at::Tensor factor = scale.to(d_matrix.scalar_type());
+      // In place where it may be: there may be no room for another one of the matrix' size.
+      d_matrix = is_last_backward() ? d_matrix.mul_(factor) : d_matrix * factor;
+    }
     return {unless_empty(saved[0] * scale.to(saved[0].scalar_type())),
             unless_empty(d_matrix),
             unless_empty(saved[2] * scale.to(saved[2].scalar_type())),
@@ -111,16 +118,6 @@ at::Tensor cast(const at::Tensor& tensor, const Autocast& autocast) {
              : tensor;
 }
 
-/// Scores of all positions at once: a compiler's own business.
-at::Tensor whole(const at::Tensor& hidden, const OutputLayer& output, const at::Tensor& labels) {
-  auto scores = at::linear(hidden, output.matrix, output.bias).to(at::kFloat);
-  if (output.softcap > 0) scores = at::tanh(scores / output.softcap) * output.softcap;
-  const auto counts = labels.ne(kNotCounted);
-  const auto places = labels.masked_fill(counts.logical_not(), 0).unsqueeze(1);
-  const auto nll = -at::log_softmax(scores, -1).gather(1, places).squeeze(1);
-  return nll.masked_fill(counts.logical_not(), 0);
-}
-
 template <class Function>
 at::Tensor apply(const at::Tensor& hidden, const OutputLayer& output, const at::Tensor& labels) {
   const at::DeviceType device = hidden.device().type();
@@ -137,13 +134,12 @@ at::Tensor apply(const at::Tensor& hidden, const OutputLayer& output, const at::
 }  // namespace
 
 at::Tensor nll_sum(const at::Tensor& hidden, const OutputLayer& output, const at::Tensor& labels) {
-  return hidden.is_xla() ? whole(hidden, output, labels).sum()
-                         : apply<NllSum>(hidden, output, labels);
+  return apply<NllSum>(hidden, output, labels);
 }
 
 at::Tensor nll_of_each(const at::Tensor& hidden, const OutputLayer& output,
                        const at::Tensor& labels) {
-  return hidden.is_xla() ? whole(hidden, output, labels) : apply<NllOfEach>(hidden, output, labels);
+  return apply<NllOfEach>(hidden, output, labels);
 }
 
 }  // namespace levin::models

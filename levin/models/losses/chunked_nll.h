@@ -29,7 +29,7 @@ inline constexpr int64_t kNotCounted = -100;
 
 /// Sum of -log p(label) over the positions that count: float32, a scalar. hidden [N, width], labels int64 [N].
 /// Under autocast in its type, with float32 scores. Throws Error "models.labels" for a label that is no row
-/// of the matrix. A graph of it is for one backward where the matrix trains.
+/// of the matrix. A backward that keeps the graph (retain_graph) takes memory for one more gradient of the matrix.
 LEVIN_API at::Tensor nll_sum(const at::Tensor& hidden, const OutputLayer& output,
                              const at::Tensor& labels);
 

@@ -6,6 +6,7 @@
 #include "levin/base/error.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/data/sources/sources.h"
+#include "levin/models/fine_tune/objective.h"
 #include "levin/models/lora.h"
 #include "levin/optim/optim.h"
 #include "levin/trainer/trainer.h"
@@ -222,6 +223,68 @@ TEST(FineTune, DpoHoldsTheModelAgainstItselfWithoutItsAdapter) {
   const Metrics last = trainer.validate(module, pairs);
   EXPECT_LT(last.at("val_loss"), first.at("val_loss"));
   EXPECT_GT(last.at("val_rewards/margins"), 0);
+}
+
+/// Dropout is off in both, with blocks that are computed once more in backward too: there the model is
+/// in training again.
+TEST(FineTune, DpoComputesWithoutDropoutAndLeavesTheModeAsItWas) {
+  std::vector<std::vector<at::Tensor>> gradients;
+  for (const bool checkpoints : {false, true}) {
+    std::string config = test::small_gpt2();
+    for (const char* name : {"resid_pdrop", "embd_pdrop", "attn_pdrop"})
+      config.replace(config.find(name) + std::string(name).size() + 3, 3, "0.5");
+    torch::manual_seed(1);
+    const auto net =
+        test::small(config, "text-generation", {.activation_checkpointing = checkpoints});
+    lora::add(net, {.r = 4, .lora_dropout = 0.5, .target_modules = {"c_attn"}});
+    for (const auto& parameter : net->named_parameters()) {
+      const at::NoGradGuard no_grad;
+      if (parameter.key().ends_with("lora_B.weight")) at::Tensor(parameter.value()).normal_(0, 0.1);
+    }
+    const at::Tensor ids = drawn_ids({4, 2, 6});
+    const auto objective = dpo_objective(net, {.objective = "dpo"});
+    const auto part = net->modules()[3];  // in another mode than the rest
+    part->eval();
+    std::vector<bool> before, after;
+    for (const auto& module : net->modules()) before.push_back(module->is_training());
+    const Batch batch{{"input_ids", ids}, {"labels", ids}};
+    std::vector<double> losses;
+    for (int time = 0; time < 2; ++time) {
+      net->zero_grad();
+      const StepLoss step = objective->train(batch, {});
+      step.loss.backward();
+      losses.push_back(step.loss.item<double>());
+    }
+    EXPECT_EQ(losses[0], losses[1]) << "no dropout";
+    for (const auto& module : net->modules()) after.push_back(module->is_training());
+    EXPECT_EQ(after, before);
+    EXPECT_TRUE(net->is_training());
+    auto& found = gradients.emplace_back();
+    for (const at::Tensor& parameter : net->parameters()) {
+      if (parameter.requires_grad()) found.push_back(parameter.grad().clone());
+    }
+  }
+  ASSERT_EQ(gradients[0].size(), gradients[1].size());
+  for (size_t i = 0; i < gradients[0].size(); ++i)
+    EXPECT_TRUE(at::equal(gradients[0][i], gradients[1][i])) << i;
+}
+
+/// Where the processor has no instructions for it, there is a word of it before the first step.
+TEST(FineTune, WeightsOfBfloat16AreWarnedOfWhereTheProcessorIsSlowAtThem) {
+  const Scratch scratch;
+  const std::string cpu = test::get("/proc/cpuinfo");
+  const bool is_fast = cpu.find("flags") == std::string::npos ||  // no x86
+                       cpu.find("avx512_bf16") != std::string::npos;
+  for (const char* dtype : {"bfloat16", "float32"}) {
+    const auto net =
+        test::small(test::small_bert(), "text-classification", {.num_labels = 3, .dtype = dtype});
+    ::testing::internal::CaptureStderr();
+    Trainer(quiet(scratch.path(), 1)).fit(fine_tune(net), texts());
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    const bool is_warned =
+        said.find("weights are bfloat16, which this processor has no") != std::string::npos;
+    EXPECT_EQ(is_warned, !is_fast && dtype == std::string("bfloat16")) << said;
+  }
 }
 
 TEST(FineTune, WhatDoesNotGoTogetherIsAnError) {

@@ -84,6 +84,19 @@ ResultTypes multilabel_shape(Arguments in) {
   return {margin_loss_shape<2>(in)[0], typed_like(dtype_at(in[0]), in[1])};
 }
 
+/// nll of each position, gradients of hidden vectors, matrix and bias; those not wanted are empty.
+ResultTypes chunked_nll_shape(Arguments in) {
+  const at::Tensor &hidden = in[0].toTensor(), &matrix = in[1].toTensor();
+  const bool of_hidden = in[6].toBool(), of_matrix = in[7].toBool();
+  const auto wanted = [](bool is_wanted, const at::Tensor& like, Dims sizes) {
+    return typed(like.scalar_type(), is_wanted ? sizes : Dims{0});
+  };
+  const bool has_bias = in[2].isTensor() && in[2].toTensor().defined();
+  return {typed(at::kFloat, {hidden.size(0)}), wanted(of_hidden, hidden, hidden.sizes().vec()),
+          wanted(of_matrix, matrix, matrix.sizes().vec()),
+          wanted(of_matrix && has_bias, matrix, {matrix.size(0)})};
+}
+
 ResultTypes index_select_shape(Arguments in) {
   const at::Tensor& source = in[0].toTensor();
   ResultType type = typed(source.scalar_type(), source.sizes());
@@ -251,6 +264,7 @@ std::vector<std::pair<const char*, ShapeFunction>> element_shapes() {
           {"aten::multi_margin_loss_backward", same_as<1>},
           {"aten::multilabel_margin_loss_forward", multilabel_shape},
           {"aten::multilabel_margin_loss_backward", same_as<1>},
+          {"levin::chunked_nll", chunked_nll_shape},
           {"aten::index_select", index_select_shape},
           {"aten::masked_scatter_backward", sizes_of_argument<2>},
           {"aten::floor_divide", broadcast<0, 1>},

@@ -164,6 +164,7 @@ void add_sorting(LoweringTable& table);
 void add_scans(LoweringTable& table);
 void add_losses(LoweringTable& table);
 void add_class_losses(LoweringTable& table);
+void add_chunked_nll(LoweringTable& table);
 void add_random(LoweringTable& table);
 void add_draws(LoweringTable& table);
 void add_optimizers(LoweringTable& table);

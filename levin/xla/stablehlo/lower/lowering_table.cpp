@@ -18,7 +18,7 @@ LoweringTable make_table() {
                          add_scatters,   add_embeddings,     add_sorting,      add_scans,
                          add_losses,     add_class_losses,   add_random,       add_draws,
                          add_optimizers, add_upsampling,     add_borders,      add_pixels,
-                         add_exchanges}) {
+                         add_exchanges,  add_chunked_nll}) {
     add(table);
   }
   return table;
