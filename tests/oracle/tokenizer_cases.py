@@ -3,10 +3,11 @@
     python tokenizer_cases.py FOLDER --each 61 --random 400 [--joined] [--scripts MB] [--stride] [--only PART...] [--files FILE...]
 
 Writes FOLDER/NAME.cases for each tokenizer of tokenizer_parts.py, or for each FILE, a tokenizer.json. Texts are each
-code point (every --each-th of them) alone and between letters, with --joined also all code points between letters, 64 in
-a text, --random texts, pairs and lists of words, and --scripts MB of text in eight scripts. --stride does all of it once
-more with truncation to 24 tokens with a stride of 5, after which what overflows counts. All
-numbers are little-endian, 4 bytes; a text is its length and its bytes. A file is the name, the tokenizer.json, the
+code point (every --each-th of them) alone and between letters, with --joined all of them between letters, 64 in a text,
+--random texts, pairs and lists of words, and --scripts MB of text in eight scripts. --stride does all of it once more
+with truncation to 24 tokens with a stride of 5, after which what overflows counts.
+
+All numbers are little-endian, 4 bytes; a text is its length and its bytes. A file is the name, the tokenizer.json, the
 number of cases, and of each: 0, 1 or 2 (text, pair, words), the number of its texts, these, and two CRC-32: of the
 ids, and of all of Encoding's lists one after the other; of what overflows the ids go on in the first, and the lists but
 for the sequences, which Python's library forgets there, go into the second by "xor". The text that the ids are decoded
@@ -104,7 +105,7 @@ def main():
     inputs = [("text", [one]) for one in parts.TEXTS]
     for c in range(0, 0x110000, arguments.each):
         if not 0xD800 <= c < 0xE000:
-            inputs += [("text", [chr(c)]), ("text", ["a" + chr(c) + "b"])]
+            inputs += [("text", [chr(c)])] + [("text", ["a" + chr(c) + "b"])] * (not arguments.joined)
     if arguments.joined:
         scalars = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
         inputs += [("text", ["".join("a" + c + "b " for c in scalars[at:at + 64])]) for at in range(0, len(scalars), 64)]
