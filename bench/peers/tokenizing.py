@@ -4,7 +4,9 @@
     python bench/peers/tokenizing.py --levin-bin build/bin --tokenizers DIR --quick      # only proves that it runs
 
 DIR holds tokenizer.json files of any name, and texts (*.txt) if there are some. Texts beside those are Python's own
-standard library (code) and its lines below 60 characters (short). "ids" is encode_batch_fast, "offsets" encode_batch
+standard library (code) and its lines below 60 characters (short). A tokenizer of 128,000 tokens is trained on the
+library and the texts (a minute), and opened alone: as Python's tokenizers writes it ("large"), and with the merges that
+transformers finds for a vocabulary of tiktoken ("tiktoken"; Llama 3). "ids" is encode_batch_fast, "offsets" encode_batch
 with offsets in characters; MB of text a second of processor time, so that others on the machine do not count; the median
 over rounds in which each side runs once, in turn, the best of its repetitions. Two threads are measured by the clock on
 the wall, which others slow down.
@@ -28,7 +30,6 @@ from tokenizers import Tokenizer
 path, texts, repetitions = sys.argv[1], sys.argv[2], int(sys.argv[3])
 def seconds(work):
     begin = time.process_time(); work(); return time.process_time() - begin
-opened = min(seconds(lambda: Tokenizer.from_file(path)) for _ in range(3))
 tokenizer = Tokenizer.from_file(path)
 tokenizer.no_padding(); tokenizer.no_truncation()
 lines = open(texts, newline="\\n", encoding="utf-8").read().removesuffix("\\n").split("\\n")
@@ -36,8 +37,54 @@ best = lambda call: min(seconds(lambda: call(lines)) for _ in range(repetitions)
 total = 0
 for encoding in tokenizer.encode_batch_fast(lines):
     total = zlib.crc32(struct.pack(f"<{len(encoding.ids)}i", *encoding.ids), total)
-print(json.dumps({"open": opened, "ids": best(tokenizer.encode_batch_fast), "offsets": best(tokenizer.encode_batch), "sum": total}))
+print(json.dumps({"ids": best(tokenizer.encode_batch_fast), "offsets": best(tokenizer.encode_batch), "sum": total}))
 """
+
+
+OPENING = """
+import sys, time
+from tokenizers import Tokenizer
+best = 1e9
+for _ in range(int(sys.argv[2])):
+    begin = time.process_time(); tokenizer = Tokenizer.from_file(sys.argv[1]); best = min(best, time.process_time() - begin)
+    del tokenizer
+print(best)
+"""
+
+
+def large_into(folder, tokenizers, size):
+    """Byte-level BPE of `size` tokens, with the merges of its training, and with each pair that makes a token."""
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors, trainers
+    split = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(split), "isolated"),
+                                                       pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    trainer = trainers.BpeTrainer(vocab_size=size, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    files = [*sorted(tokenizers.glob("*.txt")), *sorted(pathlib.Path(sysconfig.get_paths()["stdlib"]).rglob("*.py"))]
+    tokenizer.train_from_iterator((file.read_text(encoding="utf-8", errors="ignore") for file in files), trainer)
+    tokenizer.add_special_tokens([f"<|reserved_special_token_{i}|>" for i in range(256)])
+    tokenizer.save(str(folder / "large.json"))
+    made = json.loads(tokenizer.to_str())
+    ids = made["model"]["vocab"]
+    merges = []
+    for token in ids:
+        pairs = [(token[:at], token[at:]) for at in range(1, len(token)) if token[:at] in ids and token[at:] in ids]
+        merges += sorted(pairs, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
+    made["model"].update(merges=merges, ignore_merges=True)
+    (folder / "tiktoken.json").write_text(json.dumps(made, ensure_ascii=False, indent=2), encoding="utf-8")
+    return [folder / "large.json", folder / "tiktoken.json"]
+
+
+def opened_line(levin_bin, path, rounds, repetitions):
+    """A line of the table of opening, of a file that nothing else is done with."""
+    opened = {"levin": [], "python": []}
+    for _ in range(rounds):
+        opened["levin"].append(run([levin_bin / "peer_tokenizer", path, str(repetitions)]))
+        opened["python"].append(run([sys.executable, "-c", OPENING, path, str(repetitions)]))
+    share = statistics.median(ours / theirs for ours, theirs in zip(opened["levin"], opened["python"]))
+    ours, theirs = (statistics.median(opened[side]) * 1e3 for side in ("levin", "python"))
+    return f"| {path.stem} | {ours:.1f} | {theirs:.1f} | {share:.2f} |"
 
 
 def run(command, threads=None):
@@ -64,6 +111,8 @@ def main():
     parser.add_argument("--levin-bin", type=pathlib.Path, required=True)
     parser.add_argument("--tokenizers", type=pathlib.Path, required=True, help="folder of tokenizer.json files")
     parser.add_argument("--only", nargs="*", help="names of tokenizers")
+    parser.add_argument("--large", type=int, default=128000, metavar="TOKENS", help="of the vocabulary that is trained; 0 for none")
+    parser.add_argument("--opening", action="store_true", help="nothing but how long it takes to open each file")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--out", type=pathlib.Path)
@@ -76,10 +125,12 @@ def main():
     opening = ["| tokenizer | levin opens it in ms | Python | share |", "|---|---|---|---|"]
     with tempfile.TemporaryDirectory() as name:
         texts = texts_into(pathlib.Path(name), arguments.tokenizers)
-        for tokenizer in sorted(arguments.tokenizers.glob("*.json")):
-            if arguments.only and tokenizer.stem not in arguments.only:
-                continue
-            opened = {"levin": [], "python": []}
+        files = [file for file in sorted(arguments.tokenizers.glob("*.json")) if not arguments.only or file.stem in arguments.only]
+        large = large_into(pathlib.Path(name), arguments.tokenizers, arguments.large) if arguments.large and not arguments.quick else []
+        for tokenizer in [*files, *large]:
+            opening.append(opened_line(arguments.levin_bin, tokenizer, 2 * rounds + 1, repetitions))
+            print(opening[-1], flush=True)
+        for tokenizer in [] if arguments.opening else files:
             for text, path in texts.items():
                 size = path.stat().st_size / 1e6
                 measured = {"levin": [], "python": []}
@@ -91,8 +142,6 @@ def main():
                 ratio = lambda key: statistics.median(theirs[key] / ours[key] for ours, theirs in zip(measured["levin"], measured["python"]))
                 speed = lambda side, key: size / statistics.median(one[key] for one in measured[side])
                 threads = statistics.median(one["wall"] / one["threads"] for one in measured["levin"])
-                for side in opened:
-                    opened[side] += [one["open"] for one in measured[side]]
                 ratios["ids"].append(ratio("ids"))
                 ratios["offsets"].append(ratio("offsets"))
                 ratios["threads"].append(threads)
@@ -100,9 +149,8 @@ def main():
                              f"{ratio('ids'):.1f} | {speed('levin', 'offsets'):.1f} | {speed('python', 'offsets'):.1f} | "
                              f"{ratio('offsets'):.1f} | {threads:.2f} |")
                 print(lines[-1], flush=True)
-            ours, theirs = (statistics.median(opened[side]) * 1e3 for side in ("levin", "python"))
-            opening.append(f"| {tokenizer.stem} | {ours:.1f} | {theirs:.1f} | {ours / theirs:.2f} |")
-            print(opening[-1], flush=True)
+    if arguments.opening:
+        return
     summary = (f"Of Python's speed: ids {statistics.median(ratios['ids']):.1f} times in the median and {min(ratios['ids']):.1f} at "
                f"least (wanted: 5, 3); with offsets {statistics.median(ratios['offsets']):.1f} and {min(ratios['offsets']):.1f} "
                f"(wanted: 3); two threads {statistics.median(ratios['threads']):.2f} times one (wanted: 1.8).")

@@ -96,7 +96,7 @@ AddedToken read_added_token(const Component& component) {
 }
 
 Component optional_part(const Component& root, std::string_view key) {
-  static const TokenizerFile kNull("null");
+  static const TokenizerFile kNull(std::string_view("null"));
   return root.has(key) ? root.at(key) : Component(kNull.root());
 }
 
@@ -252,7 +252,8 @@ Tokenizer Tokenizer::from_pretrained(const fs::path& folder, const PretrainedOpt
     const fs::path config = folder / name;
     if (!fs::exists(config)) continue;
     reading(config, [&] {
-      const TokenizerFile file(files::read_file(config));
+      const std::string json = files::read_file(config);
+      const TokenizerFile file(json);
       configs.read(file.root());
       if (std::string_view(name) == "tokenizer_config.json") configs.read_settings(file.root());
     });

@@ -1,5 +1,6 @@
 // libFuzzer: a tokenizer.json, and behind a zero a text. Tokenizer::from_json, encode and decode throw levin::Error, or
-// give the same ids with offsets and without, and offsets within the text.
+// give the same ids with offsets and without, and offsets within the text. What the fast way finds in the file is what
+// the parser finds.
 //
 //   fuzz_tokenizer -max_total_time=20
 
@@ -7,6 +8,7 @@
 #include <string_view>
 
 #include "levin/base/error.h"
+#include "levin/text/reading/tokenizer_file.h"
 #include "levin/text/tokenizer.h"
 
 namespace {
@@ -14,6 +16,30 @@ namespace {
 using levin::text::Encoding;
 using levin::text::OffsetUnit;
 using levin::text::Tokenizer;
+using levin::text::TokenizerFile;
+
+/// Aborts where the two ways to read a file differ.
+void check_ways(std::string_view json) {
+  std::string told[2];
+  size_t tokens[2] = {};
+  size_t merges[2] = {};
+  for (const auto way : {TokenizerFile::Way::kPlain, TokenizerFile::Way::kParser}) {
+    const auto i = static_cast<size_t>(way);
+    try {
+      const TokenizerFile file(json, way);
+      for (const auto& [token, id] : file.model().vocabulary) {
+        tokens[i] = tokens[i] * 31 + std::hash<std::string_view>()(token) + static_cast<size_t>(id);
+      }
+      for (const auto& [left, right] : file.model().merges) {
+        merges[i] = merges[i] * 31 + std::hash<std::string_view>()(left) +
+                    7 * std::hash<std::string_view>()(right);
+      }
+    } catch (const levin::Error& error) {
+      told[i] = error.what();
+    }
+  }
+  if (told[0] != told[1] || tokens[0] != tokens[1] || merges[0] != merges[1]) std::abort();
+}
 
 void check(const Encoding& encoding, std::string_view text) {
   const size_t size = encoding.ids.size();
@@ -35,6 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t zero = all.find('\0');
   std::string_view text = "Hello  World's 123 caf\u00e9 e\u0301 \u6f22\u5b57 <s>\n";
   if (zero != std::string_view::npos) text = all.substr(zero + 1, 256);
+  check_ways(all.substr(0, zero));
   try {
     const Tokenizer tokenizer = Tokenizer::from_json(all.substr(0, zero));
     const Encoding encoding = tokenizer.encode(text);

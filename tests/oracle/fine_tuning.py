@@ -17,59 +17,18 @@ import torch
 import transformers
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import save_file
-from torch.utils.data import SequentialSampler
-from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
+from transformers import AutoModelForSequenceClassification, Trainer
 
+from fine_tuning_sft import sft, sft_packed
 from model_folders import write
+from recorded_training import DECODER, LORA, Recorded, arguments, finish, padded, word_tokenizer, words
 
-DECODER = dict(vocab_size=67, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-               num_key_value_heads=2, head_dim=8, pad_token_id=0, bos_token_id=1, eos_token_id=2, attention_dropout=0.0)
 ENCODER = dict(vocab_size=67, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
                max_position_embeddings=40, pad_token_id=1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=5)
-LORA = dict(r=4, lora_alpha=8, lora_dropout=0.0)
-
-
-class Recorded:
-    """What a trainer was given and what it lost, of each micro-batch."""
-
-    def __init__(self, *args, **kwargs):
-        self.batches, self.losses, self.rewards = [], [], []
-        super().__init__(*args, **kwargs)
-
-    def _get_train_sampler(self, dataset=None):
-        return SequentialSampler(dataset if dataset is not None else self.train_dataset)
-
-    def training_step(self, model, inputs, num_items_in_batch=None):
-        self.batches.append({name: value.clone() for name, value in inputs.items() if isinstance(value, torch.Tensor)})
-        loss = super().training_step(model, inputs, num_items_in_batch)
-        self.losses.append(loss.item())
-        return loss
 
 
 class RecordedTrainer(Recorded, Trainer):
     pass
-
-
-def arguments(folder, steps, rate, kind=TrainingArguments, **more):
-    return kind(output_dir=str(folder / "out"), max_steps=steps, learning_rate=rate, report_to=[], save_strategy="no", logging_steps=1,
-                disable_tqdm=True, use_cpu=True, **{"per_device_train_batch_size": 4, **more})
-
-
-def padded(batches, name, value):
-    longest = max(batch[name].shape[-1] for batch in batches)
-    return torch.cat([torch.nn.functional.pad(batch[name], (0, longest - batch[name].shape[-1]), value=value) for batch in batches])
-
-
-def finish(folder, trainer, rows, **facts):
-    group = facts.get("accumulate", 1)
-    per_epoch = facts.get("micro_batches", len(trainer.losses))
-    losses, place = [], 0
-    while place < len(trainer.losses):
-        size = min(group, per_epoch - place % per_epoch)
-        losses.append(sum(trainer.losses[place : place + size]))
-        place += size
-    save_file({name: value.contiguous() for name, value in rows.items()}, folder / "rows.safetensors")
-    (folder / "losses.json").write_text(json.dumps(dict(facts, losses=losses)))
 
 
 def encoder_rows(count, vocabulary, labels, seed):
@@ -122,43 +81,6 @@ def classify(folder, steps, minilm=None, lora=False):
     trainer.train()
     rows = dict(input_ids=padded(trainer.batches, "input_ids", pad), attention_mask=padded(trainer.batches, "attention_mask", 0),
                 labels=torch.cat([batch["labels"] for batch in trainer.batches]))
-    finish(folder, trainer, rows, **facts)
-
-
-def word_tokenizer():
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    words = {"<pad>": 0, "<s>": 1, "</s>": 2} | {f"w{number}": number for number in range(3, 67)}
-    inner = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
-    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
-
-
-def words(source, fewest, most):
-    return " ".join(f"w{source.randrange(3, 67)}" for _ in range(source.randrange(fewest, most)))
-
-
-def sft(folder, steps, lora=False, accumulate=4):
-    from datasets import Dataset
-    from trl import SFTConfig, SFTTrainer
-
-    class RecordedSft(Recorded, SFTTrainer):
-        pass
-
-    write(folder / "model", "Qwen3ForCausalLM", DECODER)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "model")
-    facts = dict(task="text-generation", objective="sft", batch=2, lr=1e-3, accumulate=accumulate, micro_batches=10)
-    if lora:
-        model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear", **LORA))
-        model.save_pretrained(folder / "adapter")
-    source = random.Random("sft")
-    pairs = [dict(prompt=words(source, 2, 8), completion=" " + words(source, 1, 10)) for _ in range(20)]
-    trainer = RecordedSft(model=model, processing_class=word_tokenizer(), train_dataset=Dataset.from_list(pairs),
-                          args=arguments(folder, steps, facts["lr"], SFTConfig, per_device_train_batch_size=2, packing=False,
-                                         gradient_accumulation_steps=accumulate, gradient_checkpointing=False, bf16=False))
-    trainer.train()
-    names = dict(input_ids=0, attention_mask=0, labels=-100)
-    rows = {name: padded(trainer.batches[:10], name, value) for name, value in names.items()}
     finish(folder, trainer, rows, **facts)
 
 
@@ -242,7 +164,8 @@ def main():
     minilm = pathlib.Path(__file__).parents[2] / ".deps" / "minilm"
     cases = dict(bert=lambda at: classify(at, steps), bert_lora=lambda at: classify(at, steps, lora=True),
                  minilm=lambda at: classify(at, steps, minilm), minilm_lora=lambda at: classify(at, steps, minilm, lora=True),
-                 sft=lambda at: sft(at, steps), sft_lora=lambda at: sft(at, steps, lora=True), dpo=lambda at: dpo(at, steps),
+                 sft=lambda at: sft(at, steps), sft_lora=lambda at: sft(at, steps, lora=True),
+                 sft_assistant=lambda at: sft(at, steps, lora=True, assistant=True), sft_packed=lambda at: sft_packed(at, steps), dpo=lambda at: dpo(at, steps),
                  dpo_lora=lambda at: dpo(at, steps, lora=True), embed=lambda at: embed(at, steps, minilm))
     for name in sys.argv[3:]:
         folder = root / name

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <cmath>
 #include <cstdlib>
 
 #include "levin/checkpoint/checkpoint.h"
@@ -49,10 +50,12 @@ struct Losses : Callback {
   std::map<std::string, std::vector<double>> rewards;
 };
 
-std::shared_ptr<Losses> train(const fs::path& folder, const json& facts) {
+/// By the rows of a file, in their order.
+std::shared_ptr<Losses> train(const fs::path& folder, const json& facts,
+                              const char* file = "rows.safetensors", const char* batch = "batch") {
   const auto net = from_pretrained(folder / "model", {.task = facts["task"].get<std::string>()});
   if (fs::exists(folder / "adapter")) lora::load(*net, folder / "adapter");
-  const State rows = load_weights(folder / "rows.safetensors");
+  const State rows = load_weights(folder / file);
   Batch all;
   for (const auto& [name, value] : rows.values()) all.set(name, rows.tensor(name));
   FineTuneOptions options{.objective = facts.value("objective", "auto"),
@@ -72,8 +75,15 @@ std::shared_ptr<Losses> train(const fs::path& folder, const json& facts) {
                    .enable_model_summary = false,
                    .accumulate_grad_batches = accumulate});
   trainer.fit(fine_tune(net, options),
-              DataLoader(data::tensors(all), {.batch_size = facts["batch"].get<int64_t>()}));
+              DataLoader(data::tensors(all), {.batch_size = facts[batch].get<int64_t>()}));
   return losses;
+}
+
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double worst = a.size() == b.size() ? 0 : INFINITY;
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i)
+    worst = std::max(worst, std::abs(a[i] - b[i]));
+  return worst;
 }
 
 class FineTuning : public test::PythonTest, public ::testing::WithParamInterface<const char*> {
@@ -81,6 +91,29 @@ class FineTuning : public test::PythonTest, public ::testing::WithParamInterface
   static std::string steps(const std::string& otherwise) {
     const char* given = std::getenv("LEVIN_FINE_TUNING_STEPS");
     return given != nullptr ? given : otherwise;
+  }
+
+  static void expect_rewards(std::map<std::string, std::vector<double>>& found,
+                             const json& wanted) {
+    double worst = 0;
+    for (const char* reward : {"chosen", "rejected", "accuracies", "margins"}) {
+      std::vector<double> theirs;
+      for (const json& step : wanted) theirs.push_back(step[reward].get<double>());
+      worst = std::max(worst, largest_difference(found[reward], theirs));
+    }
+    EXPECT_LE(worst, 1e-4);
+    std::printf("  rewards at most %.1e apart\n", worst);
+  }
+
+  /// The documents of each batch in one row, against the same in a row each; TRL's packed run beside it.
+  static void expect_packed_as_apart(const fs::path& folder, const json& facts,
+                                     const std::vector<double>& packed) {
+    const auto apart = train(folder, facts, "rows_apart.safetensors", "batch_apart")->of_steps;
+    EXPECT_LE(largest_difference(packed, apart), 1e-5);
+    std::printf("  packed and a document a row: %.1e apart; TRL's packed run: %.1e\n",
+                largest_difference(packed, apart),
+                largest_difference(facts["trl_packed"].get<std::vector<double>>(),
+                                   facts["losses"].get<std::vector<double>>()));
   }
 };
 
@@ -98,28 +131,19 @@ TEST_P(FineTuning, EachStepHasTheLossThatItHasInPython) {
   const json facts = json::parse(test::bytes_of(file(name) / "losses.json"));
   const auto found = train(file(name), facts);
   const auto wanted = facts["losses"].get<std::vector<double>>();
-  ASSERT_EQ(found->of_steps.size(), wanted.size());
-  const double tolerance = name == "embed" ? 1e-5 : 1e-4;
-  double worst = 0;
-  for (size_t step = 0; step < wanted.size(); ++step) {
-    EXPECT_NEAR(found->of_steps[step], wanted[step], tolerance) << "step " << step;
-    worst = std::max(worst, std::abs(found->of_steps[step] - wanted[step]));
-  }
+  const double worst = largest_difference(found->of_steps, wanted);
+  EXPECT_LE(worst, name == "embed" ? 1e-5 : 1e-4);
   RecordProperty("worst", std::to_string(worst));
   std::printf("%s: %zu steps, from %.4f to %.4f, at most %.1e apart\n", name.c_str(), wanted.size(),
               wanted.front(), wanted.back(), worst);
-  if (!facts.contains("rewards")) return;
-  for (const char* reward : {"chosen", "rejected", "accuracies", "margins"}) {
-    const auto& own = found->rewards[reward];
-    ASSERT_EQ(own.size(), wanted.size());
-    for (size_t step = 0; step < own.size(); ++step)
-      EXPECT_NEAR(own[step], facts["rewards"][step][reward].get<double>(), 1e-4) << reward;
-  }
+  if (facts.contains("rewards")) expect_rewards(found->rewards, facts["rewards"]);
+  if (facts.contains("trl_packed")) expect_packed_as_apart(file(name), facts, found->of_steps);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FineTuning,
                          ::testing::Values("bert", "bert_lora", "minilm", "minilm_lora", "sft",
-                                           "sft_lora", "dpo", "dpo_lora", "embed"),
+                                           "sft_lora", "sft_assistant", "sft_packed", "dpo",
+                                           "dpo_lora", "embed"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -1,11 +1,13 @@
 """Texts with the sum of what Python's tokenizers makes of them, for tokenizer_test.cpp.
 
-    python tokenizer_cases.py FOLDER --each 61 --random 400 [--joined] [--only PART...] [--files FILE...]
+    python tokenizer_cases.py FOLDER --each 61 --random 400 [--joined] [--scripts MB] [--stride] [--only PART...] [--files FILE...]
 
 Writes FOLDER/NAME.cases for each tokenizer of tokenizer_parts.py, or for each FILE, a tokenizer.json. Texts are each
-code point (every --each-th of them) alone and between letters, with --joined also all code points between letters, 64 in
-a text, and --random texts, pairs and lists of words. All
-numbers are little-endian, 4 bytes; a text is its length and its bytes. A file is the name, the tokenizer.json, the
+code point (every --each-th of them) alone and between letters, with --joined all of them between letters, 64 in a text,
+--random texts, pairs and lists of words, and --scripts MB of text in eight scripts. --stride does all of it once more
+with truncation to 24 tokens with a stride of 5, after which what overflows counts.
+
+All numbers are little-endian, 4 bytes; a text is its length and its bytes. A file is the name, the tokenizer.json, the
 number of cases, and of each: 0, 1 or 2 (text, pair, words), the number of its texts, these, and two CRC-32: of the
 ids, and of all of Encoding's lists one after the other; of what overflows the ids go on in the first, and the lists but
 for the sequences, which Python's library forgets there, go into the second by "xor". The text that the ids are decoded
@@ -57,10 +59,16 @@ def encode_all(tokenizer, inputs):
 
 
 def write(path, name, json_text, inputs):
+    with open(path, "wb") as file:
+        write_cases(file, name, json_text, inputs)
+
+
+def write_cases(file, name, json_text, inputs):
     tokenizer = Tokenizer.from_str(json_text)
     tokenizer.encode_special_tokens = False
-    out = [text(name), text(json_text), struct.pack("<I", len(inputs))]
+    file.write(text(name) + text(json_text) + struct.pack("<I", len(inputs)))
     for first in range(0, len(inputs), 5000):
+        out = []
         some = inputs[first:first + 5000]
         if tokenizer.padding and tokenizer.padding["length"] is None:
             encodings = [encode_all(tokenizer, [one])[0] for one in some]
@@ -74,7 +82,13 @@ def write(path, name, json_text, inputs):
                 everything ^= sum_of(more, sequences=False)
             out += [struct.pack("<II", KINDS.index(kind), len(texts)), *map(text, texts),
                     struct.pack("<II", ids, everything), text(back)]
-    path.write_bytes(b"".join(out))
+        file.write(b"".join(out))
+
+
+def with_stride(json_text):
+    tokenizer = Tokenizer.from_str(json_text)
+    tokenizer.enable_truncation(24, stride=5)
+    return tokenizer.to_str()
 
 
 def main():
@@ -83,22 +97,27 @@ def main():
     parser.add_argument("--each", type=int, default=61)
     parser.add_argument("--random", type=int, default=400)
     parser.add_argument("--joined", action="store_true")
+    parser.add_argument("--scripts", type=float, default=0, metavar="MB")
+    parser.add_argument("--stride", action="store_true")
     parser.add_argument("--only", nargs="*", help="beginnings of names in tokenizer_parts.py")
     parser.add_argument("--files", nargs="*", default=[], type=pathlib.Path, metavar="FILE")
     arguments = parser.parse_args()
     inputs = [("text", [one]) for one in parts.TEXTS]
     for c in range(0, 0x110000, arguments.each):
         if not 0xD800 <= c < 0xE000:
-            inputs += [("text", [chr(c)]), ("text", ["a" + chr(c) + "b"])]
+            inputs += [("text", [chr(c)])] + [("text", ["a" + chr(c) + "b"])] * (not arguments.joined)
     if arguments.joined:
         scalars = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
         inputs += [("text", ["".join("a" + c + "b " for c in scalars[at:at + 64])]) for at in range(0, len(scalars), 64)]
     inputs += parts.random_inputs(1, arguments.random)
+    inputs += [("text", [one]) for one in parts.texts_of_scripts(2, round(arguments.scripts * 1e6))]
     made = {file.stem: file.read_text() for file in arguments.files} or {
         name: parts.whole(one) for name, one in parts.all_tokenizers().items()
         if not arguments.only or any(name.startswith(beginning) for beginning in arguments.only)}
     for name, json_text in made.items():
         write(arguments.folder / f"{name}.cases", name, json_text, inputs)
+        if arguments.stride:
+            write(arguments.folder / f"{name}-stride.cases", f"{name}, stride", with_stride(json_text), inputs)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
 """Folders as transformers saves them, for tokenizer_test.cpp: a tokenizer of each family's class over a small vocabulary.
 
-    python tokenizer_families.py FOLDER
+    python tokenizer_families.py FOLDER [--random 300]
 
 Writes FOLDER/FAMILY with tokenizer.json and its kin, and FOLDER/FAMILY.cases as tokenizer_cases.py does, with the path
 of the folder for a name and no tokenizer.json; the tokens are those of transformers' own class.
 """
 
+import argparse
 import pathlib
 import random
 import struct
-import sys
 import zlib
 
 import transformers
@@ -79,10 +79,10 @@ FAMILIES = {
 }
 
 
-def write(folder, name):
+def write(folder, name, number):
     FAMILIES[name]().save_pretrained(folder / name)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder / name)
-    inputs = [("text", [one]) for one in parts.TEXTS] + list(parts.random_inputs(3, 300))
+    inputs = [("text", [one]) for one in parts.TEXTS] + list(parts.random_inputs(3, number))
     # transformers takes an empty second text for none.
     inputs = [one for one in inputs if one[0] != "words" and all(one[1])]
     out = [text(str(folder / name)), text(""), struct.pack("<I", len(inputs))]
@@ -95,5 +95,9 @@ def write(folder, name):
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--random", type=int, default=300)
+    arguments, _ = parser.parse_known_args()
     for family in FAMILIES:
-        write(pathlib.Path(sys.argv[1]), family)
+        write(arguments.folder, family, arguments.random)

@@ -7,6 +7,7 @@ split, and offsets where it came from.
 import base64
 import json
 import random
+import unicodedata
 
 BYTES = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
          "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": True,
@@ -274,3 +275,24 @@ def random_inputs(seed, number):
             yield "pair", [random_text(draw), random_text(draw)]
         else:
             yield "words", [random_text(draw) for _ in range(draw.randrange(6))]
+
+
+# Blocks of eight scripts, Japanese with both of its alphabets; of each the letters and marks count.
+_SCRIPTS = [[(0x41, 0x250)], [(0x370, 0x400)], [(0x400, 0x530)], [(0x620, 0x700)], [(0x900, 0x980)], [(0xE00, 0xE60)],
+            [(0x3041, 0x3100), (0x4E00, 0x5E00)], [(0xAC00, 0xD7A4)]]
+
+
+def texts_of_scripts(seed, size):
+    """Lines of words in eight scripts, as many bytes of each, `size` in all."""
+    draw = random.Random(seed)
+    for blocks in _SCRIPTS if size else []:
+        letters = [chr(c) for low, high in blocks for c in range(low, high) if unicodedata.category(chr(c))[0] in "LM"]
+        # Few words make most of a text.
+        words = ["".join(draw.choices(letters, k=draw.randrange(1, 11))) for _ in range(3000)]
+        written = 0
+        while written < size / len(_SCRIPTS):
+            line = ""
+            for _ in range(draw.randrange(1, 60)):
+                line += words[int(len(words) * draw.random() ** 3)] + draw.choice([" "] * 12 + [", ", ". ", "", " 1984 ", "-", " (", ") "])
+            written += len(line.encode())
+            yield line

@@ -1,7 +1,8 @@
 // Tokenizers against Python's, on many texts: for each kind of part every 211th code point alone and between letters,
 // and random texts, pairs and lists of words (tokenizer_cases.py; LEVIN_TOKENIZER_CASES="--each 1 --random 100000"
-// for more). The same for folders that classes of transformers have saved (tokenizer_families.py), and for real files
-// where they are: ../shared/tokenizers, or the folder that LEVIN_TOKENIZERS names.
+// for more, "--scripts 20 --stride" for 20 MB of text in eight scripts, whole and cut). The same for folders that
+// classes of transformers have saved (tokenizer_families.py), and for real files where they are: ../shared/tokenizers, or
+// the folder that LEVIN_TOKENIZERS names.
 #include "levin/text/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -124,13 +125,15 @@ class TokenizerCases : public test::PythonTest {
       wrong += !same;
     }
     EXPECT_GT(count, 100U) << name;
+    std::cout << name << ": " << count << " cases\n";
   }
 };
 
 TEST_F(TokenizerCases, OfEachKindOfPartAreWhatPythonsGive) { compare(""); }
 
 TEST_F(TokenizerCases, OfFoldersOfTransformersAreWhatItsClassesGive) {
-  compare_what("tokenizer_families.py", "");
+  const bool is_given = std::getenv("LEVIN_TOKENIZER_CASES") != nullptr;
+  compare_what("tokenizer_families.py", is_given ? options() : "");
 }
 
 TEST_F(TokenizerCases, OfRealFilesAreWhatPythonsGive) {

@@ -1,3 +1,5 @@
+#include "levin/text/unicode/unicode.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -46,9 +48,42 @@ TEST(NormalForms, ChangesSayWhatTheyReplace) {
 
 TEST(NormalForms, WhatCannotChangeIsSeen) {
   EXPECT_FALSE(may_change("plain \u00e9 \u6f22", NormalForm::kNfc));
+  EXPECT_FALSE(may_change("\u304c \uac01", NormalForm::kNfc));
   EXPECT_TRUE(may_change("e\u0301", NormalForm::kNfc));
+  EXPECT_TRUE(may_change("\u304c\u3099", NormalForm::kNfc));
+  EXPECT_TRUE(may_change("\u0958", NormalForm::kNfc));
   EXPECT_TRUE(may_change("\u00e9", NormalForm::kNfd));
   EXPECT_TRUE(may_change("\u00a0", NormalForm::kNfkc));
+}
+
+// Alone, between letters, and behind another one that does not change.
+TEST(NormalForms, WhatIsSeenNotToChangeDoesNot) {
+  std::vector<Change> changes;
+  const auto stays = [&](std::string_view text, NormalForm form) {
+    changes.clear();
+    normalize(text, form, changes);
+    std::string made;
+    for (const Change& change : changes) {
+      if (change.replaces != 0) return false;
+      utf8::append(made, change.c);
+    }
+    return made == text;
+  };
+  for (const NormalForm form :
+       {NormalForm::kNfc, NormalForm::kNfd, NormalForm::kNfkc, NormalForm::kNfkd}) {
+    std::string last;
+    int seen = 0;
+    for (char32_t c = 0xa0; c < kEnd; ++c) {
+      if (c >= 0xd800 && c < 0xe000) continue;
+      std::string one;
+      utf8::append(one, c);
+      if (may_change(one, form)) continue;
+      ++seen;
+      ASSERT_TRUE(stays("a" + one + "b" + one + last + one, form)) << static_cast<uint32_t>(c);
+      last = one;
+    }
+    EXPECT_GT(seen, 100000);
+  }
 }
 
 TEST(Graphemes, EndWhereAReaderSeesOne) {

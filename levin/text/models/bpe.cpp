@@ -1,7 +1,6 @@
 #include "levin/text/models/bpe.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
@@ -11,148 +10,23 @@
 namespace levin::text {
 namespace {
 
-constexpr size_t kJointBits = 1 << 20;
 constexpr size_t kShort = 12;  // bytes up to which a piece is not cut
 
-std::string byte_token(uint8_t byte) { return fmt::format("<0x{:02X}>", byte); }
-
-/// The bytes that a token of letters stands for; nothing where one of them stands for none.
-std::optional<std::string> bytes_of(std::string_view token) {
-  std::string bytes;
-  for (size_t at = 0; at < token.size();) {
-    const int byte = letter_byte(utf8::next(token, at));
-    if (byte < 0) return std::nullopt;
-    bytes += static_cast<char>(byte);
-  }
-  return bytes;
-}
-
-char32_t first_of(std::string_view text) {
-  size_t at = 0;
-  return utf8::next(text, at);
-}
-char32_t last_of(std::string_view text) {
-  size_t at = utf8::before(text, text.size());
-  return utf8::next(text, at);
-}
-
-size_t joint_of(char32_t left, char32_t right) {
-  return mix(static_cast<uint64_t>(left) << 32 | right, 1) & (kJointBits - 1);
-}
-
 }  // namespace
-
-void MergeTable::reserve(size_t merges) {
-  merges_.assign(std::bit_ceil(merges * 2 + 2), Merge{});
-  mask_ = merges_.size() - 1;
-}
-
-void MergeTable::put(int32_t left, int32_t right, uint32_t rank, int32_t id) {
-  auto& place = const_cast<Merge&>(find(left, right));
-  place = {pair_of(left, right), rank, id};
-}
-
-Bpe::Bpe(const Component& component, const ModelData& data)
-    : dropout_(component.has("dropout") ? component.at("dropout").number() : 0.0),
-      unknown_(component.text("unk_token", "")),
-      has_unknown_(component.has("unk_token")),
-      prefix_(component.text("continuing_subword_prefix", "")),
-      suffix_(component.text("end_of_word_suffix", "")),
-      fuses_unknown_(component.flag("fuse_unk", false)),
-      falls_back_(component.flag("byte_fallback", false)),
-      ignores_merges_(component.flag("ignore_merges", false)) {
-  if (!(dropout_ >= 0.0 && dropout_ <= 1.0)) component.at("dropout").fail("is not within 0 and 1");
-  if (!data.has_merges) component.fail("has no merges");
-  vocabulary_ = read_vocabulary(component, data);
-  if (has_unknown_) unknown_id_ = vocabulary_.find(unknown_);
-  knows_all_ = falls_back_;
-  for (size_t byte = 0; byte < 256; ++byte) {
-    byte_tokens_[byte] = vocabulary_.find(byte_token(static_cast<uint8_t>(byte)));
-    knows_all_ = knows_all_ && byte_tokens_[byte] >= 0;
-  }
-  read_merges(component, data);
-  find_joints(data);
-}
-
-void Bpe::read_merges(const Component& component, const ModelData& data) {
-  merges_.reserve(data.merges.size());
-  std::string joined;
-  uint32_t rank = 0;
-  for (const auto& [left, right] : data.merges) {
-    const auto id_of = [&](std::string_view token) {
-      const int32_t id = vocabulary_.find(token);
-      if (id < 0) {
-        component.fail(fmt::format("has a merge of '{}' and '{}', and no token '{}'",
-                                   printable(left), printable(right), printable(token)));
-      }
-      return id;
-    };
-    const int32_t left_id = id_of(left);
-    const int32_t right_id = id_of(right);
-    if (right.size() < prefix_.size()) component.fail("has a merge shorter than its prefix");
-    joined.assign(left);
-    joined += right.substr(prefix_.size());
-    merges_.put(left_id, right_id, rank++, id_of(joined));
-  }
-}
-
-void Bpe::find_joints(const ModelData& data) {
-  // With a prefix or suffix a character is another token at an end, so that no part is like a whole.
-  if (!prefix_.empty() || !suffix_.empty() || dropout_ > 0.0) return;
-  joints_.assign(kJointBits / 64, 0);
-  for (const auto& [left, right] : data.merges) {
-    // What stands for a character that is not known has no first and last one.
-    const auto is_substitute = [&](std::string_view token) {
-      return (has_unknown_ && token == unknown_) ||
-             (falls_back_ && token.size() == 6 && token.starts_with("<0x") && token.ends_with(">"));
-    };
-    if (left.empty() || right.empty() || is_substitute(left) || is_substitute(right)) return;
-    const size_t joint = joint_of(last_of(left), first_of(right));
-    joints_[joint / 64] |= uint64_t{1} << joint % 64;
-  }
-  has_cuts_ = true;
-}
-
-bool Bpe::take_bytes() {
-  for (size_t place = 0; place < 4; ++place) {
-    for (size_t byte = 0; byte < 256; ++byte) {
-      std::string token = place & 1 ? prefix_ : "";
-      utf8::append(token, byte_letter(static_cast<uint8_t>(byte)));
-      if (place & 2) token += suffix_;
-      byte_symbols_[place][byte] = vocabulary_.find(token);
-      if (byte_symbols_[place][byte] < 0) return false;
-    }
-  }
-  of_bytes_ = true;
-  if (has_cuts_) {
-    // The same joints, by bytes: 256 times 256 of them.
-    std::vector<uint64_t> joints(1024, 0);
-    for (size_t left = 0; left < 256; ++left) {
-      for (size_t right = 0; right < 256; ++right) {
-        const size_t joint = joint_of(byte_letter(static_cast<uint8_t>(left)),
-                                      byte_letter(static_cast<uint8_t>(right)));
-        const uint64_t bit = joints_[joint / 64] >> joint % 64 & 1;
-        joints[(left << 8 | right) / 64] |= bit << right % 64;
-      }
-    }
-    joints_ = std::move(joints);
-  }
-  if (ignores_merges_) {
-    by_bytes_ = std::make_unique<Vocabulary>();
-    vocabulary_.for_each([&](std::string_view token, int32_t id) {
-      if (const auto bytes = bytes_of(token)) by_bytes_->add(*bytes, id);
-    });
-  }
-  return true;
-}
 
 bool Bpe::may_join(char32_t left, char32_t right) const {
   const size_t joint = of_bytes_ ? left << 8 | right : joint_of(left, right);
   return joints_[joint / 64] >> joint % 64 & 1;
 }
 
-int32_t Bpe::whole(std::string_view piece) const {
-  return by_bytes_ ? by_bytes_->find(piece) : vocabulary_.find(piece);
+/// The token that a piece is, or none.
+int32_t Bpe::whole(std::string_view piece, ModelMemory& memory) const {
+  if (!of_bytes_) return vocabulary_.find(piece);
+  memory.letters.clear();
+  for (const char byte : piece) {
+    utf8::append(memory.letters, byte_letter(static_cast<uint8_t>(byte)));
+  }
+  return vocabulary_.find(memory.letters);
 }
 
 void Bpe::tokenize(std::string_view piece, std::vector<Token>& tokens, ModelMemory& memory) const {
@@ -165,7 +39,7 @@ void Bpe::tokenize(std::string_view piece, std::vector<Token>& tokens, ModelMemo
     }
   }
   const size_t first = tokens.size();
-  const int32_t id = ignores_merges_ && dropout_ == 0.0 ? whole(piece) : Vocabulary::kNone;
+  const int32_t id = ignores_merges_ && dropout_ == 0.0 ? whole(piece, memory) : Vocabulary::kNone;
   if (id >= 0) {
     tokens.push_back({id, 0, static_cast<uint32_t>(piece.size())});
   } else if (has_cuts_ && piece.size() > kShort) {
@@ -291,10 +165,6 @@ bool Bpe::begin_with_byte_tokens(std::string_view text, std::vector<Symbol>& sym
   if (!std::ranges::all_of(text, [&](char byte) { return token_of(byte) >= 0; })) return false;
   for (const char byte : text) symbols.push_back({token_of(byte), 1, 0, 0, 0, 0});
   return true;
-}
-
-ModelPtr read_bpe(const Component& component, const ModelData& data) {
-  return std::make_unique<Bpe>(component, data);
 }
 
 }  // namespace levin::text

@@ -56,9 +56,14 @@ class Bpe : public Model {
  private:
   using Symbol = ModelMemory::Symbol;
 
+  static constexpr size_t kJointBits = 1 << 20;
+  static size_t joint_of(char32_t left, char32_t right) {
+    return mix(static_cast<uint64_t>(left) << 32 | right, 1) & (kJointBits - 1);
+  }
+
   void read_merges(const Component& component, const ModelData& data);
   void find_joints(const ModelData& data);
-  int32_t whole(std::string_view piece) const;
+  int32_t whole(std::string_view piece, ModelMemory& memory) const;
   bool may_join(char32_t left, char32_t right) const;
   void tokenize_parts(std::string_view piece, std::vector<Token>& tokens,
                       ModelMemory& memory) const;
@@ -89,7 +94,6 @@ class Bpe : public Model {
   std::vector<uint64_t> joints_;  // hashed pairs of code points, or pairs of bytes
   bool of_bytes_ = false;         // pieces are bytes
   std::array<std::array<int32_t, 256>, 4> byte_symbols_{};  // plain, inner, last, inner and last
-  std::unique_ptr<Vocabulary> by_bytes_;                    // of ignore_merges
 };
 
 }  // namespace levin::text

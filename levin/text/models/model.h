@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -33,6 +34,7 @@ struct ModelMemory {
   };
   std::vector<Symbol> symbols;
   std::vector<uint64_t> queue;
+  std::string letters;  // of a piece of bytes
   // Of Unigram: the best path to each byte.
   struct Path {
     double score;
@@ -51,7 +53,7 @@ class Model {
                         ModelMemory& memory) const = 0;
   const Vocabulary& vocabulary() const { return vocabulary_; }
   /// Goes over to pieces of bytes, of which the vocabulary has each as a letter; false where it
-  /// cannot, as some byte is not there.
+  /// cannot, as some byte that a text may have is not there.
   virtual bool take_bytes() { return false; }
 
  protected:

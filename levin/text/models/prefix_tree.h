@@ -34,23 +34,14 @@ class PrefixTree {
   int32_t id(int32_t node) const { return nodes_[static_cast<size_t>(node)].id; }
 
  private:
+  class Builder;
   struct Node {
     int32_t base = 0;
     int32_t parent = kNone;
     int32_t id = kNone;
   };
-  struct Part {  // tokens that begin with the bytes that lead to a node
-    int32_t node;
-    uint32_t begin, end, depth;
-  };
-
-  void place_children(const Part& part,
-                      const std::vector<std::pair<std::string_view, int32_t>>& tokens,
-                      std::vector<Part>& parts);
-  int32_t free_base(const std::vector<uint8_t>& bytes);
 
   std::vector<Node> nodes_;
-  size_t first_free_ = 1;  // nothing before it is worth a look
 };
 
 }  // namespace levin::text

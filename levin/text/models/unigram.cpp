@@ -16,18 +16,15 @@ class Unigram : public TreeModel {
   Unigram(const Component& component, const ModelData& data)
       : TreeModel(component, data),
         unknown_id_(static_cast<int32_t>(component.whole("unk_id", Vocabulary::kNone))),
-        falls_back_(component.flag("byte_fallback", false)) {
+        falls_back_(component.flag("byte_fallback", false)),
+        scores_(data.scores) {
     if (component.has("unk_id") &&
         (component.whole("unk_id", 0) < 0 ||
          component.whole("unk_id", 0) >= static_cast<int64_t>(data.vocabulary.size()))) {
       component.at("unk_id").fail("is no place in the vocabulary");
     }
     double least = std::numeric_limits<double>::infinity();
-    scores_.reserve(data.vocabulary.size());
-    for (const auto& entry : data.vocabulary) {
-      scores_.push_back(entry.score);
-      least = std::min(least, entry.score);
-    }
+    for (const double score : scores_) least = std::min(least, score);
     unknown_score_ = least - kUnknownPenalty;
     for (size_t byte = 0; byte < 256; ++byte) {
       byte_tokens_[byte] = vocabulary_.find(fmt::format("<0x{:02X}>", byte));
@@ -117,8 +114,8 @@ class Unigram : public TreeModel {
 
   int32_t unknown_id_;
   bool falls_back_;
+  std::vector<double> scores_;  // by id
   double unknown_score_ = 0.0;
-  std::vector<double> scores_;
   std::array<int32_t, 256> byte_tokens_{};
 };
 

@@ -17,11 +17,12 @@ constexpr int32_t kDense = 1 << 22;
 void Vocabulary::reserve(size_t tokens, size_t bytes) {
   arena_.reserve(bytes);
   entries_.reserve(tokens);
+  by_id_.reserve(tokens);
   grow(tokens);
 }
 
 void Vocabulary::grow(size_t tokens) {
-  const size_t wanted = std::bit_ceil(tokens * 2 + 16);
+  const size_t wanted = std::bit_ceil(tokens + tokens / 3 + 16);
   if (wanted <= slots_.size()) return;
   std::vector<Slot> old(wanted);
   old.swap(slots_);
@@ -75,7 +76,7 @@ int32_t Vocabulary::find(std::string_view token) const {
   return slot.entry == 0 ? kNone : entries_[slot.entry - 1].id;
 }
 
-std::optional<std::string_view> Vocabulary::token(int32_t id) const {
+const Vocabulary::Entry* Vocabulary::entry_of(int32_t id) const {
   uint32_t number = 0;
   if (id >= kDense) {
     const auto found = beyond_.find(id);
@@ -83,8 +84,19 @@ std::optional<std::string_view> Vocabulary::token(int32_t id) const {
   } else if (id >= 0 && static_cast<size_t>(id) < by_id_.size()) {
     number = by_id_[static_cast<size_t>(id)];
   }
-  if (number == 0) return std::nullopt;
-  return text_of(entries_[number - 1]);
+  return number == 0 ? nullptr : &entries_[number - 1];
+}
+
+std::optional<std::string_view> Vocabulary::token(int32_t id) const {
+  const Entry* const entry = entry_of(id);
+  return entry == nullptr ? std::nullopt : std::optional(text_of(*entry));
+}
+
+bool Vocabulary::is_joined(int32_t id, std::string_view first, std::string_view second) const {
+  const Entry* const entry = entry_of(id);
+  // A token that came twice has the later id.
+  return entry != nullptr && entry->id == id && entry->size == first.size() + second.size() &&
+         text_of(*entry).starts_with(first) && text_of(*entry).ends_with(second);
 }
 
 }  // namespace levin::text

@@ -25,6 +25,8 @@ class Vocabulary {
   /// kNone where there is no such token.
   int32_t find(std::string_view token) const;
   std::optional<std::string_view> token(int32_t id) const;
+  /// Whether the id is what `find` gives of both texts together, without a search.
+  bool is_joined(int32_t id, std::string_view first, std::string_view second) const;
   size_t size() const { return entries_.size(); }
 
   /// Each token with its id, in the order in which they were added.
@@ -47,6 +49,7 @@ class Vocabulary {
   std::string_view text_of(const Entry& entry) const {
     return {arena_.data() + entry.begin, entry.size};
   }
+  const Entry* entry_of(int32_t id) const;
   void grow(size_t tokens);
   const Slot& slot_of(std::string_view token, uint32_t hash) const;
 

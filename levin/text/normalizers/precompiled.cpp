@@ -84,14 +84,16 @@ class Precompiled : public Normalizer {
       const size_t end = alone ? at + 1 : unicode::grapheme_end(old, at);
       const std::string_view grapheme = old.substr(at, end - at);
       at = end;
-      if (grapheme.size() < 6 && put_mapped(grapheme, changes)) {
+      const bool is_short = grapheme.size() < 6;
+      if (is_short && put_mapped(grapheme, changes)) {
         changed = true;
         continue;
       }
+      const bool was_asked = is_short && utf8::length(grapheme.front()) == grapheme.size();
       for (size_t inner = 0; inner < grapheme.size();) {
         const size_t begin = inner;
         const char32_t c = utf8::next(grapheme, inner);
-        if (put_mapped(grapheme.substr(begin, inner - begin), changes)) {
+        if (!was_asked && put_mapped(grapheme.substr(begin, inner - begin), changes)) {
           changed = true;
         } else {
           changes.push_back({c, 0});

@@ -13,11 +13,13 @@
 #include <utility>
 #include <vector>
 
+#include "levin/base/export.h"
+
 namespace levin::text {
 
 /// A view: the file has to outlive it. What is of another type than asked for, or missing, is an
 /// Error "text.file" with its place.
-class Component {
+class LEVIN_API Component {
  public:
   /// `node` is a nlohmann::json, which headers know nothing of.
   Component(const void* node, std::string where) : node_(node), where_(std::move(where)) {}

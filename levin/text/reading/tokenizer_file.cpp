@@ -4,6 +4,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/json.h"
+#include "levin/text/reading/plain_reader.h"
 
 namespace levin::text {
 
@@ -17,8 +18,8 @@ struct TokenizerFile::Tree {
 /// into arrays.
 class TokenizerFile::Reader : public json::json_sax_t {
  public:
-  Reader(json& root, std::string& arena, ModelData& model)
-      : root_(root), arena_(arena), model_(model) {}
+  Reader(json& root, TextMemory& memory, ModelData& model)
+      : root_(root), memory_(memory), model_(model) {}
 
   bool null() override { return value(json(nullptr), "null"); }
   bool boolean(bool flag) override { return value(json(flag), "true or false"); }
@@ -56,7 +57,7 @@ class TokenizerFile::Reader : public json::json_sax_t {
   }
   bool key(std::string& key) override {
     if (within_ == Within::kVocabulary) {
-      tokens_.push_back(keep(key));
+      token_ = memory_.keep(key);
       return true;
     }
     keys_.back() = std::move(key);
@@ -113,33 +114,11 @@ class TokenizerFile::Reader : public json::json_sax_t {
     return false;
   }
 
-  /// Once the parser is done: its error, if there was one, and the tokens' final places.
-  std::string finish() {
-    if (!problem_.empty()) return problem_;
-    for (size_t i = 0; i < model_.vocabulary.size(); ++i) {
-      model_.vocabulary[i].token = view(tokens_[i]);
-    }
-    model_.merges.reserve(merges_.size() / 2);
-    for (size_t i = 0; i + 1 < merges_.size(); i += 2) {
-      model_.merges.emplace_back(view(merges_[i]), view(merges_[i + 1]));
-    }
-    return {};
-  }
+  /// What is wrong with the file; empty where nothing is.
+  const std::string& problem() const { return problem_; }
 
  private:
   enum class Within { kTree, kVocabulary, kScored, kMerges };
-  struct Place {
-    size_t begin;
-    size_t size;
-  };
-
-  Place keep(std::string_view text) {
-    arena_ += text;
-    return {arena_.size() - text.size(), text.size()};
-  }
-  std::string_view view(Place place) const {
-    return std::string_view(arena_).substr(place.begin, place.size);
-  }
 
   bool is_model_key(std::string_view name) const {
     return keys_.size() == 2 && keys_[0] == "model" && keys_[1] == name &&
@@ -176,36 +155,35 @@ class TokenizerFile::Reader : public json::json_sax_t {
   bool take_number(int64_t whole, double number, bool is_whole) {
     if (within_ == Within::kVocabulary) {
       if (!is_whole || whole < 0) return refuse("an id that is no whole number from 0 on");
-      model_.vocabulary.push_back({{}, whole, 0.0});
+      model_.vocabulary.push_back({token_, whole});
       return true;
     }
     if (within_ == Within::kMerges || depth_ != 2 || texts_in_item_ != 1 || has_score_) {
       return refuse("a number");
     }
     has_score_ = true;
-    model_.vocabulary.push_back({{}, static_cast<int64_t>(model_.vocabulary.size()), number});
+    model_.vocabulary.push_back({token_, static_cast<int64_t>(model_.vocabulary.size())});
+    model_.scores.push_back(number + 0.0);
     return true;
   }
   bool take_text(std::string_view text) {
     if (within_ == Within::kVocabulary) return refuse("a text");
     if (within_ == Within::kScored) {
       if (depth_ != 2 || ++texts_in_item_ > 1) return refuse("a text");
-      tokens_.push_back(keep(text));
+      token_ = memory_.keep(text);
       return true;
     }
     if (depth_ == 2) {
       if (++texts_in_item_ > 2) return refuse("an item that is no pair");
-      merges_.push_back(keep(text));
+      if (texts_in_item_ == 1) {
+        token_ = memory_.keep(text);
+      } else {
+        model_.merges.emplace_back(token_, memory_.keep(text));
+      }
       return true;
     }
-    // The older spelling: both in one text, with a blank between.
-    const size_t blank = text.find(' ');
-    if (blank == std::string_view::npos || text.find(' ', blank + 1) != std::string_view::npos) {
-      return refuse("a merge that is no pair of tokens with a blank between");
-    }
-    merges_.push_back(keep(text.substr(0, blank)));
-    merges_.push_back(keep(text.substr(blank + 1)));
-    return true;
+    if (model_.add_merge(memory_.keep(text))) return true;
+    return refuse("a merge that is no pair of tokens with a blank between");
   }
   bool refuse(std::string_view what) {
     problem_ =
@@ -214,7 +192,7 @@ class TokenizerFile::Reader : public json::json_sax_t {
   }
 
   json& root_;
-  std::string& arena_;
+  TextMemory& memory_;
   ModelData& model_;
   std::vector<json*> open_;
   std::vector<std::string> keys_;  // of each that is open, the key that is read
@@ -222,19 +200,20 @@ class TokenizerFile::Reader : public json::json_sax_t {
   int depth_ = 0;  // of lists, outside of the tree
   int texts_in_item_ = 0;
   bool has_score_ = false;
-  std::vector<Place> tokens_;
-  std::vector<Place> merges_;
+  std::string_view token_;  // the last one
   std::string problem_;
 };
 
-TokenizerFile::TokenizerFile(std::string_view text) : tree_(std::make_unique<Tree>()) {
+TokenizerFile::TokenizerFile(std::string_view text, Way way) : tree_(std::make_unique<Tree>()) {
+  if (way == Way::kPlain && PlainReader(text, memory_, model_).read(tree_->root)) return;
+  model_ = {};
+  tree_->root = nullptr;
   const std::string_view shallow = detail::shallow_json(text);
   LEVIN_CHECK(!shallow.empty() || text.empty(), "text.file",
               "the file nests more than {} deep, wanted a tokenizer.json", detail::kMaxJsonDepth);
-  Reader reader(tree_->root, arena_, model_);
+  Reader reader(tree_->root, memory_, model_);
   const bool whole = json::sax_parse(text.begin(), text.end(), &reader);
-  const std::string problem = reader.finish();
-  LEVIN_CHECK(problem.empty() && whole, "text.file", "the file {}", problem);
+  LEVIN_CHECK(reader.problem().empty() && whole, "text.file", "the file {}", reader.problem());
 }
 
 TokenizerFile::~TokenizerFile() = default;

@@ -8,31 +8,23 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
+#include "levin/base/export.h"
 #include "levin/text/reading/component.h"
+#include "levin/text/reading/model_data.h"
+#include "levin/text/reading/text_memory.h"
 
 namespace levin::text {
 
-/// What the model's "vocab" and "merges" hold, in the file's order.
-struct ModelData {
-  struct Entry {
-    std::string_view token;
-    int64_t id = 0;      // where the vocabulary is an object; else the place in the list
-    double score = 0.0;  // where it is a list
-  };
-  std::vector<Entry> vocabulary;
-  bool has_vocabulary = false;
-  bool is_list = false;  // of tokens with scores
-  std::vector<std::pair<std::string_view, std::string_view>> merges;
-  bool has_merges = false;
-};
-
-class TokenizerFile {
+class LEVIN_API TokenizerFile {
  public:
-  /// Throws Error "text.file" with the place where the text is no JSON, or nests too deep.
-  explicit TokenizerFile(std::string_view json);
+  /// kPlain: the fast way where the file is as programs write it, else the parser, which knows what is wrong with it.
+  enum class Way { kPlain, kParser };
+
+  /// A view: the text has to outlive it. Throws Error "text.file" with the place where the text is no JSON, or nests
+  /// too deep.
+  explicit TokenizerFile(std::string_view json, Way way = Way::kPlain);
+  explicit TokenizerFile(std::string&&) = delete;
   ~TokenizerFile();
 
   /// Without the model's vocabulary and merges, whose values are null here.
@@ -42,8 +34,9 @@ class TokenizerFile {
  private:
   class Reader;
   struct Tree;
+
   std::unique_ptr<Tree> tree_;
-  std::string arena_;  // the tokens
+  TextMemory memory_;
   ModelData model_;
 };
 

@@ -29,18 +29,19 @@ std::optional<std::string> from_base64(std::string_view text) {
     text.remove_suffix(1);
     ++padding;
   }
-  std::string bytes;
-  bytes.reserve(text.size() / 4 * 3 + 2);
-  uint32_t bits = 0;
-  int count = 0;
-  for (const char c : text) {
-    const int8_t digit = kDigits[static_cast<uint8_t>(c)];
-    if (digit < 0) return std::nullopt;
-    bits = bits << 6 | static_cast<uint32_t>(digit);
-    count += 6;
-    if (count >= 8) {
-      count -= 8;
-      bytes += static_cast<char>(bits >> count & 0xff);
+  // Four digits are three bytes; the last digits are one or two.
+  std::string bytes(text.size() * 3 / 4, '\0');
+  const auto digit = [&](size_t at) -> int32_t {
+    return at < text.size() ? kDigits[static_cast<uint8_t>(text[at])] : 0;
+  };
+  char* out = bytes.data();
+  char* const end = out + bytes.size();
+  for (size_t at = 0; at < text.size(); at += 4) {
+    const int32_t a = digit(at), b = digit(at + 1), c = digit(at + 2), d = digit(at + 3);
+    if ((a | b | c | d) < 0) return std::nullopt;
+    const auto bits = static_cast<uint32_t>(a << 18 | b << 12 | c << 6 | d);
+    for (int shift = 16; shift >= 0 && out != end; shift -= 8) {
+      *out++ = static_cast<char>(bits >> shift & 0xff);
     }
   }
   return bytes;

@@ -120,6 +120,35 @@ void recompose(const Unicode& unicode, std::vector<Change>& out, size_t begin) {
   flush();
 }
 
+/// Code points that NFC takes apart and puts together again, and that reach to nothing before them: "が", "é". Where
+/// no mark follows they stay as they are.
+class Wholes {
+ public:
+  static const Wholes& instance() {
+    static const Wholes wholes;
+    return wholes;
+  }
+  bool has(char32_t c) const { return bits_[c / 64] >> c % 64 & 1; }
+
+ private:
+  Wholes() : bits_(kEnd / 64, 0) {
+    const Unicode& unicode = Unicode::instance();
+    std::vector<Change> parts;
+    unicode.for_each_with_canonical([&](char32_t c) {
+      parts.clear();
+      decompose(unicode, c, /*compatible=*/false, parts);
+      const bool reaches_back = unicode.is(parts.front().c, kSecond | kCombines);
+      reorder(unicode, parts, 0);
+      recompose(unicode, parts, 0);
+      if (!reaches_back && parts.size() == 1 && parts.front().c == c) {
+        bits_[c / 64] |= uint64_t{1} << c % 64;
+      }
+    });
+  }
+
+  std::vector<uint64_t> bits_;
+};
+
 uint32_t flags_of(NormalForm form) {
   uint32_t flags = kCanonical | kCombines;
   if (is_compatible(form)) flags |= kCompatibility;
@@ -149,9 +178,10 @@ bool may_change(std::string_view text, NormalForm form) {
     if (c < first) continue;
     const uint32_t traits = unicode.traits(c);
     if ((traits & flags) == 0) continue;
-    // A syllable stays whole where none of its letters follow, which have kSecond.
+    // A whole stays one where nothing follows that has kSecond or kCombines, as the letters of a syllable have.
     if (is_composed(form) && in(c, kSyllables, kNumSyllables)) continue;
-    return true;
+    const uint32_t others = traits & flags & ~uint32_t{kCanonical};
+    if (!is_composed(form) || others != 0 || !Wholes::instance().has(c)) return true;
   }
   return false;
 }

@@ -103,6 +103,11 @@ class Unicode {
   std::u32string_view canonical(char32_t c) const { return find(canonical_, c); }
   std::u32string_view compatibility(char32_t c) const { return find(compatibility_, c); }
   std::u32string_view lowercase(char32_t c) const { return find(lowercase_, c); }
+  /// Calls visit with each that NFD changes, Hangul apart.
+  template <class Visit>
+  void for_each_with_canonical(const Visit& visit) const {
+    for (const auto& [c, place] : canonical_.by_code) visit(c);
+  }
   /// 0 where they do not compose.
   char32_t composed(char32_t first, char32_t second) const;
 

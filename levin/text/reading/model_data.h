@@ -1,0 +1,37 @@
+#pragma once
+// ModelData: the vocabulary and the merges of a tokenizer.json, which are nearly all of it, in plain
+// arrays. Not for users.
+
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace levin::text {
+
+/// What the model's "vocab" and "merges" hold, in the file's order. A view: of the text of the file,
+/// and where that has escapes of the memory of who read it.
+struct ModelData {
+  struct Entry {
+    std::string_view token;
+    int64_t id = 0;  // where the vocabulary is an object; else the place in the list
+  };
+  std::vector<Entry> vocabulary;
+  std::vector<double> scores;  // of each, where it is a list
+  bool has_vocabulary = false;
+  bool is_list = false;  // of tokens with scores
+  std::vector<std::pair<std::string_view, std::string_view>> merges;
+  bool has_merges = false;
+
+  /// Both tokens of a merge in the older spelling, "left right"; false where it is none.
+  bool add_merge(std::string_view text) {
+    const size_t blank = text.find(' ');
+    if (blank == std::string_view::npos || text.find(' ', blank + 1) != std::string_view::npos) {
+      return false;
+    }
+    merges.emplace_back(text.substr(0, blank), text.substr(blank + 1));
+    return true;
+  }
+};
+
+}  // namespace levin::text
