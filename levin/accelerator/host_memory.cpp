@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <initializer_list>
 
-#include "levin/accelerator/large_blocks.h"
+#include "levin/accelerator/host_allocator.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -35,7 +35,7 @@ void keep_freed_memory() {
   mallopt(M_MMAP_THRESHOLD, kLargestMmapThreshold);
   mallopt(M_MMAP_MAX, 0);  // of larger ones too: a gradient of 64 MB costs 16,000 page faults
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
-  use_large_blocks();
+  use_host_allocator();
 #endif
 }
 
@@ -55,7 +55,7 @@ void restore_freed_memory() {
 #ifdef __GLIBC__
   if (!is_changed.exchange(false)) return;
   keep_no_freed_memory();
-  use_no_large_blocks();
+  use_no_host_allocator();
   return_freed_memory();
   is_changed = false;
 #endif

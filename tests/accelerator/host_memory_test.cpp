@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "levin/accelerator/accelerator.h"
@@ -76,15 +77,26 @@ int faults_among_small_blocks() {
   return static_cast<int>((page_faults() - before) / 1000);
 }
 
-/// 0: LibTorch's allocator is in place before and after an engine, and tensors outlive it; 1 to 3
-/// otherwise.
+/// 0: LibTorch's allocator is in place before and after an engine, tensors outlive it, and what does
+/// not fit is LibTorch's error.
 int allocator_after_an_engine() {
   if (c10::GetCPUAllocator() != c10::GetDefaultCPUAllocator()) return 1;
   at::Tensor large, other;
   {
     const levin::Accelerator accelerator({.cpu = true});
     large = torch::arange(1 << 19);
-    if (reinterpret_cast<uintptr_t>(large.data_ptr()) % 64 != 0) return 2;
+    for (const int64_t numel : {1, 2, 3, 17, 100, 4097}) {
+      if (reinterpret_cast<uintptr_t>(torch::ones({numel}).data_ptr()) % 64 != 0) return 2;
+    }
+    if (torch::empty({0}).data_ptr() != nullptr) return 5;
+    void* const raw = c10::GetCPUAllocator()->raw_allocate(1000);
+    c10::GetCPUAllocator()->raw_deallocate(raw);
+    try {
+      torch::empty({int64_t{1} << 46});
+      return 6;
+    } catch (const c10::Error& error) {
+      if (std::string(error.what()).find("can't allocate memory") == std::string::npos) return 7;
+    }
     other = at::_lazy_clone(large);
   }
   if (c10::GetCPUAllocator() != c10::GetDefaultCPUAllocator()) return 3;

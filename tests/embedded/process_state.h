@@ -1,6 +1,7 @@
 #pragma once
 // What a program can set for its process, as text.
 
+#include <c10/core/CPUAllocator.h>
 #include <sys/stat.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -78,6 +79,7 @@ inline ProcessState process_state() {
   state["anomaly"] = fmt::format("{}", torch::autograd::AnomalyMode::is_enabled());
   state["default dtype"] = c10::toString(at::typeMetaToScalarType(at::get_default_dtype()));
   state["locale"] = std::setlocale(LC_ALL, nullptr);
+  state["the tensors' allocator"] = fmt::format("{}", fmt::ptr(c10::GetCPUAllocator()));
   if (has_the_systems_allocator()) {
     state["allocator"] = large_blocks_are_mapped() ? "as it was" : "keeps what is freed";
   }
