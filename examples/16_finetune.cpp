@@ -117,6 +117,6 @@ int main(int argc, char** argv) {
   if (!trainer.accelerator().is_main_process()) return 0;
   net->save_pretrained(sections.output);
   const auto [majority, bayes] = baselines(rows_of(train), rows_of(test));
-  std::printf("majority=%.2f naive_bayes=%.2f\naccuracy=%.2f\n", majority, bayes,
+  std::printf("majority=%.4f naive_bayes=%.4f\naccuracy=%.4f\n", majority, bayes,
               trainer.callback_metrics().at("val_accuracy"));
 }

@@ -2,7 +2,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "levin/base/check.h"
@@ -13,6 +16,8 @@
 #include "levin/models/lora.h"
 #include "levin/module/full.h"
 #include "levin/text/rows/rows.h"
+#include "levin/text/tokenizer.h"
+#include "levin/trainer/callbacks/sample_texts.h"
 #include "levin/trainer/trainer.h"
 #include "tools/command.h"
 
@@ -46,6 +51,9 @@ struct Finetune {
   double lora_alpha = 0, lora_dropout = 0;
   std::vector<std::string> lora_target, modules_to_save;
   bool use_dora = false, use_rslora = false;
+  std::string sample_prompts;
+  bool sample_chat = false;
+  int64_t sample_every_n_steps = 0;
 
   void fields(FieldVisitor& field) {
     field("model", model, "folder as transformers saves it");
@@ -64,6 +72,11 @@ struct Finetune {
     field("dtype", dtype, "of the weights; empty: the folder's with an adapter, else float32");
     field("activation_checkpointing", activation_checkpointing,
           "compute blocks twice in place of keeping what they compute");
+    field("sample_prompts", sample_prompts,
+          "file of prompts, a line each, that the model writes on from after each epoch");
+    field("sample_chat", sample_chat, "those are messages for the model's chat template");
+    field("sample_every_n_steps", sample_every_n_steps,
+          "optimizer steps after which it writes too; 0: at the end of epochs alone");
   }
   bool adapts() const { return lora_r > 0 || !adapter.empty(); }
 };
@@ -133,18 +146,57 @@ void check_places(const Finetune& command) {
   std::error_code error;
   LEVIN_CHECK(!fs::equivalent(command.model, command.output, error), "tools.finetune",
               "--output is the folder of the model, '{}'; name another", command.output);
+  const bool shapes = command.lora_alpha != 0 || command.lora_dropout != 0 || command.use_dora ||
+                      command.use_rslora || !command.lora_target.empty() ||
+                      !command.modules_to_save.empty();
+  LEVIN_CHECK(!shapes || command.adapts(), "tools.finetune",
+              "got options of an adapter and no --lora-r, without which all weights are trained; "
+              "add --lora-r 16");
   LEVIN_CHECK(!command.merge || command.adapts(), "tools.finetune",
               "--merge puts an adapter into the model, and there is none; add --lora-r");
 }
 
+bool writes(const std::string& task) { return task == "lm" || task == "sft" || task == "dpo"; }
+
+/// What the model writes while it trains; nullptr where nobody asked.
+std::shared_ptr<Callback> samples(const Finetune& command, const std::string& task,
+                                  std::shared_ptr<const text::Tokenizer> tokenizer) {
+  if (command.sample_prompts.empty()) return nullptr;
+  LEVIN_CHECK(writes(task), "tools.finetune",
+              "a model for {} writes no texts; leave out --sample-prompts", task);
+  std::ifstream file(command.sample_prompts);
+  std::vector<std::string> prompts;
+  for (std::string line; std::getline(file, line);)
+    if (!line.empty()) prompts.push_back(line);
+  LEVIN_CHECK(!prompts.empty(), "tools.finetune",
+              "--sample-prompts: '{}' has no prompts; write one a line", command.sample_prompts);
+  return sample_texts({.prompts = prompts,
+                       .chat = command.sample_chat,
+                       .tokenizer = std::move(tokenizer),
+                       .every_n_steps = command.sample_every_n_steps});
+}
+
+/// Where the result is, and what can be done with it.
+void say_where(const Finetune& command, const std::string& task, bool has_template) {
+  const bool is_adapter = command.adapts() && !command.merge;
+  std::printf("%s is in %s\n", is_adapter ? "the adapter" : "the model", command.output.c_str());
+  if (!writes(task)) return;
+  const std::string adapter = is_adapter ? " --adapter " + command.output : "";
+  std::printf("it writes by: levin generate --model %s%s%s\n",
+              (is_adapter ? command.model : command.output).c_str(), adapter.c_str(),
+              has_template && task != "lm" ? " --chat" : "");
+}
+
 void train(const std::string& task, const Finetune& command, text::RowsOptions rows_options,
-           models::FineTuneOptions tuning, const TrainerOptions& options) {
-  // First: it seeds what the model draws, and starts the other processes.
+           models::FineTuneOptions tuning, TrainerOptions options) {
+  const auto tokenizer =
+      std::make_shared<const text::Tokenizer>(text::Tokenizer::from_pretrained(command.model));
+  if (auto callback = samples(command, task, tokenizer)) options.callbacks.push_back(callback);
+  // Before the model: it seeds what that draws, and starts the other processes.
   Trainer trainer(options);
-  const auto tokenizer = text::Tokenizer::from_pretrained(command.model);
   rows_options.task = task;
   rows_options.validation_file = command.val;
-  const auto rows = text::rows(command.data, tokenizer, rows_options);
+  const auto rows = text::rows(command.data, *tokenizer, rows_options);
   rows->prepare_data();
   const auto net = open_model(command, task, *rows);
   if (task == "sft" || task == "dpo") tuning.objective = task;
@@ -161,8 +213,7 @@ void train(const std::string& task, const Finetune& command, text::RowsOptions r
   if (!is_main) return;
   fs::create_directories(command.output);
   net->save_pretrained(command.output, {.merge = command.merge});
-  std::printf("%s is in %s\n", command.adapts() && !command.merge ? "the adapter" : "the model",
-              command.output.c_str());
+  say_where(command, task, tokenizer->chat_template().has_value());
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "levin/base/check.h"
+#include "levin/models/generate/kept_cache.h"
 #include "levin/models/lora.h"
 #include "levin/models/pretrained.h"
 #include "levin/models/to_batch.h"
@@ -73,7 +74,8 @@ void add_options(CLI::App& app, GenerateCommand& command) {
       ->type_name("");
   app.add_option("--threads", command.threads, "of a computation; 0: LibTorch's choice")
       ->type_name("N");
-  app.add_flag("--speed", command.speed, "tokens a second, to standard error");
+  app.add_flag("--speed", command.speed,
+               "tokens a second and how many were read, to standard error");
 }
 
 /// What of these was asked for, with what the folder says.
@@ -112,14 +114,16 @@ class Writer {
   void answer(const std::string& prompt) {
     const auto begin = std::chrono::steady_clock::now();
     models::GenerateOptions options = command_.options;
+    if (command_.chat) options.kept = &kept_;
     options.on_text = [](int64_t, std::string_view piece) { std::cout << piece << std::flush; };
     const auto written = net_.generate(batch_of(prompt), options);
     std::cout << std::endl;  // NOLINT: who reads along waits for it
     if (command_.chat) messages_.push_back({"assistant", written.texts.front()});
     if (!command_.speed) return;
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
-    std::cerr << fmt::format("{} tokens, {:.1f} a second\n", written.counts.front(),
-                             static_cast<double>(written.counts.front()) / time.count());
+    std::cerr << fmt::format("{} tokens, {:.1f} a second; read {} of {}\n", written.counts.front(),
+                             static_cast<double>(written.counts.front()) / time.count(),
+                             written.num_computed, written.sequences.size(1));
   }
 
   /// In a conversation of its own.
@@ -147,6 +151,7 @@ class Writer {
   const text::Tokenizer& tokenizer_;
   const GenerateCommand& command_;
   std::vector<text::Message> messages_;
+  models::KeptCache kept_;  // of the turns so far, and of what conversations begin with
 };
 
 void talk(Writer& writer, bool chat) {

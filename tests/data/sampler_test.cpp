@@ -60,6 +60,13 @@ TEST(RandomSampler, DependsOnSeedAndEpochAlone) {
   EXPECT_NE(later, epoch_of(*levin::random_sampler(50, 2), 3));
 }
 
+// bench/peers/sections.py repeats it, by torch.randperm under that seed.
+TEST(RandomSampler, IsWhatPythonDrawsUnderTheDerivedSeed) {
+  const auto sampler = levin::random_sampler(12, 1);
+  EXPECT_THAT(epoch_of(*sampler, 0), ElementsAre(0, 5, 3, 9, 10, 2, 6, 1, 11, 7, 8, 4));
+  EXPECT_THAT(epoch_of(*sampler, 1), ElementsAre(5, 7, 4, 6, 2, 11, 0, 1, 8, 10, 9, 3));
+}
+
 TEST(RandomSampler, LeavesTheGlobalGeneratorAlone) {
   torch::manual_seed(3);
   const auto wanted = torch::rand({4});

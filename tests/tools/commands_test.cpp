@@ -177,6 +177,8 @@ TEST(Finetune, WhatItCannotTrainIsAnErrorBeforeAnythingIsOpened) {
               HasSubstr("tools.finetune: --output is the folder of the model"));
   EXPECT_THAT(told({"sft", "--model", "x", "--data", "x", "--merge"}),
               HasSubstr("tools.finetune: --merge"));
+  EXPECT_THAT(told({"sft", "--model", "x", "--data", "x", "--lora-target", "q_proj"}),
+              HasSubstr("tools.finetune: got options of an adapter and no --lora-r"));
   EXPECT_THAT(output_of(levin::tools::finetune, {"--help"}), HasSubstr("levin finetune TASK"));
   EXPECT_THAT(output_of(levin::tools::finetune, {"tag", "--help"}), HasSubstr("--lora-r"));
 }

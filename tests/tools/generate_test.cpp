@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <pty.h>
 
+#include <cstdio>
 #include <sstream>
 
 #include "levin/models/lora.h"
@@ -122,7 +123,15 @@ TEST_F(Generate, StopsAtATextAndSaysHowFastItWas) {
   EXPECT_THAT(stopped, EndsWith(word + "\n"));
   ::testing::internal::CaptureStderr();
   run({"--max-new-tokens", "3", "--prompt", "so", "--speed"});
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(" a second\n"));
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  int count = 0, read = 0, length = 0;
+  double rate = 0;
+  ASSERT_EQ(std::sscanf(said.c_str(), "%d tokens, %lf a second; read %d of %d", &count, &rate,
+                        &read, &length),
+            4)
+      << said;
+  EXPECT_EQ(read, count);  // the prompt is one token, and the last one is not read
+  EXPECT_EQ(length, count + 1);
 }
 
 TEST_F(Generate, WhatDoesNotGoTogetherIsAnError) {

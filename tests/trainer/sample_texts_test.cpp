@@ -123,10 +123,43 @@ TEST(SampleTexts, AreAddedToAFileOfTheLogs) {
   EXPECT_THAT(text, HasSubstr("== step 10: and\n"));
 }
 
+TEST(SampleTexts, OfAChatAreAnswersByItsTemplate) {
+  const Scratch root;
+  levin::test::put(
+      root / "tokenizer.json",
+      R"({"pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type": "WordLevel", "unk_token": "?",
+                       "vocab": {"?": 0, "so": 1, "it": 2, "goes": 3, "and": 4, "on": 5, "again": 6}}})");
+  levin::test::put(root / "tokenizer_config.json", R"({"pad_token": "?", "chat_template":
+      "{% for m in messages %}again {{ m.content }} {% endfor %}on "})");
+  const auto chats =
+      std::make_shared<levin::text::Tokenizer>(levin::text::Tokenizer::from_pretrained(root.str()));
+  auto asked = drawn(), written = drawn();
+  asked.tokenizer = written.tokenizer = chats;
+  asked.prompts = {"so it", "and"};
+  asked.chat = true;
+  written.prompts = {"again so it on", "again and on"};
+  std::vector<std::string> answers[2];
+  for (auto* settings : {&asked, &written}) {
+    auto& all = answers[settings == &asked ? 0 : 1];
+    settings->on_sample = [&all](int64_t, const std::string&, const std::string& text) {
+      all.push_back(text);
+    };
+    auto options = quiet(root.str());
+    options.callbacks = {levin::sample_texts(*settings)};
+    fit(options);
+  }
+  EXPECT_FALSE(answers[0].empty());
+  EXPECT_EQ(answers[0], answers[1]);
+}
+
 TEST(SampleTexts, WithoutWhatItNeedsIsAnError) {
   const std::string id = "trainer.sample_texts";
   EXPECT_EQ(error_id([] { levin::sample_texts({.tokenizer = tokenizer()}); }), id);
   EXPECT_EQ(error_id([] { levin::sample_texts({.prompts = {"so"}}); }), id);
+  EXPECT_EQ(error_id([] {
+              levin::sample_texts({.prompts = {"so"}, .chat = true, .tokenizer = tokenizer()});
+            }),
+            id);
   EXPECT_EQ(
       error_id([] {
         levin::sample_texts({.prompts = {"so"}, .tokenizer = tokenizer(), .every_n_steps = -1});

@@ -12,6 +12,7 @@
 
 #include "levin/base/check.h"
 #include "levin/data/batch.h"
+#include "levin/models/generate/held_cache_impl.h"
 #include "levin/module/evaluation_mode.h"
 
 namespace levin::models {
@@ -56,7 +57,8 @@ at::Tensor repeated(const at::Tensor& x, int64_t times) {
 }  // namespace
 
 Generation::Generation(Pretrained& net, const Batch& prompts, const GenerateOptions& options)
-    : parts_(net.parts()),
+    : net_(&net),
+      parts_(net.parts()),
       options_(options),
       device_(parts_.body->embedding().device()),
       sampling_device_(device_.is_cuda() ? device_ : at::Device(at::kCPU)) {
@@ -77,12 +79,40 @@ Generation::Generation(Pretrained& net, const Batch& prompts, const GenerateOpti
   std::optional<at::Generator> generator;
   if (options.seed) generator = seeded(*options.seed, sampling_device_);
   scores_.emplace(settings_, padding_, generator, options.on_scores);
-  if (settings_.use_cache) {
+  begin_cache();
+  rows_.resize(static_cast<size_t>(rows));
+  if (options.tokenizer != nullptr) begin_texts();
+}
+
+void Generation::begin_cache() {
+  if (options_.kept != nullptr) {
+    LEVIN_CHECK(settings_.use_cache && ids_.size(0) == 1 && !padding_.defined(),
+                "models.generate.options",
+                "a KeptCache is of one text without padding, and got {}; leave out kept",
+                !settings_.use_cache ? std::string("use_cache = false")
+                : padding_.defined() ? std::string("padding")
+                                     : std::to_string(ids_.size(0)) + " texts");
+    // Who throws on the way leaves nothing that is half done.
+    const std::unique_ptr<KeptCache::Held> held = std::move(options_.kept->held_);
+    const at::Tensor& embedding = parts_.body->embedding();
+    if (held && held->net == net_ && held->options.device() == embedding.device() &&
+        held->options.dtype() == embedding.dtype()) {
+      const int64_t common = held->common(ids_.select(0, 0).narrow(0, 0, prompt_).cpu());
+      if (common > 0 && held->cache.cut(common, settings_.capacity))
+        cache_.emplace(std::move(held->cache));
+    }
+  }
+  if (settings_.use_cache && !cache_) {
     cache_.emplace(settings_.capacity,
                    padding_.defined() ? padding_.logical_not().to(device_) : at::Tensor());
   }
-  rows_.resize(static_cast<size_t>(rows));
-  if (options.tokenizer != nullptr) begin_texts();
+}
+
+void Generation::keep_cache() {
+  if (options_.kept == nullptr) return;
+  const at::Tensor ids = ids_.select(0, 0).narrow(0, 0, cache_->length()).cpu().clone();
+  options_.kept->held_ = std::make_unique<KeptCache::Held>(
+      KeptCache::Held{net_, parts_.body->embedding().options(), ids, std::move(*cache_)});
 }
 
 void Generation::begin_texts() {
@@ -117,15 +147,17 @@ at::Tensor Generation::next_logits() {
     inputs.input_ids = ids_.narrow(1, length_ - 1, 1).to(device_);
     inputs.position_ids = positions_.add_(1);
   } else {
-    inputs.input_ids = ids_.narrow(1, 0, length_).to(device_);
-    inputs.position_ids = positions_of_all().to(device_);
-    positions_ = inputs.position_ids.narrow(1, length_ - 1, 1).clone();
+    const int64_t past = cache_ ? cache_->length() : 0;
+    inputs.input_ids = ids_.narrow(1, past, length_ - past).to(device_);
+    inputs.position_ids = positions_of_all().narrow(1, past, length_ - past).to(device_);
+    positions_ = inputs.position_ids.narrow(1, length_ - past - 1, 1).clone();
     if (padding_.defined()) {
       const auto mask = at::constant_pad_nd(padding_.logical_not(), {0, length_ - prompt_}, 1);
       inputs.attention_mask = mask.to(device_, at::kLong);
     }
   }
   if (cache_) inputs.cache = &*cache_;
+  num_computed_ += inputs.input_ids.size(1);
   const auto hidden = parts_.body->forward(inputs);
   const auto last = hidden.narrow(1, hidden.size(1) - 1, 1);
   return parts_.head->forward(last, inputs, *parts_.body).select(1, 0);
@@ -170,6 +202,7 @@ Generated Generation::run() {
     const auto logits = next_logits();
     tokens = scores_->choose(logits.to(sampling_device_), ids_.narrow(1, 0, length_)).cpu();
   } while (take(tokens));
+  keep_cache();
   return result();
 }
 
@@ -177,6 +210,7 @@ Generated Generation::result() {
   Generated generated;
   generated.sequences = ids_.narrow(1, 0, length_);
   if (length_ < settings_.capacity) generated.sequences = generated.sequences.clone();
+  generated.num_computed = num_computed_;
   for (Row& row : rows_) {
     generated.counts.push_back(row.count);
     generated.endings.push_back(row.ending);

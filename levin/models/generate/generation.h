@@ -31,12 +31,15 @@ class Generation {
   };
 
   void begin_texts();
+  void begin_cache();
+  void keep_cache();
   at::Tensor next_logits();             // [rows, vocabulary]
   at::Tensor positions_of_all() const;  // [rows or 1, tokens so far]
   std::optional<Ending> ending_of(Row& row, int64_t token) const;
   bool take(const at::Tensor& tokens);  // false: all texts have ended
   Generated result();
 
+  const void* net_;
   Pretrained::Parts& parts_;
   const GenerateOptions& options_;
   at::Device device_, sampling_device_;
@@ -47,6 +50,7 @@ class Generation {
   GenerateSettings settings_;
   std::optional<Scores> scores_;
   std::optional<Cache> cache_;
+  int64_t num_computed_ = 0;
   std::vector<Row> rows_;
 };
 

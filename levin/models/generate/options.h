@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "levin/models/generate/kept_cache.h"
+
 namespace levin::text {
 class Tokenizer;
 }  // namespace levin::text
@@ -48,6 +50,9 @@ struct GenerateOptions {
 
   // Performance
   std::optional<bool> use_cache;  ///< keys and values of the tokens so far are kept
+  /// They are taken from there and left there, for a next call whose one prompt begins alike
+  /// (generate/kept_cache.h); has to outlive the call.
+  KeptCache* kept = nullptr;
 
   /// For texts, stop_strings and on_text; has to outlive the call.
   const text::Tokenizer* tokenizer = nullptr;
@@ -72,6 +77,9 @@ struct Generated {
   at::Tensor sequences;         ///< int64 [rows, tokens]: the prompt, what follows, padding
   std::vector<int64_t> counts;  ///< tokens that follow the prompt, the last one among them
   std::vector<Ending> endings;
+  /// Tokens of a row that the model read: all but the last of sequences, less those that a KeptCache
+  /// had; without a cache each as often as it was read.
+  int64_t num_computed = 0;
   /// What follows the prompt, without special tokens; none where there is no tokenizer.
   std::vector<std::string> texts;
 };

@@ -38,11 +38,23 @@ at::Tensor attend_next(const at::Tensor& query, const at::Tensor& key, const at:
   return mixed(q, k, v, mask, options).reshape({query.size(0), 1, -1});
 }
 
+/// Of several tokens behind those of a cache.
+at::Tensor attend_more(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                       AttentionMask& mask, const AttendOptions& options) {
+  const auto [k, v] = options.cache->append(key, value);
+  const int64_t heads = query.size(2);
+  return mixed(query.transpose(1, 2), by_head(k.transpose(1, 2), heads),
+               by_head(v.transpose(1, 2), heads), mask, options)
+      .transpose(1, 2)
+      .reshape({query.size(0), query.size(1), -1});
+}
+
 }  // namespace
 
 at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                   AttentionMask& mask, const AttendOptions& options) {
-  if (mask.has_past()) return attend_next(query, key, value, mask, options);
+  if (mask.has_past() && query.size(1) == 1) return attend_next(query, key, value, mask, options);
+  if (mask.has_past()) return attend_more(query, key, value, mask, options);
   if (options.cache != nullptr)
     options.cache->fill(key, value, options.window, mask.cache()->capacity());
   const int64_t heads = query.size(2);

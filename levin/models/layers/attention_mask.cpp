@@ -41,8 +41,9 @@ const at::Tensor& AttentionMask::of(int64_t window, at::ScalarType dtype) {
     if (made.window == window && made.dtype == dtype) return made.mask;
   }
   const at::NoGradGuard no_grad;
-  if (has_past_) return made_.emplace_back(Made{window, dtype, cache_->mask(window, dtype)}).mask;
-  const auto may = allowed(window);
+  if (has_past_ && length_ == 1)
+    return made_.emplace_back(Made{window, dtype, cache_->mask(window, dtype)}).mask;
+  const auto may = has_past_ ? allowed_after(cache_->kept(window), window) : allowed(window);
   const auto mask = at::zeros(may.sizes(), may.options().dtype(dtype))
                         .masked_fill(may.logical_not(), -std::numeric_limits<double>::infinity());
   return made_.emplace_back(Made{window, dtype, mask}).mask;
@@ -64,6 +65,15 @@ at::Tensor AttentionMask::allowed(int64_t window) const {
   }
   if (padding_.defined()) seen = both(seen, (padding_ != 0).unsqueeze(1).unsqueeze(1));
   return both(near, seen);
+}
+
+/// [1, 1, T, past + T]; nothing is padding.
+at::Tensor AttentionMask::allowed_after(int64_t past, int64_t window) const {
+  const auto query = at::arange(past, past + length_, ids_.options()).unsqueeze(1);
+  const auto key = at::arange(past + length_, ids_.options()).unsqueeze(0);
+  auto near = query >= key;
+  if (window > 0) near = near.logical_and(query - key < window);
+  return near.unsqueeze(0).unsqueeze(0);
 }
 
 }  // namespace levin::models

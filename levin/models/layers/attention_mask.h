@@ -26,7 +26,8 @@ class AttentionMask {
   const at::Tensor& of(int64_t window, at::ScalarType dtype);
   /// Whether the kernel is to leave out later tokens by itself.
   bool is_causal(int64_t window) const;
-  /// Whether the queries are of one next token a row, and of() is over what a cache has; nullptr: none.
+  /// Whether the queries are of next tokens, and of() is over what a cache gives them; cache() is nullptr
+  /// where there is none.
   bool has_past() const { return has_past_; }
   Cache* cache() const { return cache_; }
 
@@ -39,6 +40,7 @@ class AttentionMask {
 
   bool reaches_all(int64_t window) const { return window <= 0 || window >= length_; }
   at::Tensor allowed(int64_t window) const;
+  at::Tensor allowed_after(int64_t past, int64_t window) const;
 
   at::Tensor ids_, padding_, document_;
   int64_t length_;

@@ -1,12 +1,14 @@
 #include "levin/models/layers/cache.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace levin::models {
 namespace {
@@ -32,6 +34,7 @@ void place_last(const at::Tensor& x, int64_t dim, const at::Tensor& slots) {
 
 void LayerCache::fill(const at::Tensor& key, const at::Tensor& value, int64_t window,
                       int64_t capacity) {
+  window_ = window;
   most_ = slots_of(window, capacity);
   length_ = key.size(1);
   const int64_t slots = std::min(most_, length_ + kFirstSlots);
@@ -55,7 +58,8 @@ void LayerCache::reserve(int64_t slots) {
 }
 
 LayerCache::View LayerCache::append(const at::Tensor& key, const at::Tensor& value) {
-  TORCH_INTERNAL_ASSERT(key.size(1) == 1 && key_.defined(), "the cache takes one token at a time");
+  TORCH_INTERNAL_ASSERT(key_.defined(), "a cache is filled before it goes on");
+  if (key.size(1) > 1) return append_several(key, value);
   if (length_ >= key_.size(2) && key_.size(2) < most_) reserve(std::min(most_, 2 * length_));
   const int64_t slot = length_ % most_;
   ++length_;
@@ -64,6 +68,38 @@ LayerCache::View LayerCache::append(const at::Tensor& key, const at::Tensor& val
   const int64_t seen = std::min(length_, most_);
   return {key_.narrow(2, 0, seen), value_.narrow(2, 0, seen)};
 }
+
+LayerCache::View LayerCache::append_several(const at::Tensor& key, const at::Tensor& value) {
+  const int64_t count = key.size(1), end = length_ + count;
+  if (end <= most_) {
+    if (end > key_.size(2)) reserve(std::min(most_, std::max(2 * length_, end + kFirstSlots)));
+    key_.narrow(2, length_, count).copy_(key.transpose(1, 2));
+    value_.narrow(2, length_, count).copy_(value.transpose(1, 2));
+    length_ = end;
+    return {key_.narrow(2, 0, end), value_.narrow(2, 0, end)};
+  }
+  // The ring goes round: what was there is put in its order, and the last of all stay.
+  const int64_t seen = std::min(length_, most_), slots = key_.size(2);
+  const auto all = [&](const at::Tensor& ring, const at::Tensor& more) {
+    const int64_t oldest = length_ > most_ ? length_ % most_ : 0;
+    return at::cat(
+        {ring.narrow(2, oldest, seen - oldest), ring.narrow(2, 0, oldest), more.transpose(1, 2)},
+        2);
+  };
+  const View view{all(key_, key), all(value_, value)};
+  if (slots < most_) reserve(most_);
+  const int64_t kept = std::min(most_, seen + count), first = end - kept;
+  for (const auto& [from, ring] : {std::pair(view.key, key_), std::pair(view.value, value_)}) {
+    const auto last = from.narrow(2, from.size(2) - kept, kept);
+    const int64_t begin = first % most_, straight = std::min(kept, most_ - begin);
+    ring.narrow(2, begin, straight).copy_(last.narrow(2, 0, straight));
+    ring.narrow(2, 0, kept - straight).copy_(last.narrow(2, straight, kept - straight));
+  }
+  length_ = end;
+  return view;
+}
+
+void LayerCache::allow(int64_t capacity) { most_ = std::max(most_, slots_of(window_, capacity)); }
 
 at::Tensor Cache::of_prompts(int64_t slots, at::ScalarType dtype) const {
   const auto padded = prompt_mask_ == 0;  // [B, T]
@@ -86,6 +122,21 @@ at::Tensor Cache::mask(int64_t window, at::ScalarType dtype) {
     found->added.select(3, length_ % slots).zero_();
   }
   return found->added.narrow(3, 0, seen);
+}
+
+int64_t Cache::kept(int64_t window) const { return std::min(length_, slots_of(window, capacity_)); }
+
+bool Cache::cut(int64_t tokens, int64_t capacity) {
+  TORCH_INTERNAL_ASSERT(!prompt_mask_.defined(), "padding stands at the beginning");
+  if (!std::ranges::all_of(layers_, [&](const LayerCache& l) { return l.can_be_cut(tokens); }))
+    return false;
+  capacity_ = std::max(capacity_, capacity);
+  length_ = tokens;
+  for (LayerCache& layer : layers_) {
+    layer.cut(tokens);
+    layer.allow(capacity_);
+  }
+  return true;
 }
 
 void Cache::advance(int64_t tokens) {

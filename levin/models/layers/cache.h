@@ -28,13 +28,22 @@ class LEVIN_API LayerCache {
 
   /// Takes the prompts' keys and values, [B, T, groups, D].
   void fill(const at::Tensor& key, const at::Tensor& value, int64_t window, int64_t capacity);
-  /// Takes those of the next token, [B, 1, groups, D], and gives what it sees.
+  /// Takes those of the next tokens, [B, T, groups, D], and gives what they see: of one token in any order,
+  /// of several what was there in its order, and then themselves.
   View append(const at::Tensor& key, const at::Tensor& value);
+  /// Whether it still has all of the first `tokens` that a next one may see: a ring that went round has
+  /// lost what it began with, and can only go on from where it stands.
+  bool can_be_cut(int64_t tokens) const { return tokens == length_ || length_ <= most_; }
+  void cut(int64_t tokens) { length_ = tokens; }
+  /// Before rows become as long as that.
+  void allow(int64_t capacity);
 
  private:
   void reserve(int64_t slots);
+  View append_several(const at::Tensor& key, const at::Tensor& value);
 
   at::Tensor key_, value_;  // [B, groups, slots, D]
+  int64_t window_ = 0;      // 0: none
   int64_t most_ = 0;        // slots at most
   int64_t length_ = 0;      // tokens so far
 };
@@ -48,6 +57,7 @@ class LEVIN_API Cache {
 
   int64_t capacity() const { return capacity_; }
   bool is_filled() const { return length_ > 0; }
+  int64_t length() const { return length_; }
   LayerCache& layer(size_t index) {
     if (index >= layers_.size()) layers_.resize(index + 1);
     return layers_[index];
@@ -55,8 +65,13 @@ class LEVIN_API Cache {
   /// What is added to the scores of the next token, [B, 1, 1, tokens] as LayerCache::append gives them
   /// under that window; undefined where nothing is padding.
   at::Tensor mask(int64_t window, at::ScalarType dtype);
+  /// Tokens so far that a layer with that window keeps.
+  int64_t kept(int64_t window) const;
   /// So many tokens more are in all layers.
   void advance(int64_t tokens);
+  /// Goes back to the first `tokens`, for rows of up to `capacity` from now on. False, and nothing is
+  /// changed, where a layer has lost what that would need. Of rows without padding.
+  bool cut(int64_t tokens, int64_t capacity);
 
  private:
   struct Mask {

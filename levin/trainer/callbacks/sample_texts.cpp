@@ -25,11 +25,24 @@ models::Pretrained& pretrained_of(const Module& module) {
              "the module has no models::Pretrained, which alone can write; register it");
 }
 
+Batch batch_of(const SampleTextsOptions& options) {
+  if (!options.chat) return models::to_prompts(*options.tokenizer, options.prompts);
+  std::vector<text::Encoding> encodings;
+  for (const std::string& said : options.prompts) {
+    auto chat =
+        options.tokenizer->apply_chat_template({{"user", said}}, {.add_generation_prompt = true});
+    encodings.push_back(std::move(chat.encoding));
+  }
+  return models::to_prompts(*options.tokenizer, encodings);
+}
+
 }  // namespace
 
 SampleTexts::SampleTexts(SampleTextsOptions options) : options_(std::move(options)) {
   LEVIN_CHECK(!options_.prompts.empty(), "trainer.sample_texts", "got no prompts");
   LEVIN_CHECK(options_.tokenizer != nullptr, "trainer.sample_texts", "got no tokenizer");
+  LEVIN_CHECK(!options_.chat || options_.tokenizer->chat_template(), "trainer.sample_texts",
+              "the tokenizer has no chat template; leave out chat, and give prompts as texts");
   LEVIN_CHECK(options_.every_n_steps >= 0 && options_.every_n_epochs >= 0, "trainer.sample_texts",
               "got every_n_steps = {} and every_n_epochs = {}, wanted 0 or more",
               options_.every_n_steps, options_.every_n_epochs);
@@ -69,8 +82,7 @@ void SampleTexts::sample(Trainer& trainer, Module& module) {
   {
     const at::NoGradGuard no_grad;
     const ForwardScope scope = accelerator.evaluation_scope();
-    const Batch prompts = models::to_prompts(*options_.tokenizer, options_.prompts);
-    written = pretrained_of(module).generate(prompts, generate);
+    written = pretrained_of(module).generate(batch_of(options_), generate);
   }
   accelerator.strategy().end_evaluation();
   if (accelerator.is_main_process()) tell(trainer, written.texts);

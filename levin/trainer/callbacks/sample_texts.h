@@ -17,6 +17,7 @@ namespace levin {
 
 struct SampleTextsOptions {
   std::vector<std::string> prompts;
+  bool chat = false;  ///< prompts are what a user says, put into the tokenizer's chat template
   std::shared_ptr<const text::Tokenizer> tokenizer;
   int64_t every_n_steps = 0;   ///< optimizer steps; 0: not by steps
   int64_t every_n_epochs = 1;  ///< at an epoch's end; 0: not by epochs

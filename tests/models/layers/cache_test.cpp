@@ -48,6 +48,42 @@ TEST(LayerCache, OfAWindowKeepsItsTokensAlone) {
   }
 }
 
+// As a turn of a chat goes on: what was there in its order, then what is new.
+TEST(LayerCache, SeveralTokensSeeWhatIsThereAndThemselvesInOrder) {
+  for (const int64_t window : {0, 7, 50}) {
+    LayerCache cache;
+    cache.fill(of_positions(0, 5), -of_positions(0, 5), window, /*capacity=*/30);
+    int64_t length = 5;
+    for (const int64_t count : {2, 1, 4, 9, 1, 1, 3, 20, 2, 30}) {
+      cache.allow(length + count + 1);
+      const int64_t past = window == 0 ? length : std::min(length, window);
+      const auto [key, value] =
+          cache.append(of_positions(length, count), -of_positions(length, count));
+      const auto wanted = at::arange(length - past, length + count, at::kFloat);
+      if (count > 1) {
+        EXPECT_TRUE(at::equal(key.select(1, 1).select(2, 2).flatten(), wanted)) << window;
+      } else {
+        const int64_t seen = window == 0 ? length + 1 : std::min(length + 1, window);
+        EXPECT_TRUE(at::equal(positions_in(key), wanted.narrow(0, wanted.size(0) - seen, seen)));
+      }
+      EXPECT_TRUE(at::equal(value, -key));
+      length += count;
+    }
+  }
+}
+
+TEST(LayerCache, ARingThatWentRoundCannotBeCut) {
+  LayerCache whole, ring;
+  whole.fill(of_positions(0, 9), of_positions(0, 9), /*window=*/0, /*capacity=*/30);
+  ring.fill(of_positions(0, 9), of_positions(0, 9), /*window=*/7, /*capacity=*/30);
+  EXPECT_TRUE(whole.can_be_cut(4));
+  EXPECT_FALSE(ring.can_be_cut(8));
+  EXPECT_TRUE(ring.can_be_cut(9));
+  whole.cut(4);
+  EXPECT_TRUE(at::equal(positions_in(whole.append(of_positions(4, 2), of_positions(4, 2)).key),
+                        at::arange(6, at::kFloat)));
+}
+
 // Padding is hidden where it lies, until a token takes its place in the ring.
 TEST(Cache, MasksAreOfTheSlotsThatAreSeen) {
   constexpr int64_t kWindow = 4;
