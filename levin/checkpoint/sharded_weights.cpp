@@ -1,7 +1,5 @@
 #include "levin/checkpoint/sharded_weights.h"
 
-#include <nlohmann/json.hpp>
-
 #include <memory>
 #include <regex>
 #include <set>
@@ -9,22 +7,17 @@
 #include <vector>
 
 #include "levin/base/check.h"
-#include "levin/base/json.h"
 #include "levin/base/posix.h"
-#include "levin/base/text.h"
-#include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/manifest_impl.h"
 #include "levin/checkpoint/saving/shared_save_impl.h"
 #include "levin/files/atomic.h"
 #include "levin/files/folder.h"
-#include "levin/files/read_file.h"
 #include "levin/files/shared_file.h"
 
 namespace levin {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 constexpr const char* kModel = "model";
 constexpr const char* kWhole = "model.safetensors";
@@ -77,16 +70,6 @@ void commit(const fs::path& folder, const detail::SavePlan& plan,
   remove_others(folder, kept);
 }
 
-json read_index(const fs::path& file) {
-  const std::string text = files::read_file(file);
-  json index = json::parse(detail::shallow_json(text), nullptr, /*allow_exceptions=*/false);
-  const bool is_map =
-      index.is_object() && index.contains("weight_map") && index["weight_map"].is_object();
-  LEVIN_CHECK(is_map, "checkpoint.corrupt", "{} is no index of weights; write them again",
-              file.string());
-  return index;
-}
-
 }  // namespace
 
 void save_sharded_weights(const fs::path& folder, const State& weights, int64_t max_shard_bytes) {
@@ -117,26 +100,6 @@ void save_sharded_weights(const fs::path& folder, const State& weights, comm::Pr
   });
   save.write();
   save.finish([&](const detail::Manifest&) { commit(folder, save.plan(), staged); });
-}
-
-State load_sharded_weights(const fs::path& folder) {
-  std::error_code error;
-  if (!fs::exists(folder / kIndex, error)) return load_weights(folder / kWhole);
-  const json index = read_index(folder / kIndex);
-  std::map<std::string, State> files;
-  State weights;
-  for (const auto& [name, file] : index["weight_map"].items()) {
-    const std::string text = file.is_string() ? file.get<std::string>() : "";
-    LEVIN_CHECK(detail::is_plain_name(text), "checkpoint.corrupt",
-                "{} names no file of the folder for {}", (folder / kIndex).string(),
-                printable(name));
-    if (!files.contains(text)) files[text] = load_weights(folder / text);
-    LEVIN_CHECK(files[text].contains(name), "checkpoint.corrupt",
-                "{} says that {} is in {}, which does not have it; write them again",
-                (folder / kIndex).string(), printable(name), printable(text));
-    weights.set(name, files[text].tensor(name));
-  }
-  return weights;
 }
 
 }  // namespace levin

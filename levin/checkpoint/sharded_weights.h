@@ -27,9 +27,15 @@ LEVIN_API void save_sharded_weights(const std::filesystem::path& folder, const S
 LEVIN_API void save_sharded_weights(const std::filesystem::path& folder, const State& weights,
                                     comm::ProcessGroup group, const SaveCheckpointOptions& options);
 
-/// Such a folder's. Throws what load_weights throws, and Error "checkpoint.corrupt" for an index
-/// that names a tensor that is not there or a file that is not of this folder. Such a file may be a
-/// link, as in Hugging Face's cache.
+/// The weights of a folder: model.safetensors, or what model.safetensors.index.json names; where
+/// neither is there pytorch_model.bin, or what pytorch_model.bin.index.json names, the files of
+/// torch.save. Throws what load_weights throws, Error "checkpoint.missing" for a file that an index
+/// names and that is not there, and "checkpoint.corrupt" for an index that names a tensor that its
+/// file has not, or a file that is not of this folder. Such a file may be a link, as in Hugging Face's
+/// cache.
 LEVIN_API State load_sharded_weights(const std::filesystem::path& folder);
+
+/// Whether a folder has one of these four files.
+LEVIN_API bool holds_weights(const std::filesystem::path& folder);
 
 }  // namespace levin

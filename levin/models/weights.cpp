@@ -1,52 +1,22 @@
 #include "levin/models/weights.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/base/json.h"
 #include "levin/base/log.h"
 #include "levin/base/text.h"
-#include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/sharded_weights.h"
-#include "levin/checkpoint/torch/torch_file.h"
 #include "levin/files/checksum.h"
 #include "levin/files/folder.h"
 #include "levin/files/memory_map.h"
-#include "levin/files/read_file.h"
 
 namespace levin::models {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
-
-/// pytorch_model.bin.index.json and the files that it names.
-State read_torch_index(const fs::path& folder, const fs::path& index) {
-  const std::string text = files::read_file(index);
-  const json tree = json::parse(detail::shallow_json(text), nullptr, /*allow_exceptions=*/false);
-  LEVIN_CHECK(tree.is_object() && tree.contains("weight_map") && tree["weight_map"].is_object(),
-              "models.weights", "{} is no index of weights", index.string());
-  std::set<std::string> names;
-  for (const auto& [tensor, file] : tree["weight_map"].items()) {
-    const std::string name = file.is_string() ? file.get<std::string>() : "";
-    LEVIN_CHECK(!name.empty() && name.find('/') == std::string::npos, "models.weights",
-                "{} names no file of the folder for {}", index.string(), printable(tensor));
-    names.insert(name);
-  }
-  State weights;
-  for (const std::string& name : names) {
-    LEVIN_CHECK(is_there(folder / name), "models.missing", "{} names {}, which is not there",
-                index.string(), printable(name));
-    const State part = load_torch_weights(folder / name);
-    for (const auto& [tensor, value] : part.values()) weights.set(tensor, value);
-  }
-  return weights;
-}
 
 std::string shortened(const std::vector<std::string>& names) {
   constexpr size_t kShown = 5;
@@ -182,16 +152,11 @@ bool is_there(const fs::path& path) {
 }
 
 State read_weights(const fs::path& folder) {
-  if (is_there(folder / "model.safetensors") || is_there(folder / "model.safetensors.index.json"))
-    return load_sharded_weights(folder);
-  if (is_there(folder / "pytorch_model.bin"))
-    return load_torch_weights(folder / "pytorch_model.bin");
-  const fs::path index = folder / "pytorch_model.bin.index.json";
   LEVIN_CHECK(
-      is_there(index), "models.missing",
+      holds_weights(folder), "models.missing",
       "{} has neither model.safetensors nor pytorch_model.bin, nor an index of several files",
       folder.string());
-  return read_torch_index(folder, index);
+  return load_sharded_weights(folder);
 }
 
 std::string digest_of_weights(const fs::path& folder) {

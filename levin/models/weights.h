@@ -17,7 +17,7 @@ namespace levin::models {
 bool is_there(const std::filesystem::path& path);
 
 /// The tensors of model.safetensors, its index, pytorch_model.bin or its index, by their names there.
-/// Throws Error "models.missing" where there is none of them or one of an index is not there.
+/// Throws Error "models.missing" where there is none of them, and what load_sharded_weights throws.
 State read_weights(const std::filesystem::path& folder);
 
 /// Of the contents of the files that read_weights reads, as 16 hexadecimal digits.

@@ -20,6 +20,7 @@ using test::error_of;
 using test::put;
 using test::Scratch;
 using test::small;
+using test::write_classifier;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
@@ -143,11 +144,6 @@ TEST(Pretrained, ALossOfAPackedRowIsThatOfItsDocuments) {
   EXPECT_NEAR(packed, (6 * of(first) + 4 * of(second)) / 10, 1e-5);
 }
 
-/// A folder of a small classifier.
-void write_classifier(const std::filesystem::path& folder, int64_t labels) {
-  small(test::small_bert(), "text-classification", {.num_labels = labels})->save_pretrained(folder);
-}
-
 TEST(Pretrained, AHeadOfAnotherSizeIsDrawnAnewAndNamed) {
   const Scratch scratch;
   write_classifier(scratch / "model", 3);
@@ -239,93 +235,6 @@ TEST(Pretrained, SentencesAreTheMeanOfTheirTokensAtLengthOne) {
                             ->forward({{"input_ids", ids}, {"attention_mask", mask}})
                             .embedding,
                         output.embedding));
-}
-
-TEST(Pretrained, WhatDoesNotGoTogetherIsNamed) {
-  const Scratch scratch;
-  const auto folder = scratch / "model";
-  const auto error = [&](const PretrainedOptions& options = {}) {
-    return error_of([&] { from_pretrained(folder, options); });
-  };
-  EXPECT_THAT(error(), HasSubstr("models.missing: " + folder.string() + " has no config.json"));
-  write_classifier(folder, 3);
-  const std::string config = test::get(folder / "config.json");
-  const auto with = [&](const std::string& from, const std::string& to) {
-    std::string text = config;
-    const size_t at = text.find(from);
-    ASSERT_NE(at, std::string::npos);
-    put(folder / "config.json", text.replace(at, from.size(), to));
-  };
-  with("\"bert\"", "\"brt\"");
-  EXPECT_THAT(error(), HasSubstr("models.model_type: got model_type 'brt'"));
-  EXPECT_THAT(error(), HasSubstr("nearest is bert"));
-  with("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
-  EXPECT_THAT(error(),
-              HasSubstr("models.weights: " + folder.string() +
-                        " has no weights for bert.encoder.layer.2.attention.output.LayerNorm"));
-  with("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1");
-  EXPECT_THAT(error(),
-              HasSubstr("holds tensors that the model of its config.json has no place for: "
-                        "bert.encoder.layer.1."));
-  with("\"intermediate_size\": 40", "\"intermediate_size\": 41");
-  EXPECT_THAT(error(), HasSubstr("has sizes [40] in the file, and [41] by config.json"));
-  with("\"hidden_size\": 24", "\"hidden_size\": \"24\"");
-  EXPECT_THAT(error(), HasSubstr("models.config"));
-  with("\"num_attention_heads\": 4", "\"num_attention_heads\": 5");
-  EXPECT_THAT(error(), HasSubstr("which num_attention_heads = 5 does not divide"));
-  with("\"hidden_size\": 24", "\"hidden_act\": \"geluu\", \"hidden_size\": 24");
-  EXPECT_THAT(error(), HasSubstr("models.activation: got activation 'geluu'"));
-  with("\"hidden_size\": 24", "\"quantization_config\": {}, \"hidden_size\": 24");
-  EXPECT_THAT(error(), HasSubstr("models.quantized"));
-  put(folder / "config.json", "[1, 2]");
-  EXPECT_THAT(error(), HasSubstr("is no JSON object"));
-  put(folder / "config.json", config);
-  EXPECT_THAT(error({.task = "text-clasification"}),
-              HasSubstr("models.task: got task 'text-clasification'"));
-  EXPECT_THAT(error({.task = "text-generation"}),
-              HasSubstr("bert has no head for text-generation"));
-  EXPECT_THAT(error({.num_labels = 0}), HasSubstr("models.num_labels: got num_labels = 0"));
-  put(folder / "modules.json", R"([{"type": "sentence_transformers.models.Dense"}])");
-  EXPECT_THAT(error(), HasSubstr("models.sentence"));
-  std::filesystem::remove(folder / "modules.json");
-  std::filesystem::remove(folder / "model.safetensors");
-  EXPECT_THAT(error(), HasSubstr("models.missing: " + folder.string() + " has neither"));
-}
-
-TEST(Pretrained, KindsOfRotaryEmbeddingsThatAreNotThereAreNamed) {
-  for (const auto& [given, said] : std::map<std::string, std::string>{
-           {R"({"rope_type": "dynamic", "factor": 2.0})", "kind 'dynamic'"},
-           {R"({"rope_type": "longrope", "factor": 2.0})", "kind 'longrope'"},
-           {R"({"rope_type": "llama3", "factor": 2.0})", "has no low_freq_factor"},
-           {R"({"rope_type": "default", "partial_rotary_factor": 0.5})",
-            "partial_rotary_factor"}}) {
-    std::string config = test::small_qwen3();
-    config.insert(1, "\"rope_parameters\": " + given + ", ");
-    EXPECT_THAT(error_of([&] { small(config, "text-generation"); }), HasSubstr(said));
-  }
-  std::string odd = test::small_qwen3();
-  odd.replace(odd.find("\"head_dim\": 8"), 13, "\"head_dim\": 7");
-  EXPECT_THAT(error_of([&] { small(odd, "text-generation"); }),
-              HasSubstr("models.rotary: got a head_dim of 7"));
-  {
-  }
-}
-
-TEST(Pretrained, BatchesThatAreNoneAreNamed) {
-  const auto net = small(test::small_bert(), "text-classification");
-  const at::Tensor ids = tokens(2, 5, 1);
-  const auto error = [&](const Batch& batch) { return error_of([&] { net->forward(batch); }); };
-  EXPECT_THAT(error({{"ids", ids}}), HasSubstr("models.input: the batch has no input_ids"));
-  EXPECT_THAT(error({{"input_ids", ids.to(at::kInt)}}),
-              HasSubstr("models.input: got input_ids Int"));
-  EXPECT_THAT(error({{"input_ids", ids}, {"attention_mask", at::ones({2, 4})}}),
-              HasSubstr("models.input: attention_mask has sizes [2, 4]"));
-  EXPECT_THAT(error({{"input_ids", tokens(1, 33, 1)}}), HasSubstr("models.length: got 33 tokens"));
-  EXPECT_THAT(error({{"input_ids", ids}, {"labels", at::zeros({3}, at::kLong)}}),
-              HasSubstr("models.labels: got labels of sizes [3], wanted [2]"));
-  const auto decoder = small(test::small_gpt2(), "text-classification");
-  EXPECT_THAT(error_of([&] { decoder->forward({{"input_ids", ids}}); }),
-              HasSubstr("models.padding: the config has no pad_token_id"));
 }
 
 }  // namespace

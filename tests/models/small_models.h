@@ -1,6 +1,7 @@
 #pragma once
 // Small configs of families, as texts of config.json.
 
+#include <filesystem>
 #include <string>
 
 #include "levin/models/pretrained.h"
@@ -36,6 +37,11 @@ inline std::shared_ptr<models::Pretrained> small(const std::string& config, cons
                                                  models::PretrainedOptions options = {}) {
   options.task = task;
   return models::from_config(models::Config::from_json(config), options);
+}
+
+/// A folder of a small BERT that classifies texts.
+inline void write_classifier(const std::filesystem::path& folder, int64_t labels) {
+  small(small_bert(), "text-classification", {.num_labels = labels})->save_pretrained(folder);
 }
 
 }  // namespace levin::test

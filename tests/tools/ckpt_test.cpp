@@ -1,8 +1,11 @@
 // levin ckpt as main() calls it.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <torch/torch.h>
+
+#include <array>
 
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/sharded_weights.h"
@@ -131,6 +134,74 @@ TEST_F(Ckpt, ConvertReadsWhatTorchSaved) {
   EXPECT_EQ(ckpt({"convert", from, to}).code, 0);
   EXPECT_TRUE(levin::load_weights(to).tensor("weight").equal(torch::arange(4)));
   EXPECT_EQ(ckpt({"diff", from, to}).text, "no difference\n");
+}
+
+/// A folder as transformers saves it, in the older format: so many files, with their index where there are several.
+void put_bins(const Scratch& scratch, const std::string& folder, int64_t files) {
+  std::filesystem::create_directories(scratch / folder);
+  nlohmann::json index = {{"metadata", {{"total_size", 24 * files}}}, {"weight_map", {}}};
+  for (int64_t i = 0; i < files; ++i) {
+    c10::Dict<std::string, at::Tensor> dict;
+    const std::string tensor = "layer." + std::to_string(i);
+    dict.insert(tensor, torch::arange(6, at::kFloat).view({2, 3}) + i);
+    const std::vector<char> bytes = torch::pickle_save(dict);
+    const std::string name = files == 1
+                                 ? "pytorch_model.bin"
+                                 : fmt::format("pytorch_model-{:05}-of-{:05}.bin", i + 1, files);
+    put(scratch / folder / name, {bytes.data(), bytes.size()});
+    index["weight_map"][tensor] = name;
+  }
+  if (files > 1) put(scratch / folder / "pytorch_model.bin.index.json", index.dump());
+}
+
+TEST_F(Ckpt, ReadsFoldersOfTransformersInEachFormat) {
+  put_bins(scratch_, "one_bin", 1);
+  put_bins(scratch_, "bins", 3);
+  const auto path = [&](const char* name) { return (scratch_ / name).string(); };
+  for (const char* bins : {"one_bin", "bins"}) {
+    SCOPED_TRACE(bins);
+    const std::string from = path(bins);
+    EXPECT_THAT(ckpt({"inspect", from}).text,
+                AllOf(HasSubstr(": folder of weights\n"),
+                      HasSubstr("Float     [2, 3]             layer.0\n")));
+    const Said verified = ckpt({"verify", from});
+    EXPECT_EQ(verified.code, 0);
+    EXPECT_THAT(verified.text, HasSubstr("tensors; a folder of weights has no checksums"));
+    const std::string whole = from + ".safetensors", shards = from + "_shards";
+    EXPECT_EQ(ckpt({"convert", from, whole}).code, 0);
+    EXPECT_EQ(ckpt({"convert", "--max-shard-bytes", "24", from, shards}).code, 0);
+    for (const std::string& to : {whole, shards}) {
+      EXPECT_EQ(ckpt({"diff", from, to}).text, "no difference\n");
+      EXPECT_EQ(ckpt({"verify", to}).code, 0);
+    }
+  }
+  EXPECT_TRUE(levin::load_sharded_weights(path("bins"))
+                  .tensor("layer.2")
+                  .equal(torch::arange(6, at::kFloat).view({2, 3}) + 2));
+  EXPECT_EQ(ckpt({"diff", path("one_bin"), path("bins")}).text,
+            "model/layer.1: only in the second, Float [2, 3]\n"
+            "model/layer.2: only in the second, Float [2, 3]\n");
+}
+
+TEST_F(Ckpt, AFileThatAnIndexNamesAndThatIsNotThereIsNamed) {
+  put_bins(scratch_, "bins", 3);
+  const std::string bins = (scratch_ / "bins").string();
+  const std::string shards = (scratch_ / "shards").string();
+  ASSERT_EQ(ckpt({"convert", "--max-shard-bytes", "24", bins, shards}).code, 0);
+  for (const auto& [folder, index, file] : std::vector<std::array<std::string, 3>>{
+           {bins, "pytorch_model.bin.index.json", "pytorch_model-00002-of-00003.bin"},
+           {shards, "model.safetensors.index.json", "model-00002-of-00003.safetensors"}}) {
+    SCOPED_TRACE(index);
+    std::filesystem::remove(std::filesystem::path(folder) / file);
+    const std::string said = "checkpoint.missing: " + folder + "/" + index +
+                             " says that layer.1 is in " + file + ", which is not there";
+    EXPECT_THAT(error_of([&] { ckpt({"inspect", folder}); }), StartsWith(said));
+    EXPECT_THAT(error_of([&] { ckpt({"convert", folder, folder + "2"}); }), StartsWith(said));
+    EXPECT_THAT(error_of([&] { ckpt({"diff", folder, folder}); }), StartsWith(said));
+    const Said verified = ckpt({"verify", folder});
+    EXPECT_EQ(verified.code, 1);
+    EXPECT_THAT(verified.text, HasSubstr(said));
+  }
 }
 
 TEST_F(Ckpt, MergeWantsParts) {

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "levin/base/check.h"
-#include "levin/checkpoint/checkpoint_reader.h"
 #include "levin/checkpoint/merge.h"
 #include "tools/command.h"
 #include "tools/command_line.h"
@@ -21,14 +20,16 @@ constexpr const char* kHelp =
     "usage: levin ckpt ACTION [OPTIONS] PATH...\n\n"
     "  inspect PATH          what is in it: tensors, their types and sizes, the training state\n"
     "  verify PATH...        whether each byte is as it was written; the code is 1 where it is "
-    "not\n"
+    "not. Of\n"
+    "                        files without checksums: whether they hold all that they tell of\n"
     "  diff ONE OTHER        tensors and numbers in which two differ; the code is 1 where some do\n"
     "  convert FROM TO       the weights to TO.safetensors, or to a folder as save_pretrained's\n"
     "  merge PART... TO      one checkpoint of what the hosts of a run wrote "
     "(save_on_each_node)\n\n"
-    "PATH is a checkpoint's folder, a file or folder of safetensors, a file of torch.save, or a "
-    "folder\n"
-    "of torch.distributed.checkpoint.\n"
+    "PATH is a checkpoint's folder, a folder as transformers saves it (safetensors or "
+    "pytorch_model.bin,\n"
+    "in one file or several), a file of safetensors or of torch.save, or a folder of\n"
+    "torch.distributed.checkpoint.\n"
     "  levin ckpt ACTION --help lists its options\n";
 
 using Paths = std::vector<std::string>;
@@ -65,9 +66,7 @@ int verify(int argc, char** argv) {
   int code = 0;
   for (const std::string& path : paths) {
     try {
-      CheckpointReader reader(path);
-      reader.check_all();
-      std::cout << fmt::format("{}: good, {} checked\n", path, bytes_text(reader.bytes_read()));
+      std::cout << fmt::format("{}: {}\n", path, verified(path));
     } catch (const Error& error) {
       std::cout << fmt::format("{}: {}\n", path, error.what());
       code = 1;

@@ -26,6 +26,9 @@ CheckpointContents read_contents(const std::filesystem::path& path);
 /// each model, the largest first; below 0: all, by name.
 std::string inspected(const std::filesystem::path& path, int64_t num_tensors, bool as_json);
 
+/// Reads each byte that has a checksum; says how many, or that there are none. Throws what the readers throw.
+std::string verified(const std::filesystem::path& path);
+
 struct Tolerance {
   double relative = 0.0;
   double absolute = 0.0;

@@ -4,6 +4,7 @@
 
 #include "levin/base/check.h"
 #include "levin/checkpoint/checkpoint.h"
+#include "levin/checkpoint/checkpoint_reader.h"
 #include "levin/checkpoint/sharded_weights.h"
 #include "levin/checkpoint/torch/torch_file.h"
 #include "tools/ckpt/ckpt.h"
@@ -65,19 +66,34 @@ CheckpointContents read_contents(const fs::path& path) {
   }
   CheckpointContents contents;
   const bool is_folder = fs::is_directory(path, unknown);
-  if (is_folder && (fs::exists(path / "model.safetensors.index.json", unknown) ||
-                    fs::exists(path / "model.safetensors", unknown))) {
-    contents.kind = "folder of safetensors";
+  if (is_folder && holds_weights(path)) {
+    contents.kind = "folder of weights";
     contents.weights["model"] = load_sharded_weights(path);
     return contents;
   }
   LEVIN_CHECK(
       !is_folder, "tools.ckpt",
-      "'{}' is no checkpoint: it has neither manifest.json, model.safetensors nor .metadata",
+      "'{}' is no checkpoint: it has neither manifest.json, model.safetensors, pytorch_model.bin "
+      "(or an index of either) nor .metadata",
       path.string());
   contents.kind = "safetensors file";
   contents.weights["model"] = load_weights(path);
   return contents;
+}
+
+std::string verified(const fs::path& path) {
+  std::error_code unknown;
+  const bool is_file = fs::is_regular_file(path, unknown);
+  const bool is_foreign = is_file || is_torch_checkpoint(path) || holds_weights(path);
+  if (!is_foreign || fs::exists(path / "manifest.json", unknown)) {
+    CheckpointReader reader(path);
+    reader.check_all();
+    return fmt::format("good, {} checked", bytes_text(reader.bytes_read()));
+  }
+  const CheckpointContents contents = read_contents(path);
+  size_t tensors = 0;
+  for (const auto& [model, weights] : contents.weights) tensors += weights.values().size();
+  return fmt::format("whole, {} tensors; a {} has no checksums", tensors, contents.kind);
 }
 
 void convert(const fs::path& from, const fs::path& to, const ConvertOptions& options) {
