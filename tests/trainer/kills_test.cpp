@@ -13,6 +13,7 @@
 #include "levin/module/full.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
 #include "tests/launch/launcher.h"
+#include "tests/trainer/adapter_run.h"
 #include "tests/trainer/small_run.h"
 
 namespace {
@@ -26,6 +27,8 @@ using levin::test::soon;
 constexpr int64_t kEpochs = 6;
 constexpr const char* kFolder = "LEVIN_KILLS_FOLDER";
 constexpr const char* kStrategy = "LEVIN_KILLS_STRATEGY";
+constexpr const char* kAdapter =
+    "LEVIN_KILLS_ADAPTER";  ///< an adapter is trained, on a base in its file
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -68,23 +71,50 @@ TEST(Kills, DISABLED_Rank) {
                                                         .save_top_k = 2,
                                                         .every_n_train_steps = 5})};
   levin::Trainer trainer(options);
-  const auto net = std::make_shared<Net>();
-  trainer.fit(net, levin::DataLoader(dataset(100), {.batch_size = 4, .shuffle = true}));
+  std::shared_ptr<levin::Module> net;
+  if (std::getenv(kAdapter) != nullptr) {
+    net = adapter_run::module(adapter_run::adapted(folder / "base"));
+    trainer.fit(net, adapter_run::loader(2));
+  } else {
+    net = std::make_shared<Net>();
+    trainer.fit(net, levin::DataLoader(dataset(100), {.batch_size = 4, .shuffle = true}));
+  }
   const levin::State weights = levin::full(*net);
   if (trainer.accelerator().is_main_process()) {
     levin::save_weights(folder / "final.safetensors", weights);
   }
 }
 
+struct Killed {
+  std::string strategy;
+  bool adapts = false;
+};
+std::ostream& operator<<(std::ostream& out, const Killed& what) {
+  return out << what.strategy << (what.adapts ? "Adapter" : "");
+}
+
 struct Program {
   Scratch scratch;
   Launcher launcher;
 
-  explicit Program(const std::string& strategy)
-      : launcher(scratch,
-                 {"-n", "2", "--max-restarts", "3", fs::read_symlink("/proc/self/exe").string(),
-                  "--gtest_also_run_disabled_tests", "--gtest_filter=Kills.DISABLED_Rank"},
-                 {{kFolder, scratch.str()}, {kStrategy, strategy}}) {}
+  explicit Program(const Killed& what) : launcher(scratch, words(), variables(what)) {}
+
+  static std::vector<std::string> words() {
+    return {"-n",
+            "2",
+            "--max-restarts",
+            "3",
+            fs::read_symlink("/proc/self/exe").string(),
+            "--gtest_also_run_disabled_tests",
+            "--gtest_filter=Kills.DISABLED_Rank"};
+  }
+  std::map<std::string, std::string> variables(const Killed& what) const {
+    std::map<std::string, std::string> set{{kFolder, scratch.str()}, {kStrategy, what.strategy}};
+    if (!what.adapts) return set;
+    adapter_run::write_base(scratch / "base");
+    set[kAdapter] = "1";
+    return set;
+  }
 
   fs::path pid_of(int64_t rank) const { return scratch / ("pid.0." + std::to_string(rank)); }
 };
@@ -102,9 +132,11 @@ void expect_equal(const levin::State& got, const levin::State& wanted) {
   }
 }
 
-class KillsUnder : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Strategies, KillsUnder, ::testing::Values("ddp", "fsdp"),
-                         [](const auto& info) { return info.param; });
+class KillsUnder : public ::testing::TestWithParam<Killed> {};
+INSTANTIATE_TEST_SUITE_P(Strategies, KillsUnder,
+                         ::testing::Values(Killed{"ddp"}, Killed{"fsdp"}, Killed{"ddp", true},
+                                           Killed{"fsdp", true}, Killed{"zero", true}),
+                         [](const auto& info) { return ::testing::PrintToString(info.param); });
 
 TEST_P(KillsUnder, EveryRunRecoversAndEndsWithTheSameWeights) {
   const char* asked = std::getenv("LEVIN_KILLS");
