@@ -5,12 +5,30 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <iterator>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "levin/base/check.h"
 #include "levin/base/posix.h"
+#include "levin/files/mapped_address.h"
 
 namespace levin::files {
+namespace {
+
+/// Of this process.
+struct Maps {
+  std::mutex mutex;
+  std::map<const std::byte*, size_t> sizes;  ///< of each map, by where it begins
+
+  static Maps& instance() {
+    static Maps& maps = *new Maps;  // maps may end after static objects have gone
+    return maps;
+  }
+};
+
+}  // namespace
 
 MemoryMap::MemoryMap(const std::filesystem::path& path) {
   // O_NONBLOCK: opening a pipe must not wait for its writer.
@@ -29,10 +47,23 @@ MemoryMap::MemoryMap(const std::filesystem::path& path) {
   LEVIN_CHECK(address != MAP_FAILED, "files.read", "cannot map {} ({} bytes): {}", path.string(),
               size, posix::reason(errno));
   bytes_ = {static_cast<const std::byte*>(address), size};
+  const std::lock_guard lock(Maps::instance().mutex);
+  Maps::instance().sizes[bytes_.data()] = size;
 }
 
 MemoryMap::~MemoryMap() {
-  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  if (bytes_.empty()) return;
+  const std::lock_guard lock(Maps::instance().mutex);
+  Maps::instance().sizes.erase(bytes_.data());
+  ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+bool is_mapped(const void* address) {
+  const auto* byte = static_cast<const std::byte*>(address);
+  const std::lock_guard lock(Maps::instance().mutex);
+  const auto& sizes = Maps::instance().sizes;
+  const auto next = sizes.upper_bound(byte);
+  return next != sizes.begin() && byte < std::prev(next)->first + std::prev(next)->second;
 }
 
 MemoryMap::MemoryMap(MemoryMap&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "levin/files/mapped_address.h"
 #include "tests/support/child_process.h"
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"
@@ -31,6 +32,24 @@ TEST(MemoryMap, ShowsTheBytesOfTheFile) {
 TEST(MemoryMap, OfAnEmptyFileIsEmpty) {
   const Scratch scratch;
   EXPECT_TRUE(MemoryMap(put(scratch / "a", "")).bytes().empty());
+}
+
+TEST(MemoryMap, KnowsWhichAddressesAreOfMapsThatAreThere) {
+  const Scratch scratch;
+  const std::string beside = "no map";
+  const std::byte* begin = nullptr;
+  {
+    const MemoryMap map(put(scratch / "a", "some bytes")), other(put(scratch / "b", "more"));
+    begin = map.bytes().data();
+    EXPECT_TRUE(is_mapped(begin));
+    EXPECT_TRUE(is_mapped(begin + 9));
+    EXPECT_FALSE(is_mapped(begin + 10));
+    EXPECT_FALSE(is_mapped(begin - 1));
+    EXPECT_TRUE(is_mapped(other.bytes().data() + 3));
+    EXPECT_FALSE(is_mapped(beside.data()));
+    EXPECT_FALSE(is_mapped(nullptr));
+  }
+  EXPECT_FALSE(is_mapped(begin));
 }
 
 TEST(MemoryMap, OutlivesTheFilesName) {

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <unordered_set>
 
 #include "levin/base/check.h"
+#include "levin/files/mapped_address.h"
 #include "levin/module/base.h"
 
 namespace levin::ddp {
@@ -28,8 +30,7 @@ std::vector<std::string> digests_of(const State& bases) {
   return digests;
 }
 
-/// Whether all ranks have opened the same files, so that what is frozen of them need not be sent: it
-/// would be written where it lies, and each rank have a copy of its own.
+/// Whether all ranks have opened the same files.
 bool share_base(comm::ProcessGroup& group, const torch::nn::Module& module) {
   const State own = base_state(module);
   if (!group.any(!own.empty())) return false;
@@ -100,6 +101,27 @@ void check_same_tensors(comm::ProcessGroup& group, const std::vector<NamedTensor
   }
 }
 
+std::unordered_set<const c10::TensorImpl*> same_base(comm::ProcessGroup& group,
+                                                     const torch::nn::Module& module,
+                                                     bool in_place) {
+  if (!share_base(group, module)) return {};
+  std::unordered_set<const c10::TensorImpl*> same = base_tensors(module);
+  const std::vector<NamedTensor> parameters = named_parameters(module);
+  const at::Tensor are_same = at::zeros({std::ssize(parameters)}, at::kByte);
+  auto* flags = are_same.mutable_data_ptr<uint8_t>();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor& parameter = parameters[i].tensor;
+    const bool lies_well = !in_place || (parameter.is_cpu() && parameter.is_contiguous() &&
+                                         files::is_mapped(parameter.const_data_ptr()));
+    flags[i] = same.contains(parameter.unsafeGetTensorImpl()) && lies_well ? 1 : 0;
+  }
+  group.all_reduce(are_same, ReduceOp::kMin);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (flags[i] == 0) same.erase(parameters[i].tensor.unsafeGetTensorImpl());
+  }
+  return same;
+}
+
 void broadcast_from_first(comm::ProcessGroup& group, std::span<const at::Tensor> tensors) {
   const at::NoGradGuard no_grad;
   std::map<at::ScalarType, std::vector<at::Tensor>> open;
@@ -125,8 +147,8 @@ void place_as_first(comm::ProcessGroup& group, torch::nn::Module& module, at::De
   module.to(device);
   const std::vector<NamedTensor> tensors = tensors_of(module);
   check_same_tensors(group, tensors);
-  std::unordered_set<const c10::TensorImpl*> same;
-  if (share_base(group, module)) same = base_tensors(module);
+  // Written to, they would be a copy of each rank's own.
+  const auto same = same_base(group, module, /*in_place=*/false);
   std::vector<at::Tensor> all;
   for (const NamedTensor& tensor : tensors) {
     if (!same.contains(tensor.tensor.unsafeGetTensorImpl())) all.push_back(tensor.tensor);

@@ -4,8 +4,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <span>
+#include <unordered_set>
 #include <vector>
 
+#include "levin/base/export.h"
 #include "levin/comm/process_group.h"
 #include "levin/graph/meta/materialize.h"
 #include "levin/module/parameters.h"
@@ -23,6 +25,13 @@ void broadcast_from_first(comm::ProcessGroup& group, std::span<const at::Tensor>
 /// yet. Throws what check_same_tensors throws.
 void place_as_first(comm::ProcessGroup& group, torch::nn::Module& module, at::Device device,
                     InitValues values);
+
+/// Parameters of a base (module/base.h) that are frozen on every rank, and that every rank has from files of
+/// the same contents: they need not be sent. in_place: and lie in the files' maps, so that the ranks of a
+/// host have one copy of them. All ranks call it.
+LEVIN_API std::unordered_set<const c10::TensorImpl*> same_base(comm::ProcessGroup& group,
+                                                               const torch::nn::Module& module,
+                                                               bool in_place);
 
 /// Of a module that may share parameters with others: those that are not among taken.
 std::vector<NamedTensor> parameters_apart_from(const std::vector<NamedTensor>& taken,

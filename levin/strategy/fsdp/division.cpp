@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/graph/meta/materialize.h"
 #include "levin/strategy/ddp/agreement.h"
@@ -31,6 +32,7 @@ Division::Division(std::string_view strategy, const comm::ProcessGroup& group, H
 
 void Division::divide(torch::nn::Module& module, at::Device device, InitValues values,
                       FirstTouch& touch) {
+  keep_base(module, device);
   const Plan plan = own_parameters(module);
   std::vector<std::unique_ptr<Unit>> fresh;
   for (const UnitPlan& unit : plan.units) {
@@ -52,6 +54,12 @@ void Division::tell() const {
   if (group_.rank() != 0) return;
   int64_t bytes = 0, own = 0;
   const Unit* largest = nullptr;
+  int64_t in_files = 0;
+  for (const NamedTensor& each : in_files_) in_files += static_cast<int64_t>(each.tensor.nbytes());
+  if (in_files > 0) {
+    log::info("{}: {:.3g} MB of frozen parameters stay in the maps of their files", strategy_,
+              megabytes(in_files));
+  }
   for (size_t i = newest_; i < units_.size(); ++i) {
     bytes += units_[i]->bytes();
     own += static_cast<int64_t>(units_[i]->own().nbytes());
@@ -80,6 +88,7 @@ void Division::undo() {
     }
   }
   units_.clear();
+  in_files_.clear();
   trap_.reset();
 }
 
@@ -89,6 +98,25 @@ UnitOptions Division::unit_options() const {
           .hosts = hosts_};
 }
 
+/// What a GPU computes with lies in its own memory.
+void Division::keep_base(const torch::nn::Module& module, at::Device device) {
+  if (!device.is_cpu()) return;
+  const auto same = ddp::same_base(group_, module, /*in_place=*/true);
+  for (const NamedTensor& parameter : named_parameters(module)) {
+    if (same.contains(parameter.tensor.unsafeGetTensorImpl())) in_files_.push_back(parameter);
+  }
+}
+
+void Division::check_frozen() const {
+  for (const NamedTensor& parameter : in_files_) {
+    LEVIN_CHECK(!parameter.tensor.requires_grad(), "strategy.fsdp.unfrozen",
+                "{} was frozen when strategy '{}' divided the module, and stayed in the map of its "
+                "file, which is not divided; unfreeze it before prepare or fit, or set --strategy "
+                "ddp",
+                parameter.name, strategy_);
+  }
+}
+
 /// A parameter that two modules share is the first one's.
 Plan Division::own_parameters(const torch::nn::Module& module) const {
   Plan plan = plan_units(module, static_cast<int64_t>(options_.unit_mb * (1 << 20)));
@@ -96,7 +124,9 @@ Plan Division::own_parameters(const torch::nn::Module& module) const {
   for (const auto& unit : units_) {
     for (const Leaf& leaf : unit->leaves()) taken.insert(leaf.parameter.unsafeGetTensorImpl());
   }
-  for (const NamedTensor& each : whole_) taken.insert(each.tensor.unsafeGetTensorImpl());
+  for (const auto* others : {&whole_, &in_files_}) {
+    for (const NamedTensor& each : *others) taken.insert(each.tensor.unsafeGetTensorImpl());
+  }
   const auto is_taken = [&](const NamedTensor& each) {
     return taken.contains(each.tensor.unsafeGetTensorImpl());
   };

@@ -34,9 +34,13 @@ class Division {
   const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
   /// Parameters that are not divided.
   const std::vector<NamedTensor>& whole() const { return whole_; }
+  /// Throws Error "strategy.fsdp.unfrozen" for a parameter that stayed in its file's map, as it was frozen,
+  /// and is to have gradients now.
+  void check_frozen() const;
 
  private:
   UnitOptions unit_options() const;
+  void keep_base(const torch::nn::Module& module, at::Device device);
   Plan own_parameters(const torch::nn::Module& module) const;
   void make_own_rows(torch::nn::Module& module, const std::vector<std::unique_ptr<Unit>>& units,
                      at::Device device, InitValues values) const;
@@ -53,6 +57,8 @@ class Division {
   std::vector<std::unique_ptr<Unit>> units_;
   size_t newest_ = 0;  ///< the first unit of the newest module
   std::vector<NamedTensor> whole_;
+  /// Frozen, and in maps of files of the same contents: in no unit, as a host's ranks have one copy already.
+  std::vector<NamedTensor> in_files_;
   std::unique_ptr<WriteTrap> trap_;
 };
 

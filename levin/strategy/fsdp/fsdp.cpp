@@ -165,6 +165,7 @@ class Fsdp final : public Strategy, public Joinable {
     touch_.begin(pass);
     size_t entered = 0;
     try {
+      division_.check_frozen();
       settle();
       for (; entered < units().size(); ++entered) units()[entered]->enter();
     } catch (...) {
