@@ -54,6 +54,9 @@ print(best)
 
 def large_into(folder, tokenizers, size):
     """Byte-level BPE of `size` tokens, with the merges of its training, and with each pair that makes a token."""
+    made = [folder / "large.json", folder / "tiktoken.json"]
+    if all(file.exists() for file in made):
+        return made
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors, trainers
     split = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
     tokenizer = Tokenizer(models.BPE())
@@ -64,16 +67,16 @@ def large_into(folder, tokenizers, size):
     files = [*sorted(tokenizers.glob("*.txt")), *sorted(pathlib.Path(sysconfig.get_paths()["stdlib"]).rglob("*.py"))]
     tokenizer.train_from_iterator((file.read_text(encoding="utf-8", errors="ignore") for file in files), trainer)
     tokenizer.add_special_tokens([f"<|reserved_special_token_{i}|>" for i in range(256)])
-    tokenizer.save(str(folder / "large.json"))
-    made = json.loads(tokenizer.to_str())
-    ids = made["model"]["vocab"]
+    tokenizer.save(str(made[0]))
+    tree = json.loads(tokenizer.to_str())
+    ids = tree["model"]["vocab"]
     merges = []
     for token in ids:
         pairs = [(token[:at], token[at:]) for at in range(1, len(token)) if token[:at] in ids and token[at:] in ids]
         merges += sorted(pairs, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
-    made["model"].update(merges=merges, ignore_merges=True)
-    (folder / "tiktoken.json").write_text(json.dumps(made, ensure_ascii=False, indent=2), encoding="utf-8")
-    return [folder / "large.json", folder / "tiktoken.json"]
+    tree["model"].update(merges=merges, ignore_merges=True)
+    made[1].write_text(json.dumps(tree, ensure_ascii=False, indent=2), encoding="utf-8")
+    return made
 
 
 def opened_line(levin_bin, path, rounds, repetitions):
@@ -112,12 +115,14 @@ def main():
     parser.add_argument("--tokenizers", type=pathlib.Path, required=True, help="folder of tokenizer.json files")
     parser.add_argument("--only", nargs="*", help="names of tokenizers")
     parser.add_argument("--large", type=int, default=128000, metavar="TOKENS", help="of the vocabulary that is trained; 0 for none")
+    parser.add_argument("--trained", type=pathlib.Path, metavar="FOLDER", help="where that is kept, and taken from the next time")
     parser.add_argument("--opening", action="store_true", help="nothing but how long it takes to open each file")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
+    load = os.getloadavg()[0]
     rounds, repetitions = (1, 1) if arguments.quick else (arguments.rounds, arguments.repetitions)
     lines = ["| tokenizer | text | MB | ids, levin | ids, Python | ratio | offsets, levin | offsets, Python | ratio | two threads of levin's |",
              "|---|---|---|---|---|---|---|---|---|---|"]
@@ -126,7 +131,8 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         texts = texts_into(pathlib.Path(name), arguments.tokenizers)
         files = [file for file in sorted(arguments.tokenizers.glob("*.json")) if not arguments.only or file.stem in arguments.only]
-        large = large_into(pathlib.Path(name), arguments.tokenizers, arguments.large) if arguments.large and not arguments.quick else []
+        trained = arguments.trained or pathlib.Path(name)
+        large = large_into(trained, arguments.tokenizers, arguments.large) if arguments.large and not arguments.quick else []
         for tokenizer in [*files, *large]:
             opening.append(opened_line(arguments.levin_bin, tokenizer, 2 * rounds + 1, repetitions))
             print(opening[-1], flush=True)
@@ -157,7 +163,8 @@ def main():
     print(summary)
     if arguments.out:
         when = time.strftime("%Y-%m-%d")
-        arguments.out.write_text("\n".join([f"# Tokenizers\n\nMade by `bench/peers/tokenizing.py` on {when}, {os.cpu_count()} cores. "
+        arguments.out.write_text("\n".join([f"# Tokenizers\n\nMade by `bench/peers/tokenizing.py` on {when}, {os.cpu_count()} cores, "
+                                            f"load {load:.1f} at the beginning and {os.getloadavg()[0]:.1f} at the end. "
                                             "MB of text a second of processor time, one thread.\n", *lines, "", summary, "", *opening, ""]))
 
 
