@@ -1,5 +1,6 @@
 // The loops without gradients: validation inside a fit, validate, test and predict.
 
+#include <ATen/ops/full.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/nn/module.h>
 
@@ -43,6 +44,18 @@ at::Tensor of_samples(const at::Tensor& output, int64_t rows, int64_t samples) {
 }
 
 }  // namespace
+
+std::optional<int64_t> size_of(const DataLoader& loader) {
+  return loader.has_size() ? std::optional(loader.size()) : std::nullopt;
+}
+
+/// The batches of the rank that has most: one without a sample evaluates with the others, and a fraction of
+/// the batches is the same count everywhere.
+std::optional<int64_t> Run::evaluation_size(const DataLoader& loader) {
+  const std::optional<int64_t> own = size_of(loader);
+  if (!own) return own;
+  return accelerator_.reduce(at::full({1}, *own, at::kLong), ReduceOp::kMax).item<int64_t>();
+}
 
 bool Run::validation_due() const {
   if (!has_validation() || progress_.batch == 0 || !at_step_boundary()) return false;
@@ -106,7 +119,7 @@ void Run::run_evaluation(DataLoader loader, std::shared_ptr<DataModule> data,
       stage_ == Stage::kPredict ? std::pair("limit_predict_batches", options_.limit_predict_batches)
       : stage_ == Stage::kTest  ? std::pair("limit_test_batches", options_.limit_test_batches)
                                 : std::pair("limit_val_batches", options_.limit_val_batches);
-  const std::optional<int64_t> size = size_of(loader);
+  const std::optional<int64_t> size = evaluation_size(loader);
   const int64_t batches = options_.fast_dev_run > 0
                               ? std::min(options_.fast_dev_run, size.value_or(kUncounted))
                               : portion_of(size, option, limit);

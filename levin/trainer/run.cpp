@@ -15,10 +15,6 @@ std::string_view stage_name(Stage stage) {
   return kNames[static_cast<size_t>(stage)];
 }
 
-std::optional<int64_t> size_of(const DataLoader& loader) {
-  return loader.has_size() ? std::optional(loader.size()) : std::nullopt;
-}
-
 namespace {
 
 /// A loader reads at one place at a time: that of validation reads the same data by itself.
@@ -125,8 +121,8 @@ void Run::prepare_fit(DataLoader training, std::optional<DataLoader> validation)
   if (validation) {
     val_loader_ = accelerator_.prepare_loader(std::move(*validation), LoaderRole::kEvaluation);
   }
-  limits_ =
-      resolve_limits(options_, size_of(*train_loader_), val_loader_ ? size_of(*val_loader_) : 0);
+  limits_ = resolve_limits(options_, size_of(*train_loader_),
+                           val_loader_ ? evaluation_size(*val_loader_) : 0);
   warn_of_few_steps();
   if (!module_->automatic_optimization) {
     LEVIN_CHECK(

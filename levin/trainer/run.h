@@ -119,6 +119,7 @@ class Run : public ModuleContext {
   bool record_log(std::string_view name, const at::Tensor& value, const LogOptions& options);
 
   // evaluate.cpp
+  std::optional<int64_t> evaluation_size(const DataLoader& loader);
   void validate_in_fit();
   void sanity_check();
   void evaluation_loop(Stage stage, DataLoader loader, int64_t batches,

@@ -6,6 +6,23 @@
 
 namespace levin::detail {
 
+namespace {
+
+/// Whether only other ranks logged some metric, so that its value cannot be computed here.
+bool lacks_a_metric(const State& values, const std::vector<State>& ranks) {
+  for (const State& rank : ranks) {
+    for (int64_t i = 0; i < rank.integer("size"); ++i) {
+      const State& entry = rank.child(std::to_string(i));
+      const bool has_value =
+          entry.boolean("is_metric") && entry.boolean("on_epoch") && !entry.child("metric").empty();
+      if (has_value && !values.contains(entry.text("name"))) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
 RunLog::RunLog(Accelerator& accelerator, Progress& progress,
                std::vector<std::shared_ptr<Logger>> loggers, bool off)
     : accelerator_(accelerator), progress_(progress), loggers_(std::move(loggers)), off_(off) {}
@@ -43,34 +60,63 @@ Metrics RunLog::metrics() {
 void RunLog::publish(const std::vector<LoggedValues*>& books) {
   take_step_values();
   stepped_ = nullptr;
-  State newest, row;
+  State newest, row, bar;
   Scalars scalars;
+  bool lacks = false;
   for (LoggedValues* values : books) {
+    std::vector<State> ranks;
     if (accelerator_.rank().world_size > 1) {
-      const std::vector<State> ranks = accelerator_.gather_object(values->state_dict());
+      ranks = accelerator_.gather_object(values->state_dict());
       values->reset_epoch();
       for (const State& rank : ranks) values->merge(rank);
     }
     for (const auto& [name, value] : values->epoch_values(LogTarget::kCallbacks)) {
       newest.set(name, value);
     }
-    for (const Scalar& shown : values->epoch_values(LogTarget::kProgressBar)) show(shown);
+    lacks = lacks || lacks_a_metric(newest, ranks);
+    for (const Scalar& shown : values->epoch_values(LogTarget::kProgressBar)) {
+      show(shown);
+      bar.set(shown.name, shown.value);
+    }
     for (const Scalar& one : values->epoch_values(LogTarget::kLogger)) {
       scalars.push_back(one);
       row.set(one.name, one.value);
     }
   }
-  State agreed;  // rank 0's: another may have had no batch at all
-  agreed.set("newest", std::move(newest)).set("row", std::move(row));
-  agreed = accelerator_.broadcast_object(agreed);
+  State own;
+  own.set("newest", std::move(newest)).set("row", std::move(row)).set("bar", std::move(bar));
+  own.set("lacks", lacks);
+  const State agreed = agreed_values(own);
   for (const auto& [name, value] : agreed.child("newest").values()) {
     metrics_[name] = agreed.child("newest").number(name);
+  }
+  for (const auto& [name, value] : agreed.child("bar").values()) {
+    if (!own.child("bar").contains(name)) show({name, agreed.child("bar").number(name)});
   }
   results_.clear();
   for (const auto& [name, value] : agreed.child("row").values()) {
     results_[name] = agreed.child("row").number(name);
+    if (!own.child("row").contains(name)) scalars.push_back({name, results_[name]});
   }
   if (!silent_) write(scalars, progress_.global_step);
+}
+
+/// Rank 0's, since another rank may have had no batch at all. Where it is rank 0 that had none, a metric
+/// that it never saw is computed where it was logged: the first rank's that has one.
+State RunLog::agreed_values(const State& own) {
+  State agreed = accelerator_.broadcast_object(own);
+  if (!agreed.boolean("lacks")) return agreed;
+  const std::vector<State> ranks = accelerator_.gather_object(own);
+  for (const char* kind : {"newest", "row", "bar"}) {
+    State all;
+    for (const State& rank : ranks) {
+      for (const auto& [name, value] : rank.child(kind).values()) {
+        if (!all.contains(name)) all.set(name, value);
+      }
+    }
+    agreed.set(kind, std::move(all));
+  }
+  return agreed;
 }
 
 void RunLog::show(const Scalar& scalar) {

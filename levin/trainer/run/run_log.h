@@ -58,6 +58,7 @@ class RunLog {
 
  private:
   void take_step_values();
+  State agreed_values(const State& own);
   void show(const Scalar& scalar);
   void write(const Scalars& row, int64_t step) const;
 
