@@ -44,7 +44,7 @@ std::shared_ptr<Pretrained> chat_model(const std::string& config) {
   return net;
 }
 
-at::Tensor tokens(int64_t count, int64_t seed) {
+at::Tensor random_tokens(int64_t count, int64_t seed) {
   torch::manual_seed(seed);
   return at::randint(3, 61, {1, count}, at::kLong);
 }
@@ -71,13 +71,13 @@ class KeptCaches : public ::testing::TestWithParam<std::string (*)()> {};
 TEST_P(KeptCaches, TurnsThatGoOnReadWhatIsNew) {
   const auto net = chat_model(GetParam()());
   KeptCache kept;
-  at::Tensor text = tokens(5, 1);
+  at::Tensor text = random_tokens(5, 1);
   for (int64_t round = 0; round < 5; ++round) {
     const int64_t before = kept.size();
     const Generated written = turn(*net, text, kept);
     EXPECT_EQ(written.num_computed, written.sequences.size(1) - 1 - before) << round;
     // From one new token, as a line's end may be, to many.
-    text = at::cat({written.sequences, tokens(1 + 2 * round, 2 + round)}, 1);
+    text = at::cat({written.sequences, random_tokens(1 + 2 * round, 2 + round)}, 1);
   }
 }
 
@@ -86,11 +86,11 @@ TEST_P(KeptCaches, AreCutBackToWhereAPromptGoesAnotherWay) {
   const auto net = chat_model(GetParam()());
   const bool forgets = GetParam() == narrow_window;
   KeptCache kept;
-  const Generated first = turn(*net, tokens(20, 1), kept);
+  const Generated first = turn(*net, random_tokens(20, 1), kept);
   const at::Tensor other = first.sequences.narrow(1, 0, 22).clone();
   const int64_t differs = 21;
   other.select(1, differs).fill_(first.sequences[0][differs].item<int64_t>() == 5 ? 6 : 5);
-  const Generated second = turn(*net, at::cat({other, tokens(6, 2)}, 1), kept);
+  const Generated second = turn(*net, at::cat({other, random_tokens(6, 2)}, 1), kept);
   EXPECT_EQ(second.num_computed, second.sequences.size(1) - 1 - (forgets ? 0 : differs));
   // The whole prompt is there: its last token has to be read again.
   const Generated again = turn(*net, first.sequences.narrow(1, 0, 12), kept);
@@ -107,8 +107,8 @@ INSTANTIATE_TEST_SUITE_P(Bodies, KeptCaches,
 TEST(KeptCache, AWindowThatIsNotFullIsCutLikeAnyOther) {
   const auto net = chat_model(narrow_window());
   KeptCache kept;
-  const Generated first = turn(*net, tokens(6, 1), kept, 5);
-  const at::Tensor prompt = at::cat({first.sequences.narrow(1, 0, 8), tokens(30, 2)}, 1);
+  const Generated first = turn(*net, random_tokens(6, 1), kept, 5);
+  const at::Tensor prompt = at::cat({first.sequences.narrow(1, 0, 8), random_tokens(30, 2)}, 1);
   const Generated second = turn(*net, prompt, kept);
   EXPECT_LE(second.num_computed, second.sequences.size(1) - 1 - 8);
 }
@@ -116,7 +116,7 @@ TEST(KeptCache, AWindowThatIsNotFullIsCutLikeAnyOther) {
 TEST(KeptCache, OfAnotherModelOrAfterForgetBeginsAnew) {
   const auto net = chat_model(qwen3()), other = chat_model(qwen3());
   KeptCache kept;
-  const at::Tensor text = turn(*net, tokens(9, 1), kept).sequences;
+  const at::Tensor text = turn(*net, random_tokens(9, 1), kept).sequences;
   EXPECT_EQ(turn(*other, text, kept).num_computed, text.size(1) + 6);
   kept.forget();
   EXPECT_EQ(kept.size(), 0);
@@ -127,7 +127,7 @@ TEST(KeptCache, OfAnotherModelOrAfterForgetBeginsAnew) {
 TEST(KeptCache, AfterACallThatThrowsIsEmpty) {
   const auto net = chat_model(qwen3());
   KeptCache kept;
-  const at::Tensor text = turn(*net, tokens(9, 1), kept).sequences;
+  const at::Tensor text = turn(*net, random_tokens(9, 1), kept).sequences;
   EXPECT_THROW(net->generate(text, {.max_new_tokens = 4,
                                     .kept = &kept,
                                     .on_tokens = [](const at::Tensor&) -> bool {
@@ -146,7 +146,7 @@ TEST(KeptCache, IsOfOneTextWithoutPaddingAndOfACache) {
     options.kept = &kept;
     return error_of([&] { net->generate(prompts, options); });
   };
-  const at::Tensor ids = tokens(4, 1);
+  const at::Tensor ids = random_tokens(4, 1);
   EXPECT_THAT(said({{"input_ids", ids.repeat({2, 1})}}, {.pad_token_id = 0}),
               HasSubstr("models.generate.options: a KeptCache is of one text without padding, and "
                         "got 2 texts"));
