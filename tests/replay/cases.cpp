@@ -104,6 +104,7 @@ std::vector<StepCase> step_cases() {
   take(all, steps_that_crash(), Category::kCrashes);
   take(all, ordinary_steps(), Category::kOrdinary);
   take(all, manual_steps(), Category::kOrdinary);
+  take(all, checkpointed_steps(), Category::kOrdinary);
   mark_refused(all);
   return crashing_last(std::move(all));
 }

@@ -175,6 +175,7 @@ std::vector<StepCase> steps_that_crash();
 std::vector<StepCase> steps_as_advised();
 std::vector<StepCase> ordinary_steps();
 std::vector<StepCase> manual_steps();
+std::vector<StepCase> checkpointed_steps();
 std::vector<FunctionCase> functions_with_memory();
 std::vector<FunctionCase> functions_with_inputs();
 std::vector<FunctionCase> functions_with_host_state();

@@ -1,0 +1,109 @@
+// What goes wrong at `levin finetune`, and what is said of it: names, files and lines that help.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "levin/models/lora.h"
+#include "tests/models/small_models.h"
+#include "tests/support/error_of.h"
+#include "tests/text/rows/small_rows.h"
+#include "tools/command.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using levin::test::put;
+using levin::test::small;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr const char* kPlainTemplate = "{% for m in messages %}{{ m.content }} {% endfor %}";
+constexpr const char* kChats =
+    R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})";
+
+class FinetuneErrors : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    model(levin::test::small_qwen3(), "text-generation", "writer");
+    model(levin::test::small_bert(), "text-classification", "reader");
+  }
+
+  void model(const std::string& config, const std::string& task, const std::string& name) {
+    torch::manual_seed(1);
+    small(config, task)->save_pretrained(scratch / name);
+    levin::test::letter_tokenizer(scratch / name, /*around=*/false, kPlainTemplate);
+  }
+
+  /// What `levin finetune TASK --model MODEL --data rows.jsonl OPTIONS` says of these rows.
+  std::string told(const std::string& task, const std::string& model, const std::string& rows,
+                   const std::vector<std::string>& options) {
+    const std::string file = put(scratch / "rows.jsonl", rows).string();
+    std::vector<std::string> words{"finetune",
+                                   task,
+                                   "--model",
+                                   (scratch / model).string(),
+                                   "--data",
+                                   file,
+                                   "--output",
+                                   (scratch / "tuned").string(),
+                                   "--cache-dir",
+                                   (scratch / "cache").string(),
+                                   "--max-steps",
+                                   "1",
+                                   "--default-root-dir",
+                                   scratch.str()};
+    words.insert(words.end(), options.begin(), options.end());
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    return levin::test::error_of(
+        [&] { levin::tools::finetune(static_cast<int>(words.size()), arguments.data()); });
+  }
+
+  levin::test::Scratch scratch;
+};
+
+TEST_F(FinetuneErrors, AModuleThatIsNotThereHasItsNearestNamed) {
+  EXPECT_THAT(
+      told("lm", "writer", "{\"text\": \"a b\"}", {"--lora-r", "2", "--lora-target", "q_prj"}),
+      AllOf(StartsWith("models.lora.target: no linear layer is called 'q_prj'"),
+            HasSubstr("nearest is q_proj")));
+}
+
+TEST_F(FinetuneErrors, AnAdapterOfAnotherBaseIsRefused) {
+  std::string wider = levin::test::small_qwen3();
+  wider.replace(wider.find("\"hidden_size\": 24"), 17, "\"hidden_size\": 32");
+  const auto other = small(wider, "text-generation");
+  levin::lora::add(other);
+  levin::lora::save(*other, scratch / "adapter");
+  EXPECT_THAT(
+      told("lm", "writer", "{\"text\": \"a b\"}", {"--adapter", (scratch / "adapter").string()}),
+      AllOf(StartsWith("models.lora.weights: "), HasSubstr("it is of another model")));
+}
+
+TEST_F(FinetuneErrors, ALabelOutsideOfTheHeadHasItsLine) {
+  EXPECT_THAT(
+      told("classify", "reader",
+           "{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"b\", \"label\": \"z\"}\n",
+           {"--label-names", "x,y"}),
+      AllOf(StartsWith("text.rows.label: "), HasSubstr("rows.jsonl, line 2"), HasSubstr("'z'")));
+}
+
+TEST_F(FinetuneErrors, ARowWithoutAFieldHasItsFileAndLine) {
+  EXPECT_THAT(told("lm", "writer", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"txt\": \"c\"}\n", {}),
+              AllOf(StartsWith("data.records.field: "), HasSubstr("rows.jsonl, line 3"),
+                    HasSubstr("there is no 'text'; it has txt")));
+}
+
+TEST_F(FinetuneErrors, ADocumentLongerThanARowHasItsLine) {
+  EXPECT_THAT(told("lm", "writer", "{\"text\": \"a b\"}\n{\"text\": \"a b c d e f g h\"}\n",
+                   {"--max-length", "6", "--truncation-mode", "error", "--packing"}),
+              AllOf(StartsWith("text.rows.length: "), HasSubstr("rows.jsonl, line 2")));
+}
+
+TEST_F(FinetuneErrors, ATemplateWithoutGenerationMarksIsRefusedForTheAssistantsLoss) {
+  EXPECT_THAT(told("sft", "writer", kChats, {"--assistant-only-loss"}),
+              AllOf(StartsWith("text.rows.generation: "), HasSubstr("{% generation %}")));
+}
+
+}  // namespace
