@@ -84,6 +84,12 @@ int64_t Config::integer(std::string_view key, std::optional<int64_t> otherwise) 
   return value->get<int64_t>();
 }
 
+int64_t Config::positive(std::string_view key, std::optional<int64_t> otherwise) const {
+  const int64_t value = integer(key, otherwise);
+  LEVIN_CHECK(value > 0, "models.config", "{} has {} = {}, wanted above 0", origin_, key, value);
+  return value;
+}
+
 double Config::number(std::string_view key, std::optional<double> otherwise) const {
   const OrderedJson* value = find(key);
   if (value == nullptr) return otherwise ? *otherwise : (fail_missing(origin_, key), 0.0);

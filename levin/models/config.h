@@ -37,6 +37,8 @@ class LEVIN_API Config {
   /// Takes over what a JSON object has and this has not; null stays null.
   void fill(std::string_view defaults);
   int64_t integer(std::string_view key, std::optional<int64_t> otherwise = {}) const;
+  /// The same where it has to be above 0.
+  int64_t positive(std::string_view key, std::optional<int64_t> otherwise = {}) const;
   double number(std::string_view key, std::optional<double> otherwise = {}) const;
   bool boolean(std::string_view key, bool otherwise) const;
   std::string text(std::string_view key, const std::string& otherwise = "") const;

@@ -121,6 +121,25 @@ TEST(PretrainedErrors, WholeNumbersForWeightsAreNoneThatAreRead) {
               AllOf(HasSubstr("models.quantized: "), HasSubstr(" is of type Char; levin reads")));
 }
 
+TEST(PretrainedErrors, CountsThatAreNoneAreNamed) {
+  const auto told = [](const std::string& model_type, const std::string& field) {
+    std::string config = test::small_qwen3();
+    config.replace(config.find("qwen3"), 5, model_type);
+    const std::string key = field.substr(0, field.find(':'));
+    if (const size_t at = config.find(key); at != std::string::npos) {
+      config.erase(at, config.find(',', at) + 1 - at);
+    }
+    config.insert(1, field + ", ");
+    return error_of([&] { small(config, "text-generation"); });
+  };
+  EXPECT_THAT(told("qwen3", R"("num_hidden_layers": -1)"),
+              AllOf(HasSubstr("models.config: "), HasSubstr("has num_hidden_layers = -1")));
+  EXPECT_THAT(told("gemma3_text", R"("sliding_window_pattern": 0)"),
+              HasSubstr("has sliding_window_pattern = 0, wanted above 0"));
+  EXPECT_THAT(told("smollm3", R"("no_rope_layer_interval": 0)"),
+              HasSubstr("has no_rope_layer_interval = 0, wanted above 0"));
+}
+
 TEST(PretrainedErrors, KindsOfRotaryEmbeddingsThatAreNotThereAreNamed) {
   for (const auto& [given, said] : std::map<std::string, std::string>{
            {R"({"rope_type": "dynamic", "factor": 2.0})", "kind 'dynamic'"},

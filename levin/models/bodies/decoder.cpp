@@ -188,7 +188,7 @@ DecoderOptions DecoderOptions::from(const Config& config, double rope_theta) {
   options.initializer_range = config.number("initializer_range", 0.02);
   options.attention_dropout = config.number("attention_dropout", 0.0);
   options.padding_idx = config.integer("pad_token_id", -1);
-  options.blocks.resize(static_cast<size_t>(config.integer("num_hidden_layers")));
+  options.blocks.resize(static_cast<size_t>(config.positive("num_hidden_layers")));
   options.rotaries = {RotaryOptions::from(config, "", rope_theta)};
   return options;
 }

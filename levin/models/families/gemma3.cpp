@@ -1,6 +1,5 @@
 // Gemma 3 for text (Gemma Team 2025): norms before and after, windows in five of six layers, which have a
 // rotary embedding of their own.
-
 #include <cmath>
 
 #include "levin/base/check.h"
@@ -12,10 +11,9 @@ namespace {
 
 std::vector<std::string> layer_types(const Config& config, size_t layers) {
   if (config.has("layer_types")) return config.texts("layer_types");
-  const auto every = static_cast<size_t>(config.integer("sliding_window_pattern", 6));
-  std::vector<std::string> types;
-  for (size_t i = 0; i < layers; ++i)
-    types.emplace_back((i + 1) % every != 0 ? "sliding_attention" : "full_attention");
+  const auto every = static_cast<size_t>(config.positive("sliding_window_pattern", 6));
+  std::vector<std::string> types(layers, "sliding_attention");
+  for (size_t i = every; i <= layers; i += every) types[i - 1] = "full_attention";
   return types;
 }
 
@@ -29,11 +27,9 @@ RotaryOptions sliding_rotary(Config config) {
 
 std::unique_ptr<Body> gemma3_body(torch::nn::Module& root, const std::string& prefix,
                                   const Config& config) {
-  LEVIN_CHECK(
-      !config.has("attn_logit_softcapping"), "models.config",
-      "{} asks for attn_logit_softcapping, which Gemma 3 does not have (transformers passes "
-      "it over); set it to null",
-      config.origin());
+  LEVIN_CHECK(!config.has("attn_logit_softcapping"), "models.config",
+              "{} asks for attn_logit_softcapping, which Gemma 3 does not have; set it to null",
+              config.origin());
   auto options = DecoderOptions::from(config);
   options.hidden_act = config.text("hidden_activation", "gelu_pytorch_tanh");
   options.qkv_bias = options.output_bias = config.boolean("attention_bias", false);
@@ -67,19 +63,17 @@ HeadPlan gemma3_head(Task task, const std::string& prefix, const Config& config)
 }  // namespace
 
 Family gemma3() {
-  return {
-      .model_type = "gemma3_text",
-      .architectures = {{Task::kFeatureExtraction, "Gemma3TextModel"},
-                        {Task::kTextGeneration, "Gemma3ForCausalLM"},
-                        {Task::kTextClassification, "Gemma3TextForSequenceClassification"}},
-      .base_prefix = "model",
-      .defaults =
-          R"({"pad_token_id": 0, "num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096,
-                          "query_pre_attn_scalar": 256, "tie_word_embeddings": true})",
-      .body = gemma3_body,
-      .head = gemma3_head,
-      .tensor_parallel = decoder_tensor_parallel(true),
-      .lora_targets = {"q_proj", "v_proj"}};
+  return {.model_type = "gemma3_text",
+          .architectures = {{Task::kFeatureExtraction, "Gemma3TextModel"},
+                            {Task::kTextGeneration, "Gemma3ForCausalLM"},
+                            {Task::kTextClassification, "Gemma3TextForSequenceClassification"}},
+          .base_prefix = "model",
+          .defaults = R"({"pad_token_id": 0, "num_key_value_heads": 4, "head_dim": 256,
+          "sliding_window": 4096, "query_pre_attn_scalar": 256, "tie_word_embeddings": true})",
+          .body = gemma3_body,
+          .head = gemma3_head,
+          .tensor_parallel = decoder_tensor_parallel(true),
+          .lora_targets = {"q_proj", "v_proj"}};
 }
 
 }  // namespace levin::models

@@ -12,7 +12,7 @@ std::unique_ptr<Body> smollm3_body(torch::nn::Module& root, const std::string& p
   options.qkv_bias = options.output_bias = config.boolean("attention_bias", false);
   options.mlp_bias = config.boolean("mlp_bias", false);
   const std::vector<int64_t> rotates = config.integers("no_rope_layers");
-  const int64_t every = config.integer("no_rope_layer_interval", 4);
+  const int64_t every = config.positive("no_rope_layer_interval", 4);
   const int64_t window =
       config.boolean("use_sliding_window", false) ? config.integer("sliding_window", 0) : 0;
   for (size_t i = 0; i < options.blocks.size(); ++i) {
