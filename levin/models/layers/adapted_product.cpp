@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "levin/base/autocast.h"
+#include "levin/graph/replay/repeated_product.h"
 
 namespace levin::models {
 namespace {
@@ -41,7 +42,7 @@ struct Product : torch::autograd::Function<Product> {
     context->saved_data["of"] = at::IntArrayRef(
         {x.requires_grad(), z && z->requires_grad(), a.requires_grad(), b.requires_grad()});
     context->saved_data["is_one"] = !z;
-    at::Tensor y = bias ? at::addmm(*bias, x, matrix.t()) : x.mm(matrix.t());
+    at::Tensor y = graph::repeated_product(x, matrix.t(), bias.value_or(at::Tensor()));
     return add_product(std::move(y), low, b.t());
   }
 
@@ -61,7 +62,7 @@ struct Product : torch::autograd::Function<Product> {
     if (of[2] != 0) gradients[kA] = d_low.t().mm(z);
     if (of[1] != 0) gradients[kZ] = d_low.mm(a);
     if (of[0] == 0) return gradients;
-    gradients[kX] = dy.mm(matrix);
+    gradients[kX] = graph::repeated_product(dy, matrix);
     if (context->saved_data["is_one"].toBool())
       gradients[kX] = add_product(gradients[kX], d_low, a);
     return gradients;

@@ -1,13 +1,11 @@
 #include "levin/models/layers/row_arithmetic.h"
 
-#include <ATen/autocast_mode.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/record_function.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cmath>
 #include <cstring>
+
+#include "levin/graph/plain_calls.h"
 
 namespace levin::models {
 namespace {
@@ -104,23 +102,13 @@ bool has_instructions() {
 }
 #endif
 
-/// Whether operators of this thread go straight to their kernels.
-bool is_plain_arithmetic() {
-  using c10::DispatchKey;
-  const c10::DispatchKeySet of_each_thread(
-      {DispatchKey::BackendSelect, DispatchKey::ADInplaceOrView});
-  const auto here = c10::impl::tls_local_dispatch_key_set();
-  return !at::GradMode::is_enabled() && (here.included_ - of_each_thread).empty() &&
-         !at::autocast::is_autocast_enabled(at::kCPU) && !at::hasCallbacks();
-}
-
 bool is_plain(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.scalar_type() == at::kFloat && tensor.is_contiguous();
 }
 
 bool is_of_next_tokens(const at::Tensor& x) {
   return x.dim() >= 3 && x.size(0) <= kFewTexts && x.size(1) == 1 && x.numel() > 0 &&
-         is_plain_arithmetic() && is_plain(x);
+         graph::has_plain_calls() && is_plain(x);
 }
 
 }  // namespace

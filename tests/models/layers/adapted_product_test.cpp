@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "levin/base/autocast.h"
+#include "tests/graph/against_eager.h"
 #include "tests/models/small_models.h"
 #include "tests/support/peak_memory.h"
 
@@ -156,6 +157,28 @@ TEST(AdaptedProduct, IsLeftToOperatorsWhereItCannotBe) {
   half.matrix = half.matrix.to(at::kBFloat16);
   EXPECT_FALSE(adapted_product(given.x, half).defined());
   EXPECT_TRUE(adapted_product(given.x, given.adapted).defined());
+}
+
+/// Forwards and backwards, as a graph and in a replay.
+TEST(AdaptedProduct, IsRecordedAndReplayedBitForBit) {
+  for (const Case& c : kCases) {
+    const Given given(c);
+    const auto x = [&] { return at::randn({2, 5, 7}, at::TensorOptions(c.dtype)); };
+    const auto function = [&](const Tensors& in) -> Tensors {
+      const at::Tensor of_x = in[0].detach().clone().requires_grad_();
+      const at::Tensor y = adapted_product(of_x, given.adapted);
+      y.square().sum().backward();
+      return {y.detach(), of_x.grad()};
+    };
+    test::Subject subject{.function = function,
+                          .inputs = {x()},
+                          .other_inputs = {x()},
+                          .state = {{"a", given.adapted.a}, {"b", given.adapted.b}}};
+    subject.state.push_back({"matrix", given.adapted.matrix});
+    if (given.adapted.bias.defined()) subject.state.push_back({"bias", given.adapted.bias});
+    SCOPED_TRACE(c.name);
+    test::expect_equals_eager(subject);
+  }
 }
 
 TEST(AdaptedProduct, KeepsNothingOfTheSizeOfItsResult) {
