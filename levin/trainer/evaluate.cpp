@@ -114,6 +114,7 @@ void Run::run_evaluation(DataLoader loader, std::shared_ptr<DataModule> data,
   const Active active(active_);
   set_up(std::move(data), weights_from_);
   load_weights();
+  loader.set_epoch(0);  // a run before may have left it in an epoch's middle
   loader = accelerator_.prepare_loader(std::move(loader), LoaderRole::kEvaluation);
   const auto [option, limit] =
       stage_ == Stage::kPredict ? std::pair("limit_predict_batches", options_.limit_predict_batches)

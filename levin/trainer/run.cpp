@@ -119,6 +119,7 @@ void Run::prepare_fit(DataLoader training, std::optional<DataLoader> validation)
   training.set_epoch(0);  // a run before may have left it in an epoch's middle
   train_loader_ = accelerator_.prepare_loader(std::move(training), LoaderRole::kTraining);
   if (validation) {
+    validation->set_epoch(0);
     val_loader_ = accelerator_.prepare_loader(std::move(*validation), LoaderRole::kEvaluation);
   }
   limits_ = resolve_limits(options_, size_of(*train_loader_),

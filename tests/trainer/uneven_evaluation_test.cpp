@@ -175,27 +175,26 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(UnevenEvaluationLimits, AFractionIsOfTheRankThatHasMost) {
-  EXPECT_THAT(
-      run_world(3,
-                [](int64_t rank, const fs::path& folder) -> std::string {
-                  auto options = options_of({"ddp"}, {}, folder);
-                  options.enable_checkpointing = false;
-                  options.num_sanity_val_steps = 0;
-                  options.limit_val_batches = 0.5;
-                  levin::Trainer trainer(options);
-                  const auto net = std::make_shared<Scored>();
-                  // Rank 0 has 2 batches, rank 1 one, rank 2 none: one each.
-                  const auto validation = [] { return loader_of({"", {3, 2, 0}, true}, 5); };
-                  trainer.fit(net, DataLoader(dataset(24), {.batch_size = 3}), validation());
-                  const std::vector<int64_t> wanted = {4, 4, 0};
-                  if (net->samples != wanted[static_cast<size_t>(rank)])
-                    return fmt::format("{} samples of two epochs", net->samples);
-                  net->samples = 0;
-                  const auto metrics = trainer.validate(net, validation());
-                  if (metrics.at("samples") != 4) return "other samples in validate";
-                  return "";
-                }),
-      Each(""));
+  EXPECT_THAT(run_world(3,
+                        [](int64_t rank, const fs::path& folder) -> std::string {
+                          auto options = options_of({"ddp"}, {}, folder);
+                          options.enable_checkpointing = false;
+                          options.num_sanity_val_steps = 0;
+                          options.limit_val_batches = 0.5;
+                          levin::Trainer trainer(options);
+                          const auto net = std::make_shared<Scored>();
+                          // Rank 0 has 2 batches, rank 1 one, rank 2 none: one each.
+                          auto validation = loader_of({"", {3, 2, 0}, true}, 5);
+                          trainer.fit(net, DataLoader(dataset(24), {.batch_size = 3}), validation);
+                          const std::vector<int64_t> wanted = {4, 4, 0};
+                          if (net->samples != wanted[static_cast<size_t>(rank)])
+                            return fmt::format("{} samples of two epochs", net->samples);
+                          net->samples = 0;
+                          const auto metrics = trainer.validate(net, validation);
+                          if (metrics.at("samples") != 4) return "other samples in validate";
+                          return "";
+                        }),
+              Each(""));
 }
 
 }  // namespace
