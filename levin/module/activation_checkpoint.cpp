@@ -15,6 +15,7 @@
 #include "levin/base/autocast.h"
 #include "levin/base/check.h"
 #include "levin/base/random.h"
+#include "levin/module/random_operators_impl.h"
 
 namespace levin::detail {
 namespace {
@@ -277,7 +278,16 @@ std::vector<at::Tensor> activation_checkpoint(CheckpointedFunction function,
   const variable_list given = detached(inputs);
   variable_list outputs = [&] {
     const AutocastScope autocast(segment->device, segment->autocast);
-    return function(given);
+    // XLA draws when a program runs, so that no generator tells and the second call would draw others.
+    std::optional<RandomOperators> draws;
+    if (segment->device == at::kXLA) draws.emplace();
+    variable_list results = function(given);
+    LEVIN_CHECK(
+        !draws || !draws->were_called(), "module.checkpoint.random",
+        "the function draws random numbers (dropout, as a rule), and on XLA it would draw others "
+        "when it is computed again in backward; leave dropout out of checkpointed blocks there, "
+        "or leave the block without a checkpoint");
+    return results;
   }();
   if (same(*segment->random, random_state())) segment->random.reset();
   variable_list all = inputs;

@@ -55,7 +55,8 @@ Result from_list(std::vector<at::Tensor> list) {
 /// Running statistics (batch norm) are updated by both calls. A step with it is recorded (--compile replay)
 /// where the function draws no random numbers; where it does, the step runs as it is.
 ///
-/// Throws Error "module.checkpoint.differs" in backward when the second call gave other outputs,
+/// Throws Error "module.checkpoint.random" where the function draws random numbers on an XLA device,
+/// "module.checkpoint.differs" in backward when the second call gave other outputs,
 /// and "module.checkpoint.twice" when backward is to be differentiated itself. Follows
 /// torch.utils.checkpoint(use_reentrant=False).
 template <class Function, class... Inputs>

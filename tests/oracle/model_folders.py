@@ -214,7 +214,10 @@ def check_back(folder):
     batch = {name: expected[names[name]] for name in names if name in (
         "input_ids", "token_type_ids", "labels", "start_positions", "end_positions")}
     values, _ = result(model.eval(), batch)
-    assert torch.equal(values.detach(), expected["none.logits"]), f"{folder}: other logits after levin wrote it"
+    logits = expected["none.logits"]
+    # Its weights are compared to the bit; MKL's products of the same weights may depend on where a file's map puts them.
+    assert torch.allclose(values.detach(), logits, rtol=0, atol=1e-6 * logits.abs().max().item()), (
+        f"{folder}: other logits after levin wrote it")
     if (folder / "model.safetensors").exists():
         there, back = load_file(folder / "model.safetensors"), load_file(folder / "back" / "model.safetensors")
         assert there.keys() == back.keys(), (folder, there.keys() ^ back.keys())

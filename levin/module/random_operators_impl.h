@@ -1,0 +1,24 @@
+#pragma once
+// Whether operators that draw random numbers were called, on devices too whose generator does not show it.
+
+#include <cstdint>
+
+namespace levin::detail {
+
+/// Looks at this thread's operators while it lives.
+class RandomOperators {
+ public:
+  RandomOperators();
+  ~RandomOperators();
+  RandomOperators(const RandomOperators&) = delete;
+  RandomOperators& operator=(const RandomOperators&) = delete;
+
+  /// Of dropout in evaluation mode, or with p = 0, there is none.
+  bool were_called() const;
+
+ private:
+  uint64_t handle_;
+  int64_t before_;
+};
+
+}  // namespace levin::detail
