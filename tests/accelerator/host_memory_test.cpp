@@ -80,6 +80,7 @@ int faults_among_small_blocks() {
 /// 0: LibTorch's allocator is in place before and after an engine, tensors outlive it, and what does
 /// not fit is LibTorch's error.
 int allocator_after_an_engine() {
+  at::set_num_threads(1);
   if (c10::GetCPUAllocator() != c10::GetDefaultCPUAllocator()) return 1;
   at::Tensor large, other;
   {
@@ -118,6 +119,7 @@ struct OwnAllocator final : c10::Allocator {
 
 /// 0: the program's allocator is asked while an engine is there, and after.
 int allocator_of_the_program() {
+  at::set_num_threads(1);
   static OwnAllocator own;
   c10::SetCPUAllocator(&own);
   {
