@@ -12,7 +12,6 @@
 
 #include "levin/base/check.h"
 #include "levin/base/posix.h"
-#include "levin/files/mapped_address.h"
 
 namespace levin::files {
 namespace {

@@ -1,7 +1,6 @@
 // The engine on the devices of an XLA plugin.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <torch/torch.h>
 
 #include "levin/accelerator/accelerator.h"
@@ -170,27 +169,5 @@ TEST(AcceleratorOnXla, APluginIsForXlaAlone) {
   EXPECT_THAT([&] { Accelerator accelerator(options); },
               ThrowsMessage<levin::Error>(HasSubstr("accelerator.device")));
 }
-
-#ifdef __GLIBC__
-/// The plugin's results are memory of the process.
-TEST(AcceleratorOnXla, OfACpuWritesResultsWhereThoseBeforeWere) {
-  const Accelerator accelerator(on_xla(1));
-  const at::Tensor ones = torch::ones({4 << 20}).to(accelerator.device());
-  const auto faults_of = [&](int times) {
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    const int64_t before = usage.ru_minflt;
-    for (int i = 0; i < times; ++i) {
-      const at::Tensor sum = ones + 1;
-      accelerator.xla()->sync();
-      accelerator.xla()->wait();
-    }
-    getrusage(RUSAGE_SELF, &usage);
-    return usage.ru_minflt - before;
-  };
-  faults_of(5);
-  EXPECT_LT(faults_of(10), 10 * 4096 * 3 / 4);  // 4096 pages each; the plugin aligns as glibc does
-}
-#endif
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "levin/files/mapped_address.h"
 #include "tests/support/child_process.h"
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"

@@ -10,7 +10,7 @@
 #include <unordered_set>
 
 #include "levin/base/check.h"
-#include "levin/files/mapped_address.h"
+#include "levin/files/memory_map.h"
 #include "levin/module/base.h"
 
 namespace levin::ddp {

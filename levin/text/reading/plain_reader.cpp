@@ -1,12 +1,65 @@
 #include "levin/text/reading/plain_reader.h"
 
+#include <nlohmann/json.hpp>
+
 #include <charconv>
 #include <string>
+#include <string_view>
 
 #include "levin/base/json.h"
+#include "levin/text/reading/json_cursor.h"
 
 namespace levin::text {
 namespace {
+
+/// Not read as a tree: the model's part is kept apart, and what is unusual ends it.
+class PlainReader {
+ public:
+  PlainReader(std::string_view json, TextMemory& memory, ModelData& data)
+      : at_(json), memory_(memory), data_(data) {}
+
+  /// False where the file is not as programs write it: it may be wrong or only unusual, and a parser has to say.
+  bool read(nlohmann::json& root) { return read_value(root, Place::kTop) && at_.is_end(); }
+
+ private:
+  enum class Place { kTop, kModel, kElsewhere };
+
+  bool read_value(nlohmann::json& value, Place place);
+  bool read_object(nlohmann::json& object, Place place);
+  bool read_list(nlohmann::json& list);
+  bool read_number(nlohmann::json& value);
+  bool read_model_field(std::string_view name, nlohmann::json& value);
+  bool read_ids();
+  bool read_scores();
+  bool read_merges();
+
+  /// The fields of an object, by a function that reads the value of a key.
+  template <class Read>
+  bool read_fields(const Read& read) {
+    if (!at_.take('{')) return false;
+    if (at_.take('}')) return true;
+    std::string_view key;
+    do {
+      if (!at_.text(key, memory_) || !at_.take(':') || !read(key)) return false;
+    } while (at_.take(','));
+    return at_.take('}');
+  }
+  /// The items of a list.
+  template <class Read>
+  bool read_items(const Read& read) {
+    if (!at_.take('[')) return false;
+    if (at_.take(']')) return true;
+    do {
+      if (!read()) return false;
+    } while (at_.take(','));
+    return at_.take(']');
+  }
+
+  JsonCursor at_;
+  TextMemory& memory_;
+  ModelData& data_;
+  int64_t depth_ = 0;
+};
 
 using nlohmann::json;
 
@@ -146,6 +199,10 @@ bool PlainReader::read_merges() {
     data_.merges.emplace_back(left, right);
     return true;
   });
+}
+
+bool read_plainly(std::string_view json, TextMemory& memory, ModelData& data, void* root) {
+  return PlainReader(json, memory, data).read(*static_cast<nlohmann::json*>(root));
 }
 
 }  // namespace levin::text

@@ -205,7 +205,7 @@ class TokenizerFile::Reader : public json::json_sax_t {
 };
 
 TokenizerFile::TokenizerFile(std::string_view text, Way way) : tree_(std::make_unique<Tree>()) {
-  if (way == Way::kPlain && PlainReader(text, memory_, model_).read(tree_->root)) return;
+  if (way == Way::kPlain && read_plainly(text, memory_, model_, &tree_->root)) return;
   model_ = {};
   tree_->root = nullptr;
   const std::string_view shallow = detail::shallow_json(text);

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "levin/checkpoint/checkpoint.h"
-#include "levin/files/mapped_address.h"
+#include "levin/files/memory_map.h"
 #include "levin/shard/leaf.h"
 #include "levin/strategy/ddp/agreement.h"
 #include "tests/strategy/fsdp/trained.h"
