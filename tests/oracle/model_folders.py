@@ -209,15 +209,14 @@ def check_back(folder):
     cls = getattr(transformers, config.architectures[0])
     model, info = cls.from_pretrained(folder / "back", output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"], (folder, info)
+    for parameter in model.parameters():  # out of the file's map: MKL's sums depend on where memory begins
+        parameter.data = parameter.data.clone()
     expected = load_file(folder / "expected.safetensors")
     names = {name.split(".", 1)[1]: name for name in expected if name.startswith("none.")}
     batch = {name: expected[names[name]] for name in names if name in (
         "input_ids", "token_type_ids", "labels", "start_positions", "end_positions")}
     values, _ = result(model.eval(), batch)
-    logits = expected["none.logits"]
-    # Its weights are compared to the bit; MKL's products of the same weights may depend on where a file's map puts them.
-    assert torch.allclose(values.detach(), logits, rtol=0, atol=1e-6 * logits.abs().max().item()), (
-        f"{folder}: other logits after levin wrote it")
+    assert torch.equal(values.detach(), expected["none.logits"]), f"{folder}: other logits after levin wrote it"
     if (folder / "model.safetensors").exists():
         there, back = load_file(folder / "model.safetensors"), load_file(folder / "back" / "model.safetensors")
         assert there.keys() == back.keys(), (folder, there.keys() ^ back.keys())
