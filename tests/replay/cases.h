@@ -82,9 +82,10 @@ struct StepCase {
   std::function<levin::DatasetPtr()> data = {};
   int64_t epochs = 3;
   int64_t batch_size = 8;
-  bool is_manual = false;       ///< the step optimizes by itself
-  std::string not_on_xla = {};  ///< why it gives something else there, as the docs say
-  bool takes_index = false;     ///< the step gets the index of its batch; else -1
+  bool is_manual = false;         ///< the step optimizes by itself
+  std::string not_on_xla = {};    ///< why it gives something else there, as the docs say
+  std::string error_on_xla = {};  ///< id of the error by which it is refused there
+  bool takes_index = false;       ///< the step gets the index of its batch; else -1
   bool validates = false;
   bool crashes = false;  ///< today: such rows are run last
 

@@ -20,6 +20,7 @@ using levin::test::Settings;
 using levin::test::StepCase;
 using levin::test::Wanted;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr double kTolerance = 1e-3;
 
@@ -67,6 +68,13 @@ void expect_as_on_the_cpu(const Case& row) {
   if (is_not_for_devices(plain.error)) {
     GTEST_SKIP() << "it is not written for devices: "
                  << plain.error.substr(0, plain.error.find('\n'));
+  }
+  if constexpr (requires { row.error_on_xla; }) {
+    if (!row.error_on_xla.empty()) {
+      EXPECT_THAT(plain.error, StartsWith(row.error_on_xla + ": ")) << "without replay";
+      EXPECT_THAT(on_xla(row, "replay").error, StartsWith(row.error_on_xla + ": "));
+      return;
+    }
   }
   ASSERT_EQ(plain.error, "") << "without replay";
   const bool is_random = draws(row, on_cpu, plain);

@@ -35,6 +35,7 @@ std::vector<StepCase> all() {
   StepCase with_dropout = of_dropout("CheckpointedDropout", 0.0, 0.3);
   with_dropout.wanted = Wanted::kRefused;
   with_dropout.word = "the host seeds a random generator";
+  with_dropout.error_on_xla = "module.checkpoint.random";
   return {replayed(of_dropout("Checkpointed", 0.0, 0.0)),
           replayed(of_dropout("CheckpointedBehindDropout", 0.3, 0.0)), with_dropout};
 }
