@@ -82,14 +82,15 @@ Tokenizer::Parts::Loan::Loan(const Parts& parts) : parts_(parts) {
 }
 
 Tokenizer::Parts::Loan::~Loan() {
+  memory_->text.trim_scratch();
   const std::lock_guard lock(parts_.mutex);
   parts_.idle.push_back(std::move(memory_));
 }
 
 Encoding Tokenizer::Parts::encode(const EncodeInput& input, const EncodeOptions& options,
                                   EncodeMemory& memory) const {
-  std::vector<Draft> drafts;
-  drafts.reserve(2);
+  std::vector<Draft>& drafts = memory.drafts;
+  drafts.clear();
   drafts.push_back(encode_part(input.first, 0, options, memory));
   if (input.second) drafts.push_back(encode_part(*input.second, 1, options, memory));
   if (const auto& cut = options.truncation ? options.truncation : truncation) {
@@ -100,7 +101,6 @@ Encoding Tokenizer::Parts::encode(const EncodeInput& input, const EncodeOptions&
     post_processor->process(drafts, options.add_special_tokens);
   }
   Draft whole;
-  whole.tracked = options.offsets != OffsetUnit::kNone;
   for (Draft& draft : drafts) join(whole, std::move(draft));
   return finished(std::move(whole));
 }
@@ -109,6 +109,7 @@ Draft Tokenizer::Parts::encode_part(const EncodeInput::Part& part, int32_t seque
                                     const EncodeOptions& options, EncodeMemory& memory) const {
   Draft draft;
   draft.tracked = options.offsets != OffsetUnit::kNone;
+  draft.has_blanks = draft.tracked && post_processor && post_processor->trims();
   if (part.words) {
     int32_t word = 0;
     for (const std::string& text : *part.words) encode_text(text, word++, options, memory, draft);
@@ -116,9 +117,15 @@ Draft Tokenizer::Parts::encode_part(const EncodeInput::Part& part, int32_t seque
     encode_text(part.text, -1, options, memory, draft);
   }
   const size_t size = draft.size();
-  draft.own.type_ids.assign(size, sequence);
-  draft.own.attention_mask.assign(size, 1);
-  draft.own.special_tokens_mask.assign(size, 0);
+  // With room for special tokens, which go into the same lists.
+  const size_t room = options.add_special_tokens && post_processor ? post_processor->added(true) : 0;
+  const auto fill = [&](std::vector<int32_t>& list, int32_t value) {
+    list.reserve(size + room);
+    list.assign(size, value);
+  };
+  fill(draft.own.type_ids, sequence);
+  fill(draft.own.attention_mask, 1);
+  fill(draft.own.special_tokens_mask, 0);
   draft.set_sequences(sequence);
   return draft;
 }
@@ -168,7 +175,6 @@ void Tokenizer::Parts::encode_pieces(uint32_t& count, int32_t word, bool tracked
                                      EncodeMemory& memory, Draft& draft) const {
   const WorkingText& text = memory.text;
   std::vector<int32_t>& ids = draft.own.ids;
-  const bool trims = post_processor && post_processor->trims();
   for (const Piece& piece : memory.pieces) {
     if (piece.empty()) continue;
     const int32_t number = word >= 0 ? word : static_cast<int32_t>(count);
@@ -199,7 +205,7 @@ void Tokenizer::Parts::encode_pieces(uint32_t& count, int32_t word, bool tracked
                   static_cast<int32_t>(text.origin(piece.begin + token.end - 1).end)};
       }
       draft.own.offsets.push_back(offset);
-      if (!trims) continue;
+      if (!draft.has_blanks) continue;
       const auto id = static_cast<size_t>(token.id);
       draft.blanks.push_back(id < blanks.size() ? blanks[id]
                                                 : blanks_of(*model->vocabulary().token(token.id)));
@@ -239,7 +245,7 @@ void Tokenizer::Parts::put_added(int32_t id, std::string_view text, Bytes origin
   draft.own.word_ids.push_back(word);
   draft.own.offsets.push_back(
       {static_cast<int32_t>(origin.begin), static_cast<int32_t>(origin.end)});
-  if (post_processor && post_processor->trims()) draft.blanks.push_back(blanks_of(text));
+  if (draft.has_blanks) draft.blanks.push_back(blanks_of(text));
 }
 
 }  // namespace levin::text

@@ -23,6 +23,7 @@ struct EncodeMemory {
   std::vector<Piece> found;   // in the text as it came
   std::vector<Piece> pieces;  // in a part of it
   std::vector<Token> tokens;
+  std::vector<Draft> drafts;
   std::vector<uint32_t> code_points;  // number of the one that each byte belongs to
   ModelMemory model;
 };
@@ -77,6 +78,10 @@ struct Tokenizer::Parts {
 
   Encoding encode(const EncodeInput& input, const EncodeOptions& options,
                   EncodeMemory& memory) const;
+  /// Of `count` inputs, on threads.
+  template <class InputAt>
+  std::vector<Encoding> encode_all(size_t count, const InputAt& input_at,
+                                   const EncodeOptions& options) const;
   /// Of a text with marks around control tokens (control_tokens.h), which are dropped from it.
   Encoding encode_marked(std::string& text, const EncodeOptions& options,
                          EncodeMemory& memory) const;

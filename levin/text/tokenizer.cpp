@@ -31,36 +31,41 @@ Encoding Tokenizer::encode(const EncodeInput& input, const EncodeOptions& option
 
 std::vector<Encoding> Tokenizer::encode_batch(std::span<const std::string> texts,
                                               const EncodeOptions& options) const {
-  std::vector<EncodeInput> inputs;
-  inputs.reserve(texts.size());
-  for (const std::string& text : texts) inputs.push_back({text, std::nullopt});
-  return encode_batch(std::span<const EncodeInput>(inputs), options);
+  return parts_->encode_all(
+      texts.size(), [&](size_t i) { return EncodeInput{texts[i], std::nullopt}; }, options);
 }
 
 std::vector<Encoding> Tokenizer::encode_batch(std::span<const EncodeInput> inputs,
                                               const EncodeOptions& options) const {
+  return parts_->encode_all(
+      inputs.size(), [&](size_t i) -> const EncodeInput& { return inputs[i]; }, options);
+}
+
+template <class InputAt>
+std::vector<Encoding> Tokenizer::Parts::encode_all(size_t count, const InputAt& input_at,
+                                                   const EncodeOptions& options) const {
   LEVIN_CHECK(options.num_threads >= 0, "text.threads", "got {} threads, wanted 0 or more",
               options.num_threads);
-  std::vector<Encoding> encodings(inputs.size());
+  std::vector<Encoding> encodings(count);
   const size_t cores = std::max(1U, std::thread::hardware_concurrency());
   size_t threads = options.num_threads == 0 ? cores : static_cast<size_t>(options.num_threads);
   // A thread takes some texts at a time, as many as make it worth while.
   constexpr size_t kBlock = 16;
-  threads = std::min(threads, (inputs.size() + kBlock - 1) / kBlock);
+  threads = std::min(threads, (count + kBlock - 1) / kBlock);
   std::atomic<size_t> next = 0;
   std::vector<std::exception_ptr> errors(std::max<size_t>(threads, 1));
   const auto work = [&](size_t number) {
     try {
-      const Parts::Loan memory(*parts_);
-      for (size_t begin = 0; (begin = next.fetch_add(kBlock)) < inputs.size();) {
-        const size_t end = std::min(begin + kBlock, inputs.size());
+      const Loan memory(*this);
+      for (size_t begin = 0; (begin = next.fetch_add(kBlock)) < count;) {
+        const size_t end = std::min(begin + kBlock, count);
         for (size_t i = begin; i < end; ++i) {
-          encodings[i] = parts_->encode(inputs[i], options, *memory);
+          encodings[i] = encode(input_at(i), options, *memory);
         }
       }
     } catch (...) {
       errors[number] = std::current_exception();
-      next = inputs.size();
+      next = count;
     }
   };
   {
@@ -71,7 +76,7 @@ std::vector<Encoding> Tokenizer::encode_batch(std::span<const EncodeInput> input
   for (const std::exception_ptr& error : errors) {
     if (error) std::rethrow_exception(error);
   }
-  parts_->pad(encodings, options.offsets != OffsetUnit::kNone);
+  pad(encodings, options.offsets != OffsetUnit::kNone);
   return encodings;
 }
 

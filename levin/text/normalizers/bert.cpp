@@ -44,7 +44,7 @@ class BertNormalizer : public Normalizer {
   }
 
   static void set_chinese_apart(WorkingText& text) {
-    std::vector<Change> changes;
+    std::vector<Change>& changes = text.changes();
     bool found = !text.stays();
     for (size_t at = 0; at < text.text().size();) {
       const char32_t c = utf8::next(text.text(), at);
@@ -60,7 +60,7 @@ class BertNormalizer : public Normalizer {
 
   static void strip_accents(WorkingText& text) {
     if (unicode::may_change(text.text(), unicode::NormalForm::kNfd) || !text.stays()) {
-      std::vector<Change> changes;
+      std::vector<Change>& changes = text.changes();
       unicode::normalize(text.text(), unicode::NormalForm::kNfd, changes);
       text.transform(changes);
     }
@@ -75,8 +75,8 @@ class BertNormalizer : public Normalizer {
                                       unicode::kBertMark | unicode::kLowers;
     const Unicode& unicode = Unicode::instance();
     const std::string_view old = text.text();
-    std::string out;
-    out.reserve(old.size() + old.size() / 4);
+    std::string& out = text.scratch().bytes;
+    out.clear();
     for (size_t at = 0; at < old.size();) {
       const auto byte = static_cast<uint8_t>(old[at]);
       if (byte < 0x80) {

@@ -21,8 +21,7 @@ void lowercase(WorkingText& text) {
   bool changed = !text.stays();
   for (size_t at = 0; at < old.size() && !changed;) changed = is_large(at);
   if (!changed) return;
-  std::vector<Change> changes;
-  changes.reserve(old.size());
+  std::vector<Change>& changes = text.changes();
   for (size_t at = 0; at < old.size();) {
     const char32_t c = utf8::next(old, at);
     if (c < 0x80) {
@@ -39,8 +38,7 @@ void lowercase(WorkingText& text) {
 
 void to_byte_letters(WorkingText& text) {
   const std::string_view old = text.text();
-  std::vector<Change> changes;
-  changes.reserve(old.size());
+  std::vector<Change>& changes = text.changes();
   for (const char byte : old) {
     changes.push_back({byte_letter(static_cast<uint8_t>(byte)), utf8::is_inner(byte)});
   }

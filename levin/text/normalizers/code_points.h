@@ -11,8 +11,7 @@ namespace levin::text {
 /// Leaves out the code points that `keep` says no to.
 template <class Keep>
 void filter(WorkingText& text, const Keep& keep) {
-  std::vector<Change> changes;
-  changes.reserve(text.text().size());
+  std::vector<Change>& changes = text.changes();
   size_t removed_first = 0;
   size_t removed = 0;
   const std::string_view old = text.text();
@@ -35,8 +34,7 @@ void filter(WorkingText& text, const Keep& keep) {
 /// Another code point for each.
 template <class Map>
 void map(WorkingText& text, const Map& mapped) {
-  std::vector<Change> changes;
-  changes.reserve(text.text().size());
+  std::vector<Change>& changes = text.changes();
   bool changed = !text.stays();
   const std::string_view old = text.text();
   for (size_t at = 0; at < old.size();) {

@@ -12,8 +12,7 @@ class InNormalForm : public Normalizer {
 
   void apply(WorkingText& text) const override {
     if (!unicode::may_change(text.text(), form_) && text.stays()) return;
-    std::vector<Change> changes;
-    changes.reserve(text.text().size());
+    std::vector<Change>& changes = text.changes();
     unicode::normalize(text.text(), form_, changes);
     text.transform(changes);
   }

@@ -74,8 +74,7 @@ class Precompiled : public Normalizer {
 
   void apply(WorkingText& text) const override {
     if (is_plain(text.text())) return;
-    std::vector<Change> changes;
-    changes.reserve(text.text().size());
+    std::vector<Change>& changes = text.changes();
     bool changed = false;
     const std::string_view old = text.text();
     for (size_t at = 0; at < old.size();) {

@@ -11,7 +11,8 @@ class ReplaceNormalizer : public Normalizer {
       : pattern_(read_pattern(component.at("pattern"))), content_(component.at("content").text()) {}
 
   void apply(WorkingText& text) const override {
-    std::vector<Bytes> matches;
+    std::vector<Bytes>& matches = text.scratch().matches;
+    matches.clear();
     pattern_->find(text.text(), matches);
     if (matches.empty()) return;
     text.begin();

@@ -70,7 +70,7 @@ class StripNormalizer : public Normalizer {
       ++trailing;
     }
     if (leading == 0 && trailing == 0) return;
-    std::vector<Change> changes;
+    std::vector<Change>& changes = text.changes();
     for (size_t at = begin; at < end;) changes.push_back({utf8::next(old, at), 0});
     text.transform(changes, leading);
   }

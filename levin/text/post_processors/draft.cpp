@@ -19,8 +19,7 @@ void for_each_list(Draft& a, const Draft& b, const Visit& visit) {
 }
 
 Draft part_of(const Draft& draft, size_t begin, size_t end) {
-  Draft part;
-  part.tracked = draft.tracked;
+  Draft part = draft.like();
   for_each_list(part, draft, [&](auto& to, const auto& from) {
     if (from.empty()) return;
     to.assign(from.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -38,23 +37,34 @@ Draft without_overflow(const Draft& draft) { return part_of(draft, 0, draft.size
 
 }  // namespace
 
-void Draft::put(int32_t id, int32_t type, bool special, int32_t sequence) {
-  own.ids.push_back(id);
-  own.type_ids.push_back(type);
-  own.attention_mask.push_back(1);
-  own.special_tokens_mask.push_back(special);
+Draft Draft::like() const {
+  Draft empty;
+  empty.tracked = tracked;
+  empty.has_blanks = has_blanks;
+  return empty;
+}
+
+void Draft::insert_special(size_t at, std::span<const int32_t> ids, int32_t type) {
+  const auto place = static_cast<std::ptrdiff_t>(at);
+  const auto fill = [&](auto& list, auto value) {
+    list.insert(list.begin() + place, ids.size(), value);
+  };
+  own.ids.insert(own.ids.begin() + place, ids.begin(), ids.end());
+  fill(own.type_ids, type);
+  fill(own.attention_mask, 1);
+  fill(own.special_tokens_mask, 1);
+  if (has_blanks) fill(blanks, Blanks{});
   if (!tracked) return;
-  own.offsets.push_back({});
-  own.word_ids.push_back(-1);
-  own.sequence_ids.push_back(sequence);
+  fill(own.offsets, Offset{});
+  fill(own.word_ids, -1);
+  fill(own.sequence_ids, -1);
 }
 
 void truncate(Draft& draft, size_t length, size_t stride, Side side) {
   const size_t size = draft.size();
   if (length >= size) return;
   if (length == 0) {
-    Draft empty;
-    empty.tracked = draft.tracked;
+    Draft empty = draft.like();
     empty.overflowing.push_back(std::move(draft));
     draft = std::move(empty);
     return;

@@ -1,7 +1,8 @@
 #pragma once
 // Draft: an encoding in the making, which is cut and joined. Not for users.
 
-#include <string>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "levin/text/encoding.h"
@@ -17,11 +18,14 @@ struct Draft {
   };
   std::vector<Blanks> blanks;
   std::vector<Draft> overflowing;
+  bool tracked = true;      // offsets, words and sequences are there
+  bool has_blanks = false;  // blanks are there
 
   size_t size() const { return own.ids.size(); }
-  bool tracked = true;  // offsets, words and sequences are there
-
-  void put(int32_t id, int32_t type, bool special, int32_t sequence);
+  /// An empty one with the same lists.
+  Draft like() const;
+  /// Puts special tokens before the token at this place, or behind all.
+  void insert_special(size_t at, std::span<const int32_t> ids, int32_t type);
   void set_types(int32_t type) { own.type_ids.assign(own.ids.size(), type); }
   void set_sequences(int32_t sequence) {
     if (tracked) own.sequence_ids.assign(own.ids.size(), sequence);

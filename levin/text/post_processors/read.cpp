@@ -2,6 +2,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <span>
 
 #include "levin/text/post_processors/post_processor.h"
 
@@ -72,27 +73,16 @@ class Around : public PostProcessor {
       if (!add_special_tokens) continue;
       for (Draft& more : drafts[i].overflowing) {
         if (is_roberta_) more.set_types(0);
-        more = around(std::move(more), i > 0);
+        put_around(more, i > 0);
       }
-      drafts[i] = around(std::move(drafts[i]), i > 0);
+      put_around(drafts[i], i > 0);
     }
   }
 
  private:
-  Draft around(Draft inside, bool second) const {
-    std::vector<Draft> overflowing = std::move(inside.overflowing);
-    inside.overflowing.clear();
-    Draft whole;
-    whole.tracked = inside.tracked;
-    if (!second || is_roberta_) put(whole, second ? last_ : first_, 0, inside);
-    join(whole, inside);
-    put(whole, last_, second && !is_roberta_ ? 1 : 0, inside);
-    whole.overflowing = std::move(overflowing);
-    return whole;
-  }
-  static void put(Draft& draft, int32_t id, int32_t type, const Draft& like) {
-    draft.put(id, type, true, -1);
-    if (!like.blanks.empty()) draft.blanks.push_back({});
+  void put_around(Draft& draft, bool second) const {
+    if (!second || is_roberta_) draft.insert_special(0, {second ? &last_ : &first_, 1}, 0);
+    draft.insert_special(draft.size(), {&last_, 1}, second && !is_roberta_ ? 1 : 0);
   }
 
   int32_t first_;
@@ -134,8 +124,11 @@ class TemplateProcessing : public PostProcessor {
   }
 
   void process(std::vector<Draft>& drafts, bool add_special_tokens) const override {
+    if (drafts.size() == 1 && drafts.front().overflowing.empty() && has_one_sequence()) {
+      put_around(drafts.front(), add_special_tokens);
+      return;
+    }
     std::vector<Draft> made;
-    const bool tracked = drafts.front().tracked;
     for (const Piece& piece : drafts.size() > 1 ? pair_ : single_) {
       if (piece.sequence) {
         // One text has no second one; Python's library stops there.
@@ -145,10 +138,8 @@ class TemplateProcessing : public PostProcessor {
         draft.set_sequences(static_cast<int32_t>(place));
         made.push_back(std::move(draft));
       } else if (add_special_tokens) {
-        Draft draft;
-        draft.tracked = tracked;
-        for (const int32_t id : piece.ids) draft.put(id, piece.type, true, -1);
-        if (!drafts.front().blanks.empty()) draft.blanks.resize(piece.ids.size());
+        Draft draft = drafts.front().like();
+        draft.insert_special(0, piece.ids, piece.type);
         made.push_back(std::move(draft));
       }
     }
@@ -161,6 +152,25 @@ class TemplateProcessing : public PostProcessor {
     std::vector<int32_t> ids;
     int32_t type;
   };
+
+  bool has_one_sequence() const {
+    return std::ranges::count_if(single_, [](auto& piece) { return piece.sequence.has_value(); }) ==
+           1;
+  }
+  /// What nearly every text asks for, without a copy of it.
+  void put_around(Draft& draft, bool add_special_tokens) const {
+    size_t place = 0;
+    for (const Piece& piece : single_) {
+      if (piece.sequence) {
+        std::ranges::fill(std::span(draft.own.type_ids).subspan(place), piece.type);
+        if (draft.tracked) std::ranges::fill(std::span(draft.own.sequence_ids).subspan(place), 0);
+        place = draft.size();
+      } else if (add_special_tokens) {
+        draft.insert_special(place, piece.ids, piece.type);
+        place += piece.ids.size();
+      }
+    }
+  }
 
   std::vector<Piece> read(const Component& component) const {
     std::vector<Piece> pieces;

@@ -45,7 +45,7 @@ class Split : public PreTokenizer {
         inverted_(component.flag("invert", false)) {}
 
   void apply(WorkingText& text, std::vector<Piece>& pieces) const override {
-    split(text.text(), pieces, behaviour_, inverted_,
+    split(text, pieces, behaviour_, inverted_,
           [&](std::string_view part, std::vector<Bytes>& found) { pattern_->find(part, found); });
   }
 

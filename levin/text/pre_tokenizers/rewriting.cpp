@@ -59,7 +59,7 @@ class ByteLevelPreTokenizer : public PreTokenizer {
       });
     }
     if (splits_) {
-      split(text.text(), pieces, SplitBehaviour::kIsolated, false,
+      split(text, pieces, SplitBehaviour::kIsolated, false,
             [](std::string_view part, std::vector<Bytes>& found) {
               gpt2_pattern().find(part, found);
             });
@@ -101,7 +101,7 @@ class MetaspacePreTokenizer : public PreTokenizer {
     rewrite(text, pieces, [&](const Piece& piece) { write(text, piece); });
     if (!splits_) return;
     split(
-        text.text(), pieces, SplitBehaviour::kMergedWithNext, false,
+        text, pieces, SplitBehaviour::kMergedWithNext, false,
         [&](std::string_view part, std::vector<Bytes>& found) {
           for (size_t at = part.find(sign_); at != std::string_view::npos;
                at = part.find(sign_, at + sign_.size())) {

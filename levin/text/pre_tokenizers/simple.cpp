@@ -11,7 +11,7 @@ using unicode::Unicode;
 class WhitespaceSplit : public PreTokenizer {
   void apply(WorkingText& text, std::vector<Piece>& pieces) const override {
     const Unicode& unicode = Unicode::instance();
-    split_by_code_point(text.text(), pieces, SplitBehaviour::kRemoved,
+    split_by_code_point(text, pieces, SplitBehaviour::kRemoved,
                         [&](char32_t c) { return unicode.is(c, unicode::kSpace); });
   }
 };
@@ -20,8 +20,8 @@ class WhitespaceSplit : public PreTokenizer {
 class BertPreTokenizer : public PreTokenizer {
   void apply(WorkingText& text, std::vector<Piece>& pieces) const override {
     const Unicode& unicode = Unicode::instance();
-    std::vector<Piece> made;
-    made.reserve(pieces.size() + text.text().size() / 4);
+    std::vector<Piece>& made = text.scratch().pieces;
+    made.clear();
     const std::string_view bytes = text.text();
     for (const Piece& piece : pieces) {
       if (piece.token >= 0) {
@@ -46,7 +46,7 @@ class BertPreTokenizer : public PreTokenizer {
 /// \w+|[^\w\s]+
 class Whitespace : public PreTokenizer {
   void apply(WorkingText& text, std::vector<Piece>& pieces) const override {
-    split(text.text(), pieces, SplitBehaviour::kRemoved, true,
+    split(text, pieces, SplitBehaviour::kRemoved, true,
           [](std::string_view part, std::vector<Bytes>& found) { find(part, found); });
   }
   static void find(std::string_view part, std::vector<Bytes>& found) {
@@ -77,7 +77,7 @@ class Punctuation : public PreTokenizer {
   }
   void apply(WorkingText& text, std::vector<Piece>& pieces) const override {
     const Unicode& unicode = Unicode::instance();
-    split_by_code_point(text.text(), pieces, behaviour_,
+    split_by_code_point(text, pieces, behaviour_,
                         [&](char32_t c) { return unicode.is(c, unicode::kBertPunctuation); });
   }
 
@@ -92,7 +92,7 @@ class Digits : public PreTokenizer {
                                                               : SplitBehaviour::kContiguous) {}
   void apply(WorkingText& text, std::vector<Piece>& pieces) const override {
     const Unicode& unicode = Unicode::instance();
-    split_by_code_point(text.text(), pieces, behaviour_,
+    split_by_code_point(text, pieces, behaviour_,
                         [&](char32_t c) { return unicode.is(c, unicode::kNumeric); });
   }
 
@@ -105,7 +105,7 @@ class CharDelimiterSplit : public PreTokenizer {
   explicit CharDelimiterSplit(const Component& component)
       : delimiter_(component.code_point("delimiter")) {}
   void apply(WorkingText& text, std::vector<Piece>& pieces) const override {
-    split_by_code_point(text.text(), pieces, SplitBehaviour::kRemoved,
+    split_by_code_point(text, pieces, SplitBehaviour::kRemoved,
                         [&](char32_t c) { return c == delimiter_; });
   }
 
@@ -119,7 +119,7 @@ class FixedLength : public PreTokenizer {
     if (length_ < 1) component.at("length").fail("is below 1");
   }
   void apply(WorkingText& text, std::vector<Piece>& pieces) const override {
-    split(text.text(), pieces, SplitBehaviour::kIsolated, false,
+    split(text, pieces, SplitBehaviour::kIsolated, false,
           [&](std::string_view part, std::vector<Bytes>& found) {
             for (size_t at = 0; at < part.size();) {
               const size_t begin = at;
@@ -139,7 +139,7 @@ class FixedLength : public PreTokenizer {
 /// before the first letter of a script it is left out, as Python's library does.
 class UnicodeScripts : public PreTokenizer {
   void apply(WorkingText& text, std::vector<Piece>& pieces) const override {
-    split(text.text(), pieces, SplitBehaviour::kRemoved, true,
+    split(text, pieces, SplitBehaviour::kRemoved, true,
           [](std::string_view part, std::vector<Bytes>& found) {
             const Unicode& unicode = Unicode::instance();
             uint32_t last = 0;

@@ -8,19 +8,19 @@ namespace {
 /// Goes over the parts and joins one with that before it where `joins` says so.
 template <class Joins>
 void join(std::vector<Part>& parts, const Joins& joins) {
-  std::vector<Part> joined;
+  size_t count = 0;  // of parts that stay
   bool previous = false;
-  for (const Part& part : parts) {
-    if (joins(part.is_match, previous) && !joined.empty()) {
-      Bytes& last = joined.back().bytes;
+  for (const Part part : parts) {
+    if (joins(part.is_match, previous) && count > 0) {
+      Bytes& last = parts[count - 1].bytes;
       last.begin = std::min(last.begin, part.bytes.begin);
       last.end = std::max(last.end, part.bytes.end);
     } else {
-      joined.push_back(part);
+      parts[count++] = part;
     }
     previous = part.is_match;
   }
-  parts.swap(joined);
+  parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(count), parts.end());
 }
 
 }  // namespace

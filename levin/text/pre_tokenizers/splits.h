@@ -24,24 +24,19 @@ enum class SplitBehaviour {
 /// Of the text of a component, "MergedWithNext".
 SplitBehaviour read_behaviour(const Component& component);
 
-/// A part of a piece, and whether the pattern matched it.
-struct Part {
-  Bytes bytes;
-  bool is_match;
-};
-
 /// Appends the pieces that the parts make, which follow on each other. Empty ones are left out.
 void put_pieces(std::vector<Part>& parts, SplitBehaviour behaviour, uint32_t base,
                 std::vector<Piece>& pieces);
 
 /// Splits each piece that is no token by what `find` appends to a list of matches.
 template <class Find>
-void split(std::string_view text, std::vector<Piece>& pieces, SplitBehaviour behaviour,
+void split(WorkingText& working, std::vector<Piece>& pieces, SplitBehaviour behaviour,
            bool inverted, const Find& find) {
-  std::vector<Piece> made;
-  made.reserve(pieces.size() + text.size() / 4);
-  std::vector<Bytes> matches;
-  std::vector<Part> parts;
+  const std::string_view text = working.text();
+  std::vector<Piece>& made = working.scratch().pieces;
+  std::vector<Bytes>& matches = working.scratch().matches;
+  std::vector<Part>& parts = working.scratch().parts;
+  made.clear();
   // What most split by: each match and each gap is a piece, or one of both kinds is left out.
   const bool plain =
       behaviour == SplitBehaviour::kIsolated || behaviour == SplitBehaviour::kRemoved;
@@ -83,7 +78,7 @@ void split(std::string_view text, std::vector<Piece>& pieces, SplitBehaviour beh
 
 /// The same by code points that `matches` says yes to: each is a match of its own.
 template <class Matches>
-void split_by_code_point(std::string_view text, std::vector<Piece>& pieces,
+void split_by_code_point(WorkingText& text, std::vector<Piece>& pieces,
                          SplitBehaviour behaviour, const Matches& matches) {
   split(text, pieces, behaviour, false, [&](std::string_view part, std::vector<Bytes>& found) {
     for (size_t at = 0; at < part.size();) {

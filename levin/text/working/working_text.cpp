@@ -15,6 +15,14 @@ void WorkingText::reset(std::string_view text, uint32_t start, bool tracked) {
   most_ = std::min<size_t>((1U << 20) + 100 * text.size(), 1U << 31);
 }
 
+void WorkingText::trim_scratch() {
+  constexpr size_t kMost = 1U << 16;
+  if (scratch_.changes.capacity() > kMost || scratch_.pieces.capacity() > kMost ||
+      scratch_.matches.capacity() > kMost) {
+    scratch_ = {};
+  }
+}
+
 /// What a file makes of a text grows by some bytes a character, unless it means ill.
 void WorkingText::check_size() const {
   LEVIN_CHECK(next_text_.size() <= most_, "text.length",

@@ -26,6 +26,29 @@ struct Bytes {
   uint32_t size() const { return end - begin; }
 };
 
+/// A part of the working text; with a token where it is an added one already.
+struct Piece {
+  uint32_t begin = 0;
+  uint32_t end = 0;
+  int32_t token = -1;
+  bool empty() const { return begin == end; }
+};
+
+/// A part of a piece, and whether the pattern that splits it matched it.
+struct Part {
+  Bytes bytes;
+  bool is_match;
+};
+
+/// Lists that one step works with at a time, kept from text to text so that a short text allocates none.
+struct Scratch {
+  std::vector<Change> changes;
+  std::vector<Piece> pieces;
+  std::vector<Bytes> matches;
+  std::vector<Part> parts;
+  std::string bytes;
+};
+
 class WorkingText {
  public:
   /// Begins with the part of the original that starts at `start`; `text` has to outlive this.
@@ -42,6 +65,17 @@ class WorkingText {
   /// Whether a transformation without any change would change nothing. Python's library doubles
   /// what a pattern for nothing has put before the text, and so does this.
   bool stays() const { return !tracked_ || plain_ || origin_.empty() || !is_bare(origin_.front()); }
+
+  /// What the step before left is still in it.
+  Scratch& scratch() { return scratch_; }
+  /// Frees it after a long text.
+  void trim_scratch();
+  /// The scratch's changes, empty and with room for one a byte.
+  std::vector<Change>& changes() {
+    scratch_.changes.clear();
+    scratch_.changes.reserve(text_.size());
+    return scratch_.changes;
+  }
 
   /// Takes the changes for the code points of the whole text, of which the first `dropped` are gone.
   void transform(const std::vector<Change>& changes, size_t dropped = 0);
@@ -68,14 +102,7 @@ class WorkingText {
   std::string own_text_;
   std::string next_text_;
   std::vector<Bytes> next_origin_;
-};
-
-/// A part of the working text; with a token where it is an added one already.
-struct Piece {
-  uint32_t begin = 0;
-  uint32_t end = 0;
-  int32_t token = -1;
-  bool empty() const { return begin == end; }
+  Scratch scratch_;
 };
 
 }  // namespace levin::text
