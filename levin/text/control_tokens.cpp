@@ -113,7 +113,7 @@ Encoding Tokenizer::Parts::encode_marked(std::string& text, const EncodeOptions&
     plain.split_added_tokens = is_control;
     std::vector<Draft> drafts;
     drafts.push_back(encode_part(part, 0, plain, memory));
-    if (post_processor) post_processor->process(drafts, false);
+    if (post_processor) post_processor->process_last(drafts, false);
     Draft whole;
     whole.tracked = options.offsets != OffsetUnit::kNone;
     for (Draft& draft : drafts) join(whole, std::move(draft));

@@ -98,7 +98,7 @@ Encoding Tokenizer::Parts::encode(const EncodeInput& input, const EncodeOptions&
   }
   if (post_processor) {
     for (size_t i = 0; i < drafts.size(); ++i) drafts[i].set_types(static_cast<int32_t>(i));
-    post_processor->process(drafts, options.add_special_tokens);
+    post_processor->process_last(drafts, options.add_special_tokens);
   }
   Draft whole;
   for (Draft& draft : drafts) join(whole, std::move(draft));

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
+#include <utility>
 
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"
@@ -74,6 +76,40 @@ TEST(Tokenizer, ABatchOnThreadsIsTheSameInOrder) {
   EXPECT_EQ(error_id([&] { tokenizer.encode_batch(texts, {.num_threads = -1}); }), "text.threads");
   texts[250] = "\xff";
   EXPECT_EQ(error_id([&] { tokenizer.encode_batch(texts, {.num_threads = 4}); }), "text.utf8");
+}
+
+TEST(Tokenizer, AShortTextAfterALongOneIsAsItWasBefore) {
+  const Tokenizer tokenizer =
+      SmallTokenizer{.normalizer = R"({"type": "Lowercase"})", .post_processor = kBertTemplate}
+          .make();
+  const Encoding before = tokenizer.encode("B x");
+  std::string text;
+  for (int i = 0; i < 100'000; ++i) text += "A b ";
+  const Encoding encoding = tokenizer.encode(text);
+  ASSERT_THAT(encoding.ids, SizeIs(200'002));
+  EXPECT_EQ(std::ranges::count(encoding.ids, 2), 100'000);
+  EXPECT_EQ(encoding.offsets[200'000], (Offset{399'998, 399'999}));
+  EXPECT_EQ(tokenizer.encode("B x").ids, before.ids);
+  EXPECT_EQ(tokenizer.encode("B x").offsets, before.offsets);
+}
+
+TEST(Tokenizer, OffsetsOfAnEmptyTextAreTrimmedWhereSpecialTokensCameFirst) {
+  // ids and offsets as tokenizers 0.23.3 gives them.
+  const Tokenizer tokenizer =
+      SmallTokenizer{.post_processor = R"({"type": "Sequence", "processors": [)" +
+                                       std::string(kBertTemplate) +
+                                       R"(, {"type": "ByteLevel", "trim_offsets": true}]})"}
+          .make();
+  for (const auto& [text, second] : {std::pair("", "a"), {"a", ""}, {"", ""}}) {
+    const Encoding alone = tokenizer.encode(text);
+    EXPECT_THAT(alone.offsets, SizeIs(alone.ids.size()));
+    EXPECT_EQ(alone.offsets.front(), (Offset{0, 0}));
+    EXPECT_EQ(alone.offsets.back(), (Offset{0, 0}));
+    const Encoding pair = tokenizer.encode(EncodeInput{text, EncodeInput::Part(second)});
+    EXPECT_EQ(pair.offsets.front(), (Offset{0, 0}));
+    EXPECT_EQ(pair.offsets.back(), (Offset{0, 0}));
+    EXPECT_EQ(std::ranges::count(pair.offsets, Offset{0, 1}), *text != 0 || *second != 0);
+  }
 }
 
 TEST(Tokenizer, ABatchIsPaddedToItsLongest) {

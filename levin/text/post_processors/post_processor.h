@@ -19,6 +19,10 @@ class PostProcessor {
   virtual size_t added(bool pair) const = 0;
   /// One draft a text; there may be another number of them afterwards, in order.
   virtual void process(std::vector<Draft>& drafts, bool add_special_tokens) const = 0;
+  /// The same where nothing but joining follows.
+  virtual void process_last(std::vector<Draft>& drafts, bool add_special_tokens) const {
+    process(drafts, add_special_tokens);
+  }
   /// Whether it wants to know about white space in tokens.
   virtual bool trims() const { return false; }
 };

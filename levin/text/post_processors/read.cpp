@@ -124,10 +124,6 @@ class TemplateProcessing : public PostProcessor {
   }
 
   void process(std::vector<Draft>& drafts, bool add_special_tokens) const override {
-    if (drafts.size() == 1 && drafts.front().overflowing.empty() && has_one_sequence()) {
-      put_around(drafts.front(), add_special_tokens);
-      return;
-    }
     std::vector<Draft> made;
     for (const Piece& piece : drafts.size() > 1 ? pair_ : single_) {
       if (piece.sequence) {
@@ -144,6 +140,14 @@ class TemplateProcessing : public PostProcessor {
       }
     }
     drafts = std::move(made);
+  }
+
+  void process_last(std::vector<Draft>& drafts, bool add_special_tokens) const override {
+    if (drafts.size() == 1 && drafts.front().overflowing.empty() && has_one_sequence()) {
+      put_around(drafts.front(), add_special_tokens);
+    } else {
+      process(drafts, add_special_tokens);
+    }
   }
 
  private:
@@ -211,6 +215,15 @@ class PostProcessorSequence : public PostProcessor {
   }
   void process(std::vector<Draft>& drafts, bool add_special_tokens) const override {
     for (const PostProcessorPtr& part : parts_) part->process(drafts, add_special_tokens);
+  }
+  void process_last(std::vector<Draft>& drafts, bool add_special_tokens) const override {
+    for (const PostProcessorPtr& part : parts_) {
+      if (part == parts_.back()) {
+        part->process_last(drafts, add_special_tokens);
+      } else {
+        part->process(drafts, add_special_tokens);
+      }
+    }
   }
   bool trims() const override {
     return std::ranges::any_of(parts_, [](auto& part) { return part->trims(); });
