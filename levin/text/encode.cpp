@@ -12,6 +12,9 @@ namespace levin::text {
 namespace {
 
 constexpr size_t kLongest = 1U << 30;  // bytes of a text, which may grow on its way
+/// Of a list of tokens. Blocks below 128 bytes glibc keeps unmerged until a large one is asked for, and then merges all
+/// of them while other threads wait for their work.
+constexpr size_t kLeastRoom = 32;
 
 /// White space and the letter that stands for a blank at both ends.
 Draft::Blanks blanks_of(std::string_view token) {
@@ -120,7 +123,7 @@ Draft Tokenizer::Parts::encode_part(const EncodeInput::Part& part, int32_t seque
   // With room for special tokens, which go into the same lists.
   const size_t room = options.add_special_tokens && post_processor ? post_processor->added(true) : 0;
   const auto fill = [&](std::vector<int32_t>& list, int32_t value) {
-    list.reserve(size + room);
+    list.reserve(std::max(size + room, kLeastRoom));
     list.assign(size, value);
   };
   fill(draft.own.type_ids, sequence);
@@ -138,7 +141,7 @@ void Tokenizer::Parts::encode_text(std::string_view text, int32_t word,
   utf8::check(text);
   const bool tracked = options.offsets != OffsetUnit::kNone;
   const size_t first = draft.size();
-  if (!tracked) draft.own.ids.reserve(first + text.size() / 4 + 8);
+  if (!tracked) draft.own.ids.reserve(std::max(first + text.size() / 4 + 8, kLeastRoom));
   memory.found.clear();
   const AddedTokens::Sought sought = options.split_added_tokens     ? AddedTokens::Sought::kNone
                                      : options.split_special_tokens ? AddedTokens::Sought::kPlain
