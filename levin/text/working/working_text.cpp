@@ -18,7 +18,7 @@ void WorkingText::reset(std::string_view text, uint32_t start, bool tracked) {
 void WorkingText::trim_scratch() {
   constexpr size_t kMost = 1U << 16;
   if (scratch_.changes.capacity() > kMost || scratch_.pieces.capacity() > kMost ||
-      scratch_.matches.capacity() > kMost) {
+      scratch_.matches.capacity() > kMost || scratch_.parts.capacity() > kMost) {
     scratch_ = {};
   }
 }
