@@ -121,7 +121,8 @@ Draft Tokenizer::Parts::encode_part(const EncodeInput::Part& part, int32_t seque
   }
   const size_t size = draft.size();
   // With room for special tokens, which go into the same lists.
-  const size_t room = options.add_special_tokens && post_processor ? post_processor->added(true) : 0;
+  const size_t room =
+      options.add_special_tokens && post_processor ? post_processor->added(true) : 0;
   const auto fill = [&](std::vector<int32_t>& list, int32_t value) {
     list.reserve(std::max(size + room, kLeastRoom));
     list.assign(size, value);

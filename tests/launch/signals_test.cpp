@@ -45,12 +45,12 @@ INSTANTIATE_TEST_SUITE_P(Launcher, Forwarded, ::testing::Values(SIGTERM, SIGINT,
 
 TEST(LauncherSignals, TheSecondOneKillsAtOnce) {
   const Scratch scratch;
-  Launcher launcher(scratch, {"-n", "2", deaf_rank(scratch)});
+  Launcher launcher(scratch, {"-n", "2", "--shutdown-timeout", "600", deaf_rank(scratch)});
   ASSERT_TRUE(both_have(scratch, "up"));
   launcher.signal(SIGINT);
   ASSERT_TRUE(both_have(scratch, "heard"));
   launcher.signal(SIGINT);
-  EXPECT_EQ(launcher.wait(2), 130);
+  EXPECT_EQ(launcher.wait(), 130);
 }
 
 TEST(LauncherSignals, RanksThatDoNotEndAreKilledAfterTheTimeout) {
@@ -58,7 +58,7 @@ TEST(LauncherSignals, RanksThatDoNotEndAreKilledAfterTheTimeout) {
   Launcher launcher(scratch, {"-n", "2", "--shutdown-timeout", "0.5", deaf_rank(scratch)});
   ASSERT_TRUE(both_have(scratch, "up"));
   launcher.signal(SIGTERM);
-  EXPECT_EQ(launcher.wait(3), 143);
+  EXPECT_EQ(launcher.wait(20), 143);  // without the option it is 30 s
 }
 
 TEST(LauncherSignals, Usr1ReachesTheRanksOutsideSlurm) {

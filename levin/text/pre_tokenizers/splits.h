@@ -78,8 +78,8 @@ void split(WorkingText& working, std::vector<Piece>& pieces, SplitBehaviour beha
 
 /// The same by code points that `matches` says yes to: each is a match of its own.
 template <class Matches>
-void split_by_code_point(WorkingText& text, std::vector<Piece>& pieces,
-                         SplitBehaviour behaviour, const Matches& matches) {
+void split_by_code_point(WorkingText& text, std::vector<Piece>& pieces, SplitBehaviour behaviour,
+                         const Matches& matches) {
   split(text, pieces, behaviour, false, [&](std::string_view part, std::vector<Bytes>& found) {
     for (size_t at = 0; at < part.size();) {
       const size_t begin = at;
