@@ -5,8 +5,9 @@
 //
 // The first prints the seconds of processor time that it takes to open the file, the best of the repetitions. TEXTS has
 // a text a line; of them JSON is printed: seconds of processor time of ids alone and with offsets; how many times as
-// fast two threads are as one, by the clock on the wall, with ids alone, and the same of a loop that takes as long and
-// touches no memory, which is what the machine gives; and the CRC-32 of all ids one after the other.
+// fast two threads are as one, by the clock on the wall, with ids alone: into new encodings, into those of the call
+// before, and of a loop that takes as long and touches no memory, which is what the machine gives; and the CRC-32 of all
+// ids one after the other.
 #include "levin/text/tokenizer.h"
 
 #include <fmt/format.h>
@@ -90,7 +91,9 @@ int main(int argc, char** argv) {
   const auto processor = [](const auto& work) { return processor_seconds(work); };
   // In turn, so that a machine that slows down slows both.
   std::vector<double> threads;
+  std::vector<double> threads_out;
   std::vector<double> loop;
+  std::vector<Encoding> encodings;
   std::atomic<uint64_t> sink = 0;  // so that the loop is run
   constexpr int64_t kSteps = 4'000'000;
   const double second_per_step = wall_seconds([&] { sink += spin(kSteps); }) / kSteps;
@@ -100,8 +103,17 @@ int main(int argc, char** argv) {
         tokenizer.encode_batch(texts, {.offsets = OffsetUnit::kNone, .num_threads = num_threads});
       });
     };
+    const auto encode_out = [&](int64_t num_threads) {
+      return wall_seconds([&] {
+        tokenizer.encode_batch_out(encodings, texts,
+                                   {.offsets = OffsetUnit::kNone, .num_threads = num_threads});
+      });
+    };
     const double one = encode(1);
     threads.push_back(one / encode(2));
+    if (i == 0) encode_out(1);
+    const double one_out = encode_out(1);
+    threads_out.push_back(one_out / encode_out(2));
     const auto half = static_cast<int64_t>(one / second_per_step / 2);
     const double alone = wall_seconds([&] { sink += spin(2 * half); });
     loop.push_back(alone / wall_seconds([&] {
@@ -114,10 +126,11 @@ int main(int argc, char** argv) {
     sum = crc32(sum, reinterpret_cast<const Bytef*>(encoding.ids.data()),
                 static_cast<uInt>(encoding.ids.size() * sizeof(int32_t)));
   }
-  std::cout << fmt::format(R"({{"ids": {}, "offsets": {}, "threads": {}, "loop": {}, "sum": {}}})"
+  std::cout << fmt::format(R"({{"ids": {}, "offsets": {}, "threads": {}, "threads_out": {}, )"
+                           R"("loop": {}, "sum": {}}})"
                            "\n",
                            best(processor, {.offsets = OffsetUnit::kNone, .num_threads = 1}),
                            best(processor, {.offsets = OffsetUnit::kCodePoints, .num_threads = 1}),
-                           median(threads), median(loop), sum);
+                           median(threads), median(threads_out), median(loop), sum);
   return 0;
 }

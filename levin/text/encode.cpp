@@ -91,10 +91,10 @@ Tokenizer::Parts::Loan::~Loan() {
 }
 
 Encoding Tokenizer::Parts::encode(const EncodeInput& input, const EncodeOptions& options,
-                                  EncodeMemory& memory) const {
+                                  EncodeMemory& memory, Encoding lists) const {
   std::vector<Draft>& drafts = memory.drafts;
   drafts.clear();
-  drafts.push_back(encode_part(input.first, 0, options, memory));
+  drafts.push_back(encode_part(input.first, 0, options, memory, std::move(lists)));
   if (input.second) drafts.push_back(encode_part(*input.second, 1, options, memory));
   if (const auto& cut = options.truncation ? options.truncation : truncation) {
     truncate_all(drafts, *cut, options.add_special_tokens);
@@ -105,12 +105,18 @@ Encoding Tokenizer::Parts::encode(const EncodeInput& input, const EncodeOptions&
   }
   Draft whole;
   for (Draft& draft : drafts) join(whole, std::move(draft));
+  memory.blanks = std::move(whole.blanks);
   return finished(std::move(whole));
 }
 
 Draft Tokenizer::Parts::encode_part(const EncodeInput::Part& part, int32_t sequence,
-                                    const EncodeOptions& options, EncodeMemory& memory) const {
+                                    const EncodeOptions& options, EncodeMemory& memory,
+                                    Encoding lists) const {
   Draft draft;
+  draft.own = std::move(lists);
+  draft.own.clear();
+  draft.blanks = std::move(memory.blanks);
+  draft.blanks.clear();
   draft.tracked = options.offsets != OffsetUnit::kNone;
   draft.has_blanks = draft.tracked && post_processor && post_processor->trims();
   if (part.words) {

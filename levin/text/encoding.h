@@ -29,6 +29,17 @@ struct Encoding {
   std::vector<int32_t> sequence_ids;  ///< the text that it belongs to
   /// What truncation cut off, each as long as may be and beginning with the stride.
   std::vector<Encoding> overflowing;
+
+  bool operator==(const Encoding&) const = default;
+  /// Leaves empty lists that keep their memory.
+  void clear() {
+    for (auto* list :
+         {&ids, &type_ids, &attention_mask, &special_tokens_mask, &word_ids, &sequence_ids}) {
+      list->clear();
+    }
+    offsets.clear();
+    overflowing.clear();
+  }
 };
 
 }  // namespace levin::text

@@ -24,6 +24,7 @@ struct EncodeMemory {
   std::vector<Piece> pieces;  // in a part of it
   std::vector<Token> tokens;
   std::vector<Draft> drafts;
+  std::vector<Draft::Blanks> blanks;
   std::vector<uint32_t> code_points;  // number of the one that each byte belongs to
   ModelMemory model;
 };
@@ -76,12 +77,13 @@ struct Tokenizer::Parts {
     std::unique_ptr<EncodeMemory> memory_;
   };
 
-  Encoding encode(const EncodeInput& input, const EncodeOptions& options,
-                  EncodeMemory& memory) const;
-  /// Of `count` inputs, on threads.
+  /// In the memory of `lists`, whose items go.
+  Encoding encode(const EncodeInput& input, const EncodeOptions& options, EncodeMemory& memory,
+                  Encoding lists = {}) const;
+  /// Of `count` inputs, on threads. `encodings` are those of an earlier call, or none.
   template <class InputAt>
-  std::vector<Encoding> encode_all(size_t count, const InputAt& input_at,
-                                   const EncodeOptions& options) const;
+  void encode_all(std::vector<Encoding>& encodings, size_t count, const InputAt& input_at,
+                  const EncodeOptions& options) const;
   /// Of a text with marks around control tokens (control_tokens.h), which are dropped from it.
   Encoding encode_marked(std::string& text, const EncodeOptions& options,
                          EncodeMemory& memory) const;
@@ -97,7 +99,7 @@ struct Tokenizer::Parts {
 
  private:
   Draft encode_part(const EncodeInput::Part& part, int32_t sequence, const EncodeOptions& options,
-                    EncodeMemory& memory) const;
+                    EncodeMemory& memory, Encoding lists = {}) const;
   void encode_text(std::string_view text, int32_t word, const EncodeOptions& options,
                    EncodeMemory& memory, Draft& draft) const;
   void encode_pieces(uint32_t& count, int32_t word, bool tracked, EncodeMemory& memory,

@@ -31,22 +31,39 @@ Encoding Tokenizer::encode(const EncodeInput& input, const EncodeOptions& option
 
 std::vector<Encoding> Tokenizer::encode_batch(std::span<const std::string> texts,
                                               const EncodeOptions& options) const {
-  return parts_->encode_all(
-      texts.size(), [&](size_t i) { return EncodeInput{texts[i], std::nullopt}; }, options);
+  std::vector<Encoding> encodings;
+  encode_batch_out(encodings, texts, options);
+  return encodings;
 }
 
 std::vector<Encoding> Tokenizer::encode_batch(std::span<const EncodeInput> inputs,
                                               const EncodeOptions& options) const {
-  return parts_->encode_all(
-      inputs.size(), [&](size_t i) -> const EncodeInput& { return inputs[i]; }, options);
+  std::vector<Encoding> encodings;
+  encode_batch_out(encodings, inputs, options);
+  return encodings;
+}
+
+void Tokenizer::encode_batch_out(std::vector<Encoding>& encodings,
+                                 std::span<const std::string> texts,
+                                 const EncodeOptions& options) const {
+  parts_->encode_all(
+      encodings, texts.size(), [&](size_t i) { return EncodeInput{texts[i], std::nullopt}; },
+      options);
+}
+
+void Tokenizer::encode_batch_out(std::vector<Encoding>& encodings,
+                                 std::span<const EncodeInput> inputs,
+                                 const EncodeOptions& options) const {
+  parts_->encode_all(
+      encodings, inputs.size(), [&](size_t i) -> const EncodeInput& { return inputs[i]; }, options);
 }
 
 template <class InputAt>
-std::vector<Encoding> Tokenizer::Parts::encode_all(size_t count, const InputAt& input_at,
-                                                   const EncodeOptions& options) const {
+void Tokenizer::Parts::encode_all(std::vector<Encoding>& encodings, size_t count,
+                                  const InputAt& input_at, const EncodeOptions& options) const {
   LEVIN_CHECK(options.num_threads >= 0, "text.threads", "got {} threads, wanted 0 or more",
               options.num_threads);
-  std::vector<Encoding> encodings(count);
+  encodings.resize(count);
   const size_t cores = std::max(1U, std::thread::hardware_concurrency());
   size_t threads = options.num_threads == 0 ? cores : static_cast<size_t>(options.num_threads);
   // A thread takes some texts at a time, as many as make it worth while.
@@ -60,7 +77,7 @@ std::vector<Encoding> Tokenizer::Parts::encode_all(size_t count, const InputAt& 
       for (size_t begin = 0; (begin = next.fetch_add(kBlock)) < count;) {
         const size_t end = std::min(begin + kBlock, count);
         for (size_t i = begin; i < end; ++i) {
-          encodings[i] = encode(input_at(i), options, *memory);
+          encodings[i] = encode(input_at(i), options, *memory, std::move(encodings[i]));
         }
       }
     } catch (...) {
@@ -77,7 +94,6 @@ std::vector<Encoding> Tokenizer::Parts::encode_all(size_t count, const InputAt& 
     if (error) std::rethrow_exception(error);
   }
   pad(encodings, options.offsets != OffsetUnit::kNone);
-  return encodings;
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, const DecodeOptions& options) const {

@@ -114,6 +114,12 @@ class LEVIN_API Tokenizer {
                                      const EncodeOptions& options = {}) const;
   std::vector<Encoding> encode_batch(std::span<const EncodeInput> inputs,
                                      const EncodeOptions& options = {}) const;
+  /// As encode_batch, into the encodings of an earlier call, whose memory is used again: a loop over batches asks for
+  /// none, so that its threads need not wait for each other. After an Error they hold some of the texts.
+  void encode_batch_out(std::vector<Encoding>& encodings, std::span<const std::string> texts,
+                        const EncodeOptions& options = {}) const;
+  void encode_batch_out(std::vector<Encoding>& encodings, std::span<const EncodeInput> inputs,
+                        const EncodeOptions& options = {}) const;
 
   std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;
   /// Gives text as ids come in one by one; this has to outlive it.

@@ -3,8 +3,10 @@
 // has the packages of tests/oracle/requirements.txt. A test is skipped where there is neither.
 
 #include <gtest/gtest.h>
+#include <sys/types.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -20,6 +22,23 @@ inline std::string bytes_of(const std::filesystem::path& path) {
   bytes << std::ifstream(path, std::ios::binary).rdbuf();
   return bytes.str();
 }
+
+/// One interpreter for the scripts of all tests (run_scripts.py): what they import takes longer than most of them.
+class PythonScripts {
+ public:
+  explicit PythonScripts(const std::string& python);
+  ~PythonScripts();
+  PythonScripts(const PythonScripts&) = delete;
+  PythonScripts& operator=(const PythonScripts&) = delete;
+  /// The exit code, or minus the signal that ended it.
+  int run(const std::string& script, const std::string& arguments,
+          const std::filesystem::path& output);
+
+ private:
+  FILE* requests_ = nullptr;
+  FILE* answers_ = nullptr;
+  pid_t process_ = -1;
+};
 
 class PythonTest : public ::testing::Test {
  protected:
@@ -43,10 +62,8 @@ class PythonTest : public ::testing::Test {
 
   /// Runs a script of this folder; its exit code, and what it printed through `output`.
   int run(const std::string& script, const std::string& arguments, std::string* output) const {
-    const std::string command = "'" + python_ + "' '" + levin::test::source_dir() +
-                                "/tests/oracle/" + script + "' " + arguments + " > '" +
-                                file("output").string() + "' 2>&1";
-    const int code = std::system(command.c_str());  // NOLINT: no threads here
+    static PythonScripts scripts(python_);
+    const int code = scripts.run(script, arguments, file("output"));
     *output = bytes_of(file("output"));
     return code;
   }

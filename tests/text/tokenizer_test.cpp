@@ -78,6 +78,47 @@ TEST(Tokenizer, ABatchOnThreadsIsTheSameInOrder) {
   EXPECT_EQ(error_id([&] { tokenizer.encode_batch(texts, {.num_threads = 4}); }), "text.utf8");
 }
 
+TEST(Tokenizer, EncodingsOfAnEarlierCallAreFilledAgainInTheirMemory) {
+  Tokenizer tokenizer = SmallTokenizer{.post_processor = kBertTemplate}.make();
+  const std::vector<std::string> texts = {"a", "", "b b a a x c a", "c x a"};
+  const std::vector<EncodeInput> pairs = {{"b x", "a"}, {"a a a", "b b b"}};
+  std::vector<Encoding> encodings;
+  // Each call finds what another kind of call left: longer and shorter, more and fewer, of pairs, cut, padded.
+  const auto compare = [&] {
+    for (const OffsetUnit unit : {OffsetUnit::kBytes, OffsetUnit::kNone, OffsetUnit::kCodePoints}) {
+      const EncodeOptions options{.offsets = unit, .num_threads = 1};
+      tokenizer.encode_batch_out(encodings, texts, options);
+      EXPECT_EQ(encodings, tokenizer.encode_batch(texts, options));
+      tokenizer.encode_batch_out(encodings, pairs, options);
+      EXPECT_EQ(encodings, tokenizer.encode_batch(pairs, options));
+    }
+  };
+  compare();
+  tokenizer.set_padding(PaddingOptions{.length = 12});
+  compare();
+  tokenizer.set_truncation(TruncationOptions{.max_length = 7, .stride = 1});
+  compare();
+  tokenizer.set_truncation(std::nullopt);
+  tokenizer.set_padding(std::nullopt);
+  compare();
+
+  const auto places = [&] {
+    std::vector<const void*> found;
+    for (const Encoding& one : encodings) {
+      for (const auto* list : {&one.ids, &one.type_ids, &one.attention_mask,
+                               &one.special_tokens_mask, &one.word_ids, &one.sequence_ids}) {
+        found.push_back(list->data());
+      }
+      found.push_back(one.offsets.data());
+    }
+    return found;
+  };
+  tokenizer.encode_batch_out(encodings, texts);
+  const auto before = places();
+  tokenizer.encode_batch_out(encodings, texts);
+  EXPECT_EQ(places(), before);
+}
+
 TEST(Tokenizer, AShortTextAfterALongOneIsAsItWasBefore) {
   const Tokenizer tokenizer =
       SmallTokenizer{.normalizer = R"({"type": "Lowercase"})", .post_processor = kBertTemplate}
@@ -94,7 +135,7 @@ TEST(Tokenizer, AShortTextAfterALongOneIsAsItWasBefore) {
 }
 
 TEST(Tokenizer, OffsetsOfAnEmptyTextAreTrimmedWhereSpecialTokensCameFirst) {
-  // ids and offsets as tokenizers 0.23.3 gives them.
+  // As tokenizers 0.23.3 does with these post-processors.
   const Tokenizer tokenizer =
       SmallTokenizer{.post_processor = R"({"type": "Sequence", "processors": [)" +
                                        std::string(kBertTemplate) +
