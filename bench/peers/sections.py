@@ -137,13 +137,16 @@ def main():
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--only", choices=["all-weights", "lora"])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
     here = machine.describe(options.levin_bin.parent)
     table = ["| | levin | transformers, PEFT | difference | levin, s | Python, s | levin / Python, s of the processor |", "|---|---|---|---|---|---|---|"]
     with tempfile.TemporaryDirectory() as made:
-        for name, r in (("all weights", 0), ("LoRA, r = 16", 16)):
+        for key, name, r in (("all-weights", "all weights", 0), ("lora", "LoRA, r = 16", 16)):
+            if options.only not in (None, key):
+                continue
             runs = [(levin(options, pathlib.Path(made), r, seed), python(options, pathlib.Path(made), r, seed)) for seed in range(1, options.rounds + 1)]
             for seed, (ours, theirs) in enumerate(runs, 1):
                 print(f"{name}, seed {seed}: levin {ours}, Python {theirs}", flush=True)

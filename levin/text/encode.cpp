@@ -85,7 +85,7 @@ Tokenizer::Parts::Loan::Loan(const Parts& parts) : parts_(parts) {
 }
 
 Tokenizer::Parts::Loan::~Loan() {
-  memory_->text.trim_scratch();
+  memory_->trim();
   const std::lock_guard lock(parts_.mutex);
   parts_.idle.push_back(std::move(memory_));
 }

@@ -27,6 +27,13 @@ struct EncodeMemory {
   std::vector<Draft::Blanks> blanks;
   std::vector<uint32_t> code_points;  // number of the one that each byte belongs to
   ModelMemory model;
+
+  /// Gives the memory of a long text back.
+  void trim() {
+    text.trim();
+    free_long(found, pieces, tokens, blanks, code_points, model.symbols, model.queue, model.letters,
+              model.paths);
+  }
 };
 
 struct Tokenizer::Parts {

@@ -91,6 +91,15 @@ def with_stride(json_text):
     return tokenizer.to_str()
 
 
+def code_points(first, arguments):
+    """Each tokenizer has its first, so that together they see more of them."""
+    made = []
+    for c in range(first, 0x110000, arguments.each):
+        if not 0xD800 <= c < 0xE000:
+            made += [("text", [chr(c)])] + [("text", ["a" + chr(c) + "b"])] * (not arguments.joined)
+    return made
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
@@ -102,19 +111,17 @@ def main():
     parser.add_argument("--only", nargs="*", help="beginnings of names in tokenizer_parts.py")
     parser.add_argument("--files", nargs="*", default=[], type=pathlib.Path, metavar="FILE")
     arguments = parser.parse_args()
-    inputs = [("text", [one]) for one in parts.TEXTS]
-    for c in range(0, 0x110000, arguments.each):
-        if not 0xD800 <= c < 0xE000:
-            inputs += [("text", [chr(c)])] + [("text", ["a" + chr(c) + "b"])] * (not arguments.joined)
+    fixed = [("text", [one]) for one in parts.TEXTS]
     if arguments.joined:
         scalars = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
-        inputs += [("text", ["".join("a" + c + "b " for c in scalars[at:at + 64])]) for at in range(0, len(scalars), 64)]
-    inputs += parts.random_inputs(1, arguments.random)
-    inputs += [("text", [one]) for one in parts.texts_of_scripts(2, round(arguments.scripts * 1e6))]
+        fixed += [("text", ["".join("a" + c + "b " for c in scalars[at:at + 64])]) for at in range(0, len(scalars), 64)]
+    fixed += parts.random_inputs(1, arguments.random)
+    fixed += [("text", [one]) for one in parts.texts_of_scripts(2, round(arguments.scripts * 1e6))]
     made = {file.stem: file.read_text() for file in arguments.files} or {
         name: parts.whole(one) for name, one in parts.all_tokenizers().items()
         if not arguments.only or any(name.startswith(beginning) for beginning in arguments.only)}
-    for name, json_text in made.items():
+    for place, (name, json_text) in enumerate(made.items()):
+        inputs = fixed + code_points(place % arguments.each, arguments)
         write(arguments.folder / f"{name}.cases", name, json_text, inputs)
         if arguments.stride:
             write(arguments.folder / f"{name}-stride.cases", f"{name}, stride", with_stride(json_text), inputs)

@@ -1,4 +1,4 @@
-// Tokenizers against Python's, on many texts: for each kind of part every 211th code point alone and between letters,
+// Tokenizers against Python's, on many texts: for each kind of part every 1009th code point alone and between letters,
 // and random texts, pairs and lists of words (tokenizer_cases.py; LEVIN_TOKENIZER_CASES="--each 1 --random 100000"
 // for more, "--scripts 20 --stride" for 20 MB of text in eight scripts, whole and cut). The same for folders that
 // classes of transformers have saved (tokenizer_families.py), and for real files where they are: ../shared/tokenizers, or
@@ -23,7 +23,7 @@ class TokenizerCases : public test::PythonTest {
  protected:
   std::string options() const {
     const char* given = std::getenv("LEVIN_TOKENIZER_CASES");
-    return given != nullptr ? given : "--each 211 --random 200";
+    return given != nullptr ? given : "--each 1009 --random 200";
   }
   void compare(const std::string& files) {
     compare_what("tokenizer_cases.py", options() + " " + files);

@@ -2,12 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <fstream>
 #include <utility>
 
 #include "tests/support/error_of.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/scratch.h"
 #include "tests/text/small_tokenizer.h"
 
@@ -22,6 +24,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
@@ -132,6 +135,38 @@ TEST(Tokenizer, AShortTextAfterALongOneIsAsItWasBefore) {
   EXPECT_EQ(encoding.offsets[200'000], (Offset{399'998, 399'999}));
   EXPECT_EQ(tokenizer.encode("B x").ids, before.ids);
   EXPECT_EQ(tokenizer.encode("B x").offsets, before.offsets);
+}
+
+TEST(Tokenizer, TheMemoryOfALongTextIsGivenBack) {
+  if (test::kSanitized) GTEST_SKIP() << "the sanitizer's allocator does not say what is in use";
+  const std::string bpe = R"({"type": "BPE", "unk_token": "?", "vocab": {"?": 0, "a": 1, "b": 2,
+    "ab": 3}, "merges": [["a", "b"]]})";
+  const std::string unigram = R"({"type": "Unigram", "unk_id": 0, "vocab": [["?", 0], ["a", -1],
+    ["b", -1], ["ab", -1.5]]})";
+  const std::string lowercase = R"({"type": "Lowercase"})";
+  const std::string nfc = R"({"type": "Sequence", "normalizers": [{"type": "NFD"}, {"type": "NFC"}]})";
+  const std::string byte_level =
+      R"({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true})";
+  const SmallTokenizer tokenizers[] = {
+      {.normalizer = lowercase},
+      {.model = bpe, .normalizer = nfc},
+      {.model = bpe, .pre_tokenizer = "null", .normalizer = lowercase},  // one piece
+      {.model = unigram, .pre_tokenizer = "null"},
+      {.model = bpe, .pre_tokenizer = byte_level, .post_processor = byte_level}};
+  std::string text;
+  for (int i = 0; i < 1'000'000; ++i) text += i % 4 == 0 ? "ä " : "Ab ";
+  const auto in_use = [] {
+    const struct mallinfo2 info = ::mallinfo2();
+    return info.uordblks + info.hblkhd;
+  };
+  for (const SmallTokenizer& parts : tokenizers) {
+    const Tokenizer tokenizer = parts.make();
+    EXPECT_THAT(tokenizer.encode("ä Ab").ids, Not(IsEmpty()));
+    const size_t before = in_use();
+    EXPECT_GT(tokenizer.encode(text, {.offsets = OffsetUnit::kCodePoints}).ids.size(), 700'000U);
+    const size_t after = in_use();
+    EXPECT_LT(after, before + (1U << 20)) << parts.json();
+  }
 }
 
 TEST(Tokenizer, OffsetsOfAnEmptyTextAreTrimmedWhereSpecialTokensCameFirst) {

@@ -15,12 +15,9 @@ void WorkingText::reset(std::string_view text, uint32_t start, bool tracked) {
   most_ = std::min<size_t>((1U << 20) + 100 * text.size(), 1U << 31);
 }
 
-void WorkingText::trim_scratch() {
-  constexpr size_t kMost = 1U << 16;
-  if (scratch_.changes.capacity() > kMost || scratch_.pieces.capacity() > kMost ||
-      scratch_.matches.capacity() > kMost || scratch_.parts.capacity() > kMost) {
-    scratch_ = {};
-  }
+void WorkingText::trim() {
+  free_long(own_text_, next_text_, origin_, next_origin_, scratch_.changes, scratch_.pieces,
+            scratch_.matches, scratch_.parts, scratch_.bytes);
 }
 
 /// What a file makes of a text grows by some bytes a character, unless it means ill.

@@ -40,6 +40,13 @@ struct Part {
   bool is_match;
 };
 
+/// Gives the memory of a long text back: of each list that has room for more than 65,536 items.
+template <class... Lists>
+void free_long(Lists&... lists) {
+  constexpr size_t kMost = 1U << 16;
+  ((lists.capacity() > kMost ? Lists().swap(lists) : void()), ...);
+}
+
 /// Lists that one step works with at a time, kept from text to text so that a short text allocates none.
 struct Scratch {
   std::vector<Change> changes;
@@ -68,8 +75,8 @@ class WorkingText {
 
   /// What the step before left is still in it.
   Scratch& scratch() { return scratch_; }
-  /// Frees it after a long text.
-  void trim_scratch();
+  /// Gives the memory of a long text back.
+  void trim();
   /// The scratch's changes, empty and with room for one a byte.
   std::vector<Change>& changes() {
     scratch_.changes.clear();
