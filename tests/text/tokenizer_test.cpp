@@ -144,7 +144,8 @@ TEST(Tokenizer, TheMemoryOfALongTextIsGivenBack) {
   const std::string unigram = R"({"type": "Unigram", "unk_id": 0, "vocab": [["?", 0], ["a", -1],
     ["b", -1], ["ab", -1.5]]})";
   const std::string lowercase = R"({"type": "Lowercase"})";
-  const std::string nfc = R"({"type": "Sequence", "normalizers": [{"type": "NFD"}, {"type": "NFC"}]})";
+  const std::string nfc =
+      R"({"type": "Sequence", "normalizers": [{"type": "NFD"}, {"type": "NFC"}]})";
   const std::string byte_level =
       R"({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true})";
   const SmallTokenizer tokenizers[] = {

@@ -49,6 +49,21 @@ const std::vector<Shape>& shapes() {
   return kShapes;
 }
 
+/// "prompt and completion, or text"
+std::string columns_of(std::string_view task) {
+  std::vector<std::string> ways;
+  for (const Shape& shape : shapes()) {
+    if (shape.task != task) continue;
+    std::vector<std::string_view> needed;
+    for (const Role& role : shape.roles) {
+      if (role.is_needed) needed.push_back(role.name);
+    }
+    std::string way = fmt::format("{}", fmt::join(needed, " and "));
+    if (std::ranges::count(ways, way) == 0) ways.push_back(std::move(way));
+  }
+  return fmt::format("{}", fmt::join(ways, ", or "));
+}
+
 /// {"text=description"} by role.
 std::map<std::string, std::string, std::less<>> given_columns(const RowsOptions& options) {
   std::map<std::string, std::string, std::less<>> given;
@@ -128,11 +143,16 @@ void find_columns(const data::Record& first, Plan& plan) {
     }
     return;
   }
-  LEVIN_FAIL("text.rows.columns",
-             "{}: no {} has the columns {}; rename them by columns, as text=description, or name "
-             "the task",
-             first.where(), wanted.empty() ? "task" : "row for " + wanted,
-             printable(fmt::format("{}", fmt::join(first.names(), ", "))));
+  const std::string got = printable(fmt::format("{}", fmt::join(first.names(), ", ")));
+  LEVIN_CHECK(
+      !wanted.empty(), "text.rows.columns",
+      "{}: no task has the columns {}; rename them by columns, as text=description, or name "
+      "the task",
+      first.where(), got);
+  LEVIN_FAIL(
+      "text.rows.columns",
+      "{}: got the columns {}, wanted {} for {}; rename them by columns, as text=description",
+      first.where(), got, columns_of(wanted), wanted);
 }
 
 }  // namespace levin::text::row

@@ -109,8 +109,12 @@ TEST_F(RowsErrors, ColumnsThatNoTaskHas) {
       "columns, as text=description, or name the task");
   EXPECT_EQ(
       said(kText, tokenizer, {.task = "classify"}),
-      "text.rows.columns: rows.jsonl, line 1: no row for classify has the columns text; rename "
-      "them by columns, as text=description, or name the task");
+      "text.rows.columns: rows.jsonl, line 1: got the columns text, wanted text and label for "
+      "classify; rename them by columns, as text=description");
+  EXPECT_EQ(
+      said("{\"txt\": \"a\"}", tokenizer, {.task = "sft"}),
+      "text.rows.columns: rows.jsonl, line 1: got the columns txt, wanted messages, or prompt and "
+      "completion, or text for sft; rename them by columns, as text=description");
 }
 
 TEST_F(RowsErrors, ARowWithoutAFieldIsNamedByItsLineWhateverThreadFoundIt) {
