@@ -2,8 +2,10 @@
 // backend's and gloo's own. The mpi backend's part is in mpi_test.cpp.
 #include "levin/comm/shm/backend.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <string>
@@ -233,6 +235,26 @@ TEST(ShmBackend, RefusesWhatItCannotDo) {
                     HasSubstr("comm.rank: rank 0 of 1 cannot send to or receive from"),
                     HasSubstr("comm.unsupported: the shm backend cannot receive from any"),
                     HasSubstr("comm.reduce: no such operation here")));
+}
+
+TEST(GlooBackend, ItsThreadInterruptsNobody) {
+  const auto words = run_ranks(2, [](int64_t rank, const std::filesystem::path& folder) {
+    at::set_num_threads(1);
+    const auto store = c10::make_intrusive<levin::comm::FileStore>(folder / "store", 2);
+    const auto backend =
+        levin::comm::make_gloo_backend(store, rank, 2, std::chrono::seconds(20), "127.0.0.1");
+    std::string policies;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+      std::string name;
+      std::getline(std::ifstream(entry.path() / "comm"), name);
+      if (!name.starts_with("gloo_tcp_loop")) continue;
+      policies += std::to_string(::sched_getscheduler(std::stoi(entry.path().filename())));
+    }
+    Tensors data = {torch::ones({5})};
+    backend->allreduce(data)->wait();
+    return fmt::format("{}, own {}", policies, ::sched_getscheduler(0));
+  });
+  EXPECT_THAT(words, Each(fmt::format("{}, own {}", SCHED_BATCH, SCHED_OTHER)));
 }
 
 // One of two ranks is late, both are stopped meanwhile for longer than the timeout, and go on at

@@ -12,6 +12,7 @@
 #include "levin/base/text.h"
 #include "levin/comm/descriptors.h"
 #include "levin/comm/gloo/address_book.h"
+#include "levin/comm/gloo/batch_scheduling.h"
 #include "levin/comm/gloo/broken_pipe.h"
 #include "levin/comm/gloo/transport.h"
 #include "levin/comm/roll_call.h"
@@ -39,7 +40,8 @@ GlooNetwork::GlooNetwork(c10::intrusive_ptr<c10d::Store> store, int64_t rank, st
 std::shared_ptr<gloo::transport::Device> GlooNetwork::device() {
   const std::lock_guard lock(mutex_);
   if (device_ == nullptr) {
-    const NoBrokenPipe guard;  // for its thread
+    const NoBrokenPipe no_signal;  // for its thread
+    const BatchScheduling no_interruption;
     device_ = host_.empty() ? ProcessGroupGloo::createDefaultDevice()
                             : ProcessGroupGloo::createDeviceForHostname(host_);
   }
