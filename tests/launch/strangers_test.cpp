@@ -132,8 +132,8 @@ TEST(Strangers, AJobWithoutATokenSaysSo) {
   TwoNodes job(Settings{});
   {
     auto store = stranger_at(job.port);
+    put_word(store, "levin/job/end", kEnd);  // before the launchers write theirs
     put_word(store, "levin/job/stop/0", kStop);
-    put_word(store, "levin/job/end", kEnd);
   }
   EXPECT_EQ(job.first->wait(), 7);
   EXPECT_THAT(job.first->err(), HasSubstr("the launchers of this job meet without a secret"));
