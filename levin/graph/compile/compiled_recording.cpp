@@ -148,8 +148,10 @@ void Compiled::take(Recordings& recordings, const Conditions& conditions, Record
   const std::string trouble = trouble_of(recorded);
   kept_ = recorded.kept;
   if (!trouble.empty()) return refuse(recordings, trouble);
+  const Variant* equal = nullptr;
   if (expected != nullptr) {
     const auto other = first_difference(expected->recorded, recorded.graph);
+    if (!other) equal = expected;
     if (other && other->is_read) {  // nothing that it promises to do
       expected = nullptr;
       ++report_.recorded;
@@ -158,7 +160,7 @@ void Compiled::take(Recordings& recordings, const Conditions& conditions, Record
   Graph runnable = expected == nullptr ? recorded.graph.clone() : Graph();
   std::string difference;
   Variant& variant =
-      recordings.add(conditions, std::move(recorded.graph), recorded.recording, difference);
+      recordings.add(conditions, std::move(recorded.graph), recorded.recording, difference, equal);
   if (expected != nullptr && &variant != expected) {
     if (difference.empty()) difference = difference_between(*expected, variant);
     return end_replays(*expected, conditions, difference);

@@ -126,21 +126,23 @@ class Comparison {
     for (size_t i = 0; i < before.arguments().size(); ++i) {
       const Argument& was = before.arguments()[i];
       const Argument& is = now.arguments()[i];
+      const c10::IValue* constant = constant_of(was);
+      const bool is_same = was.index() == is.index() &&
+                           (constant != nullptr ? is_same_constant(*constant, *constant_of(is))
+                                                : are_twins(was, is));
+      if (is_same) continue;
       const bool is_parameter =
           before.opcode() == Opcode::kCallFunction && i < before.info().num_parameters();
       const c10::Argument* parameter = is_parameter ? &before.info().parameters()[i] : nullptr;
       const std::string name = parameter == nullptr ? std::to_string(i) : parameter->name();
       if (was.index() != is.index()) return fmt::format("its {} is of another kind", name);
-      if (const c10::IValue* constant = constant_of(was)) {
-        if (constant->isGenerator() && !is_same_constant(*constant, *constant_of(is))) {
-          return fmt::format("its {} is another random generator; keep one", name);
-        }
-        const std::string then = text_of(*constant, parameter);
-        const std::string today = text_of(*constant_of(is), parameter);
-        if (then != today) return fmt::format("its {} was {} and is {}", name, then, today);
-      } else if (!are_twins(was, is)) {
-        return fmt::format("its {} comes from elsewhere", name);
+      if (constant == nullptr) return fmt::format("its {} comes from elsewhere", name);
+      if (constant->isGenerator()) {
+        return fmt::format("its {} is another random generator; keep one", name);
       }
+      const std::string then = text_of(*constant, parameter);
+      const std::string today = text_of(*constant_of(is), parameter);
+      if (then != today) return fmt::format("its {} was {} and is {}", name, then, today);
     }
     return std::nullopt;
   }

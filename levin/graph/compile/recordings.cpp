@@ -152,10 +152,11 @@ Recordings::Path* Recordings::find_path(const Conditions& conditions, const Host
 }
 
 Variant& Recordings::add(const Conditions& conditions, Graph&& graph, const HostPart& recording,
-                         std::string& difference) {
+                         std::string& difference, const Variant* equal) {
   Variant* variant = nullptr;
   for (const auto& known : std::views::reverse(variants_)) {
-    const std::optional<Difference> other = first_difference(known->recorded, graph);
+    const std::optional<Difference> other =
+        known.get() == equal ? std::nullopt : first_difference(known->recorded, graph);
     const std::string differs = other ? other->text : known->recording.difference_to(recording);
     if (differs.empty()) variant = known.get();
     if (variant != nullptr) break;

@@ -51,8 +51,9 @@ class Recordings {
   Variant* find(const Conditions& conditions, const Variant& failed, const OtherRead& read);
   /// The function did this, with these arguments and answers. Returns the variant that it is; a new
   /// one where it is like none, and then says in `difference` how it differs from the one before.
+  /// equal: the variant whose graph is known to be this one, where one is.
   Variant& add(const Conditions& conditions, Graph&& graph, const HostPart& recording,
-               std::string& difference);
+               std::string& difference, const Variant* equal = nullptr);
   /// Whether what add() gave last is certain: it was seen twice in a row, or is what others do.
   bool is_certain() const { return is_certain_; }
   void drop(const Variant& variant);

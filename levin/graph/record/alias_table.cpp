@@ -84,8 +84,8 @@ bool AliasTable::knows_storage(const at::Tensor& tensor) const {
 }
 
 AliasTable::AliasTable() : aliases_(&memory_), storages_(&memory_), regions_(&memory_) {
-  aliases_.reserve(2048);
-  storages_.reserve(2048);
+  aliases_.reserve(256);
+  storages_.reserve(256);
 }
 
 std::vector<Region*> AliasTable::overlapping(const Geometry& geometry) const {
