@@ -143,9 +143,12 @@ at::Tensor row_product_transposed(const at::Tensor& x, const at::Tensor& weight,
   if (!is_of_next_tokens(x) || x.dim() != 3 || x.size(2) != in || !has_instructions() ||
       !is_plain(weight) || !is_plain(bias))
     return {};
-  at::Tensor y = bias.repeat({x.size(0), 1, 1});  // a copy
-  add_all_rows(weight.const_data_ptr<float>(), x.const_data_ptr<float>(),
-               y.mutable_data_ptr<float>(), x.size(0), out, in);
+  at::Tensor y = at::empty({x.size(0), 1, out}, x.options());
+  auto* const to = y.mutable_data_ptr<float>();
+  for (int64_t text = 0; text < x.size(0); ++text) {
+    std::memcpy(to + text * out, bias.const_data_ptr<float>(), bias.nbytes());
+  }
+  add_all_rows(weight.const_data_ptr<float>(), x.const_data_ptr<float>(), to, x.size(0), out, in);
   return y;
 #else
   return {};
@@ -166,6 +169,31 @@ at::Tensor row_rms_norm(const at::Tensor& x, const at::Tensor& weight, double ep
     const auto factor =
         static_cast<float>(1.0 / std::sqrt(squares / static_cast<double>(width) + eps));
     for (int64_t i = 0; i < width; ++i) to[i] = from[i] * factor * (plus + scale[i]);
+  }
+  return y;
+}
+
+at::Tensor row_layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                          double eps) {
+  const int64_t width = weight.size(0);
+  if (!is_of_next_tokens(x) || x.size(-1) != width || !is_plain(weight) ||
+      (bias.defined() && !is_plain(bias)))
+    return {};
+  at::Tensor y = at::empty(x.sizes(), x.options());
+  const auto* from = x.const_data_ptr<float>();
+  const auto* scale = weight.const_data_ptr<float>();
+  const auto* added = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
+  auto* to = y.mutable_data_ptr<float>();
+  for (const float* end = from + x.numel(); from != end; from += width, to += width) {
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < width; ++i) sum += double{from[i]};
+    const double mean = sum / static_cast<double>(width);
+    for (int64_t i = 0; i < width; ++i) squares += (from[i] - mean) * (from[i] - mean);
+    const double factor = 1.0 / std::sqrt(squares / static_cast<double>(width) + eps);
+    for (int64_t i = 0; i < width; ++i) {
+      to[i] = static_cast<float>((from[i] - mean) * factor) * scale[i];
+      if (added != nullptr) to[i] += added[i];
+    }
   }
   return y;
 }

@@ -29,6 +29,10 @@ LEVIN_API at::Tensor row_product_transposed(const at::Tensor& x, const at::Tenso
 LEVIN_API at::Tensor row_rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps,
                                   bool one_plus);
 
+/// at::layer_norm(x, {width}, weight, bias, eps) of such an x; bias may be undefined.
+LEVIN_API at::Tensor row_layer_norm(const at::Tensor& x, const at::Tensor& weight,
+                                    const at::Tensor& bias, double eps);
+
 /// rotate() of x [texts, 1, heads, head_dim].
 LEVIN_API at::Tensor row_rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 

@@ -76,6 +76,24 @@ TEST(RowRmsNorm, DividesByTheRootMeanSquareOfEachRow) {
   EXPECT_FALSE(row_rms_norm(at::randn({2, 2, 24}), weight, 1e-5, false).defined());
 }
 
+TEST(RowLayerNorm, IsTheOneOfTheOperator) {
+  torch::manual_seed(3);
+  const at::NoGradGuard no_grad;
+  const at::Tensor weight = at::randn({23});
+  for (const at::Tensor& bias : {at::Tensor(), at::randn({23})}) {
+    // Far from zero, too, where a variance by squares alone would lose its digits.
+    for (const at::Tensor& x : {at::randn({3, 1, 23}), at::randn({2, 1, 4, 23}) + 1e3}) {
+      const at::Tensor added = bias.defined() ? bias.to(at::kDouble) : bias;
+      const at::Tensor wanted =
+          at::layer_norm(x.to(at::kDouble), {23}, weight.to(at::kDouble), added, 1e-5);
+      const at::Tensor y = row_layer_norm(x, weight, bias, 1e-5);
+      ASSERT_TRUE(y.defined());
+      EXPECT_TRUE(at::allclose(y.to(at::kDouble), wanted, 1e-6, 1e-6));
+    }
+  }
+  EXPECT_FALSE(row_layer_norm(at::randn({2, 2, 23}), weight, {}, 1e-5).defined());
+}
+
 TEST(RowRotate, TurnsThePairsOfEachHead) {
   torch::manual_seed(2);
   const at::NoGradGuard no_grad;
