@@ -23,6 +23,19 @@ __attribute__((always_inline)) inline void load(Lanes& lanes, const float* from)
   std::memcpy(&lanes, from, sizeof lanes);
 }
 
+/// By halves: a loop over the lanes would wait for each addition before the next.
+__attribute__((always_inline)) inline float sum_of(const Lanes& lanes) {
+  using Half = float __attribute__((vector_size(32)));
+  using Quarter = float __attribute__((vector_size(16)));
+  Half halves[2];
+  std::memcpy(&halves, &lanes, sizeof lanes);
+  const Half half = halves[0] + halves[1];
+  Quarter quarters[2];
+  std::memcpy(&quarters, &half, sizeof half);
+  const Quarter quarter = quarters[0] + quarters[1];
+  return (quarter[0] + quarter[1]) + (quarter[2] + quarter[3]);
+}
+
 /// y[r] = weight[r] x, for `Rows` rows.
 template <int64_t Rows>
 __attribute__((always_inline)) inline void some_rows(const float* weight, const float* x, float* y,
@@ -40,8 +53,7 @@ __attribute__((always_inline)) inline void some_rows(const float* weight, const 
     }
   }
   for (int64_t row = 0; row < Rows; ++row) {
-    float sum = 0;
-    for (int64_t lane = 0; lane < kLanes; ++lane) sum += sums[row][lane];
+    float sum = sum_of(sums[row]);
     for (int64_t rest = k; rest < in; ++rest) sum += weight[row * in + rest] * x[rest];
     y[row] = sum;
   }
