@@ -66,23 +66,30 @@ void Tokenizer::Parts::encode_all(std::vector<Encoding>& encodings, size_t count
   encodings.resize(count);
   const size_t cores = std::max(1U, std::thread::hardware_concurrency());
   size_t threads = options.num_threads == 0 ? cores : static_cast<size_t>(options.num_threads);
-  // A thread takes some texts at a time, as many as make it worth while.
+  // A thread takes some texts at a time, as many as make it worth while: those of its own part, and then what
+  // is left of others' parts. In a call for as many texts it so meets the encodings that it filled before.
   constexpr size_t kBlock = 16;
-  threads = std::min(threads, (count + kBlock - 1) / kBlock);
-  std::atomic<size_t> next = 0;
-  std::vector<std::exception_ptr> errors(std::max<size_t>(threads, 1));
+  const size_t blocks = (count + kBlock - 1) / kBlock;
+  threads = std::max<size_t>(1, std::min(threads, blocks));
+  std::vector<std::atomic<size_t>> next(threads);  // blocks of each part
+  const auto begin_of = [&](size_t part) { return part * blocks / threads; };
+  for (size_t part = 0; part < threads; ++part) next[part] = begin_of(part);
+  std::vector<std::exception_ptr> errors(threads);
   const auto work = [&](size_t number) {
     try {
       const Loan memory(*this);
-      for (size_t begin = 0; (begin = next.fetch_add(kBlock)) < count;) {
-        const size_t end = std::min(begin + kBlock, count);
-        for (size_t i = begin; i < end; ++i) {
-          encodings[i] = encode(input_at(i), options, *memory, std::move(encodings[i]));
+      for (size_t part = number; part < number + threads; ++part) {
+        const size_t owner = part % threads, last = begin_of(owner + 1);
+        for (size_t block = 0; (block = next[owner].fetch_add(1)) < last;) {
+          const size_t end = std::min((block + 1) * kBlock, count);
+          for (size_t i = block * kBlock; i < end; ++i) {
+            encodings[i] = encode(input_at(i), options, *memory, std::move(encodings[i]));
+          }
         }
       }
     } catch (...) {
       errors[number] = std::current_exception();
-      next = count;
+      for (size_t part = 0; part < threads; ++part) next[part] = begin_of(part + 1);
     }
   };
   {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "tests/support/error_of.h"
@@ -63,12 +64,16 @@ TEST(Tokenizer, ABatchOnThreadsIsTheSameInOrder) {
   const Tokenizer tokenizer = SmallTokenizer{}.make();
   std::vector<std::string> texts;
   for (int i = 0; i < 500; ++i) texts.push_back(i % 3 == 0 ? "a" : i % 3 == 1 ? "b b" : "c x a");
-  const auto alone = tokenizer.encode_batch(texts, {.num_threads = 1});
-  const auto threaded = tokenizer.encode_batch(texts, {.num_threads = 4});
-  ASSERT_THAT(threaded, SizeIs(texts.size()));
-  for (size_t i = 0; i < texts.size(); ++i) {
-    EXPECT_EQ(alone[i].ids, threaded[i].ids);
-    EXPECT_EQ(tokenizer.encode(texts[i]).ids, threaded[i].ids);
+  // Others take over what is left of the part of the thread that has this one.
+  for (int i = 0; i < 20'000; ++i) texts.front() += " b";
+  // Threads without a part, parts that end within a block of 16, and none at all.
+  for (const size_t count : {0, 1, 16, 17, 33, 500}) {
+    const std::span<const std::string> some(texts.data(), count);
+    for (const int64_t threads : {1, 2, 3, 4, 40}) {
+      const auto encodings = tokenizer.encode_batch(some, {.num_threads = threads});
+      ASSERT_THAT(encodings, SizeIs(count));
+      for (size_t i = 0; i < count; ++i) EXPECT_EQ(tokenizer.encode(texts[i]), encodings[i]);
+    }
   }
   EXPECT_EQ(error_id([&] { tokenizer.encode_batch(texts, {.num_threads = -1}); }), "text.threads");
   texts[250] = "\xff";
