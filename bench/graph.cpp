@@ -4,6 +4,7 @@
 #include <benchmark/benchmark.h>
 #include <torch/torch.h>
 
+#include "levin/accelerator/host_memory.h"
 #include "levin/graph/compile/compile_backend.h"
 #include "levin/graph/compile/difference.h"
 #include "levin/graph/record/interposer.h"
@@ -20,6 +21,7 @@ struct Step {
 
   Step() {
     at::set_num_threads(1);
+    levin::detail::keep_freed_memory();  // as training does
     run(x);
   }
   at::Tensor run(const at::Tensor& input) {

@@ -54,12 +54,6 @@ Node& Graph::insert_call(const OperatorInfo& info, std::span<Argument> arguments
   return node;
 }
 
-const OperatorInfo& Graph::info_of(const c10::OperatorHandle& op) {
-  auto& info = operators_[&op.schema()];
-  if (info == nullptr) info = std::make_unique<const OperatorInfo>(op);
-  return *info;
-}
-
 std::vector<Node*> Graph::find_nodes(Opcode opcode) const {
   std::vector<Node*> found;
   for (const Node& node : nodes()) {
@@ -211,7 +205,7 @@ Graph Graph::clone() const {
       break;
     }
     Node& made = copy.insert(node.opcode_, arguments, node.outputs_.size());
-    if (node.info_ != nullptr) made.info_ = &copy.info_of(node.info_->op);
+    made.info_ = node.info_;
     made.name_ = node.name_;
     made.tensor_ = node.tensor_;
     made.source_ = node.source_;

@@ -18,7 +18,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -100,7 +99,6 @@ class LEVIN_API Graph {
   friend class InsertionPoint;
   friend class Recorder;
   using Place = Nodes::iterator;
-  using Operators = std::unordered_map<const void*, std::unique_ptr<const OperatorInfo>>;
 
   /// Nodes and their parts: memory is taken piece by piece and given back as a whole, so that an
   /// erased node's is not used again.
@@ -113,7 +111,6 @@ class LEVIN_API Graph {
   /// The arguments are moved out of where they are.
   Node& insert(Opcode opcode, std::span<Argument> arguments, size_t num_outputs);
   Node& insert_call(const OperatorInfo& info, std::span<Argument> arguments, size_t num_outputs);
-  const OperatorInfo& info_of(const c10::OperatorHandle& op);
   Node& output_node() { return nodes().back(); }
   void thread_random_state(Node& node);
 
@@ -121,7 +118,6 @@ class LEVIN_API Graph {
   Place place_;                                   ///< new nodes go before it
   std::vector<std::pair<Value*, bool>> targets_;  ///< of the updates; true for a gradient
   bool has_claimed_types_ = false;
-  Operators operators_;
 };
 
 }  // namespace levin::graph

@@ -1,6 +1,10 @@
 #include <algorithm>
 #include <array>
+#include <deque>
+#include <memory>
+#include <mutex>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "levin/graph/operator_info_impl.h"
@@ -97,7 +101,46 @@ std::vector<size_t> written_arguments(const c10::FunctionSchema& schema) {
   return written;
 }
 
+class KnownOperators {
+ public:
+  KnownOperators()
+      : forgetting_(c10::Dispatcher::singleton().addRegistrationListener(
+            std::make_unique<Listener>(*this))) {}
+
+  const OperatorInfo& of(const c10::OperatorHandle& op) {
+    const std::scoped_lock lock(mutex_);
+    const OperatorInfo*& known = by_schema_[&op.schema()];
+    if (known == nullptr) known = &infos_.emplace_back(op);
+    return *known;
+  }
+
+ private:
+  /// Where a schema was, another may come to lie.
+  struct Listener final : c10::OpRegistrationListener {
+    explicit Listener(KnownOperators& known) : known(known) {}
+    void onOperatorRegistered(const c10::OperatorHandle& /*op*/) override {}
+    void onOperatorDeregistered(const c10::OperatorHandle& op) override { known.forget(op); }
+    KnownOperators& known;
+  };
+
+  void forget(const c10::OperatorHandle& op) {
+    const std::scoped_lock lock(mutex_);
+    by_schema_.erase(&op.schema());
+  }
+
+  std::mutex mutex_;
+  std::deque<OperatorInfo> infos_;
+  std::unordered_map<const c10::FunctionSchema*, const OperatorInfo*> by_schema_;
+  c10::RegistrationHandleRAII forgetting_;
+};
+
 }  // namespace
+
+const OperatorInfo& info_of(const c10::OperatorHandle& op) {
+  // Never destroyed: libraries take their operators back while the process ends.
+  static auto& known = *new KnownOperators();
+  return known.of(op);
+}
 
 OperatorInfo::OperatorInfo(const c10::OperatorHandle& handle) : op(handle) {
   const c10::FunctionSchema& schema = op.schema();

@@ -56,4 +56,8 @@ struct OperatorInfo {
   size_t num_arguments() const { return num_parameters() + (is_random ? 1 : 0); }
 };
 
+/// Made once in a process and kept until its end, so that graphs point to it. Of an operator whose
+/// library was unloaded, another is made when it comes again.
+const OperatorInfo& info_of(const c10::OperatorHandle& op);
+
 }  // namespace levin::graph

@@ -268,6 +268,32 @@ TEST(TraceCustomOperators, NeedNoShapeRule) {
   EXPECT_EQ(module.graph().find_nodes("levin_graph_test::twice_plus").size(), 1U);
 }
 
+// As a library that is unloaded and comes back changed: what is known of an operator goes with it.
+TEST(TraceCustomOperators, MayBeDefinedAnewAsOthers) {
+  for (int i = 0; i < 6; ++i) {
+    const bool writes = i % 2 == 1;
+    torch::Library library(torch::Library::DEF, "levin_defined_anew", std::nullopt, __FILE__,
+                           __LINE__);
+    if (writes) {
+      library.def("change(Tensor(a!) x, Tensor by) -> ()");
+      library.impl("change", torch::kCPU, increment);
+    } else {
+      library.def("change(Tensor x, float by) -> Tensor");
+      library.impl("change", torch::kCPU, twice_plus);
+    }
+    const auto change = [&](const Tensors& in) -> Tensors {
+      const Tensor x = in[0] * 1;
+      torch::jit::Stack stack{x, writes ? c10::IValue(in[0]) : c10::IValue(3.0)};
+      c10::Dispatcher::singleton()
+          .findSchemaOrThrow("levin_defined_anew::change", "")
+          .callBoxed(&stack);
+      return {x, writes ? x + 1 : stack[0].toTensor()};
+    };
+    expect_equals_eager(
+        {.function = change, .inputs = {torch::randn({3})}, .other_inputs = {torch::randn({3})}});
+  }
+}
+
 TEST(TraceSources, NameTheFunctionThatRanAnOperator) {
   const auto module =
       levin::trace([](const Tensor& x) { return x.sin(); }, {torch::ones({2})}, {.sources = true});

@@ -55,7 +55,7 @@ std::optional<Fill> fill_of(const OperatorInfo& info) {
 }
 
 void BuildHandler::call(OperatorCall& call) {
-  const OperatorInfo& info = log_->info_of(call.op());
+  const OperatorInfo& info = info_of(call.op());
   const BuildArguments arguments(info, last(call.stack(), info.num_parameters()));
   if (!arguments.has_unmade && !arguments.is_redirected) return run_itself(call, info);
   const at::Tensor looked_at = arguments.looked_at();

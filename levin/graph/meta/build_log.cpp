@@ -42,10 +42,6 @@ bool Part::is_contiguous() const {
 
 BuildLog::BuildLog() : order(next_order()), seed(static_cast<uint64_t>(current_seed())) {}
 
-const OperatorInfo& BuildLog::info_of(const c10::OperatorHandle& op) {
-  return operators.try_emplace(&op.schema(), op).first->second;
-}
-
 Contents* contents_of(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.is_meta() || !tensor.has_storage()) return nullptr;
   // Past the checks: the storage refuses its pointer to everybody.

@@ -80,12 +80,9 @@ struct BuildLog {
   uint64_t seed;   ///< of the default generator, when the building began
   std::deque<Step> steps;
   std::deque<Value> values;
-  std::unordered_map<const c10::FunctionSchema*, OperatorInfo> operators;
   std::unordered_set<std::shared_ptr<BuildLog>> earlier;  ///< whose values it reads
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> made;
   bool has_names = false;  ///< of what belongs to the module that came of it
-
-  const OperatorInfo& info_of(const c10::OperatorHandle& op);
 };
 
 /// Hangs on the storage of a tensor without memory.

@@ -4,6 +4,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/profiler/unwind/unwind.h>
 
+#include <array>
 #include <bit>
 
 #include "levin/base/check.h"
@@ -24,12 +25,42 @@ bool is_same_number(const c10::IValue& left, const c10::IValue& right) {
          std::bit_cast<uint64_t>(left.toDouble()) == std::bit_cast<uint64_t>(right.toDouble());
 }
 
+/// What most arguments that are no tensors are, made once in a process; nullptr for others.
+Constant common_constant(const c10::IValue& value) {
+  constexpr int64_t kSmallest = -2, kLargest = 8;
+  struct Common {
+    Constant none = std::make_shared<const c10::IValue>();
+    std::array<Constant, 2> bools;
+    std::array<Constant, kLargest - kSmallest + 1> ints;
+    Constant one = std::make_shared<const c10::IValue>(1.0);
+  };
+  static const Common& common = *[] {
+    auto* made = new Common();
+    for (const bool value : {false, true}) {
+      made->bools[value ? 1 : 0] = std::make_shared<const c10::IValue>(value);
+    }
+    for (int64_t value = kSmallest; value <= kLargest; ++value) {
+      made->ints[value - kSmallest] = std::make_shared<const c10::IValue>(value);
+    }
+    return made;
+  }();
+  if (value.isNone()) return common.none;
+  if (value.isBool()) return common.bools[value.toBool() ? 1 : 0];
+  if (value.isInt()) {
+    const int64_t number = value.toInt();
+    const bool is_common = kSmallest <= number && number <= kLargest;
+    return is_common ? common.ints[number - kSmallest] : nullptr;
+  }
+  return value.isDouble() && value.toDouble() == 1 ? common.one : nullptr;
+}
+
 }  // namespace
 
 bool is_same_constant(const c10::IValue& left, const c10::IValue& right) {
   if (left.isGenerator() || right.isGenerator()) {
     return left.isGenerator() && right.isGenerator() && left.toGenerator() == right.toGenerator();
   }
+  if (left.isIntList() && right.isIntList()) return left.toDimVector() == right.toDimVector();
   const bool is_plain = left.isNone() || left.isBool() || left.isInt() || left.isDouble();
   return is_plain ? is_same_number(left, right) : text_of(left, nullptr) == text_of(right, nullptr);
 }
@@ -147,7 +178,7 @@ std::unique_ptr<Recorder::Call> Recorder::Impl::new_call() {
 Recorder::Impl::Known& Recorder::Impl::known(const c10::OperatorHandle& op) {
   Known& entry = operators[&op.schema()];
   if (entry.info == nullptr) {
-    entry.info = &graph.info_of(op);
+    entry.info = &info_of(op);
     entry.constants.resize(entry.info->num_parameters());
   }
   return entry;
@@ -193,7 +224,8 @@ void Recorder::Impl::check_lists(const Call& call) const {
 Argument Recorder::Impl::constant(const Call& call, const c10::IValue& value) {
   Constant& last = (*call.constants)[call.arguments.size()];
   if (last == nullptr || !is_same_number(*last, value)) {
-    last = std::make_shared<const c10::IValue>(value);
+    last = common_constant(value);
+    if (last == nullptr) last = std::make_shared<const c10::IValue>(value);
   }
   return last;
 }

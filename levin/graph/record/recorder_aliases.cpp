@@ -45,7 +45,7 @@ at::Tensor row_of(const at::Tensor& tensor, int64_t begin, int64_t end) {
 }  // namespace
 
 const OperatorInfo& Recorder::Impl::op(const char* name, const char* overload) {
-  return graph.info_of(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload));
+  return info_of(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload));
 }
 
 Value& Recorder::Impl::append(const OperatorInfo& info, std::vector<Argument> arguments,

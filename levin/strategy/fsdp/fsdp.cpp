@@ -202,6 +202,7 @@ class Fsdp final : public Strategy, public Joinable {
     gradients_->begin(synchronize);
     try {
       if (loss.defined()) {
+        const detail::TensorMemoryScope made_in_place(*gradients_);
         levin::backward_as_planned(loss,
                                    [this](const auto& nodes) { touch_.plan_backward(nodes); });
       }

@@ -1,5 +1,4 @@
-#include "levin/strategy/fsdp/gradients.h"
-
+// The way of gradients to the other ranks; gradients_memory.cpp has where they lie meanwhile.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -8,55 +7,17 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
-#include <deque>
+#include <atomic>
 #include <numeric>
 #include <utility>
 
 #include "levin/base/check.h"
 #include "levin/strategy/ddp/arrival_hook.h"
+#include "levin/strategy/fsdp/gradients_impl.h"
 
 namespace levin::fsdp {
 
-/// A parameter's gradient.
-struct Gradients::Member {
-  Leaf* leaf = nullptr;
-  bool trains = false;      ///< has a place among the unit's gradients
-  int64_t offset = 0;       ///< in those
-  int64_t own_offset = 0;   ///< of its rows, in this rank's
-  bool arrived = false;     ///< in this backward, or before it where that counts
-  at::Tensor waiting = {};  ///< whole, until there is a buffer for it
-  at::Tensor held = {};     ///< whole: of batches of this rank that did not synchronize
-  int64_t held_version = 0;
-  at::Tensor aside = {};  ///< rows: what was summed over the ranks before
-};
-
-/// A unit's gradients.
-struct Gradients::Part {
-  Unit* unit = nullptr;
-  std::vector<Member> members;
-  int64_t numel = 0;
-  std::vector<int64_t> runs;  ///< elements of each rank's rows
-  at::ScalarType type = at::kFloat;
-  at::Tensor own = {};     ///< this rank's rows, kept from step to step
-  at::Tensor target = {};  ///< what is summed into: own, or memory for once
-  std::optional<size_t> buffer = {};
-  int64_t missing = 0;
-  bool launched = false;
-  comm::Work work = {};
-  size_t first_flag = 0;  ///< of its members, in used_
-};
-
-struct Gradients::Ring {
-  std::vector<at::Tensor> buffers;
-  std::vector<Part*> holders;    ///< none: free
-  std::deque<size_t> under_way;  ///< buffers of parts that were sent, the first to end in front
-};
-
 namespace {
-
-// One is summed while the next one fills. A gradient that LibTorch has just computed is a third copy
-// beside them, so that a rank never has more than three units' gradients.
-constexpr size_t kMostBuffers = 2;
 
 bool is_half(at::ScalarType type) { return c10::isReducedFloatingType(type); }
 
@@ -68,7 +29,6 @@ Gradients::Gradients(const comm::ProcessGroup& group, const std::vector<Unit*>& 
       options_(options),
       whole_(std::move(whole)),
       self_(std::make_shared<Gradients*>(this)) {
-  std::map<at::ScalarType, std::pair<size_t, int64_t>> needs;  // number of parts, elements of one
   size_t flags = 0;
   for (Unit* unit : units) {
     if (!c10::isFloatingType(unit->type()) && !c10::isComplexType(unit->type())) continue;
@@ -76,11 +36,12 @@ Gradients::Gradients(const comm::ProcessGroup& group, const std::vector<Unit*>& 
     part->unit = unit;
     part->type = options.reduce_in_float32 && is_half(unit->type()) ? at::kFloat : unit->type();
     part->first_flag = flags;
-    for (Leaf& leaf : unit->leaves()) part->members.push_back({.leaf = &leaf});
+    for (Leaf& leaf : unit->leaves()) {
+      const int64_t numel = leaf.extent.num_rows * leaf.extent.row_numel;
+      const size_t bytes = static_cast<size_t>(numel) * c10::elementSize(unit->type());
+      part->members.push_back({.leaf = &leaf, .bytes = bytes});
+    }
     flags += part->members.size();
-    auto& [count, most] = needs[part->type];
-    ++count;
-    most = std::max(most, unit->numel());
     for (size_t index = 0; index < part->members.size(); ++index) {
       ddp::add_arrival_hook(part->members[index].leaf->parameter,
                             [self = std::weak_ptr(self_), part = part.get(), index] {
@@ -93,11 +54,6 @@ Gradients::Gradients(const comm::ProcessGroup& group, const std::vector<Unit*>& 
   // Gradients arrive about in the opposite order of use.
   order_.resize(parts_.size());
   std::iota(order_.rbegin(), order_.rend(), size_t{0});
-  for (const auto& [type, need] : needs) {
-    const size_t count = std::min(need.first, kMostBuffers);
-    rings_[type].holders.assign(count, nullptr);
-    rings_[type].buffers.resize(count);
-  }
   for (const auto& part : parts_) plan(*part);
 }
 
@@ -128,6 +84,10 @@ void Gradients::plan(Part& part) {
 void Gradients::begin(bool synchronize) {
   const at::NoGradGuard no_grad;
   if (std::exchange(abandoned_, false)) drain();
+  if (synchronize) {
+    if (rings_.empty()) make_rings();
+    expected_ = arrivals_.empty() ? arrivals_of_modules() : std::exchange(arrivals_, {});
+  }
   synchronizing_ = synchronize;
   next_ = 0;
   complete_.clear();
@@ -139,7 +99,7 @@ void Gradients::begin(bool synchronize) {
     part->launched = false;
     part->missing = 0;
     for (Member& member : part->members) {
-      member.arrived = false;
+      member.arrived = member.is_given = member.is_in_place = false;
       if (!member.trains) continue;
       ++part->missing;
       at::Tensor& gradient = member.leaf->parameter.mutable_grad();
@@ -192,57 +152,20 @@ void Gradients::arrived(Part& part, size_t index) {
       member.leaf->name);
   at::Tensor gradient = std::exchange(member.leaf->parameter.mutable_grad(), at::Tensor());
   member.held.reset();  // is in it
-  if (std::exchange(member.arrived, true)) return fill(part, index, gradient, /*adds=*/true);
-  if (!part.buffer) part.buffer = take_buffer(part, /*launches=*/false);
-  fill(part, index, gradient);
+  if (std::exchange(member.arrived, true)) return fill(part, member, gradient, /*adds=*/true);
+  if (member.bytes >= kLargeGradient) arrivals_.emplace_back(&part, index);
+  if (!part.memory.defined()) take_buffer(part);
+  fill(part, member, gradient);
+  // The first time it was a guess.
+  if (learnt_) member.stays_away |= member.is_given && !member.is_in_place;
   if (--part.missing > 0) return;
   complete_.push_back(part.first_flag);
   launch_complete();
 }
 
-/// Into the part's buffer, or beside it until there is one.
-void Gradients::fill(Part& part, size_t index, const at::Tensor& gradient, bool adds) {
-  Member& member = part.members[index];
-  const at::Tensor dense = gradient.layout() == at::kStrided ? gradient : gradient.to_dense();
-  if (!part.buffer) {
-    member.waiting = adds ? member.waiting + dense : dense;
-    return;
-  }
-  const at::Tensor place = rings_.at(part.type).buffers[*part.buffer].as_strided(
-      member.leaf->sizes, member.leaf->strides, member.offset);
-  adds ? place.add_(dense) : place.copy_(dense);
-}
-
 void Gradients::launch_complete() {
   while (next_ < order_.size() && parts_[order_[next_]]->missing == 0)
     launch(*parts_[order_[next_++]]);
-}
-
-std::optional<size_t> Gradients::take_buffer(Part& part, bool launches) {
-  Ring& ring = rings_.at(part.type);
-  const auto waiting = std::ranges::count_if(
-      ring.holders, [](const Part* holder) { return holder != nullptr && !holder->launched; });
-  // One is left for those that are to be sent before the ones that wait.
-  const size_t most = ring.holders.size() == 1 ? 1 : ring.holders.size() - 1;
-  if (!launches && static_cast<size_t>(waiting) >= most) return std::nullopt;
-  auto free = std::ranges::find(ring.holders, nullptr);
-  if (free == ring.holders.end()) {
-    const size_t first = ring.under_way.front();
-    ring.under_way.pop_front();
-    ring.holders[first]->work.wait();
-    ring.holders[first]->buffer.reset();
-    free = ring.holders.begin() + static_cast<int64_t>(first);
-  }
-  *free = &part;
-  const auto place = static_cast<size_t>(free - ring.holders.begin());
-  if (!ring.buffers[place].defined()) {
-    int64_t most_elements = 0;
-    for (const auto& each : parts_) {
-      if (each->type == part.type) most_elements = std::max(most_elements, each->unit->numel());
-    }
-    ring.buffers[place] = group_.allocate(most_elements, part.type, part.unit->own().device());
-  }
-  return place;
 }
 
 void Gradients::launch(Part& part) {
@@ -251,30 +174,37 @@ void Gradients::launch(Part& part) {
     part.launched = true;
     return;
   }
-  if (!part.buffer) part.buffer = take_buffer(part, /*launches=*/true);
-  Ring& ring = rings_.at(part.type);
-  const at::Tensor& buffer = ring.buffers[*part.buffer];
+  part.missing = 0;
+  if (!part.memory.defined()) take_buffer(part);
+  const bool has_others_tensors = std::ranges::any_of(part.members, [](const Member& member) {
+    return member.trains && *member.num_lent > 0 && !member.is_in_place;
+  });
+  if (!part.buffer || has_others_tensors) leave_buffer(part);
   bool adds = false;
-  for (size_t index = 0; index < part.members.size(); ++index) {
-    Member& member = part.members[index];
-    adds |= member.trains && member.aside.defined();
+  for (Member& member : part.members) {
     if (!member.trains) continue;
-    if (member.waiting.defined()) fill(part, index, std::exchange(member.waiting, at::Tensor()));
+    adds |= member.aside.defined();
+    if (member.waiting.defined()) fill(part, member, std::exchange(member.waiting, at::Tensor()));
     if (!member.arrived && !member.held.defined()) {
-      buffer.narrow(0, member.offset, member.leaf->extent.num_rows * member.leaf->extent.row_numel)
+      part.memory
+          .narrow(0, member.offset, member.leaf->extent.num_rows * member.leaf->extent.row_numel)
           .zero_();
     }
-    if (member.held.defined()) fill(part, index, std::exchange(member.held, at::Tensor()));
+    if (member.held.defined()) fill(part, member, std::exchange(member.held, at::Tensor()));
   }
   const auto own = part.runs[static_cast<size_t>(group_.rank())];
-  const auto kind = buffer.options();
+  const auto kind = part.memory.options();
   if (!part.own.defined()) part.own = at::empty({own}, kind);
   part.target = adds ? at::empty({own}, kind) : part.own;
   part.launched = true;
   const ReduceOp op = options_.gradient_reduction == "sum" ? ReduceOp::kSum : ReduceOp::kMean;
-  part.work = group_.reduce_scatter(part.target, buffer.narrow(0, 0, part.numel), op, part.runs,
-                                    comm::Return::kStarted);
-  ring.under_way.push_back(*part.buffer);
+  comm::Work work = group_.reduce_scatter(part.target, part.memory.narrow(0, 0, part.numel), op,
+                                          part.runs, comm::Return::kStarted);
+  if (part.buffer) {
+    rings_.at(part.type).sent(*part.buffer, std::move(work));
+  } else {
+    others_.push_back(std::move(work));
+  }
 }
 
 void Gradients::launch_rest(bool counts) {
@@ -346,14 +276,6 @@ void Gradients::adopt(Part& part, const double* used) {
                                       : std::move(sum);
   }
   part.target.reset();
-}
-
-void Gradients::drain() {
-  for (auto& [type, ring] : rings_) {
-    for (const size_t buffer : std::exchange(ring.under_way, {})) ring.holders[buffer]->work.wait();
-    std::ranges::fill(ring.holders, nullptr);
-  }
-  for (const auto& part : parts_) part->buffer.reset();
 }
 
 void Gradients::abandon() {

@@ -1,7 +1,7 @@
 #pragma once
 // Gradients: of a sharded strategy, summed over the ranks unit by unit while backward still runs. A
-// gradient is copied into one of a few buffers, each rank sums its own rows out of the buffers of all,
-// and keeps those alone.
+// gradient is made in, or copied into, one of a few buffers, each rank sums its own rows out of the
+// buffers of all, and keeps those alone.
 //
 //   gradients.begin(true);   levin::backward(loss);   gradients.launch_rest(false);
 //   gradients.wait();        // .grad of each parameter is that of its rows
@@ -14,19 +14,21 @@
 #include <optional>
 #include <vector>
 
+#include "levin/base/host_allocator.h"
 #include "levin/comm/process_group.h"
+#include "levin/strategy/fsdp/gradient_ring.h"
 #include "levin/strategy/fsdp/options.h"
 #include "levin/strategy/fsdp/unit.h"
 
 namespace levin::fsdp {
 
-class Gradients {
+class Gradients final : public detail::TensorMemory {
  public:
   /// whole: parameters that are no part of a unit and the same on every rank. All of these outlive
   /// the object.
   Gradients(const comm::ProcessGroup& group, const std::vector<Unit*>& units,
             std::vector<NamedTensor> whole, const FsdpOptions& options);
-  ~Gradients();
+  ~Gradients() override;
   Gradients(const Gradients&) = delete;
   Gradients& operator=(const Gradients&) = delete;
 
@@ -47,18 +49,26 @@ class Gradients {
   /// What reduced gradients are multiplied with; 1 at first.
   void set_scale(double scale) { scale_ = scale; }
 
+  /// During a backward that synchronizes: the place in a buffer of the next large gradient of that
+  /// size, so that it need not be copied there.
+  at::DataPtr allocate(size_t num_bytes) override;
+
  private:
   struct Member;
   struct Part;
-  struct Ring;
+  using Arrivals = std::vector<std::pair<Part*, size_t>>;
 
   void plan(Part& part);
   void arrived(Part& part, size_t index);
-  void fill(Part& part, size_t index, const at::Tensor& gradient, bool adds = false);
+  void fill(Part& part, Member& member, const at::Tensor& gradient, bool adds = false);
   void launch_complete();
   void launch(Part& part);
+  void make_rings();
+  Arrivals arrivals_of_modules() const;
   /// A buffer for a part; none where all are held by parts that wait for more.
-  std::optional<size_t> take_buffer(Part& part, bool launches);
+  void take_buffer(Part& part);
+  /// Memory that no other rank sees.
+  void leave_buffer(Part& part);
   /// Waits for what is under way.
   void drain();
   void adopt(Part& part, const double* used);
@@ -70,7 +80,10 @@ class Gradients {
   std::vector<NamedTensor> whole_;
   std::vector<size_t> order_;     ///< in which parts are sent
   std::vector<size_t> complete_;  ///< in which they were complete in this backward
-  std::map<at::ScalarType, Ring> rings_;
+  std::map<at::ScalarType, GradientRing> rings_;
+  std::vector<comm::Work> others_;  ///< of gradients that lie in no ring
+  Arrivals arrivals_;               ///< of large gradients in this backward, or the last
+  Arrivals expected_;               ///< in the one before
   /// On how many ranks each parameter was used, then whole_'s, then the sums of whole_'s gradients.
   at::Tensor used_;
   comm::Work used_work_;

@@ -1,6 +1,8 @@
 #pragma once
 // Memory of CPU tensors, in blocks of malloc that the next tensor of that size fits into.
 
+#include <c10/core/Allocator.h>
+
 #include "levin/base/export.h"
 
 namespace levin::detail {
@@ -16,5 +18,26 @@ LEVIN_API void use_host_allocator();
 
 /// LibTorch's allocator again.
 LEVIN_API void use_no_host_allocator();
+
+/// Has memory for some of the tensors that are made.
+class LEVIN_API TensorMemory {
+ public:
+  virtual ~TensorMemory() = default;
+  /// At a multiple of 64 bytes; empty: it is the allocator's affair.
+  virtual c10::DataPtr allocate(size_t num_bytes) = 0;
+};
+
+/// While it lives, the host allocator asks `memory` first for what this thread makes. LibTorch's
+/// own allocator does not.
+class LEVIN_API TensorMemoryScope {
+ public:
+  explicit TensorMemoryScope(TensorMemory& memory);
+  ~TensorMemoryScope();
+  TensorMemoryScope(const TensorMemoryScope&) = delete;
+  TensorMemoryScope& operator=(const TensorMemoryScope&) = delete;
+
+ private:
+  TensorMemory* outer_;
+};
 
 }  // namespace levin::detail

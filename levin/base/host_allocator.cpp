@@ -1,15 +1,18 @@
-#include "levin/accelerator/host_allocator.h"
+#include "levin/base/host_allocator.h"
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
 #include <cstdint>
 #include <cstdlib>
+#include <utility>
 
 namespace levin::detail {
 namespace {
 
 constexpr uintptr_t kAlignment = 64;  // c10's gAlignment
+
+thread_local TensorMemory* memory_of_scope = nullptr;
 
 /// The block of malloc that `data` lies in, which is noted in front of it.
 void*& block_of(void* data) { return static_cast<void**>(data)[-1]; }
@@ -23,6 +26,9 @@ void free_data(void* data) {
 class HostAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t num_bytes) override {
+    if (memory_of_scope != nullptr) {
+      if (c10::DataPtr data = of_scope(num_bytes)) return data;
+    }
     void* const data = num_bytes == 0 ? nullptr : allocate_some(num_bytes);
     return {data, data, &free_data, c10::Device(c10::DeviceType::CPU)};
   }
@@ -34,6 +40,14 @@ class HostAllocator final : public c10::Allocator {
   }
 
  private:
+  static c10::DataPtr of_scope(size_t num_bytes) {
+    struct Paused {  // what the scope's memory makes itself comes from here
+      TensorMemory* memory = std::exchange(memory_of_scope, nullptr);
+      ~Paused() { memory_of_scope = memory; }
+    };
+    return Paused().memory->allocate(num_bytes);
+  }
+
   static void* allocate_some(size_t num_bytes) {
     // A block begins at a multiple of 16, so that 16 to 64 bytes of it come before the data.
     void* const block =
@@ -68,5 +82,10 @@ void use_no_host_allocator() {
     c10::SetCPUAllocator(c10::GetDefaultCPUAllocator());
   }
 }
+
+TensorMemoryScope::TensorMemoryScope(TensorMemory& memory)
+    : outer_(std::exchange(memory_of_scope, &memory)) {}
+
+TensorMemoryScope::~TensorMemoryScope() { memory_of_scope = outer_; }
 
 }  // namespace levin::detail

@@ -1,0 +1,52 @@
+#pragma once
+// Gradients' inside.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "levin/strategy/fsdp/gradients.h"
+
+namespace levin::fsdp {
+
+/// Of this many bytes one is made in its place. Smaller ones are copied there: they are in a cache.
+constexpr size_t kLargeGradient = 256 << 10;
+
+/// A parameter's gradient.
+struct Gradients::Member {
+  Leaf* leaf = nullptr;
+  bool trains = false;       ///< has a place among the unit's gradients
+  int64_t offset = 0;        ///< in those
+  int64_t own_offset = 0;    ///< of its rows, in this rank's
+  size_t bytes = 0;          ///< of the whole
+  bool arrived = false;      ///< in this backward, or before it where that counts
+  bool is_given = false;     ///< in this backward its place was given to a tensor
+  bool is_in_place = false;  ///< which was its gradient
+  bool stays_away = false;   ///< which was not its gradient, once
+  GradientRing::Count num_lent =
+      std::make_shared<std::atomic<int64_t>>(0);  ///< tensors in its place
+  at::Tensor waiting = {};                        ///< whole, until there is a buffer for it
+  at::Tensor held = {};  ///< whole: of batches of this rank that did not synchronize
+  int64_t held_version = 0;
+  at::Tensor aside = {};  ///< rows: what was summed over the ranks before
+};
+
+/// A unit's gradients.
+struct Gradients::Part {
+  Unit* unit = nullptr;
+  std::vector<Member> members;
+  int64_t numel = 0;
+  std::vector<int64_t> runs;  ///< elements of each rank's rows
+  at::ScalarType type = at::kFloat;
+  at::Tensor own = {};                ///< this rank's rows, kept from step to step
+  at::Tensor target = {};             ///< what is summed into: own, or memory for once
+  at::Tensor memory = {};             ///< that its gradients come to lie in
+  std::optional<size_t> buffer = {};  ///< of the ring, if it is one
+  int64_t missing = 0;
+  bool launched = false;
+  size_t first_flag = 0;  ///< of its members, in used_
+};
+
+}  // namespace levin::fsdp
