@@ -26,6 +26,10 @@ GradientRing::GradientRing(comm::ProcessGroup group, at::ScalarType type, at::De
   for (Buffer& buffer : buffers_) buffer.memory = group.allocate(numel, type, device);
 }
 
+bool GradientRing::fits(int64_t numel, size_t num_buffers) const {
+  return num_buffers <= buffers_.size() && numel <= buffers_.front().memory.numel();
+}
+
 std::optional<size_t> GradientRing::find_free() const {
   for (size_t i = 0; i < buffers_.size(); ++i) {
     if (buffers_[i].state == State::kFree && *buffers_[i].num_lent == 0) return i;

@@ -3,7 +3,7 @@
 // by unit. While one is summed the next one fills.
 //
 //   GradientRing ring(group, at::kFloat, at::kCPU, numel, 2);
-//   std::optional<size_t> buffer = ring.take(GradientRing::Wait::kNo);
+//   std::optional<size_t> buffer = ring.take(/*is_sent_next=*/false);
 //   ring.memory(*buffer).narrow(0, 0, n).copy_(gradient);
 //   ring.sent(*buffer, group.reduce_scatter(...));   // free again when that is done
 
@@ -23,10 +23,13 @@ namespace levin::fsdp {
 class GradientRing {
  public:
   using Count = std::shared_ptr<std::atomic<int64_t>>;
+
   /// All ranks call it, and ask for the same.
   GradientRing(comm::ProcessGroup group, at::ScalarType type, at::Device device, int64_t numel,
                size_t num_buffers);
 
+  /// Whether it serves units of so many elements, through so many buffers.
+  bool fits(int64_t numel, size_t num_buffers) const;
   /// For gradients of which some are still to come, or for those that are sent next. Of the first
   /// kind all buffers but one are given, so that what comes later and is sent earlier finds one.
   /// None where that has to wait for others of the first kind; or where tensors lie in all buffers.

@@ -16,7 +16,6 @@
 #include "levin/strategy/fsdp/gradients_impl.h"
 
 namespace levin::fsdp {
-
 namespace {
 
 bool is_half(at::ScalarType type) { return c10::isReducedFloatingType(type); }
@@ -85,7 +84,6 @@ void Gradients::begin(bool synchronize) {
   const at::NoGradGuard no_grad;
   if (std::exchange(abandoned_, false)) drain();
   if (synchronize) {
-    if (rings_.empty()) make_rings();
     expected_ = arrivals_.empty() ? arrivals_of_modules() : std::exchange(arrivals_, {});
   }
   synchronizing_ = synchronize;
@@ -121,6 +119,7 @@ void Gradients::begin(bool synchronize) {
       }
     }
   }
+  if (synchronize) make_rings();
 }
 
 void Gradients::keep() {

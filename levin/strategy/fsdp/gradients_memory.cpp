@@ -18,7 +18,8 @@ constexpr int64_t kTensorAlignment = 64;
 
 }  // namespace
 
-/// Not before the first backward: who only evaluates needs none. All ranks come here together.
+/// Where there are none yet, or more is trained than before: who only evaluates needs none. All ranks
+/// come here together.
 void Gradients::make_rings() {
   struct Need {
     at::Device device = at::kCPU;
@@ -27,14 +28,18 @@ void Gradients::make_rings() {
   };
   std::map<at::ScalarType, Need> needs;
   for (const auto& part : parts_) {
+    if (part->numel == 0) continue;
     Need& need = needs[part->type];
     need.device = part->unit->own().device();
-    need.most_elements = std::max(need.most_elements, part->unit->numel());
+    need.most_elements = std::max(need.most_elements, part->numel);
     ++need.num_parts;
   }
   for (const auto& [type, need] : needs) {
-    rings_.try_emplace(type, group_, type, need.device, need.most_elements,
-                       std::min(need.num_parts, kMostBuffers));
+    const size_t count = std::min(need.num_parts, kMostBuffers);
+    const auto ring = rings_.find(type);
+    if (ring != rings_.end() && ring->second.fits(need.most_elements, count)) continue;
+    if (ring != rings_.end()) rings_.erase(ring);  // its memory goes before more is taken
+    rings_.try_emplace(type, group_, type, need.device, need.most_elements, count);
   }
 }
 
@@ -56,10 +61,11 @@ at::DataPtr Gradients::allocate(size_t num_bytes) {
   if (!synchronizing_ || num_bytes < kLargeGradient) return {};
   for (const auto& [part, index] : expected_) {
     Member& member = part->members[index];
+    if (member.bytes != num_bytes || part->type != part->unit->type()) continue;
     const bool may_come = member.trains && !member.arrived && !member.is_given &&
                           !member.stays_away && *member.num_lent == 0 &&
                           !member.leaf->parameter.grad().defined();
-    if (!may_come || member.bytes != num_bytes || part->type != part->unit->type()) continue;
+    if (!may_come) continue;
     if (!part->memory.defined()) take_buffer(*part);
     const int64_t place = member.offset * static_cast<int64_t>(c10::elementSize(part->type));
     if (!part->buffer || place % kTensorAlignment != 0) return {};

@@ -163,6 +163,16 @@ void step_with_a_frozen_layer(Trained& trained, int64_t rank, int64_t step) {
   ordinary_step(trained, rank, step);
 }
 
+/// One layer more trains in each step, so that there are more, or larger, units to be sent.
+void step_with_a_layer_more(Trained& trained, int64_t rank, int64_t step) {
+  for (int64_t i = 0; i < kLayers; ++i) {
+    for (const auto& parameter : layer(trained, i)->parameters()) {
+      at::Tensor(parameter).requires_grad_(i >= kLayers - 1 - step);
+    }
+  }
+  ordinary_step(trained, rank, step);
+}
+
 /// After a backward that threw with some gradients on their way.
 void step_after_an_exception(Trained& trained, int64_t rank, int64_t step) {
   if (step == 3) {
@@ -189,6 +199,7 @@ const Case& case_of(const std::string& name) {
                                           {"AddsToTheOneBefore", step_that_adds_to_the_one_before},
                                           {"ALayerTwice", step_that_uses_a_layer_twice},
                                           {"AFrozenLayer", step_with_a_frozen_layer},
+                                          {"ALayerMore", step_with_a_layer_more},
                                           {"AfterAnException", step_after_an_exception}};
   for (const Case& each : cases) {
     if (each.name == name) return each;
@@ -239,7 +250,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Combine(::testing::Values("shm", "gloo"), ::testing::Values(kALayer, 100),
                        ::testing::Values("Ordinary", "AmongOthersOfThatSize", "AnotherOrder",
                                          "WithoutSome", "GroupOfBatches", "AddsToTheOneBefore",
-                                         "ALayerTwice", "AFrozenLayer", "AfterAnException")),
+                                         "ALayerTwice", "AFrozenLayer", "ALayerMore",
+                                         "AfterAnException")),
     name_of);
 
 // Over gloo ranks that use other units than their peers are an error.
