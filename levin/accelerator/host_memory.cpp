@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <initializer_list>
 
-#include "levin/base/host_allocator.h"
+#include "levin/base/memory/host_allocator.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>

@@ -9,7 +9,7 @@ namespace levin::detail {
 /// and a training step, which frees what the next one allocates, then waits for the same pages
 /// again: in a small convolutional network two fifths of the page faults and up to a tenth of the
 /// time, in chains of large elementwise operations most of it. The heap may then keep twice what is
-/// in use; tensors come from base/host_allocator.h. Does nothing with another allocator, or where MALLOC_TRIM_THRESHOLD_,
+/// in use; tensors come from base/memory/host_allocator.h. Does nothing with another allocator, or where MALLOC_TRIM_THRESHOLD_,
 /// MALLOC_MMAP_THRESHOLD_ or GLIBC_TUNABLES say how it should be.
 LEVIN_API void keep_freed_memory();
 

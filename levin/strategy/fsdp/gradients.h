@@ -14,7 +14,7 @@
 #include <optional>
 #include <vector>
 
-#include "levin/base/host_allocator.h"
+#include "levin/base/memory/host_allocator.h"
 #include "levin/comm/process_group.h"
 #include "levin/strategy/fsdp/gradient_ring.h"
 #include "levin/strategy/fsdp/options.h"

@@ -1,6 +1,7 @@
 // Gradients that backward makes where the other ranks read them equal, to the bit, those that are
 // copied there, whatever else is made in that memory and whoever keeps it.
 #include <ATen/record_function.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "levin/base/host_allocator.h"
+#include "levin/base/memory/host_allocator.h"
 #include "levin/module/full.h"
 #include "tests/strategy/fsdp/trained.h"
 #include "tests/support/world.h"

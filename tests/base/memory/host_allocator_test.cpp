@@ -1,4 +1,4 @@
-#include "levin/base/host_allocator.h"
+#include "levin/base/memory/host_allocator.h"
 
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
