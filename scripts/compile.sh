@@ -2,8 +2,33 @@
 # `compile.sh COMPILER ARGUMENT...`: the compiler by way of ccache, which takes up what another clone on
 # this machine compiled. A precompiled header of clang names the files it was made of, so that each clone
 # makes its own; beside it goes a sum of what is in them, by which ccache knows it (CCACHE_PCH_EXTSUM).
+#
+# What -Werror makes of warnings is made here: the cache has the same object with it and without it, and says
+# an object's warnings again.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+werror=""
+for argument; do
+  shift
+  if [[ $argument == -Werror ]]; then werror=1; else set -- "$@" "$argument"; fi
+done
+output=""
+for ((i = 1; i < $#; i++)); do
+  if [[ ${!i} == -o ]]; then output=${@:i+1:1}; fi
+done
+# run COMMAND...
+run() {
+  if [[ -z $werror ]]; then exec "$@"; fi
+  local words status=0
+  words=$("$@" 2>&1) || status=$?
+  [[ -z $words ]] || printf '%s\n' "$words" >&2
+  if ((status == 0)) && [[ $words == *"warning: "* ]]; then
+    printf 'warnings are errors here\n' >&2
+    rm -f "$output"
+    status=1
+  fi
+  exit "$status"
+}
 
 if [[ " $* " != *" -emit-pch "* ]]; then
   # __TIME__ and the headers' times are of no account, and the build folder's name is in no object.
@@ -24,16 +49,13 @@ if [[ " $* " != *" -emit-pch "* ]]; then
     while [[ $below == */* ]]; do up+=../ below=${below#*/}; done
     set -- "$1" "-ffile-prefix-map=$up=" "${@:2}"
   fi
-  exec ccache "$@"
+  run ccache "$@"
 fi
 
-"$@"
-output="" list="" arguments=("$@")
+(run "$@")
+list="" arguments=("$@")
 for ((i = 0; i < $#; i++)); do
-  case ${arguments[i]} in
-    -o) output=${arguments[i + 1]} ;;
-    -MF) list=${arguments[i + 1]} ;;
-  esac
+  if [[ ${arguments[i]} == -MF ]]; then list=${arguments[i + 1]}; fi
 done
 read -ra files <<<"$(sed -e 's/^[^:]*: *//' -e 's/\\$//' "$list" | tr '\n' ' ')"
 {

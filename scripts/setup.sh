@@ -102,16 +102,21 @@ may_install() {
   [[ ${LEVIN_APT:-1} != 0 ]] && command -v apt-get >/dev/null &&
     { ((EUID == 0)) || sudo -n true 2>/dev/null; }
 }
+refresh_lists() {
+  say "refreshing the package lists"
+  apt update >/dev/null || true
+}
 apt_install() {
   say "installing by apt-get: $*"
   apt install -y --no-install-recommends "$@" >/dev/null 2>&1 && return
-  say "refreshing the package lists"
-  apt update >/dev/null || true
+  refresh_lists
   apt install -y --no-install-recommends "$@" >/dev/null
 }
 
 install_packages() {
   check
+  # A container's image comes without lists: what is only wished for would not be found in them.
+  if ((${#packages[@]} > 0)) && may_install && ! apt-cache show cmake >/dev/null 2>&1; then refresh_lists; fi
   local extra
   mapfile -t extra < <(wished)
   if ((${#packages[@]} + ${#extra[@]} == 0)); then return; fi

@@ -5,38 +5,6 @@
 #include <bit>
 
 namespace levin::text {
-namespace {
-
-/// Which places of the array are free, a bit each, with as many words as it takes.
-class FreePlaces {
- public:
-  void take(size_t place) {
-    reach(place);
-    words_[place / 64] &= ~(uint64_t{1} << place % 64);
-  }
-  /// Of the 64 places from one on.
-  uint64_t from(size_t place) {
-    reach(place + 64);
-    const uint64_t first = words_[place / 64] >> place % 64;
-    return place % 64 == 0 ? first : first | words_[place / 64 + 1] << (64 - place % 64);
-  }
-  /// The first from a place on.
-  size_t next(size_t place) {
-    uint64_t bits = 0;
-    for (; (bits = from(place)) == 0; place += 64) {
-    }
-    return place + static_cast<size_t>(std::countr_zero(bits));
-  }
-
- private:
-  void reach(size_t place) {
-    if (place / 64 >= words_.size()) words_.resize(place / 32 + 16, ~uint64_t{0});
-  }
-
-  std::vector<uint64_t> words_;
-};
-
-}  // namespace
 
 /// Divides the tokens by their bytes from the root on, and finds a place for each node's children.
 class PrefixTree::Builder {
@@ -66,6 +34,35 @@ class PrefixTree::Builder {
   }
 
  private:
+  /// Which places of the array are free, a bit each, with as many words as it takes.
+  class FreePlaces {
+   public:
+    void take(size_t place) {
+      reach(place);
+      words_[place / 64] &= ~(uint64_t{1} << place % 64);
+    }
+    /// Of the 64 places from one on.
+    uint64_t from(size_t place) {
+      reach(place + 64);
+      const uint64_t first = words_[place / 64] >> place % 64;
+      return place % 64 == 0 ? first : first | words_[place / 64 + 1] << (64 - place % 64);
+    }
+    /// The first from a place on.
+    size_t next(size_t place) {
+      uint64_t bits = 0;
+      for (; (bits = from(place)) == 0; place += 64) {
+      }
+      return place + static_cast<size_t>(std::countr_zero(bits));
+    }
+
+   private:
+    void reach(size_t place) {
+      if (place / 64 >= words_.size()) words_.resize(place / 32 + 16, ~uint64_t{0});
+    }
+
+    std::vector<uint64_t> words_;
+  };
+
   struct Token {
     const char* bytes;
     uint32_t size;
