@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
 # `compile.sh COMPILER ARGUMENT...`: the compiler by way of ccache, which takes up what another clone on
-# this machine compiled. A precompiled header of clang names the files it was made of, so that each clone
-# makes its own; beside it goes a sum of what is in them, by which ccache knows it (CCACHE_PCH_EXTSUM).
+# this machine compiled.
+#
+# A precompiled header of clang names the files it was made of, so that each clone makes its own; beside it
+# goes a sum of what is in them, by which ccache knows it (CCACHE_PCH_EXTSUM). Where all objects are in the
+# cache nothing reads the header itself: an empty file stands for it until scripts/precompile.sh, which ccache
+# puts before the compiler, makes it.
 #
 # What -Werror makes of warnings is made here: the cache has the same object with it and without it, and says
 # an object's warnings again.
@@ -12,10 +16,14 @@ for argument; do
   shift
   if [[ $argument == -Werror ]]; then werror=1; else set -- "$@" "$argument"; fi
 done
-output=""
+output="" list=""
 for ((i = 1; i < $#; i++)); do
-  if [[ ${!i} == -o ]]; then output=${@:i+1:1}; fi
+  case ${!i} in
+    -o) output=${@:i+1:1} ;;
+    -MF) list=${@:i+1:1} ;;
+  esac
 done
+
 # run COMMAND...
 run() {
   if [[ -z $werror ]]; then exec "$@"; fi
@@ -34,6 +42,7 @@ if [[ " $* " != *" -emit-pch "* ]]; then
   # __TIME__ and the headers' times are of no account, and the build folder's name is in no object.
   export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_PCH_EXTSUM=1
   export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+  export CCACHE_PREFIX=$root/scripts/precompile.sh CCACHE_PREFIX_CPP=$root/scripts/precompile.sh
   # CMake includes the sources of a unity source by absolute paths, because of which ccache would have to
   # preprocess it in every clone: it is given one that names them from the root.
   source=${!#}
@@ -52,20 +61,29 @@ if [[ " $* " != *" -emit-pch "* ]]; then
   run ccache "$@"
 fi
 
-(run "$@")
-list="" arguments=("$@")
-for ((i = 0; i < $#; i++)); do
-  if [[ ${arguments[i]} == -MF ]]; then list=${arguments[i + 1]}; fi
+# The header's files, by the preprocessor alone. Of one that continues another they are those of both.
+arguments=()
+for argument; do
+  case $argument in
+    -emit-pch) argument=-Eonly ;;
+    -include-pch) argument=-include ;;
+    "$output") ;;
+    *.pch) argument=${argument%.pch} ;;
+  esac
+  arguments+=("$argument")
 done
+"${arguments[@]}"
 read -ra files <<<"$(sed -e 's/^[^:]*: *//' -e 's/\\$//' "$list" | tr '\n' ' ')"
 {
-  echo "${arguments[*]//$root/.}"
+  echo "${*//$root/.}"
   for file in "${files[@]}"; do
     case $file in
       # The header that CMake writes is a list of absolute paths.
       *cmake_pch.hxx | *cmake_pch.hxx.cxx) sed "s|$root|.|g" "$file" ;;
-      *.pch) cat "$file.sum" ;;  # which this one continues
       *) cat "$file" ;;
     esac
   done
 } | sha256sum >"$output.sum"
+printf '%q ' "$@" >"$output.later"
+: >"$output"
+touch -r "$output" "$output.later"

@@ -22,17 +22,21 @@ void read_number(std::string_view text, T& value, std::string_view wanted) {
   value = parsed;
 }
 
+/// With two neighbours that changed places as one edit (optimal string alignment).
 size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
+  std::vector<size_t> last(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
+    next[0] = i + 1;
     for (size_t j = 0; j < b.size(); ++j) {
-      const size_t substitution = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({substitution, row[j] + 1, row[j + 1] + 1});
+      const size_t substitution = row[j] + (a[i] == b[j] ? 0 : 1);
+      next[j + 1] = std::min({substitution, next[j] + 1, row[j + 1] + 1});
+      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j]) {
+        next[j + 1] = std::min(next[j + 1], last[j - 1] + 1);
+      }
     }
+    last.swap(row);
+    row.swap(next);
   }
   return row.back();
 }

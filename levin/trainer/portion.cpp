@@ -33,12 +33,12 @@ void from_text(std::string_view text, Portion& portion) {
 }
 
 std::string to_text(const Devices& devices) {
-  return devices.count_ == 0 ? "auto" : to_text(devices.count_);
+  return devices.is_auto_ ? "auto" : to_text(devices.count_);
 }
 
 void from_text(std::string_view text, Devices& devices) {
-  devices.count_ = 0;
-  if (text != "auto") from_text(text, devices.count_);
+  devices.is_auto_ = text == "auto";
+  if (!devices.is_auto_) from_text(text, devices.count_);
 }
 
 }  // namespace levin

@@ -38,7 +38,7 @@ class LEVIN_API Portion {
   double fraction_ = 0.0;
 };
 
-/// A number of devices, or "auto".
+/// A number of devices, at least 1, or "auto".
 class LEVIN_API Devices {
  public:
   template <std::integral T>
@@ -46,12 +46,14 @@ class LEVIN_API Devices {
   Devices(const char* text) { from_text(text, *this); }  // NOLINT
 
   /// 0 stands for "auto".
-  int64_t count() const { return count_; }
+  int64_t count() const { return is_auto_ ? 0 : count_; }
+  bool valid() const { return is_auto_ || count_ > 0; }
 
   friend LEVIN_API std::string to_text(const Devices& devices);
   friend LEVIN_API void from_text(std::string_view text, Devices& devices);
 
  private:
+  bool is_auto_ = false;
   int64_t count_ = 0;
 };
 

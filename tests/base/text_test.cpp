@@ -75,6 +75,10 @@ TEST(Text, NearestFindsMisspellingsOnly) {
   EXPECT_EQ(levin::nearest("max_epoch", known), "max_epochs");
   EXPECT_EQ(levin::nearest("presicion", known), "precision");
   EXPECT_EQ(levin::nearest("colour", known), std::nullopt);
+  // Two that changed places are one mistake.
+  EXPECT_EQ(levin::nearest("fdsp", {"auto", "single", "ddp", "fsdp", "zero", "xla"}), "fsdp");
+  EXPECT_EQ(levin::nearest("dpp", {"zero", "ddp"}), "ddp");
+  EXPECT_EQ(levin::nearest("ba", {"abcd", "ab"}), "ab");
 }
 
 }  // namespace

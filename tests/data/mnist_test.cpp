@@ -15,6 +15,7 @@ using levin::test::TemporaryFolder;
 using levin::test::write_idx;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 at::Tensor images(int64_t count) { return torch::randint(0, 256, {count, 28, 28}, at::kByte); }
@@ -91,6 +92,15 @@ TEST(FashionMnist, AHalfOfThePairIsAnErrorThatListsThePlaces) {
                     HasSubstr((folder.path() / "fashion-mnist").string()),
                     HasSubstr((folder.path() / "FashionMNIST/raw").string()),
                     HasSubstr("dataset-fashion-mnist"), HasSubstr("set root")));
+}
+
+// Also where Debian's package is installed: who names a folder wants no other data.
+TEST(FashionMnist, AFolderThatIsNamedIsTheOnlyOne) {
+  const TemporaryFolder folder;
+  auto data = fashion_mnist({.root = folder.path() / "typo"});
+  EXPECT_THAT(error_of([&] { data->train_dataloader(); }),
+              AllOf(StartsWith("data.mnist.missing: "),
+                    HasSubstr((folder.path() / "typo").string()), Not(HasSubstr("/usr/share"))));
 }
 
 TEST(FashionMnist, DamagedFilesAreErrorsThatNameThem) {

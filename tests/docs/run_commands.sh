@@ -55,6 +55,7 @@ furnish() {
   for program in "$BUILD"/bin/[0-9][0-9]_*; do
     case $(basename "$program") in
       03_own_loop | 07_ddp) few='--limit 640' ;;
+      09_fsdp_gpt) few='--max-steps 20 --limit-val-batches 2' ;;
       17_chat) few="--steps 4 --chat-steps 3 --text $SOURCE/levin/base" ;;
       06_cli | 08_* | 1*) few='' ;;
       *) few='--limit-train-batches 8 --limit-val-batches 2' ;;
@@ -147,7 +148,7 @@ run_guide() {
 
 mkdir -p "$FOLDER"
 PATH=$FOLDER/path:$PATH
-export LEVIN_XLA_CACHE=$FOLDER/xla_cache
+export LEVIN_XLA_CACHE=${LEVIN_XLA_CACHE:-$FOLDER/xla_cache}
 for guide in "${guides[@]}"; do
   ln -sfn "$FOLDER/$(basename "$guide" .md)/stand_ins" "$FOLDER/path"
   run_guide "$guide"

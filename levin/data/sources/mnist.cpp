@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 #include "levin/base/check.h"
 #include "levin/data/sources/sources.h"
@@ -31,11 +31,10 @@ std::optional<fs::path> packed_or_not(const fs::path& file) {
 }
 
 /// Images and labels come from one folder, so that they belong together; a folder with half of the
-/// pair ends the search, since it is the one that was meant.
+/// pair ends the search, since it is the one that was meant. Who names a root means that one.
 Files find_files(const fs::path& root, const std::string& part) {
-  const std::array<fs::path, 4> folders = {root, root / "fashion-mnist",
-                                           root / "FashionMNIST" / "raw",
-                                           "/usr/share/datasets/fashion-mnist"};
+  std::vector<fs::path> folders = {root, root / "fashion-mnist", root / "FashionMNIST" / "raw"};
+  if (root == MnistOptions().root) folders.emplace_back("/usr/share/datasets/fashion-mnist");
   std::string looked;
   for (const fs::path& folder : folders) {
     const auto images = packed_or_not(folder / (part + "-images-idx3-ubyte"));
@@ -46,8 +45,9 @@ Files find_files(const fs::path& root, const std::string& part) {
   }
   LEVIN_FAIL(
       "data.mnist.missing",
-      "no {0}-images-idx3-ubyte[.gz] with {0}-labels-idx1-ubyte[.gz] in any of: {1}; install "
-      "Debian's package dataset-fashion-mnist, or set root to the folder that holds them",
+      "no {0}-images-idx3-ubyte[.gz] with {0}-labels-idx1-ubyte[.gz] in any of: {1}; set root to "
+      "the folder that holds them, or leave it out and install Debian's package "
+      "dataset-fashion-mnist",
       part, looked);
 }
 

@@ -49,7 +49,8 @@ void check_options(const TrainerOptions& o) {
       !o.detect_anomaly || o.compile != "replay", "trainer.options",
       "--detect-anomaly looks at each gradient on the host, and a recorded step cannot; set "
       "--compile no, or turn it off");
-  check_at_least("devices", o.devices.count(), 0);
+  LEVIN_CHECK(o.devices.valid(), "trainer.options", "got devices = {}, wanted auto or at least 1",
+              to_text(o.devices));
   check_at_least("num_nodes", o.num_nodes, 1);
   check_at_least("tpu_cores", o.tpu_cores, 0);
   const bool is_tpu = o.accelerator == "auto" || o.accelerator == "tpu";
