@@ -72,8 +72,10 @@ void Run::validate_in_fit() {
   const int64_t before = std::exchange(progress_.validated, progress_.batch);
   RandomPlace random(accelerator_.device());
   random.note();
+  is_validating_ = true;
   try {
     evaluation_loop(Stage::kValidate, *val_loader_, limits_.val_batches, nullptr);
+    is_validating_ = false;
     step_.check_next();
   } catch (...) {
     progress_.validated = before;
@@ -88,12 +90,12 @@ void Run::sanity_check() {
   if (!has_validation() || batches == 0 || options_.fast_dev_run > 0) return;
   // What it draws must not change the run.
   const State random = random_state();
-  sanity_checking_ = true;
+  sanity_checking_ = is_validating_ = true;
   log_.be_silent(true);
   listeners_.tell_watchers(&Callback::on_sanity_check_start);
   evaluation_loop(Stage::kValidate, *val_loader_, batches, nullptr);
   listeners_.tell_watchers(&Callback::on_sanity_check_end);
-  sanity_checking_ = false;
+  sanity_checking_ = is_validating_ = false;
   log_.be_silent(false);
   load_random_state(random);
 }

@@ -154,7 +154,9 @@ bool Run::resume() {
   Checkpoint checkpoint;
   accelerator_.all_or_throw([&] { checkpoint = accelerator_.read_checkpoint(*checkpoint_); });
   resumed_from_ = checkpoint_->string();
+  resuming_from_ = shown(*checkpoint_);
   load(checkpoint);
+  resuming_from_.clear();
   log::info("trainer: resumed from '{}' at epoch {}, step {}", shown(*checkpoint_), progress_.epoch,
             progress_.global_step);
   return true;

@@ -101,6 +101,11 @@ void Run::fit(DataLoader training, std::optional<DataLoader> validation,
     call(&Module::on_fit_start, &Callback::on_fit_start);
     if (!resumed) sanity_check();
     say_what_is_not_trained();
+    if (resumed && finished()) {
+      log::info(
+          "trainer: that is the run's end, nothing is left to train; raise --max-epochs or "
+          "--max-steps to go on");
+    }
     started_ = std::chrono::steady_clock::now();
     train();
     call(&Module::on_fit_end, &Callback::on_fit_end);
@@ -189,8 +194,14 @@ void Run::undo_step() {
   accelerator_.stepping().drop_group();
 }
 
+std::string Run::place() const {
+  if (!resuming_from_.empty()) return fmt::format("resuming from '{}'", resuming_from_);
+  return fmt::format("{}epoch {}, batch {}", is_validating_ ? "validation, " : "", progress_.epoch,
+                     progress_.batch);
+}
+
 void Run::report(const std::exception& error) {
-  note_place(fmt::format("epoch {}, batch {}", progress_.epoch, progress_.batch));
+  note_place(place());
   undo_step();
   end_saves();
   listeners_.tell_of_exception(error);

@@ -80,6 +80,7 @@ class Run : public ModuleContext {
   void agree_on_folders();
   void tear_down();
   void report(const std::exception& error);
+  std::string place() const;
   void undo_step();
   void end_saves();
   int64_t num_updates() const;
@@ -158,6 +159,8 @@ class Run : public ModuleContext {
   std::string weights_from_;
   std::optional<std::filesystem::path> checkpoint_;  // that is going to be loaded
   std::string resumed_from_;
+  std::string resuming_from_;  ///< while that is loaded
+  bool is_validating_ = false;
 
   std::optional<DataLoader> train_loader_;
   std::optional<DataLoader> val_loader_;

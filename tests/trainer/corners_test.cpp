@@ -86,6 +86,29 @@ TEST(Modes, PartsInEvaluationModeStayThereInFit) {
   EXPECT_TRUE(torch::equal(norm->running_mean, mean));
 }
 
+// In the sanity check before training, and between its batches.
+TEST(Uncaught, AnErrorOfValidationSaysThatItIsOne) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a fork has no threads of OpenMP
+  struct Failing : Net {
+    void validation_step(const levin::Batch&, int64_t) override {
+      throw std::runtime_error("too wide");
+    }
+  };
+  auto options = bare();
+  options.val_check_interval = 2;
+  for (const int64_t sanity : {1, 0}) {
+    options.num_sanity_val_steps = sanity;
+    const std::string batch = sanity == 1 ? "0" : "2";
+    EXPECT_EXIT(([&]() noexcept {
+                  levin::Trainer(options).fit(std::make_shared<Failing>(),
+                                              levin::DataLoader(dataset(32), {.batch_size = 8}),
+                                              levin::DataLoader(dataset(8), {.batch_size = 8}));
+                }()),
+                ::testing::ExitedWithCode(1),
+                "too wide \\[validation, epoch 0, batch " + batch + "\\]");
+  }
+}
+
 TEST(Loaders, OneForTrainingAndValidationIsReadByEachFromItsStart) {
   auto options = bare();
   options.val_check_interval = 2;

@@ -1,6 +1,7 @@
 // Resume equals no interruption, bit for bit: weights, optimizer, schedule, callbacks, logged
 // values.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -12,6 +13,9 @@
 namespace {
 
 using namespace small_run;  // NOLINT
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Setting {
   std::string name;
@@ -156,6 +160,44 @@ TEST(Resume, LastFindsTheNewestRunUnderTheRoot) {
   trainer.fit(std::make_shared<Net>(), levin::DataLoader(dataset(32), {.batch_size = 8}));
   EXPECT_EQ(trainer.global_step(), 3);
   EXPECT_EQ(trainer.optimizers().front().steps(), 3);
+}
+
+TEST(Resume, OfARunThatIsAtItsEndSaysThatNothingIsLeft) {
+  const Scratch root;
+  auto options = quiet(root.str());
+  options.max_epochs = 2;
+  const auto said = [&](const std::string& ckpt_path) {
+    options.ckpt_path = ckpt_path;
+    levin::Trainer trainer(options);
+    ::testing::internal::CaptureStderr();
+    trainer.fit(std::make_shared<Net>(), levin::DataLoader(dataset(32), {.batch_size = 8}));
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(said(""), Not(HasSubstr("nothing is left")));
+  const std::string last = root.str() + "/checkpoints/last";
+  EXPECT_THAT(said(last), HasSubstr("nothing is left to train; raise --max-epochs"));
+  options.max_epochs = 3;
+  EXPECT_THAT(said(last), AllOf(HasSubstr("resumed from"), Not(HasSubstr("nothing is left"))));
+}
+
+TEST(Resume, IntoAnotherNetworkEndsWithTheNameOfTheCheckpoint) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a fork has no threads of OpenMP
+  const Scratch root;
+  auto options = quiet(root.str());
+  options.max_steps = 1;
+  levin::Trainer(options).fit(std::make_shared<Net>(),
+                              levin::DataLoader(dataset(32), {.batch_size = 8}));
+  struct Wider : Net {
+    Wider() { register_module("more", torch::nn::Linear(3, 3)); }
+  };
+  options.max_steps = 2;
+  options.ckpt_path = root.str() + "/checkpoints/last";
+  EXPECT_EXIT(([&]() noexcept {
+                levin::Trainer(options).fit(std::make_shared<Wider>(),
+                                            levin::DataLoader(dataset(32), {.batch_size = 8}));
+              }()),
+              ::testing::ExitedWithCode(1),
+              "module.state.missing: .*more.weight.* \\[resuming from '.*checkpoints/epoch=0-step=1'\\]");
 }
 
 TEST(Resume, TheCheckpointsWeightsPredictAsTheModuleDid) {
