@@ -9,7 +9,7 @@ namespace levin::test {
 
 /// "id: text" of the Error that the call throws; "no error" when it throws none.
 template <class Call>
-std::string error_of(Call call) {
+std::string error_of(Call&& call) {
   try {
     call();
   } catch (const Error& error) {
@@ -20,7 +20,7 @@ std::string error_of(Call call) {
 
 /// The same without the rank that says it: what all ranks are to say alike.
 template <class Call>
-std::string told_by(Call call) {
+std::string told_by(Call&& call) {
   try {
     call();
   } catch (const Error& error) {
@@ -31,7 +31,7 @@ std::string told_by(Call call) {
 
 /// The id alone.
 template <class Call>
-std::string error_id(Call call) {
+std::string error_id(Call&& call) {
   try {
     call();
   } catch (const Error& error) {

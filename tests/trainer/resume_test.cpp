@@ -112,7 +112,7 @@ std::map<std::pair<int64_t, std::string>, double> values_after(
 class Resume : public ::testing::TestWithParam<Setting> {};
 
 TEST_P(Resume, EqualsTheRunThatWasNeverInterrupted) {
-  const Setting setting = GetParam();
+  const Setting& setting = GetParam();
   const Scratch whole_root;
   const Outcome whole = run(setting, whole_root.str(), -1, "");
   auto whole_state = levin::load_checkpoint(whole.last).training;
@@ -192,12 +192,13 @@ TEST(Resume, IntoAnotherNetworkEndsWithTheNameOfTheCheckpoint) {
   };
   options.max_steps = 2;
   options.ckpt_path = root.str() + "/checkpoints/last";
-  EXPECT_EXIT(([&]() noexcept {
-                levin::Trainer(options).fit(std::make_shared<Wider>(),
-                                            levin::DataLoader(dataset(32), {.batch_size = 8}));
-              }()),
-              ::testing::ExitedWithCode(1),
-              "module.state.missing: .*more.weight.* \\[resuming from '.*checkpoints/epoch=0-step=1'\\]");
+  EXPECT_EXIT(
+      ([&]() noexcept {
+        levin::Trainer(options).fit(std::make_shared<Wider>(),
+                                    levin::DataLoader(dataset(32), {.batch_size = 8}));
+      }()),
+      ::testing::ExitedWithCode(1),
+      "module.state.missing: .*more.weight.* \\[resuming from '.*checkpoints/epoch=0-step=1'\\]");
 }
 
 TEST(Resume, TheCheckpointsWeightsPredictAsTheModuleDid) {
