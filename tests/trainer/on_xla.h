@@ -10,7 +10,8 @@
 
 namespace small_run {
 
-inline levin::TrainerOptions on_xla(const std::string& root, int64_t devices, int64_t epochs) {
+inline levin::TrainerOptions on_xla(const std::string& root, levin::Devices devices,
+                                    int64_t epochs) {
   levin::TrainerOptions options = quiet(root);
   options.accelerator = "xla";
   options.pjrt_plugin = "cpu";

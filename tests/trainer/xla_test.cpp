@@ -222,12 +222,13 @@ struct Sizes : levin::Module {
 TEST(TrainerOnXla, AStepSeesTheBatchesOfTheDevicesThatWereAskedFor) {
   LEVIN_NEEDS_CPU_PLUGIN();
   const Scratch scratch;
-  for (const auto& [devices, wanted] : {std::pair{0, 8}, {1, 8}, {2, 16}}) {
+  const std::pair<levin::Devices, int> cases[] = {{"auto", 8}, {1, 8}, {2, 16}};
+  for (const auto& [devices, wanted] : cases) {
     const auto net = std::make_shared<Sizes>();
     const levin::DataLoader loader(dataset(64), {.batch_size = 8});
     levin::Trainer trainer(on_xla(scratch.path(), devices, 1));
     trainer.fit(net, loader, loader);
-    EXPECT_EQ(trainer.accelerator().xla()->num_devices(), std::max(1, devices));
+    EXPECT_EQ(trainer.accelerator().xla()->num_devices(), std::max<int64_t>(1, devices.count()));
     EXPECT_THAT(net->in_training, ::testing::ElementsAre(wanted));
     EXPECT_THAT(net->in_validation, ::testing::ElementsAre(wanted));
     EXPECT_EQ(trainer.global_step(), 64 / wanted);
