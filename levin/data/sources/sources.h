@@ -66,8 +66,9 @@ struct MnistOptions {
 /// int64 [N]}. val_dataloader and test_dataloader both give the 10,000 test images.
 /// The files are looked for in root, root/fashion-mnist, root/FashionMNIST/raw and, where root is the
 /// default, where Debian's package dataset-fashion-mnist puts them, and read when their loader is
-/// first asked for. Throws Error "data.mnist.limit" at once; "data.mnist.missing" listing these places, "data.mnist.shape",
-/// "data.mnist.size" (images and labels differ in number) and "data.mnist.label" when read.
+/// first asked for. Throws Error "data.mnist.limit" at once; "data.mnist.missing" listing these
+/// places, "data.mnist.shape", "data.mnist.size" (images and labels differ in number) and
+/// "data.mnist.label" when read.
 LEVIN_API std::shared_ptr<DataModule> fashion_mnist(MnistOptions options = {});
 
 }  // namespace levin::data
