@@ -18,7 +18,6 @@ if(LEVIN_WITH_XLA)  # AUTO counts as true
     set(LEVIN_HAS_XLA ON CACHE INTERNAL "")
     set(LEVIN_PJRT_INCLUDE "${found}" CACHE INTERNAL "")
     message(STATUS "levin: XLA, by ${found}/pjrt_c_api.h")
-    target_include_directories(levin SYSTEM PRIVATE "${found}")
     string(REGEX REPLACE "/include$" "" LEVIN_PJRT_FOLDER "${found}")
     string(APPEND LEVIN_PJRT_FOLDER "/lib")
   elseif(LEVIN_PJRT OR LEVIN_WITH_XLA STREQUAL ON)
@@ -27,4 +26,12 @@ if(LEVIN_WITH_XLA)  # AUTO counts as true
   else()
     message(STATUS "levin: no XLA; wanted pjrt_c_api.h, as `make xla` fetches it, or -DLEVIN_PJRT=DIR")
   endif()
+endif()
+
+# All rooms are compiled with this path, where .deps/pjrt is still to come too: what `make demo` compiled
+# without XLA is taken up by `make test`, which fetches it.
+if(LEVIN_HAS_XLA)
+  target_include_directories(levin SYSTEM PRIVATE "${LEVIN_PJRT_INCLUDE}")
+else()
+  target_include_directories(levin SYSTEM PRIVATE "${PROJECT_SOURCE_DIR}/.deps/pjrt/include")
 endif()
