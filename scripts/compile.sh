@@ -2,10 +2,8 @@
 # `compile.sh COMPILER ARGUMENT...`: the compiler by way of ccache, which takes up what another clone on
 # this machine compiled.
 #
-# A precompiled header of clang names the files it was made of, so that each clone makes its own; beside it
-# goes a sum of what is in them, by which ccache knows it (CCACHE_PCH_EXTSUM). Where all objects are in the
-# cache nothing reads the header itself: an empty file stands for it until scripts/precompile.sh, which ccache
-# puts before the compiler, makes it.
+# A precompiled header is put off by scripts/put_off_header.sh. scripts/precompile.sh, which ccache puts before
+# the compiler, makes it.
 #
 # What -Werror makes of warnings is made here: the cache has the same object with it and without it, and says
 # an object's warnings again.
@@ -16,12 +14,10 @@ for argument; do
   shift
   if [[ $argument == -Werror ]]; then werror=1; else set -- "$@" "$argument"; fi
 done
-output="" list=""
+if [[ " $* " == *" -emit-pch "* ]]; then exec "$root/scripts/put_off_header.sh" "$@"; fi
+output=""
 for ((i = 1; i < $#; i++)); do
-  case ${!i} in
-    -o) output=${@:i+1:1} ;;
-    -MF) list=${@:i+1:1} ;;
-  esac
+  if [[ ${!i} == -o ]]; then output=${@:i+1:1}; fi
 done
 
 # run COMMAND...
@@ -38,52 +34,23 @@ run() {
   exit "$status"
 }
 
-if [[ " $* " != *" -emit-pch "* ]]; then
-  # __TIME__ and the headers' times are of no account, and the build folder's name is in no object.
-  export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_PCH_EXTSUM=1
-  export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-  export CCACHE_PREFIX=$root/scripts/precompile.sh CCACHE_PREFIX_CPP=$root/scripts/precompile.sh
-  # CMake includes the sources of a unity source by absolute paths, because of which ccache would have to
-  # preprocess it in every clone: it is given one that names them from the root.
-  source=${!#}
-  if [[ $source == "$root"/*/Unity/unity_*.cxx && " $* " == *" -I$root "* ]]; then
-    from_root=${source%.cxx}.from_root.cxx
-    sed "s|^#include \"$root/|#include \"|" "$source" >"$from_root.$$"
-    mv "$from_root.$$" "$from_root"
-    set -- "${@:1:$#-1}" "$from_root"
-  fi
-  # ccache makes paths relative to the build folder. In objects they begin at the root.
-  if [[ $PWD == "$root"/* ]]; then
-    up=../ below=${PWD#"$root"/}
-    while [[ $below == */* ]]; do up+=../ below=${below#*/}; done
-    set -- "$1" "-ffile-prefix-map=$up=" "${@:2}"
-  fi
-  run ccache "$@"
+# __TIME__ and the headers' times are of no account, and the build folder's name is in no object.
+export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_PCH_EXTSUM=1
+export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+export CCACHE_PREFIX=$root/scripts/precompile.sh CCACHE_PREFIX_CPP=$root/scripts/precompile.sh
+# CMake includes the sources of a unity source by absolute paths, because of which ccache would have to
+# preprocess it in every clone: it is given one that names them from the root.
+source=${!#}
+if [[ $source == "$root"/*/Unity/unity_*.cxx && " $* " == *" -I$root "* ]]; then
+  from_root=${source%.cxx}.from_root.cxx
+  sed "s|^#include \"$root/|#include \"|" "$source" >"$from_root.$$"
+  mv "$from_root.$$" "$from_root"
+  set -- "${@:1:$#-1}" "$from_root"
 fi
-
-# The header's files, by the preprocessor alone. Of one that continues another they are those of both.
-arguments=()
-for argument; do
-  case $argument in
-    -emit-pch) argument=-Eonly ;;
-    -include-pch) argument=-include ;;
-    "$output") ;;
-    *.pch) argument=${argument%.pch} ;;
-  esac
-  arguments+=("$argument")
-done
-"${arguments[@]}"
-read -ra files <<<"$(sed -e 's/^[^:]*: *//' -e 's/\\$//' "$list" | tr '\n' ' ')"
-{
-  echo "${*//$root/.}"
-  for file in "${files[@]}"; do
-    case $file in
-      # The header that CMake writes is a list of absolute paths.
-      *cmake_pch.hxx | *cmake_pch.hxx.cxx) sed "s|$root|.|g" "$file" ;;
-      *) cat "$file" ;;
-    esac
-  done
-} | sha256sum >"$output.sum"
-printf '%q ' "$@" >"$output.later"
-: >"$output"
-touch -r "$output" "$output.later"
+# ccache makes paths relative to the build folder. In objects they begin at the root.
+if [[ $PWD == "$root"/* ]]; then
+  up=../ below=${PWD#"$root"/}
+  while [[ $below == */* ]]; do up+=../ below=${below#*/}; done
+  set -- "$1" "-ffile-prefix-map=$up=" "${@:2}"
+fi
+run ccache "$@"
