@@ -1,6 +1,8 @@
 // A run whose batches carry the numbers of their samples, and a module that keeps which it saw.
 #pragma once
 
+#include <numeric>
+
 #include "tests/trainer/small_run.h"
 
 namespace numbered_run {
