@@ -28,16 +28,18 @@ for argument; do
 done
 "${arguments[@]}"
 read -ra files <<<"$(sed -e 's/^[^:]*: *//' -e 's/\\$//' "$list" | tr '\n' ' ')"
+# The headers that CMake writes are lists of absolute paths.
+for ((i = 0; i < ${#files[@]}; i++)); do
+  if [[ ${files[i]} == *cmake_pch.hxx || ${files[i]} == *cmake_pch.hxx.cxx ]]; then
+    sed "s|$root|.|g" "${files[i]}" >"$output.list.$i"
+    files[i]=$output.list.$i
+  fi
+done
 {
   echo "${*//$root/.}"
-  for file in "${files[@]}"; do
-    case $file in
-      # The header that CMake writes is a list of absolute paths.
-      *cmake_pch.hxx | *cmake_pch.hxx.cxx) sed "s|$root|.|g" "$file" ;;
-      *) cat "$file" ;;
-    esac
-  done
+  printf '%s\0' "${files[@]}" | xargs -0 cat
 } | sha256sum >"$output.sum"
+rm -f "$output".list.*
 printf '%q ' "$@" >"$output.later"
 : >"$output"
 touch -r "$output" "$output.later"

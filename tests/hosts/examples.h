@@ -1,7 +1,10 @@
 #pragma once
 // The examples of several processes at a small size, and what they promise.
 
+#include <filesystem>
+
 #include "tests/hosts/program.h"
+#include "tests/support/places.h"
 
 namespace levin::test {
 
@@ -16,14 +19,20 @@ struct Example {
   }
 };
 
+/// Programs lie beside each other.
+inline std::string example_program(const std::string& name) {
+  return std::filesystem::path(levin_command()).replace_filename(name);
+}
+
 inline Example ddp() {
-  return {
-      "OwnLoop", {LEVIN_07_DDP, "--devices", "0", "--epochs", "1", "--limit", "640"}, "accuracy="};
+  return {"OwnLoop",
+          {example_program("07_ddp"), "--devices", "0", "--epochs", "1", "--limit", "640"},
+          "accuracy="};
 }
 
 inline Example classifier() {
   return {"Trainer",
-          {LEVIN_01_CLASSIFIER, "--max-epochs", "1", "--limit-train-batches", "10",
+          {example_program("01_classifier"), "--max-epochs", "1", "--limit-train-batches", "10",
            "--limit-val-batches", "2"},
           "val_acc=",
           true};

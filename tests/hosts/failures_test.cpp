@@ -19,7 +19,7 @@ Words trainer() {
 }
 
 Words launched(Words words) {
-  words.insert(words.begin(), {LEVIN_COMMAND, "run"});
+  words.insert(words.begin(), {levin_command(), "run"});
   const Words program = trainer();
   words.insert(words.end(), program.begin(), program.end());
   return words;

@@ -94,7 +94,7 @@ class Hosts : public ::testing::Test {
 
   std::unique_ptr<Program> start(int host, const Words& options, const Words& command,
                                  int processes = 1) {
-    Words words = {LEVIN_COMMAND,
+    Words words = {levin_command(),
                    "run",
                    "-n",
                    std::to_string(processes),
@@ -145,7 +145,7 @@ TEST_F(Hosts, TwoTrainAsOneDoes) {
     std::string line;
     run_example(line, processes);
     if (IsSkipped() || HasFatalFailure()) return;
-    Words words = {LEVIN_COMMAND, "run", "-n", std::to_string(2 * processes)};
+    Words words = {levin_command(), "run", "-n", std::to_string(2 * processes)};
     for (const std::string& word : ddp().words) words.push_back(word);
     Program alone(scratch_, words);
     ASSERT_EQ(alone.wait(40), 0) << alone.err();

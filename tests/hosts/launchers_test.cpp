@@ -54,7 +54,7 @@ std::ostream& operator<<(std::ostream& out, const Launch& launch) { return out <
 std::vector<Launch> launches() {
   const auto openmpi = [] { return mpirun(LEVIN_MPIRUN_OPENMPI); };
   const auto mpich = [] { return mpirun(LEVIN_MPIRUN_MPICH); };
-  const auto run = [] { return Words{LEVIN_COMMAND, "run", "-n", "2"}; };
+  const auto run = [] { return Words{levin_command(), "run", "-n", "2"}; };
   std::vector<Launch> all;
   for (const Example& example : {ddp(), classifier()}) {
     all.push_back({"Torchrun" + example.name, torchrun, example});

@@ -118,7 +118,7 @@ struct Job {
 
   std::unique_ptr<Program> start(int host) const {
     fs::create_directories(folder);
-    const Words words = {LEVIN_COMMAND,
+    const Words words = {levin_command(),
                          "run",
                          "-n",
                          "2",
