@@ -17,8 +17,10 @@
 
 using torch::nn::functional::cross_entropy;
 
+std::string libtorch_headers();  // the folder of c10's, in libtorch_headers.cpp
+
 struct Options {
-  std::string text = LIBTORCH_INCLUDE "/c10";
+  std::string text = libtorch_headers();
   int64_t length = 64;
   int64_t width = 128;  ///< a multiple of 32
 

@@ -20,8 +20,10 @@ namespace models = levin::models;
 using levin::text::Tokenizer;
 using Rows = std::vector<nlohmann::json>;
 
+std::string libtorch_headers();  // the folder of c10's, in libtorch_headers.cpp
+
 struct Options {
-  std::string text = LIBTORCH_INCLUDE "/c10";
+  std::string text = libtorch_headers();
   std::string packages = "/var/lib/dpkg/status";
   std::string folder = "chat";
   int64_t steps = 700;
