@@ -36,7 +36,7 @@ run() {
 }
 
 thread() {
-  build tsan build-tsan -- comm_tests data_tests
+  build tsan build-tsan -DLEVIN_UP_TO=graph -- comm_tests data_tests
   # LibTorch's own locks and counters are not seen, and what it writes is not looked at.
   export TSAN_OPTIONS="suppressions=$ROOT/tests/sanitize/thread.supp ignore_noninstrumented_modules=1 die_after_fork=0"
   # Threads within a process; what ranks of several processes share is not the thread sanitizer's. Left out

@@ -36,6 +36,12 @@ std::shared_ptr<LoaderImpl> MapLoader::widened(int64_t times) const {
 }
 
 void MapLoader::make_order(uint64_t seed, DataSlice slice, Uneven uneven) {
+  prefetcher_.stop();  // the sampler is set back: no worker may draw from it meanwhile
+  if (fetching_) {     // a sampler that refuses leaves the loader where it is
+    const int64_t marked = marked_;
+    jump(epoch_, samples_done());
+    marked_ = marked;
+  }
   auto base = base_;
   if (options().sampler != nullptr) {
     base = options().sampler;
@@ -44,7 +50,6 @@ void MapLoader::make_order(uint64_t seed, DataSlice slice, Uneven uneven) {
                              : sequential_sampler(dataset_->size());
   }
   auto order = std::make_unique<DistributedSampler>(base, slice.rank, slice.world_size, uneven);
-  prefetcher_.stop();
   base_ = std::move(base);
   order_ = std::move(order);
   seed_ = seed;
