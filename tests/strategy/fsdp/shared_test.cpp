@@ -100,13 +100,22 @@ TEST(FsdpShared, OneMemoryIsThatOfAllRanks) {
 
 // Later passes pay nothing to see writes; the kernel does.
 TEST(FsdpSharedDeathTest, ALaterWriteEndsTheProcessWithWordsThatNameTheParameter) {
-  Trained trained({}, net_of_layers());
-  for (int64_t i = 0; i < 6; ++i) trained.step(some_inputs(i));
-  const auto scope = trained.strategy->compute_scope();
-  const at::Tensor weight = trained.net->ptr(2)->as<torch::nn::Linear>()->weight;
-  const auto write = [&] { *static_cast<float*>(const_cast<void*>(weight.const_data_ptr())) = 1; };
-  EXPECT_EXIT(write(), ::testing::KilledBySignal(SIGSEGV),
-              "strategy.fsdp.write: something writes to 2.weight of unit 0 within a forward");
+  struct sigaction of_program = {};
+  ::sigaction(SIGSEGV, nullptr, &of_program);
+  std::signal(SIGSEGV,
+              SIG_DFL);  // a sanitizer's handler, which levin's calls, ends a process by exit
+  {
+    Trained trained({}, net_of_layers());
+    for (int64_t i = 0; i < 6; ++i) trained.step(some_inputs(i));
+    const auto scope = trained.strategy->compute_scope();
+    const at::Tensor weight = trained.net->ptr(2)->as<torch::nn::Linear>()->weight;
+    const auto write = [&] {
+      *static_cast<float*>(const_cast<void*>(weight.const_data_ptr())) = 1;
+    };
+    EXPECT_EXIT(write(), ::testing::KilledBySignal(SIGSEGV),
+                "strategy.fsdp.write: something writes to 2.weight of unit 0 within a forward");
+  }
+  ::sigaction(SIGSEGV, &of_program, nullptr);
 }
 
 TEST(FsdpShared, LeavesTheHandlersOfTheProgramAsTheyWere) {
