@@ -132,4 +132,24 @@ TEST(DataLoaderSlice, MistakesAreErrorsAndChangeNothing) {
               StartsWith("data.loader.sampler: the sampler is distributed already"));
 }
 
+TEST(DataLoaderSlice, ARefusedSliceLeavesALoaderInUseWhereItIs) {
+  const DataLoaderOptions options{
+      .batch_size = 1, .shuffle = true, .drop_last = true, .num_workers = 1, .seed = 4};
+  DataLoader straight(numbers(8), options);
+  DataLoader refused(numbers(8), options);
+  for (DataLoader* loader : {&straight, &refused}) {
+    read(*loader, 1);
+    loader->mark();
+    read(*loader, 2);
+  }
+  EXPECT_THAT(error_of([&] { refused.set_slice({0, 9}, true); }), StartsWith("data.sampler.size"));
+  EXPECT_EQ(refused.batches_done(), 3);
+  EXPECT_EQ(read(refused, 2), read(straight, 2));
+  ASSERT_TRUE(refused.rewind());
+  ASSERT_TRUE(straight.rewind());
+  const Order rest = read(refused);
+  EXPECT_EQ(rest.size(), 7u) << "it does not go back to the mark";
+  EXPECT_EQ(rest, read(straight));
+}
+
 }  // namespace

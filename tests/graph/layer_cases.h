@@ -24,6 +24,11 @@ using Make = std::function<Layer()>;
 struct LayerCase {
   std::string name;
   Make make;
+
+  /// Of several layers: XLA compiles those for longer than all others together.
+  [[nodiscard]] bool is_deep() const {
+    return name.starts_with("Transformer") || name.ends_with("Deep");
+  }
   friend void PrintTo(const LayerCase& of, std::ostream* out) { *out << of.name; }
 };
 

@@ -32,11 +32,9 @@ constexpr std::array<const char*, 3> kWithoutForm = {
 /// With random numbers, which are the device's own: sizes alone are known.
 bool draws(const Program& program) { return program.draws_random_numbers; }
 
-/// XLA compiles the deepest for longer than all others together. In training they draw, so that only
-/// sizes would be compared: with LEVIN_SOAK=1.
-bool runs(const std::string& layer, bool is_training) {
-  const bool is_deep = layer.starts_with("Transformer") || layer.ends_with("Deep");
-  return !is_training || !is_deep || layer.ends_with("Layer") ||
+/// In training the deepest draw, so that only sizes would be compared: with LEVIN_SOAK=1.
+bool runs(const LayerCase& of, bool is_training) {
+  return !is_training || !of.is_deep() || of.name.ends_with("Layer") ||
          std::getenv("LEVIN_SOAK") != nullptr;
 }
 
@@ -135,7 +133,7 @@ class HostRecordings : public levin::test::OnCpuDevices,
 TEST_P(HostRecordings, GiveWhatTheCpuGives) {
   if (std::ranges::count(kWithoutForm, GetParam().name) > 0) GTEST_SKIP() << "has no form";
   for (const bool is_training : {true, false}) {
-    if (!runs(GetParam().name, is_training)) continue;
+    if (!runs(GetParam(), is_training)) continue;
     torch::manual_seed(7);
     expect_equal(GetParam().make(), is_training);
   }

@@ -172,12 +172,6 @@ void expect_equal(const LayerRun& run) {
 
 bool runs_all() { return std::getenv("LEVIN_SOAK") != nullptr; }
 
-/// XLA compiles the deepest for as long as all others together, and modules_test.cpp has others as
-/// deep, with and without what draws: all of them with LEVIN_SOAK=1.
-bool is_deep(const std::string& layer) {
-  return layer.starts_with("Transformer") || layer.ends_with("Deep");
-}
-
 /// modules_test.cpp trains each in float, so that 16 bits are left for here, or float where ATen has
 /// no kernels for them.
 std::vector<LayerRun> runs_of(const LayerCase& of, bool is_training) {
@@ -200,7 +194,8 @@ std::vector<bool> modes_of(const LayerCase& of) {
 class LayersOnXla : public testing::TestWithParam<LayerCase> {};
 
 TEST_P(LayersOnXla, EqualTheCpu) {
-  if (is_deep(GetParam().name) && !runs_all()) GTEST_SKIP() << "set LEVIN_SOAK=1";
+  // modules_test.cpp has others as deep, with and without what draws.
+  if (GetParam().is_deep() && !runs_all()) GTEST_SKIP() << "set LEVIN_SOAK=1";
   const int64_t before = xla_runtime().report().host_fallbacks;
   std::vector<LayerRun> runs;
   for (const bool is_training : modes_of(GetParam())) {

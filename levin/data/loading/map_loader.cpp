@@ -36,8 +36,9 @@ std::shared_ptr<LoaderImpl> MapLoader::widened(int64_t times) const {
 }
 
 void MapLoader::make_order(uint64_t seed, DataSlice slice, Uneven uneven) {
-  prefetcher_.stop();  // the sampler is set back: no worker may draw from it meanwhile
-  if (fetching_) {     // a sampler that refuses leaves the loader where it is
+  // The sampler is set back below, so no worker may draw from it meanwhile. A slice that is refused leaves
+  // the loader at the place where it was.
+  if (fetching_) {
     const int64_t marked = marked_;
     jump(epoch_, samples_done());
     marked_ = marked;
