@@ -12,7 +12,5 @@ for program in "$BUILD"/bin/bench_*; do
   fi
 done
 
-# Python starts as it does for everybody: from compiled bytecode.
-unset PYTHONDONTWRITEBYTECODE
 WITH_TORCH=1 python_environment bench bench/peers/requirements.txt
 "$DEPS/bench/bin/python" bench/peers/run.py --levin-bin "$BUILD/bin" "$@"

@@ -10,8 +10,10 @@ BUILD=$ROOT/build
 source "$ROOT/scripts/versions.env"
 
 # Nothing is written outside the checkout but what all clones share: ccache's folder (CCACHE_DIR), and
-# levin/ in the user's folder of caches (XDG_CACHE_HOME).
-export PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PYTHONDONTWRITEBYTECODE=1
+# levin/ in the user's folder of caches (XDG_CACHE_HOME). Python compiles what it imports, not all that pip
+# brings: `make demo` imports nothing.
+export PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_COMPILE=0
+export PYTHONPYCACHEPREFIX=$DEPS/pycache
 export PIP_ROOT_USER_ACTION=ignore
 
 say() { printf 'levin: %s\n' "$*"; }

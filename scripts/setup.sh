@@ -115,22 +115,25 @@ apt_install() {
 
 install_packages() {
   check
-  # A container's image comes without lists: what is only wished for would not be found in them.
-  if ((${#packages[@]} > 0)) && may_install && ! apt-cache show cmake >/dev/null 2>&1; then refresh_lists; fi
-  local extra
-  mapfile -t extra < <(wished)
-  if ((${#packages[@]} + ${#extra[@]} == 0)); then return; fi
-  if may_install; then
-    ((${#packages[@]} == 0)) || apt_install "${packages[@]}" || true
-    ((${#extra[@]} == 0)) || apt_install "${extra[@]}" || say "went on without: ${extra[*]}"
+  if ((${#packages[@]} > 0)) && may_install; then
+    # A container's image comes without lists: what is only wished for would not be found in them.
+    apt-cache show cmake >/dev/null 2>&1 || refresh_lists
+    apt_install "${packages[@]}" || true
     check
   fi
-  ((${#packages[@]} == 0)) && return
+  if ((${#packages[@]} == 0)); then return; fi
   local list
   list=$(printf ', %s' "${names[@]}")
   fail "these are missing: ${list:2}
-  Debian, Ubuntu:  sudo apt-get install ${packages[*]} ${extra[*]-}
+  Debian, Ubuntu:  sudo apt-get install ${packages[*]} $(wished | tr '\n' ' ')
   other systems:   the packages of these names from your distribution; then run the same make again"
+}
+
+install_wished() {
+  local extra
+  mapfile -t extra < <(wished)
+  if ((${#extra[@]} == 0)) || ! may_install; then return; fi
+  apt_install "${extra[@]}" || say "went on without: ${extra[*]}"
 }
 
 check_compiler() {
@@ -140,6 +143,8 @@ struct Options { int a = 1; int b = 2; };
 int main() { return Options{.b = 3}.a - std::span<const int>().size() - 1; }'
   "$(compiler)" -std=c++20 -fsyntax-only -x c++ - <<<"$test" 2>/dev/null ||
     fail "$(compiler) does not compile C++20; install g++ 11 or clang 14 or newer, or name one by CXX="
+}
+check_python() {
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
     fail "$(python3 --version) is too old for torch $TORCH_VERSION; wanted Python 3.10 or newer, or LEVIN_LIBTORCH=DIR"
 }
@@ -239,7 +244,11 @@ fetch_libtpu() {
 }
 
 install_packages
-[[ -e $BUILD/.levin-options ]] || check_compiler
+install_wished &
+trap wait EXIT
+[[ -e $BUILD/.levin-options ]] || check_python
 check_libtorch
 if [[ $what == all || $what == xla || $what == libtpu ]]; then fetch_pjrt; fi
 if [[ $what == libtpu ]]; then fetch_libtpu; fi
+wait
+[[ -e $BUILD/.levin-options ]] || check_compiler
