@@ -66,4 +66,4 @@ else()
   message(WARNING "levin: no NCCL, so that GPUs cannot join; wanted nccl.h, as the package nvidia-nccl brings it, "
     "and what it includes: ${_levin_wanted}")
 endif()
-target_include_directories(levin SYSTEM PRIVATE ${_levin_includes})
+target_include_directories(levin_core SYSTEM PRIVATE ${_levin_includes})

@@ -15,10 +15,10 @@ if(LEVIN_INSTALL_TORCH_RUNPATH)
   list(APPEND library_runpath "${LEVIN_TORCH_ROOT}/lib")
   list(APPEND command_runpath "${LEVIN_TORCH_ROOT}/lib")
 endif()
-set_target_properties(levin PROPERTIES INSTALL_RPATH "${library_runpath}")
+set_target_properties(${LEVIN_LIBRARIES} PROPERTIES INSTALL_RPATH "${library_runpath}")
 set_target_properties(levin_command PROPERTIES INSTALL_RPATH "${command_runpath}")
 
-install(TARGETS levin EXPORT levinTargets
+install(TARGETS levin ${LEVIN_LIBRARIES} EXPORT levinTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS levin_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 # check.h and log.h are for levin's own sources: they need the fmt they were compiled with.
@@ -30,7 +30,7 @@ set(LEVIN_STATIC_DEPENDENCIES "")
 if(NOT BUILD_SHARED_LIBS)
   set(LEVIN_STATIC_DEPENDENCIES "include(CMakeFindDependencyMacro)
 find_dependency(ZLIB)
-set_property(TARGET levin::levin APPEND PROPERTY INTERFACE_LINK_LIBRARIES ZLIB::ZLIB)
+set_property(TARGET levin::core APPEND PROPERTY INTERFACE_LINK_LIBRARIES ZLIB::ZLIB)
 ")
 endif()
 

@@ -43,7 +43,7 @@ int64_t read_some(const Descriptor& file, std::span<std::byte> to);
 size_t write_all(const Descriptor& file, std::span<const std::byte> bytes);
 
 /// "no space left on device; free some space or choose another folder".
-std::string reason(int error);
+LEVIN_API std::string reason(int error);
 
 /// fsync of what the path names, a file or a folder. Throws Error "files.write".
 void sync_path(const std::filesystem::path& path);

@@ -69,10 +69,19 @@ run(${CMAKE_COMMAND} -E env LEVIN_LIBTORCH=${TORCH}
     ${CMAKE_COMMAND} -S ${FOLDER}/user -B ${FOLDER}/consumer
     -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_CXX_COMPILER=${COMPILER})
 run(${CMAKE_COMMAND} -E env --unset=LEVIN_LIBTORCH ${CMAKE_COMMAND} ${FOLDER}/consumer)
-run(${CMAKE_COMMAND} --build ${FOLDER}/consumer)
-run(${CMAKE_COMMAND} -E env --unset=LD_LIBRARY_PATH ${FOLDER}/consumer/mine
-    --default-root-dir ${FOLDER}/consumer)
-if(NOT output MATCHES "levin works: 8 steps")
-  message(FATAL_ERROR "the user's program wrote: ${output}")
+# It is linked once more by the library without tokenizers and models, and loads no other.
+foreach(library IN ITEMS levin::levin levin::core)
+  string(REPLACE levin::levin ${library} linked "${printed}")
+  file(WRITE "${FOLDER}/user/CMakeLists.txt" "${linked}")
+  run(${CMAKE_COMMAND} --build ${FOLDER}/consumer)
+  run(${CMAKE_COMMAND} -E env --unset=LD_LIBRARY_PATH ${FOLDER}/consumer/mine
+      --default-root-dir ${FOLDER}/consumer)
+  if(NOT output MATCHES "levin works: 8 steps")
+    message(FATAL_ERROR "the user's program, linked to ${library}, wrote: ${output}")
+  endif()
+endforeach()
+file(STRINGS "${FOLDER}/consumer/mine" models REGEX "liblevin_models")
+if(models)
+  message(FATAL_ERROR "a program linked to levin::core loads ${models}")
 endif()
 run(${CMAKE_COMMAND} -E env --unset=LD_LIBRARY_PATH ${prefix}/bin/levin env)

@@ -21,8 +21,8 @@ bool is_run(std::span<const int64_t> indices, int64_t size);
 
 /// A contiguous CPU tensor to write in: the memory of reuse's field of that name where its dtype is
 /// the same, it is large enough and nobody else holds it, else new.
-at::Tensor output_for(const Batch& reuse, std::string_view name, at::IntArrayRef sizes,
-                      at::ScalarType dtype);
+LEVIN_API at::Tensor output_for(const Batch& reuse, std::string_view name, at::IntArrayRef sizes,
+                                at::ScalarType dtype);
 
 /// out[i] = source[indices[i]]. Both contiguous on the CPU and of one dtype, source [N, ...], out
 /// [indices.size(), ...], every index in [0, N).
