@@ -1,6 +1,6 @@
 #pragma once
 // What most sources need, compiled once. Kept small: every source pays for loading the whole of it,
-// and with torch/torch.h in it a source took twice as long. Sources free of LibTorch go without.
+// and with torch/torch.h in it a source took twice as long.
 #include <fmt/format.h>
 #include <torch/nn/module.h>
 

@@ -134,7 +134,7 @@ TEST(DataLoaderSlice, MistakesAreErrorsAndChangeNothing) {
 
 TEST(DataLoaderSlice, ARefusedSliceLeavesALoaderInUseWhereItIs) {
   const DataLoaderOptions options{
-      .batch_size = 1, .shuffle = true, .drop_last = true, .num_workers = 1, .seed = 4};
+      .batch_size = 1, .shuffle = true, .num_workers = 1, .drop_last = true, .seed = 4};
   DataLoader straight(numbers(8), options);
   DataLoader refused(numbers(8), options);
   for (DataLoader* loader : {&straight, &refused}) {
