@@ -197,6 +197,32 @@ TEST(ManyNodes, ASignalToOneLauncherLetsAllSave) {
   }
 }
 
+// As where a scheduler ends all of a job: a launcher hears of it from another one before its own signal comes.
+TEST(ManyNodes, ASignalThatALauncherHasHeardOfLeavesItsRanksTheTimeToSave) {
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+    const Scratch scratch;
+    const Job job;
+    const auto program = script(scratch, "rank.sh",
+                                "trap 'echo >>$RANK.told; sleep 0.7; touch $RANK.saved; exit 143' "
+                                "TERM INT; touch $RANK.up; while :; do sleep 0.05; done");
+    const Settings slurm = {{"SLURM_JOB_ID", "1"}};  // there SIGUSR1 ends ranks
+    Launcher first(scratch, job.node({program}), slurm);
+    wait_for_server(job);
+    Launcher second(scratch, job.node({program}), slurm);
+    ASSERT_TRUE(soon([&] { return has(scratch, "0.up") && has(scratch, "1.up"); }));
+    second.signal(signal);
+    ASSERT_TRUE(soon([&] { return has(scratch, "0.told") && has(scratch, "1.told"); }));
+    first.signal(signal);
+    if (signal == SIGUSR1) second.signal(SIGTERM);  // it is what SIGUSR1 announced
+    EXPECT_EQ(first.wait(), 128 + signal) << first.err();
+    EXPECT_EQ(second.wait(), 128 + signal) << second.err();
+    for (const char* rank : {"0", "1"}) {
+      EXPECT_TRUE(has(scratch, rank + std::string(".saved"))) << first.err() << second.err();
+      EXPECT_EQ(get(scratch / (rank + std::string(".told"))), "\n") << "told twice";
+    }
+  }
+}
+
 TEST(ManyNodes, ASignalEndsALauncherThatWaitsForOthers) {
   const Scratch scratch;
   const Job job;

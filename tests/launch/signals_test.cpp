@@ -12,7 +12,8 @@ using namespace levin::test;  // NOLINT
 // Saves for a moment when it is asked to end.
 std::string saving_rank(const Scratch& scratch) {
   return script(scratch, "rank.sh",
-                "trap 'sleep 0.3; touch $RANK.saved; exit 143' TERM INT; touch $RANK.up; "
+                "trap 'touch $RANK.heard; sleep 0.3; touch $RANK.saved; exit 143' TERM INT; touch "
+                "$RANK.up; "
                 "while :; do sleep 0.05; done");
 }
 
@@ -72,14 +73,18 @@ TEST(LauncherSignals, Usr1ReachesTheRanksOutsideSlurm) {
 }
 
 TEST(LauncherSignals, Usr1UnderSlurmSavesAndAsksForARequeue) {
-  const Scratch scratch;
-  script(scratch, "scontrol", "ls *.saved | wc -l >asked; echo \"$@\" >>asked");
-  Launcher launcher(scratch, {"-n", "2", saving_rank(scratch)},
-                    {{"SLURM_JOB_ID", "42"}, {"PATH", scratch.str() + ":/usr/bin:/bin"}});
-  ASSERT_TRUE(both_have(scratch, "up"));
-  launcher.signal(SIGUSR1);
-  EXPECT_EQ(launcher.wait(), 128 + SIGUSR1) << launcher.err();
-  EXPECT_EQ(get(scratch / "asked"), "2\nrequeue 42\n");
+  for (const bool its_term_comes : {false, true}) {
+    const Scratch scratch;
+    script(scratch, "scontrol", "ls *.saved | wc -l >asked; echo \"$@\" >>asked");
+    Launcher launcher(scratch, {"-n", "2", saving_rank(scratch)},
+                      {{"SLURM_JOB_ID", "42"}, {"PATH", scratch.str() + ":/usr/bin:/bin"}});
+    ASSERT_TRUE(both_have(scratch, "up"));
+    launcher.signal(SIGUSR1);
+    ASSERT_TRUE(both_have(scratch, "heard"));
+    if (its_term_comes) launcher.signal(SIGTERM);
+    EXPECT_EQ(launcher.wait(), 128 + SIGUSR1) << launcher.err();
+    EXPECT_EQ(get(scratch / "asked"), "2\nrequeue 42\n");
+  }
 }
 
 TEST(LauncherSignals, ComeFromItsInputToo) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "levin/base/check.h"
 
@@ -182,11 +183,18 @@ void RankGroup::take_signals(Signals& signals, const Events& events) {
       signal_all(SIGUSR1);
       continue;
     }
-    const bool again = stopping_;
-    outcome_.signal = *number;
-    // Ranks save at SIGTERM and SIGINT; the other two would just end them.
-    stop(Outcome::Kind::kSignalled, *number == SIGINT ? SIGINT : SIGTERM,
-         options_.shutdown_timeout_s);
+    // SIGUSR1 only says that SIGTERM is to come.
+    const bool again = *number != SIGUSR1 && std::exchange(is_told_to_end_, true);
+    if (outcome_.signal == 0) outcome_.signal = *number;
+    // By SIGUSR1, or another launcher had the signal sooner: a second one would keep ranks from saving.
+    if (stopping_ && !again) {
+      outcome_.kind = Outcome::Kind::kSignalled;
+      console_.hurry();
+    } else {
+      // Ranks save at SIGTERM and SIGINT; the other two would just end them.
+      stop(Outcome::Kind::kSignalled, *number == SIGINT ? SIGINT : SIGTERM,
+           options_.shutdown_timeout_s);
+    }
     if (again) signal_all(SIGKILL);
     if (events.on_signal) events.on_signal(*number);
   }

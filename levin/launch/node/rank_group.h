@@ -32,7 +32,7 @@ struct Outcome {
   enum class Kind { kFinished, kFailed, kSignalled, kStopped };
   Kind kind = Kind::kFinished;
   std::optional<RankFailure> failure = std::nullopt;
-  int signal = 0;  ///< that the launcher got
+  int signal = 0;  ///< the first that the launcher got
 };
 
 class RankGroup {
@@ -91,6 +91,7 @@ class RankGroup {
   size_t num_alive_ = 0;
   Outcome outcome_;
   bool stopping_ = false;
+  bool is_told_to_end_ = false;  ///< by a signal to this launcher: another one kills
   /// Until the ranks are killed that were asked to end; none once they are.
   struct Respite {
     levin::detail::AwakeTime waited;
