@@ -186,7 +186,8 @@ void RankGroup::take_signals(Signals& signals, const Events& events) {
     // SIGUSR1 only says that SIGTERM is to come.
     const bool again = *number != SIGUSR1 && std::exchange(is_told_to_end_, true);
     if (outcome_.signal == 0) outcome_.signal = *number;
-    // By SIGUSR1, or another launcher had the signal sooner: a second one would keep ranks from saving.
+    // By SIGUSR1, by a failure, or by a signal that another launcher had sooner: the ranks are ending, and a
+    // second SIGINT would keep them from saving.
     if (stopping_ && !again) {
       outcome_.kind = Outcome::Kind::kSignalled;
       console_.hurry();
