@@ -164,6 +164,12 @@ std::vector<std::string> Config::keys() const {
   return keys;
 }
 
+std::string Config::json(std::string_view key) const {
+  const OrderedJson* value = find(key);
+  if (value == nullptr) return "null";
+  return value->dump(-1, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace);
+}
+
 void Config::set(std::string_view key, int64_t value) { (*tree_)[std::string(key)] = value; }
 void Config::set(std::string_view key, const std::string& value) {
   (*tree_)[std::string(key)] = value;
@@ -177,6 +183,13 @@ void Config::set(std::string_view key, const std::vector<int64_t>& values) {
 void Config::set_number(std::string_view key, double value) { (*tree_)[std::string(key)] = value; }
 void Config::set_flag(std::string_view key, bool value) { (*tree_)[std::string(key)] = value; }
 void Config::erase(std::string_view key) { tree_->erase(std::string(key)); }
+void Config::rename(std::string_view key, std::string_view to) {
+  const OrderedJson* value = find(key);
+  if (value == nullptr) return;
+  OrderedJson moved = *value;
+  erase(key);
+  (*tree_)[std::string(to)] = std::move(moved);
+}
 
 std::string Config::model_type() const {
   const std::string type = text("model_type");

@@ -52,6 +52,8 @@ class LEVIN_API Config {
   Config child(std::string_view key) const;
 
   std::vector<std::string> keys() const;
+  /// The value of a key as JSON text; "null" where the key is absent.
+  std::string json(std::string_view key) const;
 
   void set(std::string_view key, int64_t value);
   void set(std::string_view key, const std::string& value);
@@ -60,6 +62,8 @@ class LEVIN_API Config {
   void set_number(std::string_view key, double value);
   void set_flag(std::string_view key, bool value);
   void erase(std::string_view key);
+  /// Puts a value under another key, where it replaces what is there; nothing where it is absent.
+  void rename(std::string_view key, std::string_view to);
 
   /// "model_type"; Error "models.config" where there is none.
   std::string model_type() const;

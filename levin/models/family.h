@@ -12,12 +12,21 @@
 #include <utility>
 #include <vector>
 
+#include "levin/base/known_keys.h"
 #include "levin/models/bodies/body.h"
 #include "levin/models/config.h"
 #include "levin/models/heads/head.h"
 #include "levin/models/heads/task.h"
 
 namespace levin::models {
+
+/// Names in files: the matrix below the prefix of the body, the others as they stand.
+struct TiedNames {
+  std::string embedding;    ///< matrix of the tokens' embedding
+  std::string matrix;       ///< of the head
+  std::string bias = {};    ///< of the head, where it has two that are tied to each other
+  std::string second = {};  ///< the other one, which transformers adds
+};
 
 struct Family {
   std::string model_type;
@@ -27,6 +36,10 @@ struct Family {
   std::string base_prefix;
   /// Values of transformers' config class that a config.json may leave out, as a JSON object.
   std::string defaults = "{}";
+  /// What levin does with each key of a config.json.
+  detail::KnownKeys keys;
+  /// Other names of keys, which replace them (attribute_map of transformers' config class).
+  std::vector<std::pair<std::string, std::string>> aliases = {};
 
   std::function<std::unique_ptr<Body>(torch::nn::Module& root, const std::string& prefix,
                                       const Config& config)>
@@ -34,6 +47,8 @@ struct Family {
   /// The head of a task; its parameters stand at the root, those of a pooler below the prefix.
   std::function<HeadPlan(Task task, const std::string& prefix, const Config& config)> head;
 
+  /// Tensors of a head that is tied to the embedding (tie_word_embeddings); empty: there is none.
+  TiedNames tied = {};
   /// Ends of names in older files, and what they are called here.
   std::vector<std::pair<std::string, std::string>> old_names = {};
   /// Ends of names in files of tensors that are no weights, and are passed over.
@@ -52,6 +67,8 @@ std::vector<std::string> model_types();
 std::map<Task, std::string> architectures_of(const std::string& prefix,
                                              const std::vector<Task>& tasks);
 
+/// "embed_tokens" and "lm_head".
+TiedNames decoder_tied();
 /// What decoders have in common: lm_head, score, qa_outputs; plan and targets of their projections.
 HeadPlan decoder_head(Task task, const std::string& prefix, const Config& config);
 /// The same where transformers kept an older place of the body under question answering's head.

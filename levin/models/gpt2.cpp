@@ -29,6 +29,10 @@ void GPT2Config::fields(FieldVisitor& field) {
   field("attn_pdrop", attn_pdrop, "dropout on attention probabilities");
   field("layer_norm_epsilon", layer_norm_epsilon, "added to the variance in layer norms");
   field("initializer_range", initializer_range, "standard deviation of the initial weights");
+  field("scale_attn_weights", scale_attn_weights,
+        "divide attention scores by sqrt(n_embd / n_head)");
+  field("scale_attn_by_inverse_layer_idx", scale_attn_by_inverse_layer_idx,
+        "divide attention scores of the i-th block by i");
 }
 
 struct GPT2Impl::Transformer : torch::nn::Module {
@@ -44,7 +48,7 @@ struct GPT2Impl::Transformer : torch::nn::Module {
     torch::nn::init::normal_(wpe->weight, 0.0, config.initializer_range);
     register_module("h", h);
     for (int64_t i = 0; i < config.n_layer; ++i) {
-      h->push_back(wrap(std::make_shared<GPT2Block>(config)));
+      h->push_back(wrap(std::make_shared<GPT2Block>(config, i)));
       draw_weights(*h->ptr(static_cast<size_t>(i)));
     }
     ln_f = register_module(

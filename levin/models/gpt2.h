@@ -32,6 +32,8 @@ struct GPT2Config {
   double attn_pdrop = 0.1;
   double layer_norm_epsilon = 1e-5;
   double initializer_range = 0.02;  ///< standard deviation of the initial weights
+  bool scale_attn_weights = true;   ///< scores of attention by 1 / sqrt(n_embd / n_head)
+  bool scale_attn_by_inverse_layer_idx = false;  ///< and by 1 / i in block i = 1, 2, ...
 
   LEVIN_API void fields(FieldVisitor& field);
 };

@@ -10,6 +10,7 @@
 #include "levin/data/batch.h"
 #include "levin/files/atomic.h"
 #include "levin/files/read_file.h"
+#include "levin/models/check_keys.h"
 #include "levin/models/family.h"
 #include "levin/models/generate/settings.h"
 #include "levin/models/heads/loss.h"
@@ -18,6 +19,7 @@
 #include "levin/models/lora.h"
 #include "levin/models/losses/token_loss.h"
 #include "levin/models/pretrained_parts.h"
+#include "levin/models/tied_head.h"
 #include "levin/models/weights.h"
 #include "levin/module/base.h"
 
@@ -174,6 +176,7 @@ namespace {
 struct Network {
   std::shared_ptr<Pretrained> net;
   Placing placing;
+  State weights;  // of the folder; none of a config alone
 };
 
 /// Draws the parameters that no file had, which are all of a head; those beside them stay.
@@ -204,10 +207,12 @@ Network build(Config config, const PretrainedOptions& options, const fs::path& f
   auto given = std::make_unique<Pretrained::Parts>();
   Pretrained::Parts& parts = *given;
   const Family& family = family_of(config.model_type());
-  config.fill(family.defaults);
   LEVIN_CHECK(!config.has("quantization_config"), "models.quantized",
               "{} has a quantization_config; levin reads weights of floating-point numbers",
               config.origin());
+  check_keys(config, family.keys);
+  for (const auto& [alias, key] : family.aliases) config.rename(alias, key);
+  config.fill(family.defaults);
   const bool is_sentence = !folder.empty() && is_there(folder / "modules.json");
   parts.family = &family;
   parts.folder = folder;
@@ -222,10 +227,15 @@ Network build(Config config, const PretrainedOptions& options, const fs::path& f
     config.set_label_names(options.label_names);
   }
   config.set("architectures", std::vector{architecture_of(family, parts.task)});
+  Network network;
+  if (!folder.empty()) network.weights = read_weights(folder);
+  if (parts.task == Task::kTextGeneration || parts.task == Task::kFillMask)
+    settle_tied_head(config, network.weights, family, folder.string());
   parts.config = std::move(config);
   parts.generation = generation_of(folder, parts.config);
+  if (parts.task == Task::kTextGeneration) warn_of_unknown(parts.generation, generation_keys());
 
-  Network network{.net = std::make_shared<Pretrained>(std::move(given))};
+  network.net = std::make_shared<Pretrained>(std::move(given));
   network.placing.folder = folder.string();
   network.placing.may_redraw = options.num_labels.has_value() || !options.label_names.empty();
   const bool has_head =
@@ -281,7 +291,7 @@ std::shared_ptr<Pretrained> from_pretrained(const fs::path& folder,
                                             const PretrainedOptions& options) {
   Network network = build(Config::from_folder(folder), options, folder);
   Pretrained& net = *network.net;
-  const State weights = read_weights(folder);
+  const State& weights = network.weights;
   std::optional<at::ScalarType> of_file;
   for (const auto& [name, value] : weights.values()) {
     if (!of_file && weights.tensor(name).is_floating_point())

@@ -147,7 +147,7 @@ TEST(GPT2, EachDropoutRateActsByItself) {
 TEST(GPT2, OptionsAreReadByName) {
   GPT2Config config;
   const auto text = levin::options_as_text(config);
-  EXPECT_EQ(text.size(), 12);
+  EXPECT_EQ(text.size(), 14);
   EXPECT_EQ(text.at("n_embd"), "768");
   EXPECT_EQ(text.at("initializer_range"), "0.02");
 }

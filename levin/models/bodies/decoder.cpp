@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/base/text.h"
 #include "levin/models/layers/attention.h"
 #include "levin/models/layers/layers.h"
 #include "levin/module/wrap.h"
@@ -173,7 +174,7 @@ class Decoder : public Body {
 
 }  // namespace
 
-DecoderOptions DecoderOptions::from(const Config& config, double rope_theta) {
+DecoderOptions DecoderOptions::from(const Config& config, std::optional<double> rope_theta) {
   DecoderOptions options;
   options.vocab_size = config.integer("vocab_size");
   options.hidden_size = config.integer("hidden_size");
@@ -188,33 +189,41 @@ DecoderOptions DecoderOptions::from(const Config& config, double rope_theta) {
   options.initializer_range = config.number("initializer_range", 0.02);
   options.attention_dropout = config.number("attention_dropout", 0.0);
   options.padding_idx = config.integer("pad_token_id", -1);
+  options.is_causal = config.boolean("is_causal", true);
   options.blocks.resize(static_cast<size_t>(config.positive("num_hidden_layers")));
-  options.rotaries = {RotaryOptions::from(config, "", rope_theta)};
+  if (rope_theta) options.rotaries = {RotaryOptions::from(config, *rope_theta)};
   return options;
 }
 
-void DecoderOptions::read_layer_types(const std::vector<std::string>& types, int64_t window) {
+int64_t DecoderOptions::window_of(const Config& config) {
+  return config.has("sliding_window") ? config.positive("sliding_window") : 0;
+}
+
+void DecoderOptions::read_layer_types(const Config& config, int64_t window) {
+  if (!config.has("layer_types")) return;
+  const std::vector<std::string> types = config.texts("layer_types");
   LEVIN_CHECK(types.size() == blocks.size(), "models.config",
               "got layer_types of {} layers, and num_hidden_layers = {}", types.size(),
               blocks.size());
   for (size_t i = 0; i < types.size(); ++i) {
     const bool sliding = types[i] == "sliding_attention";
     LEVIN_CHECK(sliding || types[i] == "full_attention", "models.config",
-                "got '{}' in layer_types, wanted full_attention or sliding_attention", types[i]);
+                "{}: got '{}' in layer_types, wanted full_attention or sliding_attention",
+                config.origin(), printable(types[i]));
+    LEVIN_CHECK(!sliding || window > 0, "models.config",
+                "{}: got sliding_attention in layer_types, and no sliding_window that is in use; "
+                "set it, and use_sliding_window where the model has that, or name full_attention",
+                config.origin());
     blocks[i].window = sliding ? window : 0;
   }
 }
 
 void DecoderOptions::read_windows(const Config& config) {
-  const int64_t window =
-      config.boolean("use_sliding_window", false) ? config.integer("sliding_window", 0) : 0;
-  if (config.has("layer_types")) {
-    read_layer_types(config.texts("layer_types"), window);
-    return;
-  }
+  const int64_t window = config.boolean("use_sliding_window", false) ? window_of(config) : 0;
   const int64_t first = config.integer("max_window_layers", 28);
   for (size_t i = 0; i < blocks.size(); ++i)
     blocks[i].window = static_cast<int64_t>(i) >= first ? window : 0;
+  read_layer_types(config, window);
 }
 
 std::unique_ptr<Body> make_decoder(torch::nn::Module& root, const std::string& prefix,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,7 +41,7 @@ struct DecoderOptions {
     std::string after_mlp;
   } norms;
 
-  bool is_causal = true;  ///< else tokens see to both sides, and windows are distances
+  bool is_causal = true;  ///< else tokens see to both sides, and a window is the largest distance
   double embedding_scale = 1.0;
   double score_scale = 0.0;  ///< of attention; 0: 1 / sqrt(head_dim)
 
@@ -51,12 +52,16 @@ struct DecoderOptions {
   std::vector<Block> blocks;
   std::vector<RotaryOptions> rotaries;
 
-  /// What the configs of these families have in common: full attention, one rotary embedding.
-  static DecoderOptions from(const Config& config, double rope_theta = 10000.0);
+  /// What the configs of these families have in common: full attention, and one rotary
+  /// embedding with rope_theta where the config has none; unset: the family reads its own.
+  static DecoderOptions from(const Config& config, std::optional<double> rope_theta = 10000.0);
   /// Qwen's: "layer_types", or windows from layer "max_window_layers" on, where "use_sliding_window" is set.
   void read_windows(const Config& config);
-  /// Windows where "layer_types" says "sliding_attention".
-  void read_layer_types(const std::vector<std::string>& types, int64_t window);
+  /// Windows where "layer_types" says "sliding_attention". window 0: there is none, and a layer that
+  /// asks for it is an Error "models.config". Nothing where the config has no "layer_types".
+  void read_layer_types(const Config& config, int64_t window);
+  /// "sliding_window"; 0: the config has none.
+  static int64_t window_of(const Config& config);
 };
 
 /// Throws Error "models.config" for sizes that do not go together.

@@ -1,6 +1,10 @@
 #include "levin/models/bodies/encoder.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/dropout.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/stack.h>
 
 #include <utility>
 #include <vector>
@@ -27,6 +31,22 @@ void check(const EncoderOptions& options) {
               "got hidden_size = {}, which num_attention_heads = {} does not divide",
               options.hidden_size, options.num_heads);
 }
+
+/// Column 2i of row t is the sine of t / 10000^(2i / width), column 2i + 1 its cosine.
+class SinusoidalEmbedding : public Embedding {
+ public:
+  using Embedding::Embedding;
+
+  void draw() override {
+    const at::NoGradGuard no_grad;
+    const int64_t rows = weight().size(0), width = weight().size(1);
+    const auto in_double = weight().options().dtype(at::kDouble);
+    const auto power = at::arange(0, width, 2, in_double) / static_cast<double>(width);
+    const auto turns = at::arange(rows, in_double).unsqueeze(1) / at::pow(10000.0, power);
+    const auto pairs = at::stack({turns.sin(), turns.cos()}, -1).flatten(1);
+    weight().copy_(pairs.narrow(1, 0, width));
+  }
+};
 
 class EncoderBlock : public torch::nn::Module {
  public:
@@ -85,8 +105,14 @@ class Encoder : public Body {
       : options_(options), embeddings_(group_at(root, joined(prefix, "embeddings"))) {
     const int64_t width = options.hidden_size;
     words_ = embedding("word_embeddings", options.vocab_size, options.padding_idx);
-    positions_ = embedding("position_embeddings", options.max_position_embeddings,
-                           options.positions_skip_padding ? options.padding_idx : -1);
+    if (options.sinusoidal_positions) {
+      positions_ = place(embeddings_, "position_embeddings",
+                         std::make_shared<SinusoidalEmbedding>(options.max_position_embeddings,
+                                                               width, options.initializer_range));
+    } else {
+      positions_ = embedding("position_embeddings", options.max_position_embeddings,
+                             options.positions_skip_padding ? options.padding_idx : -1);
+    }
     if (options.type_vocab_size > 0)
       types_ = embedding("token_type_embeddings", options.type_vocab_size, -1);
     norm_ =

@@ -17,6 +17,8 @@ struct EncoderOptions {
   int64_t num_layers = 0;
   int64_t num_heads = 0;
   int64_t max_position_embeddings = 0;
+  /// The embedding of positions begins as sines and cosines (Vaswani et al. 2017), not as random numbers.
+  bool sinusoidal_positions = false;
   int64_t type_vocab_size = 0;  ///< kinds of texts; 0: their embedding is not there
   std::string hidden_act = "gelu";
   double layer_norm_eps = 1e-12;

@@ -57,8 +57,13 @@ void Conv1D::draw() {
   torch::nn::init::zeros_(bias_);
 }
 
-GPT2Block::GPT2Block(const GPT2Config& config)
+GPT2Block::GPT2Block(const GPT2Config& config, int64_t index)
     : config_(config), activation_(activation_of(config.activation_function)) {
+  if (!config.scale_attn_weights || config.scale_attn_by_inverse_layer_idx) {
+    const auto head_dim = static_cast<double>(config.n_embd / config.n_head);
+    score_scale_ = config.scale_attn_weights ? 1.0 / std::sqrt(head_dim) : 1.0;
+    if (config.scale_attn_by_inverse_layer_idx) score_scale_ /= static_cast<double>(index + 1);
+  }
   const int64_t width = config.n_embd, inner = config.n_inner > 0 ? config.n_inner : 4 * width;
   const double in = config.initializer_range;
   const double out = in / std::sqrt(2.0 * static_cast<double>(config.n_layer));
@@ -81,8 +86,9 @@ at::Tensor GPT2Block::attention(const at::Tensor& x, AttentionMask& mask, LayerC
   const auto heads = [&](const at::Tensor& y) {  // -> [B, T, heads, C / heads]
     return y.view({x.size(0), x.size(1), config_.n_head, config_.n_embd / config_.n_head});
   };
-  const auto mixed = attend(heads(qkv[0]), heads(qkv[1]), heads(qkv[2]), mask,
-                            {.dropout = is_training() ? config_.attn_pdrop : 0.0, .cache = cache});
+  const auto mixed = attend(
+      heads(qkv[0]), heads(qkv[1]), heads(qkv[2]), mask,
+      {.scale = score_scale_, .dropout = is_training() ? config_.attn_pdrop : 0.0, .cache = cache});
   return at::dropout(attention_out_->forward(mixed), config_.resid_pdrop, is_training());
 }
 

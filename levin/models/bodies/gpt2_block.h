@@ -37,7 +37,8 @@ class Conv1D : public Adaptable {
 
 class GPT2Block : public torch::nn::Module {
  public:
-  explicit GPT2Block(const GPT2Config& config);
+  /// index: of the block, from 0.
+  GPT2Block(const GPT2Config& config, int64_t index);
   /// [B, T, C] -> [B, T, C]
   at::Tensor forward(const at::Tensor& input, AttentionMask& mask, LayerCache* cache = nullptr);
 
@@ -46,6 +47,7 @@ class GPT2Block : public torch::nn::Module {
   at::Tensor mlp(const at::Tensor& x);
 
   GPT2Config config_;
+  double score_scale_ = 0;  // 0: 1 / sqrt(head_dim)
   Activation activation_;
   std::shared_ptr<LayerNorm> ln_1_, ln_2_;
   std::shared_ptr<Conv1D> attention_in_, attention_out_, mlp_in_, mlp_out_;

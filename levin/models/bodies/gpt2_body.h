@@ -11,6 +11,6 @@ namespace levin::models {
 
 /// Throws Error "models.gpt2.config".
 std::unique_ptr<Body> make_gpt2(torch::nn::Module& root, const std::string& prefix,
-                                const GPT2Config& config);
+                                const GPT2Config& config, bool is_causal = true);
 
 }  // namespace levin::models

@@ -2,6 +2,7 @@
 
 #include "levin/models/families/bert_kin.h"
 #include "levin/models/families/families.h"
+#include "levin/models/families/known_keys.h"
 
 namespace levin::models {
 namespace {
@@ -49,9 +50,14 @@ Family bert() {
                    Task::kTokenClassification, Task::kQuestionAnswering}),
       .base_prefix = "bert",
       .defaults = R"({"pad_token_id": 0, "tie_word_embeddings": true})",
+      .keys = detail::KnownKeys({kModelKeys, kBertKeys}),
       .body = [](torch::nn::Module& root, const std::string& prefix,
                  const Config& config) { return make_encoder(root, prefix, bert_options(config)); },
       .head = bert_head,
+      .tied = {.embedding = "embeddings.word_embeddings.weight",
+               .matrix = "cls.predictions.decoder.weight",
+               .bias = "cls.predictions.bias",
+               .second = "cls.predictions.decoder.bias"},
       .old_names = bert_old_names(),
       .lora_targets = {"query", "value"}};
 }

@@ -1,5 +1,7 @@
 #include "levin/models/families/bert_kin.h"
 
+#include "levin/models/families/known_keys.h"
+
 namespace levin::models {
 namespace {
 
@@ -82,6 +84,7 @@ Family roberta_family(const std::string& model_type, const std::string& class_pr
                              Task::kTokenClassification, Task::kQuestionAnswering}),
           .base_prefix = "roberta",
           .defaults = R"({"pad_token_id": 1, "tie_word_embeddings": true})",
+          .keys = detail::KnownKeys({kModelKeys, kBertKeys}),
           .body =
               [](torch::nn::Module& root, const std::string& prefix, const Config& config) {
                 auto options = bert_options(config);
@@ -89,6 +92,10 @@ Family roberta_family(const std::string& model_type, const std::string& class_pr
                 return make_encoder(root, prefix, options);
               },
           .head = roberta_head,
+          .tied = {.embedding = "embeddings.word_embeddings.weight",
+                   .matrix = "lm_head.decoder.weight",
+                   .bias = "lm_head.bias",
+                   .second = "lm_head.decoder.bias"},
           .old_names = bert_old_names(),
           .lora_targets = {"query", "value"}};
 }

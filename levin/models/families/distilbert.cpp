@@ -2,9 +2,18 @@
 
 #include "levin/models/families/bert_kin.h"
 #include "levin/models/families/families.h"
+#include "levin/models/families/known_keys.h"
 
 namespace levin::models {
 namespace {
+
+constexpr std::string_view kDistilBertKeys = R"keys(
+  read      dim hidden_dim n_layers n_heads max_position_embeddings activation
+  read      sinusoidal_pos_embds dropout attention_dropout qa_dropout seq_classif_dropout
+  read      hidden_size num_hidden_layers num_attention_heads
+  only      is_causal = false
+  harmless  is_decoder add_cross_attention tie_weights_ output_past
+)keys";
 
 std::unique_ptr<Body> distilbert_body(torch::nn::Module& root, const std::string& prefix,
                                       const Config& config) {
@@ -15,6 +24,7 @@ std::unique_ptr<Body> distilbert_body(torch::nn::Module& root, const std::string
                        .num_layers = config.integer("n_layers"),
                        .num_heads = config.integer("n_heads"),
                        .max_position_embeddings = config.integer("max_position_embeddings", 512),
+                       .sinusoidal_positions = config.boolean("sinusoidal_pos_embds", false),
                        .hidden_act = config.text("activation", "gelu"),
                        .layer_norm_eps = 1e-12,
                        .initializer_range = config.number("initializer_range", 0.02),
@@ -69,8 +79,14 @@ Family distilbert() {
           .base_prefix = "distilbert",
           .defaults = R"({"pad_token_id": 0, "tie_word_embeddings": true, "dim": 768,
                           "hidden_dim": 3072, "n_layers": 6, "n_heads": 12})",
+          .keys = detail::KnownKeys({kModelKeys, kDistilBertKeys}),
+          .aliases = {{"hidden_size", "dim"},
+                      {"num_attention_heads", "n_heads"},
+                      {"num_hidden_layers", "n_layers"}},
           .body = distilbert_body,
           .head = distilbert_head,
+          .tied = {.embedding = "embeddings.word_embeddings.weight",
+                   .matrix = "vocab_projector.weight"},
           .old_names = bert_old_names(),
           .lora_targets = {"q_lin", "v_lin"}};
 }

@@ -43,6 +43,10 @@ std::map<Task, std::string> architectures_of(const std::string& prefix,
   return architectures;
 }
 
+TiedNames decoder_tied() {
+  return {.embedding = "embed_tokens.weight", .matrix = "lm_head.weight"};
+}
+
 HeadPlan decoder_head(Task task, const std::string& prefix, const Config& config) {
   const int64_t width = config.integer("hidden_size"), labels = config.num_labels();
   const double deviation = config.number("initializer_range", 0.02);
@@ -60,7 +64,9 @@ HeadPlan decoder_head(Task task, const std::string& prefix, const Config& config
       plan.steps = {pooled(Pooling::kLastText), dense("score", width, labels, false, deviation)};
       break;
     case Task::kTokenClassification:
-      plan.steps = {dropout(rate), dense("score", width, labels, true, deviation)};
+      plan.steps = {dropout(rate),
+                    dense("score", width, labels, config.boolean("token_classification_bias", true),
+                          deviation)};
       break;
     case Task::kQuestionAnswering:
       plan.steps = {dense("qa_outputs", width, 2, true, deviation)};

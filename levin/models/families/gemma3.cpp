@@ -2,15 +2,22 @@
 // rotary embedding of their own.
 #include <cmath>
 
-#include "levin/base/check.h"
 #include "levin/models/bodies/decoder.h"
 #include "levin/models/families/families.h"
+#include "levin/models/families/known_keys.h"
 
 namespace levin::models {
 namespace {
 
+constexpr std::string_view kGemma3Keys = R"keys(
+  read      hidden_activation attention_bias query_pre_attn_scalar final_logit_softcapping
+  read      sliding_window sliding_window_pattern use_bidirectional_attention rope_local_base_freq
+  harmless  hidden_act  # Gemma's, which hidden_activation replaced
+  harmless  _sliding_window_pattern cache_implementation
+  refused   attn_logit_softcapping
+)keys";
+
 std::vector<std::string> layer_types(const Config& config, size_t layers) {
-  if (config.has("layer_types")) return config.texts("layer_types");
   const auto every = static_cast<size_t>(config.positive("sliding_window_pattern", 6));
   std::vector<std::string> types(layers, "sliding_attention");
   for (size_t i = every; i <= layers; i += every) types[i - 1] = "full_attention";
@@ -20,17 +27,13 @@ std::vector<std::string> layer_types(const Config& config, size_t layers) {
 /// In configs of transformers 4 "rope_scaling" is of the whole attention alone.
 RotaryOptions sliding_rotary(Config config) {
   const double theta = config.number("rope_local_base_freq", 10000.0);
-  config.erase("rope_theta");
   config.erase("rope_scaling");
-  return RotaryOptions::from(config, "sliding_attention", theta);
+  return RotaryOptions::of_layers(config, "sliding_attention", theta);
 }
 
 std::unique_ptr<Body> gemma3_body(torch::nn::Module& root, const std::string& prefix,
                                   const Config& config) {
-  LEVIN_CHECK(!config.has("attn_logit_softcapping"), "models.config",
-              "{} asks for attn_logit_softcapping, which Gemma 3 does not have; set it to null",
-              config.origin());
-  auto options = DecoderOptions::from(config);
+  auto options = DecoderOptions::from(config, /*rope_theta=*/{});
   options.hidden_act = config.text("hidden_activation", "gelu_pytorch_tanh");
   options.qkv_bias = options.output_bias = config.boolean("attention_bias", false);
   options.query_key_norm = DecoderOptions::QueryKeyNorm::kHead;
@@ -41,13 +44,20 @@ std::unique_ptr<Body> gemma3_body(torch::nn::Module& root, const std::string& pr
                    .after_mlp = "post_feedforward_layernorm"};
   options.embedding_scale = std::sqrt(static_cast<double>(options.hidden_size));
   options.score_scale = 1.0 / std::sqrt(config.number("query_pre_attn_scalar"));
-  options.is_causal = !config.boolean("use_bidirectional_attention", false);
-  options.rotaries = {RotaryOptions::from(config, "full_attention", 1000000.0),
-                      sliding_rotary(config)};
-  const auto types = layer_types(config, options.blocks.size());
-  const int64_t window = config.integer("sliding_window", 0);
-  // To both sides: the distance, of which transformers takes half the window.
-  options.read_layer_types(types, options.is_causal ? window : window / 2);
+  options.rotaries = {
+      RotaryOptions::of_layers(config, "full_attention", config.number("rope_theta", 1000000.0)),
+      sliding_rotary(config)};
+  int64_t window = DecoderOptions::window_of(config);
+  if (config.boolean("use_bidirectional_attention", false)) {
+    // transformers halves the window and adds 1; one of its two masks leaves that distance out.
+    window = window / 2 + (options.is_causal ? 0 : 1);
+    options.is_causal = false;
+  }
+  Config typed = config;
+  if (!config.has("layer_types"))
+    typed.set("layer_types", layer_types(config, options.blocks.size()));
+  options.read_layer_types(typed, window);
+  const auto types = typed.texts("layer_types");
   for (size_t i = 0; i < types.size(); ++i)
     options.blocks[i].rotary = types[i] == "sliding_attention" ? 1 : 0;
   return make_decoder(root, prefix, options);
@@ -70,8 +80,10 @@ Family gemma3() {
           .base_prefix = "model",
           .defaults = R"({"pad_token_id": 0, "num_key_value_heads": 4, "head_dim": 256,
           "sliding_window": 4096, "query_pre_attn_scalar": 256, "tie_word_embeddings": true})",
+          .keys = detail::KnownKeys({kModelKeys, kDecoderKeys, kGemma3Keys}),
           .body = gemma3_body,
           .head = gemma3_head,
+          .tied = decoder_tied(),
           .tensor_parallel = decoder_tensor_parallel(true),
           .lora_targets = {"q_proj", "v_proj"}};
 }

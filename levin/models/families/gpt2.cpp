@@ -1,18 +1,30 @@
 // GPT-2 (Radford et al. 2019).
 
-#include "levin/base/check.h"
 #include "levin/models/bodies/gpt2_body.h"
 #include "levin/models/families/families.h"
+#include "levin/models/families/known_keys.h"
 
 namespace levin::models {
 namespace {
 
+constexpr std::string_view kGPT2Keys = R"keys(
+  read      n_embd n_layer n_head n_positions n_inner activation_function
+  read      resid_pdrop embd_pdrop attn_pdrop layer_norm_epsilon
+  read      scale_attn_weights scale_attn_by_inverse_layer_idx is_causal
+  read      classifier_dropout hidden_dropout
+  read      hidden_size num_hidden_layers num_attention_heads max_position_embeddings
+  harmless  n_ctx is_decoder output_past
+  # Scores are computed in float32 anyway.
+  harmless  reorder_and_upcast_attn
+  # Of the head for multiple choice, which is not there.
+  harmless  summary_type summary_use_proj summary_activation summary_proj_to_labels
+  harmless  summary_first_dropout
+  only      add_cross_attention = false
+  # Of other families; transformers' cache of keys and values looks at them in this one too.
+  refused   layer_types sliding_window attention_chunk_size kv_sharing_modes
+)keys";
+
 GPT2Config options_of(const Config& config) {
-  for (const char* key :
-       {"scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention"}) {
-    LEVIN_CHECK(!config.boolean(key, false), "models.config",
-                "{} asks for {}, which levin's GPT-2 does not have", config.origin(), key);
-  }
   GPT2Config options;
   options.vocab_size = config.integer("vocab_size", options.vocab_size);
   options.n_positions = config.integer("n_positions", options.n_positions);
@@ -26,6 +38,9 @@ GPT2Config options_of(const Config& config) {
   options.attn_pdrop = config.number("attn_pdrop", 0.1);
   options.layer_norm_epsilon = config.number("layer_norm_epsilon", 1e-5);
   options.initializer_range = config.number("initializer_range", 0.02);
+  options.scale_attn_weights = config.boolean("scale_attn_weights", true);
+  options.scale_attn_by_inverse_layer_idx =
+      config.boolean("scale_attn_by_inverse_layer_idx", false);
   return options;
 }
 
@@ -41,8 +56,9 @@ HeadPlan gpt2_head(Task task, const std::string& prefix, const Config& config) {
   } else if (task == Task::kTextClassification) {
     plan.steps = {pooled(Pooling::kLastText), dense("score", width, labels, false, deviation)};
   } else if (task == Task::kTokenClassification) {
-    plan.steps = {dropout(config.number("classifier_dropout", 0.1)),
-                  dense("classifier", width, labels, true, deviation)};
+    plan.steps = {
+        dropout(config.number("classifier_dropout", config.number("hidden_dropout", 0.1))),
+        dense("classifier", width, labels, true, deviation)};
   } else if (task == Task::kQuestionAnswering) {
     plan.steps = {dense("qa_outputs", width, 2, true, deviation)};
   }
@@ -59,9 +75,19 @@ Family gpt2() {
   return {.model_type = "gpt2",
           .architectures = architectures,
           .base_prefix = "transformer",
-          .body = [](torch::nn::Module& root, const std::string& prefix,
-                     const Config& config) { return make_gpt2(root, prefix, options_of(config)); },
+          .defaults = R"({"tie_word_embeddings": true})",
+          .keys = detail::KnownKeys({kModelKeys, kGPT2Keys}),
+          .aliases = {{"hidden_size", "n_embd"},
+                      {"max_position_embeddings", "n_positions"},
+                      {"num_attention_heads", "n_head"},
+                      {"num_hidden_layers", "n_layer"}},
+          .body =
+              [](torch::nn::Module& root, const std::string& prefix, const Config& config) {
+                return make_gpt2(root, prefix, options_of(config),
+                                 config.boolean("is_causal", true));
+              },
           .head = gpt2_head,
+          .tied = {.embedding = "wte.weight", .matrix = "lm_head.weight"},
           .ignored = {".attn.bias", ".attn.masked_bias"},
           .lora_targets = {"c_attn"}};
 }

@@ -6,9 +6,26 @@
 
 #include "levin/base/check.h"
 #include "levin/models/families/families.h"
+#include "levin/models/families/known_keys.h"
 
 namespace levin::models {
 namespace {
+
+constexpr std::string_view kModernBertKeys = R"keys(
+  read      hidden_size intermediate_size num_hidden_layers num_attention_heads hidden_activation
+  read      max_position_embeddings norm_eps norm_bias attention_bias attention_dropout
+  read      mlp_bias mlp_dropout embedding_dropout initializer_cutoff_factor
+  read      layer_types global_attn_every_n_layers local_attention sliding_window head_dim
+  read      rope_parameters rope_scaling partial_rotary_factor global_rope_theta local_rope_theta
+  read      decoder_bias classifier_pooling classifier_dropout classifier_bias classifier_activation
+  only      is_causal = false
+  # Scores of the tokens alone that count: the loss is the same.
+  harmless  sparse_prediction
+  only      sparse_pred_ignore_index = -100
+  harmless  deterministic_flash_attn repad_logits_with_grad unpad_inputs
+  # BERT's, which ModernBERT's files have too.
+  harmless  layer_norm_eps position_embedding_type is_decoder add_cross_attention
+)keys";
 
 HeadPlan modernbert_head(Task task, const std::string& prefix, const Config& config) {
   const int64_t width = config.integer("hidden_size");
@@ -53,8 +70,10 @@ Family modernbert() {
                              Task::kTokenClassification, Task::kQuestionAnswering}),
           .base_prefix = "model",
           .defaults = R"({"pad_token_id": 50283, "tie_word_embeddings": true})",
+          .keys = detail::KnownKeys({kModelKeys, kModernBertKeys}),
           .body = make_modernbert,
           .head = modernbert_head,
+          .tied = {.embedding = "embeddings.tok_embeddings.weight", .matrix = "decoder.weight"},
           .lora_targets = {"Wqkv"}};
 }
 

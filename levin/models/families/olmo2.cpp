@@ -2,8 +2,16 @@
 
 #include "levin/models/bodies/decoder.h"
 #include "levin/models/families/families.h"
+#include "levin/models/families/known_keys.h"
 
 namespace levin::models {
+namespace {
+
+constexpr std::string_view kOlmo2Keys = R"keys(
+  read      attention_bias
+)keys";
+
+}  // namespace
 
 Family olmo2() {
   return {
@@ -12,9 +20,11 @@ Family olmo2() {
           "Olmo2", {Task::kFeatureExtraction, Task::kTextGeneration, Task::kTextClassification}),
       .base_prefix = "model",
       .defaults = R"({"pad_token_id": 1, "rms_norm_eps": 1e-5})",
+      .keys = detail::KnownKeys({kModelKeys, kDecoderKeys, kWithoutWindows, kOlmo2Keys}),
       .body =
           [](torch::nn::Module& root, const std::string& prefix, const Config& config) {
             auto options = DecoderOptions::from(config);
+            options.read_layer_types(config, /*window=*/0);
             options.qkv_bias = options.output_bias = config.boolean("attention_bias", false);
             options.query_key_norm = DecoderOptions::QueryKeyNorm::kWhole;
             options.norms = {.before_attention = "",
@@ -24,6 +34,7 @@ Family olmo2() {
             return make_decoder(root, prefix, options);
           },
       .head = decoder_head,
+      .tied = decoder_tied(),
       .tensor_parallel = {{"layers.*.self_attn.q_proj", "colwise_gather_output"},
                           {"layers.*.self_attn.k_proj", "colwise_gather_output"},
                           {"layers.*.self_attn.v_proj", "colwise_gather_output"},

@@ -2,8 +2,17 @@
 
 #include "levin/models/bodies/decoder.h"
 #include "levin/models/families/families.h"
+#include "levin/models/families/known_keys.h"
 
 namespace levin::models {
+namespace {
+
+constexpr std::string_view kQwen2Keys = R"keys(
+  read      use_sliding_window sliding_window max_window_layers
+  only      use_mrope = false
+)keys";
+
+}  // namespace
 
 Family qwen2() {
   return {
@@ -13,6 +22,7 @@ Family qwen2() {
                     Task::kTokenClassification, Task::kQuestionAnswering}),
       .base_prefix = "model",
       .defaults = R"({"sliding_window": 4096, "max_window_layers": 28, "num_key_value_heads": 32})",
+      .keys = detail::KnownKeys({kModelKeys, kDecoderKeys, kQwen2Keys}),
       .body =
           [](torch::nn::Module& root, const std::string& prefix, const Config& config) {
             auto options = DecoderOptions::from(config);
@@ -21,6 +31,7 @@ Family qwen2() {
             return make_decoder(root, prefix, options);
           },
       .head = llama_head,
+      .tied = decoder_tied(),
       .tensor_parallel = decoder_tensor_parallel(false),
       .lora_targets = {"q_proj", "v_proj"}};
 }

@@ -2,8 +2,16 @@
 
 #include "levin/models/bodies/decoder.h"
 #include "levin/models/families/families.h"
+#include "levin/models/families/known_keys.h"
 
 namespace levin::models {
+namespace {
+
+constexpr std::string_view kQwen3Keys = R"keys(
+  read      attention_bias use_sliding_window sliding_window max_window_layers
+)keys";
+
+}  // namespace
 
 Family qwen3() {
   return {
@@ -14,6 +22,7 @@ Family qwen3() {
       .base_prefix = "model",
       .defaults =
           R"({"sliding_window": 4096, "max_window_layers": 28, "num_key_value_heads": 32, "head_dim": 128})",
+      .keys = detail::KnownKeys({kModelKeys, kDecoderKeys, kQwen3Keys}),
       .body =
           [](torch::nn::Module& root, const std::string& prefix, const Config& config) {
             auto options = DecoderOptions::from(config);
@@ -23,6 +32,7 @@ Family qwen3() {
             return make_decoder(root, prefix, options);
           },
       .head = llama_head,
+      .tied = decoder_tied(),
       .tensor_parallel = decoder_tensor_parallel(true),
       .lora_targets = {"q_proj", "v_proj"}};
 }

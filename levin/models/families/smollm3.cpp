@@ -2,9 +2,16 @@
 
 #include "levin/models/bodies/decoder.h"
 #include "levin/models/families/families.h"
+#include "levin/models/families/known_keys.h"
 
 namespace levin::models {
 namespace {
+
+constexpr std::string_view kSmolLM3Keys = R"keys(
+  read      attention_bias mlp_bias no_rope_layers no_rope_layer_interval
+  read      use_sliding_window sliding_window
+  harmless  max_window_layers  # Qwen's; transformers reads layer_types
+)keys";
 
 std::unique_ptr<Body> smollm3_body(torch::nn::Module& root, const std::string& prefix,
                                    const Config& config) {
@@ -13,15 +20,16 @@ std::unique_ptr<Body> smollm3_body(torch::nn::Module& root, const std::string& p
   options.mlp_bias = config.boolean("mlp_bias", false);
   const std::vector<int64_t> rotates = config.integers("no_rope_layers");
   const int64_t every = config.positive("no_rope_layer_interval", 4);
-  const int64_t window =
-      config.boolean("use_sliding_window", false) ? config.integer("sliding_window", 0) : 0;
+  const int64_t window = DecoderOptions::window_of(config);
+  const bool has_windows = config.boolean("use_sliding_window", false);
   for (size_t i = 0; i < options.blocks.size(); ++i) {
     const bool has_rotary =
         i < rotates.size() ? rotates[i] != 0 : (static_cast<int64_t>(i) + 1) % every != 0;
     options.blocks[i].rotary = has_rotary ? 0 : -1;
-    options.blocks[i].window = has_rotary ? 0 : window;
+    options.blocks[i].window = has_windows && !has_rotary ? window : 0;
   }
-  if (config.has("layer_types")) options.read_layer_types(config.texts("layer_types"), window);
+  // Layers of that type slide in transformers whatever use_sliding_window says.
+  options.read_layer_types(config, window);
   return make_decoder(root, prefix, options);
 }
 
@@ -36,8 +44,10 @@ Family smollm3() {
       .base_prefix = "model",
       .defaults =
           R"({"pad_token_id": 128004, "num_key_value_heads": 4, "tie_word_embeddings": true})",
+      .keys = detail::KnownKeys({kModelKeys, kDecoderKeys, kSmolLM3Keys}),
       .body = smollm3_body,
       .head = llama_head,
+      .tied = decoder_tied(),
       .tensor_parallel = decoder_tensor_parallel(false),
       .lora_targets = {"q_proj", "v_proj"}};
 }

@@ -220,10 +220,13 @@ Generated Generation::result() {
 }
 
 Generated Pretrained::generate(const Batch& prompts, const GenerateOptions& options) {
-  LEVIN_CHECK(parts_->task == Task::kTextGeneration && parts_->body->is_causal(),
-              "models.generate.task",
+  LEVIN_CHECK(parts_->task == Task::kTextGeneration, "models.generate.task",
               "a {} for {} writes no text; open a decoder for text-generation",
               parts_->family->model_type, task());
+  LEVIN_CHECK(parts_->body->is_causal(), "models.generate.task",
+              "{} makes a model whose tokens do not see only what stands before them (is_causal = "
+              "false, or use_bidirectional_attention = true); it writes no text",
+              parts_->config.origin());
   const EvaluationMode mode(*this);
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView no_views;  // that remember what they are of

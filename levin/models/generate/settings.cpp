@@ -1,51 +1,64 @@
 #include "levin/models/generate/settings.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/models/check_keys.h"
 
 namespace levin::models {
 namespace {
 
 constexpr int64_t kDefaultNewTokens = 20;
 
-/// Of transformers' generation, what levin does not have, with the value that turns it off.
-struct Absent {
-  const char* key;
-  double off;
-};
-constexpr Absent kAbsentNumbers[] = {
-    {"num_beams", 1},      {"no_repeat_ngram_size", 0}, {"typical_p", 1},
-    {"epsilon_cutoff", 0}, {"eta_cutoff", 0},           {"guidance_scale", 1},
-    {"penalty_alpha", 0},  {"num_beam_groups", 1},      {"diversity_penalty", 0}};
-constexpr const char* kAbsent[] = {"top_h",
-                                   "max_time",
-                                   "bad_words_ids",
-                                   "forced_bos_token_id",
-                                   "constraints",
-                                   "forced_eos_token_id",
-                                   "suppress_tokens",
-                                   "begin_suppress_tokens",
-                                   "force_words_ids",
-                                   "sequence_bias",
-                                   "watermarking_config",
-                                   "dola_layers",
-                                   "exponential_decay_length_penalty"};
+/// Of transformers' GenerationConfig. What levin does not have is taken with the value that turns it off.
+constexpr std::string_view kGenerationKeys = R"keys(
+  read      max_length max_new_tokens min_length min_new_tokens stop_strings
+  read      eos_token_id bos_token_id pad_token_id
+  read      do_sample temperature top_k top_p min_p repetition_penalty
+  read      num_return_sequences use_cache _from_model_config
+
+  harmless  transformers_version _commit_hash
+  # What a call returns, and how it is computed.
+  harmless  output_attentions output_hidden_states output_scores output_logits
+  harmless  return_dict_in_generate cache_config max_cache_len prefill_chunk_size
+  harmless  compile_config disable_compile continuous_batching_config low_memory
+  only      cache_implementation = "dynamic" | "static" | "offloaded" | "offloaded_static" | "sliding_window" | "hybrid" | "hybrid_chunked" | "offloaded_hybrid" | "offloaded_hybrid_chunked"
+  # Log probabilities in place of scores, and numbers in place of NaN: the same tokens.
+  harmless  renormalize_logits remove_invalid_values
+  # Of an assistant that guesses tokens ahead, which leaves them the same.
+  harmless  is_assistant num_assistant_tokens num_assistant_tokens_schedule
+  harmless  assistant_confidence_threshold assistant_lookbehind target_lookbehind
+  harmless  assistant_early_exit assistant_ensemble_weight
+  harmless  prompt_lookup_num_tokens max_matching_ngram_size speculation_type
+  # Of beams, and of models with an encoder.
+  harmless  early_stopping length_penalty decoder_start_token_id
+
+  only      num_beams = 1
+  only      num_beam_groups = 1
+  only      diversity_penalty = 0
+  only      penalty_alpha = 0
+  only      typical_p = 1
+  only      epsilon_cutoff = 0
+  only      eta_cutoff = 0
+  only      guidance_scale = 1
+  only      no_repeat_ngram_size = 0
+  only      encoder_no_repeat_ngram_size = 0
+  only      encoder_repetition_penalty = 1
+  only      token_healing = false
+  only      use_mtp = false
+  refused   top_h max_time bad_words_ids forced_bos_token_id forced_eos_token_id
+  refused   suppress_tokens begin_suppress_tokens constraints force_words_ids sequence_bias
+  refused   watermarking_config dola_layers exponential_decay_length_penalty
+)keys";
 
 void check_is_there(const Config& generation) {
-  constexpr const char* kAdvice = "levin does not have it; set it to null in the file";
-  for (const auto& [key, off] : kAbsentNumbers) {
-    const double value = generation.number(key, off);
-    LEVIN_CHECK(value == off, "models.generate.config", "{} asks for {} = {}; {}",
-                generation.origin(), key, value, kAdvice);
-  }
-  for (const char* key : kAbsent) {
-    LEVIN_CHECK(!generation.has(key), "models.generate.config", "{} asks for {}; {}",
-                generation.origin(), key, kAdvice);
-  }
+  const auto refused = refused_key(generation, generation_keys());
+  if (!refused) return;
+  LEVIN_FAIL("models.generate.config",
+             "{} asks for {} = {}, wanted {}; levin does not have it; set it to null in the file",
+             generation.origin(), refused->key, refused->value, refused->wanted);
 }
 
 double number_of(const std::optional<double>& given, const Config& config, const char* key,
@@ -119,6 +132,11 @@ int64_t capacity_of(const GenerateOptions& options, const Config& generation, co
 }
 
 }  // namespace
+
+const detail::KnownKeys& generation_keys() {
+  static const detail::KnownKeys keys({kGenerationKeys});
+  return keys;
+}
 
 GenerateSettings GenerateSettings::of(const GenerateOptions& options, const Config& generation,
                                       const Config& model, int64_t prompt, int64_t longest) {

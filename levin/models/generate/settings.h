@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "levin/base/export.h"
+#include "levin/base/known_keys.h"
 #include "levin/models/config.h"
 #include "levin/models/generate/options.h"
 
@@ -32,6 +33,9 @@ struct GenerateSettings {
   LEVIN_API static GenerateSettings of(const GenerateOptions& options, const Config& generation,
                                        const Config& model, int64_t prompt, int64_t longest);
 };
+
+/// What levin does with each key of generation_config.json.
+const detail::KnownKeys& generation_keys();
 
 /// What transformers makes of a config.json alone: its special tokens.
 Config generation_config_of(const Config& model);

@@ -13,10 +13,23 @@
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
+#include "levin/models/check_keys.h"
 #include "levin/models/layers/row_arithmetic.h"
 
 namespace levin::models {
 namespace {
+
+/// Of "rope_parameters" and "rope_scaling".
+constexpr std::string_view kRotaryKeys = R"keys(
+  read      rope_type type rope_theta partial_rotary_factor factor original_max_position_embeddings
+  read      low_freq_factor high_freq_factor
+  read      beta_fast beta_slow attention_factor mscale mscale_all_dim truncate
+  # Of kinds that are refused by their names.
+  harmless  short_factor long_factor alpha
+  # Of models of images, whose texts have the same positions on each axis.
+  harmless  mrope_section mrope_interleaved
+  refused   full_attention sliding_attention
+)keys";
 
 /// Of CPU tensors with memory, in init_on_meta too: these are no weights.
 at::Tensor steps(int64_t end, int64_t step) {
@@ -76,14 +89,34 @@ std::optional<double> number_if(const Config& config, const char* key) {
 
 }  // namespace
 
-RotaryOptions RotaryOptions::from(const Config& config, const std::string& layer_type,
-                                  double theta) {
-  const bool is_new = config.has("rope_parameters");
-  Config given = config.child(is_new ? "rope_parameters" : "rope_scaling");
-  if (is_new && !layer_type.empty() && given.has(layer_type)) given = given.child(layer_type);
+RotaryOptions RotaryOptions::from(const Config& config, double theta) {
+  const bool is_old = !config.child("rope_scaling").keys().empty();
+  return read(config.child(is_old ? "rope_scaling" : "rope_parameters"), config,
+              config.number("rope_theta", theta));
+}
+
+RotaryOptions RotaryOptions::of_layers(const Config& config, const std::string& type,
+                                       double theta) {
+  const Config all = config.child("rope_parameters");
+  for (const std::string& key : all.keys()) {
+    LEVIN_CHECK(
+        key == "full_attention" || key == "sliding_attention", "models.rotary",
+        "{} has {}, wanted full_attention and sliding_attention with parameters of their own",
+        all.origin(), printable(key));
+  }
+  const Config own = all.child(type);
+  Config given = config.child("rope_scaling");
+  if (given.keys().empty()) return read(own, config, theta);
+  given.fill(own.to_json());
+  return read(given, config, theta);
+}
+
+RotaryOptions RotaryOptions::read(const Config& given, const Config& config, double theta) {
+  static const detail::KnownKeys known({kRotaryKeys});
+  check_keys(given, known);
   RotaryOptions options;
   options.kind = given.text("rope_type", given.text("type", "default"));
-  options.theta = given.number("rope_theta", config.number("rope_theta", theta));
+  options.theta = given.number("rope_theta", theta);
   LEVIN_CHECK(
       given.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0)) == 1.0,
       "models.rotary", "{} asks for a partial_rotary_factor, which levin does not have",

@@ -1,7 +1,7 @@
 #pragma once
 // Rotary position embeddings (Su et al. 2021): angles from a config, and their use on queries and keys.
 //
-//   const Rotary rotary(RotaryOptions::from(config, "", 10000.0), head_dim);
+//   const Rotary rotary(RotaryOptions::from(config, 10000.0), head_dim);
 //   const auto [cos, sin] = rotary.angles(positions, at::kFloat);   // [B or 1, T, 1, head_dim / 2]
 //   query = rotate(query, cos, sin);                                // [B, T, heads, head_dim]
 
@@ -29,10 +29,14 @@ struct RotaryOptions {
   std::optional<double> attention_factor, mscale, mscale_all_dim;  ///< yarn
   int64_t original_max_position_embeddings = 0;                    ///< llama3, yarn
 
-  /// Of "rope_parameters" (transformers 5; of its entry for the layer type, where it is divided by
-  /// them), or "rope_theta" and "rope_scaling" (transformers 4). Throws Error "models.rotary" for a kind
-  /// that is not there and a rotary dim that is a part of the head.
-  static RotaryOptions from(const Config& config, const std::string& layer_type, double theta);
+  /// Of "rope_scaling" and "rope_theta" (transformers 4), or "rope_parameters" (transformers 5). Throws
+  /// Error "models.rotary" for a kind that is not there and a rotary dim that is a part of the head.
+  static RotaryOptions from(const Config& config, double theta);
+  /// The same of layers of a type, which "rope_parameters" has an entry for; "rope_scaling" is of all types.
+  static RotaryOptions of_layers(const Config& config, const std::string& type, double theta);
+
+ private:
+  static RotaryOptions read(const Config& given, const Config& config, double theta);
 };
 
 /// Angles are computed in float32 whatever the weights are, as transformers does.
