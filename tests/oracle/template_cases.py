@@ -87,6 +87,11 @@ a{%+ if true %} b{% endif %}
 {{ ''.__class__ }}|{{ m.__class__ }}|{{ x | join(',') }}|{{ x | list }}|{{ x | upper }}|{{ x == y }}|{{ x == none }}
 {{ -2 ** 2 }} {{ 2 * 3 ~ 4 }} {{ not 1 == 2 }} {{ 1 if 0 else 2 }} {{ 1 - -1 }} {{ 2 + 3 * 4 }} {{ (2 + 3) * 4 }} {{ 1 in [1] and 2 in [2] }}
 {{ m.b[3] is true }} {{ m.b[2] is none }} {{ [[1, 2], [3]] | map('join', '-') | list }} {{ [1, none, 0, 'a'] | select | list }} {{ [1, 'a'] | select('string') | list }} {{ [1, 2] | reject('odd') | list }}
+{{ none | map('upper') | list }}{{ 0 | select | list }}{{ '' | reject('odd') | list }}{{ x | selectattr('a') | list }}{{ false | rejectattr('a', 'none') | list }}{{ none | map(attribute='a') | join }}
+{% for t in none | selectattr('type', 'equalto', 'function') | map(attribute='function') %}{{ t }}{% else %}none{% endfor %}{{ 'y' if none | map('abs') else 'n' }}
+{% set g = [1, 2, 3] | map('string') %}{{ g | first }}{{ g | first }}{{ g | list }}{{ [1, 'a'] | map('abs') | first }}{{ [none, none] | sort }}{{ rows | sort(attribute='v,k') | map(attribute='k') | join }}
+{{ 'a\r\nb\nc' | indent(2) }}|{{ 'don\'t [stop] a-b' | title }}|{{ 17 | round(-1) }}{{ 2.5 | round(none) }}{{ 15 | round(-1) }}|{{ 'abcb'.find('b', 2) }}{{ 'abcb'.rfind('b', 0, 3) }}{{ 'abcb'.count('b', 2) }}{{ 'abc'.endswith('', 9) }}
+{{ ' a b  c '.split(none, 1) }}{{ ' a  b c '.rsplit(none, 1) }}{{ '²'.isdigit() }}{{ ('<a>' | safe).replace('a', '<') }}{{ ('-' | safe).join(['<', 'b']) }}{{ ('<a>' | safe) | list }}{{ [1, 2, 3] | batch(2, 'x') | list }}{{ 2.5 is odd }}{{ x is callable }}{{ x | truncate(3) }}{{ [2, 1, 2].index(2, 1) }}
 {% set j = joiner(', ') %}{% for i in [1, 2] %}{{ j() }}{{ i }}{% endfor %}
 """.strip("\n").split("\n")
 

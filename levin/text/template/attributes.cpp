@@ -81,7 +81,7 @@ std::vector<Value> Interpreter::items(const Value& value) {
     run_.step(static_cast<int64_t>(text.size()));
     for (size_t at = 0; at < text.size();) {
       const size_t size = utf8::length(text[at]);
-      made.push_back(run_.text(std::string(text.substr(at, size)), value.is_safe()));
+      made.push_back(run_.text(std::string(text.substr(at, size))));
       at += size;
     }
     return made;
@@ -93,6 +93,7 @@ std::vector<Value> Interpreter::items(const Value& value) {
         static_cast<std::ptrdiff_t>(list->kind == List::Kind::kIterator ? list->next : 0);
     made.assign(begin, list->items.end());
     list->next = list->items.size();
+    if (list->failure) std::rethrow_exception(std::exchange(list->failure, nullptr));
     return made;
   }
   if (const Dict* dict = value.dict()) {

@@ -175,6 +175,7 @@ bool contains(Run& run, const Value& whole, const Value& part) {
       list->next = i + 1;
       if (equal(list->items[i], part)) return true;
     }
+    if (list->failure) std::rethrow_exception(std::exchange(list->failure, nullptr));
     return false;
   }
   if (whole.is_undefined()) return false;

@@ -3,6 +3,7 @@
 //
 //   for (const Filter& filter : number_filters()) ...
 
+#include <functional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -23,11 +24,19 @@ std::span<const Filter> text_filters();
 std::span<const Filter> sequence_filters();
 std::span<const Filter> number_filters();
 
-/// "a.b.0" of a value.
-Value by_path(Interpreter& in, const Value& v, const Value& path);
+/// "a.b.0" of a value; the value itself where the path is none. A step to nothing gives `otherwise`, where that is
+/// something.
+Value by_path(Interpreter& in, const Value& v, const Value& path, const Value& otherwise = {});
+/// Python's len(); an error that names the filter where there is none.
+int64_t size_of(Run& run, const Value& v, std::string_view filter);
 /// In lower case where it is a text and cases are the same.
 Value folded(Interpreter& in, const Value& v, bool case_sensitive);
 Value iterator(Interpreter& in, std::vector<Value> items);
+/// An iterator over what `make` puts into the list. As a generator of Python's it fails where its items are
+/// taken, and not where it is made.
+Value generator(Interpreter& in, const std::function<void(std::vector<Value>&)>& make);
+/// Python's sorted(reverse=...): true, false or an int.
+bool is_reversed(Interpreter& in, const Parameters& given, size_t place);
 /// Sorted by keys, which are made once.
 std::vector<Value> sorted(Interpreter& in, std::vector<std::pair<Value, Value>> keyed,
                           bool reverse);

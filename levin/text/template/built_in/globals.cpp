@@ -45,6 +45,7 @@ Value dict(Interpreter& interpreter, const Value&, Arguments& arguments) {
   Dict* made = run.dict();
   if (arguments.positional.size() > 1) run.fail("dict takes at most 1 argument");
   for (const Value& value : arguments.positional) {
+    fail_if_undefined(run, value);
     if (const Dict* other = value.dict()) {
       for (const auto& [key, held] : other->items) run.put(*made, key, held);
       continue;
@@ -92,7 +93,8 @@ Value strftime_now(Interpreter& interpreter, const Value&, Arguments& arguments)
 
 struct Joiner : Callable {
   explicit Joiner(std::string text) : Callable("joiner"), text(std::move(text)) {}
-  Value call(Interpreter& interpreter, Arguments&) override {
+  Value call(Interpreter& interpreter, Arguments& arguments) override {
+    const Parameters none(interpreter.run(), "joiner", arguments, {});
     return interpreter.run().text(std::exchange(used, true) ? text : "");
   }
   std::string text;

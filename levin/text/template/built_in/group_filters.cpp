@@ -9,44 +9,46 @@ namespace {
 
 Value batch(Interpreter& in, const Value& v, Arguments& arguments) {
   const Parameters given(in.run(), "batch", arguments, {"linecount", "fill_with"});
-  const int64_t size = given.whole(0, 0);
-  if (size < 1) in.run().fail("batch wants a count from 1 on");
-  std::vector<Value> made;
-  std::vector<Value> some;
-  const auto put = [&] { made.emplace_back(in.run().list(std::exchange(some, {}))); };
-  for (const Value& item : in.items(v)) {
-    some.push_back(item);
-    if (static_cast<int64_t>(some.size()) == size) put();
-  }
-  if (!some.empty()) {
-    in.run().step(given.has(1) ? size : 0);
-    while (given.has(1) && static_cast<int64_t>(some.size()) < size) some.push_back(given[1]);
+  const Value& size = given.need(0);
+  return generator(in, [&](std::vector<Value>& made) {
+    std::vector<Value> some;
+    const auto put = [&] { made.emplace_back(in.run().list(std::exchange(some, {}))); };
+    const auto count = [&] { return Value(static_cast<int64_t>(some.size())); };
+    for (const Value& item : in.items(v)) {
+      if (equal(count(), size)) put();
+      some.push_back(item);
+    }
+    if (some.empty()) return;
+    if (given.has(1) && !given[1].is_none() && compared(in.run(), "<", count(), size)) {
+      if (!size.whole()) in.run().fail("batch wants an int to fill up to");
+      in.run().step(*size.whole());
+      some.resize(static_cast<size_t>(*size.whole()), given[1]);
+    }
     put();
-  }
-  return iterator(in, std::move(made));
+  });
 }
 
 Value slice(Interpreter& in, const Value& v, Arguments& arguments) {
   const Parameters given(in.run(), "slice", arguments, {"slices", "fill_with"});
   given.need(0);
-  const int64_t count = given.whole(0, 0);
-  if (count == 0) in.run().fail("slice wants another count than 0");
-  const std::vector<Value> items = in.items(v);
-  if (count < 0) return iterator(in, {});
-  in.run().step(count);
-  const size_t slices = static_cast<size_t>(count);
-  std::vector<Value> made;
-  size_t begin = 0;
-  for (size_t i = 0; i < slices; ++i) {
-    const bool longer = i < items.size() % slices;
-    const size_t end = begin + items.size() / slices + (longer ? 1 : 0);
-    std::vector<Value> some(items.begin() + static_cast<std::ptrdiff_t>(begin),
-                            items.begin() + static_cast<std::ptrdiff_t>(end));
-    if (given.has(1) && !given[1].is_none() && !longer) some.push_back(given[1]);
-    made.emplace_back(in.run().list(std::move(some)));
-    begin = end;
-  }
-  return iterator(in, std::move(made));
+  return generator(in, [&](std::vector<Value>& made) {
+    const std::vector<Value> items = in.items(v);
+    const int64_t count = given.whole(0, 0);
+    if (count == 0) in.run().fail("slice wants another count than 0");
+    if (count < 0) return;
+    in.run().step(count);
+    const auto slices = static_cast<size_t>(count);
+    size_t begin = 0;
+    for (size_t i = 0; i < slices; ++i) {
+      const bool longer = i < items.size() % slices;
+      const size_t end = begin + items.size() / slices + (longer ? 1 : 0);
+      std::vector<Value> some(items.begin() + static_cast<std::ptrdiff_t>(begin),
+                              items.begin() + static_cast<std::ptrdiff_t>(end));
+      if (given.has(1) && !given[1].is_none() && !longer) some.push_back(given[1]);
+      made.emplace_back(in.run().list(std::move(some)));
+      begin = end;
+    }
+  });
 }
 
 /// Tuples of a value and the items that have it, in order.
@@ -54,10 +56,7 @@ Value groupby(Interpreter& in, const Value& v, Arguments& arguments) {
   Run& run = in.run();
   const Parameters given(run, "groupby", arguments, {"attribute", "default", "case_sensitive"});
   given.need(0);
-  const auto real_key = [&](const Value& item) {
-    Value key = by_path(in, item, given[0]);
-    return key.is_undefined() && given.has(1) && !given[1].is_none() ? given[1] : key;
-  };
+  const auto real_key = [&](const Value& item) { return by_path(in, item, given[0], given[1]); };
   const auto key_of = [&](const Value& item) {
     return folded(in, real_key(item), given.flag(2, false));
   };

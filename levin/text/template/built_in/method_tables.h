@@ -4,6 +4,7 @@
 //   for (const Method& method : text_methods()) ...
 
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "levin/text/template/callable.h"
@@ -23,6 +24,12 @@ inline Value nothing_given(Interpreter& interpreter, Arguments& arguments, std::
                            Value value) {
   const Parameters given(interpreter.run(), name, arguments, {});
   return value;
+}
+
+/// For the functions of Python that take arguments by place alone.
+inline void no_names(Interpreter& interpreter, const Arguments& arguments, std::string_view name) {
+  if (!arguments.named.empty())
+    interpreter.run().fail(std::string(name) + " takes no arguments by name");
 }
 
 }  // namespace levin::text::jinja

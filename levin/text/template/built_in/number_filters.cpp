@@ -60,17 +60,38 @@ Value absolute(Interpreter& in, const Value& v, Arguments& arguments) {
   return v.whole() ? unary(in.run(), "-", v) : Value(std::abs(*v.number()));
 }
 
+/// To a multiple of 10^zeros; half of one goes to the even multiple.
+Value to_tens(const Value& v, int zeros) {
+  int64_t unit = 1;
+  for (int i = 0; i < zeros; ++i) unit *= 10;
+  if (const auto whole = v.whole()) {
+    int64_t rest = *whole % unit;
+    if (rest < 0) rest += unit;
+    const bool is_odd = ((*whole - rest) / unit) % 2 != 0;
+    const bool goes_up = rest > unit / 2 || (rest == unit / 2 && is_odd);
+    return Value(*whole - rest + (goes_up ? unit : 0));
+  }
+  const double whole_unit = static_cast<double>(unit);
+  return Value(std::nearbyint(*v.number() / whole_unit) * whole_unit);
+}
+
 Value round(Interpreter& in, const Value& v, Arguments& arguments) {
   const Parameters given(in.run(), "round", arguments, {"precision", "method"});
   if (!v.number()) in.run().fail(fmt::format("round wants a number, got {}", type_name(v)));
-  const int64_t digits = given.whole(0, 0);
   const std::string_view method = given.text(1, "common");
-  if (digits < 0 || digits > 15) in.run().fail("round wants a precision from 0 to 15");
+  const bool to_whole = given.has(0) && given[0].is_none();
+  const int64_t digits = to_whole ? 0 : given.whole(0, 0);
+  if (method != "common" && (to_whole || (method != "ceil" && method != "floor")))
+    in.run().fail("round knows common, ceil and floor, and digits for the last two");
+  if (digits < -15 || digits > 15) in.run().fail("round wants a precision from -15 to 15");
   const double scale = std::pow(10.0, static_cast<double>(digits));
   if (method == "ceil") return Value(std::ceil(*v.number() * scale) / scale);
   if (method == "floor") return Value(std::floor(*v.number() * scale) / scale);
-  if (method != "common") in.run().fail("round knows common, ceil and floor");
+  if (digits < 0) return to_tens(v, static_cast<int>(-digits));
   if (v.whole()) return Value(*v.whole());
+  if (to_whole && std::abs(*v.number()) >= 9e18)
+    in.run().fail("the number is too large for an int");
+  if (to_whole) return Value(static_cast<int64_t>(std::nearbyint(*v.number())));
   const std::string rounded = fmt::format("{:.{}f}", *v.number(), static_cast<int>(digits));
   return Value(std::strtod(rounded.c_str(), nullptr));
 }

@@ -50,7 +50,10 @@ std::string percent_format(Run& run, std::string_view format, const Value& value
       run.fail(fmt::format("levin knows %s, %r, %d, %i, %f and %% in formats, got '%{}'", kind));
     }
   }
-  const bool mapping = value.dict() != nullptr;
+  // What has items by a key may bring more than the format takes.
+  const bool mapping =
+      value.dict() != nullptr || value.is_undefined() ||
+      (list != nullptr && (list->kind == List::Kind::kList || list->kind == List::Kind::kRange));
   if (!mapping && used < (several ? list->items.size() : 1))
     run.fail("not all arguments were used by the format");
   run.work(made.size());

@@ -1,5 +1,7 @@
 #include "levin/text/template/built_in/tests.h"
 
+#include <fmt/format.h>
+
 #include "levin/text/template/built_in/filters.h"
 #include "levin/text/template/interpreter.h"
 #include "levin/text/template/operators.h"
@@ -19,9 +21,30 @@ bool is_iterable(const Value& value) {
          value.list() != nullptr || value.pointer<Loop>() != nullptr;
 }
 
-int64_t remainder(Interpreter& in, const Value& value, const Value& by) {
-  const Value rest = binary(in.run(), "%", value, by);
-  return rest.whole().value_or(rest.number().value_or(1) == 0 ? 0 : 1);
+bool has_remainder(Interpreter& in, const Value& value, const Value& by, int64_t wanted) {
+  return equal(binary(in.run(), "%", value, by), Value(wanted));
+}
+
+/// Whether Python's "is" holds between them. A text is itself; constants that are alike and texts of one byte are one,
+/// as Python shares them.
+bool is_same(const Value& value, const Value& other) {
+  if (value.is_undefined() || value.held().index() != other.held().index()) return false;
+  using Shared = std::shared_ptr<const Text>;
+  if (const auto* text = value.get<Shared>()) {
+    const auto* same = other.get<Shared>();
+    const bool constants = (*text)->run == nullptr && (*same)->run == nullptr;
+    const bool shared = constants || (*text)->bytes.size() <= 1;
+    return *text == *same || (shared && (*text)->bytes == (*same)->bytes);
+  }
+  if (value.list() != nullptr || value.dict() != nullptr) return value.held() == other.held();
+  return equal(value, other);
+}
+
+/// Whether `find` knows what a text names; what is no key of a dict is an error, as in Python.
+template <class Find>
+bool is_name(Interpreter& in, const Value& value, const Find& find) {
+  if (!hashable(value)) in.run().fail(fmt::format("unhashable type: '{}'", type_name(value)));
+  return value.is_text() && find(value.text()) != nullptr;
 }
 
 template <char const* op>
@@ -63,18 +86,19 @@ constexpr Test kTests[] = {
     LEVIN_TEST("mapping", v.dict() != nullptr),
     LEVIN_TEST("sequence", looks_like_sequence(v)),
     LEVIN_TEST("iterable", is_iterable(v)),
-    LEVIN_TEST("callable", v.pointer<Callable>() != nullptr || v.pointer<Loop>() != nullptr),
+    LEVIN_TEST("callable", v.pointer<Callable>() != nullptr || v.pointer<Loop>() != nullptr ||
+                               v.is_undefined()),  // jinja2's Undefined has a __call__
     LEVIN_TEST("escaped", v.is_safe()),
-    LEVIN_TEST("odd", remainder(in, v, Value(int64_t{2})) == 1),
-    LEVIN_TEST("even", remainder(in, v, Value(int64_t{2})) == 0),
+    LEVIN_TEST("odd", has_remainder(in, v, Value(int64_t{2}), 1)),
+    LEVIN_TEST("even", has_remainder(in, v, Value(int64_t{2}), 0)),
     LEVIN_TEST("lower", written(in.run(), v) == lower(written(in.run(), v)) &&
                             written(in.run(), v) != upper(written(in.run(), v))),
     LEVIN_TEST("upper", written(in.run(), v) == upper(written(in.run(), v)) &&
                             written(in.run(), v) != lower(written(in.run(), v))),
-    LEVIN_TEST("filter", v.is_text() && find_filter(v.text()) != nullptr),
-    LEVIN_TEST("test", v.is_text() && find_test(v.text()) != nullptr),
-    LEVIN_TEST_OF("divisibleby", remainder(in, v, given.need(0)) == 0),
-    LEVIN_TEST_OF("sameas", v.held().index() == given.need(0).held().index() && equal(v, given[0])),
+    LEVIN_TEST("filter", is_name(in, v, find_filter)),
+    LEVIN_TEST("test", is_name(in, v, find_test)),
+    LEVIN_TEST_OF("divisibleby", has_remainder(in, v, given.need(0), 0)),
+    LEVIN_TEST_OF("sameas", is_same(v, given.need(0))),
     {"in", comparison<kIn>},
     {"eq", comparison<kEq>},
     {"==", comparison<kEq>},

@@ -55,6 +55,10 @@ Value tojson(Interpreter& in, const Value& v, Arguments& arguments) {
   if (given.has(1) && !given[1].is_none()) {
     if (given[1].is_text()) {
       options.indent = std::string(given[1].text());
+    } else if (!given[1].whole()) {
+      // Python writes a text before it looks at the indent.
+      if (!v.is_text())
+        run.fail(fmt::format("'tojson' wants an int for 'indent', got {}", type_name(given[1])));
     } else {
       const int64_t blanks = std::max<int64_t>(given.whole(1, 0), 0);
       run.work(static_cast<size_t>(blanks));
@@ -80,12 +84,14 @@ Value indent(Interpreter& in, const Value& v, Arguments& arguments) {
   } else {
     by = std::string(static_cast<size_t>(std::clamp<int64_t>(given.whole(0, 4), 0, 4096)), ' ');
   }
-  const std::string whole = written(run, v);
+  // Lines are Python's splitlines(), of the text with a line feed behind it.
+  const Value whole = run.text(std::string(text_of(run, v, "indent")) + "\n");
+  Arguments none;
+  const Value lines = find_method(whole, "splitlines")(in, whole, none);
   std::string made;
   bool first = true;
-  for (size_t at = 0; at <= whole.size();) {
-    const size_t end = std::min(whole.find('\n', at), whole.size());
-    const std::string_view line = std::string_view(whole).substr(at, end - at);
+  for (const Value& item : in.items(lines)) {
+    const std::string_view line = item.text();
     if (!first) made += '\n';
     if (first ? given.flag(1, false) : (!line.empty() || given.flag(2, false))) made += by;
     made += line;
@@ -93,7 +99,6 @@ Value indent(Interpreter& in, const Value& v, Arguments& arguments) {
     run.take(made.size());
     run.free(made.size());
     first = false;
-    at = end + 1;
   }
   return text(in, v, std::move(made));
 }
@@ -123,8 +128,8 @@ Value truncate_text(Interpreter& in, const Value& v, Arguments& arguments) {
   const Value end = given.has(2) ? given[2] : run.text("...");
   const auto end_size = static_cast<int64_t>(utf8::count(text_of(run, end, "truncate")));
   if (length < end_size || leeway < 0) run.fail("truncate wants a length of at least its end's");
-  const auto size = static_cast<int64_t>(utf8::count(text_of(run, v, "truncate")));
-  if (size - leeway <= length) return v;
+  if (size_of(run, v, "truncate") - leeway <= length) return v;
+  text_of(run, v, "truncate");
   Value part = sliced(run, v, Value(None{}), Value(length - end_size), Value(None{}));
   if (!given.flag(1, false)) {
     const std::string_view cut = part.text();
@@ -199,6 +204,26 @@ Value xmlattr(Interpreter& in, const Value& v, Arguments& arguments) {
   return run.text(std::move(made));
 }
 
+/// Upper case behind white space and "-({[<", lower case elsewhere; str.title has another idea of a word.
+std::string with_titles(std::string_view text) {
+  std::string made;
+  for (size_t begin = 0; begin < text.size();) {
+    const auto is_border = [&](size_t at) {
+      const char32_t c = utf8::next(text, at);
+      return is_space(c) || (c < 0x80 && std::string_view("-({[<").find(static_cast<char>(c)) !=
+                                             std::string_view::npos);
+    };
+    size_t end = begin;
+    const bool border = is_border(begin);
+    while (end < text.size() && is_border(end) == border) end += utf8::length(text[end]);
+    const std::string_view word = text.substr(begin, end - begin);
+    const size_t first = border ? word.size() : utf8::length(word.front());
+    made += border ? std::string(word) : upper(word.substr(0, first)) + lower(word.substr(first));
+    begin = end;
+  }
+  return made;
+}
+
 constexpr Filter kTextFilters[] = {
     {"center", center},
     {"truncate", truncate_text},
@@ -211,7 +236,9 @@ constexpr Filter kTextFilters[] = {
     {"tojson", tojson},
     {"trim", trim},
     LEVIN_FILTER("attr", const Parameters given(in.run(), "attr", arguments, {"name"});
-                 return v.dict() != nullptr ? Value() : in.attribute(v, given.text(0))),
+                 // Of a dict only methods: its items are no attributes.
+                 const bool is_item = v.dict() != nullptr && !find_method(v, given.text(0));
+                 return is_item ? Value() : in.attribute(v, given.text(0))),
     LEVIN_PLAIN_FILTER("capitalize", text(in, v, capitalized(written(in.run(), v)))),
     LEVIN_PLAIN_FILTER(
         "e",
@@ -226,7 +253,7 @@ constexpr Filter kTextFilters[] = {
     LEVIN_PLAIN_FILTER("lower", text(in, v, lower(written(in.run(), v)))),
     LEVIN_PLAIN_FILTER("safe", in.run().text(written(in.run(), v), true)),
     LEVIN_PLAIN_FILTER("string", v.is_text() ? v : in.run().text(written(in.run(), v))),
-    LEVIN_PLAIN_FILTER("title", text(in, v, titled(written(in.run(), v)))),
+    LEVIN_PLAIN_FILTER("title", text(in, v, with_titles(written(in.run(), v)))),
     LEVIN_PLAIN_FILTER("upper", text(in, v, upper(written(in.run(), v))))};
 
 }  // namespace

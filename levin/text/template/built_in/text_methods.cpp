@@ -32,7 +32,7 @@ Views pieces_at_space(std::string_view text, int64_t most) {
   Views pieces;
   while (!(text = strip(text, true, false)).empty()) {
     if (most >= 0 && static_cast<int64_t>(pieces.size()) == most) {
-      pieces.push_back(strip(text, false, true));
+      pieces.push_back(text);  // with the white space at its end
       break;
     }
     size_t end = 0;
@@ -51,7 +51,7 @@ Views pieces_at_space_from_right(std::string_view text, int64_t most) {
   Views pieces;
   while (!(text = strip(text, false, true)).empty()) {
     if (most >= 0 && static_cast<int64_t>(pieces.size()) == most) {
-      pieces.push_back(strip(text, true, false));
+      pieces.push_back(text);
       break;
     }
     size_t begin = text.size();
@@ -104,6 +104,8 @@ Value split_at(Interpreter& interpreter, const Value& self, Arguments& arguments
 
 Value splitlines(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Parameters given(interpreter.run(), "splitlines", arguments, {"keepends"});
+  if (given.has(0) && !given[0].whole())
+    interpreter.run().fail("'splitlines' wants true or false for 'keepends'");
   const bool keep = given.flag(0, false);
   const std::string_view text = self.text();
   interpreter.run().work(text.size());
@@ -124,19 +126,39 @@ Value splitlines(Interpreter& interpreter, const Value& self, Arguments& argumen
   return list_of(interpreter, self, lines);
 }
 
+/// The part of a text from argument 1 to argument 2, and how many code points are before it. Nothing where it
+/// would begin behind the text's end, so that not even "" is in it.
+struct Window {
+  std::string_view text;
+  int64_t before;
+};
+std::optional<Window> window_of(Run& run, const Value& self, const Parameters& given) {
+  const std::string_view text = self.text();
+  run.work(text.size());
+  if (!given.has(1)) return Window{text, 0};
+  const auto size = static_cast<int64_t>(utf8::count(text));
+  const auto place = [&](size_t argument, int64_t otherwise) {
+    if (!given.has(argument) || given[argument].is_none()) return otherwise;
+    const int64_t at = given.whole(argument, otherwise);
+    return at < 0 ? std::max<int64_t>(at + size, 0) : at;
+  };
+  const int64_t begin = place(1, 0);
+  const int64_t end = std::min(place(2, size), size);
+  if (begin > end) return std::nullopt;
+  const size_t from = place_of(text, static_cast<size_t>(begin));
+  const size_t length = place_of(text.substr(from), static_cast<size_t>(end - begin));
+  return Window{text.substr(from, length), begin};
+}
+
 Value ends(Interpreter& interpreter, const Value& self, Arguments& arguments, bool end) {
   Run& run = interpreter.run();
   const Parameters given(run, end ? "endswith" : "startswith", arguments,
                          {"prefix", "start", "end"});
-  std::string_view text = self.text();
-  Value part;
-  if (given.has(1)) {
-    part = sliced(run, self, given[1], given.has(2) ? given[2] : Value(None{}), Value(None{}));
-    text = part.text();
-  }
+  no_names(interpreter, arguments, end ? "endswith" : "startswith");
+  const auto window = window_of(run, self, given);
   const auto one = [&](const Value& value) {
     const std::string_view other = text_of(run, value, "startswith");
-    return end ? text.ends_with(other) : text.starts_with(other);
+    return window && (end ? window->text.ends_with(other) : window->text.starts_with(other));
   };
   const List* list = given.need(0).list();
   if (list != nullptr && list->kind == List::Kind::kTuple)
@@ -144,12 +166,18 @@ Value ends(Interpreter& interpreter, const Value& self, Arguments& arguments, bo
   return Value(one(given.need(0)));
 }
 
+/// What a text of HTML takes in.
+std::string html_of(Run& run, const Value& value) {
+  return value.is_safe() ? std::string(value.text()) : escaped(written(run, value));
+}
+
 Value replaced(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   Run& run = interpreter.run();
   const Parameters given(run, "replace", arguments, {"old", "new", "count"});
   const std::string_view text = self.text();
   const std::string_view from = given.text(0);
-  const std::string_view to = given.text(1);
+  const std::string as_html = self.is_safe() ? html_of(run, given.need(1)) : "";
+  const std::string_view to = self.is_safe() ? as_html : given.text(1);
   int64_t most = given.whole(2, -1);
   std::string made;
   const auto put = [&](std::string_view part) {
@@ -183,23 +211,29 @@ Value replaced(Interpreter& interpreter, const Value& self, Arguments& arguments
 Value find_in(Interpreter& interpreter, const Value& self, Arguments& arguments, bool right,
               bool must) {
   Run& run = interpreter.run();
-  const Parameters given(run, "find", arguments, {"sub"});
-  run.work(self.text().size());
-  const size_t at = right ? self.text().rfind(given.text(0)) : self.text().find(given.text(0));
+  no_names(interpreter, arguments, "find");
+  const Parameters given(run, "find", arguments, {"sub", "start", "end"});
+  const std::string_view part = given.text(0);
+  const auto window = window_of(run, self, given);
+  const size_t at = !window ? std::string_view::npos
+                    : right ? window->text.rfind(part)
+                            : window->text.find(part);
   if (at == std::string_view::npos) {
     if (must) run.fail("substring not found");
     return Value(int64_t{-1});
   }
-  return Value(static_cast<int64_t>(utf8::count(self.text().substr(0, at))));
+  return Value(window->before + static_cast<int64_t>(utf8::count(window->text.substr(0, at))));
 }
 
 Value counted(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   Run& run = interpreter.run();
-  const Parameters given(run, "count", arguments, {"sub"});
+  no_names(interpreter, arguments, "count");
+  const Parameters given(run, "count", arguments, {"sub", "start", "end"});
   const std::string_view part = given.text(0);
-  run.work(self.text().size());
-  if (part.empty()) return Value(static_cast<int64_t>(utf8::count(self.text()) + 1));
-  return Value(static_cast<int64_t>(pieces_at(self.text(), part, -1, false).size() - 1));
+  const auto window = window_of(run, self, given);
+  if (!window) return Value(int64_t{0});
+  if (part.empty()) return Value(static_cast<int64_t>(utf8::count(window->text) + 1));
+  return Value(static_cast<int64_t>(pieces_at(window->text, part, -1, false).size() - 1));
 }
 
 Value join_method(Interpreter& interpreter, const Value& self, Arguments& arguments) {
@@ -209,7 +243,7 @@ Value join_method(Interpreter& interpreter, const Value& self, Arguments& argume
   bool first = true;
   for (const Value& item : interpreter.items(given.need(0))) {
     if (!std::exchange(first, false)) text += self.text();
-    text += text_of(run, item, "join");
+    text += self.is_safe() ? html_of(run, item) : std::string(text_of(run, item, "join"));
     run.work(self.text().size());
     run.take(text.size());
     run.free(text.size());
@@ -218,7 +252,8 @@ Value join_method(Interpreter& interpreter, const Value& self, Arguments& argume
 }
 
 template <class Test>
-Value all_of(const Value& self, const Test& test) {
+Value all_of(Interpreter& interpreter, Arguments& arguments, const Value& self, const Test& test) {
+  const Parameters none(interpreter.run(), "is...", arguments, {});
   const std::string_view text = self.text();
   bool all = !text.empty();
   for (size_t at = 0; at < text.size() && all;) all = test(utf8::next(text, at));
@@ -229,6 +264,19 @@ bool has_category(char32_t c, uint32_t bits) {
   return (unicode::Unicode::instance().category_bit(c) & bits) != 0;
 }
 
+/// Of a numeric type of digits: decimal ones, and those in circles, brackets, and above and below the line.
+bool is_digit(char32_t c) {
+  constexpr std::pair<char32_t, char32_t> kOthers[] = {
+      {0xb2, 0xb3},       {0xb9, 0xb9},       {0x1369, 0x1371},   {0x19da, 0x19da},
+      {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},
+      {0x2474, 0x247c},   {0x2488, 0x2490},   {0x24ea, 0x24ea},   {0x24f5, 0x24fd},
+      {0x24ff, 0x24ff},   {0x2776, 0x277e},   {0x2780, 0x2788},   {0x278a, 0x2792},
+      {0x10a40, 0x10a43}, {0x10e60, 0x10e68}, {0x11052, 0x1105a}, {0x1f100, 0x1f10a}};
+  return has_category(c, unicode::bit(unicode::kNd)) ||
+         std::ranges::any_of(kOthers,
+                             [&](auto& range) { return range.first <= c && c <= range.second; });
+}
+
 constexpr Method kTextMethods[] = {
     {"capitalize", LEVIN_METHOD(return nothing_given(in, arguments, "capitalize",
                                                      of(in, self, capitalized(self.text())));)},
@@ -236,19 +284,16 @@ constexpr Method kTextMethods[] = {
     {"endswith", LEVIN_METHOD(return ends(in, self, arguments, true);)},
     {"find", LEVIN_METHOD(return find_in(in, self, arguments, false, false);)},
     {"index", LEVIN_METHOD(return find_in(in, self, arguments, false, true);)},
-    {"isalnum", LEVIN_METHOD((void)in; (void)arguments; return all_of(
-                                 self,
-                                 [](char32_t c) {
-                                   return has_category(c, unicode::kLetters | unicode::kNumbers);
-                                 });)},
+    {"isalnum", LEVIN_METHOD(return all_of(in, arguments, self,
+                                           [](char32_t c) {
+                                             return has_category(
+                                                 c, unicode::kLetters | unicode::kNumbers);
+                                           });)},
     {"isalpha",
-     LEVIN_METHOD((void)in; (void)arguments; return all_of(
-                      self, [](char32_t c) { return has_category(c, unicode::kLetters); });)},
-    {"isdigit",
-     LEVIN_METHOD(
-         (void)in; (void)arguments; return all_of(
-             self, [](char32_t c) { return has_category(c, unicode::bit(unicode::kNd)); });)},
-    {"isspace", LEVIN_METHOD((void)in; (void)arguments; return all_of(self, is_space);)},
+     LEVIN_METHOD(return all_of(in, arguments, self,
+                                [](char32_t c) { return has_category(c, unicode::kLetters); });)},
+    {"isdigit", LEVIN_METHOD(return all_of(in, arguments, self, is_digit);)},
+    {"isspace", LEVIN_METHOD(return all_of(in, arguments, self, is_space);)},
     {"join", join_method},
     {"lower",
      LEVIN_METHOD(return nothing_given(in, arguments, "lower", of(in, self, lower(self.text())));)},

@@ -6,6 +6,7 @@
 //   if (value.is_text() && truth(value)) ...
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -113,7 +114,8 @@ struct List : Object {
   static constexpr const char kGroup[] = "_GroupTuple";  // name of a tuple that groupby makes
   Kind kind = Kind::kList;
   std::vector<Value> items;
-  size_t next = 0;  // of an iterator, which gives each item once
+  size_t next = 0;             // of an iterator, which gives each item once
+  std::exception_ptr failure;  // of an iterator: what comes behind its last item
   int64_t depth = 1;
   const char* name = "list";
   std::string shown;  // of a range, how Python writes it
