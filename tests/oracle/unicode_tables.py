@@ -207,7 +207,9 @@ def folds():
     cased = sorted({c for c in SCALARS for x in (chr(c).lower(), chr(c).upper(), chr(c).casefold(), chr(c).title())
                     if x != chr(c)} |
                    {ord(x) for c in SCALARS for x in (chr(c).lower(), chr(c).upper(), chr(c).casefold()) if len(x) == 1
-                    and x != chr(c)})
+                    and x != chr(c)} |
+                   # Python's own tables are older than those of the library.
+                   {x for c, made in alone(normalizers.Lowercase()).items() for x in (c, *made)})
     text = "".join(map(chr, cased))
     groups, done = [], set()
     for c in cased:

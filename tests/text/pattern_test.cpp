@@ -46,6 +46,46 @@ TEST(Pattern, MatchesAsOnigurumaDoes) {
   EXPECT_THAT(found("(?x) a b # and no more\n", "a ab"), ElementsAre("ab"));
 }
 
+// Found against tokenizers' Regex over all code points: \w alone asks another table than brackets do, and \p{Punct}
+// no symbols, which [[:punct:]] has.
+TEST(Pattern, ClassesInBracketsAreOnigurumas) {
+  const std::string latin = "a\u00b2\u00b3\u00b9\u00bc\u00bd\u00be\u00aa_5";
+  const std::string kept = "a\u00aa_5";
+  const std::string left_out = "\u00b2\u00b3\u00b9\u00bc\u00bd\u00be";
+  const auto all = [&](std::string_view expression) {
+    std::string text;
+    for (const std::string& part : found(expression, latin)) text += part;
+    return text;
+  };
+  for (const char* whole : {R"(\w)", R"(\p{Word})", R"((?i)\w)"})
+    EXPECT_EQ(all(whole), latin) << whole;
+  for (const char* word : {R"([\w])", R"([\w_])", R"([[\w]])", R"([[:word:]])", R"([\p{Word}])",
+                           R"((?i)[\w])", R"([^\W])", R"([^[:^word:]])"}) {
+    EXPECT_EQ(all(word), kept) << word;
+  }
+  for (const char* other : {R"([^\w])", R"([\W])", R"([[:^word:]])", R"([^[:word:]])"})
+    EXPECT_EQ(all(other), left_out) << other;
+  EXPECT_THAT(found(R"(\p{Punct})", "!$+-\u00a6\u00ab"), ElementsAre("!", "-", "\u00ab"));
+  EXPECT_THAT(found("[[:punct:]]", "!$+-\u00ab"), ElementsAre("!", "$", "+", "-", "\u00ab"));
+  // (?i) reaches into brackets, and not into a class that stands alone.
+  EXPECT_THAT(found(R"((?i)\p{Lu})", "aBc"), ElementsAre("B"));
+  EXPECT_THAT(found(R"((?i)\P{Lu})", "aBc"), ElementsAre("a", "c"));
+  EXPECT_THAT(found(R"((?i)[\p{Lu}])", "aBc"), ElementsAre("a", "B", "c"));
+  EXPECT_THAT(found("(?i)\u0264", "\ua7cb"), ElementsAre("\ua7cb"));  // a pair of Unicode 16
+}
+
+TEST(Pattern, EscapesAreOnigurumas) {
+  EXPECT_THAT(found(R"(\O)", "a\nN"), ElementsAre("a", "\n", "N"));
+  EXPECT_THAT(found(R"(\N)", "a\nN"), ElementsAre("a", "N"));
+  EXPECT_THAT(found(R"([\101-\103])", "ABCD1"), ElementsAre("A", "B", "C"));
+  EXPECT_THAT(found(R"(\0101|\x4g|\xg)",
+                    "\x08"
+                    "1 \x04g xg"),
+              ElementsAre("\x08"
+                          "1",
+                          "\x04g", "xg"));
+}
+
 TEST(Pattern, ScannersGiveWhatTheirExpressionsGive) {
   const std::string contractions = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
   const std::string lead = R"([^\r\n\p{L}\p{N}]?)";
@@ -99,7 +139,8 @@ TEST(Pattern, WhatIsMalformedOrNotKnownIsAnErrorWithItsPlace) {
     EXPECT_THAT(said(malformed), StartsWith("text.pattern: ")) << malformed;
   }
   for (const char* unknown :
-       {"(a)\\1", "\\Xa", "\\Ga", "(?~a)", "(?(1)a)", "\\p{Klingon}", "(?<=a*)b"}) {
+       {"(a)\\1", "\\Xa", "\\Ga", "(?~a)", "(?(1)a)", "\\p{Klingon}", "(?<=a*)b", "\\ca", "\\C-a",
+        "\\M-a", "\\o{101}", "[\\ca]", "\\u12"}) {
     EXPECT_THAT(said(unknown), StartsWith("text.pattern: ")) << unknown;
   }
   EXPECT_THAT(said(std::string(200, '(') + std::string(200, ')')), HasSubstr("too many groups"));

@@ -74,4 +74,10 @@ Ranges named_set(std::string_view name) {
   return unicode.script(name);
 }
 
+Ranges word_set_in_brackets() {
+  // \w alone is asked of one table, which has the superscripts and fractions of Latin-1; brackets of another.
+  const Ranges left_out = {{0xb2, 0xb4}, {0xb9, 0xba}, {0xbc, 0xbf}};
+  return intersected(named_set("word"), complement(left_out));
+}
+
 }  // namespace levin::text

@@ -276,8 +276,11 @@ class Parser : public SetParser {
         break;
     }
     if (text_[at_] >= '1' && text_[at_] <= '9') fail("a reference to a group");
+    if (take("O")) return make_plain_set({{0, unicode::kEnd}});
+    if (take("N")) return make_plain_set(complement(one('\n')));
+    // (?i) does not reach into a class that stands alone.
     Ranges set;
-    if (take_class_escape(set)) return make_set(std::move(set));
+    if (take_class_escape(set)) return make_plain_set(std::move(set));
     return make_set(one(take_character_escape()));
   }
 

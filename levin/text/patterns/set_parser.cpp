@@ -10,6 +10,14 @@
 
 namespace levin::text {
 
+namespace {
+
+bool is_hex_digit(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
+
+}  // namespace
+
 void SetParser::fail(std::string_view what) const {
   LEVIN_FAIL("text.pattern",
              "'{}' holds {} at byte {}; levin knows Oniguruma's syntax but for that",
@@ -21,7 +29,7 @@ char32_t SetParser::take_code_point() {
   return utf8::next(text_, at_);
 }
 
-bool SetParser::take_class_escape(Ranges& set) {
+bool SetParser::take_class_escape(Ranges& set, bool in_brackets) {
   const char letter = text_[at_];
   switch (letter) {
     case 's':
@@ -30,7 +38,7 @@ bool SetParser::take_class_escape(Ranges& set) {
       break;
     case 'w':
     case 'W':
-      set = named_set("word");
+      set = in_brackets ? word_set_in_brackets() : named_set("word");
       break;
     case 'd':
     case 'D':
@@ -43,7 +51,7 @@ bool SetParser::take_class_escape(Ranges& set) {
     case 'p':
     case 'P':
       ++at_;
-      set = property();
+      set = property(in_brackets);
       if (letter == 'P') set = complement(set);
       return true;
     default:
@@ -54,7 +62,8 @@ bool SetParser::take_class_escape(Ranges& set) {
   return true;
 }
 
-Ranges SetParser::property() {
+/// Names are those of [:name:], but for two: Punct has no symbols here, and Word is another within brackets.
+Ranges SetParser::property(bool in_brackets) {
   if (!take("{")) fail("a property without {");
   const bool negated = take("^");
   std::string name;
@@ -65,12 +74,14 @@ Ranges SetParser::property() {
       name += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
   }
   ++at_;
-  const Ranges set = named_set(name);
+  const Ranges set = name == "punct"                 ? named_set("p")
+                     : name == "word" && in_brackets ? word_set_in_brackets()
+                                                     : named_set(name);
   if (set.empty()) fail(fmt::format("the property '{}', which is not known,", printable(name)));
   return negated ? complement(set) : set;
 }
 
-char32_t SetParser::take_character_escape() {
+char32_t SetParser::take_character_escape(bool in_brackets) {
   const char32_t c = take_code_point();
   switch (c) {
     case 't':
@@ -88,13 +99,22 @@ char32_t SetParser::take_character_escape() {
     case 'e':
       return 0x1b;
     case 'x':
-      return take("{") ? hex(8, true) : hex(2, false);
+      if (take("{")) return hex(8, true);
+      // Without digits it is an x, and 0 within brackets.
+      return in_brackets || (!done() && is_hex_digit(text_[at_])) ? hex(2, false) : c;
     case 'u':
       return hex(4, false);
     case '0':
-      return octal();
+      return octal(2);
+    case 'c':
+    case 'C':
+    case 'M':
+    case 'o':
+      fail("an escape that is not known");
     default:
-      return c;
+      if (!in_brackets || c < '1' || c > '7') return c;
+      --at_;
+      return octal(3);
   }
 }
 
@@ -111,12 +131,13 @@ char32_t SetParser::hex(int most, bool braced) {
     value = std::min<char32_t>(value << 4 | static_cast<char32_t>(digit), unicode::kEnd);
     ++at_;
   }
-  if ((braced && (count == 0 || !take("}"))) || value >= unicode::kEnd) fail("no code point");
+  const bool is_cut = braced ? count == 0 || !take("}") : most == 4 && count < 4;
+  if (is_cut || value >= unicode::kEnd) fail("no code point");
   return value;
 }
-char32_t SetParser::octal() {
+char32_t SetParser::octal(int most) {
   char32_t value = 0;
-  for (int i = 0; i < 2 && !done() && text_[at_] >= '0' && text_[at_] <= '7'; ++i) {
+  for (int i = 0; i < most && !done() && text_[at_] >= '0' && text_[at_] <= '7'; ++i) {
     value = value * 8 + static_cast<char32_t>(text_[at_++] - '0');
   }
   return value;
@@ -159,7 +180,7 @@ Ranges SetParser::class_item() {
       std::string_view name = text_.substr(at_ + 2, end - at_ - 2);
       const bool negated = name.starts_with('^');
       if (negated) name.remove_prefix(1);
-      const Ranges set = named_set(name);
+      const Ranges set = name == "word" ? word_set_in_brackets() : named_set(name);
       if (!set.empty()) {
         at_ = end + 2;
         return negated ? complement(set) : set;
@@ -171,8 +192,8 @@ Ranges SetParser::class_item() {
   char32_t begin = 0;
   if (take("\\")) {
     if (done()) fail("a class without an end");
-    if (take_class_escape(set)) return set;
-    begin = text_[at_] == 'b' ? (++at_, U'\b') : take_character_escape();
+    if (take_class_escape(set, true)) return set;
+    begin = text_[at_] == 'b' ? (++at_, U'\b') : take_character_escape(true);
   } else {
     begin = take_code_point();
   }
@@ -186,11 +207,11 @@ Ranges SetParser::class_item() {
   }
   if (take("\\")) {
     if (done()) fail("a class without an end");
-    if (take_class_escape(set)) {
+    if (take_class_escape(set, true)) {
       at_ = before;
       return one(begin);
     }
-    end = take_character_escape();
+    end = take_character_escape(true);
   } else {
     end = take_code_point();
   }

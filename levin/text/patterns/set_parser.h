@@ -13,6 +13,9 @@ namespace levin::text {
 /// The set of a name in \p{...} or [[:...:]], in lower case without blanks; empty where there is none.
 Ranges named_set(std::string_view name);
 
+/// What \w and [:word:] are within brackets, where Oniguruma leaves six code points out.
+Ranges word_set_in_brackets();
+
 class SetParser {
  public:
   explicit SetParser(std::string_view text) : text_(text) {}
@@ -33,9 +36,9 @@ class SetParser {
   static Ranges one(char32_t c) { return {{c, c + 1}}; }
 
   /// \s, \p{...} and the like, behind the \.
-  bool take_class_escape(Ranges& set);
-  /// \n, \x41 and the like, behind the \.
-  char32_t take_character_escape();
+  bool take_class_escape(Ranges& set, bool in_brackets = false);
+  /// \n, \x41 and the like, behind the \; within brackets \101 too, which is a group's number elsewhere.
+  char32_t take_character_escape(bool in_brackets = false);
   /// Behind the [.
   Ranges char_class();
 
@@ -46,9 +49,9 @@ class SetParser {
 
  private:
   Ranges class_item();
-  Ranges property();
+  Ranges property(bool in_brackets);
   char32_t hex(int most, bool braced);
-  char32_t octal();
+  char32_t octal(int most);
 };
 
 }  // namespace levin::text
