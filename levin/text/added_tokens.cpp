@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "levin/base/log.h"
+#include "levin/base/text.h"
 #include "levin/text/unicode/unicode.h"
 #include "levin/text/unicode/utf8.h"
 
@@ -58,6 +60,11 @@ void AddedTokens::put(AddedToken token, const Vocabulary& vocabulary,
     text.reset(token.content, 0, normalizer->needs_origin());
     normalizer->apply(text);
     pattern = std::string(text.text());
+    if (pattern.empty()) {
+      log::warn(
+          "the added token '{}' is nothing once it is normalized, so that it is not looked for",
+          printable(token.content));
+    }
   }
   greatest_ = std::max(greatest_, id);
   if (token.special) special_[token.content] = true;
@@ -113,8 +120,9 @@ void AddedTokens::find(std::string_view text, Of of, Sought sought,
     if (token.lstrip) begin = std::max(before_spaces(text, begin), done);
     if (token.rstrip) end = behind_spaces(text, end);
     if (done < begin) put(done, begin, -1);
-    put(begin, end, match->id);
-    done = end;
+    // The token before may have taken all of this one with its white space.
+    if (begin < end) put(begin, end, match->id);
+    done = std::max(done, end);
   }
   if (done != text.size()) put(done, text.size(), -1);
 }

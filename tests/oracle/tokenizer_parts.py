@@ -136,13 +136,18 @@ EXPRESSIONS = [
     r"[[:xdigit:]]+", r"\b\w", r"\B\w", r"(?<=a)b|(?<!a)c", r"(?<=ab|c)d", r"a.*?e", r"a++b|[a-z]*+x", r"(?>a|ab)c|foo",
     r"[a-z&&[^aeiou]]+", r"(?i)hello|WORLD|[k-s]+", r"(?i:é|σ|ǆ|K)+", r"^.|.$", r"\A.|.\z|.\Z", r"(?m).+", r".+",
     r"a{2}|b{1,}|c{,2}d|e{2,3}?", r"(?:a|)+x?", r"(?:(?:ab)*c?)*d", r"\x41|\u0042|\x{43}+|\t", r"\P{L}+", r"\p{^L}+", r"\R+",
-    r"[\p{Lu}\p{Lt}]\p{Ll}*|\p{Sc}|\p{Sk}|\p{Cf}|\p{Cn}|\p{Zs}", r"\p{Greek}+|\p{Cyrillic}+|\p{Arabic}+|\p{Common}"]
+    r"[\p{Lu}\p{Lt}]\p{Ll}*|\p{Sc}|\p{Sk}|\p{Cf}|\p{Cn}|\p{Zs}", r"\p{Greek}+|\p{Cyrillic}+|\p{Arabic}+|\p{Common}",
+    r"[\w]+", r"[^\w]", r"[\W]+", r"[[:word:]]+", r"[[:^word:]]", r"[\p{Word}-]+", r"\p{Punct}+", r"[^\p{Punct}]+", r"(?i)[\w&&[^_]]+"]
 
 _TOKEN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
 ADDED = [{"id": 300 + place, **_TOKEN, **token} for place, token in enumerate([
     {"content": "<s>", "normalized": False, "special": True},
     {"content": "the", "single_word": True}, {"content": "[MASK]", "lstrip": True, "normalized": False, "special": True},
     {"content": "...", "rstrip": True}, {"content": "World"}, {"content": "Hello", "normalized": False}])]
+# White space alone, of which one token may take the next one in.
+SPACES_ADDED = [{"id": 300 + place, **_TOKEN, **token} for place, token in enumerate([
+    {"content": "\n", "lstrip": True, "rstrip": True, "normalized": False}, {"content": " ", "lstrip": True, "rstrip": True},
+    {"content": "\t", "rstrip": True, "normalized": False}, {"content": "the", "single_word": True, "lstrip": True}])]
 
 _WORDS = {"[UNK]": 0, "the": 1, "##re": 2, "hel": 3, "##lo": 4, "w": 5, "##or": 6, "##ld": 7, "!": 8, "##s": 9, "a": 10,
           "##é": 11, "é": 12, "<": 13, "s": 14, ">": 15}
@@ -191,6 +196,8 @@ def all_tokenizers():
         "model.bpe_bytes": tokenizer(bpe(fuse_unk=True, byte_fallback=True), normalizer=NORMALIZERS["llama"]),
         "model.bpe_nothing": tokenizer(bpe(unk_token=None), pre_tokenizer=blanks),
         "model.bpe_old_merges": tokenizer(bpe(merges=[" ".join(pair) for pair in _MERGED["merges"]]), pre_tokenizer=blanks),
+        "model.bpe_headed_merges": tokenizer(bpe(merges=["#version: 0.2"] + [" ".join(pair) for pair in _MERGED["merges"]] + ["#versions e"]),
+                                             pre_tokenizer=blanks),
         "model.bpe_words": tokenizer(bpe(ignore_merges=True, merges=_MERGED["merges"][:2]), pre_tokenizer=blanks),
         "model.bpe_suffix": tokenizer(bpe(end_of_word_suffix="</w>", vocab=_MERGED["vocab"] | {"e</w>": 21, "the</w>": 22, "o</w>": 23},
                                           merges=_MERGED["merges"][:4] + [["th", "e</w>"]]), pre_tokenizer=blanks,
@@ -209,6 +216,8 @@ def all_tokenizers():
         "added": tokenizer(added_tokens=ADDED),
         "added.lowercase": tokenizer(added_tokens=ADDED, normalizer=part("Lowercase"), pre_tokenizer=part("Whitespace")),
         "added.metaspace": tokenizer(added_tokens=ADDED, pre_tokenizer=metaspace("first")),
+        "added.spaces": tokenizer(added_tokens=SPACES_ADDED),
+        "added.spaces_byte_level": tokenizer(added_tokens=SPACES_ADDED, pre_tokenizer=byte_level(True, True), post_processor=_ROBERTA),
         "added.byte_level": tokenizer(added_tokens=ADDED, pre_tokenizer=byte_level(True, True), post_processor=_ROBERTA),
         "post.template": tokenizer(post_processor=part("TemplateProcessing", **_PAIRS)),
         "post.bert": tokenizer(post_processor=_BERT_AROUND, pre_tokenizer=blanks),

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "levin/base/log_sink.h"
 #include "tests/text/small_tokenizer.h"
 
 namespace levin::text {
@@ -34,6 +35,34 @@ TEST(AddedTokens, TakeWhiteSpaceWithThem) {
               ElementsAre(Offset{0, 1}, Offset{1, 4}, Offset{5, 6}));
   EXPECT_THAT(offsets({.content = "|", .rstrip = true}),
               ElementsAre(Offset{0, 1}, Offset{3, 5}, Offset{5, 6}));
+}
+
+TEST(AddedTokens, OfWhiteSpaceAloneTakeEachOtherIn) {
+  const auto offsets = [](AddedToken token, const char* text) {
+    return with(std::move(token)).encode(text).offsets;
+  };
+  const AddedToken both{.content = "\n", .lstrip = true, .rstrip = true, .normalized = false};
+  EXPECT_THAT(offsets(both, "\n\n"), ElementsAre(Offset{0, 2}));
+  EXPECT_THAT(offsets(both, "a \n \n b"), ElementsAre(Offset{0, 1}, Offset{1, 6}, Offset{6, 7}));
+  // Without lstrip the second one is found within what the first has taken.
+  EXPECT_THAT(offsets({.content = "\n", .rstrip = true, .normalized = false}, "\n\n"),
+              ElementsAre(Offset{0, 2}, Offset{1, 2}));
+  Tokenizer tokenizer = SmallTokenizer{}.make();
+  const std::vector<AddedToken> tokens = {{.content = "<s>", .rstrip = true, .normalized = false},
+                                          {.content = " ", .lstrip = true, .normalized = false}};
+  tokenizer.add_tokens(tokens);
+  // Python's library panics on this text: its second token would end before it begins.
+  EXPECT_THAT(tokenizer.encode("<s>  b").offsets, ElementsAre(Offset{0, 5}, Offset{5, 6}));
+}
+
+TEST(AddedTokens, ThatTheNormalizerLeavesNothingOfAreNamed) {
+  std::string told;
+  const log::Sink before =
+      log::set_sink([&](log::Level, std::string_view text) { told += std::string(text); });
+  const Tokenizer tokenizer = with({.content = "\n"}, R"({"type": "Strip"})");
+  log::set_sink(before);
+  EXPECT_THAT(told, ::testing::HasSubstr("is nothing once it is normalized"));
+  EXPECT_THAT(tokenizer.encode("a\nb").ids, ElementsAre(1, 2));
 }
 
 TEST(AddedTokens, AreLookedForInNormalizedTextWhereTheyAreToBe) {

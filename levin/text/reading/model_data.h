@@ -23,8 +23,10 @@ struct ModelData {
   std::vector<std::pair<std::string_view, std::string_view>> merges;
   bool has_merges = false;
 
-  /// Both tokens of a merge in the older spelling, "left right"; false where it is none.
+  /// Both tokens of a merge in the older spelling, "left right"; false where it is none. As in Python's library a line
+  /// that begins with "#version" is a heading of merges.txt, and no merge.
   bool add_merge(std::string_view text) {
+    if (text.starts_with("#version")) return true;
     const size_t blank = text.find(' ');
     if (blank == std::string_view::npos || text.find(' ', blank + 1) != std::string_view::npos) {
       return false;

@@ -169,5 +169,19 @@ TEST(TokenizerFile, BothWaysFindTheSameInWhatWasDamaged) {
   EXPECT_LT(whole, kCases / 10 * 9);
 }
 
+TEST(TokenizerFile, AMergeThatBeginsWithVersionIsAHeading) {
+  for (const auto way : {TokenizerFile::Way::kPlain, TokenizerFile::Way::kParser}) {
+    const TokenizerFile file(
+        std::string_view(
+            R"({"model": {"merges": ["#version: 0.2", "a b", "#version x y", "#versions c"]}})"),
+        way);
+    ASSERT_EQ(file.model().merges.size(), 1U);
+    EXPECT_EQ(file.model().merges[0].second, "b");
+    const TokenizerFile pairs(std::string_view(R"({"model": {"merges": [["#version", "b"]]}})"),
+                              way);
+    EXPECT_EQ(pairs.model().merges.size(), 1U);
+  }
+}
+
 }  // namespace
 }  // namespace levin::text
