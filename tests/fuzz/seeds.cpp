@@ -148,6 +148,16 @@ void put_tokenizers(const fs::path& root) {
       R"( "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1,)"
       R"( "stop": 0}]}, "model": {"type": "Unigram", "unk_id": 0, "byte_fallback": true, "vocab": [["?", 0.0],)"
       R"( ["_", -1.5], ["l", -2.0], ["ll", -3.0]]}})");
+  put(root, "tokenizer", "two_templates",
+      R"({"post_processor": {"type": "Sequence", "processors": [{"type": "TemplateProcessing", "single": [],)"
+      R"( "pair": [], "special_tokens": {}}, {"type": "TemplateProcessing", "single": [{"Sequence": {"id":)"
+      R"( "A", "type_id": 0}}], "pair": [], "special_tokens": {}}]}, "model": {"type": "WordLevel",)"
+      R"( "vocab": {"a": 0}}})");
+  put(root, "tokenizer", "spaces",
+      R"({"added_tokens": [{"content": "\n", "lstrip": true, "rstrip": true, "normalized": false},)"
+      R"( {"content": " ", "lstrip": true, "normalized": false}, {"content": "<s>", "rstrip": true,)"
+      R"( "normalized": false}], "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "[\\w]+|\\p{Punct}"},)"
+      R"( "behavior": "Isolated"}, "model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["#version a"]}})");
   put(root, "tokenizer", "word_level",
       R"({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Punctuation", "behavior":)"
       R"( "MergedWithPrevious"}, {"type": "Digits"}, {"type": "UnicodeScripts"}, {"type": "FixedLength", "length":)"

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 
+#include "levin/base/check.h"
 #include "levin/text/post_processors/post_processor.h"
 
 namespace levin::text {
@@ -124,11 +125,20 @@ class TemplateProcessing : public PostProcessor {
   }
 
   void process(std::vector<Draft>& drafts, bool add_special_tokens) const override {
+    // A template before this one may have left nothing, or more parts than there were texts.
+    LEVIN_CHECK(
+        drafts.size() == 1 || drafts.size() == 2, "text.component",
+        "a TemplateProcessing of a Sequence got {} parts, wanted one or two; in tokenizer.json the "
+        "processors before it have to leave as many as there are texts",
+        drafts.size());
     std::vector<Draft> made;
     for (const Piece& piece : drafts.size() > 1 ? pair_ : single_) {
       if (piece.sequence) {
-        // One text has no second one; Python's library stops there.
-        const size_t place = std::min(*piece.sequence, drafts.size() - 1);
+        const size_t place = *piece.sequence;
+        LEVIN_CHECK(place < drafts.size(), "text.component",
+                    "the 'single' of a TemplateProcessing has a sequence B and got one text; give "
+                    "a pair, or "
+                    "take B out of tokenizer.json");
         Draft draft = drafts[place];
         draft.set_types(piece.type);
         draft.set_sequences(static_cast<int32_t>(place));
@@ -158,8 +168,11 @@ class TemplateProcessing : public PostProcessor {
   };
 
   bool has_one_sequence() const {
-    return std::ranges::count_if(single_, [](auto& piece) { return piece.sequence.has_value(); }) ==
-           1;
+    const auto has = [&](size_t sequence) {
+      return std::ranges::count_if(single_,
+                                   [&](auto& piece) { return piece.sequence == sequence; });
+    };
+    return has(0) == 1 && has(1) == 0;
   }
   /// What nearly every text asks for, without a copy of it.
   void put_around(Draft& draft, bool add_special_tokens) const {
