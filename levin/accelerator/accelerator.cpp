@@ -10,6 +10,7 @@
 #include "levin/accelerator/device.h"
 #include "levin/accelerator/host_memory.h"
 #include "levin/accelerator/process_settings.h"
+#include "levin/accelerator/same_options.h"
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/base/random.h"
@@ -40,6 +41,15 @@ AcceleratorOptions for_graph(AcceleratorOptions options) {
   return options;
 }
 
+/// Before a strategy is made of them, which talks to the other ranks.
+AcceleratorOptions agreed(AcceleratorOptions options, comm::ProcessGroup& world) {
+  detail::check_same_options(world, options_as_text(options),
+                             {"comm*", "rng_types", "log_with", "project_dir",
+                              "automatic_checkpoint_naming", "total_limit", "save_on_each_node",
+                              "cpu", "accelerator", "devices", "num_nodes", "pjrt_plugin"});
+  return options;
+}
+
 }  // namespace
 
 Accelerator::Accelerator(AcceleratorOptions options)
@@ -54,7 +64,7 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
                 connect_world(environment, world_options(options, device.is_cuda())),
                 options.comm.prepare_timeout_s),
       settings_(std::make_unique<detail::ProcessSettings>()),
-      options_(options),
+      options_(agreed(options, world())),
       device_(device),
       xla_(open_xla(options_, world())),
       placement_(device, xla_),
@@ -308,6 +318,10 @@ std::shared_ptr<Strategy> Accelerator::new_strategy() {
                                            .xla = xla_,
                                            .on_gpu = device_.is_cuda(),
                                            .recordable = compiles()});
+}
+
+void Accelerator::rest() {
+  if (!modules_.empty()) strategy_->rest();
 }
 
 void Accelerator::free_memory() {

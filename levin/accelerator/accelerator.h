@@ -303,6 +303,9 @@ class LEVIN_API Accelerator : public Processes {
   /// Throws Error "accelerator.parameters" for a trainable parameter that a prepared module did not
   /// have then. backward() asks at its calls 1, 2, 4, 8 and so on, state_dict() each time.
   void check_prepared() const;
+  /// At a run's end, on all ranks: whoever reads a divided parameter sees the whole, or an error where it lies
+  /// on several hosts.
+  void rest();
   /// Forgets modules, optimizers and loaders, so that others can be prepared.
   void free_memory();
   void clear() { free_memory(); }

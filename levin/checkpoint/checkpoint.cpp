@@ -5,6 +5,7 @@
 #include "levin/base/check.h"
 #include "levin/checkpoint/checkpoint_reader.h"
 #include "levin/checkpoint/manifest_impl.h"
+#include "levin/checkpoint/sharded_weights.h"
 #include "levin/checkpoint/tensor_file.h"
 #include "levin/checkpoint/torch/torch_file.h"
 #include "levin/files/atomic.h"
@@ -74,6 +75,7 @@ State load_weights(const fs::path& path) {
       path.string());
   if (is_torch_checkpoint(path)) return load_torch_weights(path);
   if (!fs::is_directory(path, error)) return state_of(read_tensors(path));
+  if (is_folder_of_weights(path)) return load_sharded_weights(path);
   CheckpointReader reader(path);
   const std::vector<std::string> models = reader.models();
   LEVIN_CHECK(models.size() == 1, "checkpoint.weights",

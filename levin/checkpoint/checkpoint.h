@@ -67,8 +67,8 @@ LEVIN_API bool is_checkpoint(const std::filesystem::path& folder);
 /// Throws what load_checkpoint throws for a folder without a manifest, and Error "files.write".
 LEVIN_API void remove_checkpoint(const std::filesystem::path& folder);
 
-/// Weights alone, from a checkpoint's folder, any .safetensors file, or what PyTorch saved
-/// (load_torch_weights).
+/// Weights alone, from a checkpoint's folder, a folder as transformers saves it (load_sharded_weights), any
+/// .safetensors file, or what PyTorch saved (load_torch_weights).
 LEVIN_API State load_weights(const std::filesystem::path& path);
 /// A .safetensors file of a state's tensors, whole or not at all.
 LEVIN_API void save_weights(const std::filesystem::path& file, const State& weights);

@@ -38,4 +38,7 @@ LEVIN_API State load_sharded_weights(const std::filesystem::path& folder);
 /// Whether a folder has one of these four files.
 LEVIN_API bool holds_weights(const std::filesystem::path& folder);
 
+/// The same of a folder that is no checkpoint of levin, nor what is left of one without its manifest.
+LEVIN_API bool is_folder_of_weights(const std::filesystem::path& folder);
+
 }  // namespace levin

@@ -74,6 +74,11 @@ bool holds_weights(const fs::path& folder) {
   return false;
 }
 
+bool is_folder_of_weights(const fs::path& folder) {
+  return !is_there(folder / detail::kManifestName) && !is_there(folder / detail::kTrainingJson) &&
+         holds_weights(folder);
+}
+
 State load_sharded_weights(const fs::path& folder) {
   for (const std::string_view whole : kOneFile) {
     const fs::path index = index_beside(folder / whole);

@@ -37,7 +37,7 @@ WholeScope::WholeScope(torch::nn::Module& module, const WholeOptions& options) :
     const auto divided = shard::sharded(parameter.tensor);
     if (!divided) continue;
     divided_.push_back({.parameter = parameter.tensor,
-                        .rows = parameter.tensor.variable_data(),
+                        .before = parameter.tensor.variable_data(),
                         .gradient = {},
                         .whole = divided->full()});
   }
@@ -51,9 +51,11 @@ WholeScope::~WholeScope() {
   const at::NoGradGuard no_grad;
   for (Divided& each : divided_) {
     const at::Tensor values = each.parameter.variable_data();
-    set_values(each.parameter, each.rows);
+    set_values(each.parameter, each.before);
     each.parameter.mutable_grad() = std::move(each.gradient);
-    if (options_.write_back) each.parameter.copy_(shard::own_part(each.parameter, values));
+    if (!options_.write_back) continue;
+    shard::own_values(each.parameter).copy_(shard::own_part(each.parameter, values));
+    shard::note_written(each.parameter);
   }
 }
 

@@ -42,7 +42,7 @@ class LEVIN_API WholeScope {
  private:
   struct Divided {
     at::Tensor parameter;
-    at::Tensor rows;
+    at::Tensor before;
     at::Tensor gradient;
     at::Tensor whole;
   };

@@ -98,7 +98,10 @@ void load_module_state(torch::nn::Module& module, const State& state, LoadOption
   LEVIN_CHECK(unexpected.empty() || !options.strict, "module.state.unexpected",
               "the weights have names that the module lacks: {}", join(unexpected));
   const at::NoGradGuard no_grad;
-  for (auto& [target, source] : copies) target.copy_(source);
+  for (const auto& [target, source] : copies) {
+    shard::own_values(target).copy_(source);
+    shard::note_written(target);
+  }
 }
 
 }  // namespace levin

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include <atomic>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
@@ -14,6 +15,7 @@ struct LeafEntry {
   at::Tensor leaf;  ///< held, so that no other tensor gets its address meanwhile
   comm::DeviceMesh mesh;
   std::shared_ptr<const Layout> layout;
+  std::atomic<const at::Tensor*> part = nullptr;
 
   LeafEntry(at::Tensor of_leaf, comm::DeviceMesh on_mesh, Layout of_layout);
   ~LeafEntry();
@@ -79,6 +81,18 @@ DividedLeaf::DividedLeaf(const at::Tensor& leaf, const comm::DeviceMesh& mesh, L
 DividedLeaf::~DividedLeaf() = default;
 DividedLeaf::DividedLeaf(DividedLeaf&&) noexcept = default;
 DividedLeaf& DividedLeaf::operator=(DividedLeaf&&) noexcept = default;
+void DividedLeaf::set_part(const at::Tensor* part) { entry_->part = part; }
+bool DividedLeaf::shows_whole() const { return entry_->part != nullptr; }
+
+at::Tensor own_values(const at::Tensor& leaf) {
+  const at::Tensor part = of_entry(leaf, [](const LeafEntry& entry) {
+    const at::Tensor* apart = entry.part;
+    return apart != nullptr ? *apart : at::Tensor();
+  });
+  return part.defined() ? part : leaf;
+}
+
+void note_written(const at::Tensor& leaf) { leaf.unsafeGetTensorImpl()->bump_version(); }
 
 std::shared_ptr<const Layout> layout_of(const at::Tensor& leaf) {
   return of_entry(leaf, [](const LeafEntry& entry) { return entry.layout; });
@@ -89,7 +103,9 @@ std::vector<int64_t> whole_sizes(const at::Tensor& leaf) { return part_of_leaf(l
 State::Value state_value(const at::Tensor& leaf, const at::Tensor& values) {
   if (layout_of(leaf) == nullptr) return values;
   Part part = part_of_leaf(leaf);
-  return TensorSlice{values, std::move(part.sizes), std::move(part.box.offsets)};
+  const bool is_leaf = values.is_alias_of(leaf);
+  return TensorSlice{is_leaf ? own_values(leaf).detach() : values, std::move(part.sizes),
+                     std::move(part.box.offsets)};
 }
 
 namespace {
@@ -140,8 +156,9 @@ std::optional<comm::DeviceMesh> mesh_of(const at::Tensor& leaf) {
 }
 
 std::optional<ShardedTensor> sharded(const at::Tensor& leaf) {
+  const at::Tensor own = own_values(leaf);
   return of_entry(leaf, [&](const LeafEntry& entry) -> std::optional<ShardedTensor> {
-    return ShardedTensor::from_local(leaf, entry.mesh, *entry.layout);
+    return ShardedTensor::from_local(own, entry.mesh, *entry.layout);
   });
 }
 

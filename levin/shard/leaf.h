@@ -33,17 +33,27 @@ class LEVIN_API DividedLeaf {
   DividedLeaf(DividedLeaf&&) noexcept;
   DividedLeaf& operator=(DividedLeaf&&) noexcept;
 
+  /// For as long as the leaf itself shows the whole: where its part lies then, a tensor that outlives
+  /// that; nullptr: the leaf is its part.
+  void set_part(const at::Tensor* part);
+  bool shows_whole() const;
+
  private:
   std::unique_ptr<LeafEntry> entry_;
 };
 
 /// None where the leaf is whole.
 LEVIN_API std::shared_ptr<const Layout> layout_of(const at::Tensor& leaf);
+/// This rank's part of the values, to be read and written: the leaf, or where its part lies while it shows
+/// the whole. Who writes there calls note_written().
+LEVIN_API at::Tensor own_values(const at::Tensor& leaf);
+LEVIN_API void note_written(const at::Tensor& leaf);
 /// Sizes of the whole, of any leaf.
 LEVIN_API std::vector<int64_t> whole_sizes(const at::Tensor& leaf);
 
 /// values: of the leaf's place and sizes, as the leaf itself, its gradient or a moment of it are. The
-/// same as a state has them: a TensorSlice where the leaf is divided, else the tensor.
+/// same as a state has them: a TensorSlice where the leaf is divided, else the tensor. For the leaf itself
+/// while it shows the whole this is its part.
 LEVIN_API State::Value state_value(const at::Tensor& leaf, const at::Tensor& values);
 /// Of a state's tensor, whole or a slice, those elements that the leaf has: a view where it is one.
 /// Throws Error "shard.local" for another whole and for a slice that lacks some of them.

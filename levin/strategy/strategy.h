@@ -88,6 +88,8 @@ class LEVIN_API Strategy {
   void agree_on_buffers() { meet(Meeting::kAgreeOnBuffers); }
   /// After an evaluation, in which ranks may have had different numbers of batches.
   void end_evaluation() { meet(Meeting::kEndEvaluation); }
+  /// Between runs: who reads a parameter sees the whole, or an error that says how to get it.
+  void rest() { meet(Meeting::kRest); }
   /// Makes the modules ordinary ones again, whole on every rank. Nothing else is called after it.
   void release() { meet(Meeting::kRelease); }
   /// optim::clip_grad_norm over the whole of the gradients, on whatever ranks they lie.
@@ -99,7 +101,7 @@ class LEVIN_API Strategy {
   virtual void load_state_dict(const State&) {}
 
  protected:
-  enum class Meeting { kAgreeOnBuffers, kEndEvaluation, kRelease };
+  enum class Meeting { kAgreeOnBuffers, kEndEvaluation, kRest, kRelease };
   /// What all ranks come to together, beside steps.
   virtual void meet(Meeting) {}
 

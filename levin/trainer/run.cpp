@@ -86,6 +86,7 @@ void Run::tear_down() {
   module_->teardown(stage);
   if (data_module_) data_module_->teardown(stage);
   listeners_.tell(&Callback::teardown, stage);
+  accelerator_.rest();
 }
 
 void Run::fit(DataLoader training, std::optional<DataLoader> validation,

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "levin/accelerator/process_settings.h"
+#include "levin/accelerator/same_options.h"
 #include "levin/base/check.h"
 #include "levin/base/random.h"
 #include "levin/base/text.h"
@@ -72,6 +73,11 @@ Trainer::Trainer(TrainerOptions options)
   if (options_.deterministic) settings_->use_deterministic_algorithms();
   if (options_.benchmark) settings_->use_cudnn_benchmark();
   accelerator_ = std::make_unique<Accelerator>(engine_options(options_));
+  detail::check_same_options(
+      accelerator_->world(), options_as_text(options_),
+      {"comm*", "accelerator", "devices", "num_nodes", "tpu_cores", "pjrt_plugin", "logger",
+       "enable_progress_bar", "enable_model_summary", "default_root_dir", "ckpt_path", "seed",
+       "benchmark", "exit_on_signal"});
   trained_ = std::make_unique<detail::Progress>();
 }
 

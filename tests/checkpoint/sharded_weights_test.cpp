@@ -54,6 +54,7 @@ TEST(ShardedWeights, RemoveFilesOfExactlyTheirNames) {
   for (const std::string& name : others) EXPECT_EQ(get(scratch / name), "mine") << name;
   EXPECT_EQ(names_in(scratch.path()).size(), others.size() + 1);
   EXPECT_EQ(difference(weights_of(2, 3), load_sharded_weights(scratch.path())), "");
+  EXPECT_EQ(difference(weights_of(2, 3), levin::load_weights(scratch.path())), "");
 }
 
 struct Change {

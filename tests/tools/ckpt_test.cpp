@@ -81,6 +81,14 @@ TEST_F(Ckpt, InspectNamesTensorsAndNumbers) {
   EXPECT_EQ(json.at("models").at("model").at("tensors").at("layer.bias").at("dtype"), "Double");
 }
 
+TEST_F(Ckpt, VerifyDoesNotCallACheckpointWithoutItsManifestWhole) {
+  std::filesystem::remove(std::filesystem::path(folder_) / "manifest.json");
+  const Said bad = ckpt({"verify", folder_});
+  EXPECT_EQ(bad.code, 1);
+  EXPECT_THAT(bad.text, AllOf(HasSubstr("checkpoint.missing"), HasSubstr("manifest.json")));
+  EXPECT_THAT(error_of([&] { levin::load_weights(folder_); }), HasSubstr("checkpoint.missing"));
+}
+
 TEST_F(Ckpt, VerifyFindsAFlippedBit) {
   const Said good = ckpt({"verify", folder_, other_});
   EXPECT_EQ(good.code, 0);

@@ -66,7 +66,7 @@ CheckpointContents read_contents(const fs::path& path) {
   }
   CheckpointContents contents;
   const bool is_folder = fs::is_directory(path, unknown);
-  if (is_folder && holds_weights(path)) {
+  if (is_folder && is_folder_of_weights(path)) {
     contents.kind = "folder of weights";
     contents.weights["model"] = load_sharded_weights(path);
     return contents;
@@ -84,7 +84,7 @@ CheckpointContents read_contents(const fs::path& path) {
 std::string verified(const fs::path& path) {
   std::error_code unknown;
   const bool is_file = fs::is_regular_file(path, unknown);
-  const bool is_foreign = is_file || is_torch_checkpoint(path) || holds_weights(path);
+  const bool is_foreign = is_file || is_torch_checkpoint(path) || is_folder_of_weights(path);
   if (!is_foreign || fs::exists(path / "manifest.json", unknown)) {
     CheckpointReader reader(path);
     reader.check_all();

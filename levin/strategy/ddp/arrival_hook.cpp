@@ -28,6 +28,8 @@ struct ArrivalHook final : PostAccumulateGradHook {
 }  // namespace
 
 void add_arrival_hook(const at::Tensor& parameter, std::function<void()> arrived) {
+  // A tensor that was registered frozen may never have met autograd, and can be unfrozen later.
+  torch::autograd::impl::materialize_autograd_meta(parameter);
   auto before = std::move(post_acc_grad_hooks(parameter));
   torch::autograd::impl::set_post_acc_grad_hooks(
       parameter, std::make_unique<ArrivalHook>(std::move(arrived), std::move(before)));

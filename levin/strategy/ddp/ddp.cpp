@@ -56,6 +56,7 @@ class Ddp final : public Strategy, public Joinable {
     if (synchronize) begin_joined();
     for (Part& part : parts_) part.reducer->begin(synchronize);
     levin::backward(loss);
+    for (Part& part : parts_) part.reducer->end();
     if (synchronize) finish();
     return true;
   }
@@ -69,6 +70,7 @@ class Ddp final : public Strategy, public Joinable {
   }
 
   void update(optim::Optimizer& optimizer) override {
+    for (Part& part : parts_) part.reducer->check_backward();
     step(optimizer);
     if (std::exchange(buffers_differ_, false)) agree_on_buffers();
   }
@@ -98,7 +100,10 @@ class Ddp final : public Strategy, public Joinable {
       return false;
     }
     scale_by_present();
-    for (Part& part : parts_) part.reducer->begin(true);
+    for (Part& part : parts_) {
+      part.reducer->begin(true);
+      part.reducer->end();
+    }
     finish();
     return true;
   }
@@ -151,7 +156,10 @@ class Ddp final : public Strategy, public Joinable {
   /// This rank has no loss, and what the others' backward waits for.
   bool join_backward(bool has_gradients) {
     begin_joined();
-    for (Part& part : parts_) part.reducer->begin(true);
+    for (Part& part : parts_) {
+      part.reducer->begin(true);
+      part.reducer->end();
+    }
     launch_rest(touched_anywhere(has_gradients), has_gradients);
     bool has_some = false;
     for (Part& part : parts_) {

@@ -5,6 +5,7 @@
 #include "levin/base/check.h"
 #include "levin/strategy/backward.h"
 #include "levin/strategy/ddp/agreement.h"
+#include "levin/strategy/stray_gradients.h"
 
 namespace levin::ddp {
 
@@ -38,10 +39,13 @@ bool RecordedDdp::backward(const at::Tensor& loss, bool synchronize, bool) {
   if (synchronize) exchanges_.begin();
   levin::backward(loss);
   if (synchronize) exchanges_.reduce();
+  has_exchanged_ |= synchronize;
   return true;
 }
 
 void RecordedDdp::update(optim::Optimizer& optimizer) {
+  if (!has_exchanged_ && data_group().size() > 1)
+    check_no_gradients(name(), optimizer.parameters());
   optimizer.step();
   exchanges_.agree_on_buffers();
 }

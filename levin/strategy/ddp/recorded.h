@@ -30,6 +30,7 @@ class RecordedDdp : public Strategy {
 
  private:
   Exchanges exchanges_;
+  bool has_exchanged_ = false;
 };
 
 }  // namespace levin::ddp

@@ -103,6 +103,7 @@ void Reducer::make_buckets(const std::vector<size_t>& order) {
 }
 
 void Reducer::begin(bool synchronize) {
+  stray_.begin(synchronize);
   synchronizing_ = synchronize;
   arrivals_.clear();
   if (!synchronize) return;
@@ -130,6 +131,7 @@ void Reducer::leave_out(size_t index) {
 }
 
 void Reducer::arrived(size_t index) {
+  if (stray_.is_stray(names_[index].name)) return;
   if (!synchronizing_) {
     arrivals_.push_back(index);
     return;

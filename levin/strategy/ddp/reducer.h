@@ -19,6 +19,7 @@
 #include "levin/module/parameters.h"
 #include "levin/strategy/ddp/buckets.h"
 #include "levin/strategy/ddp/options.h"
+#include "levin/strategy/stray_gradients.h"
 
 namespace levin::ddp {
 
@@ -32,6 +33,10 @@ class Reducer {
 
   /// Before each backward. With synchronize its gradients are reduced.
   void begin(bool synchronize);
+  /// After it.
+  void end() { stray_.end(); }
+  /// Before an update: throws Error "strategy.backward.local" for gradients of another backward.
+  void check_backward() { stray_.check("ddp"); }
   /// Whether this backward gave a gradient to any parameter here.
   bool touched() const { return !arrivals_.empty(); }
   /// Whether any parameter has a gradient.
@@ -112,6 +117,7 @@ class Reducer {
   bool settled_ = false;
   bool told_unused_ = false;
   double scale_ = 1;
+  StrayGradients stray_;
   std::shared_ptr<Reducer*> self_;  ///< what the hooks hold: none once this is gone
 };
 

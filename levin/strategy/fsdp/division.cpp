@@ -80,8 +80,8 @@ void Division::undo() {
   const at::NoGradGuard no_grad;
   for (const auto& unit : units_) {
     for (Leaf& leaf : unit->leaves()) {
-      const at::Tensor whole =
-          shares_memory_ ? leaf.whole.clone() : sharded(leaf.parameter)->full();
+      at::Tensor whole = shares_memory_ ? leaf.whole.clone() : sharded(leaf.parameter)->full();
+      if (Unit::is_replaced_at_rest(leaf)) whole = leaf.parameter.variable_data();
       leaf.divided.reset();
       leaf.parameter.mutable_grad().reset();
       leaf.parameter.set_data(whole);

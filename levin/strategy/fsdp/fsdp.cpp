@@ -68,9 +68,11 @@ class Fsdp final : public Strategy, public Joinable {
   }
 
   bool backward(const at::Tensor& loss, bool synchronize, bool has_gradients) override {
-    wait_gradients();
-    if (synchronize) begin_joined(true);
-    return run_backward(loss, synchronize, has_gradients);
+    return touch_.cache().named([&] {
+      wait_gradients();
+      if (synchronize) begin_joined(true);
+      return run_backward(loss, synchronize, has_gradients);
+    });
   }
 
   void wait_gradients() override {
@@ -78,12 +80,16 @@ class Fsdp final : public Strategy, public Joinable {
   }
 
   void update(optim::Optimizer& optimizer) override {
+    gradients_->check_backward(name());
     wait_gradients();
-    on_rows([&] {
-      optimizer.step();
-      publish();
+    wake();
+    touch_.cache().named([&] {
+      on_rows([&] {
+        optimizer.step();
+        publish();
+      });
+      if (std::exchange(buffers_differ_, false)) agree_on_buffers();
     });
-    if (std::exchange(buffers_differ_, false)) agree_on_buffers();
   }
 
   void begin_join(bool by_present) override {
@@ -114,6 +120,7 @@ class Fsdp final : public Strategy, public Joinable {
   void meet(Meeting meeting) override {
     if (meeting != Meeting::kEndEvaluation) settle();
     if (meeting == Meeting::kAgreeOnBuffers) buffers_.synchronize(group_);
+    if (meeting == Meeting::kRest) rest();
     if (meeting == Meeting::kRelease) make_whole();
     if (meeting != Meeting::kEndEvaluation || group_.size() == 1) return;
     // Who writes to parameters now must not do so while others still read them.
@@ -165,6 +172,7 @@ class Fsdp final : public Strategy, public Joinable {
     touch_.begin(pass);
     size_t entered = 0;
     try {
+      wake();
       division_.check_frozen();
       settle();
       for (; entered < units().size(); ++entered) units()[entered]->enter();
@@ -173,6 +181,18 @@ class Fsdp final : public Strategy, public Joinable {
       --depth_;
       throw;
     }
+  }
+
+  /// Ranks that share memory read it. Elsewhere a whole may be more than a rank can hold.
+  void rest() {
+    if (std::exchange(resting_, true)) return;
+    for (const auto& unit : units()) unit->rest();
+  }
+
+  void wake() {
+    if (!std::exchange(resting_, false)) return;
+    for (const auto& unit : units()) unit->wake();
+    if (shares_memory()) group_.barrier();  // others may have read what is written next
   }
 
   /// Parameters are whole for as long as the scope of the thread that began is there.
@@ -290,6 +310,7 @@ class Fsdp final : public Strategy, public Joinable {
   bool publishing_ = false;
   std::atomic<int64_t> depth_ = 0;
   std::atomic<std::thread::id> thread_ = {};  ///< that computes
+  bool resting_ = false;
   bool joining_ = false;
   bool by_present_ = false;
   bool had_gradients_ = false;

@@ -49,7 +49,7 @@ Gradients::Gradients(const comm::ProcessGroup& group, const std::vector<Unit*>& 
     }
     parts_.push_back(std::move(part));
   }
-  used_ = at::zeros({static_cast<int64_t>(flags + 2 * whole_.size())}, at::kDouble);
+  used_ = at::zeros({static_cast<int64_t>(flags) + whole_.num_exchanged()}, at::kDouble);
   // Gradients arrive about in the opposite order of use.
   order_.resize(parts_.size());
   std::iota(order_.rbegin(), order_.rend(), size_t{0});
@@ -86,6 +86,8 @@ void Gradients::begin(bool synchronize) {
   if (synchronize) {
     expected_ = arrivals_.empty() ? arrivals_of_modules() : std::exchange(arrivals_, {});
   }
+  stray_.begin(synchronize);
+  whole_.begin();
   synchronizing_ = synchronize;
   next_ = 0;
   complete_.clear();
@@ -124,6 +126,8 @@ void Gradients::begin(bool synchronize) {
 
 void Gradients::keep() {
   const at::NoGradGuard no_grad;
+  stray_.end();
+  whole_.keep();
   for (const auto& part : parts_) {
     for (Member& member : part->members) {
       if (!member.trains) continue;
@@ -141,6 +145,7 @@ void Gradients::keep() {
 }
 
 void Gradients::arrived(Part& part, size_t index) {
+  if (stray_.is_stray(part.members[index].leaf->name)) return;
   if (!synchronizing_) return;
   const at::NoGradGuard no_grad;
   Member& member = part.members[index];
@@ -219,13 +224,8 @@ void Gradients::launch_rest(bool counts) {
     }
   }
   for (; next_ < order_.size(); ++next_) launch(*parts_[order_[next_]]);
-  double* flag = flags + used_.numel() - 2 * std::ssize(whole_);
-  for (size_t i = 0; i < whole_.size(); ++i) {
-    const at::Tensor& gradient = whole_[i].tensor.grad();
-    if (!whole_[i].tensor.requires_grad() || !gradient.defined() || gradient.numel() == 0) continue;
-    flag[i] = 1;
-    flag[whole_.size() + i] = gradient.item<double>();
-  }
+  stray_.end();
+  whole_.put(flags + used_.numel() - whole_.num_exchanged());
   used_work_ = group_.all_reduce(used_, ReduceOp::kSum, comm::Return::kStarted);
   synchronizing_ = false;
   pending_ = true;
@@ -237,20 +237,13 @@ bool Gradients::wait() {
   drain();
   used_work_.wait();
   const auto* used = used_.const_data_ptr<double>();
-  bool any = false;
   for (const auto& part : parts_) adopt(*part, used + part->first_flag);
-  const double* flag = used + used_.numel() - 2 * std::ssize(whole_);
   const double share =
       (options_.gradient_reduction == "sum" ? 1.0 : 1.0 / static_cast<double>(group_.size())) *
       scale_;
-  for (size_t i = 0; i < whole_.size(); ++i) {
-    if (flag[i] == 0) continue;
-    at::Tensor& gradient = whole_[i].tensor.mutable_grad();
-    if (!gradient.defined())
-      gradient = at::empty({}, whole_[i].tensor.options().requires_grad(false));
-    gradient.fill_(flag[whole_.size() + i] * share);
-  }
-  for (int64_t i = 0; i < used_.numel() - std::ssize(whole_); ++i) any |= used[i] != 0;
+  const int64_t num_flags = used_.numel() - whole_.num_exchanged();
+  bool any = whole_.take(used + num_flags, share);
+  for (int64_t i = 0; i < num_flags; ++i) any |= used[i] != 0;
   if (!learnt_) learn_order();
   return any;
 }
@@ -279,6 +272,8 @@ void Gradients::adopt(Part& part, const double* used) {
 
 void Gradients::abandon() {
   abandoned_ = true;
+  stray_.end();
+  whole_.abandon();
   for (const auto& part : parts_) {
     for (Member& member : part->members) {
       for (at::Tensor* each : {&member.waiting, &member.held, &member.aside}) each->reset();

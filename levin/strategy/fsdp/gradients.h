@@ -19,6 +19,8 @@
 #include "levin/strategy/fsdp/gradient_ring.h"
 #include "levin/strategy/fsdp/options.h"
 #include "levin/strategy/fsdp/unit.h"
+#include "levin/strategy/fsdp/whole_gradients.h"
+#include "levin/strategy/stray_gradients.h"
 
 namespace levin::fsdp {
 
@@ -44,6 +46,8 @@ class Gradients final : public detail::TensorMemory {
   /// Then: .grad is the rows' gradient. Whether any rank had a gradient for any parameter.
   bool wait();
   bool is_pending() const { return pending_; }
+  /// Before an update: throws Error "strategy.backward.local" for gradients of another backward.
+  void check_backward(std::string_view strategy) { stray_.check(strategy); }
   /// After a backward that threw: there are no gradients.
   void abandon();
   /// What reduced gradients are multiplied with; 1 at first.
@@ -77,14 +81,14 @@ class Gradients final : public detail::TensorMemory {
   comm::ProcessGroup group_;
   FsdpOptions options_;
   std::vector<std::unique_ptr<Part>> parts_;  ///< one a unit
-  std::vector<NamedTensor> whole_;
+  WholeGradients whole_;
   std::vector<size_t> order_;     ///< in which parts are sent
   std::vector<size_t> complete_;  ///< in which they were complete in this backward
   std::map<at::ScalarType, GradientRing> rings_;
   std::vector<comm::Work> others_;  ///< of gradients that lie in no ring
   Arrivals arrivals_;               ///< of large gradients in this backward, or the last
   Arrivals expected_;               ///< in the one before
-  /// On how many ranks each parameter was used, then whole_'s, then the sums of whole_'s gradients.
+  /// On how many ranks each parameter was used, then what whole_ exchanges.
   at::Tensor used_;
   comm::Work used_work_;
   size_t next_ = 0;  ///< in order_: to be sent
@@ -93,6 +97,7 @@ class Gradients final : public detail::TensorMemory {
   bool abandoned_ = false;  ///< things of a backward that threw may be under way
   bool learnt_ = false;
   double scale_ = 1;
+  StrayGradients stray_;
   std::shared_ptr<Gradients*> self_;  ///< what the hooks hold: none once this is gone
 };
 

@@ -50,6 +50,17 @@ void set_values(const at::Tensor& parameter, const at::Tensor& values) {
   parameter.unsafeGetTensorImpl()->shallow_copy_from(values.getIntrusivePtr());
 }
 
+void show_whole(Leaf& leaf) {
+  set_values(leaf.parameter, leaf.whole);
+  leaf.divided->set_part(&leaf.rows);
+}
+
+void show_rows(Leaf& leaf) {
+  set_values(leaf.parameter, leaf.rows);
+  leaf.divided->set_part(nullptr);
+  torch::autograd::impl::set_grad_accumulator(leaf.parameter, weak(NodePointer()));
+}
+
 bool holds(const at::Tensor& parameter, const at::Tensor& values) {
   return parameter.storage().unsafeGetStorageImpl() == values.storage().unsafeGetStorageImpl() &&
          parameter.storage_offset() == values.storage_offset() &&
@@ -58,12 +69,12 @@ bool holds(const at::Tensor& parameter, const at::Tensor& values) {
 
 /// Of an exception that LibTorch throws.
 std::string unseen_text(const std::string& parameter, const std::string& unit) {
-  return Error(
-             "strategy.fsdp.unseen",
-             fmt::format("{} of unit {} is read where it was not gathered: in another thread than "
-                         "that of the forward pass, or, by a view, outside of one; read it within "
-                         "forward, or take levin::full({})",
-                         parameter, unit, parameter))
+  return Error("strategy.fsdp.unseen",
+               fmt::format(
+                   "{} of unit {} is read where it was not gathered: in another thread than "
+                   "that of the forward pass, after fit, or, by a view, outside of a forward pass; "
+                   "read it within forward, or take levin::full({}) on all ranks",
+                   parameter, unit, parameter))
       .what();
 }
 
@@ -139,6 +150,7 @@ void Unit::place(at::Device device) {
         leaf.parameter, mesh_,
         shard::Layout(leaf.sizes, mesh_.shape(), {shard::Shard{0, leaf.rows_of_ranks}}));
     set_values(leaf.parameter, leaf.rows);
+    torch::autograd::impl::materialize_autograd_meta(leaf.parameter);  // enter and leave look at it
   }
   detach();
   if (options_.shares_memory) attach(mapped_);
@@ -223,13 +235,24 @@ void Unit::adopt(Leaf& leaf) {
   leaf.version = -1;
 }
 
+// What it put there would be gone with the pass, and other ranks may read their old values yet.
+void Unit::check_not_replaced(Leaf& leaf) const {
+  LEVIN_CHECK(
+      !std::exchange(leaf.is_replaced, false), "strategy.fsdp.replaced",
+      "{} of unit {} was given another tensor (set_data, Module::to or a load) within a forward "
+      "or backward pass, where it is memory that all ranks read; set it between steps, within "
+      "levin::WholeScope",
+      leaf.name, name_);
+}
+
 void Unit::enter() {
   for (Leaf& leaf : leaves_) {
+    check_not_replaced(leaf);
     check_outside(leaf);
     if (!holds(leaf.parameter, leaf.rows)) adopt(leaf);
   }
   for (Leaf& leaf : leaves_) {
-    set_values(leaf.parameter, leaf.whole);
+    show_whole(leaf);
     if (!leaf.parameter.requires_grad()) continue;
     if (leaf.accumulator == nullptr) {
       leaf.accumulator = torch::autograd::impl::grad_accumulator(leaf.parameter);
@@ -241,12 +264,39 @@ void Unit::enter() {
 
 void Unit::leave() {
   for (Leaf& leaf : leaves_) {
+    leaf.is_replaced |= !holds(leaf.parameter, leaf.whole);
     if (leaf.accumulator == nullptr) {  // it was unfrozen meanwhile
       leaf.accumulator = torch::autograd::impl::try_get_grad_accumulator(leaf.parameter);
     }
-    set_values(leaf.parameter, leaf.rows);
-    torch::autograd::impl::set_grad_accumulator(leaf.parameter, weak(NodePointer()));
+    show_rows(leaf);
   }
+}
+
+void Unit::rest() {
+  for (Leaf& leaf : leaves_) {
+    if (!holds(leaf.parameter, leaf.rows)) adopt(leaf);
+    show_whole(leaf);
+  }
+}
+
+void Unit::wake() {
+  const at::NoGradGuard no_grad;
+  for (Leaf& leaf : leaves_) {
+    const at::Tensor values = leaf.parameter.variable_data();
+    const bool is_replaced = is_replaced_at_rest(leaf);
+    show_rows(leaf);
+    if (!is_replaced) continue;
+    if (values.sizes() != leaf.sizes) {
+      set_values(leaf.parameter, values);
+      adopt(leaf);
+    } else {
+      leaf.parameter.copy_(shard::own_part(leaf.parameter, values));
+    }
+  }
+}
+
+bool Unit::is_replaced_at_rest(const Leaf& leaf) {
+  return leaf.divided->shows_whole() && !holds(leaf.parameter, leaf.whole);
 }
 
 bool Unit::is_written() const {

@@ -38,8 +38,9 @@ struct Leaf {
   std::optional<shard::DividedLeaf> divided = {};
   /// What adds gradients of the whole's sizes; none before the first forward pass with them.
   decltype(torch::autograd::Edge::function) accumulator = {};
-  std::string unseen = {};  ///< what reading the whole's values says while they are not here
-  int64_t version = 0;      ///< of the parameter, as the other ranks know its values
+  std::string unseen = {};   ///< what reading the whole's values says while they are not here
+  bool is_replaced = false;  ///< by another tensor, while it was whole
+  int64_t version = 0;       ///< of the parameter, as the other ranks know its values
 
   int64_t first_row(int64_t rank) const;
 };
@@ -83,6 +84,12 @@ class LEVIN_API Unit {
   /// "strategy.fsdp.replaced" for one that was given other memory.
   void enter();
   void leave();
+  /// Between runs: a parameter shows the whole to whoever reads it, or says that it is not here. wake() takes
+  /// over what was put in its place meanwhile.
+  void rest();
+  void wake();
+  /// The parameter was given another tensor at rest, which is not a part of this any more.
+  static bool is_replaced_at_rest(const Leaf& leaf);
   /// Values are those that are in this memory of numel() elements, or in none.
   void attach(const at::Tensor& memory);
   void detach();
@@ -102,6 +109,7 @@ class LEVIN_API Unit {
   void take_memory(const at::TensorOptions& kind);
   at::Tensor values_of_first_rank(const at::TensorOptions& kind) const;
   void check_outside(const Leaf& leaf) const;
+  void check_not_replaced(Leaf& leaf) const;
   void adopt(Leaf& leaf);
 
   std::string name_;

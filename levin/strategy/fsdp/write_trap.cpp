@@ -38,8 +38,15 @@ struct Trapping {
   }
 
   // Nothing here allocates or locks. The instruction is run again, and fails again.
+  // A signal that somebody sent has no such instruction, and is sent on.
   static void handle(int, siginfo_t* info, void*) {
-    const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
+    const bool is_fault = info->si_code > 0;
+    if (is_fault) say_where(reinterpret_cast<uintptr_t>(info->si_addr));
+    ::sigaction(SIGSEGV, &instance().before, nullptr);
+    if (!is_fault) ::raise(SIGSEGV);
+  }
+
+  static void say_where(uintptr_t address) {
     for (const WriteTrap* trap : instance().traps) {
       for (const WriteTrap::Range& range : trap->ranges_) {
         if (address < range.begin || address >= range.end) continue;
@@ -47,7 +54,6 @@ struct Trapping {
             ::write(STDERR_FILENO, range.text.data(), range.text.size());
       }
     }
-    ::sigaction(SIGSEGV, &instance().before, nullptr);
   }
 };
 
@@ -71,7 +77,8 @@ void WriteTrap::add(const void* begin, size_t bytes, const std::string& what) {
   ranges_.push_front(
       {first, first + bytes,
        fmt::format("levin error: strategy.fsdp.write: something writes to {} within a forward or "
-                   "backward pass, where it is memory that all ranks read; write to parameters "
+                   "backward pass or after fit, where it is memory that all ranks read; write to "
+                   "parameters "
                    "between steps, or within levin::WholeScope [rank {}]\n",
                    what, rank_)});
 }

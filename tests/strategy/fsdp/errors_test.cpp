@@ -95,6 +95,25 @@ TEST_P(FsdpErrors, AParameterThatIsReplacedByOneOfOtherSizesIsAnError) {
   EXPECT_THAT(words, Each(""));
 }
 
+TEST_P(FsdpErrors, AParameterThatIsReplacedWithinForwardIsAnErrorThatNamesIt) {
+  const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
+    Trained trained(connect(GetParam()));
+    trained.step(some_inputs());
+    at::Tensor loss;
+    {
+      const auto scope = trained.strategy->compute_scope();
+      trained.net->parameters()[2].set_data(torch::ones({8, 8}));
+      loss = trained.net->forward(some_inputs()).mean();
+    }
+    const std::string error = error_of([&] { trained.strategy->backward(loss, true); });
+    return error.find("strategy.fsdp.replaced: 2.weight") != std::string::npos &&
+                   error.find("within a forward") != std::string::npos
+               ? ""
+               : "got " + error;
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
 TEST_P(FsdpErrors, AGradientThatIsChangedBetweenBatchesOfAGroupIsAnError) {
   const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
     Trained trained(connect(GetParam()));

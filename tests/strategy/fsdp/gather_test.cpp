@@ -216,7 +216,35 @@ TEST(FsdpGathered, RanksThatTouchDifferentUnitsFailTogether) {
     const auto scope = trained.strategy->compute_scope();
     auto* layer = net->ptr(rank == 0 ? 0 : 1)->as<torch::nn::Linear>();
     const std::string error = error_of([&] { layer->forward(some_inputs()); });
-    return error.find("comm.mismatch") != std::string::npos ? "" : error;
+    return error.find("comm.mismatch") != std::string::npos &&
+                   error.find("for unit 0 (parameters 0.weight, 0.bias)") != std::string::npos &&
+                   error.find("for unit 1 (parameters 1.weight, 1.bias)") != std::string::npos
+               ? ""
+               : error;
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST(FsdpGathered, AUnitThatOneRankAloneUsesIsNamedOnBoth) {
+  const auto words = run_world(2, [&](int64_t rank, const auto&) -> std::string {
+    torch::nn::Sequential net;
+    for (int i = 0; i < 2; ++i) net->push_back(torch::nn::Linear(6, 6));
+    levin::wrap_all(*net);
+    Trained trained(connect("gloo"), net);
+    const std::string error = error_of([&] {
+      at::Tensor loss;
+      {
+        const auto scope = trained.strategy->compute_scope();
+        at::Tensor out = net->ptr(0)->as<torch::nn::Linear>()->forward(some_inputs());
+        if (rank == 1) out = net->ptr(1)->as<torch::nn::Linear>()->forward(out);
+        loss = out.square().mean();
+      }
+      trained.strategy->backward(loss, /*synchronize=*/true);
+    });
+    return error.find("comm.mismatch") != std::string::npos &&
+                   error.find("for unit 1 (parameters 1.weight, 1.bias)") != std::string::npos
+               ? ""
+               : "got " + error;
   });
   EXPECT_THAT(words, Each(""));
 }

@@ -3,11 +3,13 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/empty.h>
 #include <ATen/record_function.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/base/text.h"
 #include "levin/comm/collectives/announcement.h"
 
 namespace levin::fsdp {
@@ -168,12 +170,14 @@ void UnitCache::gather(std::span<const size_t> images) {
 void UnitCache::gather(size_t index) {
   RECORD_FUNCTION("levin::fsdp::gather_unit", std::vector<c10::IValue>());
   note_gathered(index);
-  if (!entries_[index].is_coming) {
-    if (pass_ == Pass::kEvaluation) exchange_wishes(static_cast<int64_t>(index));
-    make_room_for(index);
-    start(index);
-  }
-  arrive(index);
+  named([&] {
+    if (!entries_[index].is_coming) {
+      if (pass_ == Pass::kEvaluation) exchange_wishes(static_cast<int64_t>(index));
+      make_room_for(index);
+      start(index);
+    }
+    arrive(index);
+  });
 }
 
 void UnitCache::note_gathered(size_t index) {
@@ -206,6 +210,28 @@ void UnitCache::prefetch() {
   const std::optional<size_t> next = next_expected();
   if (!next || entries_[*next].is_here || !make_room_for(*next)) return;
   start(*next);
+}
+
+std::string UnitCache::with_names(std::string text) const {
+  constexpr std::string_view kNumber = " for number ";
+  for (size_t at = text.find(kNumber); at != std::string::npos; at = text.find(kNumber, at + 1)) {
+    const size_t first = at + kNumber.size(), end = text.find_first_not_of("0123456789", first);
+    int64_t image = 0;
+    from_text(std::string_view(text).substr(first, end - first), image);
+    --image;
+    if (image < 0 || image >= std::ssize(entries_)) continue;
+    const Unit& unit = entries_[static_cast<size_t>(image)].image->unit();
+    constexpr size_t kShown = 4;
+    std::vector<std::string> names;
+    for (const Leaf& leaf : unit.leaves()) names.push_back(leaf.name);
+    if (names.size() > kShown) {
+      names.resize(kShown);
+      names.emplace_back("...");
+    }
+    text.replace(at, std::min(end, text.size()) - at,
+                 fmt::format(" for unit {} (parameters {})", unit.name(), fmt::join(names, ", ")));
+  }
+  return text;
 }
 
 std::optional<size_t> UnitCache::exchange_wishes(int64_t mine) {

@@ -14,8 +14,10 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "levin/base/error.h"
 #include "levin/comm/process_group.h"
 #include "levin/strategy/fsdp/gather/image.h"
 
@@ -52,6 +54,18 @@ class UnitCache {
   /// others until they have ended theirs too.
   void end_evaluation();
 
+  /// Calls it. Where the ranks gather different things its Error names units and parameters in place of the
+  /// numbers by which they compare them.
+  template <class Call>
+  decltype(auto) named(Call&& call) const {
+    try {
+      return call();
+    } catch (const Error& error) {
+      if (error.id() != "comm.mismatch" && error.id() != "comm.timeout") throw;
+      throw Error(error.id(), with_names(error.text()));
+    }
+  }
+
   int64_t num_gathers() const { return num_gathers_; }
   /// Of those in backward passes, what nothing read.
   int64_t num_in_vain() const { return num_in_vain_; }
@@ -87,6 +101,7 @@ class UnitCache {
   /// What each rank wants; none: nothing more.
   std::optional<size_t> exchange_wishes(int64_t mine);
   int64_t bytes_of(size_t index) const;
+  std::string with_names(std::string text) const;
 
   comm::ProcessGroup group_;
   Hosts* hosts_;
