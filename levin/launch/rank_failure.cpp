@@ -54,6 +54,7 @@ std::string describe(const RankFailure& failure) {
   if (failure.rank < 0) return failure.text;
   std::string text = fmt::format("rank {} on {} (pid {}) ended with {}", failure.rank, failure.host,
                                  failure.pid, ending_of(failure));
+  if (failure.is_explained) return text + ", by the error above";
   if (failure.last_lines.empty()) return text + "; it wrote nothing to stderr";
   text += "; the last lines of its stderr:";
   for (const std::string& line : failure.last_lines) text += "\n  | " + line;

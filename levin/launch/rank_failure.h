@@ -17,6 +17,7 @@ struct RankFailure {
   int64_t signal = 0;                        ///< that killed it; 0: it ended with exit_code
   std::vector<std::string> last_lines = {};  ///< of its stderr
   std::string text = {};        ///< what failed where it is no rank, or why its end is not known
+  bool is_explained = false;    ///< the last of these lines is an error that this console shows
   bool worth_a_restart = true;  ///< not so for a program that cannot be started
 };
 

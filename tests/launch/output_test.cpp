@@ -36,6 +36,39 @@ TEST(Output, LinesCarryTheRankWhenSeveralSpeak) {
   EXPECT_THAT(lines_of(launcher.err()), UnorderedElementsAre("[rank 0] err 0", "[rank 1] err 1"));
 }
 
+TEST(Output, AnErrorOfSeveralRanksIsShownOnce) {
+  const Scratch scratch;
+  const auto program = script(
+      scratch, "rank.sh",
+      "echo \"error: data.loader: got 0 batches [rank $RANK, epoch 2]\" >&2; sleep 0.2; exit 1");
+  Launcher launcher(scratch, {"-n", "3", "--rdzv-id", "job", "--log-dir", "logs", program});
+  EXPECT_EQ(launcher.wait(), 1);
+  const std::string err = launcher.err();
+  size_t count = 0;
+  for (const std::string& line : lines_of(err)) {
+    count += line.find("got 0 batches") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_EQ(count, 1U) << err;
+  EXPECT_THAT(err, HasSubstr(" ended with the error of rank "));
+  EXPECT_THAT(err, HasSubstr("ended with exit code 1, by the error above"));
+  EXPECT_EQ(get(scratch / "logs/job/attempt_0/2/stderr.log"),
+            "error: data.loader: got 0 batches [rank 2, epoch 2]\n");
+}
+
+TEST(Output, ErrorsThatDifferAreAllShown) {
+  const Scratch scratch;
+  const auto program =
+      script(scratch, "rank.sh",
+             "echo \"error: rows $((RANK + 5)) [rank $RANK]\" >&2; echo 'error: a line' >&2; "
+             "sleep 0.2; exit 1");
+  Launcher launcher(scratch, {"-n", "2", program});
+  EXPECT_EQ(launcher.wait(), 1);
+  EXPECT_THAT(launcher.err(), HasSubstr("[rank 0] error: rows 5 [rank 0]\n"));
+  EXPECT_THAT(launcher.err(), HasSubstr("[rank 1] error: rows 6 [rank 1]\n"));
+  EXPECT_THAT(launcher.err(), HasSubstr("[rank 1] error: a line\n"));
+  EXPECT_THAT(launcher.err(), HasSubstr("  | error: a line\n"));
+}
+
 TEST(Output, OneRankSpeaksPlainly) {
   const Scratch scratch;
   Launcher launcher(scratch, {"-n", "1", speaker(scratch)});

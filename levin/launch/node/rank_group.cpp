@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/base/log.h"
 
 namespace levin::launch {
 namespace {
@@ -58,6 +59,7 @@ Outcome RankGroup::run(Signals& signals, const Events& events) {
     take_stop(events);
     kill_when_due();
   }
+  if (const std::string others = errors_.others(); !others.empty()) log::error("{}", others);
   return outcome_;
 }
 
@@ -82,7 +84,10 @@ void RankGroup::start(Running& rank) {
   ProcessSpec spec = rank.member.process;
   if (rank.member.output)
     spec.output = rank.output.emplace(*rank.member.output, console_).write_end();
-  spec.error = rank.error.emplace(rank.member.error, console_).write_end();
+  RankStream::Options error = rank.member.error;
+  error.rank = rank.member.rank;
+  error.errors = &errors_;
+  spec.error = rank.error.emplace(std::move(error), console_).write_end();
   posix::Descriptor nothing;
   if (rank.member.signals_by_input) {
     int ends[2];
@@ -162,7 +167,10 @@ std::optional<RankFailure> RankGroup::end(Running& rank) {
   if (rank.output) rank.output->finish();
   rank.error->finish();
   if (status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0) return std::nullopt;
-  return failure_of(rank.member, status, pid, options_.host, rank.error->last_lines());
+  RankFailure failure =
+      failure_of(rank.member, status, pid, options_.host, rank.error->last_lines());
+  failure.is_explained = rank.error->ends_with_error();
+  return failure;
 }
 
 void RankGroup::fail(RankFailure failure, const Events& events) {

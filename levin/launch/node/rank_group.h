@@ -87,6 +87,7 @@ class RankGroup {
   Options options_;
   Guard& guard_;
   Console& console_;
+  SaidErrors errors_;
   std::list<Running> ranks_;
   size_t num_alive_ = 0;
   Outcome outcome_;

@@ -80,7 +80,9 @@ void RankStream::finish() {
 
 void RankStream::take(std::string_view bytes) {
   if (file_) posix::write_all(file_, std::as_bytes(std::span(bytes)));
-  if (options_.as_it_comes && options_.console >= 0) console_.write(options_.console, bytes);
+  if (options_.as_it_comes && options_.console >= 0) {
+    console_.write(options_.console, without_known_errors(bytes));
+  }
   unfinished_ += bytes;
   size_t end = unfinished_.find_last_of(options_.as_it_comes ? "\r\n" : "\n");
   if (end == std::string::npos) {
@@ -92,14 +94,39 @@ void RankStream::take(std::string_view bytes) {
   unfinished_.erase(0, end + 1);
 }
 
+// An error is written at once, so that it is a whole line of what comes.
+std::string RankStream::without_known_errors(std::string_view bytes) {
+  std::string text;
+  bool is_line = unfinished_.empty();
+  while (!bytes.empty()) {
+    const size_t end = bytes.find_first_of("\r\n");
+    const bool is_whole = end != std::string_view::npos;
+    const std::string_view line = bytes.substr(0, end);
+    const bool is_known = is_line && is_whole && options_.errors != nullptr &&
+                          !options_.errors->is_news(options_.rank, line);
+    const size_t taken = is_whole ? end + 1 : bytes.size();
+    if (!is_known) text.append(bytes.substr(0, taken));
+    bytes.remove_prefix(taken);
+    is_line = is_whole;
+  }
+  return text;
+}
+
 // In one write, so that lines of several launchers on one terminal do not mix either.
 void RankStream::show(std::string_view lines) {
   std::string text;
   while (!lines.empty()) {
     const size_t end = lines.find_first_of(options_.as_it_comes ? "\r\n" : "\n");
     const std::string_view line = lines.substr(0, end);
-    text.append(options_.prefix).append(line).append("\n");
-    if (!options_.as_it_comes || !line.empty()) keep(line);
+    const bool is_known = !options_.as_it_comes && options_.console >= 0 &&
+                          options_.errors != nullptr &&
+                          !options_.errors->is_news(options_.rank, line);
+    if (!is_known) text.append(options_.prefix).append(line).append("\n");
+    if (!options_.as_it_comes || !line.empty()) {
+      keep(line);
+      ends_with_error_ =
+          options_.console >= 0 && options_.errors != nullptr && SaidErrors::is_error(line);
+    }
     lines.remove_prefix(end + 1);
   }
   if (options_.console >= 0 && !options_.as_it_comes) console_.write(options_.console, text);

@@ -11,6 +11,7 @@
 
 #include "levin/base/posix.h"
 #include "levin/launch/node/console.h"
+#include "levin/launch/node/said_errors.h"
 
 namespace levin::launch {
 
@@ -24,6 +25,8 @@ class RankStream {
     /// Bytes go to the console as they come, and where that is a terminal the rank writes to one: a
     /// progress bar is drawn as ever.
     bool as_it_comes = false;
+    int64_t rank = 0;
+    SaidErrors* errors = nullptr;  ///< on stderr: those of all ranks
   };
 
   /// Makes a pipe or a pseudo-terminal, and the file with its folder. Throws Error "launch.log".
@@ -39,12 +42,15 @@ class RankStream {
   /// The rank has ended: passes on the rest, a last line without its newline too.
   void finish();
   std::vector<std::string> last_lines() const;
+  /// The last line is an error that the console shows, from this rank or from another.
+  bool ends_with_error() const { return ends_with_error_; }
 
  private:
   void make_ends();
   bool read_once();
   void take(std::string_view bytes);
   void show(std::string_view lines);
+  std::string without_known_errors(std::string_view bytes);
   void keep(std::string_view line);
 
   Options options_;
@@ -54,6 +60,7 @@ class RankStream {
   posix::Descriptor file_;
   std::string unfinished_;
   std::deque<std::string> last_lines_;
+  bool ends_with_error_ = false;
 };
 
 }  // namespace levin::launch

@@ -1,0 +1,50 @@
+#include "levin/launch/node/said_errors.h"
+
+#include <algorithm>
+#include <cctype>
+
+namespace levin::launch {
+namespace {
+
+constexpr std::string_view kError = "error: ";
+constexpr std::string_view kRank = "[rank ";
+
+/// Without the number in "[rank 1]" and "[rank 1, epoch 2]".
+std::string without_rank(std::string_view line) {
+  std::string text(line);
+  const size_t found = text.rfind(kRank);
+  const auto begin = text.begin() + static_cast<std::ptrdiff_t>(found + kRank.size());
+  text.erase(begin, std::find_if(begin, text.end(),
+                                 [](unsigned char sign) { return std::isdigit(sign) == 0; }));
+  return text;
+}
+
+}  // namespace
+
+bool SaidErrors::is_error(std::string_view line) {
+  return line.starts_with(kError) && line.find(kRank) != std::string_view::npos;
+}
+
+bool SaidErrors::is_news(int64_t rank, std::string_view line) {
+  if (!is_error(line)) return true;
+  const auto [speakers, is_first] = errors_.try_emplace(without_rank(line), Speakers{rank});
+  if (is_first || speakers->second.first == rank) return true;
+  speakers->second.others.insert(rank);
+  return false;
+}
+
+std::string SaidErrors::others() const {
+  std::string text;
+  for (const auto& [error, speakers] : errors_) {
+    if (speakers.others.empty()) continue;
+    std::string ranks;
+    for (const int64_t rank : speakers.others) {
+      ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+    }
+    text += (text.empty() ? "rank " : "; rank ") + ranks + " ended with the error of rank " +
+            std::to_string(speakers.first);
+  }
+  return text;
+}
+
+}  // namespace levin::launch
