@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 
 #include "levin/base/export.h"
 #include "levin/comm/process_group.h"
@@ -20,6 +21,10 @@ class LEVIN_API OptimizerHandle {
 
   /// Clips nothing; updates the parameters and moves the schedule on.
   virtual void step() = 0;
+  /// closure: drops the gradients, computes loss and backward anew, and gives the loss. It is called
+  /// once, and then as step(); as often as the class asks for it where that is its way (LBFGS).
+  /// Returns the loss of the first call.
+  virtual at::Tensor step(const std::function<at::Tensor()>& closure) = 0;
   virtual void zero_grad() = 0;
   /// Parameters of the other optimizers need no gradient from toggle() to untoggle().
   virtual void toggle() = 0;

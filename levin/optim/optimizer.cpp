@@ -1,5 +1,7 @@
 #include "levin/optim/optimizer.h"
 
+#include <c10/util/Exception.h>
+
 #include <set>
 
 #include "levin/base/check.h"
@@ -14,6 +16,10 @@ Optimizer::Optimizer(std::string name, std::vector<NamedTensor> parameters,
 }
 
 Optimizer::~Optimizer() = default;
+
+void Optimizer::set_closure(Closure) {
+  TORCH_INTERNAL_ASSERT(false, name_, " computes no loss in its step");
+}
 
 bool Optimizer::set_waves(std::vector<int64_t>) { return false; }
 

@@ -31,6 +31,9 @@ struct ParameterGroup {
   double momentum = 0.0;        ///< the first of the betas of those that have betas
 };
 
+/// Computes the loss and its gradients anew, and gives the loss.
+using Closure = std::function<at::Tensor()>;
+
 class LEVIN_API Optimizer {
  public:
   Optimizer(std::string name, std::vector<NamedTensor> parameters,
@@ -43,6 +46,10 @@ class LEVIN_API Optimizer {
   /// is frozen has no state until it is not. Throws Error "optim.parameters" where a parameter is
   /// of another shape, type or device than when this was built.
   virtual void step() = 0;
+  /// Whether a step computes the loss itself, as often as it needs it (LBFGS).
+  virtual bool evaluates_losses() const { return false; }
+  /// Of one that does: for the next step(), which calls it.
+  virtual void set_closure(Closure closure);
   /// Cuts later steps into waves, so that a wave can be updated while the gradients of the next are
   /// still on their way: step_wave(0), step_wave(1), ... in place of step(), which does them all.
   /// waves[i] is that of parameters()[i]. False, and nothing changed, where this optimizer has only

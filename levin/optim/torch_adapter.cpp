@@ -1,9 +1,11 @@
 #include "levin/optim/torch_adapter.h"
 
 #include <ATen/ops/empty.h>
+#include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/lbfgs.h>
+#include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
 
@@ -33,6 +35,11 @@ std::string unpacked(const at::Tensor& tensor) {
   return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(bytes.numel())};
 }
 
+template <class... Classes>
+bool is_any_of(const torch::optim::Optimizer* optimizer) {
+  return ((dynamic_cast<const Classes*>(optimizer) != nullptr) || ...);
+}
+
 /// Kept by name: the class' own values for each parameter, as "slots"; its options, which go by
 /// position, beside the first. Of a class that keeps something else than tensors and numbers its own
 /// archive, by position too.
@@ -50,17 +57,33 @@ class TorchAdapter : public Optimizer {
   }
 
   void step() override {
+    const Closure closure = std::exchange(closure_, nullptr);
+    const bool needs_one = is_any_of<torch::optim::LBFGS>(optimizer_.get());
+    LEVIN_CHECK(closure != nullptr || !needs_one, "optim.closure",
+                "{} computes the loss several times in a step and step() was called without a "
+                "closure; call optimizer.step([&] {{ ... return loss; }}) in a loop of your own, "
+                "or with automatic_optimization = false",
+                class_name());
     check_parameters();
     for (size_t i = 0; i < groups().size(); ++i) {
       auto& options = optimizer_->param_groups()[i].options();
       if (rates_ == Rates::kOfGroups) options.set_lr(groups()[i].lr);
       groups()[i].lr = options.get_lr();
     }
-    optimizer_->step();
+    optimizer_->step(closure);
   }
+
+  /// LibTorch's own, but for LBFGS, compute it once, as step() of anything else does before.
+  bool evaluates_losses() const override {
+    const torch::optim::Optimizer* optimizer = optimizer_.get();
+    return !is_any_of<torch::optim::Adagrad, torch::optim::Adam, torch::optim::AdamW,
+                      torch::optim::RMSprop, torch::optim::SGD>(optimizer);
+  }
+  void set_closure(Closure closure) override { closure_ = std::move(closure); }
 
  protected:
   State parameter_states() const override {
+    drop_scratch();
     const std::optional<TorchState> kept = take_apart(*optimizer_, parameters());
     LEVIN_CHECK(kept || first_divided() == nullptr, "optim.torch.divided",
                 "{} keeps something else than tensors and numbers for {}, which is divided over "
@@ -104,6 +127,14 @@ class TorchAdapter : public Optimizer {
     return c10::demangle(typeid(optimizer).name());
   }
 
+  /// LBFGS keeps undefined tensors between steps, which LibTorch cannot save. It makes them anew.
+  void drop_scratch() const {
+    if (!is_any_of<torch::optim::LBFGS>(optimizer_.get())) return;
+    for (auto& [parameter, state] : optimizer_->state()) {
+      static_cast<torch::optim::LBFGSParamState&>(*state).al(std::nullopt);
+    }
+  }
+
   const NamedTensor* first_divided() const {
     const auto first = std::ranges::find_if(parameters(), [](const NamedTensor& parameter) {
       return shard::layout_of(parameter.tensor) != nullptr;
@@ -115,8 +146,7 @@ class TorchAdapter : public Optimizer {
   void check_divided() const {
     const NamedTensor* first = first_divided();
     if (first == nullptr) return;
-    LEVIN_CHECK(dynamic_cast<const torch::optim::LBFGS*>(optimizer_.get()) == nullptr,
-                "optim.torch.divided",
+    LEVIN_CHECK(!is_any_of<torch::optim::LBFGS>(optimizer_.get()), "optim.torch.divided",
                 "{} computes with all parameters as one vector and {} is divided over ranks; use "
                 "another optimizer, or a strategy that keeps parameters whole",
                 class_name(), first->name);
@@ -182,6 +212,7 @@ class TorchAdapter : public Optimizer {
 
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
   Rates rates_;
+  Closure closure_;  ///< of the next step
 };
 
 TorchOptimizerOptions description_of(const SgdOptions& o) {

@@ -1,7 +1,11 @@
 #include "levin/accelerator/prepared/prepared_optimizer.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <unordered_set>
 #include <utility>
+
+#include "levin/base/check.h"
 
 namespace levin {
 
@@ -43,6 +47,50 @@ void PreparedOptimizer::step() {
     }
   }
   count_step();
+}
+
+at::Tensor PreparedOptimizer::step(const optim::Closure& closure) {
+  Stepping* stepping = shared_->stepping;
+  optim::Optimizer& optimizer = *shared_->optimizer;
+  LEVIN_CHECK(closure != nullptr, "optim.closure", "got an empty closure for {}; call step()",
+              optimizer.name());
+  at::Tensor first;
+  const auto evaluate = [&] {
+    const at::AutoGradMode with_gradients(true);
+    at::Tensor loss = closure();
+    LEVIN_CHECK(loss.defined() && loss.numel() == 1, "optim.closure",
+                "the closure given to {} gave no scalar; return the loss", optimizer.name());
+    if (!first.defined()) first = loss.detach();
+    return loss;
+  };
+  if (!optimizer.evaluates_losses()) {
+    evaluate();
+    step();
+    return first;
+  }
+  if (stepping != nullptr) stepping->check_closure(optimizer);
+  const auto hook = std::exchange(shared_->before_step, nullptr);  // gradients are there later
+  optimizer.set_closure([&] {
+    at::Tensor loss = evaluate();
+    if (stepping != nullptr) loss = stepping->finish_evaluation(loss);
+    if (hook) hook(*this);
+    return loss;
+  });
+  const auto end = [&] {
+    optimizer.set_closure(nullptr);
+    shared_->before_step = hook;
+  };
+  try {
+    step();
+  } catch (...) {
+    end();
+    throw;
+  }
+  end();
+  LEVIN_CHECK(first.defined(), "optim.closure",
+              "{} has not called the closure that its step was given; call backward and step()",
+              optimizer.name());
+  return first;
 }
 
 void PreparedOptimizer::before_step(std::function<void(OptimizerHandle&)> hook) {

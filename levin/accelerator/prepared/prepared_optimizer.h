@@ -25,6 +25,10 @@ class LEVIN_API PreparedOptimizer : public OptimizerHandle {
   /// and zero_grad keeps the gradients. A step that is left out (step_was_skipped) does not move
   /// the schedule.
   void step() override;
+  /// Loss and gradients of LBFGS are those of all ranks' batches. Throws Error "optim.closure" where
+  /// the class computes the loss several times and the run cannot: within a group of batches, with
+  /// 16-mixed, nan_policy or spike_policy.
+  at::Tensor step(const std::function<at::Tensor()>& closure) override;
   void zero_grad() override;
   /// Works for the optimizers that were prepared together.
   void toggle() override;

@@ -192,6 +192,27 @@ bool Stepping::step(optim::Optimizer& optimizer) {
   return taken;
 }
 
+void Stepping::check_closure(const optim::Optimizer& optimizer) const {
+  const std::string_view what = accumulates() ? "gradient accumulation"
+                                : scaler_     ? "the loss scale of 16-mixed"
+                                : guard_.may_skip()
+                                    ? "steps that nan_policy or spike_policy leave out"
+                                    : "";
+  LEVIN_CHECK(what.empty(), "optim.closure",
+              "{} computes the loss several times in a step, which does not go with {}; leave that "
+              "out, or use another optimizer",
+              optimizer.name(), what);
+}
+
+// Ranks that see different losses would take different steps.
+at::Tensor Stepping::finish_evaluation(const at::Tensor& loss) {
+  strategy_->wait_gradients();
+  if (world_.size() == 1) return loss;
+  const at::Tensor mean = loss.detach().to(at::kCPU, at::kDouble).clone();
+  world_.all_reduce(mean, ReduceOp::kMean);
+  return mean.to(loss.options());
+}
+
 void Stepping::update(optim::Optimizer& optimizer) {
   const bool is_recorded = recording_ != nullptr && optimizer.set_capturable(true);
   strategy_->update(optimizer);

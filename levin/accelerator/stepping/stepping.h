@@ -110,6 +110,11 @@ class LEVIN_API Stepping {
   /// False where it was left out: inside a group of batches, after an overflow, for a bad loss.
   /// Throws Error "accelerator.step" between the batches of a group.
   bool step(optim::Optimizer& optimizer);
+  /// For an optimizer that computes the loss itself in a step. Throws Error "optim.closure" where
+  /// steps are made of more than one loss, or may be left out.
+  void check_closure(const optim::Optimizer& optimizer) const;
+  /// After each of its evaluations: gradients agree. Returns the mean of the ranks' losses.
+  at::Tensor finish_evaluation(const at::Tensor& loss);
   /// The last step() of some optimizer was.
   bool was_left_out() const { return position_.was_left_out; }
   /// Unless the gradients still wait for the other batches of their group.
