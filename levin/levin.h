@@ -49,6 +49,7 @@
 #include "levin/module/activation_checkpoint.h"
 #include "levin/module/callback.h"
 #include "levin/module/full.h"
+#include "levin/module/jit_module.h"
 #include "levin/module/module.h"
 #include "levin/module/wrap.h"
 #include "levin/observe/logger.h"

@@ -46,6 +46,7 @@
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/data/loader.h"
 #include "levin/graph/meta/materialize.h"
+#include "levin/module/jit_module.h"
 #include "levin/module/optimizer_config.h"
 #include "levin/module/parameters.h"
 #include "levin/observe/profiler.h"
@@ -61,6 +62,48 @@ namespace levin {
 
 namespace detail {
 class ProcessSettings;
+
+/// What is prepared in an argument's place.
+template <class T>
+decltype(auto) as_prepared(T&& argument) {
+  if constexpr (std::is_same_v<std::remove_cvref_t<T>, torch::jit::Module>) {
+    return std::make_shared<JitModule>(argument);
+  } else {
+    return std::forward<T>(argument);
+  }
+}
+
+/// An optimizer, schedule or loader that the user has as a variable, a temporary or a pointer.
+template <class T>
+auto shared(T&& argument) {
+  using Plain = std::remove_cvref_t<T>;
+  if constexpr (requires { *argument; }) {
+    using Pointed = std::remove_reference_t<decltype(*argument)>;
+    if constexpr (!std::is_pointer_v<Plain> &&
+                  std::is_constructible_v<std::shared_ptr<Pointed>, T&&>) {
+      return std::shared_ptr<Pointed>(std::forward<T>(argument));  // NOLINT
+    } else {
+      return std::shared_ptr<Pointed>(&*argument, [](Pointed*) {});
+    }
+  } else if constexpr (std::is_lvalue_reference_v<T>) {
+    return std::shared_ptr<Plain>(&argument, [](Plain*) {});
+  } else {
+    static_assert(std::is_move_constructible_v<Plain>,
+                  "this cannot be moved: give prepare a variable, or the pointer that "
+                  "make_data_loader returned");
+    return std::make_shared<Plain>(std::forward<T>(argument));
+  }
+}
+/// Of an object or of what a pointer points to.
+template <class T>
+struct Pointed {
+  using type = T;
+};
+template <class T>
+  requires requires(T& pointer) { *pointer; }
+struct Pointed<T> {
+  using type = std::remove_cvref_t<decltype(*std::declval<T&>())>;
+};
 }  // namespace detail
 
 /// Whether a loader feeds training (ranks get equal counts; of streams, whose ranks may have
@@ -86,9 +129,9 @@ class LEVIN_API Accelerator : public Processes {
   Accelerator& operator=(const Accelerator&) = delete;
 
   /// Modules (holder or shared_ptr), OptimizerConfig (or a vector of them) and DataLoader; also
-  /// optimizers and schedules of torch::optim and loaders of torch::data, by reference (a loader
-  /// also as the pointer that make_data_loader gives): they must outlive what is returned. Any
-  /// number in any order; returns a std::tuple of what was prepared, in that order. Modules are
+  /// optimizers and schedules of torch::optim and loaders of torch::data: variables, which must
+  /// outlive what is returned, temporaries, or pointers to them (what make_data_loader gives). A
+  /// torch::jit::Module is prepared as a JitModule. Any number in any order; returns a std::tuple of what was prepared, in that order. Modules are
   /// placed before the optimizers are built. Patterns of an optimizer bound by .of(module) are over
   /// the names within that module; without .of, when there are several modules, names begin with
   /// the module's number, "1.net.weight". Throws Error "accelerator.optimizer" for an optimizer
@@ -98,8 +141,7 @@ class LEVIN_API Accelerator : public Processes {
   /// holder or pointer, "optim.torch.parameters" for a torch::optim class over other parameters.
   template <class... Args>
   auto prepare(Args&&... args) {
-    (place(args), ...);
-    return std::tuple(prepared(std::forward<Args>(args))...);
+    return prepare_all(detail::as_prepared(std::forward<Args>(args))...);
   }
 
   /// loss: a scalar. Throws Error "accelerator.loss" for one of several elements, without graph or
@@ -321,6 +363,11 @@ class LEVIN_API Accelerator : public Processes {
     return {[schedule] { return schedule.state_dict(); },
             [schedule](const State& state) mutable { schedule.load_state_dict(state); }};
   }
+  template <class... Args>
+  auto prepare_all(Args&&... args) {
+    (place(args), ...);
+    return std::tuple(prepared(std::forward<Args>(args))...);
+  }
   template <class T>
   void place(T& argument) {
     if constexpr (is_module<std::remove_cv_t<T>>) prepare_module(pointer(argument));
@@ -328,45 +375,39 @@ class LEVIN_API Accelerator : public Processes {
   template <class T>
   auto prepared(T&& argument) {
     using Plain = std::remove_cvref_t<T>;
+    using Object = typename detail::Pointed<Plain>::type;
     if constexpr (std::is_convertible_v<T, OptimizerConfig>) {
       return prepare_optimizer(OptimizerConfig(argument));
     } else if constexpr (std::is_same_v<Plain, std::vector<OptimizerConfig>>) {
       return prepare_own_optimizers(argument);
     } else if constexpr (std::is_same_v<Plain, DataLoader>) {
       return prepared_loader(argument);
-    } else if constexpr (std::is_base_of_v<torch::optim::Optimizer, Plain>) {
-      static_assert(std::is_lvalue_reference_v<T>, "an optimizer outlives what prepare returns");
-      return prepare_torch_optimizer(
-          std::shared_ptr<torch::optim::Optimizer>(&argument, [](auto*) {}));
-    } else if constexpr (std::is_base_of_v<torch::optim::LRScheduler, Plain> ||
-                         std::is_same_v<torch::optim::ReduceLROnPlateauScheduler, Plain>) {
-      static_assert(std::is_lvalue_reference_v<T>, "a schedule outlives what prepare returns");
-      const PreparedScheduler<Plain> schedule(argument, *stepping_);
+    } else if constexpr (std::is_base_of_v<torch::optim::Optimizer, Object>) {
+      return prepare_torch_optimizer(detail::shared(std::forward<T>(argument)));
+    } else if constexpr (std::is_base_of_v<torch::optim::LRScheduler, Object> ||
+                         std::is_same_v<torch::optim::ReduceLROnPlateauScheduler, Object>) {
+      const PreparedScheduler<Object> schedule(detail::shared(std::forward<T>(argument)),
+                                               *stepping_);
       schedules_.push_back(registration_of(schedule));
       return schedule;
-    } else if constexpr (is_torch_loader<Plain>) {
-      static_assert(std::is_lvalue_reference_v<T>, "a loader outlives what prepare returns");
-      return prepared_torch_loader(argument);
-    } else if constexpr (requires {
-                           requires is_torch_loader<std::remove_cvref_t<decltype(*argument)>>;
-                         }) {
-      static_assert(std::is_lvalue_reference_v<T>, "a loader outlives what prepare returns");
-      return prepared_torch_loader(*argument);
+    } else if constexpr (is_torch_loader<Object>) {
+      return prepared_torch_loader(detail::shared(std::forward<T>(argument)));
     } else {
-      static_assert(is_module<Plain>,
-                    "prepare takes torch::nn modules (holder or shared_ptr), optimizers "
-                    "(OptimizerConfig, a vector of them, or a torch::optim class), loaders "
-                    "(DataLoader, or what torch::data::make_data_loader returned) and schedules "
-                    "of torch::optim");
+      static_assert(
+          is_module<Plain>,
+          "prepare takes torch::nn modules (holder or shared_ptr), torch::jit modules, optimizers "
+          "(OptimizerConfig, a vector of them, or a torch::optim class), loaders "
+          "(DataLoader, or what torch::data::make_data_loader returned) and schedules "
+          "of torch::optim");
       auto module = pointer(argument);
       return PreparedModel<typename decltype(module)::element_type>(
-          module, precision_, device_.type(), synced_, strategy_);
+          module, {precision_, device_.type(), synced_, strategy_});
     }
   }
   template <class Loader>
-  PreparedTorchLoader<Loader> prepared_torch_loader(Loader& loader) {
+  PreparedTorchLoader<Loader> prepared_torch_loader(std::shared_ptr<Loader> loader) {
     check_torch_loader();
-    return {loader,
+    return {std::move(loader),
             {.rank = process_index(),
              .size = num_processes(),
              .parts = placement_.parts(),
@@ -395,6 +436,7 @@ class LEVIN_API Accelerator : public Processes {
   void check_gradients();
   void after_step(const optim::Optimizer& optimizer);
   void warn_of_unused_options() const;
+  void say_who_reads_what() const;
   /// Throws Error "accelerator.torch_loader" for what loaders of torch::data do not heed.
   void check_torch_loader();
   void check_compile() const;

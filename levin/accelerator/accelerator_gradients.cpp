@@ -48,9 +48,20 @@ AccumulateScope Accelerator::accumulate() {
 
 void Accelerator::after_step(const optim::Optimizer& optimizer) {
   constexpr int64_t kFewSteps = 10;
-  if (++steps_ == kFewSteps) warn_of_unused_options();
+  if (++steps_ == 1) say_who_reads_what();
+  if (steps_ == kFewSteps) warn_of_unused_options();
   // What is given to compile() is recorded as a whole.
   if (stepping_->recording() == nullptr) loop_recording_.end_step(optimizer);
+}
+
+// A loop that reads its data by itself trains on the same samples everywhere, unless it sees to it.
+void Accelerator::say_who_reads_what() const {
+  if (has_loader_ || has_split() || num_processes() == 1) return;
+  log::warn(
+      "accelerator.loaders: {} processes train and no loader was prepared, so that each reads all "
+      "that the loop gives it, the same data on all unless the loop divides them; give prepare the "
+      "loader, or take this process' part by process_index() or split_between_processes()",
+      num_processes());
 }
 
 // Of options to which a call in the loop gives effect, those whose call has never come.

@@ -98,6 +98,7 @@ at::Tensor Processes::pad_across_processes(const at::Tensor& value, int64_t dim,
 }
 
 std::vector<int64_t> Processes::own_part(int64_t count, bool apply_padding) const {
+  has_split_ = true;
   const int64_t each = count / rank_.world_size, more = count % rank_.world_size;
   const int64_t begin = rank_.rank * each + std::min(rank_.rank, more);
   const int64_t own = each + (rank_.rank < more ? 1 : 0);

@@ -88,6 +88,10 @@ class LEVIN_API Processes {
   bool from_main(bool flag);
   double from_main(double value);
 
+ protected:
+  /// Whether split_between_processes was ever asked.
+  bool has_split() const { return has_split_; }
+
  private:
   std::vector<int64_t> own_part(int64_t count, bool apply_padding) const;
 
@@ -95,6 +99,7 @@ class LEVIN_API Processes {
   comm::ProcessGroup world_;
   detail::Preparation preparation_;
   bool triggered_ = false;
+  mutable bool has_split_ = false;
 };
 
 }  // namespace levin

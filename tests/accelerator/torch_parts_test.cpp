@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <list>
+
 #include "tests/accelerator/small_nets.h"
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"
@@ -90,6 +92,56 @@ TEST(TorchParts, OfTwoProcessesTrainAsOfOne) {
     return std::string();
   });
   EXPECT_THAT(words, Each(""));
+}
+
+TEST(TorchParts, MayBeTemporariesAndPointers) {
+  const auto trained = [](const auto& prepare) {
+    Accelerator accelerator({.cpu = true});
+    torch::manual_seed(4);
+    auto net = sequential();
+    auto [model, loader, optimizer] = prepare(accelerator, net);
+    for (auto& batch : loader) {
+      optimizer.zero_grad();
+      accelerator.backward(
+          torch::nn::functional::cross_entropy(model->forward(batch.data), batch.target));
+      optimizer.step();
+    }
+    return net;
+  };
+  const torch::optim::AdamOptions options(0.01);
+  const auto variables = [&](Accelerator& accelerator, auto& net) {
+    static std::list<std::pair<decltype(loader_of(64, 16)), torch::optim::Adam>> kept;
+    auto& [loader, adam] =
+        kept.emplace_back(loader_of(64, 16), torch::optim::Adam(net->parameters(), options));
+    return accelerator.prepare(net, loader, adam);
+  };
+  const auto wanted = trained(variables);
+  const auto temporaries = trained([&](Accelerator& accelerator, auto& net) {
+    return accelerator.prepare(net, loader_of(64, 16),
+                               torch::optim::Adam(net->parameters(), options));
+  });
+  expect_close_weights(*temporaries, *wanted);
+  const auto pointers = trained([&](Accelerator& accelerator, auto& net) {
+    return accelerator.prepare(
+        net, std::shared_ptr(loader_of(64, 16)),
+        std::unique_ptr<torch::optim::Optimizer>(
+            std::make_unique<torch::optim::Adam>(net->parameters(), options)));
+  });
+  expect_close_weights(*pointers, *wanted);
+}
+
+TEST(TorchParts, AScheduleMayBeATemporary) {
+  Accelerator accelerator({.cpu = true});
+  auto net = sequential();
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.8));
+  auto [model, optimizer, schedule] =
+      accelerator.prepare(net, sgd, torch::optim::StepLR(sgd, 1, 0.5));
+  for (int i = 0; i < 3; ++i) {
+    accelerator.backward(model->forward(torch::ones({2, 6})).sum());
+    optimizer.step();
+    schedule.step();
+  }
+  EXPECT_EQ(sgd.param_groups()[0].options().get_lr(), 0.2);
 }
 
 TEST(TorchParts, AScheduleWaitsForAStepThatWasLeftOut) {

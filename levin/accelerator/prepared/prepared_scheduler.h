@@ -1,6 +1,7 @@
 #pragma once
 // PreparedScheduler: a learning rate schedule of torch::optim, which moves with the optimizers.
 
+#include <memory>
 #include <utility>
 
 #include "levin/accelerator/stepping/stepping.h"
@@ -26,14 +27,14 @@ LEVIN_API void load_schedule_state(torch::optim::ReduceLROnPlateauScheduler& sch
 
 }  // namespace detail
 
-/// A handle; the schedule must outlive it. step(...) takes the arguments of the schedule's step and
+/// A handle. step(...) takes the arguments of the schedule's step and
 /// calls it once for each optimizer step that was taken: not inside a group of batches, nor after a
 /// step that was left out. Where step_scheduler_with_optimizer is false it always calls it.
 template <class Scheduler>
 class PreparedScheduler {
  public:
-  PreparedScheduler(Scheduler& scheduler, Stepping& stepping)
-      : scheduler_(&scheduler), stepping_(&stepping) {}
+  PreparedScheduler(std::shared_ptr<Scheduler> scheduler, Stepping& stepping)
+      : scheduler_(std::move(scheduler)), stepping_(&stepping) {}
 
   template <class... Args>
   void step(Args&&... args) {
@@ -60,7 +61,7 @@ class PreparedScheduler {
     own.load_state_dict(state);
   };
 
-  Scheduler* scheduler_;
+  std::shared_ptr<Scheduler> scheduler_;
   Stepping* stepping_;
 };
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -102,7 +103,7 @@ void move_to(std::vector<T>& batch, const ToDevice& to_device) {
 
 }  // namespace detail
 
-/// A handle over a loader that must outlive it. As many of its batches as there are processes (on
+/// A handle. As many of its batches as there are processes (on
 /// XLA: devices of all processes) make one step: process r gets rows r, r + n, ... of them, so that
 /// gather_for_metrics gives the rows in their order; where the last step's rows do not divide, the
 /// first of the epoch come again.
@@ -126,8 +127,8 @@ class PreparedTorchLoader {
     std::function<void(const std::function<void()>&)> in_step;
   };
 
-  PreparedTorchLoader(TorchLoader& loader, Engine engine)
-      : loader_(&loader), engine_(std::move(engine)) {}
+  PreparedTorchLoader(std::shared_ptr<TorchLoader> loader, Engine engine)
+      : loader_(std::move(loader)), engine_(std::move(engine)) {}
 
   class Iterator {
    public:
@@ -201,7 +202,7 @@ class PreparedTorchLoader {
   std::default_sentinel_t end() const { return {}; }
 
  private:
-  TorchLoader* loader_;
+  std::shared_ptr<TorchLoader> loader_;
   Engine engine_;
 };
 
