@@ -6,7 +6,9 @@
 #include <exception>
 #include <mutex>
 #include <utility>
+#include <vector>
 
+#include "levin/base/explanation.h"
 #include "levin/base/rank.h"
 #include "levin/base/text.h"
 
@@ -29,6 +31,7 @@ struct Ending {
   int64_t num_engines = 0;
   std::string place;
   std::exception_ptr placed;  ///< that came there
+  std::vector<const detail::Explanation*> explanations;
 };
 
 Ending& ending() {
@@ -67,6 +70,14 @@ std::string whence(const std::exception_ptr& thrown, bool says_rank) {
   return words.empty() ? words : " [" + words + "]";
 }
 
+/// A line, or nothing.
+std::string explanation() {
+  for (const detail::Explanation* each : ending().explanations) {
+    if (const std::string text = each->text(); !text.empty()) return text + "\nerror: ";
+  }
+  return "";
+}
+
 [[noreturn]] void end_with(const std::string& text) {
   std::fprintf(stderr, "error: %s\n", text.c_str());
   std::fflush(nullptr);
@@ -86,7 +97,7 @@ void end_with_text() {
   } catch (const std::exception& error) {
     if (ending().num_engines == 0 || program_ends_itself()) end_as_before();
     if (!whole) {
-      end_with(without_frames(error.what()) + whence(thrown, /*says_rank=*/false) +
+      end_with(explanation() + without_frames(error.what()) + whence(thrown, /*says_rank=*/false) +
                " (LEVIN_FRAMES=1 shows where it was thrown)");
     }
     std::fprintf(stderr, "error%s:\n", whence(thrown, /*says_rank=*/false).c_str());
@@ -111,6 +122,18 @@ detail::LastWords::~LastWords() {
   const std::lock_guard lock(end.mutex);
   if (of_ == Of::kEngine && --end.num_engines == 0) end.placed.swap(forgotten);
   if (--end.num_alive == 0 && std::get_terminate() == end_with_text) std::set_terminate(end.before);
+}
+
+detail::Explanation::Explanation(std::function<std::string()> text) : text_(std::move(text)) {
+  Ending& end = ending();
+  const std::lock_guard lock(end.mutex);
+  end.explanations.push_back(this);
+}
+
+detail::Explanation::~Explanation() {
+  Ending& end = ending();
+  const std::lock_guard lock(end.mutex);
+  std::erase(end.explanations, this);
 }
 
 void detail::note_place(std::string place) noexcept {

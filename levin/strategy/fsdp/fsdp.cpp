@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/base/explanation.h"
 #include "levin/base/log.h"
 #include "levin/strategy/backward.h"
 #include "levin/strategy/ddp/agreement.h"
@@ -269,6 +270,15 @@ class Fsdp final : public Strategy, public Joinable {
     for (const auto& unit : units()) unit->note_values();
   }
 
+  /// Sizes of rows do not fit where whole ones would, and a rank may have no rows at all.
+  std::string used_outside() const {
+    if (depth_ > 0) return "";
+    for (const auto& unit : units()) {
+      if (std::string text = unit->graph_of_rows(); !text.empty()) return text;
+    }
+    return "";
+  }
+
   bool shares_memory() const { return shares_memory_; }
 
   /// Ranks that still have data, where ranks may run out of it.
@@ -314,6 +324,7 @@ class Fsdp final : public Strategy, public Joinable {
   bool joining_ = false;
   bool by_present_ = false;
   bool had_gradients_ = false;
+  const levin::detail::Explanation of_size_errors_{[this] { return used_outside(); }};
 };
 
 std::unique_ptr<Strategy> make(std::string_view name, const StrategyContext& context) {

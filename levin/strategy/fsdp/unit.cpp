@@ -211,10 +211,19 @@ void Unit::detach() {
 void Unit::check_outside(const Leaf& leaf) const {
   LEVIN_CHECK(torch::autograd::impl::try_get_grad_accumulator(leaf.parameter) == nullptr,
               "strategy.fsdp.outside",
-              "{} of unit {} was used outside of a forward pass, where it is the {} rows of this "
-              "rank, in a graph that is still alive; use it in the module's forward, or "
-              "levin::full({}) or a NoGradGuard for its values",
-              leaf.name, name_, leaf.rows.size(0), leaf.name);
+              "{} of unit {} was used outside of a forward pass, where each rank has some of its "
+              "rows or none, in a graph that is still alive; use it in a method of the module, "
+              "called by the prepared model's ->, or take levin::full({}) for its values",
+              leaf.name, name_, leaf.name);
+}
+
+std::string Unit::graph_of_rows() const {
+  try {
+    for (const Leaf& leaf : leaves_) check_outside(leaf);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
 }
 
 // Module::to, a load or set_data has put another tensor in the place of the rows.

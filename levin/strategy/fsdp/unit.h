@@ -101,6 +101,8 @@ class LEVIN_API Unit {
   const at::Tensor& part_of_place() const { return part_of_place_; }
   std::vector<int64_t> runs_of_place() const;
 
+  /// While parameters are rows: what enter() would throw for a graph of them; empty: there is none.
+  std::string graph_of_rows() const;
   /// Whether this rank's rows were written to since note_values().
   bool is_written() const;
   void note_values();
