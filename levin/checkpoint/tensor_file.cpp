@@ -6,14 +6,22 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "levin/base/check.h"
+#include "levin/base/log.h"
+#include "levin/base/text.h"
 #include "levin/files/safetensors.h"
 #include "levin/files/safetensors_dtype.h"
 
 namespace levin {
 namespace {
+
+/// LibTorch has two of these elements in one, along the last dimension, as Python's safetensors has.
+constexpr std::string_view kPairs = "F4";
+constexpr at::ScalarType kPairType = at::ScalarType::Float4_e2m1fn_x2;
 
 std::string_view type_name(const std::string& tensor, at::ScalarType type) {
   const auto name = files::safetensors_dtype(type);
@@ -23,11 +31,36 @@ std::string_view type_name(const std::string& tensor, at::ScalarType type) {
   return *name;
 }
 
-at::ScalarType scalar_type(const std::filesystem::path& file, std::string_view type) {
-  const auto dtype = files::dtype_of_safetensors(type);
+std::optional<at::ScalarType> dtype_of(std::string_view type) {
+  return type == kPairs ? kPairType : files::dtype_of_safetensors(type);
+}
+
+at::ScalarType scalar_type(const std::filesystem::path& file, const files::TensorEntry& entry) {
+  const auto dtype = dtype_of(entry.dtype);
   LEVIN_CHECK(dtype.has_value(), "checkpoint.dtype",
-              "{} holds a tensor of type {}, which LibTorch lacks", file.string(), type);
+              "{} holds a tensor of type {}, which LibTorch lacks: {}", file.string(), entry.dtype,
+              printable(entry.name));
   return *dtype;
+}
+
+/// As LibTorch has them.
+std::vector<int64_t> sizes_of(const std::filesystem::path& file, const files::TensorEntry& entry) {
+  std::vector<int64_t> sizes = entry.shape;
+  if (entry.dtype != kPairs) return sizes;
+  LEVIN_CHECK(!sizes.empty() && sizes.back() % 2 == 0, "checkpoint.dtype",
+              "{}: {} is F4 {}, and LibTorch takes pairs of these along the last dimension",
+              file.string(), printable(entry.name), c10::str(at::IntArrayRef(sizes)));
+  sizes.back() /= 2;
+  return sizes;
+}
+
+/// As a file has them.
+std::vector<int64_t> shape_of(const at::Tensor& tensor) {
+  std::vector<int64_t> shape = tensor.sizes().vec();
+  if (tensor.scalar_type() != kPairType) return shape;
+  if (shape.empty()) return {2};
+  shape.back() *= 2;
+  return shape;
 }
 
 void check_dense(const std::string& name, const at::Tensor& tensor) {
@@ -57,11 +90,12 @@ at::Tensor plain(const at::Tensor& tensor) {
 
 at::Tensor tensor_of(const files::TensorEntry& entry, const files::SafetensorsFile& file,
                      const std::filesystem::path& path) {
-  const at::ScalarType type = scalar_type(path, entry.dtype);
+  const at::ScalarType type = scalar_type(path, entry);
+  const std::vector<int64_t> sizes = sizes_of(path, entry);
   const auto options = at::TensorOptions(type);
   const auto address = reinterpret_cast<std::uintptr_t>(entry.data.data());
   if (entry.data.empty() || address % at::elementSize(type) != 0) {
-    at::Tensor copy = at::empty(entry.shape, options);
+    at::Tensor copy = at::empty(sizes, options);
     if (!entry.data.empty()) {
       std::memcpy(copy.mutable_data_ptr(), entry.data.data(), entry.data.size());
     }
@@ -69,7 +103,7 @@ at::Tensor tensor_of(const files::TensorEntry& entry, const files::SafetensorsFi
   }
   // The map is read-only; what is read here is copied from, never written to.
   auto* data = const_cast<std::byte*>(entry.data.data());
-  return at::from_blob(data, entry.shape, [file](void*) {}, options);
+  return at::from_blob(data, sizes, [file](void*) {}, options);
 }
 
 }  // namespace detail
@@ -82,11 +116,13 @@ files::FileDigest write_tensors(const std::filesystem::path& file,
     check_dense(name, tensor);
     kept.push_back(detail::plain(tensor));
     const at::Tensor& bytes = kept.back();
-    entries.push_back({.name = name,
-                       .dtype = std::string(type_name(name, bytes.scalar_type())),
-                       .shape = bytes.sizes().vec(),
-                       .data = {static_cast<const std::byte*>(bytes.const_data_ptr()),
-                                static_cast<size_t>(bytes.nbytes())}});
+    const bool is_pairs = bytes.scalar_type() == kPairType;
+    entries.push_back(
+        {.name = name,
+         .dtype = std::string(is_pairs ? kPairs : type_name(name, bytes.scalar_type())),
+         .shape = shape_of(bytes),
+         .data = {static_cast<const std::byte*>(bytes.const_data_ptr()),
+                  static_cast<size_t>(bytes.nbytes())}});
   }
   return files::write_safetensors(file, entries, {{"format", "pt"}});
 }
@@ -100,8 +136,17 @@ files::FileDigest write_tensors(const std::filesystem::path& file, const State& 
 std::map<std::string, at::Tensor> read_tensors(const std::filesystem::path& path) {
   const files::SafetensorsFile file(path);
   std::map<std::string, at::Tensor> tensors;
+  std::vector<std::string> left_out;
   for (const files::TensorEntry& entry : file.entries()) {
-    tensors[entry.name] = detail::tensor_of(entry, file, path);
+    if (dtype_of(entry.dtype)) {
+      tensors[entry.name] = detail::tensor_of(entry, file, path);
+    } else {
+      left_out.push_back(fmt::format("{} ({})", printable(entry.name), entry.dtype));
+    }
+  }
+  if (!left_out.empty()) {
+    log::warn("{}: left out, since LibTorch has no such type: {}", path.string(),
+              to_text(left_out));
   }
   return tensors;
 }

@@ -43,7 +43,8 @@ files::FileDigest write_tensors(const std::filesystem::path& file,
 LEVIN_API files::FileDigest write_tensors(const std::filesystem::path& file, const State& tensors);
 
 /// CPU tensors in the file's memory map, which lives as long as any of them; copies of those that
-/// lie unaligned there.
+/// lie unaligned there. Those of a type that LibTorch lacks (F6) are left out with a warning that names
+/// them; F4 comes as Float4_e2m1fn_x2, of half the last dimension.
 std::map<std::string, at::Tensor> read_tensors(const std::filesystem::path& file);
 
 }  // namespace levin

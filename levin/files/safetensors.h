@@ -26,8 +26,8 @@ namespace levin::files {
 /// One tensor, by view of its elements: row-major, little-endian.
 struct TensorEntry {
   std::string name;  ///< UTF-8; anything but "__metadata__"
-  /// BOOL, U8, I8, F8_E5M2, F8_E4M3, F8_E8M0, F8_E4M3FNUZ, F8_E5M2FNUZ, I16, U16, F16, BF16, I32,
-  /// U32, F32, C64, F64, I64 or U64
+  /// BOOL, F4, F6_E2M3, F6_E3M2, U8, I8, F8_E5M2, F8_E4M3, F8_E8M0, F8_E4M3FNUZ, F8_E5M2FNUZ, I16,
+  /// U16, F16, BF16, I32, U32, F32, C64, F64, I64 or U64
   std::string dtype;
   std::vector<int64_t> shape;  ///< {} is a scalar
   std::span<const std::byte> data;

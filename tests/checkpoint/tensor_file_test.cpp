@@ -131,6 +131,37 @@ TEST(TensorFile, LoadedTensorsOutliveTheFile) {
   EXPECT_TRUE(torch::equal(loaded, torch::arange(1000, torch::kFloat)));
 }
 
+TEST(TensorFile, PairsOfFourBitsComeBackAndAreF4InTheFile) {
+  const Scratch scratch;
+  const at::Tensor bytes = torch::arange(6, torch::kByte).view({2, 3});
+  State weights;
+  weights.set("w", bytes.view(at::ScalarType::Float4_e2m1fn_x2));
+  levin::save_weights(scratch / "w.safetensors", weights);
+  const levin::files::SafetensorsFile file(scratch / "w.safetensors");
+  EXPECT_EQ(file.find("w")->dtype, "F4");
+  EXPECT_THAT(file.find("w")->shape, ElementsAre(2, 6));
+  const at::Tensor back = levin::load_weights(scratch / "w.safetensors").tensor("w");
+  EXPECT_EQ(back.scalar_type(), at::ScalarType::Float4_e2m1fn_x2);
+  EXPECT_TRUE(torch::equal(back.view(torch::kByte), bytes));
+}
+
+TEST(TensorFile, ATypeThatLibTorchLacksIsNamedAndTheOthersAreRead) {
+  const Scratch scratch;
+  const std::string data = "0123456789abcdef";
+  const auto bytes = std::as_bytes(std::span(data));
+  levin::files::write_safetensors(
+      scratch / "w.safetensors",
+      std::vector<levin::files::TensorEntry>{{"six", "F6_E2M3", {4}, bytes.first(3)},
+                                             {"w", "U8", {2}, bytes.first(2)}});
+  ::testing::internal::CaptureStderr();
+  const State weights = levin::load_weights(scratch / "w.safetensors");
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("w.safetensors: left out, since LibTorch has no such type: six "
+                                   "(F6_E2M3)"));
+  EXPECT_EQ(weights.values().size(), 1U);
+  EXPECT_TRUE(torch::equal(weights.tensor("w"), torch::tensor({48, 49}, torch::kByte)));
+}
+
 TEST(TensorFile, WhatSafetensorsCannotHoldIsAnErrorThatNamesTheTensor) {
   EXPECT_THAT(error_of([] { through_disk(torch::zeros({1}, torch::kComplexDouble)); }),
               StartsWith("checkpoint.dtype: w has dtype ComplexDouble"));

@@ -118,6 +118,21 @@ TEST(Safetensors, EveryDtypeSurvivesTheRoundTripAligned) {
   }
 }
 
+TEST(Safetensors, ElementsMayBeNarrowerThanAByte) {
+  const Scratch scratch;
+  const std::vector<TensorEntry> tensors = {{"a", "F4", {2, 4}, bytes_of("0123")},
+                                            {"b", "F6_E2M3", {4}, bytes_of("456")},
+                                            {"c", "F6_E3M2", {2, 4}, bytes_of("789abc")}};
+  write_safetensors(scratch / "a", tensors);
+  const SafetensorsFile file(scratch / "a");
+  for (const TensorEntry& tensor : tensors) {
+    EXPECT_EQ(text_of(file.find(tensor.name)->data), text_of(tensor.data)) << tensor.name;
+  }
+  const std::vector<TensorEntry> odd = {{"a", "F4", {3}, bytes_of("01")}};
+  EXPECT_THAT(error_of([&] { write_safetensors(scratch / "a", odd); }),
+              HasSubstr("tensor 'a': F4 [3] ends within a byte"));
+}
+
 TEST(Safetensors, CopiesKeepTheViewsAlive) {
   const Scratch scratch;
   auto first = std::make_unique<SafetensorsFile>(put(scratch / "a", kSample));

@@ -26,29 +26,16 @@ constexpr size_t kLengthBytes = detail::kLengthBytes;
 
 struct Dtype {
   std::string_view name;
-  int64_t bytes;
+  int64_t bits;
 };
 
-/// In Hugging Face's order, narrow to wide: files are written from the last to the first.
-constexpr std::array<Dtype, 19> kDtypes = {{{"BOOL", 1},
-                                            {"U8", 1},
-                                            {"I8", 1},
-                                            {"F8_E5M2", 1},
-                                            {"F8_E4M3", 1},
-                                            {"F8_E8M0", 1},
-                                            {"F8_E4M3FNUZ", 1},
-                                            {"F8_E5M2FNUZ", 1},
-                                            {"I16", 2},
-                                            {"U16", 2},
-                                            {"F16", 2},
-                                            {"BF16", 2},
-                                            {"I32", 4},
-                                            {"U32", 4},
-                                            {"F32", 4},
-                                            {"C64", 8},
-                                            {"F64", 8},
-                                            {"I64", 8},
-                                            {"U64", 8}}};
+/// In Hugging Face's order: files are written from the last to the first.
+constexpr std::array<Dtype, 22> kDtypes = {
+    {{"BOOL", 8},        {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},
+     {"I8", 8},          {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
+     {"F8_E5M2FNUZ", 8}, {"I16", 16},    {"U16", 16},    {"F16", 16},    {"BF16", 16},
+     {"I32", 32},        {"U32", 32},    {"F32", 32},    {"C64", 64},    {"F64", 64},
+     {"I64", 64},        {"U64", 64}}};
 
 const Dtype* find_dtype(std::string_view name) {
   const auto* found = std::find_if(kDtypes.begin(), kDtypes.end(),
@@ -134,13 +121,16 @@ namespace detail {
 
 int64_t tensor_bytes(const std::string& file, const std::string& name,
                      const std::string& dtype_name, const std::vector<int64_t>& shape) {
-  int64_t bytes = checked_dtype(file, name, dtype_name)->bytes;
+  int64_t bits = checked_dtype(file, name, dtype_name)->bits;
   for (const int64_t size : shape) {
-    const bool fits = size >= 0 && !__builtin_mul_overflow(bytes, size, &bytes);
+    const bool fits = size >= 0 && !__builtin_mul_overflow(bits, size, &bits);
     LEVIN_CHECK(fits, "files.safetensors", "{}: tensor '{}': no tensor can have the shape [{}]",
                 file, printable(name), fmt::join(shape, ", "));
   }
-  return bytes;
+  LEVIN_CHECK(bits % 8 == 0, "files.safetensors",
+              "{}: tensor '{}': {} [{}] ends within a byte; the file is damaged", file,
+              printable(name), dtype_name, fmt::join(shape, ", "));
+  return bits / 8;
 }
 
 /// The header's text, its length checked against the file.
