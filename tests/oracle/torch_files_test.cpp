@@ -98,6 +98,32 @@ void check_weights(const State& weights) {
   expect_equal(weights.tensor("0.weight"), at::full({2, 3}, 0.25), "0.weight");
 }
 
+void check_pairs(const State& weights) {
+  const at::Tensor pairs = weights.tensor("pairs");
+  EXPECT_EQ(pairs.scalar_type(), at::ScalarType::Float4_e2m1fn_x2);
+  expect_equal(pairs.view(at::kByte), at::arange(12, at::kByte).view({3, 4}), "pairs");
+  expect_equal(weights.tensor("a"), at::arange(3, at::kFloat), "a");
+}
+
+/// What levin does not read is named, and all else is there.
+void check_odd_tensors(const std::filesystem::path& path) {
+  ::testing::internal::CaptureStderr();
+  const State weights = levin::load_weights(path);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(keys_of(weights),
+            (std::vector<std::string>{"a", "b.tagged", "buffer", "c.noted", "pairs"}));
+  check_pairs(weights);
+  expect_equal(weights.tensor("b.tagged"), at::arange(4, at::kFloat), "b.tagged");
+  expect_equal(weights.tensor("c.noted"), at::arange(5, at::kFloat), "c.noted");
+  expect_equal(weights.tensor("buffer"), at::arange(6, at::kFloat), "buffer");
+  for (const char* words :
+       {"sparse (a sparse tensor)", "rows (a sparse tensor)", "nested (a nested tensor)",
+        "jagged (a tensor of the class torch.nested._internal.nested_tensor.NestedTensor)",
+        "meta (a tensor on the meta device, without values)", "quantized (a quantized tensor)"}) {
+    EXPECT_THAT(said, HasSubstr(words));
+  }
+}
+
 // Python's start and its libraries take seconds: one test.
 TEST_F(TorchFiles, HoldWhatPytorchWrote) {
   check_everything(file("everything.pt"));
@@ -105,8 +131,15 @@ TEST_F(TorchFiles, HoldWhatPytorchWrote) {
   check_weights(levin::load_weights(file("lightning.ckpt")));
   EXPECT_THAT(error_of([&] { load_torch_file(file("lightning.ckpt")); }),
               AllOf(StartsWith("checkpoint.torch: "), HasSubstr("__main__ Settings")));
-  EXPECT_THAT(error_of([&] { load_torch_file(file("old.pt")); }),
-              HasSubstr("it is no whole archive of torch.save (of PyTorch 1.6 or newer)"));
+  expect_equal(load_torch_file(file("old.pt")).tensor("a"), at::ones({2}), "a");
+  for (const char* name : {"module.pt", "old_module.pt", "script.pt"}) {
+    check_weights(levin::load_weights(file(name)));
+  }
+  EXPECT_THAT(error_of([&] { levin::load_weights(file("program.pt2")); }),
+              HasSubstr("it is a program of torch.export"));
+  check_odd_tensors(file("odd.pt"));
+  check_odd_tensors(file("old_odd.pt"));
+  check_pairs(levin::load_weights(file("pairs.safetensors")));
 
   const State optimizer = load_torch_file(file("optimizer.pt"));
   const State& first = optimizer.child("state").child("0");

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
+from safetensors.torch import save_file
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -46,11 +47,37 @@ def write_files(folder):
     torch.save({"state_dict": module.state_dict(), "epoch": 3, "hyper_parameters": Settings()},
                folder / "lightning.ckpt")
     torch.save(collections.OrderedDict(a=torch.ones(2)), folder / "old.pt", _use_new_zipfile_serialization=False)
+    torch.save(module, folder / "module.pt")
+    torch.save(module, folder / "old_module.pt", _use_new_zipfile_serialization=False)
+    torch.jit.script(module).save(folder / "script.pt")
+    torch.export.save(torch.export.export(module.eval(), (torch.ones(4, 3),)), folder / "program.pt2")
+    write_odd_tensors(folder)
     optimizer = torch.optim.Adam(module.parameters(), lr=0.125)
     for parameter in module.parameters():
         parameter.grad = torch.full_like(parameter, 0.5)
     optimizer.step()
     torch.save(optimizer.state_dict(), folder / "optimizer.pt")
+
+
+def write_odd_tensors(folder):
+    odd = {
+        "a": torch.arange(3.0),
+        "b.tagged": torch.nn.Parameter(torch.arange(4.0)),
+        "c.noted": torch.arange(5.0),
+        "buffer": torch.nn.Buffer(torch.arange(6.0)),
+        "sparse": torch.eye(3).to_sparse(),
+        "rows": torch.eye(3).to_sparse_csr(),
+        "nested": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        "jagged": torch.nested.nested_tensor([torch.ones(2, 2), torch.ones(3, 2)], layout=torch.jagged),
+        "meta": torch.empty(3, device="meta"),
+        "quantized": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+        "pairs": torch.arange(12, dtype=torch.uint8).view(3, 4).view(torch.float4_e2m1fn_x2),
+    }
+    odd["b.tagged"].tag = "x"
+    odd["c.noted"].note = 3
+    torch.save(odd, folder / "odd.pt")
+    torch.save(odd, folder / "old_odd.pt", _use_new_zipfile_serialization=False)
+    save_file({"pairs": odd["pairs"], "a": odd["a"]}, folder / "pairs.safetensors")
 
 
 def write_shards(rank, folder):

@@ -1,6 +1,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <caffe2/serialize/inline_container.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -36,6 +37,8 @@ const std::map<std::string_view, at::ScalarType> kTypes = {
     {"torch float8_e5m2", at::kFloat8_e5m2},
     {"torch float8_e4m3fnuz", at::kFloat8_e4m3fnuz},
     {"torch float8_e5m2fnuz", at::kFloat8_e5m2fnuz},
+    {"torch float8_e8m0fnu", at::kFloat8_e8m0fnu},
+    {"torch float4_e2m1fn_x2", at::ScalarType::Float4_e2m1fn_x2},
     {"torch uint16", at::kUInt16},
     {"torch uint32", at::kUInt32},
     {"torch uint64", at::kUInt64},
@@ -57,7 +60,66 @@ class Bytes final : public caffe2::serialize::ReadAdapterInterface {
   std::span<const std::byte> bytes_;
 };
 
+/// Functions that make a tensor of another kind than one of a storage, and what that is.
+const std::map<std::string_view, std::string_view> kOtherTensors = {
+    {"torch._utils _rebuild_sparse_tensor", "a sparse tensor"},
+    {"torch._utils _rebuild_sparse_csr_tensor", "a sparse tensor"},
+    {"torch._utils _rebuild_nested_tensor", "a nested tensor"},
+    {"torch._utils _rebuild_qtensor", "a quantized tensor"},
+    {"torch._utils _rebuild_meta_tensor_no_storage", "a tensor on the meta device, without values"},
+    {"torch._utils _rebuild_device_tensor_from_numpy", "a tensor of another device"},
+    {"torch._utils _rebuild_device_tensor_from_cpu_tensor", "a tensor of another device"},
+    {"torch._utils _rebuild_wrapper_subclass", "a tensor of a class of its own"},
+};
+
+/// Classes whose tensors are plain ones with attributes of Python.
+bool is_plain_class(const PickleValue& type) {
+  return type.text == "torch Tensor" || type.text == "torch.nn.parameter Parameter" ||
+         type.text == "torch.nn.parameter Buffer";
+}
+
+bool is_parameter_function(std::string_view function) {
+  return function == "torch._utils _rebuild_parameter" ||
+         function == "torch._utils _rebuild_parameter_with_state";
+}
+
+/// An object of a function and its arguments.
+bool is_call(const PickleValue& value) {
+  return value.is(Kind::kObject) && value.of != nullptr && value.arguments != nullptr &&
+         value.arguments->is(Kind::kTuple);
+}
+
+/// (function, class, arguments, attributes): how Python's torch pickles a tensor that has attributes,
+/// or is of a class of its own.
+const PickleValue* from_type(const PickleValue& value) {
+  const bool is_it = is_call(value) && value.is_object_of("torch._tensor _rebuild_from_type_v2") &&
+                     value.arguments->items.size() >= 3;
+  return is_it ? value.arguments : nullptr;
+}
+
+/// What makes a tensor, "torch._utils _rebuild_tensor_v2"; empty for what is no call.
+std::string_view function_of(const PickleValue& value) {
+  if (const PickleValue* typed = from_type(value)) return typed->items[0]->text;
+  return is_call(value) ? std::string_view(value.of->text) : std::string_view();
+}
+
+std::string reason_of(const PickleValue& value) {
+  const PickleValue* typed = from_type(value);
+  if (typed != nullptr && !is_plain_class(*typed->items[1])) {
+    std::string name = printable(typed->items[1]->text);
+    std::ranges::replace(name, ' ', '.');
+    return "a tensor of the class " + name;
+  }
+  const auto other = kOtherTensors.find(function_of(value));
+  return other == kOtherTensors.end() ? "" : std::string(other->second);
+}
+
 }  // namespace
+
+std::optional<at::ScalarType> type_of_storage(std::string_view name) {
+  const auto known = kTypes.find(name);
+  return known == kTypes.end() ? std::nullopt : std::optional(known->second);
+}
 
 void set_value(State& state, std::string_view key, State::Value value) {
   std::visit([&](auto&& own) { state.set(key, std::forward<decltype(own)>(own)); },
@@ -67,11 +129,31 @@ void set_value(State& state, std::string_view key, State::Value value) {
 TorchArchive::TorchArchive(std::shared_ptr<const files::MemoryMap> map,
                            std::span<const std::byte> bytes, std::string source)
     : map_(std::move(map)), bytes_(bytes), source_(std::move(source)) {
+  if (is_legacy_torch_file(bytes_)) {
+    open_legacy();
+  } else {
+    open_zip();
+  }
+}
+
+void TorchArchive::open_legacy() {
+  LegacyTorchFile file = read_legacy_torch_file(bytes_, source_);
+  pickle_ = std::move(file.pickle);
+  legacy_ = std::move(file.storages);
+}
+
+void TorchArchive::open_zip() {
   try {
     reader_ =
         std::make_unique<caffe2::serialize::PyTorchStreamReader>(std::make_shared<Bytes>(bytes_));
   } catch (const std::exception&) {
     fail("it is no whole archive of torch.save (of PyTorch 1.6 or newer)");
+  }
+  if (reader_->hasRecord("archive_format")) {
+    fail(
+        "it is a program of torch.export (.pt2); save the weights of the model that it was made "
+        "of, "
+        "torch.save(model.state_dict(), ...), or those of the program, its state_dict");
   }
   if (reader_->hasRecord("byteorder")) {
     const auto order = record("byteorder");
@@ -111,6 +193,37 @@ std::span<const std::byte> TorchArchive::record(const std::string& name) {
   return bytes_.subspan(begin, size);
 }
 
+std::span<const std::byte> TorchArchive::storage_bytes(const std::string& key) {
+  if (reader_ != nullptr) return record("data/" + key);
+  const auto found = legacy_.find(key);
+  if (found == legacy_.end()) fail(fmt::format("it has no storage {}", key));
+  return found->second;
+}
+
+// Its size is what the archive says: no more of it is taken than code has.
+std::optional<std::string> TorchArchive::text_record(const std::string& name) {
+  constexpr size_t kMostBytes = size_t{16} << 20;
+  if (reader_ == nullptr || !reader_->hasRecord(name)) return std::nullopt;
+  try {
+    if (reader_->getRecordSize(name) > kMostBytes) return std::nullopt;
+    const auto [data, size] = reader_->getRecord(name);
+    return std::string(static_cast<const char*>(data.get()), size);
+  } catch (const std::exception&) {
+    fail(fmt::format("its record {} is damaged", name));
+  }
+}
+
+void TorchArchive::leave_out(std::string_view name, std::string_view reason) {
+  left_out_.push_back(fmt::format("{} ({})", printable(name), reason));
+}
+
+std::string TorchArchive::reason_not_read(const PickleValue& value) {
+  if (!is_call(value)) return "";
+  const bool is_parameter =
+      is_parameter_function(value.of->text) && !value.arguments->items.empty();
+  return reason_of(is_parameter ? *value.arguments->items.front() : value);
+}
+
 const PickleValue& TorchArchive::item(const PickleValue& tuple, size_t place) const {
   if (place >= tuple.items.size()) fail("a tensor that lacks a part");
   return *tuple.items[place];
@@ -140,7 +253,7 @@ at::Tensor TorchArchive::storage_of(const PickleValue& persistent,
   }
   at::Tensor& storage = storages_[key];
   if (storage.defined() && storage.scalar_type() == *type) return storage;
-  const auto data = record("data/" + key);
+  const auto data = storage_bytes(key);
   const size_t width = at::elementSize(*type);
   const auto count = static_cast<int64_t>(data.size() / width);
   const bool is_aligned = reinterpret_cast<uintptr_t>(data.data()) % width == 0;
@@ -179,8 +292,18 @@ at::Tensor TorchArchive::rebuilt(const PickleValue& arguments, std::optional<at:
 
 std::optional<at::Tensor> TorchArchive::tensor_of(const PickleValue& value) {
   if (!value.is(Kind::kObject) || !value.arguments->is(Kind::kTuple)) return std::nullopt;
-  const PickleValue& arguments = *value.arguments;
-  if (value.is_object_of("torch._utils _rebuild_tensor_v2")) {
+  if (const PickleValue* typed = from_type(value)) {
+    if (!reason_not_read(value).empty() || !typed->items[2]->is(Kind::kTuple)) return std::nullopt;
+    return tensor_by(typed->items[0]->text, *typed->items[2]);
+  }
+  if (value.of == nullptr || !value.of->is(Kind::kGlobal)) return std::nullopt;
+  return tensor_by(value.of->text, *value.arguments);
+}
+
+std::optional<at::Tensor> TorchArchive::tensor_by(std::string_view function,
+                                                  const PickleValue& arguments) {
+  if (function == "torch._utils _rebuild_tensor") return rebuilt(arguments, std::nullopt);
+  if (function == "torch._utils _rebuild_tensor_v2") {
     at::Tensor tensor = rebuilt(arguments, std::nullopt);
     if (arguments.items.size() > 6) {  // what the tensor is beside its memory
       const PickleValue* conj = item(arguments, 6).find("conj");
@@ -190,15 +313,15 @@ std::optional<at::Tensor> TorchArchive::tensor_of(const PickleValue& value) {
     }
     return tensor;
   }
-  if (value.is_object_of("torch._utils _rebuild_tensor_v3")) {
+  if (function == "torch._utils _rebuild_tensor_v3") {
     const auto type = kTypes.find(item(arguments, 6).text);
     if (type == kTypes.end()) fail(fmt::format("a tensor of type {}", item(arguments, 6).text));
     return rebuilt(arguments, type->second);
   }
-  if (value.is_object_of("torch._utils _rebuild_parameter")) {
+  if (is_parameter_function(function)) {
     const PickleValue& data = item(arguments, 0);
-    auto tensor =
-        data.is_object_of("torch._utils _rebuild_parameter") ? std::nullopt : tensor_of(data);
+    // A parameter of a parameter might be a ring.
+    auto tensor = is_parameter_function(function_of(data)) ? std::nullopt : tensor_of(data);
     if (!tensor) fail("a parameter without a tensor");
     return tensor;
   }
@@ -207,6 +330,7 @@ std::optional<at::Tensor> TorchArchive::tensor_of(const PickleValue& value) {
 
 std::optional<State::Value> TorchArchive::object_value(const PickleValue& object) {
   if (auto tensor = tensor_of(object)) return *std::move(tensor);
+  if (is_module(object)) return module_tensors(*this, object);
   if (object.is_object_of("collections OrderedDict")) return state_of(object);
   const bool has_one = object.arguments->items.size() == 1;
   if (object.is_object_of("torch Size") && has_one) return value_of(item(*object.arguments, 0));
@@ -251,14 +375,19 @@ std::optional<State::Value> TorchArchive::value_of(const PickleValue& value) {
       ++depth_;
       State list;
       for (size_t i = 0; i < value.items.size(); ++i) {
-        if (auto item = value_of(*value.items[i])) {
-          set_value(list, std::to_string(i), *std::move(item));
-        }
+        path_.push_back(std::to_string(i));
+        auto item = value_of(*value.items[i]);
+        path_.pop_back();
+        if (item) set_value(list, std::to_string(i), *std::move(item));
       }
       --depth_;
       return list;
     }
     case Kind::kObject: {
+      if (const std::string reason = reason_not_read(value); !reason.empty()) {
+        leave_out(fmt::format("{}", fmt::join(path_, ".")), reason);
+        return std::nullopt;
+      }
       ++depth_;
       auto object = object_value(value);
       --depth_;
@@ -276,10 +405,11 @@ State TorchArchive::state_of(const PickleValue& dict) {
   for (const auto& [key, value] : dict.entries) {
     const bool is_named = key->is(Kind::kText) || key->is(Kind::kInteger);
     if (!is_named) fail("a key that is neither text nor a number");
+    const std::string name = key->is(Kind::kText) ? key->text : std::to_string(key->integer);
+    path_.push_back(name);
     auto own = value_of(*value);
-    if (!own) continue;
-    set_value(state, key->is(Kind::kText) ? key->text : std::to_string(key->integer),
-              *std::move(own));
+    path_.pop_back();
+    if (own) set_value(state, name, *std::move(own));
   }
   --depth_;
   return state;

@@ -1,5 +1,6 @@
 #pragma once
-// One archive of torch.save: a zip of a pickle and of the storages of its tensors.
+// One archive of torch.save: a zip of a pickle and of the storages of its tensors, or, before PyTorch
+// 1.6, a file of both one after the other.
 // Not for users.
 
 #include <ATen/core/Tensor.h>
@@ -25,6 +26,24 @@ namespace levin::detail {
 
 void set_value(State& state, std::string_view key, State::Value value);
 
+/// Whether a file of torch.save begins so, of PyTorch before 1.6.
+bool is_legacy_torch_file(std::span<const std::byte> bytes);
+/// LibTorch's name of a storage's class, "torch FloatStorage"; none for others.
+std::optional<at::ScalarType> type_of_storage(std::string_view name);
+
+struct LegacyTorchFile {
+  std::unique_ptr<Pickle> pickle;
+  std::map<std::string, std::span<const std::byte>> storages;
+};
+/// Throws Error "checkpoint.torch".
+LegacyTorchFile read_legacy_torch_file(std::span<const std::byte> bytes, const std::string& source);
+
+class TorchArchive;
+/// A whole module: LibTorch's torch::save(module, ...), TorchScript, Python's torch.save(model).
+bool is_module(const PickleValue& value);
+/// Its parameters and buffers by their names, as its state_dict().
+State module_tensors(TorchArchive& archive, const PickleValue& module);
+
 class TorchArchive {
  public:
   /// bytes: of the map, all of a file or a part of one. Throws Error "checkpoint.torch".
@@ -34,6 +53,7 @@ class TorchArchive {
   TorchArchive(const TorchArchive&) = delete;
   TorchArchive& operator=(const TorchArchive&) = delete;
 
+  const std::string& source() const { return source_; }
   const PickleValue& top() const { return untagged(pickle_->top()); }
   /// Without the type that LibTorch's pickle_save writes beside a list or dict.
   static const PickleValue& untagged(const PickleValue& value);
@@ -41,12 +61,23 @@ class TorchArchive {
   std::optional<State::Value> value_of(const PickleValue& value);
   /// Of a dict.
   State state_of(const PickleValue& dict);
-  /// None where it is no tensor.
+  /// None where it is no tensor, or one that reason_not_read() tells of.
   std::optional<at::Tensor> tensor_of(const PickleValue& value);
+  /// Of a tensor that levin does not read, what it is: "a sparse tensor"; empty for all else.
+  static std::string reason_not_read(const PickleValue& value);
+  /// What value_of and state_of passed over for such a reason, "path (a sparse tensor)".
+  const std::vector<std::string>& left_out() const { return left_out_; }
+  void leave_out(std::string_view name, std::string_view reason);
+  /// The bytes of a record that may be compressed, as TorchScript's code is; none where there is none.
+  std::optional<std::string> text_record(const std::string& name);
 
  private:
   [[noreturn]] void fail(std::string_view what) const;
+  void open_zip();
+  void open_legacy();
   std::span<const std::byte> record(const std::string& name);
+  std::span<const std::byte> storage_bytes(const std::string& key);
+  std::optional<at::Tensor> tensor_by(std::string_view function, const PickleValue& arguments);
   at::Tensor storage_of(const PickleValue& persistent, std::optional<at::ScalarType> type);
   at::Tensor rebuilt(const PickleValue& arguments, std::optional<at::ScalarType> type);
   std::vector<int64_t> integers_of(const PickleValue& tuple) const;
@@ -58,7 +89,10 @@ class TorchArchive {
   std::string source_;
   std::unique_ptr<caffe2::serialize::PyTorchStreamReader> reader_;
   std::unique_ptr<Pickle> pickle_;
+  std::map<std::string, std::span<const std::byte>> legacy_;  ///< the bytes of each storage
   std::map<std::string, at::Tensor> storages_;
+  std::vector<std::string> path_;  ///< of the value that is read
+  std::vector<std::string> left_out_;
   int64_t depth_ = 0;
   int64_t num_values_ = 0;
 };

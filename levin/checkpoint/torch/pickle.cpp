@@ -101,6 +101,7 @@ class Pickle::Machine {
     }
     return pop();
   }
+  size_t place() const { return at_; }
 
  private:
   [[noreturn]] void fail(std::string_view what) const {
@@ -375,7 +376,9 @@ class Pickle::Machine {
 };
 
 Pickle::Pickle(std::span<const std::byte> bytes, std::string_view source) {
-  top_ = Machine(bytes, source, values_).run();
+  Machine machine(bytes, source, values_);
+  top_ = machine.run();
+  size_ = machine.place();
 }
 
 }  // namespace levin::detail

@@ -63,6 +63,10 @@ class LEVIN_API Pickle {
   Pickle& operator=(const Pickle&) = delete;
 
   const PickleValue& top() const { return *top_; }
+  /// All of its values, in the order in which they were made.
+  const std::deque<PickleValue>& values() const { return values_; }
+  /// Bytes up to its end, where others may follow.
+  size_t size() const { return size_; }
 
  private:
   class Machine;
@@ -70,6 +74,7 @@ class LEVIN_API Pickle {
   std::deque<PickleValue>
       values_;  // no value is destroyed by another: a tree may be deep, or a ring
   const PickleValue* top_ = nullptr;
+  size_t size_ = 0;
 };
 
 }  // namespace levin::detail

@@ -1,9 +1,13 @@
 #include "levin/checkpoint/torch/torch_file.h"
 
+#include <fmt/ranges.h>
+
 #include <array>
 #include <fstream>
+#include <span>
 
 #include "levin/base/check.h"
+#include "levin/base/log.h"
 #include "levin/checkpoint/torch/archive_impl.h"
 
 namespace levin {
@@ -30,7 +34,11 @@ State tensors_of(TorchArchive& archive, const PickleValue& dict) {
   State tensors;
   for (const auto& [key, value] : dict.entries) {
     if (!key->is(PickleValue::Kind::kText)) continue;
-    if (auto tensor = archive.tensor_of(*value)) tensors.set(key->text, *std::move(tensor));
+    if (const std::string reason = TorchArchive::reason_not_read(*value); !reason.empty()) {
+      archive.leave_out(key->text, reason);
+    } else if (auto tensor = archive.tensor_of(*value)) {
+      tensors.set(key->text, *std::move(tensor));
+    }
   }
   return tensors;
 }
@@ -53,16 +61,35 @@ State weights_in(const fs::path& folder) {
   return tensors_of(state);
 }
 
+/// No tensor is dropped without a word.
+void tell_what_is_left_out(const TorchArchive& archive) {
+  if (archive.left_out().empty()) return;
+  log::warn(
+      "{}: left out, since levin reads dense tensors with values: {}; convert these before they "
+      "are "
+      "saved, to_dense() or dequantize()",
+      archive.source(), fmt::join(archive.left_out(), ", "));
+}
+
+State weights_in(TorchArchive& archive) {
+  const PickleValue& top = archive.top();
+  if (detail::is_module(top)) return detail::module_tensors(archive, top);
+  if (!is_dict(top)) return {};
+  for (const char* name : kWeights) {
+    const PickleValue* child = top.find(name);
+    if (child == nullptr) continue;
+    const PickleValue& own = TorchArchive::untagged(*child);
+    if (detail::is_module(own)) return detail::module_tensors(archive, own);
+    if (is_dict(own)) return tensors_of(archive, own);
+  }
+  return tensors_of(archive, top);
+}
+
 State weights_of(const fs::path& file) {
   const auto archive = open_archive(file);
-  if (!is_dict(archive->top())) return {};
-  for (const char* name : kWeights) {
-    const PickleValue* child = archive->top().find(name);
-    if (child == nullptr) continue;
-    const PickleValue& dict = TorchArchive::untagged(*child);
-    if (is_dict(dict)) return tensors_of(*archive, dict);
-  }
-  return tensors_of(*archive, archive->top());
+  State weights = weights_in(*archive);
+  tell_what_is_left_out(*archive);
+  return weights;
 }
 
 }  // namespace
@@ -70,6 +97,7 @@ State weights_of(const fs::path& file) {
 State load_torch_file(const fs::path& file) {
   const auto archive = open_archive(file);
   auto value = archive->value_of(archive->top());
+  tell_what_is_left_out(*archive);
   if (value && std::holds_alternative<State>(*value)) return std::get<State>(*std::move(value));
   LEVIN_CHECK(value, "checkpoint.torch", "{} cannot be read: it holds None", file.string());
   State alone;
@@ -90,9 +118,10 @@ State load_torch_weights(const fs::path& path) {
 bool is_torch_checkpoint(const fs::path& path) {
   std::error_code unknown;
   if (fs::is_directory(path, unknown)) return fs::exists(path / ".metadata", unknown);
-  std::array<char, 4> first = {};
+  std::array<char, 32> first = {};
   std::ifstream(path, std::ios::binary).read(first.data(), first.size());
-  return first == std::array<char, 4>{'P', 'K', 3, 4};
+  return std::string_view(first.data(), 4) == std::string_view("PK\3\4") ||
+         detail::is_legacy_torch_file(std::as_bytes(std::span(first)));
 }
 
 }  // namespace levin

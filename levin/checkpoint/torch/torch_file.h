@@ -14,9 +14,11 @@
 
 namespace levin {
 
-/// A file of torch.save (PyTorch 1.6 or newer): dicts, lists and tuples as children, whose keys are text
-/// or numbers ("0", "1" for those of a list), tensors on the CPU, numbers and text; None is left out,
-/// torch.device and torch.dtype are text. Tensors lie in the file's memory map and are not to be written
+/// A file of torch.save, before PyTorch 1.6 too, or of LibTorch's torch::save: dicts, lists and tuples as
+/// children, whose keys are text or numbers ("0", "1" for those of a list), tensors on the CPU, numbers and
+/// text; a whole module, of TorchScript too, as its parameters and buffers by name. None is left out, and
+/// with a warning tensors that are sparse, nested, quantized or without values; torch.device and
+/// torch.dtype are text. Tensors lie in the file's memory map and are not to be written
 /// to; those that share a storage there share it here. Throws Error "files.read", and "checkpoint.torch"
 /// for another file, a damaged one, or an object of any other class, which it names.
 LEVIN_API State load_torch_file(const std::filesystem::path& file);
@@ -31,7 +33,8 @@ LEVIN_API State load_distributed_checkpoint(const std::filesystem::path& folder)
 /// "model_state_dict" or "model"; other values are passed over. Throws also Error
 /// "checkpoint.weights" where there are no such tensors.
 LEVIN_API State load_torch_weights(const std::filesystem::path& path);
-/// Whether a path looks like one of these: a zip archive, or a folder with ".metadata".
+/// Whether a path looks like one of these: a zip archive, a file of torch.save before PyTorch 1.6, or a
+/// folder with ".metadata".
 LEVIN_API bool is_torch_checkpoint(const std::filesystem::path& path);
 
 }  // namespace levin

@@ -3,9 +3,11 @@
 #include <caffe2/serialize/inline_container.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/script.h>
 #include <torch/torch.h>
 
 #include <fstream>
+#include <map>
 
 #include "levin/checkpoint/checkpoint.h"
 #include "tests/support/error_of.h"
@@ -133,6 +135,123 @@ TEST(TorchFile, OfManyTreesTheWeightsAreFound) {
     const State weights = load_torch_weights(path);
     EXPECT_EQ(weights.values().size(), 1U) << name;
     EXPECT_EQ(weights.tensor("w").numel(), 4) << name;
+  }
+}
+
+/// A network that has all that a module's state has.
+torch::nn::ModuleList network() {
+  const torch::nn::ModuleList inner(torch::nn::Linear(torch::nn::LinearOptions(2, 2).bias(false)));
+  return torch::nn::ModuleList(torch::nn::Linear(3, 2), torch::nn::BatchNorm1d(2), inner);
+}
+
+void expect_state_of(const torch::nn::Module& module, const State& state) {
+  std::map<std::string, at::Tensor> wanted;
+  for (const auto& item : module.named_parameters()) wanted[item.key()] = item.value();
+  for (const auto& item : module.named_buffers()) wanted[item.key()] = item.value();
+  ASSERT_EQ(state.values().size(), wanted.size());
+  for (const auto& [name, tensor] : wanted) {
+    ASSERT_TRUE(state.contains(name)) << name;
+    EXPECT_EQ(state.tensor(name).scalar_type(), tensor.scalar_type()) << name;
+    EXPECT_TRUE(torch::equal(state.tensor(name), tensor)) << name;
+  }
+}
+
+TEST(TorchFile, AModuleThatLibTorchSavedIsRead) {
+  const Scratch scratch;
+  const auto net = network();
+  torch::save(net, (scratch / "net.pt").string());
+  expect_state_of(*net, levin::load_weights(scratch / "net.pt"));
+  expect_state_of(*net, load_torch_file(scratch / "net.pt"));
+  const at::Tensor alone = torch::arange(6).view({2, 3});
+  torch::save(alone, (scratch / "tensor.pt").string());
+  EXPECT_TRUE(torch::equal(levin::load_weights(scratch / "tensor.pt").tensor("0"), alone));
+  torch::save(std::vector<at::Tensor>{alone, alone + 1}, (scratch / "tensors.pt").string());
+  EXPECT_TRUE(torch::equal(levin::load_weights(scratch / "tensors.pt").tensor("1"), alone + 1));
+}
+
+TEST(TorchFile, OfTorchScriptParametersAndBuffersAreReadAndNoOtherTensors) {
+  const Scratch scratch;
+  torch::jit::Module inner("inner"), module("module");
+  inner.register_parameter("weight", torch::full({2}, 3.0F), /*is_buffer=*/false);
+  inner.register_buffer("mean", torch::full({2}, 4.0F));
+  inner.register_attribute("anchors", c10::TensorType::get(), torch::zeros({9}));
+  module.register_module("inner", inner);
+  module.register_attribute("name", c10::StringType::get(), "net");
+  module.save((scratch / "module.pt").string());
+  const State state = levin::load_weights(scratch / "module.pt");
+  EXPECT_EQ(state.values().size(), 2U);
+  EXPECT_TRUE(torch::equal(state.tensor("inner.weight"), torch::full({2}, 3.0F)));
+  EXPECT_TRUE(torch::equal(state.tensor("inner.mean"), torch::full({2}, 4.0F)));
+}
+
+TEST(TorchFile, AProgramOfTorchExportIsNamed) {
+  const Scratch scratch;
+  caffe2::serialize::PyTorchStreamWriter writer((scratch / "program.pt2").string());
+  writer.writeRecord("archive_format", "pt2", 3);
+  writer.writeEndOfFile();
+  EXPECT_THAT(error_of([&] { levin::load_weights(scratch / "program.pt2"); }),
+              AllOf(StartsWith("checkpoint.torch: "), HasSubstr("program.pt2"),
+                    HasSubstr("a program of torch.export (.pt2)"), HasSubstr("state_dict")));
+}
+
+/// As PyTorch before 1.6 wrote the pickle and the storage of six floats.
+std::string legacy(const std::string& pickle, int64_t count = 6) {
+  const std::vector<float> values = {0, 1, 2, 3, 4, 5};
+  std::string file =
+      "\x80\x02\x8a\nl\xfc\x9c"
+      "F\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.\x80\x02}" +
+      text("little_endian") + "\x88s.\x80\x02" + pickle + ".\x80\x02](" + text("0") + "e.";
+  file.append(reinterpret_cast<const char*>(&count), sizeof count);
+  return file.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+}
+
+TEST(TorchFile, OfBeforePyTorch16IsRead) {
+  const Scratch scratch;
+  const std::string dict = "}" + text("w") + kTensor + "s";
+  const auto path = put(scratch / "old.pt", legacy(dict));
+  const at::Tensor wanted = torch::tensor({{1.0F, 2.0F}, {3.0F, 4.0F}});
+  EXPECT_TRUE(torch::equal(levin::load_weights(path).tensor("w"), wanted));
+  EXPECT_TRUE(torch::equal(load_torch_file(path).tensor("w"), wanted));
+  const std::string whole = legacy(dict);
+  for (size_t size = 15; size < whole.size(); size += 5) {
+    put(path, whole.substr(0, size));
+    EXPECT_THAT(error_of([&] { load_torch_file(path); }), StartsWith("checkpoint.torch: ")) << size;
+  }
+  for (const int64_t count : {int64_t{7}, int64_t{-1}, int64_t{1} << 62}) {
+    put(path, legacy(dict, count));
+    EXPECT_THAT(error_of([&] { load_torch_file(path); }), StartsWith("checkpoint.torch: "))
+        << count;
+  }
+}
+
+TEST(TorchFile, WhatIsNotReadIsNamedAndTheOthersAreThere) {
+  const Scratch scratch;
+  const std::string meta = "ctorch._utils\n_rebuild_meta_tensor_no_storage\n)R";
+  const std::string sparse = "ctorch._utils\n_rebuild_sparse_tensor\n)R";
+  const std::string parameter = "ctorch._utils\n_rebuild_parameter\n" + sparse + "\x85R";
+  const std::string own =
+      "ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_tensor_v2\n"
+      "cmine\nSub\n)}tR";
+  const std::string plain =
+      "ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_tensor_v2\n"
+      "ctorch\nTensor\n((" +
+      text("storage") + "ctorch\nFloatStorage\n" + text("0") + text("cpu") +
+      "K\x06tQK\x01K\x02\x85K\x01\x85\x89Nt}tR";
+  const std::string dict = "}(" + text("meta") + meta + text("sparse") + sparse + text("param") +
+                           parameter + text("sub") + own + text("plain") + plain + text("w") +
+                           kTensor + "u";
+  const auto path = archive(scratch / "odd.pt", "\x80\x02" + dict + ".");
+  for (const auto& load : {&levin::load_weights, &load_torch_file}) {
+    ::testing::internal::CaptureStderr();
+    const State state = load(path);
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                AllOf(HasSubstr("odd.pt: left out"),
+                      HasSubstr("meta (a tensor on the meta device, without values)"),
+                      HasSubstr("sparse (a sparse tensor)"), HasSubstr("param (a sparse tensor)"),
+                      HasSubstr("sub (a tensor of the class mine.Sub)")));
+    EXPECT_EQ(state.values().size(), 2U);
+    EXPECT_TRUE(torch::equal(state.tensor("plain"), torch::tensor({1.0F, 2.0F})));
+    EXPECT_EQ(state.tensor("w").numel(), 4);
   }
 }
 
