@@ -3,11 +3,15 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
 
+#include <map>
 #include <set>
 #include <unordered_set>
+#include <utility>
 
 #include "levin/base/check.h"
+#include "levin/base/log.h"
 #include "levin/module/base.h"
+#include "levin/module/name_hint.h"
 #include "levin/shard/leaf.h"
 
 namespace levin {
@@ -39,6 +43,19 @@ std::string join(const std::set<std::string>& names) {
     text += (text.empty() ? "" : ", ") + name;
   }
   return text;
+}
+
+/// The module keeps its dtypes, and a tensor of another is converted: one line for each pair of them.
+void tell_of_casts(const std::vector<std::pair<at::Tensor, NamedTensor>>& copies) {
+  std::map<std::pair<at::ScalarType, at::ScalarType>, std::set<std::string>> casts;
+  for (const auto& [target, source] : copies) {
+    if (source.tensor.scalar_type() == target.scalar_type()) continue;
+    casts[{source.tensor.scalar_type(), target.scalar_type()}].insert(source.name);
+  }
+  for (const auto& [types, names] : casts) {
+    log::info("weights: {} tensors are cast from {} to the module's {}: {}", names.size(),
+              c10::toString(types.first), c10::toString(types.second), join(names));
+  }
 }
 
 }  // namespace
@@ -74,7 +91,7 @@ State trained_state(const torch::nn::Module& module) {
 
 void load_module_state(torch::nn::Module& module, const State& state, LoadOptions options) {
   std::set<std::string> missing, wrong_shape, unexpected;
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+  std::vector<std::pair<at::Tensor, NamedTensor>> copies;
   const auto base = base_tensors(module);
   for (const auto& [name, value] : state.values()) unexpected.insert(name);
   for (const Entry& entry : entries(module)) {
@@ -89,17 +106,19 @@ void load_module_state(torch::nn::Module& module, const State& state, LoadOption
       wrong_shape.insert(fmt::format("{} ({})", name, other));
       continue;
     }
-    copies.emplace_back(tensor, shard::own_part(tensor, value));
+    copies.emplace_back(tensor, NamedTensor{name, shard::own_part(tensor, value)});
   }
   LEVIN_CHECK(wrong_shape.empty(), "module.state.shape",
               "weights of other shapes than the module's: {}", join(wrong_shape));
   LEVIN_CHECK(missing.empty() || !options.strict, "module.state.missing",
-              "the module has parameters that the weights lack: {}", join(missing));
+              "the module has parameters that the weights lack: {}{}", join(missing),
+              detail::name_hint(missing, unexpected));
   LEVIN_CHECK(unexpected.empty() || !options.strict, "module.state.unexpected",
               "the weights have names that the module lacks: {}", join(unexpected));
+  tell_of_casts(copies);
   const at::NoGradGuard no_grad;
   for (const auto& [target, source] : copies) {
-    shard::own_values(target).copy_(source);
+    shard::own_values(target).copy_(source.tensor);
     shard::note_written(target);
   }
 }

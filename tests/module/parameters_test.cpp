@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <functional>
+
 #include "levin/base/error.h"
 #include "tests/support/divided.h"
 #include "tests/support/world.h"
@@ -67,6 +69,64 @@ TEST(Parameters, MistakesAreNamedAndChangeNothing) {
             "module.state.unexpected: the weights have names that the module lacks: other");
   EXPECT_TRUE(torch::equal(before, net->first->bias));
   EXPECT_NO_THROW(levin::load_module_state(*net, state, {.strict = false}));
+}
+
+/// The state with each name put into another form.
+levin::State renamed(const levin::State& state,
+                     const std::function<std::string(std::string)>& name) {
+  levin::State other;
+  for (const auto& [key, value] : state.values()) other.set(name(key), state.tensor(key));
+  return other;
+}
+
+TEST(Parameters, APrefixThatOneOfBothHasIsShownWithNamesOfBoth) {
+  Tied net;
+  const levin::State state = levin::module_state(*net);
+  const auto said_with = [&](const std::string& prefix) {
+    return error_of(*net, renamed(state, [&](const std::string& name) { return prefix + name; }));
+  };
+  EXPECT_THAT(
+      said_with("module."),
+      ::testing::HasSubstr("; the weights have 7 of them with 'module.' before the name, as "
+                           "DistributedDataParallel saves them: module.first.bias for "
+                           "first.bias; take it off the names"));
+  EXPECT_THAT(said_with("_orig_mod."), ::testing::HasSubstr("as torch.compile saves them"));
+  EXPECT_THAT(said_with("model."),
+              ::testing::HasSubstr("'model.' before the name, as a Lightning"));
+  EXPECT_THAT(said_with("student.net."),
+              ::testing::HasSubstr("with 'student.net.' before the name: "
+                                   "student.net.first.bias for first.bias"));
+  torch::nn::ModuleList outer(net);
+  EXPECT_THAT(error_of(*outer, state),
+              ::testing::HasSubstr("; the weights have 7 of them without '0.' before the name: "
+                                   "first.bias for 0.first.bias; load them into that part"));
+  EXPECT_THAT(error_of(*net, renamed(state,
+                                     [](std::string name) {
+                                       return name.insert(name.find('.') + 1, "_orig_mod.");
+                                     })),
+              ::testing::HasSubstr("'_orig_mod.' within names, as torch.compile saves them: "));
+  EXPECT_THAT(error_of(*net, renamed(state, [](const std::string& name) { return "x" + name; })),
+              ::testing::HasSubstr("; in their place the weights have xfirst.bias, xhead, "
+                                   "xnorm.bias, xnorm.num_batches_tracked, and 3 more"));
+}
+
+TEST(Parameters, ACastIsSaid) {
+  Tied net;
+  levin::State state = levin::module_state(*Tied());
+  state.set("first.weight", torch::full({3, 3}, 0.1, torch::kDouble));
+  state.set("norm.bias", torch::zeros({3}, torch::kHalf));
+  state.set("norm.weight", torch::ones({3}, torch::kHalf));
+  ::testing::internal::CaptureStderr();
+  levin::load_module_state(*net, state);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "levin info: weights: 2 tensors are cast from Half to the module's Float: norm.bias, "
+            "norm.weight\n"
+            "levin info: weights: 1 tensors are cast from Double to the module's Float: "
+            "first.weight\n");
+  EXPECT_TRUE(torch::equal(net->first->weight, torch::full({3, 3}, 0.1F)));
+  ::testing::internal::CaptureStderr();
+  levin::load_module_state(*net, levin::module_state(*Tied()));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
 TEST(Parameters, ThatAreDividedAreSlicesOfTheWhole) {

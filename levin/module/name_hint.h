@@ -1,0 +1,15 @@
+#pragma once
+// Why names of weights are not those of a module: a prefix that one of both has, or other names.
+// For the error of load_module_state.
+
+#include <set>
+#include <string>
+
+namespace levin::detail {
+
+/// missing: what the module has and the weights lack; unexpected: the reverse. "; ..." with what the
+/// weights have in place of a missing name and what to do, or empty where there is nothing to say.
+std::string name_hint(const std::set<std::string>& missing,
+                      const std::set<std::string>& unexpected);
+
+}  // namespace levin::detail
