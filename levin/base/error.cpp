@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "levin/base/explanation.h"
+#include "levin/base/last_words.h"
 #include "levin/base/rank.h"
 #include "levin/base/text.h"
 
@@ -134,6 +135,19 @@ detail::Explanation::~Explanation() {
   Ending& end = ending();
   const std::lock_guard lock(end.mutex);
   std::erase(end.explanations, this);
+}
+
+std::string detail::last_words() {
+  const auto thrown = std::current_exception();
+  try {
+    if (thrown) std::rethrow_exception(thrown);
+  } catch (const Error& error) {
+    return error.what() + whence(thrown, /*says_rank=*/true);
+  } catch (const std::exception& error) {
+    return without_frames(error.what()) + whence(thrown, /*says_rank=*/false);
+  } catch (...) {
+  }
+  return "an exception of no known type";
 }
 
 void detail::note_place(std::string place) noexcept {

@@ -1,7 +1,5 @@
 #include "levin/base/log.h"
 
-#include <unistd.h>
-
 #include <array>
 #include <cstdlib>
 #include <memory>
@@ -10,6 +8,7 @@
 #include <utility>
 
 #include "levin/base/rank.h"
+#include "levin/base/terminal_line.h"
 #include "levin/base/text.h"
 
 namespace levin::log {
@@ -66,11 +65,12 @@ Sink set_sink(Sink sink) {
 }
 
 void write(Level level, std::string_view text) {
-  if (const auto sink = current_sink()) return (*sink)(level, text);
-  const std::string line = line_of(level, text);
-  // One write call, so that lines of several ranks on one terminal do not mix. Nothing can be done
-  // about a closed stderr.
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  detail::TerminalLine& terminal = detail::TerminalLine::of_stderr();
+  if (const auto sink = current_sink()) {
+    terminal.wipe();  // it may write there too
+    return (*sink)(level, text);
+  }
+  terminal.print(line_of(level, text));
 }
 
 }  // namespace levin::log

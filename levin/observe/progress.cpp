@@ -1,12 +1,13 @@
 #include "levin/observe/progress.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+
+#include "levin/base/terminal_line.h"
 
 namespace levin {
 namespace {
@@ -17,15 +18,10 @@ double seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-void write(int fd, std::string_view text) {
-  // One call, so that the line never shows half drawn; a closed terminal cannot be helped.
-  [[maybe_unused]] const ssize_t written = ::write(fd, text.data(), text.size());
-}
-
-/// Asked at each drawing, so that a change is followed without a signal handler.
-int64_t terminal_columns(int fd) {
-  winsize size{};
-  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+/// That of stderr is the process's: log lines go through it.
+std::shared_ptr<detail::TerminalLine> line_of(int fd) {
+  if (fd != STDERR_FILENO) return std::make_shared<detail::TerminalLine>(fd);
+  return {&detail::TerminalLine::of_stderr(), [](detail::TerminalLine*) {}};
 }
 
 /// As the C library decides it; it is not asked because a C++ program has not called setlocale.
@@ -77,42 +73,49 @@ std::string clock_text(double time_s) {
 }  // namespace
 
 ProgressLine::ProgressLine(ProgressOptions options)
-    : options_(options), terminal_(::isatty(options.fd) == 1), utf8_(locale_is_utf8()) {}
+    : options_(std::move(options)),
+      place_(line_of(options_.fd)),
+      terminal_(::isatty(options_.fd) == 1),
+      utf8_(locale_is_utf8()) {}
+
+double ProgressLine::interval_s() const {
+  return terminal_ ? options_.redraw_interval_s : options_.plain_interval_s;
+}
 
 void ProgressLine::start(std::string label, int64_t total, int64_t done) {
   label_ = std::move(label);
   total_ = total;
   first_ = done_ = done;
-  started_ = looked_ = Clock::now();
+  started_ = looked_ = drawn_ = now();
+  due_ = false;
   calls_between_looks_ = 1;
-  calls_to_look_ = terminal_ ? 1 : std::numeric_limits<int64_t>::max();
+  calls_to_look_ = terminal_ || interval_s() > 0 ? 1 : std::numeric_limits<int64_t>::max();
   draw({});
 }
 
 bool ProgressLine::look() {
-  const auto now = Clock::now();
+  const auto now = this->now();
   // A tenth of the interval between looks; few calls, so that steps that turn slow are soon
   // noticed.
   const double call_s =
       std::max(seconds(now - looked_) / static_cast<double>(calls_between_looks_), 1e-9);
-  calls_between_looks_ = static_cast<int64_t>(std::clamp(
-      options_.redraw_interval_s / 10 / call_s, 1.0, static_cast<double>(kMostCallsBetweenLooks)));
+  calls_between_looks_ = static_cast<int64_t>(
+      std::clamp(interval_s() / 10 / call_s, 1.0, static_cast<double>(kMostCallsBetweenLooks)));
   calls_to_look_ = calls_between_looks_;
   looked_ = now;
-  return terminal_ && seconds(now - drawn_) >= options_.redraw_interval_s;
+  due_ = seconds(now - drawn_) >= interval_s();
+  return due_;
 }
 
 void ProgressLine::draw(const Scalars& values) {
-  if (!terminal_) return;
-  drawn_ = Clock::now();
-  // The last column stays free: a character there makes some terminals begin a new line.
-  const int64_t columns = terminal_columns(options_.fd) - 1;
+  if (!terminal_ && !due_) return;
+  due_ = false;
+  drawn_ = now();
+  if (!terminal_) return place_->print(text(values, /*columns=*/0) + "\n");
+  const int64_t columns = place_->columns();
   std::string line = clipped(text(values, columns), columns);
   const int64_t width = width_of(line);
-  // Blanks and not an escape sequence, which not every terminal knows.
-  line.append(static_cast<size_t>(std::clamp<int64_t>(width_ - width, 0, columns - width)), ' ');
-  width_ = width;
-  write(options_.fd, "\r" + line);
+  place_->draw(std::move(line), width);
 }
 
 std::string ProgressLine::text(const Scalars& values, int64_t columns) const {
@@ -135,16 +138,8 @@ std::string ProgressLine::text(const Scalars& values, int64_t columns) const {
   return text;
 }
 
-void ProgressLine::clear() {
-  if (width_ == 0) return;
-  const auto blanks = std::min(width_, terminal_columns(options_.fd) - 1);
-  write(options_.fd, "\r" + std::string(static_cast<size_t>(blanks), ' ') + "\r");
-  width_ = 0;
-}
+void ProgressLine::clear() { place_->wipe(); }
 
-void ProgressLine::finish(std::string_view text) {
-  clear();
-  write(options_.fd, std::string(text) + "\n");
-}
+void ProgressLine::finish(std::string_view text) { place_->print(std::string(text) + "\n"); }
 
 }  // namespace levin

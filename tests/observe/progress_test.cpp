@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <vector>
 
 namespace {
 
@@ -160,33 +161,44 @@ TEST_F(OnATerminal, FinishLeavesItsText) {
   EXPECT_THAT(screen.read(), MatchesRegex("\r +\repoch 1/3: val_acc=0.9\r\n"));
 }
 
+/// A clock that stands until it is told how far to go on.
+struct TestClock {
+  std::chrono::steady_clock::time_point time = {};
+  void pass(double seconds) {
+    time += std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+        std::chrono::duration<double>(seconds));
+  }
+  levin::ProgressOptions of(levin::ProgressOptions options) {
+    options.now = [this] { return time; };
+    return options;
+  }
+};
+
 TEST_F(OnATerminal, IsDueAtMostOncePerInterval) {
   Screen screen(true);
-  ProgressLine line(screen.options(0.05));
+  TestClock clock;
+  ProgressLine line(clock.of(screen.options(0.05)));
   line.start("x", -1);
-  const auto start = std::chrono::steady_clock::now();
   int due = 0;
-  double elapsed_s = 0;
-  while (elapsed_s < 0.22 || (due == 0 && elapsed_s < 20)) {
-    if (line.advance()) {
-      ++due;
-      line.draw({});
-    }
-    elapsed_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  for (int millisecond = 0; millisecond < 220; ++millisecond) {
+    clock.pass(0.001);
+    if (!line.advance()) continue;
+    ++due;
+    line.draw({});
   }
-  EXPECT_GE(due, 1);
-  EXPECT_LE(due, static_cast<int>(elapsed_s / 0.05));
+  EXPECT_EQ(due, 4);
 }
 
 TEST_F(OnATerminal, NoticesSoonWhenStepsTurnSlow) {
   Screen screen(true);
-  ProgressLine line(screen.options(0.01));
+  TestClock clock;
+  ProgressLine line(clock.of(screen.options(0.01)));
   line.start("x", -1);
   for (int i = 0; i < 1000; ++i) line.advance();
   int calls = 0;
   bool due = false;
   while (!due && calls < 1000) {
-    ::usleep(11000);
+    clock.pass(0.011);
     due = line.advance();
     ++calls;
   }
@@ -195,13 +207,60 @@ TEST_F(OnATerminal, NoticesSoonWhenStepsTurnSlow) {
 
 TEST_F(OnATerminal, RateLeavesOutWhatWasDoneBefore) {
   Screen screen(true);
-  ProgressLine line(screen.options());
+  TestClock clock;
+  ProgressLine line(clock.of(screen.options()));
   line.start("x", 2'000'000'000, 1'000'000'000);
-  ::usleep(20000);
+  clock.pass(0.02);
   line.advance();
   line.draw({});
-  // One step in 20 ms or more: 50 a second at most, or seconds a step.
-  EXPECT_THAT(screen.read(), MatchesRegex(".* ([0-4]?[0-9]\\.[0-9] it/s|[0-9.]+ s/it) .*"));
+  EXPECT_THAT(screen.read(), HasSubstr(" 50.0 it/s "));
+}
+
+// Steps of a second; the clock is looked at in every sixth, a tenth of a minute.
+TEST_F(OffATerminal, PrintsALineAMinuteWithStepRateAndValues) {
+  Screen screen(false);
+  TestClock clock;
+  ProgressLine line(clock.of(screen.options()));
+  line.start("epoch 1/3", 400);
+  std::vector<int> at;
+  for (int step = 1; step <= 200; ++step) {
+    clock.pass(1);
+    if (line.advance()) at.push_back(step);
+    line.draw({{"loss", 0.5}});
+  }
+  EXPECT_EQ(at, (std::vector<int>{61, 121, 181}));
+  EXPECT_EQ(screen.read(),
+            "epoch 1/3 61/400 1.0 it/s 1:01<5:39 loss=0.5\n"
+            "epoch 1/3 121/400 1.0 it/s 2:01<4:39 loss=0.5\n"
+            "epoch 1/3 181/400 1.0 it/s 3:01<3:39 loss=0.5\n");
+}
+
+TEST_F(OffATerminal, OfStepsThatAreSlowerEachIsALine) {
+  Screen screen(false);
+  TestClock clock;
+  ProgressLine line(clock.of(screen.options()));
+  line.start("x", 2);
+  for (int step = 0; step < 2; ++step) {
+    clock.pass(90);
+    EXPECT_TRUE(line.advance());
+    line.draw({});
+  }
+  EXPECT_EQ(screen.read(), "x 1/2 90.00 s/it 1:30<1:30\nx 2/2 90.00 s/it 3:00<0:00\n");
+}
+
+TEST_F(OffATerminal, PrintsNoSuchLinesWhereTheyAreOff) {
+  Screen screen(false);
+  TestClock clock;
+  levin::ProgressOptions options = screen.options();
+  options.plain_interval_s = 0;
+  ProgressLine line(clock.of(options));
+  line.start("x", -1);
+  for (int step = 0; step < 100; ++step) {
+    clock.pass(90);
+    EXPECT_FALSE(line.advance());
+    line.draw({});
+  }
+  EXPECT_EQ(screen.read(), "");
 }
 
 TEST_F(OffATerminal, PrintsOnlyThePlainLine) {
