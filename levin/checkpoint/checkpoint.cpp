@@ -4,6 +4,7 @@
 
 #include "levin/base/check.h"
 #include "levin/checkpoint/checkpoint_reader.h"
+#include "levin/checkpoint/foreign_file.h"
 #include "levin/checkpoint/manifest_impl.h"
 #include "levin/checkpoint/sharded_weights.h"
 #include "levin/checkpoint/tensor_file.h"
@@ -74,7 +75,14 @@ State load_weights(const fs::path& path) {
       "wrote",
       path.string());
   if (is_torch_checkpoint(path)) return load_torch_weights(path);
-  if (!fs::is_directory(path, error)) return state_of(read_tensors(path));
+  if (!fs::is_directory(path, error)) {
+    const std::string_view kind = detail::foreign_kind(path);
+    LEVIN_CHECK(kind.empty(), "checkpoint.weights",
+                "'{}' is {}, which levin does not read; write its tensors as safetensors, or by "
+                "torch.save",
+                path.string(), kind);
+    return state_of(read_tensors(path));
+  }
   if (is_folder_of_weights(path)) return load_sharded_weights(path);
   CheckpointReader reader(path);
   const std::vector<std::string> models = reader.models();

@@ -162,6 +162,26 @@ TEST(TensorFile, ATypeThatLibTorchLacksIsNamedAndTheOthersAreRead) {
   EXPECT_TRUE(torch::equal(weights.tensor("w"), torch::tensor({48, 49}, torch::kByte)));
 }
 
+TEST(TensorFile, FilesOfOthersAreNamed) {
+  const Scratch scratch;
+  const std::string rest(600, '\0');
+  std::string tar(600, '\0');
+  tar.replace(257, 5, "ustar");
+  for (const auto& [name, bytes, kind] :
+       std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"w.gguf", "GGUF" + rest, "a GGUF file"},
+           {"w.h5", "\x89HDF" + rest, "an HDF5 file (Keras)"},
+           {"w.npy", "\x93NUMPY" + rest, "an array of NumPy"},
+           {"w.gz", "\x1f\x8b" + rest, "compressed by gzip"},
+           {"w.tar", tar, "a tar archive"},
+           {"w.onnx", rest, "a graph of ONNX"}}) {
+    const fs::path file = put(scratch / name, bytes);
+    EXPECT_THAT(error_of([&] { levin::load_weights(file); }),
+                ::testing::AllOf(StartsWith("checkpoint.weights: "),
+                                 ::testing::HasSubstr(name + "' is " + kind)));
+  }
+}
+
 TEST(TensorFile, WhatSafetensorsCannotHoldIsAnErrorThatNamesTheTensor) {
   EXPECT_THAT(error_of([] { through_disk(torch::zeros({1}, torch::kComplexDouble)); }),
               StartsWith("checkpoint.dtype: w has dtype ComplexDouble"));
