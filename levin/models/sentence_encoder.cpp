@@ -8,8 +8,11 @@
 #include <vector>
 
 #include "levin/base/check.h"
+#include "levin/base/text.h"
 #include "levin/data/batch.h"
 #include "levin/files/read_file.h"
+#include "levin/models/check_keys.h"
+#include "levin/models/pretrained_parts.h"
 #include "levin/models/to_batch.h"
 
 namespace levin::models {
@@ -17,22 +20,73 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// sentence_bert_config.json, else the shorter of what tokenizer and model are made for.
+/// Of sentence_bert_config.json, the Transformer module's.
+constexpr std::string_view kTransformerKeys = R"keys(
+  read      max_seq_length modality_config
+  harmless  unpad_inputs
+  only      do_lower_case = false
+  only      transformer_task = "feature-extraction"
+  only      module_output_name = "token_embeddings"
+  only      processing_kwargs = {}
+  only      model_args = {}
+  only      model_kwargs = {}
+  only      config_args = {}
+  only      config_kwargs = {}
+  only      tokenizer_args = {}
+  only      processor_kwargs = {}
+  refused   tokenizer_name_or_path query_length document_length query_expansion
+)keys";
+
+/// Of config_sentence_transformers.json.
+constexpr std::string_view kSentenceKeys = R"keys(
+  read      prompts default_prompt_name truncate_dim
+  harmless  __version__ similarity_fn_name
+  only      model_type = "SentenceTransformer"
+)keys";
+
+/// A folder's file; an empty one where it has none.
+Config config_of(const fs::path& file, std::string_view keys) {
+  std::error_code error;
+  if (!fs::exists(file, error)) return Config::from_json("{}", file.string());
+  Config config = Config::from_json(files::read_file(file), file.string());
+  check_keys(config, detail::KnownKeys({keys}));
+  return config;
+}
+
+/// Of the first file of the Transformer module, else the shorter of what tokenizer and model are made for.
 int64_t longest_text(const fs::path& folder, const Config& config,
                      const text::Tokenizer& tokenizer) {
-  const fs::path file = folder / "sentence_bert_config.json";
-  std::error_code error;
-  if (fs::exists(file, error)) {
-    const Config given = Config::from_json(files::read_file(file), file.string());
-    if (given.has("max_seq_length")) {
-      const int64_t length = given.integer("max_seq_length");
-      LEVIN_CHECK(length >= 1, "models.sentence", "{}: got max_seq_length = {}, wanted at least 1",
-                  file.string(), length);
-      return length;
-    }
+  for (const char* name : kTransformerFiles) {
+    const Config given = config_of(folder / name, kTransformerKeys);
+    if (given.keys().empty()) continue;
+    const Config texts = given.child("modality_config").child("text");
+    LEVIN_CHECK(texts.text("method", "forward") == "forward" &&
+                    texts.text("method_output_name", "last_hidden_state") == "last_hidden_state",
+                "models.sentence",
+                "{}: got modality_config of another method than forward and last_hidden_state, "
+                "which levin does not have",
+                given.origin());
+    if (given.has("max_seq_length")) return given.positive("max_seq_length");
+    break;
   }
   const int64_t positions = config.integer("max_position_embeddings", 512);
   return std::min(tokenizer.model_max_length().value_or(positions), positions);
+}
+
+/// What is put before each text.
+std::string prompt_of(const Config& config, bool include_prompt) {
+  if (!config.has("default_prompt_name")) return "";
+  const std::string name = config.text("default_prompt_name");
+  const Config prompts = config.child("prompts");
+  LEVIN_CHECK(prompts.has(name), "models.sentence",
+              "{}: got default_prompt_name '{}', which prompts does not have", config.origin(),
+              printable(name));
+  const std::string prompt = prompts.text(name);
+  LEVIN_CHECK(prompt.empty() || include_prompt, "models.sentence",
+              "{}: got a prompt before each text and include_prompt = false of its pooling, which "
+              "levin does not have; take default_prompt_name out",
+              config.origin());
+  return prompt;
 }
 
 }  // namespace
@@ -49,7 +103,11 @@ SentenceEncoder SentenceEncoder::from_pretrained(const fs::path& folder) {
   net->eval();
   auto tokenizer = text::Tokenizer::from_pretrained(folder);
   const int64_t longest = longest_text(folder, net->config(), tokenizer);
-  return {std::move(net), std::move(tokenizer), longest};
+  const Config config = config_of(folder / "config_sentence_transformers.json", kSentenceKeys);
+  SentenceEncoder encoder(std::move(net), std::move(tokenizer), longest);
+  encoder.prompt_ = prompt_of(config, encoder.net_->parts().sentence.include_prompt);
+  if (config.has("truncate_dim")) encoder.width_ = config.positive("truncate_dim");
+  return encoder;
 }
 
 at::Tensor SentenceEncoder::encode(std::span<const std::string> texts,
@@ -57,7 +115,13 @@ at::Tensor SentenceEncoder::encode(std::span<const std::string> texts,
   LEVIN_CHECK(options.batch_size >= 1, "models.sentence", "got batch_size = {}, wanted at least 1",
               options.batch_size);
   const at::NoGradGuard no_grad;
-  const auto encodings = tokenizer_.encode_batch(texts, {.offsets = text::OffsetUnit::kNone});
+  std::vector<std::string> prompted;
+  if (!prompt_.empty()) {
+    for (const std::string& text : texts) prompted.push_back(prompt_ + text);
+  }
+  const std::span<const std::string> given =
+      prompt_.empty() ? texts : std::span<const std::string>(prompted);
+  const auto encodings = tokenizer_.encode_batch(given, {.offsets = text::OffsetUnit::kNone});
   std::vector<int64_t> order(texts.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, [&](int64_t a, int64_t b) {
@@ -69,9 +133,10 @@ at::Tensor SentenceEncoder::encode(std::span<const std::string> texts,
     const size_t end = std::min(order.size(), begin + options.batch_size);
     std::vector<text::Encoding> chosen;
     for (size_t i = begin; i < end; ++i) chosen.push_back(encodings[order[i]]);
-    const at::Tensor part =
+    at::Tensor part =
         net_->forward(to_batch(tokenizer_, std::span<const text::Encoding>(chosen)).to(device))
             .embedding.cpu();
+    if (width_ > 0) part = part.narrow(1, 0, std::min(width_, part.size(1)));
     if (!vectors.defined()) vectors = at::empty({static_cast<int64_t>(texts.size()), part.size(1)});
     for (size_t i = begin; i < end; ++i)
       vectors[order[i]].copy_(part[static_cast<int64_t>(i - begin)]);

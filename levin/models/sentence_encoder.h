@@ -30,8 +30,10 @@ struct EncodeSentencesOptions {
 class LEVIN_API SentenceEncoder {
  public:
   /// A folder of sentence-transformers, or any encoder's, whose tokens' mean is taken then. Texts are cut
-  /// at "max_seq_length" of sentence_bert_config.json, or at what the model can read. Throws what
-  /// models::from_pretrained and text::Tokenizer::from_pretrained throw.
+  /// at "max_seq_length" of sentence_bert_config.json, or at what the model can read. The prompt that
+  /// config_sentence_transformers.json names as default stands before each text, and vectors are cut at
+  /// its "truncate_dim". Throws Error "models.config" and "models.sentence" for what these files ask for
+  /// and levin does not have, and what models::from_pretrained and text::Tokenizer::from_pretrained throw.
   static SentenceEncoder from_pretrained(const std::filesystem::path& folder);
 
   /// float32 [texts, width] on the CPU, without gradients; texts of like length are encoded together.
@@ -48,6 +50,8 @@ class LEVIN_API SentenceEncoder {
   std::shared_ptr<Pretrained> net_;
   text::Tokenizer tokenizer_;
   int64_t max_seq_length_;
+  std::string prompt_;  // before each text
+  int64_t width_ = 0;   // of a vector, where it is cut; 0: the model's
 };
 
 }  // namespace levin::models

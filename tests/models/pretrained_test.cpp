@@ -235,6 +235,14 @@ TEST(Pretrained, SentencesAreTheMeanOfTheirTokensAtLengthOne) {
                             ->forward({{"input_ids", ids}, {"attention_mask", mask}})
                             .embedding,
                         output.embedding));
+  put(scratch / "model" / "1_Pooling" / "config.json", R"({"pooling_mode": ["cls", "mean"]})");
+  EXPECT_EQ(from_pretrained(scratch / "model")->forward({{"input_ids", ids}}).embedding.size(1),
+            48);
+  std::filesystem::create_directories(scratch / "model" / "2_Normalize");
+  put(scratch / "model" / "2_Normalize" / "config.json",
+      R"({"module_input_name": "token_embeddings"})");
+  EXPECT_THAT(error_of([&] { from_pretrained(scratch / "model"); }),
+              HasSubstr("got module_input_name = \"token_embeddings\", wanted"));
 }
 
 }  // namespace

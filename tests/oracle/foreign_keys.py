@@ -7,9 +7,13 @@ spellings of each family's config class, and what its modeling code and the code
 generation_config.json those of GenerationConfig. Prints each key that is in no list, and each that a list calls `read` and no source of
 levin's looks at, and exits with 1 where there is one. FILE: config.json and so on; all of them where none is named.
 
-To add a file: a row of FILES. `lists` gives (title, keys that levin knows, sources that read them), `peer` the keys of that title; functions
-for PEFT's and the tokenizers' files are below (adapter_keys, tokenizer_keys, special_token_keys), and lists_in() reads the lists of a
-source file: {name of the constant: text}. A list may be composed of several: KnownKeys({kFirst, kSecond}).
+To add a file: a row of FILES. It says where the lists stand, by the names of their constants (a later one's line replaces an earlier
+one's), and which folder's sources read them; and the function that gives the peer's keys. Those of PEFT's and the tokenizers' files are
+adapter_keys, tokenizer_keys and special_token_keys:
+
+    "adapter_config.json": (single("levin/models/lora.cpp", "kAdapterKeys", "levin/models"), adapter_keys),
+    "tokenizer_config.json": (single("levin/text/reading/known_fields.cpp", "kSpecialTokenKeys kTokenizerConfigKeys", "levin/text"), tokenizer_keys),
+    "special_tokens_map.json": (single("levin/text/reading/known_fields.cpp", "kSpecialTokenKeys", "levin/text"), special_token_keys),
 """
 
 import argparse
@@ -140,20 +144,44 @@ def adapter_keys(_):
 
 
 def tokenizer_keys(_):
-    """Of tokenizer_config.json: what the tokenizers' base classes and those of the families take and write."""
-    from transformers import tokenization_utils_base, tokenization_utils_tokenizers
+    """Of tokenizer_config.json: what the classes of the families' tokenizers take when they are made, and write."""
+    from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
-    keys = set(tokenization_utils_base.PreTrainedTokenizerBase.SPECIAL_TOKENS_ATTRIBUTES)
-    for module in (tokenization_utils_base, tokenization_utils_tokenizers):
-        source = inspect.getsource(module)
-        keys |= set(re.findall(r'kwargs\.(?:get|pop)\(\s*"(\w+)"', source)) | set(re.findall(r'tokenizer_config\["(\w+)"\]', source))
-    for model_type in sum(FAMILIES.values(), []):
-        cls = transformers.models.auto.tokenization_auto.TOKENIZER_MAPPING.get(CONFIG_MAPPING[model_type])
-        for each in cls.__mro__ if cls else []:
-            if issubclass(each, PreTrainedTokenizerBase):
-                parameters = inspect.signature(each.__init__).parameters.values()
-                keys |= {given.name for given in parameters if given.kind in (given.POSITIONAL_OR_KEYWORD, given.KEYWORD_ONLY)} - {"self"}
-    return keys
+    keys = set(PreTrainedTokenizerBase.SPECIAL_TOKENS_ATTRIBUTES)
+    classes = [TOKENIZER_MAPPING.get(CONFIG_MAPPING[model_type], None) for model_type in sum(FAMILIES.values(), [])]
+    for cls in {each for found in classes if found for each in found.__mro__ if issubclass(each, PreTrainedTokenizerBase)}:
+        own = vars(cls)
+        if "__init__" in own:
+            given = inspect.signature(own["__init__"]).parameters.values()
+            keys |= {each.name for each in given if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)} - {"self"}
+            keys |= set(re.findall(r'kwargs\.(?:get|pop)\(\s*"(\w+)"', inspect.getsource(own["__init__"])))
+        if "save_pretrained" in own:
+            keys |= set(re.findall(r'tokenizer_config\["(\w+)"\]', inspect.getsource(own["save_pretrained"])))
+        if "_from_pretrained" in own:
+            keys |= set(re.findall(r'init_kwargs(?:\.get\(|\.pop\(|\[)"(\w+)"', inspect.getsource(getattr(cls, "_from_pretrained"))))
+    # The classes hand these to each other; no file has them.
+    return keys - {"tokenizer", "_json_padding", "_json_truncation", "_spm_precompiled_charsmap"}
+
+
+def sentence_keys(title):
+    """Of the files of sentence-transformers' modules."""
+    from sentence_transformers.base import model
+    from sentence_transformers.base.modules import normalize, transformer
+    from sentence_transformers.sentence_transformer import model as own
+    from sentence_transformers.sentence_transformer.modules import pooling
+
+    if title == "Pooling":
+        return set(pooling.Pooling.config_keys) | set(pooling.Pooling.config_key_renames) | set(pooling._LEGACY_POOLING_MODE_KWARGS)
+    if title == "Normalize":
+        return set(normalize.Normalize.config_keys)
+    if title == "Transformer":
+        loaded = inspect.getsource(transformer.Transformer.load_config)
+        args = {f"{name}_args" for name in ("model", "config", "tokenizer")} | set(re.findall(r'"(\w+_(?:args|kwargs))"', loaded))
+        return set(transformer.Transformer.config_keys) | args | {"max_seq_length", "do_lower_case", "tokenizer_name_or_path"}
+    methods = [getattr(cls, name) for cls in (model.BaseModel, own.SentenceTransformer) for name in ("_get_model_config", "_parse_model_config")]
+    source = "\n".join(inspect.getsource(method) for method in methods)
+    found = re.findall(r'model_config\.get\("(\w+)"|^ {12}"(\w+)":|config\["(\w+)"\]', source, re.M)
+    return {name for names in found for name in names if name}
 
 
 def special_token_keys(_):
@@ -161,9 +189,9 @@ def special_token_keys(_):
     return set(PreTrainedTokenizerBase.SPECIAL_TOKENS_ATTRIBUTES) | {"extra_special_tokens", "additional_special_tokens"}
 
 
-def single(path, name, sources):
-    """The lists of a file that is read by one list."""
-    return lambda root: [("", rules_of([lists_in(root / path)[name]]), literals_in(root / sources))]
+def single(path, names, sources, title=""):
+    """A file's lists by their names, all in one source, and the folder of what reads them."""
+    return lambda root: [(title, rules_of([lists_in(root / path)[name] for name in names.split()]), literals_in(root / sources))]
 
 
 def families(root):
@@ -174,6 +202,10 @@ def families(root):
 FILES = {
     "config.json": (families, config_keys),
     "config.json: rope_parameters": (single("levin/models/layers/rotary.cpp", "kRotaryKeys", "levin/models"), rotary_keys),
+    "1_Pooling/config.json": (single("levin/models/heads/sentence.cpp", "kPoolingKeys", "levin/models", "Pooling"), sentence_keys),
+    "2_Normalize/config.json": (single("levin/models/heads/sentence.cpp", "kNormalizeKeys", "levin/models", "Normalize"), sentence_keys),
+    "sentence_bert_config.json": (single("levin/models/sentence_encoder.cpp", "kTransformerKeys", "levin/models", "Transformer"), sentence_keys),
+    "config_sentence_transformers.json": (single("levin/models/sentence_encoder.cpp", "kSentenceKeys", "levin/models"), sentence_keys),
     "generation_config.json": (single("levin/models/generate/settings.cpp", "kGenerationKeys", "levin/models"), generation_keys),
 }
 

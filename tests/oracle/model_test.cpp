@@ -1,6 +1,7 @@
 // Models of each family and head against transformers: logits, loss and every gradient of the same folders and
 // batches, padded on either side; what levin writes back is the same to the bit, and transformers opens it.
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "levin/base/error.h"
 #include "levin/checkpoint/checkpoint.h"
@@ -167,6 +168,42 @@ TEST_F(MiniLm, AFolderIsComparedByItsScript) {
             0)
       << output;
   EXPECT_NE(output.find("BertModel, largest difference"), std::string::npos) << output;
+}
+
+TEST_F(MiniLm, OddSettingsGiveTheVectorsOfSentenceTransformersOrAreNamed) {
+  std::string output;
+  const fs::path root = file("folders");
+  fs::create_directories(root);
+  ASSERT_EQ(run("odd_sentences.py", "'" + model_.string() + "' '" + root.string() + "'", &output),
+            0)
+      << output;
+  std::vector<std::string> texts;
+  std::ifstream lines(root / "sentences.txt");
+  for (std::string line; std::getline(lines, line);) texts.push_back(line);
+  size_t count = 0;
+  for (const auto& entry : fs::directory_iterator(root)) {
+    if (!entry.is_directory()) continue;
+    SCOPED_TRACE(entry.path().filename());
+    ++count;
+    const std::string refused =
+        nlohmann::json::parse(test::bytes_of(entry.path() / "case.json"))["refused"];
+    std::string error;
+    try {
+      auto encoder = SentenceEncoder::from_pretrained(entry.path());
+      if (refused.empty()) {
+        const at::Tensor vectors = encoder.encode(texts);
+        const at::Tensor wanted =
+            load_weights(entry.path() / "vectors.safetensors").tensor("vectors");
+        ASSERT_EQ(vectors.sizes(), wanted.sizes());
+        EXPECT_LE(largest(vectors - wanted), kTolerance * largest(wanted));
+      }
+    } catch (const Error& thrown) {
+      error = thrown.what();
+    }
+    EXPECT_EQ(error.empty(), refused.empty()) << error;
+    EXPECT_NE(error.find(refused), std::string::npos) << error;
+  }
+  EXPECT_EQ(count, 12U);
 }
 
 // Real weights, real length limits: LEVIN_SENTENCES=10000 takes more of them.

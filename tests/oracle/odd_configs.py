@@ -9,6 +9,7 @@ expected.safetensors: input_ids; attention_mask; none.logits and right.logits (t
 generated and generated.scores, of a decoder: ids of a text that it goes on with, greedily, and their scores.
 """
 
+import dataclasses
 import json
 import pathlib
 import sys
@@ -77,7 +78,9 @@ def cases():
     yield "empty_rope_llama", "llama", {"rope_scaling": {}}, yes, {}
     yield "rope_by_layer_llama", "llama", {"rope_parameters": {FULL: dict(LINEAR, rope_theta=500.0)}}, no, {"names": FULL, "alone": True}
     yield "rope_key_llama", "llama", {"rope_parameters": dict(LINEAR, rope_theta=500.0, ramp=2)}, yes, {"warns": "ramp"}
-    yield "no_defaults_llama", "llama", {key: ... for key in ("hidden_act", "rms_norm_eps", "rope_parameters", "attention_bias", "mlp_bias", "attention_dropout", "initializer_range", "tie_word_embeddings", "pretraining_tp", "head_dim", "bos_token_id")}, yes, {}
+    for base, (kind, given) in BASES.items():  # what a file leaves out is the default of the config class
+        names = {field.name for field in dataclasses.fields(getattr(transformers, kind).config_class)}
+        yield f"defaults_{base}", base, {name: ... for name in names - given.keys() - {"architectures", "id2label"}}, yes, {}
     yield "bias_tokens_llama", "llama_tokens", {"token_classification_bias": False}, yes, {"weights": lambda weights: {key: value for key, value in weights.items() if key != "score.bias"}}
     yield "no_window_mistral", "mistral", {"sliding_window": None}, yes, {}
     yield "default_window_mistral", "mistral", {"sliding_window": ...}, yes, {}

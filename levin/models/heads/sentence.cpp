@@ -6,10 +6,13 @@
 #include <ATen/ops/ones_like.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 #include "levin/base/check.h"
 #include "levin/base/json.h"
 #include "levin/base/text.h"
 #include "levin/files/read_file.h"
+#include "levin/models/check_keys.h"
 #include "levin/models/config.h"
 
 namespace levin::models {
@@ -29,17 +32,28 @@ constexpr Mode kModes[] = {{"pooling_mode_cls_token", "cls"},
                            {"pooling_mode_weightedmean_tokens", "weightedmean"},
                            {"pooling_mode_lasttoken", "lasttoken"}};
 
-std::vector<std::string> read_pooling(const fs::path& folder) {
-  const Config config = Config::from_folder(folder);
-  std::vector<std::string> pooling;
-  if (config.has("pooling_mode")) {
-    pooling.push_back(config.text("pooling_mode"));
-    for (const Mode& mode : kModes) {
-      if (pooling.back() == mode.name) return pooling;
-    }
-    LEVIN_FAIL("models.sentence", "{}: got pooling_mode '{}', which levin does not have",
-               config.origin(), printable(pooling.back()));
+/// Of the modules' config.json.
+constexpr std::string_view kPoolingKeys = R"keys(
+  read      pooling_mode include_prompt
+  read      pooling_mode_cls_token pooling_mode_max_tokens pooling_mode_mean_tokens
+  read      pooling_mode_mean_sqrt_len_tokens pooling_mode_weightedmean_tokens
+  read      pooling_mode_lasttoken
+  harmless  embedding_dimension word_embedding_dimension
+)keys";
+constexpr std::string_view kNormalizeKeys = R"keys(
+  only      module_input_name = "sentence_embedding"
+  only      module_output_name = "sentence_embedding"
+)keys";
+
+std::vector<std::string> read_pooling(const Config& config) {
+  std::vector<std::string> pooling = config.one_or_more_texts("pooling_mode");
+  for (const std::string& name : pooling) {
+    const bool is_known =
+        std::ranges::any_of(kModes, [&](const Mode& mode) { return name == mode.name; });
+    LEVIN_CHECK(is_known, "models.sentence", "{}: got pooling_mode '{}', which levin does not have",
+                config.origin(), printable(name));
   }
+  if (!pooling.empty()) return pooling;
   for (const Mode& mode : kModes) {
     if (config.boolean(mode.key, false)) pooling.emplace_back(mode.name);
   }
@@ -86,16 +100,21 @@ SentencePlan SentencePlan::from_folder(const fs::path& folder) {
     const std::string type = field("type");
     const std::string name = type.substr(type.rfind('.') + 1);
     if (name == "Transformer") continue;
+    const fs::path path = field("path");
+    LEVIN_CHECK(!path.is_absolute() && path.string().find("..") == std::string::npos,
+                "models.sentence", "{} names a folder outside: '{}'", file.string(),
+                printable(path.string()));
     if (name == "Pooling") {
-      const fs::path path = field("path");
-      LEVIN_CHECK(!path.is_absolute() && path.string().find("..") == std::string::npos,
-                  "models.sentence", "{} names a folder outside: '{}'", file.string(),
-                  printable(path.string()));
-      plan.pooling = read_pooling(folder / path);
+      const Config config = Config::from_folder(folder / path);
+      check_keys(config, detail::KnownKeys({kPoolingKeys}));
+      plan.pooling = read_pooling(config);
+      plan.include_prompt = config.boolean("include_prompt", true);
       plan.folders.push_back(path.string());
     } else if (name == "Normalize") {
       plan.normalize = true;
-      plan.folders.push_back(field("path"));
+      plan.folders.push_back(path.string());
+      if (!path.empty() && fs::exists(folder / path / "config.json", error))
+        check_keys(Config::from_folder(folder / path), detail::KnownKeys({kNormalizeKeys}));
     } else {
       LEVIN_FAIL("models.sentence",
                  "{} has a module of type '{}'; levin has Transformer, Pooling and Normalize",

@@ -11,11 +11,19 @@
 
 namespace levin::models {
 
+/// Names of the file of the Transformer module: the first one, and those of older versions.
+inline constexpr const char* kTransformerFiles[] = {
+    "sentence_bert_config.json",       "sentence_roberta_config.json",
+    "sentence_distilbert_config.json", "sentence_camembert_config.json",
+    "sentence_albert_config.json",     "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json"};
+
 struct SentencePlan {
   /// Of the vectors of a text's tokens, which are joined one after another where there are several:
   /// cls, mean, max, mean_sqrt_len_tokens, weightedmean, lasttoken.
   std::vector<std::string> pooling = {"mean"};
   bool normalize = false;                 ///< to a length of 1
+  bool include_prompt = true;             ///< tokens of a prompt count in pooling
   std::vector<std::string> folders = {};  ///< of the modules, within that of the model
 
   /// Of a folder with a modules.json; the defaults where it has none, as there. Throws Error
