@@ -199,6 +199,12 @@ std::string Config::model_type() const {
 
 std::string Config::dtype() const { return text("dtype", text("torch_dtype")); }
 
+int64_t Config::padding_row(int64_t rows) const {
+  if (!has("pad_token_id")) return -1;
+  const int64_t id = integer("pad_token_id"), row = id < 0 ? id + rows : id;
+  return row >= 0 && row < rows ? row : -1;
+}
+
 int64_t Config::num_labels() const {
   const OrderedJson* names = find("id2label");
   if (names != nullptr && names->is_object()) return static_cast<int64_t>(names->size());

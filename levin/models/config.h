@@ -69,6 +69,9 @@ class LEVIN_API Config {
   std::string model_type() const;
   /// "dtype", or "torch_dtype" as transformers 4 wrote it; empty where neither is there.
   std::string dtype() const;
+  /// Row of the tokens' embedding that is "pad_token_id", which gets no gradient: below 0 it counts from the
+  /// end, as torch.nn.Embedding's padding_idx; -1 where there is none.
+  int64_t padding_row(int64_t rows) const;
   /// Labels of a classification head: "num_labels", or as many as "id2label" names; 2 as there.
   int64_t num_labels() const;
   /// Gives a head so many labels, named LABEL_0 and on, unless it has as many already.

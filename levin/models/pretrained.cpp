@@ -34,9 +34,9 @@ constexpr const char* kBeside[] = {
     "merges.txt",      "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
     "tokenizer.model", "sentencepiece.bpe.model", "spiece.model"};
 constexpr const char* kGeneration = "generation_config.json";
+constexpr const char* kAdapterFile = "adapter_config.json";
 /// Of sentence-transformers, for that task alone.
-constexpr const char* kSentence[] = {"modules.json", "sentence_bert_config.json",
-                                     "config_sentence_transformers.json"};
+constexpr const char* kSentence[] = {"modules.json", "config_sentence_transformers.json"};
 
 std::optional<at::ScalarType> dtype_of(const std::string& name) {
   constexpr std::pair<const char*, at::ScalarType> kKnown[] = {{"float32", at::kFloat},
@@ -165,6 +165,7 @@ void Pretrained::save_pretrained(const fs::path& folder,
   if (parts_->task != Task::kTextGeneration) copy_beside(parts_->folder, folder, kGeneration);
   if (parts_->task != Task::kSentenceSimilarity) return;
   for (const char* name : kSentence) copy_beside(parts_->folder, folder, name);
+  for (const char* name : kTransformerFiles) copy_beside(parts_->folder, folder, name);
   for (const std::string& path : parts_->sentence.folders) {
     fs::create_directories(folder / path, error);
     copy_beside(parts_->folder / path, folder / path, "config.json");
@@ -302,6 +303,13 @@ std::shared_ptr<Pretrained> from_pretrained(const fs::path& folder,
   if (!net.drawn().empty()) draw_anew(net, network.placing.dtype);
   finish(network, network.placing.dtype);
   mark_as_base(network.net);
+  if (is_there(folder / kAdapterFile)) {
+    log::warn(
+        "models: {} has an {}, which from_pretrained does not take up; call lora::load on the "
+        "model "
+        "for its adapter",
+        folder.string(), kAdapterFile);
+  }
   return network.net;
 }
 

@@ -123,7 +123,8 @@ class LEVIN_API Pretrained : public torch::nn::Module {
 /// Throws Error "models.missing" for a file that is not there, "models.model_type", "models.task",
 /// "models.config", "models.rotary", "models.quantized", and "models.weights" where weights and config
 /// do not go together: a tensor of the body that is missing, superfluous or of other sizes. A head
-/// that the folder has not, or not of num_labels, is drawn anew and named in a warning.
+/// that the folder has not, or not of num_labels, is drawn anew and named in a warning, and so is an
+/// adapter that lies beside the model: lora::load takes it up.
 LEVIN_API std::shared_ptr<Pretrained> from_pretrained(const std::filesystem::path& folder,
                                                       const PretrainedOptions& options = {});
 

@@ -96,6 +96,33 @@ TEST(ConfigKeys, OnesThatNobodyKnowsAreNamedOnce) {
             HasSubstr("generation_config.json asks for num_beams = 4, wanted 1")));
 }
 
+TEST(ConfigKeys, ATokenOfPaddingBelow0CountsFromTheEnd) {
+  std::string config = test::small_qwen3();
+  config.replace(config.find("\"pad_token_id\": 0"), 17, "\"pad_token_id\": -1");
+  const auto net = small(config, "text-generation");
+  const at::Tensor ids = torch::tensor({{5, 60, 7}}, at::kLong);
+  net->forward({{"input_ids", ids}, {"labels", ids}}).loss.backward();
+  const at::Tensor gradient = net->named_parameters()["model.embed_tokens.weight"].grad();
+  EXPECT_TRUE(gradient[60].eq(0).all().item<bool>());
+  EXPECT_FALSE(gradient[5].eq(0).all().item<bool>());
+  EXPECT_THAT(
+      error_of([] {
+        small(
+            R"({"model_type": "roberta", "vocab_size": 61, "hidden_size": 24, "intermediate_size": 40,
+                          "num_hidden_layers": 1, "num_attention_heads": 4, "pad_token_id": null})",
+            "fill-mask");
+      }),
+      HasSubstr("got pad_token_id = null, wanted a token"));
+}
+
+TEST(ConfigKeys, AnAdapterBesideAModelIsNamed) {
+  const Scratch scratch;
+  small(test::small_qwen3(), "text-generation")->save_pretrained(scratch.str());
+  put(scratch / "adapter_config.json", "{}");
+  EXPECT_THAT(warnings_of([&] { from_pretrained(scratch.str()); }),
+              ElementsAre(HasSubstr("has an adapter_config.json, which from_pretrained does not")));
+}
+
 TEST(ConfigKeys, OtherNamesOfAKeyReplaceIt) {
   const auto net = small(with(test::small_gpt2(), R"("num_hidden_layers": 1, "hidden_size": 16)"),
                          "text-generation");

@@ -188,7 +188,7 @@ DecoderOptions DecoderOptions::from(const Config& config, std::optional<double> 
   options.rms_norm_eps = config.number("rms_norm_eps", 1e-6);
   options.initializer_range = config.number("initializer_range", 0.02);
   options.attention_dropout = config.number("attention_dropout", 0.0);
-  options.padding_idx = config.integer("pad_token_id", -1);
+  options.padding_idx = config.padding_row(options.vocab_size);
   options.is_causal = config.boolean("is_causal", true);
   options.blocks.resize(static_cast<size_t>(config.positive("num_hidden_layers")));
   if (rope_theta) options.rotaries = {RotaryOptions::from(config, *rope_theta)};

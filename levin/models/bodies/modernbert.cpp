@@ -138,7 +138,7 @@ class ModernBert : public Body {
     tokens_ = place(embeddings_, "tok_embeddings",
                     std::make_shared<Embedding>(
                         config.integer("vocab_size"), options_.width, options_.deviation,
-                        config.integer("pad_token_id", -1), options_.cutoff));
+                        config.padding_row(config.integer("vocab_size")), options_.cutoff));
     embedding_norm_ = place(embeddings_, "norm", norm());
     for (int64_t i = 0; i < options_.layers; ++i) {
       blocks_.push_back(place(root, joined(prefix, "layers." + std::to_string(i)),

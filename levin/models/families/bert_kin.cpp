@@ -1,5 +1,6 @@
 #include "levin/models/families/bert_kin.h"
 
+#include "levin/base/check.h"
 #include "levin/models/families/known_keys.h"
 
 namespace levin::models {
@@ -54,7 +55,7 @@ EncoderOptions bert_options(const Config& config) {
           .initializer_range = config.number("initializer_range", 0.02),
           .hidden_dropout = config.number("hidden_dropout_prob", 0.1),
           .attention_dropout = config.number("attention_probs_dropout_prob", 0.1),
-          .padding_idx = config.integer("pad_token_id", -1)};
+          .padding_idx = config.padding_row(config.integer("vocab_size"))};
 }
 
 double classifier_dropout(const Config& config) {
@@ -88,6 +89,11 @@ Family roberta_family(const std::string& model_type, const std::string& class_pr
           .body =
               [](torch::nn::Module& root, const std::string& prefix, const Config& config) {
                 auto options = bert_options(config);
+                LEVIN_CHECK(
+                    config.integer("pad_token_id", -1) >= 0 && options.padding_idx >= 0,
+                    "models.config",
+                    "{}: got pad_token_id = {}, wanted a token: positions are counted from it",
+                    config.origin(), config.json("pad_token_id"));
                 options.positions_skip_padding = true;
                 return make_encoder(root, prefix, options);
               },

@@ -30,7 +30,7 @@ std::unique_ptr<Body> distilbert_body(torch::nn::Module& root, const std::string
                        .initializer_range = config.number("initializer_range", 0.02),
                        .hidden_dropout = config.number("dropout", 0.1),
                        .attention_dropout = config.number("attention_dropout", 0.1),
-                       .padding_idx = config.integer("pad_token_id", -1),
+                       .padding_idx = config.padding_row(config.integer("vocab_size")),
                        .names = {.blocks = "transformer.layer",
                                  .query = "attention.q_lin",
                                  .key = "attention.k_lin",
