@@ -1,13 +1,16 @@
 // A plugin of one device for tests of what real ones seldom do. LEVIN_FAKE_PJRT_DOES says what:
 // "major", "minor" and "short" (an interface that levin cannot call), "nothing" (no interface),
-// "no start" (it does not initialize), else a client whose programs fail while they run, and that
+// "no start" (it does not initialize), "compiles for ever" (and writes the file LEVIN_FAKE_PJRT_SIGN), else a client whose programs fail while they run, and that
 // trades a word with its peer through the key-value store.
 #include <pjrt_c_api.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <string>
 #include <string_view>
+#include <thread>
 
 struct PJRT_Error {
   PJRT_Error_Code code;
@@ -236,6 +239,10 @@ PJRT_Error* download(PJRT_Buffer_ToHostBuffer_Args* args) {
 }
 
 PJRT_Error* compile(PJRT_Client_Compile_Args* args) {
+  if (does() == "compiles for ever") {
+    std::ofstream(std::getenv("LEVIN_FAKE_PJRT_SIGN")) << "compiling";
+    while (true) std::this_thread::sleep_for(std::chrono::hours(1));
+  }
   args->executable = new PJRT_LoadedExecutable{args->client};
   return nullptr;
 }

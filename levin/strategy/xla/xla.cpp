@@ -41,7 +41,10 @@ class Xla final : public ddp::RecordedDdp {
   /// As torch_xla's optimizer_step: where the program of the step ends. Gradients that were kept
   /// longer would be results of it, written to memory for nobody.
   void update(optim::Optimizer& optimizer) override {
-    RecordedDdp::update(optimizer);
+    {
+      const xla::Runtime::OptimizerScope scope(*runtime_, optimizer.set_capturable(true));
+      RecordedDdp::update(optimizer);
+    }
     optimizer.zero_grad();
     runtime_->sync();
   }

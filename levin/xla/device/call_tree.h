@@ -50,6 +50,7 @@ class CallTree {
     std::vector<c10::IValue> arguments = {};  ///< tensors left out
     Inferred::Returns returns = {};
     bool fills = false;  ///< its result is memory that was there: nobody had written it
+    bool is_optimizers = false;
     std::vector<uint32_t> written = {};  ///< of its tensors
     size_t num_numbers = 0;              ///< of the calls before
     std::vector<Call*> next = {};

@@ -144,13 +144,16 @@ void Runtime::Impl::record_followed() {
         return meet(result.sizes, result.strides, result.dtype);
       });
     });
-    if (node != nullptr) calls_of_nodes[node] = call;
+    if (node == nullptr) continue;
+    calls_of_nodes[node] = call;
+    if (call->is_optimizers) optimizer_nodes.insert(node);
   }
 }
 
 CallTree::Call Runtime::Impl::call_of(at::ArrayRef<c10::IValue> arguments,
                                       const c10::OperatorHandle& op) const {
-  CallTree::Call call = {.key = trace.key(), .num_numbers = trace.numbers().size()};
+  CallTree::Call call = {
+      .key = trace.key(), .is_optimizers = in_optimizer, .num_numbers = trace.numbers().size()};
   uint32_t place = 0;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const bool is_written = writes(op, arguments, i);

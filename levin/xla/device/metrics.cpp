@@ -78,6 +78,22 @@ std::vector<std::string> inputs_of(const Program& program) {
   return inputs;
 }
 
+/// "5210 operators, 4100 of them the optimizer's (...)".
+std::string Runtime::Impl::words_of(const Program& program, const graph::Graph& graph) const {
+  int64_t of_optimizer = 0;
+  for (const graph::Node& node : graph.nodes())
+    of_optimizer += optimizer_nodes.contains(&node) ? 1 : 0;
+  std::string words = fmt::format("{} operators", program.num_operators);
+  if (of_optimizer == 0) return words;
+  words += fmt::format(", {} of them the optimizer's", of_optimizer);
+  if (!optimizer_is_fused) {
+    words +=
+        " (torch::optim has some for each parameter; levin::optim's sgd, adam and adamw take one "
+        "for all)";
+  }
+  return words;
+}
+
 /// Sources cost a recording more than it does: only where one is rare, or seems to be for nothing.
 bool Runtime::Impl::wants_sources() const {
   return is_in_step || (num_in_a_row > 1 && report.executions - compiled_at <= kFewRuns);

@@ -170,6 +170,7 @@ void Runtime::Impl::record_call(const c10::OperatorHandle& op, std::vector<c10::
       infer(op, stack, shared_from_this());
     }
   });
+  if (in_optimizer && node != nullptr) optimizer_nodes.insert(node);
   for (const at::Tensor& tensor : written) Contents::of(tensor).is_pending = true;
   const size_t results = stack.size() - op.schema().returns().size();
   for (size_t i = results; i < stack.size(); ++i) {

@@ -5,11 +5,15 @@
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/graph/passes/passes.h"
+#include "levin/xla/device/compile_watch.h"
 #include "levin/xla/device/runtime_impl.h"
 #include "levin/xla/device/stopwatch.h"
 
 namespace levin::xla {
 namespace {
+
+/// From so many on one is told of before it is compiled, which may take minutes.
+constexpr int64_t kManyOperators = 500;
 
 /// A program in which it says nothing to the others a process runs by itself, as often as it likes.
 bool exchanges(const graph::Graph& graph) {
@@ -103,6 +107,7 @@ void Runtime::Impl::run_recorded() {
 void Runtime::Impl::end_recording() noexcept {
   recorder.reset();
   calls_of_nodes.clear();
+  optimizer_nodes.clear();
   numbers.clear();
   trace.reset();
 }
@@ -232,9 +237,16 @@ const pjrt::Executable& Runtime::Impl::executable_of(const Program& program,
   if (known != executables.end()) return known->second;
   if (program.num_replicas > 1) world.agree_on(program.text, inputs_of(program));
   const int64_t hits = cache.hits();
+  const std::string words = words_of(program, graph);
+  const auto tell = [words, is_large = program.num_operators >= kManyOperators] {
+    if (is_large) log::info("xla: compiling {}", words);
+  };
   const Stopwatch watch;
   pjrt::Executable executable =
-      cache.compile(client, program.text, compile_options(program.num_replicas));
+      watched([self = shared_from_this(), text = program.text,
+               options = compile_options(program.num_replicas),
+               tell] { return self->cache.compile(self->client, text, options, tell); },
+              {.what = words, .stop_signal = stop_signal});
   note_compilation(program, graph, watch.seconds(), cache.hits() > hits);
   return executables.emplace(program.text, std::move(executable)).first->second;
 }

@@ -104,6 +104,22 @@ void Runtime::set_names(std::function<std::vector<NamedTensor>()> names) {
   impl_->names = std::move(names);
 }
 
+void Runtime::set_stop_signal(int (*stop_signal)()) {
+  const std::scoped_lock lock(impl_->mutex);
+  impl_->stop_signal = stop_signal;
+}
+
+Runtime::OptimizerScope::OptimizerScope(Runtime& runtime, bool is_fused) : runtime_(runtime) {
+  const std::scoped_lock lock(runtime_.impl_->mutex);
+  runtime_.impl_->in_optimizer = true;
+  runtime_.impl_->optimizer_is_fused = is_fused;
+}
+
+Runtime::OptimizerScope::~OptimizerScope() {
+  const std::scoped_lock lock(runtime_.impl_->mutex);
+  runtime_.impl_->in_optimizer = false;
+}
+
 bool Runtime::set_split(bool split) {
   const std::scoped_lock lock(impl_->mutex);
   return std::exchange(impl_->splits_uploads, split);

@@ -101,6 +101,21 @@ class LEVIN_API Runtime {
   /// Names for messages and for the graph's inputs; asked for when a recording begins.
   void set_names(std::function<std::vector<NamedTensor>()> names);
 
+  /// The signal that asks the run to stop, 0 for none: looked at while a program is compiled, which
+  /// Error "xla.interrupted" then ends. nullptr: nobody asks.
+  void set_stop_signal(int (*stop_signal)());
+  /// What is recorded is an optimizer's; is_fused: one call of it updates many parameters.
+  class LEVIN_API OptimizerScope {
+   public:
+    OptimizerScope(Runtime& runtime, bool is_fused);
+    ~OptimizerScope();
+    OptimizerScope(const OptimizerScope&) = delete;
+    OptimizerScope& operator=(const OptimizerScope&) = delete;
+
+   private:
+    Runtime& runtime_;
+  };
+
   /// Whether tensors that come to the device are split, as upload() says.
   bool set_split(bool split);
 

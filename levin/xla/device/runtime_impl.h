@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "levin/base/error.h"
@@ -144,6 +145,7 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   const pjrt::Executable& executable_of(const Program& program, const graph::Graph& graph);
   pjrt::CompileOptions compile_options(int64_t num_replicas) const;
   bool wants_sources() const;
+  std::string words_of(const Program& program, const graph::Graph& graph) const;
   void note_compilation(const Program& program, const graph::Graph& graph, double seconds,
                         bool from_disk);
   void gather(const RunArguments& arguments);
@@ -187,6 +189,10 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   CallTree call_tree;
   Trace trace{call_tree};
   std::unordered_map<const graph::Node*, const CallTree::Call*> calls_of_nodes;
+  std::unordered_set<const graph::Node*> optimizer_nodes;  ///< of the recording
+  bool in_optimizer = false;                               ///< an OptimizerScope is there
+  bool optimizer_is_fused = true;                          ///< the last one said so
+  int (*stop_signal)() = nullptr;
   std::vector<const pjrt::Buffer*> arguments;  ///< of the last run, as the next two
   std::vector<pjrt::Buffer> uploaded;
   std::vector<pjrt::Buffer> outputs;

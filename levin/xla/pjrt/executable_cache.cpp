@@ -224,7 +224,8 @@ ExecutableCache::ExecutableCache(const CacheOptions& options)
 }
 
 Executable ExecutableCache::compile(const Client& client, std::string_view text,
-                                    const CompileOptions& options) {
+                                    const CompileOptions& options,
+                                    const std::function<void()>& on_miss) {
   const fs::path path = folder_.empty()
                             ? fs::path()
                             : folder_ / (key_of(client, text, options) + std::string(kSuffix));
@@ -235,6 +236,7 @@ Executable ExecutableCache::compile(const Client& client, std::string_view text,
     }
   }
   ++misses_;
+  if (on_miss) on_miss();
   const auto start = std::chrono::steady_clock::now();
   Executable compiled = client.compile(text, options);
   compile_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string_view>
 
 #include "levin/base/export.h"
@@ -36,9 +37,9 @@ class LEVIN_API ExecutableCache {
   /// user owns or may write.
   explicit ExecutableCache(const CacheOptions& options = {});
 
-  /// As Client::compile, also in what it throws.
+  /// As Client::compile, also in what it throws. on_miss is called before the compiler is.
   Executable compile(const Client& client, std::string_view text,
-                     const CompileOptions& options = {});
+                     const CompileOptions& options = {}, const std::function<void()>& on_miss = {});
 
   /// Empty where nothing is kept.
   const std::filesystem::path& folder() const { return folder_; }

@@ -1,0 +1,29 @@
+#pragma once
+// A compilation that may take minutes: lines in the log meanwhile, and a signal ends the wait for it.
+//
+//   executable = watched([=] { return client.compile(text); }, {.what = "5210 operators"});
+
+#include <functional>
+#include <string>
+
+#include "levin/base/export.h"
+#include "levin/xla/pjrt/executable.h"
+
+namespace levin::xla {
+
+struct CompileWatch {
+  std::string what;                ///< for the lines
+  double line_interval_s = 20;     ///< between two of them
+  int (*stop_signal)() = nullptr;  ///< the signal that asks to stop, 0: none yet
+};
+
+/// What `compile` gives, which runs in a thread of its own and keeps all that it needs. Throws what it
+/// throws, and Error "xla.interrupted" where a signal came: a plugin's compiler cannot be stopped, so
+/// it is left behind; until it has ended others are not begun.
+LEVIN_API pjrt::Executable watched(std::function<pjrt::Executable()> compile,
+                                   const CompileWatch& watch);
+
+/// One that was left behind still runs: a program that is to end now calls _Exit.
+LEVIN_API bool is_compiling();
+
+}  // namespace levin::xla
