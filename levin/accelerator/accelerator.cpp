@@ -11,6 +11,7 @@
 #include "levin/accelerator/host_memory.h"
 #include "levin/accelerator/process_settings.h"
 #include "levin/accelerator/same_options.h"
+#include "levin/accelerator/stepping/half_on_cpu.h"
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/base/random.h"
@@ -82,6 +83,7 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
                 "got '{}', wanted generator, torch or cuda", type);
   }
   check_precision(precision_, device_, compute_capability(device_));
+  if (device_.is_cpu()) warn_of_slow_half(precision_);
   LEVIN_CHECK(!options_.master_weights || precision_.has_half_parameters(), "accelerator.precision",
               "master_weights are of parameters in bfloat16 or float16 and {} has none; set "
               "--precision bf16-true, or leave out --master-weights",

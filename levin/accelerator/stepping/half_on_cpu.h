@@ -1,0 +1,34 @@
+#pragma once
+// What is to be said of bfloat16 and float16 on a CPU: that it has no instructions for them, and what an
+// error of LibTorch's about dtypes comes from.
+
+#include <string>
+#include <string_view>
+
+#include "levin/accelerator/stepping/precision.h"
+#include "levin/base/export.h"
+
+namespace levin {
+
+/// What the processor computes in at full speed. An unknown kind of processor does all.
+struct HalfInstructions {
+  bool bfloat16 = true;
+  bool float16 = true;
+
+  static LEVIN_API HalfInstructions of_this_cpu();
+};
+
+/// One sentence about a precision that computes in a half type without instructions for it; empty for
+/// others.
+LEVIN_API std::string warning_of_slow_half(const Precision& precision,
+                                           const HalfInstructions& instructions);
+
+/// Logs it for this CPU.
+LEVIN_API void warn_of_slow_half(const Precision& precision);
+
+/// What to do about an error of LibTorch's that comes from a half precision: a tensor that the step made
+/// in float32 beside one that is of the half type, or a kernel that this CPU lacks. Empty where the error
+/// is no such, or the precision is not half.
+LEVIN_API std::string half_hint(const Precision& precision, std::string_view error);
+
+}  // namespace levin
