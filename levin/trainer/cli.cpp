@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "levin/base/check.h"
+#include "levin/base/last_words.h"
 #include "levin/base/log.h"
 #include "levin/base/text.h"
 #include "levin/trainer/predictions.h"
@@ -53,12 +54,9 @@ void predict(Trainer& trainer, const std::shared_ptr<Module>& module,
   log::info("trainer: predictions are in {}", output);
 }
 
-void run_command(const std::string& command, TrainerOptions options, const CliParts& parts,
-                 const std::string& output) {
-  const auto watch = std::make_shared<PredictionWatch>();
-  if (command == "predict") options.callbacks.push_back(watch);
-  // First: it seeds what the module draws, and starts the other processes.
-  Trainer trainer(options);
+void run_command(Trainer& trainer, const std::string& command, const CliParts& parts,
+                 PredictionWatch& watch, const std::string& output) {
+  const TrainerOptions& options = trainer.options();
   const std::shared_ptr<Module> module = parts.module();
   const std::shared_ptr<DataModule> data = parts.data();
   const EvaluateOptions from{.ckpt_path = options.ckpt_path.empty() ? "last" : options.ckpt_path};
@@ -69,7 +67,23 @@ void run_command(const std::string& command, TrainerOptions options, const CliPa
   } else if (command == "test") {
     print(trainer, trainer.test(module, data, from));
   } else {
-    predict(trainer, module, watch->watched(data), from, *watch, output);
+    predict(trainer, module, watch.watched(data), from, watch, output);
+  }
+}
+
+/// The exit code.
+int run_reported(const std::string& command, TrainerOptions options, const CliParts& parts,
+                 const std::string& output) {
+  const auto watch = std::make_shared<PredictionWatch>();
+  if (command == "predict") options.callbacks.push_back(watch);
+  // First: it seeds what the module draws, and starts the other processes.
+  Trainer trainer(options);
+  try {
+    run_command(trainer, command, parts, *watch, output);
+    return 0;
+  } catch (const std::exception&) {
+    std::fprintf(stderr, "%s\n", last_words().c_str());  // the Trainer knows where it came
+    return 1;
   }
 }
 
@@ -104,12 +118,11 @@ int run_cli(int argc, const char* const* argv, TrainerOptions defaults, const Cl
     return 2;
   }
   try {
-    run_command(command, options, parts, predict.output);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
+    return run_reported(command, options, parts, predict.output);
+  } catch (const std::exception&) {
+    std::fprintf(stderr, "%s\n", last_words().c_str());
     return 1;
   }
-  return 0;
 }
 
 }  // namespace levin::detail

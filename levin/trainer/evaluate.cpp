@@ -72,10 +72,8 @@ void Run::validate_in_fit() {
   const int64_t before = std::exchange(progress_.validated, progress_.batch);
   RandomPlace random(accelerator_.device());
   random.note();
-  is_validating_ = true;
   try {
     evaluation_loop(Stage::kValidate, *val_loader_, limits_.val_batches, nullptr);
-    is_validating_ = false;
     step_.check_next();
   } catch (...) {
     progress_.validated = before;
@@ -90,12 +88,12 @@ void Run::sanity_check() {
   if (!has_validation() || batches == 0 || options_.fast_dev_run > 0) return;
   // What it draws must not change the run.
   const State random = random_state();
-  sanity_checking_ = is_validating_ = true;
+  sanity_checking_ = true;
   log_.be_silent(true);
   listeners_.tell_watchers(&Callback::on_sanity_check_start);
   evaluation_loop(Stage::kValidate, *val_loader_, batches, nullptr);
   listeners_.tell_watchers(&Callback::on_sanity_check_end);
-  sanity_checking_ = is_validating_ = false;
+  sanity_checking_ = false;
   log_.be_silent(false);
   load_random_state(random);
 }
@@ -114,6 +112,18 @@ std::vector<at::Tensor> Run::predict(DataLoader loader, std::shared_ptr<DataModu
 void Run::run_evaluation(DataLoader loader, std::shared_ptr<DataModule> data,
                          std::vector<at::Tensor>* outputs) {
   const Active active(active_);
+  try {
+    evaluate_all(std::move(loader), std::move(data), outputs);
+  } catch (const std::exception& error) {
+    note_where_it_failed();
+    explain(error);
+    listeners_.tell_of_exception(error);
+    throw;
+  }
+}
+
+void Run::evaluate_all(DataLoader loader, std::shared_ptr<DataModule> data,
+                       std::vector<at::Tensor>* outputs) {
   set_up(std::move(data), weights_from_);
   load_weights();
   loader.set_epoch(0);  // a run before may have left it in an epoch's middle
@@ -130,10 +140,20 @@ void Run::run_evaluation(DataLoader loader, std::shared_ptr<DataModule> data,
   tear_down();
 }
 
+RunPlace::Loop Run::loop_of(Stage stage) const {
+  if (sanity_checking_) return RunPlace::Loop::kSanityCheck;
+  if (stage_ == Stage::kFit) return RunPlace::Loop::kValidation;
+  return stage == Stage::kPredict ? RunPlace::Loop::kPredict
+         : stage == Stage::kTest  ? RunPlace::Loop::kTest
+                                  : RunPlace::Loop::kValidate;
+}
+
 void Run::evaluation_loop(Stage stage, DataLoader loader, int64_t batches,
                           std::vector<at::Tensor>* outputs) {
   const EvaluationHooks& hooks = hooks_of(stage);
   const std::string_view name = stage_name(stage);
+  const RunPlace around = place_;
+  place_.enter(loop_of(stage), progress_.epoch, RunPlace::kStart);
   const EvaluationMode mode(*module_);
   LoggedValues& values = log_.evaluation_values();
   values.reset_epoch();
@@ -144,12 +164,14 @@ void Run::evaluation_loop(Stage stage, DataLoader loader, int64_t batches,
   listeners_.tell_watchers(&Callback::on_evaluation_start, name);
   ((*module_).*hooks.epoch_start)();
   loader.set_epoch(0);
-  Batch batch;
-  for (int64_t index = 0; index < batches && loader.next(batch); ++index) {
+  for (int64_t index = 0; index < batches; ++index) {
+    place_.enter(index);
+    Batch batch;
+    if (!loader.next(batch)) break;
     const int64_t samples = batch.size() - loader.added();
     evaluate_batch(stage, std::move(batch), index, samples, outputs);
-    batch = Batch();
   }
+  place_.enter(RunPlace::kEnd);
   accelerator_.strategy().end_evaluation();
   log_.begin_batch(log_.evaluation_values(), 1);
   ((*module_).*hooks.epoch_end)();
@@ -159,6 +181,7 @@ void Run::evaluation_loop(Stage stage, DataLoader loader, int64_t batches,
   listeners_.tell_watchers(&Callback::on_evaluation_end, name);
   log_.collect_in(before);
   if (!sanity_checking_) listeners_.tell_writers(&Callback::on_evaluation_end, name);
+  place_ = around;
 }
 
 void Run::evaluate_batch(Stage stage, Batch batch, int64_t index, int64_t samples,

@@ -11,6 +11,8 @@ void Run::train() {
   agree_on_stop();
   if (finished()) return;
   log_.collect_in(&log_.epoch_values());
+  place_.enter(RunPlace::Loop::kTraining, progress_.epoch,
+               progress_.in_epoch ? progress_.batch : RunPlace::kStart);
   call(&Module::on_train_start, &Callback::on_train_start);
   for (agree_on_stop(); !finished(); agree_on_stop()) train_epoch();
   log_.collect_in(nullptr);
@@ -35,6 +37,7 @@ void Run::train_epoch() {
       if (finished()) return;
       if (boundary_) boundary_->note(progress_, num_updates());
     }
+    place_.enter(progress_.batch);
     Batch batch;
     if (!train_loader_->next(batch)) break;
     look_for_end(progress_.batch + 1);
@@ -44,6 +47,7 @@ void Run::train_epoch() {
 }
 
 void Run::begin_epoch() {
+  place_.enter(RunPlace::Loop::kTraining, progress_.epoch, RunPlace::kStart);
   log_.train_values().reset_epoch();
   log_.collect_in(&log_.epoch_values());
   call(&Module::on_train_epoch_start, &Callback::on_train_epoch_start);
@@ -132,6 +136,7 @@ bool Run::update() {
 }
 
 void Run::end_epoch() {
+  place_.enter(RunPlace::kEnd);
   skip_epoch_ = false;
   accelerator_.stepping().drop_group();
   log_.collect_in(&log_.epoch_values());

@@ -154,9 +154,9 @@ bool Run::resume() {
   Checkpoint checkpoint;
   accelerator_.all_or_throw([&] { checkpoint = accelerator_.read_checkpoint(*checkpoint_); });
   resumed_from_ = checkpoint_->string();
-  resuming_from_ = shown(*checkpoint_);
+  loading_ = fmt::format("resuming from '{}'", shown(*checkpoint_));
   load(checkpoint);
-  resuming_from_.clear();
+  loading_.clear();
   log::info("trainer: resumed from '{}' at epoch {}, step {}", shown(*checkpoint_), progress_.epoch,
             progress_.global_step);
   return true;
@@ -164,6 +164,7 @@ bool Run::resume() {
 
 void Run::load_weights() {
   if (!checkpoint_) return;
+  loading_ = fmt::format("weights of '{}'", shown(*checkpoint_));
   State weights;
   accelerator_.all_or_throw([&] {
     weights = levin::load_weights(*checkpoint_);
@@ -172,6 +173,7 @@ void Run::load_weights() {
     if (training.contains("bases")) check_bases(*module_, training.child("bases").child("0"));
   });
   load_module_state(*module_, weights);
+  loading_.clear();
   log::info("trainer: weights are those of '{}'", shown(*checkpoint_));
 }
 

@@ -2,6 +2,7 @@
 
 #include <torch/nn/module.h>
 
+#include "levin/accelerator/stepping/half_on_cpu.h"
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/trainer/run/anomaly.h"
@@ -30,6 +31,23 @@ std::shared_ptr<Module> present(std::shared_ptr<Module> module) {
   LEVIN_CHECK(module != nullptr, "trainer.module", "got an empty module pointer, wanted a module");
   return module;
 }
+
+/// For the time of a fit that ends the program after a signal: it does so while XLA compiles too. In
+/// a program that goes on, its compiler would.
+class CompileStop {
+ public:
+  explicit CompileStop(xla::Runtime* runtime) : runtime_(runtime) {
+    if (runtime_ != nullptr) runtime_->set_stop_signal(&SignalGuard::received);
+  }
+  ~CompileStop() {
+    if (runtime_ != nullptr) runtime_->set_stop_signal(nullptr);
+  }
+  CompileStop(const CompileStop&) = delete;
+  CompileStop& operator=(const CompileStop&) = delete;
+
+ private:
+  xla::Runtime* runtime_;
+};
 
 std::vector<std::shared_ptr<Logger>> loggers_of(Trainer& trainer, Stage stage) {
   const TrainerOptions& options = trainer.options();
@@ -93,6 +111,7 @@ void Run::fit(DataLoader training, std::optional<DataLoader> validation,
               std::shared_ptr<DataModule> data, const std::string& ckpt_path) {
   const Active active(active_);
   const SignalGuard signals;
+  const CompileStop compile_stop(options_.exit_on_signal ? accelerator_.xla().get() : nullptr);
   std::optional<AnomalyDetection> anomaly;
   if (options_.detect_anomaly) anomaly.emplace();
   try {
@@ -112,6 +131,11 @@ void Run::fit(DataLoader training, std::optional<DataLoader> validation,
     call(&Module::on_fit_end, &Callback::on_fit_end);
     tear_down();
     say_where();
+  } catch (const Error& error) {
+    report(error);
+    if (error.id() != "xla.interrupted") throw;
+    log::warn("trainer: {}", error.text());
+    stopping_.end_by(SignalGuard::received());
   } catch (const std::exception& error) {
     report(error);
     throw;
@@ -195,14 +219,21 @@ void Run::undo_step() {
   accelerator_.stepping().drop_group();
 }
 
-std::string Run::place() const {
-  if (!resuming_from_.empty()) return fmt::format("resuming from '{}'", resuming_from_);
-  return fmt::format("{}epoch {}, batch {}", is_validating_ ? "validation, " : "", progress_.epoch,
-                     progress_.batch);
+void Run::note_where_it_failed() const {
+  std::string place = loading_.empty() ? place_.text() : loading_;
+  if (!place.empty()) note_place(std::move(place));
+}
+
+// LibTorch's own errors of dtypes say nothing of the precision that they come from.
+void Run::explain(const std::exception& error) const {
+  if (dynamic_cast<const Error*>(&error) != nullptr) return;
+  const std::string hint = half_hint(accelerator_.precision(), error.what());
+  if (!hint.empty()) log::error("trainer: {}", hint);
 }
 
 void Run::report(const std::exception& error) {
-  note_place(place());
+  note_where_it_failed();
+  explain(error);
   undo_step();
   end_saves();
   listeners_.tell_of_exception(error);

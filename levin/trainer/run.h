@@ -15,6 +15,7 @@
 #include "levin/trainer/run/listeners.h"
 #include "levin/trainer/run/progress.h"
 #include "levin/trainer/run/run_log.h"
+#include "levin/trainer/run/run_place.h"
 #include "levin/trainer/run/stopping.h"
 #include "levin/trainer/trainer.h"
 
@@ -80,7 +81,8 @@ class Run : public ModuleContext {
   void agree_on_folders();
   void tear_down();
   void report(const std::exception& error);
-  std::string place() const;
+  void note_where_it_failed() const;
+  void explain(const std::exception& error) const;
   void undo_step();
   void end_saves();
   int64_t num_updates() const;
@@ -127,6 +129,9 @@ class Run : public ModuleContext {
                        std::vector<at::Tensor>* outputs);
   void run_evaluation(DataLoader loader, std::shared_ptr<DataModule> data,
                       std::vector<at::Tensor>* outputs);
+  void evaluate_all(DataLoader loader, std::shared_ptr<DataModule> data,
+                    std::vector<at::Tensor>* outputs);
+  RunPlace::Loop loop_of(Stage stage) const;
   void evaluate_batch(Stage stage, Batch batch, int64_t index, int64_t samples,
                       std::vector<at::Tensor>* outputs);
 
@@ -159,8 +164,8 @@ class Run : public ModuleContext {
   std::string weights_from_;
   std::optional<std::filesystem::path> checkpoint_;  // that is going to be loaded
   std::string resumed_from_;
-  std::string resuming_from_;  ///< while that is loaded
-  bool is_validating_ = false;
+  std::string loading_;  ///< "resuming from 'runs/last'", while that is loaded
+  RunPlace place_;
 
   std::optional<DataLoader> train_loader_;
   std::optional<DataLoader> val_loader_;

@@ -2,6 +2,7 @@
 
 #include <torch/nn/module.h>
 
+#include <cstdio>
 #include <cstdlib>
 
 #include "levin/accelerator/process_settings.h"
@@ -11,6 +12,7 @@
 #include "levin/base/text.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
 #include "levin/trainer/run.h"
+#include "levin/xla/device/compile_watch.h"
 
 namespace levin {
 namespace {
@@ -142,7 +144,9 @@ void Trainer::fit_with(std::shared_ptr<Module> module, std::optional<DataLoader>
   interrupted_ = run.stopping().signal();
   if (interrupted_ != 0 && options_.exit_on_signal) {
     run_.reset();
-    std::exit(128 + interrupted_);
+    if (!xla::is_compiling()) std::exit(128 + interrupted_);
+    std::fflush(nullptr);
+    std::_Exit(128 + interrupted_);  // the plugin's compiler goes on in what exit() would destroy
   }
 }
 

@@ -233,6 +233,43 @@ TEST(Cli, HelpListsTheOptionsOfAllThree) {
   EXPECT_THAT(tool(root.str(), {"predict", "--help"}).out, HasSubstr("--output"));
 }
 
+/// With a part that the checkpoint of ToolModule lacks.
+struct WiderModule : ToolModule {
+  explicit WiderModule(Options options) : ToolModule(options) {
+    register_module("more", torch::nn::Linear(3, 3));
+  }
+};
+
+TEST(Cli, WhatACheckpointLacksNamesTheCheckpoint) {
+  const Scratch root;
+  ASSERT_EQ(tool(root.str(), {"fit"}).code, 0);
+  const Said tested = tool<WiderModule, ToolData>(root.str(), {"test"});
+  EXPECT_EQ(tested.code, 1);
+  EXPECT_THAT(tested.err,
+              ::testing::ContainsRegex("module.state.missing: .*more.weight.* \\[weights of "
+                                       "'.*checkpoints/epoch=0-step=3'\\]"));
+  const Said resumed = tool<WiderModule, ToolData>(root.str(), {"fit", "--ckpt-path", "last"});
+  EXPECT_EQ(resumed.code, 1);
+  EXPECT_THAT(resumed.err,
+              ::testing::ContainsRegex("module.state.missing: .*more.weight.* \\[resuming "
+                                       "from '.*checkpoints/epoch=0-step=3'\\]"));
+}
+
+struct FailingModule : ToolModule {
+  using ToolModule::ToolModule;
+  void test_step(const levin::Batch&, int64_t index) override {
+    if (index == 2) throw std::runtime_error("too wide");
+  }
+};
+
+TEST(Cli, AnErrorSaysWhereItCame) {
+  const Scratch root;
+  ASSERT_EQ(tool(root.str(), {"fit"}).code, 0);
+  const Said tested = tool<FailingModule, ToolData>(root.str(), {"test"});
+  EXPECT_EQ(tested.code, 1);
+  EXPECT_THAT(tested.err, HasSubstr("too wide [test batch 2]\n"));
+}
+
 TEST(Cli, MistakesHaveTheirOwnExitCodes) {
   const Scratch root;
   const Said unknown = tool(root.str(), {"fti"});

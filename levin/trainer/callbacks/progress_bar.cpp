@@ -40,12 +40,23 @@ void ProgressBar::on_train_epoch_end(Trainer& trainer, Module&) {
       epoch_text(epoch_label(trainer, trainer.current_epoch()), trainer.callback_metrics()));
 }
 
-void ProgressBar::on_evaluation_start(Trainer& trainer, Module&, std::string_view) {
-  if (started_) line_.draw(trainer.progress_bar_metrics());
+void ProgressBar::on_evaluation_start(Trainer& trainer, Module&, std::string_view stage) {
+  if (!trainer.accelerator().is_main_process()) return;
+  const std::string name = stage == "validate" ? "validation" : std::string(stage);
+  evaluation_.start(started_ ? epoch_label(trainer, trainer.current_epoch()) + " " + name : name,
+                    -1);
+}
+
+void ProgressBar::on_evaluation_batch_end(Trainer& trainer, Module&, std::string_view, const Batch&,
+                                          int64_t) {
+  if (trainer.accelerator().is_main_process() && evaluation_.advance()) evaluation_.draw({});
 }
 
 void ProgressBar::on_evaluation_end(Trainer& trainer, Module&, std::string_view stage) {
-  if (started_ || trainer.sanity_checking() || !trainer.accelerator().is_main_process()) return;
+  if (!trainer.accelerator().is_main_process()) return;
+  evaluation_.clear();
+  if (started_) line_.draw(trainer.progress_bar_metrics());
+  if (started_ || trainer.sanity_checking()) return;
   if (stage != "predict") line_.finish(epoch_text(std::string(stage), trainer.callback_metrics()));
 }
 

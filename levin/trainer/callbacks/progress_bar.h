@@ -1,5 +1,6 @@
 #pragma once
-// ProgressBar: the line on the terminal, and one plain line for each epoch.
+// ProgressBar: the line on the terminal, and one plain line for each epoch. Where stderr is no terminal
+// also a line a minute, with step, rate and values.
 // The trainer adds it by itself unless enable_progress_bar = false.
 
 #include <memory>
@@ -14,7 +15,7 @@ namespace levin {
 /// On rank 0 only.
 class LEVIN_API ProgressBar : public Callback {
  public:
-  explicit ProgressBar(ProgressOptions options) : line_(options) {}
+  explicit ProgressBar(const ProgressOptions& options) : line_(options), evaluation_(options) {}
 
   std::string state_key() const override { return "progress_bar"; }
   void on_train_epoch_start(Trainer& trainer, Module& module) override;
@@ -22,14 +23,24 @@ class LEVIN_API ProgressBar : public Callback {
                           const Batch& batch, int64_t batch_index) override;
   void on_train_epoch_end(Trainer& trainer, Module& module) override;
   void on_evaluation_start(Trainer& trainer, Module& module, std::string_view stage) override;
+  void on_evaluation_batch_end(Trainer& trainer, Module& module, std::string_view stage,
+                               const Batch& batch, int64_t batch_index) override;
   void on_evaluation_end(Trainer& trainer, Module& module, std::string_view stage) override;
-  void on_train_end(Trainer& trainer, Module& module) override { line_.clear(); }
+  void on_train_end(Trainer& trainer, Module& module) override { end(); }
   void on_exception(Trainer& trainer, Module& module, const std::exception& error) override {
-    line_.clear();
+    end();
   }
 
  private:
+  /// Of a fit: the same callback may be given to an evaluation.
+  void end() {
+    line_.clear();
+    evaluation_.clear();
+    started_ = false;
+  }
+
   ProgressLine line_;
+  ProgressLine evaluation_;  // while one runs
   bool started_ = false;
 };
 

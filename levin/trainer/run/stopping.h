@@ -22,6 +22,8 @@ class Stopping {
   void agree(bool between_steps, bool is_out_of_time);
   /// As agreed. A signal ends the run on every rank, whichever got it; 0: none.
   int signal() const { return signal_; }
+  /// On this rank alone, which has no more steps.
+  void end_by(int signal) { signal_ = signal; }
   bool is_wanted() const { return wanted_; }
 
  private:
