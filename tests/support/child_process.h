@@ -7,23 +7,26 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <functional>
 #include <string>
 
+#include "tests/support/patience.h"
+
 namespace levin::test {
 
 constexpr int kSkipped = 77;
 constexpr int kThrew = 99;
 
-/// The child ends with what body returns, or by SIGALRM after two minutes. A body that computes
+/// The child ends with what body returns, or by SIGALRM when it goes on for too long. A body that computes
 /// with LibTorch calls at::set_num_threads(1) first: the threads of its pool stayed in the parent.
 inline pid_t start_child(const std::function<int()>& body) {
   const pid_t pid = ::fork();
   if (pid != 0) return pid;
-  ::alarm(120);
+  ::alarm(static_cast<unsigned>(std::min(patient_s(240), 3000.0)));
   int code = kThrew;
   try {
     code = body();
