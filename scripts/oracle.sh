@@ -26,6 +26,7 @@ check() {
   "$python" tests/oracle/make_golden.py --check
   "$python" tests/oracle/case_table.py --check
   "$python" tests/oracle/template_cases.py --check
+  "$python" tests/oracle/tokenizer_classes.py --check
   say "the golden files are what Python's peers compute"
 }
 

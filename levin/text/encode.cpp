@@ -105,6 +105,10 @@ Encoding Tokenizer::Parts::encode(const EncodeInput& input, const EncodeOptions&
   }
   Draft whole;
   for (Draft& draft : drafts) join(whole, std::move(draft));
+  if (!gives_types) {
+    whole.set_types(0);
+    for (Draft& more : whole.overflowing) more.set_types(0);
+  }
   memory.blanks = std::move(whole.blanks);
   return finished(std::move(whole));
 }
@@ -150,9 +154,10 @@ void Tokenizer::Parts::encode_text(std::string_view text, int32_t word,
   const size_t first = draft.size();
   if (!tracked) draft.own.ids.reserve(std::max(first + text.size() / 4 + 8, kLeastRoom));
   memory.found.clear();
-  const AddedTokens::Sought sought = options.split_added_tokens     ? AddedTokens::Sought::kNone
-                                     : options.split_special_tokens ? AddedTokens::Sought::kPlain
-                                                                    : AddedTokens::Sought::kAll;
+  const AddedTokens::Sought sought = options.split_added_tokens ? AddedTokens::Sought::kNone
+                                     : options.split_special_tokens.value_or(splits_special)
+                                         ? AddedTokens::Sought::kPlain
+                                         : AddedTokens::Sought::kAll;
   added.find(text, AddedTokens::Of::kText, sought, memory.found);
   uint32_t count = 0;  // of words
   for (const Piece& piece : memory.found) {

@@ -59,9 +59,13 @@ struct Tokenizer::Parts {
   std::map<std::string, std::string> chat_templates;  // where there are several, by name
   std::optional<std::vector<std::string>> chat_control_tokens;
   std::string padding_side = "right";
-  int32_t pad_token_type_id = 0;
-  bool cleans_up = false;
+  bool cleans_up = false;         // clean_up_tokenization_spaces
+  bool cleans_up_of_bpe = false;  // even where the model is BPE
+  bool splits_special = false;    // split_special_tokens
+  bool gives_types = true;        // model_input_names has token_type_ids
+  std::string truncation_side = "right";
 
+  mutable std::once_flag told_of_bpe;
   mutable std::mutex mutex;
   mutable std::vector<std::unique_ptr<EncodeMemory>> idle;
   mutable uint64_t seeds = 0;
@@ -98,6 +102,7 @@ struct Tokenizer::Parts {
   /// Another one where texts or chats may give other tokens.
   uint64_t fingerprint() const;
   std::string decode(std::span<const int32_t> ids, const DecodeOptions& options) const;
+  bool may_clean_up(const DecodeOptions& options) const;
   int32_t find(std::string_view token) const;
   const std::string& template_of(const ChatOptions& options) const;
   std::shared_ptr<const jinja::Template> parsed_template(const std::string& source) const;

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "levin/base/check.h"
+#include "levin/base/log.h"
 #include "levin/base/text.h"
 #include "levin/files/checksum.h"
 #include "levin/text/parts_impl.h"
@@ -133,7 +134,7 @@ std::string Tokenizer::Parts::decode(std::span<const int32_t> ids,
       text += tokens[i];
     }
   }
-  if (options.clean_up_tokenization_spaces.value_or(cleans_up)) {
+  if (may_clean_up(options)) {
     constexpr std::pair<std::string_view, std::string_view> kReplaced[] = {
         {" .", "."},     {" ?", "?"},   {" !", "!"},   {" ,", ","},     {" ' ", "'"},
         {" n't", "n't"}, {" 'm", "'m"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
@@ -142,8 +143,26 @@ std::string Tokenizer::Parts::decode(std::span<const int32_t> ids,
   return text;
 }
 
+/// As transformers: text of BPE has the spaces that its tokens have, and would lose some of them.
+bool Tokenizer::Parts::may_clean_up(const DecodeOptions& options) const {
+  if (!options.clean_up_tokenization_spaces.value_or(cleans_up)) return false;
+  if (!model->is_bpe() || cleans_up_of_bpe) return true;
+  if (options.clean_up_tokenization_spaces) {
+    std::call_once(told_of_bpe, [] {
+      log::warn(
+          "got clean_up_tokenization_spaces for a BPE tokenizer, whose text would lose spaces; it "
+          "is ignored, as in "
+          "transformers");
+    });
+  }
+  return false;
+}
+
+/// Cleaning up changes text that was given out already, so that a stream does it only where it is asked to.
 DecodeStream Tokenizer::decode_stream(const DecodeOptions& options) const {
-  return {*this, options};
+  DecodeOptions plain = options;
+  plain.clean_up_tokenization_spaces = options.clean_up_tokenization_spaces.value_or(false);
+  return {*this, plain};
 }
 
 std::optional<std::string> DecodeStream::step(int32_t id) {
@@ -209,7 +228,6 @@ PaddingOptions Tokenizer::default_padding() const {
   LEVIN_CHECK(token, "text.padding", "the folder's files name no pad_token; give PaddingOptions");
   return {.direction = parts_->padding_side,
           .pad_id = special_token_id("pad_token").value_or(0),
-          .pad_type_id = parts_->pad_token_type_id,
           .pad_token = *token};
 }
 
@@ -232,12 +250,20 @@ uint64_t Tokenizer::Parts::fingerprint() const {
     add(role);
     add(token);
   }
+  if (splits_special) add("splits special tokens");
+  if (!gives_types) add("no type ids");
   add(chat_template.value_or(""));
   for (const auto& [name, source] : chat_templates) {
     add(name);
     add(source);
   }
   return sum;
+}
+
+TruncationOptions Tokenizer::default_truncation() const {
+  TruncationOptions options{.direction = parts_->truncation_side};
+  if (parts_->model_max_length) options.max_length = *parts_->model_max_length;
+  return options;
 }
 
 std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {

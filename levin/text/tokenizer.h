@@ -45,8 +45,9 @@ struct TruncationOptions {
 
 struct EncodeOptions {
   bool add_special_tokens = true;
-  OffsetUnit offsets = OffsetUnit::kBytes;           ///< Python's are code points
-  bool split_special_tokens = false;                 ///< special tokens in the text are text
+  OffsetUnit offsets = OffsetUnit::kBytes;  ///< Python's are code points
+  /// Special tokens in the text are text; unset: what tokenizer_config.json says, else no.
+  std::optional<bool> split_special_tokens = {};
   bool split_added_tokens = false;                   ///< so are all added tokens
   int64_t num_threads = 0;                           ///< of a batch; 0: as many as there are cores
   std::optional<TruncationOptions> truncation = {};  ///< in place of the tokenizer's own
@@ -54,7 +55,8 @@ struct EncodeOptions {
 
 struct DecodeOptions {
   bool skip_special_tokens = true;
-  /// No blanks before marks; unset: what tokenizer_config.json says.
+  /// No blanks before marks; unset: what tokenizer_config.json says. As in transformers nothing is done to text of
+  /// a BPE model, which would lose spaces.
   std::optional<bool> clean_up_tokenization_spaces;
 };
 
@@ -122,7 +124,7 @@ class LEVIN_API Tokenizer {
                         const EncodeOptions& options = {}) const;
 
   std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;
-  /// Gives text as ids come in one by one; this has to outlive it.
+  /// Gives text as ids come in one by one; this has to outlive it. It cleans up only where `options` say so.
   DecodeStream decode_stream(const DecodeOptions& options = {}) const;
 
   /// Unset turns it off. Throws Error "text.truncation" where a value does not exist or the stride is too long.
@@ -132,6 +134,8 @@ class LEVIN_API Tokenizer {
   const std::optional<PaddingOptions>& padding() const;
   /// Padding as tokenizer_config.json describes it: its pad token, its side.
   PaddingOptions default_padding() const;
+  /// Truncation as the folder's files describe it: its side, and model_max_length where that is known.
+  TruncationOptions default_truncation() const;
 
   std::optional<int32_t> token_to_id(std::string_view token) const;
   std::optional<std::string> id_to_token(int32_t id) const;

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <span>
 #include <utility>
 
+#include "levin/base/log_sink.h"
 #include "tests/support/error_of.h"
+#include "tests/support/scratch.h"
 #include "tests/text/small_tokenizer.h"
 
 namespace levin::text {
@@ -254,6 +257,75 @@ TEST(Tokenizer, TokensAndIdsFindEachOther) {
   EXPECT_THAT(tokenizer.encode("xdx").ids, ElementsAre(0, 4, 0));
   EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{1, 2}), "b");
   EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{1, 2}, {.skip_special_tokens = false}), "a b");
+}
+
+// Python's library panics at each of these.
+TEST(Tokenizer, ATemplateThatGetsWhatItCannotTakeIsAnError) {
+  const std::string one =
+      R"({"type": "TemplateProcessing", "special_tokens": {}, "pair": [], "single": )";
+  const std::string a = R"([{"Sequence": {"id": "A", "type_id": 0}}]})";
+  const std::string b = R"([{"Sequence": {"id": "B", "type_id": 0}}]})";
+  const auto with = [](const std::string& processors) {
+    return SmallTokenizer{.post_processor =
+                              R"({"type": "Sequence", "processors": [)" + processors + "]}"}
+        .make();
+  };
+  const Tokenizer empty_first = with(one + "[]}, " + one + a);
+  EXPECT_THAT(told_by([&] { empty_first.encode("a"); }),
+              StartsWith("text.component: a TemplateProcessing of a Sequence got 0 parts"));
+  const Tokenizer many_first = with(std::string(test::kBertTemplate) + ", " + test::kBertTemplate);
+  EXPECT_THAT(told_by([&] { many_first.encode("a"); }), HasSubstr("got 3 parts"));
+  EXPECT_THAT(many_first.encode("a", {.add_special_tokens = false}).ids, ElementsAre(1));
+  EXPECT_THAT(told_by([&] { with(one + b).encode("a"); }), HasSubstr("has a sequence B"));
+  EXPECT_THAT(with(one + "[]}").encode("a").ids, ElementsAre());
+  EXPECT_THAT(with(R"({"type": "Sequence", "processors": []})").encode("a").ids, ElementsAre(1));
+}
+
+TEST(Tokenizer, CleansUpAllButTextOfBpe) {
+  const test::Scratch scratch;
+  const auto folder = [&](const std::string& model, const std::string& more = "") {
+    std::ofstream(scratch / "tokenizer.json") << SmallTokenizer{.model = model}.json();
+    std::ofstream(scratch / "tokenizer_config.json")
+        << R"({"clean_up_tokenization_spaces": true)" << more << "}";
+    return Tokenizer::from_pretrained(scratch.path());
+  };
+  const std::vector<int32_t> ids = {0, 1, 0, 1};
+  const std::string words = R"("vocab": {"a": 0, ".": 1})";
+  const Tokenizer word_level = folder(R"({"type": "WordLevel", "unk_token": "a", )" + words + "}");
+  EXPECT_EQ(word_level.decode(ids), "a. a.");
+  EXPECT_EQ(word_level.decode(ids, {.clean_up_tokenization_spaces = false}), "a . a .");
+  const std::string bpe = R"({"type": "BPE", "merges": [], )" + words + "}";
+  std::string told;
+  const log::Sink before =
+      log::set_sink([&](log::Level, std::string_view text) { told += std::string(text); });
+  const Tokenizer tokenizer = folder(bpe);
+  EXPECT_EQ(tokenizer.decode(ids), "a . a .");
+  EXPECT_EQ(told, "");
+  EXPECT_EQ(tokenizer.decode(ids, {.clean_up_tokenization_spaces = true}), "a . a .");
+  log::set_sink(before);
+  EXPECT_THAT(told, HasSubstr("it is ignored, as in transformers"));
+  EXPECT_EQ(
+      folder(bpe,
+             R"(, "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output": true)")
+          .decode(ids),
+      "a. a.");
+}
+
+// "said ' do" is "said'do" once it is cleaned up, of which "said '" is no beginning.
+TEST(Tokenizer, AStreamCleansUpOnlyWhereItIsAsked) {
+  const test::Scratch scratch;
+  std::ofstream(scratch / "tokenizer.json")
+      << SmallTokenizer{.model = R"({"type": "WordLevel", "unk_token": "said",
+                                     "vocab": {"said": 0, "'": 1, "do": 2, "n't": 3}})"}
+             .json();
+  std::ofstream(scratch / "tokenizer_config.json") << R"({"clean_up_tokenization_spaces": true})";
+  const Tokenizer tokenizer = Tokenizer::from_pretrained(scratch.path());
+  const std::vector<int32_t> ids = {0, 1, 2, 3};
+  EXPECT_EQ(tokenizer.decode(ids), "said'don't");
+  DecodeStream stream = tokenizer.decode_stream();
+  std::string text;
+  for (const int32_t id : ids) text += stream.step(id).value_or("");
+  EXPECT_EQ(text, "said ' do n't");
 }
 
 }  // namespace

@@ -52,6 +52,7 @@ class Bpe : public Model {
   void tokenize(std::string_view piece, std::vector<Token>& tokens,
                 ModelMemory& memory) const override;
   bool take_bytes() override;
+  bool is_bpe() const override { return true; }
 
  private:
   using Symbol = ModelMemory::Symbol;

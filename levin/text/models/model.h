@@ -55,12 +55,16 @@ class Model {
   /// Goes over to pieces of bytes, of which the vocabulary has each as a letter; false where it
   /// cannot, as some byte that a text may have is not there.
   virtual bool take_bytes() { return false; }
+  virtual bool is_bpe() const { return false; }
 
  protected:
   Vocabulary vocabulary_;
 };
 
 using ModelPtr = std::unique_ptr<Model>;
+
+/// "BPE" and the like. Older files do not say it.
+std::string model_kind(const Component& component, const ModelData& data);
 
 /// Throws Error "text.component" for a kind that there is not, "text.file" for what is missing.
 ModelPtr read_model(const Component& component, const ModelData& data);

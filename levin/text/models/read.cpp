@@ -4,10 +4,8 @@
 #include "levin/text/models/model.h"
 
 namespace levin::text {
-namespace {
 
-/// Older files do not say their model's kind.
-std::string kind_of(const Component& component, const ModelData& data) {
+std::string model_kind(const Component& component, const ModelData& data) {
   if (component.has("type")) return component.kind();
   if (data.has_merges) return "BPE";
   if (data.is_list) return "Unigram";
@@ -16,8 +14,6 @@ std::string kind_of(const Component& component, const ModelData& data) {
   }
   return "WordLevel";
 }
-
-}  // namespace
 
 Vocabulary read_vocabulary(const Component& component, const ModelData& data) {
   if (!data.has_vocabulary) component.fail("has no vocab");
@@ -35,7 +31,7 @@ Vocabulary read_vocabulary(const Component& component, const ModelData& data) {
 }
 
 ModelPtr read_model(const Component& component, const ModelData& data) {
-  const std::string kind = kind_of(component, data);
+  const std::string kind = model_kind(component, data);
   const bool wants_list = kind == "Unigram";
   const bool known = wants_list || kind == "BPE" || kind == "WordPiece" || kind == "WordLevel";
   if (!known) component.refuse_kind("model", {"BPE", "WordPiece", "WordLevel", "Unigram"});

@@ -28,6 +28,15 @@ bool Component::has(std::string_view key) const {
   return found != json.end() && !found->is_null();
 }
 
+bool Component::mentions(std::string_view key) const {
+  const auto& json = json_of(node_);
+  return json.is_object() && json.contains(std::string(key));
+}
+
+std::string Component::json() const {
+  return json_of(node_).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 Component Component::at(std::string_view key) const {
   const auto& json = json_of(node_);
   if (!json.is_object()) fail(fmt::format("is {}, wanted an object", json.type_name()));

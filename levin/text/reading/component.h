@@ -32,6 +32,8 @@ class LEVIN_API Component {
 
   /// Whether there is such a key, and it is not null.
   bool has(std::string_view key) const;
+  /// Whether there is such a key, be it null.
+  bool mentions(std::string_view key) const;
   Component at(std::string_view key) const;
   Component item(size_t index) const;
   std::vector<Component> items() const;
@@ -49,6 +51,8 @@ class LEVIN_API Component {
   /// The text of a key, which is one code point.
   char32_t code_point(std::string_view key) const;
 
+  /// As JSON.
+  std::string json() const;
   /// The value of "type".
   std::string kind() const;
   /// Throws Error "text.component": of a kind that is none of these.

@@ -218,6 +218,19 @@ TokenizerFile::TokenizerFile(std::string_view text, Way way) : tree_(std::make_u
 
 TokenizerFile::~TokenizerFile() = default;
 
+void TokenizerFile::put(std::string_view key, std::string_view text) {
+  tree_->root[std::string(key)] = json::parse(text);
+}
+
+void TokenizerFile::put_model_options(std::string_view text) {
+  json& model = tree_->root["model"];
+  json made = json::parse(text);
+  for (const char* key : {"vocab", "merges"}) {
+    if (model.contains(key)) made[key] = model[key];
+  }
+  model = std::move(made);
+}
+
 Component TokenizerFile::root() const { return {&tree_->root, ""}; }
 
 }  // namespace levin::text

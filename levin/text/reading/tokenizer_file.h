@@ -31,6 +31,11 @@ class LEVIN_API TokenizerFile {
   Component root() const;
   const ModelData& model() const { return model_; }
 
+  /// Replaces a part by one of levin's own. What at() gave for it before is no more.
+  void put(std::string_view key, std::string_view json);
+  /// The same for all that the model has beside its vocabulary and merges.
+  void put_model_options(std::string_view json);
+
  private:
   class Reader;
   struct Tree;

@@ -1,0 +1,49 @@
+#pragma once
+// Folder: a tokenizer's folder as transformers' AutoTokenizer reads it, but for tokenizer.json itself. Not for users.
+//
+//   Folder rest("minilm");
+//   rest.prepare(file, parts);     // tokenizer.json as the folder's class has it
+//   parts.read(file);
+//   rest.finish(parts, {});
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "levin/text/folder/config_file.h"
+#include "levin/text/folder/special_tokens.h"
+#include "levin/text/parts_impl.h"
+#include "levin/text/reading/tokenizer_class.h"
+
+namespace levin::text {
+
+class Folder {
+ public:
+  explicit Folder(const std::filesystem::path& folder);
+
+  /// Puts the parts of the folder's class into the file, and settings into `parts`. Throws Error "text.file" and
+  /// "text.component" for what the files must not hold; one warning for each file names the keys that levin does not
+  /// know.
+  void prepare(TokenizerFile& file, Tokenizer::Parts& parts);
+  /// Adds the tokens that tokenizer.json does not have, and what stands around a text.
+  void finish(Tokenizer::Parts& parts, const PretrainedOptions& options) const;
+
+ private:
+  void find_tokens(const Component& file);
+  void read_settings(const Component& file, Tokenizer::Parts& parts);
+  void add_tokens(Tokenizer::Parts& parts) const;
+  void put_ends(Tokenizer::Parts& parts, const PretrainedOptions& options) const;
+
+  ConfigFile config_;
+  ConfigFile map_;         // special_tokens_map.json
+  ConfigFile old_tokens_;  // added_tokens.json
+  ConfigFile model_;       // config.json
+  SpecialTokens special_;
+  std::optional<TokenizerClass> class_;
+  std::map<int64_t, AddedToken> by_id_;
+};
+
+/// Of the field "direction": left or right.
+std::string direction_of(const Component& component);
+
+}  // namespace levin::text

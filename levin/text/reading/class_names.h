@@ -1,0 +1,26 @@
+#pragma once
+// Names of transformers' tokenizer classes, and which of them each model_type has. The tables are compared with
+// transformers by tests/oracle/tokenizer_classes.py. Not for users.
+//
+//   model_type("qwen3").tokenizer_class;      // "Qwen2Tokenizer"
+
+#include <string>
+#include <string_view>
+
+namespace levin::text {
+
+struct ModelType {
+  std::string tokenizer_class;  ///< "" where it is none of those that levin makes
+  bool is_backend = false;      ///< TokenizersBackend, whatever a folder says
+  bool replaces = false;        ///< its class stands, and not the one that a folder names
+};
+
+ModelType model_type(std::string_view name);
+
+/// The class of which the one of this name is another name, or made alike.
+std::string class_by_alias(std::string_view name);
+
+/// Whether transformers has a class of this name that does not take tokenizer.json as it is.
+bool makes_parts_of_its_own(std::string_view name);
+
+}  // namespace levin::text
