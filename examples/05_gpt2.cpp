@@ -75,5 +75,6 @@ int main(int argc, char** argv) {
   levin::Trainer trainer(options);
   auto writer = std::make_shared<Writer>(text.length);
   trainer.fit(writer, loader);
-  std::printf("bits_per_byte=%.3f\n", trainer.validate(writer, loader).at("bits_per_byte"));
+  const double bits = trainer.validate(writer, loader).at("bits_per_byte");
+  if (trainer.accelerator().is_main_process()) std::printf("bits_per_byte=%.3f\n", bits);
 }

@@ -10,13 +10,13 @@
 #include <levin/levin.h>
 
 struct Options {
-  int64_t devices = 1;
+  levin::Devices devices = "auto";
   int64_t epochs = 3;
   std::string backend = "auto";
   levin::data::MnistOptions data;
 
   void fields(levin::FieldVisitor& field) {
-    field("devices", devices, "processes; 0: as they were started");
+    field("devices", devices, "processes; auto: as a launcher started them, else one");
     field("epochs", epochs, "epochs to train");
     field("backend", backend,
           "what carries gradients between processes: auto, shm, gloo, mpi, hierarchical or "
@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
   const auto options = levin::parse<Options>(argc, argv);
   levin::seed_everything(1);
   levin::Accelerator accelerator(
-      {.devices = options.devices, .comm = {.backend = options.backend}});
+      {.devices = options.devices.count(), .comm = {.backend = options.backend}});
 
   torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(784, 128), torch::nn::ReLU(),
                             torch::nn::Linear(128, 10));

@@ -34,13 +34,14 @@ struct Regression : levin::Module {
 };
 
 int main(int argc, char** argv) {
-  auto options = levin::parse<levin::TrainerOptions>(argc, argv,
-                                                     {.accelerator = "xla",
-                                                      .devices = 2,
-                                                      .max_epochs = 5,
-                                                      .enable_model_summary = false,
-                                                      .seed = 1});
-  if (options.accelerator == "xla" && options.pjrt_plugin.empty()) options.pjrt_plugin = "cpu";
+  auto options = levin::parse<levin::TrainerOptions>(
+      argc, argv, {.max_epochs = 5, .enable_model_summary = false, .seed = 1});
+  const bool is_asked = options.accelerator != "auto" || options.tpu_cores > 0;
+  if (!is_asked) {  // two devices made of this machine's CPU
+    options.accelerator = "xla";
+    if (options.pjrt_plugin.empty()) options.pjrt_plugin = "cpu";
+    if (options.devices.count() == 0) options.devices = 2;
+  }
 
   // A batch size that the devices can divide, of batches that are all alike: a last one that is
   // shorter would be a program of its own.

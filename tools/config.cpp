@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <string>
@@ -13,6 +12,7 @@
 #include "levin/files/atomic.h"
 #include "levin/files/folder.h"
 #include "tools/command.h"
+#include "tools/command_line.h"
 #include "tools/run_parser.h"
 
 namespace levin::tools {
@@ -57,23 +57,15 @@ int config(int argc, char** argv) {
   CLI::App& app = *parser;
   CLI::Option* place =
       app.add_option("--output", output, "file to write")->type_name("")->configurable(false);
-  try {
-    app.parse(argc, argv);
-    const bool asks = argc == 1 || (argc == 3 && place->count() > 0);
-    LEVIN_CHECK(!asks || ::isatty(STDIN_FILENO) != 0, "tools.config",
-                "got no option, and nobody is there to be asked; give those of levin run");
-    if (asks) {
-      const std::string kept = output;
-      std::vector<std::string> words = ask_all();
-      std::reverse(words.begin(), words.end());  // as CLI11 takes them
-      app.parse(words);
-      output = kept;
-    }
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    LEVIN_FAIL("tools.config", "{}; levin config --help lists the options", error.what());
+  if (!parse_arguments(app, argc, argv, "tools.config")) return 0;
+  const bool asks = argc == 1 || app.count_all() == static_cast<size_t>(place->count());
+  LEVIN_CHECK(!asks || ::isatty(STDIN_FILENO) != 0, "tools.config",
+              "got no option, and nobody is there to be asked; give those of levin run");
+  LEVIN_CHECK(!output.empty(), "tools.config", "--output got an empty name; name a file");
+  if (asks) {
+    const std::string kept = output;
+    parse_words(app, ask_all(), "tools.config");
+    output = kept;
   }
   launch::parse_node_range(flags.nnodes);
   const std::filesystem::path path = files::absolute_path(output);

@@ -10,6 +10,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/base/option_group.h"
 #include "levin/base/options.h"
 #include "levin/base/text.h"
 #include "levin/models/fine_tune/fine_tune.h"
@@ -89,7 +90,8 @@ class Once final : public FieldVisitor {
 
  private:
   void visit(Field field) override {
-    if (std::ranges::count(seen_, field.name) > 0) return;
+    const bool is_heading = field.name.empty();
+    if (!is_heading && std::ranges::count(seen_, field.name) > 0) return;
     seen_.push_back(field.name);
     to_.take(std::move(field));
   }
@@ -236,9 +238,12 @@ int finetune(int argc, char** argv) {
                                          [&](FieldVisitor& field) {
                                            // --seed is the trainer's, which the rows take up; task and validation file stand above.
                                            Once once(field, {"task", "validation_file"});
+                                           option_group(once, "model, adapter and output");
                                            command.fields(once);
+                                           option_group(once, "loss");
                                            tuning.fields(once);
                                            options.fields(once);
+                                           option_group(once, "rows and batches");
                                            rows.fields(once);
                                          });
   if (text) {

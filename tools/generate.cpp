@@ -40,20 +40,25 @@ void add_options(CLI::App& app, GenerateCommand& command) {
     using Number = typename std::decay_t<decltype(field)>::value_type;
     app.add_option_function<Number>(name, [&field](const Number& value) { field = value; }, help);
   };
+  app.get_formatter()->column_width(34);
+  app.option_defaults()->group("Model");
   app.add_option("--model", command.model, "folder as transformers saves it")
       ->required()
       ->type_name("DIR");
   app.add_option("--adapter", command.adapter, "folder of a LoRA adapter, as PEFT saves it")
       ->type_name("DIR");
   app.add_option("--tokenizer", command.tokenizer, "folder; else the model's")->type_name("DIR");
+  app.option_defaults()->group("Prompts");
   app.add_option("--prompt", command.prompts,
                  "what to write on from, or with --chat a question; several are several texts. "
                  "Without it standard input: on a terminal a conversation, else a prompt a line")
       ->type_name("TEXT")
       ->expected(1)
+      ->allow_extra_args(false)  // or "[a,b]" would be two
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_flag("--chat", command.chat, "prompts are messages for the model's chat template");
   app.add_option("--system", command.system, "first message of a chat")->type_name("TEXT");
+  app.option_defaults()->group("Tokens");
   maybe("--max-new-tokens", options.max_new_tokens,
         "of an answer; else as generation_config.json says, or 256");
   app.add_flag("--greedy", command.greedy, "the likeliest token each time");
@@ -68,7 +73,9 @@ void add_options(CLI::App& app, GenerateCommand& command) {
   app.add_option("--stop", options.stop_strings, "text that ends an answer; may be given often")
       ->type_name("TEXT")
       ->expected(1)
+      ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.option_defaults()->group("Computation");
   app.add_option("--dtype", command.dtype, "of the weights: auto, float32, bfloat16 or float16")
       ->capture_default_str()
       ->type_name("");

@@ -48,6 +48,18 @@ int64_t processes_of(const std::string& text) {
   return count;
 }
 
+std::vector<int64_t> ranks_of(const std::string& text) {
+  std::vector<int64_t> ranks;
+  try {
+    from_text(text, ranks);
+  } catch (const Error&) {
+    ranks = {-1};
+  }
+  LEVIN_CHECK(std::ranges::all_of(ranks, [](int64_t rank) { return rank >= 0; }), "tools.run",
+              "--local-ranks-filter: got '{}', wanted ranks of this machine, as 0,2", text);
+  return ranks;
+}
+
 void check_flags(const RunFlags& flags, const launch::LaunchOptions& options) {
   LEVIN_CHECK(flags.rdzv_backend == "c10d" || flags.rdzv_backend == "static", "tools.run",
               "--rdzv-backend: got '{}', wanted c10d or static", flags.rdzv_backend);
@@ -106,7 +118,7 @@ int run(int argc, char** argv) {
   options.nproc_per_node = processes_of(flags.nproc_per_node);
   options.nnodes = launch::parse_node_range(flags.nnodes);
   launch::set_rendezvous_timeouts(flags.rdzv_conf, options);
-  from_text(flags.local_ranks_filter, options.local_ranks_filter);
+  options.local_ranks_filter = ranks_of(flags.local_ranks_filter);
   prefer_endpoint(options);
   check_flags(flags, options);
   check_manifest(flags);

@@ -11,7 +11,9 @@ namespace levin::tools {
 namespace {
 
 constexpr const char* kRun =
-    "Starts a program as the ranks of a group, watches over them and starts them again.";
+    "Starts a program as the ranks of a group, watches over them and starts them again. An option "
+    "is "
+    "taken from its variable too: --nnodes from PET_NNODES.";
 constexpr const char* kConfig =
     "Writes the options of levin run to a file that it reads; asks for them when none is given.";
 
@@ -27,10 +29,16 @@ class RunParser {
           ->type_name("");
     }
     app_->get_formatter()->column_width(34);
+    app_->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // as torchrun
+    app_->option_defaults()->group("Ranks");
     add_group_flags(options, flags);
+    app_->option_defaults()->group("Where nodes meet");
     add_meeting_flags(options, flags);
+    app_->option_defaults()->group("Output");
     add_output_flags(options, flags);
+    app_->option_defaults()->group("Files for Kubernetes and Slurm");
     if (subcommand == "run") add_manifest_flags(flags);
+    app_->option_defaults()->group("Options");
   }
 
   std::unique_ptr<CLI::App> take() { return std::move(app_); }

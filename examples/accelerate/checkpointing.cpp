@@ -10,12 +10,12 @@
 #include <levin/levin.h>
 
 struct Options {
-  int64_t devices = 1;
+  levin::Devices devices = "auto";
   int64_t epochs = 8;
   std::string project_dir = "project";
 
   void fields(levin::FieldVisitor& field) {
-    field("devices", devices, "processes");
+    field("devices", devices, "processes; auto: as a launcher started them, else one");
     field("epochs", epochs, "epochs in all, those of earlier starts among them");
     field("project_dir", project_dir, "folder of the checkpoints");
   }
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
       {.dataloader_config = {.split_batches = true},
        .project_dir = options.project_dir,
        .project_config = {.automatic_checkpoint_naming = true, .total_limit = 2},
-       .devices = options.devices});
+       .devices = options.devices.count()});
   torch::nn::Linear net(8, 1);
   auto [model, optimizer, loader] =
       accelerator.prepare(net, levin::optim::sgd({.lr = 0.1}),

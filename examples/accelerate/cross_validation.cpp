@@ -9,11 +9,11 @@
 #include <levin/levin.h>
 
 struct Options {
-  int64_t devices = 1;
+  levin::Devices devices = "auto";
   int64_t num_folds = 5;
 
   void fields(levin::FieldVisitor& field) {
-    field("devices", devices, "processes");
+    field("devices", devices, "processes; auto: as a launcher started them, else one");
     field("num_folds", num_folds, "parts of the data");
   }
 };
@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
   const auto fold_of = torch::arange(x.size(0)).remainder(options.num_folds);
 
   levin::Accelerator accelerator(
-      {.dataloader_config = {.split_batches = true}, .devices = options.devices});
+      {.dataloader_config = {.split_batches = true}, .devices = options.devices.count()});
   levin::metrics::Accuracy metric;
   for (int64_t fold = 0; fold < options.num_folds; ++fold) {
     torch::manual_seed(fold);

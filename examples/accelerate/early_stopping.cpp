@@ -9,11 +9,11 @@
 #include <levin/levin.h>
 
 struct Options {
-  int64_t devices = 1;
+  levin::Devices devices = "auto";
   double least_gain = 0.02;
 
   void fields(levin::FieldVisitor& field) {
-    field("devices", devices, "processes");
+    field("devices", devices, "processes; auto: as a launcher started them, else one");
     field("least_gain", least_gain, "by how much an epoch's loss has to fall");
   }
 };
@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
   const auto y = x.sin().sum(1, /*keepdim=*/true);
 
   levin::Accelerator accelerator(
-      {.dataloader_config = {.split_batches = true}, .devices = options.devices});
+      {.dataloader_config = {.split_batches = true}, .devices = options.devices.count()});
   torch::nn::Sequential net(torch::nn::Linear(8, 32), torch::nn::Tanh(), torch::nn::Linear(32, 1));
   auto [model, optimizer, loader] = accelerator.prepare(
       net, levin::optim::sgd({.lr = 0.1}),

@@ -9,11 +9,11 @@
 #include <levin/levin.h>
 
 struct Options {
-  int64_t devices = 1;
+  levin::Devices devices = "auto";
   int64_t gradient_accumulation_steps = 4;
 
   void fields(levin::FieldVisitor& field) {
-    field("devices", devices, "processes");
+    field("devices", devices, "processes; auto: as a launcher started them, else one");
     field("gradient_accumulation_steps", gradient_accumulation_steps, "batches of a step");
   }
 };
@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
   levin::Accelerator accelerator(
       {.gradient_accumulation_steps = options.gradient_accumulation_steps,
        .dataloader_config = {.split_batches = true},
-       .devices = options.devices});
+       .devices = options.devices.count()});
   torch::nn::Sequential net(torch::nn::Linear(8, 32), torch::nn::Tanh(), torch::nn::Linear(32, 1));
   auto [model, optimizer, loader] = accelerator.prepare(
       net, levin::optim::sgd({.lr = 0.1}),

@@ -9,13 +9,13 @@
 #include <levin/levin.h>
 
 struct Options {
-  int64_t devices = 1;
+  levin::Devices devices = "auto";
   int64_t epochs = 2;
   std::string mixed_precision = "no";
   levin::data::MnistOptions data = {.limit = 6400};
 
   void fields(levin::FieldVisitor& field) {
-    field("devices", devices, "processes");
+    field("devices", devices, "processes; auto: as a launcher started them, else one");
     field("epochs", epochs, "epochs to train");
     field("mixed_precision", mixed_precision, "no, bf16 or fp16");
     data.fields(field);
@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
   levin::seed_everything(1);
   levin::Accelerator accelerator({.mixed_precision = options.mixed_precision,
                                   .dataloader_config = {.split_batches = true},
-                                  .devices = options.devices});
+                                  .devices = options.devices.count()});
   auto data = levin::data::fashion_mnist(options.data);
   const int64_t steps = data->train_dataloader()->size() * options.epochs;
   auto [model, optimizer, train_loader, eval_loader] =

@@ -9,11 +9,11 @@
 #include <levin/levin.h>
 
 struct Options {
-  int64_t devices = 1;
+  levin::Devices devices = "auto";
   int64_t local_sgd_steps = 8;
 
   void fields(levin::FieldVisitor& field) {
-    field("devices", devices, "processes");
+    field("devices", devices, "processes; auto: as a launcher started them, else one");
     field("local_sgd_steps", local_sgd_steps, "steps from one mean of the weights to the next");
   }
 };
@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   const auto x = torch::randn({400, 2}) + 4 * label.unsqueeze(1);
 
   levin::Accelerator accelerator(
-      {.dataloader_config = {.split_batches = true}, .devices = options.devices});
+      {.dataloader_config = {.split_batches = true}, .devices = options.devices.count()});
   torch::nn::Sequential net(torch::nn::Linear(2, 16), torch::nn::ReLU(), torch::nn::Linear(16, 2));
   auto [model, optimizer, loader] =
       accelerator.prepare(net, levin::optim::sgd({.lr = 0.1}),

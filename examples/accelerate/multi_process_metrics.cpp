@@ -9,9 +9,11 @@
 #include <levin/levin.h>
 
 struct Options {
-  int64_t devices = 1;
+  levin::Devices devices = "auto";
 
-  void fields(levin::FieldVisitor& field) { field("devices", devices, "processes"); }
+  void fields(levin::FieldVisitor& field) {
+    field("devices", devices, "processes; auto: as a launcher started them, else one");
+  }
 };
 
 int main(int argc, char** argv) {
@@ -19,7 +21,7 @@ int main(int argc, char** argv) {
   levin::seed_everything(1);
   const auto x = torch::randn({103, 4});
 
-  levin::Accelerator accelerator({.devices = options.devices});
+  levin::Accelerator accelerator({.devices = options.devices.count()});
   torch::nn::Linear net(4, 1);
   auto [model, loader] = accelerator.prepare(
       net, levin::DataLoader(levin::data::tensors({{"x", x}}), {.batch_size = 10}));

@@ -9,11 +9,11 @@
 #include <levin/levin.h>
 
 struct Options {
-  int64_t devices = 1;
+  levin::Devices devices = "auto";
   std::string project_dir = "tracked";
 
   void fields(levin::FieldVisitor& field) {
-    field("devices", devices, "processes");
+    field("devices", devices, "processes; auto: as a launcher started them, else one");
     field("project_dir", project_dir, "folder of the logs");
   }
 };
@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
   levin::Accelerator accelerator({.dataloader_config = {.split_batches = true},
                                   .log_with = {"all"},
                                   .project_dir = options.project_dir,
-                                  .devices = options.devices});
+                                  .devices = options.devices.count()});
   torch::nn::Linear net(8, 1);
   auto [model, optimizer, loader] = accelerator.prepare(
       net, levin::optim::sgd({.lr = 0.05}),

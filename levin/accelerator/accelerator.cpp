@@ -6,6 +6,7 @@
 #include <exception>
 #include <unordered_set>
 
+#include "levin/accelerator/compiled/compiled_step.h"
 #include "levin/accelerator/compiled/graph_file.h"
 #include "levin/accelerator/device.h"
 #include "levin/accelerator/host_memory.h"
@@ -24,6 +25,10 @@ namespace {
 constexpr uint64_t kRankStream = 0x72616e6b;  // "rank"
 
 WorldOptions world_options(const AcceleratorOptions& options, bool on_gpu = false) {
+  LEVIN_CHECK(
+      options.devices >= -1, "accelerator.devices",
+      "got --devices {}, wanted a number, 0 (as they were started) or -1 (one for each GPU)",
+      options.devices);
   const bool one_a_gpu = options.devices < 0 && !is_xla(options);
   const std::string_view kind = options.cpu ? "cpu" : std::string_view(options.accelerator);
   return {.devices = is_xla(options) ? 0 : std::max<int64_t>(options.devices, 0),
@@ -93,6 +98,7 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
               "at all of them first; leave it out, or set --precision bf16-mixed",
               precision_.name);
   check_compile();
+  static_cast<void>(optim::GradScaler(options_.scaler));  // which is looked at in 16-mixed alone
   if (detail::is_graph_for_xla()) settings_->use_no_onednn();
   stepping_ = std::make_unique<Stepping>(
       *strategy_, world(),
@@ -130,6 +136,7 @@ Accelerator::~Accelerator() {
 
 // Reasons that are known beforehand; others are found when a step is recorded.
 void Accelerator::check_compile() const {
+  check_compile_check(options_);
   LEVIN_CHECK(options_.compile == "no" || options_.compile == "replay", "accelerator.compile",
               "got '{}', wanted no or replay; set --compile", options_.compile);
   LEVIN_CHECK(options_.activation_memory_budget > 0.0 && options_.activation_memory_budget <= 1.0,

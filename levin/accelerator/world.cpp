@@ -2,8 +2,10 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "levin/base/check.h"
+#include "levin/comm/backends.h"
 #include "levin/launch/peers.h"
 
 namespace levin {
@@ -26,6 +28,19 @@ void check_launch(const comm::Environment& environment, const WorldOptions& opti
               environment.processes_per_node);
 }
 
+/// Before any process is started, and of one process too, which needs none of them.
+void check_options(const WorldOptions& options) {
+  comm::check_backend_name(options.comm.backend);
+  for (const auto& [flag, seconds] :
+       {std::pair("--comm-timeout-s", options.comm.timeout_s),
+        std::pair("--comm-connect-timeout-s", options.comm.connect_timeout_s),
+        std::pair("--comm-prepare-timeout-s", options.comm.prepare_timeout_s)}) {
+    LEVIN_CHECK(seconds > 0, "comm.options", "got {} {}, wanted seconds above 0", flag, seconds);
+  }
+  LEVIN_CHECK(options.num_nodes >= 1, "accelerator.devices",
+              "got --num-nodes {}, wanted at least 1", options.num_nodes);
+}
+
 }  // namespace
 
 int64_t processes_alone(const WorldOptions& options) {
@@ -33,6 +48,7 @@ int64_t processes_alone(const WorldOptions& options) {
 }
 
 comm::Environment join_launch(const WorldOptions& options) {
+  check_options(options);
   const comm::Environment environment = comm::read_environment();
   if (environment.launcher != "alone") {
     check_launch(environment, options);

@@ -1,7 +1,6 @@
 #include "levin/base/options.h"
 
-#include <CLI/CLI.hpp>
-
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -11,7 +10,9 @@
 #include <stdexcept>
 
 #include "levin/base/check.h"
+#include "levin/base/command_words.h"
 #include "levin/base/json.h"
+#include "levin/base/options_help_impl.h"
 
 namespace levin::detail {
 /// Some texts suffice for what toml++ asserts never to be.
@@ -50,23 +51,38 @@ FieldVisitor::~FieldVisitor() = default;
 namespace detail {
 namespace {
 
-class Collector : public FieldVisitor {
- public:
+struct Collected {
   std::vector<Field> fields;
-
- protected:
-  void visit(Field field) override { fields.push_back(std::move(field)); }
+  std::vector<std::string> groups;  ///< of each its heading
 };
 
-std::vector<Field> collect(const WalkFields& walk) {
+class Collector : public FieldVisitor {
+ public:
+  Collected all;
+
+ protected:
+  void visit(Field field) override {
+    if (field.name.empty()) {  // option_group
+      group_ = field.help;
+      return;
+    }
+    all.fields.push_back(std::move(field));
+    all.groups.push_back(group_);
+  }
+
+ private:
+  std::string group_;
+};
+
+Collected collect(const WalkFields& walk) {
   Collector collector;
   walk(collector);
   std::set<std::string> seen;
-  for (const Field& field : collector.fields) {
+  for (const Field& field : collector.all.fields) {
     LEVIN_CHECK(seen.insert(field.name).second, "base.options.duplicate",
                 "two options are named '{}'; rename one of them", field.name);
   }
-  return std::move(collector.fields);
+  return std::move(collector.all);
 }
 
 std::string flag_of(const std::string& name) {
@@ -166,53 +182,98 @@ std::string config_text(const std::vector<Field>& fields) {
   return out.str();
 }
 
+/// Of each option under both spellings, in the order of the fields; then the three that all programs have.
+std::vector<Flag> flags_of(const std::vector<Field>& fields) {
+  std::vector<Flag> flags;
+  for (const Field& field : fields) {
+    flags.push_back({{flag_of(field.name), "--" + field.name},
+                     field.is_switch ? FlagValue::kPossible : FlagValue::kWanted});
+  }
+  flags.push_back({{"--config"}});
+  flags.push_back({{"--print-config", "--print_config"}, FlagValue::kAttached});
+  flags.push_back({{"--help", "-h"}, FlagValue::kAttached});
+  return flags;
+}
+
+/// What a command line says: flags are kept as text until the file has been read, whatever their order.
+struct Given {
+  std::map<std::string, std::string>
+      values;  ///< by the field's name; the last where one is given twice
+  std::optional<std::string> config;
+  bool print_config = false;
+  bool help = false;
+};
+
+bool is_on(const CommandWord& word) {
+  bool on = true;
+  try {
+    if (word.value) from_text(*word.value, on);
+  } catch (const Error&) {
+    LEVIN_FAIL("base.options.value", "{}: got '{}', wanted true or false", word.text,
+               printable(*word.value));
+  }
+  return on;
+}
+
+Given read_flags(int argc, const char* const* argv, const std::vector<Field>& fields) {
+  const std::vector<Flag> flags = flags_of(fields);
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  Given given;
+  const CommandWord* unknown = nullptr;
+  const std::vector<CommandWord> split = split_command_line(words, flags);
+  for (const CommandWord& word : split) {
+    const auto index = static_cast<size_t>(word.flag);
+    if (word.flag < 0) {
+      if (unknown == nullptr) unknown = &word;
+    } else if (index < fields.size()) {
+      given.values[fields[index].name] = word.value.value_or("true");
+    } else if (index == fields.size()) {
+      given.config = word.value;
+    } else {
+      (index == fields.size() + 1 ? given.print_config : given.help) = is_on(word);
+    }
+  }
+  if (given.help || unknown == nullptr) return given;
+  std::vector<std::string> known;
+  for (const Flag& flag : flags) known.push_back(flag.names[0]);
+  fail_unknown("the command line", printable(unknown->text.substr(0, unknown->text.find('='))),
+               known);
+}
+
+std::string help_text(const std::string& program, const Collected& all) {
+  std::vector<HelpRow> rows = {
+      {"", "--help, -h", "print this and end"},
+      {"", "--config FILE", "TOML file of these options"},
+      {"", "--print-config", "print all options as TOML and end"},
+  };
+  for (size_t i = 0; i < all.fields.size(); ++i) {
+    const Field& field = all.fields[i];
+    rows.push_back(
+        {all.groups[i], fmt::format("{} [{}]", flag_of(field.name), field.get()), field.help});
+  }
+  return fmt::format(
+             "Usage: {} [OPTIONS]\n\nFlags win over the file given by --config, which wins over "
+             "the "
+             "defaults, which stand in brackets.\n",
+             program) +
+         help_rows(rows);
+}
+
 }  // namespace
 
 std::optional<std::string> read_options(int argc, const char* const* argv, const WalkFields& walk) {
-  const std::vector<Field> fields = collect(walk);
-  CLI::App app("Flags win over the file given by --config, which wins over the defaults.");
-  app.get_formatter()->column_width(38);
-  app.allow_extras();
-  std::string config;
-  bool print_config = false;
-  app.add_option("--config", config, "TOML file of these options")->type_name("FILE");
-  app.add_flag("--print-config", print_config, "print all options as TOML and end");
-
-  // Flags are kept as text until the file has been read, whatever their order on the line.
-  std::map<std::string, std::string> given;
-  std::vector<std::string> known = {"--config", "--print-config", "--help"};
-  for (const Field& field : fields) {
-    const std::string flag = flag_of(field.name);
-    known.push_back(flag);
-    std::string names = flag;
-    if (flag != "--" + field.name) names += ",--" + field.name;
-    auto* option = app.add_option_function<std::vector<std::string>>(
-        names,
-        [&given, &field](const std::vector<std::string>& text) {
-          given[field.name] = text.empty() || text[0].empty() ? "true" : text[0];
-        },
-        field.help);
-    option->type_name(fmt::format("[{}]", field.get()))
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    option->expected(field.is_switch ? 0 : 1, 1);
-  }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    return app.help();
-  } catch (const CLI::ParseError& error) {
-    LEVIN_FAIL("base.options.value", "{}; --help lists the options", error.what());
-  }
-  for (const std::string& extra : app.remaining()) {
-    fail_unknown("the command line", extra.substr(0, extra.find('=')), known);
-  }
-  if (!config.empty()) read_config(config, fields);
-  for (const Field& field : fields) {
-    if (const auto text = given.find(field.name); text != given.end()) {
+  const Collected all = collect(walk);
+  const Given given = read_flags(argc, argv, all.fields);
+  if (given.help) return help_text(argc > 0 ? argv[0] : "program", all);
+  LEVIN_CHECK(!given.config || !given.config->empty(), "base.options.config",
+              "--config got an empty name; name a TOML file, or leave it out");
+  if (given.config) read_config(*given.config, all.fields);
+  for (const Field& field : all.fields) {
+    if (const auto text = given.values.find(field.name); text != given.values.end()) {
       set(field, "the command line", text->second);
     }
   }
-  if (print_config) return config_text(fields);
+  if (given.print_config) return config_text(all.fields);
   return std::nullopt;
 }
 
@@ -230,7 +291,7 @@ void read_options_or_exit(int argc, const char* const* argv, const WalkFields& w
 
 std::map<std::string, std::string> options_as_text(const WalkFields& walk) {
   std::map<std::string, std::string> text;
-  for (const Field& field : collect(walk)) text[field.name] = field.get();
+  for (const Field& field : collect(walk).fields) text[field.name] = field.get();
   return text;
 }
 

@@ -75,7 +75,19 @@ std::vector<std::string> backend_names() {
   return names;
 }
 
+[[noreturn]] void fail_unknown(const std::string& name) {
+  const auto names = backend_names();
+  const auto close = nearest(name, names);
+  LEVIN_FAIL("comm.backend", "got '{}', wanted one of {}; {}", name, to_text(names),
+             close ? fmt::format("did you mean '{}'?", *close) : "set --backend");
+}
+
 }  // namespace
+
+void check_backend_name(const std::string& name) {
+  const auto names = backend_names();
+  if (std::ranges::find(names, name) == names.end()) fail_unknown(name);
+}
 
 std::string choose_backend(c10d::Store& store, int64_t rank, int64_t size,
                            const ProcessGroupOptions& options) {
@@ -107,10 +119,7 @@ BackendPointer make_backend(const std::string& name, const BackendPlan& plan) {
   for (const Maker& maker : kMakers) {
     if (maker.name == name) return maker.make(plan);
   }
-  const auto names = backend_names();
-  const auto close = nearest(name, names);
-  LEVIN_FAIL("comm.backend", "got '{}', wanted one of {}; {}", name, to_text(names),
-             close ? fmt::format("did you mean '{}'?", *close) : "set --backend");
+  fail_unknown(name);
 }
 
 }  // namespace levin::comm

@@ -32,6 +32,9 @@ LEVIN_API std::string choose_backend(c10d::Store& store, int64_t rank, int64_t s
 LEVIN_API std::string choose_address(c10d::Store& store, int64_t rank, int64_t size,
                                      const std::string& master_address);
 
+/// Throws Error "comm.backend" for a name that is none, and not auto either.
+LEVIN_API void check_backend_name(const std::string& name);
+
 /// Throws Error "comm.backend" for a name that is none.
 c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& name, const BackendPlan& plan);
 

@@ -29,7 +29,7 @@ std::vector<std::string_view> at_commas(std::string_view text) {
 }
 
 Streams streams_of(std::string_view number) {
-  const auto bits = value_in<int64_t>(number, "--redirects and --tee");
+  const auto bits = value_in<int64_t>(number, "--redirects or --tee");
   LEVIN_CHECK(bits >= 0 && bits <= 3, "launch.options",
               "--redirects and --tee take 0 (none), 1 (stdout), 2 (stderr) or 3 (both), got {}",
               bits);
@@ -64,6 +64,8 @@ void set_rendezvous_timeouts(std::string_view text, LaunchOptions& options) {
                 "node_timeout=S",
                 item);
     *target = value_in<double>(value, "--rdzv-conf");
+    LEVIN_CHECK(*target > 0, "launch.options", "--rdzv-conf: got '{}', wanted seconds above 0",
+                item);
   }
 }
 
@@ -88,9 +90,17 @@ void check_options(const LaunchOptions& options) {
               "--nproc-per-node: got {}, wanted at least 1", options.nproc_per_node);
   LEVIN_CHECK(options.max_restarts >= 0, "launch.options",
               "--max-restarts: got {}, wanted at least 0", options.max_restarts);
-  LEVIN_CHECK(options.monitor_interval_s > 0 && options.shutdown_timeout_s >= 0 &&
-                  options.failure_timeout_s >= 0 && options.node_timeout_s > 0,
-              "launch.options", "intervals and timeouts are seconds, none of them negative");
+  LEVIN_CHECK(options.monitor_interval_s > 0, "launch.options",
+              "--monitor-interval: got {}, wanted seconds above 0", options.monitor_interval_s);
+  LEVIN_CHECK(options.shutdown_timeout_s >= 0, "launch.options",
+              "--shutdown-timeout: got {}, wanted seconds, at least 0", options.shutdown_timeout_s);
+  LEVIN_CHECK(options.failure_timeout_s >= 0, "launch.options",
+              "--failure-timeout: got {}, wanted seconds, at least 0", options.failure_timeout_s);
+  LEVIN_CHECK(options.node_timeout_s > 0, "launch.options",
+              "--rdzv-conf: got node_timeout={}, wanted seconds above 0", options.node_timeout_s);
+  const int64_t port = options.master_port.value_or(0);
+  LEVIN_CHECK(port >= 0 && port <= 65535, "launch.options",
+              "--master-port: got {}, wanted a port from 0 to 65535", port);
   const bool files = options.redirects != "0" || options.tee != "0";
   LEVIN_CHECK(!files || !options.log_dir.empty(), "launch.options",
               "--redirects and --tee write files; say where by --log-dir");

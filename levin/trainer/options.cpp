@@ -1,6 +1,7 @@
 #include "levin/trainer/options.h"
 
 #include "levin/base/check.h"
+#include "levin/base/option_group.h"
 #include "levin/graph/compile/contract.h"
 
 namespace levin {
@@ -14,6 +15,7 @@ void from_text(std::string_view text, Loggers& loggers) {
 }
 
 void TrainerOptions::fields(FieldVisitor& field) {
+  option_group(field, "devices and processes");
   field("accelerator", accelerator, "auto, cpu, gpu, tpu or xla");
   field("strategy", strategy,
         "how parameters are kept over devices: auto, single, ddp, fsdp, zero or xla");
@@ -23,9 +25,13 @@ void TrainerOptions::fields(FieldVisitor& field) {
       "else one for each GPU, or all TPU cores, of a CPU plugin one; several begin at main again, "
       "so that what runs before the Trainer runs in each, with an empty stdin");
   field("num_nodes", num_nodes, "machines");
+  field("tpu_cores", tpu_cores, "short for --accelerator tpu --devices so many; 0: unset");
+  field("pjrt_plugin", pjrt_plugin,
+        "of --accelerator xla: cpu, cuda, tpu or a plugin's file; empty: what is found");
   field("precision", precision, "32-true, 64-true, bf16-true, 16-true, bf16-mixed or 16-mixed");
-  field("logger", logger, "write CSV and TensorBoard logs");
-  field("fast_dev_run", fast_dev_run, "run so many batches of each loop and write nothing; 0: off");
+  field("master_weights", master_weights, "update parameters of bf16-true and 16-true in float32");
+  field("sync_batchnorm", sync_batchnorm, "batch norm over the batches of all processes");
+  option_group(field, "length of the run");
   field("max_epochs", max_epochs,
         "epochs to train; -1: no limit; none: 1000 unless max_steps or max_time");
   field("min_epochs", min_epochs, "epochs to train at least");
@@ -38,39 +44,43 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("limit_test_batches", limit_test_batches, "batches of a test: a count or a fraction");
   field("limit_predict_batches", limit_predict_batches,
         "batches to predict: a count or a fraction");
+  field("fast_dev_run", fast_dev_run, "run so many batches of each loop and write nothing; 0: off");
+  option_group(field, "validation");
   field("val_check_interval", val_check_interval,
         "validate after so many batches or this fraction of an epoch");
   field("check_val_every_n_epoch", check_val_every_n_epoch, "epochs between validations");
   field("num_sanity_val_steps", num_sanity_val_steps,
         "validation batches before training; -1: all");
-  field("log_every_n_steps", log_every_n_steps, "steps between rows of the loggers");
-  field("enable_checkpointing", enable_checkpointing, "write checkpoints");
-  field("enable_progress_bar", enable_progress_bar, "show progress");
-  field("enable_model_summary", enable_model_summary, "print the table of layers");
+  field("inference_mode", inference_mode, "evaluate in inference mode");
+  option_group(field, "optimization");
   field("accumulate_grad_batches", accumulate_grad_batches,
         "batches whose gradients make one step");
   field("gradient_clip_val", gradient_clip_val, "largest gradient norm (or value)");
   field("gradient_clip_algorithm", gradient_clip_algorithm, "norm or value");
-  field("deterministic", deterministic, "deterministic algorithms only");
-  field("benchmark", benchmark, "let cuDNN choose its algorithms by trying them");
-  field("inference_mode", inference_mode, "evaluate in inference mode");
-  field("use_distributed_sampler", use_distributed_sampler,
-        "ranks read different parts of the data");
-  field("detect_anomaly", detect_anomaly, "name the operator whose gradient is NaN (slow)");
-  field("barebones", barebones, "no logging, checkpoints, bar or summary");
-  field("sync_batchnorm", sync_batchnorm, "batch norm over the batches of all processes");
+  option_group(field, "logs and checkpoints");
+  field("logger", logger, "write CSV and TensorBoard logs");
+  field("log_every_n_steps", log_every_n_steps, "steps between rows of the loggers");
+  field("enable_checkpointing", enable_checkpointing, "write checkpoints");
+  field("enable_progress_bar", enable_progress_bar, "show progress");
+  field("enable_model_summary", enable_model_summary, "print the table of layers");
   field("default_root_dir", default_root_dir, "folder that levin_logs is made in");
   field("ckpt_path", ckpt_path, "resume from this checkpoint folder, or 'last' for the newest");
-  field("seed", seed, "seed of everything random");
   field("exit_on_signal", exit_on_signal, "after SIGTERM or SIGINT save and exit with 143 or 130");
-  comm.fields(field);
+  field("barebones", barebones, "no logging, checkpoints, bar or summary");
+  option_group(field, "random numbers and algorithms");
+  field("seed", seed, "seed of everything random");
+  field("deterministic", deterministic, "deterministic algorithms only");
+  field("benchmark", benchmark, "let cuDNN choose its algorithms by trying them");
+  field("detect_anomaly", detect_anomaly, "name the operator whose gradient is NaN (slow)");
+  option_group(field, "data over processes");
+  field("use_distributed_sampler", use_distributed_sampler,
+        "ranks read different parts of the data");
   field("dispatch_batches", dispatch_batches,
         "the first process alone reads the data and hands out the batches");
-  field("master_weights", master_weights, "update parameters of bf16-true and 16-true in float32");
+  option_group(field, "losses and gradients that are no numbers");
   scaler.fields(field);
   loss_guard.fields(field);
-  ddp.fields(field);
-  fsdp.fields(field);
+  option_group(field, "compilation");
   field("compile", compile,
         fmt::format("no, or replay: training steps are recorded, and replayed without a call of "
                     "training_step; XLA devices compile steps in either case. {}",
@@ -85,9 +95,13 @@ void TrainerOptions::fields(FieldVisitor& field) {
         "replay's; steps that need more are not compared (0: no limit)");
   field("activation_memory_budget", activation_memory_budget,
         "part of the step's memory that replay has; what does not fit is computed again");
-  field("pjrt_plugin", pjrt_plugin,
-        "of --accelerator xla: cpu, cuda, tpu or a plugin's file; empty: what is found");
-  field("tpu_cores", tpu_cores, "short for --accelerator tpu --devices so many; 0: unset");
+  option_group(field, "communication of processes");
+  comm.fields(field);
+  option_group(field, "strategy ddp");
+  ddp.fields(field);
+  option_group(field, "strategies fsdp and zero");
+  fsdp.fields(field);
+  option_group(field, "");
 }
 
 }  // namespace levin

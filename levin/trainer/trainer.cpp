@@ -26,7 +26,8 @@ int64_t devices_of(const TrainerOptions& options) {
 AcceleratorOptions engine_options(const TrainerOptions& options) {
   return {.mixed_precision = options.precision,
           .dataloader_config = {.dispatch_batches = options.dispatch_batches},
-          .accelerator = options.tpu_cores > 0 ? "tpu" : options.accelerator,
+          .accelerator =
+              options.tpu_cores > 0 && options.accelerator == "auto" ? "tpu" : options.accelerator,
           .strategy = options.strategy,
           .devices = devices_of(options),
           .num_nodes = options.num_nodes,

@@ -6,6 +6,7 @@
 
 #include "levin/accelerator/device.h"
 #include "tests/support/child_process.h"
+#include "tests/support/error_of.h"
 #include "tests/support/scratch.h"
 #include "tests/support/world.h"
 
@@ -55,6 +56,17 @@ TEST(World, ALaunchersProcessesStayAsManyAsItStarted) {
     return stays ? "" : "of another number";
   });
   EXPECT_EQ(words, (std::vector<std::string>{"", ""}));
+}
+
+TEST(World, WhatProcessesCannotMeetByIsFoundBeforeTheyStart) {
+  const auto id_of = [](const levin::WorldOptions& options) {
+    return levin::test::error_id([&] { levin::join_launch(options); });
+  };
+  EXPECT_EQ(id_of({.comm = {.backend = "glo"}}), "comm.backend");
+  EXPECT_EQ(id_of({.comm = {.timeout_s = 0}}), "comm.options");
+  EXPECT_EQ(id_of({.comm = {.connect_timeout_s = -1}}), "comm.options");
+  EXPECT_EQ(id_of({.comm = {.prepare_timeout_s = -1}}), "comm.options");
+  EXPECT_EQ(id_of({.num_nodes = 0}), "accelerator.devices");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "levin/base/error.h"
+#include "levin/base/option_group.h"
 #include "tests/support/error_of.h"
 
 namespace {
@@ -208,6 +209,100 @@ TEST(Options, TwoOfOneNameAreRefused) {
               });
             }),
             "base.options.duplicate");
+}
+
+/// An option whose value is the empty text or an error, before a flag that must be heard in either case.
+TEST(Options, AnEmptyValueIsTheEmptyValueInBothSpellings) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"--name", ""},
+      {"--sizes", ""},
+      {"--max-epochs", "max_epochs of the command line: got '', wanted an integer"},
+      {"--lr", "lr of the command line: got '', wanted a number"},
+      {"--clip", "clip of the command line: got '', wanted a number"},
+      {"--shuffle", "shuffle of the command line: got '', wanted true or false"},
+  };
+  for (const auto& [flag, error] : cases) {
+    const std::string joined = flag + "=";
+    for (const std::vector<const char*>& words :
+         {std::vector<const char*>{joined.c_str()}, std::vector<const char*>{flag.c_str(), ""}}) {
+      std::vector<const char*> line = words;
+      line.insert(line.end(), {"--max-epochs", "7"});
+      if (flag == "--max-epochs") line = words;
+      if (!error.empty()) {
+        EXPECT_THAT(error_of(line), HasSubstr(error)) << flag;
+        continue;
+      }
+      const auto options = read(line).options;
+      EXPECT_EQ(options.max_epochs, 7) << flag;
+      EXPECT_EQ(options.name, flag == "--name" ? "" : "run");
+      EXPECT_EQ(options.sizes.empty(), flag == "--sizes");
+    }
+  }
+}
+
+TEST(Options, AFlagIsNoValueOfTheFlagBeforeIt) {
+  EXPECT_THAT(error_of({"--name", "--max-epochs", "1"}),
+              HasSubstr("--name got no value, since the next word '--max-epochs' is an option"));
+  EXPECT_THAT(error_of({"--name", "--max-epoch=1"}), HasSubstr("--name got no value"));
+  EXPECT_THAT(error_of({"--name", "-h"}), HasSubstr("--name got no value"));
+  EXPECT_THAT(error_of({"--name", "--"}), HasSubstr("--name got no value"));
+  EXPECT_THAT(error_of({"--max-epochs"}), HasSubstr("--max-epochs got no value; give one"));
+  EXPECT_EQ(read({"--name=--max-epochs"}).options.name, "--max-epochs");
+  EXPECT_EQ(read({"--name", "-- a title --"}).options.name, "-- a title --");
+  EXPECT_EQ(read({"--name", "a=b"}).options.name, "a=b");
+  EXPECT_EQ(read({"--lr", "-.5"}).options.lr, -0.5);
+  const auto options = read({"--shuffle", "--name", "x"}).options;
+  EXPECT_TRUE(options.shuffle);
+  EXPECT_EQ(options.name, "x");
+}
+
+TEST(Options, OfTwoValuesTheLastCounts) {
+  EXPECT_EQ(read({"--name", "a", "--name="}).options.name, "");
+  EXPECT_EQ(read({"--max-epochs=1", "--max_epochs", "2"}).options.max_epochs, 2);
+}
+
+TEST(Options, WhatNoFieldTakesIsAnError) {
+  EXPECT_THAT(error_of({"--config="}),
+              HasSubstr("base.options.config: --config got an empty name"));
+  EXPECT_THAT(error_of({"--print-config="}),
+              HasSubstr("--print-config: got '', wanted true or false"));
+  EXPECT_THAT(error_of({""}), HasSubstr("base.options.unknown: the command line has no option ''"));
+  EXPECT_THAT(error_of({"--", "--name=a"}), HasSubstr("base.options.unknown"));
+  EXPECT_EQ(read({"--help=false", "--print-config=false"}).printed, std::nullopt);
+}
+
+TEST(Options, HelpHasEachOptionOnceUnderItsHeading) {
+  struct Grouped {
+    int64_t width = 1, depth_of_net = 2;
+    std::string file;
+    void fields(levin::FieldVisitor& field) {
+      field("file", file, "where");
+      levin::option_group(field, "network");
+      field("width", width, "units of a layer");
+      levin::option_group(field, "");
+      levin::option_group(field, "network");
+      field("depth_of_net", depth_of_net, std::string(40, 'a') + " " + std::string(40, 'b'));
+      levin::option_group(field, "");
+    }
+  } options;
+  const char* arguments[] = {"program", "--help"};
+  EXPECT_EQ(
+      *levin::detail::read_options(2, arguments,
+                                   [&](levin::FieldVisitor& field) { options.fields(field); }),
+      "Usage: program [OPTIONS]\n\n"
+      "Flags win over the file given by --config, which wins over the defaults, which stand in "
+      "brackets.\n\n"
+      "options:\n"
+      "  --help, -h                          print this and end\n"
+      "  --config FILE                       TOML file of these options\n"
+      "  --print-config                      print all options as TOML and end\n"
+      "  --file []                           where\n\n"
+      "network:\n"
+      "  --width [1]                         units of a layer\n"
+      "  --depth-of-net [2]                  aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n"
+      "                                      bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\n");
+  // A heading is no option.
+  EXPECT_EQ(levin::options_as_text(options).size(), 3U);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 # Runs PROGRAM with ARGUMENTS in an empty FOLDER; "--then" begins the arguments of another run there,
-# "--equals" those of one in a folder of its own that has to end with the same line.
+# "--equals" those of one in a folder of its own that has to end with the same line. A run whose arguments begin with
+# "--under" is started by what the list of that name says: "--under run --epochs 2" by ${run}.
 file(REMOVE_RECURSE "${FOLDER}")
 file(MAKE_DIRECTORY "${FOLDER}")
 file(STRINGS "${SOURCE}" header LIMIT_COUNT 2)
@@ -13,7 +14,13 @@ set(promised "${CMAKE_MATCH_2}")
 
 set(output "")
 function(run_program)
-  execute_process(COMMAND "${PROGRAM}" ${ARGN} WORKING_DIRECTORY "${FOLDER}"
+  set(launcher "")
+  set(words ${ARGN})
+  if("${ARGV0}" STREQUAL "--under")
+    string(REPLACE "|" ";" launcher "${${ARGV1}}")
+    list(REMOVE_AT words 0 1)
+  endif()
+  execute_process(COMMAND ${launcher} "${PROGRAM}" ${words} WORKING_DIRECTORY "${FOLDER}"
     RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE err)
   if(err MATCHES "data\\.mnist\\.missing")
     message("skipped: Fashion-MNIST is not here")

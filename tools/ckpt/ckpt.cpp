@@ -49,8 +49,7 @@ int inspect(int argc, char** argv) {
   bool is_all = false, is_json = false;
   int64_t num_tensors = 20;
   app.add_option("--top", num_tensors, "how many of the largest tensors to name")
-      ->capture_default_str()
-      ->type_name("");
+      ->capture_default_str();
   app.add_flag("--all", is_all, "all tensors, by name");
   app.add_flag("--json", is_json, "for other programs to read");
   if (!parse(app, argc, argv, paths, "PATH", 1)) return 0;
@@ -80,11 +79,8 @@ int diff(int argc, char** argv) {
   Paths paths;
   Tolerance tolerance;
   app.add_option("--rtol", tolerance.relative, "numbers may differ by this much of their size")
-      ->capture_default_str()
-      ->type_name("");
-  app.add_option("--atol", tolerance.absolute, "and by this much")
-      ->capture_default_str()
-      ->type_name("");
+      ->capture_default_str();
+  app.add_option("--atol", tolerance.absolute, "and by this much")->capture_default_str();
   if (!parse(app, argc, argv, paths, "ONE OTHER", 2)) return 0;
   LEVIN_CHECK(paths.size() == 2, "tools.ckpt", "got {} paths, wanted two", paths.size());
   const std::string found =
@@ -101,8 +97,7 @@ int convert_action(int argc, char** argv) {
                  "of floating tensors: float32, float16, bfloat16 or float64; else as they are")
       ->type_name("");
   app.add_option("--max-shard-bytes", options.max_shard_bytes, "of one file of a folder")
-      ->capture_default_str()
-      ->type_name("");
+      ->capture_default_str();
   if (!parse(app, argc, argv, paths, "FROM TO", 2)) return 0;
   LEVIN_CHECK(paths.size() == 2, "tools.ckpt", "got {} paths, wanted two", paths.size());
   convert(paths[0], paths[1], options);

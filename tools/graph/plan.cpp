@@ -45,8 +45,7 @@ int plan(int argc, char** argv) {
   add_device_option(app, device);
   app.add_flag("--tpu{v5e:2x4}", slice, "advice for a slice of TPUs, as v4:2x2x2 or v6e; v5e:2x4");
   app.add_option("--top", num_largest, "how many of the largest tensors to list")
-      ->capture_default_str()
-      ->type_name("");
+      ->capture_default_str();
   app.add_flag("--json", is_json, "for other programs to read; numbers in bytes and seconds");
   if (!parse_arguments(app, argc, argv, "tools.plan")) return 0;
   const graph::DeviceDescription target = device_named(device, "plan");

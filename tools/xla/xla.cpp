@@ -55,8 +55,7 @@ void add_check_flags(CLI::App& app, CheckFlags& flags) {
                  "libtpu.so; else LEVIN_LIBTPU names it, or it is looked for as other plugins are")
       ->type_name("FILE");
   app.add_option("--top", flags.num_largest, "how many of the largest tensors to name")
-      ->capture_default_str()
-      ->type_name("");
+      ->capture_default_str();
   app.add_flag("--json", flags.is_json, "for other programs to read; numbers in bytes and seconds");
 }
 

@@ -85,6 +85,10 @@ std::shared_ptr<graph::CompileBackend> engine_of(const Accelerator& accelerator)
 
 }  // namespace
 
+void check_compile_check(const AcceleratorOptions& options) {
+  static_cast<void>(check_options(options));
+}
+
 CompiledStep::CompiledStep(Accelerator& accelerator, std::string name)
     : accelerator_(accelerator),
       compiled_(std::move(name), {.state = [this] { return accelerator_.named_state(); },

@@ -41,9 +41,10 @@ std::string changed_ddp_options(const DdpOptions& options) { return changed_flag
 void check_ddp_options(const DdpOptions& options) {
   check_word("--ddp-gradient-reduction", options.gradient_reduction, {"mean", "sum"});
   check_word("--ddp-comm-hook", options.comm_hook, {"none", "fp16", "bf16", "fp32"});
-  LEVIN_CHECK(options.bucket_cap_mb > 0 && options.first_bucket_mb > 0, "strategy.ddp.options",
-              "got buckets of {} and {} MiB, wanted more than 0", options.bucket_cap_mb,
-              options.first_bucket_mb);
+  for (const auto& [flag, size] : {std::pair("--ddp-bucket-cap-mb", options.bucket_cap_mb),
+                                   std::pair("--ddp-first-bucket-mb", options.first_bucket_mb)}) {
+    LEVIN_CHECK(size > 0, "strategy.ddp.options", "{}: got {} MiB, wanted more than 0", flag, size);
+  }
 }
 
 }  // namespace levin

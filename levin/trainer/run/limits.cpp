@@ -34,7 +34,9 @@ void check_at_least(std::string_view name, int64_t value, int64_t least) {
 void check_options(const TrainerOptions& o) {
   check_portions(o);
   check_at_least("max_epochs", o.max_epochs.value_or(-1), -1);
+  check_at_least("min_epochs", o.min_epochs, 0);
   check_at_least("max_steps", o.max_steps, -1);
+  check_at_least("min_steps", o.min_steps, 0);
   check_at_least("fast_dev_run", o.fast_dev_run, 0);
   check_at_least("num_sanity_val_steps", o.num_sanity_val_steps, -1);
   check_at_least("log_every_n_steps", o.log_every_n_steps, 1);
@@ -53,7 +55,7 @@ void check_options(const TrainerOptions& o) {
               to_text(o.devices));
   check_at_least("num_nodes", o.num_nodes, 1);
   check_at_least("tpu_cores", o.tpu_cores, 0);
-  const bool is_tpu = o.accelerator == "auto" || o.accelerator == "tpu";
+  const bool is_tpu = o.accelerator == "auto" || o.accelerator == "tpu" || o.accelerator == "xla";
   const bool has_devices = o.devices.count() != 0 && o.devices.count() != o.tpu_cores;
   LEVIN_CHECK(o.tpu_cores == 0 || (is_tpu && !has_devices), "trainer.options",
               "got tpu_cores = {} beside accelerator = {} and devices = {}; set tpu_cores alone",
