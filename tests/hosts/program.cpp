@@ -7,10 +7,8 @@
 #include <unistd.h>
 
 #include <array>
-#include <chrono>
 #include <cstdlib>
 #include <sstream>
-#include <thread>
 
 namespace levin::test {
 namespace {
@@ -23,15 +21,6 @@ constexpr std::array kForeign = {
     "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK", "KUBERNETES_SERVICE_HOST"};
 
 }  // namespace
-
-bool soon(const std::function<bool()>& condition, double timeout_s) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return true;
-}
 
 Program::Program(const Scratch& scratch, const Words& words, const Settings& settings,
                  const std::function<bool()>& enter) {
@@ -50,19 +39,17 @@ Program::~Program() {
     ::kill(pid_, SIGTERM);
     if (wait(1) == -1000) ::kill(pid_, SIGKILL);
   }
-  soon(
-      [&] {
-        const auto left = alive();
-        for (const pid_t pid : left) ::kill(pid, SIGKILL);
-        return left.empty();
-      },
-      5);
+  soon([&] {
+    const auto left = alive();
+    for (const pid_t pid : left) ::kill(pid, SIGKILL);
+    return left.empty();
+  });
   if (pid_ > 0) ::waitpid(pid_, nullptr, 0);
 }
 
-int Program::wait(double timeout_s) {
+int Program::wait(double idle_s) {
   int status = 0;
-  if (!soon([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; }, timeout_s)) return -1000;
+  if (!soon([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; }, idle_s)) return -1000;
   pid_ = -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }

@@ -9,14 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/patience.h"
 #include "tests/support/scratch.h"
 
 namespace levin::test {
 
 using Words = std::vector<std::string>;
 using Settings = std::map<std::string, std::string>;
-
-bool soon(const std::function<bool()>& condition, double timeout_s);
 
 /// Its output goes to files of the scratch folder, where it runs. All that it has started is found
 /// by a variable that it inherits, and killed at the end.
@@ -32,8 +31,9 @@ class Program {
 
   std::string out() const { return get(out_); }
   std::string err() const { return get(err_); }
-  /// The exit code, minus the signal that ended it, or -1000 when it goes on for too long.
-  int wait(double timeout_s);
+  /// The exit code, minus the signal that ended it, or -1000 when it goes on for too long, as soon()
+  /// has it.
+  int wait(double idle_s = 60);
   /// Of this program and all that it has started.
   std::vector<pid_t> alive() const;
 
