@@ -70,34 +70,32 @@ TEST(ManyRanks, TakeNoWordOfAnyLength) {
               HasSubstr("comm.connect: got no host of each of 2 ranks"));
 }
 
-/// As one whose server was stopped.
+/// As one whose server was stopped, until it goes on.
 class SilentStore final : public CountingStore {
  public:
   std::vector<uint8_t> get(const std::string&) override {
-    std::this_thread::sleep_for(std::chrono::seconds(20));
+    while (!goes_on) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     return {};
   }
+  std::atomic<bool> goes_on = false;
 };
 
 TEST(ManyRanks, WaitForNoStoreThatDoesNotAnswer) {
   const auto store = c10::make_intrusive<SilentStore>();
-  const auto began = std::chrono::steady_clock::now();
   EXPECT_THAT(error_of([&] {
                 levin::comm::call_roll_late(store, {.topic = "late", .rank = 1, .size = 2}, "word",
                                             std::chrono::milliseconds(100), {});
               }),
               HasSubstr("comm.connect: the store of the run does not answer"));
-  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(8));
+  store->goes_on = true;  // and has not answered before
 }
 
 TEST(ManyRanks, WaitNoLongerThanThereIsReasonTo) {
   const auto store = c10::make_intrusive<CountingStore>();
-  const auto began = std::chrono::steady_clock::now();
   const auto give_up = [] { throw std::runtime_error("given up"); };
   EXPECT_THROW(levin::comm::call_roll_late(store, {.topic = "late", .rank = 1, .size = 2}, "word",
-                                           std::chrono::seconds(20), give_up),
+                                           std::chrono::hours(100), give_up),
                std::runtime_error);
-  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
 }
 
 /// All but the last rank wait in operation 7 for as long as it takes to ask about it.

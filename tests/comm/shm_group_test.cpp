@@ -18,6 +18,7 @@ using levin::test::board_in;
 using levin::test::run_ranks;
 using levin::test::wait_for_words;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -273,7 +274,8 @@ TEST(ShmGroup, NamesTheCallsThatDiffer) {
 TEST(ShmGroup, NamesTheRankThatNeverComes) {
   const auto words = run_ranks(3, [](int64_t rank, const auto& folder) {
     Group group(rank, 3, board_in(folder),
-                {.timeout = std::chrono::milliseconds(rank == 0 ? 300 : 5000)});
+                {.timeout = rank == 0 ? levin::test::patient(std::chrono::milliseconds(300))
+                                      : std::chrono::hours(10)});
     group.barrier();
     if (rank == 1) {
       wait_for_words(folder, {0, 2});
@@ -283,24 +285,20 @@ TEST(ShmGroup, NamesTheRankThatNeverComes) {
     return std::string("no error");
   });
   EXPECT_THAT(words[0],
-              StartsWith("comm.timeout: waited 0.3 s in barrier, collective 2, for rank 1, "
-                         "which did not come"));
+              ContainsRegex("^comm.timeout: waited [0-9.]+ s in barrier, collective 2, for rank 1, "
+                            "which did not come"));
   EXPECT_EQ(words[1], "elsewhere");
   EXPECT_THAT(words[2], StartsWith("comm.peer: rank 0 left the group"));
 }
 
-TEST(ShmGroup, HearsAtOnceOfARankThatWasKilled) {
+// By the one word or by the other, and not by a timeout.
+TEST(ShmGroup, HearsOfARankThatWasKilled) {
   const auto words = run_ranks(3, [](int64_t rank, const auto& folder) {
     Group group(rank, 3, board_in(folder), kSmallChunks);
     group.barrier();
     if (rank == 2) ::raise(SIGKILL);
-    const auto began = std::chrono::steady_clock::now();
-    try {
-      for (;;) group.barrier();
-    } catch (const std::exception& error) {
-      const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - began;
-      return waited.count() < 1 ? std::string(error.what()) : "too late";
-    }
+    for (;;) group.barrier();
+    return std::string("no error");
   });
   EXPECT_THAT(words[0], StartsWith("comm.peer: rank 2 died"));
   EXPECT_THAT(words[1], StartsWith("comm.peer: rank"));
@@ -362,17 +360,17 @@ TEST(ShmGroup, ChecksWhatAllToAllExpects) {
 TEST(ShmGroup, SendsToOneRankWithoutTheOthers) {
   const auto words = run_ranks(3, [](int64_t rank, const auto& folder) {
     Group group(rank, 3, board_in(folder), kSmallChunks);
-    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    const auto began = std::chrono::steady_clock::now();
+    // Rank 1 comes when the others have done: they cannot have waited for it.
+    if (rank == 1) wait_for_marks(folder, {"done.0", "done.2"});
     for (const int64_t count : {0, 1, 16000, 1000000}) {
       std::vector<float> data = values(0, count), came(static_cast<size_t>(count));
       if (rank == 0) group.send(of(data), 2, count);
       if (rank == 2) group.receive(of(came), 0, count);
       if (rank == 2 && came != data) return "wrong: " + std::to_string(count);
     }
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    std::ofstream(folder / ("done." + std::to_string(rank)));
     group.barrier();
-    return took.count() < 0.25 ? std::string() : "waited for rank 1";
+    return std::string();
   });
   EXPECT_THAT(words, Each(""));
 }
@@ -406,14 +404,15 @@ TEST(ShmGroup, HearsOfASenderThatIsGone) {
 
 TEST(ShmGroup, WaitsForAMessageNoLongerThanTheTimeout) {
   const auto words = run_ranks(2, [](int64_t rank, const auto& folder) {
-    Group group(rank, 2, board_in(folder), {.timeout = std::chrono::milliseconds(300)});
+    Group group(rank, 2, board_in(folder),
+                {.timeout = levin::test::patient(std::chrono::milliseconds(300))});
     std::vector<float> data(10);
     if (rank == 0) group.receive(of(data), 1, 7);
     wait_for_words(folder, {0});
     return std::string("elsewhere");
   });
-  EXPECT_THAT(words[0], StartsWith("comm.timeout: waited 0.3 s for rank 1: 10 x Float with tag 7 "
-                                   "from rank 1 to rank 0"));
+  EXPECT_THAT(words[0], ContainsRegex("^comm.timeout: waited [0-9.]+ s for rank 1: 10 x Float with "
+                                      "tag 7 from rank 1 to rank 0"));
 }
 
 TEST(ShmGroup, IsNotMixedUpByManyRoundsInARow) {
@@ -432,6 +431,8 @@ TEST(ShmGroup, IsNotMixedUpByManyRoundsInARow) {
 /// Stops all ranks of a group for longer than its timeout while one of them is late, and lets them
 /// go on, the first one sooner; what they say.
 TEST(ShmGroup, RanksThatWereStoppedTogetherHaveWaitedForNobody) {
+  const auto timeout = std::min<std::chrono::milliseconds>(
+      levin::test::patient(std::chrono::seconds(2)), std::chrono::seconds(10));
   for (const bool message : {false, true}) {
     const auto words = run_ranks(3, [&](int64_t rank, const std::filesystem::path& folder) {
       const auto mark = [&](int64_t of) { return folder / ("pid." + std::to_string(of)); };
@@ -445,14 +446,14 @@ TEST(ShmGroup, RanksThatWereStoppedTogetherHaveWaitedForNobody) {
         pid_t pids[2] = {};
         for (const int64_t of : {0, 1}) std::ifstream(mark(of)) >> pids[of];
         for (const pid_t pid : pids) ::kill(pid, SIGSTOP);
-        std::this_thread::sleep_for(std::chrono::milliseconds(3500));
+        std::this_thread::sleep_for(1.75 * timeout);
         for (const pid_t pid : pids) {
           ::kill(pid, SIGCONT);
           std::this_thread::sleep_for(std::chrono::milliseconds(300));
         }
         return std::string();
       }
-      Group group(rank, 2, board_in(folder), {.timeout = std::chrono::seconds(2)});
+      Group group(rank, 2, board_in(folder), {.timeout = timeout});
       std::ofstream(mark(rank).string() + ".new") << ::getpid();
       std::filesystem::rename(mark(rank).string() + ".new", mark(rank));
       if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
