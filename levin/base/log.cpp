@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "levin/base/console/terminal_line.h"
 #include "levin/base/rank.h"
-#include "levin/base/terminal_line.h"
 #include "levin/base/text.h"
 
 namespace levin::log {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <limits>
 
-#include "levin/base/terminal_line.h"
+#include "levin/base/console/terminal_line.h"
 
 namespace levin {
 namespace {

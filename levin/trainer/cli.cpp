@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "levin/base/check.h"
-#include "levin/base/last_words.h"
+#include "levin/base/console/last_words.h"
 #include "levin/base/log.h"
 #include "levin/base/text.h"
 #include "levin/trainer/predictions.h"

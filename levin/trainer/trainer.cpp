@@ -12,7 +12,7 @@
 #include "levin/base/text.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
 #include "levin/trainer/run.h"
-#include "levin/xla/device/compile_watch.h"
+#include "levin/xla/device/compile/compile_watch.h"
 
 namespace levin {
 namespace {

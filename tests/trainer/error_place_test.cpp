@@ -8,7 +8,7 @@
 #include <functional>
 
 #include "levin/base/autocast.h"
-#include "levin/base/last_words.h"
+#include "levin/base/console/last_words.h"
 #include "tests/trainer/small_run.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "levin/xla/device/compile_watch.h"
+#include "levin/xla/device/compile/compile_watch.h"
 
 #include <gmock/gmock.h>
 

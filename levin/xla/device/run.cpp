@@ -5,7 +5,7 @@
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/graph/passes/passes.h"
-#include "levin/xla/device/compile_watch.h"
+#include "levin/xla/device/compile/compile_watch.h"
 #include "levin/xla/device/runtime_impl.h"
 #include "levin/xla/device/stopwatch.h"
 

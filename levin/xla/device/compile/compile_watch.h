@@ -12,14 +12,15 @@
 namespace levin::xla {
 
 struct CompileWatch {
-  std::string what;                ///< for the lines
-  double line_interval_s = 20;     ///< between two of them
-  int (*stop_signal)() = nullptr;  ///< the signal that asks to stop, 0: none yet
+  std::string what;             ///< for the lines
+  double line_interval_s = 20;  ///< between two of them
+  /// The signal that asks to stop, 0: none yet. nullptr: nothing stops it.
+  int (*stop_signal)() = nullptr;
 };
 
-/// What `compile` gives, which runs in a thread of its own and keeps all that it needs. Throws what it
-/// throws, and Error "xla.interrupted" where a signal came: a plugin's compiler cannot be stopped, so
-/// it is left behind; until it has ended others are not begun.
+/// What `compile` gives. Throws what it throws, and Error "xla.interrupted" where a signal came: a
+/// plugin's compiler cannot be stopped, so it runs in a thread of its own where there is a stop_signal,
+/// keeps all that it needs, and is left behind; until it has ended others are not begun.
 LEVIN_API pjrt::Executable watched(std::function<pjrt::Executable()> compile,
                                    const CompileWatch& watch);
 

@@ -1,4 +1,4 @@
-#include "levin/xla/device/compile_watch.h"
+#include "levin/xla/device/compile/compile_watch.h"
 
 #include <pthread.h>
 
@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "levin/base/check.h"
@@ -78,6 +79,72 @@ void start_thread_of(std::shared_ptr<BackgroundCompile> compilation) {
   if (!has_started) body(passed);  // no threads are left: here then
 }
 
+/// Says from time to time that it goes on.
+class Lines {
+ public:
+  explicit Lines(const CompileWatch& watch) : watch_(watch) {}
+  double seconds() const { return stopwatch_.seconds(); }
+  void look() {
+    const double now_s = seconds();
+    if (now_s - told_s_ < watch_.line_interval_s) return;
+    told_s_ = now_s;
+    log::info("xla: compiling {}, for {:.0f} s by now", watch_.what, now_s);
+  }
+
+ private:
+  const CompileWatch& watch_;
+  Stopwatch stopwatch_;
+  double told_s_ = 0;
+};
+
+/// In this thread, beside one that tells of it.
+pjrt::Executable compiled_here(const std::function<pjrt::Executable()>& compile,
+                               const CompileWatch& watch) {
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool has_ended = false;
+  Lines lines(watch);
+  std::jthread teller([&] {
+    std::unique_lock lock(mutex);
+    while (!ended.wait_for(lock, kLookEvery, [&] { return has_ended; })) lines.look();
+  });
+  struct Ending {
+    std::mutex& mutex;
+    std::condition_variable& ended;
+    bool& has_ended;
+    ~Ending() {
+      const std::lock_guard lock(mutex);
+      has_ended = true;
+      ended.notify_all();
+    }
+  } const ending{mutex, ended, has_ended};
+  return compile();
+}
+
+/// In a thread of its own, which is left behind where a signal comes.
+pjrt::Executable compiled_apart(std::function<pjrt::Executable()> compile,
+                                const CompileWatch& watch) {
+  const auto compilation = std::make_shared<BackgroundCompile>();
+  compilation->compile = std::move(compile);
+  Lines lines(watch);
+  start_thread_of(compilation);
+  std::unique_lock lock(compilation->mutex);
+  while (!compilation->ended.wait_for(lock, kLookEvery, [&] { return compilation->has_ended; })) {
+    // The signal's handler has only noted it.
+    if (const int signal = watch.stop_signal(); signal != 0) {
+      const std::lock_guard leaving(left_behind().mutex);
+      left_behind().compilation = compilation;
+      LEVIN_FAIL("xla.interrupted",
+                 "{} came while {} were compiled, for {:.0f} s by now, and a compiler cannot stop; "
+                 "the run ends here, and goes on from its last checkpoint",
+                 signal == SIGINT ? "SIGINT" : "SIGTERM", watch.what, lines.seconds());
+    }
+    lines.look();
+  }
+  if (compilation->error) std::rethrow_exception(compilation->error);
+  return *std::move(compilation->result);
+}
+
 }  // namespace
 
 bool is_compiling() {
@@ -89,36 +156,12 @@ bool is_compiling() {
 }
 
 pjrt::Executable watched(std::function<pjrt::Executable()> compile, const CompileWatch& watch) {
-  LEVIN_CHECK(
-      !is_compiling(), "xla.interrupted",
-      "{} are not compiled: a compilation that a signal has ended still runs, and the program "
-      "is to end",
-      watch.what);
-  const auto compilation = std::make_shared<BackgroundCompile>();
-  compilation->compile = std::move(compile);
-  const Stopwatch stopwatch;
-  double told_s = 0;
-  start_thread_of(compilation);
-  std::unique_lock lock(compilation->mutex);
-  while (!compilation->ended.wait_for(lock, kLookEvery, [&] { return compilation->has_ended; })) {
-    const double now_s = stopwatch.seconds();
-    // The signal's handler has only noted it.
-    const int signal = watch.stop_signal == nullptr ? 0 : watch.stop_signal();
-    if (signal != 0) {
-      const std::lock_guard leaving(left_behind().mutex);
-      left_behind().compilation = compilation;
-      LEVIN_FAIL(
-          "xla.interrupted",
-          "{} came while {} were compiled, for {:.0f} s by now, and a compiler cannot stop; the "
-          "run ends here, and goes on from its last checkpoint",
-          signal == SIGINT ? "SIGINT" : "SIGTERM", watch.what, now_s);
-    }
-    if (now_s - told_s < watch.line_interval_s) continue;
-    told_s = now_s;
-    log::info("xla: compiling {}, for {:.0f} s by now", watch.what, now_s);
-  }
-  if (compilation->error) std::rethrow_exception(compilation->error);
-  return *std::move(compilation->result);
+  LEVIN_CHECK(!is_compiling(), "xla.interrupted",
+              "{} are not compiled: a compilation that a signal has ended still runs, and the "
+              "program is to end",
+              watch.what);
+  return watch.stop_signal == nullptr ? compiled_here(compile, watch)
+                                      : compiled_apart(std::move(compile), watch);
 }
 
 }  // namespace levin::xla

@@ -1,4 +1,4 @@
-#include "levin/base/terminal_line.h"
+#include "levin/base/console/terminal_line.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
