@@ -42,7 +42,7 @@ TEST(Attacked, DISABLED_Rank) {
   options.seed = 3;
   options.max_epochs = 3;
   options.comm.backend = std::getenv(kAttackedBackend);
-  options.comm.timeout_s = 20;
+  options.comm.timeout_s = levin::test::patient_s(20);
   levin::Trainer trainer(options);
   // Another group, whose sockets are open for as long as the last one is late.
   if (rank.rank == rank.world_size - 1) std::this_thread::sleep_for(std::chrono::seconds(1));
@@ -181,12 +181,12 @@ class AttackedOver : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(AttackedOver, AJobEndsWithTheWeightsOfOneThatNobodyDisturbed) {
   AttackedJob undisturbed(GetParam());
-  const int code = undisturbed.launcher.wait(60);
+  const int code = undisturbed.launcher.wait();
   if (code == levin::test::kSkipped) GTEST_SKIP() << "nobody here may mount two hosts";
   ASSERT_EQ(code, 0) << undisturbed.launcher.err();
   AttackedJob job(GetParam());
   Attack attack(job.launcher.pid());
-  EXPECT_EQ(job.launcher.wait(90), 0) << job.launcher.err();
+  EXPECT_EQ(job.launcher.wait(), 0) << job.launcher.err();
   attack.stop();
   EXPECT_EQ(off_by(job.scratch / "final.safetensors", undisturbed.scratch / "final.safetensors", 0),
             "");

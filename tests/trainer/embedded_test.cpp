@@ -79,7 +79,7 @@ TEST(Uncaught, AWrongShapeIsOneLineOfEachRank) {
   const Scratch scratch;
   levin::test::Launcher launcher(
       scratch, {"-n", "2", levin::test::embedded_program(), "uncaught", scratch.str()});
-  EXPECT_EQ(launcher.wait(60), 1) << launcher.err();
+  EXPECT_EQ(launcher.wait(), 1) << launcher.err();
   std::istringstream lines(launcher.err());
   std::map<std::string, int> times;
   for (std::string line; std::getline(lines, line);) {

@@ -134,7 +134,7 @@ TEST(SkippedBatchRecorded, WhereStepsAreRecordedOnSeveralRanksIsAnError) {
     options.enable_checkpointing = false;
     options.max_epochs = 1;
     options.compile = "replay";
-    options.comm.timeout_s = 5;
+    options.comm.timeout_s = levin::test::patient_s(5);
     const auto net = std::make_shared<Skipping>();
     net->weight = rank == 1 ? not_the_last : always;  // which has the odd samples
     levin::Trainer(options).fit(net, levin::DataLoader(numbered(48), {.batch_size = 1}));
