@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/base/command_words.h"
+#include "levin/base/options/command_words.h"
 #include "levin/base/text.h"
 
 namespace levin::tools {

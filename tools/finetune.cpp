@@ -10,8 +10,8 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/base/option_group.h"
 #include "levin/base/options.h"
+#include "levin/base/options/option_group.h"
 #include "levin/base/text.h"
 #include "levin/models/fine_tune/fine_tune.h"
 #include "levin/models/lora.h"

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "levin/base/console/explanation.h"
 #include "levin/base/console/last_words.h"
-#include "levin/base/explanation.h"
 #include "levin/base/rank.h"
 #include "levin/base/text.h"
 

@@ -10,9 +10,9 @@
 #include <stdexcept>
 
 #include "levin/base/check.h"
-#include "levin/base/command_words.h"
 #include "levin/base/json.h"
-#include "levin/base/options_help_impl.h"
+#include "levin/base/options/command_words.h"
+#include "levin/base/options/options_help_impl.h"
 
 namespace levin::detail {
 /// Some texts suffice for what toml++ asserts never to be.

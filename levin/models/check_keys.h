@@ -1,11 +1,11 @@
 #pragma once
-// How the keys of a file stand to the closed list of what levin knows of it (base/known_keys.h).
+// How the keys of a file stand to the closed list of what levin knows of it (base/json/known_keys.h).
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "levin/base/known_keys.h"
+#include "levin/base/json/known_keys.h"
 #include "levin/models/config.h"
 
 namespace levin::models {

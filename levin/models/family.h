@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "levin/base/known_keys.h"
+#include "levin/base/json/known_keys.h"
 #include "levin/models/bodies/body.h"
 #include "levin/models/config.h"
 #include "levin/models/heads/head.h"

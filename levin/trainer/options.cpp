@@ -1,7 +1,7 @@
 #include "levin/trainer/options.h"
 
 #include "levin/base/check.h"
-#include "levin/base/option_group.h"
+#include "levin/base/options/option_group.h"
 #include "levin/graph/compile/contract.h"
 
 namespace levin {

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "levin/base/error.h"
-#include "levin/base/option_group.h"
+#include "levin/base/options/option_group.h"
 #include "tests/support/error_of.h"
 
 namespace {

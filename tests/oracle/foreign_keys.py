@@ -1,4 +1,4 @@
-"""Keys of other people's files that no list of levin's has (levin/base/known_keys.h).
+"""Keys of other people's files that no list of levin's has (levin/base/json/known_keys.h).
 
     python foreign_keys.py [--root REPOSITORY] [FILE ...]
 

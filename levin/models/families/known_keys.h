@@ -1,10 +1,10 @@
 #pragma once
-// What levin does with the keys of config.json that families share (base/known_keys.h). A family's own
+// What levin does with the keys of config.json that families share (base/json/known_keys.h). A family's own
 // stand in its file. tests/oracle/foreign_keys.py compares them with transformers' config classes.
 
 #include <string_view>
 
-#include "levin/base/known_keys.h"
+#include "levin/base/json/known_keys.h"
 
 namespace levin::models {
 

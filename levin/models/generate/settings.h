@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "levin/base/export.h"
-#include "levin/base/known_keys.h"
+#include "levin/base/json/known_keys.h"
 #include "levin/models/config.h"
 #include "levin/models/generate/options.h"
 

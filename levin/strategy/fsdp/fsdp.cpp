@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/base/explanation.h"
+#include "levin/base/console/explanation.h"
 #include "levin/base/log.h"
 #include "levin/strategy/backward.h"
 #include "levin/strategy/ddp/agreement.h"

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "levin/base/check.h"
-#include "levin/base/known_keys.h"
+#include "levin/base/json/known_keys.h"
 #include "levin/base/text.h"
 #include "levin/text/folder/special_tokens.h"
 

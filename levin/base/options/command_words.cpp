@@ -1,4 +1,4 @@
-#include "levin/base/command_words.h"
+#include "levin/base/options/command_words.h"
 
 #include <algorithm>
 #include <cctype>

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "levin/base/options_help_impl.h"
+#include "levin/base/options/options_help_impl.h"
 
 namespace levin::detail {
 namespace {

@@ -1,4 +1,4 @@
-#include "levin/base/known_keys.h"
+#include "levin/base/json/known_keys.h"
 
 #include <gtest/gtest.h>
 
