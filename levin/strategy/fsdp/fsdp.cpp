@@ -14,7 +14,7 @@
 #include "levin/strategy/ddp/buffers.h"
 #include "levin/strategy/fsdp/division.h"
 #include "levin/strategy/fsdp/gather/first_touch.h"
-#include "levin/strategy/fsdp/gradients.h"
+#include "levin/strategy/fsdp/gradients/gradients.h"
 #include "levin/strategy/fsdp/hosts.h"
 
 namespace levin {

@@ -1,4 +1,4 @@
-#include "levin/strategy/fsdp/gradient_ring.h"
+#include "levin/strategy/fsdp/gradients/gradient_ring.h"
 
 #include <algorithm>
 #include <utility>

@@ -13,7 +13,7 @@
 
 #include "levin/base/check.h"
 #include "levin/strategy/ddp/arrival_hook.h"
-#include "levin/strategy/fsdp/gradients_impl.h"
+#include "levin/strategy/fsdp/gradients/gradients_impl.h"
 
 namespace levin::fsdp {
 namespace {

@@ -16,10 +16,10 @@
 
 #include "levin/base/memory/host_allocator.h"
 #include "levin/comm/process_group.h"
-#include "levin/strategy/fsdp/gradient_ring.h"
+#include "levin/strategy/fsdp/gradients/gradient_ring.h"
+#include "levin/strategy/fsdp/gradients/whole_gradients.h"
 #include "levin/strategy/fsdp/options.h"
 #include "levin/strategy/fsdp/unit.h"
-#include "levin/strategy/fsdp/whole_gradients.h"
 #include "levin/strategy/stray_gradients.h"
 
 namespace levin::fsdp {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "levin/strategy/fsdp/gradients.h"
+#include "levin/strategy/fsdp/gradients/gradients.h"
 
 namespace levin::fsdp {
 

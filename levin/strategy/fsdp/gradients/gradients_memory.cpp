@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "levin/strategy/fsdp/gradients_impl.h"
+#include "levin/strategy/fsdp/gradients/gradients_impl.h"
 
 namespace levin::fsdp {
 namespace {

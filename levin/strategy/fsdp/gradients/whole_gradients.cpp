@@ -1,4 +1,4 @@
-#include "levin/strategy/fsdp/whole_gradients.h"
+#include "levin/strategy/fsdp/gradients/whole_gradients.h"
 
 #include <ATen/ops/full.h>
 
