@@ -6,15 +6,25 @@
 #include <mutex>
 
 namespace levin {
+namespace {
+
+int64_t seed_of_cpu() {
+  return static_cast<int64_t>(at::detail::getDefaultCPUGenerator().current_seed());
+}
+
+/// LibTorch's own choice, read before any code of the program runs.
+const int64_t kDefaultSeed = seed_of_cpu();
+
+}  // namespace
 
 int64_t seed_everything(int64_t seed) {
   at::manual_seed(static_cast<uint64_t>(seed));
   return seed;
 }
 
-int64_t current_seed() {
-  return static_cast<int64_t>(at::detail::getDefaultCPUGenerator().current_seed());
-}
+int64_t current_seed() { return seed_of_cpu(); }
+
+int64_t default_seed() { return kDefaultSeed; }
 
 uint64_t derive_seed(uint64_t seed, uint64_t stream, uint64_t index) {
   uint64_t mixed = seed;

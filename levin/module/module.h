@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "levin/base/export.h"
+#include "levin/base/random.h"
 #include "levin/base/state.h"
 #include "levin/data/batch.h"
 #include "levin/data/loader.h"
@@ -144,6 +145,8 @@ class LEVIN_API Module : public torch::nn::Module {
 
   /// Whether training_step has been given it so far.
   bool takes_batch_index() const { return takes_batch_index_; }
+  /// Whether the generators had a seed (is_seeded) when the constructor began to draw.
+  bool is_made_with_seed() const { return made_with_seed_; }
   /// Set by the trainer for the time of a run.
   void attach(ModuleContext* context) { context_ = context; }
 
@@ -154,6 +157,7 @@ class LEVIN_API Module : public torch::nn::Module {
   ModuleContext* context_ = nullptr;
   bool warned_ = false;
   bool takes_batch_index_ = true;
+  bool made_with_seed_ = is_seeded();
 };
 
 }  // namespace levin

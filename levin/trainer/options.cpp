@@ -2,6 +2,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/options/option_group.h"
+#include "levin/base/random.h"
 #include "levin/graph/compile/contract.h"
 
 namespace levin {
@@ -12,6 +13,10 @@ void from_text(std::string_view text, Loggers& loggers) {
   bool on = true;
   from_text(text, on);
   loggers = on;
+}
+
+void detail::seed_as_told(const TrainerOptions& options) {
+  if (options.seed) seed_everything(*options.seed);
 }
 
 void TrainerOptions::fields(FieldVisitor& field) {
@@ -68,7 +73,7 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("exit_on_signal", exit_on_signal, "after SIGTERM or SIGINT save and exit with 143 or 130");
   field("barebones", barebones, "no logging, checkpoints, bar or summary");
   option_group(field, "random numbers and algorithms");
-  field("seed", seed, "seed of everything random");
+  field("seed", seed, "seed of everything random, from the reading of the options on");
   field("deterministic", deterministic, "deterministic algorithms only");
   field("benchmark", benchmark, "let cuDNN choose its algorithms by trying them");
   field("detect_anomaly", detect_anomaly, "name the operator whose gradient is NaN (slow)");

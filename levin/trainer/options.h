@@ -86,7 +86,7 @@ struct TrainerOptions {
   std::string default_root_dir = ".";   ///< logs and checkpoints go to levin_logs in it
   // levin's own
   std::string ckpt_path;        ///< resume: a checkpoint's folder, or "last"; empty: start anew
-  std::optional<int64_t> seed;  ///< seed_everything(seed) when the trainer is made
+  std::optional<int64_t> seed;  ///< seed_everything(seed), by parse and when the trainer is made
   bool exit_on_signal = true;   ///< after SIGTERM or SIGINT and the save, exit with 143 or 130
   CommOptions comm = {};
   bool dispatch_batches = false;  ///< rank 0 alone reads the data and hands out the batches
@@ -116,5 +116,22 @@ struct TrainerOptions {
 
   LEVIN_API void fields(FieldVisitor& field);
 };
+
+namespace detail {
+/// seed_everything, where a seed was given.
+LEVIN_API void seed_as_told(const TrainerOptions& options);
+template <class Options>
+void seed_as_told(const Options&) {}
+}  // namespace detail
+
+/// As for any options. A seed that is given, as a flag, in the file or by the program, is set here
+/// (seed_everything), so that it also holds for what is made before the Trainer.
+template <class... Options>
+  requires(std::same_as<Options, TrainerOptions> || ...)
+void parse_into(int argc, const char* const* argv, Options&... options) {
+  detail::read_options_or_exit(argc, argv,
+                               [&](FieldVisitor& field) { (options.fields(field), ...); });
+  (detail::seed_as_told(options), ...);
+}
 
 }  // namespace levin

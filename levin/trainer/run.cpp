@@ -5,6 +5,7 @@
 #include "levin/accelerator/stepping/half_on_cpu.h"
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/base/random.h"
 #include "levin/trainer/run/anomaly.h"
 #include "levin/trainer/run/signals.h"
 #include "levin/xla/device/runtime.h"
@@ -115,11 +116,15 @@ void Run::fit(DataLoader training, std::optional<DataLoader> validation,
   std::optional<AnomalyDetection> anomaly;
   if (options_.detect_anomaly) anomaly.emplace();
   try {
+    note_unseeded(training);
     set_up(std::move(data), ckpt_path);
     prepare_fit(std::move(training), std::move(validation));
     const bool resumed = resume();
     call(&Module::on_fit_start, &Callback::on_fit_start);
-    if (!resumed) sanity_check();
+    if (!resumed) {
+      say_what_is_unseeded();
+      sanity_check();
+    }
     say_what_is_not_trained();
     if (resumed && finished()) {
       log::info(
@@ -194,6 +199,27 @@ void Run::say_what_is_not_trained() const {
       "trainer: {} of the module's parts are in evaluation mode and stay there; call "
       "train() before fit if that is not meant",
       count);
+}
+
+// Before configure_model, whose layers are drawn from the run's seed.
+void Run::note_unseeded(const DataLoader& training) {
+  if (!options_.seed) return;
+  if (!module_->is_made_with_seed() && !module_->parameters().empty()) {
+    unseeded_ = "the parameters of " + module_->name();
+  }
+  const bool shuffles = training.options().shuffle && !training.options().seed;
+  if (shuffles && training.state_dict().integer("seed") == default_seed()) {
+    unseeded_ += std::string(unseeded_.empty() ? "" : " and ") + "the order of the training data";
+  }
+}
+
+void Run::say_what_is_unseeded() const {
+  if (unseeded_.empty()) return;
+  log::warn(
+      "trainer.seed: {} come from before seed {} was set, and are others in each run; call "
+      "levin::seed_everything({}) before the module and the loader are made, or make them after "
+      "the Trainer",
+      unseeded_, *options_.seed, *options_.seed);
 }
 
 void Run::warn_of_few_steps() const {

@@ -91,6 +91,9 @@ class Run : public ModuleContext {
   void say_where() const;
   void call_hook_before_steps();
   void say_what_is_not_trained() const;
+  /// What was made before the run's seed was set is other numbers in each run.
+  void note_unseeded(const DataLoader& training);
+  void say_what_is_unseeded() const;
   void warn_of_few_steps() const;
   void agree_on_stop(bool between_steps = false);
   bool finished() const;
@@ -175,6 +178,7 @@ class Run : public ModuleContext {
   Progress progress_;
   std::optional<Boundary> boundary_;  // where a step that throws can be saved without it
   std::chrono::steady_clock::time_point started_;
+  std::string unseeded_;  ///< what note_unseeded() has found
 
   Listeners listeners_;
   Stopping stopping_;

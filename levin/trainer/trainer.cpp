@@ -8,7 +8,6 @@
 #include "levin/accelerator/process_settings.h"
 #include "levin/accelerator/same_options.h"
 #include "levin/base/check.h"
-#include "levin/base/random.h"
 #include "levin/base/text.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
 #include "levin/trainer/run.h"
@@ -72,7 +71,7 @@ Module& there(const std::shared_ptr<Module>& module) {
 Trainer::Trainer(TrainerOptions options)
     : options_(std::move(options)), settings_(std::make_unique<detail::ProcessSettings>()) {
   detail::check_options(options_);
-  if (options_.seed) seed_everything(*options_.seed);
+  detail::seed_as_told(options_);
   if (options_.deterministic) settings_->use_deterministic_algorithms();
   if (options_.benchmark) settings_->use_cudnn_benchmark();
   accelerator_ = std::make_unique<Accelerator>(engine_options(options_));
