@@ -27,6 +27,7 @@
 #include "levin/accelerator/compiled/loop_recording.h"
 #include "levin/accelerator/device.h"
 #include "levin/accelerator/options.h"
+#include "levin/accelerator/prepared/arguments.h"
 #include "levin/accelerator/prepared/prepared_loader.h"
 #include "levin/accelerator/prepared/prepared_model.h"
 #include "levin/accelerator/prepared/prepared_optimizer.h"
@@ -46,7 +47,6 @@
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/data/loader.h"
 #include "levin/graph/meta/materialize.h"
-#include "levin/module/jit_module.h"
 #include "levin/module/optimizer_config.h"
 #include "levin/module/parameters.h"
 #include "levin/observe/profiler.h"
@@ -62,48 +62,6 @@ namespace levin {
 
 namespace detail {
 class ProcessSettings;
-
-/// What is prepared in an argument's place.
-template <class T>
-decltype(auto) as_prepared(T&& argument) {
-  if constexpr (std::is_same_v<std::remove_cvref_t<T>, torch::jit::Module>) {
-    return std::make_shared<JitModule>(argument);
-  } else {
-    return std::forward<T>(argument);
-  }
-}
-
-/// An optimizer, schedule or loader that the user has as a variable, a temporary or a pointer.
-template <class T>
-auto shared(T&& argument) {
-  using Plain = std::remove_cvref_t<T>;
-  if constexpr (requires { *argument; }) {
-    using Pointed = std::remove_reference_t<decltype(*argument)>;
-    if constexpr (!std::is_pointer_v<Plain> &&
-                  std::is_constructible_v<std::shared_ptr<Pointed>, T&&>) {
-      return std::shared_ptr<Pointed>(std::forward<T>(argument));  // NOLINT
-    } else {
-      return std::shared_ptr<Pointed>(&*argument, [](Pointed*) {});
-    }
-  } else if constexpr (std::is_lvalue_reference_v<T>) {
-    return std::shared_ptr<Plain>(&argument, [](Plain*) {});
-  } else {
-    static_assert(std::is_move_constructible_v<Plain>,
-                  "this cannot be moved: give prepare a variable, or the pointer that "
-                  "make_data_loader returned");
-    return std::make_shared<Plain>(std::forward<T>(argument));
-  }
-}
-/// Of an object or of what a pointer points to.
-template <class T>
-struct Pointed {
-  using type = T;
-};
-template <class T>
-  requires requires(T& pointer) { *pointer; }
-struct Pointed<T> {
-  using type = std::remove_cvref_t<decltype(*std::declval<T&>())>;
-};
 }  // namespace detail
 
 /// Whether a loader feeds training (ranks get equal counts; of streams, whose ranks may have
@@ -130,15 +88,16 @@ class LEVIN_API Accelerator : public Processes {
 
   /// Modules (holder or shared_ptr), OptimizerConfig (or a vector of them) and DataLoader; also
   /// optimizers and schedules of torch::optim and loaders of torch::data: variables, which must
-  /// outlive what is returned, temporaries, or pointers to them (what make_data_loader gives). A
-  /// torch::jit::Module is prepared as a JitModule. Any number in any order; returns a std::tuple of what was prepared, in that order. Modules are
-  /// placed before the optimizers are built. Patterns of an optimizer bound by .of(module) are over
-  /// the names within that module; without .of, when there are several modules, names begin with
-  /// the module's number, "1.net.weight". Throws Error "accelerator.optimizer" for an optimizer
-  /// that is bound neither by .of nor by a pattern while there are several modules, or bound to
-  /// none of them, for one with a frequency, for several in one OptimizerConfig, and for several
-  /// that share a parameter under 16-mixed or accumulation; "accelerator.module" for an empty
-  /// holder or pointer, "optim.torch.parameters" for a torch::optim class over other parameters.
+  /// outlive what is returned, temporaries, or pointers to them (as make_data_loader gives). A
+  /// torch::jit::Module is prepared as a JitModule. Any number in any order; returns a std::tuple
+  /// of what was prepared, in that order. Modules are placed before the optimizers are built.
+  /// Patterns of an optimizer bound by .of(module) are over the names within that module; without
+  /// .of, when there are several modules, names begin with the module's number, "1.net.weight".
+  /// Throws Error "accelerator.optimizer" for an optimizer that is bound neither by .of nor by a
+  /// pattern while there are several modules, or bound to none of them, for one with a frequency,
+  /// for several in one OptimizerConfig, and for several that share a parameter under 16-mixed or
+  /// accumulation; "accelerator.module" for an empty holder or pointer, "optim.torch.parameters"
+  /// for a torch::optim class over other parameters.
   template <class... Args>
   auto prepare(Args&&... args) {
     return prepare_all(detail::as_prepared(std::forward<Args>(args))...);
@@ -375,7 +334,7 @@ class LEVIN_API Accelerator : public Processes {
   template <class T>
   auto prepared(T&& argument) {
     using Plain = std::remove_cvref_t<T>;
-    using Object = typename detail::Pointed<Plain>::type;
+    using Object = typename detail::Object<Plain>::type;
     if constexpr (std::is_convertible_v<T, OptimizerConfig>) {
       return prepare_optimizer(OptimizerConfig(argument));
     } else if constexpr (std::is_same_v<Plain, std::vector<OptimizerConfig>>) {
