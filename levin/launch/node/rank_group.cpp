@@ -59,7 +59,8 @@ Outcome RankGroup::run(Signals& signals, const Events& events) {
     take_stop(events);
     kill_when_due();
   }
-  if (const std::string others = errors_.others(); !others.empty()) log::error("{}", others);
+  const std::string others = errors_.others();
+  if (outcome_.failure && !others.empty()) log::error("{}", others);
   return outcome_;
 }
 

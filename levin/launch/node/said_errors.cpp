@@ -19,10 +19,20 @@ std::string without_rank(std::string_view line) {
   return text;
 }
 
+/// "data.loader: ", as Error::what() begins, which programs print too.
+bool starts_with_id(std::string_view line) {
+  const std::string_view id = line.substr(0, line.find(": "));
+  const bool is_made_of_words = std::ranges::all_of(id, [](unsigned char sign) {
+    return std::islower(sign) != 0 || std::isdigit(sign) != 0 || sign == '_' || sign == '.';
+  });
+  return id.size() < line.size() && is_made_of_words && id.find('.') != std::string_view::npos;
+}
+
 }  // namespace
 
 bool SaidErrors::is_error(std::string_view line) {
-  return line.starts_with(kError) && line.find(kRank) != std::string_view::npos;
+  return (line.starts_with(kError) || starts_with_id(line)) &&
+         line.find(kRank) != std::string_view::npos;
 }
 
 bool SaidErrors::is_news(int64_t rank, std::string_view line) {

@@ -1,6 +1,6 @@
 #pragma once
-// SaidErrors: the errors that the ranks of a node end with, "error: ... [rank 1]" on stderr. A mistake
-// that several of them make is shown once.
+// SaidErrors: the errors that the ranks of a node end with, "error: ... [rank 1]" or an Error's what()
+// on stderr. A mistake that several of them make is shown once.
 
 #include <cstdint>
 #include <map>
