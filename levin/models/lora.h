@@ -10,9 +10,10 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "levin/base/export.h"
@@ -29,18 +30,32 @@ struct LoraOptions {
   std::vector<std::string> target_modules = {};
   bool use_rslora = false;  ///< lora_alpha / sqrt(r)
   bool use_dora = false;
-  /// Of modules whose names end so; they win over r and lora_alpha.
-  std::map<std::string, int64_t> rank_pattern = {};
-  std::map<std::string, double> alpha_pattern = {};
-  /// Modules that are trained whole and saved with the adapter. A classification head always is.
+  /// Of modules whose names end so, as expressions of Python's re; the first wins, over r and lora_alpha too.
+  std::vector<std::pair<std::string, int64_t>> rank_pattern = {};
+  std::vector<std::pair<std::string, double>> alpha_pattern = {};
+  /// Ends of the names of modules that are trained whole and saved with the adapter. A head of labels or answers
+  /// always is.
   std::vector<std::string> modules_to_save = {};
+  /// In place of target_modules: an expression that the whole name matches.
+  std::string target_pattern;
+  /// Ends of names, and an expression of whole names, that are not adapted.
+  std::vector<std::string> exclude_modules = {};
+  std::string exclude_pattern;
+  /// Numbers of the layers that are adapted; empty: all. layers_pattern names the lists that they count in.
+  std::vector<int64_t> layers_to_transform = {};
+  std::vector<std::string> layers_pattern = {};
+  /// An embedding in modules_to_save is trained together with the head that shares its matrix.
+  bool ensure_weight_tying = false;
+  /// PEFT's type of the task, which says what head is trained whole; unset: by the model's task; empty: none.
+  std::optional<std::string> task_type = {};
 };
 
 namespace lora {
 
 /// Freezes the model and adds adapters, which change nothing before they are trained. Throws Error
-/// "models.lora.target" for a name that no linear layer of the model ends with, naming the nearest,
-/// "models.lora.options" for numbers that cannot be, "models.lora.twice".
+/// "models.lora.target" for a name that no module of the model ends with, naming the nearest,
+/// "models.lora.options" for numbers that cannot be and for modules_to_save that share their matrix with
+/// another module, "models.lora.twice".
 LEVIN_API void add(models::Pretrained& net, const LoraOptions& options = {});
 inline void add(const std::shared_ptr<models::Pretrained>& net, const LoraOptions& options = {}) {
   add(*net, options);
@@ -49,15 +64,17 @@ inline void add(const std::shared_ptr<models::Pretrained>& net, const LoraOption
 /// adapter_config.json and adapter_model.safetensors. Throws Error "models.lora.none" where there is
 /// no adapter, and "files.write".
 LEVIN_API void save(const models::Pretrained& net, const std::filesystem::path& folder);
-/// Adds the adapter of a folder that PEFT or save() wrote. Throws Error "models.missing",
-/// "models.lora.options" for kinds that are not there, and "models.lora.weights" for one of another model.
+/// Adds the adapter of a folder that PEFT or save() wrote. Of the names in its file some have to be there, as in
+/// PEFT. Throws Error "models.missing", "models.lora.options" for a key whose value levin does not do, and
+/// "models.lora.weights" for one of another model. A key that nobody knows is named in a warning.
 LEVIN_API void load(models::Pretrained& net, const std::filesystem::path& folder);
 
 /// The adapters go into the model's matrices, and come out again to the bit.
 LEVIN_API void merge(models::Pretrained& net);
 LEVIN_API void unmerge(models::Pretrained& net);
 
-/// A scope in which the model is what it was before.
+/// A scope in which the model is what it was before: without adapters, and with the values that modules_to_save
+/// had then. Throws Error "models.lora.weights" where such a module is divided over ranks.
 class LEVIN_API WithoutAdapter {
  public:
   explicit WithoutAdapter(models::Pretrained& net);
@@ -67,6 +84,7 @@ class LEVIN_API WithoutAdapter {
 
  private:
   models::Pretrained& net_;
+  std::vector<at::Tensor> trained_;  // in the order of lora_originals
 };
 
 }  // namespace lora

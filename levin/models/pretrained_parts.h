@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "levin/models/family.h"
@@ -23,7 +24,10 @@ struct Pretrained::Parts {
   std::unique_ptr<Head> head;  // none where the task has no step
   SentencePlan sentence;
   std::vector<std::string> drawn;
-  std::unique_ptr<LoraOptions> lora;  // none where there is no adapter
+  std::unique_ptr<LoraOptions> lora;    // none where there is no adapter
+  std::vector<std::string> lora_whole;  // modules that are trained beside it
+  /// Their parameters, and the values that these had before.
+  std::vector<std::pair<at::Tensor, at::Tensor>> lora_originals;
 };
 
 }  // namespace levin::models

@@ -119,8 +119,23 @@ TEST(Lora, WhatCannotBeIsNamed) {
   };
   EXPECT_THAT(error({.target_modules = {"q_prj"}}), HasSubstr("models.lora.target"));
   EXPECT_THAT(error({.target_modules = {"q_prj"}}), HasSubstr("nearest is q_proj"));
-  EXPECT_THAT(error({.target_modules = {"q_proj"}, .alpha_pattern = {{"q_.*", 4.0}}}),
-              HasSubstr("models.lora.options: alpha_pattern has 'q_.*'"));
+  EXPECT_THAT(error({.target_modules = {"q_proj"}, .alpha_pattern = {{"k_.*", 4.0}}}),
+              HasSubstr("models.lora.options: alpha_pattern has 'k_.*'"));
+  EXPECT_THAT(error({.modules_to_save = {"lm_haed"}}),
+              HasSubstr("models.lora.target: modules_to_save has 'lm_haed'"));
+  EXPECT_THAT(error({.modules_to_save = {"lm_haed"}}), HasSubstr("nearest is lm_head"));
+  EXPECT_THAT(error({.target_pattern = "(q_proj"}),
+              HasSubstr("models.lora.options: target_modules has the expression '(q_proj'"));
+  EXPECT_THAT(error({.target_modules = {"q_proj"}, .target_pattern = "q_proj"}),
+              HasSubstr("models.lora.options: got target_pattern beside"));
+  EXPECT_THAT(error({.target_modules = {"embed_tokens", "q_proj"}}),
+              HasSubstr("models.lora.target: target_modules names model.embed_tokens"));
+  EXPECT_THAT(error({.target_modules = {"q_proj"}, .layers_to_transform = {7}}),
+              HasSubstr("models.lora.target: no linear layer is in the layers 7"));
+  EXPECT_THAT(error({.target_modules = {"q_proj"}, .layers_pattern = {"layers"}}),
+              HasSubstr("models.lora.options: got layers_pattern and no layers_to_transform"));
+  EXPECT_THAT(error({.layers_to_transform = {0}, .layers_pattern = {"l.*"}}),
+              HasSubstr("models.lora.options: got layers_pattern 'l.*'"));
   EXPECT_THAT(error({.r = 0}), HasSubstr("models.lora.options: got r = 0"));
   EXPECT_THAT(error_of([&] { lora::save(*net, scratch / "adapter"); }),
               HasSubstr("models.lora.none"));
@@ -139,6 +154,117 @@ TEST(Lora, WhatCannotBeIsNamed) {
                 lora::load(*small(test::small_qwen3(), "text-generation"), scratch / "adapter");
               }),
               HasSubstr("is of type 'IA3'"));
+}
+
+std::vector<std::string> adapted(const LoraOptions& options) {
+  const auto net = small(test::small_qwen3(), "text-generation");
+  lora::add(net, options);
+  std::vector<std::string> names;
+  for (const auto& parameter : net->named_parameters()) {
+    const std::string end = ".lora_A.weight";
+    if (parameter.key().ends_with(end))
+      names.push_back(parameter.key().substr(0, parameter.key().size() - end.size()));
+  }
+  return names;
+}
+
+// check_target_module_exists of PEFT 0.21.2.
+TEST(Lora, ModulesAreChosenByPeftsRules) {
+  using Names = std::vector<std::string>;
+  const std::string first = "model.layers.0.self_attn.", second = "model.layers.1.self_attn.";
+  EXPECT_EQ(adapted({.target_pattern = R"(.*\.1\..*[qv]_proj)"}),
+            (Names{second + "q_proj", second + "v_proj"}));
+  EXPECT_EQ(adapted({.target_modules = {"self_attn.q_proj"}}),
+            (Names{first + "q_proj", second + "q_proj"}));
+  EXPECT_EQ(adapted({.target_modules = {"q_proj"}, .layers_to_transform = {1}}),
+            (Names{second + "q_proj"}));
+  EXPECT_EQ(adapted({.target_modules = {"q_proj"},
+                     .layers_to_transform = {0, 5},
+                     .layers_pattern = {"h", "layers"}}),
+            (Names{first + "q_proj"}));
+  // A whole name is one whatever the layers.
+  EXPECT_EQ(adapted({.target_modules = {second + "q_proj", "k_proj"}, .layers_to_transform = {0}}),
+            (Names{first + "k_proj", second + "q_proj"}));
+  EXPECT_EQ(
+      adapted({.target_modules = {"q_proj", "k_proj"}, .exclude_modules = {"0.self_attn.q_proj"}}),
+      (Names{first + "k_proj", second + "q_proj", second + "k_proj"}));
+  EXPECT_EQ(adapted({.target_modules = {"q_proj", "k_proj"}, .exclude_pattern = R"(.*\.0\..*)"}),
+            (Names{second + "q_proj", second + "k_proj"}));
+}
+
+TEST(Lora, TheFirstPatternThatANameEndsWithSaysItsRank) {
+  const auto net = small(test::small_qwen3(), "text-generation");
+  lora::add(net, {.target_modules = {"q_proj", "k_proj"},
+                  .rank_pattern = {{"layers.1.*", 3}, {"[qk]_proj", 5}, {"q_proj", 7}}});
+  const auto parameters = net->named_parameters();
+  const auto rank = [&](const char* name) {
+    return parameters[std::string("model.layers.") + name + ".lora_A.weight"].size(0);
+  };
+  EXPECT_EQ(rank("0.self_attn.q_proj"), 5);
+  EXPECT_EQ(rank("1.self_attn.k_proj"), 3);
+}
+
+// As PEFT by QUESTION_ANS; a name without its dot is an ending too.
+TEST(Lora, HeadsOfAnswersAndModulesByTheirEndingAreTrainedAndSaved) {
+  const Scratch scratch;
+  small(test::small_bert(), "question-answering")->save_pretrained(scratch / "model");
+  const auto net = models::from_pretrained(scratch / "model");
+  lora::add(net, {.target_modules = {"query"}, .modules_to_save = {"r.0.output.dense"}});
+  const auto parameters = net->named_parameters();
+  for (const char* name :
+       {"qa_outputs.weight", "qa_outputs.bias", "bert.encoder.layer.0.output.dense.weight"})
+    EXPECT_TRUE(parameters[name].requires_grad()) << name;
+  EXPECT_FALSE(parameters["bert.encoder.layer.1.output.dense.weight"].requires_grad());
+  {
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& parameter : net->parameters())
+      if (parameter.requires_grad()) parameter.add_(0.25);
+  }
+  net->save_pretrained(scratch / "adapter");
+  const State file = load_weights(scratch / "adapter" / "adapter_model.safetensors");
+  EXPECT_TRUE(file.contains("base_model.model.qa_outputs.weight"));
+  EXPECT_THAT(test::get(scratch / "adapter" / "adapter_config.json"), HasSubstr("QUESTION_ANS"));
+  const auto again = models::from_pretrained(scratch / "model");
+  lora::load(*again, scratch / "adapter");
+  const Batch given{{"input_ids", batch()["input_ids"]}};
+  EXPECT_TRUE(at::equal(again->forward(given).logits, net->forward(given).logits));
+}
+
+TEST(Lora, WithoutItsAdapterAModelHasTheValuesThatItsModulesHad) {
+  const auto net = small(test::small_qwen3(), "text-generation");
+  const at::Tensor before = net->forward(batch()).logits;
+  lora::add(net, {.target_modules = {"q_proj"}, .modules_to_save = {"lm_head", "embed_tokens"}});
+  train(*net, 2);
+  const at::Tensor after = net->forward(batch()).logits;
+  EXPECT_FALSE(at::allclose(after, before));
+  {
+    const lora::WithoutAdapter scope(*net);
+    EXPECT_TRUE(at::equal(net->forward(batch()).logits, before));
+  }
+  EXPECT_TRUE(at::equal(net->forward(batch()).logits, after));
+  train(*net, 1);  // parameters are those that the optimizer has
+  EXPECT_FALSE(at::equal(net->forward(batch()).logits, after));
+}
+
+TEST(Lora, AModuleThatSharesItsMatrixIsNotTrainedAlone) {
+  std::string config = test::small_qwen3();
+  config.insert(1, "\"tie_word_embeddings\": true, ");
+  const auto error = [&](const LoraOptions& options) {
+    return error_of([&] { lora::add(small(config, "text-generation"), options); });
+  };
+  EXPECT_THAT(error({.modules_to_save = {"lm_head"}}),
+              HasSubstr("models.lora.options: modules_to_save has 'lm_head'"));
+  EXPECT_THAT(error({.modules_to_save = {"head"}}),
+              HasSubstr("models.lora.options: modules_to_save has 'head'"));
+  EXPECT_THAT(
+      error({.modules_to_save = {"embed_tokens"}}),
+      HasSubstr(
+          "modules_to_save trains model.embed_tokens.weight, which is the matrix of the head"));
+  EXPECT_EQ(error({.modules_to_save = {"embed_tokens"}, .ensure_weight_tying = true}), "no error");
+  EXPECT_THAT(error_of([&] {
+                lora::add(small(test::small_bert(), "fill-mask"), {.modules_to_save = {"cls"}});
+              }),
+              HasSubstr("modules_to_save has 'cls'"));
 }
 
 }  // namespace

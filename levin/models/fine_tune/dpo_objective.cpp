@@ -19,12 +19,7 @@ namespace {
 
 /// A model that is not trained; none where the adapter can be taken off.
 std::shared_ptr<Pretrained> reference_of(const Pretrained& net, const FineTuneOptions& options) {
-  if (options.reference || (net.has_adapter() && net.adapter().modules_to_save.empty()))
-    return options.reference;
-  LEVIN_CHECK(!net.has_adapter(), "models.dpo.reference",
-              "the adapter trains {} whole, and the model without it would not be the one from "
-              "before; give the reference in FineTuneOptions",
-              net.adapter().modules_to_save.front());
+  if (options.reference || net.has_adapter()) return options.reference;
   LEVIN_CHECK(!net.folder().empty(), "models.dpo.reference",
               "dpo holds the model against one from before, and it came from no folder and has no "
               "adapter; give the reference in FineTuneOptions, or add an adapter");
