@@ -10,6 +10,9 @@ namespace levin::text::row {
 namespace {
 
 constexpr int64_t kMostClasses = 1 << 24;
+constexpr const char* kClassify = "single_label_classification";
+constexpr const char* kRegression = "regression";
+constexpr const char* kMultiLabel = "multi_label_classification";
 
 template <class Number>
 std::optional<Number> number_in(const std::string& text) {
@@ -26,7 +29,7 @@ std::string words_of(LabelKind kind, bool by_name) {
     case LabelKind::kClasses:
       return by_name ? "a text" : "a whole number";
     case LabelKind::kNumber:
-      return "a number";
+      return "a number with a point";
     case LabelKind::kNumbers:
       return "a list of numbers";
   }
@@ -35,8 +38,8 @@ std::string words_of(LabelKind kind, bool by_name) {
 
 }  // namespace
 
-Labels::Labels(std::optional<LabelSet> known, bool has_kinds)
-    : known_(std::move(known)), has_kinds_(has_kinds) {
+Labels::Labels(std::optional<LabelSet> known, bool has_kinds, std::string problem)
+    : known_(std::move(known)), has_kinds_(has_kinds), problem_(std::move(problem)) {
   if (!known_) return;
   set_ = *known_;
   for (const std::string& name : set_.names) {
@@ -46,13 +49,21 @@ Labels::Labels(std::optional<LabelSet> known, bool has_kinds)
   by_name_ = !set_.names.empty();
 }
 
-/// A text of a file without kinds is the number that is wanted.
+/// A text of a file without kinds is the number that is wanted; a number what problem_type says that it is.
 Label Labels::understood(Label label) const {
+  if (const auto* whole = std::get_if<int64_t>(&label); whole != nullptr && problem_ == kRegression)
+    return static_cast<double>(*whole);
+  if (const auto* number = std::get_if<double>(&label);
+      number != nullptr && problem_ == kClassify) {
+    if (const auto whole = static_cast<int64_t>(*number); static_cast<double>(whole) == *number)
+      return whole;
+  }
   const auto* text = std::get_if<std::string>(&label);
-  if (text == nullptr || has_kinds_ || !known_) return label;
-  if (known_->kind == LabelKind::kNumber) {
+  if (text == nullptr || has_kinds_) return label;
+  if (problem_ == kRegression || (known_ && known_->kind == LabelKind::kNumber)) {
     if (const auto number = number_in<double>(*text)) return *number;
   }
+  if (!known_) return label;
   if (known_->kind == LabelKind::kClasses && !found_.contains(*text)) {
     if (const auto number = number_in<int64_t>(*text)) return *number;
   }
@@ -65,10 +76,14 @@ void Labels::expect(LabelKind kind, bool by_name, std::string_view place) {
     by_name_ = by_name;
     return;
   }
-  if (set_.kind == LabelKind::kClasses && kind == LabelKind::kNumber && !by_name_ && !known_) {
-    set_.kind = LabelKind::kNumber;  // they were whole numbers by chance
-    return;
-  }
+  const bool is_mixed = !known_ && !by_name && !by_name_ &&
+                        ((set_.kind == LabelKind::kClasses && kind == LabelKind::kNumber) ||
+                         (set_.kind == LabelKind::kNumber && kind == LabelKind::kClasses));
+  LEVIN_CHECK(
+      !is_mixed, "text.rows.label",
+      "{}: the label is {}, and in the rows before {}; set problem_type to regression where "
+      "they are values, or write classes as texts",
+      place, words_of(kind, by_name), words_of(set_.kind, by_name_));
   const bool fits =
       set_.kind == kind || (set_.kind == LabelKind::kNumber && kind == LabelKind::kClasses);
   const bool named = kind != LabelKind::kClasses || by_name == by_name_ || (known_ && by_name_);
@@ -94,8 +109,29 @@ int64_t Labels::number_of(int64_t value, std::string_view place) const {
   return value;
 }
 
+/// What problem_type says that labels are.
+void Labels::check_problem(const Label& label, std::string_view place) const {
+  const bool is_text = std::holds_alternative<std::string>(label);
+  const bool is_list = std::holds_alternative<std::vector<double>>(label);
+  const bool is_number = std::holds_alternative<double>(label);
+  if (problem_.empty() || std::holds_alternative<std::monostate>(label)) return;
+  const bool fits = problem_ == kRegression   ? is_number
+                    : problem_ == kMultiLabel ? is_list
+                                              : !is_list && !is_number;
+  const LabelKind kind = is_list     ? LabelKind::kNumbers
+                         : is_number ? LabelKind::kNumber
+                                     : LabelKind::kClasses;
+  LEVIN_CHECK(fits, "text.rows.label", "{}: the label is {}, wanted {} for problem_type = {}",
+              place, words_of(kind, is_text),
+              problem_ == kRegression   ? "a number"
+              : problem_ == kMultiLabel ? "a list of numbers"
+                                        : "a text or a whole number",
+              problem_);
+}
+
 void Labels::add(const Label& given, std::string_view place) {
   const Label label = understood(given);
+  check_problem(label, place);
   if (const auto* name = std::get_if<std::string>(&label)) {
     expect(LabelKind::kClasses, true, place);
     values_.push_back(static_cast<double>(number_of(*name, place)));
@@ -136,14 +172,22 @@ bool Labels::become_numbers() {
   if (has_kinds_ || known_ || set_.kind != LabelKind::kClasses || !by_name_) return false;
   std::vector<double> numbers(found_.size());
   bool are_classes = true;
+  std::string with_point, without;
   for (const auto& [name, order] : found_) {
     const auto whole = number_in<int64_t>(name);
     const auto any = number_in<double>(name);
     if (!any) return false;
     are_classes = are_classes && whole && *whole >= 0 && *whole < kMostClasses;
+    (whole ? without : with_point) = name;
     numbers[static_cast<size_t>(order)] = *any;
     if (whole) greatest_ = std::max(greatest_, *whole);
   }
+  if (problem_ == kClassify && !are_classes) return false;
+  LEVIN_CHECK(with_point.empty() || without.empty(), "text.rows.label",
+              "labels are numbers with a point ('{}') and whole ones ('{}'); set problem_type to "
+              "regression where they are values, or to single_label_classification where they are "
+              "classes",
+              printable(with_point), printable(without));
   numbers_ = std::move(numbers);
   by_name_ = false;
   set_.kind = are_classes ? LabelKind::kClasses : LabelKind::kNumber;

@@ -32,15 +32,15 @@ struct LabelSet {
 class LEVIN_API Labels {
  public:
   /// known: what another file or the user says they are, and nothing else is. has_kinds: the file tells
-  /// numbers from texts; else texts that are all numbers are.
-  Labels(std::optional<LabelSet> known, bool has_kinds);
+  /// numbers from texts; else texts that are all numbers are. problem: RowsOptions::problem_type.
+  Labels(std::optional<LabelSet> known, bool has_kinds, std::string problem = "");
 
   /// Throws Error "text.rows.label" that begins with the place.
   void add(const Label& label, std::string_view place);
   /// Of a tag; -100 stays that. To be looked up in numbers() when all are there.
   int32_t add_tag(const Label& tag, std::string_view place);
 
-  /// No more are added.
+  /// No more are added. Throws Error "text.rows.label" where texts are numbers of both kinds.
   void finish();
   const LabelSet& set() const { return set_; }
   /// Of the labels that were added, `count` each where they are several numbers.
@@ -53,10 +53,12 @@ class LEVIN_API Labels {
   int64_t number_of(const std::string& name, std::string_view place);
   int64_t number_of(int64_t value, std::string_view place) const;
   void expect(LabelKind kind, bool by_name, std::string_view place);
+  void check_problem(const Label& label, std::string_view place) const;
   bool become_numbers();
 
   std::optional<LabelSet> known_;
   bool has_kinds_;
+  std::string problem_;
   LabelSet set_;
   bool by_name_ = false;
   std::unordered_map<std::string, int64_t> found_;  ///< names by the order in which they came

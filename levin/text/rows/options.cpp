@@ -1,3 +1,5 @@
+#include <map>
+
 #include "levin/text/rows/rows.h"
 
 namespace levin::text {
@@ -7,6 +9,10 @@ void RowsOptions::fields(FieldVisitor& field) {
   field("columns", columns, "columns of other names: text=description,label=section");
   field("validation_file", validation_file, "a file of the same columns for validation");
   field("label_names", label_names, "classes or tags by their number; empty: what comes, sorted");
+  field("problem_type", problem_type,
+        "of classify: single_label_classification, regression or multi_label_classification; "
+        "empty: by "
+        "the labels");
   field("packing", packing, "put several rows of the file into one of max_length");
   field("packing_strategy", packing_strategy,
         "bfd: what is longer than max_length is cut; bfd_split: it is divided");
@@ -34,6 +40,23 @@ void RowsOptions::fields(FieldVisitor& field) {
   field("num_threads", num_threads, "threads that tokenize; 0: as many as there are cores");
   field("cache_dir", cache_dir,
         "folder of tokenized files; empty: LEVIN_ROWS_CACHE, or levin/rows in the user's cache");
+}
+
+std::vector<std::string> tasks_of_rows_option(std::string_view option) {
+  static const std::map<std::string, std::vector<std::string>, std::less<>> kTasks = {
+      {"label_names", {"classify", "tag"}},
+      {"problem_type", {"classify"}},
+      {"packing", {"classify", "tag", "lm", "mlm", "sft"}},
+      {"packing_strategy", {"classify", "tag", "lm", "mlm", "sft"}},
+      {"completion_only_loss", {"sft"}},
+      {"assistant_only_loss", {"sft"}},
+      {"chat_template", {"sft", "dpo"}},
+      {"eos_token", {"lm", "sft", "dpo"}},
+      {"mlm_probability", {"mlm"}},
+      {"mask_replace_prob", {"mlm"}},
+      {"random_replace_prob", {"mlm"}}};
+  const auto found = kTasks.find(option);
+  return found == kTasks.end() ? std::vector<std::string>() : found->second;
 }
 
 }  // namespace levin::text

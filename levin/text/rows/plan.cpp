@@ -4,6 +4,7 @@
 #include <array>
 
 #include "levin/base/check.h"
+#include "levin/base/text.h"
 #include "levin/text/parts_impl.h"
 
 namespace levin::text::row {
@@ -71,10 +72,28 @@ void check_generation(const Plan& plan, const Tokenizer& tokenizer) {
               "one as chat_template");
 }
 
+/// An option of other tasks would do nothing.
+void check_used(const Plan& plan) {
+  const auto given = options_as_text(plan.options), otherwise = options_as_text(RowsOptions());
+  for (const auto& [name, value] : given) {
+    const std::vector<std::string> tasks = tasks_of_rows_option(name);
+    const bool is_used = tasks.empty() || std::ranges::count(tasks, plan.task) > 0;
+    LEVIN_CHECK(is_used || value == otherwise.at(name), "text.rows.options",
+                "got {} = {} and rows for {}, which do not use it; it is of {}", name,
+                printable(value), plan.task, to_text(tasks));
+  }
+}
+
 void check_together(const Plan& plan, const Tokenizer& tokenizer) {
   const RowsOptions& options = plan.options;
-  LEVIN_CHECK(!options.packing || (plan.task != "dpo" && plan.task != "embed"), "text.rows.options",
-              "rows for {} cannot be packed: each is several sequences", plan.task);
+  check_used(plan);
+  LEVIN_CHECK(options.packing || options.packing_strategy == "bfd", "text.rows.options",
+              "got packing_strategy {} without packing; set packing, or leave it out",
+              options.packing_strategy);
+  LEVIN_CHECK(options.chat_template.empty() || plan.in_chats, "text.rows.options",
+              "got a chat_template, and these rows are no messages; leave it out");
+  LEVIN_CHECK(!options.eos_token || !plan.in_chats, "text.rows.options",
+              "got an eos_token, and the chat template says how messages end; leave it out");
   LEVIN_CHECK(!plan.splits() || plan.task == "lm" || plan.task == "sft", "text.rows.options",
               "packing_strategy bfd_split divides texts, which rows for {} do not bear; take bfd",
               plan.task);
@@ -107,7 +126,11 @@ void check_options(const RowsOptions& options) {
   check_at_least("pad_to_multiple_of", options.pad_to_multiple_of, 1);
   check_at_least("num_workers", options.num_workers, 0);
   check_at_least("num_threads", options.num_threads, 0);
+  check_one_of("problem_type", options.problem_type,
+               {"", "single_label_classification", "regression", "multi_label_classification"});
   check_fraction("mlm_probability", options.mlm_probability);
+  LEVIN_CHECK(options.mlm_probability > 0, "text.rows.options",
+              "got mlm_probability 0, with which no token is drawn and nothing is learnt");
   check_fraction("mask_replace_prob", options.mask_replace_prob);
   check_fraction("random_replace_prob", options.random_replace_prob);
   check_fraction("mask_replace_prob + random_replace_prob",

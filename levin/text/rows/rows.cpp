@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "levin/base/check.h"
+#include "levin/base/log.h"
 #include "levin/base/random.h"
 #include "levin/data/length_groups.h"
 #include "levin/data/sources/records.h"
@@ -56,6 +57,44 @@ row::Layout layout_of(const row::Plan& plan, const Tokenizer& tokenizer) {
   return layout;
 }
 
+/// What the loss counts of rows for a task.
+const char* counted_as(const std::string& task) {
+  if (task == "classify") return "labels";
+  if (task == "tag") return "tags";
+  return task == "embed" ? "pairs" : "tokens";
+}
+
+std::string problem_of(const row::LabelSet& labels) {
+  switch (labels.kind) {
+    case row::LabelKind::kNone:
+      return "";
+    case row::LabelKind::kClasses:
+      return "single_label_classification";
+    case row::LabelKind::kNumber:
+      return "regression";
+    case row::LabelKind::kNumbers:
+      return "multi_label_classification";
+  }
+  return "";
+}
+
+/// Always, also of rows that were made before: one line. A warning where rows are not learnt from.
+void tell(const std::filesystem::path& file, const std::string& task, const row::About& about,
+          bool from_cache) {
+  const RowsReport& report = about.report;
+  std::string line = fmt::format(
+      "rows: {}: {} rows read{}, {} cut, {} left out", file.filename().string(), report.rows,
+      from_cache ? " (tokenized before)" : "", report.truncated, report.dropped);
+  if (report.idle > 0) line += fmt::format(", {} kept that teach nothing", report.idle);
+  line += fmt::format(", {} {} that teach", report.counted, counted_as(task));
+  if (task == "classify") line += ": " + problem_of(about.labels);
+  if (report.dropped + report.idle > 0) {
+    log::warn("{}", line);
+  } else {
+    log::info("{}", line);
+  }
+}
+
 }  // namespace
 
 /// A file with what became of it, made when it is first asked for.
@@ -101,6 +140,7 @@ struct Rows::Parts {
         row::open_tokens({*file.records, the_plan(), tokenizer, std::move(known)}, from_cache);
     file.report = file.tokens->about().report;
     file.report.from_cache = from_cache;
+    tell(file.records->path(), the_plan().task, file.tokens->about(), from_cache);
     file.dataset =
         std::make_shared<row::RowsDataset>(file.tokens, layout_of(the_plan(), tokenizer));
   }
@@ -169,6 +209,8 @@ const std::vector<std::string>& Rows::label_names() {
 int64_t Rows::num_labels() {
   return task() == "embed" ? 0 : parts_->the_train().tokens->about().labels.count;
 }
+
+std::string Rows::problem_type() { return problem_of(parts_->the_train().tokens->about().labels); }
 
 int64_t Rows::max_length() {
   const std::optional<int64_t> length = parts_->the_plan().max_length;

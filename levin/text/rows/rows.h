@@ -64,6 +64,10 @@ struct RowsOptions {
   std::string validation_file;  ///< for val_dataloader; its labels are those of the first file
   /// Of classes and tags, in the order of their numbers; empty: the texts that come, sorted.
   std::vector<std::string> label_names = {};
+  /// Of classify, what labels are: single_label_classification (classes), regression (values) or
+  /// multi_label_classification (lists of numbers). Empty: texts and whole numbers are classes, numbers with
+  /// a point values, and a file with both of these is an error.
+  std::string problem_type;
 
   // Of a row's tokens
   bool packing = false;  ///< several rows in one, without a shape that changes
@@ -107,12 +111,15 @@ struct RowsOptions {
 
 /// What became of a file's rows.
 struct RowsReport {
-  int64_t rows = 0;         ///< of the file
-  int64_t samples = 0;      ///< that the loader counts: rows of tokens, packed or not
-  int64_t tokens = 0;       ///< without padding
-  int64_t counted = 0;      ///< of them in the loss
+  int64_t rows = 0;     ///< of the file
+  int64_t samples = 0;  ///< that the loader counts: rows of tokens, packed or not
+  int64_t tokens = 0;   ///< without padding
+  /// What the loss counts: tokens that are predicted (lm, sft, dpo), tokens that may be drawn (mlm), tags,
+  /// labels (classify) or rows (embed).
+  int64_t counted = 0;
   int64_t truncated = 0;    ///< rows that were cut
   int64_t dropped = 0;      ///< rows that had no token, or none that counts
+  int64_t idle = 0;         ///< rows that were kept and of which nothing counts, as TRL packs them
   int64_t longest = 0;      ///< sample
   bool from_cache = false;  ///< nothing was tokenized
 };
@@ -120,7 +127,8 @@ struct RowsReport {
 /// The file is tokenized once, by one process of a machine and its threads, into a file of cache_dir,
 /// which all of them map. That file belongs to the contents of the text file, to the tokenizer and to the
 /// options that change tokens: where one of them is another, or the file is damaged, it is made anew.
-/// The others wait. It happens in prepare_data(), or in the first function below that needs it.
+/// The others wait. It happens in prepare_data(), or in the first function below that needs it; then one line
+/// of the log tells what became of the rows, also of a file that was made before.
 class LEVIN_API Rows : public DataModule {
  public:
   ~Rows() override;
@@ -136,6 +144,9 @@ class LEVIN_API Rows : public DataModule {
   const std::vector<std::string>& label_names();
   /// Of classes or tags; 1 for regression; the length of lists; 0 without labels.
   int64_t num_labels();
+  /// Of labels, and of scores (embed): single_label_classification, regression or
+  /// multi_label_classification; empty without labels.
+  std::string problem_type();
   /// Tokens of the longest sample there may be: max_length.
   int64_t max_length();
   const RowsReport& report();
@@ -162,10 +173,14 @@ class LEVIN_API Rows : public DataModule {
 /// cannot be used, "text.rows.columns" where no task has these columns, "text.rows.label" for a label
 /// that is none of the names, "text.rows.length" (truncation_mode = "error"), "text.rows.generation" for
 /// a template without {% generation %}, "text.rows.tokenizer" where it lacks a token that is needed,
-/// "text.rows.empty" where no row is left.
+/// "text.rows.empty" where no row is left, or none of which something counts.
 LEVIN_API std::shared_ptr<Rows> rows(const std::filesystem::path& file, const Tokenizer& tokenizer,
                                      RowsOptions options = {});
 std::shared_ptr<Rows> rows(const std::filesystem::path&, Tokenizer&&, RowsOptions = {}) = delete;
+
+/// The tasks that an option of RowsOptions has an effect for, by the option's name; empty: all tasks. Given for
+/// another task it is Error "text.rows.options".
+LEVIN_API std::vector<std::string> tasks_of_rows_option(std::string_view option);
 
 /// How many labels of a batch count in a mean over tokens, int64 []: those that are not -100. Where a
 /// model predicts each token from the one before (shifted: lm, sft, dpo) a document's first does not count.

@@ -42,6 +42,14 @@ TEST_F(RowsErrors, OptionsThatDoNotExistOrExcludeEachOther) {
       {{.max_length = 1 << 25}},
       {{.truncation_mode = "keep"}},
       {{.mlm_probability = 1.5}},
+      {{.task = "mlm", .mlm_probability = 0}},
+      {{.packing_strategy = "bfd_split"}},
+      {{.chat_template = "x"}},
+      {{.task = "sft", .chat_template = "x"}},
+      {{.eos_token = "[EOS]"}, kChat},
+      {{.problem_type = "regresion"}, kLabelled},
+      {{.mlm_probability = 0.3}},
+      {{.label_names = {"x"}}},
       {{.mask_replace_prob = 0.8, .random_replace_prob = 0.3}},
       {{.batch_size = 0}},
       {{.eval_batch_size = 0}},
@@ -69,6 +77,10 @@ TEST_F(RowsErrors, OptionsThatDoNotExistOrExcludeEachOther) {
   }
   EXPECT_EQ(said(kText, tokenizer, {.columns = {"txet=a"}}),
             "text.rows.options: there is no role 'txet' for the column 'a'; did you mean 'text'?");
+  EXPECT_EQ(
+      said(kText, tokenizer, {.mlm_probability = 0.3}),
+      "text.rows.options: got mlm_probability = 0.3 and rows for lm, which do not use it; it is "
+      "of mlm");
   EXPECT_EQ(
       said(kText, tokenizer, {.task = "chat"}),
       "text.rows.options: got task 'chat', wanted one of nothing, lm, mlm, sft, dpo, classify, "
@@ -98,7 +110,7 @@ TEST_F(RowsErrors, AnEndOfTextThatTheTokenizerHasNot) {
       "set eos_token, to \"\" for none");
   EXPECT_EQ(said(kText, tokenizer, {.eos_token = "<stop>"}),
             "text.rows.tokenizer: the tokenizer has no token '<stop>', which eos_token names");
-  EXPECT_EQ(said(kText, tokenizer, {.eos_token = ""}), "no error");
+  EXPECT_EQ(said("{\"text\": \"ab\"}", tokenizer, {.eos_token = ""}), "no error");
 }
 
 TEST_F(RowsErrors, ColumnsThatNoTaskHas) {
@@ -160,7 +172,31 @@ TEST_F(RowsErrors, LabelsThatDoNotFit) {
       at + "the label has 1 numbers, wanted 2 as in the rows before");
   EXPECT_EQ(
       said("{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"a\", \"label\": 0.5}", tokenizer),
-      at + "the label is a number, wanted a text as in the rows before");
+      at + "the label is a number with a point, wanted a text as in the rows before");
+}
+
+TEST_F(RowsErrors, LabelsOfBothKindsOfNumbersAreValuesWhereTheUserSaysSo) {
+  const auto tokenizer = files.tokenizer();
+  const auto two = [](const char* a, const char* b) {
+    return std::string("{\"text\": \"a\", \"label\": ") + a +
+           "}\n{\"text\": \"b\", \"label\": " + b + "}";
+  };
+  const std::string at = "text.rows.label: rows.jsonl, line 2: the label is ";
+  const std::string advice =
+      "; set problem_type to regression where they are values, or write classes as texts";
+  EXPECT_EQ(said(two("1", "0.5"), tokenizer),
+            at + "a number with a point, and in the rows before a whole number" + advice);
+  EXPECT_EQ(said(two("0.5", "1"), tokenizer),
+            at + "a whole number, and in the rows before a number with a point" + advice);
+  EXPECT_EQ(said(two("1", "0.5"), tokenizer, {.problem_type = "single_label_classification"}),
+            at + "a number with a point, wanted a text or a whole number for problem_type = "
+                 "single_label_classification");
+  EXPECT_EQ(said(two("\"x\"", "1"), tokenizer, {.problem_type = "regression"}),
+            "text.rows.label: rows.jsonl, line 1: the label is a text, wanted a number for "
+            "problem_type = regression");
+  EXPECT_EQ(said(two("1", "0"), tokenizer, {.problem_type = "multi_label_classification"}),
+            "text.rows.label: rows.jsonl, line 1: the label is a whole number, wanted a list of "
+            "numbers for problem_type = multi_label_classification");
 }
 
 TEST_F(RowsErrors, RowsWhosePartsDoNotGoTogether) {

@@ -158,16 +158,28 @@ TEST_F(RowsTest, PairsHaveTypesAndAreCutAtTheLongerOne) {
 
 TEST_F(RowsTest, LabelsMayBeNumbersOrListsOfThem) {
   const auto tokenizer = files.tokenizer(true);
-  const auto one =
-      files.rows("{\"text\": \"a\", \"label\": 1}\n{\"text\": \"b\", \"label\": 0.25}", tokenizer);
+  const auto one = files.rows("{\"text\": \"a\", \"label\": 1}\n{\"text\": \"b\", \"label\": 0.25}",
+                              tokenizer, {.problem_type = "regression"});
+  EXPECT_EQ(one->problem_type(), "regression");
   const at::Tensor numbers = files.all(*one)["labels"];
   EXPECT_EQ(one->num_labels(), 1);
   EXPECT_EQ(numbers.scalar_type(), at::kFloat);
   EXPECT_TRUE(numbers.equal(at::tensor({1.0F, 0.25F})));
+  const auto points =
+      files.rows("{\"text\": \"a\", \"label\": 1.0}\n{\"text\": \"b\", \"label\": 2.0}", tokenizer);
+  EXPECT_EQ(points->problem_type(), "regression");
+  const auto classes =
+      files.rows("{\"text\": \"a\", \"label\": 1.0}\n{\"text\": \"b\", \"label\": 2}", tokenizer,
+                 {.problem_type = "single_label_classification"});
+  EXPECT_EQ(rows_of(files.all(*classes)["labels"]), (Table{{1}, {2}}));
+  const auto whole = files.rows("{\"text\": \"a\", \"label\": 1}\n{\"text\": \"b\", \"label\": 3}",
+                                tokenizer, {.problem_type = "regression"});
+  EXPECT_TRUE(files.all(*whole)["labels"].equal(at::tensor({1.0F, 3.0F})));
   const auto several = files.rows(
       "{\"text\": \"a\", \"label\": [1, 0, 1]}\n{\"text\": \"b\", \"label\": [0, 0, 0.5]}",
       tokenizer);
   EXPECT_EQ(several->num_labels(), 3);
+  EXPECT_EQ(several->problem_type(), "multi_label_classification");
   EXPECT_TRUE(files.all(*several)["labels"].equal(
       at::tensor({1.0F, 0.0F, 1.0F, 0.0F, 0.0F, 0.5F}).view({2, 3})));
 }
@@ -230,7 +242,21 @@ TEST_F(RowsTest, CsvHasLabelsOfEitherKind) {
   EXPECT_TRUE(classes->label_names().empty());
   EXPECT_EQ(classes->num_labels(), 11);
   EXPECT_EQ(rows_of(files.all(*classes)["labels"]), (Table{{10}, {2}}));
-  EXPECT_TRUE(files.all(*of("text,label\na,1\nb,0.5\n"))["labels"].equal(at::tensor({1.0F, 0.5F})));
+  EXPECT_TRUE(
+      files.all(*of("text,label\na,1.0\nb,0.5\n"))["labels"].equal(at::tensor({1.0F, 0.5F})));
+  const std::string mixed = "text,label\na,1\nb,0.5\n";
+  EXPECT_EQ(
+      test::told_by([&] { of(mixed)->report(); }),
+      "text.rows.label: labels are numbers with a point ('0.5') and whole ones ('1'); set "
+      "problem_type to regression where they are values, or to single_label_classification where "
+      "they are classes");
+  const auto as = [&](const char* problem) {
+    return rows(test::put(files.scratch / "rows.csv", mixed), tokenizer,
+                files.with_cache({.problem_type = problem}));
+  };
+  EXPECT_TRUE(files.all(*as("regression"))["labels"].equal(at::tensor({1.0F, 0.5F})));
+  EXPECT_EQ(as("single_label_classification")->label_names(),
+            (std::vector<std::string>{"0.5", "1"}));
   EXPECT_EQ(of("text,label\na,10\nb,x\n")->label_names(), (std::vector<std::string>{"10", "x"}));
 }
 

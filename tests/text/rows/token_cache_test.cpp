@@ -72,8 +72,13 @@ TEST_F(TokenCache, BelongsToTextTokenizerAndWhatChangesTokens) {
   auto more = files.tokenizer();
   more.add_tokens(std::vector<AddedToken>{{.content = "ab"}});
   EXPECT_FALSE(from_cache(more));
-  EXPECT_FALSE(from_cache(tokenizer, {.chat_template = "x"}));
-  EXPECT_EQ(cached().size(), 11U);
+  const std::string chat = R"({"messages": [{"role": "user", "content": "a"}]})";
+  EXPECT_FALSE(from_cache(tokenizer, {}, chat));
+  EXPECT_FALSE(from_cache(tokenizer, {.chat_template = "ab"}, chat));
+  const std::string labelled = "{\"text\": \"a\", \"label\": 1}\n";
+  EXPECT_FALSE(from_cache(tokenizer, {}, labelled));
+  EXPECT_FALSE(from_cache(tokenizer, {.problem_type = "regression"}, labelled));
+  EXPECT_EQ(cached().size(), 14U);
 }
 
 TEST_F(TokenCache, LiesWhereTheEnvironmentSays) {

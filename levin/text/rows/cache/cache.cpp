@@ -92,6 +92,7 @@ std::string fingerprint_of(const Wanted& wanted) {
                         wanted.records.path().extension().string(),
                         wanted.tokenizer.parts().fingerprint(),
                         options.label_names,
+                        options.problem_type,
                         options.packing,
                         options.packing_strategy,
                         wanted.plan.max_length.value_or(-1),

@@ -1,12 +1,10 @@
 #include "levin/text/rows/cache/making.h"
 
 #include <algorithm>
-#include <chrono>
 #include <thread>
 #include <vector>
 
 #include "levin/base/check.h"
-#include "levin/base/log.h"
 #include "levin/observe/progress.h"
 #include "levin/text/rows/cache/in_order.h"
 #include "levin/text/rows/cache/token_writer.h"
@@ -16,7 +14,6 @@ namespace levin::text::row {
 namespace {
 
 constexpr int64_t kRowsAtOnce = 64;
-constexpr std::chrono::seconds kTold(1);  // what takes less is not told
 
 struct Piece {
   std::vector<Made> rows;
@@ -67,7 +64,6 @@ void make_tokens(const Wanted& wanted, const std::filesystem::path& path,
     return piece;
   };
   const std::string name = records.path().filename().string();
-  const auto begin = std::chrono::steady_clock::now();
   ProgressLine line;
   line.start("tokenizing " + name, rows);
   InOrder<Piece> pieces((rows + kRowsAtOnce - 1) / kRowsAtOnce, threads_for(wanted), work);
@@ -78,12 +74,7 @@ void make_tokens(const Wanted& wanted, const std::filesystem::path& path,
     }
   }
   line.clear();
-  const RowsReport report = writer.commit(fingerprint, records.path());
-  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
-  if (time < kTold) return;
-  log::info("rows: {} of {} in {:.1f} s: {} samples of {} tokens; {} rows cut, {} left out",
-            report.rows, name, time.count(), report.samples, report.tokens, report.truncated,
-            report.dropped);
+  writer.commit(fingerprint, records.path());
 }
 
 }  // namespace levin::text::row

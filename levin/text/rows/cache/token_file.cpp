@@ -33,6 +33,7 @@ void visit_report(auto& report, const Visit& visit) {
   visit("counted", report.counted);
   visit("truncated", report.truncated);
   visit("dropped", report.dropped);
+  visit("idle", report.idle);
   visit("longest", report.longest);
 }
 

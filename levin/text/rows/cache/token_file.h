@@ -42,7 +42,7 @@ std::optional<About> read_about(const std::string& text);
 LEVIN_API std::string checksum_of(std::span<const files::TensorEntry> entries,
                                   const files::TensorMetadata& metadata);
 
-inline constexpr const char* kRowsVersion = "1";
+inline constexpr const char* kRowsVersion = "2";
 
 class LEVIN_API TokenFile {
  public:

@@ -36,7 +36,7 @@ TokenWriter::TokenWriter(const fs::path& path, const Plan& plan, int64_t parts,
     : path_(path),
       plan_(plan),
       about_{.parts = parts, .is_packed = plan.options.packing, .labels = {}, .report = {}},
-      labels_(std::move(known), has_kinds),
+      labels_(std::move(known), has_kinds, plan.options.problem_type),
       tokens_(beside(path, ".tokens")),
       second_(beside(path, ".second")) {}
 
@@ -47,13 +47,25 @@ void TokenWriter::add(const Made& made, std::string_view place) {
   report.dropped += made.sequences.empty();
   if (made.sequences.empty()) return;
   labels_.add(made.label, place);
+  const bool by_row = plan_.task == "classify" || plan_.task == "embed";
+  int64_t counts = by_row ? 1 : 0;
   for (const Sequence& sequence : made.sequences) {
     tokens_.add(sequence.tokens);
     report.tokens += std::ssize(sequence.tokens);
-    report.counted += std::ranges::count_if(sequence.tokens, [](int32_t t) { return t >= 0; });
     offsets_.push_back(report.tokens);
     if (!sequence.second.empty()) add_second(sequence, made.tags, place);
+    if (!by_row) counts += counted(sequence);
   }
+  report.counted += counts;
+  report.idle += counts == 0;
+}
+
+int64_t TokenWriter::counted(const Sequence& sequence) const {
+  if (plan_.task == "tag") return counted_tags_;
+  // Nobody predicts the first token of a text.
+  const int64_t first = plan_.is_causal() ? 1 : 0;
+  return std::count_if(sequence.tokens.begin() + std::min(first, std::ssize(sequence.tokens)),
+                       sequence.tokens.end(), [](int32_t token) { return token >= 0; });
 }
 
 /// Types as they are; of words the numbers of their tags so far.
@@ -69,6 +81,7 @@ void TokenWriter::add_second(const Sequence& sequence, const std::vector<Label>&
     const int32_t word = sequence.second[i];
     if (word >= 0) numbers[i] = labels_.add_tag(tags[static_cast<size_t>(word)], place);
   }
+  counted_tags_ = std::ranges::count_if(numbers, [](int32_t number) { return number != kIgnored; });
   second_.add(numbers);
 }
 
@@ -125,11 +138,11 @@ std::vector<files::TensorEntry> TokenWriter::entries() {
   return entries;
 }
 
-RowsReport TokenWriter::commit(const std::string& fingerprint, const fs::path& source) {
-  LEVIN_CHECK(offsets_.size() > 1, "text.rows.empty",
-              "{}: of {} rows none has a token to learn; look at max_length and at what the loss "
+void TokenWriter::commit(const std::string& fingerprint, const fs::path& source) {
+  LEVIN_CHECK(offsets_.size() > 1 && about_.report.counted > 0, "text.rows.empty",
+              "{}: of {} rows none has a {} to learn; look at max_length and at what the loss "
               "counts",
-              source.string(), about_.report.rows);
+              source.string(), about_.report.rows, plan_.task == "tag" ? "tag" : "token");
   labels_.finish();
   LEVIN_CHECK(!plan_.options.packing || labels_.set().kind == LabelKind::kClasses ||
                   labels_.set().kind == LabelKind::kNone,
@@ -142,7 +155,6 @@ RowsReport TokenWriter::commit(const std::string& fingerprint, const fs::path& s
   files::StagedFile staged(path_);
   files::write_safetensors(staged.path(), all, metadata);
   staged.commit();
-  return about_.report;
 }
 
 }  // namespace levin::text::row

@@ -28,8 +28,8 @@ class TokenWriter {
               std::optional<LabelSet> known, bool has_kinds);
 
   void add(const Made& made, std::string_view place);
-  /// Throws Error "text.rows.empty" where nothing was added, naming `source`.
-  RowsReport commit(const std::string& fingerprint, const std::filesystem::path& source);
+  /// Throws Error "text.rows.empty" where nothing was added that counts, naming `source`.
+  void commit(const std::string& fingerprint, const std::filesystem::path& source);
 
  private:
   /// A list of numbers on its way to the disk, gone when this process is.
@@ -46,6 +46,8 @@ class TokenWriter {
     std::optional<files::MemoryMap> map_;
   };
 
+  /// What the loss counts of the sequence that was added last.
+  int64_t counted(const Sequence& sequence) const;
   void add_second(const Sequence& sequence, const std::vector<Label>& tags, std::string_view place);
   std::vector<files::TensorEntry> entries();
   void finish_report();
@@ -62,6 +64,7 @@ class TokenWriter {
   std::vector<int64_t> classes_;  ///< of labels
   std::vector<float> numbers_;    ///< of labels
   std::vector<int32_t> tags_;
+  int64_t counted_tags_ = 0;
 };
 
 }  // namespace levin::text::row
