@@ -16,7 +16,10 @@ namespace levin::files {
 namespace {
 
 // Field numbers of tensorflow's event.proto, summary.proto, tensor.proto and tensor_shape.proto.
-constexpr uint32_t kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5;
+constexpr uint32_t kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5,
+                   kEventSessionLog = 7;
+constexpr uint32_t kSessionStatus = 1;
+constexpr int32_t kSessionStart = 1;
 constexpr uint32_t kSummaryValue = 1;
 constexpr uint32_t kValueTag = 1, kValueSimple = 2, kValueTensor = 8, kValueMetadata = 9;
 constexpr uint32_t kMetadataPlugin = 1, kMetadataDataClass = 4;
@@ -118,6 +121,16 @@ void EventFile::add_scalar(std::string_view tag, double value, int64_t step,
 void EventFile::add_text(std::string_view tag, std::string_view text, int64_t step,
                          std::optional<double> wall_time_s) {
   add_value(text_value(tag, text), step, wall_time_s);
+}
+
+void EventFile::add_session_start(int64_t step) {
+  std::string session, event;
+  pbf_writer(session).add_enum(kSessionStatus, kSessionStart);
+  pbf_writer writer(event);
+  writer.add_double(kEventWallTime, now_s());
+  writer.add_int64(kEventStep, step);
+  writer.add_message(kEventSessionLog, session);
+  write_record(event);
 }
 
 void EventFile::flush() { file_.flush(); }

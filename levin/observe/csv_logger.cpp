@@ -2,11 +2,14 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "levin/base/check.h"
+#include "levin/base/log.h"
 #include "levin/files/atomic.h"
 #include "levin/files/read_file.h"
 #include "levin/observe/run_directory_impl.h"
@@ -68,6 +71,20 @@ class CsvFile {
     replace(path, text);
     path_ = std::move(path);
     columns_ = std::move(columns);
+    rows_ = std::count(text.begin() + static_cast<int64_t>(rows), text.end(), '\n');
+  }
+
+  int64_t rows() const { return rows_; }
+
+  /// Returns how many there were more.
+  int64_t keep_rows(int64_t rows) {
+    if (rows_ <= rows) return 0;
+    std::string text = files::read_file(path_);
+    size_t end = read_header(text).second;
+    for (int64_t row = 0; row < rows; ++row) end = text.find('\n', end) + 1;
+    text.resize(end);
+    replace(path_, text);
+    return std::exchange(rows_, rows) - rows;
   }
 
   bool is_open() const { return file_ >= 0; }
@@ -79,6 +96,7 @@ class CsvFile {
     cells[1] = to_text(epoch);
     for (const Scalar& scalar : values) cells[place(scalar.name)] = to_text(scalar.value);
     append(fmt::format("{}\n", fmt::join(cells, ",")));
+    ++rows_;
   }
 
  private:
@@ -156,33 +174,70 @@ class CsvFile {
   std::vector<std::string> columns_;
   int file_ = -1;
   int64_t size_ = 0;
+  int64_t rows_ = 0;
 };
 
 class CsvLogger : public Logger {
  public:
-  explicit CsvLogger(LoggerOptions options) : directory_(std::move(options)) {}
+  explicit CsvLogger(std::shared_ptr<detail::RunDirectory> directory)
+      : directory_(std::move(directory)) {}
 
   void log_metrics(const Scalars& values, int64_t epoch, int64_t step) override {
-    directory_.attempt([&] {
-      if (!file_.is_open()) file_.open(directory_.path() + "/metrics.csv");
+    directory_->attempt([&] {
+      open();
       file_.add_row(values, epoch, step);
     });
   }
   void log_hyperparams(const std::map<std::string, std::string>& hyperparams) override {
-    directory_.attempt([&] { directory_.write_hyperparams(hyperparams); });
+    directory_->attempt([&] { directory_->write_hyperparams(hyperparams); });
   }
   void flush() override {}  // every row is written at once
-  std::string log_dir() const override { return directory_.path(); }
+  std::string log_dir() const override { return directory_->path(); }
+
+  State state_dict() const override {
+    State state = directory_->state_dict();
+    if (!file_.is_open() && is_there()) directory_->attempt([&] { open(); });
+    // -1: nobody knows, and a run that goes on leaves the file alone.
+    return std::move(state.set("rows", file_.is_open() || !is_there() ? file_.rows() : -1));
+  }
+  bool resume(const State& state, int64_t step) override {
+    const int64_t rows = state.integer("rows");
+    if (rows < 0 || !directory_->resume(state)) return false;
+    directory_->attempt([&] {
+      if (!is_there()) return;
+      open();
+      const int64_t cut = file_.keep_rows(rows);
+      if (cut > 0) {
+        log::info("{}: the run goes on from step {}; rows from after it are cut: {}", path(), step,
+                  cut);
+      }
+    });
+    return true;
+  }
+  std::vector<std::string> known_dirs() const override { return directory_->known_dirs(); }
 
  private:
-  detail::RunDirectory directory_;
-  CsvFile file_;
+  std::string path() const { return directory_->path() + "/metrics.csv"; }
+  bool is_there() const {
+    std::error_code error;
+    return std::filesystem::exists(std::filesystem::symlink_status(path(), error));
+  }
+  void open() const {
+    if (!file_.is_open()) file_.open(path());
+  }
+
+  std::shared_ptr<detail::RunDirectory> directory_;
+  mutable CsvFile file_;
 };
 
 }  // namespace
 
+std::shared_ptr<Logger> detail::csv_logger_in(std::shared_ptr<RunDirectory> directory) {
+  return std::make_shared<CsvLogger>(std::move(directory));
+}
+
 std::shared_ptr<Logger> csv_logger(LoggerOptions options) {
-  return std::make_shared<CsvLogger>(std::move(options));
+  return detail::csv_logger_in(std::make_shared<detail::RunDirectory>(std::move(options)));
 }
 
 }  // namespace levin

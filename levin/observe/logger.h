@@ -12,9 +12,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "levin/base/export.h"
 #include "levin/base/options.h"
+#include "levin/base/state.h"
 #include "levin/observe/logged.h"
 
 namespace levin {
@@ -33,10 +35,20 @@ class LEVIN_API Logger {
   /// The run's folder, made when it is first asked for or first written to. Throws Error
   /// "observe.logger.dir" when it cannot be made.
   virtual std::string log_dir() const = 0;
+
+  /// For a checkpoint: which folder it writes, and how far.
+  virtual State state_dict() const { return {}; }
+  /// Before anything is logged by a run that goes on from a checkpoint with that state, at that step: goes on in the
+  /// state's folder, without what was logged there after it. False, and nothing changed, where the folder is not
+  /// there, is another run's, or another process writes it.
+  virtual bool resume(const State& state, int64_t step) { return false; }
+  /// Folders that runs with this logger have logged to.
+  virtual std::vector<std::string> known_dirs() const { return {log_dir()}; }
 };
 
 /// The run's folder is save_dir/name/version_N; two loggers share one when both are given the same
-/// version. A version that is there already is gone on with: a resumed run adds to its files.
+/// version. A version that is there already is gone on with. The file run_id in it tells it from folders of that name
+/// which other runs have made.
 struct LoggerOptions {
   std::string save_dir = "levin_logs";  ///< folder of all runs
   std::string name;                     ///< of the experiment; empty: no folder of its own
@@ -58,7 +70,11 @@ LEVIN_API std::shared_ptr<Logger> csv_logger(LoggerOptions options = {});
 
 /// TensorBoard event file: every value as a scalar of that name, "epoch" among them as in
 /// Lightning, the hyperparameters as a text of the name "hparams" and in hparams.toml. Written
-/// through as well.
+/// through as well. A resumed run writes a file of its own, which begins with tensorflow's SessionLog START: TensorBoard
+/// drops later steps of the files before.
 LEVIN_API std::shared_ptr<Logger> tensorboard_logger(LoggerOptions options = {});
+
+/// Both of them in one folder, whose number is taken when it is first needed.
+LEVIN_API std::vector<std::shared_ptr<Logger>> csv_and_tensorboard(LoggerOptions options = {});
 
 }  // namespace levin

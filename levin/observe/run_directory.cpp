@@ -1,11 +1,17 @@
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iomanip>
+#include <random>
 #include <system_error>
+#include <utility>
 
 #include "levin/base/check.h"
 #include "levin/base/json.h"
@@ -20,6 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kVersion = "version_";
+constexpr const char* kRunId = "run_id";
 
 void fail_dir(const fs::path& path, const std::error_code& error) {
   LEVIN_FAIL("observe.logger.dir", "cannot make the folder {}: {}; choose another save_dir",
@@ -54,6 +61,31 @@ fs::path redirected(const fs::path& dir) {
   return to == nullptr
              ? dir
              : fs::path(to) / files::absolute_path(dir).lexically_normal().relative_path();
+}
+
+std::string new_id() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
+/// "" where there is none.
+std::string read_id(const fs::path& folder) {
+  std::ifstream file(folder / kRunId);
+  std::string id;
+  file >> std::setw(64) >> id;
+  return id;
+}
+
+/// Against other processes, for as long as this one keeps the file open. False where another one has it.
+bool lock_folder(const fs::path& folder, int& file) {
+  file = ::open((folder / kRunId).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (file < 0) return true;
+  struct flock whole = {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  const bool is_taken = ::fcntl(file, F_SETLK, &whole) != 0 && (errno == EACCES || errno == EAGAIN);
+  if (is_taken) ::close(std::exchange(file, -1));
+  return !is_taken;
 }
 
 template <class T>
@@ -96,15 +128,80 @@ int64_t claim_version(const std::string& dir) {
 
 namespace detail {
 
+RunDirectory::RunDirectory(LoggerOptions options) : options_(std::move(options)) {
+  LEVIN_CHECK(options_.version.value_or(0) >= 0, "observe.logger.dir",
+              "got version = {}, wanted at least 0, or none for the next that is free",
+              *options_.version);
+}
+
+RunDirectory::~RunDirectory() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+std::string RunDirectory::experiment() const {
+  return options_.name.empty() ? options_.save_dir
+                               : (fs::path(options_.save_dir) / options_.name).string();
+}
+
 const std::string& RunDirectory::path() const {
   if (!path_.empty()) return path_;
-  const fs::path experiment = options_.name.empty() ? fs::path(options_.save_dir)
-                                                    : fs::path(options_.save_dir) / options_.name;
-  const int64_t version = options_.version ? *options_.version : claim_version(experiment.string());
-  const fs::path path = redirected(experiment) / fmt::format("{}{}", kVersion, version);
+  const int64_t version = options_.version ? *options_.version : claim_version(experiment());
+  const fs::path path = redirected(experiment()) / fmt::format("{}{}", kVersion, version);
   make(path);
-  path_ = path.string();
+  take(path.string());
   return path_;
+}
+
+/// Logs without a run_id are kept all the same; a later run has a folder of its own then.
+void RunDirectory::take(const std::string& folder) const {
+  path_ = folder;
+  id_ = read_id(folder);
+  try {
+    if (id_.empty())
+      files::write_file_atomically(fs::path(folder) / kRunId, (id_ = new_id()) + "\n");
+  } catch (const Error&) {
+    id_.clear();
+  }
+  if (lock_ < 0) static_cast<void>(lock_folder(folder, lock_));
+}
+
+State RunDirectory::state_dict() const {
+  State state;
+  state.set("folder", fs::path(path()).filename().string());
+  return std::move(state.set("run_id", id_));
+}
+
+bool RunDirectory::resume(const State& state) {
+  const std::string id = state.text("run_id");
+  if (id.empty()) return false;
+  if (path_.empty() && options_.version) static_cast<void>(path());
+  if (!path_.empty()) return id_ == id;
+  // What a checkpoint says is somebody's word: a name and no path, and the folder has to know the run too.
+  const std::string name = state.text("folder");
+  const bool is_name = name.starts_with(kVersion) && name.find('/') == std::string::npos;
+  const fs::path folder = redirected(experiment()) / name;
+  if (!is_name || read_id(folder) != id) return false;
+  if (!lock_folder(folder, lock_)) {
+    log::warn("{} is written by another process, so this run's logs go to a new folder",
+              folder.string());
+    return false;
+  }
+  path_ = folder.string();  // and the file is not opened again, which would end the lock
+  id_ = id;
+  return true;
+}
+
+std::vector<std::string> RunDirectory::known_dirs() const {
+  if (!path_.empty()) return {path_};
+  const fs::path root = redirected(experiment());
+  if (options_.version) return {(root / fmt::format("{}{}", kVersion, *options_.version)).string()};
+  std::vector<std::string> all;
+  std::error_code error;
+  if (!fs::is_directory(root, error)) return all;
+  for (const fs::path& entry : files::entries_of(root)) {
+    if (entry.filename().string().starts_with(kVersion)) all.push_back(entry.string());
+  }
+  return all;
 }
 
 void RunDirectory::write_hyperparams(const std::map<std::string, std::string>& hyperparams) const {
@@ -116,7 +213,7 @@ void RunDirectory::write_hyperparams(const std::map<std::string, std::string>& h
   files::write_file_atomically(fs::path(path()) / "hparams.toml", text);
 }
 
-void RunDirectory::attempt(const std::function<void()>& write) {
+void RunDirectory::attempt(const std::function<void()>& write) const {
   try {
     write();
   } catch (const std::exception& error) {

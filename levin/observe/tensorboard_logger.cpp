@@ -1,5 +1,11 @@
+#include <fmt/format.h>
+
 #include <chrono>
+#include <map>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "levin/files/event_file.h"
 #include "levin/observe/run_directory_impl.h"
@@ -14,47 +20,105 @@ double wall_time_s() {
 
 class TensorBoardLogger : public Logger {
  public:
-  explicit TensorBoardLogger(LoggerOptions options) : directory_(std::move(options)) {}
+  explicit TensorBoardLogger(std::shared_ptr<detail::RunDirectory> directory)
+      : directory_(std::move(directory)) {}
 
   void log_metrics(const Scalars& values, int64_t epoch, int64_t step) override {
-    directory_.attempt([&] {
-      files::EventFile& events = file();
+    directory_->attempt([&] {
       const double now = wall_time_s();
-      for (const Scalar& scalar : values) events.add_scalar(scalar.name, scalar.value, step, now);
-      events.add_scalar("epoch", static_cast<double>(epoch), step, now);
-      events.flush();
+      for (const auto& [name, value] : values) add(name, value, step, now);
+      add("epoch", static_cast<double>(epoch), step, now);
+      file().flush();
     });
   }
 
   void log_hyperparams(const std::map<std::string, std::string>& hyperparams) override {
-    directory_.attempt([&] {
+    directory_->attempt([&] {
       // The text plug-in shows Markdown.
       std::string table = "| option | value |\n| --- | --- |\n";
       for (const auto& [key, value] : hyperparams) table += "| " + key + " | " + value + " |\n";
-      file().add_text("hparams", table, 0);
+      file().add_text("hparams", table, resumed_at_);
       file().flush();
-      directory_.write_hyperparams(hyperparams);
+      directory_->write_hyperparams(hyperparams);
     });
   }
 
   void flush() override {}  // every call writes through
 
-  std::string log_dir() const override { return directory_.path(); }
+  std::string log_dir() const override { return directory_->path(); }
+
+  State state_dict() const override {
+    State newest;
+    for (const auto& [name, points] : newest_) {
+      State values;
+      for (size_t i = 0; i < points.values.size(); ++i) {
+        values.set(fmt::format("{:06}", i), points.values[i]);
+      }
+      State one;
+      one.set("step", points.step).set("values", std::move(values));
+      newest.set(name, std::move(one));
+    }
+    return std::move(directory_->state_dict().set("newest", std::move(newest)));
+  }
+  // What was logged at the checkpoint's step after it is dropped, so what came before it is written again.
+  bool resume(const State& state, int64_t step) override {
+    if (!directory_->resume(state)) return false;
+    resumed_at_ = step;
+    newest_.clear();
+    directory_->attempt([&] {
+      file().add_session_start(step);
+      const State& newest = state.child("newest");
+      for (const auto& [name, value] : newest.values()) {
+        const int64_t at = newest.child(name).integer("step");
+        const State& values = newest.child(name).child("values");
+        for (const auto& [place, one] : values.values()) {
+          if (at >= step) add(name, values.number(place), at, wall_time_s());
+        }
+      }
+      file().flush();
+    });
+    return true;
+  }
+  std::vector<std::string> known_dirs() const override { return directory_->known_dirs(); }
 
  private:
   files::EventFile& file() {
-    if (!file_) file_.emplace(directory_.path());
+    if (!file_) file_.emplace(directory_->path());
     return *file_;
   }
 
-  detail::RunDirectory directory_;
+  void add(const std::string& name, double value, int64_t step, double wall_time_s) {
+    Points& points = newest_[name];
+    if (std::exchange(points.step, step) != step) points.values.clear();
+    points.values.push_back(value);
+    file().add_scalar(name, value, step, wall_time_s);
+  }
+
+  /// What one name was logged as at its newest step.
+  struct Points {
+    int64_t step = -1;
+    std::vector<double> values;
+  };
+
+  std::shared_ptr<detail::RunDirectory> directory_;
   std::optional<files::EventFile> file_;
+  int64_t resumed_at_ = 0;  // step that this process goes on from
+  std::map<std::string, Points> newest_;
 };
 
 }  // namespace
 
+std::shared_ptr<Logger> detail::tensorboard_logger_in(std::shared_ptr<RunDirectory> directory) {
+  return std::make_shared<TensorBoardLogger>(std::move(directory));
+}
+
 std::shared_ptr<Logger> tensorboard_logger(LoggerOptions options) {
-  return std::make_shared<TensorBoardLogger>(std::move(options));
+  return detail::tensorboard_logger_in(std::make_shared<detail::RunDirectory>(std::move(options)));
+}
+
+std::vector<std::shared_ptr<Logger>> csv_and_tensorboard(LoggerOptions options) {
+  const auto directory = std::make_shared<detail::RunDirectory>(std::move(options));
+  return {detail::csv_logger_in(directory), detail::tensorboard_logger_in(directory)};
 }
 
 }  // namespace levin

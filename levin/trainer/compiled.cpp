@@ -72,8 +72,8 @@ int64_t Run::batch_index() const {
 }
 
 int64_t Run::current_epoch() const {
-  accelerator_.stepping().reads("current_epoch()", [this] { return progress_.epoch; });
-  return progress_.epoch;
+  accelerator_.stepping().reads("current_epoch()", [this] { return progress_.current_epoch(); });
+  return progress_.current_epoch();
 }
 
 int64_t Run::global_step() const {

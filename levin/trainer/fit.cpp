@@ -79,6 +79,7 @@ void Run::train_batch(Batch batch, int64_t index) {
   module_->on_train_batch_end(loss, batch, index);
   listeners_.tell_watchers(&Callback::on_train_batch_end, loss, batch, index);
   if (updated_ && should_log()) log_.write_row();
+  if (!std::exchange(told_of_monitors_, true)) tell_of_monitors();
   listeners_.tell_writers(&Callback::on_train_batch_end, loss, batch, index);
 }
 
@@ -136,6 +137,7 @@ bool Run::update() {
 }
 
 void Run::end_epoch() {
+  if (progress_.validated == 0) tell_of_no_validation();
   place_.enter(RunPlace::kEnd);
   skip_epoch_ = false;
   accelerator_.stepping().drop_group();
@@ -148,6 +150,8 @@ void Run::end_epoch() {
   progress_.begin_next_epoch();
   limits_.begin_epoch();
   train_loader_->set_epoch(progress_.epoch);
+  // A checkpoint goes on with the next epoch; its hooks see the one that has ended, as in Lightning.
+  const Active ending(progress_.ending);
   listeners_.tell_writers(&Callback::on_train_epoch_end);
 }
 

@@ -70,6 +70,9 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("enable_model_summary", enable_model_summary, "print the table of layers");
   field("default_root_dir", default_root_dir, "folder that levin_logs is made in");
   field("ckpt_path", ckpt_path, "resume from this checkpoint folder, or 'last' for the newest");
+  field("resume_in_place", resume_in_place,
+        "a resumed run goes on in its own folder of logs, without rows from after the checkpoint; "
+        "false: in a new one");
   field("exit_on_signal", exit_on_signal, "after SIGTERM or SIGINT save and exit with 143 or 130");
   field("barebones", barebones, "no logging, checkpoints, bar or summary");
   option_group(field, "random numbers and algorithms");

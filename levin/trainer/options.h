@@ -85,7 +85,10 @@ struct TrainerOptions {
   bool sync_batchnorm = false;          ///< batch norm over the batches of all processes
   std::string default_root_dir = ".";   ///< logs and checkpoints go to levin_logs in it
   // levin's own
-  std::string ckpt_path;        ///< resume: a checkpoint's folder, or "last"; empty: start anew
+  std::string ckpt_path;  ///< resume: a checkpoint's folder, or "last"; empty: start anew
+  /// A resumed run goes on in the folder of logs and checkpoints that it has written, without rows from after the
+  /// checkpoint; where that is not there or another run's, and with false, in a new one.
+  bool resume_in_place = true;
   std::optional<int64_t> seed;  ///< seed_everything(seed), by parse and when the trainer is made
   bool exit_on_signal = true;   ///< after SIGTERM or SIGINT and the save, exit with 143 or 130
   CommOptions comm = {};

@@ -88,6 +88,10 @@ Checkpoint Run::checkpoint() {
   for (const auto& [name, value] : log_.metrics_before_step()) metrics.set(name, value);
   State options;
   for (const auto& [name, value] : options_as_text(options_)) options.set(name, value);
+  State loggers;
+  for (size_t i = 0; i < log_.loggers().size(); ++i) {
+    loggers.set(std::to_string(i), log_.loggers()[i]->state_dict());
+  }
   State hparams;
   for (const auto& [name, value] : module_->hparams()) hparams.set(name, value);
   checkpoint.training.set("levin", kVersion)
@@ -98,6 +102,7 @@ Checkpoint Run::checkpoint() {
       .set("waiting_gradients", waiting_gradients())
       .set("metrics", std::move(metrics))
       .set("options", std::move(options))
+      .set("loggers", std::move(loggers))
       .set("hparams", std::move(hparams));
   // Rank 0's stand above, where one process finds its own.
   for (const auto& [name, values] : {std::pair("train_values_of_ranks", &log_.train_values()),
@@ -140,13 +145,45 @@ void Run::find_checkpoint(const std::string& ckpt_path) {
 std::optional<fs::path> Run::search_checkpoint(const std::string& ckpt_path) const {
   if (ckpt_path != "last" && ckpt_path != "best") return ckpt_path;
   std::vector<fs::path> folders = checkpoint_folders(options_.default_root_dir);
-  folders.emplace_back(checkpoint_dir());
+  for (const auto& logger : log_.loggers()) {
+    for (const std::string& folder : logger->known_dirs()) {
+      folders.push_back(fs::path(folder) / "checkpoints");
+    }
+  }
   for (const auto& callback : options_.callbacks) {
     const std::string folder = callback->checkpoint_folder();
     if (!folder.empty()) folders.emplace_back(folder);
   }
   const std::optional<fs::path> last = newest(folders);
   return last && ckpt_path == "best" ? best_known_to(*last, options_.callbacks) : last;
+}
+
+// Before anything is logged, and before anybody asks where that goes. A checkpoint that cannot be read says so later.
+void Run::resume_logs() {
+  const auto& loggers = log_.loggers();
+  if (stage_ != Stage::kFit || !checkpoint_ || !options_.resume_in_place || loggers.empty()) return;
+  State training;
+  try {
+    training = CheckpointReader(*checkpoint_).training_scalars();
+    if (!training.contains("loggers")) return;
+    const State& states = training.child("loggers");
+    const int64_t step = training.child("progress").integer("global_step");
+    bool all = true;
+    for (size_t i = 0; i < loggers.size(); ++i) {
+      const std::string place = std::to_string(i);
+      if (!states.contains(place) || states.child(place).empty()) continue;
+      const bool goes_on = loggers[i]->resume(states.child(place), step);
+      if (i == 0) resumed_in_place_ = goes_on;
+      all = all && goes_on;
+    }
+    if (!all) {
+      log::info(
+          "trainer: the logs of the run that wrote the checkpoint are not here, or another run's; "
+          "those of this one go to a folder of their own");
+    }
+  } catch (const Error& error) {
+    log::warn("trainer: the logs before the checkpoint are left alone: {}", error.text());
+  }
 }
 
 bool Run::resume() {

@@ -8,6 +8,7 @@
 #include "levin/base/random.h"
 #include "levin/trainer/run/anomaly.h"
 #include "levin/trainer/run/signals.h"
+#include "levin/trainer/run/told.h"
 #include "levin/xla/device/runtime.h"
 
 namespace levin::detail {
@@ -87,8 +88,9 @@ void Run::set_up(std::shared_ptr<DataModule> data, const std::string& ckpt_path)
   accelerator_.prepare_on_local_main([&] { module_->prepare_data(); });
   module_->setup(stage);
   module_->configure_model();
-  agree_on_folders();
   find_checkpoint(ckpt_path);
+  resume_logs();
+  agree_on_folders();
   accelerator_.prepare_module(module_, checkpoint_ ? InitValues::kNone : InitValues::kSeeded);
   listeners_.tell(&Callback::setup, stage);
 }
@@ -96,7 +98,9 @@ void Run::set_up(std::shared_ptr<DataModule> data, const std::string& ckpt_path)
 // Rank 0 alone has loggers.
 void Run::agree_on_folders() {
   State state;
-  state.set("log_dir", log_.loggers().empty() ? "" : log_.loggers().front()->log_dir());
+  accelerator_.all_or_throw([&] {
+    state.set("log_dir", log_.loggers().empty() ? "" : log_.loggers().front()->log_dir());
+  });
   log_dir_ = accelerator_.broadcast_object(state).text("log_dir");
 }
 
@@ -160,6 +164,7 @@ void Run::prepare_fit(DataLoader training, std::optional<DataLoader> validation)
   limits_ = resolve_limits(options_, size_of(*train_loader_),
                            val_loader_ ? evaluation_size(*val_loader_) : 0);
   warn_of_few_steps();
+  if (accelerator_.is_main_process()) warn_of_intervals(options_, limits_, has_validation());
   if (!module_->automatic_optimization) {
     LEVIN_CHECK(
         options_.accumulate_grad_batches == 1 && options_.gradient_clip_val.value_or(0.0) == 0.0,
@@ -229,6 +234,20 @@ void Run::warn_of_few_steps() const {
       "trainer: this run takes {} steps and values of steps are logged every {}, so none "
       "will be; lower --log-every-n-steps to see them",
       steps, options_.log_every_n_steps);
+}
+
+// A validation that has not run yet may log what is monitored.
+void Run::tell_of_monitors() {
+  const bool knows_all = !has_validation() || options_.num_sanity_val_steps != 0;
+  if (knows_all && accelerator_.is_main_process()) warn_of_monitors(listeners_, log_);
+}
+
+// Of a stream nobody knew before how many batches it has.
+void Run::tell_of_no_validation() {
+  const bool was_due = has_validation() && (progress_.epoch + 1) % limits_.val_epochs == 0;
+  if (!was_due || limits_.counted || skip_epoch_ || limits_.val_interval == kUncounted) return;
+  if (std::exchange(told_of_no_validation_, true) || !accelerator_.is_main_process()) return;
+  warn_of_no_validation(limits_, progress_.batch);
 }
 
 int64_t Run::num_updates() const {

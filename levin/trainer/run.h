@@ -72,6 +72,7 @@ class Run : public ModuleContext {
   const std::string& log_dir() const { return log_dir_; }
   std::string checkpoint_dir() const;
   const std::string& resumed_from() const { return resumed_from_; }
+  bool resumed_in_place() const { return resumed_in_place_; }
 
  private:
   // run.cpp
@@ -95,6 +96,8 @@ class Run : public ModuleContext {
   void note_unseeded(const DataLoader& training);
   void say_what_is_unseeded() const;
   void warn_of_few_steps() const;
+  void tell_of_monitors();
+  void tell_of_no_validation();
   void agree_on_stop(bool between_steps = false);
   bool finished() const;
   bool is_out_of_time() const;
@@ -147,6 +150,8 @@ class Run : public ModuleContext {
   void take_up_place();
   State waiting_gradients();
   void load_waiting_gradients(const State& state);
+  /// Loggers go on in the folder of the run that has written checkpoint_.
+  void resume_logs();
   /// Sets checkpoint_.
   void find_checkpoint(const std::string& ckpt_path);
   std::optional<std::filesystem::path> search_checkpoint(const std::string& ckpt_path) const;
@@ -168,6 +173,7 @@ class Run : public ModuleContext {
   std::optional<std::filesystem::path> checkpoint_;  // that is going to be loaded
   std::string resumed_from_;
   std::string loading_;  ///< "resuming from 'runs/last'", while that is loaded
+  bool resumed_in_place_ = false;
   RunPlace place_;
 
   std::optional<DataLoader> train_loader_;
@@ -185,6 +191,8 @@ class Run : public ModuleContext {
   RunLog log_;
 
   bool skip_epoch_ = false;
+  bool told_of_monitors_ = false;
+  bool told_of_no_validation_ = false;
   bool sanity_checking_ = false;
   /// For the time of a scope.
   class Active {

@@ -275,14 +275,13 @@ void Trainer::save_checkpoint(const std::string& folder, const SaveCheckpointOpt
 }
 
 std::string Trainer::resumed_from() const { return run().resumed_from(); }
+bool Trainer::resumed_in_place() const { return run().resumed_in_place(); }
 
 const std::vector<std::shared_ptr<Logger>>& Trainer::loggers() {
   if (loggers_.empty() && options_.logger.on()) {
     loggers_ = options_.logger.list();
     if (!loggers_.empty()) return loggers_;
-    LoggerOptions here{.save_dir = options_.default_root_dir + "/levin_logs"};
-    here.version = claim_version(here.save_dir);
-    loggers_ = {csv_logger(here), tensorboard_logger(here)};
+    loggers_ = csv_and_tensorboard({.save_dir = options_.default_root_dir + "/levin_logs"});
   }
   return loggers_;
 }

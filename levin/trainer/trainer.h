@@ -138,6 +138,9 @@ class LEVIN_API Trainer {
                        AsyncSaves::Then then = {});
   /// The path that fit has resumed from, `last` where it was found by that link; empty if none.
   std::string resumed_from() const;
+  /// It goes on in the folder of logs of the run that wrote that, as its first logger found it; known to the process
+  /// that has loggers.
+  bool resumed_in_place() const;
   /// The loggers of TrainerOptions; for logger = true a CSV and a TensorBoard logger.
   const std::vector<std::shared_ptr<Logger>>& loggers();
   /// Where logs of this run go, empty with no logger; and its checkpoints.

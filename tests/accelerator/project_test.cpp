@@ -256,7 +256,7 @@ TEST(Trackers, WriteWhereTheProjectIs) {
               StartsWith("accelerator.tracker: there is no tracker 'wandb' among [csv"));
   accelerator.end_training();
   EXPECT_THAT(get(scratch / "mine/version_0/metrics.csv"), HasSubstr("0.25"));
-  EXPECT_EQ(names_in(scratch / "mine/version_0").size(), 3u);
+  EXPECT_EQ(names_in(scratch / "mine/version_0").size(), 4u);  // run_id is one
   EXPECT_THAT(error_of([] { Accelerator({.cpu = true, .log_with = {"wandb"}}); }),
               StartsWith("accelerator.log_with: got 'wandb', wanted csv, tensorboard or all"));
 }

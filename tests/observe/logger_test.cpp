@@ -281,6 +281,7 @@ TEST(TensorBoardLogger, WritesScalarsAndTheEpochThrough) {
   logger->log_metrics({{"train_loss", 0.5}}, 3, 7);
   std::string events;
   for (const auto& entry : fs::directory_iterator(logger->log_dir())) {
+    if (entry.path().filename() == "run_id") continue;
     EXPECT_THAT(entry.path().filename().string(), HasSubstr("events.out.tfevents."));
     events = get(entry.path());
   }
@@ -290,6 +291,57 @@ TEST(TensorBoardLogger, WritesScalarsAndTheEpochThrough) {
   EXPECT_THAT(events, HasSubstr(std::string("\x15\x00\x00\x00\x3f", 5)));  // simple_value 0.5f
   logger->log_hyperparams({{"lr", "0.1"}});
   EXPECT_THAT(get(fs::directory_iterator(logger->log_dir())->path()), Not(::testing::IsEmpty()));
+}
+
+/// As a run does it that goes on from a checkpoint.
+TEST(ResumedLogger, GoesOnInItsFolderAndWithoutLaterRows) {
+  const Scratch folder;
+  levin::State state;
+  {
+    const auto logger = levin::csv_logger(in(folder));
+    logger->log_metrics({{"loss", 1.0}}, 0, 1);
+    state = logger->state_dict();
+    logger->log_metrics({{"loss", 2.0}}, 0, 2);
+    logger->log_metrics({{"acc", 3.0}}, 0, 3);
+  }
+  const auto logger = levin::csv_logger(in(folder));
+  EXPECT_TRUE(logger->resume(state, 1));
+  EXPECT_EQ(logger->log_dir(), folder / "version_0");
+  logger->log_metrics({{"loss", 4.0}}, 0, 2);
+  EXPECT_EQ(csv(*logger), "step,epoch,loss,acc\n1,0,1,\n2,0,4,\n");
+}
+
+TEST(ResumedLogger, TakesNoFolderThatDoesNotHoldItsRunId) {
+  const Scratch folder;
+  levin::State state;
+  {
+    const auto logger = levin::csv_logger(in(folder));
+    logger->log_metrics({{"loss", 1.0}}, 0, 1);
+    state = logger->state_dict();
+  }
+  put(folder / "version_0/run_id", "0123\n");
+  fs::create_directories(folder / "elsewhere");
+  fs::rename(folder / "version_0", folder / "elsewhere/version_0");
+  levin::State path = state;
+  path.set("folder", "version_0/../elsewhere/version_0").set("run_id", "0123");
+  for (const levin::State& wrong : {state, path}) {
+    const auto logger = levin::csv_logger(in(folder));
+    EXPECT_FALSE(logger->resume(wrong, 1));
+  }
+  EXPECT_FALSE(fs::exists(folder / "version_0"));
+  EXPECT_EQ(get(folder / "elsewhere/version_0/metrics.csv"), "step,epoch,loss\n1,0,1\n");
+}
+
+TEST(ResumedLogger, LeavesAFileAloneOfWhichNobodyKnowsHowFarItWas) {
+  const Scratch folder;
+  fs::create_directories(folder / "version_0");
+  put(folder / "version_0/metrics.csv", "not,levins\n1,2\n");
+  levin::LoggerOptions options = in(folder);
+  options.version = 0;
+  const levin::State state = levin::csv_logger(options)->state_dict();
+  EXPECT_EQ(state.integer("rows"), -1);
+  EXPECT_FALSE(levin::csv_logger(options)->resume(state, 0));
+  EXPECT_EQ(get(folder / "version_0/metrics.csv"), "not,levins\n1,2\n");
 }
 
 }  // namespace

@@ -146,6 +146,19 @@ TEST_F(Interchange, TensorBoardReadsOurEvents) {
                             {"texts", {{"hparams", {{0, "lr: *0.1*"}}}}}}));
 }
 
+TEST_F(Interchange, TensorBoardDropsWhatWasLoggedAfterTheStepThatARunGoesOnFrom) {
+  for (const int64_t begin : {0, 3}) {
+    levin::files::EventFile events(file("run"));
+    if (begin > 0) events.add_session_start(begin);
+    for (int64_t step = begin; step < begin + 5; ++step) {
+      events.add_scalar("loss", static_cast<double>(begin + step), step);
+    }
+  }
+  const json losses = {{0, 0}, {1, 1}, {2, 2}, {3, 6}, {4, 7}, {5, 8}, {6, 9}, {7, 10}};
+  EXPECT_TRUE(python_reads("events", file("run"),
+                           {{"scalars", {{"loss", losses}}}, {"texts", json::object()}}));
+}
+
 TEST_F(Interchange, OtherContentsThanExpectedAreFound) {
   levin::files::EventFile(file("run")).add_scalar("train_loss", 0.25, 1);
   EXPECT_FALSE(

@@ -351,17 +351,22 @@ TEST(Ranks, DataOfAnotherSizeOnOneRankIsAnError) {
   EXPECT_THAT(words[1], StartsWith("data.loader.state"));
 }
 
+struct PutsAFile : Net {
+  fs::path place;
+  explicit PutsAFile(fs::path place) : place(std::move(place)) {}
+  void on_train_start() override { levin::test::put(place, ""); }
+};
+
 TEST(Ranks, ACheckpointThatCannotBeWrittenIsAnErrorOnAll) {
   EXPECT_THAT(run_world(2,
                         [](int64_t, const fs::path& folder) {
                           auto options = quiet(folder.string());
-                          // A file stands where the folder should be.
-                          levin::test::put(folder / "taken", "");
+                          // A file stands where the folder should be, once training has begun.
                           options.callbacks = {levin::model_checkpoint(
                               {.dirpath = (folder / "taken/ckpt").string()})};
                           options.max_epochs = 1;
                           levin::Trainer trainer(options);
-                          trainer.fit(std::make_shared<Net>(),
+                          trainer.fit(std::make_shared<PutsAFile>(folder / "taken"),
                                       levin::DataLoader(dataset(40), {.batch_size = 8}));
                           return "";
                         }),

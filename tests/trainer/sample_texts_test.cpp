@@ -7,6 +7,7 @@
 #include "levin/models/pretrained.h"
 #include "levin/module/full.h"
 #include "levin/text/tokenizer.h"
+#include "levin/trainer/callbacks/model_checkpoint.h"
 #include "tests/support/error_of.h"
 #include "tests/support/world.h"
 #include "tests/trainer/small_run.h"
@@ -50,7 +51,7 @@ levin::SampleTextsOptions drawn() {
           .print = false};
 }
 
-std::shared_ptr<Speaker> fit(levin::TrainerOptions options) {
+std::shared_ptr<Speaker> fit(levin::TrainerOptions options, bool saves = false) {
   levin::seed_everything(3);
   const auto ids = at::randint(1, 7, {40, 8}, at::make_generator<at::CPUGeneratorImpl>(5),
                                at::TensorOptions(at::kLong));
@@ -58,7 +59,7 @@ std::shared_ptr<Speaker> fit(levin::TrainerOptions options) {
       levin::test::off_disk(levin::data::tensors({{"input_ids", ids}, {"labels", ids.clone()}}));
   const auto module = std::make_shared<Speaker>();
   options.max_epochs = 2;
-  options.enable_checkpointing = false;
+  options.enable_checkpointing = saves;
   levin::Trainer(options).fit(module, levin::DataLoader(data, {.batch_size = 8, .shuffle = true}));
   return module;
 }
@@ -174,6 +175,52 @@ TEST(SampleTexts, WithoutWhatItNeedsIsAnError) {
                                           levin::DataLoader(dataset(8), {.batch_size = 8}));
             }),
             id);
+}
+
+TEST(SampleTexts, FindsWhatGenerateWouldBeforeTheFirstBatch) {
+  const Scratch root;
+  const auto error_with = [&](const std::function<void(levin::SampleTextsOptions&)>& change) {
+    levin::SampleTextsOptions options = drawn();
+    change(options);
+    auto trainer = quiet(root.str());
+    int64_t sampled = 0;
+    options.on_sample = [&](int64_t, const std::string&, const std::string&) { ++sampled; };
+    const std::string id = error_id([&] {
+      trainer.callbacks = {levin::sample_texts(options)};
+      fit(trainer);
+    });
+    EXPECT_EQ(sampled, 0);
+    return id;
+  };
+  EXPECT_EQ(error_with([](auto& o) { o.generate.temperature = -1; }), "models.generate.options");
+  EXPECT_EQ(error_with([](auto& o) { o.generate.max_new_tokens = 40; }), "models.length");
+  EXPECT_EQ(error_with([](auto& o) { o.every_n_steps = o.every_n_epochs = 0; }),
+            "trainer.sample_texts");
+  EXPECT_EQ(error_with([](auto& o) { o.file = "../samples.txt"; }), "trainer.sample_texts");
+  EXPECT_EQ(error_with([](auto& o) { o.file = "/samples.txt"; }), "trainer.sample_texts");
+}
+
+TEST(SampleTexts, OfARunThatGoesOnAreWrittenOnce) {
+  const auto file_after = [](bool is_disturbed) {
+    const Scratch root;
+    auto options = quiet(root.str());
+    options.logger = true;
+    options.log_every_n_steps = 1;
+    const auto run = [&](int64_t max_steps, const std::string& from) {
+      options.max_steps = max_steps;
+      options.ckpt_path = from;
+      options.callbacks = {levin::sample_texts(drawn()),
+                           levin::model_checkpoint(
+                               {.save_last = false, .save_top_k = -1, .every_n_train_steps = 3})};
+      fit(options, /*saves=*/true);
+    };
+    if (is_disturbed) run(5, "");  // has sampled at 4, and saved at 3
+    run(8, is_disturbed ? "last" : "");
+    return levin::test::get(root / "levin_logs/version_0/samples.txt");
+  };
+  const std::string whole = file_after(false);
+  EXPECT_THAT(whole, HasSubstr("== step 8: so it"));
+  EXPECT_EQ(file_after(true), whole);
 }
 
 }  // namespace

@@ -18,6 +18,9 @@ EarlyStopping::EarlyStopping(EarlyStoppingOptions options) : options_(std::move(
   LEVIN_CHECK(options_.patience >= 0 && options_.min_delta >= 0.0, "trainer.early_stopping",
               "got patience = {} and min_delta = {}, wanted at least 0", options_.patience,
               options_.min_delta);
+  LEVIN_CHECK(!std::isnan(options_.stopping_threshold.value_or(0)) &&
+                  !std::isnan(options_.divergence_threshold.value_or(0)),
+              "trainer.early_stopping", "got NaN for a threshold, wanted a number");
   const double worst = std::numeric_limits<double>::infinity();
   best_ = options_.mode == "min" ? worst : -worst;
 }
@@ -32,6 +35,15 @@ void EarlyStopping::load_state_dict(const State& state) {
   best_ = state.number("best");
   waited_ = state.integer("waited");
   stopped_epoch_ = state.integer("stopped_epoch");
+}
+
+void EarlyStopping::on_train_start(Trainer& trainer, Module&) {
+  const bool never = !at_train_epoch_end(trainer) && !trainer.has_validation();
+  if (!never || !trainer.accelerator().is_main_process()) return;
+  log::warn(
+      "early_stopping: it checks '{}' after validations, and this run has none, so it never stops "
+      "the run; set check_on_train_epoch_end = true, or give a validation loader",
+      options_.monitor);
 }
 
 void EarlyStopping::on_evaluation_end(Trainer& trainer, Module&, std::string_view stage) {

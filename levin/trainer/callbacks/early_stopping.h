@@ -37,10 +37,12 @@ class LEVIN_API EarlyStopping : public Callback {
   /// Epoch the run was ended in, -1 when it was not.
   int64_t stopped_epoch() const { return stopped_epoch_; }
   double best_score() const { return best_; }
+  const std::string& monitor() const { return options_.monitor; }
 
   std::string state_key() const override { return "early_stopping-" + options_.monitor; }
   State state_dict() const override;
   void load_state_dict(const State& state) override;
+  void on_train_start(Trainer& trainer, Module& module) override;
   void on_evaluation_end(Trainer& trainer, Module& module, std::string_view stage) override;
   void on_train_epoch_end(Trainer& trainer, Module& module) override;
 

@@ -1,11 +1,15 @@
 #include "levin/trainer/callbacks/model_checkpoint.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <filesystem>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/base/text.h"
 #include "levin/files/atomic.h"
+#include "levin/trainer/callbacks/checkpoint_name.h"
 #include "levin/trainer/run/limits.h"
 #include "levin/trainer/trainer.h"
 
@@ -16,6 +20,19 @@ namespace {
 int64_t newest_epoch(const Trainer& trainer) {
   const int64_t epoch = trainer.current_epoch();
   return trainer.batches_done() == 0 ? std::max<int64_t>(0, epoch - 1) : epoch;
+}
+
+/// Before the first batch, and without making it: a run may end before anything is saved.
+void check_folder(const std::string& folder) {
+  std::filesystem::path there = std::filesystem::absolute(folder);
+  std::error_code error;
+  while (!std::filesystem::exists(there, error) && there.has_relative_path()) {
+    there = there.parent_path();
+  }
+  const bool is_folder = std::filesystem::is_directory(there, error);
+  LEVIN_CHECK(is_folder && ::access(there.c_str(), W_OK | X_OK) == 0, "trainer.checkpoint.options",
+              "got the folder '{}' for checkpoints, but {} {}; set dirpath to another", folder,
+              there.string(), is_folder ? "cannot be written" : "is no folder");
 }
 
 }  // namespace
@@ -43,6 +60,10 @@ ModelCheckpoint::ModelCheckpoint(ModelCheckpointOptions options)
       "got filename = '{}', wanted a name without slashes that is not 'last'; dirpath gives "
       "the folder",
       options_.filename);
+  static_cast<void>(detail::checkpoint_name(options_.filename, {}));  // throws where it is none
+  LEVIN_CHECK(options_.train_time_interval.value_or(std::chrono::seconds(0)).count() >= 0,
+              "trainer.checkpoint.options", "got train_time_interval = {} s, wanted at least 0",
+              options_.train_time_interval->count());
 }
 
 // Several of one run differ in what they monitor, or in when they save.
@@ -66,7 +87,9 @@ void ModelCheckpoint::setup(Trainer& trainer, Module&, std::string_view) {
   if (options_.dirpath.empty()) folder_ = trainer.checkpoint_dir();
   int64_t removed = 0;
   trainer.accelerator().all_or_throw([&] {
-    if (keeps_folder(trainer)) removed = files::remove_stale_staging(folder_);
+    if (!keeps_folder(trainer)) return;
+    check_folder(folder_);
+    removed = files::remove_stale_staging(folder_);
   });
   if (removed > 0) {
     log::info("model_checkpoint: removed {} half-written checkpoints of a run that died", removed);
@@ -78,6 +101,27 @@ void ModelCheckpoint::on_train_start(Trainer& trainer, Module&) {
   saved_at_ = std::chrono::steady_clock::now();
   last_step_ = trainer.global_step();
   ranked_step_ = std::min(ranked_step_, last_step_);  // of another fit than is resumed
+  if (trainer.accelerator().is_main_process()) warn_of_no_save(trainer);
+}
+
+// As in Lightning such a run trains, and saves at its end alone.
+void ModelCheckpoint::warn_of_no_save(const Trainer& trainer) const {
+  const int64_t steps = trainer.estimated_stepping_batches();
+  const int64_t epochs = trainer.options().max_epochs.value_or(-1);
+  const int64_t every = options_.every_n_epochs.value_or(1);
+  std::string why;
+  if (options_.every_n_train_steps > 0 && steps >= 0 && options_.every_n_train_steps > steps) {
+    why = fmt::format("every_n_train_steps = {} and the run takes {} steps",
+                      options_.every_n_train_steps, steps);
+  } else if (every > 1 && epochs >= 0 && every > epochs) {
+    why = fmt::format("every_n_epochs = {} and the run takes {} epochs", every, epochs);
+  } else if (epoch_due(every - 1) && !at_train_epoch_end(trainer) && !trainer.has_validation()) {
+    why = "save_on_train_epoch_end = false and the run has no validation";
+  }
+  if (why.empty()) return;
+  log::warn(
+      "model_checkpoint: {}, so it {}", why,
+      options_.save_last ? "saves at the run's end alone" : "never saves; change one of them");
 }
 
 bool ModelCheckpoint::epoch_due(int64_t epoch) const {
@@ -153,8 +197,7 @@ void ModelCheckpoint::on_evaluation_end(Trainer& trainer, Module&, std::string_v
 }
 
 void ModelCheckpoint::on_train_epoch_end(Trainer& trainer, Module&) {
-  // The trainer already counts this epoch as done.
-  const int64_t epoch = trainer.current_epoch() - 1;
+  const int64_t epoch = trainer.current_epoch();
   const bool by_epoch = epoch_due(epoch) && at_train_epoch_end(trainer);
   if (by_epoch || (due_ && can_rank(trainer, false))) save_ranked(trainer, epoch);
 }

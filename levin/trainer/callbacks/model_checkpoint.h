@@ -20,7 +20,7 @@ namespace levin {
 struct ModelCheckpointOptions {
   std::string dirpath;  ///< folder of the checkpoints; empty: below the run's logs
   /// {name} stands for name=value: epoch, step or a metric; {name:.2f} for it in that format. A
-  /// metric that was not logged yet is nan.
+  /// metric that was not logged yet is nan. What is no such name is an error when this is made.
   std::string filename = "{epoch}-{step}";
   std::string monitor;     ///< what was logged under this name ranks; empty: the newest
   bool save_last = true;   ///< keep the newest too, whatever its rank
@@ -75,6 +75,7 @@ class LEVIN_API ModelCheckpoint : public Callback {
   void load_state_dict(const State& state) override;
   bool writes_checkpoints() const override { return true; }
   std::string checkpoint_folder() const override { return folder_; }
+  const std::string& monitor() const { return options_.monitor; }
 
   void setup(Trainer& trainer, Module& module, std::string_view stage) override;
   void on_train_start(Trainer& trainer, Module& module) override;
@@ -115,6 +116,7 @@ class LEVIN_API ModelCheckpoint : public Callback {
   bool at_train_epoch_end(const Trainer& trainer) const;
   bool waits_for_validation(const Trainer& trainer) const;
   bool lacks_monitor(const Trainer& trainer) const;
+  void warn_of_no_save(const Trainer& trainer) const;
   bool can_rank(Trainer& trainer, bool validation_may_tell);
   void warn_of_monitor(const Trainer& trainer, std::string_view so);
   std::optional<double> score(Trainer& trainer);

@@ -10,6 +10,7 @@
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/checkpoint_reader.h"
 #include "levin/files/atomic.h"
+#include "levin/trainer/callbacks/checkpoint_name.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
 #include "levin/trainer/trainer.h"
 
@@ -18,19 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// As "{:02d}" or "{:.4f}" would; what is no number of the kind that the format wants is an error.
-template <class Number>
-std::string formatted(const std::string& format, Number value) {
-  try {
-    return fmt::format(fmt::runtime("{:" + format + "}"), value);
-  } catch (const fmt::format_error& error) {
-    LEVIN_FAIL("trainer.checkpoint.options",
-               "got the format '{}' in filename for the value {} ({}); wanted one as 02d for a "
-               "count or .2f for a metric",
-               format, value, error.what());
-  }
-}
-
 bool is_there(const fs::path& path) {
   std::error_code error;
   return fs::exists(fs::symlink_status(path, error));
@@ -38,32 +26,10 @@ bool is_there(const fs::path& path) {
 
 }  // namespace
 
-// A metric that nobody has logged yet is "nan" there.
 std::string ModelCheckpoint::file_name(const Trainer& trainer, int64_t epoch) const {
-  const Metrics metrics = trainer.callback_metrics();
-  std::string name = options_.filename;
-  size_t open = 0;
-  while ((open = name.find('{', open)) != std::string::npos) {
-    const size_t close = name.find('}', open);
-    LEVIN_CHECK(close != std::string::npos, "trainer.checkpoint.options",
-                "got filename = '{}', wanted a '}}' for each '{{'", options_.filename);
-    const std::string inside = name.substr(open + 1, close - open - 1);
-    const size_t colon = inside.find(':');
-    const std::string key = inside.substr(0, colon);
-    const std::string format = colon == std::string::npos ? "" : inside.substr(colon + 1);
-    std::string value = key + "=";
-    if (key == "epoch" || key == "step") {
-      value += formatted(format, key == "epoch" ? epoch : trainer.global_step());
-    } else {
-      const auto metric = metrics.find(key);
-      value += formatted(
-          format.empty() ? ".4f" : format,
-          metric == metrics.end() ? std::numeric_limits<double>::quiet_NaN() : metric->second);
-    }
-    name.replace(open, close - open + 1, value);
-    open += value.size();
-  }
-  return name;
+  return detail::checkpoint_name(
+      options_.filename,
+      {.epoch = epoch, .step = trainer.global_step(), .metrics = trainer.callback_metrics()});
 }
 
 bool ModelCheckpoint::is_ranked(const Saved& saved) const {

@@ -1,12 +1,12 @@
 #include "levin/trainer/callbacks/model_summary.h"
 
 #include <c10/util/accumulate.h>
-#include <fmt/format.h>
 #include <torch/nn/module.h>
 
 #include <cstdio>
 #include <vector>
 
+#include "levin/base/check.h"
 #include "levin/module/parameters.h"
 #include "levin/shard/leaf.h"
 #include "levin/trainer/trainer.h"
@@ -77,6 +77,12 @@ std::string summarize(const torch::nn::Module& module, ModelSummaryOptions optio
   const int64_t trainable = count(module, /*trainable_only=*/true);
   return text +
          fmt::format("{} parameters, {} of them trainable\n", human(total), human(trainable));
+}
+
+ModelSummary::ModelSummary(ModelSummaryOptions options) : options_(options) {
+  LEVIN_CHECK(options.max_depth >= -1, "trainer.options",
+              "got model_summary with max_depth = {}, wanted 0 or more, or -1 for all",
+              options.max_depth);
 }
 
 void ModelSummary::on_fit_start(Trainer& trainer, Module& module) {

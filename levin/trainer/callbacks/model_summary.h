@@ -25,7 +25,8 @@ LEVIN_API std::string summarize(const torch::nn::Module& module, ModelSummaryOpt
 /// Prints it to stderr on rank 0 when a fit begins.
 class LEVIN_API ModelSummary : public Callback {
  public:
-  explicit ModelSummary(ModelSummaryOptions options) : options_(options) {}
+  /// Throws Error "trainer.options" for a depth below -1.
+  explicit ModelSummary(ModelSummaryOptions options);
   std::string state_key() const override { return "model_summary"; }
   void on_fit_start(Trainer& trainer, Module& module) override;
 

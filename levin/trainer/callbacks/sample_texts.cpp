@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <utility>
@@ -9,7 +10,9 @@
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/base/random.h"
+#include "levin/models/generate/settings.h"
 #include "levin/models/pretrained.h"
+#include "levin/models/pretrained_parts.h"
 #include "levin/models/to_batch.h"
 #include "levin/module/evaluation_mode.h"
 #include "levin/trainer/trainer.h"
@@ -46,11 +49,28 @@ SampleTexts::SampleTexts(SampleTextsOptions options) : options_(std::move(option
   LEVIN_CHECK(options_.every_n_steps >= 0 && options_.every_n_epochs >= 0, "trainer.sample_texts",
               "got every_n_steps = {} and every_n_epochs = {}, wanted 0 or more",
               options_.every_n_steps, options_.every_n_epochs);
+  LEVIN_CHECK(options_.every_n_steps > 0 || options_.every_n_epochs > 0, "trainer.sample_texts",
+              "got every_n_steps = 0 and every_n_epochs = 0, so that nothing is ever written; set "
+              "one of them");
+  const std::filesystem::path file = options_.file;
+  const bool is_inside = file.is_relative() && std::ranges::find(file, "..") == file.end();
+  LEVIN_CHECK(is_inside, "trainer.sample_texts",
+              "got file = '{}', wanted a name within the run's folder of logs", options_.file);
   options_.generate.tokenizer = options_.tokenizer.get();
 }
 
+// What generate() would find wrong is found before the first batch.
 void SampleTexts::on_fit_start(Trainer& trainer, Module& module) {
-  pretrained_of(module);
+  models::Pretrained::Parts& parts = pretrained_of(module).parts();
+  LEVIN_CHECK(parts.task == models::Task::kTextGeneration && parts.body->is_causal(),
+              "trainer.sample_texts", "a model for {} writes no text; leave the callback out",
+              pretrained_of(module).task());
+  const int64_t prompt = batch_of(options_)["input_ids"].size(1);
+  static_cast<void>(models::GenerateSettings::of(options_.generate, parts.generation, parts.config,
+                                                 prompt, parts.body->longest()));
+  trainer.accelerator().all_or_throw([&] {
+    if (trainer.accelerator().is_main_process()) append(trainer, "");
+  });
   const at::Device device = trainer.accelerator().device();
   LEVIN_CHECK(device.is_cpu() || device.is_cuda(), "trainer.sample_texts",
               "got device {}, where each token would be a program of its own; sample on cpu or gpu",
@@ -88,7 +108,7 @@ void SampleTexts::sample(Trainer& trainer, Module& module) {
   if (accelerator.is_main_process()) tell(trainer, written.texts);
 }
 
-void SampleTexts::tell(const Trainer& trainer, const std::vector<std::string>& texts) const {
+void SampleTexts::tell(const Trainer& trainer, const std::vector<std::string>& texts) {
   const size_t each = texts.size() / options_.prompts.size();  // num_return_sequences
   std::string all;
   for (size_t i = 0; i < texts.size(); ++i) {
@@ -97,11 +117,49 @@ void SampleTexts::tell(const Trainer& trainer, const std::vector<std::string>& t
     if (options_.on_sample) options_.on_sample(sampled_at_, prompt, texts[i]);
   }
   if (options_.print) log::info("{}", all);
+  try {
+    append(trainer, all);
+  } catch (const Error& error) {  // a full disk is no reason to end the run
+    if (!std::exchange(told_, true)) log::warn("{}; training goes on", error.text());
+  }
+}
+
+State SampleTexts::state_dict() const {
+  State state;
+  std::error_code error;
+  const auto bytes = path_.empty() ? 0 : std::filesystem::file_size(path_, error);
+  state.set("bytes", path_.empty() || error ? int64_t{-1} : static_cast<int64_t>(bytes));
+  return std::move(state.set("sampled_at", sampled_at_));
+}
+
+void SampleTexts::load_state_dict(const State& state) {
+  if (!state.contains("bytes")) return;
+  bytes_ = state.integer("bytes");
+  sampled_at_ = state.integer("sampled_at");
+}
+
+void SampleTexts::on_load_checkpoint(Trainer& trainer, Module&, const State&) {
+  const std::string folder = trainer.log_dir();
+  if (!trainer.resumed_in_place() || bytes_ < 0 || folder.empty()) return;
+  const std::filesystem::path path = std::filesystem::path(folder) / options_.file;
+  std::error_code error;
+  const auto there = std::filesystem::file_size(path, error);
+  if (error || static_cast<int64_t>(there) <= bytes_) return;
+  std::filesystem::resize_file(path, static_cast<std::uintmax_t>(bytes_), error);
+  if (error) log::warn("cannot cut '{}': {}", path.string(), error.message());
+}
+
+void SampleTexts::append(const Trainer& trainer, const std::string& texts) {
   const std::string folder = trainer.log_dir();
   if (options_.file.empty() || folder.empty()) return;
+  const std::filesystem::path path = std::filesystem::path(folder) / options_.file;
+  path_ = path.string();
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  std::ofstream(std::filesystem::path(folder) / options_.file, std::ios::app) << all;
+  std::filesystem::create_directories(path.parent_path(), error);
+  std::ofstream file(path, std::ios::app);
+  file << texts << std::flush;
+  LEVIN_CHECK(file.good(), "trainer.sample_texts", "cannot write '{}'; set file to another name",
+              path.string());
 }
 
 std::shared_ptr<SampleTexts> sample_texts(SampleTextsOptions options) {

@@ -32,12 +32,17 @@ struct SampleTextsOptions {
 
 /// Of the models::Pretrained in the module. Training does not notice: it has the same weights, bit for
 /// bit, with this and without it. Throws Error "trainer.sample_texts" where there is none, no prompt or
-/// no tokenizer, and on XLA devices.
+/// no tokenizer, where the options never sample, where the file cannot be written, and on XLA devices; and before the
+/// first batch what generate() throws for its options.
 class LEVIN_API SampleTexts : public Callback {
  public:
   explicit SampleTexts(SampleTextsOptions options);
 
   std::string state_key() const override { return "sample_texts"; }
+  /// How long the file is, so that a run which goes on in its folder drops samples from after the checkpoint.
+  State state_dict() const override;
+  void load_state_dict(const State& state) override;
+  void on_load_checkpoint(Trainer& trainer, Module& module, const State& checkpoint) override;
   void on_fit_start(Trainer& trainer, Module& module) override;
   void on_train_batch_end(Trainer& trainer, Module& module, const at::Tensor& loss,
                           const Batch& batch, int64_t batch_index) override;
@@ -45,10 +50,15 @@ class LEVIN_API SampleTexts : public Callback {
 
  private:
   void sample(Trainer& trainer, Module& module);
-  void tell(const Trainer& trainer, const std::vector<std::string>& texts) const;
+  void tell(const Trainer& trainer, const std::vector<std::string>& texts);
+  /// To the file; throws Error "trainer.sample_texts".
+  void append(const Trainer& trainer, const std::string& texts);
 
   SampleTextsOptions options_;
   int64_t sampled_at_ = -1;  // global step
+  std::string path_;         // of the file; empty: none
+  int64_t bytes_ = -1;       // of the file at the checkpoint; -1: not known
+  bool told_ = false;        // that the file cannot be written
 };
 
 LEVIN_API std::shared_ptr<SampleTexts> sample_texts(SampleTextsOptions options);

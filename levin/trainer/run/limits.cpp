@@ -148,19 +148,20 @@ Limits resolve_limits(const TrainerOptions& o, std::optional<int64_t> train_size
     limits.val_batches = portion_of(val_size, "limit_val_batches", o.limit_val_batches);
   }
   const Portion interval = o.fast_dev_run > 0 ? Portion(1.0) : o.val_check_interval;
-  if (!limits.counted) {
-    const int64_t batches = portion_of(std::nullopt, "val_check_interval", interval);
-    limits.val_interval = std::max<int64_t>(1, batches);
-  } else if (interval.is_fraction()) {
+  if (interval.is_fraction() && limits.counted) {
     limits.val_interval = std::max<int64_t>(1, interval.of(limits.train_batches));
-  } else {
-    limits.val_interval = std::max<int64_t>(1, interval.of(limits.train_batches + 1));
-    LEVIN_CHECK(limits.val_interval <= limits.train_batches || limits.train_batches == 0,
-                "trainer.options",
-                "got val_check_interval = {}, but an epoch has {} batches; lower it, or use "
-                "check_val_every_n_epoch",
-                to_text(interval), limits.train_batches);
+    return limits;
   }
+  limits.val_interval = std::max<int64_t>(
+      1, limits.counted ? interval.of(limits.train_batches + 1)
+                        : portion_of(std::nullopt, "val_check_interval", interval));
+  // As Lightning asks it, whether there is a validation loader or not. Of a stream train_batches are what a limit says.
+  LEVIN_CHECK(interval.is_fraction() || limits.val_interval <= limits.train_batches ||
+                  limits.train_batches == 0 || o.limit_val_batches.is_none(),
+              "trainer.options",
+              "got val_check_interval = {}, but an epoch has {} batches; lower it, use "
+              "check_val_every_n_epoch, or set limit_val_batches = 0 for no validation",
+              to_text(interval), limits.train_batches);
   return limits;
 }
 

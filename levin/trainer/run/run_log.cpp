@@ -131,7 +131,7 @@ void RunLog::show(const Scalar& scalar) {
 
 void RunLog::write(const Scalars& row, int64_t step) const {
   if (row.empty()) return;
-  for (const auto& logger : loggers_) logger->log_metrics(row, progress_.epoch, step);
+  for (const auto& logger : loggers_) logger->log_metrics(row, progress_.current_epoch(), step);
 }
 
 void RunLog::write_row() {

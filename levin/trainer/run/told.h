@@ -1,0 +1,22 @@
+#pragma once
+// What a run says of options that do nothing in it: intervals that never end, names that nobody logs.
+
+#include "levin/trainer/options.h"
+#include "levin/trainer/run/limits.h"
+#include "levin/trainer/run/listeners.h"
+#include "levin/trainer/run/run_log.h"
+
+namespace levin::detail {
+
+/// Before the first batch.
+void warn_of_intervals(const TrainerOptions& options, const Limits& limits, bool has_validation);
+
+/// After an epoch of so many batches in which no validation came due.
+void warn_of_no_validation(const Limits& limits, int64_t batches);
+
+/// After the first step, when names of training are known, and those of validation where one has run: a callback
+/// monitors a name that nothing has logged, and one that was is spelt nearly like it. A wrong name is an error when it
+/// is first looked up, which is an epoch later.
+void warn_of_monitors(const Listeners& listeners, RunLog& log);
+
+}  // namespace levin::detail
