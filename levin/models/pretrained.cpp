@@ -1,5 +1,7 @@
 #include "levin/models/pretrained.h"
 
+#include <ATen/ops/empty_like.h>
+
 #include <set>
 #include <utility>
 
@@ -186,12 +188,18 @@ void draw_anew(Pretrained& net, at::ScalarType dtype) {
   for (const auto& module : net.named_modules("", /*include_self=*/false)) {
     auto* layer = dynamic_cast<Layer*>(module.value().get());
     if (layer == nullptr) continue;
-    bool is_new = false;
-    for (const auto& own : layer->named_parameters(/*recurse=*/false))
-      is_new = is_new || drawn.contains(joined(module.key(), own.key()));
-    if (!is_new) continue;
+    std::vector<std::pair<at::Tensor, at::Tensor>> of_file;  // parameter, its values
+    size_t count = 0;
+    for (const auto& own : layer->named_parameters(/*recurse=*/false)) {
+      ++count;
+      if (!drawn.contains(joined(module.key(), own.key())))
+        of_file.emplace_back(own.value(), own.value().detach());
+    }
+    if (of_file.size() == count) continue;
+    for (auto& [parameter, values] : of_file) parameter.set_data(at::empty_like(values));
     layer->draw();
     layer->to(dtype);
+    for (auto& [parameter, values] : of_file) parameter.set_data(values);
   }
   log::warn("models: {} has no weights for {}; they are drawn anew and have to be trained",
             net.parts().folder.string(), to_text(net.drawn()));

@@ -164,6 +164,22 @@ TEST(Pretrained, AHeadOfAnotherSizeIsDrawnAnewAndNamed) {
   EXPECT_EQ(from_pretrained(scratch / "again")->config().num_labels(), 7);
 }
 
+TEST(Pretrained, AWeightWhoseBiasTheFileDoesNotHaveStays) {
+  const Scratch scratch;
+  write_classifier(scratch / "model", 3);
+  const auto file = scratch / "model" / "model.safetensors";
+  State weights = load_weights(file), rest;
+  for (const auto& [name, value] : weights.values()) {
+    if (name != "classifier.bias") rest.set(name, weights.tensor(name).clone());
+  }
+  save_weights(file, rest);
+  const auto net = from_pretrained(scratch / "model");
+  EXPECT_THAT(net->drawn(), ElementsAre("classifier.bias"));
+  EXPECT_TRUE(
+      at::equal(net->named_parameters()["classifier.weight"], rest.tensor("classifier.weight")));
+  EXPECT_TRUE(net->named_parameters()["classifier.bias"].eq(0).all().item<bool>());
+}
+
 TEST(Pretrained, ParametersLieInTheFileUntilTheyAreWritten) {
   const Scratch scratch;
   write_classifier(scratch / "model", 3);

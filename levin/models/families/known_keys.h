@@ -40,7 +40,8 @@ inline constexpr std::string_view kModelKeys = R"keys(
   harmless  epsilon_cutoff eta_cutoff num_assistant_tokens num_assistant_tokens_schedule
   harmless  assistant_confidence_threshold assistant_lookbehind target_lookbehind
   # Layers that differ from each other, parts of a larger model, weights in a file of another name.
-  refused   per_layer_config text_config decoder generator text_encoder transformers_weights
+  refused   text_config decoder generator text_encoder transformers_weights
+  only      per_layer_config = {}
   only      pruned_heads = {}
 )keys";
 
