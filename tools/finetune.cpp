@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "levin/base/text.h"
 #include "levin/models/fine_tune/fine_tune.h"
 #include "levin/models/lora.h"
+#include "levin/models/pretrained_parts.h"
 #include "levin/module/full.h"
 #include "levin/text/rows/rows.h"
 #include "levin/text/tokenizer.h"
@@ -82,22 +84,31 @@ struct Finetune {
   bool adapts() const { return lora_r > 0 || !adapter.empty(); }
 };
 
+/// Names of options that the command line or --config gives a value.
+using Given = std::set<std::string>;
+
 /// The fields of several aggregates as one; a name that came before is left out.
 class Once final : public FieldVisitor {
  public:
-  explicit Once(FieldVisitor& to, std::vector<std::string> hidden)
-      : to_(to), seen_(std::move(hidden)) {}
+  Once(FieldVisitor& to, std::vector<std::string> hidden, Given& given)
+      : to_(to), seen_(std::move(hidden)), given_(given) {}
 
  private:
   void visit(Field field) override {
     const bool is_heading = field.name.empty();
     if (!is_heading && std::ranges::count(seen_, field.name) > 0) return;
     seen_.push_back(field.name);
+    field.set = [set = std::move(field.set), name = field.name,
+                 &given = given_](std::string_view text) {
+      given.insert(name);
+      set(text);
+    };
     to_.take(std::move(field));
   }
 
   FieldVisitor& to_;
   std::vector<std::string> seen_;
+  Given& given_;
 };
 
 std::string model_task(const std::string& task) {
@@ -105,6 +116,84 @@ std::string model_task(const std::string& task) {
   if (task == "tag") return "token-classification";
   if (task == "embed") return "sentence-similarity";
   return task == "mlm" ? "fill-mask" : "text-generation";
+}
+
+std::string flag_of(std::string name) {
+  std::ranges::replace(name, '_', '-');
+  return "--" + name;
+}
+
+/// The tasks that an option of the command has an effect for; empty: all of them.
+std::vector<std::string> tasks_of(const std::string& option) {
+  if (option.starts_with("sample_")) return {"lm", "sft", "dpo"};
+  if (option == "objective") return {"embed"};
+  std::vector<std::string> tasks;
+  for (const std::string& objective : models::objectives_of_option(option)) {
+    const std::string task = objective == "dpo" ? "dpo" : "embed";
+    if (std::ranges::count(tasks, task) == 0) tasks.push_back(task);
+  }
+  return tasks.empty() ? text::tasks_of_rows_option(option) : tasks;
+}
+
+void check_used(const std::string& task, const Given& given) {
+  for (const std::string& option : given) {
+    const std::vector<std::string> tasks = tasks_of(option);
+    LEVIN_CHECK(tasks.empty() || std::ranges::count(tasks, task) > 0, "tools.finetune",
+                "got {}, which {} does not use; it is of {}; leave it out", flag_of(option), task,
+                to_text(tasks));
+  }
+}
+
+/// Options that have an effect beside another one alone.
+void check_together(const Finetune& command, const Given& given) {
+  const auto want = [&](bool is_there, const char* other, std::vector<std::string> options) {
+    for (const std::string& option : options) {
+      LEVIN_CHECK(is_there || !given.contains(option), "tools.finetune",
+                  "got {} and no {}, without which it does nothing; give both or none",
+                  flag_of(option), other);
+    }
+  };
+  LEVIN_CHECK(command.lora_r >= 0, "tools.finetune",
+              "got --lora-r {}, wanted the rank of an adapter, or 0 for none", command.lora_r);
+  LEVIN_CHECK(command.lora_alpha >= 0, "tools.finetune",
+              "got --lora-alpha {}, wanted a number above 0, or 0 for twice the rank",
+              command.lora_alpha);
+  const std::vector<std::string> shapes{"lora_alpha", "lora_dropout", "lora_target",
+                                        "use_dora",   "use_rslora",   "modules_to_save"};
+  for (const std::string& option : shapes) {
+    LEVIN_CHECK(command.adapter.empty() || !given.contains(option), "tools.finetune",
+                "got {} beside --adapter, whose files say it; leave out one of them",
+                flag_of(option));
+  }
+  LEVIN_CHECK(command.adapter.empty() || command.lora_r == 0, "tools.finetune",
+              "got --lora-r beside --adapter, whose files say it; leave out one of them");
+  want(command.lora_r > 0, "--lora-r, as --lora-r 16", shapes);
+  want(!command.sample_prompts.empty(), "--sample-prompts",
+       {"sample_chat", "sample_every_n_steps"});
+  want(!command.val.empty(), "--val", {"eval_batch_size", "recall_at"});
+  LEVIN_CHECK(command.sample_every_n_steps >= 0, "tools.finetune",
+              "got --sample-every-n-steps {}, wanted 0 or more", command.sample_every_n_steps);
+}
+
+/// What rows with scores are trained for, and those without.
+std::string objective_of(const std::string& task, const std::string& asked, bool has_scores,
+                         const Given& given) {
+  if (task == "sft" || task == "dpo") return task;
+  if (task != "embed") return "auto";
+  const std::string objective = asked != "auto" ? asked
+                                : has_scores    ? "cosine"
+                                                : "in-batch-negatives";
+  LEVIN_CHECK((objective == "cosine") == has_scores, "tools.finetune",
+              "got --objective {} and rows {} scores; cosine learns scores, and nothing else does",
+              printable(objective), has_scores ? "with" : "without");
+  for (const std::string& option : given) {
+    const std::vector<std::string> objectives = models::objectives_of_option(option);
+    LEVIN_CHECK(objectives.empty() || std::ranges::count(objectives, objective) > 0,
+                "tools.finetune",
+                "got {}, and these rows are trained by {}, which does not use it; it is of {}",
+                flag_of(option), objective, to_text(objectives));
+  }
+  return objective;
 }
 
 void check_task(const std::string& task) {
@@ -124,8 +213,13 @@ std::shared_ptr<models::Pretrained> open_model(const Finetune& command, const st
   if (task == "classify" || task == "tag") {
     options.num_labels = rows.num_labels();
     options.label_names = rows.label_names();
+    LEVIN_CHECK(rows.num_labels() > 1 || rows.problem_type() != "single_label_classification",
+                "tools.finetune", "{} has one label alone, so that there is nothing to tell apart",
+                command.data);
   }
   auto net = models::from_pretrained(command.model, options);
+  // Whatever the folder was trained for before: the rows say it, and the result's config.json.
+  if (task == "classify") net->parts().config.set("problem_type", rows.problem_type());
   if (!command.adapter.empty()) {
     lora::load(*net, command.adapter);
   } else if (command.lora_r > 0) {
@@ -148,12 +242,6 @@ void check_places(const Finetune& command) {
   std::error_code error;
   LEVIN_CHECK(!fs::equivalent(command.model, command.output, error), "tools.finetune",
               "--output is the folder of the model, '{}'; name another", command.output);
-  const bool shapes = command.lora_alpha != 0 || command.lora_dropout != 0 || command.use_dora ||
-                      command.use_rslora || !command.lora_target.empty() ||
-                      !command.modules_to_save.empty();
-  LEVIN_CHECK(!shapes || command.adapts(), "tools.finetune",
-              "got options of an adapter and no --lora-r, without which all weights are trained; "
-              "add --lora-r 16");
   LEVIN_CHECK(!command.merge || command.adapts(), "tools.finetune",
               "--merge puts an adapter into the model, and there is none; add --lora-r");
 }
@@ -161,11 +249,9 @@ void check_places(const Finetune& command) {
 bool writes(const std::string& task) { return task == "lm" || task == "sft" || task == "dpo"; }
 
 /// What the model writes while it trains; nullptr where nobody asked.
-std::shared_ptr<Callback> samples(const Finetune& command, const std::string& task,
+std::shared_ptr<Callback> samples(const Finetune& command,
                                   std::shared_ptr<const text::Tokenizer> tokenizer) {
   if (command.sample_prompts.empty()) return nullptr;
-  LEVIN_CHECK(writes(task), "tools.finetune",
-              "a model for {} writes no texts; leave out --sample-prompts", task);
   std::ifstream file(command.sample_prompts);
   std::vector<std::string> prompts;
   for (std::string line; std::getline(file, line);)
@@ -190,19 +276,18 @@ void say_where(const Finetune& command, const std::string& task, bool has_templa
 }
 
 void train(const std::string& task, const Finetune& command, text::RowsOptions rows_options,
-           models::FineTuneOptions tuning, TrainerOptions options) {
+           models::FineTuneOptions tuning, TrainerOptions options, const Given& given) {
   const auto tokenizer =
       std::make_shared<const text::Tokenizer>(text::Tokenizer::from_pretrained(command.model));
-  if (auto callback = samples(command, task, tokenizer)) options.callbacks.push_back(callback);
+  if (auto callback = samples(command, tokenizer)) options.callbacks.push_back(callback);
   // Before the model: it seeds what that draws, and starts the other processes.
   Trainer trainer(options);
   rows_options.task = task;
   rows_options.validation_file = command.val;
   const auto rows = text::rows(command.data, *tokenizer, rows_options);
   rows->prepare_data();
+  tuning.objective = objective_of(task, tuning.objective, !rows->problem_type().empty(), given);
   const auto net = open_model(command, task, *rows);
-  if (task == "sft" || task == "dpo") tuning.objective = task;
-  if (task == "embed" && rows->num_labels() > 0) tuning.objective = "cosine";
   const auto module = models::fine_tune(net, tuning);
   trainer.fit(module, rows);
   const bool is_main = trainer.accelerator().is_main_process();
@@ -231,13 +316,14 @@ int finetune(int argc, char** argv) {
   text::RowsOptions rows;
   models::FineTuneOptions tuning;
   TrainerOptions options{.max_epochs = 3, .num_sanity_val_steps = 0};
+  Given given;
   const std::string name = "levin finetune " + task;
   std::vector<const char*> arguments{name.c_str()};
   arguments.insert(arguments.end(), argv + 2, argv + argc);
   const auto text = detail::read_options(static_cast<int>(arguments.size()), arguments.data(),
                                          [&](FieldVisitor& field) {
                                            // --seed is the trainer's, which the rows take up; task and validation file stand above.
-                                           Once once(field, {"task", "validation_file"});
+                                           Once once(field, {"task", "validation_file"}, given);
                                            option_group(once, "model, adapter and output");
                                            command.fields(once);
                                            option_group(once, "loss");
@@ -251,7 +337,9 @@ int finetune(int argc, char** argv) {
     return 0;
   }
   check_places(command);
-  train(task, command, rows, tuning, options);
+  check_used(task, given);
+  check_together(command, given);
+  train(task, command, rows, tuning, options, given);
   return 0;
 }
 

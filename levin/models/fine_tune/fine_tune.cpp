@@ -10,6 +10,7 @@
 #include "levin/base/log.h"
 #include "levin/base/text.h"
 #include "levin/models/fine_tune/objective.h"
+#include "levin/models/fine_tune/window_mean.h"
 #include "levin/models/layers/layers.h"
 #include "levin/module/parameters.h"
 #include "levin/optim/optim.h"
@@ -52,6 +53,42 @@ Schedule schedule_of(const FineTuneOptions& options) {
   return optim::constant({.warmup_steps = options.warmup_steps});
 }
 
+/// An option of another objective would do nothing.
+void check_used(const Pretrained& net, const FineTuneOptions& options) {
+  const std::string named = objective_for(net.task(), options.objective);
+  const std::string objective = named == "auto" ? net.task() : named;
+  const auto given = options_as_text(options), otherwise = options_as_text(FineTuneOptions());
+  for (const auto& [name, value] : given) {
+    const std::vector<std::string> objectives = objectives_of_option(name);
+    const bool is_used = objectives.empty() || std::ranges::count(objectives, objective) > 0;
+    LEVIN_CHECK(is_used || value == otherwise.at(name), "models.fine_tune",
+                "got {} = {} for {}, which does not use it; it is of {}", name, value, objective,
+                to_text(objectives));
+  }
+  LEVIN_CHECK(!options.reference || objective == "dpo", "models.fine_tune",
+              "got a reference for {}, which does not use it; it is of dpo", objective);
+}
+
+void check_numbers(const FineTuneOptions& options) {
+  const auto check = [](const char* name, auto value, bool fits, const char* wanted) {
+    LEVIN_CHECK(fits, "models.fine_tune", "got {} = {}, wanted {}", name, value, wanted);
+  };
+  const auto is_decay = [](double value) { return value >= 0 && value < 1; };
+  if (options.lr) check("lr", *options.lr, *options.lr > 0, "above 0");
+  check("weight_decay", options.weight_decay, options.weight_decay >= 0, "0 or more");
+  check("adam_beta1", options.adam_beta1, is_decay(options.adam_beta1), "0 or more and below 1");
+  check("adam_beta2", options.adam_beta2, is_decay(options.adam_beta2), "0 or more and below 1");
+  check("adam_epsilon", options.adam_epsilon, options.adam_epsilon >= 0, "0 or more");
+  check("max_grad_norm", options.max_grad_norm, options.max_grad_norm >= 0, "0 or more");
+  check("warmup_steps", options.warmup_steps, options.warmup_steps >= 0, "0 or more");
+  check("beta", options.beta, options.beta > 0, "above 0");
+  check("label_smoothing", options.label_smoothing,
+        options.label_smoothing >= 0 && options.label_smoothing < 0.5, "0 or more and below 0.5");
+  check("scale", options.scale, options.scale > 0, "above 0");
+  check("margin", options.margin, options.margin >= 0, "0 or more");
+  check("recall_at", options.recall_at, options.recall_at >= 1, "at least 1");
+}
+
 /// Where the processor has no instructions for it, products in bfloat16 take longer than in float32.
 bool multiplies_bfloat16() {
 #if defined(__x86_64__)
@@ -68,15 +105,14 @@ class FineTuned final : public Module {
         net_(register_module("net", std::move(net))),
         options_(std::move(options)),
         name_(objective_for(net_->task(), options_.objective)),
-        objective_(make_objective(net_, name_, options_)) {
-    schedule_of(options_);  // throws
-  }
+        objective_(make_objective(net_, name_, options_)) {}
 
   at::Tensor training_step(const Batch& batch) override {
     const StepLoss step = objective_->train(batch, data_group());
     set_loss_weight(step.count);
-    log("train_loss", step.loss.detach(), {.prog_bar = true});
-    for (const auto& [name, value] : step.values) log(name, value);
+    WindowMean::Values values{{"train_loss", step.loss}};
+    values.insert(values.end(), step.values.begin(), step.values.end());
+    window_.add(values, step.count);
     return step.loss;
   }
   void validation_step(const Batch& batch, int64_t) override { evaluate("val_", batch); }
@@ -97,6 +133,8 @@ class FineTuned final : public Module {
   }
 
   void on_before_optimizer_step(OptimizerHandle& optimizer) override {
+    for (const auto& [name, value] : window_.take(data_group()))
+      log(name, value, {.prog_bar = name == "train_loss"});
     if (options_.max_grad_norm > 0) optimizer.clip_grad_norm(options_.max_grad_norm);
   }
 
@@ -148,6 +186,7 @@ class FineTuned final : public Module {
   FineTuneOptions options_;
   std::string name_;
   std::unique_ptr<Objective> objective_;
+  WindowMean window_;
 };
 
 }  // namespace
@@ -163,6 +202,9 @@ bool decays(const std::string& name) {
 }
 
 std::shared_ptr<Module> fine_tune(std::shared_ptr<Pretrained> net, const FineTuneOptions& options) {
+  check_used(*net, options);
+  check_numbers(options);
+  schedule_of(options);  // throws
   return std::make_shared<FineTuned>(std::move(net), options);
 }
 

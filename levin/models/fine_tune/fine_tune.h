@@ -22,14 +22,15 @@ namespace levin::models {
 /// as transformers' Trainer has them, or TRL's for sft and dpo. A batch weighs what it has of labels that
 /// count: under accumulation and over ranks the loss is the mean over all of them.
 ///
-/// Logged: train_loss, val_loss, and in validation val_perplexity (text-generation, fill-mask), val_accuracy and
+/// Logged: train_loss, of a step of the optimizer over all its batches and ranks; val_loss, and in validation val_perplexity (text-generation, fill-mask), val_accuracy and
 /// val_f1 (classification; of two classes that of class 1, else the mean over classes; of tokens with
 /// names in BIO that of entities), val_spearman (numbers; cosine), val_recall_at_k (in-batch negatives,
 /// triplets), and of dpo TRL's rewards/chosen, /rejected, /accuracies and /margins. test_step the same
 /// under "test_"; predict_step gives logits, or embeddings.
 ///
 /// Throws Error "models.fine_tune" for an objective or schedule that does not exist, or is not for
-/// the model's task, "models.dpo.reference" where dpo has none.
+/// the model's task, for an option that the objective does not use and a number that cannot be;
+/// "models.dpo.reference" where dpo has none.
 LEVIN_API std::shared_ptr<Module> fine_tune(std::shared_ptr<Pretrained> net,
                                             const FineTuneOptions& options = {});
 

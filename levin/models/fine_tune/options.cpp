@@ -1,8 +1,12 @@
 #include "levin/models/fine_tune/options.h"
 
+#include <map>
+
 namespace levin::models {
 
 void FineTuneOptions::fields(FieldVisitor& field) {
+  field("objective", objective,
+        "of embed: in-batch-negatives, cosine or triplet; auto: by the rows or the model");
   field("lr", lr, "highest learning rate of AdamW; 5e-5, of sft 2e-5, of dpo 1e-6 when unset");
   field("schedule", schedule, "of the learning rate: linear, cosine or constant");
   field("warmup_steps", warmup_steps, "optimizer steps in which the learning rate rises from 0");
@@ -16,7 +20,19 @@ void FineTuneOptions::fields(FieldVisitor& field) {
         "of dpo: the part of pairs that may be the wrong way round");
   field("scale", scale, "of in-batch negatives: what similarities are multiplied by");
   field("margin", margin, "of triplets: how much farther the wrong answer has to be");
-  field("recall_at", recall_at, "of embeddings: validation counts answers among so many nearest");
+  field("recall_at", recall_at,
+        "of in-batch negatives and triplets: validation counts answers among so many nearest");
+}
+
+std::vector<std::string> objectives_of_option(std::string_view option) {
+  static const std::map<std::string, std::vector<std::string>, std::less<>> kObjectives = {
+      {"beta", {"dpo"}},
+      {"label_smoothing", {"dpo"}},
+      {"scale", {"in-batch-negatives"}},
+      {"margin", {"triplet"}},
+      {"recall_at", {"in-batch-negatives", "triplet"}}};
+  const auto found = kObjectives.find(option);
+  return found == kObjectives.end() ? std::vector<std::string>() : found->second;
 }
 
 }  // namespace levin::models

@@ -5,7 +5,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "levin/base/export.h"
 #include "levin/base/options.h"
@@ -39,5 +41,8 @@ struct FineTuneOptions {
 
   LEVIN_API void fields(FieldVisitor& field);
 };
+
+/// The objectives that an option of FineTuneOptions has an effect for, by the option's name; empty: all of them.
+LEVIN_API std::vector<std::string> objectives_of_option(std::string_view option);
 
 }  // namespace levin::models

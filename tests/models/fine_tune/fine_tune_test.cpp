@@ -287,6 +287,87 @@ TEST(FineTune, WeightsOfBfloat16AreWarnedOfWhereTheProcessorIsSlowAtThem) {
   }
 }
 
+/// Batches of 1, 3 and 2 labels that count, in a window: the loss of one batch of all six.
+TEST(FineTune, TheLoggedLossIsThatOfAllBatchesOfAStep) {
+  const Scratch scratch;
+  torch::manual_seed(1);
+  const at::Tensor ids = drawn_ids({6, 7});
+  at::Tensor labels = ids.clone();
+  labels[0].narrow(0, 3, 4).fill_(-100);
+  labels[2].narrow(0, 2, 5).fill_(-100);
+  labels[3].fill_(-100);  // nothing of a batch counts
+  const auto logged = [&](int64_t batch_size, int64_t accumulate, const std::string& compile) {
+    torch::manual_seed(2);
+    const auto net = test::small(test::small_qwen3(), "text-generation");
+    auto options = quiet(scratch.path(), 4);
+    options.accumulate_grad_batches = accumulate;
+    options.log_every_n_steps = 1;
+    options.compile = compile;
+    struct Record : Callback {
+      std::string state_key() const override { return "record"; }
+      void on_train_batch_end(Trainer& trainer, Module&, const at::Tensor&, const Batch&,
+                              int64_t) override {
+        if (trainer.global_step() == static_cast<int64_t>(losses.size())) return;
+        losses.push_back(trainer.callback_metrics().at("train_loss"));
+      }
+      std::vector<double> losses;
+    };
+    const auto record = std::make_shared<Record>();
+    options.callbacks = {record};
+    Trainer(options).fit(fine_tune(net, {.lr = 1e-2}),
+                         DataLoader(data::tensors({{"input_ids", ids}, {"labels", labels}}),
+                                    {.batch_size = batch_size}));
+    return record->losses;
+  };
+  const auto whole = logged(6, 1, "no");
+  ASSERT_EQ(whole.size(), 4U);
+  for (const std::string& compile : {"no", "replay"}) {
+    const auto parts = logged(1, 6, compile);
+    ASSERT_EQ(parts.size(), 4U);
+    for (size_t step = 0; step < whole.size(); ++step)
+      EXPECT_NEAR(parts[step], whole[step], 1e-5) << compile << " " << step;
+  }
+}
+
+TEST(FineTune, AnOptionOfAnotherObjectiveIsAnError) {
+  const auto bert = test::small(test::small_bert(), "text-classification");
+  const auto writer = test::small(test::small_qwen3(), "text-generation");
+  EXPECT_THAT(
+      error_of([&] { fine_tune(bert, {.beta = 0.2}); }),
+      HasSubstr("models.fine_tune: got beta = 0.2 for text-classification, which does not use "
+                "it; it is of dpo"));
+  EXPECT_THAT(error_of([&] { fine_tune(writer, {.objective = "sft", .label_smoothing = 0.1}); }),
+              HasSubstr("models.fine_tune: got label_smoothing = 0.1 for sft"));
+  EXPECT_THAT(error_of([&] { fine_tune(writer, {.reference = writer}); }),
+              HasSubstr("models.fine_tune: got a reference for text-generation"));
+  EXPECT_THAT(error_of([&] { fine_tune(bert, {.lr = -1.0}); }),
+              HasSubstr("models.fine_tune: got lr = -1"));
+}
+
+/// The reference is the model from before: also of what modules_to_save trains.
+TEST(FineTune, DpoHoldsModulesThatAreTrainedWholeAgainstTheirValuesFromBefore) {
+  const Scratch scratch;
+  torch::manual_seed(1);
+  const auto net = test::small(test::small_qwen3(), "text-generation");
+  const auto before = test::small(test::small_qwen3(), "text-generation");
+  const auto own = net->named_parameters();
+  for (const auto& parameter : before->named_parameters()) {
+    const at::NoGradGuard no_grad;
+    at::Tensor(parameter.value()).copy_(own[parameter.key()]);
+  }
+  lora::add(net, {.r = 4, .target_modules = {"q_proj"}, .modules_to_save = {"lm_head"}});
+  const at::Tensor ids = drawn_ids({8, 2, 6});
+  const DataLoader pairs(data::tensors({{"input_ids", ids}, {"labels", ids}}), {.batch_size = 4});
+  Trainer trainer(quiet(scratch.path(), 6));
+  trainer.fit(fine_tune(net, {.objective = "dpo", .lr = 1e-2}), pairs);
+  const Metrics itself = trainer.validate(fine_tune(net, {.objective = "dpo"}), pairs);
+  const Metrics given =
+      trainer.validate(fine_tune(net, {.objective = "dpo", .reference = before}), pairs);
+  EXPECT_GT(itself.at("val_rewards/margins"), 0.01);
+  for (const char* name : {"val_loss", "val_rewards/margins", "val_rewards/chosen"})
+    EXPECT_NEAR(itself.at(name), given.at(name), 1e-5) << name;
+}
+
 TEST(FineTune, WhatDoesNotGoTogetherIsAnError) {
   const auto bert = test::small(test::small_bert(), "text-classification");
   EXPECT_THAT(error_of([&] { fine_tune(bert, {.objective = "dpo"}); }),

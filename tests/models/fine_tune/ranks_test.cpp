@@ -53,12 +53,13 @@ void write_rows(const fs::path& path, int64_t count, uint64_t seed) {
 }
 
 struct Losses : Callback {
-  std::vector<double> of_steps;
+  std::vector<double> of_steps, logged;
   std::string state_key() const override { return "losses"; }
   void on_train_batch_end(Trainer& trainer, Module&, const at::Tensor& loss, const Batch&,
                           int64_t) override {
     const at::Tensor mean = trainer.accelerator().reduce(loss.detach(), ReduceOp::kMean);
     of_steps.push_back(mean.item<double>());
+    logged.push_back(trainer.callback_metrics().at("train_loss"));
   }
 };
 
@@ -103,6 +104,9 @@ std::string trained(const Way& way, const fs::path& folder) {
   if (way.lora_r > 0)
     lora::add(net, {.r = way.lora_r, .lora_alpha = 8, .target_modules = {"all-linear"}});
   trainer.fit(fine_tune(net, {.lr = 2e-3}), rows);
+  // What is logged is the mean over the ranks.
+  for (size_t step = 0; step < losses->logged.size(); ++step)
+    EXPECT_NEAR(losses->logged[step], losses->of_steps[step], 1e-6) << step;
   const Metrics metrics = trainer.callback_metrics();
   return fmt::format("{:.9g} {:.9g} {:.9g}", metrics.at("val_accuracy"), metrics.at("val_loss"),
                      fmt::join(losses->of_steps, " "));
