@@ -96,10 +96,10 @@ class DecodeStream;
 /// Threads may share one that does not change meanwhile. Text has to be UTF-8: Error "text.utf8".
 class LEVIN_API Tokenizer {
  public:
-  /// Of a folder as transformers saves it: tokenizer.json with tokenizer_config.json and
-  /// special_tokens_map.json. As there, it neither truncates nor pads before it is told to. Throws Error
-  /// "text.missing" where there is no tokenizer.json, "text.file", "text.component" or "text.pattern" where it
-  /// cannot be used.
+  /// Of a folder as transformers saves it, read as AutoTokenizer reads it: tokenizer.json with tokenizer_config.json,
+  /// special_tokens_map.json, added_tokens.json and config.json. As there, it neither truncates nor pads before it is
+  /// told to. Throws Error "text.missing" where there is no tokenizer.json, "text.file", "text.component" or
+  /// "text.pattern" where the files cannot be used. One warning for a file names the keys that levin does not know.
   static Tokenizer from_pretrained(const std::filesystem::path& folder,
                                    const PretrainedOptions& options = {});
   /// Of a tokenizer.json alone, with its own truncation and padding.
