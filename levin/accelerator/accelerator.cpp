@@ -257,6 +257,7 @@ std::vector<NamedTensor> Accelerator::parameters_for(const OptimizerConfig& conf
 
 std::vector<PreparedOptimizer> Accelerator::prepare_optimizers(
     const std::vector<OptimizerConfig>& configs, int64_t total_steps) {
+  detail::check_same_options(world(), detail::optimizers_as_text(configs), {});
   std::vector<PreparedOptimizer> prepared;
   for (OptimizerConfig config : configs) {
     if (options_.master_weights) config.master_weights();

@@ -14,7 +14,45 @@ bool stands_for(const std::string& pattern, const std::string& name) {
   return name.starts_with(pattern.substr(0, pattern.size() - 1));
 }
 
+struct Describe {
+  std::string operator()(const SgdOptions& o) const {
+    return fmt::format(
+        "lr {}, momentum {}, dampening {}, weight_decay {}, nesterov {}, maximize {}", o.lr,
+        o.momentum, o.dampening, o.weight_decay, o.nesterov, o.maximize);
+  }
+  template <class Adam>
+  std::string operator()(const Adam& o) const {
+    return fmt::format("lr {}, betas {} {}, eps {}, weight_decay {}, amsgrad {}, maximize {}", o.lr,
+                       o.betas.first, o.betas.second, o.eps, o.weight_decay, o.amsgrad, o.maximize);
+  }
+  std::string operator()(const TorchOptimizerOptions& o) const {
+    return fmt::format("lr {}", o.lr);
+  }
+};
+
+std::string or_none(const std::optional<double>& value) {
+  return value ? fmt::format("{}", *value) : "none";
+}
+
+std::string text_of(const OptimizerConfig& config) {
+  std::string text = fmt::format("{} of {} ({})", config.name(), config.pattern(),
+                                 std::visit(Describe(), config.kind()));
+  for (const OptimizerConfig::Group& group : config.groups()) {
+    text += fmt::format(", group {} (lr {}, weight_decay {})", group.pattern,
+                        or_none(group.options.lr), or_none(group.options.weight_decay));
+  }
+  return text + fmt::format(", frequency {}, schedule {}", config.frequency(),
+                            config.schedule() ? config.schedule()->name : "none");
+}
+
 }  // namespace
+
+std::map<std::string, std::string> optimizers_as_text(const std::vector<OptimizerConfig>& configs) {
+  std::map<std::string, std::string> text{{"optimizers", std::to_string(configs.size())}};
+  for (size_t i = 0; i < configs.size(); ++i)
+    text["optimizer " + std::to_string(i)] = text_of(configs[i]);
+  return text;
+}
 
 void check_same_options(comm::ProcessGroup& world,
                         const std::map<std::string, std::string>& options,

@@ -10,6 +10,7 @@
 
 #include "levin/base/export.h"
 #include "levin/comm/process_group.h"
+#include "levin/module/optimizer_config.h"
 
 namespace levin::detail {
 
@@ -18,5 +19,9 @@ namespace levin::detail {
 LEVIN_API void check_same_options(comm::ProcessGroup& world,
                                   const std::map<std::string, std::string>& options,
                                   const std::vector<std::string>& own);
+
+/// What optimizers are made of, for the same comparison: "optimizer 0" to its kind, options, groups and schedule.
+LEVIN_API std::map<std::string, std::string> optimizers_as_text(
+    const std::vector<OptimizerConfig>& configs);
 
 }  // namespace levin::detail

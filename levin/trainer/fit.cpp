@@ -10,18 +10,9 @@ namespace levin::detail {
 void Run::train() {
   agree_on_stop();
   if (finished()) return;
-  log_.collect_in(&log_.epoch_values());
-  place_.enter(RunPlace::Loop::kTraining, progress_.epoch,
-               progress_.in_epoch ? progress_.batch : RunPlace::kStart);
-  call(&Module::on_train_start, &Callback::on_train_start);
+  begin_training();
   for (agree_on_stop(); !finished(); agree_on_stop()) train_epoch();
-  log_.collect_in(nullptr);
-  // A run that stops inside an epoch is saved as it stands there, and goes on there when resumed.
-  listeners_.tell_writers(&Callback::on_train_end);
-  accelerator_.finish_saves();
-  if (progress_.in_epoch) log_.publish({&log_.train_values(), &log_.epoch_values()});
-  module_->on_train_end();
-  listeners_.tell_watchers(&Callback::on_train_end);
+  end_training();
 }
 
 void Run::train_epoch() {
@@ -79,7 +70,7 @@ void Run::train_batch(Batch batch, int64_t index) {
   module_->on_train_batch_end(loss, batch, index);
   listeners_.tell_watchers(&Callback::on_train_batch_end, loss, batch, index);
   if (updated_ && should_log()) log_.write_row();
-  if (!std::exchange(told_of_monitors_, true)) tell_of_monitors();
+  tell_of_monitors();
   listeners_.tell_writers(&Callback::on_train_batch_end, loss, batch, index);
 }
 

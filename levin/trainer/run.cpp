@@ -237,7 +237,25 @@ void Run::warn_of_few_steps() const {
 }
 
 // A validation that has not run yet may log what is monitored.
+void Run::begin_training() {
+  log_.collect_in(&log_.epoch_values());
+  place_.enter(RunPlace::Loop::kTraining, progress_.epoch,
+               progress_.in_epoch ? progress_.batch : RunPlace::kStart);
+  call(&Module::on_train_start, &Callback::on_train_start);
+}
+
+// A run that stops inside an epoch is saved as it stands there, and goes on there when resumed.
+void Run::end_training() {
+  log_.collect_in(nullptr);
+  listeners_.tell_writers(&Callback::on_train_end);
+  accelerator_.finish_saves();
+  if (progress_.in_epoch) log_.publish({&log_.train_values(), &log_.epoch_values()});
+  module_->on_train_end();
+  listeners_.tell_watchers(&Callback::on_train_end);
+}
+
 void Run::tell_of_monitors() {
+  if (std::exchange(told_of_monitors_, true)) return;
   const bool knows_all = !has_validation() || options_.num_sanity_val_steps != 0;
   if (knows_all && accelerator_.is_main_process()) warn_of_monitors(listeners_, log_);
 }

@@ -96,6 +96,8 @@ class Run : public ModuleContext {
   void note_unseeded(const DataLoader& training);
   void say_what_is_unseeded() const;
   void warn_of_few_steps() const;
+  void begin_training();
+  void end_training();
   void tell_of_monitors();
   void tell_of_no_validation();
   void agree_on_stop(bool between_steps = false);

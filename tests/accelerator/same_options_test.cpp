@@ -1,8 +1,10 @@
 // Ranks that were started with different options do not train together.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/torch.h>
 
 #include "levin/accelerator/accelerator.h"
+#include "levin/optim/optim.h"
 #include "tests/support/error_of.h"
 #include "tests/support/world.h"
 
@@ -12,6 +14,7 @@ namespace {
 using levin::AcceleratorOptions;
 using levin::test::error_of;
 using levin::test::run_world;
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
@@ -38,6 +41,18 @@ TEST(SameOptions, ARankWithOthersIsNamedOnEveryRank) {
     });
     EXPECT_THAT(words, Each(HasSubstr("accelerator.options: " + c.words)));
   }
+}
+
+TEST(SameOptions, ARankWithAnotherOptimizerIsNamedOnEveryRank) {
+  const auto words = run_world(2, [&](int64_t rank, const auto&) -> std::string {
+    return error_of([&] {
+      levin::Accelerator accelerator({.strategy = "ddp"});
+      accelerator.prepare(torch::nn::Linear(2, 2),
+                          levin::optim::sgd({.lr = rank == 0 ? 0.1 : 0.2}));
+    });
+  });
+  EXPECT_THAT(words, Each(AllOf(HasSubstr("accelerator.options: rank 1 has optimizer 0 = 'sgd"),
+                                HasSubstr("lr 0.2"), HasSubstr("lr 0.1"))));
 }
 
 TEST(SameOptions, AFolderOfItsOwnIsARanksAffair) {
