@@ -236,7 +236,6 @@ void Run::warn_of_few_steps() const {
       steps, options_.log_every_n_steps);
 }
 
-// A validation that has not run yet may log what is monitored.
 void Run::begin_training() {
   log_.collect_in(&log_.epoch_values());
   place_.enter(RunPlace::Loop::kTraining, progress_.epoch,
@@ -254,6 +253,7 @@ void Run::end_training() {
   listeners_.tell_watchers(&Callback::on_train_end);
 }
 
+// A validation that has not run yet may log what is monitored.
 void Run::tell_of_monitors() {
   if (std::exchange(told_of_monitors_, true)) return;
   const bool knows_all = !has_validation() || options_.num_sanity_val_steps != 0;
