@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "levin/base/log_sink.h"
 #include "levin/data/batch.h"
 #include "levin/models/pretrained.h"

@@ -50,7 +50,8 @@ void expect_near(const at::Tensor& values, const at::Tensor& wanted) {
 
 void expect_same_numbers(Pretrained& net, const State& expected) {
   const at::NoGradGuard no_grad;
-  const at::Tensor ids = expected.tensor("input_ids"), mask = expected.tensor("attention_mask");
+  const at::Tensor& ids = expected.tensor("input_ids");
+  const at::Tensor& mask = expected.tensor("attention_mask");
   expect_near(numbers_of(net, {{"input_ids", ids}}), expected.tensor("none.logits"));
   const Batch padded{{"input_ids", ids}, {"attention_mask", mask}};
   expect_near(numbers_of(net, padded) * mask.unsqueeze(-1), expected.tensor("right.logits"));
@@ -87,9 +88,9 @@ TEST_F(OddConfigs, GiveTheNumbersOfTransformersOrAreNamed) {
       if (fs::exists(values)) {
         const State expected = load_weights(values);
         expect_same_numbers(*net, expected);
-        const at::Tensor ids = expected.tensor("input_ids");
+        const at::Tensor& ids = expected.tensor("input_ids");
         if (expected.contains("generated")) {
-          const at::Tensor wanted = expected.tensor("generated");
+          const at::Tensor& wanted = expected.tensor("generated");
           EXPECT_TRUE(at::equal(written(*net, ids, wanted.size(1) - ids.size(1)), wanted));
         }
         net->save_pretrained(entry.path() / "back");

@@ -60,8 +60,8 @@ void Conv1D::draw() {
 GPT2Block::GPT2Block(const GPT2Config& config, int64_t index)
     : config_(config), activation_(activation_of(config.activation_function)) {
   if (!config.scale_attn_weights || config.scale_attn_by_inverse_layer_idx) {
-    const auto head_dim = static_cast<double>(config.n_embd / config.n_head);
-    score_scale_ = config.scale_attn_weights ? 1.0 / std::sqrt(head_dim) : 1.0;
+    const int64_t head_dim = config.n_embd / config.n_head;
+    score_scale_ = config.scale_attn_weights ? 1.0 / std::sqrt(static_cast<double>(head_dim)) : 1.0;
     if (config.scale_attn_by_inverse_layer_idx) score_scale_ /= static_cast<double>(index + 1);
   }
   const int64_t width = config.n_embd, inner = config.n_inner > 0 ? config.n_inner : 4 * width;
