@@ -8,12 +8,7 @@ generation_config.json those of GenerationConfig. Prints each key that is in no 
 levin's looks at, and exits with 1 where there is one. FILE: config.json and so on; all of them where none is named.
 
 To add a file: a row of FILES. It says where the lists stand, by the names of their constants (a later one's line replaces an earlier
-one's), and which folder's sources read them; and the function that gives the peer's keys. Those of PEFT's and the tokenizers' files are
-adapter_keys, tokenizer_keys and special_token_keys:
-
-    "adapter_config.json": (single("levin/models/lora.cpp", "kAdapterKeys", "levin/models"), adapter_keys),
-    "tokenizer_config.json": (single("levin/text/reading/known_fields.cpp", "kSpecialTokenKeys kTokenizerConfigKeys", "levin/text"), tokenizer_keys),
-    "special_tokens_map.json": (single("levin/text/reading/known_fields.cpp", "kSpecialTokenKeys", "levin/text"), special_token_keys),
+one's), and which folder's sources read them; and the function that gives the peer's keys.
 """
 
 import argparse
@@ -207,6 +202,9 @@ FILES = {
     "sentence_bert_config.json": (single("levin/models/sentence_encoder.cpp", "kTransformerKeys", "levin/models", "Transformer"), sentence_keys),
     "config_sentence_transformers.json": (single("levin/models/sentence_encoder.cpp", "kSentenceKeys", "levin/models"), sentence_keys),
     "generation_config.json": (single("levin/models/generate/settings.cpp", "kGenerationKeys", "levin/models"), generation_keys),
+    "adapter_config.json": (single("levin/models/adapters/config.cpp", "kAdapterKeys", "levin/models"), adapter_keys),
+    "tokenizer_config.json": (single("levin/text/reading/known_fields.cpp", "kSpecialTokenKeys kTokenizerConfigKeys", "levin/text"), tokenizer_keys),
+    "special_tokens_map.json": (single("levin/text/reading/known_fields.cpp", "kSpecialTokenKeys", "levin/text"), special_token_keys),
 }
 
 
