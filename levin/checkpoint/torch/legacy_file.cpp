@@ -31,6 +31,17 @@ size_t end_of_magic(std::span<const std::byte> bytes) {
   return 0;
 }
 
+/// Bytes of an element of a storage's class, of those too whose tensors are left out; 0: unknown.
+size_t width_of(std::string_view name) {
+  if (const auto type = type_of_storage(name)) return at::elementSize(*type);
+  if (name == "torch QInt32Storage") return 4;
+  for (const char* narrow : {"torch QInt8Storage", "torch QUInt8Storage", "torch QUInt4x2Storage",
+                             "torch QUInt2x4Storage"}) {
+    if (name == narrow) return 1;
+  }
+  return 0;
+}
+
 class Reader {
  public:
   Reader(std::span<const std::byte> bytes, const std::string& source)
@@ -94,9 +105,9 @@ class Reader {
       if (parts.size() > 5 && !parts[5]->is(Kind::kNone)) {
         fail("a storage that is a part of another, as PyTorch before 0.4 wrote them");
       }
-      const auto type = type_of_storage(parts[1]->text);
-      if (!type) fail(fmt::format("a storage of class {}", parts[1]->text));
-      widths[parts[2]->text] = at::elementSize(*type);
+      const size_t width = width_of(parts[1]->text);
+      if (width == 0) fail(fmt::format("a storage of class {}", parts[1]->text));
+      widths[parts[2]->text] = width;
     }
     return widths;
   }
