@@ -75,13 +75,18 @@ TEST(Processes, TheMainOneGoesFirst) {
   EXPECT_THAT(words, Each("it"));
 }
 
-/// Of three ranks whose exchanges may take a second, what rank 0 prepares taking longer.
+/// Of three ranks whose exchanges may take a second of an idle machine, what rank 0 prepares taking
+/// longer.
+std::chrono::milliseconds exchange_timeout() {
+  static const auto timeout = levin::test::patient(std::chrono::seconds(1));
+  return timeout;
+}
 std::vector<std::string> prepare(double timeout_s, const std::function<void()>& body) {
   return run_world(3, [&](int64_t, const auto&) -> std::string {
     Processes processes(
         levin::rank_from_environment(),
         levin::comm::ProcessGroup::connect(levin::comm::read_environment(),
-                                           {.backend = "shm", .timeout = std::chrono::seconds(1)}),
+                                           {.backend = "shm", .timeout = exchange_timeout()}),
         timeout_s);
     for (int i = 0; i < 2; ++i) {
       std::string said = "no error";
@@ -98,7 +103,7 @@ std::vector<std::string> prepare(double timeout_s, const std::function<void()>& 
 }
 
 TEST(Processes, WaitForDataLongerThanForAnExchange) {
-  EXPECT_THAT(prepare(60, [] { std::this_thread::sleep_for(std::chrono::milliseconds(1500)); }),
+  EXPECT_THAT(prepare(3600, [] { std::this_thread::sleep_for(1.5 * exchange_timeout()); }),
               Each(""));
 }
 

@@ -30,10 +30,11 @@ TEST(AwakeTime, CountsNoStretchInWhichNobodyLooked) {
   levin::detail::AwakeTime waited;
   const timespec pause = {1, 500'000'000};
   ::nanosleep(&pause, nullptr);
-  EXPECT_LE(waited.look(), std::chrono::seconds(1));
+  EXPECT_EQ(waited.look(), std::chrono::seconds(1));
   EXPECT_TRUE(waited.slept());
-  EXPECT_LT(waited.look(), std::chrono::milliseconds(1100));
-  EXPECT_FALSE(waited.slept());
+  // A busy machine may keep this thread from its next look too: that is the same again.
+  const bool was_awake = waited.look() < std::chrono::seconds(2);
+  EXPECT_EQ(waited.slept(), !was_awake);
 }
 
 }  // namespace

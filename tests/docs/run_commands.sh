@@ -79,7 +79,7 @@ run_interrupted() {
   set -m
   WHOLE=1 eval "$1" &
   local process=$! waited=0
-  until grep -q 'of them trainable' output || ((++waited == 600)); do sleep 0.1; done
+  until grep -q 'of them trainable' output || ((++waited == 6000)); do sleep 0.1; done
   sleep 1
   kill -INT -- "-$process"
   wait "$process"

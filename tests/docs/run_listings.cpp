@@ -12,19 +12,18 @@
 #include <string>
 
 #include "tests/docs/listings.h"
+#include "tests/support/patience.h"
 
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr unsigned kTimeoutS = 60;
 
 [[noreturn]] void run_here(const Listing& listing, const fs::path& folder) {
   fs::current_path(folder);
   const int output = ::open("output", O_CREAT | O_WRONLY, 0600);
   ::dup2(output, STDOUT_FILENO);
   ::dup2(output, STDERR_FILENO);
-  ::alarm(kTimeoutS);
+  ::alarm(static_cast<unsigned>(levin::test::patient_s(240)));
   // What a program of the guides reads from its command line: enough to see that it trains.
   const char* words[] = {"program", "--max-epochs",          "1", "--limit-val-batches",
                          "2",       "--limit-train-batches", "4"};

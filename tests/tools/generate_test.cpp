@@ -153,7 +153,7 @@ TEST_F(Generate, OnATerminalIsAConversation) {
   if (child == 0) {
     const std::string& command = levin::test::levin_command();
     ::setenv("OMP_NUM_THREADS", "1", 1);
-    ::alarm(60);
+    ::alarm(static_cast<unsigned>(levin::test::patient_s(240)));
     ::execl(command.c_str(), command.c_str(), "generate", "--model", folder_.c_str(), "--chat",
             "--max-new-tokens", "4", nullptr);
     ::_exit(99);

@@ -3,7 +3,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 
-#include <chrono>
 #include <fstream>
 
 #include "tests/graph/meta/built_modules.h"
@@ -362,21 +361,18 @@ nn::ModuleList ten_billion() {
 TEST(InitOnMetaAlone, DISABLED_TenBillion) {
   torch::rand({1});
   const int64_t before = peak_kib();
-  const auto start = std::chrono::steady_clock::now();
   const auto model = levin::init_on_meta(ten_billion);
-  const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
   int64_t count = 0;
   for (const Tensor& parameter : model->parameters()) count += parameter.numel();
   const int64_t more = peak_kib() - before;
-  std::printf("%lld parameters in %.1f ms and %lld KiB\n", static_cast<long long>(count),
-              time.count(), static_cast<long long>(more));
+  std::printf("%lld parameters in %lld KiB\n", static_cast<long long>(count),
+              static_cast<long long>(more));
   ASSERT_GT(before, 0);
   EXPECT_GT(count, 10'000'000'000);
-  EXPECT_LT(more, 50 * 1024);
-  EXPECT_LT(time.count(), 2000);  // some 10 on an idle machine
+  EXPECT_LT(more, 50 * 1024);  // nothing of 40 GB was filled
 }
 
-TEST(InitOnMeta, TenBillionParametersTakeHardlyMemoryOrTime) {
+TEST(InitOnMeta, TenBillionParametersTakeHardlyMemory) {
   const levin::test::Scratch scratch;
   const auto log = scratch / "log";
   const int code = levin::test::run_in_own_process("InitOnMetaAlone.DISABLED_TenBillion", log);
@@ -386,16 +382,16 @@ TEST(InitOnMeta, TenBillionParametersTakeHardlyMemoryOrTime) {
   EXPECT_THAT(words, HasSubstr("parameters in "));
 }
 
-/// Rows far into the numbers of a large model, without those before them being drawn.
+/// Rows far into the numbers of a large model: memory for those before them, 800 MB a layer, is never
+/// taken, and so they are not drawn.
 TEST(InitOnMeta, RowsOfTheLastOfManyTensorsTakeNoDrawsOfOthers) {
   const auto model = levin::init_on_meta(ten_billion);
   const auto last = model->ptr(49);
-  const auto start = std::chrono::steady_clock::now();
+  const int64_t before = peak_kib();
   levin::materialize(*last, {.rows = [](const std::string&, const Tensor& whole) {
     return levin::RowRange{whole.size(0) - 1, whole.size(0)};
   }});
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  EXPECT_LT(seconds.count(), 5.0);  // drawing all would take a minute
+  EXPECT_LT(peak_kib() - before, 100 * 1024);
   EXPECT_FALSE(levin::is_on_meta(*last));
   EXPECT_NE(last->named_parameters()["linear1.weight"].abs().sum().item<float>(), 0);
 }
