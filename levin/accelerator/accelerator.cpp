@@ -147,6 +147,12 @@ void Accelerator::check_compile() const {
               "got activation_memory_budget = {} without --compile replay, which it belongs to{}",
               options_.activation_memory_budget,
               xla_ == nullptr ? "" : "; on XLA use levin::activation_checkpoint");
+  const bool sums_again = options_.ddp.gradient_reduction == "sum" && compiles() &&
+                          options_.gradient_accumulation_plugin.sync_each_batch;
+  LEVIN_CHECK(
+      !sums_again, "strategy.ddp.options",
+      "--ddp-gradient-reduction sum with sync_each_batch would sum the gradients of a group's "
+      "earlier batches again in recorded steps; leave one of them out, or set --compile no");
   if (!compiles() || !detail::graph_file().empty()) return;
   LEVIN_CHECK(!precision_.scales_loss, "accelerator.compile",
               "{} looks in each step whether gradients are finite, and a recorded step cannot; set "

@@ -55,6 +55,16 @@ TEST(SameOptions, ARankWithAnotherOptimizerIsNamedOnEveryRank) {
                                 HasSubstr("lr 0.2"), HasSubstr("lr 0.1"))));
 }
 
+// Of one rank that is no mistake of ranks, but it would be of several.
+TEST(SameOptions, SumsOfAGroupThatARecordedStepWouldSumAgainAreRefused) {
+  AcceleratorOptions options{.strategy = "single"};
+  options.compile = "replay";
+  options.ddp.gradient_reduction = "sum";
+  options.gradient_accumulation_plugin.sync_each_batch = true;
+  EXPECT_THAT(error_of([&] { const levin::Accelerator accelerator(options); }),
+              HasSubstr("strategy.ddp.options"));
+}
+
 TEST(SameOptions, AFolderOfItsOwnIsARanksAffair) {
   const auto words = run_world(2, [&](int64_t rank, const std::filesystem::path& folder) {
     AcceleratorOptions options{.strategy = "ddp"};

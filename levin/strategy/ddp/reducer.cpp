@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
@@ -76,7 +77,7 @@ void Reducer::make_buckets(const std::vector<size_t>& order) {
   order_ = order;
   ++layout_;
   buckets_.clear();
-  slots_.assign(parameters_.size(), {});
+  const std::vector<Slot> before = std::exchange(slots_, std::vector<Slot>(parameters_.size()));
   const auto bytes = [](double mib) { return static_cast<int64_t>(mib * kMiB); };
   for (BucketPlan& plan : plan_buckets(parameters_, order, types_, bytes(options_.first_bucket_mb),
                                        bytes(options_.bucket_cap_mb))) {
@@ -100,10 +101,17 @@ void Reducer::make_buckets(const std::vector<size_t>& order) {
     }
     bucket.plan = std::move(plan);
   }
+  for (size_t index = 0; index < before.size(); ++index) {
+    slots_[index].is_summed = before[index].is_summed;
+    slots_[index].aside = before[index].aside;
+  }
 }
 
 void Reducer::begin(bool synchronize) {
   stray_.begin(synchronize);
+  if (options_.gradient_reduction == "sum") {
+    for (size_t index = 0; index < parameters_.size(); ++index) put_aside(index);
+  }
   synchronizing_ = synchronize;
   arrivals_.clear();
   if (!synchronize) return;
@@ -128,6 +136,32 @@ void Reducer::leave_out(size_t index) {
   at::Tensor& gradient = parameters_[index].mutable_grad();
   if (gradient.defined() && gradient.is_alias_of(slots_[index].view)) gradient = gradient.clone();
   slots_[index].view.zero_();
+}
+
+// The mean of what is equal on all ranks is that again; its sum is not.
+void Reducer::put_aside(size_t index) {
+  Slot& slot = slots_[index];
+  at::Tensor& gradient = parameters_[index].mutable_grad();
+  if (!gradient.defined()) slot.aside.reset();  // zero_grad()
+  if (!std::exchange(slot.is_summed, false) || !parameters_[index].requires_grad()) return;
+  const at::NoGradGuard no_grad;
+  slot.aside = std::exchange(gradient, at::Tensor());
+  if (slot.aside.defined() && slot.aside.is_alias_of(slot.view)) slot.aside = slot.aside.clone();
+}
+
+// No gradient came in this backward.
+void Reducer::take_back(size_t index) {
+  Slot& slot = slots_[index];
+  at::Tensor& gradient = parameters_[index].mutable_grad();
+  if (!slot.aside.defined() || gradient.defined()) return;
+  gradient = std::exchange(slot.aside, at::Tensor());
+  slot.is_summed = true;
+}
+
+void Reducer::end() {
+  stray_.end();
+  if (synchronizing_) return;
+  for (size_t index = 0; index < slots_.size(); ++index) take_back(index);
 }
 
 void Reducer::arrived(size_t index) {
@@ -193,12 +227,14 @@ void Reducer::fill_missing(Bucket& bucket, bool counts) {
       slot.arrived = counts;
     } else {
       slot.view.zero_();
+      slot.arrived = counts && slot.aside.defined();
     }
   }
 }
 
 bool Reducer::holds_gradients() const {
-  return std::ranges::any_of(parameters_, [](const at::Tensor& p) { return p.grad().defined(); });
+  return std::ranges::any_of(parameters_, [](const at::Tensor& p) { return p.grad().defined(); }) ||
+         std::ranges::any_of(slots_, [](const Slot& slot) { return slot.aside.defined(); });
 }
 
 bool Reducer::settle_all() {
@@ -237,7 +273,10 @@ std::optional<size_t> Reducer::bucket_of(const at::Tensor& parameter) const {
   return std::nullopt;
 }
 
-void Reducer::skip() { synchronizing_ = false; }
+void Reducer::skip() {
+  synchronizing_ = false;
+  for (size_t index = 0; index < slots_.size(); ++index) take_back(index);
+}
 
 void Reducer::adopt(Bucket& bucket) {
   const at::Tensor used = bucket.used.to(at::kFloat);
@@ -245,6 +284,7 @@ void Reducer::adopt(Bucket& bucket) {
   for (size_t place = 0; place < bucket.plan.members.size(); ++place) {
     const size_t index = bucket.plan.members[place];
     if (counts[place] == 0) {
+      take_back(index);
       unused_.push_back(index);
       continue;
     }
@@ -257,6 +297,10 @@ void Reducer::adopt(Bucket& bucket) {
       gradient.copy_(view);
     } else {
       gradient = view.to(parameters_[index].scalar_type());
+    }
+    slots_[index].is_summed = true;
+    if (slots_[index].aside.defined()) {
+      gradient.add_(std::exchange(slots_[index].aside, at::Tensor()));
     }
   }
 }

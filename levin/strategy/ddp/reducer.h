@@ -34,7 +34,7 @@ class Reducer {
   /// Before each backward. With synchronize its gradients are reduced.
   void begin(bool synchronize);
   /// After it.
-  void end() { stray_.end(); }
+  void end();
   /// Before an update: throws Error "strategy.backward.local" for gradients of another backward.
   void check_backward() { stray_.check("ddp"); }
   /// Whether this backward gave a gradient to any parameter here.
@@ -73,6 +73,8 @@ class Reducer {
     size_t place = 0;  ///< among the bucket's members
     at::Tensor view;
     bool arrived = false;
+    bool is_summed = false;  ///< .grad is that of all ranks
+    at::Tensor aside = {};   ///< of sums: what was summed before this backward
   };
   struct Bucket {
     BucketPlan plan;
@@ -88,6 +90,8 @@ class Reducer {
   void take_unfrozen();
   void make_buckets(const std::vector<size_t>& order);
   void leave_out(size_t index);
+  void put_aside(size_t index);
+  void take_back(size_t index);
   void arrived(size_t index);
   void fill(size_t index, const at::Tensor& gradient);
   void fill_missing(Bucket& bucket, bool counts);

@@ -57,7 +57,8 @@ TEST_P(WholeParameters, AddUpOverBatchesAsDividedOnesDo) {
     auto strategy = levin::make_strategy(
         c.strategy,
         {.group = connect(c.backend),
-         .fsdp = {.gradient_reduction = c.reduction,
+         .ddp = {.gradient_reduction = c.strategy == "ddp" ? c.reduction : "mean"},
+         .fsdp = {.gradient_reduction = c.strategy == "ddp" ? "mean" : c.reduction,
                   .zero_stage = c.strategy == "zero" ? c.stage : levin::FsdpOptions().zero_stage}});
     strategy->setup(*net, at::kCPU);
     std::string word;
@@ -90,7 +91,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{"fsdp"}, Case{"fsdp", 3, "mean"}, Case{"fsdp", 3, "sum", "gloo"},
                       Case{"fsdp", 3, "sum", "shm", false}, Case{"fsdp", 3, "sum", "shm", true, 3},
                       Case{"zero", 1, "sum", "shm", false}, Case{"zero", 2}, Case{"zero", 3},
-                      Case{"zero", 3, "mean", "gloo"}, Case{"fsdp", 3, "sum", "shm", true, 1}),
+                      Case{"zero", 3, "mean", "gloo"}, Case{"ddp", 3, "sum"},
+                      Case{"ddp", 3, "sum", "gloo", false}, Case{"ddp", 3, "mean"},
+                      Case{"fsdp", 3, "sum", "shm", true, 1}),
     name_of);
 
 TEST(WholeComplexParameters, AComplexScalarGetsTheSumOfComplexGradients) {
