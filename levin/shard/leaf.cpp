@@ -103,7 +103,10 @@ std::vector<int64_t> whole_sizes(const at::Tensor& leaf) { return part_of_leaf(l
 State::Value state_value(const at::Tensor& leaf, const at::Tensor& values) {
   if (layout_of(leaf) == nullptr) return values;
   Part part = part_of_leaf(leaf);
-  const bool is_leaf = values.is_alias_of(leaf);
+  // Without a look at the memory, which may not be here.
+  const bool is_leaf =
+      values.has_storage() && leaf.has_storage() &&
+      values.storage().unsafeGetStorageImpl() == leaf.storage().unsafeGetStorageImpl();
   return TensorSlice{is_leaf ? own_values(leaf).detach() : values, std::move(part.sizes),
                      std::move(part.box.offsets)};
 }

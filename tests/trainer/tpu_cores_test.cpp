@@ -77,7 +77,7 @@ void expect_same_on_cores(const OnCores& fitted, const OnCores& wanted) {
   }
 }
 
-class TpuCores : public ::testing::Test {
+class TpuCoresOnXla : public ::testing::Test {
  protected:
   void SetUp() override {
     LEVIN_NEEDS_CPU_PLUGIN();
@@ -89,11 +89,11 @@ class TpuCores : public ::testing::Test {
   levin::TrainerOptions plain = quiet(scratch.str()), eight = quiet(scratch.str());
 };
 
-TEST_F(TpuCores, TrainAsOneDeviceDoesOnTheWholeBatch) {
+TEST_F(TpuCoresOnXla, TrainAsOneDeviceDoesOnTheWholeBatch) {
   expect_same_on_cores(fit_on_cores(eight, 2), fit_on_cores(plain, 16));
 }
 
-TEST_F(TpuCores, StandBesideFlagsThatSayTheSame) {
+TEST_F(TpuCoresOnXla, StandBesideFlagsThatSayTheSame) {
   const OnCores wanted = fit_on_cores(plain, 16);
   for (const char* accelerator : {"tpu", "xla"}) {
     eight.accelerator = accelerator;
@@ -104,7 +104,7 @@ TEST_F(TpuCores, StandBesideFlagsThatSayTheSame) {
   expect_same_on_cores(fit_on_cores(eight, 2), wanted);
 }
 
-TEST_F(TpuCores, AreAnErrorBesideFlagsThatSayOtherwise) {
+TEST_F(TpuCoresOnXla, AreAnErrorBesideFlagsThatSayOtherwise) {
   eight.devices = 2;
   EXPECT_THAT(
       error_of([&] { levin::Trainer trainer(eight); }),
@@ -115,7 +115,7 @@ TEST_F(TpuCores, AreAnErrorBesideFlagsThatSayOtherwise) {
               HasSubstr("trainer.options: got tpu_cores"));
 }
 
-TEST_F(TpuCores, TrainAModelThatConfigureModelBuildsOfWrappedParts) {
+TEST_F(TpuCoresOnXla, TrainAModelThatConfigureModelBuildsOfWrappedParts) {
   expect_same_on_cores(fit_on_cores<ConfiguredOnCores>(eight, 2),
                        fit_on_cores<ConfiguredOnCores>(plain, 16));
 }
