@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +13,7 @@
 #include "levin/base/log.h"
 #include "levin/base/options.h"
 #include "levin/base/options/option_group.h"
+#include "levin/base/regular_file.h"
 #include "levin/base/text.h"
 #include "levin/models/fine_tune/fine_tune.h"
 #include "levin/models/lora.h"
@@ -252,7 +253,11 @@ bool writes(const std::string& task) { return task == "lm" || task == "sft" || t
 std::shared_ptr<Callback> samples(const Finetune& command,
                                   std::shared_ptr<const text::Tokenizer> tokenizer) {
   if (command.sample_prompts.empty()) return nullptr;
-  std::ifstream file(command.sample_prompts);
+  std::string why;
+  const auto text = posix::read_text(command.sample_prompts, why);
+  LEVIN_CHECK(text, "tools.finetune", "--sample-prompts: cannot read '{}': {}",
+              command.sample_prompts, why);
+  std::istringstream file(*text);
   std::vector<std::string> prompts;
   for (std::string line; std::getline(file, line);)
     if (!line.empty()) prompts.push_back(line);

@@ -1,11 +1,16 @@
 #include "tools/run_parser.h"
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 #include <utility>
+
+#include "levin/base/regular_file.h"
 
 namespace levin::tools {
 namespace {
@@ -17,6 +22,15 @@ constexpr const char* kRun =
 constexpr const char* kConfig =
     "Writes the options of levin run to a file that it reads; asks for them when none is given.";
 
+/// Before CLI11 opens it, which would wait for the writer of a pipe; "" for what it may open.
+std::string reason_not_a_file(const std::string& path) {
+  std::error_code unknown;
+  std::string why;
+  const bool may_open = !std::filesystem::exists(path, unknown) || posix::is_open_stream(path) ||
+                        posix::open_regular(path, why).has_value();
+  return may_open ? "" : fmt::format("cannot read '{}': {}", path, why);
+}
+
 class RunParser {
  public:
   RunParser(launch::LaunchOptions& options, RunFlags& flags, const std::string& subcommand)
@@ -26,7 +40,8 @@ class RunParser {
       app_->get_formatter()->label("OPTIONS", "OPTIONS] PROGRAM [ARGUMENTS OF THE PROGRAM");
       app_->prefix_command();
       app_->set_config("--config", run_config_path().string(), "file that `levin config` wrote")
-          ->type_name("");
+          ->type_name("")
+          ->check(reason_not_a_file);
     }
     app_->get_formatter()->column_width(34);
     app_->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // as torchrun

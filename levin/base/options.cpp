@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -13,6 +12,7 @@
 #include "levin/base/json.h"
 #include "levin/base/options/command_words.h"
 #include "levin/base/options/options_help_impl.h"
+#include "levin/base/regular_file.h"
 
 namespace levin::detail {
 /// Some texts suffice for what toml++ asserts never to be.
@@ -132,12 +132,10 @@ std::string config_bytes(const std::string& file) {
               "no file '{}'; --print-config writes one to start from", file);
   LEVIN_CHECK(!std::filesystem::is_directory(file, error), "base.options.config",
               "'{}' is a folder, wanted a TOML file", file);
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  // An empty file sets the failbit of what it is copied to.
-  const bool is_read = in.is_open() && (in.peek() == EOF || (text << in.rdbuf())) && !in.bad();
-  LEVIN_CHECK(is_read, "base.options.config", "cannot read '{}'; check its permissions", file);
-  return text.str();
+  std::string why;
+  auto text = posix::read_text(file, why);
+  LEVIN_CHECK(text, "base.options.config", "cannot read '{}': {}", file, why);
+  return *std::move(text);
 }
 
 void read_config(const std::string& file, const std::vector<Field>& fields) {

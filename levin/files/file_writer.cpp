@@ -9,6 +9,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/posix.h"
+#include "levin/base/regular_file.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -118,12 +119,14 @@ FileDigest FileWriter::close() {
 }
 
 FileDigest digest(const std::filesystem::path& path) {
-  const posix::Descriptor file = posix::open_file(path, O_RDONLY);
+  std::string why;
+  const auto opened = posix::open_regular(path, why);
+  LEVIN_CHECK(opened, "files.read", "cannot read {}: {}", path.string(), why);
   std::vector<std::byte> buffer(kBufferBytes);
   detail::Checksum checksum;
   FileDigest result;
   for (;;) {
-    const int64_t count = file ? posix::read_some(file, buffer) : -1;
+    const int64_t count = posix::read_some(opened->file, buffer);
     LEVIN_CHECK(count >= 0, "files.read", "cannot read {} after {} bytes: {}", path.string(),
                 result.size, posix::reason(errno));
     if (count == 0) break;

@@ -1,8 +1,6 @@
 #include "levin/files/memory_map.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <cerrno>
 #include <iterator>
@@ -12,6 +10,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/posix.h"
+#include "levin/base/regular_file.h"
 
 namespace levin::files {
 namespace {
@@ -30,19 +29,14 @@ struct Maps {
 }  // namespace
 
 MemoryMap::MemoryMap(const std::filesystem::path& path) {
-  // O_NONBLOCK: opening a pipe must not wait for its writer.
-  const posix::Descriptor file = posix::open_file(path, O_RDONLY | O_NONBLOCK);
-  struct stat status{};
-  LEVIN_CHECK(file && ::fstat(file.number(), &status) == 0, "files.read", "cannot read {}: {}",
-              path.string(), posix::reason(errno));
-  LEVIN_CHECK(!S_ISDIR(status.st_mode), "files.read", "cannot read {}: {}", path.string(),
-              posix::reason(EISDIR));
-  LEVIN_CHECK(S_ISREG(status.st_mode), "files.read",
-              "cannot read {}: it is a device or a pipe, wanted a file", path.string());
-  if (status.st_size == 0) return;
-  const auto size = static_cast<size_t>(status.st_size);
+  std::string why;
+  const auto opened = posix::open_regular(path, why);
+  LEVIN_CHECK(opened, "files.read", "cannot read {}: {}", path.string(), why);
+  if (opened->size == 0) return;
+  const auto size = static_cast<size_t>(opened->size);
   // Writable for tensors made over it: a page that is written to becomes this process's own.
-  void* address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, file.number(), 0);
+  void* address =
+      ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, opened->file.number(), 0);
   LEVIN_CHECK(address != MAP_FAILED, "files.read", "cannot map {} ({} bytes): {}", path.string(),
               size, posix::reason(errno));
   bytes_ = {static_cast<const std::byte*>(address), size};

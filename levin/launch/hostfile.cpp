@@ -1,9 +1,9 @@
 #include "levin/launch/hostfile.h"
 
-#include <fstream>
 #include <sstream>
 
 #include "levin/base/check.h"
+#include "levin/base/regular_file.h"
 #include "levin/base/text.h"
 
 namespace levin::launch {
@@ -37,8 +37,10 @@ Host host_in(const std::string& line, const std::string& place) {
 }  // namespace
 
 std::vector<Host> read_hostfile(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  LEVIN_CHECK(in, "launch.hostfile", "cannot read the hostfile {}; check the path", file.string());
+  std::string why;
+  const auto text = posix::read_text(file, why);
+  LEVIN_CHECK(text, "launch.hostfile", "cannot read the hostfile {}: {}", file.string(), why);
+  std::istringstream in(*text);
   std::vector<Host> hosts;
   int64_t number = 0;
   for (std::string line; std::getline(in, line);) {

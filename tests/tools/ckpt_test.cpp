@@ -1,4 +1,5 @@
 // levin ckpt as main() calls it.
+#include <caffe2/serialize/inline_container.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/sharded_weights.h"
 #include "tests/support/error_of.h"
+#include "tests/support/peak_memory.h"
 #include "tests/support/scratch.h"
 #include "tools/command.h"
 
@@ -25,6 +27,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
+using namespace std::string_literals;
 
 struct Said {
   int code = 0;
@@ -111,6 +114,52 @@ TEST_F(Ckpt, DiffSaysWhatIsOtherwise) {
             "model/other: only in the second, Float [1]\n"
             "training/epoch: 3 and 4\n");
   EXPECT_THAT(ckpt({"diff", "--atol", "0.25", folder_, other_}).text, Not(HasSubstr("layer.bias")));
+}
+
+/// A file of torch.save with a tensor "w" of that many elements, all of which lie at one place.
+std::string repeated(const Scratch& scratch, int64_t count) {
+  const std::string path = (scratch / "repeated.pt").string();
+  caffe2::serialize::PyTorchStreamWriter writer(path);
+  std::string number(reinterpret_cast<const char*>(&count), sizeof count);
+  const std::string pickle =
+      "\x80\x02}\x8c\x01wctorch._utils\n_rebuild_tensor_v2\n((\x8c\x07storagectorch\nFloatStorage\n"
+      "\x8c\x01"
+      "0\x8c\x03"
+      "cpuK\x01tQK\x00\x8a\x08"s +
+      number + "\x85K\x00\x85\x89NtRs."s;
+  const float value = 1.5;
+  writer.writeRecord("data.pkl", pickle.data(), pickle.size());
+  writer.writeRecord("data/0", &value, sizeof value);
+  writer.writeEndOfFile();
+  return path;
+}
+
+// 8.6 GB of one number: each command says so, and none makes them.
+TEST_F(Ckpt, WhatRepeatsOneElementIsNamedAndNotWritten) {
+  const levin::test::PeakMemory memory;
+  const std::string file = repeated(scratch_, (int64_t{1} << 31) + 7);
+  const std::string to = (scratch_ / "out.safetensors").string();
+  EXPECT_THAT(ckpt({"inspect", file}).text, HasSubstr("1 tensors, 2147483655 numbers, 8.59 GB"));
+  EXPECT_THAT(ckpt({"verify", file}).text, HasSubstr("'w' repeats 4 bytes as 8.59 GB"));
+  const auto is_refused = AllOf(StartsWith("tools.ckpt: "), HasSubstr("'w' of sizes [2147483655]"));
+  EXPECT_THAT(error_of([&] { ckpt({"convert", file, to}); }), is_refused);
+  EXPECT_THAT(error_of([&] { ckpt({"diff", file, file}); }), is_refused);
+  EXPECT_FALSE(std::filesystem::exists(to));
+  EXPECT_LT(levin::test::PeakMemory::bytes(), 1 << 20);
+  // One of a usual size is written whole.
+  EXPECT_EQ(ckpt({"convert", repeated(scratch_, 512), to}).code, 0);
+  EXPECT_TRUE(levin::load_weights(to).tensor("w").equal(torch::full({512}, 1.5F)));
+}
+
+TEST_F(Ckpt, InspectShowsLongTextsShort) {
+  State training, inner;
+  inner.set("text", std::string(1000, 'x')).set("other", int64_t{1});
+  training.set(std::string(1000, 'k'), inner);
+  levin::save_checkpoint(folder_, {.weights = {}, .training = training});
+  const std::string text = ckpt({"inspect", folder_}).text;
+  EXPECT_THAT(text, HasSubstr(std::string(400, 'k') + "...: 1\n"));
+  EXPECT_THAT(text, HasSubstr(std::string(400, 'x') + "... (1000 bytes)\n"));
+  EXPECT_LT(text.size(), 2000U);
 }
 
 TEST_F(Ckpt, ConvertWritesWhatHuggingFaceReads) {

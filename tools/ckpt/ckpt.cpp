@@ -83,8 +83,10 @@ int diff(int argc, char** argv) {
   app.add_option("--atol", tolerance.absolute, "and by this much")->capture_default_str();
   if (!parse(app, argc, argv, paths, "ONE OTHER", 2)) return 0;
   LEVIN_CHECK(paths.size() == 2, "tools.ckpt", "got {} paths, wanted two", paths.size());
-  const std::string found =
-      differences(read_contents(paths[0]), read_contents(paths[1]), tolerance);
+  const CheckpointContents one = read_contents(paths[0]), other = read_contents(paths[1]);
+  check_expansion(one, paths[0]);
+  check_expansion(other, paths[1]);
+  const std::string found = differences(one, other, tolerance);
   std::cout << (found.empty() ? "no difference\n" : found);
   return found.empty() ? 0 : 1;
 }

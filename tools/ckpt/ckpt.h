@@ -22,6 +22,10 @@ struct CheckpointContents {
 /// checksum is checked. Throws what the readers throw, and Error "tools.ckpt" for anything else.
 CheckpointContents read_contents(const std::filesystem::path& path);
 
+/// Throws Error "tools.ckpt" where its tensors have far more elements than are stored, as views that
+/// repeat one element have.
+void check_expansion(const CheckpointContents& contents, const std::filesystem::path& path);
+
 /// Tensors with their types and sizes, and the scalars of the training state. num_tensors: so many of
 /// each model, the largest first; below 0: all, by name.
 std::string inspected(const std::filesystem::path& path, int64_t num_tensors, bool as_json);

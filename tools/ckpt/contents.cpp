@@ -1,8 +1,12 @@
+#include <c10/util/StringUtil.h>
+
 #include <algorithm>
 #include <array>
+#include <map>
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/base/text.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/checkpoint_reader.h"
 #include "levin/checkpoint/sharded_weights.h"
@@ -14,17 +18,67 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Tensors by the path of their dicts, "optimizer.state.0.exp_avg"; scalars stay in the tree.
-void gather_tensors(const State& tree, const std::string& path, State& tensors, State& scalars) {
-  for (const auto& [key, value] : tree.values()) {
-    const std::string name = path.empty() ? key : path + "." + key;
-    if (const auto* child = std::get_if<State>(&value)) {
-      gather_tensors(*child, name, tensors, scalars);
-    } else if (const auto* tensor = std::get_if<at::Tensor>(&value)) {
-      tensors.set(name, *tensor);
-    } else {
-      std::visit([&](const auto& own) { scalars.set(name, own); }, value);
+constexpr size_t kMostNameBytes = size_t{1} << 26;  // of a long key on the way to many values
+constexpr int64_t kMostRepeated = int64_t{1} << 30;
+
+/// A tree as two lists, by the path of their dicts: "optimizer.state.0.exp_avg".
+class Gathered {
+ public:
+  explicit Gathered(const fs::path& file) : file_(file) {}
+
+  void gather(const State& tree, const std::string& path) {
+    for (const auto& [key, value] : tree.values()) {
+      const std::string name = path.empty() ? key : path + "." + key;
+      name_bytes_ += name.size();
+      LEVIN_CHECK(name_bytes_ <= kMostNameBytes, "tools.ckpt",
+                  "the names in '{}' take more than {}; a key of it is too long", file_.string(),
+                  bytes_text(kMostNameBytes));
+      if (const auto* child = std::get_if<State>(&value)) {
+        gather(*child, name);
+      } else if (const auto* tensor = std::get_if<at::Tensor>(&value)) {
+        tensors.set(name, *tensor);
+      } else {
+        std::visit([&](const auto& own) { scalars.set(name, own); }, value);
+      }
     }
+  }
+
+  State tensors, scalars;
+
+ private:
+  const fs::path& file_;
+  size_t name_bytes_ = 0;
+};
+
+/// The bytes of the storages of a state's tensors, each counted once.
+int64_t storage_bytes(const State& weights) {
+  std::map<const void*, int64_t> storages;
+  for (const auto& [name, value] : weights.values()) {
+    const at::Tensor& tensor = std::get<at::Tensor>(value);
+    if (!tensor.has_storage()) continue;
+    const c10::Storage& storage = tensor.storage();
+    storages[storage.unsafeGetStorageImpl()] = static_cast<int64_t>(storage.nbytes());
+  }
+  int64_t bytes = 0;
+  for (const auto& [storage, own] : storages) bytes += own;
+  return bytes;
+}
+
+/// What PyTorch saved may repeat a storage, in one tensor (stride 0) or in many. Files of Hugging Face
+/// hold every element.
+void check_repeated(const State& weights, const fs::path& path) {
+  const int64_t stored = storage_bytes(weights);
+  int64_t left = stored + kMostRepeated;
+  for (const auto& [name, value] : weights.values()) {
+    const at::Tensor& tensor = std::get<at::Tensor>(value);
+    const auto bytes = static_cast<int64_t>(tensor.nbytes());
+    LEVIN_CHECK(bytes <= left, "tools.ckpt",
+                "the tensors of '{}' repeat what is stored ({}): with '{}' of sizes {} they would "
+                "take more "
+                "than {}; save them by .clone() in the program that wrote the file",
+                path.string(), bytes_text(stored), printable(name), c10::str(tensor.sizes()),
+                bytes_text(stored + kMostRepeated));
+    left -= bytes;
   }
 }
 
@@ -34,8 +88,10 @@ CheckpointContents of_torch(const fs::path& path) {
                                                    : "file of torch.save"};
   State weights;
   try {
-    const State all = is_folder ? load_distributed_checkpoint(path) : load_torch_file(path);
-    gather_tensors(all, "", weights, contents.training);
+    Gathered gathered(path);
+    gathered.gather(is_folder ? load_distributed_checkpoint(path) : load_torch_file(path), "");
+    weights = std::move(gathered.tensors);
+    contents.training = std::move(gathered.scalars);
   } catch (const Error& error) {
     // With classes of their own beside the weights, as Lightning's files.
     if (is_folder || error.id() != "checkpoint.torch") throw;
@@ -56,6 +112,10 @@ State weights_of(const fs::path& from) {
 }
 
 }  // namespace
+
+void check_expansion(const CheckpointContents& contents, const fs::path& path) {
+  for (const auto& [model, weights] : contents.weights) check_repeated(weights, path);
+}
 
 CheckpointContents read_contents(const fs::path& path) {
   std::error_code unknown;
@@ -92,8 +152,19 @@ std::string verified(const fs::path& path) {
   }
   const CheckpointContents contents = read_contents(path);
   size_t tensors = 0;
-  for (const auto& [model, weights] : contents.weights) tensors += weights.values().size();
-  return fmt::format("whole, {} tensors; a {} has no checksums", tensors, contents.kind);
+  std::string repeated;
+  for (const auto& [model, weights] : contents.weights) {
+    tensors += weights.values().size();
+    for (const auto& [name, value] : weights.values()) {
+      const at::Tensor& tensor = std::get<at::Tensor>(value);
+      if (!repeated.empty() || tensor.nbytes() <= tensor.storage().nbytes()) continue;
+      repeated = fmt::format("; '{}' repeats {} as {}", printable(name),
+                             bytes_text(static_cast<int64_t>(tensor.storage().nbytes())),
+                             bytes_text(static_cast<int64_t>(tensor.nbytes())));
+    }
+  }
+  return fmt::format("whole, {} tensors{}; a {} has no checksums", tensors, repeated,
+                     contents.kind);
 }
 
 void convert(const fs::path& from, const fs::path& to, const ConvertOptions& options) {
@@ -103,9 +174,10 @@ void convert(const fs::path& from, const fs::path& to, const ConvertOptions& opt
        {"bfloat16", at::kBFloat16},
        {"float64", at::kDouble}}};
   std::error_code unknown;
-  LEVIN_CHECK(!fs::exists(to, unknown), "tools.ckpt", "'{}' is there; name a new path",
-              to.string());
+  LEVIN_CHECK(!fs::exists(fs::symlink_status(to, unknown)), "tools.ckpt",
+              "'{}' is there; name a new path", to.string());
   State weights = weights_of(from);
+  check_repeated(weights, from);
   if (!options.dtype.empty()) {
     const auto* type =
         std::ranges::find(kTypes, options.dtype, &decltype(kTypes)::value_type::first);

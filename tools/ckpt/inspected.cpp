@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <limits>
+#include <string_view>
 #include <vector>
 
 #include "levin/base/text.h"
@@ -12,6 +14,19 @@ namespace levin::tools {
 namespace {
 
 using nlohmann::json;
+
+constexpr size_t kLongestShown = 400;  // bytes
+
+/// Of the training state: "trainer.epoch: 3".
+struct Scalars {
+  std::vector<std::string> lines;
+  int64_t num_tensors = 0;
+};
+
+std::string shortened(std::string_view text) {
+  if (text.size() <= kLongestShown) return printable(text);
+  return fmt::format("{}... ({} bytes)", printable(text.substr(0, kLongestShown)), text.size());
+}
 
 struct Row {
   std::string name;
@@ -34,30 +49,39 @@ std::pair<int64_t, int64_t> size_of(const State& state) {
   int64_t elements = 0, bytes = 0;
   for (const auto& [name, value] : state.values()) {
     const at::Tensor& tensor = std::get<at::Tensor>(value);
-    elements += tensor.numel();
-    bytes += static_cast<int64_t>(tensor.nbytes());
+    // Views that repeat one element may have more in all than 64 bits count.
+    const auto add = [](int64_t& sum, int64_t own) {
+      if (__builtin_add_overflow(sum, own, &sum)) sum = std::numeric_limits<int64_t>::max();
+    };
+    add(elements, tensor.numel());
+    add(bytes, static_cast<int64_t>(tensor.nbytes()));
   }
   return {elements, bytes};
 }
 
-/// Of the training state: "trainer.epoch: 3". Tensors are counted.
-void add_scalars(const State& state, const std::string& path, std::vector<std::string>& lines,
-                 int64_t& num_tensors) {
+/// A name that a long key makes long is cut where it would be written again for each value below.
+void add_scalars(const State& state, const std::string& path, Scalars& all) {
   for (const auto& [key, value] : state.values()) {
-    const std::string name = path.empty() ? key : path + "." + key;
+    std::string name = path.empty() ? key : path + "." + key;
+    if (name.size() > kLongestShown) name = name.substr(0, kLongestShown) + "...";
     if (const auto* child = std::get_if<State>(&value)) {
-      add_scalars(*child, name, lines, num_tensors);
-    } else if (const auto* text = std::get_if<std::string>(&value)) {
-      lines.push_back(fmt::format("{}: {}", name, printable(*text)));
-    } else if (const auto* flag = std::get_if<bool>(&value)) {
-      lines.push_back(fmt::format("{}: {}", name, *flag));
-    } else if (const auto* integer = std::get_if<int64_t>(&value)) {
-      lines.push_back(fmt::format("{}: {}", name, *integer));
-    } else if (const auto* number = std::get_if<double>(&value)) {
-      lines.push_back(fmt::format("{}: {:.17g}", name, *number));
-    } else {
-      ++num_tensors;
+      add_scalars(*child, name, all);
+      continue;
     }
+    std::string text;
+    if (const auto* own = std::get_if<std::string>(&value)) {
+      text = shortened(*own);
+    } else if (const auto* flag = std::get_if<bool>(&value)) {
+      text = fmt::format("{}", *flag);
+    } else if (const auto* integer = std::get_if<int64_t>(&value)) {
+      text = fmt::format("{}", *integer);
+    } else if (const auto* number = std::get_if<double>(&value)) {
+      text = fmt::format("{:.17g}", *number);
+    } else {
+      ++all.num_tensors;
+      continue;
+    }
+    all.lines.push_back(fmt::format("{}: {}", printable(name), text));
   }
 }
 
@@ -72,10 +96,9 @@ json json_of(const CheckpointContents& contents, int64_t num_tensors) {
                                   {"sizes", row.tensor.sizes().vec()}};
     }
   }
-  std::vector<std::string> lines;
-  int64_t num_training_tensors = 0;
-  add_scalars(contents.training, "", lines, num_training_tensors);
-  all["training"] = {{"tensors", num_training_tensors}, {"scalars", lines}};
+  Scalars scalars;
+  add_scalars(contents.training, "", scalars);
+  all["training"] = {{"tensors", scalars.num_tensors}, {"scalars", scalars.lines}};
   return all;
 }
 
@@ -95,7 +118,9 @@ std::string bytes_text(int64_t bytes) {
 
 std::string inspected(const std::filesystem::path& path, int64_t num_tensors, bool as_json) {
   const CheckpointContents contents = read_contents(path);
-  if (as_json) return json_of(contents, num_tensors).dump(2) + "\n";
+  if (as_json)
+    return json_of(contents, num_tensors).dump(2, ' ', false, json::error_handler_t::replace) +
+           "\n";
   std::string text = fmt::format("{}: {}\n", path.string(), contents.kind);
   for (const auto& [model, state] : contents.weights) {
     const auto [elements, bytes] = size_of(state);
@@ -112,12 +137,11 @@ std::string inspected(const std::filesystem::path& path, int64_t num_tensors, bo
                           state.values().size() - rows.size());
     }
   }
-  std::vector<std::string> lines;
-  int64_t num_training_tensors = 0;
-  add_scalars(contents.training, "", lines, num_training_tensors);
-  if (lines.empty() && num_training_tensors == 0) return text;
-  text += fmt::format("\ntraining state: {} tensors and\n", num_training_tensors);
-  for (const std::string& line : lines) text += "  " + line + "\n";
+  Scalars scalars;
+  add_scalars(contents.training, "", scalars);
+  if (scalars.lines.empty() && scalars.num_tensors == 0) return text;
+  text += fmt::format("\ntraining state: {} tensors and\n", scalars.num_tensors);
+  for (const std::string& line : scalars.lines) text += "  " + line + "\n";
   return text;
 }
 

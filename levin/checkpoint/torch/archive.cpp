@@ -16,7 +16,10 @@ namespace {
 
 using Kind = PickleValue::Kind;
 constexpr int64_t kDeepest = 200;
-constexpr int64_t kMostValues = 1 << 20;  // a list may hold itself, or a list twice that holds ...
+constexpr size_t kMostValues = 1 << 20;  // a list may hold itself, or a list twice that holds ...
+constexpr size_t kFreeTextBytes = size_t{1} << 24;
+constexpr size_t kMostDims = 64;    // as LibTorch's operators take
+constexpr size_t kMostFields = 64;  // of what is beside a tensor's memory
 
 const std::map<std::string_view, at::ScalarType> kTypes = {
     {"torch FloatStorage", at::kFloat},
@@ -126,9 +129,25 @@ void set_value(State& state, std::string_view key, State::Value value) {
              std::move(value));
 }
 
+TorchBudget::TorchBudget(size_t bytes)
+    : values_(kMostValues), text_bytes_(kFreeTextBytes + bytes) {}
+
+bool TorchBudget::take_values(size_t count) {
+  if (count > values_) return false;
+  values_ -= count;
+  return true;
+}
+
+bool TorchBudget::take_text(size_t bytes) {
+  if (bytes > text_bytes_) return false;
+  text_bytes_ -= bytes;
+  return true;
+}
+
 TorchArchive::TorchArchive(std::shared_ptr<const files::MemoryMap> map,
-                           std::span<const std::byte> bytes, std::string source)
-    : map_(std::move(map)), bytes_(bytes), source_(std::move(source)) {
+                           std::span<const std::byte> bytes, std::string source,
+                           TorchBudget& budget)
+    : map_(std::move(map)), bytes_(bytes), source_(std::move(source)), budget_(budget) {
   if (is_legacy_torch_file(bytes_)) {
     open_legacy();
   } else {
@@ -175,6 +194,15 @@ void TorchArchive::fail(std::string_view what) const {
   LEVIN_FAIL("checkpoint.torch", "{} cannot be read: {}", source_, printable(what));
 }
 
+std::string TorchArchive::own_text(std::string_view text) {
+  if (!budget_.take_text(text.size())) fail("it refers to long texts again and again");
+  return std::string(text);
+}
+
+void TorchArchive::count_value() {
+  if (!budget_.take_values(1) || depth_ > kDeepest) fail("its lists and dicts hold each other");
+}
+
 // Records are stored as they are, so that their bytes lie in the map.
 std::span<const std::byte> TorchArchive::record(const std::string& name) {
   size_t begin = 0, size = 0;
@@ -205,16 +233,21 @@ std::optional<std::string> TorchArchive::text_record(const std::string& name) {
   constexpr size_t kMostBytes = size_t{16} << 20;
   if (reader_ == nullptr || !reader_->hasRecord(name)) return std::nullopt;
   try {
-    if (reader_->getRecordSize(name) > kMostBytes) return std::nullopt;
+    const size_t bytes = reader_->getRecordSize(name);
+    if (bytes > kMostBytes) return std::nullopt;
+    if (!budget_.take_text(bytes)) fail("its code is longer than all that it holds");
     const auto [data, size] = reader_->getRecord(name);
     return std::string(static_cast<const char*>(data.get()), size);
+  } catch (const Error&) {
+    throw;
   } catch (const std::exception&) {
     fail(fmt::format("its record {} is damaged", name));
   }
 }
 
 void TorchArchive::leave_out(std::string_view name, std::string_view reason) {
-  left_out_.push_back(fmt::format("{} ({})", printable(name), reason));
+  count_value();
+  left_out_.push_back(fmt::format("{} ({})", printable(own_text(name)), reason));
 }
 
 std::string TorchArchive::reason_not_read(const PickleValue& value) {
@@ -230,6 +263,7 @@ const PickleValue& TorchArchive::item(const PickleValue& tuple, size_t place) co
 }
 
 std::vector<int64_t> TorchArchive::integers_of(const PickleValue& tuple) const {
+  if (tuple.items.size() > kMostDims) fail("a tensor of too many dims");
   std::vector<int64_t> numbers;
   for (const PickleValue* value : tuple.items) {
     if (!value->is(Kind::kInteger) || value->integer < 0) fail("a tensor of no shape");
@@ -244,16 +278,17 @@ at::Tensor TorchArchive::storage_of(const PickleValue& persistent,
   if (!persistent.is(Kind::kPersistent) || persistent.of->items.size() < 5) {
     fail("a tensor without a storage");
   }
-  const std::string& kind = item(*persistent.of, 1).text;
-  const std::string& key = item(*persistent.of, 2).text;
+  const std::string_view kind = item(*persistent.of, 1).text;
+  const std::string_view key = item(*persistent.of, 2).text;
   if (!type) {
     const auto known = kTypes.find(kind);
     if (known == kTypes.end()) fail(fmt::format("a storage of class {}", kind));
     type = known->second;
   }
-  at::Tensor& storage = storages_[key];
-  if (storage.defined() && storage.scalar_type() == *type) return storage;
-  const auto data = storage_bytes(key);
+  const auto found = storages_.find(key);
+  if (found != storages_.end() && found->second.scalar_type() == *type) return found->second;
+  const auto data = storage_bytes(own_text(key));
+  at::Tensor& storage = storages_[std::string(key)];
   const size_t width = at::elementSize(*type);
   const auto count = static_cast<int64_t>(data.size() / width);
   const bool is_aligned = reinterpret_cast<uintptr_t>(data.data()) % width == 0;
@@ -276,6 +311,7 @@ at::Tensor TorchArchive::rebuilt(const PickleValue& arguments, std::optional<at:
   const auto sizes = integers_of(item(arguments, 2)), strides = integers_of(item(arguments, 3));
   if (sizes.size() != strides.size() || offset < 0) fail("a tensor of no shape");
   int64_t last = offset;  // of its elements in the storage
+  auto bytes = static_cast<int64_t>(storage.element_size());
   bool is_empty = false;
   for (size_t i = 0; i < sizes.size(); ++i) {
     int64_t step = 0;
@@ -284,13 +320,34 @@ at::Tensor TorchArchive::rebuilt(const PickleValue& arguments, std::optional<at:
         __builtin_mul_overflow(std::max<int64_t>(sizes[i] - 1, 0), strides[i], &step) ||
         __builtin_add_overflow(last, step, &last);
     if (too_far) fail("a tensor that is larger than its storage");
+    // Of a stride of 0 all elements lie at one place, however many there are.
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(sizes[i], 1), &bytes)) {
+      fail(fmt::format("a tensor of sizes [{}], whose bytes are more than 64 bits count",
+                       fmt::join(sizes, ", ")));
+    }
   }
   if (is_empty) return at::empty(sizes, storage.options());
   if (last >= storage.numel()) fail("a tensor that is larger than its storage");
   return storage.as_strided(sizes, strides, offset);
 }
 
+bool TorchArchive::has_flag(const PickleValue& dict, std::string_view name) const {
+  if (dict.entries.size() > kMostFields) fail("a tensor that says too much of itself");
+  const PickleValue* flag = dict.find(name);
+  return flag != nullptr && flag->boolean;
+}
+
 std::optional<at::Tensor> TorchArchive::tensor_of(const PickleValue& value) {
+  try {
+    auto tensor = made_of(value);
+    if (tensor) count_value();
+    return tensor;
+  } catch (const c10::Error& error) {
+    fail(fmt::format("a tensor that LibTorch refuses ({})", error.what_without_backtrace()));
+  }
+}
+
+std::optional<at::Tensor> TorchArchive::made_of(const PickleValue& value) {
   if (!value.is(Kind::kObject) || !value.arguments->is(Kind::kTuple)) return std::nullopt;
   if (const PickleValue* typed = from_type(value)) {
     if (!reason_not_read(value).empty() || !typed->items[2]->is(Kind::kTuple)) return std::nullopt;
@@ -306,10 +363,8 @@ std::optional<at::Tensor> TorchArchive::tensor_by(std::string_view function,
   if (function == "torch._utils _rebuild_tensor_v2") {
     at::Tensor tensor = rebuilt(arguments, std::nullopt);
     if (arguments.items.size() > 6) {  // what the tensor is beside its memory
-      const PickleValue* conj = item(arguments, 6).find("conj");
-      const PickleValue* neg = item(arguments, 6).find("neg");
-      if (conj != nullptr && conj->boolean) tensor = tensor.conj();
-      if (neg != nullptr && neg->boolean) tensor = tensor._neg_view();
+      if (has_flag(item(arguments, 6), "conj")) tensor = tensor.conj();
+      if (has_flag(item(arguments, 6), "neg")) tensor = tensor._neg_view();
     }
     return tensor;
   }
@@ -321,7 +376,7 @@ std::optional<at::Tensor> TorchArchive::tensor_by(std::string_view function,
   if (is_parameter_function(function)) {
     const PickleValue& data = item(arguments, 0);
     // A parameter of a parameter might be a ring.
-    auto tensor = is_parameter_function(function_of(data)) ? std::nullopt : tensor_of(data);
+    auto tensor = is_parameter_function(function_of(data)) ? std::nullopt : made_of(data);
     if (!tensor) fail("a parameter without a tensor");
     return tensor;
   }
@@ -330,7 +385,6 @@ std::optional<at::Tensor> TorchArchive::tensor_by(std::string_view function,
 
 std::optional<State::Value> TorchArchive::object_value(const PickleValue& object) {
   if (auto tensor = tensor_of(object)) return *std::move(tensor);
-  if (is_module(object)) return module_tensors(*this, object);
   if (object.is_object_of("collections OrderedDict")) return state_of(object);
   const bool has_one = object.arguments->items.size() == 1;
   if (object.is_object_of("torch Size") && has_one) return value_of(item(*object.arguments, 0));
@@ -341,8 +395,9 @@ std::optional<State::Value> TorchArchive::object_value(const PickleValue& object
     if (object.is_object_of(name)) return value_of(item(*object.arguments, 0));
   }
   if (object.is_object_of("torch device") && !object.arguments->items.empty()) {
-    return item(*object.arguments, 0).text;
+    return own_text(item(*object.arguments, 0).text);
   }
+  if (is_module(object)) return module_tensors(*this, object);
   fail(
       fmt::format("it holds an object of {}, of which levin knows nothing; save dicts and lists of "
                   "tensors, numbers and text",
@@ -350,7 +405,7 @@ std::optional<State::Value> TorchArchive::object_value(const PickleValue& object
 }
 
 std::optional<State::Value> TorchArchive::value_of(const PickleValue& value) {
-  if (++num_values_ > kMostValues || depth_ > kDeepest) fail("its lists and dicts hold each other");
+  count_value();
   switch (value.kind) {
     case Kind::kNone:
       return std::nullopt;
@@ -362,9 +417,9 @@ std::optional<State::Value> TorchArchive::value_of(const PickleValue& value) {
       return value.number;
     case Kind::kText:
     case Kind::kBytes:
-      return value.text;
+      return own_text(value.text);
     case Kind::kGlobal: {
-      std::string name = value.text;
+      std::string name = own_text(value.text);
       std::ranges::replace(name, ' ', '.');
       return name;
     }
@@ -405,7 +460,8 @@ State TorchArchive::state_of(const PickleValue& dict) {
   for (const auto& [key, value] : dict.entries) {
     const bool is_named = key->is(Kind::kText) || key->is(Kind::kInteger);
     if (!is_named) fail("a key that is neither text nor a number");
-    const std::string name = key->is(Kind::kText) ? key->text : std::to_string(key->integer);
+    const std::string name =
+        key->is(Kind::kText) ? own_text(key->text) : std::to_string(key->integer);
     path_.push_back(name);
     auto own = value_of(*value);
     path_.pop_back();

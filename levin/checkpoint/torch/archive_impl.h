@@ -33,7 +33,7 @@ std::optional<at::ScalarType> type_of_storage(std::string_view name);
 
 struct LegacyTorchFile {
   std::unique_ptr<Pickle> pickle;
-  std::map<std::string, std::span<const std::byte>> storages;
+  std::map<std::string_view, std::span<const std::byte>> storages;  ///< names lie in the file
 };
 /// Throws Error "checkpoint.torch".
 LegacyTorchFile read_legacy_torch_file(std::span<const std::byte> bytes, const std::string& source);
@@ -43,17 +43,36 @@ class TorchArchive;
 bool is_module(const PickleValue& value);
 /// Its parameters and buffers by their names, as its state_dict().
 State module_tensors(TorchArchive& archive, const PickleValue& module);
+/// What may be made of a file, or of all files of a folder: pickles refer to a value by a few bytes, as
+/// often as they like, and each time it becomes one of its own in a State.
+class TorchBudget {
+ public:
+  /// For texts and names as long as the files, beside what small files may have.
+  explicit TorchBudget(size_t bytes);
+
+  /// Each false where that is more than it holds.
+  [[nodiscard]] bool take_values(size_t count);
+  [[nodiscard]] bool take_text(size_t bytes);
+
+ private:
+  size_t values_;
+  size_t text_bytes_;
+};
 
 class TorchArchive {
  public:
-  /// bytes: of the map, all of a file or a part of one. Throws Error "checkpoint.torch".
+  /// bytes: of the map, all of a file or a part of one. The budget outlives this. Throws Error
+  /// "checkpoint.torch".
   TorchArchive(std::shared_ptr<const files::MemoryMap> map, std::span<const std::byte> bytes,
-               std::string source);
+               std::string source, TorchBudget& budget);
   ~TorchArchive();
   TorchArchive(const TorchArchive&) = delete;
   TorchArchive& operator=(const TorchArchive&) = delete;
 
   const std::string& source() const { return source_; }
+  TorchBudget& budget() { return budget_; }
+  /// A copy of text, out of the budget.
+  std::string own_text(std::string_view text);
   const PickleValue& top() const { return untagged(pickle_->top()); }
   /// Without the type that LibTorch's pickle_save writes beside a list or dict.
   static const PickleValue& untagged(const PickleValue& value);
@@ -75,11 +94,14 @@ class TorchArchive {
   [[noreturn]] void fail(std::string_view what) const;
   void open_zip();
   void open_legacy();
+  void count_value();
+  bool has_flag(const PickleValue& dict, std::string_view name) const;
   std::span<const std::byte> record(const std::string& name);
   std::span<const std::byte> storage_bytes(const std::string& key);
   std::optional<at::Tensor> tensor_by(std::string_view function, const PickleValue& arguments);
   at::Tensor storage_of(const PickleValue& persistent, std::optional<at::ScalarType> type);
   at::Tensor rebuilt(const PickleValue& arguments, std::optional<at::ScalarType> type);
+  std::optional<at::Tensor> made_of(const PickleValue& object);
   std::vector<int64_t> integers_of(const PickleValue& tuple) const;
   const PickleValue& item(const PickleValue& tuple, size_t place) const;
   std::optional<State::Value> object_value(const PickleValue& object);
@@ -89,12 +111,13 @@ class TorchArchive {
   std::string source_;
   std::unique_ptr<caffe2::serialize::PyTorchStreamReader> reader_;
   std::unique_ptr<Pickle> pickle_;
-  std::map<std::string, std::span<const std::byte>> legacy_;  ///< the bytes of each storage
-  std::map<std::string, at::Tensor> storages_;
+  /// The bytes of each storage of a legacy file.
+  std::map<std::string_view, std::span<const std::byte>> legacy_;
+  std::map<std::string, at::Tensor, std::less<>> storages_;
   std::vector<std::string> path_;  ///< of the value that is read
   std::vector<std::string> left_out_;
+  TorchBudget& budget_;
   int64_t depth_ = 0;
-  int64_t num_values_ = 0;
 };
 
 }  // namespace levin::detail

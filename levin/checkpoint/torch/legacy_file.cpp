@@ -57,7 +57,7 @@ class Reader {
     }
     LegacyTorchFile file;
     file.pickle = pickle();
-    const std::map<std::string, size_t> widths = widths_of(*file.pickle);
+    const auto widths = widths_of(*file.pickle);
     const auto names = pickle();
     for (const PickleValue* name : names->top().items) {
       const auto width = widths.find(name->text);
@@ -96,8 +96,8 @@ class Reader {
   }
 
   /// Bytes of an element of each storage: ("storage", class, name, device, count, view).
-  std::map<std::string, size_t> widths_of(const Pickle& pickle) const {
-    std::map<std::string, size_t> widths;
+  std::map<std::string_view, size_t> widths_of(const Pickle& pickle) const {
+    std::map<std::string_view, size_t> widths;
     for (const PickleValue& value : pickle.values()) {
       if (!value.is(Kind::kPersistent) || value.of->items.size() < 5) continue;
       const auto& parts = value.of->items;

@@ -1,5 +1,7 @@
 // The parameters and buffers of a whole module in an archive: of LibTorch's torch::save(module, ...), of
 // TorchScript, and of Python's torch.save(model).
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 
@@ -10,8 +12,12 @@ namespace levin::detail {
 namespace {
 
 using Kind = PickleValue::Kind;
-constexpr int64_t kDeepestPart = 200;    // a module may hold itself in a forged file
-constexpr int64_t kMostParts = 1 << 20;  // or another one twice that holds ...
+constexpr int64_t kDeepestPart = 200;  // a module may hold itself in a forged file
+// Looking through so much costs as much as one value.
+constexpr size_t kEntriesOfAValue = 64;
+constexpr size_t kLettersOfAValue = size_t{1} << 16;
+
+using Names = std::set<std::string, std::less<>>;
 
 /// What an object of TorchScript's classes has, by name; nullptr for other objects.
 const PickleValue* attributes_of(const PickleValue& value) {
@@ -31,7 +37,7 @@ bool is_python_module(const PickleValue& value) {
 }
 
 /// The names in a line of TorchScript's code, as in __parameters__ = ["weight", "bias", ].
-void add_names(std::string_view code, std::string_view list, std::set<std::string>& names) {
+void add_names(std::string_view code, std::string_view list, Names& names) {
   const size_t begin = code.find(list);
   if (begin == std::string_view::npos) return;
   const std::string_view line = code.substr(begin, code.find(']', begin) - begin);
@@ -57,9 +63,18 @@ class ModuleReader {
   }
 
  private:
-  void count_part(int64_t depth) {
-    LEVIN_CHECK(depth <= kDeepestPart && ++num_parts_ <= kMostParts, "checkpoint.torch",
+  // A forged file refers to one module, or to one long list of names, again and again.
+  void count(size_t values, int64_t depth) {
+    LEVIN_CHECK(depth <= kDeepestPart && archive_.budget().take_values(values), "checkpoint.torch",
                 "{} cannot be read: its modules hold each other", archive_.source());
+  }
+  void count_part(const PickleValue& value, int64_t depth) {
+    const size_t entries = value.state == nullptr ? 0 : value.state->entries.size();
+    count(1 + entries / kEntriesOfAValue, depth);
+  }
+
+  std::string joined(const std::string& prefix, std::string_view key) {
+    return archive_.own_text(prefix) + archive_.own_text(key);
   }
 
   void add(const std::string& name, const PickleValue& value) {
@@ -71,12 +86,12 @@ class ModuleReader {
   }
 
   void add_python(const PickleValue& module, const std::string& prefix, int64_t depth) {
-    count_part(depth);
-    std::set<std::string> passing;  // buffers that state_dict() leaves out
+    std::set<std::string_view> passing;  // buffers that state_dict() leaves out
     if (const PickleValue* names = entries_of(module, "_non_persistent_buffers_set")) {
       for (const auto* list : {names, names->arguments}) {
         if (list == nullptr) continue;
         for (const PickleValue* item : list->items) {
+          count(1 + item->items.size(), depth);
           passing.insert(item->text);
           for (const PickleValue* name : item->items) passing.insert(name->text);
         }
@@ -86,53 +101,69 @@ class ModuleReader {
       const PickleValue* entries = entries_of(module, kind);
       if (entries == nullptr) continue;
       for (const auto& [key, value] : entries->entries) {
-        if (!passing.contains(key->text)) add(prefix + key->text, *value);
+        count(1, depth);
+        if (value->is(Kind::kNone) || passing.contains(key->text)) continue;
+        add(joined(prefix, key->text), *value);
       }
     }
     for (const auto& [key, value] : entries_of(module, "_modules")->entries) {
-      if (is_python_module(*value)) add_python(*value, prefix + key->text + ".", depth + 1);
+      count_part(*value, depth + 1);
+      if (is_python_module(*value)) {
+        add_python(*value, joined(prefix, key->text) + ".", depth + 1);
+      }
     }
   }
 
   void add_script(const PickleValue& object, const std::string& prefix, int64_t depth) {
     const PickleValue* attributes = attributes_of(object);
     if (attributes == nullptr) return;
-    count_part(depth);
-    const auto own = names_of(object.of->text);
+    count_part(object, depth);
+    const auto& own = names_of(object.of->text);
     for (const auto& [key, value] : attributes->entries) {
+      count(1, depth);
       if (attributes_of(*value) != nullptr) {
-        add_script(*value, prefix + key->text + ".", depth + 1);
+        add_script(*value, joined(prefix, key->text) + ".", depth + 1);
       } else if (!own || own->contains(key->text)) {
-        add(prefix + key->text, *value);
+        add(joined(prefix, key->text), *value);
       }
     }
   }
 
   /// Parameters and buffers of a class "__torch__.package Class", as its code in the archive lists them:
   /// other tensors are attributes. None where there is no such code.
-  const std::optional<std::set<std::string>>& names_of(const std::string& type) {
+  const std::optional<Names>& names_of(std::string_view type) {
     const auto [known, is_new] = names_.try_emplace(type);
     if (!is_new) return known->second;
     const size_t space = type.find(' ');
     if (space == std::string::npos) return known->second;
-    std::string file = type.substr(0, space);
-    std::ranges::replace(file, '.', '/');
-    const auto code = archive_.text_record("code/" + file + ".py");
-    const size_t begin =
-        code ? code->find("class " + type.substr(space + 1) + "(") : std::string::npos;
+    const auto& code = code_of(type.substr(0, space));
+    count(1 + (code ? code->size() / kLettersOfAValue : 0), 0);
+    const std::string name = fmt::format("class {}(", type.substr(space + 1));
+    const size_t begin = code ? code->find(name) : std::string::npos;
     if (begin == std::string::npos) return known->second;
     const std::string_view own =
         std::string_view(*code).substr(begin, code->find("\nclass ", begin) - begin);
-    std::set<std::string>& names = known->second.emplace();
+    Names& names = known->second.emplace();
     add_names(own, "__parameters__", names);
     add_names(own, "__buffers__", names);
     return known->second;
   }
 
+  /// Of a package, whose classes share it.
+  const std::optional<std::string>& code_of(std::string_view package) {
+    const auto [known, is_new] = code_.try_emplace(package);
+    if (is_new) {
+      std::string file(package);
+      std::ranges::replace(file, '.', '/');
+      known->second = archive_.text_record("code/" + file + ".py");
+    }
+    return known->second;
+  }
+
   TorchArchive& archive_;
   State tensors_;
-  int64_t num_parts_ = 0;
-  std::map<std::string, std::optional<std::set<std::string>>> names_;
+  std::map<std::string_view, std::optional<Names>> names_;
+  std::map<std::string_view, std::optional<std::string>> code_;
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "levin/checkpoint/torch/pickle.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <map>
@@ -67,6 +69,12 @@ enum class Op : uint8_t {
 };
 
 constexpr int64_t kNewestProtocol = 5;
+// What torch.save writes has at least 3.7 bytes for each value beside the shared ones.
+constexpr size_t kLeastBytes = 3;
+constexpr size_t kFreePickled = size_t{1} << 20;
+constexpr size_t kMostPickled = size_t{1} << 24;
+constexpr size_t kLongestName = 255;
+constexpr size_t kSmallIntegers = 256;
 
 }  // namespace
 
@@ -88,8 +96,12 @@ const PickleValue* PickleValue::find(std::string_view key) const {
 class Pickle::Machine {
  public:
   Machine(std::span<const std::byte> bytes, std::string_view source,
-          std::deque<PickleValue>& values)
-      : bytes_(bytes), source_(source), values_(values) {}
+          std::deque<PickleValue>& values, std::deque<std::string>& names)
+      : bytes_(bytes),
+        source_(source),
+        values_(values),
+        names_(names),
+        most_(std::min(kMostPickled, kFreePickled + bytes.size() / kLeastBytes)) {}
 
   const PickleValue* run() {
     while (true) {
@@ -109,6 +121,10 @@ class Pickle::Machine {
                what, at_);
   }
 
+  [[noreturn]] void fail_too_many() const {
+    fail(fmt::format("more values than torch.save writes into {} bytes", bytes_.size()));
+  }
+
   std::span<const std::byte> take(uint64_t count) {
     if (count > bytes_.size() - at_) fail("it ends too early");
     const auto taken = bytes_.subspan(at_, count);
@@ -121,21 +137,42 @@ class Pickle::Machine {
     std::memcpy(&value, take(sizeof value).data(), sizeof value);
     return value;
   }
-  std::string letters(uint64_t count) {
+  std::string_view letters(uint64_t count) {
     const auto taken = take(count);
     return {reinterpret_cast<const char*>(taken.data()), taken.size()};
   }
-  std::string line() {
-    std::string text;
-    for (char letter = number<char>(); letter != '\n'; letter = number<char>()) text += letter;
+  std::string_view line() {
+    const auto rest = bytes_.subspan(at_);
+    const auto end = std::ranges::find(rest, std::byte{'\n'});
+    if (end == rest.end()) fail("it ends too early");
+    const std::string_view text = letters(static_cast<uint64_t>(end - rest.begin()));
+    take(1);
     return text;
   }
 
-  PickleValue& make(Kind kind) {
+  PickleValue& new_value(Kind kind) {
+    if (values_.size() >= most_) fail_too_many();
     PickleValue& value = values_.emplace_back();
     value.kind = kind;
-    stack_.push_back(&value);
     return value;
+  }
+  void push(PickleValue* value) {
+    if (stack_.size() >= kMostPickled) fail_too_many();
+    stack_.push_back(value);
+  }
+  PickleValue& make(Kind kind) {
+    PickleValue& value = new_value(kind);
+    push(&value);
+    return value;
+  }
+  /// A value that nothing changes, made when it comes for the first time.
+  bool share(PickleValue*& shared, Kind kind, int64_t number = 0) {
+    if (shared == nullptr) {
+      shared = &new_value(kind);
+      shared->boolean = kind == Kind::kBool && number != 0;
+      shared->integer = kind == Kind::kInteger ? number : 0;
+    }
+    return push(shared), true;
   }
   PickleValue* pop() {
     if (stack_.empty() || (!marks_.empty() && stack_.size() <= marks_.back())) {
@@ -149,6 +186,12 @@ class Pickle::Machine {
     if (stack_.empty()) fail("a value is missing");
     return *stack_.back();
   }
+  /// That value, to which something is added: of its kind, or an object of a class of its kind.
+  PickleValue& last(Kind kind) {
+    PickleValue& value = last();
+    if (value.kind != kind && value.kind != Kind::kObject) fail("items of what has none");
+    return value;
+  }
   /// All since the last mark.
   std::vector<const PickleValue*> marked() {
     if (marks_.empty()) fail("a mark is missing");
@@ -159,16 +202,22 @@ class Pickle::Machine {
     return values;
   }
 
-  void integer(int64_t value) { make(Kind::kInteger).integer = value; }
+  void integer(int64_t value) {
+    if (value >= 0 && value < std::ssize(integers_)) {
+      share(integers_[static_cast<size_t>(value)], Kind::kInteger, value);
+    } else {
+      make(Kind::kInteger).integer = value;
+    }
+  }
 
   bool scalar(Op op) {
     switch (op) {
       case Op::kNone:
-        return make(Kind::kNone), true;
+        return share(none_, Kind::kNone);
       case Op::kNewTrue:
-        return make(Kind::kBool).boolean = true;
+        return share(true_, Kind::kBool, 1);
       case Op::kNewFalse:
-        return make(Kind::kBool), true;
+        return share(false_, Kind::kBool);
       case Op::kBinInt:
         return integer(number<int32_t>()), true;
       case Op::kBinInt1:
@@ -223,17 +272,18 @@ class Pickle::Machine {
     }
   }
   bool make_text(Kind kind, uint64_t length) {
-    std::string taken = letters(length);
-    make(kind).text = std::move(taken);
+    const std::string_view taken = letters(length);
+    make(kind).text = taken;
     return true;
   }
 
   bool collection(Op op) {
     switch (op) {
       case Op::kMark:
+        if (marks_.size() >= kFreePickled) fail_too_many();
         return marks_.push_back(stack_.size()), true;
       case Op::kEmptyTuple:
-        return make(Kind::kTuple), true;
+        return share(empty_tuple_, Kind::kTuple);
       case Op::kTuple1:
       case Op::kTuple2:
       case Op::kTuple3:
@@ -255,12 +305,12 @@ class Pickle::Machine {
       }
       case Op::kAppend: {
         const PickleValue* value = pop();
-        return last().items.push_back(value), true;
+        return last(Kind::kList).items.push_back(value), true;
       }
       case Op::kAppends:
       case Op::kAddItems: {
         const auto values = marked();
-        auto& items = last().items;
+        auto& items = last(Kind::kList).items;
         return items.insert(items.end(), values.begin(), values.end()), true;
       }
       case Op::kSetItem: {
@@ -288,9 +338,8 @@ class Pickle::Machine {
   }
   bool set_items(const std::vector<const PickleValue*>& values) {
     if (values.size() % 2 != 0) fail("a key without a value");
-    for (size_t i = 0; i < values.size(); i += 2) {
-      last().entries.emplace_back(values[i], values[i + 1]);
-    }
+    auto& entries = last(Kind::kDict).entries;
+    for (size_t i = 0; i < values.size(); i += 2) entries.emplace_back(values[i], values[i + 1]);
     return true;
   }
 
@@ -306,13 +355,13 @@ class Pickle::Machine {
       case Op::kPopMark:
         return marked(), true;
       case Op::kDup:
-        return stack_.push_back(&last()), true;
+        return push(&last()), true;
       case Op::kBinPut:
-        return memo_[number<uint8_t>()] = &last(), true;
+        return remember(number<uint8_t>());
       case Op::kLongBinPut:
-        return memo_[number<uint32_t>()] = &last(), true;
+        return remember(number<uint32_t>());
       case Op::kMemoize:
-        return memo_[static_cast<uint32_t>(memo_.size())] = &last(), true;
+        return remember(num_remembered_);
       case Op::kBinGet:
         return recall(number<uint8_t>());
       case Op::kLongBinGet:
@@ -321,23 +370,29 @@ class Pickle::Machine {
         return false;
     }
   }
-  bool recall(uint32_t number) {
-    const auto found = memo_.find(number);
-    if (found == memo_.end()) fail("a value that was not remembered");
-    stack_.push_back(found->second);
+  /// Picklers count up.
+  bool remember(size_t number) {
+    if (number >= most_) fail_too_many();
+    if (number >= memo_.size()) memo_.resize(number + 1, nullptr);
+    if (memo_[number] == nullptr) ++num_remembered_;
+    memo_[number] = &last();
     return true;
+  }
+  bool recall(size_t number) {
+    if (number >= memo_.size() || memo_[number] == nullptr) fail("a value that was not remembered");
+    return push(memo_[number]), true;
   }
 
   bool object(Op op) {
     switch (op) {
       case Op::kGlobal: {
-        const std::string module = line(), name = line();
-        return make(Kind::kGlobal).text = module + " " + name, true;
+        const std::string_view module = line(), name = line();
+        return global(module, name);
       }
       case Op::kStackGlobal: {
         const PickleValue* name = pop();
         const PickleValue* module = pop();
-        return make(Kind::kGlobal).text = module->text + " " + name->text, true;
+        return global(module->text, name->text);
       }
       case Op::kNewObjEx: {
         pop();  // keyword arguments
@@ -348,6 +403,7 @@ class Pickle::Machine {
         return object_of(pop());
       case Op::kBuild: {
         const PickleValue* state = pop();
+        if (!last().is(Kind::kObject)) fail("the state of what has none");
         return last().state = state, true;
       }
       case Op::kBinPersid: {
@@ -357,6 +413,15 @@ class Pickle::Machine {
       default:
         return false;
     }
+  }
+  bool global(std::string_view module, std::string_view name) {
+    if (module.size() + name.size() > kLongestName) fail("the name of a class is too long");
+    PickleValue*& found = globals_[fmt::format("{} {}", module, name)];
+    if (found == nullptr) {
+      found = &new_value(Kind::kGlobal);
+      found->text = names_.emplace_back(fmt::format("{} {}", module, name));
+    }
+    return push(found), true;
   }
   bool object_of(const PickleValue* arguments) {
     const PickleValue* of = pop();
@@ -369,14 +434,20 @@ class Pickle::Machine {
   std::span<const std::byte> bytes_;
   std::string_view source_;
   std::deque<PickleValue>& values_;
+  std::deque<std::string>& names_;
+  size_t most_;  // values
   uint64_t at_ = 0;
   std::vector<PickleValue*> stack_;
   std::vector<size_t> marks_;
-  std::map<uint32_t, PickleValue*> memo_;
+  std::vector<PickleValue*> memo_;
+  size_t num_remembered_ = 0;
+  std::map<std::string, PickleValue*, std::less<>> globals_;
+  std::array<PickleValue*, kSmallIntegers> integers_ = {};
+  PickleValue *none_ = nullptr, *true_ = nullptr, *false_ = nullptr, *empty_tuple_ = nullptr;
 };
 
 Pickle::Pickle(std::span<const std::byte> bytes, std::string_view source) {
-  Machine machine(bytes, source, values_);
+  Machine machine(bytes, source, values_, names_);
   top_ = machine.run();
   size_ = machine.place();
 }

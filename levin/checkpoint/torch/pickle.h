@@ -40,7 +40,7 @@ struct LEVIN_API PickleValue {
   bool boolean = false;
   int64_t integer = 0;
   double number = 0;
-  std::string text;  ///< of kText, kBytes and kGlobal
+  std::string_view text;  ///< of kText, kBytes and kGlobal; lies in the pickle's bytes
   std::vector<const PickleValue*> items;
   std::vector<std::pair<const PickleValue*, const PickleValue*>> entries;
   const PickleValue* of = nullptr;
@@ -56,8 +56,10 @@ struct LEVIN_API PickleValue {
 
 class LEVIN_API Pickle {
  public:
-  /// Protocols 0 to 5 without what is of protocol 0 alone. Throws Error "checkpoint.torch" with source,
-  /// the byte and what was wrong there.
+  /// Protocols 0 to 5 without what is of protocol 0 alone. The bytes outlive this object. None, truth
+  /// values, small integers and empty tuples are one value each, and no more values are made than a
+  /// pickle of that size has that Python wrote: memory is bounded by the number of bytes. Throws Error
+  /// "checkpoint.torch" with source, the byte and what was wrong there.
   Pickle(std::span<const std::byte> bytes, std::string_view source);
   Pickle(const Pickle&) = delete;
   Pickle& operator=(const Pickle&) = delete;
@@ -71,8 +73,9 @@ class LEVIN_API Pickle {
  private:
   class Machine;
 
-  std::deque<PickleValue>
-      values_;  // no value is destroyed by another: a tree may be deep, or a ring
+  // No value is destroyed by another: a tree may be deep, or a ring.
+  std::deque<PickleValue> values_;
+  std::deque<std::string> names_;  // of globals, each once
   const PickleValue* top_ = nullptr;
   size_t size_ = 0;
 };

@@ -3,11 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <array>
-#include <fstream>
+#include <cstring>
 #include <span>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/base/regular_file.h"
 #include "levin/checkpoint/torch/archive_impl.h"
 
 namespace levin {
@@ -19,11 +20,17 @@ using detail::TorchArchive;
 
 constexpr std::array<const char*, 3> kWeights = {"state_dict", "model_state_dict", "model"};
 
-std::unique_ptr<TorchArchive> open_archive(const fs::path& file) {
-  auto map = std::make_shared<const files::MemoryMap>(file);
-  const auto bytes = map->bytes();
-  return std::make_unique<TorchArchive>(std::move(map), bytes, file.string());
-}
+/// A file, and what may be made of it.
+struct OpenFile {
+  std::shared_ptr<const files::MemoryMap> map;
+  detail::TorchBudget budget;
+  TorchArchive archive;
+
+  explicit OpenFile(const fs::path& file)
+      : map(std::make_shared<const files::MemoryMap>(file)),
+        budget(map->bytes().size()),
+        archive(map, map->bytes(), file.string(), budget) {}
+};
 
 bool is_dict(const PickleValue& value) {
   return value.is(PickleValue::Kind::kDict) || value.is_object_of("collections OrderedDict");
@@ -86,18 +93,18 @@ State weights_in(TorchArchive& archive) {
 }
 
 State weights_of(const fs::path& file) {
-  const auto archive = open_archive(file);
-  State weights = weights_in(*archive);
-  tell_what_is_left_out(*archive);
+  OpenFile opened(file);
+  State weights = weights_in(opened.archive);
+  tell_what_is_left_out(opened.archive);
   return weights;
 }
 
 }  // namespace
 
 State load_torch_file(const fs::path& file) {
-  const auto archive = open_archive(file);
-  auto value = archive->value_of(archive->top());
-  tell_what_is_left_out(*archive);
+  OpenFile opened(file);
+  auto value = opened.archive.value_of(opened.archive.top());
+  tell_what_is_left_out(opened.archive);
   if (value && std::holds_alternative<State>(*value)) return std::get<State>(*std::move(value));
   LEVIN_CHECK(value, "checkpoint.torch", "{} cannot be read: it holds None", file.string());
   State alone;
@@ -118,10 +125,12 @@ State load_torch_weights(const fs::path& path) {
 bool is_torch_checkpoint(const fs::path& path) {
   std::error_code unknown;
   if (fs::is_directory(path, unknown)) return fs::exists(path / ".metadata", unknown);
-  std::array<char, 32> first = {};
-  std::ifstream(path, std::ios::binary).read(first.data(), first.size());
-  return std::string_view(first.data(), 4) == std::string_view("PK\3\4") ||
-         detail::is_legacy_torch_file(std::as_bytes(std::span(first)));
+  std::string ignored;
+  const auto opened = posix::open_regular(path, ignored);
+  if (!opened) return false;
+  std::array<std::byte, 32> bytes = {};
+  posix::read_some(opened->file, bytes);
+  return std::memcmp(bytes.data(), "PK\3\4", 4) == 0 || detail::is_legacy_torch_file(bytes);
 }
 
 }  // namespace levin

@@ -67,6 +67,9 @@ class FileStore::Locked {
     LEVIN_CHECK(::fstat(file_.number(), &status_) == 0 && status_.st_uid == ::geteuid(),
                 "comm.store", "the store's file {} belongs to the user {}; name a file of your own",
                 path.string(), status_.st_uid);
+    LEVIN_CHECK(S_ISREG(status_.st_mode), "comm.store",
+                "{} is a device or a pipe, wanted the store's file; name a new one by MASTER_ADDR",
+                path.string());
   }
 
   int64_t size() const { return status_.st_size; }

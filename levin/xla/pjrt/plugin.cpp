@@ -3,14 +3,15 @@
 #include <dlfcn.h>
 #include <fmt/ranges.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <mutex>
 #include <set>
+#include <span>
 
 #include "levin/base/check.h"
+#include "levin/base/regular_file.h"
 #include "levin/xla/pjrt/interface_impl.h"
 #include "levin/xla/pjrt/plugin_file_impl.h"
 
@@ -43,6 +44,11 @@ void prepare_environment(const PluginOptions& options) {
 
 // Local: two plugins bring the same symbols of LLVM and absl.
 const PJRT_Api* open(const std::string& path) {
+  // A name alone is one for the loader to look up; it would wait for the writer of a pipe.
+  std::string why;
+  const bool is_path = path.find('/') != std::string::npos;
+  LEVIN_CHECK(!is_path || posix::open_regular(path, why), "xla.plugin.load",
+              "{} cannot be loaded: {}; wanted a PJRT plugin", path, why);
   void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   LEVIN_CHECK(handle != nullptr, "xla.plugin.load", "{} cannot be loaded: {}; wanted a PJRT plugin",
               path, ::dlerror());
@@ -121,14 +127,15 @@ std::vector<std::string> attributes_of(const PJRT_Api* api, const std::string& p
 // code.
 std::string digest_of_ends(const std::string& path) {
   constexpr int64_t kEnd = int64_t{1} << 16;
-  std::error_code ignored;
-  const auto size = static_cast<int64_t>(std::filesystem::file_size(path, ignored));
-  std::ifstream file(path, std::ios::binary);
-  std::string ends(2 * kEnd, '\0');
-  file.read(ends.data(), kEnd);
-  file.clear();
-  file.seekg(std::max<int64_t>(0, size - kEnd));
-  file.read(ends.data() + kEnd, kEnd);
+  std::string ends(2 * kEnd, '\0'), ignored;
+  int64_t size = 0;
+  if (const auto opened = posix::open_regular(path, ignored)) {
+    const auto bytes = std::as_writable_bytes(std::span(ends));
+    size = opened->size;
+    posix::read_some(opened->file, bytes.first(kEnd));
+    ::lseek(opened->file.number(), std::max<int64_t>(0, size - kEnd), SEEK_SET);
+    posix::read_some(opened->file, bytes.subspan(kEnd));
+  }
   return fmt::format("{:016x}-{}", XXH3_64bits(ends.data(), ends.size()), size);
 }
 

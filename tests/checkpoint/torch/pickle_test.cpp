@@ -35,9 +35,9 @@ std::string written(const PickleValue& value) {
     case Kind::kNumber:
       return std::to_string(value.number);
     case Kind::kText:
-      return "'" + value.text + "'";
+      return "'" + std::string(value.text) + "'";
     case Kind::kBytes:
-      return "b'" + value.text + "'";
+      return "b'" + std::string(value.text) + "'";
     case Kind::kTuple:
       return "(" + join(value.items) + ")";
     case Kind::kList:
@@ -48,7 +48,7 @@ std::string written(const PickleValue& value) {
       }
       return "{" + text + "}";
     case Kind::kGlobal:
-      return "<" + value.text + ">";
+      return "<" + std::string(value.text) + ">";
     case Kind::kObject:
       text = written(*value.of) + written(*value.arguments);
       return text + (value.state == nullptr ? "" : " with " + written(*value.state));
@@ -146,6 +146,32 @@ TEST(Pickle, DeepTreesAndRingsComeToAnEnd) {
                           "a."s),
                     "file");
   EXPECT_EQ(ring.top().items.front(), &ring.top());
+}
+
+TEST(Pickle, WhatNothingChangesIsThereOnce) {
+  const std::string text = "\x80\x02](NN\x88\x88\x89K\x07K\x07))cm\nC\ncm\nC\ne."s;
+  const Pickle pickle(bytes(text), "file");
+  const auto& items = pickle.top().items;
+  ASSERT_EQ(items.size(), 11U);
+  for (const size_t first : {0, 2, 5, 7, 9}) EXPECT_EQ(items[first], items[first + 1]) << first;
+  EXPECT_EQ(read(text), "[None, None, True, True, False, 7, 7, (), (), <m C>, <m C>]");
+  for (const char* changed : {"NNa.", "N(NNu.", ")Na.", "K\x07}b.", "](NNu.", "}Na."}) {
+    EXPECT_THAT(error_of([&] { read(changed); }), HasSubstr("what has none")) << changed;
+  }
+}
+
+// One byte makes a list, and another one remembers it.
+TEST(Pickle, OfFewBytesFewValuesAreMade) {
+  const std::string lists = "\x80\x04(" + std::string(1'700'000, ']') + "l.";
+  EXPECT_THAT(error_of([&] { Pickle(bytes(lists), "file"); }),
+              HasSubstr("more values than torch.save writes into 1700005 bytes"));
+  EXPECT_THAT(error_of([&] { read("Nr\xff\xff\xff\xff."); }),
+              HasSubstr("more values than torch.save writes into 7 bytes"));
+  EXPECT_THAT(error_of([&] { read(std::string(1'048'577, '(')); }),
+              HasSubstr("more values than torch.save writes"));
+  EXPECT_THAT(
+      error_of([&] { read("c" + std::string(200, 'm') + "\n" + std::string(56, 'C') + "\n."); }),
+      HasSubstr("the name of a class is too long"));
 }
 
 }  // namespace

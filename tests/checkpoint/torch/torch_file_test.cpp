@@ -110,6 +110,53 @@ TEST(TorchFile, ListsThatHoldThemselvesComeToAnEnd) {
   EXPECT_THAT(refusal_of(lists), HasSubstr("hold each other"));
 }
 
+// torch.save writes expanded tensors so: a view, which takes no memory before somebody asks for it.
+TEST(TorchFile, AnExpandedTensorIsAView) {
+  const Scratch scratch;
+  const std::string many = "\x8a\x05\x07\x00\x00\x80\x00\x85"s;
+  const auto path = archive(scratch / "file.pt",
+                            "\x80\x02}" + text("a") + tensor("K\x01", many, "K\x00\x85"s) + "s.");
+  const at::Tensor read = load_torch_file(path).tensor("a");
+  EXPECT_EQ(read.numel(), (int64_t{1} << 31) + 7);
+  EXPECT_EQ(read.storage().nbytes(), 24U);
+  EXPECT_EQ(read[-1].item<float>(), 1.0F);
+}
+
+TEST(TorchFile, SizesThatOverflowAreErrorsThatNameThem) {
+  const std::string wide = "\x8a\x06\x00\x00\x00\x00\x00\x01"s;  // 2^40
+  EXPECT_THAT(refusal_of(tensor("K\x00"s, wide + wide + "\x86", "K\x00K\x00\x86"s)),
+              AllOf(StartsWith("checkpoint.torch: "),
+                    HasSubstr("a tensor of sizes [1099511627776, 1099511627776]"),
+                    HasSubstr("more than 64 bits count")));
+  const std::string most = "\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x40"s;  // 2^62
+  EXPECT_THAT(refusal_of(tensor("K\x00"s, "K\x00"s + most + most + "\x87", "K\x01K\x01K\x01\x87")),
+              HasSubstr("more than 64 bits count"));
+  std::string dims = "(";
+  for (int i = 0; i < 65; ++i) dims += "K\x01";
+  EXPECT_THAT(refusal_of(tensor("K\x00"s, dims + "t", dims + "t")), HasSubstr("too many dims"));
+}
+
+// A reference has two bytes, the text it leads to as many as it likes.
+TEST(TorchFile, TextsThatAreReferredToAgainAndAgainAreRefused) {
+  const auto texts = [](size_t length, int times) {
+    std::string pickle = "](X"s + static_cast<char>(length & 255) +
+                         static_cast<char>(length >> 8 & 255) + static_cast<char>(length >> 16) +
+                         '\0' + std::string(length, 'x') + "q\x01"s;
+    for (int i = 1; i < times; ++i) pickle += "h\x01";
+    return pickle + "e";
+  };
+  const Scratch scratch;
+  EXPECT_EQ(load_torch_file(archive(scratch / "file.pt", "\x80\x02" + texts(8, 20'000) + "."))
+                .values()
+                .size(),
+            20'000U);
+  EXPECT_THAT(refusal_of(texts(1 << 20, 18)), HasSubstr("refers to long texts again and again"));
+  std::string keys = texts(1 << 20, 1) + "0](";  // the text stays remembered
+  for (int i = 0; i < 18; ++i) keys += "}h\x01Ns";
+  for (int i = 0; i < 18; ++i) keys += "}h\x01K\x01s";
+  EXPECT_THAT(refusal_of(keys + "e"), HasSubstr("refers to long texts again and again"));
+}
+
 TEST(TorchFile, OtherFilesAreErrors) {
   const Scratch scratch;
   EXPECT_THAT(error_of([&] { load_torch_file(scratch / "none"); }), StartsWith("files.read: "));
@@ -323,6 +370,22 @@ TEST(DistributedCheckpoint, MissingAndOverlappingPartsAreErrors) {
   EXPECT_THAT(refusal({2, 3}, {{{0, 0}, row}, {{2, 0}, row}}), is_refused);
   EXPECT_THAT(refusal({2, 3}, {{{0, 0}, row}, {{1, 1}, row}}), is_refused);
   EXPECT_THAT(refusal({6}, {{{0}, row}, {{3}, row}}), is_refused);
+}
+
+TEST(DistributedCheckpoint, PartsHaveAsManyBytesAsTheirFile) {
+  const Scratch scratch;
+  const std::string row = part_of(scratch, "K\x01K\x03\x86", "K\x03K\x01\x86");
+  const std::string repeated = part_of(scratch, "M\x00\x10K\x03\x86"s, "K\x00K\x01\x86"s);
+  EXPECT_THAT(
+      error_of([&] {
+        load_distributed_checkpoint(distributed(scratch / "dcp", {1, 3}, {{{0, 0}, repeated}}));
+      }),
+      HasSubstr("a part of w has 49152 bytes in"));
+  // Two parts that are the same bytes.
+  const auto folder = distributed(scratch / "dcp", {2, 3}, {{{0, 0}, row}, {{1, 0}, row}});
+  put(folder / "__0_0.distcp", row);
+  EXPECT_THAT(error_of([&] { load_distributed_checkpoint(folder); }),
+              HasSubstr("fewer than .metadata says"));
 }
 
 TEST(DistributedCheckpoint, StaysInItsFolder) {
