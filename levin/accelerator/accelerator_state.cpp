@@ -185,11 +185,28 @@ void Accelerator::load_state_dict(const Checkpoint& checkpoint) {
 
 namespace {
 
-/// How many processes have saved it.
+/// How many processes have saved it: each but the first has left its random generator.
 int64_t processes_in(const State& training) {
-  if (training.contains("processes")) return training.integer("processes");
   const bool has_others = training.contains("random_of_ranks");
-  return has_others ? std::ssize(training.child("random_of_ranks").values()) + 1 : 1;
+  const int64_t generators =
+      has_others ? std::ssize(training.child("random_of_ranks").values()) + 1 : 1;
+  if (!training.contains("processes")) return generators;
+  const int64_t processes = training.integer("processes");
+  LEVIN_CHECK(processes == generators, "accelerator.state",
+              "the checkpoint says that {} processes saved it and holds the random generators of "
+              "{}; load another one",
+              processes, generators);
+  return processes;
+}
+
+/// Before as many places are made as the state says.
+void check_same_shards(const State& saved, const State& here) {
+  if (!saved.contains("num_shards") || !here.contains("num_shards")) return;
+  LEVIN_CHECK(
+      saved.integer("num_shards") == here.integer("num_shards"), "data.loader.state",
+      "the state is of a stream of {} shards, this one has {}; load it with the data that it "
+      "was saved with",
+      saved.integer("num_shards"), here.integer("num_shards"));
 }
 
 }  // namespace
@@ -202,6 +219,7 @@ void Accelerator::load_loaders(const State& training) {
       training.contains("loaders_of_ranks") ? training.child("loaders_of_ranks") : State();
   const int64_t saved = processes_in(training);
   const bool same_number = saved == num_processes();
+  const State here = numbered(loaders_);
   for (const auto& [number, value] : training.child("loaders").values()) {
     std::vector<State> ranks = {states.child(number)};
     for (int64_t rank = 1; rank < saved; ++rank) {
@@ -211,6 +229,7 @@ void Accelerator::load_loaders(const State& training) {
     }
     const State& own = ranks[same_number ? static_cast<size_t>(process_index()) : 0];
     if (!same_number) {
+      if (here.contains(number)) check_same_shards(ranks.front(), here.child(number));
       states.set(number, DataLoader::merged_state(ranks));
     } else if (own.contains("rank")) {
       states.set(number, own);

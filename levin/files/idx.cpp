@@ -188,10 +188,12 @@ class IdxReader {
     if (rank < 1 || rank > kMaxRank) fail(fmt::format("{} dims, wanted 1 to {}", rank, kMaxRank));
     offset_ = 4;
     auto num_bytes = static_cast<int64_t>(element_bytes(array.type));
+    int64_t stride = num_bytes;  // in bytes; of an empty array too they fit into 64 bits
     for (int dim = 0; dim < rank; ++dim) {
       const int64_t size = read_size();
       if (size < 0) fail(fmt::format("size {} of dim {}", size, dim));
-      if (__builtin_mul_overflow(num_bytes, size, &num_bytes)) {
+      if (__builtin_mul_overflow(num_bytes, size, &num_bytes) ||
+          __builtin_mul_overflow(stride, std::max<int64_t>(size, 1), &stride)) {
         fail(fmt::format("the sizes multiply to more than 64 bits at dim {}", dim));
       }
       array.shape.push_back(size);

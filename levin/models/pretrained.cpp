@@ -211,6 +211,16 @@ Config generation_of(const fs::path& folder, const Config& config) {
   return Config::from_json(files::read_file(file), file.string());
 }
 
+/// A layer takes memory before its weights do, so that a number of them is not built to see.
+void check_layers(const Config& config) {
+  constexpr int64_t kMostLayers = 10'000;
+  for (const char* key : {"num_hidden_layers", "n_layer", "n_layers"}) {
+    LEVIN_CHECK(!config.has(key) || config.integer(key) <= kMostLayers, "models.config",
+                "{} has {} = {}, wanted at most {}", config.origin(), key, config.integer(key),
+                kMostLayers);
+  }
+}
+
 /// The network, with memory that nobody has filled.
 Network build(Config config, const PretrainedOptions& options, const fs::path& folder) {
   auto given = std::make_unique<Pretrained::Parts>();
@@ -222,6 +232,7 @@ Network build(Config config, const PretrainedOptions& options, const fs::path& f
   check_keys(config, family.keys);
   for (const auto& [alias, key] : family.aliases) config.rename(alias, key);
   config.fill(family.defaults);
+  check_layers(config);
   const bool is_sentence = !folder.empty() && is_there(folder / "modules.json");
   parts.family = &family;
   parts.folder = folder;
@@ -251,7 +262,12 @@ Network build(Config config, const PretrainedOptions& options, const fs::path& f
       parts.task != Task::kFeatureExtraction && parts.task != Task::kSentenceSimilarity;
   HeadPlan plan = family.head(parts.task, has_head ? family.base_prefix : "", parts.config);
   network.placing.base_prefix = plan.base_prefix;
-  parts.body = family.body(*network.net, plan.base_prefix, parts.config);
+  try {
+    parts.body = family.body(*network.net, plan.base_prefix, parts.config);
+  } catch (const c10::Error& error) {
+    LEVIN_FAIL("models.config", "{}: no network of its sizes can be made: {}",
+               parts.config.origin(), error.what_without_backtrace());
+  }
   parts.body->activation_checkpointing = options.activation_checkpointing;
   for (const auto& parameter : network.net->named_parameters())
     network.placing.body.insert(parameter.key());

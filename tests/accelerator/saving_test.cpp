@@ -98,6 +98,30 @@ TEST(SavedTogether, TrainingStatesOfAnyNumberOfRanksDifferInGeneratorsAlone) {
   }
 }
 
+// Such a number would be counted up to before anything else.
+TEST(SavedTogether, ANumberOfProcessesThatDidNotSaveIsRefused) {
+  const Scratch scratch;
+  const auto prepared = [](Accelerator& accelerator) {
+    accelerator.prepare(sequential(), levin::optim::sgd({.lr = 0.0}),
+                        levin::DataLoader(dataset(24), {.batch_size = 8}));
+  };
+  Accelerator saving({.cpu = true});
+  prepared(saving);
+  saving.save_state(scratch / "saved");
+  levin::Checkpoint forged = levin::load_checkpoint(scratch / "saved");
+  for (const int64_t processes : {int64_t{1} << 62, int64_t{2}, int64_t{0}, int64_t{-1}}) {
+    forged.training.set("processes", processes);
+    levin::save_checkpoint(scratch / "forged", forged);
+    Accelerator loading({.cpu = true});
+    prepared(loading);
+    EXPECT_THAT(levin::test::error_of([&] { loading.load_state(scratch / "forged"); }),
+                ::testing::HasSubstr(fmt::format("accelerator.state: the checkpoint says that {} "
+                                                 "processes saved it and holds the random "
+                                                 "generators of 1",
+                                                 processes)));
+  }
+}
+
 /// What a strategy that divides parameters by rows leaves between steps.
 TEST(SavedTogether, RowsOfDividedParametersAreTheWholeModelsFiles) {
   const Scratch scratch;

@@ -3,6 +3,8 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <limits>
+#include <tuple>
 
 #include "levin/data/loader.h"
 #include "tests/data/read_epoch.h"
@@ -135,6 +137,51 @@ TEST(StreamElastic, WhatRanksHaveLeftIsAsEvenAsItCanBe) {
     EXPECT_LE(std::ranges::max(counts) - std::ranges::min(counts), 2) << ranks;
     EXPECT_EQ(sum(counts), 18) << ranks;
   }
+}
+
+// Numbers of a state that somebody has changed: none is counted up to, divided by or written at.
+TEST(StreamElastic, ForgedStatesAreErrors) {
+  const Stream stream{{6, 6}};
+  std::vector<State> good;
+  for (DataLoader& loader : loaders_of(stream, {2, 2})) {
+    read(loader, 1);
+    good.push_back(loader.state_dict());
+  }
+  ASSERT_EQ(error_of([&] { DataLoader::merged_state(good); }), "no error");
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  const std::tuple<const char*, int64_t, const char*> cases[] = {
+      {"num_shards", most, "shards read by 2 ranks"},
+      {"num_shards", 0, "got 0 shards read by 2 ranks"},
+      {"num_shards", -2, "got -2 shards read by 2 ranks"},
+      {"rank", 2, "of rank 2 of 2"},
+      {"rank", -1, "of rank -1 of 2"},
+      {"rank", most, "of 2, wanted those of one of the ranks"},
+      {"batches", most, "batches of 2 samples, wanted a place in an epoch"},
+      {"batch_size", -1, "batches of -1 samples"}};
+  for (const auto& [key, number, wanted] : cases) {
+    std::vector<State> forged = good;
+    forged[0].set(key, number);
+    EXPECT_THAT(error_of([&] { DataLoader::merged_state(forged); }),
+                testing::AllOf(StartsWith("data.loader.state: "), HasSubstr(wanted)))
+        << key << " " << number;
+  }
+  for (const at::Tensor& places : {torch::zeros({0, 2}, at::kLong), torch::zeros({}, at::kLong),
+                                   torch::zeros({2, 3}, at::kLong), torch::zeros({2, 2})}) {
+    std::vector<State> forged = good;
+    forged[0].set("places", places);
+    EXPECT_THAT(error_of([&] { DataLoader::merged_state(forged); }),
+                StartsWith("data.loader.state: "));
+  }
+  State readings;
+  for (const int64_t ranks : {1021, 1031, 1033, 1039}) {  // primes
+    State one;
+    one.set("num_ranks", ranks).set("bounds", torch::zeros({2 * ranks}, at::kLong));
+    readings.set(std::to_string(ranks), one);
+  }
+  std::vector<State> forged = good;
+  forged[0].set("read_before", readings);
+  EXPECT_THAT(error_of([&] { DataLoader::merged_state(forged); }),
+              HasSubstr("have no common multiple up to"));
 }
 
 TEST(StreamElastic, StatesThatAreNotAllThereOrNotOfThisDataAreErrors) {

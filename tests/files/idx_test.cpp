@@ -124,6 +124,7 @@ TEST(Idx, NamesFileOffsetAndReason) {
       {header(IdxType::kU8, {1, 2}).substr(0, 10), 8, "the file ends inside its header"},
       {header(IdxType::kU8, {1, 0xffffffff}), 8, "size -1 of dim 1"},
       {header(IdxType::kU8, {0x7fffffff, 0x7fffffff, 4}), 12, "more than 64 bits at dim 2"},
+      {header(IdxType::kU8, {0, 0x7fffffff, 0x7fffffff, 4}), 16, "more than 64 bits at dim 3"},
       {header(IdxType::kU8, {3}) + "ab", 10, "the file ends here, 1 bytes short of the shape [3]"},
       {header(IdxType::kF64, {0x7fffffff}), 8, "17179869176 bytes short"},
       {header(IdxType::kU8, {3}) + "abcd", 11,

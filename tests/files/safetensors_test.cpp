@@ -242,6 +242,7 @@ TEST(Safetensors, RefusesDataThatTheHeaderDoesNotFit) {
       {tensor("a", "1", "0,2") + "," + tensor("b", "1", "3,5"), "vwxyz", "wanted to start at 2"},
       {tensor("a", "0", "0,18446744073709551615"), "", "which has 0; the file is truncated"},
       {tensor("a", "4611686018427387904,2", "0,0"), "", "no tensor can have the shape"},
+      {tensor("a", "0,4611686018427387904,2", "0,0"), "", "no tensor can have the shape"},
       {R"("a":{"dtype":"F31","shape":[1],"data_offsets":[0,1]})", "x", "unknown dtype 'F31'"},
   };
   for (const auto& [fields, data, wanted] : cases) {

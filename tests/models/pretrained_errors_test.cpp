@@ -134,6 +134,11 @@ TEST(PretrainedErrors, CountsThatAreNoneAreNamed) {
   };
   EXPECT_THAT(told("qwen3", R"("num_hidden_layers": -1)"),
               AllOf(HasSubstr("models.config: "), HasSubstr("has num_hidden_layers = -1")));
+  EXPECT_THAT(told("qwen3", R"("num_hidden_layers": 4611686018427387904)"),
+              HasSubstr("has num_hidden_layers = 4611686018427387904, wanted at most 10000"));
+  EXPECT_THAT(
+      told("qwen3", R"("vocab_size": 4611686018427387904)"),
+      AllOf(HasSubstr("models.config: "), HasSubstr("no network of its sizes can be made")));
   EXPECT_THAT(told("gemma3_text", R"("sliding_window_pattern": 0)"),
               HasSubstr("has sliding_window_pattern = 0, wanted above 0"));
   EXPECT_THAT(told("smollm3", R"("no_rope_layer_interval": 0)"),

@@ -76,7 +76,7 @@ State LossGuard::state_dict() const {
 
 void LossGuard::load_state_dict(const State& state) {
   mean_ = state.number("mean");
-  count_ = state.integer("count");
+  count_ = std::clamp<int64_t>(state.integer("count"), 0, options_.spike_window);
 }
 
 }  // namespace levin

@@ -34,15 +34,8 @@ struct Progress {
     state.set("in_epoch", in_epoch).set("evaluated", evaluated);
     return std::move(state.set("validated", validated).set("seconds", seconds));
   }
-  void load_state_dict(const State& state) {
-    epoch = state.integer("epoch");
-    batch = state.integer("batch");
-    in_epoch = state.contains("in_epoch") ? state.boolean("in_epoch") : batch > 0;
-    evaluated = state.contains("evaluated") ? state.integer("evaluated") : 0;
-    global_step = state.integer("global_step");
-    validated = state.integer("validated");
-    seconds = state.number("seconds");
-  }
+  /// Throws Error "trainer.checkpoint" for numbers that no run has.
+  void load_state_dict(const State& state);
 };
 
 }  // namespace levin::detail

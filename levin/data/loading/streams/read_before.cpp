@@ -17,6 +17,10 @@ namespace {
 
 constexpr uint64_t kShardStream = 0x7368617264;  // "shard"
 constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
+// More than any run has: what lies beyond was not written by one.
+constexpr int64_t kMostRanks = 1 << 20;
+constexpr int64_t kMostPlaces = 1 << 28;  // shards, each of which all ranks read
+constexpr int64_t kLongestPeriod = 1 << 30;
 
 /// Each by each; the same with every C++ library, unlike std::shuffle.
 void permute(std::vector<int64_t>& shards, uint64_t seed) {
@@ -68,11 +72,19 @@ void shuffle_lane(std::vector<int64_t>& shards, uint64_t seed, int64_t epoch, in
 }
 
 ReadBefore::ReadBefore(const State& state, int64_t num_shards) {
+  int64_t period = 1;
   for (const auto& [number, value] : state.values()) {
     const State& one = state.child(number);
     const int64_t num_ranks = one.integer("num_ranks");
-    LEVIN_CHECK(num_ranks > 0 && num_ranks <= kAll / num_shards, "data.loader.state",
-                "got a reading by {} ranks, wanted at least one", num_ranks);
+    LEVIN_CHECK(num_ranks > 0 && num_ranks <= kMostRanks && num_shards <= kAll / num_ranks,
+                "data.loader.state", "got a reading by {} ranks, wanted 1 to {}", num_ranks,
+                kMostRanks);
+    period = std::lcm(period, num_ranks);
+    LEVIN_CHECK(
+        period <= kLongestPeriod, "data.loader.state",
+        "got readings whose numbers of ranks have no common multiple up to {}; load another "
+        "state",
+        kLongestPeriod);
     readings_.push_back({num_ranks, numbers_of(one.tensor("bounds"), num_shards * num_ranks)});
   }
 }
@@ -114,14 +126,17 @@ State ReadBefore::state_dict() const {
 
 void ReadBefore::add(const std::vector<const State*>& ranks) {
   const State& first = *ranks.front();
-  const int64_t num_shards = first.integer("num_shards"), num_ranks = first.integer("world_size");
+  const int64_t num_shards = first.integer("num_shards"), num_ranks = std::ssize(ranks);
   const bool are_own = have_own_shards(num_shards, num_ranks, !empty());
   Reading reading{num_ranks, std::vector<int64_t>(static_cast<size_t>(num_shards * num_ranks), 0)};
   for (const State* state : ranks) {
     const int64_t rank = state->integer("rank");
-    const int64_t lanes = state->tensor("places").size(0);
-    const std::vector<int64_t> places =
-        numbers_of(state->tensor("places").reshape({-1}), 2 * lanes);
+    const at::Tensor& pairs = state->tensor("places");
+    const int64_t lanes = pairs.dim() == 2 && pairs.size(1) == 2 ? pairs.size(0) : 0;
+    LEVIN_CHECK(lanes > 0 && rank >= 0 && rank < num_ranks, "data.loader.state",
+                "got {} places of rank {} of {}, wanted those of one of the ranks", lanes, rank,
+                num_ranks);
+    const std::vector<int64_t> places = numbers_of(pairs.reshape({-1}), 2 * lanes);
     auto shards = lanes_of_shards(num_shards, {rank, num_ranks}, are_own, lanes);
     for (size_t lane = 0; lane < shards.size(); ++lane) {
       if (first.integer("shuffle_buffer_size") > 0) {
@@ -149,13 +164,25 @@ State merged_places(const std::vector<State>& ranks) {
   for (const State& state : ranks) {
     if (!state.contains("places")) continue;
     readers.push_back(&state);
-    samples += state.integer("batches") * state.integer("batch_size");
+    int64_t own = 0;
+    const bool is_count =
+        state.integer("batches") >= 0 && state.integer("batch_size") >= 0 &&
+        !__builtin_mul_overflow(state.integer("batches"), state.integer("batch_size"), &own) &&
+        !__builtin_add_overflow(samples, own, &samples);
+    LEVIN_CHECK(is_count, "data.loader.state",
+                "got {} batches of {} samples, wanted a place in an epoch",
+                state.integer("batches"), state.integer("batch_size"));
   }
   if (readers.empty() || samples == 0) return ranks.front();
   const State& first = *readers.front();
   LEVIN_CHECK(std::ssize(readers) == first.integer("world_size"), "data.loader.state",
               "got the places of {} ranks in a stream that {} have read, wanted all",
               readers.size(), first.integer("world_size"));
+  const int64_t num_shards = first.integer("num_shards");
+  LEVIN_CHECK(num_shards > 0 && num_shards <= kMostPlaces / std::ssize(readers),
+              "data.loader.state",
+              "got {} shards read by {} ranks, wanted at least one and at most {}", num_shards,
+              readers.size(), kMostPlaces / std::ssize(readers));
   ReadBefore before;
   if (first.contains("read_before")) {
     before = ReadBefore(first.child("read_before"), first.integer("num_shards"));

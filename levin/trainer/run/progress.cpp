@@ -1,0 +1,28 @@
+#include "levin/trainer/run/progress.h"
+
+#include "levin/base/check.h"
+
+namespace levin::detail {
+namespace {
+
+constexpr int64_t kMost = int64_t{1} << 53;  // more than any run takes
+
+}  // namespace
+
+void Progress::load_state_dict(const State& state) {
+  epoch = state.integer("epoch");
+  batch = state.integer("batch");
+  in_epoch = state.contains("in_epoch") ? state.boolean("in_epoch") : batch > 0;
+  evaluated = state.contains("evaluated") ? state.integer("evaluated") : 0;
+  global_step = state.integer("global_step");
+  validated = state.integer("validated");
+  seconds = state.number("seconds");
+  for (const int64_t count : {epoch, batch, evaluated, global_step, validated}) {
+    LEVIN_CHECK(count >= 0 && count <= kMost, "trainer.checkpoint",
+                "the checkpoint stands at epoch {}, batch {}, step {}, wanted numbers from 0 on; "
+                "resume from another one",
+                epoch, batch, global_step);
+  }
+}
+
+}  // namespace levin::detail
