@@ -115,7 +115,10 @@ void Run::tear_down() {
 void Run::fit(DataLoader training, std::optional<DataLoader> validation,
               std::shared_ptr<DataModule> data, const std::string& ckpt_path) {
   const Active active(active_);
-  const SignalGuard signals;
+  // What a signal could save is there when the run stands where it goes on from. Until then it ends the
+  // process, however long data and checkpoints are read; a program that wants to go on hears it.
+  std::optional<SignalGuard> signals;
+  if (!options_.exit_on_signal) signals.emplace();
   const CompileStop compile_stop(options_.exit_on_signal ? accelerator_.xla().get() : nullptr);
   std::optional<AnomalyDetection> anomaly;
   if (options_.detect_anomaly) anomaly.emplace();
@@ -124,6 +127,7 @@ void Run::fit(DataLoader training, std::optional<DataLoader> validation,
     set_up(std::move(data), ckpt_path);
     prepare_fit(std::move(training), std::move(validation));
     const bool resumed = resume();
+    if (!signals) signals.emplace();
     call(&Module::on_fit_start, &Callback::on_fit_start);
     if (!resumed) {
       say_what_is_unseeded();

@@ -66,4 +66,41 @@ TEST(Signals, FitReturnsWhenAskedTo) {
   EXPECT_EQ(trainer.global_step(), 3);
 }
 
+/// Sends itself SIGTERM while its data is made, or while a checkpoint is loaded.
+struct SignalledBefore : Net {
+  bool loading;
+  explicit SignalledBefore(bool loading) : loading(loading) {}
+  void prepare_data() override {
+    if (!loading) std::raise(SIGTERM);
+  }
+  void on_load_checkpoint(const levin::State&) override {
+    if (loading) std::raise(SIGTERM);
+  }
+};
+
+/// How a process ends that fits it: its code, or minus the signal.
+int end_of(bool loading, bool exit_on_signal, const std::string& root) {
+  return levin::test::run_child([&] {
+    at::set_num_threads(1);
+    auto options = quiet(root);
+    options.exit_on_signal = exit_on_signal;
+    levin::Trainer trainer(options);
+    trainer.fit(std::make_shared<SignalledBefore>(loading),
+                levin::DataLoader(dataset(40), {.batch_size = 8}), std::nullopt,
+                {.ckpt_path = loading ? root + "/checkpoints/last" : ""});
+    return trainer.interrupted() == SIGTERM ? 7 : 1;
+  });
+}
+
+// There is nothing to save yet, and reading may take long.
+TEST(Signals, TermEndsARunThatIsStillReading) {
+  const Scratch root;
+  levin::Trainer(quiet(root.str()))
+      .fit(std::make_shared<Net>(), levin::DataLoader(dataset(40), {.batch_size = 8}));
+  for (const bool loading : {false, true}) {
+    EXPECT_EQ(end_of(loading, true, root.str()), -SIGTERM) << loading;
+    EXPECT_EQ(end_of(loading, false, root.str()), 7) << loading;
+  }
+}
+
 }  // namespace
