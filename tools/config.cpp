@@ -6,17 +6,21 @@
 #include <filesystem>
 #include <iostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "levin/base/check.h"
 #include "levin/files/atomic.h"
 #include "levin/files/folder.h"
+#include "levin/files/writing/output.h"
 #include "tools/command.h"
 #include "tools/command_line.h"
 #include "tools/run_parser.h"
 
 namespace levin::tools {
 namespace {
+
+constexpr std::string_view kBeginning = "# written by levin config\n";
 
 struct Question {
   std::string flag;
@@ -73,8 +77,11 @@ int config(int argc, char** argv) {
   std::filesystem::create_directories(path.parent_path(), error);
   LEVIN_CHECK(!error, "tools.config", "cannot make {}: {}", path.parent_path().string(),
               error.message());
-  files::write_file_atomically(path, app.config_to_str());
-  std::cout << fmt::format("{}:\n{}", path.string(), app.config_to_str());
+  const std::string text = std::string(kBeginning) + app.config_to_str();
+  // Its own place holds what this command wrote before, or somebody has edited for levin run.
+  if (path != files::absolute_path(run_config_path())) files::check_own(path, kBeginning);
+  files::write_file_atomically(path, text);
+  std::cout << fmt::format("{}:\n{}", path.string(), text);
   std::cout << (path == run_config_path()
                     ? "levin run reads it\n"
                     : fmt::format("levin run --config {} reads it\n", path.string()));

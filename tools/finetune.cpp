@@ -13,7 +13,7 @@
 #include "levin/base/log.h"
 #include "levin/base/options.h"
 #include "levin/base/options/option_group.h"
-#include "levin/base/regular_file.h"
+#include "levin/base/reading/regular_file.h"
 #include "levin/base/text.h"
 #include "levin/models/fine_tune/fine_tune.h"
 #include "levin/models/lora.h"
@@ -24,6 +24,7 @@
 #include "levin/trainer/callbacks/sample_texts.h"
 #include "levin/trainer/trainer.h"
 #include "tools/command.h"
+#include "tools/output_folder.h"
 
 namespace levin::tools {
 namespace {
@@ -50,7 +51,7 @@ FILE is *.jsonl, *.json, *.csv or *.tsv. The result goes to --output: an adapter
 
 struct Finetune {
   std::string model, data, val, adapter, dtype, output = "tuned";
-  bool merge = false, activation_checkpointing = false;
+  bool merge = false, activation_checkpointing = false, overwrite = false;
   int64_t lora_r = 0;
   double lora_alpha = 0, lora_dropout = 0;
   std::vector<std::string> lora_target, modules_to_save;
@@ -64,6 +65,7 @@ struct Finetune {
     field("data", data, "rows to train on: JSON lines, CSV or TSV");
     field("val", val, "rows of the same columns to validate on");
     field("output", output, "folder that the adapter or the model goes to");
+    field("overwrite", overwrite, "replace files of the output that levin has not written");
     field("lora_r", lora_r, "rank of a LoRA adapter; 0: all weights are trained");
     field("lora_alpha", lora_alpha, "what the adapter adds is multiplied by alpha / r; 0: 2 r");
     field("lora_dropout", lora_dropout, "of the adapter's input");
@@ -243,6 +245,7 @@ void check_places(const Finetune& command) {
   std::error_code error;
   LEVIN_CHECK(!fs::equivalent(command.model, command.output, error), "tools.finetune",
               "--output is the folder of the model, '{}'; name another", command.output);
+  check_output_folder(command.output, command.overwrite, "tools.finetune");
   LEVIN_CHECK(!command.merge || command.adapts(), "tools.finetune",
               "--merge puts an adapter into the model, and there is none; add --lora-r");
 }
@@ -303,7 +306,7 @@ void train(const std::string& task, const Finetune& command, text::RowsOptions r
   }
   const WholeScope whole(*net);
   if (!is_main) return;
-  fs::create_directories(command.output);
+  mark_output_folder(command.output, "levin finetune " + task);
   net->save_pretrained(command.output, {.merge = command.merge});
   say_where(command, task, tokenizer->chat_template().has_value());
 }

@@ -10,7 +10,7 @@
 #include <system_error>
 #include <utility>
 
-#include "levin/base/regular_file.h"
+#include "levin/base/reading/regular_file.h"
 
 namespace levin::tools {
 namespace {

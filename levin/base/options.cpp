@@ -12,7 +12,7 @@
 #include "levin/base/json.h"
 #include "levin/base/options/command_words.h"
 #include "levin/base/options/options_help_impl.h"
-#include "levin/base/regular_file.h"
+#include "levin/base/reading/regular_file.h"
 
 namespace levin::detail {
 /// Some texts suffice for what toml++ asserts never to be.

@@ -1,8 +1,10 @@
 #include "levin/checkpoint/foreign_file.h"
 
 #include <array>
-#include <fstream>
+#include <span>
 #include <string>
+
+#include "levin/base/reading/regular_file.h"
 
 namespace levin::detail {
 namespace {
@@ -24,9 +26,10 @@ constexpr std::array<ForeignKind, 5> kKinds = {{
 }  // namespace
 
 std::string_view foreign_kind(const std::filesystem::path& file) {
-  std::string first(512, '\0');
-  std::ifstream(file, std::ios::binary)
-      .read(first.data(), static_cast<std::streamsize>(first.size()));
+  std::string first(512, '\0'), ignored;
+  if (const auto opened = posix::open_regular(file, ignored)) {
+    posix::read_some(opened->file, std::as_writable_bytes(std::span(first)));
+  }
   for (const ForeignKind& kind : kKinds) {
     if (std::string_view(first).substr(kind.at, kind.bytes.size()) == kind.bytes) return kind.name;
   }

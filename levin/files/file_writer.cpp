@@ -9,7 +9,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/posix.h"
-#include "levin/base/regular_file.h"
+#include "levin/base/reading/regular_file.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -80,7 +80,7 @@ struct FileWriter::Impl {
 
 FileWriter::FileWriter(const std::filesystem::path& path) : impl_(std::make_unique<Impl>()) {
   impl_->path = path;
-  impl_->file = posix::open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  impl_->file = posix::open_file(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW);
   if (!impl_->file) impl_->fail(errno);
   impl_->buffer.reserve(kBufferBytes);
 }

@@ -31,7 +31,8 @@ struct FileDigest {
 /// and the system's reason; after one, nothing more is written and every call throws.
 class LEVIN_API FileWriter {
  public:
-  /// Creates the file, or empties the one there is.
+  /// Creates the file, or empties the one there is: a staged one, or one of the program's own. Never by
+  /// a link.
   explicit FileWriter(const std::filesystem::path& path);
   /// Without close() before, the file is given up: neither flushed nor synced.
   ~FileWriter();

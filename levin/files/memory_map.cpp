@@ -10,7 +10,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/posix.h"
-#include "levin/base/regular_file.h"
+#include "levin/base/reading/regular_file.h"
 
 namespace levin::files {
 namespace {

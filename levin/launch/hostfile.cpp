@@ -3,7 +3,7 @@
 #include <sstream>
 
 #include "levin/base/check.h"
-#include "levin/base/regular_file.h"
+#include "levin/base/reading/regular_file.h"
 #include "levin/base/text.h"
 
 namespace levin::launch {

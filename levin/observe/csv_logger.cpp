@@ -10,8 +10,10 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/base/posix.h"
 #include "levin/files/atomic.h"
 #include "levin/files/read_file.h"
+#include "levin/files/writing/output.h"
 #include "levin/observe/run_directory_impl.h"
 
 namespace levin {
@@ -54,8 +56,6 @@ std::pair<std::vector<std::string>, size_t> read_header(std::string_view text) {
 
 class CsvFile {
  public:
-  ~CsvFile() { close(); }
-
   /// Goes on with the file there is; a row cut short by a crash of the machine is dropped.
   void open(std::string path) {
     std::string text = read(path);
@@ -87,7 +87,7 @@ class CsvFile {
     return std::exchange(rows_, rows) - rows;
   }
 
-  bool is_open() const { return file_ >= 0; }
+  bool is_open() const { return static_cast<bool>(file_); }
 
   void add_row(const Scalars& values, int64_t epoch, int64_t step) {
     widen(values);
@@ -105,6 +105,8 @@ class CsvFile {
     std::error_code error;
     const std::filesystem::file_status there = std::filesystem::symlink_status(path, error);
     if (there.type() == std::filesystem::file_type::not_found) return "";
+    LEVIN_CHECK(!std::filesystem::is_symlink(there), "observe.logger.csv",
+                "{} is a link; move it away", path);
     return files::read_file(path);
   }
 
@@ -135,17 +137,16 @@ class CsvFile {
   /// Writes the file anew and opens it, so that nothing is lost when that fails.
   void replace(const std::string& path, const std::string& text) {
     files::write_file_atomically(path, text);
-    const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-    if (file < 0) fail(path);
-    close();
-    file_ = file;
+    posix::Descriptor file = files::open_own(path, O_WRONLY | O_APPEND);
+    if (!file) fail(path);
+    file_ = std::move(file);
     size_ = static_cast<int64_t>(text.size());
   }
 
   void append(const std::string& row) {
     size_t done = 0;
     while (done < row.size()) {  // one call, unless the disk is full
-      const ssize_t written = ::write(file_, row.data() + done, row.size() - done);
+      const ssize_t written = ::write(file_.number(), row.data() + done, row.size() - done);
       if (written < 0 && errno == EINTR) continue;
       if (written < 0) break;
       done += static_cast<size_t>(written);
@@ -153,7 +154,7 @@ class CsvFile {
     if (done < row.size()) {
       const int error = errno;
       // Half a row would spoil the next one.
-      if (done > 0 && ::ftruncate(file_, size_) != 0) size_ += static_cast<int64_t>(done);
+      if (done > 0 && ::ftruncate(file_.number(), size_) != 0) size_ += static_cast<int64_t>(done);
       errno = error;
       fail(path_);
     }
@@ -165,14 +166,9 @@ class CsvFile {
     LEVIN_FAIL("observe.logger.write", "cannot write {}: {}", path, error.message());
   }
 
-  void close() {
-    if (file_ >= 0) ::close(file_);
-    file_ = -1;
-  }
-
   std::string path_;
   std::vector<std::string> columns_;
-  int file_ = -1;
+  posix::Descriptor file_;
   int64_t size_ = 0;
   int64_t rows_ = 0;
 };

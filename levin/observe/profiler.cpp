@@ -13,6 +13,8 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/files/atomic.h"
+#include "levin/files/writing/output.h"
 
 namespace levin {
 namespace {
@@ -158,8 +160,10 @@ void Profiler::hand_out() {
   if (options_.on_trace_ready) return options_.on_trace_ready(*this);
   if (options_.output_trace_dir.empty()) return;
   const std::string number = recordings_ == 0 ? "" : "_" + std::to_string(recordings_);
-  export_chrome_trace(std::filesystem::path(options_.output_trace_dir) /
-                      fmt::format("profile_{}{}.json", options_.rank, number));
+  std::filesystem::path file = std::filesystem::path(options_.output_trace_dir) /
+                               fmt::format("profile_{}{}.json", options_.rank, number);
+  files::create_beside(file);  // what keeps it from that keeps it from being written below
+  export_chrome_trace(file);
 }
 
 void Profiler::stop() {
@@ -173,9 +177,18 @@ void Profiler::export_chrome_trace(const std::filesystem::path& file) const {
               "nothing was recorded yet; call stop(), or step() to the end of a cycle");
   std::error_code failed;
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), failed);
-  recording_->result()->save(file.string());  // logs what goes wrong and returns
-  LEVIN_CHECK(std::filesystem::is_regular_file(file, failed), "observe.profiler.write",
-              "the trace '{}' could not be written; is its folder writable?", file.string());
+  try {
+    files::StagedFile staged(file);
+    recording_->result()->save(staged.path().string());  // logs what goes wrong and returns
+    LEVIN_CHECK(std::filesystem::file_size(staged.path(), failed) > 0 && !failed,
+                "observe.profiler.write",
+                "the trace '{}' could not be written; is its folder writable?", file.string());
+    staged.commit();
+  } catch (const Error& error) {
+    if (error.id() == "observe.profiler.write") throw;
+    LEVIN_FAIL("observe.profiler.write", "the trace '{}' could not be written: {}", file.string(),
+               error.text());
+  }
 }
 
 namespace {

@@ -7,8 +7,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iomanip>
 #include <random>
 #include <system_error>
 #include <utility>
@@ -16,8 +14,10 @@
 #include "levin/base/check.h"
 #include "levin/base/json.h"
 #include "levin/base/log.h"
+#include "levin/base/reading/regular_file.h"
 #include "levin/files/atomic.h"
 #include "levin/files/folder.h"
+#include "levin/files/writing/output.h"
 #include "levin/observe/run_directory_impl.h"
 
 namespace levin {
@@ -27,6 +27,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kVersion = "version_";
 constexpr const char* kRunId = "run_id";
+constexpr size_t kLongestId = 64;
+constexpr std::string_view kHparams = "# hyperparameters of a run of levin\n";
 
 void fail_dir(const fs::path& path, const std::error_code& error) {
   LEVIN_FAIL("observe.logger.dir", "cannot make the folder {}: {}; choose another save_dir",
@@ -70,21 +72,24 @@ std::string new_id() {
 
 /// "" where there is none.
 std::string read_id(const fs::path& folder) {
-  std::ifstream file(folder / kRunId);
-  std::string id;
-  file >> std::setw(64) >> id;
+  std::string why, id(kLongestId, '\0');
+  const auto opened = posix::open_regular(folder / kRunId, why);
+  if (!opened) return "";
+  const int64_t read = posix::read_some(opened->file, std::as_writable_bytes(std::span(id)));
+  id.resize(static_cast<size_t>(std::max<int64_t>(read, 0)));
+  id.resize(std::min(id.find_first_of(" \n"), id.size()));
   return id;
 }
 
 /// Against other processes, for as long as this one keeps the file open. False where another one has it.
-bool lock_folder(const fs::path& folder, int& file) {
-  file = ::open((folder / kRunId).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (file < 0) return true;
+bool lock_folder(const fs::path& folder, posix::Descriptor& file) {
+  file = files::open_own(folder / kRunId, O_RDWR);
+  if (!file) return true;
   struct flock whole = {};
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;
-  const bool is_taken = ::fcntl(file, F_SETLK, &whole) != 0 && (errno == EACCES || errno == EAGAIN);
-  if (is_taken) ::close(std::exchange(file, -1));
+  const bool is_taken = ::fcntl(file.number(), F_SETLK, &whole) != 0 && (errno == EACCES || errno == EAGAIN);
+  if (is_taken) static_cast<void>(file.close());
   return !is_taken;
 }
 
@@ -134,10 +139,6 @@ RunDirectory::RunDirectory(LoggerOptions options) : options_(std::move(options))
               *options_.version);
 }
 
-RunDirectory::~RunDirectory() {
-  if (lock_ >= 0) ::close(lock_);
-}
-
 std::string RunDirectory::experiment() const {
   return options_.name.empty() ? options_.save_dir
                                : (fs::path(options_.save_dir) / options_.name).string();
@@ -162,7 +163,7 @@ void RunDirectory::take(const std::string& folder) const {
   } catch (const Error&) {
     id_.clear();
   }
-  if (lock_ < 0) static_cast<void>(lock_folder(folder, lock_));
+  if (!lock_) static_cast<void>(lock_folder(folder, lock_));
 }
 
 State RunDirectory::state_dict() const {
@@ -205,12 +206,14 @@ std::vector<std::string> RunDirectory::known_dirs() const {
 }
 
 void RunDirectory::write_hyperparams(const std::map<std::string, std::string>& hyperparams) const {
-  std::string text;
+  std::string text(kHparams);
   for (const auto& [key, value] : hyperparams) {
     const bool bare = reads_as<bool>(value) || reads_as<int64_t>(value) || reads_as<double>(value);
     text += fmt::format("{} = {}\n", toml_key(key), bare ? value : detail::toml_string(value));
   }
-  files::write_file_atomically(fs::path(path()) / "hparams.toml", text);
+  const fs::path file = fs::path(path()) / "hparams.toml";
+  files::check_own(file, kHparams);
+  files::write_file_atomically(file, text);
 }
 
 void RunDirectory::attempt(const std::function<void()>& write) const {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "levin/base/posix.h"
 #include "levin/base/state.h"
 #include "levin/observe/logger.h"
 
@@ -17,7 +18,6 @@ class RunDirectory {
  public:
   /// Throws Error "observe.logger.dir" for a version below 0.
   explicit RunDirectory(LoggerOptions options);
-  ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
 
@@ -41,8 +41,8 @@ class RunDirectory {
   LoggerOptions options_;
   mutable std::string path_;
   mutable std::string id_;  // "": it could not be written
-  mutable int lock_ = -1;   // the file run_id, locked against other processes
   mutable bool warned_ = false;
+  mutable posix::Descriptor lock_;  // the file run_id, locked against other processes
 };
 
 /// csv_logger and tensorboard_logger, in a folder that they may share.

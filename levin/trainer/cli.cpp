@@ -49,7 +49,7 @@ void predict(Trainer& trainer, const std::shared_ptr<Module>& module,
              const std::shared_ptr<DataModule>& data, const EvaluateOptions& from,
              const PredictionWatch& watch, const std::string& output) {
   State predictions;
-  predictions.set("predictions", joined(trainer, trainer.predict(module, data, from), watch));
+  predictions.set(kPredictions, joined(trainer, trainer.predict(module, data, from), watch));
   trainer.accelerator().save(predictions, output);
   log::info("trainer: predictions are in {}", output);
 }
@@ -75,7 +75,10 @@ void run_command(Trainer& trainer, const std::string& command, const CliParts& p
 int run_reported(const std::string& command, TrainerOptions options, const CliParts& parts,
                  const std::string& output) {
   const auto watch = std::make_shared<PredictionWatch>();
-  if (command == "predict") options.callbacks.push_back(watch);
+  if (command == "predict") {
+    check_predictions_file(output);
+    options.callbacks.push_back(watch);
+  }
   // First: it seeds what the module draws, and starts the other processes.
   Trainer trainer(options);
   try {

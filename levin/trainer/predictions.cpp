@@ -5,9 +5,12 @@
 #include <ATen/ops/argsort.h>
 #include <ATen/ops/cat.h>
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/files/safetensors.h"
 
 namespace levin::detail {
 namespace {
@@ -80,6 +83,25 @@ at::Tensor joined(Trainer& trainer, const std::vector<at::Tensor>& outputs,
   const bool is_split = watch.is_stream() && !trainer.options().dispatch_batches;
   if (is_split || rows.size() == 1) return joined;
   return joined.index_select(0, at::argsort(at::cat(places)));
+}
+
+void check_predictions_file(const std::string& path) {
+  std::error_code unknown;
+  const auto there = std::filesystem::symlink_status(path, unknown);
+  if (there.type() == std::filesystem::file_type::not_found) return;
+  bool is_own = false;
+  if (std::filesystem::is_regular_file(there)) {
+    try {
+      const files::SafetensorsFile file{std::filesystem::path(path)};
+      is_own = file.entries().size() == 1 && file.find(kPredictions) != nullptr;
+    } catch (const Error&) {
+      is_own = false;  // another file
+    }
+  }
+  LEVIN_CHECK(is_own, "files.replace",
+              "cannot write predictions to {}: something else stands there; name a new file by "
+              "--output",
+              path);
 }
 
 }  // namespace levin::detail

@@ -43,4 +43,9 @@ class PredictionWatch : public Callback {
 at::Tensor joined(Trainer& trainer, const std::vector<at::Tensor>& outputs,
                   const PredictionWatch& watch);
 
+/// The name of the one tensor of a file of predictions.
+constexpr const char* kPredictions = "predictions";
+/// Throws Error "files.replace" where something stands at the path beside predictions that levin wrote.
+void check_predictions_file(const std::string& path);
+
 }  // namespace levin::detail

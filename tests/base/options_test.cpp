@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "levin/base/error.h"
@@ -147,6 +149,11 @@ TEST(Options, AFileThatCannotBeReadIsAnErrorAndNoCrash) {
   EXPECT_THAT(error_of({"--config", folder.c_str()}), HasSubstr("is a folder, wanted a TOML file"));
   const std::string long_name(5000, 'x');
   EXPECT_THAT(error_of({"--config", long_name.c_str()}), HasSubstr("base.options.config: no file"));
+  const std::string pipe = std::string(::testing::TempDir()) + "levin_options_pipe";
+  std::filesystem::remove(pipe);
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(error_of({"--config", pipe.c_str()}), HasSubstr("it is a pipe, wanted a file"));
+  std::filesystem::remove(pipe);
   EXPECT_THAT(error_of({"--config", "/proc/self/mem"}),
               HasSubstr("base.options.config: cannot read '/proc/self/mem'"));
   const std::string empty = write_toml("");

@@ -25,6 +25,7 @@ using levin::test::wait_for_words;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr const char* kNotPermitted = "nobody here may mount what two hosts are made of";
@@ -116,6 +117,34 @@ TEST_P(WatchdogOver, ATimeoutNamesTheRankThatIsBusyElsewhere) {
                               HasSubstr("rank 1 never came: its last was number "
                                         "1, barrier, finished "),
                               HasSubstr("rank 0 wait in it"), HasSubstr("flight/rank_0.json")));
+}
+
+TEST_P(WatchdogOver, TheRecordOfAnotherRunStays) {
+  const auto words = run_world(2, [&](int64_t rank, const std::filesystem::path& folder) {
+    ::setenv("LEVIN_FLIGHT_DIR", (folder / "flight").c_str(), 1);
+    if (rank == 0) {
+      std::filesystem::create_directories(folder / "flight");
+      std::filesystem::create_symlink(folder / "mine", folder / "flight/rank_0.json");
+    }
+    auto group = ProcessGroup::connect(levin::comm::read_environment(),
+                                       {.backend = GetParam(), .timeout = std::chrono::seconds(1)});
+    group.barrier();
+    if (rank == 1) {
+      wait_for_words(folder, {0});
+      return std::string();
+    }
+    std::string said = "no error";
+    try {
+      group.all_reduce(torch::ones({7}), ReduceOp::kSum);
+    } catch (const levin::Error& error) {
+      said = error.what();
+    }
+    const auto written = nlohmann::json::parse(get(folder / "flight/rank_0.2.json"));
+    return said + (std::filesystem::exists(folder / "mine") ? " and a link was followed" : "") +
+           (written["0"].empty() ? " and no record" : "");
+  });
+  EXPECT_THAT(words[0], AllOf(HasSubstr("flight/rank_0.2.json"), Not(HasSubstr(" and no record")),
+                              Not(HasSubstr(" and a link was followed"))));
 }
 
 TEST_P(WatchdogOver, ATimeoutNamesTheRankThatWasStopped) {

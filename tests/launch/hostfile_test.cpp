@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "tests/launch/launcher.h"
 #include "tests/support/error_of.h"
@@ -32,6 +33,14 @@ TEST(Hostfile, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(error_of([&] { read_hostfile(put(scratch / "hosts", "a\nb gpus=4")); }),
               HasSubstr("hosts line 2: got 'gpus=4', wanted slots=NUMBER"));
   EXPECT_EQ(error_id([&] { read_hostfile(scratch / "none"); }), "launch.hostfile");
+}
+
+TEST(Hostfile, IsAFile) {
+  const Scratch scratch;
+  ASSERT_EQ(::mkfifo((scratch / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT(error_of([&] { read_hostfile(scratch / "pipe"); }),
+              HasSubstr("launch.hostfile: cannot read the hostfile"));
+  EXPECT_THAT(error_of([&] { read_hostfile(scratch / "pipe"); }), HasSubstr("it is a pipe"));
 }
 
 TEST(Hostfile, RefusesNamesThatSshOrATerminalWouldObey) {

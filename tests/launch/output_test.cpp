@@ -106,6 +106,25 @@ TEST(Output, LogDirKeepsOneFileForEachRankAndStream) {
   EXPECT_THAT(launcher.out(), HasSubstr("[rank 1] out 1\n"));
 }
 
+// A second job of the same name, and what somebody has put where its files would be.
+TEST(Output, LogsOfAnotherRunStay) {
+  const Scratch scratch;
+  const Words words = {"--rdzv-id", "job", "--log-dir", "logs"};
+  const auto run = [&](const std::string& says) {
+    Words all = words;
+    all.push_back(script(scratch, "rank.sh", "echo " + says));
+    EXPECT_EQ(Launcher(scratch, all).wait(), 0);
+  };
+  const auto folder = scratch / "logs/job/attempt_0/0";
+  run("first");
+  put(scratch / "mine", "somebody's");
+  std::filesystem::create_symlink(scratch / "mine", folder / "stdout.2.log");
+  run("second");
+  EXPECT_EQ(get(folder / "stdout.log"), "first\n");
+  EXPECT_EQ(get(folder / "stdout.3.log"), "second\n");
+  EXPECT_EQ(get(scratch / "mine"), "somebody's");
+}
+
 TEST(Output, RedirectedStreamsAreKeptFromTheConsole) {
   const Scratch scratch;
   Launcher launcher(scratch, {"-n", "2", "--rdzv-id", "job", "--log-dir", "logs", "--redirects",

@@ -106,6 +106,7 @@ TEST(Logger, HyperparametersAreToml) {
                              {"zip", "007"},
                              {"optim.kind", "adam"}});
     EXPECT_EQ(get(logger->log_dir() + "/hparams.toml"),
+              "# hyperparameters of a run of levin\n"
               "epochs = 3\nlr = 0.001\nname = \"a \\\"b\\\"\\n\"\n\"optim.kind\" = \"adam\"\n"
               "shuffle = true\nzip = \"007\"\n");
   }
@@ -175,6 +176,22 @@ TEST(CsvLogger, LeavesAForeignFileAlone) {
   logger->log_metrics({{"x", 1}}, 0, 1);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("observe.logger.csv: "));
   EXPECT_EQ(csv(*logger), foreign);
+}
+
+TEST(CsvLogger, LeavesALinkAndForeignHyperparametersAlone) {
+  const Scratch folder;
+  const auto logger = levin::csv_logger(in(folder));
+  const std::string own = "step,epoch,loss\n1,0,1\n";
+  put(folder / "other.csv", own);
+  fs::create_symlink(folder / "other.csv", logger->log_dir() + "/metrics.csv");
+  put(logger->log_dir() + "/hparams.toml", "mine = 1\n");
+  ::testing::internal::CaptureStderr();
+  logger->log_hyperparams({{"lr", "0.1"}});
+  logger->log_metrics({{"loss", 2}}, 0, 2);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("hparams.toml"));
+  EXPECT_EQ(get(folder / "other.csv"), own);
+  EXPECT_TRUE(fs::is_symlink(logger->log_dir() + "/metrics.csv"));
+  EXPECT_EQ(get(logger->log_dir() + "/hparams.toml"), "mine = 1\n");
 }
 
 /// Rows of an earlier run, and what is left of them once somebody who may not read them has logged.

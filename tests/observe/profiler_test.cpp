@@ -73,6 +73,22 @@ TEST(Profiler, WritesAChromeTrace) {
   EXPECT_EQ(products, 1);
 }
 
+TEST(Profiler, ASecondRunsTraceStandsBesideTheFirst) {
+  const Scratch scratch;
+  for (int run = 0; run < 2; ++run) {
+    const Profiler profiler({.output_trace_dir = scratch.str()});
+    work();
+  }
+  EXPECT_THAT(names_in(scratch.path()), ElementsAre("profile_0.2.json", "profile_0.json"));
+  levin::test::put(scratch / "mine", "somebody's");
+  std::filesystem::create_symlink(scratch / "mine", scratch / "link.json");
+  Profiler profiler({});
+  work();
+  profiler.stop();
+  profiler.export_chrome_trace(scratch / "link.json");
+  EXPECT_EQ(levin::test::get(scratch / "mine"), "somebody's");
+}
+
 TEST(Profiler, RecordsTheStepsOfItsSchedule) {
   std::vector<int64_t> products;
   Profiler profiler(

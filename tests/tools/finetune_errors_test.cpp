@@ -70,6 +70,24 @@ TEST_F(FinetuneErrors, AModuleThatIsNotThereHasItsNearestNamed) {
             HasSubstr("nearest is q_proj")));
 }
 
+// A model of somebody else's, and its tokenizer, are not replaced before somebody says so.
+TEST_F(FinetuneErrors, AnOutputThatLevinHasNotWrittenIsRefused) {
+  const auto tuned = [&](const std::vector<std::string>& more) {
+    return told("lm", "writer", "{\"text\": \"a b\"}", more);
+  };
+  fs::create_directories(scratch / "tuned");
+  put(scratch / "tuned/config.json", "somebody's");
+  EXPECT_THAT(tuned({}), AllOf(StartsWith("tools.finetune: --output: "),
+                               HasSubstr("holds 'config.json'"), HasSubstr("add --overwrite")));
+  EXPECT_EQ(levin::test::get(scratch / "tuned/config.json"), "somebody's");
+  put(scratch / "tuned/levin.json", "{}");
+  EXPECT_THAT(tuned({}), StartsWith("tools.finetune: --output: "));
+  EXPECT_EQ(tuned({"--overwrite"}), "no error");
+  EXPECT_NE(levin::test::get(scratch / "tuned/config.json"), "somebody's");
+  EXPECT_EQ(tuned({}), "no error");  // its own now
+  EXPECT_THAT(tuned({"--output", (scratch / "rows.jsonl").string()}), HasSubstr("is no folder"));
+}
+
 TEST_F(FinetuneErrors, AnAdapterOfAnotherBaseIsRefused) {
   std::string wider = levin::test::small_qwen3();
   wider.replace(wider.find("\"hidden_size\": 24"), 17, "\"hidden_size\": 32");

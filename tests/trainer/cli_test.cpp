@@ -87,6 +87,25 @@ TEST(Cli, FitTestAndPredictPassTheWeightsOn) {
                            dataset(20)->get(all)["x"] + 2.0));
 }
 
+TEST(Cli, PredictionsReplacePredictionsAlone) {
+  const Scratch root;
+  ASSERT_EQ(tool(root.str(), {"fit"}).code, 0);
+  const std::string output = (root / "out.safetensors").string();
+  const std::vector<const char*> words = {"predict", "--output", output.c_str()};
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(tool(root.str(), words).code, 0);
+  levin::State weights;
+  weights.set("w", torch::ones({2}));
+  levin::save_weights(output, weights);
+  const Said said = tool(root.str(), words);
+  EXPECT_EQ(said.code, 1);
+  EXPECT_THAT(said.err, HasSubstr("files.replace: cannot write predictions to " + output));
+  EXPECT_TRUE(levin::load_weights(output).contains("w"));
+  fs::rename(output, root / "mine");
+  fs::create_symlink(root / "mine", output);
+  EXPECT_THAT(tool(root.str(), words).err, HasSubstr("files.replace: "));
+  EXPECT_TRUE(fs::is_symlink(output));
+}
+
 /// What `tool` does in each of several ranks, in turn; nothing of it on their own consoles.
 std::vector<std::string> in_world(
     int64_t ranks, const fs::path& root,

@@ -12,6 +12,7 @@
 #include "levin/base/check.h"
 #include "levin/files/atomic.h"
 #include "levin/files/folder.h"
+#include "levin/files/writing/output.h"
 #include "levin/graph/text/text.h"
 #include "tools/command.h"
 #include "tools/command_line.h"
@@ -35,6 +36,7 @@ struct GraphFlags {
 void write_page(const graph::Graph& graph, const std::string& title, const GraphFlags& flags) {
   const graph::DeviceDescription device = device_named(flags.device, "graph");
   const std::filesystem::path path = files::absolute_path(flags.page);
+  files::check_own(path, kPageBeginning);
   files::write_file_atomically(path, graph_page(graph, title, device));
   std::cout << path.string() << '\n';
 }

@@ -149,11 +149,11 @@ std::string graph_page(const graph::Graph& graph, std::string_view title,
     data.replace(at, 1, "\\u003c");  // nothing in it may end the element
   }
   return fmt::format(
-      "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
+      "{}<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width\">\n<title>{}</title>\n"
       "<style>{}</style>\n{}<script id=\"data\" type=\"application/json\">{}</script>\n"
       "<script>{}</script>\n</html>\n",
-      escaped(title), kPageStyle, kPageBody, data, kPageScript);
+      kPageBeginning, escaped(title), kPageStyle, kPageBody, data, kPageScript);
 }
 
 }  // namespace levin::tools

@@ -21,7 +21,9 @@ std::string graph_page(const graph::Graph& graph, std::string_view title,
 std::string page_data(const graph::Graph& graph, std::string_view title,
                       const graph::DeviceDescription& device);
 
-/// The parts of every such page.
+/// How every such page begins.
+constexpr std::string_view kPageBeginning = "<!doctype html>\n<!-- levin graph -->\n";
+/// Its parts.
 extern const char* const kPageStyle;
 extern const char* const kPageBody;
 extern const char* const kPageScript;

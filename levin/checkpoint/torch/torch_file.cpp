@@ -8,7 +8,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/base/regular_file.h"
+#include "levin/base/reading/regular_file.h"
 #include "levin/checkpoint/torch/archive_impl.h"
 
 namespace levin {

@@ -16,6 +16,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/posix.h"
+#include "levin/files/writing/output.h"
 
 namespace levin::comm {
 namespace {
@@ -48,10 +49,10 @@ class FileStore::Locked {
  public:
   Locked(const std::filesystem::path& path, FileClock::time_point deadline) : path_(path) {
     // Others could serve the run what they like through a link or a file of theirs.
-    do {
-      file_ =
-          posix::Descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-    } while (!file_ && errno == EINTR);
+    // A launcher's file has no name but the kernel's link to it, which leads nobody else there.
+    const bool is_kernels = path.native().starts_with("/proc/");
+    file_ = is_kernels ? posix::open_file(path, O_RDWR)
+                       : files::open_own(path, O_RDWR | O_CREAT, /*private_to_user=*/true);
     LEVIN_CHECK(file_, "comm.store", "the store's file {} cannot be opened: {}", path.string(),
                 posix::reason(errno));
     // Not with a wait in the system, which has no end where the holder was stopped.
@@ -67,9 +68,6 @@ class FileStore::Locked {
     LEVIN_CHECK(::fstat(file_.number(), &status_) == 0 && status_.st_uid == ::geteuid(),
                 "comm.store", "the store's file {} belongs to the user {}; name a file of your own",
                 path.string(), status_.st_uid);
-    LEVIN_CHECK(S_ISREG(status_.st_mode), "comm.store",
-                "{} is a device or a pipe, wanted the store's file; name a new one by MASTER_ADDR",
-                path.string());
   }
 
   int64_t size() const { return status_.st_size; }

@@ -1,5 +1,6 @@
 #include "levin/comm/watchdog/watchdog.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
@@ -7,8 +8,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <future>
+#include <span>
+
+#include "levin/base/posix.h"
+#include "levin/files/writing/output.h"
 
 namespace levin::comm {
 namespace {
@@ -78,17 +82,29 @@ fs::path file_of(int64_t rank) {
   return fs::path(folder == nullptr ? "levin_flight" : folder) / fmt::format("rank_{}.json", rank);
 }
 
-void write_record(const fs::path& file, const FlightRecord& record) {
+std::string text_of(const FlightRecord& record) {
   nlohmann::json all = nlohmann::json::object();
   for (const auto& [rank, operations] : record) {
     all[std::to_string(rank)] = nlohmann::json::parse(encode(operations));
   }
-  std::error_code ignored;
-  fs::create_directories(file.parent_path(), ignored);
-  std::ofstream(file) << all.dump(1) << "\n";
+  return all.dump(1) + "\n";
 }
 
 }  // namespace
+
+// The file that is named is of this run. What cannot be written there is in the words all the same.
+fs::path Watchdog::write_record(Shared& shared, const FlightRecord& record) {
+  const std::string text = text_of(record);
+  const std::lock_guard lock(shared.record_mutex);
+  fs::path file = shared.record.empty() ? file_of(shared.rank) : shared.record;
+  const posix::Descriptor opened = shared.record.empty()
+                                       ? files::create_beside(file)
+                                       : files::open_own(file, O_WRONLY | O_TRUNC);
+  if (!opened) return file;
+  shared.record = file;
+  posix::write_all(opened, std::as_bytes(std::span(text)));
+  return file;
+}
 
 Watchdog::Watchdog(const StorePointer& store, int64_t rank)
     : store_(store), shared_(std::make_shared<Shared>()) {
@@ -146,10 +162,9 @@ std::optional<std::string> Watchdog::in_time(const Find& find) const {
 
 std::string Watchdog::diagnose(const std::vector<int64_t>& ranks, const std::string& group,
                                int64_t number) const {
-  const fs::path file = file_of(shared_->rank);
   const auto judge = [=, shared = shared_](c10d::Store& store) -> std::optional<std::string> {
     const FlightRecord record = collect(store, shared->recorder, shared->rank, ranks);
-    write_record(file, record);
+    const fs::path file = write_record(*shared, record);
     return explain(record, ranks, group, number) +
            fmt::format(" (the last operations of these ranks are in {})", file.string());
   };
@@ -160,7 +175,7 @@ std::string Watchdog::diagnose(const std::vector<int64_t>& ranks, const std::str
       put(store, verdict_of(where), *text);
       return text;
     }
-    write_record(file, {{shared->rank, shared->recorder.operations()}});
+    write_record(*shared, {{shared->rank, shared->recorder.operations()}});
     try {
       store.wait({verdict_of(where)}, kPatience + kVerdict);
     } catch (const std::exception&) {
@@ -170,7 +185,7 @@ std::string Watchdog::diagnose(const std::vector<int64_t>& ranks, const std::str
   });
   if (found) return *found;
   const FlightRecord own = {{shared_->rank, shared_->recorder.operations()}};
-  write_record(file, own);
+  const fs::path file = write_record(*shared_, own);
   return fmt::format(
       "the store of the run does not answer; the last operations of this rank are in "
       "{}",

@@ -6,6 +6,8 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -29,8 +31,9 @@ class LEVIN_API Watchdog {
   FlightRecorder& recorder() { return shared_->recorder; }
   /// What the records of these ranks tell about that operation, in words. The first of them to ask
   /// about it has all leave their records, writes these to levin_flight/rank_N.json (or the folder
-  /// that the variable LEVIN_FLIGHT_DIR names) and tells the others, who write their own. Takes
-  /// less than two seconds unless the store hangs, and then some seconds.
+  /// that the variable LEVIN_FLIGHT_DIR names; rank_N.2.json where an earlier run has left one) and
+  /// tells the others, who write their own. Takes less than two seconds unless the store hangs, and
+  /// then some seconds.
   std::string diagnose(const std::vector<int64_t>& ranks, const std::string& group,
                        int64_t number) const;
   /// The same where another rank asks, or begins to within an instant: that this one's peers are
@@ -43,12 +46,15 @@ class LEVIN_API Watchdog {
     FlightRecorder recorder;
     c10::intrusive_ptr<c10d::Store> store;
     int64_t rank = 0;
+    std::mutex record_mutex;
+    std::filesystem::path record;  ///< this rank's file, once something was written
     std::mutex mutex;
     std::condition_variable wake;
     bool ending = false;
     bool ended = false;
   };
 
+  static std::filesystem::path write_record(Shared& shared, const FlightRecord& record);
   static void answer(const std::shared_ptr<Shared>& shared);
   template <class Find>
   std::optional<std::string> in_time(const Find& find) const;

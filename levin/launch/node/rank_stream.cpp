@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "levin/base/check.h"
+#include "levin/files/writing/output.h"
 
 namespace levin::launch {
 namespace {
@@ -26,9 +27,7 @@ RankStream::RankStream(Options options, Console& console)
   make_ends();
   ::fcntl(read_end_.number(), F_SETFL, O_NONBLOCK);
   if (options_.file.empty()) return;
-  std::error_code ignored;
-  std::filesystem::create_directories(options_.file.parent_path(), ignored);
-  file_ = posix::open_file(options_.file, O_WRONLY | O_CREAT | O_TRUNC);
+  file_ = files::create_beside(options_.file);
   LEVIN_CHECK(file_, "launch.log", "cannot write {}: {}", options_.file.string(),
               posix::reason(errno));
 }

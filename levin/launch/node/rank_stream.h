@@ -18,10 +18,11 @@ namespace levin::launch {
 class RankStream {
  public:
   struct Options {
-    int console = -1;                 ///< stdout or stderr by number; -1 shows nothing
-    std::string prefix = {};          ///< before each line on the console, "[rank 2] "
-    std::filesystem::path file = {};  ///< gets every byte; empty: no file
-    size_t num_last_lines = 0;        ///< to keep
+    int console = -1;         ///< stdout or stderr by number; -1 shows nothing
+    std::string prefix = {};  ///< before each line on the console, "[rank 2] "
+    std::filesystem::path file =
+        {};                     ///< new, gets every byte; "stdout.2.log" if taken; empty: none
+    size_t num_last_lines = 0;  ///< to keep
     /// Bytes go to the console as they come, and where that is a terminal the rank writes to one: a
     /// progress bar is drawn as ever.
     bool as_it_comes = false;

@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
+#include <string_view>
 #include <utility>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/base/random.h"
+#include "levin/files/writing/output.h"
 #include "levin/models/generate/settings.h"
 #include "levin/models/pretrained.h"
 #include "levin/models/pretrained_parts.h"
@@ -19,6 +20,8 @@
 
 namespace levin {
 namespace {
+
+constexpr std::string_view kBeginning = "== step ";  // of each text in the file
 
 models::Pretrained& pretrained_of(const Module& module) {
   for (const auto& part : module.modules()) {
@@ -113,7 +116,7 @@ void SampleTexts::tell(const Trainer& trainer, const std::vector<std::string>& t
   std::string all;
   for (size_t i = 0; i < texts.size(); ++i) {
     const std::string& prompt = options_.prompts[i / each];
-    all += fmt::format("== step {}: {}\n{}\n", sampled_at_, prompt, texts[i]);
+    all += fmt::format("{}{}: {}\n{}\n", kBeginning, sampled_at_, prompt, texts[i]);
     if (options_.on_sample) options_.on_sample(sampled_at_, prompt, texts[i]);
   }
   if (options_.print) log::info("{}", all);
@@ -142,6 +145,12 @@ void SampleTexts::on_load_checkpoint(Trainer& trainer, Module&, const State&) {
   const std::string folder = trainer.log_dir();
   if (!trainer.resumed_in_place() || bytes_ < 0 || folder.empty()) return;
   const std::filesystem::path path = std::filesystem::path(folder) / options_.file;
+  try {
+    files::check_own(path, kBeginning);
+  } catch (const Error& error) {
+    log::warn("{}", error.text());
+    return;
+  }
   std::error_code error;
   const auto there = std::filesystem::file_size(path, error);
   if (error || static_cast<int64_t>(there) <= bytes_) return;
@@ -156,10 +165,7 @@ void SampleTexts::append(const Trainer& trainer, const std::string& texts) {
   path_ = path.string();
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
-  std::ofstream file(path, std::ios::app);
-  file << texts << std::flush;
-  LEVIN_CHECK(file.good(), "trainer.sample_texts", "cannot write '{}'; set file to another name",
-              path.string());
+  files::append_text(path, texts, kBeginning);
 }
 
 std::shared_ptr<SampleTexts> sample_texts(SampleTextsOptions options) {

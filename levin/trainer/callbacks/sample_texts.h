@@ -51,7 +51,7 @@ class LEVIN_API SampleTexts : public Callback {
  private:
   void sample(Trainer& trainer, Module& module);
   void tell(const Trainer& trainer, const std::vector<std::string>& texts);
-  /// To the file; throws Error "trainer.sample_texts".
+  /// To the file; throws Error "files.replace" and "files.write".
   void append(const Trainer& trainer, const std::string& texts);
 
   SampleTextsOptions options_;

@@ -11,7 +11,7 @@
 #include <span>
 
 #include "levin/base/check.h"
-#include "levin/base/regular_file.h"
+#include "levin/base/reading/regular_file.h"
 #include "levin/xla/pjrt/interface_impl.h"
 #include "levin/xla/pjrt/plugin_file_impl.h"
 

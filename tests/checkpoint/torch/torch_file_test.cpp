@@ -3,6 +3,7 @@
 #include <caffe2/serialize/inline_container.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <torch/script.h>
 #include <torch/torch.h>
 
@@ -171,6 +172,14 @@ TEST(TorchFile, OtherFilesAreErrors) {
   }
   EXPECT_THAT(error_of([&] { load_torch_file(archive(scratch / "big.pt", "\x80\x02}.", "big")); }),
               HasSubstr("another byte order"));
+}
+
+TEST(TorchFile, APipeIsNoFileOfWeights) {
+  const Scratch scratch;
+  ASSERT_EQ(::mkfifo((scratch / "pipe").c_str(), 0600), 0);
+  EXPECT_FALSE(levin::is_torch_checkpoint(scratch / "pipe"));
+  EXPECT_THAT(error_of([&] { levin::load_weights(scratch / "pipe"); }),
+              AllOf(StartsWith("files.read: "), HasSubstr("it is a pipe, wanted a file")));
 }
 
 TEST(TorchFile, OfManyTreesTheWeightsAreFound) {

@@ -14,6 +14,7 @@
 #include "levin/base/posix.h"
 #include "levin/files/atomic.h"
 #include "levin/files/checksum.h"
+#include "levin/files/writing/output.h"
 #include "levin/text/parts_impl.h"
 #include "levin/text/rows/cache/making.h"
 
@@ -30,8 +31,7 @@ std::string variable_or_nothing(const char* name) {
 /// Held by the process that makes a file; the system lets go of it when that process ends.
 class MakingLock {
  public:
-  explicit MakingLock(const fs::path& path)
-      : file_(posix::open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW)) {
+  explicit MakingLock(const fs::path& path) : file_(files::open_own(path, O_RDWR | O_CREAT)) {
     LEVIN_CHECK(file_, "files.write", "cannot make {}: {}", path.string(), posix::reason(errno));
     using std::chrono::steady_clock;
     const auto begin = steady_clock::now();

@@ -1,4 +1,4 @@
-#include "levin/base/regular_file.h"
+#include "levin/base/reading/regular_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

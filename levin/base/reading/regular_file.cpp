@@ -1,4 +1,4 @@
-#include "levin/base/regular_file.h"
+#include "levin/base/reading/regular_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
