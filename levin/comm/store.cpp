@@ -14,6 +14,7 @@
 #include "levin/base/check.h"
 #include "levin/comm/environment/kubeflow.h"
 #include "levin/comm/environment/port.h"
+#include "levin/comm/environment/token.h"
 #include "levin/comm/file_store/file_store.h"
 #include "levin/comm/reach.h"
 
@@ -66,7 +67,7 @@ StorePointer serve(int64_t port, std::chrono::milliseconds timeout, Reach reach)
 
 std::string prefix_of(const Environment& environment) {
   const std::string job = fmt::format("levin/{}/{}", environment.run_id, environment.restart_count);
-  return environment.token.empty() ? job : job + "/" + environment.token;
+  return environment.token.empty() ? job : job + "/" + key_word(environment.token);
 }
 
 /// "localhost" is two addresses where there is IPv6.
@@ -88,6 +89,7 @@ StorePointer open_file(const std::string& path, int64_t size) {
 }
 
 StorePointer open_store(const Environment& environment, std::chrono::milliseconds timeout) {
+  if (!environment.store_file.empty()) return open_file(environment.store_file, /*size=*/0);
   const std::string address = master_of(environment);
   if (address.starts_with(kFile)) {
     return open_file(address.substr(kFile.size()), environment.rank.world_size);

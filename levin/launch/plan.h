@@ -23,6 +23,7 @@ struct Plan {
   std::string master_address = "127.0.0.1";
   int64_t master_port = 0;
   std::string run_id = {};
+  std::string store_file = {};  ///< of ranks that are all on this machine
   std::string token = {};
 };
 

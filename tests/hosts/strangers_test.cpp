@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "levin/comm/environment/token.h"
 #include "tests/hosts/examples.h"
 #include "tests/hosts/network.h"
 #include "tests/trainer/small_run.h"
@@ -75,7 +76,8 @@ void put_words_in_the_store() {
   const auto put_word = [&](const std::string& key, const std::string& word) {
     store.set(key, std::vector<uint8_t>(word.begin(), word.end()));
   };
-  for (const std::string start : {"levin/job/", "levin/job/a secret/"}) {
+  for (const std::string& start :
+       {std::string("levin/job/"), "levin/job/" + levin::comm::key_word("a secret") + "/"}) {
     put_word(start + "stop/0", R"({"gently":false,"why":"a stranger likes it so"})");
     put_word(start + "alarm/0", R"({"signal":15})");
     put_word(start + "end", R"({"exit_code":7,"why":"a stranger likes it so"})");

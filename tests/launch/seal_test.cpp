@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "levin/comm/environment/siphash.h"
 #include "levin/comm/environment/token.h"
 
 namespace levin::launch {
@@ -10,8 +11,9 @@ namespace {
 // Of the reference implementation: the key 00 01 .. 0f, the text 00 01 .. of so many bytes.
 TEST(Seal, IsSipHash) {
   const std::array<uint64_t, 2> key = {0x0706050403020100, 0x0f0e0d0c0b0a0908};
-  EXPECT_EQ(siphash(key, ""), (std::array<uint64_t, 2>{0xe6a825ba047f81a3, 0x930255c71472f66d}));
-  EXPECT_EQ(siphash(key, std::string(1, '\0')),
+  EXPECT_EQ(comm::siphash(key, ""),
+            (std::array<uint64_t, 2>{0xe6a825ba047f81a3, 0x930255c71472f66d}));
+  EXPECT_EQ(comm::siphash(key, std::string(1, '\0')),
             (std::array<uint64_t, 2>{0x44af996bd8c187da, 0x45fc229b11597634}));
 }
 

@@ -19,6 +19,9 @@ struct Environment {
   int64_t node_rank = 0;
   std::string master_address = {};  ///< where rank 0 (or the launcher) serves the store
   int64_t master_port = 0;
+  /// Where the launcher keeps the store of ranks that are on its machine: a file that no other user can
+  /// open. Empty: the store is at the master's address.
+  std::string store_file = {};
   int64_t restart_count = 0;  ///< raised at each new start: the prefix of the rendezvous keys
   std::string run_id = {};
   std::string token = {};          ///< the job's secret, LEVIN_JOB_TOKEN: a part of all its keys

@@ -3,6 +3,7 @@
 #include <random>
 
 #include "levin/base/check.h"
+#include "levin/comm/environment/siphash.h"
 
 namespace levin::comm {
 
@@ -12,6 +13,12 @@ std::string new_token() {
   std::string token;
   for (int word = 0; word < 4; ++word) token += fmt::format("{:08x}", random());
   return token;
+}
+
+std::string key_word(std::string_view token) {
+  if (token.empty()) return "";
+  const auto word = siphash(siphash({}, token), "keys");
+  return fmt::format("{:016x}{:016x}", word[0], word[1]);
 }
 
 bool same_token(std::string_view one, std::string_view other) {

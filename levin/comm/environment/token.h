@@ -14,8 +14,14 @@ namespace levin::comm {
 /// Read into Environment::token; launchers give it to their ranks.
 inline constexpr const char* kTokenVariable = "LEVIN_JOB_TOKEN";
 
+/// Read into Environment::store_file; a launcher gives it to ranks that are all on its machine.
+inline constexpr const char* kStoreVariable = "LEVIN_JOB_STORE";
+
 /// 128 bits as 32 digits.
 LEVIN_API std::string new_token();
+
+/// What stands for a token in the keys of a store: who lists these learns nothing of it. "" for "".
+LEVIN_API std::string key_word(std::string_view token);
 
 /// Takes as long wherever they differ.
 LEVIN_API bool same_token(std::string_view one, std::string_view other);

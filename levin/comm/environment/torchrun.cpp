@@ -1,4 +1,5 @@
 #include "levin/comm/environment/launchers_impl.h"
+#include "levin/comm/environment/token.h"
 
 namespace levin::comm::detail {
 namespace {
@@ -39,6 +40,7 @@ std::optional<Environment> read_torchrun(const Variables& variables) {
   environment.master_address = one_host
                                    ? variables.text_or("MASTER_ADDR", "127.0.0.1")
                                    : variables.text("MASTER_ADDR", "WORLD_SIZE of several hosts");
+  if (one_host) environment.store_file = variables.text_or(kStoreVariable, "");
   environment.restart_count = variables.number_or("TORCHELASTIC_RESTART_COUNT", {}, 0);
   environment.run_id = variables.text_or("TORCHELASTIC_RUN_ID", "");
   environment.launcher_hosts_store =

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "levin/base/export.h"
+#include "levin/comm/environment/token.h"
 #include "levin/launch/rank_failure.h"
 
 namespace levin::launch {
@@ -67,7 +68,7 @@ LEVIN_API void decode(std::string_view text, EndNotice& notice);
 class Keys {
  public:
   Keys(const std::string& run_id, const std::string& token)
-      : job_("levin/" + run_id + "/" + (token.empty() ? "" : token + "/")) {}
+      : job_("levin/" + run_id + "/" + (token.empty() ? "" : comm::key_word(token) + "/")) {}
 
   std::string num_agents() const { return job_ + "agents"; }
   std::string info(int64_t agent) const { return of("info", agent); }

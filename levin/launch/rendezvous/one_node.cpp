@@ -1,12 +1,36 @@
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "levin/base/log.h"
+#include "levin/base/posix.h"
 #include "levin/comm/environment/token.h"
 #include "levin/launch/rendezvous/rendezvous.h"
 #include "levin/launch/rendezvous/shared_store.h"
 
 namespace levin::launch {
 namespace {
+
+/// In memory and without a name, so that nothing is left of it; where ranks find it the kernel opens it
+/// for processes of this user alone.
+posix::Descriptor make_store_file(std::string& place) {
+  posix::Descriptor file(::memfd_create("levin-store", MFD_CLOEXEC));
+  place = fmt::format("/proc/{}/fd/{}", ::getpid(), file.number());
+  // A /proc of other processes, as a container may have it, leads to another file or to none.
+  const posix::Descriptor found = posix::open_file(place, O_RDWR);
+  struct stat made{}, there{};
+  if (file && found && ::fstat(file.number(), &made) == 0 && ::fstat(found.number(), &there) == 0 &&
+      made.st_ino == there.st_ino && made.st_dev == there.st_dev) {
+    return file;
+  }
+  log::warn(
+      "the ranks cannot share a file of this launcher by {}, so that they meet at 127.0.0.1, where "
+      "every user of this machine can read and change what they write; mount /proc",
+      place);
+  place.clear();
+  return {};
+}
 
 class OneNode final : public Rendezvous {
  public:
@@ -18,6 +42,7 @@ class OneNode final : public Rendezvous {
     plan_.world_size = plan_.local_world_size = options.nproc_per_node;
     plan_.master_address = "127.0.0.1";
     plan_.master_port = store_.port();
+    if (plan_.world_size > 1) store_file_ = make_store_file(plan_.store_file);
     plan_.token = options.token.empty() ? comm::new_token() : options.token;
     plan_.run_id = options.rdzv_id.empty() ? fmt::format("levin-{}-{}", ::getpid(), store_.port())
                                            : options.rdzv_id;
@@ -44,6 +69,7 @@ class OneNode final : public Rendezvous {
  private:
   int64_t restarts_left_;
   SharedStore store_;
+  posix::Descriptor store_file_;
   Plan plan_;
   std::optional<Outcome> outcome_;
 };

@@ -5,8 +5,6 @@
 //   store.set(key, launch::sealed(token, key, text));
 //   const auto text = launch::opened(token, key, word);      // none: a stranger's
 
-#include <array>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,10 +12,6 @@
 #include "levin/base/export.h"
 
 namespace levin::launch {
-
-/// SipHash-2-4 with 128 bits of result, a keyed hash that nobody forges without the key.
-LEVIN_API std::array<uint64_t, 2> siphash(const std::array<uint64_t, 2>& key,
-                                          std::string_view text);
 
 /// The seal of text under that key of the store, then the text; the text alone without a token.
 LEVIN_API std::string sealed(std::string_view token, std::string_view key, std::string_view text);
