@@ -18,6 +18,7 @@
 #include "levin/base/json.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/tensor_file.h"
+#include "tests/fuzz/limits.h"
 
 namespace {
 
@@ -68,6 +69,7 @@ std::string sealed(const std::string& text) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const Limits limits(size);
   static const Folder folder;
   const std::string text(reinterpret_cast<const char*>(data), size);
   load(folder.path / "c", text);

@@ -8,8 +8,10 @@
 #include <string_view>
 
 #include "levin/comm/watchdog/flight_recorder.h"
+#include "tests/fuzz/limits.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const Limits limits(size);
   using namespace levin::comm;  // NOLINT
   const auto operations =
       decode_operations(std::string_view(reinterpret_cast<const char*>(data), size));

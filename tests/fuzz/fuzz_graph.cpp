@@ -8,8 +8,10 @@
 
 #include "levin/base/error.h"
 #include "levin/graph/text/text.h"
+#include "tests/fuzz/limits.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const Limits limits(size);
   try {
     const auto graph =
         levin::graph::parse(std::string_view(reinterpret_cast<const char*>(data), size));

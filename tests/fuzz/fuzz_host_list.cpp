@@ -8,8 +8,10 @@
 
 #include "levin/base/error.h"
 #include "levin/comm/environment/host_list.h"
+#include "tests/fuzz/limits.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const Limits limits(size);
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   constexpr size_t kMost = 1 << 16;
   try {

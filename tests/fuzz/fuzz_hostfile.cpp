@@ -5,9 +5,11 @@
 #include "levin/base/error.h"
 #include "levin/base/text.h"
 #include "levin/launch/hostfile.h"
+#include "tests/fuzz/limits.h"
 #include "tests/fuzz/memory_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const Limits limits(size);
   const MemoryFile bytes(data, size);
   try {
     for (const levin::launch::Host& host : levin::launch::read_hostfile(bytes.path())) {

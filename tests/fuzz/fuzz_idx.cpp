@@ -4,9 +4,11 @@
 
 #include "levin/base/error.h"
 #include "levin/files/idx.h"
+#include "tests/fuzz/limits.h"
 #include "tests/fuzz/memory_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const Limits limits(size);
   const MemoryFile bytes(data, size);
   try {
     const levin::files::IdxArray array = levin::files::read_idx(bytes.path());

@@ -11,6 +11,7 @@
 #include "levin/base/error.h"
 #include "levin/launch/rendezvous/messages.h"
 #include "levin/launch/rendezvous/seal.h"
+#include "tests/fuzz/limits.h"
 
 namespace {
 
@@ -52,6 +53,7 @@ void read(std::string_view text) {
 
 // The first letter says which message follows.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const Limits limits(size);
   if (size == 0) return 0;
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   switch (data[0]) {

@@ -9,6 +9,7 @@
 
 #include "levin/base/error.h"
 #include "levin/base/options.h"
+#include "tests/fuzz/limits.h"
 #include "tests/fuzz/memory_file.h"
 
 namespace {
@@ -63,6 +64,7 @@ void check_printed(const std::vector<std::string>& words) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const Limits limits(size);
   if (size == 0) return 0;
   const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
   std::vector<std::string> words;

@@ -16,6 +16,7 @@
 
 #include "levin/base/error.h"
 #include "levin/checkpoint/torch/torch_file.h"
+#include "tests/fuzz/limits.h"
 #include "tests/fuzz/memory_file.h"
 
 namespace {
@@ -87,6 +88,7 @@ void check(const Load& load) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const Limits limits(size);
   const std::string_view pickle(reinterpret_cast<const char*>(data), size);
   const std::string archive = archive_of(pickle);
   const MemoryFile file(reinterpret_cast<const uint8_t*>(archive.data()), archive.size());

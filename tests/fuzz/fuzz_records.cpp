@@ -4,6 +4,7 @@
 
 #include "levin/base/error.h"
 #include "levin/data/sources/records.h"
+#include "tests/fuzz/limits.h"
 #include "tests/fuzz/memory_file.h"
 
 namespace {
@@ -24,6 +25,7 @@ void read_all(const levin::data::RecordsPtr& records) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const Limits limits(size);
   const MemoryFile bytes(data, size);
   read_all(levin::data::json_lines(bytes.path()));
   try {

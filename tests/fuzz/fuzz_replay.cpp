@@ -17,6 +17,7 @@
 #include "levin/graph/interpret/interpreter.h"
 #include "levin/graph/replay/replay.h"
 #include "levin/graph/text/text.h"
+#include "tests/fuzz/limits.h"
 
 namespace {
 
@@ -86,6 +87,7 @@ void replay(const std::string& text) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const Limits limits(size);
   try {
     replay(std::string(reinterpret_cast<const char*>(data), size));
   } catch (const levin::Error&) {

@@ -5,6 +5,7 @@
 
 #include "levin/base/error.h"
 #include "levin/text/rows/cache/token_file.h"
+#include "tests/fuzz/limits.h"
 #include "tests/fuzz/memory_file.h"
 
 namespace {
@@ -38,6 +39,7 @@ void read_all(const row::TokenFile& file) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const Limits limits(size);
   const MemoryFile bytes(data, size);
   const MemoryFile sealed(data, 0);
   try {

@@ -14,6 +14,7 @@
 
 #include "levin/base/error.h"
 #include "levin/checkpoint/sharded_weights.h"
+#include "tests/fuzz/limits.h"
 
 namespace {
 
@@ -41,6 +42,7 @@ struct Folder {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const Limits limits(size);
   static const Folder folder;
   std::ofstream(folder.inside() / "model.safetensors.index.json", std::ios::binary)
       << std::string_view(reinterpret_cast<const char*>(data), size);

@@ -10,8 +10,10 @@
 
 #include "levin/base/error.h"
 #include "levin/checkpoint/state_json.h"
+#include "tests/fuzz/limits.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const Limits limits(size);
   static const at::Tensor tensor = at::zeros({2});
   levin::StateJson parts{std::string(reinterpret_cast<const char*>(data), size), {}};
   parts.tensors.set("w", tensor);

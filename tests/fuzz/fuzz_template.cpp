@@ -10,8 +10,10 @@
 #include "levin/text/template/template.h"
 #include "levin/text/template/values/json_text.h"
 #include "levin/text/unicode/utf8.h"
+#include "tests/fuzz/limits.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const Limits limits(size);
   // NOLINTNEXTLINE(google-build-using-namespace): of one function
   using namespace levin::text;
   const std::string_view source(reinterpret_cast<const char*>(data), size);

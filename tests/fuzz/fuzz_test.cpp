@@ -16,6 +16,7 @@ int levin_fuzz_graph(const uint8_t* data, size_t size);
 int levin_fuzz_host_list(const uint8_t* data, size_t size);
 int levin_fuzz_hostfile(const uint8_t* data, size_t size);
 int levin_fuzz_idx(const uint8_t* data, size_t size);
+int levin_fuzz_loader(const uint8_t* data, size_t size);
 int levin_fuzz_messages(const uint8_t* data, size_t size);
 int levin_fuzz_options(const uint8_t* data, size_t size);
 int levin_fuzz_pickle(const uint8_t* data, size_t size);
@@ -44,6 +45,7 @@ constexpr Fuzzer kFuzzers[] = {{"checkpoint", levin_fuzz_checkpoint},
                                {"host_list", levin_fuzz_host_list},
                                {"hostfile", levin_fuzz_hostfile},
                                {"idx", levin_fuzz_idx},
+                               {"loader", levin_fuzz_loader},
                                {"messages", levin_fuzz_messages},
                                {"options", levin_fuzz_options},
                                {"pickle", levin_fuzz_pickle},

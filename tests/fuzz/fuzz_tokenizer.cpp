@@ -11,6 +11,7 @@
 #include "levin/base/log_sink.h"
 #include "levin/text/reading/tokenizer_file.h"
 #include "levin/text/tokenizer.h"
+#include "tests/fuzz/limits.h"
 
 namespace {
 
@@ -60,6 +61,7 @@ void check(const Encoding& encoding, std::string_view text) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Of keys that it does not know levin tells at each file.
   static const auto kQuiet = levin::log::set_sink([](levin::log::Level, std::string_view) {});
+  const Limits limits(size);
   const std::string_view all(reinterpret_cast<const char*>(data), size);
   const size_t zero = all.find('\0');
   std::string_view text = "Hello  World's 123 caf\u00e9 e\u0301 \u6f22\u5b57 <s>\n";

@@ -90,6 +90,19 @@ void put_states(const fs::path& root) {
   put(root, "state", "all",
       R"({"a": {"b": {"$tensor": "w"}}, "c": {"$number": "nan"}, "d": 1.5, "e": -3, "f": true,)"
       R"( "g": "text \u00e4", "h": {}})");
+  // Of a training state whose number of processes nobody has counted to.
+  put(root, "state", "processes",
+      R"({"data": {}, "epoch_values": {"size": 0}, "loaders": {"0": {"epoch": 1, "samples": 0, "seed": 1,)"
+      R"( "size": 2000}}, "processes": 4611686018427387904, "progress": {"batch": 0, "epoch": 1}})");
+  // Of two ranks, one of which has read a sample.
+  const std::string rank =
+      R"("batches": 1, "batch_size": 2, "epoch": 0, "seed": 7, "num_shards": 3, "shuffle_buffer_size": 0,)"
+      R"( "turn": 0, "world_size": 2, "places": {"$tensor": "places"})";
+  put(root, "loader", "two",
+      R"({"0": {"rank": 0, )" + rank + R"(}, "1": {"rank": 1, )" + rank + "}}");
+  put(root, "loader", "before",
+      R"({"0": {"rank": 0, "read_before": {"000": {"num_ranks": 2, "bounds": {"$tensor": "bounds"}}}, )" +
+          rank + R"(}, "1": {"rank": 1, )" + rank + "}}");
   put(root, "checkpoint", "manifest",
       R"({"files": {"model.safetensors": {"size": 64, "xxh3": "0123456789abcdef"},)"
       R"( "training_state.json": {"size": 2, "xxh3": "0"}, "training_state.safetensors":)"
@@ -249,6 +262,30 @@ void put_pickles(const fs::path& root) {
             "q*X\003\000\000\000cpuq+\205q,Rq-X\001\000\000\000sq.ctorch\n"
             "Size\n"
             "q/K\001K\002\206q0\205q1Rq2u."));
+  // Tensors that repeat one element, and whose sizes overflow; one text and one None, many times.
+  const auto repeated = [](std::string_view sizes, std::string_view strides) {
+    return std::string(bytes("\200\002}X\001\000\000\000wctorch._utils\n_rebuild_tensor_v2\n"
+                             "((X\007\000\000\000storagectorch\nFloatStorage\n"
+                             "X\001\000\000\0000X\003\000\000\000cpuK\006tQK\000("))
+        .append(sizes)
+        .append("t(")
+        .append(strides)
+        .append("t\211NtRs.");
+  };
+  put(root, "pickle", "stride_0",
+      repeated(bytes("\212\010\007\000\000\200\000\000\000\000"), bytes("K\000")));
+  const auto two_to_40 = bytes("\212\010\000\000\000\000\000\001\000\000");
+  put(root, "pickle", "stride_0_overflow",
+      repeated(std::string(two_to_40).append(two_to_40), bytes("K\000K\000")));
+  const auto two_to_62 = bytes("\212\010\000\000\000\000\000\000\000\100");
+  put(root, "pickle", "empty_overflow",
+      repeated(std::string(bytes("K\000")).append(two_to_62).append(two_to_62), "K\001K\001K\001"));
+  std::string texts(bytes("\200\002](X\000\002\000\000"));
+  texts.append(512, 'x').append(bytes("q\001"));
+  for (int i = 0; i < 1000; ++i) texts.append(bytes("h\001"));
+  put(root, "pickle", "texts", texts + "e.");
+  put(root, "pickle", "nones", "\200\002](" + std::string(3000, 'N') + "e.");
+  put(root, "pickle", "lists", "\200\004(" + std::string(3000, ']') + "l.");
   put(root, "pickle", "metadata",
       bytes("\200\004\225<\003\000\000\000\000\000\000\214%torch.distributed.checkpoint."
             "metadata\224\214"
