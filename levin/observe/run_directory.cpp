@@ -88,7 +88,8 @@ bool lock_folder(const fs::path& folder, posix::Descriptor& file) {
   struct flock whole = {};
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;
-  const bool is_taken = ::fcntl(file.number(), F_SETLK, &whole) != 0 && (errno == EACCES || errno == EAGAIN);
+  const bool is_taken =
+      ::fcntl(file.number(), F_SETLK, &whole) != 0 && (errno == EACCES || errno == EAGAIN);
   if (is_taken) static_cast<void>(file.close());
   return !is_taken;
 }

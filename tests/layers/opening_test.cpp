@@ -55,9 +55,10 @@ const Allowed kReaders = {
 
 using Words = std::vector<std::string_view>;
 
-const Words kWrites = {"ofstream", "fstream",   "fopen(",     "freopen(",        "::open(",
-                       "creat(",   "O_CREAT",   "O_WRONLY",   "O_RDWR",          "O_TRUNC",
-                       "fs::rename(", "::rename(", "fs::copy(", "copy_file(", "create_symlink(", "torch::save("};
+const Words kWrites = {"ofstream",  "fstream",    "fopen(",          "freopen(",
+                       "::open(",   "creat(",     "O_CREAT",         "O_WRONLY",
+                       "O_RDWR",    "O_TRUNC",    "fs::rename(",     "::rename(",
+                       "fs::copy(", "copy_file(", "create_symlink(", "torch::save("};
 const Words kReads = {"ifstream"};
 
 bool is_of_a_name(char letter) {

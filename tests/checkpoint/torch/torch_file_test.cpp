@@ -137,15 +137,20 @@ TEST(TorchFile, SizesThatOverflowAreErrorsThatNameThem) {
   EXPECT_THAT(refusal_of(tensor("K\x00"s, dims + "t", dims + "t")), HasSubstr("too many dims"));
 }
 
-// A reference has two bytes, the text it leads to as many as it likes.
+/// Of x, and remembered as 1.
+std::string long_text(size_t length) {
+  return "X"s + static_cast<char>(length & 255) + static_cast<char>(length >> 8 & 255) +
+         static_cast<char>(length >> 16) + '\0' + std::string(length, 'x') + "q\x01"s;
+}
+
+/// A list of one text, which has a reference of two bytes to each but the first.
+std::string texts(size_t length, int times) {
+  std::string pickle = "](" + long_text(length);
+  for (int i = 1; i < times; ++i) pickle += "h\x01";
+  return pickle + "e";
+}
+
 TEST(TorchFile, TextsThatAreReferredToAgainAndAgainAreRefused) {
-  const auto texts = [](size_t length, int times) {
-    std::string pickle = "](X"s + static_cast<char>(length & 255) +
-                         static_cast<char>(length >> 8 & 255) + static_cast<char>(length >> 16) +
-                         '\0' + std::string(length, 'x') + "q\x01"s;
-    for (int i = 1; i < times; ++i) pickle += "h\x01";
-    return pickle + "e";
-  };
   const Scratch scratch;
   EXPECT_EQ(load_torch_file(archive(scratch / "file.pt", "\x80\x02" + texts(8, 20'000) + "."))
                 .values()
@@ -278,6 +283,38 @@ TEST(TorchFile, OfBeforePyTorch16IsRead) {
     EXPECT_THAT(error_of([&] { load_torch_file(path); }), StartsWith("checkpoint.torch: "))
         << count;
   }
+}
+
+/// Of Python: "parameters" and "modules" are entries of dicts.
+std::string python_module(const std::string& parameters, const std::string& modules) {
+  return "cmine\nModule\n)\x81}(" + text("_parameters") + "}(" + parameters + "u" +
+         text("_modules") + "}(" + modules + "uub";
+}
+
+TEST(TorchFile, OldFilesAndModulesTakeMemoryByTheirBytes) {
+  const Scratch scratch;
+  const auto old = put(scratch / "old.pt", legacy("(" + kTensor + texts(1 << 20, 18) + "t"));
+  EXPECT_THAT(error_of([&] { load_torch_file(old); }),
+              HasSubstr("refers to long texts again and again"));
+
+  std::string modules = python_module("", "") + "q\x01" + "0";  // each holds the one before twice
+  for (char i = 2; i < 60; ++i) {
+    const std::string before = "h"s + static_cast<char>(i - 1);
+    modules += python_module("", text("a") + before + text("b") + before) + "q" + i + "0";
+  }
+  EXPECT_THAT(refusal_of(modules + "h\x3b"), HasSubstr("refers to long texts again and again"));
+  EXPECT_THAT(refusal_of("cmine\nModule\n)\x81q\x01}(" + text("_parameters") + "}" +
+                         text("_modules") + "}" + text("self") + "h\x01sub"),
+              HasSubstr("its modules hold each other"));
+
+  std::string tensors = text("t") + kTensor + "q\x02";
+  for (int i = 0; i < 20; ++i) tensors += text("u" + std::to_string(i)) + "h\x02";
+  const auto named = [&](size_t length) {
+    return python_module("", long_text(length) + python_module(tensors, ""));
+  };
+  EXPECT_THAT(refusal_of(named(1 << 20)), HasSubstr("refers to long texts again and again"));
+  const auto path = archive(scratch / "module.pt", "\x80\x02" + named(300) + ".");
+  EXPECT_EQ(levin::load_weights(path).values().size(), 21U);
 }
 
 TEST(TorchFile, WhatIsNotReadIsNamedAndTheOthersAreThere) {
