@@ -53,7 +53,7 @@ inline std::filesystem::path letter_tokenizer(const std::filesystem::path& folde
   put(folder / "tokenizer.json", parts.json());
   put(folder / "tokenizer_config.json",
       R"({"pad_token": "[PAD]", "eos_token": "[EOS]", "mask_token": "[MASK]", "cls_token": "[CLS]",
-          "sep_token": "[SEP]", "model_max_length": 12})");
+          "sep_token": "[SEP]", "model_max_length": 12, "tokenizer_class": "TokenizersBackend"})");
   if (!chat_template.empty()) put(folder / "chat_template.jinja", chat_template);
   return folder;
 }
