@@ -135,7 +135,7 @@ TEST_F(FindPlugin, AbsentSaysWhereItLookedAndWhatToInstall) {
 TEST_F(PjrtPlugin, NoSuchFile) {
   EXPECT_THAT(error_of([] { pjrt::Plugin plugin("/no/such/plugin.so"); }),
               AllOf(StartsWith("xla.plugin.load: /no/such/plugin.so cannot be loaded"),
-                    HasSubstr("No such file")));
+                    HasSubstr("no such file")));
 }
 
 TEST_F(PjrtPlugin, AFileThatIsNoLibrary) {
