@@ -27,7 +27,7 @@ class TokenizerFolders : public test::PythonTest {
         [this](log::Level, std::string_view text) { told_ += std::string(text) + "\n"; });
   }
   void TearDown() override {
-    if (before_) log::set_sink(before_);
+    log::set_sink(before_);
     PythonTest::TearDown();
   }
 

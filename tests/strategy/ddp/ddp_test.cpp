@@ -365,7 +365,7 @@ TEST(Ddp, WordsThatAreNoneAreErrors) {
   for (const auto& [options, text] :
        {std::pair(levin::DdpOptions{.gradient_reduction = "average"}, "got 'average'"),
         {levin::DdpOptions{.comm_hook = "fp8"}, "got 'fp8'"},
-        {levin::DdpOptions{.bucket_cap_mb = 0}, "got buckets of 0"}}) {
+        {levin::DdpOptions{.bucket_cap_mb = 0}, "--ddp-bucket-cap-mb: got 0 MiB"}}) {
     for (const bool recordable : {false, true}) {
       for (const std::string strategy : {"ddp", "auto"}) {
         const std::string error = levin::test::error_of(
