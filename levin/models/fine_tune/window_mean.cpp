@@ -18,8 +18,10 @@ void WindowMean::add(const Values& values, const at::Tensor& count) {
   if (!means_.defined() || means_.sizes() != now.sizes() || means_.device() != now.device()) {
     names_.clear();
     for (const auto& [name, value] : values) names_.push_back(name);
-    means_ = at::zeros(now.sizes(), now.options());
-    count_ = at::zeros({}, now.options());
+    // From the CPU: on XLA they are inputs of the first step's program too, so that all steps are one program.
+    const at::TensorOptions here = now.options().device(at::kCPU);
+    means_ = at::zeros(now.sizes(), here).to(now.device());
+    count_ = at::zeros({}, here).to(now.device());
   }
   // A mean that runs along: that of one batch is the batch's own value, to the bit.
   const at::Tensor weight = count.to(now.device(), at::kFloat);
