@@ -1,11 +1,11 @@
 #include "levin/base/json/known_keys.h"
 
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 #include "levin/base/json.h"
@@ -37,6 +37,11 @@ json parsed(std::string_view text) {
   return json::parse(shallow_json(text), nullptr, /*allow_exceptions=*/false);
 }
 
+/// A list of levin's own that cannot be read is a programmer's mistake.
+void check_line(bool is_sound, const std::string& line) {
+  if (!is_sound) throw std::logic_error("no line of a list of keys: " + line);
+}
+
 }  // namespace
 
 KnownKeys::KnownKeys(std::initializer_list<std::string_view> lists) {
@@ -58,7 +63,7 @@ void KnownKeys::add(std::string_view line) {
     while (!line.empty()) rule.only.emplace_back(take_until(line, "|"));
     const bool is_json = std::ranges::all_of(
         rule.only, [](const std::string& value) { return !parsed(value).is_discarded(); });
-    TORCH_INTERNAL_ASSERT(is_json && !rule.only.empty() && !key.empty(), whole);
+    check_line(is_json && !rule.only.empty() && !key.empty(), whole);
     rules_[key] = std::move(rule);
     return;
   }
@@ -66,7 +71,7 @@ void KnownKeys::add(std::string_view line) {
                           : word == "harmless" ? Verdict::kHarmless
                           : word == "refused"  ? Verdict::kRefused
                                                : Verdict::kUnknown;
-  TORCH_INTERNAL_ASSERT(verdict != Verdict::kUnknown && !trimmed(line).empty(), whole);
+  check_line(verdict != Verdict::kUnknown && !trimmed(line).empty(), whole);
   for (line = trimmed(line); !line.empty(); line = trimmed(line))
     rules_[std::string(take_until(line, kSpace))] = {verdict, {}};
 }

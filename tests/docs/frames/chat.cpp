@@ -5,7 +5,8 @@ void run(int, char**) {
   std::ofstream("chat/model/tokenizer.json") << R"({"pre_tokenizer": {"type": "WhitespaceSplit"},
       "model": {"type": "WordLevel", "unk_token": "?",
                 "vocab": {"?": 0, "once": 1, "upon": 2, "a": 3, "time": 4, "user": 5, "bot": 6, "end": 7}}})";
-  std::ofstream("chat/model/tokenizer_config.json") << R"({"eos_token": "end", "pad_token": "?",
+  std::ofstream("chat/model/tokenizer_config.json")
+      << R"({"eos_token": "end", "pad_token": "?", "tokenizer_class": "TokenizersBackend",
       "chat_template": "{% for m in messages %}{{ m.role }} {{ m.content }} end {% endfor %}bot "})";
   levin::models::from_config(levin::models::Config::from_json(
                                  R"({"model_type": "qwen3", "vocab_size": 8, "hidden_size": 16,
