@@ -69,5 +69,6 @@ int main(int argc, char** argv) {
 
   const torch::NoGradGuard no_grad;
   const auto radius = gan->generate(1000).norm(2, 1);
-  std::printf("distance=%.3f\n", (radius - 1).abs().mean().item<double>());
+  if (trainer.accelerator().is_main_process())
+    std::printf("distance=%.3f\n", (radius - 1).abs().mean().item<double>());
 }
