@@ -89,7 +89,7 @@ class LEVIN_API Processes {
   double from_main(double value);
 
  protected:
-  /// Whether split_between_processes was ever asked.
+  /// True once split_between_processes was called.
   bool has_split() const { return has_split_; }
 
  private:

@@ -20,7 +20,7 @@ LEVIN_API void check_same_options(comm::ProcessGroup& world,
                                   const std::map<std::string, std::string>& options,
                                   const std::vector<std::string>& own);
 
-/// What optimizers are made of, for the same comparison: "optimizer 0" to its kind, options, groups and schedule.
+/// Describes optimizers for the same comparison: "optimizer 0" to its kind, options, groups and schedule.
 LEVIN_API std::map<std::string, std::string> optimizers_as_text(
     const std::vector<OptimizerConfig>& configs);
 

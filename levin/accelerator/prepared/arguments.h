@@ -9,7 +9,7 @@
 
 namespace levin::detail {
 
-/// What is prepared in an argument's place.
+/// Gives a JitModule for a torch::jit::Module, and any other argument as it is.
 template <class T>
 decltype(auto) as_prepared(T&& argument) {
   if constexpr (std::is_same_v<std::remove_cvref_t<T>, torch::jit::Module>) {

@@ -10,7 +10,7 @@
 
 namespace levin {
 
-/// What a module's code runs under: precision, ranks of batch norm (may be null), strategy.
+/// A module's code runs under these: precision, ranks of batch norm (may be null), strategy.
 struct ForwardConditions {
   Precision precision = {};
   at::DeviceType device = at::kCPU;
@@ -27,7 +27,7 @@ class LEVIN_API ModuleCall {
   ModuleCall(const ModuleCall&) = delete;
   ModuleCall& operator=(const ModuleCall&) = delete;
 
-  /// Of this thread, the newest of that module. A programmer's mistake where there is none.
+  /// Returns this thread's newest call of that module. It is a programmer's mistake to ask where there is none.
   static ModuleCall& newest(const void* key);
   /// That of newest() ends before its statement does: its values are used by code outside of the
   /// module. The order in which a statement's calls are made is the compiler's to choose, so that

@@ -27,7 +27,7 @@ std::optional<at::ScalarType> half_type(const Precision& precision) {
 
 }  // namespace
 
-// Of names that this processor's kind does not have, none is there: nothing is known then.
+// LibTorch lists other names on other kinds of processors: then nothing is known.
 HalfInstructions HalfInstructions::of_this_cpu() {
   const std::unordered_map<std::string, c10::IValue> capabilities = at::cpu::get_cpu_capabilities();
   const auto has_one = [&](std::initializer_list<const char*> names) {

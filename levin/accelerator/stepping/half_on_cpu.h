@@ -1,6 +1,6 @@
 #pragma once
-// What is to be said of bfloat16 and float16 on a CPU: that it has no instructions for them, and what an
-// error of LibTorch's about dtypes comes from.
+// Warns of bfloat16 and float16 on a CPU that has no instructions for them, and explains LibTorch's errors
+// about their dtypes.
 
 #include <string>
 #include <string_view>
