@@ -5,11 +5,13 @@
 #include <memory>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "levin/base/check.h"
+#include "levin/base/console/last_words.h"
 #include "levin/base/log.h"
 #include "levin/base/options.h"
 #include "levin/base/options/option_group.h"
@@ -283,6 +285,16 @@ void say_where(const Finetune& command, const std::string& task, bool has_templa
               has_template && task != "lm" ? " --chat" : "");
 }
 
+/// Its errors say at which epoch and batch they came, which the Trainer knows as long as it lives.
+void fit(Trainer& trainer, const std::shared_ptr<Module>& module,
+         const std::shared_ptr<DataModule>& rows) {
+  try {
+    trainer.fit(module, rows);
+  } catch (const std::exception&) {
+    throw std::runtime_error(levin::detail::last_words());
+  }
+}
+
 void train(const std::string& task, const Finetune& command, text::RowsOptions rows_options,
            models::FineTuneOptions tuning, TrainerOptions options, const Given& given) {
   const auto tokenizer =
@@ -297,7 +309,7 @@ void train(const std::string& task, const Finetune& command, text::RowsOptions r
   tuning.objective = objective_of(task, tuning.objective, !rows->problem_type().empty(), given);
   const auto net = open_model(command, task, *rows);
   const auto module = models::fine_tune(net, tuning);
-  trainer.fit(module, rows);
+  fit(trainer, module, rows);
   const bool is_main = trainer.accelerator().is_main_process();
   if (is_main) {
     for (const auto& [name, value] : trainer.callback_metrics()) {

@@ -71,10 +71,10 @@ std::string whence(const std::exception_ptr& thrown, bool says_rank) {
   return words.empty() ? words : " [" + words + "]";
 }
 
-/// A line, or nothing.
-std::string explanation() {
+/// A line that stands before `what`, or "".
+std::string explanation(std::string_view what) {
   for (const detail::Explanation* each : ending().explanations) {
-    if (const std::string text = each->text(); !text.empty()) return text + "\nerror: ";
+    if (const std::string text = each->text(what); !text.empty()) return text + "\nerror: ";
   }
   return "";
 }
@@ -98,7 +98,8 @@ void end_with_text() {
   } catch (const std::exception& error) {
     if (ending().num_engines == 0 || program_ends_itself()) end_as_before();
     if (!whole) {
-      end_with(explanation() + without_frames(error.what()) + whence(thrown, /*says_rank=*/false) +
+      const std::string what = without_frames(error.what());
+      end_with(explanation(what) + what + whence(thrown, /*says_rank=*/false) +
                " (LEVIN_FRAMES=1 shows where it was thrown)");
     }
     std::fprintf(stderr, "error%s:\n", whence(thrown, /*says_rank=*/false).c_str());
@@ -125,7 +126,7 @@ detail::LastWords::~LastWords() {
   if (--end.num_alive == 0 && std::get_terminate() == end_with_text) std::set_terminate(end.before);
 }
 
-detail::Explanation::Explanation(std::function<std::string()> text) : text_(std::move(text)) {
+detail::Explanation::Explanation(Text text) : text_(std::move(text)) {
   Ending& end = ending();
   const std::lock_guard lock(end.mutex);
   end.explanations.push_back(this);
@@ -144,7 +145,8 @@ std::string detail::last_words() {
   } catch (const Error& error) {
     return error.what() + whence(thrown, /*says_rank=*/true);
   } catch (const std::exception& error) {
-    return without_frames(error.what()) + whence(thrown, /*says_rank=*/false);
+    const std::string what = without_frames(error.what());
+    return explanation(what) + what + whence(thrown, /*says_rank=*/false);
   } catch (...) {
   }
   return "an exception of no known type";

@@ -289,6 +289,50 @@ TEST(OtherLoops, AParameterOutsideOfForwardIsTheSameErrorOnRanksWithoutRows) {
   EXPECT_THAT(words, Each(""));
 }
 
+struct Misuse {
+  std::string name;
+  std::function<void(Accelerator&)> run;
+  std::string says;
+};
+class FsdpMisused : public ::testing::TestWithParam<Misuse> {};
+
+TEST_P(FsdpMisused, IsNamedOnTheRankWhereLibTorchSpeaksOfSomethingElse) {
+  const auto words = run_world(2, [&](int64_t, const auto&) {
+    AcceleratorOptions options;
+    options.cpu = true;
+    options.strategy = "fsdp";
+    const std::string said = last_words([&] {
+      Accelerator accelerator(options);
+      GetParam().run(accelerator);
+    });
+    return said.find(GetParam().says) == std::string::npos ? said : std::string();
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    OtherLoops, FsdpMisused,
+    ::testing::Values(
+        Misuse{"ForwardOfTheModuleItself",
+               [](Accelerator& accelerator) {
+                 torch::nn::Sequential net(torch::nn::Linear(6, 3), torch::nn::Linear(3, 1));
+                 accelerator.prepare(net);
+                 net->forward(torch::ones({4, 6}));
+               },
+               "error: strategy.fsdp.outside: "},
+        Misuse{"AnOptimizerThatWasNotPrepared",
+               [](Accelerator& accelerator) {
+                 torch::nn::Sequential net(torch::nn::Linear(6, 3), torch::nn::Linear(3, 1));
+                 torch::optim::Adam optimizer(net->parameters());
+                 auto [model] = accelerator.prepare(net);
+                 accelerator.backward(model->forward(torch::ones({4, 6})).mean());
+                 optimizer.step();
+                 optimizer.zero_grad();
+               },
+               "error: strategy.fsdp.optimizer: zero_grad of an optimizer of torch::optim that was "
+               "not prepared"}),
+    [](const auto& info) { return info.param.name; });
+
 /// What rank 0 said to the user, in a loop of two steps over two processes.
 std::vector<std::string> said_without_loader(bool splits, bool prepares) {
   const auto words = run_world(2, [&](int64_t rank, const auto&) {

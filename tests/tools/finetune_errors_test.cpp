@@ -4,7 +4,6 @@
 
 #include "levin/models/lora.h"
 #include "tests/models/small_models.h"
-#include "tests/support/error_of.h"
 #include "tests/text/rows/small_rows.h"
 #include "tools/command.h"
 
@@ -56,8 +55,12 @@ class FinetuneErrors : public ::testing::Test {
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
-    return levin::test::error_of(
-        [&] { levin::tools::finetune(static_cast<int>(words.size()), arguments.data()); });
+    try {
+      levin::tools::finetune(static_cast<int>(words.size()), arguments.data());
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "no error";
   }
 
   levin::test::Scratch scratch;
@@ -68,6 +71,14 @@ TEST_F(FinetuneErrors, AModuleThatIsNotThereHasItsNearestNamed) {
       told("lm", "writer", "{\"text\": \"a b\"}", {"--lora-r", "2", "--lora-target", "q_prj"}),
       AllOf(StartsWith("models.lora.target: no linear layer is called 'q_prj'"),
             HasSubstr("nearest is q_proj")));
+}
+
+// The tool says what came after the Trainer, which knows where, is gone.
+TEST_F(FinetuneErrors, AnErrorOfAStepSaysAtWhichBatchItCame) {
+  const std::string rows = "{\"text\": \"a b\"}\n{\"text\": \"b a\"}";
+  EXPECT_THAT(told("lm", "writer", rows,
+                   {"--lr", "1e38", "--max-steps", "4", "--batch-size", "1", "--detect-anomaly"}),
+              AllOf(HasSubstr("nan values"), HasSubstr("[epoch 0, batch 1]")));
 }
 
 // A model of somebody else's, and its tokenizer, are not replaced before somebody says so.

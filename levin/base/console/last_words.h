@@ -10,7 +10,8 @@
 namespace levin::detail {
 
 /// In a handler: the exception's text without frames, and where the run stood when it came
-/// ("[rank 1, epoch 3, batch 12]"): what an uncaught one ends the program with. The place is known as
+/// ("[rank 1, epoch 3, batch 12]"): what an uncaught one ends the program with. A line before it says
+/// what levin knows about an exception that is not its own (Explanation). The place is known as
 /// long as the Trainer is there.
 LEVIN_API std::string last_words();
 

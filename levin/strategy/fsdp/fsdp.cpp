@@ -13,6 +13,7 @@
 #include "levin/strategy/ddp/agreement.h"
 #include "levin/strategy/ddp/buffers.h"
 #include "levin/strategy/fsdp/division.h"
+#include "levin/strategy/fsdp/explain_outside.h"
 #include "levin/strategy/fsdp/gather/first_touch.h"
 #include "levin/strategy/fsdp/gradients/gradients.h"
 #include "levin/strategy/fsdp/hosts.h"
@@ -270,13 +271,13 @@ class Fsdp final : public Strategy, public Joinable {
     for (const auto& unit : units()) unit->note_values();
   }
 
-  /// Sizes of rows do not fit where whole ones would, and a rank may have no rows at all.
-  std::string used_outside() const {
+  /// What an error of LibTorch outside of a forward pass means, where parameters are rows.
+  std::string explain(std::string_view what) const {
     if (depth_ > 0) return "";
     for (const auto& unit : units()) {
       if (std::string text = unit->graph_of_rows(); !text.empty()) return text;
     }
-    return "";
+    return units().empty() ? "" : fsdp::explain_outside(what, *units().front());
   }
 
   bool shares_memory() const { return shares_memory_; }
@@ -324,7 +325,8 @@ class Fsdp final : public Strategy, public Joinable {
   bool joining_ = false;
   bool by_present_ = false;
   bool had_gradients_ = false;
-  const levin::detail::Explanation of_size_errors_{[this] { return used_outside(); }};
+  const levin::detail::Explanation of_torch_errors_{
+      [this](std::string_view what) { return explain(what); }};
 };
 
 std::unique_ptr<Strategy> make(std::string_view name, const StrategyContext& context) {
