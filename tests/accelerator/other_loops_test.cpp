@@ -100,6 +100,20 @@ struct Plain {
   }
 };
 
+/// Layers that get the same gradients, each its own.
+struct Twins {
+  struct Net : torch::nn::Module {
+    torch::nn::Linear left = register_module("left", torch::nn::Linear(6, 2));
+    torch::nn::Linear right = register_module("right", torch::nn::Linear(6, 2));
+    at::Tensor forward(const at::Tensor& x) { return left->forward(x) + right->forward(x); }
+  };
+  static std::shared_ptr<Net> make() { return std::make_shared<Net>(); }
+  template <class Model>
+  static at::Tensor loss(Model& model, const at::Tensor& x, at::Tensor& carried) {
+    return torch::mse_loss(model->forward(x), targets_of(x));
+  }
+};
+
 /// TorchScript with parameters, and a buffer that each forward changes.
 torch::jit::Module scripted() {
   torch::jit::Module in("In"), net("Net");
@@ -227,6 +241,9 @@ TEST_P(OtherLoopsUnder, ThatCarryStateTrainAsPlainLibTorchOrSayWhyNot) {
 }
 TEST_P(OtherLoopsUnder, WithoutLoadersTrainAsPlainLibTorch) {
   EXPECT_THAT(differences<Plain>(), Each(""));
+}
+TEST_P(OtherLoopsUnder, OfLayersWithTheSameGradientsTrainAsPlainLibTorch) {
+  EXPECT_THAT(differences<Twins>(), Each(""));
 }
 TEST_P(OtherLoopsUnder, OfTorchScriptTrainAsPlainLibTorch) {
   EXPECT_THAT(differences<Jit>(), Each(""));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "levin/graph/replay/replay.h"
 #include "tests/graph/against_eager.h"
 
 namespace {
@@ -52,6 +53,22 @@ TEST(CommonSubexpressions, OfWhatWasWrittenInBetweenAreOthers) {
       },
       {torch::randn({3})});
   EXPECT_EQ(eliminate_common_subexpressions(module.graph()), 0U);
+}
+
+// One tensor in both places of the list would be multiplied twice.
+TEST(CommonSubexpressions, ThatOneOperatorWritesStayApart) {
+  auto module = levin::trace(
+      [](const Tensor& x) {
+        const std::vector<Tensor> pair = {x.exp(), x.exp()};
+        at::_foreach_mul_(pair, 3);
+        return pair[0] + pair[1];
+      },
+      {torch::randn({3})});
+  EXPECT_EQ(eliminate_common_subexpressions(module.graph()), 0U);
+  const Tensor x = torch::randn({3});
+  const Tensor wanted = x.exp() * 3 + x.exp() * 3;
+  EXPECT_TRUE(same_bits(module({x}).front(), wanted));
+  EXPECT_TRUE(same_bits(levin::graph::Replay(module.graph())({x}).front(), wanted));
 }
 
 TEST(WhatOutputsNeed, IsAllThatStays) {

@@ -3,6 +3,7 @@
 #include <ATen/core/ivalue.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -39,6 +40,28 @@ std::string key_of(const Node& node) {
   return key;
 }
 
+bool writes(const Node& node, const Value& value) {
+  return std::ranges::any_of(node.info().written, [&](size_t index) {
+    const Argument& argument = node.arguments()[index];
+    if (const auto* values = std::get_if<Values>(&argument)) {
+      return std::ranges::find(*values, &value) != values->end();
+    }
+    return std::holds_alternative<Value*>(argument) && std::get<Value*>(argument) == &value;
+  });
+}
+
+/// An operator that writes both would get one tensor twice and change it twice: _foreach_mul_ of two
+/// gradients that happen to be the same, or all_reduce_.
+bool are_written_together(const Node& left, const Node& right) {
+  for (size_t i = 0; i < left.outputs().size(); ++i) {
+    for (const Node* user : left.output(i).users()) {
+      if (user->opcode() != Opcode::kCallFunction) continue;
+      if (writes(*user, left.output(i)) && writes(*user, right.output(i))) return true;
+    }
+  }
+  return false;
+}
+
 std::string new_name(std::set<std::string>& used) {
   for (size_t i = 0;; ++i) {
     std::string name = fmt::format("_constant{}", i);
@@ -55,7 +78,7 @@ size_t eliminate_common_subexpressions(Graph& graph) {
     Node& node = *place++;
     if (!is_pure(node)) continue;
     const auto [known, is_new] = first.try_emplace(key_of(node), &node);
-    if (is_new) continue;
+    if (is_new || are_written_together(node, *known->second)) continue;
     for (size_t i = 0; i < node.outputs().size(); ++i) {
       node.output(i).replace_all_uses_with(known->second->output(i));
     }
