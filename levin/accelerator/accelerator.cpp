@@ -13,6 +13,7 @@
 #include "levin/accelerator/process_settings.h"
 #include "levin/accelerator/same_options.h"
 #include "levin/accelerator/stepping/half_on_cpu.h"
+#include "levin/accelerator/stepping/out_of_memory.h"
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/base/random.h"
@@ -121,6 +122,30 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
   }
   if (options_.sync_batchnorm && num_processes() > 1) {
     synced_ = std::make_shared<comm::ProcessGroup>(world());
+  }
+}
+
+std::string Accelerator::memory_hint(const std::exception& error) {
+  const bool is_sharded = options_.strategy == "fsdp" || options_.strategy == "zero";
+  std::string hint = levin::memory_hint(
+      error, {.device = device_,
+              .batch_size = batch_size_,
+              .accumulated = stepping_->accumulation_steps(),
+              .is_half = precision_.autocast.has_value() || precision_.has_half_parameters(),
+              .divides_parameters = is_sharded});
+  if (!hint.empty()) explained_ = std::current_exception();
+  return hint;
+}
+
+std::string Accelerator::explanation() {
+  const auto thrown = std::current_exception();
+  if (thrown == nullptr || thrown == explained_) return "";
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::exception& error) {
+    return memory_hint(error);
+  } catch (...) {
+    return "";
   }
 }
 

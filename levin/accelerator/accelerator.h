@@ -11,6 +11,7 @@
 //   }
 
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -40,6 +41,7 @@
 #include "levin/accelerator/stepping/scopes.h"
 #include "levin/accelerator/stepping/stepping.h"
 #include "levin/accelerator/world.h"
+#include "levin/base/console/explanation.h"
 #include "levin/base/export.h"
 #include "levin/base/options.h"
 #include "levin/base/state.h"
@@ -277,6 +279,13 @@ class LEVIN_API Accelerator : public Processes {
   /// Another number whenever something else is prepared.
   int64_t generation() const { return generation_; }
 
+  /// Says, of an error of memory, the batch size and what helps (out_of_memory.h); empty for others. Where
+  /// nobody catches the error, the same stands before it as the program ends, once.
+  std::string memory_hint(const std::exception& error);
+  /// How many samples the batch has that is about to be computed with, for memory_hint. Prepared loaders call
+  /// it themselves.
+  void note_batch_size(int64_t samples) { batch_size_ = samples; }
+
   // What prepare is made of.
   /// values: of a module that init_on_meta built; kNone where a checkpoint is about to be loaded.
   void prepare_module(const std::shared_ptr<torch::nn::Module>& module,
@@ -399,6 +408,8 @@ class LEVIN_API Accelerator : public Processes {
   /// Throws Error "accelerator.torch_loader" for what loaders of torch::data do not heed.
   void check_torch_loader();
   void check_compile() const;
+  /// Of the exception that ends the program.
+  std::string explanation();
   std::shared_ptr<Strategy> new_strategy();
   void save_model_state(const State& weights, const std::filesystem::path& folder,
                         int64_t max_shard_bytes);
@@ -457,6 +468,9 @@ class LEVIN_API Accelerator : public Processes {
   AsyncSaves saves_;
   std::vector<std::function<void(Checkpoint&)>> save_hooks_;
   std::vector<std::function<void(const Checkpoint&)>> load_hooks_;
+  int64_t batch_size_ = 0;
+  std::exception_ptr explained_;  ///< the error that memory_hint has spoken of
+  const detail::Explanation of_memory_errors_{[this](std::string_view) { return explanation(); }};
 };
 
 }  // namespace levin

@@ -123,6 +123,7 @@ PreparedLoader Accelerator::prepared_loader(const DataLoader& loader) {
   }
   const auto place = [this](const Batch& batch) {
     placement_.end_batch();  // the one before
+    note_batch_size(batch.size());
     const Batch there = placement_.to_device(batch);
     loop_recording_.take_input(there);
     return there;
@@ -131,6 +132,7 @@ PreparedLoader Accelerator::prepared_loader(const DataLoader& loader) {
 }
 
 at::Tensor Accelerator::to_device(const at::Tensor& rows) {
+  note_batch_size(rows.dim() > 0 ? rows.size(0) : 0);
   const Batch there = placement_.to_device(Batch({{"rows", rows}}));
   loop_recording_.take_input(there);
   return there["rows"];

@@ -291,11 +291,14 @@ void Run::note_where_it_failed() const {
   if (!place.empty()) note_place(std::move(place));
 }
 
-// LibTorch's own errors of dtypes say nothing of the precision that they come from.
+// LibTorch's own errors say nothing of the precision that a dtype comes from, or the batch that took the
+// memory.
 void Run::explain(const std::exception& error) const {
   if (dynamic_cast<const Error*>(&error) != nullptr) return;
   const std::string hint = half_hint(accelerator_.precision(), error.what());
   if (!hint.empty()) log::error("trainer: {}", hint);
+  const std::string of_memory = accelerator_.memory_hint(error);
+  if (!of_memory.empty()) log::error("{}", of_memory);
 }
 
 void Run::report(const std::exception& error) {
@@ -392,6 +395,7 @@ void Run::backward(const at::Tensor& loss) {
 }
 
 Batch Run::to_device(Batch batch) {
+  accelerator_.note_batch_size(batch.size());
   batch = module_->on_before_batch_transfer(std::move(batch));
   if (!accelerator_.device().is_cpu()) {
     batch = accelerator_.placement().to_device(batch);

@@ -23,7 +23,10 @@ TEST(Device, AutoIsAGpuWhereThereIsOneElseTheCpu) {
 
 TEST(Device, AGpuIsTheOneOfTheLocalRank) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU";
-  EXPECT_EQ(select_device("gpu", {.local_rank = 1}), at::Device(at::kCUDA, 1));
+  const auto last = static_cast<c10::DeviceIndex>(torch::cuda::device_count() - 1);
+  EXPECT_EQ(select_device("gpu", {.local_rank = last}), at::Device(at::kCUDA, last));
+  EXPECT_THAT(error_of([&] { select_device("gpu", {.local_rank = last + 1}); }),
+              StartsWith("accelerator.device: got process " + std::to_string(last + 1)));
 }
 
 TEST(Device, AGpuWhereThereIsNoneIsAnErrorThatSaysWhatToUse) {
