@@ -1,12 +1,12 @@
 // The end of communicators of GPUs, on backends that count what is asked of them.
 
-#include "levin/comm/process_group_impl.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <future>
+
+#include "levin/comm/process_group_impl.h"
 
 namespace communicators {
 
