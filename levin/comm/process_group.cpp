@@ -59,13 +59,13 @@ Work::~Work() = default;
 Work::Work(Work&&) noexcept = default;
 Work& Work::operator=(Work&&) noexcept = default;
 
-bool Work::done() const { return impl_ == nullptr || impl_->work->isCompleted(); }
+bool Work::done() const { return impl_ == nullptr || is_done(impl_->work); }
 
 void Work::wait() {
   if (impl_ == nullptr) return;
   const auto impl = std::exchange(impl_, nullptr);
   try {
-    impl->work->wait();
+    wait_for(impl->work);
   } catch (const std::exception&) {
     impl->group->fail(impl->name, impl->number);
   }
@@ -77,10 +77,12 @@ void ProcessGroup::Impl::make_backends() {
   if (!options.on_gpu) return;
   gpu_backend = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", store), rank, size,
                                   options.timeout);
+  communicators->add(gpu_backend);
 }
 
 ProcessGroup::Impl::~Impl() {
   const bool well = std::uncaught_exceptions() == 0;
+  if (communicators != nullptr) communicators->end(std::exchange(gpu_backend, {}), well);
   if (label == "world" && watchdog != nullptr && well) say_goodbye();
 }
 
@@ -101,6 +103,9 @@ void ProcessGroup::Impl::say_goodbye() noexcept {
 
 void ProcessGroup::Impl::fail(const char* what, int64_t call) const {
   Trouble trouble = trouble_with(what, name);
+  const bool is_rank_gone =
+      trouble.id == "comm.timeout" || trouble.id == "comm.peer" || trouble.id == "comm.failed";
+  if (is_rank_gone && communicators != nullptr) communicators->abort();
   // Of a peer that has ended nobody need be asked; one that gave up waiting for another may ask.
   if (trouble.id == "comm.timeout" || trouble.id == "comm.mismatch") {
     trouble.text += "; " + watchdog->diagnose(global_ranks, label, call);
@@ -149,6 +154,7 @@ ProcessGroup ProcessGroup::connect(const Environment& environment,
   impl->store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("world{}", number), impl->store);
   impl->serves_store = environment.rank.is_global_zero() && !environment.launcher_hosts_store;
   impl->watchdog = std::make_shared<Watchdog>(impl->store, impl->rank);
+  if (options.on_gpu) impl->communicators = std::make_shared<Communicators>();
   impl->name = choose_backend(*impl->store, impl->rank, impl->size, options);
   if (impl->name == "gloo" || impl->name == "hierarchical") {
     impl->own_address =
@@ -221,6 +227,7 @@ ProcessGroup ProcessGroup::subgroup(const std::vector<int64_t>& ranks) {
   part->name = impl_->name;
   part->own_address = impl_->own_address;
   part->watchdog = impl_->watchdog;
+  part->communicators = impl_->communicators;
   part->label = fmt::format("{}/part{}", impl_->label, number);
   part->store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("part{}", number), impl_->store);
   part->make_backends();

@@ -11,10 +11,20 @@
 #include <utility>
 #include <vector>
 
+#include "levin/comm/nccl/communicators.h"
 #include "levin/comm/process_group.h"
 #include "levin/comm/watchdog/watchdog.h"
 
 namespace levin::comm {
+
+/// NCCL gives no work for a collective that it has put on the caller's own stream, as it does where nothing
+/// was to be started only: what comes on that stream waits for it.
+inline bool is_done(const c10::intrusive_ptr<c10d::Work>& work) {
+  return work == nullptr || work->isCompleted();
+}
+inline void wait_for(const c10::intrusive_ptr<c10d::Work>& work) {
+  if (work != nullptr) work->wait();
+}
 
 struct Work::Impl {
   c10::intrusive_ptr<c10d::Work> work;
@@ -34,6 +44,7 @@ struct ProcessGroup::Impl {
   c10::intrusive_ptr<c10d::Store> store = {};
   c10::intrusive_ptr<c10d::Backend> backend = {};      ///< none for one rank
   c10::intrusive_ptr<c10d::Backend> gpu_backend = {};  ///< for tensors on GPUs, where there are any
+  std::shared_ptr<Communicators> communicators = {};   // of all groups of the run
   int64_t num_subgroups = 0;
   std::string label = "world";
   int64_t num_calls = 0;

@@ -65,9 +65,10 @@ std::vector<at::Tensor> norms_of(const std::vector<at::Tensor>& gradients, doubl
   return norms;
 }
 
-/// Of all of them together, in float64 where one of them is; 0 where there are none.
-at::Tensor norm_of(const std::vector<at::Tensor>& gradients, double norm_type) {
-  if (gradients.empty()) return at::zeros({});
+/// Of all of them together, in float64 where one of them is; 0 where there are none, made on the device:
+/// to copy it there would be to wait for all that the device still does.
+at::Tensor norm_of(const std::vector<at::Tensor>& gradients, double norm_type, at::Device device) {
+  if (gradients.empty()) return at::zeros({}, at::TensorOptions(at::kFloat).device(device));
   std::vector<at::Tensor> norms = norms_of(gradients, norm_type);
   const bool in_double = std::ranges::any_of(
       norms, [](const at::Tensor& norm) { return norm.scalar_type() == at::kDouble; });
@@ -118,7 +119,7 @@ std::vector<Divided> by_groups(const std::vector<NamedTensor>& parameters) {
 /// Over the ranks of the groups, each of which computes it from the same numbers.
 at::Tensor norm_over_ranks(const Divided& divided, double norm_type) {
   const auto kind = at::TensorOptions(at::kDouble).device(divided.device);
-  at::Tensor norm = norm_of(divided.gradients, norm_type).to(kind);
+  at::Tensor norm = norm_of(divided.gradients, norm_type, divided.device).to(kind);
   for (comm::ProcessGroup* group : divided.groups) {
     const std::vector<int64_t> counts(static_cast<size_t>(group->size()), 1);
     const at::Tensor norms = at::empty({group->size()}, kind);
@@ -130,9 +131,9 @@ at::Tensor norm_over_ranks(const Divided& divided, double norm_type) {
 
 /// The same bits on every rank.
 at::Tensor norm_of_all(const std::vector<Divided>& all, double norm_type) {
-  const at::Tensor of_whole = norm_of(all.front().gradients, norm_type);
+  const at::Device device = all.back().device;
+  const at::Tensor of_whole = norm_of(all.front().gradients, norm_type, device);
   if (all.size() == 1) return of_whole;
-  const at::Device device = all[1].device;
   std::vector<at::Tensor> norms = {of_whole.to(device, at::kDouble)};
   for (size_t i = 1; i < all.size(); ++i) norms.push_back(norm_over_ranks(all[i], norm_type));
   const bool in_double = std::ranges::any_of(all, &Divided::in_double);

@@ -47,18 +47,26 @@ double count_each(const Tensor& input) {
   return static_cast<double>(input.numel()) / static_cast<double>(input.size(1));
 }
 
-Tensor count_of(const Tensor& input) { return at::full({1}, count_each(input), at::kDouble); }
+Tensor count_of(const Tensor& input) {
+  return at::full({1}, count_each(input), input.options().dtype(at::kDouble));
+}
 
 void check_device(const Tensor& input) {
-  LEVIN_CHECK(input.is_cpu() || input.is_xla(), "strategy.sync_batchnorm",
-              "got a batch norm over a tensor on {}, wanted the CPU or XLA: set --sync-batchnorm "
-              "false",
+  LEVIN_CHECK(input.is_cpu() || input.is_cuda() || input.is_xla(), "strategy.sync_batchnorm",
+              "got a batch norm over a tensor on {}, wanted the CPU, a GPU or XLA: set "
+              "--sync-batchnorm false",
               input.device().str());
+}
+
+/// What is summed over a batch in a half type would be rounded to it, and overflow in float16.
+Tensor to_sum(const Tensor& input) {
+  const bool is_half = at::isReducedFloatingType(input.scalar_type());
+  return is_half && !input.is_xla() ? input.to(at::kFloat) : input;
 }
 
 struct Statistics {
   Tensor mean, variance;  ///< double, on XLA float; the variance is the biased one
-  double count = 0;
+  Tensor unbiased;        ///< the variance that the running one moves towards
 };
 
 /// The ranks run one program, so that their batches have one size.
@@ -69,13 +77,15 @@ Statistics statistics_in_program(const Tensor& mean, const Tensor& variance, dou
   comm::call_all_reduce({overall}, group, ReduceOp::kMean);
   const Tensor spread = variance.to(at::kFloat) + (own - overall).square();
   comm::call_all_reduce({spread}, group, ReduceOp::kMean);
-  return {overall, spread, count * static_cast<double>(group.size())};
+  const double total = count * static_cast<double>(group.size());
+  return {overall, spread, spread * (total / std::max(total - 1, 1.0))};
 }
 
-/// Of all ranks' batches, put together in rank order (Chan et al. 1979).
+/// Of all ranks' batches, put together in rank order (Chan et al. 1979). The host reads none of it: on
+/// a GPU it would wait in each batch norm.
 Statistics statistics_of(const Tensor& input, comm::ProcessGroup group) {
   const int64_t channels = input.size(1);
-  const auto [variance, mean] = at::var_mean(input, reduced_dims(input), /*correction=*/0);
+  const auto [variance, mean] = at::var_mean(to_sum(input), reduced_dims(input), /*correction=*/0);
   if (input.is_xla()) {
     return statistics_in_program(mean, variance, count_each(input), group);
   }
@@ -88,7 +98,7 @@ Statistics statistics_of(const Tensor& input, comm::ProcessGroup group) {
   const Tensor total = counts.sum();
   const Tensor overall = (counts * means).sum(0) / total;
   const Tensor spread = (counts * (variances + (means - overall).square())).sum(0) / total;
-  return {overall, spread, total.item<double>()};
+  return {overall, spread, spread * (total / (total - 1).clamp_min(1))};
 }
 
 void move_towards(const OptionalTensor& running, const Tensor& value, double momentum) {
@@ -103,9 +113,8 @@ ThreeTensors forward_over_ranks(const Tensor& input, const OptionalTensor& weigh
                                 c10::string_view group) {
   check_device(input);
   const Statistics statistics = statistics_of(input, comm::group_named(std::string(group)));
-  const double unbiased = statistics.count / std::max(statistics.count - 1, 1.0);
   move_towards(running_mean, statistics.mean, momentum);
-  move_towards(running_var, statistics.variance * unbiased, momentum);
+  move_towards(running_var, statistics.unbiased, momentum);
   const Tensor type_of = weight && weight->defined() ? *weight : input;
   const Tensor mean = statistics.mean.to(type_of.scalar_type());
   const Tensor inverse = (statistics.variance + eps).rsqrt().to(type_of.scalar_type());
@@ -136,9 +145,10 @@ ThreeTensors backward_over_ranks(const Tensor& grad_out, const Tensor& input,
                                  c10::string_view group) {
   check_device(input);
   const auto dims = reduced_dims(input);
-  const Tensor centred = input - by_channel(save_mean, input);
-  const Tensor sum = grad_out.sum(dims);
-  const Tensor product = (grad_out * centred).sum(dims);
+  const Tensor x = to_sum(input), dy = to_sum(grad_out);
+  const Tensor centred = x - by_channel(save_mean, x);
+  const Tensor sum = dy.sum(dims);
+  const Tensor product = (dy * centred).sum(dims);
   const Tensor means = means_of(input, sum, product, comm::group_named(std::string(group)));
   const Tensor mean = means.narrow(0, 0, sum.numel());
   const Tensor slope =
@@ -147,20 +157,42 @@ ThreeTensors backward_over_ranks(const Tensor& grad_out, const Tensor& input,
   if (output_mask[0]) {
     Tensor scale = save_invstd;
     if (weight && weight->defined()) scale = scale * *weight;
-    std::get<0>(gradients) =
-        (grad_out - by_channel(mean, input) - centred * by_channel(slope, input)) *
-        by_channel(scale, input);
+    const Tensor of_input =
+        (dy - by_channel(mean, x) - centred * by_channel(slope, x)) * by_channel(scale, x);
+    std::get<0>(gradients) = of_input.to(input.scalar_type());
   }
-  if (output_mask[1]) std::get<1>(gradients) = product * save_invstd;
-  if (output_mask[2]) std::get<2>(gradients) = sum;
+  const auto type = weight && weight->defined() ? weight->scalar_type() : save_invstd.scalar_type();
+  if (output_mask[1]) std::get<1>(gradients) = (product * save_invstd).to(type);
+  if (output_mask[2]) std::get<2>(gradients) = sum.to(type);
   return gradients;
+}
+
+/// cuDNN's forms of it, which at::batch_norm calls on GPUs.
+using FourTensors = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+
+/// The fourth result is memory that cuDNN's backward takes up; here there is none.
+FourTensors cudnn_forward_over_ranks(const Tensor& input, const OptionalTensor& weight,
+                                     const OptionalTensor& bias, const OptionalTensor& running_mean,
+                                     const OptionalTensor& running_var, double momentum, double eps,
+                                     c10::string_view group) {
+  auto [output, mean, inverse] =
+      forward_over_ranks(input, weight, bias, running_mean, running_var, momentum, eps, group);
+  return {std::move(output), std::move(mean), std::move(inverse),
+          at::empty({0}, input.options().dtype(at::kByte))};
+}
+
+ThreeTensors cudnn_backward_over_ranks(const Tensor& input, const Tensor& grad_out,
+                                       const OptionalTensor& weight, const Tensor& save_mean,
+                                       const Tensor& save_invstd, c10::string_view group) {
+  return backward_over_ranks(grad_out, input, weight, save_mean, save_invstd, {true, true, true},
+                             group);
 }
 
 /// An operator, and the one that takes its place in training mode.
 struct OverRanks {
   c10::OperatorHandle op;
   c10::OperatorHandle over_ranks;
-  size_t mode;                    ///< the argument that says whether it is training
+  std::optional<size_t> mode;     ///< the argument that says whether it is training; none: it is
   std::vector<size_t> arguments;  ///< those that the other takes, before the group
 };
 
@@ -177,7 +209,7 @@ class BatchNormHandler final : public graph::OperatorHandler {
       if (call.op() != other.op) continue;
       torch::jit::Stack& stack = call.stack();
       const auto first = stack.end() - std::ssize(other.op.schema().arguments());
-      if (!first[static_cast<int64_t>(other.mode)].toBool()) break;
+      if (other.mode && !first[static_cast<int64_t>(*other.mode)].toBool()) break;
       torch::jit::Stack arguments;
       for (const size_t i : other.arguments) arguments.push_back(first[static_cast<int64_t>(i)]);
       arguments.emplace_back(group_);
@@ -190,14 +222,23 @@ class BatchNormHandler final : public graph::OperatorHandler {
 
  private:
   std::string group_;
-  std::array<OverRanks, 2> over_ranks_ = {OverRanks{operator_of("aten::native_batch_norm"),
-                                                    operator_of("levin::sync_batch_norm"),
-                                                    5,
-                                                    {0, 1, 2, 3, 4, 6, 7}},
-                                          OverRanks{operator_of("aten::native_batch_norm_backward"),
-                                                    operator_of("levin::sync_batch_norm_backward"),
-                                                    7,
-                                                    {0, 1, 2, 5, 6, 9}}};
+  std::array<OverRanks, 4> over_ranks_ = {
+      OverRanks{operator_of("aten::native_batch_norm"),
+                operator_of("levin::sync_batch_norm"),
+                5,
+                {0, 1, 2, 3, 4, 6, 7}},
+      OverRanks{operator_of("aten::native_batch_norm_backward"),
+                operator_of("levin::sync_batch_norm_backward"),
+                7,
+                {0, 1, 2, 5, 6, 9}},
+      OverRanks{operator_of("aten::cudnn_batch_norm"),
+                operator_of("levin::sync_cudnn_batch_norm"),
+                5,
+                {0, 1, 2, 3, 4, 6, 7}},
+      OverRanks{operator_of("aten::cudnn_batch_norm_backward"),
+                operator_of("levin::sync_cudnn_batch_norm_backward"),
+                std::nullopt,
+                {0, 1, 2, 5, 6}}};
 };
 
 // As operators, so that what records a step sees them, and the ranks in them.
@@ -208,9 +249,19 @@ TORCH_LIBRARY_FRAGMENT(levin, library) {
   library.def(
       "sync_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, Tensor save_mean, "
       "Tensor save_invstd, bool[3] output_mask, str group) -> (Tensor, Tensor, Tensor)");
+  library.def(
+      "sync_cudnn_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!)? running_mean, "
+      "Tensor(b!)? running_var, float momentum, float eps, str group) -> (Tensor, Tensor, Tensor, "
+      "Tensor)");
+  library.def(
+      "sync_cudnn_batch_norm_backward(Tensor input, Tensor grad_out, Tensor? weight, Tensor "
+      "save_mean, Tensor save_invstd, str group) -> (Tensor, Tensor, Tensor)");
   constexpr auto kAnyDevice = c10::DispatchKey::CompositeExplicitAutograd;
   library.impl("sync_batch_norm", torch::dispatch(kAnyDevice, &forward_over_ranks));
   library.impl("sync_batch_norm_backward", torch::dispatch(kAnyDevice, &backward_over_ranks));
+  library.impl("sync_cudnn_batch_norm", torch::dispatch(kAnyDevice, &cudnn_forward_over_ranks));
+  library.impl("sync_cudnn_batch_norm_backward",
+               torch::dispatch(kAnyDevice, &cudnn_backward_over_ranks));
 }
 
 }  // namespace

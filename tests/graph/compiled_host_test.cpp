@@ -46,6 +46,88 @@ at::Tensor filled_by_the_host(at::Tensor mask) {
   return mask;
 }
 
+/// As a GPU's: its state is a seed and how far it has drawn.
+struct CountingGenerator final : c10::GeneratorImpl {
+  CountingGenerator()
+      : GeneratorImpl(at::Device(at::kCUDA, 0), c10::DispatchKeySet(c10::DispatchKey::CPU)) {}
+  void set_current_seed(uint64_t seed) override {
+    seed_ = seed;
+    offset_ = 0;
+  }
+  void set_offset(uint64_t offset) override { offset_ = offset; }
+  uint64_t get_offset() const override { return offset_; }
+  uint64_t current_seed() const override { return seed_; }
+  uint64_t seed() override { return seed_; }
+  void set_state(const c10::TensorImpl&) override {}
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override { return {}; }
+  at::DeviceType device_type() { return at::kCUDA; }
+
+ private:
+  GeneratorImpl* clone_impl() const override { return new CountingGenerator(*this); }
+  CountingGenerator(const CountingGenerator& other)
+      : GeneratorImpl(other.device(), other.key_set()),
+        seed_(other.seed_),
+        offset_(other.offset_) {}
+
+  uint64_t seed_ = 1;
+  uint64_t offset_ = 0;
+};
+
+at::Tensor plus_draw(const at::Tensor& x, std::optional<at::Generator> generator) {
+  generator->set_offset(generator->get_offset() + 4);
+  return x + static_cast<double>(generator->current_seed() + generator->get_offset());
+}
+TORCH_LIBRARY(levin_test_host, library) {
+  library.def("plus_draw(Tensor x, Generator? generator) -> Tensor");
+  library.impl("plus_draw", torch::dispatch(c10::DispatchKey::CPU, &plus_draw));
+}
+at::Tensor call_plus_draw(const at::Tensor& x, const at::Generator& generator) {
+  return c10::Dispatcher::singleton()
+      .findSchemaOrThrow("levin_test_host::plus_draw", "")
+      .typed<at::Tensor(const at::Tensor&, std::optional<at::Generator>)>()
+      .call(x, generator);
+}
+
+// What is in the parts that are not yet written is another thing in each call, and nobody reads it.
+TEST(CompiledHost, NewMemoryOfADeviceMayBeFilledPartByPart) {
+  Compiled compiled("it");
+  for (int64_t call = 0; call < 14; ++call) {
+    const at::Tensor x = torch::empty({2}, at::kMeta);
+    compiled({.inputs = {x}, .names = {"x"}}, [&] {
+      const at::Tensor whole = torch::empty({4}, at::kMeta);
+      whole.narrow(0, 0, 2).copy_(x);
+      whole.narrow(0, 2, 2).copy_(x * 2);
+      return Results{whole + 1};
+    });
+  }
+  EXPECT_THAT(compiled.report().refusals, IsEmpty());
+  EXPECT_GT(compiled.report().replayed, 0);
+}
+
+// Recomputed dropout, for one, sets it back, and a replay would draw other numbers then.
+TEST(CompiledHost, AGeneratorOfAGpuThatTheHostSetsBackIsNamed) {
+  for (const bool sets_back : {false, true}) {
+    auto one = at::make_generator<CountingGenerator>();
+    auto two = at::make_generator<CountingGenerator>();
+    const auto function = [=](at::Generator& generator) -> Function {
+      return [&generator, sets_back](const at::Tensor& x, int64_t) {
+        const uint64_t before = generator.get_offset();
+        const at::Tensor first = call_plus_draw(x, generator);
+        if (sets_back) generator.set_offset(before);
+        return Results{first, call_plus_draw(x, generator)};
+      };
+    };
+    Compiled compiled("it");
+    expect_same(compiled, function(one), function(two));
+    if (sets_back) {
+      EXPECT_THAT(compiled.report().refusals.at(0), HasSubstr("seeds a random generator"));
+    } else {
+      EXPECT_THAT(compiled.report().refusals, IsEmpty());
+      EXPECT_GT(compiled.report().replayed, 0);
+    }
+  }
+}
+
 TEST(CompiledHost, AMaskFilledByAnAccessorIsAConstant) {
   Compiled compiled("it");
   for (const auto& make : std::vector<std::function<at::Tensor()>>{

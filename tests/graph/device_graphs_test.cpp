@@ -159,4 +159,70 @@ TEST(DeviceGraphs, OfAnOperatorThatCannotBeCapturedIsAnError) {
               AllOf(StartsWith("graph.replay.capture: aten::cumsum"), HasSubstr("not permitted")));
 }
 
+/// A device on which nothing is run: what would be captured shows in the report.
+class NothingRuns final : public levin::graph::DeviceGraphs {
+ public:
+  explicit NothingRuns(c10::Device device) : device_(device) {}
+  c10::Device device() const override { return device_; }
+  void warm_up(const Run&) override {}
+  size_t capture(const Run&) override { return 0; }
+  void launch(size_t) override {}
+
+ private:
+  c10::Device device_;
+};
+
+int64_t num_captured(const std::function<Tensor(const Tensor&)>& function) {
+  const Tensor x = torch::empty({3}, at::kMeta);
+  const auto traced = levin::trace([&](const Tensor& given) { return function(given); }, {x});
+  return Replay(traced.graph(), std::make_unique<NothingRuns>(at::kMeta)).report().num_captured;
+}
+
+// To copy from the host's memory is to wait, which a capture does not allow.
+TEST(DeviceGraphs, LeaveOutCopiesOfTheHostsConstants) {
+  EXPECT_EQ(num_captured([](const Tensor& x) { return x.add(x).sin(); }), 2);
+  EXPECT_EQ(num_captured([](const Tensor& x) {
+              return x.sin() + torch::zeros({3}).to(at::kMeta);  // where it comes to lie moves
+            }),
+            1);
+}
+
+TEST(DeviceGraphs, HoldANumberOfTheHostByItsValue) {
+  EXPECT_EQ(num_captured([](const Tensor& x) { return x * torch::full({}, 2.0); }), 1);
+  EXPECT_EQ(num_captured([](const Tensor& x) { return x.sin().copy_(torch::full({}, 2.0)); }), 1);
+}
+
+TEST(DeviceGraphs, LeaveOutWhatDrawsFromAGeneratorOfTheUsers) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(4);
+  const auto captured = [](const std::function<Tensor()>& function) {
+    RecordedDevice::Log log;
+    return Replay(levin::trace(function, {}).graph(), std::make_unique<RecordedDevice>(log))
+        .report()
+        .num_captured;
+  };
+  EXPECT_EQ(captured([&] { return torch::empty({3}).uniform_(0, 1, generator).mul(2); }), 1);
+  EXPECT_EQ(captured([&] { return torch::empty({3}).uniform_(0, 1).mul(2); }), 2);
+}
+
+/// What the allocator of pinned memory knows memory by.
+Tensor context_of(const Tensor& x) {
+  return torch::full({}, reinterpret_cast<int64_t>(x.storage().data_ptr().get_context()));
+}
+TORCH_LIBRARY_FRAGMENT(levin_test_device, library) {
+  library.def("context_of(Tensor x) -> Tensor");
+  library.impl("context_of", torch::dispatch(c10::DispatchKey::CPU, &context_of));
+}
+
+// Of a view too: a copy to a GPU that is under way is told to the allocator by it.
+TEST(DeviceGraphs, KnowTheMemoryOfInputsOnTheHostByItsContext) {
+  const auto op = c10::Dispatcher::singleton()
+                      .findSchemaOrThrow("levin_test_device::context_of", "")
+                      .typed<Tensor(const Tensor&)>();
+  const Tensor whole = torch::zeros({4, 8}), other = torch::zeros({4, 8});
+  Replay replay(
+      levin::trace([&](const Tensor& x) { return op.call(x); }, {whole.narrow(0, 2, 2)}).graph());
+  EXPECT_EQ(replay({other.narrow(0, 2, 2)}).front().item<int64_t>(),
+            reinterpret_cast<int64_t>(other.storage().data_ptr().get_context()));
+}
+
 }  // namespace

@@ -69,6 +69,55 @@ TEST(SyncBatchNorm, RanksTogetherComputeWhatOneDoes) {
   }
 }
 
+/// By cuDNN's operators, which batch norms on GPUs run: output, gradients of input, weight and bias,
+/// running statistics. They have no kernels here: what gives a result is what takes their place.
+std::vector<at::Tensor> through_cudnn(const at::Tensor& batch, levin::comm::ProcessGroup& group) {
+  const at::Tensor x = batch.clone().set_requires_grad(true);
+  const at::Tensor weight = torch::tensor({1.5, -0.5, 2.0}).set_requires_grad(true);
+  const at::Tensor bias = torch::tensor({0.1, 0.2, 0.3}).set_requires_grad(true);
+  const at::Tensor mean = torch::zeros({3}), var = torch::ones({3});
+  const levin::SyncBatchNormGuard guard(&group);
+  const auto [y, saved_mean, saved_var, reserve] =
+      at::cudnn_batch_norm(x, weight, bias, mean, var, /*training=*/true, 0.1, 1e-5);
+  (y * y.detach().sin() * 3).sum().backward();
+  return {y.detach(), x.grad(), weight.grad(), bias.grad(), mean, var};
+}
+
+TEST(SyncBatchNorm, OfCudnnIsThatOfTheOthers) {
+  EXPECT_THAT(run_world(2,
+                        [&](int64_t rank, const auto&) {
+                          auto group = levin::test::connect();
+                          const at::Tensor rows = rows_of(rank, whole_batch());
+                          const auto wanted = through_batch_norm(rows, &group, true, true);
+                          const auto got = through_cudnn(rows, group);
+                          for (size_t i = 0; i < wanted.size(); ++i) {
+                            if (!at::equal(got[i], wanted[i])) return c10::str("number ", i);
+                          }
+                          return std::string(wanted.size() == got.size() ? "" : "another number");
+                        }),
+              Each(""));
+}
+
+// Sums in float16 would be no numbers from 65504 on.
+TEST(SyncBatchNorm, OfHalfTypesSumsInFloat32) {
+  EXPECT_THAT(run_world(2,
+                        [&](int64_t rank, const auto&) {
+                          auto group = levin::test::connect();
+                          const at::Tensor rows = rows_of(rank, whole_batch()).to(at::kHalf);
+                          torch::nn::BatchNorm2d norm(3);
+                          const at::Tensor x = rows.clone().set_requires_grad(true);
+                          const levin::SyncBatchNormGuard guard(&group);
+                          const at::Tensor y = norm->forward(x);
+                          y.backward(at::full_like(y, 30000));
+                          const at::Tensor wanted = torch::full({3}, 30000.0 * rows.numel() / 3);
+                          if (!at::allclose(norm->bias.grad(), wanted))
+                            return c10::str(norm->bias.grad());
+                          if (x.grad().scalar_type() != at::kHalf) return std::string("x.grad()");
+                          return std::string(x.grad().isfinite().all().item<bool>() ? "" : "inf");
+                        }),
+              Each(""));
+}
+
 TEST(SyncBatchNorm, EvaluationUsesTheRunningStatisticsAlone) {
   EXPECT_THAT(run_world(2,
                         [](int64_t rank, const auto&) {

@@ -37,7 +37,8 @@ at::Tensor LossWeights::weighted(const at::Tensor& loss, int64_t group_size) {
   if (is_all) return loss;
   if (!own) return group_size == 1 ? loss : loss / group_size;
   make_sum();
-  const at::Tensor weight = own->to(loss.device(), at::kDouble);
+  // Without waiting for what the device still does: what is not pinned has been read at return.
+  const at::Tensor weight = own->to(loss.device(), at::kDouble, /*non_blocking=*/true);
   sum_.add_(weight);
   return loss * weight.to(loss.scalar_type());
 }

@@ -1,7 +1,9 @@
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "levin/checkpoint/saving/held_values_impl.h"
 #include "levin/checkpoint/saving/planned_tensors_impl.h"
@@ -23,15 +25,14 @@ uint64_t sampled(const at::Tensor& elements) {
   const auto width = static_cast<int64_t>(elements.element_size());
   const int64_t bytes = elements.numel() * width;
   if (bytes <= kReadWhole) return files::xxh3(bytes_of(elements.cpu()));
-  const int64_t count = kSampleBytes / width;
-  uint64_t digest = 0;
+  const at::Tensor all = elements.view(at::kByte);
+  const int64_t last = bytes - kSampleBytes;
+  std::vector<at::Tensor> samples;
   for (int64_t i = 0; i < kSamples; ++i) {
-    const int64_t first = (elements.numel() - count) / (kSamples - 1) * i;
-    const at::Tensor sample =
-        elements.narrow(0, i + 1 < kSamples ? first : elements.numel() - count, count);
-    digest = files::xxh3(bytes_of(sample.cpu()), digest);
+    const int64_t first = i + 1 < kSamples ? last / (kSamples - 1) * i : last;
+    samples.push_back(all.narrow(0, first, kSampleBytes));
   }
-  return digest;
+  return files::xxh3(bytes_of(at::cat(samples).cpu()));  // one copy from a GPU
 }
 
 int64_t value_of(const State::Value* value, const TensorPlace& place, int64_t rank) {

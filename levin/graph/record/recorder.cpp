@@ -66,7 +66,7 @@ bool is_same_constant(const c10::IValue& left, const c10::IValue& right) {
 }
 
 Recorder::Impl::Impl(RecorderOptions options) : options(options) {
-  if (options.watch_host) meet_generator(at::detail::getDefaultCPUGenerator());
+  if (options.watch_host) meet_default_generators();
   if (options.expected == nullptr) return;
   for (const Node& node : options.expected->nodes()) {
     if (node.opcode() == Opcode::kGetAttr && node.tensor().has_storage()) {

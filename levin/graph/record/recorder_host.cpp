@@ -2,7 +2,9 @@
 // draws from generators, keeps tensors.
 #define XXH_INLINE_ALL
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/ops/equal.h>
+#include <c10/util/hash.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -38,9 +40,13 @@ size_t fingerprint_of(const Geometry& geometry, bool in_full) {
   return hash;
 }
 
+/// A GPU's is its seed and how far it has drawn, which the host knows.
 size_t fingerprint_of(at::Generator generator) {
-  if (generator.device().type() != at::kCPU) return 0;
   const std::scoped_lock lock(generator.mutex());
+  if (generator.device().is_cuda()) {
+    return c10::get_hash(generator.current_seed(), generator.get_offset());
+  }
+  if (generator.device().type() != at::kCPU) return 0;
   const auto state = at::check_generator<at::CPUGeneratorImpl>(generator)->engine().data();
   return hash_of(reinterpret_cast<const char*>(&state), sizeof state);
 }
@@ -95,9 +101,12 @@ void Recorder::Impl::check_contents(Alias& alias, const at::Tensor& tensor) {
 }
 
 /// Of memory that a factory has made: whether the host has not filled it since. Where operators fill
-/// it part by part, as in torch::tensor({1, 2, 3}), the parts that are not yet written are nobody's.
+/// it part by part, as in torch::tensor({1, 2, 3}), the parts that are not yet written are nobody's. A
+/// device's memory is filled by operators, and what they have not written is another in each call.
 bool Recorder::Impl::is_untouched(const Region& region) const {
-  if (!options.watch_host || !region.contents || !is_seen_by_host(region)) return false;
+  if (!options.watch_host) return false;
+  if (region.base->geometry.storage->device_type() != at::kCPU) return true;
+  if (!region.contents || !is_seen_by_host(region)) return false;
   return fingerprint_of(region.base->geometry, region.is_for_host) == *region.contents;
 }
 
@@ -136,6 +145,17 @@ void Recorder::Impl::check_all_contents() {
                 "the host writes into a tensor {} that operators use; write it before the step, or "
                 "by operators",
                 c10::str(at::IntArrayRef(region.base->geometry.sizes)));
+  }
+}
+
+/// Those that a call without a generator draws from.
+void Recorder::Impl::meet_default_generators() {
+  meet_generator(at::detail::getDefaultCPUGenerator());
+  if (!at::hasCUDA()) return;
+  const auto& cuda = at::detail::getCUDAHooks();
+  for (c10::DeviceIndex i = 0; i < cuda.deviceCount(); ++i) {
+    const bool is_used = cuda.hasPrimaryContext(i);
+    if (is_used) meet_generator(at::globalContext().defaultGenerator({at::kCUDA, i}));
   }
 }
 

@@ -99,6 +99,7 @@ struct Recorder::Impl {
   bool is_untouched(const Region& region) const;
   void check_contents_before(const at::Tensor& tensor, const Geometry& geometry) const;
   void check_all_contents();
+  void meet_default_generators();
   void meet_generator(const at::Generator& generator);
   void check_generators();
   void note_generators(const std::vector<c10::IValue>& arguments);

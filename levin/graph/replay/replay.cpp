@@ -27,6 +27,13 @@ void set_memory(const c10::Storage& storage, c10::DataPtr data) {
   storage.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(data));
 }
 
+/// The memory of a tensor that the caller keeps. A device that copies from pinned memory later on tells
+/// the allocator by the context, without which the memory of a view would be given to others too early.
+c10::DataPtr lent(const at::Tensor& tensor) {
+  return {tensor.data_ptr(), tensor.storage().data_ptr().get_context(), &c10::detail::deleteNothing,
+          tensor.device()};
+}
+
 /// The result's memory becomes the tensor's, which its views share.
 void adopt(const at::Tensor& result, const at::Tensor& tensor) {
   const bool is_whole = result.storage_offset() == 0 && result.strides() == tensor.strides() &&
@@ -170,7 +177,7 @@ void Replay::Impl::bind(const std::vector<at::Tensor>& inputs) {
       continue;
     }
     held.push_back(laid_out(given, bound));
-    set_memory(bound.tensor.storage(), {held.back().data_ptr(), given.device()});
+    set_memory(bound.tensor.storage(), lent(held.back()));
   }
   const std::string moved = this->moved();
   LEVIN_CHECK(moved.empty(), "graph.replay.moved",

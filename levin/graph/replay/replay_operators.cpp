@@ -37,6 +37,20 @@ std::string place_of(const Node& node) {
   return node.source().empty() ? "" : ", in " + node.source();
 }
 
+/// A graph of the device counts the draws of the device's own generator alone.
+bool draws_from_another_generator(const Node& node, c10::Device device) {
+  return node.is_random() && node.output().type().device == device &&
+         generator_of(node) != at::globalContext().defaultGenerator(device);
+}
+
+/// Kernels get the number of a CPU tensor without dims by value, as they get one of the host. Another CPU
+/// tensor is copied to the device first, and such a copy waits, which no capture allows.
+bool is_passed_by_value(const Node& node, const ValueType& type) {
+  const std::string_view name = node.op().schema().name();
+  if (name.starts_with("aten::_scaled_dot_product_")) return true;  // seeds, which are not copied
+  return type.sizes.empty() && node.op().hasTag(at::Tag::pointwise) && name != "aten::where";
+}
+
 /// Whether it reduces tensors over the ranks that are one message if they lie side by side.
 bool reduces_a_row(const Node& node) {
   const bool is_reduction =
@@ -76,6 +90,7 @@ void ReplayPlanner::add(const Node& node) {
 /// A graph of the device holds addresses, and numbers that the host gave when it was captured.
 bool ReplayPlanner::can_be_captured(const Node& node, const std::vector<const Value*>& used) const {
   if (!device_ || !node.target().starts_with("aten::") || node.is_host_read()) return false;
+  if (draws_from_another_generator(node, *device_)) return false;
   const auto lies_on_device = [&](const Value* value) {
     const ValueType& type = value->type();
     return type.kind == ValueKind::kRandom || type.kind == ValueKind::kUndefined ||
@@ -87,7 +102,8 @@ bool ReplayPlanner::can_be_captured(const Node& node, const std::vector<const Va
            const auto adoption = adoptions_.find(memory_.at(*value).memory);
            const bool moves = adoption != adoptions_.end() && !adoption->second.is_captured;
            const bool is_constant = memory_.kind(*value) == MemoryKind::kConstant;
-           return is_constant || (lies_on_device(value) && !moves);
+           const bool is_number = is_constant && is_passed_by_value(node, value->type());
+           return is_number || (lies_on_device(value) && !moves);
          });
 }
 

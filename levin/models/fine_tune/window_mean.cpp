@@ -24,7 +24,8 @@ void WindowMean::add(const Values& values, const at::Tensor& count) {
     count_ = at::zeros({}, here).to(now.device());
   }
   // A mean that runs along: that of one batch is the batch's own value, to the bit.
-  const at::Tensor weight = count.to(now.device(), at::kFloat);
+  // A count on the host comes without waiting for what the device still does.
+  const at::Tensor weight = count.to(now.device(), at::kFloat, /*non_blocking=*/true);
   count_.add_(weight);
   means_.add_((now - means_) * (weight / count_.clamp_min(1)));
 }

@@ -1,8 +1,10 @@
 #include "levin/strategy/fsdp/fsdp.h"
 
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <atomic>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -197,9 +199,12 @@ class Fsdp final : public Strategy, public Joinable {
     if (shares_memory()) group_.barrier();  // others may have read what is written next
   }
 
-  /// Parameters are whole for as long as the scope of the thread that began is there.
+  /// Parameters are whole for as long as the scope of the thread that began is there. LibTorch runs the
+  /// backward of a GPU in threads of its own, for which that one waits, and checkpointed blocks there
+  /// compute their forward passes again.
   void check_thread() {
-    if (thread_.load() == std::this_thread::get_id()) return;
+    const bool is_of_backward = torch::autograd::get_current_graph_task_id() >= 0;
+    if (is_of_backward || thread_.load() == std::this_thread::get_id()) return;
     --depth_;
     LEVIN_FAIL("strategy.fsdp.thread",
                "a forward pass of unit {} began in a thread while another thread computes with it; "
@@ -224,7 +229,8 @@ class Fsdp final : public Strategy, public Joinable {
     gradients_->begin(synchronize);
     try {
       if (loss.defined()) {
-        const detail::TensorMemoryScope made_in_place(*gradients_);
+        std::optional<detail::TensorMemoryScope> made_in_place;  // of tensors on the CPU
+        if (on_cpu_) made_in_place.emplace(*gradients_);
         levin::backward_as_planned(loss,
                                    [this](const auto& nodes) { touch_.plan_backward(nodes); });
       }
