@@ -29,7 +29,9 @@ class LoaderSession final : public Session {
                                   .view({count, 3, side, side});
     levin::DataLoader loader(
         levin::data::tensors({{"image", images}, {"label", at::arange(count)}}),
-        {.batch_size = sizes_.integer("batch_size"), .num_workers = options_.workers, .drop_last = true});
+        {.batch_size = sizes_.integer("batch_size"),
+         .num_workers = options_.workers,
+         .drop_last = true});
     return std::get<0>(accelerator_.prepare(loader));
   }
 

@@ -6,7 +6,7 @@
     python bench/gpu/run.py --table gpu.json --out bench/GPU.md        the table of what a run has written
 
 All systems of a work are started, made warm one after another, and then timed in three rounds in turn. Medians of
-the rounds; the clock is read when the device has done all it was given. Losses of the first steps have to agree
+the rounds; the clock is read when the device has done all it was given. Losses of the first steps, replayed ones among them, have to agree
 before a figure counts. A line of JSON for each work goes to the end of the file that $LEVIN_GPU_JSON names.
 Exits with 0 where all is well, 1 where something failed, 77 where there is no GPU.
 """

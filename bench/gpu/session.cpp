@@ -5,7 +5,8 @@
 namespace gpu {
 namespace {
 
-levin::AcceleratorOptions accelerator_options(const Options& options, const levin::models::Config& sizes) {
+levin::AcceleratorOptions accelerator_options(const Options& options,
+                                              const levin::models::Config& sizes) {
   // A check of a replayed step costs what an eager step costs, and comes ever more rarely: in so few steps as
   // are timed here it would count for more than in a run.
   return {.mixed_precision = sizes.text("precision"),

@@ -73,14 +73,15 @@ std::unique_ptr<Session> gpt2(const Options& options, double lr) {
   return training<Net>(
       options, levin::optim::adamw({.lr = lr}),
       [](const levin::models::Config& sizes) {
-        return std::make_shared<Net>(levin::models::GPT2Config{.vocab_size = sizes.integer("vocab_size"),
-                                                               .n_positions = sizes.integer("n_positions"),
-                                                               .n_embd = sizes.integer("n_embd"),
-                                                               .n_layer = sizes.integer("n_layer"),
-                                                               .n_head = sizes.integer("n_head"),
-                                                               .resid_pdrop = 0.0,
-                                                               .embd_pdrop = 0.0,
-                                                               .attn_pdrop = 0.0});
+        return std::make_shared<Net>(
+            levin::models::GPT2Config{.vocab_size = sizes.integer("vocab_size"),
+                                      .n_positions = sizes.integer("n_positions"),
+                                      .n_embd = sizes.integer("n_embd"),
+                                      .n_layer = sizes.integer("n_layer"),
+                                      .n_head = sizes.integer("n_head"),
+                                      .resid_pdrop = 0.0,
+                                      .embd_pdrop = 0.0,
+                                      .attn_pdrop = 0.0});
       },
       [](auto& model, const levin::Batch& batch) {
         return cross_entropy(model->forward(batch["x"]), batch["y"]);
@@ -123,8 +124,8 @@ std::unique_ptr<Session> minilm(const Options& options, double lr) {
   return training<Net>(
       options, levin::optim::adamw({.lr = lr}),
       [folder](const levin::models::Config& sizes) {
-        auto net = levin::models::from_pretrained(
-            folder, {.task = "text-classification", .num_labels = 2});
+        auto net = levin::models::from_pretrained(folder,
+                                                  {.task = "text-classification", .num_labels = 2});
         peers::adapt(*net, sizes.integer("lora_r"), "all-linear");
         peers::fill_adapter(*net);
         return net;
