@@ -53,7 +53,7 @@ GPT2 = Row("GPT-2 124M: batch 16, 1024 tokens, bf16, AdamW, vocabulary padded to
            ((REPLAY, COMPILED, 1.0), (REPLAY, EAGER, 1.1)), BF16, measures_card=True)
 ROWS = {
     "gpt2": GPT2,
-    "mlp": Row("MLP of 4 layers of 256, batch 64, fp32, Adam: bound by launches", "samples/s",
+    "mlp": Row("MLP of 4 layers of 256, batch 64, fp32, Adam: bound by launches", "steps/s",
                (levin(REPLAY, "replay"), levin("levin, eager"), System(EAGER, "eager"),
                 System("PyTorch, fused Adam", "fused"),
                 System("PyTorch, torch.compile reduce-overhead", "reduce-overhead", needs_gpu=True),

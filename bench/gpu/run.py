@@ -6,9 +6,10 @@
     python bench/gpu/run.py --table gpu.json --out bench/GPU.md        the table of what a run has written
 
 All systems of a work are started, made warm one after another, and then timed in three rounds in turn. Medians of
-the rounds; the clock is read when the device has done all it was given. Losses of the first steps, replayed ones among them, have to agree
-before a figure counts. A line of JSON for each work goes to the end of the file that $LEVIN_GPU_JSON names.
-Exits with 0 where all is well, 1 where something failed, 77 where there is no GPU.
+the rounds; the clock is read when the device has done all it was given. Losses of the first steps, replayed ones
+among them, have to agree before a figure counts. A line of JSON for each work goes to the end of the file that
+$LEVIN_GPU_JSON names. Exits with 0 where all is well, 1 where something failed, 77 where there is no GPU. With
+LEVIN_GPU_TESTS_DEVICE=cpu, as a dry run of scripts/gpu_check.sh has it, --device cpu --small --no-compile is taken.
 """
 
 import argparse
@@ -29,7 +30,7 @@ HERE = pathlib.Path(__file__).parent
 NO_GPU = 77
 
 
-def median_rate(sizes, steps, seconds):
+def rates(sizes, steps, seconds):
     import works
     return [works.samples_of(sizes) * steps / each for each in seconds]
 
@@ -62,6 +63,7 @@ class Run:
         self.sizes = works.sizes_of(name, arguments.small)
         self.deadline = time.monotonic() + arguments.limit
         self.trouble = []
+        self.notes = []
         self.said = {}  # by system
 
     def systems(self):
@@ -73,14 +75,15 @@ class Run:
         return [*program, "--work", self.sizes["work"], "--mode", system.mode, "--device", self.arguments.device,
                 "--folder", folder, "--workers", system.workers]
 
-    def guarded(self, served, call):
+    def guarded(self, system, served, call):
         """Whether it went well; what did not is noted, and the others go on."""
-        from served import Trouble
+        from served import TooLong, Trouble
         try:
             call()
             return True
         except Trouble as trouble:
-            self.trouble.append(str(trouble))
+            is_compiler = isinstance(trouble, TooLong) and system.compiles
+            (self.notes if is_compiler else self.trouble).append(str(trouble))
             self.said.pop(served.name, None)
             return False
 
@@ -90,19 +93,20 @@ class Run:
                                  folder / f"words_{number}")) for number, system in enumerate(self.systems())]
         every = [served for _, served in alive]
         try:
-            alive = [pair for pair in alive if self.guarded(pair[1], lambda: pair[1].answer(self.deadline, "start"))]
+            alive = [pair for pair in alive if self.guarded(*pair, lambda: pair[1].answer(self.deadline, "start"))]
             alive = self.warm(alive)
             for _ in range(self.row.rounds(self.arguments.small)):
-                alive = [pair for pair in alive if self.guarded(pair[1], lambda: self.time(*pair))]
+                alive = [pair for pair in alive if self.guarded(*pair, lambda: self.time(*pair))]
             for system, served in alive:
-                self.guarded(served, lambda: self.said[system.name].update(served.call("about", self.deadline)))
+                self.guarded(system, served, lambda: self.said[system.name].update(served.call("about", self.deadline)))
             self.measure_card(alive)
         finally:
             for served in every:
                 served.end()
 
     def warm(self, alive):
-        """Compilers work while the others are made warm, one at a time: the card's memory is for one of them."""
+        """Compilers work while the others are made warm, one at a time: the card's memory is for one of them. One that
+        leaves no time to measure the others is ended, which is noted and no failure."""
         steps = self.row.warm(self.arguments.small)
         for system, served in alive:
             if system.compiles:
@@ -111,11 +115,12 @@ class Run:
         def call(system, served):
             if not system.compiles:
                 served.ask(f"warm {steps}")
-            self.said[system.name] = served.answer(self.deadline, "its first steps") | {"seconds": []}
+            deadline = self.deadline - (0.3 * self.arguments.limit if system.compiles else 0)
+            self.said[system.name] = served.answer(deadline, "its first steps") | {"seconds": []}
             served.call("trim", self.deadline)
 
         for pair in sorted(alive, key=lambda pair: pair[0].compiles):
-            self.guarded(pair[1], lambda: call(*pair))
+            self.guarded(*pair, lambda: call(*pair))
         return [pair for pair in alive if pair[0].name in self.said]
 
     def time(self, system, served):
@@ -130,7 +135,9 @@ class Run:
             return
         for system, served in alive:
             if not system.is_levin and not system.compiles:
-                self.guarded(served, lambda: setattr(self, "tflops", served.call("matmul 8192", self.deadline)["tflops"]))
+                def measure(served=served):
+                    self.tflops = served.call("matmul 8192", self.deadline)["tflops"]
+                self.guarded(system, served, measure)
                 return
 
     def start(self, folder):
@@ -173,7 +180,7 @@ class Run:
             if self.name == "start":
                 values = said["seconds"]
             else:
-                values = median_rate(self.sizes, self.row.steps(self.arguments.small), said["seconds"])
+                values = rates(self.sizes, self.row.steps(self.arguments.small), said["seconds"])
             systems[name] = {"value": statistics.median(values), "values": values, "losses": said["losses"],
                              "peak_mb": said.get("peak_mb", 0), "replays": said.get("replays", [])}
             if self.sizes["work"] == "gpt2":
@@ -182,7 +189,7 @@ class Run:
                 systems[name]["tflops"] = flops / 1e12
                 systems[name]["part_of_peak"] = flops / 1e12 / peak if peak else None
         return {"benchmark": self.name, "title": self.row.title, "unit": self.row.unit,
-                "status": "error" if self.trouble else "ok", "trouble": self.trouble,
+                "status": "error" if self.trouble else "ok", "trouble": self.trouble, "notes": self.notes,
                 "is_small": self.arguments.small, "device": self.arguments.device,
                 "card": card_of(self.arguments.device), "date": datetime.date.today().isoformat(),
                 "versions": versions(self.arguments.device), "systems": systems,
@@ -216,6 +223,8 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, help="Markdown file to write the table to")
     arguments = parser.parse_args()
     arguments.bin = arguments.bin.absolute()
+    if os.environ.get("LEVIN_GPU_TESTS_DEVICE") == "cpu":
+        arguments.device, arguments.small, arguments.compile = "cpu", True, False
     if arguments.table:
         results = table.results_in(arguments.table.read_text())
     else:
@@ -223,6 +232,8 @@ def main():
         if arguments.device == "cuda" and not torch.cuda.is_available():
             print("no GPU: PyTorch sees no CUDA device; --device cpu --small proves that the benchmarks run")
             sys.exit(NO_GPU)
+        if not (arguments.bin / "gpu_bench").exists():
+            sys.exit(f"no gpu_bench in {arguments.bin}; build the target gpu_bench, and give --bin its folder")
         results = []
         for name in arguments.work:
             results.append(run_row(name, arguments))

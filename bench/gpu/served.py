@@ -9,7 +9,11 @@ import time
 
 
 class Trouble(Exception):
-    """A system that has ended, or that takes too long."""
+    """A system that has ended."""
+
+
+class TooLong(Trouble):
+    """A system that was ended because it took too long."""
 
 
 def environment(device):
@@ -49,7 +53,7 @@ class Served:
             answer = self.lines.get(timeout=max(deadline - time.monotonic(), 0.1))
         except queue.Empty:
             self.process.kill()
-            raise Trouble(f"{self.name}: {what} took longer than the row's time") from None
+            raise TooLong(f"{self.name}: there was no time for {what}") from None
         if answer is None:
             said = self.words.read_text(errors="replace").strip().splitlines()[-6:]
             raise Trouble(f"{self.name}: ended with {self.process.wait()} in {what}: " + " | ".join(said))

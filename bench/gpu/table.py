@@ -26,6 +26,8 @@ def section(result):
         lines += ["Small sizes, which prove that it runs: no figure to compare.", ""]
     for trouble in result["trouble"]:
         lines += [f"**Failed: {trouble}**", ""]
+    for note in result["notes"]:
+        lines += [f"Not measured: {note}.", ""]
     for goal in [] if result["is_small"] else result["goals"]:
         met = "yes" if goal["ratio"] >= goal["wanted"] else "NO"
         lines += [f"{goal['system']} / {goal['against']}: {goal['ratio']:.3g}, wanted at least {goal['wanted']:g}: {met}", ""]

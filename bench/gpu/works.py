@@ -84,6 +84,8 @@ def batches_of(sizes):
 def write_model(sizes, folder):
     """A folder of transformers with random weights, of MiniLM's shape."""
     from transformers import BertConfig, BertForSequenceClassification
+    from transformers.utils import logging
+    logging.disable_progress_bar()
     config = BertConfig(vocab_size=sizes["vocab_size"], hidden_size=sizes["hidden_size"],
                         num_hidden_layers=sizes["layers"], num_attention_heads=sizes["heads"],
                         intermediate_size=sizes["intermediate_size"], max_position_embeddings=max(sizes["tokens"], 32),
@@ -127,7 +129,9 @@ def read(folder):
 
 
 def samples_of(sizes):
-    """Items that a step of the work counts as its own."""
+    """What a step of the work counts: tokens, samples, or of the MLP itself."""
+    if sizes["work"] == "mlp":
+        return 1
     return sizes["batch_size"] * (sizes["tokens"] if sizes["work"] == "gpt2" else 1)
 
 
