@@ -11,6 +11,7 @@
 #include <fstream>
 #include <string>
 
+#include "bench/peers/adapter.h"
 #include <levin/levin.h>
 
 namespace {
@@ -66,24 +67,6 @@ double memory_mb() {
   return 0;
 }
 
-void adapt(levin::models::Pretrained& net, const Options& options) {
-  levin::lora::add(net, {.r = options.lora_r,
-                         .lora_alpha = 2.0 * static_cast<double>(options.lora_r),
-                         .target_modules = {options.targets}});
-}
-
-/// Equal numbers on both sides, in a head as in the adapter.
-void fill(levin::models::Pretrained& net) {
-  const at::NoGradGuard no_grad;
-  for (auto& parameter : net.named_parameters()) {
-    at::Tensor& values = parameter.value();
-    if (parameter.key().starts_with("classifier")) values.fill_(0.01);
-    if (parameter.key() == "classifier.weight") values[1].neg_();
-    if (parameter.key().find("lora_A") != std::string::npos)
-      values.copy_(at::arange(values.numel()).to(at::kFloat).sin().mul(0.05).view_as(values));
-  }
-}
-
 struct Steps : levin::Module {
   std::shared_ptr<levin::models::Pretrained> net;
   levin::Accelerator* accelerator = nullptr;
@@ -94,8 +77,8 @@ struct Steps : levin::Module {
   explicit Steps(const Options& options) : lr(options.lr) {
     net = register_module("net", levin::models::from_pretrained(
                                      options.folder, {.task = options.task, .num_labels = 2}));
-    adapt(*net, options);
-    fill(*net);
+    peers::adapt(*net, options.lora_r, options.targets);
+    peers::fill_adapter(*net);
   }
   bool on_train_batch_start(const levin::Batch&, int64_t) override {
     times.push_back(now());
@@ -195,7 +178,7 @@ void run_epoch(const Options& options) {
   data->prepare_data();
   const auto net = levin::models::from_pretrained(
       options.folder, {.task = "text-classification", .label_names = data->label_names()});
-  adapt(*net, options);
+  peers::adapt(*net, options.lora_r, options.targets);
   trainer.fit(levin::models::fine_tune(net, {.lr = options.lr}), data);
   const auto count = static_cast<int64_t>(epoch->losses.size());
   const int64_t last = std::max<int64_t>(count / 4, 1);

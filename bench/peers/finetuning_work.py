@@ -1,14 +1,16 @@
 """The Python side of finetuning.py, and the folders that both sides open."""
 
 import json
+import pathlib
 import shutil
 
-STEPS = """
+# They run in an empty folder, as -c has them.
+STEPS = f"import sys; sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})" + """
 import json, statistics, sys, time
 import torch
 from safetensors.torch import load_file
 import transformers
-from peft import LoraConfig, get_peft_model
+import adapter
 folder, batches, head, warmup, steps, form = sys.argv[1], load_file(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), sys.argv[6]
 torch.set_num_threads(1)
 is_classifier = head == "SequenceClassification"
@@ -16,15 +18,7 @@ made = getattr(transformers, "AutoModelFor" + head).from_pretrained(folder, **({
 if form == "chunked":
     from trl.trainer.utils import add_fused_lm_head
     add_fused_lm_head(made)
-model = get_peft_model(made, LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="SEQ_CLS" if is_classifier else "CAUSAL_LM"))
-with torch.no_grad():
-    for name, parameter in model.named_parameters():
-        if "classifier" in name and parameter.requires_grad:
-            parameter.fill_(0.01)
-            if parameter.dim() == 2:
-                parameter[1].neg_()
-        if "lora_A" in name:
-            parameter.copy_(torch.arange(parameter.numel()).sin().mul(0.05).view_as(parameter))
+model = adapter.adapt(made, 16, "SEQ_CLS" if is_classifier else "CAUSAL_LM")
 trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
 optimizer = torch.optim.AdamW(trained, lr=1e-3, fused=form == "fused")
 

@@ -63,7 +63,7 @@ class Transformer(nn.Module):
         self.ln_f = nn.LayerNorm(n_embd)
 
     def forward(self, ids):
-        x = self.wte(ids) + self.wpe(torch.arange(ids.size(1)))
+        x = self.wte(ids) + self.wpe(torch.arange(ids.size(1), device=ids.device))
         for block in self.h:
             x = block(x)
         return self.ln_f(x)

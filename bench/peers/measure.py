@@ -30,9 +30,9 @@ def environment():
     return {name: value for name, value in os.environ.items() if name not in FOREIGN} | ENVIRONMENT
 
 
-def run(command, core=None, more_environment=None):
+def run(command, core=None, more_environment=None, needs_result=True):
     """Runs it in an empty folder, on one core where that is given. A terminal is its output, so
-    that progress bars are really drawn."""
+    that progress bars are really drawn. Without needs_result it need not print a JSON line."""
     command = [str(part) for part in command]
     with tempfile.TemporaryDirectory() as folder:
         terminal, its_end = pty.openpty()
@@ -49,9 +49,9 @@ def run(command, core=None, more_environment=None):
     if process.returncode != 0:
         sys.exit(f"{' '.join(command)}\nended with {process.returncode}:\n{text.decode()[-4000:]}")
     lines = [line for line in text.decode().splitlines() if line.startswith('{"')]
-    if not lines:
+    if not lines and needs_result:
         sys.exit(f"{' '.join(command)}\nprinted no result:\n{text.decode()[-4000:]}")
-    return Outcome(json.loads(lines[-1]), first_step - began, usage.ru_maxrss / 1024)
+    return Outcome(json.loads(lines[-1]) if lines else {}, first_step - began, usage.ru_maxrss / 1024)
 
 
 def read_all(terminal):

@@ -47,6 +47,42 @@ Tensor& add_one_(Tensor& x) {
       .call(x);
 }
 
+/// What CUDA's operators of attention give beside the result: lengths, and seed and offset of the random numbers that
+/// dropout draws. The CPU has no kernels of these operators; what they compute is of no account here.
+int64_t last_seed = 0;
+std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor> attend(
+    const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>&, bool,
+    double dropout, bool, bool, std::optional<double>) {
+  const Tensor seed = dropout > 0.0 ? at::randint(100, {}, at::kLong) : at::full({}, 7, at::kLong);
+  const Tensor mixed = query.mul(key).add(value).mul(seed);
+  return {mixed, mixed.sum(-1), {}, {}, query.size(2), key.size(2), seed, seed.clone(), {}};
+}
+std::tuple<Tensor, Tensor, Tensor> attend_backward(const Tensor& gradient, const Tensor& query,
+                                                   const Tensor& key, const Tensor&,
+                                                   const Tensor& out, const Tensor&,
+                                                   const Tensor& seed, const Tensor&, const Tensor&,
+                                                   const Tensor&, const Tensor&, c10::SymInt,
+                                                   c10::SymInt, double dropout, bool,
+                                                   std::optional<double>) {
+  last_seed = seed.item<int64_t>();
+  const Tensor whole = dropout > 0.0 ? gradient.mul(seed) : gradient;
+  return {whole.mul(key), whole.mul(query), whole.mul(out)};
+}
+TORCH_LIBRARY_IMPL(aten, CPU, library) {
+  library.impl("_scaled_dot_product_cudnn_attention", &attend);
+  library.impl("_scaled_dot_product_cudnn_attention_backward", &attend_backward);
+}
+Tensor attention_there_and_back(const Tensor& x, double dropout) {
+  const Tensor q = x.view({1, 1, 6, 8});
+  const auto forward =
+      at::_scaled_dot_product_cudnn_attention(q, q.mul(2), q.sin(), {}, true, dropout);
+  const auto& [out, sums, lengths_q, lengths_k, longest_q, longest_k, seed, offset, mask] = forward;
+  const auto [of_q, of_k, of_v] = at::_scaled_dot_product_cudnn_attention_backward(
+      out.cos(), q, q.mul(2), q.sin(), out, sums, seed, offset, {}, {}, {}, longest_q.expect_int(),
+      longest_k.expect_int(), dropout, false);
+  return of_q + of_k.mul(of_v);
+}
+
 /// Replays of the function with one argument, of which each call is held to the function itself.
 RecordedDevice::Log expect_replays_equal(const std::function<Tensor(const Tensor&)>& function) {
   const auto input = [](int64_t number) {
@@ -92,6 +128,28 @@ TEST(DeviceGraphs, LeaveOutWhatRunsOnTheHost) {
     return reader.cos() + z.mul(2) + y;          // captured
   });
   EXPECT_THAT(log.launches, ElementsAre(6, 6, 6));
+}
+
+// Lengths are numbers of the host, which do not keep an operator out of a graph of the device.
+TEST(DeviceGraphs, CaptureAttention) {
+  const auto log =
+      expect_replays_equal([](const Tensor& x) { return attention_there_and_back(x, 0.5); });
+  EXPECT_THAT(log.launches, ElementsAre(6));
+}
+
+// A seed may lie on the host where nothing is captured: what is replayed does not depend on it.
+TEST(DeviceGraphs, CaptureAttentionWithoutDropoutAndWithoutItsSeed) {
+  const auto log =
+      expect_replays_equal([](const Tensor& x) { return attention_there_and_back(x, 0.0); });
+  EXPECT_THAT(log.launches, ElementsAre(6));
+  RecordedDevice::Log other;
+  const Tensor x = torch::ones({6, 8});
+  Replay replay(
+      levin::trace([](const Tensor& y) { return attention_there_and_back(y, 0.0); }, {x}).graph(),
+      std::make_unique<RecordedDevice>(other));
+  EXPECT_EQ(last_seed, 7);  // when it was recorded
+  replay({x});
+  EXPECT_EQ(last_seed, 0);
 }
 
 TEST(DeviceGraphs, OfNothingAreNotMade) {

@@ -22,6 +22,13 @@ TEST(MemoryPlan, OfNothingIsEmpty) {
   EXPECT_EQ(plan_memory({{0, 0, 5}}).bytes, 0);
 }
 
+TEST(MemoryPlan, LaysEachAtTheAlignmentThatIsAskedFor) {
+  const MemoryPlan plan = plan_memory({{100, 0, 2}, {600, 0, 2}, {100, 1, 2}}, 512);
+  EXPECT_EQ(plan.offsets, (std::vector<int64_t>{1024, 0, 1536}));
+  EXPECT_EQ(plan.bytes, 2048);
+  EXPECT_EQ(plan.needed, 2048);
+}
+
 // Values of random sizes and lives: no two at the same place at the same time, and little lost.
 TEST(MemoryPlan, NeverLaysTwoOverEachOther) {
   // NOLINTNEXTLINE(bugprone-random-generator-seed): the same each time

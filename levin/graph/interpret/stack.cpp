@@ -36,7 +36,11 @@ torch::jit::Stack stack_of(const Node& node,
   for (size_t i = 0; i < info.num_parameters(); ++i) {
     const Argument& argument = node.arguments()[i];
     if (const c10::IValue* constant = constant_of(argument)) {
-      stack.push_back(*constant);
+      // A tensor that need not be there is none to the graph, and an undefined one to an operator whose schema
+      // does not say so: to attention's backward on a GPU the lengths of sequences that all are as long.
+      const bool is_undefined =
+          constant->isNone() && info.parameters()[i].type()->kind() == c10::TypeKind::TensorType;
+      stack.push_back(is_undefined ? c10::IValue(at::Tensor()) : *constant);
     } else if (Value* const* value = std::get_if<Value*>(&argument)) {
       stack.emplace_back(tensor_of(i, **value));
     } else if (info.parameters()[i].type()->isSubtypeOf(*c10::ListType::ofTensors())) {

@@ -7,9 +7,9 @@
 namespace levin::graph {
 namespace {
 
-constexpr int64_t kAlignment = 64;  // a cache line, and what ATen's own allocator gives
-
-int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+int64_t aligned(int64_t bytes, int64_t alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
 
 struct Placed {
   int64_t begin;
@@ -24,7 +24,7 @@ int64_t lowest_gap(const std::vector<Placed>& placed, const std::vector<MemoryNe
   for (const Placed& other : placed) {
     const MemoryNeed& need = needs[other.need];
     if (need.last < wanted.first || wanted.last < need.first) continue;
-    if (other.begin - place >= aligned(wanted.bytes)) return place;
+    if (other.begin - place >= wanted.bytes) return place;
     place = std::max(place, other.end);
   }
   return place;
@@ -33,8 +33,8 @@ int64_t lowest_gap(const std::vector<Placed>& placed, const std::vector<MemoryNe
 int64_t most_at_once(const std::vector<MemoryNeed>& needs) {
   std::map<size_t, int64_t> changes;
   for (const MemoryNeed& need : needs) {
-    changes[need.first] += aligned(need.bytes);
-    changes[need.last + 1] -= aligned(need.bytes);
+    changes[need.first] += need.bytes;
+    changes[need.last + 1] -= need.bytes;
   }
   int64_t now = 0, most = 0;
   for (const auto& [step, change] : changes) most = std::max(most, now += change);
@@ -43,7 +43,9 @@ int64_t most_at_once(const std::vector<MemoryNeed>& needs) {
 
 }  // namespace
 
-MemoryPlan plan_memory(const std::vector<MemoryNeed>& needs) {
+MemoryPlan plan_memory(const std::vector<MemoryNeed>& unaligned, int64_t alignment) {
+  std::vector<MemoryNeed> needs = unaligned;
+  for (MemoryNeed& need : needs) need.bytes = aligned(need.bytes, alignment);
   std::vector<size_t> order(needs.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return needs[i].bytes; });
@@ -52,7 +54,7 @@ MemoryPlan plan_memory(const std::vector<MemoryNeed>& needs) {
   for (const size_t i : order) {
     if (needs[i].bytes == 0) continue;
     const int64_t begin = lowest_gap(placed, needs, needs[i]);
-    const Placed here{begin, begin + aligned(needs[i].bytes), i};
+    const Placed here{begin, begin + needs[i].bytes, i};
     placed.insert(std::ranges::upper_bound(placed, begin, {}, &Placed::begin), here);
     plan.offsets[i] = begin;
     plan.bytes = std::max(plan.bytes, here.end);

@@ -18,14 +18,21 @@ struct MemoryNeed {
 };
 
 struct MemoryPlan {
-  std::vector<int64_t> offsets;  ///< of each need, multiples of 64
+  std::vector<int64_t> offsets;  ///< of each need, multiples of the alignment
   int64_t bytes = 0;             ///< in all
   int64_t needed = 0;            ///< the most that is needed at one step: bytes can be no less
 };
 
+/// A cache line, and what ATen's own allocator gives on the CPU.
+inline constexpr int64_t kHostAlignment = 64;
+/// What CUDA's caching allocator gives. Libraries choose kernels by how operands are aligned, so that a step whose
+/// values lie otherwise may be slower, and give other bits.
+inline constexpr int64_t kCudaAlignment = 512;
+
 /// Lays the largest first, each at the lowest place that is free while it is needed. Follows
 /// "greedy by size" of Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
-/// Inference" (2020).
-LEVIN_API MemoryPlan plan_memory(const std::vector<MemoryNeed>& needs);
+/// Inference" (2020). alignment: of each place, in bytes.
+LEVIN_API MemoryPlan plan_memory(const std::vector<MemoryNeed>& needs,
+                                 int64_t alignment = kHostAlignment);
 
 }  // namespace levin::graph

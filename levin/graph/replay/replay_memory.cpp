@@ -146,7 +146,7 @@ at::Tensor ReplayMemory::lay_out(MemoryPlan& plan) const {
   }
   const c10::Device device =
       planned.empty() ? at::kCPU : memories_[planned.back().back()].storage.device();
-  plan = plan_memory(needs);
+  plan = plan_memory(needs, device.is_cuda() ? kCudaAlignment : kHostAlignment);
   at::Tensor arena = at::empty({plan.bytes}, at::TensorOptions().dtype(at::kByte).device(device));
   for (size_t i = 0; i < planned.size(); ++i) {
     auto* place = static_cast<char*>(arena.mutable_data_ptr()) + plan.offsets[i];

@@ -1,6 +1,7 @@
 // From an operator to what a Replay runs for it: which form of it writes its results where they lie.
 
 #include <ATen/Context.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <array>
@@ -31,6 +32,22 @@ at::Generator generator_of(const Node& node) {
     if (constant != nullptr && constant->isGenerator()) return constant->toGenerator();
   }
   return at::globalContext().defaultGenerator(node.output().type().device);
+}
+
+/// Whether the result is the seed or the offset of random numbers that attention without dropout does not draw.
+/// Nobody reads it, and it need not lie where attention is computed: LibTorch's kernels give it on the host while no
+/// graph of the device is captured.
+bool is_unread_seed(const Node& node, size_t result) {
+  const c10::FunctionSchema& schema = node.op().schema();
+  if (!schema.name().starts_with("aten::_scaled_dot_product_")) return false;
+  const auto rate = schema.argumentIndexWithName("dropout_p");
+  const c10::IValue* constant =
+      rate ? constant_of(node.arguments()[static_cast<size_t>(*rate)]) : nullptr;
+  if (constant == nullptr || !constant->isDouble() || constant->toDouble() != 0.0) return false;
+  constexpr std::array kNames = {std::string_view("philox_seed"), std::string_view("philox_offset"),
+                                 std::string_view("rng_state"), std::string_view("unused")};
+  return result < schema.returns().size() &&
+         std::ranges::count(kNames, schema.returns()[result].name()) > 0;
 }
 
 std::string place_of(const Node& node) {
@@ -96,15 +113,19 @@ bool ReplayPlanner::can_be_captured(const Node& node, const std::vector<const Va
     return type.kind == ValueKind::kRandom || type.kind == ValueKind::kUndefined ||
            (type.kind == ValueKind::kTensor && type.device == *device_);
   };
-  return std::ranges::all_of(node.outputs(), lies_on_device) &&
-         std::ranges::all_of(used, [&](const Value* value) {
-           if (value->type().kind != ValueKind::kTensor) return lies_on_device(value);
-           const auto adoption = adoptions_.find(memory_.at(*value).memory);
-           const bool moves = adoption != adoptions_.end() && !adoption->second.is_captured;
-           const bool is_constant = memory_.kind(*value) == MemoryKind::kConstant;
-           const bool is_number = is_constant && is_passed_by_value(node, value->type());
-           return is_number || (lies_on_device(value) && !moves);
-         });
+  for (size_t i = 0; i < node.outputs().size(); ++i) {
+    // A number that the host does not read from memory, as a length: it is the same each time.
+    const bool is_number = node.output(i).type().kind == ValueKind::kHost;
+    if (!is_number && !is_unread_seed(node, i) && !lies_on_device(&node.output(i))) return false;
+  }
+  return std::ranges::all_of(used, [&](const Value* value) {
+    if (value->type().kind != ValueKind::kTensor) return lies_on_device(value);
+    const auto adoption = adoptions_.find(memory_.at(*value).memory);
+    const bool moves = adoption != adoptions_.end() && !adoption->second.is_captured;
+    const bool is_constant = memory_.kind(*value) == MemoryKind::kConstant;
+    const bool is_number = is_constant && is_passed_by_value(node, value->type());
+    return is_number || (lies_on_device(value) && !moves);
+  });
 }
 
 void ReplayPlanner::push(Instruction instruction) {
@@ -278,6 +299,12 @@ void ReplayPlanner::add_allocating(const Node& node, torch::jit::Stack arguments
     const Value& value = node.output(i);
     at::Tensor& adopted = call.adopted.emplace_back();
     if (value.type().kind != ValueKind::kTensor || value.users().empty()) continue;
+    if (is_unread_seed(node, i)) {
+      const auto kind = at::TensorOptions(value.type().dtype).device(value.type().device);
+      const at::Tensor unread = at::zeros(value.type().sizes, kind);
+      memory_.store(value, memory_.keep(unread, MemoryKind::kConstant));
+      continue;
+    }
     const PlacedTensor place = memory_.make(value.type(), MemoryKind::kAdopted);
     adopted = place.tensor;
     memory_.store(value, place);
