@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Gathers what `make gpu-check` builds with and a GPU machine may lack into .gpu_pack/: headers of the libraries
 # that levin uses, and GoogleTest's sources. With it in the checkout, that machine needs no package and no
-# network. `gpu_pack.sh --check` says what is wrong with a pack that is there.
+# network: `gpu_pack.sh [FOLDER]`. `gpu_pack.sh --check [FOLDER]` says what is wrong with a pack that is there.
 #
 # .gpu_pack/include/      headers
 # .gpu_pack/googletest/   GoogleTest's and GoogleMock's sources
@@ -9,8 +9,12 @@
 # .gpu_pack/LIBRARIES     each library's checksum, as scripts/gpu_pack.sha256 has them
 # shellcheck source=scripts/environment.sh
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
-pack=$ROOT/.gpu_pack
-limit_mb=50
+limit_mb=50 only_check=""
+if [[ ${1:-} == --check ]]; then
+  only_check=1
+  shift
+fi
+pack=${1:-$ROOT/.gpu_pack}
 
 # check FOLDER: whether its files are those of its manifest, no more, no fewer, unchanged.
 check() {
@@ -83,17 +87,13 @@ note() {
     say "warning: $name is not the version that levin is tested with, that of Debian 12 (scripts/gpu_pack.sha256); it is packed as it is here"
 }
 
-case ${1:-} in
-  "") ;;
-  --check)
-    check "$pack"
-    say "the pack is whole: $(wc -l <"$pack/MANIFEST") files, $(du -sm "$pack" | cut -f1) MB"
-    exit
-    ;;
-  *) fail "got '$1', wanted --check or nothing" ;;
-esac
-
-scripts/setup.sh all
+if [[ -n $only_check ]]; then
+  check "$pack"
+  say "the pack is whole: $(wc -l <"$pack/MANIFEST") files, $(du -sm "$pack" | cut -f1) MB"
+  exit
+fi
+absent=$(absent_headers "${library_headers[@]}" "${test_headers[@]}" | cut -d'|' -f3 | paste -sd ,)
+[[ -z $absent ]] || fail "these are missing: $absent; run make setup"
 partial=$pack.partial
 rm -rf "$partial"
 mkdir -p "$partial/include"
@@ -124,4 +124,4 @@ size_mb=$(du -sm "$partial" | cut -f1)
 check "$partial"
 rm -rf "$pack"
 mv "$partial" "$pack"
-say "packed into .gpu_pack/: $(wc -l <"$pack/MANIFEST") files, $size_mb MB; carry it with the checkout to the GPU machine and run make gpu-check there"
+say "packed into ${pack#"$ROOT"/}: $(wc -l <"$pack/MANIFEST") files, $size_mb MB; carry it with the checkout to the GPU machine and run make gpu-check there"
