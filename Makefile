@@ -81,6 +81,7 @@ gpu-check:
 	@scripts/gpu_check.sh $(ARGS)
 
 gpu-pack:
+	@scripts/setup.sh all
 	@scripts/gpu_pack.sh
 
 install:

@@ -14,12 +14,12 @@ endif()
 
 # A toolkit brings CUDA's own headers (crt/ and, from CUDA 13 on, cccl/) and not always those of its libraries
 # (cuBLAS, cuSPARSE, cuSOLVER, NCCL). pip's packages beside LibTorch bring the libraries' and not always crt and
-# cccl. Both are searched therefore, the packages first.
+# cccl. Both are searched therefore, the packages first. Where there is no toolkit, LEVIN_PACK may stand in.
 file(GLOB _levin_nvidia "${LEVIN_TORCH_ROOT}/../nvidia/*/include")
 find_path(_levin_cuda cuda_runtime_api.h
   HINTS ${_levin_nvidia} ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES include NO_CACHE)
 find_path(_levin_toolkit cuda_runtime_api.h
-  HINTS ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES include NO_CACHE)
+  HINTS ENV CUDA_HOME PATHS /usr/local/cuda "${LEVIN_PACK}/cuda" PATH_SUFFIXES include NO_CACHE)
 find_path(_levin_nccl nccl.h
   HINTS ${_levin_nvidia} ENV NCCL_HOME PATHS /usr/local/cuda PATH_SUFFIXES include NO_CACHE)
 set(_levin_wanted "cuda_runtime.h with crt/host_config.h and nv/target, as the packages "

@@ -172,7 +172,8 @@ find_torch() {
 }
 # absent_cuda_headers FILE...: prints those that are in no folder of headers that LevinCuda.cmake looks into.
 absent_cuda_headers() {
-  local header folders=("$torch"/../nvidia/*/include "${CUDA_HOME:-/usr/local/cuda}"/include{,/cccl} "${NCCL_HOME:-/usr}/include" /usr/include)
+  local header folders=("$torch"/../nvidia/*/include "${CUDA_HOME:-/usr/local/cuda}"/include{,/cccl} "${NCCL_HOME:-/usr}/include" /usr/include
+    .gpu_pack/cuda/include)
   for header; do
     local folder="" found=""
     for folder in "${folders[@]}"; do

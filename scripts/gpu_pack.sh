@@ -4,6 +4,7 @@
 # network: `gpu_pack.sh [FOLDER]`. `gpu_pack.sh --check [FOLDER]` says what is wrong with a pack that is there.
 #
 # .gpu_pack/include/      headers
+# .gpu_pack/cuda/         CUDA's own headers, for a machine without a toolkit
 # .gpu_pack/googletest/   GoogleTest's and GoogleMock's sources
 # .gpu_pack/MANIFEST      a SHA-256 for each file, which make gpu-check holds the files against
 # .gpu_pack/LIBRARIES     each library's checksum, as scripts/gpu_pack.sha256 has them
@@ -65,6 +66,17 @@ pack_zlib() {
   local file
   for file in $(headers_of zlib.h | grep -E '/(zlib|zconf)\.h$'); do cp -L "$file" "$partial/include/"; done
 }
+# Beside pip's packages of torch; cccl's folders but nv/ are read by CUDA's own compiler alone.
+pack_cuda() {
+  if [[ -e $DEPS/cuda/include/nv/target ]]; then
+    mkdir -p "$partial/cuda"
+    cp -rL "$DEPS/cuda/include" "$partial/cuda/include"
+    rm -rf "$partial/cuda/include/cccl"
+    note CUDA cuda
+  else
+    say "warning: no CUDA headers in .deps/cuda, which make setup fetches: the GPU machine needs those of a toolkit"
+  fi
+}
 pack_googletest() {
   local sources=${LEVIN_GOOGLETEST:-/usr/src/googletest} part
   [[ -e $sources/googlemock/src/gmock-all.cc ]] ||
@@ -116,6 +128,7 @@ pack_zlib
 note zlib include/zlib.h include/zconf.h
 pack_googletest
 note GoogleTest googletest
+pack_cuda
 
 (cd "$partial" && find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum) >"$pack.manifest"
 mv "$pack.manifest" "$partial/MANIFEST"

@@ -222,10 +222,10 @@ fetch_libtpu() {
 }
 
 # CUDA's own headers into .deps/cuda, by which tests/cuda reads the sources of a CUDA build on a machine without
-# one. Without them those tests are skipped, so that a failure to fetch them is no failure.
+# one, and which make gpu-pack packs. Without them those tests are skipped, so that a failure to fetch them is no failure.
 fetch_cuda_headers() {
   local partial=$DEPS/cuda.partial wanted="$CUDA_RUNTIME_SHA256 $CUDA_CRT_SHA256 $CUDA_CCCL_SHA256"
-  [[ $(uname -sm) == "Linux x86_64" && ! -e $(libtorch)/lib/libtorch_cuda.so ]] || return 0
+  [[ $(uname -sm) == "Linux x86_64" ]] || return 0
   [[ $(cat "$DEPS/cuda/.levin-complete" 2>/dev/null) != "$wanted" ]] || return 0
   say "fetching CUDA's headers into .deps/cuda (5 MB to download, 20 MB on disk)"
   rm -rf "$partial"
