@@ -220,6 +220,8 @@ build_all() {
   options=("-DLEVIN_LIBTORCH=$torch" "-DLEVIN_PACK=$pack" -DLEVIN_GPU_CHECK=ON -DLEVIN_WITH_XLA=OFF -DLEVIN_WITH_MPI=OFF
     "-DCMAKE_CXX_FLAGS=$flags")
   read -ra more <<<"${LEVIN_CMAKE:-}"
+  # A process that loads CUDA's libraries reads gigabytes. They come from the disk while the compiler works.
+  [[ -z $cards ]] || cat "$torch"/lib/*.so "$torch"/../nvidia/*/lib/*.so* >/dev/null 2>&1 &
   configure . "$folder" "${options[@]}" ${more[@]+"${more[@]}"}
   NINJA_STATUS='[%f/%t, %es] ' ninja -C "$folder" -k 0 -j "$(cores)" gpu_tests gpu_bench
 }
@@ -397,6 +399,7 @@ if [[ -n $build ]]; then build_it; fi
 [[ -z $stopped ]] || exit
 
 export LEVIN_GPU_BIN=$folder/bin LEVIN_GPU_PYTHON=$python
+unset PYTHONPYCACHEPREFIX  # so that Python takes what lies compiled beside torch
 if [[ -z $cards && -z $dry_run ]]; then
   state="no GPU"
   for i in "${!names[@]}"; do states[i]="not run" reasons[i]="no GPU"; done
