@@ -50,6 +50,7 @@ at_least() { printf '%s\n' "$1" "$2" | sort -CV; }  # version $1 <= version $2
 cmake_version() { cmake --version 2>/dev/null | sed -n '1s/[^0-9]*//p'; }
 
 # What levin's sources include of other libraries, and its tests: header, Debian's package, what it is.
+# shellcheck disable=SC2034
 library_headers=(
   "zlib.h|zlib1g-dev|zlib"
   "CLI/CLI.hpp|libcli11-dev|CLI11"

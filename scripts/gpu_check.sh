@@ -241,7 +241,7 @@ build_it() {
   grep -h -e '^-- levin: ' -e 'levin: no ' "$folder/configure.log" 2>/dev/null | sed 's/^-- //' || true
   case $ended in
     exited) if ((code == 0)); then build_state=green; else build_state=red; fi ;;
-    limit) build_state=cut ;;
+    limit) build_state='cut' ;;
     stopped) build_state=stopped ;;
   esac
   if [[ $build_state == green ]]; then
@@ -270,7 +270,7 @@ run_check() {
     states[i]=stopped reasons[i]="by SIG$stopped" codes[i]=""
   elif [[ $ended == limit && $code != 0 ]]; then
     codes[i]=""
-    if ((limit < ${limits[i]})); then
+    if ((limit < limits[i])); then
       states[i]=cut reasons[i]="$total_s s in all were over"
     else
       states[i]="ran past" reasons[i]="ran past $limit s"

@@ -152,6 +152,17 @@ wants("a dry run" "${code} ${output}" "^0 green .* on-the-cpu\n")
 field(dry_run "ON|true")
 unset(ENV{NO_CARD})
 
+# What is missing is named before anything is built.
+file(WRITE "${FOLDER}/cpu/torch/include/torch/csrc/api/include/torch/torch.h" "")
+execute_process(COMMAND ${CMAKE_COMMAND} -E env "LEVIN_LIBTORCH=${FOLDER}/cpu" bash "${SOURCE}/scripts/gpu_check.sh"
+    --output "${FOLDER}/missing"
+  RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output)
+wants("a LibTorch for CPUs" "${code} ${output}"
+  "^1 .*these are missing:.*\n  a CUDA build of LibTorch: the one in ${FOLDER}/cpu/torch is for CPUs\n")
+if(EXISTS "${FOLDER}/missing")
+  set(failures "${failures}\nsomething was written although something was missing")
+endif()
+
 # What gpu_tests says, as an exit code.
 file(WRITE "${FOLDER}/programs/gpu_tests" [=[#!/bin/sh
 for argument; do
