@@ -6,6 +6,8 @@
 #include <torch/library.h>
 
 #include <atomic>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace levin::graph {
@@ -22,7 +24,16 @@ struct Handlers : c10::DebugInfoBase, std::enable_shared_from_this<Handlers> {
 namespace {
 
 constexpr std::string_view kHandlersName = "LEVIN_OPERATOR_HANDLERS";
-constexpr c10::DebugInfoKind kHandlers(&kHandlersName);
+/// Later LibTorch tells kinds by the address of a name. 2.11 numbers them, and this number is none of its own.
+template <class Kind>
+constexpr Kind kind_of_handlers() {
+  if constexpr (std::is_enum_v<Kind>) {
+    return static_cast<Kind>(0x6c);
+  } else {
+    return Kind(&kHandlersName);
+  }
+}
+constexpr auto kHandlers = kind_of_handlers<c10::DebugInfoKind>();
 
 Handlers* innermost() { return static_cast<Handlers*>(c10::ThreadLocalDebugInfo::get(kHandlers)); }
 
