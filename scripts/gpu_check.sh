@@ -399,6 +399,7 @@ if [[ -n $build ]]; then build_it; fi
 [[ -z $stopped ]] || exit
 
 export LEVIN_GPU_BIN=$folder/bin LEVIN_GPU_PYTHON=$python
+if [[ $python == /* ]]; then export PATH=${python%/*}:$PATH; fi  # python3 is that one for whatever a check starts
 unset PYTHONPYCACHEPREFIX  # so that Python takes what lies compiled beside torch
 if [[ -z $cards && -z $dry_run ]]; then
   state="no GPU"
