@@ -19,14 +19,14 @@ namespace {
 
 using NodePointer = decltype(torch::autograd::Edge::function);
 
-// LibTorch up to 2.12 counts nodes by std::shared_ptr.
-[[maybe_unused]] std::weak_ptr<torch::autograd::Node> weak(
-    const std::shared_ptr<torch::autograd::Node>& node) {
+// LibTorch up to 2.12 counts nodes by std::shared_ptr. Templates, as each LibTorch has one of the two kinds alone.
+template <class Node>
+[[maybe_unused]] std::weak_ptr<Node> weak(const std::shared_ptr<Node>& node) {
   return node;
 }
-[[maybe_unused]] c10::weak_intrusive_ptr<torch::autograd::Node> weak(
-    const c10::intrusive_ptr<torch::autograd::Node>& node) {
-  return c10::weak_intrusive_ptr<torch::autograd::Node>(node);
+template <class Node>
+[[maybe_unused]] c10::weak_intrusive_ptr<Node> weak(const c10::intrusive_ptr<Node>& node) {
+  return c10::weak_intrusive_ptr<Node>(node);
 }
 
 /// Rows lie one behind the other in its memory.
