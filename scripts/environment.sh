@@ -46,6 +46,55 @@ compiler() {
   command -v g++ || command -v clang++ || command -v c++ || true
 }
 
+at_least() { printf '%s\n' "$1" "$2" | sort -CV; }  # version $1 <= version $2
+cmake_version() { cmake --version 2>/dev/null | sed -n '1s/[^0-9]*//p'; }
+
+# What levin's sources include of other libraries, and its tests: header, Debian's package, what it is.
+# shellcheck disable=SC2034
+library_headers=(
+  "zlib.h|zlib1g-dev|zlib"
+  "CLI/CLI.hpp|libcli11-dev|CLI11"
+  "nlohmann/json.hpp|nlohmann-json3-dev|nlohmann-json"
+  "toml++/toml.h|libtomlplusplus-dev|toml++"
+  "protozero/pbf_writer.hpp|libprotozero-dev|protozero"
+  "boost/crc.hpp|libboost-dev|Boost headers"
+  "xxhash.h|libxxhash-dev|xxHash"
+)
+# shellcheck disable=SC2034
+test_headers=(
+  "gtest/gtest.h|libgtest-dev|GoogleTest"
+  "gmock/gmock.h|libgmock-dev|GoogleMock"
+)
+
+# absent_headers ROW...: prints those of the rows whose header is not there. The compiler is asked, so that any
+# place it searches counts.
+absent_headers() {
+  local row header source="" absent=""
+  for row; do
+    header=${row%%|*}
+    source+="#if !__has_include(<$header>)"$'\n'"\"missing:$row\""$'\n'"#endif"$'\n'
+    [[ -e /usr/include/$header || -e /usr/local/include/$header ]] || absent+="\"missing:$row\""$'\n'
+  done
+  [[ -z $(compiler) ]] || absent=$("$(compiler)" -E -P -x c++ - <<<"$source")
+  sed -n 's/^"missing:\(.*\)"$/\1/p' <<<"$absent"
+}
+
+# configure SOURCE FOLDER OPTION...: by CMake, where that is needed, with ccache where it is installed.
+configure() {
+  local source=$1 folder=$2 options=(-G Ninja "-DCMAKE_CXX_COMPILER=$(compiler)" "${@:3}")
+  if command -v ccache >/dev/null; then
+    options+=("-DCMAKE_CXX_COMPILER_LAUNCHER=$ROOT/scripts/compile.sh")
+  fi
+  if [[ -e $folder/build.ninja && $(cat "$folder/.levin-options" 2>/dev/null) == "${options[*]}" ]]; then return; fi
+  mkdir -p "$folder"
+  rm -f "$folder/.levin-options"
+  cmake -S "$source" -B "$folder" "${options[@]}" >"$folder/configure.log" 2>&1 || {
+    cat "$folder/configure.log" >&2
+    fail "CMake could not configure ${folder##*/}/ (its message is above)"
+  }
+  echo "${options[*]}" >"$folder/.levin-options"
+}
+
 has_libtorch() { [[ -n $1 && -e $1/include/torch/csrc/api/include/torch/torch.h ]]; }
 
 # The folder of a torch package that python3 can import, of a series that levin was tested with. One of

@@ -7,22 +7,6 @@
 # shellcheck source=scripts/environment.sh
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-# configure SOURCE FOLDER OPTION...
-configure() {
-  local source=$1 folder=$2 options=(-G Ninja "-DCMAKE_CXX_COMPILER=$(compiler)" "${@:3}")
-  if command -v ccache >/dev/null; then
-    options+=("-DCMAKE_CXX_COMPILER_LAUNCHER=$ROOT/scripts/compile.sh")
-  fi
-  if [[ -e $folder/build.ninja && $(cat "$folder/.levin-options" 2>/dev/null) == "${options[*]}" ]]; then return; fi
-  mkdir -p "$folder"
-  rm -f "$folder/.levin-options"
-  cmake -S "$source" -B "$folder" "${options[@]}" >"$folder/configure.log" 2>&1 || {
-    cat "$folder/configure.log" >&2
-    fail "CMake could not configure ${folder##*/}/ (its message is above)"
-  }
-  echo "${options[*]}" >"$folder/.levin-options"
-}
-
 rooms_without_libtorch() {
   local folder=$ROOT/build-sanitize
   configure tests/sanitize "$folder" "-DLEVIN_FMT_INCLUDE=$(libtorch)/include"

@@ -8,22 +8,9 @@
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 what=${1:-programs}
 
-# header, Debian's package, what it is.
-headers=(
-  "zlib.h|zlib1g-dev|zlib"
-  "CLI/CLI.hpp|libcli11-dev|CLI11"
-  "nlohmann/json.hpp|nlohmann-json3-dev|nlohmann-json"
-  "toml++/toml.h|libtomlplusplus-dev|toml++"
-  "protozero/pbf_writer.hpp|libprotozero-dev|protozero"
-  "boost/crc.hpp|libboost-dev|Boost headers"
-  "xxhash.h|libxxhash-dev|xxHash"
-)
+headers=("${library_headers[@]}")
 if [[ $what == all ]]; then
-  headers+=(
-    "gtest/gtest.h|libgtest-dev|GoogleTest"
-    "gmock/gmock.h|libgmock-dev|GoogleMock"
-    "benchmark/benchmark.h|libbenchmark-dev|Google Benchmark"
-  )
+  headers+=("${test_headers[@]}" "benchmark/benchmark.h|libbenchmark-dev|Google Benchmark")
 fi
 
 packages=()  # Debian packages that are missing
@@ -33,11 +20,9 @@ missing() {
   names+=("$2")
 }
 
-at_least() { printf '%s\n' "$1" "$2" | sort -CV; }  # version $1 <= version $2
-
 check_commands() {
   [[ -n $(compiler) ]] || missing g++ "a C++20 compiler (g++ 11 or clang 14)"
-  at_least 3.22 "$(cmake --version 2>/dev/null | sed -n '1s/[^0-9]*//p')" || missing cmake "CMake 3.22"
+  at_least 3.22 "$(cmake_version)" || missing cmake "CMake 3.22"
   command -v ninja >/dev/null || missing ninja-build Ninja
   if ! command -v python3 >/dev/null; then
     missing python3-venv "Python 3.10 with venv"
@@ -46,18 +31,11 @@ check_commands() {
   fi 2>/dev/null
 }
 
-# The compiler is asked, so that any place it searches counts.
 check_headers() {
-  local row header package name source="" absent=""
-  for row in "${headers[@]}"; do
-    IFS='|' read -r header package name <<<"$row"
-    source+="#if !__has_include(<$header>)"$'\n'"\"missing:$row\""$'\n'"#endif"$'\n'
-    [[ -e /usr/include/$header || -e /usr/local/include/$header ]] || absent+="\"missing:$row\""$'\n'
-  done
-  [[ -z $(compiler) ]] || absent=$("$(compiler)" -E -P -x c++ - <<<"$source")
+  local header package name
   while IFS='|' read -r header package name; do
     [[ -z $package ]] || missing "$package" "$name"
-  done < <(sed -n 's/^"missing:\(.*\)"$/\1/p' <<<"$absent")
+  done < <(absent_headers "${headers[@]}")
 }
 
 # What is good to have but not needed: a failure to install it is no failure.
@@ -243,12 +221,37 @@ fetch_libtpu() {
   printf '%s' "$LIBTPU_SHA256" >"$DEPS/pjrt/.libtpu-complete"
 }
 
+# CUDA's own headers into .deps/cuda, by which tests/cuda reads the sources of a CUDA build on a machine without
+# one, and which make gpu-pack packs. Without them those tests are skipped, so that a failure to fetch them is no failure.
+fetch_cuda_headers() {
+  local partial=$DEPS/cuda.partial wanted="$CUDA_RUNTIME_SHA256 $CUDA_CRT_SHA256 $CUDA_CCCL_SHA256"
+  [[ $(uname -sm) == "Linux x86_64" ]] || return 0
+  [[ $(cat "$DEPS/cuda/.levin-complete" 2>/dev/null) != "$wanted" ]] || return 0
+  say "fetching CUDA's headers into .deps/cuda (5 MB to download, 20 MB on disk)"
+  rm -rf "$partial"
+  mkdir -p "$partial"
+  if python_with_pip &&
+    unpack_wheel "$partial/wheels" "$CUDA_RUNTIME_WHEEL" "$CUDA_RUNTIME_SHA256" &&
+    unpack_wheel "$partial/crt" "$CUDA_CRT_WHEEL" "$CUDA_CRT_SHA256" &&
+    unpack_wheel "$partial/cccl" "$CUDA_CCCL_WHEEL" "$CUDA_CCCL_SHA256" &&
+    mv "$partial/wheels/nvidia/cu13/include" "$partial/include" &&
+    cp -r "$partial"/{crt,cccl}/nvidia/cu13/include/. "$partial/include/"; then
+    rm -rf "$partial"/{wheels,crt,cccl} "$DEPS/cuda"
+    printf '%s' "$wanted" >"$partial/.levin-complete"
+    mv "$partial" "$DEPS/cuda"
+  else
+    rm -rf "$partial"
+    say "went on without CUDA's headers: they could not be fetched (pip's message is above); make test tries again"
+  fi
+}
+
 install_packages
 install_wished &
 trap wait EXIT
 [[ -e $BUILD/.levin-options ]] || check_python
 check_libtorch
 if [[ $what == all || $what == xla || $what == libtpu ]]; then fetch_pjrt; fi
+if [[ $what == all ]]; then fetch_cuda_headers; fi
 if [[ $what == libtpu ]]; then fetch_libtpu; fi
 wait
 [[ -e $BUILD/.levin-options ]] || check_compiler

@@ -4,7 +4,8 @@ cmake_minimum_required(VERSION 3.22)
 set(known "")
 foreach(command IN ITEMS "${TRAINER}" "${LOOP}" "${CLI};fit" "${CLI};predict" "${LEVIN}" "${LEVIN};run" "${LEVIN};plan"
     "${LEVIN};generate" "${LEVIN};finetune;classify" "${LEVIN};graph" "${LEVIN};config" "${LEVIN};test" "${LEVIN};tokenize" "${LEVIN};xla;check" "${LEVIN};ckpt"
-    "${LEVIN};ckpt;inspect" "${LEVIN};ckpt;verify" "${LEVIN};ckpt;diff" "${LEVIN};ckpt;convert" "${LEVIN};ckpt;merge")
+    "${LEVIN};ckpt;inspect" "${LEVIN};ckpt;verify" "${LEVIN};ckpt;diff" "${LEVIN};ckpt;convert" "${LEVIN};ckpt;merge"
+    "${SOURCE}/scripts/gpu_check.sh")
   execute_process(COMMAND ${command} --help OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE code)
   if(NOT code EQUAL 0)
     message(FATAL_ERROR "${command} --help ended with ${code}:\n${output}")

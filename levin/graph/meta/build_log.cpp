@@ -1,10 +1,10 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
-#include <torch/headeronly/version.h>
 
 #include <atomic>
 
 #include "levin/base/check.h"
+#include "levin/base/memory/refused_pointer.h"
 #include "levin/base/random.h"
 #include "levin/graph/meta/build_log_impl.h"
 
@@ -17,28 +17,6 @@ uint64_t next_order() {
 }
 
 void delete_contents(void* contents) { delete static_cast<Contents*>(contents); }
-
-#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
-// LibTorch 2.11 sets the flag by which a storage refuses its pointer and has nothing that clears it. The flag is
-// private; an explicit instantiation may name it all the same.
-bool c10::StorageImpl::* refusal_flag();
-template <bool c10::StorageImpl::* flag>
-struct RefusalFlag {
-  friend bool c10::StorageImpl::* refusal_flag() { return flag; }
-};
-template struct RefusalFlag<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
-
-template <class Storage>
-void clear_refusal(Storage& storage) {
-  if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); }) {
-    storage.clear_data_ptr_access_error_msg_();
-  } else {
-    storage.*refusal_flag() = false;
-  }
-}
-#else
-void clear_refusal(c10::StorageImpl& storage) { storage.clear_data_ptr_access_error_msg_(); }
-#endif
 
 }  // namespace
 
@@ -84,7 +62,7 @@ void refuse_pointers(const at::Tensor& tensor, std::string text) {
 }
 
 void allow_pointers(const at::Tensor& tensor) {
-  clear_refusal(*tensor.storage().unsafeGetStorageImpl());
+  levin::detail::give_pointer_again(*tensor.storage().unsafeGetStorageImpl());
 }
 
 std::string describe(const at::Tensor& tensor) {

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "levin/base/memory/storage_errors.h"
+#include "levin/base/memory/refused_pointer.h"
 
 namespace levin::fsdp {
 namespace {
@@ -38,7 +38,7 @@ at::Tensor tensor_on(const c10::Storage& storage, at::IntArrayRef sizes, at::Int
 
 void lay_into(const at::Tensor& tensor, const at::Tensor& memory, int64_t element) {
   c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
-  levin::detail::allow_readers(storage);
+  detail::give_pointer_again(storage);
   storage.set_data_ptr_noswap(point_into(memory, element));
   storage.set_nbytes(tensor.nbytes());
 }

@@ -19,13 +19,13 @@ namespace {
 
 using NodePointer = decltype(torch::autograd::Edge::function);
 
-// LibTorch up to 2.12 counts nodes by std::shared_ptr, and an intrusive_ptr of one does not compile there.
+// LibTorch up to 2.12 counts nodes by std::shared_ptr. Templates, as each LibTorch has one of the two kinds alone.
 template <class Node>
-std::weak_ptr<Node> weak(const std::shared_ptr<Node>& node) {
+[[maybe_unused]] std::weak_ptr<Node> weak(const std::shared_ptr<Node>& node) {
   return node;
 }
 template <class Node>
-c10::weak_intrusive_ptr<Node> weak(const c10::intrusive_ptr<Node>& node) {
+[[maybe_unused]] c10::weak_intrusive_ptr<Node> weak(const c10::intrusive_ptr<Node>& node) {
   return c10::weak_intrusive_ptr<Node>(node);
 }
 
