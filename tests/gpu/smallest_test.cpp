@@ -1,5 +1,5 @@
 // 8: a few small steps of all that has to do with streams, events and the card's allocator, for
-// compute-sanitizer (checks.txt), under which a kernel takes a hundred times as long.
+// compute-sanitizer (scripts/gpu_checks.txt), under which a kernel takes a hundred times as long.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
