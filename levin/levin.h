@@ -38,6 +38,7 @@
 #include "levin/graph/record/trace.h"
 #include "levin/graph/replay/replay.h"
 #include "levin/graph/text/text.h"
+#include "levin/interchange/load_exported.h"
 #include "levin/models/config.h"
 #include "levin/models/fine_tune/fine_tune.h"
 #include "levin/models/generate/options.h"

@@ -23,10 +23,10 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 // In the order of dependency: a room includes only rooms left of it.
-constexpr std::array<std::string_view, 17> kRooms = {
-    "base",   "files",  "comm",     "shard",       "data",   "observe",
-    "module", "text",   "optim",    "graph",       "xla",    "checkpoint",
-    "models", "launch", "strategy", "accelerator", "trainer"};
+constexpr std::array<std::string_view, 18> kRooms = {
+    "base",        "files",  "comm",   "shard",    "data",        "observe",
+    "module",      "text",   "optim",  "graph",    "xla",         "checkpoint",
+    "interchange", "models", "launch", "strategy", "accelerator", "trainer"};
 constexpr std::string_view kUmbrella = "levin/levin.h";
 
 struct Source {

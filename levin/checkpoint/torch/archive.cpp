@@ -1,6 +1,5 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <caffe2/serialize/inline_container.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -21,59 +20,50 @@ constexpr size_t kFreeTextBytes = size_t{1} << 24;
 constexpr size_t kMostDims = 64;    // as LibTorch's operators take
 constexpr size_t kMostFields = 64;  // of what is beside a tensor's memory
 
-const std::map<std::string_view, at::ScalarType> kTypes = {
-    {"torch FloatStorage", at::kFloat},
-    {"torch DoubleStorage", at::kDouble},
-    {"torch HalfStorage", at::kHalf},
-    {"torch BFloat16Storage", at::kBFloat16},
-    {"torch LongStorage", at::kLong},
-    {"torch IntStorage", at::kInt},
-    {"torch ShortStorage", at::kShort},
-    {"torch CharStorage", at::kChar},
-    {"torch ByteStorage", at::kByte},
-    {"torch BoolStorage", at::kBool},
-    {"torch ComplexFloatStorage", at::kComplexFloat},
-    {"torch ComplexDoubleStorage", at::kComplexDouble},
-    {"torch.storage UntypedStorage", at::kByte},
-    {"torch UntypedStorage", at::kByte},
-    {"torch float8_e4m3fn", at::kFloat8_e4m3fn},
-    {"torch float8_e5m2", at::kFloat8_e5m2},
-    {"torch float8_e4m3fnuz", at::kFloat8_e4m3fnuz},
-    {"torch float8_e5m2fnuz", at::kFloat8_e5m2fnuz},
-    {"torch float8_e8m0fnu", at::kFloat8_e8m0fnu},
-    {"torch float4_e2m1fn_x2", at::ScalarType::Float4_e2m1fn_x2},
-    {"torch uint16", at::kUInt16},
-    {"torch uint32", at::kUInt32},
-    {"torch uint64", at::kUInt64},
-};
-
-/// The bytes of an archive, for LibTorch's reader of zip files.
-class Bytes final : public caffe2::serialize::ReadAdapterInterface {
- public:
-  explicit Bytes(std::span<const std::byte> bytes) : bytes_(bytes) {}
-  size_t size() const override { return bytes_.size(); }
-  size_t read(uint64_t at, void* to, size_t count, const char*) const override {
-    if (at >= bytes_.size()) return 0;
-    const size_t taken = std::min<size_t>(count, bytes_.size() - at);
-    std::memcpy(to, bytes_.data() + at, taken);
-    return taken;
-  }
-
- private:
-  std::span<const std::byte> bytes_;
-};
+const std::map<std::string_view, at::ScalarType>& types() {
+  static const std::map<std::string_view, at::ScalarType> known = {
+      {"torch FloatStorage", at::kFloat},
+      {"torch DoubleStorage", at::kDouble},
+      {"torch HalfStorage", at::kHalf},
+      {"torch BFloat16Storage", at::kBFloat16},
+      {"torch LongStorage", at::kLong},
+      {"torch IntStorage", at::kInt},
+      {"torch ShortStorage", at::kShort},
+      {"torch CharStorage", at::kChar},
+      {"torch ByteStorage", at::kByte},
+      {"torch BoolStorage", at::kBool},
+      {"torch ComplexFloatStorage", at::kComplexFloat},
+      {"torch ComplexDoubleStorage", at::kComplexDouble},
+      {"torch.storage UntypedStorage", at::kByte},
+      {"torch UntypedStorage", at::kByte},
+      {"torch float8_e4m3fn", at::kFloat8_e4m3fn},
+      {"torch float8_e5m2", at::kFloat8_e5m2},
+      {"torch float8_e4m3fnuz", at::kFloat8_e4m3fnuz},
+      {"torch float8_e5m2fnuz", at::kFloat8_e5m2fnuz},
+      {"torch float8_e8m0fnu", at::kFloat8_e8m0fnu},
+      {"torch float4_e2m1fn_x2", at::ScalarType::Float4_e2m1fn_x2},
+      {"torch uint16", at::kUInt16},
+      {"torch uint32", at::kUInt32},
+      {"torch uint64", at::kUInt64},
+  };
+  return known;
+}
 
 /// Functions that make a tensor of another kind than one of a storage, and what that is.
-const std::map<std::string_view, std::string_view> kOtherTensors = {
-    {"torch._utils _rebuild_sparse_tensor", "a sparse tensor"},
-    {"torch._utils _rebuild_sparse_csr_tensor", "a sparse tensor"},
-    {"torch._utils _rebuild_nested_tensor", "a nested tensor"},
-    {"torch._utils _rebuild_qtensor", "a quantized tensor"},
-    {"torch._utils _rebuild_meta_tensor_no_storage", "a tensor on the meta device, without values"},
-    {"torch._utils _rebuild_device_tensor_from_numpy", "a tensor of another device"},
-    {"torch._utils _rebuild_device_tensor_from_cpu_tensor", "a tensor of another device"},
-    {"torch._utils _rebuild_wrapper_subclass", "a tensor of a class of its own"},
-};
+const std::map<std::string_view, std::string_view>& other_tensors() {
+  static const std::map<std::string_view, std::string_view> known = {
+      {"torch._utils _rebuild_sparse_tensor", "a sparse tensor"},
+      {"torch._utils _rebuild_sparse_csr_tensor", "a sparse tensor"},
+      {"torch._utils _rebuild_nested_tensor", "a nested tensor"},
+      {"torch._utils _rebuild_qtensor", "a quantized tensor"},
+      {"torch._utils _rebuild_meta_tensor_no_storage",
+       "a tensor on the meta device, without values"},
+      {"torch._utils _rebuild_device_tensor_from_numpy", "a tensor of another device"},
+      {"torch._utils _rebuild_device_tensor_from_cpu_tensor", "a tensor of another device"},
+      {"torch._utils _rebuild_wrapper_subclass", "a tensor of a class of its own"},
+  };
+  return known;
+}
 
 /// Classes whose tensors are plain ones with attributes of Python.
 bool is_plain_class(const PickleValue& type) {
@@ -113,15 +103,15 @@ std::string reason_of(const PickleValue& value) {
     std::ranges::replace(name, ' ', '.');
     return "a tensor of the class " + name;
   }
-  const auto other = kOtherTensors.find(function_of(value));
-  return other == kOtherTensors.end() ? "" : std::string(other->second);
+  const auto other = other_tensors().find(function_of(value));
+  return other == other_tensors().end() ? "" : std::string(other->second);
 }
 
 }  // namespace
 
 std::optional<at::ScalarType> type_of_storage(std::string_view name) {
-  const auto known = kTypes.find(name);
-  return known == kTypes.end() ? std::nullopt : std::optional(known->second);
+  const auto known = types().find(name);
+  return known == types().end() ? std::nullopt : std::optional(known->second);
 }
 
 void set_value(State& state, std::string_view key, State::Value value) {
@@ -163,18 +153,16 @@ void TorchArchive::open_legacy() {
 
 void TorchArchive::open_zip() {
   try {
-    reader_ =
-        std::make_unique<caffe2::serialize::PyTorchStreamReader>(std::make_shared<Bytes>(bytes_));
+    records_ = std::make_unique<ZipRecords>(bytes_);
   } catch (const std::exception&) {
     fail("it is no whole archive of torch.save (of PyTorch 1.6 or newer)");
   }
-  if (reader_->hasRecord("archive_format")) {
+  if (records_->contains("archive_format")) {
     fail(
-        "it is a program of torch.export (.pt2); save the weights of the model that it was made "
-        "of, "
-        "torch.save(model.state_dict(), ...), or those of the program, its state_dict");
+        "it is a program of torch.export (.pt2), of which levin::load_exported makes a module; for "
+        "its weights alone save its state_dict in Python, torch.save(program.state_dict, ...)");
   }
-  if (reader_->hasRecord("byteorder")) {
+  if (records_->contains("byteorder")) {
     const auto order = record("byteorder");
     const std::string text(reinterpret_cast<const char*>(order.data()), order.size());
     if (text != "little") fail("it was written on a machine of another byte order");
@@ -187,7 +175,9 @@ TorchArchive::~TorchArchive() = default;
 const PickleValue& TorchArchive::untagged(const PickleValue& value) {
   const bool is_tagged =
       value.is_object_of("torch.jit._pickle restore_type_tag") && !value.arguments->items.empty();
-  return is_tagged ? *value.arguments->items.front() : value;
+  return is_tagged
+             ? *value.arguments->items.front()
+             : value;  // NOLINT(bugprone-return-const-ref-from-parameter): both are the pickle's own
 }
 
 void TorchArchive::fail(std::string_view what) const {
@@ -205,24 +195,14 @@ void TorchArchive::count_value() {
 
 // Records are stored as they are, so that their bytes lie in the map.
 std::span<const std::byte> TorchArchive::record(const std::string& name) {
-  size_t begin = 0, size = 0;
-  try {
-    if (!reader_->hasRecord(name)) fail(fmt::format("it has no record {}", name));
-    size = reader_->getRecordSize(name);
-    begin = reader_->getRecordOffset(name);
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception&) {
-    fail(fmt::format("its record {} is damaged", name));
-  }
-  if (begin > bytes_.size() || size > bytes_.size() - begin) {
-    fail(fmt::format("its record {} is damaged", name));
-  }
-  return bytes_.subspan(begin, size);
+  if (!records_->contains(name)) fail(fmt::format("it has no record {}", name));
+  const auto found = records_->find(name);
+  if (!found) fail(fmt::format("its record {} is damaged", name));
+  return *found;
 }
 
 std::span<const std::byte> TorchArchive::storage_bytes(const std::string& key) {
-  if (reader_ != nullptr) return record("data/" + key);
+  if (records_ != nullptr) return record("data/" + key);
   const auto found = legacy_.find(key);
   if (found == legacy_.end()) fail(fmt::format("it has no storage {}", key));
   return found->second;
@@ -231,18 +211,13 @@ std::span<const std::byte> TorchArchive::storage_bytes(const std::string& key) {
 // Its size is what the archive says: no more of it is taken than code has.
 std::optional<std::string> TorchArchive::text_record(const std::string& name) {
   constexpr size_t kMostBytes = size_t{16} << 20;
-  if (reader_ == nullptr || !reader_->hasRecord(name)) return std::nullopt;
-  try {
-    const size_t bytes = reader_->getRecordSize(name);
-    if (bytes > kMostBytes) return std::nullopt;
-    if (!budget_.take_text(bytes)) fail("its code is longer than all that it holds");
-    const auto [data, size] = reader_->getRecord(name);
-    return std::string(static_cast<const char*>(data.get()), size);
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception&) {
-    fail(fmt::format("its record {} is damaged", name));
-  }
+  if (records_ == nullptr || !records_->contains(name)) return std::nullopt;
+  const auto bytes = records_->size(name);
+  if (bytes && *bytes > kMostBytes) return std::nullopt;
+  if (bytes && !budget_.take_text(*bytes)) fail("its code is longer than all that it holds");
+  auto text = records_->text(name);
+  if (!text) fail(fmt::format("its record {} is damaged", name));
+  return text;
 }
 
 void TorchArchive::leave_out(std::string_view name, std::string_view reason) {
@@ -281,8 +256,8 @@ at::Tensor TorchArchive::storage_of(const PickleValue& persistent,
   const std::string_view kind = item(*persistent.of, 1).text;
   const std::string_view key = item(*persistent.of, 2).text;
   if (!type) {
-    const auto known = kTypes.find(kind);
-    if (known == kTypes.end()) fail(fmt::format("a storage of class {}", kind));
+    const auto known = types().find(kind);
+    if (known == types().end()) fail(fmt::format("a storage of class {}", kind));
     type = known->second;
   }
   const auto found = storages_.find(key);
@@ -369,8 +344,8 @@ std::optional<at::Tensor> TorchArchive::tensor_by(std::string_view function,
     return tensor;
   }
   if (function == "torch._utils _rebuild_tensor_v3") {
-    const auto type = kTypes.find(item(arguments, 6).text);
-    if (type == kTypes.end()) fail(fmt::format("a tensor of type {}", item(arguments, 6).text));
+    const auto type = types().find(item(arguments, 6).text);
+    if (type == types().end()) fail(fmt::format("a tensor of type {}", item(arguments, 6).text));
     return rebuilt(arguments, type->second);
   }
   if (is_parameter_function(function)) {

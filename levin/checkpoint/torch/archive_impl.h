@@ -16,11 +16,8 @@
 
 #include "levin/base/state.h"
 #include "levin/checkpoint/torch/pickle.h"
+#include "levin/checkpoint/torch/zip_records.h"
 #include "levin/files/memory_map.h"
-
-namespace caffe2::serialize {
-class PyTorchStreamReader;
-}  // namespace caffe2::serialize
 
 namespace levin::detail {
 
@@ -109,7 +106,7 @@ class TorchArchive {
   std::shared_ptr<const files::MemoryMap> map_;
   std::span<const std::byte> bytes_;
   std::string source_;
-  std::unique_ptr<caffe2::serialize::PyTorchStreamReader> reader_;
+  std::unique_ptr<ZipRecords> records_;
   std::unique_ptr<Pickle> pickle_;
   /// The bytes of each storage of a legacy file.
   std::map<std::string_view, std::span<const std::byte>> legacy_;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "tests/interchange/small_programs.h"
 #include <levin/levin.h>
 
 namespace given {
@@ -32,6 +33,25 @@ struct Classifier : levin::Module {
   }
   levin::OptimizerConfig configure_optimizers() override { return levin::optim::sgd({.lr = 0.1}); }
 };
+
+/// A file as torch.export.save writes it, of a network from images [N, 1, 28, 28] to 10 classes.
+inline void write_exported(const std::string& file) {
+  using namespace levin::test;
+  SmallProgram program;
+  program.module("lin");
+  program.parameter("lin.weight", torch::rand({10, 784}) * 0.01);
+  program.parameter("lin.bias", torch::zeros({10}));
+  program.input("image", meta_of({-1, 1, 28, 28}));
+  program.node("torch.ops.aten.flatten.using_ints",
+               {{"self", tensor_named("image")}, {"start_dim", {{"as_int", 1}}}}, "flat");
+  program.node("torch.ops.aten.linear.default",
+               {{"input", tensor_named("flat")},
+                {"weight", tensor_named("p_lin.weight")},
+                {"bias", tensor_named("p_lin.bias")}},
+               "y", "lin");
+  program.output("y");
+  program.write(file);
+}
 
 /// Copies, to be compared with what training makes of them.
 inline std::vector<torch::Tensor> copies(const torch::nn::Module& module) {

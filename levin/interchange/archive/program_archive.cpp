@@ -1,0 +1,131 @@
+#include "levin/interchange/archive/program_archive.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <cstring>
+
+#include "levin/base/check.h"
+#include "levin/base/text.h"
+#include "levin/interchange/program/json_value.h"
+#include "levin/interchange/program/read_operand.h"
+
+namespace levin::interchange {
+namespace {
+
+/// Sizes, strides and offset of a tensor of the archive, which no symbol is part of.
+struct Layout {
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  int64_t offset = 0;
+};
+
+std::vector<int64_t> numbers_of(const std::vector<Expression>& expressions,
+                                const std::string& name) {
+  std::vector<int64_t> numbers;
+  for (const Expression& each : expressions) {
+    const auto number = each.value({});
+    if (!number || *number < 0) fail_reading(fmt::format("the sizes of '{}'", name));
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
+/// Whether all elements lie within `count` of them.
+bool fits(const Layout& layout, int64_t count) {
+  int64_t last = layout.offset, numel = 1;
+  for (size_t i = 0; i < layout.sizes.size(); ++i) {
+    if (layout.sizes[i] == 0) return true;
+    int64_t step = 0;
+    if (__builtin_mul_overflow(layout.sizes[i] - 1, layout.strides[i], &step) ||
+        __builtin_add_overflow(last, step, &last) ||
+        __builtin_mul_overflow(numel, layout.sizes[i], &numel)) {
+      return false;
+    }
+  }
+  return last < count && numel <= count;
+}
+
+}  // namespace
+
+ProgramArchive::ProgramArchive(const std::filesystem::path& path)
+    : map_(std::make_shared<files::MemoryMap>(path)) {
+  try {
+    records_ = std::make_unique<detail::ZipRecords>(map_->bytes());
+  } catch (const std::exception&) {
+    LEVIN_FAIL("interchange.archive", "{} is no whole archive of torch.export.save", path.string());
+  }
+  LEVIN_CHECK(records_->contains("archive_format"), "interchange.archive",
+              "{} is no program of torch.export; load_torchscript reads torch.jit.save's, and "
+              "load_weights the state dicts of torch.save",
+              path.string());
+  const auto order = records_->find("byteorder");
+  LEVIN_CHECK(
+      !order ||
+          std::string_view(reinterpret_cast<const char*>(order->data()), order->size()) == "little",
+      "interchange.archive", "{} was written on a machine of another byte order", path.string());
+  std::vector<std::string> models;
+  for (const std::string& name : records_->names()) {
+    constexpr std::string_view kFolder = "models/", kEnding = ".json";
+    if (name.starts_with(kFolder) && name.ends_with(kEnding)) {
+      models.push_back(name.substr(kFolder.size(), name.size() - kFolder.size() - kEnding.size()));
+    }
+  }
+  LEVIN_CHECK(models.size() == 1, "interchange.archive",
+              "{} has {} programs (models/*.json), wanted one", path.string(), models.size());
+  model_ = models.front();
+}
+
+std::string ProgramArchive::program() const {
+  const auto record = records_->find("models/" + model_ + ".json");
+  if (!record) fail_reading("models/" + model_ + ".json is damaged");
+  return {reinterpret_cast<const char*>(record->data()), record->size()};
+}
+
+Tensors ProgramArchive::tensors(const std::string& kind) const {
+  const std::string folder = "data/" + kind + "/";
+  const std::string file = folder + model_ + "_" + kind + "_config.json";
+  if (!records_->contains(file)) return {};
+  const auto record = records_->find(file);
+  if (!record) fail_reading(file + " is damaged");
+  const std::string_view text(reinterpret_cast<const char*>(record->data()), record->size());
+  const JsonDocument document(text, file);
+  std::map<std::string, at::Tensor> storages;  // of bytes, by record
+  Tensors tensors;
+  for (const auto& [name, entry] : document.top().field("config").fields("config")) {
+    const std::string path = folder + entry.field("path_name").text("path_name");
+    LEVIN_CHECK(!entry.field("use_pickle").flag("use_pickle"), "interchange.unsupported",
+                "'{}' is stored as a pickle (it is sparse, or of a class of its own)",
+                printable(name));
+    const TensorMeta meta = read_tensor_meta(entry.field("tensor_meta"));
+    const auto bytes = records_->find(path);
+    if (!bytes)
+      fail_reading(fmt::format("the record {} of '{}' is missing or damaged", path, name));
+    const Layout layout{numbers_of(meta.sizes, name), numbers_of(meta.strides, name),
+                        meta.storage_offset};
+    const auto width = static_cast<int64_t>(c10::elementSize(meta.dtype));
+    const auto count = static_cast<int64_t>(bytes->size()) / width;
+    if (layout.sizes.size() != layout.strides.size() || layout.offset < 0 || !fits(layout, count)) {
+      fail_reading(fmt::format("'{}' is larger than its record of {} bytes", name, bytes->size()));
+    }
+    at::Tensor& storage = storages[path + c10::toString(meta.dtype)];
+    if (!storage.defined()) {
+      const bool is_aligned = reinterpret_cast<uintptr_t>(bytes->data()) % width == 0;
+      if (count > 0 && is_aligned) {
+        auto* address = const_cast<std::byte*>(bytes->data());
+        storage =
+            at::from_blob(address, {count}, [map = map_](void*) {}, at::TensorOptions(meta.dtype));
+      } else {
+        storage = at::empty({count}, meta.dtype);
+        if (count > 0) std::memcpy(storage.mutable_data_ptr(), bytes->data(), count * width);
+      }
+    }
+    // Not as a view that autograd knows of: they are leaves of their own.
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    tensors[name] = storage.as_strided(layout.sizes, layout.strides, layout.offset);
+  }
+  return tensors;
+}
+
+}  // namespace levin::interchange

@@ -1,0 +1,118 @@
+// Regions of a program: `with torch.no_grad()` and `with torch.autocast(...)`, which torch.export keeps
+// as higher-order operators with a body of their own.
+#include <c10/core/GradMode.h>
+
+#include <map>
+
+#include "levin/base/autocast.h"
+#include "levin/base/check.h"
+#include "levin/interchange/run/step.h"
+
+namespace levin::interchange {
+namespace {
+
+class Region : public Step {
+ public:
+  /// The first num_settings inputs say what the region is; then come the body and its inputs.
+  Region(const Node& node, size_t num_settings, StepContext& context)
+      : Step(node), num_settings_(num_settings) {
+    LEVIN_CHECK(node.inputs.size() > num_settings &&
+                    node.inputs[num_settings].operand.kind == Operand::Kind::kBody,
+                "interchange.archive", "{} has no body", place_of(node));
+    body_ = node.inputs[num_settings].operand.body;
+    LEVIN_CHECK(node.inputs.size() - num_settings - 1 == body_->inputs.size(),
+                "interchange.archive", "{} has another number of inputs than its body",
+                place_of(node));
+    for (const Result& result : node.results) {
+      results_.insert(results_.end(), result.slots.begin(), result.slots.end());
+    }
+    LEVIN_CHECK(results_.size() == body_->outputs.size(), "interchange.archive",
+                "{} has another number of results than its body", place_of(node));
+    for (const Operand& output : body_->outputs) {
+      LEVIN_CHECK(output.kind == Operand::Kind::kSlot || output.kind == Operand::Kind::kConstant,
+                  "interchange.archive", "{} gives a list", place_of(node));
+    }
+    for (size_t i = 0; i < body_->inputs.size(); ++i) {
+      const Operand& operand = node.inputs[num_settings + 1 + i].operand;
+      const auto buffer = context.buffers.find(operand.slot);
+      if (operand.kind == Operand::Kind::kSlot && buffer != context.buffers.end()) {
+        context.buffers.emplace(body_->inputs[i], buffer->second);
+      }
+    }
+    steps_.emplace(*body_, context);
+  }
+
+ protected:
+  const c10::IValue& setting(size_t index) const { return node().inputs[index].operand.constant; }
+  void run_body(Frame& frame) const {
+    for (size_t i = 0; i < body_->inputs.size(); ++i) {
+      frame.values[body_->inputs[i]] =
+          value_of(node().inputs[num_settings_ + 1 + i].operand, frame);
+    }
+    steps_->run(frame);
+    for (size_t i = 0; i < results_.size(); ++i) {
+      frame.values[results_[i]] = value_of(body_->outputs[i], frame);
+    }
+  }
+
+ private:
+  size_t num_settings_;
+  std::shared_ptr<const Body> body_;
+  std::vector<Slot> results_;
+  std::optional<Steps> steps_;
+};
+
+/// wrap_with_set_grad_enabled(enabled, body, inputs...)
+class GradRegion final : public Region {
+ public:
+  GradRegion(const Node& node, StepContext& context) : Region(node, 1, context) {
+    LEVIN_CHECK(setting(0).isBool(), "interchange.archive", "{} is neither on nor off",
+                place_of(node));
+  }
+  // torch.no_grad() in a module holds where the caller has turned gradients off, and
+  // torch.enable_grad() turns them on there too, as in Python.
+  void run(Frame& frame) const override {
+    const c10::AutoGradMode mode(setting(0).toBool());
+    run_body(frame);
+  }
+};
+
+/// wrap_with_autocast(device_type, dtype, enabled, cache_enabled, body, inputs...)
+class AutocastRegion final : public Region {
+ public:
+  AutocastRegion(const Node& node, StepContext& context) : Region(node, 4, context) {
+    LEVIN_CHECK(setting(0).isString() && (setting(1).isInt() || setting(1).isNone()) &&
+                    setting(2).isBool() && (setting(3).isBool() || setting(3).isNone()),
+                "interchange.archive", "{} has other settings than torch.autocast", place_of(node));
+    device_ = c10::Device(setting(0).toStringRef()).type();
+    follows_device_ = device_ == context.exported_device.type();
+  }
+
+  void run(Frame& frame) const override {
+    const at::DeviceType device = follows_device_ ? frame.device.type() : device_;
+    Autocast settings = current_autocast(device);
+    settings.enabled = setting(2).toBool();
+    if (setting(1).isInt()) settings.dtype = static_cast<at::ScalarType>(setting(1).toInt());
+    if (setting(3).isBool()) settings.cache = setting(3).toBool();
+    const AutocastScope scope(device, settings);
+    run_body(frame);
+  }
+
+ private:
+  at::DeviceType device_ = at::kCPU;
+  bool follows_device_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Step> make_region_step(const Node& node, StepContext& context) {
+  if (node.target == "torch.ops.higher_order.wrap_with_set_grad_enabled") {
+    return std::make_unique<GradRegion>(node, context);
+  }
+  if (node.target == "torch.ops.higher_order.wrap_with_autocast") {
+    return std::make_unique<AutocastRegion>(node, context);
+  }
+  return nullptr;
+}
+
+}  // namespace levin::interchange

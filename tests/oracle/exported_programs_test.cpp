@@ -1,0 +1,383 @@
+// Programs of torch.export, trained here and by the modules that they were made of.
+#include <ATen/core/Dict.h>
+#include <ATen/core/jit_type.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <set>
+
+#include "levin/accelerator/accelerator.h"
+#include "levin/base/error.h"
+#include "levin/base/log_sink.h"
+#include "levin/base/random.h"
+#include "levin/checkpoint/checkpoint.h"
+#include "levin/interchange/load_exported.h"
+#include "levin/module/full.h"
+#include "levin/module/parameters.h"
+#include "levin/optim/optim.h"
+#include "tests/oracle/python.h"
+#include "tests/support/cpu_plugin.h"
+#include "tests/support/world.h"
+
+namespace levin::test::exported {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+/// Of the largest value: kernels are the same, and so is the order in which they run.
+constexpr double kOfTheLargest = 1e-6;
+
+/// An argument as case.json writes it.
+c10::IValue argument_of(const json& written, const State& tensors, at::Device device) {
+  if (written.contains("tensor")) {
+    return tensors.tensor(written["tensor"].get<std::string>()).to(device);
+  }
+  if (written.contains("dict")) {
+    c10::impl::GenericDict dict(c10::StringType::get(), c10::AnyType::get());
+    for (const auto& [key, item] : written["dict"].items()) {
+      dict.insert(key, argument_of(item, tensors, device));
+    }
+    return dict;
+  }
+  for (const char* kind : {"list", "tuple"}) {
+    if (!written.contains(kind)) continue;
+    std::vector<c10::IValue> items;
+    for (const json& item : written[kind]) items.push_back(argument_of(item, tensors, device));
+    return c10::ivalue::Tuple::create(std::move(items));
+  }
+  const json& value = written["value"];
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (value.is_number()) return value.get<double>();
+  if (value.is_string()) return value.get<std::string>();
+  return {};
+}
+
+void add_tensors(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
+  if (value.isTensor()) {
+    tensors.push_back(value.toTensor());
+  } else if (value.isTuple()) {
+    for (const c10::IValue& item : value.toTupleRef().elements()) add_tensors(item, tensors);
+  } else if (value.isList()) {
+    for (const c10::IValue& item : value.toListRef()) add_tensors(item, tensors);
+  } else if (value.isGenericDict()) {
+    for (const auto& entry : value.toGenericDict()) add_tensors(entry.value(), tensors);
+  }
+}
+
+/// exported_programs.py's loss_of.
+at::Tensor loss_of(const std::vector<at::Tensor>& outputs) {
+  at::Tensor total = at::zeros({}, at::kDouble);
+  for (at::Tensor output : outputs) {
+    if (output.is_complex()) output = at::view_as_real(output);
+    if (output.is_floating_point()) total = total + output.to(at::kDouble).square().mean();
+  }
+  return total;
+}
+
+/// Empty where they are the same. least: what counts as the largest value where all are smaller.
+std::string difference(const std::string& name, const at::Tensor& got, const at::Tensor& wanted,
+                       double least = 1e-3, double tolerance = kOfTheLargest) {
+  if (!got.defined()) return name + ": none; ";
+  if (got.sizes() != wanted.sizes() || got.scalar_type() != wanted.scalar_type()) {
+    return c10::str(name, ": ", got.toString(), " of ", got.sizes(), ", wanted ", wanted.toString(),
+                    " of ", wanted.sizes(), "; ");
+  }
+  if (at::equal(got, wanted) || wanted.numel() == 0) return "";
+  const auto real = [](const at::Tensor& tensor) {
+    return (tensor.is_complex() ? at::view_as_real(tensor) : tensor).to(at::kDouble);
+  };
+  const at::Tensor is_finite = real(wanted).isfinite();
+  if (!is_finite.any().item<bool>()) return name + ": nothing finite to compare; ";
+  if (!at::equal(is_finite, real(got).isfinite())) return name + ": other infinite values; ";
+  const double off = (real(got) - real(wanted)).masked_select(is_finite).abs().max().item<double>();
+  const double most =
+      std::max(real(wanted).masked_select(is_finite).abs().max().item<double>(), least);
+  return off <= tolerance * most ? "" : c10::str(name, ": off by ", off, " of ", most, "; ");
+}
+
+class Program {
+ public:
+  explicit Program(const fs::path& folder)
+      : told_(json::parse(bytes_of(folder / "case.json"))),
+        reference_(load_weights(folder / "reference.safetensors")),
+        file_(folder / "net.pt2") {}
+
+  bool is_refused() const { return !told_["refused"].is_null(); }
+  std::string refused() const { return told_["refused"].get<std::string>(); }
+  std::shared_ptr<ExportedModule> load() const {
+    const json& how = told_["evaluation"];
+    ExportedOptions options;
+    if (how == "twice") options.evaluation = file_.parent_path() / "net_eval.pt2";
+    options.same_in_evaluation = how == "same";
+    return load_exported(file_, options);
+  }
+  /// What eval() says of the training program alone.
+  std::string of_evaluation() const {
+    try {
+      load_exported(file_)->eval();
+    } catch (const levin::Error& error) {
+      return error.id();
+    }
+    return "";
+  }
+  bool has_evaluation() const { return !told_["evaluation"].is_null(); }
+
+  int64_t steps() const { return told_["steps"].get<int64_t>(); }
+  double rate() const { return told_["rate"].get<double>(); }
+
+  /// net: an ExportedModule, or what the Accelerator made of it.
+  template <class Net>
+  std::vector<at::Tensor> outputs(const Net& net, at::Device device = at::kCPU) const {
+    std::vector<c10::IValue> arguments;
+    ExportedInputs named;
+    for (const json& each : told_["args"])
+      arguments.push_back(argument_of(each, reference_, device));
+    for (const auto& [key, each] : told_["kwargs"].items()) {
+      named.emplace(key, argument_of(each, reference_, device));
+    }
+    std::vector<at::Tensor> tensors;
+    add_tensors(net->run(arguments, named).value(), tensors);
+    return tensors;
+  }
+
+  /// What differs from Python after training; empty: nothing.
+  std::string difference_from_python(const State& state, const std::string& reference,
+                                     double tolerance) const {
+    std::string words;
+    for (const auto& [name, value] : state.values()) {
+      words += difference(name, state.tensor(name).cpu(), reference_.tensor(reference + name), 1,
+                          tolerance);
+    }
+    return words.empty() && state.values().empty() ? "nothing was trained" : words;
+  }
+
+  /// What differs from Python; empty: nothing.
+  std::string differences() const {
+    const auto net = load();
+    std::string words;
+    const auto compare = [&](const std::string& name, const at::Tensor& got) {
+      words += difference(name, got, reference_.tensor(name), name.starts_with("eval.") ? 1 : 1e-3);
+    };
+    if (!net->is_training()) words += "not in training mode; ";
+    for (int64_t step = 0; step < told_["steps"]; ++step) {
+      torch::manual_seed(static_cast<uint64_t>(100 + step));
+      net->zero_grad();
+      const auto out = outputs(net);
+      const at::Tensor loss = loss_of(out);
+      if (loss.requires_grad()) loss.backward();
+      if (step == 0) {
+        for (size_t i = 0; i < out.size(); ++i) compare("out." + std::to_string(i), out[i]);
+        compare("loss", loss);
+        for (const NamedTensor& each : named_parameters(*net)) {
+          if (each.tensor.grad().defined()) compare("grad." + each.name, each.tensor.grad());
+        }
+      }
+      const at::NoGradGuard no_grad;
+      for (const NamedTensor& each : named_parameters(*net)) {
+        at::Tensor parameter = each.tensor;
+        if (parameter.grad().defined())
+          parameter.add_(parameter.grad(), -told_["rate"].get<double>());
+      }
+    }
+    words += states(*net);
+    net->eval();
+    const at::NoGradGuard no_grad;
+    torch::manual_seed(7);
+    const auto out = outputs(net);
+    for (size_t i = 0; i < out.size(); ++i) compare("eval." + std::to_string(i), out[i]);
+    return words;
+  }
+
+ private:
+  /// Parameters and buffers under Python's names, and no others.
+  std::string states(const ExportedModule& net) const {
+    std::string words;
+    std::map<std::string, at::Tensor> own;
+    for (const auto& each : net.named_parameters()) own[each.key()] = each.value().detach();
+    for (const auto& each : net.named_buffers()) own[each.key()] = each.value();
+    for (const auto& [name, tensor] : own) {
+      if (!reference_.contains("after." + name)) words += "no " + name + " in Python; ";
+    }
+    for (const auto& [name, value] : reference_.values()) {
+      if (!name.starts_with("after.")) continue;
+      const auto found = own.find(name.substr(6));
+      words += found == own.end()
+                   ? name + ": none; "
+                   : difference(name, found->second, reference_.tensor(name), /*least=*/1);
+    }
+    return words;
+  }
+
+  json told_;
+  State reference_;
+  fs::path file_;
+};
+
+class ExportedPrograms : public PythonTest {};
+
+struct Conditions {
+  std::string name;
+  AcceleratorOptions options = {};
+  int64_t ranks = 1;
+  std::string reference = "after.";  ///< before the names of Python's values
+  double tolerance = kOfTheLargest;
+  /// Programs that this does not train to the same values, for the reason that stands beside the row.
+  std::set<std::string> except = {};
+};
+
+AcceleratorOptions options_of(const std::string& strategy, const std::string& compile = "no",
+                              const std::string& backend = "auto") {
+  AcceleratorOptions options;
+  options.cpu = true;
+  options.strategy = strategy;
+  options.compile = compile;
+  options.comm.backend = backend;
+  return options;
+}
+AcceleratorOptions accumulated() {
+  AcceleratorOptions options = options_of("auto");
+  options.gradient_accumulation_steps = 2;
+  return options;
+}
+AcceleratorOptions in_bf16(const std::string& compile) {
+  AcceleratorOptions options = options_of("auto", compile);
+  options.mixed_precision = "bf16";
+  return options;
+}
+AcceleratorOptions on_xla() {
+  AcceleratorOptions options;
+  options.accelerator = "xla";
+  options.pjrt_plugin = "cpu";
+  options.devices = 1;
+  return options;
+}
+
+std::vector<Conditions> conditions() {
+  // Programs that are trained under autocast too.
+  const std::set<std::string> not_bf16 = {"bert", "conv_net",        "loops_over_modules",
+                                          "lstm", "no_grad_regions", "tied_and_shared"};
+  return {
+      {"Accelerator", options_of("auto")},
+      {"Ddp", options_of("ddp"), 2},
+      {"Fsdp", options_of("fsdp"), 2},
+      {"FsdpGathered", options_of("fsdp", "no", "gloo"), 2},
+      {"Zero", options_of("zero"), 2},
+      {"Replay", options_of("auto", "replay")},
+      // It has a layer that gets no gradient, which a recorded step of ddp refuses.
+      {"DdpReplay", options_of("ddp", "replay"), 2, "after.", kOfTheLargest, {"tied_and_shared"}},
+      // Batch norm sees each batch twice.
+      {"Accumulated", accumulated(), 1, "after.", kOfTheLargest, {"conv_net", "resnet"}},
+      {"Bf16", in_bf16("no"), 1, "bf16.", 1e-5, not_bf16},
+      {"Bf16Replay", in_bf16("replay"), 1, "bf16.", 1e-5, not_bf16},
+  };
+}
+
+/// Parameters and buffers after the reference's steps in a loop of the Accelerator.
+State trained(const Program& program, const Conditions& conditions, int64_t& replayed) {
+  AcceleratorOptions options = conditions.options;
+  options.compile_check = "no";
+  Accelerator accelerator(options);
+  const auto net = program.load();
+  auto [prepared, sgd] = accelerator.prepare(net, optim::sgd({.lr = program.rate()}));
+  auto& model = prepared;
+  auto& optimizer = sgd;
+  const at::Tensor unused = at::zeros({1}, accelerator.device());
+  auto step = accelerator.compile([&](const at::Tensor& input) {
+    optimizer.zero_grad();
+    const at::Tensor loss = loss_of(program.outputs(model, accelerator.device()));
+    accelerator.backward(loss);
+    optimizer.step();
+    return loss.detach() + input.sum();
+  });
+  for (int64_t i = 0; i < program.steps(); ++i) {
+    for (int64_t part = 0; part < options.gradient_accumulation_steps; ++part) {
+      torch::manual_seed(static_cast<uint64_t>(100 + i));
+      const auto scope = accelerator.accumulate();
+      step(unused);
+    }
+  }
+  replayed = step.report().replayed;
+  return full(*net);
+}
+
+TEST_F(ExportedPrograms, TrainAsInPythonOrAreRefusedByName) {
+  std::string output;
+  const fs::path root = file("programs");
+  ASSERT_EQ(run("exported_programs.py", "'" + root.string() + "'", &output), 0) << output;
+  size_t num_trained = 0, num_refused = 0;
+  for (const auto& entry : fs::directory_iterator(root)) {
+    SCOPED_TRACE(entry.path().filename());
+    const Program program(entry.path());
+    try {
+      if (!program.is_refused()) {
+        EXPECT_EQ(program.differences(), "");
+        EXPECT_EQ(program.of_evaluation(), program.has_evaluation() ? "interchange.mode" : "");
+        ++num_trained;
+        continue;
+      }
+      program.load();
+      ADD_FAILURE() << "it was loaded";
+    } catch (const std::exception& error) {
+      EXPECT_TRUE(program.is_refused()) << error.what();
+      EXPECT_THAT(error.what(), ::testing::StartsWith("interchange.unsupported: "));
+      EXPECT_THAT(error.what(),
+                  ::testing::HasSubstr(program.is_refused() ? program.refused() : ""));
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("exported_programs.py:"));
+      ++num_refused;
+    }
+  }
+  EXPECT_GE(num_trained, 75U) << output;
+  EXPECT_EQ(num_refused, 3U) << output;
+}
+
+/// Empty where it trains to Python's values.
+std::string told_of(const Program& program, const Conditions& conditions) {
+  log::set_sink([](log::Level, std::string_view) {});  // that each rank has the same data
+  int64_t replayed = 0;
+  const State state = trained(program, conditions, replayed);
+  const std::string off =
+      program.difference_from_python(state, conditions.reference, conditions.tolerance);
+  const bool is_replayed = replayed > 0 || conditions.options.compile == "no";
+  return off.empty() && !is_replayed ? std::string("nothing was replayed") : off;
+}
+
+// The same files under whatever trains a module: none of it knows of exported programs.
+TEST_F(ExportedPrograms, TrainUnderEachStrategyAsInPython) {
+  std::string output;
+  const fs::path root = file("programs");
+  const std::string names =
+      "mlp conv_net lstm tied_and_shared loops_over_modules no_grad_regions bert llama t5 resnet";
+  ASSERT_EQ(run("exported_programs.py", "'" + root.string() + "' " + names, &output), 0) << output;
+  for (const Conditions& row : conditions()) {
+    SCOPED_TRACE(row.name);
+    for (const auto& entry : fs::directory_iterator(root)) {
+      SCOPED_TRACE(entry.path().filename());
+      if (row.except.contains(entry.path().filename())) continue;
+      const Program program(entry.path());
+      const auto words =
+          run_world(row.ranks, [&](int64_t, const auto&) { return told_of(program, row); });
+      EXPECT_THAT(words, ::testing::Each(""));
+    }
+  }
+}
+
+class ExportedProgramsOnXla : public PythonTest {};
+
+// Random numbers are XLA's own there: programs without any.
+TEST_F(ExportedProgramsOnXla, TrainAsInPython) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  std::string output;
+  const fs::path root = file("programs");
+  const std::string names = "mlp conv_net loops_over_modules llama resnet";
+  ASSERT_EQ(run("exported_programs.py", "'" + root.string() + "' " + names, &output), 0) << output;
+  for (const auto& entry : fs::directory_iterator(root)) {
+    SCOPED_TRACE(entry.path().filename());
+    EXPECT_EQ(told_of(Program(entry.path()), {"Xla", on_xla(), 1, "after.", 1e-4}), "");
+  }
+}
+
+}  // namespace
+}  // namespace levin::test::exported
