@@ -11,6 +11,7 @@
 
 extern "C" {
 int levin_fuzz_checkpoint(const uint8_t* data, size_t size);
+int levin_fuzz_exported(const uint8_t* data, size_t size);
 int levin_fuzz_flight(const uint8_t* data, size_t size);
 int levin_fuzz_graph(const uint8_t* data, size_t size);
 int levin_fuzz_host_list(const uint8_t* data, size_t size);
@@ -40,6 +41,7 @@ struct Fuzzer {
 };
 
 constexpr Fuzzer kFuzzers[] = {{"checkpoint", levin_fuzz_checkpoint},
+                               {"exported", levin_fuzz_exported},
                                {"flight", levin_fuzz_flight},
                                {"graph", levin_fuzz_graph},
                                {"host_list", levin_fuzz_host_list},

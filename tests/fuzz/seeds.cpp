@@ -1,11 +1,15 @@
 #include "tests/fuzz/seeds.h"
 
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+
 #include <fstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "levin/files/safetensors.h"
+#include "tests/interchange/small_programs.h"
 
 namespace levin::fuzz {
 namespace {
@@ -234,6 +238,18 @@ void put_graphs(const fs::path& root) {
 
 // As Python 3.11 and PyTorch 2.13 write them: a dict of tensors, numbers and lists; the .metadata of one
 // tensor [2, 3], whose part has 8192 bytes.
+void put_exported(const fs::path& root) {
+  fs::create_directories(root / "exported");
+  test::SmallProgram program = test::small_linear(at::ones({2, 3}), at::zeros({2}));
+  program.write(root / "exported/linear");
+  put(root, "exported", "program", program.text().dump());
+  program.weights_config["lin.weight"]["tensor_meta"]["sizes"][0]["as_int"] = int64_t{1} << 60;
+  program.write(root / "exported/large");
+  program.graph["tensor_values"]["x"]["sizes"][0] = {
+      {"as_expr", {{"expr_str", "2**2**2**2**2 + s0"}}}};
+  put(root, "exported", "power", program.text().dump());
+}
+
 void put_pickles(const fs::path& root) {
   put(root, "pickle", "state",
       bytes("\200\002}q\000(X\001\000\000\000wq\001ctorch._utils\n"
@@ -332,6 +348,7 @@ void put_seeds(const fs::path& root) {
   put_templates(root);
   put_graphs(root);
   put_pickles(root);
+  put_exported(root);
 }
 
 }  // namespace levin::fuzz

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "levin/base/export.h"
 #include "levin/interchange/program/expression.h"
 #include "levin/interchange/program/pytree.h"
 
@@ -120,7 +121,7 @@ struct Program {
 
 /// text: that of models/model.json. Throws Error "interchange.archive" for text
 /// that is no program of schema 8 and "interchange.unsupported", which names all that levin cannot run.
-Program read_program(std::string_view text);
+LEVIN_API Program read_program(std::string_view text);
 
 /// The dtype of a number of torch.export's ScalarType. Throws Error "interchange.archive".
 at::ScalarType dtype_of(int64_t number);
