@@ -122,9 +122,9 @@ run_guide() {
       else
         language=${line#'```'}
         case $language in
-          sh | cpp | diff | text) ;;
+          sh | cpp | diff | python | text) ;;  # tests/oracle runs Python's
           toml | cmake) [[ -n $file ]] || complain "$name:$number: wanted <!-- file: NAME --> above" ;;
-          *) complain "$name:$number: got a block of '$language', wanted sh, cpp, diff, toml, cmake or text" ;;
+          *) complain "$name:$number: got a block of '$language', wanted sh, cpp, diff, python, toml, cmake or text" ;;
         esac
         [[ -z $file ]] || : >"$file"
         [[ -n $language ]] || language=none

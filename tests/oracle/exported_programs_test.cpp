@@ -364,6 +364,18 @@ TEST_F(ExportedPrograms, TrainUnderEachStrategyAsInPython) {
   }
 }
 
+// Its Python writes what its C++ opens.
+TEST_F(ExportedPrograms, OfTheGuideAreWrittenByItsPython) {
+  std::string output;
+  const fs::path folder = file("guide");
+  fs::create_directories(folder);
+  ASSERT_EQ(run("guide.py", "'" + folder.string() + "'", &output), 0) << output;
+  EXPECT_THAT(output, ::testing::HasSubstr("1 blocks"));
+  const auto net = load_exported(folder / "net.pt2");
+  EXPECT_TRUE(net->is_training());
+  EXPECT_EQ(net->forward(at::ones({7, 1, 28, 28})).sizes(), (at::IntArrayRef{7, 10}));
+}
+
 class ExportedProgramsOnXla : public PythonTest {};
 
 // Random numbers are XLA's own there: programs without any.
