@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/library.h>
 #include <torch/torch.h>
 
 #include <fstream>
@@ -304,6 +305,24 @@ TEST(ExportedModule, NamesAllThatItCannotRunWithTheLinesOfPython) {
   EXPECT_THAT(refusal(object),
               AllOf(StartsWith("interchange.unsupported: "),
                     HasSubstr("as_custom_obj of torch.ops.aten.relu.default at net.py:5")));
+}
+
+// A library of the program's own, with a gradient.
+at::Tensor thrice(const at::Tensor& x) { return x * 3; }
+TORCH_LIBRARY(levin_interchange_test, library) {
+  library.def("thrice(Tensor x) -> Tensor", &thrice);
+}
+
+TEST(ExportedModule, RunsOperatorsThatALibraryHasRegistered) {
+  SmallProgram program = small_linear(weight(), bias());
+  program.node("torch.ops.levin_interchange_test.thrice.default", {{"x", tensor_named("y")}}, "z");
+  program.graph["outputs"] = json::array({tensor_named("z")});
+  program.output_specs[0]["user_output"]["arg"] = tensor_named("z");
+  const auto net = loaded(program);
+  const at::Tensor x = at::ones({2, 3}), out = net->forward(x);
+  EXPECT_TRUE(at::equal(out.detach(), at::linear(x, weight(), bias()) * 3));
+  out.sum().backward();
+  EXPECT_TRUE(at::equal(net->parameters()[1].grad(), at::full({2}, 6.0)));
 }
 
 // LibTorch's error stays what it is, with the node's place.
