@@ -370,7 +370,7 @@ write_table() {
     for i in "${!names[@]}"; do
       if has_failed "$i"; then
         printf '\n== the last lines of %s (%s)\n' "${names[i]}" "$output/logs/${names[i]}.log"
-        tail -n 25 "$output/logs/${names[i]}.log"
+        tail -n 25 "$output/logs/${names[i]}.log" | cut -c1-400
       fi
     done
   } >"$output/gpu.txt"
