@@ -190,7 +190,9 @@ TEST_F(Gpu2Placement, ModulesAndOptimizersAreOnTheDevice) {
   optimizer.step();
   for (const NamedTensor& tensor : accelerator.named_state()) {
     // Fused Adam counts its steps where its parameters are; a learning rate stays on the host.
-    if (tensor.tensor.dim() > 0) EXPECT_EQ(tensor.tensor.device(), device()) << tensor.name;
+    if (tensor.tensor.dim() > 0) {
+      EXPECT_EQ(tensor.tensor.device(), device()) << tensor.name;
+    }
   }
   for (const at::Tensor& parameter : task.module->parameters()) {
     EXPECT_EQ(parameter.grad().device(), device());

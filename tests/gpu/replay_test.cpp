@@ -138,7 +138,9 @@ TEST_F(Gpu5Replay, DropoutDrawsWhatEagerDraws) {
     EXPECT_TRUE(at::equal(got, wanted)) << "call " << call;
     EXPECT_TRUE(at::equal(torch::rand({5}, device()), drawn_then)) << "after call " << call;
   }
-  if (!is_dry_run()) EXPECT_GT(replay.report().num_captured, 0);
+  if (!is_dry_run()) {
+    EXPECT_GT(replay.report().num_captured, 0);
+  }
 }
 
 /// Without a new seed: the generator goes on over replays and eager calls between them.
@@ -231,7 +233,9 @@ TEST_P(Gpu5Shapes, ReplayedEqualEager) {
     EXPECT_THAT(replayed.report.refusals, ::testing::ElementsAre(HasSubstr(of.refusal)));
   }
   EXPECT_GE(replayed.report.replayed, of.replays);
-  if (!is_dry_run()) EXPECT_GT(num_captured(replayed.report), 0);
+  if (!is_dry_run()) {
+    EXPECT_GT(num_captured(replayed.report), 0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -338,7 +342,9 @@ void expect_nets_equal(std::initializer_list<Task (*)()> nets,
     EXPECT_EQ(difference(replayed, run("no"), 0.0), "");
     EXPECT_THAT(replayed.report.refusals, IsEmpty());
     EXPECT_GT(num_replayed(replayed.report), 0);
-    if (!is_dry_run()) EXPECT_GT(num_captured(replayed.report), 0);
+    if (!is_dry_run()) {
+      EXPECT_GT(num_captured(replayed.report), 0);
+    }
   }
 }
 
