@@ -408,7 +408,7 @@ class LEVIN_API Accelerator : public Processes {
   /// Throws Error "accelerator.torch_loader" for what loaders of torch::data do not heed.
   void check_torch_loader();
   void check_compile() const;
-  /// Of the exception that ends the program.
+  /// Returns memory_hint of the exception that ends the program, once.
   std::string explanation();
   std::shared_ptr<Strategy> new_strategy();
   void save_model_state(const State& weights, const std::filesystem::path& folder,

@@ -44,7 +44,7 @@ class LoadedProgram;
 /// Inputs by name.
 using ExportedInputs = std::map<std::string, c10::IValue, std::less<>>;
 
-/// What a program gave.
+/// The result of a program's run.
 class LEVIN_API ExportedOutput {
  public:
   explicit ExportedOutput(c10::IValue value) : value_(std::move(value)) {}

@@ -24,13 +24,12 @@ class LoadedProgram {
                 const LoadedProgram* training = nullptr);
 
   ExportedOutput run(const std::vector<c10::IValue>& arguments, const ExportedInputs& named) const;
-  const Program& program() const { return program_; }
   const std::vector<std::string>& argument_names() const { return inputs_->names(); }
   /// Empty where it can be trained.
   const std::string& reason_not_trained() const { return reason_not_trained_; }
   /// Empty where it can be evaluated.
   const std::string& reason_not_evaluated() const { return reason_not_evaluated_; }
-  /// Of buffers that are not in the state dict.
+  /// Casts the floating-point buffers that are not in the state dict.
   void convert_constants(at::ScalarType dtype);
 
  private:

@@ -19,7 +19,7 @@ class ProgramInputs {
   /// structure.
   explicit ProgramInputs(const Program& program);
 
-  /// Of forward's arguments.
+  /// Returns the names of forward's arguments.
   const std::vector<std::string>& names() const { return names_; }
   /// The flat inputs, checked: as many as slots(). Throws Error "interchange.input".
   std::vector<c10::IValue> leaves_of(const std::vector<c10::IValue>& arguments,

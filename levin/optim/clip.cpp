@@ -65,7 +65,7 @@ std::vector<at::Tensor> norms_of(const std::vector<at::Tensor>& gradients, doubl
   return norms;
 }
 
-/// Of all of them together, in float64 where one of them is; 0 where there are none, made on the device:
+/// Returns the norm of all of them together, in float64 where one of them is; 0 where there are none, made on the device:
 /// to copy it there would be to wait for all that the device still does.
 at::Tensor norm_of(const std::vector<at::Tensor>& gradients, double norm_type, at::Device device) {
   if (gradients.empty()) return at::zeros({}, at::TensorOptions(at::kFloat).device(device));

@@ -58,7 +58,7 @@ void check_device(const Tensor& input) {
               input.device().str());
 }
 
-/// What is summed over a batch in a half type would be rounded to it, and overflow in float16.
+/// A sum over a batch in a half type would be rounded to it, and overflow in float16.
 Tensor to_sum(const Tensor& input) {
   const bool is_half = at::isReducedFloatingType(input.scalar_type());
   return is_half && !input.is_xla() ? input.to(at::kFloat) : input;
@@ -81,7 +81,7 @@ Statistics statistics_in_program(const Tensor& mean, const Tensor& variance, dou
   return {overall, spread, spread * (total / std::max(total - 1, 1.0))};
 }
 
-/// Of all ranks' batches, put together in rank order (Chan et al. 1979). The host reads none of it: on
+/// Returns the statistics of all ranks' batches, put together in rank order (Chan et al. 1979). The host reads none of it: on
 /// a GPU it would wait in each batch norm.
 Statistics statistics_of(const Tensor& input, comm::ProcessGroup group) {
   const int64_t channels = input.size(1);

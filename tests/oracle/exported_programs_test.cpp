@@ -10,7 +10,6 @@
 #include "levin/accelerator/accelerator.h"
 #include "levin/base/error.h"
 #include "levin/base/log_sink.h"
-#include "levin/base/random.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/interchange/load_exported.h"
 #include "levin/module/full.h"

@@ -13,7 +13,7 @@
 namespace levin {
 namespace {
 
-/// Of errors that have no type of their own.
+/// They tell errors of memory that have no type of their own.
 constexpr std::array<std::string_view, 6> kWords = {"DefaultCPUAllocator: can't allocate memory",
                                                     "DefaultCPUAllocator: not enough memory",
                                                     "CUDA out of memory",

@@ -13,7 +13,7 @@
 
 namespace levin {
 
-/// Whether LibTorch's allocators (c10::OutOfMemoryError of a GPU, the CPU allocator's message), CUDA's
+/// Returns whether LibTorch's allocators (c10::OutOfMemoryError of a GPU, the CPU allocator's message), CUDA's
 /// libraries or operator new found no memory.
 LEVIN_API bool is_out_of_memory(const std::exception& error);
 

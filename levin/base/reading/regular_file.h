@@ -27,7 +27,7 @@ struct RegularFile {
 LEVIN_API std::optional<RegularFile> open_regular(const std::filesystem::path& path,
                                                   std::string& why);
 
-/// Whether a path names a stream that this process has open: /dev/stdin, /dev/fd/3 and so what a shell
+/// Returns whether a path names a stream that this process has open: /dev/stdin, /dev/fd/3 and so what a shell
 /// makes of <(...).
 LEVIN_API bool is_open_stream(const std::filesystem::path& path);
 

@@ -295,7 +295,7 @@ at::Tensor TorchArchive::rebuilt(const PickleValue& arguments, std::optional<at:
         __builtin_mul_overflow(std::max<int64_t>(sizes[i] - 1, 0), strides[i], &step) ||
         __builtin_add_overflow(last, step, &last);
     if (too_far) fail("a tensor that is larger than its storage");
-    // Of a stride of 0 all elements lie at one place, however many there are.
+    // With a stride of 0 all elements lie at one place, however many there are.
     if (__builtin_mul_overflow(bytes, std::max<int64_t>(sizes[i], 1), &bytes)) {
       fail(fmt::format("a tensor of sizes [{}], whose bytes are more than 64 bits count",
                        fmt::join(sizes, ", ")));

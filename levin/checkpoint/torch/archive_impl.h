@@ -40,7 +40,7 @@ class TorchArchive;
 bool is_module(const PickleValue& value);
 /// Its parameters and buffers by their names, as its state_dict().
 State module_tensors(TorchArchive& archive, const PickleValue& module);
-/// What may be made of a file, or of all files of a folder: pickles refer to a value by a few bytes, as
+/// Limits the values that are made of a file, or of all files of a folder: pickles refer to a value by a few bytes, as
 /// often as they like, and each time it becomes one of its own in a State.
 class TorchBudget {
  public:

@@ -29,7 +29,7 @@ class LEVIN_API Communicators {
   /// Ends all of them now. A collective whose peer is gone would else run on the GPU for ever, and
   /// whoever reads a tensor of that GPU, to save a checkpoint for one, would wait for it.
   void abort() noexcept;
-  /// Of a group that is let go of. well: with the other ranks, when all that was started is done;
+  /// Ends the backend of a group that is let go of. well: with the other ranks, when all that was started is done;
   /// else this rank alone, at once. Nothing where abort() was called.
   void end(Backend backend, bool well) noexcept;
 

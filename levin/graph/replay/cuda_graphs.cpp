@@ -15,7 +15,7 @@
 namespace levin::graph {
 namespace {
 
-/// Where this thread warms up and captures all graphs of a device. The default stream cannot be
+/// The stream on which this thread warms up and captures all graphs of a device. The default stream cannot be
 /// captured, and cuBLAS keeps a workspace of tens of megabytes for each stream that it has met.
 c10::Stream capture_stream(c10::DeviceIndex device) {
   thread_local std::map<c10::DeviceIndex, c10::Stream> streams;

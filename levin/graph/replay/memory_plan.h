@@ -25,7 +25,7 @@ struct MemoryPlan {
 
 /// A cache line, and what ATen's own allocator gives on the CPU.
 inline constexpr int64_t kHostAlignment = 64;
-/// What CUDA's caching allocator gives. Libraries choose kernels by how operands are aligned, so that a step whose
+/// CUDA's caching allocator aligns to it. Libraries choose kernels by how operands are aligned, so that a step whose
 /// values lie otherwise may be slower, and give other bits.
 inline constexpr int64_t kCudaAlignment = 512;
 

@@ -34,7 +34,7 @@ at::Generator generator_of(const Node& node) {
   return at::globalContext().defaultGenerator(node.output().type().device);
 }
 
-/// Whether the result is the seed or the offset of random numbers that attention without dropout does not draw.
+/// Returns whether the result is the seed or the offset of random numbers that attention without dropout does not draw.
 /// Nobody reads it, and it need not lie where attention is computed: LibTorch's kernels give it on the host while no
 /// graph of the device is captured.
 bool is_unread_seed(const Node& node, size_t result) {

@@ -32,7 +32,7 @@ std::vector<int64_t> numbers_of(const std::vector<Expression>& expressions,
   return numbers;
 }
 
-/// Whether all elements lie within `count` of them.
+/// Returns whether all elements lie within `count` of them.
 bool fits(const Layout& layout, int64_t count) {
   int64_t last = layout.offset, numel = 1;
   for (size_t i = 0; i < layout.sizes.size(); ++i) {

@@ -25,15 +25,15 @@ class JsonValue {
   /// json: one of nlohmann's.
   explicit JsonValue(const void* json) : json_(json) {}
 
-  /// Of an object. Throws where it has none of that name.
+  /// Returns a field of an object. Throws where it has none of that name.
   JsonValue field(const char* name) const;
   /// None where it is no object, has no such field, or has null there.
   std::optional<JsonValue> find_field(const char* name) const;
   /// The one key of a union and its value, {"as_int": 3}; fields of null do not count.
   std::pair<std::string, JsonValue> only_field() const;
-  /// Of an object, by their keys.
+  /// Returns the fields of an object, in the order of their keys.
   std::vector<std::pair<std::string, JsonValue>> fields(const char* what) const;
-  /// Of an array.
+  /// Returns the items of an array.
   std::vector<JsonValue> items(const char* what) const;
   const std::string& text(const char* what) const;
   int64_t integer(const char* what) const;

@@ -116,14 +116,10 @@ struct Program {
   std::vector<std::string> modules;         ///< paths of all modules, the root "" among them
   std::map<std::string, std::string> module_classes;  ///< by path, where nodes name them
   std::map<std::string, Range, std::less<>> ranges;   ///< by symbol
-  std::string torch_version;
 };
 
 /// text: that of models/model.json. Throws Error "interchange.archive" for text
 /// that is no program of schema 8 and "interchange.unsupported", which names all that levin cannot run.
 LEVIN_API Program read_program(std::string_view text);
-
-/// The dtype of a number of torch.export's ScalarType. Throws Error "interchange.archive".
-at::ScalarType dtype_of(int64_t number);
 
 }  // namespace levin::interchange

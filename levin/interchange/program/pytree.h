@@ -25,7 +25,7 @@ class LEVIN_API PyTree {
   bool is_leaf() const { return type_.empty(); }
   /// "builtins.dict", "transformers.modeling_outputs.CausalLMOutput"; empty for a leaf.
   const std::string& type() const { return type_; }
-  /// Of a dict, or an object of named fields; empty where children are known by their place.
+  /// Returns the keys of a dict, or an object's names of fields; empty where children are known by their place.
   const std::vector<std::string>& keys() const { return keys_; }
   const std::vector<PyTree>& children() const { return children_; }
   size_t num_leaves() const { return num_leaves_; }

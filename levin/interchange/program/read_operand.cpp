@@ -44,6 +44,12 @@ const std::map<int64_t, at::ScalarType>& dtypes() {
   };
   return known;
 }
+at::ScalarType dtype_of(int64_t number) {
+  const auto found = dtypes().find(number);
+  if (found == dtypes().end()) fail_reading(fmt::format("the dtype {} is not known", number));
+  return found->second;
+}
+
 // torch.export's numbers are neither LibTorch's nor Python's.
 constexpr std::array kLayouts = {at::kStrided,   at::kSparse,    at::kSparseCsr, at::kSparseCsc,
                                  at::kSparseBsr, at::kSparseBsc, at::kMkldnn,    at::kStrided};
@@ -115,12 +121,6 @@ Expression size_of(const JsonValue& value) {
 }
 
 }  // namespace
-
-at::ScalarType dtype_of(int64_t number) {
-  const auto found = dtypes().find(number);
-  if (found == dtypes().end()) fail_reading(fmt::format("the dtype {} is not known", number));
-  return found->second;
-}
 
 Operand read_operand(const std::string& kind, const JsonValue& value,
                      const std::function<Slot(const std::string&)>& use, std::string& unsupported) {

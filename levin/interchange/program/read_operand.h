@@ -11,7 +11,7 @@
 namespace levin::interchange {
 
 /// kind and value: the one field of an Argument ("as_ints", [2, 2]). use: gives the slot of a name.
-/// What levin has no form for is named in `unsupported`. Throws Error "interchange.archive".
+/// `unsupported` gets the kind that levin has no form for. Throws Error "interchange.archive".
 Operand read_operand(const std::string& kind, const JsonValue& value,
                      const std::function<Slot(const std::string&)>& use, std::string& unsupported);
 

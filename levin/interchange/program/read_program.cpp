@@ -72,9 +72,6 @@ class Reader {
       }
       if (const auto most = range.find_field("max_val")) own.most = most->integer("max_val");
     }
-    if (const auto version = whole.find_field("torch_version")) {
-      program_.torch_version = version->text("torch_version");
-    }
     program_.num_slots = num_slots_;
     check_supported();
   }

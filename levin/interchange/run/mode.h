@@ -1,5 +1,5 @@
 #pragma once
-// What train() and eval() change in a node: torch.export writes the mode into the arguments.
+// Modes: train() and eval() change arguments of a node, into which torch.export has written the mode.
 // Not for users.
 
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -76,7 +76,7 @@ IValue conform(IValue value, const c10::Argument& formal) {
   return value;
 }
 
-/// Of a list whose items are known only in a call.
+/// Makes a list whose items are known only in a call.
 IValue list_of(const Operand& operand, const c10::TypePtr& element, const Frame& frame) {
   const auto fill = [&](auto list, const auto& get) {
     list.reserve(operand.items.size());

@@ -30,7 +30,7 @@ struct Frame {
   c10::Device device = at::kCPU;    ///< in the place of the one that the program was exported on
 };
 
-/// What steps are made with, and what is learnt from them.
+/// Steps are made with it, and leave in it what they tell of the program's modes.
 struct StepContext {
   /// By Python's path; the root where there is none.
   std::function<const torch::nn::Module*(const std::string& path)> module_of;

@@ -1,5 +1,5 @@
 #pragma once
-// What an error of LibTorch means where it comes between the steps of a sharded model, whose parameters
+// explain_outside says what an error of LibTorch means between the steps of a sharded model, whose parameters
 // are rows there.
 
 #include <string>

@@ -277,7 +277,7 @@ class Fsdp final : public Strategy, public Joinable {
     for (const auto& unit : units()) unit->note_values();
   }
 
-  /// What an error of LibTorch outside of a forward pass means, where parameters are rows.
+  /// Says what an error of LibTorch outside of a forward pass means, where parameters are rows.
   std::string explain(std::string_view what) const {
     if (depth_ > 0) return "";
     for (const auto& unit : units()) {
