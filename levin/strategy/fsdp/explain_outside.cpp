@@ -13,8 +13,8 @@ namespace {
 
 bool is_of_sizes(std::string_view what) {
   constexpr std::array<std::string_view, 4> kWords = {"size", "shape", "dimension", "numel"};
-  return std::ranges::any_of(kWords,
-                             [&](std::string_view word) { return what.find(word) != what.npos; });
+  return std::ranges::any_of(
+      kWords, [&](std::string_view word) { return what.find(word) != std::string_view::npos; });
 }
 
 }  // namespace
