@@ -22,6 +22,10 @@ LEVIN_API std::string place_in(const std::string& backtrace);
 /// The same of a place that was noted, in microseconds, by torch::unwind::unwind().
 LEVIN_API std::string place_of(const std::vector<void*>& frames);
 
+/// "function at file:line" of each of several; "" where it is not known. One search of the debug information
+/// serves all.
+std::vector<std::string> sources_of(const std::vector<std::vector<void*>>& stacks);
+
 /// A reason, "what; advice", with the place before the advice.
 LEVIN_API std::string with_place(std::string reason, const std::string& place);
 

@@ -145,7 +145,4 @@ struct Recorder::Impl {
 /// To the bit; generators by identity.
 bool is_same_constant(const c10::IValue& left, const c10::IValue& right);
 
-/// Fills in Node::source of each from the program counters of its call.
-std::vector<std::string> sources_of(const std::vector<std::vector<void*>>& stacks);
-
 }  // namespace levin::graph

@@ -37,9 +37,9 @@ bool is_plumbing(const torch::unwind::Frame& frame) {
   const std::string function = function_of(frame);
   for (const std::string_view part :
        {"at::", "c10::", "torch::", "std::", "levin::graph::", "levin::xla::", "levin::trace",
-        "levin::detail::", "levin::optim::", "levin::Accelerator::", "levin::Compiled",
-        "levin::backward", "levin::Logged", "levin::Module::", "levin::Prepared",
-        "levin::Stepping::", "levin::Trainer::"}) {
+        "levin::interchange::", "levin::export_program", "levin::detail::", "levin::optim::",
+        "levin::Accelerator::", "levin::Compiled", "levin::backward", "levin::Logged",
+        "levin::Module::", "levin::Prepared", "levin::Stepping::", "levin::Trainer::"}) {
     const size_t at = function.find(part);
     if (at != std::string::npos && (at == 0 || function[at - 1] == ' ')) return true;
   }

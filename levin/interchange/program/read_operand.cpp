@@ -17,36 +17,10 @@ namespace {
 
 constexpr size_t kMostDims = 64;
 
-/// By torch.export's numbers.
-const std::map<int64_t, at::ScalarType>& dtypes() {
-  static const std::map<int64_t, at::ScalarType> known = {
-      {1, at::kByte},
-      {2, at::kChar},
-      {3, at::kShort},
-      {4, at::kInt},
-      {5, at::kLong},
-      {6, at::kHalf},
-      {7, at::kFloat},
-      {8, at::kDouble},
-      {9, at::kComplexHalf},
-      {10, at::kComplexFloat},
-      {11, at::kComplexDouble},
-      {12, at::kBool},
-      {13, at::kBFloat16},
-      {28, at::kUInt16},
-      {29, at::kFloat8_e4m3fn},
-      {30, at::kFloat8_e5m2},
-      {31, at::kFloat8_e4m3fnuz},
-      {32, at::kFloat8_e5m2fnuz},
-      {33, at::kFloat8_e8m0fnu},
-      {34, at::kUInt32},
-      {35, at::kUInt64},
-  };
-  return known;
-}
 at::ScalarType dtype_of(int64_t number) {
-  const auto found = dtypes().find(number);
-  if (found == dtypes().end()) fail_reading(fmt::format("the dtype {} is not known", number));
+  const auto found = exported_dtypes().find(number);
+  if (found == exported_dtypes().end())
+    fail_reading(fmt::format("the dtype {} is not known", number));
   return found->second;
 }
 
@@ -122,6 +96,32 @@ Expression size_of(const JsonValue& value) {
 
 }  // namespace
 
+const std::map<int64_t, at::ScalarType>& exported_dtypes() {
+  static const std::map<int64_t, at::ScalarType> known = {
+      {1, at::kByte},
+      {2, at::kChar},
+      {3, at::kShort},
+      {4, at::kInt},
+      {5, at::kLong},
+      {6, at::kHalf},
+      {7, at::kFloat},
+      {8, at::kDouble},
+      {9, at::kComplexHalf},
+      {10, at::kComplexFloat},
+      {11, at::kComplexDouble},
+      {12, at::kBool},
+      {13, at::kBFloat16},
+      {28, at::kUInt16},
+      {29, at::kFloat8_e4m3fn},
+      {30, at::kFloat8_e5m2},
+      {31, at::kFloat8_e4m3fnuz},
+      {32, at::kFloat8_e5m2fnuz},
+      {33, at::kFloat8_e8m0fnu},
+      {34, at::kUInt32},
+      {35, at::kUInt64},
+  };
+  return known;
+}
 Operand read_operand(const std::string& kind, const JsonValue& value,
                      const std::function<Slot(const std::string&)>& use, std::string& unsupported) {
   const auto tensor = [&](const JsonValue& item) {

@@ -3,6 +3,7 @@
 // Not for users.
 
 #include <functional>
+#include <map>
 #include <string>
 
 #include "levin/interchange/program/json_value.h"
@@ -17,5 +18,8 @@ Operand read_operand(const std::string& kind, const JsonValue& value,
 
 /// Throws Error "interchange.archive".
 TensorMeta read_tensor_meta(const JsonValue& meta);
+
+/// LibTorch's dtypes by torch.export's numbers.
+const std::map<int64_t, at::ScalarType>& exported_dtypes();
 
 }  // namespace levin::interchange

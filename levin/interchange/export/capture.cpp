@@ -1,0 +1,437 @@
+#include "levin/interchange/export/capture.h"
+
+#include <ATen/core/Dict.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/profiler/unwind/unwind.h>
+#include <torch/library.h>
+
+#include <unordered_map>
+
+#include "levin/base/check.h"
+#include "levin/graph/record/current_place.h"
+#include "levin/interchange/export/output_tree.h"
+#include "levin/interchange/export/storage_watch.h"
+
+namespace levin::interchange {
+namespace {
+
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+using c10::IValue;
+using Origin = RecordedValue::Origin;
+
+/// Above autocast, autograd and the operators that only call others; nothing of LibTorch uses it.
+constexpr DispatchKey kKey = DispatchKey::TESTING_ONLY_GenericWrapper;
+
+class Handler;
+thread_local Handler* current = nullptr;
+
+class Handler {
+ public:
+  virtual ~Handler() = default;
+  virtual void call(const c10::OperatorHandle& op, torch::jit::Stack& stack,
+                    c10::function_ref<void()> proceed) = 0;
+};
+
+void interpose(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
+  const DispatchKeySet below = keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kKey);
+  const c10::impl::ExcludeDispatchKeyGuard unseen(kKey);
+  if (current == nullptr) return op.redispatchBoxed(below, stack);
+  current->call(op, *stack, [&] { op.redispatchBoxed(below, stack); });
+}
+
+/// The calls of this thread go to the handler for the time of the object.
+class Scope {
+ public:
+  explicit Scope(Handler& handler) : before_(current) { current = &handler; }
+  ~Scope() { current = before_; }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  Handler* before_;
+  c10::impl::IncludeDispatchKeyGuard seen_{kKey};
+};
+
+/// It hands memory out and leaves what is in it.
+bool leaves_memory_as_it_is(const c10::OperatorHandle& op) {
+  const std::string& name = op.schema().name();
+  return name.starts_with("aten::empty") || name.starts_with("aten::new_empty");
+}
+
+/// The host sees its result: a value of a tensor.
+bool reads_on_host(const c10::FunctionSchema& schema) {
+  bool takes_tensor = false;
+  for (const c10::Argument& formal : schema.arguments()) {
+    takes_tensor |= formal.type()->isSubtypeOf(*c10::TensorType::get());
+  }
+  // Facts about the dtype and the layout are the same for every call.
+  for (const char* fact : {"aten::is_", "aten::_has_compatible", "aten::result_type", "aten::dim",
+                           "aten::can_cast", "aten::size", "aten::stride", "aten::numel"}) {
+    if (schema.name().starts_with(fact) && schema.name() != "aten::is_nonzero") return false;
+  }
+  return takes_tensor && !schema.returns().empty() &&
+         schema.returns().front().type()->kind() != c10::TypeKind::TensorType &&
+         schema.returns().front().type()->kind() != c10::TypeKind::ListType;
+}
+
+}  // namespace
+
+struct Capture::Impl final : Handler {
+  /// How an operator takes a tensor.
+  enum class Use { kRead, kView, kWrite, kFill };
+  explicit Impl(const CaptureOptions& options) : options(options) {}
+
+  void call(const c10::OperatorHandle& op, torch::jit::Stack& stack,
+            c10::function_ref<void()> proceed) override;
+  void read(const c10::OperatorHandle& op, const torch::jit::Stack& stack, RecordedCall& call);
+  RecordedArgument argument(const c10::Argument& formal, const IValue& value, Use use);
+  static Use use_of(const c10::OperatorHandle& op, const c10::Argument& formal);
+  ValueId read_tensor(const at::Tensor& tensor, Use use);
+  ValueId add_filled(const at::Tensor& tensor, Use use);
+  ValueId add_call(const char* op, const at::Tensor& result, ValueId source);
+  ValueId find(const at::Tensor& tensor);
+  ValueId add(const at::Tensor& tensor, Origin origin, size_t index);
+  ValueId add_constant(const at::Tensor& tensor);
+  void note_gradient(ValueId id, const at::Tensor& tensor);
+  void add_results(const torch::jit::Stack& stack, RecordedCall& call);
+  void note_writes(const RecordedCall& call, const torch::jit::Stack& arguments,
+                   const torch::jit::Stack& results);
+  CallMode mode() const;
+  std::string place() const { return graph::current_place(); }
+
+  CaptureOptions options;
+  Recording recording;
+  StorageWatch watch;
+  struct Known {
+    ValueId id = kNoValue;
+    c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+  };
+  std::unordered_map<const c10::TensorImpl*, Known> known;
+  std::unordered_map<const c10::StorageImpl*, std::vector<Known>> by_storage;
+};
+
+Capture::Capture(const std::vector<ModuleTensor>& module_tensors,
+                 const std::vector<at::Tensor>& inputs, const CaptureOptions& options)
+    : impl_(std::make_unique<Impl>(options)) {
+  for (size_t i = 0; i < module_tensors.size(); ++i) {
+    const ModuleTensor& each = module_tensors[i];
+    const Origin origin = each.is_parameter ? Origin::kParameter : Origin::kBuffer;
+    // A tensor with two names is known by its first, and is a value under each.
+    const auto before = impl_->known.find(each.tensor.unsafeGetTensorImpl());
+    const ValueId first = before == impl_->known.end() ? kNoValue : before->second.id;
+    impl_->add(each.tensor, origin, i);
+    if (first != kNoValue) impl_->known.at(each.tensor.unsafeGetTensorImpl()).id = first;
+    impl_->watch.note(each.tensor, /*is_independent=*/false, /*is_uninitialized=*/false);
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    impl_->add(inputs[i], Origin::kInput, i);
+    impl_->watch.note(inputs[i], /*is_independent=*/false, /*is_uninitialized=*/false);
+  }
+}
+
+Capture::~Capture() = default;
+
+Recording Capture::record(const std::function<IValue()>& function) {
+  IValue result;
+  {
+    const Scope scope(*impl_);
+    result = function();
+  }
+  OutputTree tree = output_tree_of(result);
+  for (const IValue& leaf : tree.leaves) {
+    RecordedArgument output;
+    if (leaf.isTensor() && leaf.toTensor().defined()) {
+      output.kind = RecordedArgument::Kind::kTensor;
+      output.values = {impl_->read_tensor(leaf.toTensor(), Impl::Use::kRead)};
+    } else if (!leaf.isTensor()) {
+      output.constant = leaf;
+    }
+    impl_->recording.outputs.push_back(std::move(output));
+  }
+  impl_->recording.output_tree = std::move(tree.text);
+  return std::move(impl_->recording);
+}
+
+CallMode Capture::Impl::mode() const {
+  const c10::AutogradState& state = c10::AutogradState::get_tls_state();
+  return {.grad_enabled = state.get_grad_mode(),
+          .autocast = current_autocast(options.device),
+          // torch::autograd::Function turns both off, torch::NoGradGuard the first alone.
+          .in_function =
+              !state.get_grad_mode() && !state.get_fw_grad_mode() && !state.get_inference_mode()};
+}
+
+void Capture::Impl::call(const c10::OperatorHandle& op, torch::jit::Stack& stack,
+                         c10::function_ref<void()> proceed) {
+  const c10::FunctionSchema& schema = op.schema();
+  if (reads_on_host(schema)) {
+    LEVIN_FAIL("interchange.export.read",
+               "the module reads a value of a tensor by {}{}; a program of torch.export cannot "
+               "depend on values: compute with tensors (torch::where), or export the part of it "
+               "that reads none",
+               schema.name(), place());
+  }
+  RecordedCall call{.op = op, .mode = mode()};
+  if (options.frames) call.frames = torch::unwind::unwind();
+  const torch::jit::Stack arguments(stack.end() - static_cast<int64_t>(schema.arguments().size()),
+                                    stack.end());
+  read(op, arguments, call);
+  proceed();
+  const torch::jit::Stack results(stack.end() - static_cast<int64_t>(schema.returns().size()),
+                                  stack.end());
+  add_results(results, call);
+  note_writes(call, arguments, results);
+  recording.calls.push_back(std::move(call));
+}
+
+void Capture::Impl::read(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
+                         RecordedCall& call) {
+  const auto& formals = op.schema().arguments();
+  for (size_t i = 0; i < formals.size(); ++i) {
+    try {
+      call.arguments.push_back(argument(formals[i], stack[i], use_of(op, formals[i])));
+    } catch (const Error& error) {
+      if (error.id() != "interchange.export.operator") throw;
+      LEVIN_FAIL("interchange.export.operator", "{} of {}{}", error.text(), op.schema().name(),
+                 place());
+    }
+  }
+}
+
+RecordedArgument Capture::Impl::argument(const c10::Argument& formal, const IValue& value,
+                                         Use use) {
+  RecordedArgument made;
+  const auto read_one = [&](const at::Tensor& tensor) {
+    return tensor.defined() ? read_tensor(tensor, use) : kNoValue;
+  };
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    if (!tensor.defined()) return made;
+    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+      made.constant = tensor.item();
+      return made;
+    }
+    made.kind = RecordedArgument::Kind::kTensor;
+    made.values = {read_one(tensor)};
+    return made;
+  }
+  if (value.isTensorList() || value.isOptionalTensorList()) {
+    made.kind = RecordedArgument::Kind::kTensors;
+    for (const IValue& item : value.toListRef()) {
+      made.values.push_back(item.isNone() ? kNoValue : read_one(item.toTensor()));
+    }
+    return made;
+  }
+  LEVIN_CHECK(!value.isGenerator(), "interchange.export.operator",
+              "the generator of its own cannot be exported, only the default one: the argument {}",
+              formal.name());
+  LEVIN_CHECK(
+      !value.isObject() && !value.isCustomClass() && !value.isStream() && !value.isStorage(),
+      "interchange.export.operator", "an object cannot be exported: the argument {}",
+      formal.name());
+  made.constant = value;
+  return made;
+}
+
+Capture::Impl::Use Capture::Impl::use_of(const c10::OperatorHandle& op,
+                                         const c10::Argument& formal) {
+  if (formal.alias_info() == nullptr) return Use::kRead;
+  if (!formal.alias_info()->isWrite()) return Use::kView;
+  if (formal.kwarg_only()) return Use::kFill;  // out=
+  for (const char* fill : {"fill_", "zero_", "copy_", "uniform_", "normal_", "random_",
+                           "bernoulli_", "exponential_", "geometric_", "log_normal_", "cauchy_"}) {
+    if (op.schema().name() == std::string("aten::") + fill) return Use::kFill;
+  }
+  return Use::kWrite;
+}
+
+ValueId Capture::Impl::read_tensor(const at::Tensor& tensor, Use use) {
+  LEVIN_CHECK(tensor.layout() == at::kStrided, "interchange.export.operator",
+              "a tensor of layout {} cannot be exported: an argument", c10::str(tensor.layout()));
+  const ValueId id = find(tensor);
+  using Contents = StorageWatch::Contents;
+  if (id == kNoValue) {
+    LEVIN_CHECK(use == Use::kRead || use == Use::kView, "interchange.export.operator",
+                "a tensor that is written and is no parameter, buffer or input cannot be exported; "
+                "use register_buffer: an argument");
+    return add_constant(tensor);
+  }
+  if (use == Use::kView) return id;
+  const Contents contents = watch.look(tensor);
+  if (contents == Contents::kUnwritten && use == Use::kRead) return add_constant(tensor);
+  if (contents == Contents::kFilledByHost && use != Use::kFill) return add_filled(tensor, use);
+  LEVIN_CHECK(contents != Contents::kChangedByHost, "interchange.export.host_write",
+              "the host wrote into a tensor of sizes {} that operators had computed (data_ptr, "
+              "accessor){}; a program of torch.export has operators only: use index_put_, "
+              "torch::where",
+              c10::str(tensor.sizes()), place());
+  note_gradient(id, tensor);
+  return id;
+}
+
+ValueId Capture::Impl::add_filled(const at::Tensor& tensor, Use use) {
+  const ValueId constant = add_constant(tensor);
+  if (use == Use::kRead) return constant;
+  LEVIN_CHECK(!tensor.is_view(), "interchange.export.host_write",
+              "the host and operators write parts of one tensor of sizes {}{}; a program of "
+              "torch.export has operators only: use index_put_, torch::where",
+              c10::str(tensor.sizes()), place());
+  // A constant stays as it is in each call.
+  return add_call("aten::clone", tensor, constant);
+}
+
+ValueId Capture::Impl::find(const at::Tensor& tensor) {
+  const auto found = known.find(tensor.unsafeGetTensorImpl());
+  if (found != known.end() && !found->second.tensor.expired()) return found->second.id;
+  if (!tensor.has_storage()) return kNoValue;
+  // Tensor::data() makes a tensor of the same memory without an operator.
+  const auto sharing = by_storage.find(tensor.storage().unsafeGetStorageImpl());
+  if (sharing == by_storage.end()) return kNoValue;
+  bool shares = false;
+  for (const Known& each : sharing->second) {
+    const auto other = each.tensor.lock();
+    if (!other ||
+        other->storage().unsafeGetStorageImpl() != tensor.storage().unsafeGetStorageImpl()) {
+      continue;
+    }
+    shares = true;
+    if (other->sizes() == tensor.sizes() && other->strides() == tensor.strides() &&
+        other->storage_offset() == tensor.storage_offset() && other->dtype() == tensor.dtype()) {
+      return add_call("aten::detach", tensor, each.id);
+    }
+  }
+  LEVIN_CHECK(!shares || watch.is_independent(tensor), "interchange.export.operator",
+              "a tensor of sizes {} that shares memory with another, in a way that no operator "
+              "made, cannot be exported: an argument",
+              c10::str(tensor.sizes()));
+  return kNoValue;
+}
+
+/// A call that the code did not make.
+ValueId Capture::Impl::add_call(const char* op, const at::Tensor& result, ValueId source) {
+  RecordedCall call{.op = c10::Dispatcher::singleton().findSchemaOrThrow(op, ""), .mode = mode()};
+  RecordedArgument argument;
+  argument.kind = RecordedArgument::Kind::kTensor;
+  argument.values = {source};
+  call.arguments.push_back(std::move(argument));
+  const auto& formals = call.op.schema().arguments();
+  for (size_t i = 1; i < formals.size(); ++i) {
+    call.arguments.push_back({.constant = formals[i].default_value().value_or(IValue())});
+  }
+  const ValueId id = add(result, Origin::kResult, recording.calls.size());
+  call.results.push_back({.values = {id}});
+  recording.calls.push_back(std::move(call));
+  return id;
+}
+
+ValueId Capture::Impl::add(const at::Tensor& tensor, Origin origin, size_t index) {
+  const ValueId id = recording.values.size();
+  recording.values.push_back({.origin = origin,
+                              .index = index,
+                              .dtype = tensor.scalar_type(),
+                              .device = tensor.device(),
+                              .sizes = tensor.sizes().vec(),
+                              .strides = tensor.strides().vec(),
+                              .storage_offset = tensor.storage_offset(),
+                              .requires_grad = tensor.requires_grad()});
+  const auto weak = [&] {
+    return c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr());
+  };
+  known.insert_or_assign(tensor.unsafeGetTensorImpl(), Known{id, weak()});
+  if (tensor.has_storage()) {
+    by_storage[tensor.storage().unsafeGetStorageImpl()].push_back({id, weak()});
+  }
+  return id;
+}
+
+ValueId Capture::Impl::add_constant(const at::Tensor& tensor) {
+  recording.constants.push_back(tensor.detach().cpu().clone());
+  const ValueId id = add(tensor, Origin::kConstant, recording.constants.size() - 1);
+  recording.values[id].requires_grad = false;
+  watch.note(tensor, /*is_independent=*/true, /*is_uninitialized=*/false);
+  return id;
+}
+
+void Capture::Impl::note_gradient(ValueId id, const at::Tensor& tensor) {
+  const RecordedValue& value = recording.values[id];
+  if (value.origin != Origin::kResult || !tensor.requires_grad() || tensor.is_leaf()) return;
+  if (!recording.calls[value.index].mode.in_function) return;
+  const auto function = tensor.grad_fn();
+  constexpr std::string_view kOwnFunctions = "CppNode<levin::";
+  const std::string name = function == nullptr ? "" : function->name();
+  if (name.find("CppNode<") == std::string::npos) return;
+  // levin's own functions have the gradients of the operators that they are made of.
+  LEVIN_CHECK(!options.training || name.find(kOwnFunctions) != std::string::npos,
+              "interchange.export.function",
+              "{} has a backward of its own{}, which a program of torch.export cannot have; export "
+              "the module in evaluation mode (eval()), or write its forward of operators",
+              name, place());
+  // Its operators are recorded as if gradients were on.
+  for (size_t i = value.index + 1; i-- > 0 && recording.calls[i].mode.in_function;) {
+    recording.calls[i].mode = {.grad_enabled = true, .autocast = recording.calls[i].mode.autocast};
+  }
+}
+
+void Capture::Impl::add_results(const torch::jit::Stack& stack, RecordedCall& call) {
+  const size_t index = recording.calls.size();
+  const auto add_one = [&](const at::Tensor& tensor) {
+    if (!tensor.defined()) return kNoValue;
+    const auto found = known.find(tensor.unsafeGetTensorImpl());
+    const bool is_known = found != known.end() && !found->second.tensor.expired();
+    const ValueId before = is_known ? found->second.id : kNoValue;
+    const ValueId id = add(tensor, Origin::kResult, index);
+    // What writes a parameter, a buffer or an input in place returns it: it keeps its name.
+    if (is_known && recording.values[before].origin != Origin::kResult) {
+      known.at(tensor.unsafeGetTensorImpl()).id = before;
+    }
+    return id;
+  };
+  for (const IValue& value : stack) {
+    RecordedResult result;
+    if (value.isTensor()) {
+      result.values = {add_one(value.toTensor())};
+    } else if (value.isTensorList()) {
+      result.is_list = true;
+      for (const IValue& item : value.toListRef())
+        result.values.push_back(add_one(item.toTensor()));
+    }
+    call.results.push_back(std::move(result));
+  }
+}
+
+void Capture::Impl::note_writes(const RecordedCall& call, const torch::jit::Stack& arguments,
+                                const torch::jit::Stack& results) {
+  bool is_independent = !call.op.hasTag(at::Tag::nondeterministic_seeded);
+  const auto for_each = [](const IValue& value, const auto& visit) {
+    if (value.isTensor() && value.toTensor().defined()) visit(value.toTensor());
+    if (!value.isTensorList()) return;
+    for (const IValue& item : value.toListRef()) visit(item.toTensor());
+  };
+  for (const IValue& argument : arguments) {
+    for_each(argument, [&](const at::Tensor& tensor) {
+      is_independent = is_independent && watch.is_independent(tensor);
+    });
+  }
+  const bool is_uninitialized = leaves_memory_as_it_is(call.op);
+  const auto note = [&](const at::Tensor& tensor) {
+    watch.note(tensor, is_independent, is_uninitialized);
+  };
+  const auto& formals = call.op.schema().arguments();
+  for (size_t i = 0; i < formals.size(); ++i) {
+    if (is_written(formals[i])) for_each(arguments[i], note);
+  }
+  const auto& returns = call.op.schema().returns();
+  for (size_t i = 0; i < returns.size(); ++i) {
+    // A view's memory is as it was.
+    if (returns[i].alias_info() == nullptr) for_each(results[i], note);
+  }
+}
+
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericWrapper, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&interpose>());
+}
+
+}  // namespace levin::interchange

@@ -1,0 +1,249 @@
+#include "levin/interchange/export_program.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "levin/base/check.h"
+#include "levin/base/log.h"
+#include "levin/interchange/export/archive_writer.h"
+#include "levin/interchange/export/capture.h"
+#include "levin/interchange/export/dynamic_sizes.h"
+#include "levin/interchange/export/program_json.h"
+#include "levin/interchange/export/recordings.h"
+#include "levin/shard/leaf.h"
+
+namespace levin::interchange {
+namespace {
+
+std::vector<ModuleTensor> tensors_of(const torch::nn::Module& module) {
+  std::vector<ModuleTensor> tensors;
+  const auto add = [&](const auto& named, bool is_parameter) {
+    for (const auto& item : named) {
+      if (!item.value().defined()) continue;
+      tensors.push_back({item.key(), item.value(), is_parameter});
+    }
+  };
+  add(module.named_parameters(), /*is_parameter=*/true);
+  add(module.named_buffers(), /*is_parameter=*/false);
+  return tensors;
+}
+
+/// Buffers and generators are as they were when it ends.
+class Unchanged {
+ public:
+  Unchanged(const std::vector<ModuleTensor>& tensors, at::Device device) {
+    const at::NoGradGuard no_grad;
+    for (const ModuleTensor& each : tensors) {
+      if (!each.is_parameter) buffers_.emplace_back(each.tensor, each.tensor.clone());
+    }
+    keep(at::globalContext().defaultGenerator(at::kCPU));
+    if (!device.is_cpu() && !device.is_meta()) {
+      keep(at::globalContext().defaultGenerator(device));
+    }
+  }
+  ~Unchanged() {
+    const at::NoGradGuard no_grad;
+    for (const auto& [buffer, before] : buffers_) {
+      if (!at::equal(buffer, before)) buffer.copy_(before);
+    }
+    for (auto& [generator, state] : generators_) {
+      const std::lock_guard lock(generator.mutex());
+      generator.set_state(state);
+    }
+  }
+  Unchanged(const Unchanged&) = delete;
+  Unchanged& operator=(const Unchanged&) = delete;
+
+ private:
+  void keep(at::Generator generator) {
+    const std::lock_guard lock(generator.mutex());
+    at::Tensor state = generator.get_state();
+    generators_.emplace_back(std::move(generator), std::move(state));
+  }
+
+  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;
+  std::vector<std::pair<at::Generator, at::Tensor>> generators_;
+};
+
+class Exporter {
+ public:
+  Exporter(torch::nn::Module& module, const detail::ExportedForward& forward, const Batch& example,
+           const ExportProgramOptions& options)
+      : module_(module), forward_(forward), sizes_(example, options.dynamic) {
+    for (const auto& [name, tensor] : example.fields()) {
+      const auto is_letter = [](unsigned char letter) {
+        return std::isalnum(letter) != 0 || letter == '_';
+      };
+      LEVIN_CHECK(!name.empty() && std::ranges::all_of(name, is_letter) &&
+                      std::isdigit(static_cast<unsigned char>(name[0])) == 0,
+                  "interchange.export.input",
+                  "the input '{}' is no name that Python takes: letters, digits and underscores",
+                  name);
+      input_names_.push_back(name);
+    }
+    tensors_ = tensors_of(module);
+    for (const ModuleTensor& each : tensors_) {
+      LEVIN_CHECK(is_whole(each.tensor), "interchange.export.divided",
+                  "'{}' is divided over ranks; export within a levin::WholeScope, or from a "
+                  "checkpoint by one process",
+                  each.name);
+    }
+  }
+
+  void write(const std::filesystem::path& path) {
+    Recordings recordings;
+    recordings.points = sizes_.points();
+    for (const Point& point : recordings.points) {
+      recordings.each.push_back(record_at(point, /*is_first=*/recordings.each.empty()));
+      check_same(recordings, recordings.each.back(), point);
+    }
+    check_values(recordings.each.front());
+    for (size_t i = 0; i < sizes_.symbols().size(); ++i) find_min(recordings, i);
+    const std::string program = json_of(recordings);
+    write_archive(path, {program, tensors_, recordings.each.front().constants,
+                         sizes_.inputs_at(recordings.points.front())});
+  }
+
+ private:
+  static bool is_whole(const at::Tensor& tensor) {
+    return shard::whole_sizes(tensor) == tensor.sizes().vec();
+  }
+
+  std::string json_of(const Recordings& recordings) const {
+    return program_json(recordings, {module_, tensors_, input_names_, sizes_.symbols()});
+  }
+
+  at::Device device() const {
+    return tensors_.empty() ? at::Device(at::kCPU) : tensors_.front().tensor.device();
+  }
+
+  Recording record(const std::vector<at::Tensor>& inputs, bool with_frames) const {
+    const Unchanged unchanged(tensors_, device());
+    const c10::AutoGradMode gradients(true);
+    const AutocastScope no_autocast(device().type(), {.enabled = false});
+    Batch batch;
+    for (size_t i = 0; i < inputs.size(); ++i) batch.set(input_names_[i], inputs[i]);
+    Capture capture(
+        tensors_, inputs,
+        {.device = device().type(), .training = module_.is_training(), .frames = with_frames});
+    return capture.record([&] { return forward_(batch); });
+  }
+
+  std::string text_of(const Point& point) const {
+    std::string text;
+    for (size_t i = 0; i < point.size(); ++i) {
+      text += fmt::format("{}{} = {}", i == 0 ? "" : ", ", sizes_.symbols()[i].text, point[i]);
+    }
+    return text;
+  }
+
+  Recording record_at(const Point& point, bool is_first) const {
+    if (is_first) return record(sizes_.inputs_at(point), /*with_frames=*/true);
+    try {
+      return record(sizes_.inputs_at(point), /*with_frames=*/false);
+    } catch (const std::exception& error) {
+      const std::string_view text = error.what();
+      LEVIN_FAIL("interchange.export.size",
+                 "the module does not run with {}: {}; name the sizes that it takes by min, max or "
+                 "multiple_of of the dynamic dim",
+                 text_of(point), text.substr(0, text.find('\n')));
+    }
+  }
+
+  void check_same(const Recordings& recordings, const Recording& recording,
+                  const Point& point) const {
+    const std::string difference =
+        difference_of(recordings.each.front(), recording, /*exactly=*/false);
+    LEVIN_CHECK(difference.empty(), "interchange.export.size",
+                "with {} the module runs {}; a program has the same operators at all sizes: make "
+                "the dim not dynamic, or limit it by min and max",
+                text_of(point), difference);
+  }
+
+  static void warn_unchecked(std::string_view reason) {
+    log::warn(
+        "export_program did not check that the program is the same for other values of its inputs: "
+        "forward refuses the example's in the reverse order: {}",
+        reason);
+  }
+
+  /// What the host reads of values without an operator (data_ptr) shows in constants that change with them.
+  void check_values(const Recording& first) const {
+    std::optional<Recording> other;
+    try {
+      other = record(sizes_.inputs_of_other_values(), /*with_frames=*/false);
+    } catch (const Error& error) {
+      if (error.id().starts_with("interchange.export.")) throw;
+      warn_unchecked(error.text());
+    } catch (const c10::Error& error) {
+      warn_unchecked(error.what_without_backtrace());
+    }
+    if (!other) return;
+    const std::string difference = difference_of(first, *other, /*exactly=*/true);
+    LEVIN_CHECK(difference.empty(), "interchange.export.values",
+                "for the example's values in the reverse order the module runs {}; a program of "
+                "torch.export has the same operators and constants for all values: compute with "
+                "tensors alone",
+                difference);
+  }
+
+  /// Where nobody says: 1, if the module runs the same operators there.
+  void find_min(Recordings& recordings, size_t index) {
+    Symbol& symbol = sizes_.symbols()[index];
+    if (symbol.min || symbol.multiple_of != 1) return;
+    const auto point = sizes_.point_of_one(index);
+    symbol.min = 2;
+    if (!point) return;
+    try {
+      Recording one = record(sizes_.inputs_at(*point), /*with_frames=*/false);
+      if (!difference_of(recordings.each.front(), one, /*exactly=*/false).empty()) return;
+      recordings.points.push_back(*point);
+      recordings.each.push_back(std::move(one));
+    } catch (const std::exception&) {
+      return;
+    }
+    try {
+      json_of(recordings);
+      symbol.min = 1;
+    } catch (const Error& error) {
+      std::fprintf(stderr, "DEBUG %s\n", error.what());
+      recordings.points.pop_back();
+      recordings.each.pop_back();
+    }
+  }
+
+  torch::nn::Module& module_;
+  const detail::ExportedForward& forward_;
+  DynamicSizes sizes_;
+  std::vector<std::string> input_names_;
+  std::vector<ModuleTensor> tensors_;
+};
+
+}  // namespace
+}  // namespace levin::interchange
+
+namespace levin::detail {
+
+void export_program(torch::nn::Module& module, const ExportedForward& forward, const Batch& example,
+                    const std::filesystem::path& path, const ExportProgramOptions& options) {
+  interchange::Exporter(module, forward, example, options).write(path);
+}
+
+void fail_forward(const Batch& batch) {
+  LEVIN_FAIL("interchange.export.input",
+             "forward does not take {} tensors and gives what can be exported; give export_program "
+             "a function that calls the module",
+             batch.fields().size());
+}
+
+c10::IValue exported_value(const Batch& named) {
+  c10::impl::GenericDict dict(c10::StringType::get(), c10::TensorType::get());
+  for (const auto& [name, tensor] : named.fields()) dict.insert(name, tensor);
+  return dict;
+}
+
+}  // namespace levin::detail

@@ -1,0 +1,19 @@
+#pragma once
+// How the sizes of a convolution's or a pool's result come from those of its input.
+// Not for users.
+
+#include <vector>
+
+#include "levin/interchange/export/recording.h"
+#include "levin/interchange/export/size_formula.h"
+
+namespace levin::interchange {
+
+/// What dim `dim` of the result may be; empty for other operators. input: the formulas of the sizes of
+/// the operator's first tensor; weight: the sizes of its weight, where it has one.
+std::vector<SizeFormula> layer_sizes(const RecordedCall& call,
+                                     const std::vector<SizeFormula>& input,
+                                     const std::vector<int64_t>& weight, size_t num_dims,
+                                     size_t dim);
+
+}  // namespace levin::interchange

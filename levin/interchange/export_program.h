@@ -1,0 +1,91 @@
+#pragma once
+// export_program: a network of C++ as a program of torch.export, which Python opens, and with it ONNX,
+// AOTInductor and ExecuTorch. load_exported is the way back.
+//
+//   levin::export_program(net, {{"image", images}}, "net.pt2", {.dynamic = {{"image", 0}}});
+//   # Python: program = torch.export.load("net.pt2"); program.module()(images)
+//   # Python: torch.onnx.export(program, dynamo=True).save("net.onnx")
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "levin/base/export.h"
+#include "levin/data/batch.h"
+#include "levin/interchange/exported_value.h"
+#include "levin/module/module.h"
+
+namespace levin {
+
+/// A dim of an input whose size may be another than the example's, as torch.export.Dim.
+struct DynamicDim {
+  std::string input;
+  int64_t dim = 0;
+  /// Dims of one name have one size. Empty: those of several inputs at the same place, with the same size
+  /// in the example, have one (the batch of tokens and mask).
+  std::string name = {};
+  std::optional<int64_t> min = {};  ///< unset: 1, or 2 where a size of 1 runs other operators
+  std::optional<int64_t> max = {};  ///< unset: no limit
+  int64_t multiple_of = 1;          ///< as `8 * Dim("blocks")`
+};
+
+struct ExportProgramOptions {
+  std::vector<DynamicDim> dynamic = {};
+};
+
+namespace detail {
+
+LEVIN_API void export_program(torch::nn::Module& module, const ExportedForward& forward,
+                              const Batch& example, const std::filesystem::path& path,
+                              const ExportProgramOptions& options);
+
+}  // namespace detail
+
+/// Writes what the module computes for the example, in the mode it is in: eval() gives a program for
+/// inference, train() one that trains, with its dropout and the writing of running statistics. The
+/// example's fields are the arguments of forward by position, and their names those of the program. Where
+/// there is no forward of tensors, it is predict_step of a levin::Module. The file is written as a
+/// whole or not at all. torch.export.load of PyTorch 2.11 and newer opens it.
+///
+/// Operators are recorded above autograd, as the code calls them. Numbers that the code computes of dynamic
+/// sizes become formulas: forward runs at several sizes, and once with other values. Random numbers and
+/// buffers are afterwards as they were.
+///
+/// Throws Error "interchange.export.input" for a dynamic dim that the example does not have,
+/// "interchange.export.size" where the module does not run at a size between min and max, or computes one
+/// that is no single formula of them (sums, products, quotients by a number),
+/// "interchange.export.values" where what runs depends on values of tensors, and what Capture
+/// throws: "interchange.export.read" for item() and its like, "interchange.export.host_write",
+/// "interchange.export.function", "interchange.export.operator", "interchange.export.output"; and Error
+/// "files.write".
+template <class Pointer>
+void export_program(Pointer module, const Batch& example, const std::filesystem::path& path,
+                    const ExportProgramOptions& options = {}) {
+  detail::export_program(*module, detail::exported_forward(module), example, path, options);
+}
+
+/// The same of any function that runs the module: takes the batch, and returns a tensor, a tuple, a
+/// std::vector<at::Tensor> or named results as a Batch.
+///
+///   levin::export_program(net, [&](const levin::Batch& batch) { return net->forward(batch).logits; }, batch, "net.pt2");
+template <class Pointer, class Function>
+  requires std::is_invocable_v<Function, const Batch&>
+void export_program(Pointer module, const Function& function, const Batch& example,
+                    const std::filesystem::path& path, const ExportProgramOptions& options = {}) {
+  const detail::ExportedForward forward = [&function](const Batch& batch) {
+    return detail::exported_value(function(batch));
+  };
+  detail::export_program(*module, forward, example, path, options);
+}
+
+}  // namespace levin
