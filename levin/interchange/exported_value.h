@@ -63,16 +63,21 @@ c10::IValue call_forward(Pointer& module, const Batch& batch, std::index_sequenc
 /// Calls forward with as many tensors as the batch has fields, of 1 to 8.
 template <class Pointer, size_t Count = 1>
 c10::IValue call_forward(Pointer& module, const Batch& batch) {
+  using Net = std::remove_cvref_t<decltype(*module)>;
   constexpr size_t kMostArguments = 8;
-  using Places = std::make_index_sequence<Count>;
-  if constexpr (takes_tensors<Pointer>(Places())) {
-    if (batch.fields().size() == Count) return call_forward(module, batch, Places());
-  }
-  if constexpr (Count < kMostArguments) {
+  if constexpr (std::derived_from<Net, ExportedModule>) {
+    std::vector<c10::IValue> arguments;
+    for (const auto& [name, tensor] : batch.fields()) arguments.emplace_back(tensor);
+    return module->run(arguments).value();
+  } else if constexpr (Count <= kMostArguments) {
+    using Places = std::make_index_sequence<Count>;
+    if constexpr (takes_tensors<Pointer>(Places())) {
+      if (batch.fields().size() == Count) return call_forward(module, batch, Places());
+    }
     return call_forward<Pointer, Count + 1>(module, batch);
   } else if constexpr (requires { exported_value(module->forward(batch)); }) {
     return exported_value(module->forward(batch));
-  } else if constexpr (std::derived_from<std::remove_cvref_t<decltype(*module)>, Module>) {
+  } else if constexpr (std::derived_from<Net, Module>) {
     return module->predict_step(batch, /*batch_index=*/0);
   } else {
     fail_forward(batch);

@@ -86,11 +86,13 @@ struct Capture::Impl final : Handler {
 
   void call(const c10::OperatorHandle& op, torch::jit::Stack& stack,
             c10::function_ref<void()> proceed) override;
+  bool is_any_branch(const torch::jit::Stack& stack, c10::function_ref<void()> proceed);
   void read(const c10::OperatorHandle& op, const torch::jit::Stack& stack, RecordedCall& call);
   RecordedArgument argument(const c10::Argument& formal, const IValue& value, Use use);
   static Use use_of(const c10::OperatorHandle& op, const c10::Argument& formal);
   ValueId read_tensor(const at::Tensor& tensor, Use use);
   ValueId add_filled(const at::Tensor& tensor, Use use);
+  ValueId read_constant(ValueId id, const at::Tensor& tensor, Use use);
   ValueId add_call(const char* op, const at::Tensor& result, ValueId source);
   ValueId find(const at::Tensor& tensor);
   ValueId add(const at::Tensor& tensor, Origin origin, size_t index);
@@ -105,6 +107,7 @@ struct Capture::Impl final : Handler {
   CaptureOptions options;
   Recording recording;
   StorageWatch watch;
+  graph::StackSearch attention{{"multi_head_attention_forward"}};
   struct Known {
     ValueId id = kNoValue;
     c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
@@ -168,6 +171,7 @@ void Capture::Impl::call(const c10::OperatorHandle& op, torch::jit::Stack& stack
                          c10::function_ref<void()> proceed) {
   const c10::FunctionSchema& schema = op.schema();
   if (reads_on_host(schema)) {
+    if (schema.name() == "aten::equal" && is_any_branch(stack, proceed)) return;
     LEVIN_FAIL("interchange.export.read",
                "the module reads a value of a tensor by {}{}; a program of torch.export cannot "
                "depend on values: compute with tensors (torch::where), or export the part of it "
@@ -185,6 +189,16 @@ void Capture::Impl::call(const c10::OperatorHandle& op, torch::jit::Stack& stack
   add_results(results, call);
   note_writes(call, arguments, results);
   recording.calls.push_back(std::move(call));
+}
+
+/// Whether the code after aten::equal may do for all values what it does now. LibTorch's attention asks
+/// whether query, key and value are one tensor, and computes the same more slowly where they are not.
+bool Capture::Impl::is_any_branch(const torch::jit::Stack& stack,
+                                  c10::function_ref<void()> proceed) {
+  const at::Tensor left = stack[stack.size() - 2].toTensor(), right = stack.back().toTensor();
+  proceed();
+  if (left.is_same(right)) return true;
+  return !stack.back().toBool() && attention.finds();
 }
 
 void Capture::Impl::read(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
@@ -260,6 +274,7 @@ ValueId Capture::Impl::read_tensor(const at::Tensor& tensor, Use use) {
     return add_constant(tensor);
   }
   if (use == Use::kView) return id;
+  if (recording.values[id].origin == Origin::kConstant) return read_constant(id, tensor, use);
   const Contents contents = watch.look(tensor);
   if (contents == Contents::kUnwritten && use == Use::kRead) return add_constant(tensor);
   if (contents == Contents::kFilledByHost && use != Use::kFill) return add_filled(tensor, use);
@@ -270,6 +285,15 @@ ValueId Capture::Impl::read_tensor(const at::Tensor& tensor, Use use) {
               c10::str(tensor.sizes()), place());
   note_gradient(id, tensor);
   return id;
+}
+
+ValueId Capture::Impl::read_constant(ValueId id, const at::Tensor& tensor, Use use) {
+  LEVIN_CHECK(use == Use::kRead, "interchange.export.operator",
+              "a tensor that is written and is no parameter, buffer or input cannot be exported; "
+              "use register_buffer: an argument");
+  // The host may have filled it anew since.
+  const at::Tensor& before = recording.constants[recording.values[id].index];
+  return at::equal(before, tensor.detach().cpu()) ? id : add_constant(tensor);
 }
 
 ValueId Capture::Impl::add_filled(const at::Tensor& tensor, Use use) {
@@ -348,10 +372,13 @@ ValueId Capture::Impl::add(const at::Tensor& tensor, Origin origin, size_t index
 }
 
 ValueId Capture::Impl::add_constant(const at::Tensor& tensor) {
-  recording.constants.push_back(tensor.detach().cpu().clone());
-  const ValueId id = add(tensor, Origin::kConstant, recording.constants.size() - 1);
-  recording.values[id].requires_grad = false;
-  watch.note(tensor, /*is_independent=*/true, /*is_uninitialized=*/false);
+  const at::Tensor contents = tensor.detach().cpu().clone();
+  const ValueId id = add(tensor, Origin::kConstant, recording.constants.size());
+  RecordedValue& value = recording.values[id];
+  value.requires_grad = false;
+  value.strides = contents.strides().vec();
+  value.storage_offset = contents.storage_offset();
+  recording.constants.push_back(contents);
   return id;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstring>
 #include <utility>
 
 #include "levin/base/check.h"
@@ -27,13 +28,18 @@ std::string identifier(std::string name) {
   return name;
 }
 
-/// "aten::add.Tensor" is torch.ops.aten.add.Tensor, "aten::relu" is torch.ops.aten.relu.default.
+/// "aten::add.Tensor" is torch.ops.aten.add.Tensor, "aten::relu" is torch.ops.aten.relu.default. Python's
+/// arithmetic with numbers is that of tensors, which takes numbers too, and what reads programs knows it so.
 std::string target_of(const c10::OperatorHandle& op) {
   const c10::OperatorName& name = op.operator_name();
-  std::string target = name.name;
+  std::string target = name.name, overload = name.overload_name;
+  for (const char* arithmetic : {"add", "sub", "mul", "div"}) {
+    const std::string own = std::string("aten::") + arithmetic;
+    if (target != own && target != own + "_") continue;
+    if (overload.starts_with("Scalar")) overload.replace(0, std::strlen("Scalar"), "Tensor");
+  }
   target.replace(target.find("::"), 2, ".");
-  return fmt::format("torch.ops.{}.{}", target,
-                     name.overload_name.empty() ? "default" : name.overload_name);
+  return fmt::format("torch.ops.{}.{}", target, overload.empty() ? "default" : overload);
 }
 
 template <class Visit>
@@ -346,8 +352,13 @@ void GraphWriter::emit_call(Body& body, size_t index) {
   const RecordedCall& call = first_.calls[index];
   json inputs = json::array();
   const auto& formals = call.op.schema().arguments();
+  // Arguments by position: what stands before one that is not the default is written too.
+  size_t num_positional = 0;
   for (size_t i = 0; i < formals.size(); ++i) {
-    if (is_default(index, i)) continue;
+    if (!formals[i].kwarg_only() && !is_default(index, i)) num_positional = i + 1;
+  }
+  for (size_t i = 0; i < formals.size(); ++i) {
+    if (i >= num_positional && is_default(index, i)) continue;
     constexpr int kPositional = 1, kKeyword = 2;
     inputs.push_back({{"name", formals[i].name()},
                       {"arg", argument(index, i)},
