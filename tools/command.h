@@ -15,6 +15,9 @@ int config(int argc, char** argv);
 /// Prints versions, the machine, and which optional parts this build found. Returns the exit code.
 int env(int argc, char** argv);
 
+/// Writes the module of a Trainer's program as a program of torch.export. Returns 0.
+int export_module(int argc, char** argv);
+
 /// Trains a pretrained model on the rows of a file, and writes an adapter or a model. Returns 0.
 int finetune(int argc, char** argv);
 

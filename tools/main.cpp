@@ -27,6 +27,8 @@ constexpr std::array kSubcommands = {
     Subcommand{"ckpt", "inspect, verify, compare, convert and merge checkpoints", ckpt},
     Subcommand{"config", "write the options of run to a file that it reads", config},
     Subcommand{"env", "versions, the machine, and which optional parts are there", env},
+    Subcommand{"export", "a program's module for Python: torch.export, and from there ONNX",
+               export_module},
     Subcommand{"finetune", "train a pretrained model, or an adapter for it, on the rows of a file",
                finetune},
     Subcommand{"generate", "a model of a folder writes on from prompts, or chats", generate},

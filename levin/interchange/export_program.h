@@ -45,9 +45,12 @@ struct ExportProgramOptions {
 
 namespace detail {
 
-LEVIN_API void export_program(torch::nn::Module& module, const ExportedForward& forward,
-                              const Batch& example, const std::filesystem::path& path,
-                              const ExportProgramOptions& options);
+LEVIN_API void write_program(torch::nn::Module& module, const ExportedForward& forward,
+                             const Batch& example, const std::filesystem::path& path,
+                             const ExportProgramOptions& options);
+/// The fields of the batch that what the module computes depends on.
+LEVIN_API Batch used_inputs(torch::nn::Module& module, const ExportedForward& forward,
+                            const Batch& batch);
 
 }  // namespace detail
 
@@ -71,7 +74,7 @@ LEVIN_API void export_program(torch::nn::Module& module, const ExportedForward& 
 template <class Pointer>
 void export_program(Pointer module, const Batch& example, const std::filesystem::path& path,
                     const ExportProgramOptions& options = {}) {
-  detail::export_program(*module, detail::exported_forward(module), example, path, options);
+  detail::write_program(*module, detail::exported_forward(module), example, path, options);
 }
 
 /// The same of any function that runs the module: takes the batch, and returns a tensor, a tuple, a
@@ -85,7 +88,7 @@ void export_program(Pointer module, const Function& function, const Batch& examp
   const detail::ExportedForward forward = [&function](const Batch& batch) {
     return detail::exported_value(function(batch));
   };
-  detail::export_program(*module, forward, example, path, options);
+  detail::write_program(*module, forward, example, path, options);
 }
 
 }  // namespace levin

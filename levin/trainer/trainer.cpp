@@ -9,6 +9,7 @@
 #include "levin/accelerator/same_options.h"
 #include "levin/base/check.h"
 #include "levin/base/text.h"
+#include "levin/trainer/callbacks/export_program.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
 #include "levin/trainer/run.h"
 #include "levin/xla/device/compile/compile_watch.h"
@@ -69,7 +70,9 @@ Module& there(const std::shared_ptr<Module>& module) {
 }  // namespace
 
 Trainer::Trainer(TrainerOptions options)
-    : options_(std::move(options)), settings_(std::make_unique<detail::ProcessSettings>()) {
+    : options_(detail::export_request() ? detail::for_export(std::move(options))
+                                        : std::move(options)),
+      settings_(std::make_unique<detail::ProcessSettings>()) {
   detail::check_options(options_);
   detail::seed_as_told(options_);
   if (options_.deterministic) settings_->use_deterministic_algorithms();
@@ -138,6 +141,9 @@ detail::Run& Trainer::begin(std::shared_ptr<Module> module, detail::Stage stage)
 void Trainer::fit_with(std::shared_ptr<Module> module, std::optional<DataLoader> train,
                        std::optional<DataLoader> validation, std::shared_ptr<DataModule> data,
                        const FitOptions& options) {
+  if (const auto request = detail::export_request()) {
+    export_as(*request, std::move(module), needed(std::move(train), "train_dataloader"));
+  }
   detail::Run& run = begin(std::move(module), detail::Stage::kFit);
   run.fit(needed(std::move(train), "train_dataloader"), std::move(validation), std::move(data),
           options.ckpt_path.empty() ? options_.ckpt_path : options.ckpt_path);
@@ -148,6 +154,16 @@ void Trainer::fit_with(std::shared_ptr<Module> module, std::optional<DataLoader>
     std::fflush(nullptr);
     std::_Exit(128 + interrupted_);  // the plugin's compiler goes on in what exit() would destroy
   }
+}
+
+/// Does not return.
+void Trainer::export_as(const detail::ExportRequest& request, std::shared_ptr<Module> module,
+                        DataLoader loader) {
+  options_.callbacks.push_back(detail::export_callback(request));
+  const std::string ckpt_path = options_.ckpt_path.empty() ? "last" : options_.ckpt_path;
+  predict(std::move(module), std::move(loader),
+          {.ckpt_path = request.ckpt_path.value_or(ckpt_path)});
+  LEVIN_FAIL("trainer.export", "the training data has no batch, by whose example to export");
 }
 
 detail::Run& Trainer::begin_evaluation(std::shared_ptr<Module> module, detail::Stage stage,

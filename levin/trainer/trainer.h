@@ -39,6 +39,7 @@ struct EvaluateOptions {
 };
 
 namespace detail {
+struct ExportRequest;
 class ProcessSettings;
 class Run;
 struct Progress;
@@ -155,6 +156,8 @@ class LEVIN_API Trainer {
   void fit_with(std::shared_ptr<Module> module, std::optional<DataLoader> train,
                 std::optional<DataLoader> validation, std::shared_ptr<DataModule> data,
                 const FitOptions& options);
+  void export_as(const detail::ExportRequest& request, std::shared_ptr<Module> module,
+                 DataLoader loader);
   detail::Run& begin_evaluation(std::shared_ptr<Module> module, detail::Stage stage,
                                 const EvaluateOptions& options);
   std::string best_checkpoint() const;

@@ -1,94 +1,15 @@
 #include "tools/graph/program_graph.h"
 
-#include <spawn.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
 #include <unordered_map>
 
 #include "levin/base/check.h"
-#include "levin/files/folder.h"
+#include "tools/program_run.h"
 
 namespace levin::tools {
 namespace {
-
-constexpr std::string_view kGraphTo = "LEVIN_GRAPH_TO=";
-constexpr std::string_view kLogsTo = "LEVIN_LOGS_TO=";
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() : path_(files::temporary_folder() / "levin_graph_XXXXXX") {
-    LEVIN_CHECK(::mkdtemp(path_.data()) != nullptr, "tools.program",
-                "cannot make {}: {}; set TMPDIR to a folder that can be written", path_,
-                std::generic_category().message(errno));
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  std::filesystem::path path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-/// Null-terminated, as exec takes them; points into the words.
-std::vector<char*> pointers_to(std::vector<std::string>& words) {
-  std::vector<char*> pointers;
-  for (std::string& word : words) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-/// The program writes its graph there, and into the same folder what it logs until then.
-std::vector<std::string> environment_with(const std::filesystem::path& graph_file) {
-  std::vector<std::string> variables;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string_view each(*variable);
-    if (!each.starts_with(kGraphTo) && !each.starts_with(kLogsTo)) variables.emplace_back(each);
-  }
-  variables.push_back(std::string(kGraphTo) + graph_file.string());
-  variables.push_back(std::string(kLogsTo) + (graph_file.parent_path() / "logs").string());
-  return variables;
-}
-
-pid_t start(std::vector<std::string> command, const std::filesystem::path& graph_file,
-            bool for_xla) {
-  std::vector<std::string> variables = environment_with(graph_file);
-  if (for_xla) variables.emplace_back("LEVIN_GRAPH_FOR_XLA=1");
-  const std::vector<char*> arguments = pointers_to(command), environment = pointers_to(variables);
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
-  pid_t child = 0;
-  const int error =
-      ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environment.data());
-  ::posix_spawn_file_actions_destroy(&actions);
-  LEVIN_CHECK(error == 0, "tools.program",
-              "cannot start '{}': {}; give the path of a program, or one that PATH finds",
-              command[0], std::generic_category().message(error));
-  return child;
-}
-
-void wait_for(pid_t child, const std::string& program) {
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  LEVIN_CHECK(!WIFSIGNALED(status), "tools.program",
-              "'{}' was ended by signal {} before it had written its graph; see what it said above",
-              program, WTERMSIG(status));
-  LEVIN_CHECK(WEXITSTATUS(status) == 0, "tools.program",
-              "'{}' ended with code {}, wanted 0; see what it said above", program,
-              WEXITSTATUS(status));
-}
 
 /// In a group of batches the gradients so far are inputs, "gradient of net.0.weight", which the
 /// step adds to: what it leaves there is a gradient of the parameter like any other.
@@ -127,7 +48,10 @@ graph::GraphModule program_graph(const std::vector<std::string>& command, bool f
   if (is_graph_file(command)) return load(command[0]);
   const TemporaryFolder folder;
   const std::filesystem::path file = folder.path() / "step.safetensors";
-  wait_for(start(command, file, for_xla), command[0]);
+  Variables variables = {{"LEVIN_GRAPH_TO", file.string()},
+                         {"LEVIN_LOGS_TO", (folder.path() / "logs").string()}};
+  if (for_xla) variables.emplace_back("LEVIN_GRAPH_FOR_XLA", "1");
+  run_program(command, variables, "its graph");
   std::error_code error;
   LEVIN_CHECK(std::filesystem::exists(file, error), "tools.program",
               "'{}' ended and wrote no graph: it made no two steps by a Trainer or by an optimizer "

@@ -159,7 +159,9 @@ std::optional<Point> DynamicSizes::point_of_one(size_t symbol) const {
 
 std::vector<at::Tensor> DynamicSizes::inputs_at(const Point& point) const {
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> inputs = example_;
+  // forward may write into them.
+  std::vector<at::Tensor> inputs;
+  for (const at::Tensor& each : example_) inputs.push_back(each.clone());
   for (size_t i = 0; i < symbols_.size(); ++i) {
     for (const auto& [input, dim] : symbols_[i].dims) {
       const at::Tensor& old = inputs[input];

@@ -12,6 +12,7 @@
 #include "levin/interchange/export/archive_writer.h"
 #include "levin/interchange/export/capture.h"
 #include "levin/interchange/export/dynamic_sizes.h"
+#include "levin/interchange/export/graph_writer.h"
 #include "levin/interchange/export/program_json.h"
 #include "levin/interchange/export/recordings.h"
 #include "levin/shard/leaf.h"
@@ -92,6 +93,27 @@ class Exporter {
                   "checkpoint by one process",
                   each.name);
     }
+  }
+
+  /// The numbers of the inputs that what is computed depends on.
+  std::vector<size_t> used_inputs() const {
+    const Recording recording = record(sizes_.inputs_at(sizes_.points().front()), false);
+    std::vector<bool> is_used(recording.values.size());
+    const auto use = [&](const RecordedArgument& argument) {
+      for (const ValueId id : argument.values) {
+        if (id != kNoValue) is_used[id] = true;
+      }
+    };
+    const std::vector<bool> calls = used_calls(recording);
+    for (size_t i = 0; i < calls.size(); ++i) {
+      if (calls[i]) std::ranges::for_each(recording.calls[i].arguments, use);
+    }
+    std::ranges::for_each(recording.outputs, use);
+    std::vector<size_t> inputs;
+    for (size_t i = 0; i < input_names_.size(); ++i) {
+      if (is_used[tensors_.size() + i]) inputs.push_back(i);
+    }
+    return inputs;
   }
 
   void write(const std::filesystem::path& path) {
@@ -228,9 +250,17 @@ class Exporter {
 
 namespace levin::detail {
 
-void export_program(torch::nn::Module& module, const ExportedForward& forward, const Batch& example,
+void write_program(torch::nn::Module& module, const ExportedForward& forward, const Batch& example,
                     const std::filesystem::path& path, const ExportProgramOptions& options) {
   interchange::Exporter(module, forward, example, options).write(path);
+}
+
+Batch used_inputs(torch::nn::Module& module, const ExportedForward& forward, const Batch& batch) {
+  Batch used;
+  for (const size_t input : interchange::Exporter(module, forward, batch, {}).used_inputs()) {
+    used.set(batch.fields()[input].first, batch.fields()[input].second);
+  }
+  return used;
 }
 
 void fail_forward(const Batch& batch) {

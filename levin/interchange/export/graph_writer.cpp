@@ -73,8 +73,8 @@ std::vector<ValueId> roots_of(const Recording& recording) {
   return roots;
 }
 
-/// Calls that nobody needs are left out, as Python's dead code elimination does, and what fills memory that
-/// nobody reads: torch::tensor's, which is a constant.
+}  // namespace
+
 std::vector<bool> used_calls(const Recording& recording) {
   const std::vector<ValueId> roots = roots_of(recording);
   std::vector<bool> is_needed(recording.values.size());
@@ -104,8 +104,6 @@ std::vector<bool> used_calls(const Recording& recording) {
   }
   return is_used;
 }
-
-}  // namespace
 
 GraphWriter::GraphWriter(const Recordings& recordings, const ProgramParts& parts)
     : recordings_(recordings),

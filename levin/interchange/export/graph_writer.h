@@ -16,6 +16,10 @@
 
 namespace levin::interchange {
 
+/// By call: false for those that nobody needs, which are left out, as Python's dead code elimination does, and
+/// for what fills memory that nobody reads (torch::tensor's, which is a constant).
+std::vector<bool> used_calls(const Recording& recording);
+
 class GraphWriter {
  public:
   GraphWriter(const Recordings& recordings, const ProgramParts& parts);

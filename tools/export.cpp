@@ -1,0 +1,79 @@
+// levin export PROGRAM [ARGUMENTS] --ckpt-path best -o net.pt2: the module of a Trainer's program as a program
+// of torch.export.
+#include <CLI/CLI.hpp>
+
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/base/check.h"
+#include "levin/trainer/callbacks/export_program.h"
+#include "tools/command.h"
+#include "tools/command_line.h"
+#include "tools/program_run.h"
+
+namespace levin::tools {
+namespace {
+
+constexpr const char* kExportHelp =
+    "Writes what the module of a program computes in predict_step as a program of torch.export: "
+    "Python's torch.export.load opens it, and from there go torch.onnx.export, AOTInductor and "
+    "ExecuTorch.\n"
+    "PROGRAM is one that trains by a Trainer (`./train`, or `./train fit` of levin::cli); its "
+    "options may stand here too, after `--` where they have the names of those below. It loads the "
+    "checkpoint, takes the first batch of its training data as the example, writes the file and "
+    "ends: it does not train.";
+
+/// What the program wrote for --dynamic is read by the program; mistakes are said here, before it starts.
+std::string joined(const std::vector<std::string>& dims) {
+  std::string all;
+  for (const std::string& each : dims) {
+    detail::dynamic_dims(each);
+    all += (all.empty() ? "" : ";") + each;
+  }
+  return all;
+}
+
+}  // namespace
+
+int export_module(int argc, char** argv) {
+  CLI::App app(kExportHelp, "levin export");
+  app.get_formatter()->label("OPTIONS", "OPTIONS] PROGRAM [ARGUMENTS OF THE PROGRAM");
+  app.allow_extras();
+  std::string output = "net.pt2";
+  std::optional<std::string> ckpt_path;
+  std::vector<std::string> dims;
+  bool training = false;
+  app.add_option("-o,--output", output, "the file to write")->capture_default_str();
+  app.add_option("--ckpt-path", ckpt_path,
+                 "weights: a checkpoint's folder, `last` or `best`; '' for those that the program "
+                 "makes; else the program's own --ckpt-path, or `last`");
+  app.add_option("--dynamic", dims,
+                 "INPUT:DIM[:min=N][:max=N][:multiple_of=N][:name=TEXT]: a dim that may have other "
+                 "sizes than the example's; several by several --dynamic, or `none`; else dim 0 of "
+                 "all inputs, the batch")
+      ->allow_extra_args(false);
+  app.add_flag("--train", training, "the form that trains, with dropout, in place of evaluation");
+  if (!parse_arguments(app, argc, argv, "tools.export")) return 0;
+  const std::vector<std::string> command = program_of(app, "export");
+  std::error_code error;
+  const std::filesystem::path file = std::filesystem::absolute(output, error);
+  const auto before = std::filesystem::last_write_time(file, error);
+  const bool was_there = !error;
+  Variables variables = {{"LEVIN_EXPORT_TO", file.string()}};
+  if (ckpt_path) variables.emplace_back("LEVIN_EXPORT_CKPT", *ckpt_path);
+  if (!dims.empty()) variables.emplace_back("LEVIN_EXPORT_DYNAMIC", joined(dims));
+  if (training) variables.emplace_back("LEVIN_EXPORT_TRAINING", "1");
+  run_program(command, variables, output);
+  const auto after = std::filesystem::last_write_time(file, error);
+  LEVIN_CHECK(!error && (!was_there || after != before), "tools.program",
+              "'{}' ended and wrote no {}: it called fit of no Trainer; give a program that trains "
+              "by one, or call levin::export_program in it",
+              command[0], output);
+  std::cout << output << "\n";
+  return 0;
+}
+
+}  // namespace levin::tools
