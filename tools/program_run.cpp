@@ -56,7 +56,7 @@ pid_t start(std::vector<std::string> command, const Variables& variables) {
 
 }  // namespace
 
-TemporaryFolder::TemporaryFolder() : path_(files::temporary_folder() / "levin_XXXXXX") {
+TemporaryFolder::TemporaryFolder() : path_(files::temporary_folder() / "levin_graph_XXXXXX") {
   LEVIN_CHECK(::mkdtemp(path_.data()) != nullptr, "tools.program",
               "cannot make {}: {}; set TMPDIR to a folder that can be written", path_,
               std::generic_category().message(errno));

@@ -1,7 +1,7 @@
 #include "levin/interchange/export/capture.h"
 
 #include <ATen/core/Dict.h>
-#include <c10/core/AutogradState.h>
+#include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/profiler/unwind/unwind.h>
@@ -61,6 +61,19 @@ bool leaves_memory_as_it_is(const c10::OperatorHandle& op) {
   return name.starts_with("aten::empty") || name.starts_with("aten::new_empty");
 }
 
+/// nonzero, masked_select, x.index({mask}): how many there are depends on values.
+bool has_size_of_values(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (op.schema().name() == "aten::index") {
+    for (const IValue& index : stack.back().toListRef()) {
+      if (!index.isTensor()) continue;
+      const at::ScalarType dtype = index.toTensor().scalar_type();
+      if (dtype == at::kBool || dtype == at::kByte) return true;
+    }
+    return false;
+  }
+  return op.hasTag(at::Tag::dynamic_output_shape);
+}
+
 /// The host sees its result: a value of a tensor.
 bool reads_on_host(const c10::FunctionSchema& schema) {
   bool takes_tensor = false;
@@ -101,13 +114,14 @@ struct Capture::Impl final : Handler {
   void add_results(const torch::jit::Stack& stack, RecordedCall& call);
   void note_writes(const RecordedCall& call, const torch::jit::Stack& arguments,
                    const torch::jit::Stack& results);
-  CallMode mode() const;
+  CallMode mode();
   std::string place() const { return graph::current_place(); }
 
   CaptureOptions options;
   Recording recording;
   StorageWatch watch;
   graph::StackSearch attention{{"multi_head_attention_forward"}};
+  graph::StackSearch function{{"torch::autograd::Function<"}};
   struct Known {
     ValueId id = kNoValue;
     c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
@@ -158,13 +172,11 @@ Recording Capture::record(const std::function<IValue()>& function) {
   return std::move(impl_->recording);
 }
 
-CallMode Capture::Impl::mode() const {
-  const c10::AutogradState& state = c10::AutogradState::get_tls_state();
-  return {.grad_enabled = state.get_grad_mode(),
+CallMode Capture::Impl::mode() {
+  const bool grad_enabled = c10::GradMode::is_enabled();
+  return {.grad_enabled = grad_enabled,
           .autocast = current_autocast(options.device),
-          // torch::autograd::Function turns both off, torch::NoGradGuard the first alone.
-          .in_function =
-              !state.get_grad_mode() && !state.get_fw_grad_mode() && !state.get_inference_mode()};
+          .in_function = !grad_enabled && function.finds()};
 }
 
 void Capture::Impl::call(const c10::OperatorHandle& op, torch::jit::Stack& stack,
@@ -178,6 +190,10 @@ void Capture::Impl::call(const c10::OperatorHandle& op, torch::jit::Stack& stack
                "that reads none",
                schema.name(), place());
   }
+  LEVIN_CHECK(!has_size_of_values(op, stack), "interchange.export.values",
+              "the size of what {} gives depends on values{}; a program of torch.export that levin "
+              "writes has sizes that follow from those of the inputs: use torch::where, or a mask",
+              schema.name(), place());
   RecordedCall call{.op = op, .mode = mode()};
   if (options.frames) call.frames = torch::unwind::unwind();
   const torch::jit::Stack arguments(stack.end() - static_cast<int64_t>(schema.arguments().size()),
@@ -385,7 +401,8 @@ ValueId Capture::Impl::add_constant(const at::Tensor& tensor) {
 void Capture::Impl::note_gradient(ValueId id, const at::Tensor& tensor) {
   const RecordedValue& value = recording.values[id];
   if (value.origin != Origin::kResult || !tensor.requires_grad() || tensor.is_leaf()) return;
-  if (!recording.calls[value.index].mode.in_function) return;
+  const CallMode made_in = recording.calls[value.index].mode;
+  if (made_in.grad_enabled) return;
   const auto function = tensor.grad_fn();
   constexpr std::string_view kOwnFunctions = "CppNode<levin::";
   const std::string name = function == nullptr ? "" : function->name();
@@ -397,8 +414,10 @@ void Capture::Impl::note_gradient(ValueId id, const at::Tensor& tensor) {
               "the module in evaluation mode (eval()), or write its forward of operators",
               name, place());
   // Its operators are recorded as if gradients were on.
-  for (size_t i = value.index + 1; i-- > 0 && recording.calls[i].mode.in_function;) {
-    recording.calls[i].mode = {.grad_enabled = true, .autocast = recording.calls[i].mode.autocast};
+  for (size_t i = value.index + 1; i-- > 0;) {
+    CallMode& each = recording.calls[i].mode;
+    if (each.grad_enabled || each.in_function != made_in.in_function) break;
+    each = {.grad_enabled = true, .autocast = each.autocast};
   }
 }
 

@@ -12,7 +12,7 @@
 namespace levin::interchange {
 namespace {
 
-constexpr size_t kOtherSizes = 3;
+constexpr size_t kOtherSizes = 4;
 
 size_t input_of(const Batch& example, const std::string& name) {
   const auto& fields = example.fields();
@@ -105,7 +105,8 @@ std::vector<int64_t> DynamicSizes::other_sizes(const Symbol& symbol) const {
   std::vector<int64_t> sizes;
   const int64_t step = symbol.multiple_of, size = symbol.size;
   // Neighbours tell the parity of a quotient, a far one what a layer of a large stride makes of it.
-  for (const int64_t other : {size + step, size - step, 2 * size, size / 2 / step * step,
+  for (const int64_t other : {size + step, size - step, 2 * size,
+                              size + (size / step / 2 + 1) * step, size / 2 / step * step,
                               size + 2 * step, size - 2 * step, size + 3 * step, size - 3 * step}) {
     if (other < std::max<int64_t>(symbol.min.value_or(2), 2)) continue;
     if (other > symbol.max.value_or(other) || std::ranges::find(sizes, other) != sizes.end()) {
@@ -180,7 +181,8 @@ std::vector<at::Tensor> DynamicSizes::inputs_of_other_values() const {
   for (const Symbol& symbol : symbols_) first.push_back(symbol.size);
   std::vector<at::Tensor> inputs = inputs_at(first);
   for (at::Tensor& input : inputs) {
-    const at::Tensor reversed = input.reshape(-1).flip(0).reshape(input.sizes());
+    at::Tensor reversed = input.reshape(-1).flip(0).reshape(input.sizes());
+    if (reversed.is_floating_point() || reversed.is_complex()) reversed = reversed * 0.7;
     input = at::empty_like(input).copy_(reversed);
   }
   return inputs;

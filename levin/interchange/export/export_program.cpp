@@ -231,8 +231,7 @@ class Exporter {
     try {
       json_of(recordings);
       symbol.min = 1;
-    } catch (const Error& error) {
-      std::fprintf(stderr, "DEBUG %s\n", error.what());
+    } catch (const Error&) {
       recordings.points.pop_back();
       recordings.each.pop_back();
     }
@@ -251,7 +250,7 @@ class Exporter {
 namespace levin::detail {
 
 void write_program(torch::nn::Module& module, const ExportedForward& forward, const Batch& example,
-                    const std::filesystem::path& path, const ExportProgramOptions& options) {
+                   const std::filesystem::path& path, const ExportProgramOptions& options) {
   interchange::Exporter(module, forward, example, options).write(path);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 namespace levin::interchange {
@@ -152,26 +153,35 @@ std::optional<SizeFormula> FormulaSearch::polynomial(const Samples& samples) con
   return sum;
 }
 
-/// (known + summand) // divisor: what the summand can be is a range, of which a plain division's 0 and a
-/// rounding up are told from others; any other is taken only where it is the only one.
+/// known // divisor, or that rounded up. A number that several divisors would give has no formula: at a size that
+/// was not seen they differ.
 std::optional<SizeFormula> FormulaSearch::quotient(const Samples& samples) const {
   for (const Known& known : known_) {
+    std::optional<SizeFormula> found;
     for (int64_t divisor = 2; divisor <= kLargestDivisor; ++divisor) {
-      int64_t least = INT64_MIN, most = INT64_MAX;
-      for (size_t i = 0; i < samples.size(); ++i) {
-        least = std::max(least, samples[i] * divisor - known.samples[i]);
-        most = std::min(most, samples[i] * divisor - known.samples[i] + divisor - 1);
-      }
-      if (least > most) continue;
       for (const int64_t summand : {int64_t{0}, divisor - 1}) {
-        if (summand >= least && summand <= most) {
-          return floor_div(known.formula + summand, divisor);
-        }
+        SizeFormula formula = floor_div(known.formula + summand, divisor);
+        if (!gives(formula, samples)) continue;
+        if (found) return std::nullopt;
+        found = std::move(formula);
+        break;  // where both fit, all sizes are multiples of it
       }
-      if (least == most) return floor_div(known.formula + least, divisor);
     }
+    if (found) return found;
+    if (auto ratio = whole_ratio(known, samples)) return ratio;
   }
   return std::nullopt;
+}
+
+/// factor * known // divisor, where nothing is left over: [4, 6] seen as [6, 4].
+std::optional<SizeFormula> FormulaSearch::whole_ratio(const Known& known, const Samples& samples) {
+  if (known.samples[0] == 0) return std::nullopt;
+  const int64_t common = std::gcd(samples[0], known.samples[0]);
+  const int64_t factor = samples[0] / common, divisor = known.samples[0] / common;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (samples[i] * divisor != known.samples[i] * factor) return std::nullopt;
+  }
+  return floor_div(known.formula * factor, divisor);
 }
 
 std::optional<FormulaSearch::Real> FormulaSearch::find_real(std::span<const double> samples) {

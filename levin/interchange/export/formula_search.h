@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "levin/base/export.h"
 #include "levin/interchange/export/size_formula.h"
 
 namespace levin::interchange {
@@ -19,7 +20,7 @@ namespace levin::interchange {
 /// A number's values, one a recording.
 using Samples = std::vector<int64_t>;
 
-class FormulaSearch {
+class LEVIN_API FormulaSearch {
  public:
   /// points: by recording, the sizes of the dynamic dims.
   explicit FormulaSearch(std::vector<std::vector<int64_t>> points);
@@ -49,6 +50,7 @@ class FormulaSearch {
   std::optional<SizeFormula> product(const Samples& samples) const;
   std::optional<Real> multiple_or_quotient(std::span<const double> samples) const;
   std::optional<SizeFormula> quotient(const Samples& samples) const;
+  static std::optional<SizeFormula> whole_ratio(const Known& known, const Samples& samples);
   std::optional<SizeFormula> polynomial(const Samples& samples) const;
   std::optional<SizeFormula> search(const Samples& samples,
                                     std::span<const SizeFormula> candidates) const;

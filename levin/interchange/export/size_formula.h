@@ -11,9 +11,11 @@
 #include <span>
 #include <vector>
 
+#include "levin/base/export.h"
+
 namespace levin::interchange {
 
-class SizeFormula {
+class LEVIN_API SizeFormula {
  public:
   enum class Kind { kNumber, kDim, kAdd, kMul, kFloorDiv };
 
@@ -31,9 +33,9 @@ class SizeFormula {
   /// dims: the size of each dynamic dim.
   int64_t value(std::span<const int64_t> dims) const;
 
-  friend SizeFormula operator+(const SizeFormula& left, const SizeFormula& right);
-  friend SizeFormula operator*(const SizeFormula& left, const SizeFormula& right);
-  friend SizeFormula floor_div(const SizeFormula& left, int64_t right);
+  LEVIN_API friend SizeFormula operator+(const SizeFormula& left, const SizeFormula& right);
+  LEVIN_API friend SizeFormula operator*(const SizeFormula& left, const SizeFormula& right);
+  LEVIN_API friend SizeFormula floor_div(const SizeFormula& left, int64_t right);
 
  private:
   struct Node {
@@ -46,6 +48,6 @@ class SizeFormula {
   std::shared_ptr<const Node> node_;
 };
 
-SizeFormula floor_div(const SizeFormula& left, int64_t right);
+LEVIN_API SizeFormula floor_div(const SizeFormula& left, int64_t right);
 
 }  // namespace levin::interchange
