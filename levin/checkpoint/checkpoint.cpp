@@ -98,7 +98,7 @@ State load_weights(const fs::path& path) {
 void save_weights(const fs::path& file, const State& weights) {
   // Beside its place first: the weights may lie in a map of the file that is replaced.
   files::StagedFile staged(file);
-  if (detail::is_named_as_torch_file(file)) {
+  if (is_torch_file_name(file)) {
     detail::write_torch_file(staged.path(), weights);
   } else {
     write_tensors(staged.path(), weights);
@@ -108,7 +108,7 @@ void save_weights(const fs::path& file, const State& weights) {
 
 void save_weights(const fs::path& file, const torch::nn::Module& module) {
   State state = module_state(module);
-  if (detail::is_named_as_torch_file(file)) state = with_tied_names(std::move(state), module);
+  if (is_torch_file_name(file)) state = with_tied_names(std::move(state), tied_names(module));
   save_weights(file, state);
 }
 

@@ -161,14 +161,23 @@ State trained_state(const torch::nn::Module& module) {
   return state;
 }
 
-State with_tied_names(State state, const torch::nn::Module& module) {
+std::map<std::string, std::string> tied_names(const torch::nn::Module& module) {
+  std::map<std::string, std::string> tied;
   for (const Target& target : targets_of(module)) {
-    const auto known = std::ranges::find_if(
-        target.names, [&](const std::string& name) { return state.contains(name); });
-    if (known == target.names.end()) continue;
-    const State::Value value = state.values().at(*known);
-    for (const std::string& name : target.names) {
-      if (!state.contains(name)) state.set(name, value);
+    for (size_t i = 1; i < target.names.size(); ++i) tied[target.names[i]] = target.names.front();
+  }
+  return tied;
+}
+
+State with_tied_names(State state, const std::map<std::string, std::string>& tied) {
+  for (const auto& [other, first] : tied) {
+    if (!state.contains(first) && state.contains(other)) {
+      state.set(first, state.tensor_or_slice(other));
+    }
+  }
+  for (const auto& [other, first] : tied) {
+    if (state.contains(first) && !state.contains(other)) {
+      state.set(other, state.tensor_or_slice(first));
     }
   }
   return state;

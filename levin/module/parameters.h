@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -32,9 +33,11 @@ LEVIN_API State module_state(const torch::nn::Module& module);
 /// The same without the frozen parameters of a base (base.h), which stand in its files.
 LEVIN_API State trained_state(const torch::nn::Module& module);
 
-/// The state with each tied weight under all of its names, which share its memory, as in Python's
-/// state_dict(): of a state that has one of them.
-LEVIN_API State with_tied_names(State state, const torch::nn::Module& module);
+/// Tied weights have several names: each but the first, with the first one, under which module_state has them.
+LEVIN_API std::map<std::string, std::string> tied_names(const torch::nn::Module& module);
+/// The state with tied weights under all of their names, which share their memory, as in Python's state_dict().
+/// One name of each is enough, whichever it is.
+LEVIN_API State with_tied_names(State state, const std::map<std::string, std::string>& tied);
 
 struct LoadOptions {
   bool strict = true;  ///< false passes over missing and unexpected names, with a warning that lists them

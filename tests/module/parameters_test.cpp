@@ -166,12 +166,14 @@ TEST(Parameters, EitherNameOfATiedWeightIsEnough) {
 
 TEST(Parameters, WithTiedNamesEachNameSharesTheMemory) {
   Tied net;
-  const levin::State all = levin::with_tied_names(levin::module_state(*net), *net);
+  const auto tied = levin::tied_names(*net);
+  EXPECT_THAT(tied, ::testing::ElementsAre(::testing::Pair("first.weight", "head")));
+  const levin::State all = levin::with_tied_names(levin::module_state(*net), tied);
   EXPECT_EQ(all.values().size(), 8U);
   EXPECT_EQ(all.tensor("first.weight").data_ptr(), net->first->weight.data_ptr());
   levin::State second;
   second.set("first.weight", torch::ones({3, 3}));
-  const levin::State both = levin::with_tied_names(second, *net);
+  const levin::State both = levin::with_tied_names(second, tied);
   EXPECT_TRUE(both.tensor("first.weight").is_same(both.tensor("head")));
   EXPECT_EQ(both.values().size(), 2U);
 }

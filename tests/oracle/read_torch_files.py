@@ -5,6 +5,8 @@
                                                      of the archive
     read_torch_files.py views FILE EXPECTED.json     the same without the records: torch.save refuses views of two dtypes
     read_torch_files.py module FILE                  a state dict that Net takes, tied weights too
+    read_torch_files.py export FOLDER                writes Net as net.pt2, and a state dict of other values as state.pt
+    read_torch_files.py trained FOLDER               Net with trained.pt gives "y" of outputs.pt for its "x"
     read_torch_files.py many FILE                    "0", "1" and so on to "65999", each its number
     read_torch_files.py large FILE                   "large" of more than 4 GB, which ends in 7, and "later" behind it
 Exit code 1 and the difference when the contents are not the expected ones.
@@ -28,7 +30,10 @@ class Net(torch.nn.Module):
         self.norm = torch.nn.BatchNorm1d(4)
         self.lm_head = torch.nn.Linear(4, 11, bias=False)
         self.lm_head.weight = self.wte.weight
-        self.register_buffer("mask", torch.ones(3), persistent=False)
+        self.register_buffer("mask", torch.arange(4.0), persistent=False)
+
+    def forward(self, x):
+        return self.lm_head(self.norm(self.wte(x)) * self.mask)
 
 
 def opened(path):
@@ -94,8 +99,21 @@ def check_module(path):
             for name, value in net.state_dict().items():
                 assert torch.equal(value, state[name]) and value.dtype == state[name].dtype, name
             net.norm(torch.randn(5, 4)).sum().backward()
-            assert torch.equal(net.mask, torch.ones(3))
+            assert torch.equal(net.mask, torch.arange(4.0))
         assert net.lm_head.weight.data_ptr() == net.wte.weight.data_ptr()
+
+
+def export(folder):
+    program = torch.export.export(Net().train(), (torch.arange(6),))
+    torch.export.save(program, folder + "/net.pt2")
+    torch.save(Net().state_dict(), folder + "/state.pt")
+
+
+def check_trained(folder):
+    net = Net().eval()
+    net.load_state_dict(torch.load(folder + "/trained.pt", weights_only=True), strict=True)
+    outputs = torch.load(folder + "/outputs.pt", weights_only=True)
+    torch.testing.assert_close(net(outputs["x"]), outputs["y"])
 
 
 def check_many(path):
@@ -118,4 +136,4 @@ if __name__ == "__main__":
         if kind == "tensors":
             check_records(file, torch.load(file))
     else:
-        {"module": check_module, "many": check_many, "large": check_large}[kind](file)
+        {"module": check_module, "export": export, "trained": check_trained, "many": check_many, "large": check_large}[kind](file)

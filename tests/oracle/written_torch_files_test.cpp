@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "levin/checkpoint/checkpoint.h"
+#include "levin/interchange/load_exported.h"
 #include "levin/module/parameters.h"
 #include "tests/oracle/python.h"
 
@@ -162,6 +163,25 @@ TEST_F(WrittenTorchFiles, OfATiedModuleAreTakenByPythonsModuleStrictly) {
   load_module_state(*other, load_weights(file("net.pt")));
   EXPECT_TRUE(torch::equal(other->wte->weight, net->wte->weight));
   EXPECT_TRUE(torch::equal(other->norm->running_var, net->norm->running_var));
+}
+
+// A buffer that Python registers with persistent=False is in no state dict, and has its values from the program.
+TEST_F(WrittenTorchFiles, GoFromPythonToCppAndBack) {
+  ASSERT_EQ(problem_of("export", file("")), "");
+  const auto net = load_exported(file("net.pt2"));
+  EXPECT_FALSE(module_state(*net).contains("mask"));
+  load_module_state(*net, load_weights(file("state.pt")));  // strictly
+  net->train();
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  const at::Tensor x = torch::arange(6) + 5;
+  net->forward(x).square().mean().backward();
+  optimizer.step();
+  net->eval();
+  const at::Tensor y = net->forward(x).detach();
+  EXPECT_TRUE(torch::equal(y, net->forward(x)));
+  save_weights(file("trained.pt"), *net);
+  save_weights(file("outputs.pt"), State().set("x", x).set("y", y));
+  EXPECT_EQ(problem_of("trained", file("")), "");
 }
 
 TEST_F(WrittenTorchFiles, OfMoreRecordsThan16BitsCountAreOpened) {

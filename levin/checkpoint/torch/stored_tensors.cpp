@@ -13,6 +13,7 @@
 #include "levin/base/text/utf8.h"
 #include "levin/checkpoint/tensor_file.h"
 #include "levin/checkpoint/torch/dtypes_impl.h"
+#include "levin/checkpoint/torch/torch_file.h"
 
 namespace levin::detail {
 namespace {
@@ -181,24 +182,28 @@ at::Tensor bytes_of(const StoredMemory& memory) {
   return run.cpu();
 }
 
+}  // namespace levin::detail
+
+namespace levin {
+
 State cast_floating(const State& weights, at::ScalarType dtype) {
-  const StoredTensors plan = stored_tensors(weights);
+  const detail::StoredTensors plan = detail::stored_tensors(weights);
   std::vector<at::Tensor> memory(plan.memory.size());
   State cast;
-  for (const StoredTensor& stored : plan.tensors) {
+  for (const detail::StoredTensor& stored : plan.tensors) {
     const at::Tensor& tensor = weights.tensor(stored.name);
-    const StoredMemory& own = plan.memory[stored.memory];
+    const detail::StoredMemory& own = plan.memory[stored.memory];
     if (!tensor.is_floating_point() || tensor.scalar_type() == dtype) {
       cast.set(stored.name, tensor);
     } else if (own.is_mixed || tensor.numel() == 0) {
       cast.set(stored.name, tensor.to(dtype));
     } else {
       at::Tensor& values = memory[stored.memory];
-      if (!values.defined()) values = bytes_of(own).view(stored.dtype).to(dtype);
+      if (!values.defined()) values = detail::bytes_of(own).view(stored.dtype).to(dtype);
       cast.set(stored.name, values.as_strided(stored.sizes, stored.strides, stored.offset));
     }
   }
   return cast;
 }
 
-}  // namespace levin::detail
+}  // namespace levin

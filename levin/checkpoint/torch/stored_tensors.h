@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "levin/base/export.h"
 #include "levin/base/state.h"
 
 namespace levin::detail {
@@ -51,8 +50,5 @@ StoredTensors stored_tensors(const State& state);
 
 /// The bytes, in a row on the CPU: a view where they are there already.
 at::Tensor bytes_of(const StoredMemory& memory);
-
-/// Floating-point tensors in another dtype. Those that share memory share it afterwards.
-LEVIN_API State cast_floating(const State& weights, at::ScalarType dtype);
 
 }  // namespace levin::detail

@@ -3,7 +3,6 @@
 #include <caffe2/serialize/inline_container.h>
 
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <span>
 #include <string>
@@ -17,7 +16,6 @@
 namespace levin::detail {
 namespace {
 
-constexpr std::array<std::string_view, 3> kExtensions = {".pt", ".pth", ".bin"};
 constexpr uint64_t kAlignment = 64;  // as torch.save's, which it says in .storage_alignment
 
 /// Whether Python makes the tensor by _rebuild_tensor_v3, from bytes and a dtype: for dtypes of which it
@@ -113,10 +111,6 @@ class Archive {
 };
 
 }  // namespace
-
-bool is_named_as_torch_file(const std::filesystem::path& file) {
-  return std::ranges::find(kExtensions, file.extension().string()) != kExtensions.end();
-}
 
 // The records of torch.save, in its order.
 files::FileDigest write_torch_file(const std::filesystem::path& file, const State& tensors) {

@@ -9,9 +9,6 @@
 
 namespace levin::detail {
 
-/// Whether save_weights writes a file of that name as torch.save does: .pt, .pth or .bin.
-bool is_named_as_torch_file(const std::filesystem::path& file);
-
 /// The state as an OrderedDict of tensors, in the order of its names, which torch.load opens with
 /// weights_only=True and with mmap=True: records are stored as they are, storages at multiples of 64 bytes.
 /// The same state is the same bytes. One storage at a time is copied to the CPU. Synced when it returns.
