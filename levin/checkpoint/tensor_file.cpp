@@ -144,7 +144,8 @@ files::FileDigest write_tensors(const std::filesystem::path& file,
 
 files::FileDigest write_tensors(const std::filesystem::path& file, const State& tensors) {
   std::map<std::string, at::Tensor> named;
-  for (const auto& [name, value] : tensors.values()) named[name] = detail::whole_tensor(tensors, name);
+  for (const auto& [name, value] : tensors.values())
+    named[name] = detail::whole_tensor(tensors, name);
   return write_tensors(file, named);
 }
 

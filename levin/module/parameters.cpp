@@ -23,24 +23,6 @@ namespace {
 
 using detail::joined_names;
 
-struct Entry {
-  NamedTensor named;
-  bool repeated;  // the same tensor stood under an earlier name
-};
-
-std::vector<Entry> entries(const torch::nn::Module& module) {
-  std::vector<Entry> all;
-  std::unordered_set<const c10::TensorImpl*> seen;
-  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
-    if (!tensor.defined()) return;
-    const bool first = seen.insert(tensor.unsafeGetTensorImpl()).second;
-    all.push_back({{name, tensor}, !first});
-  };
-  for (const auto& item : module.named_parameters()) add(item.key(), item.value());
-  for (const auto& item : module.named_buffers()) add(item.key(), item.value());
-  return all;
-}
-
 bool matches_any(const std::vector<std::string>& patterns, const std::string& name) {
   return std::ranges::any_of(patterns,
                              [&](const std::string& pattern) { return matches(pattern, name); });
@@ -53,24 +35,26 @@ bool matches_one_of(const std::string& pattern, const std::set<std::string>& nam
 /// A tensor of a module, all names that it has there, and where it gets its values.
 struct Target {
   at::Tensor tensor;
-  std::vector<std::string> names;  // in the order of registration
+  std::vector<std::string> names;    // in the order of registration
   std::vector<NamedTensor> sources;  // one for each name that the weights have
 };
 
 std::vector<Target> targets_of(const torch::nn::Module& module) {
   std::vector<Target> targets;
   std::unordered_map<const c10::TensorImpl*, size_t> places;
-  for (const Entry& entry : entries(module)) {
-    const auto& [name, tensor] = entry.named;
+  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
     const auto [place, is_new] = places.emplace(tensor.unsafeGetTensorImpl(), targets.size());
     if (is_new) targets.push_back({.tensor = tensor});
     targets[place->second].names.push_back(name);
-  }
+  };
+  for (const auto& item : module.named_parameters()) add(item.key(), item.value());
+  for (const auto& item : module.named_buffers()) add(item.key(), item.value());
   return targets;
 }
 
-/// A pattern for a name that the module has not is a mistake of the program's, whatever the file holds.
-/// Which names a file has beyond the module's differs from file to file.
+/// A pattern that matches no name of the module is the program's mistake, whatever the file holds. Files differ in
+/// the names that they have beyond the module's.
 void check_patterns(const LoadOptions& options, const std::vector<Target>& targets,
                     const State& state) {
   std::set<std::string> own, given;
@@ -126,7 +110,7 @@ void tell_of_passed(const std::set<std::string>& missing, const std::set<std::st
       log::warn("weights: {}: {}", what, joined_names(names));
     }
   };
-  tell("the module keeps what it had, as they lack", missing);
+  tell("the module keeps its own values for names that they lack", missing);
   tell("names that the module lacks are passed over", unexpected);
 }
 
@@ -145,9 +129,8 @@ std::vector<NamedTensor> named_parameters(const torch::nn::Module& module) {
 
 State module_state(const torch::nn::Module& module) {
   State state;
-  for (const Entry& entry : entries(module)) {
-    const auto& [name, tensor] = entry.named;
-    if (!entry.repeated) state.set(name, shard::state_value(tensor, tensor.detach()));
+  for (const Target& target : targets_of(module)) {
+    state.set(target.names.front(), shard::state_value(target.tensor, target.tensor.detach()));
   }
   return state;
 }
@@ -204,9 +187,8 @@ void load_module_state(torch::nn::Module& module, const State& state, const Load
     if (std::ranges::any_of(target.names, [&](const auto& name) { return state.contains(name); })) {
       if (target.tensor.is_meta()) on_meta.insert(target.names.front());
     } else if (!base.contains(target.tensor.unsafeGetTensorImpl())) {
-      const bool is_allowed = std::ranges::any_of(target.names, [&](const auto& name) {
-        return matches_any(options.allow_missing, name);
-      });
+      const bool is_allowed = std::ranges::any_of(
+          target.names, [&](const auto& name) { return matches_any(options.allow_missing, name); });
       (is_allowed ? passed_missing : missing).insert(target.names.front());
     }
   }

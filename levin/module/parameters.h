@@ -40,7 +40,8 @@ LEVIN_API std::map<std::string, std::string> tied_names(const torch::nn::Module&
 LEVIN_API State with_tied_names(State state, const std::map<std::string, std::string>& tied);
 
 struct LoadOptions {
-  bool strict = true;  ///< false passes over missing and unexpected names, with a warning that lists them
+  bool strict =
+      true;  ///< false passes over missing and unexpected names, with a warning that lists them
   /// Names of the module that the weights may lack ("head.*"): those tensors keep their values. A pattern that
   /// matches no name of the module is Error "module.state.pattern", since it can never allow anything.
   std::vector<std::string> allow_missing = {};

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "levin/base/error.h"
+#include "levin/base/log_sink.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/data/batch.h"
 #include "tests/models/small_models.h"
@@ -99,7 +100,8 @@ TEST(Lora, AnAdapterOfAnotherTypeIsNamed) {
   const std::filesystem::path file = scratch / "adapter" / "adapter_model.safetensors";
   const State whole = load_weights(file);
   State halves;
-  for (const auto& [name, value] : whole.values()) halves.set(name, whole.tensor(name).to(at::kHalf));
+  for (const auto& [name, value] : whole.values())
+    halves.set(name, whole.tensor(name).to(at::kHalf));
   save_weights(file, halves);
   std::string heard;
   const log::Sink before =

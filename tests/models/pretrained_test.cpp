@@ -225,9 +225,10 @@ TEST(Pretrained, FilesOfAnotherTypeThanTheModelAreNamed) {
   const Scratch scratch;
   small(test::small_bert(), "feature-extraction")->save_pretrained(scratch / "model");
   EXPECT_EQ(heard_of(scratch / "model"), "");
-  EXPECT_THAT(heard_of(scratch / "model", {.dtype = "bfloat16"}),
-              ::testing::ContainsRegex("^info: models: .*/model: [0-9]+ tensors are cast from Float to "
-                                       "the module's BFloat16 \\(.*embeddings.*and [0-9]+ more\\)\n$"));
+  EXPECT_THAT(
+      heard_of(scratch / "model", {.dtype = "bfloat16"}),
+      ::testing::ContainsRegex("^info: models: .*/model: [0-9]+ tensors are cast from Float to "
+                               "the module's BFloat16 \\(.*embeddings.*and [0-9]+ more\\)\n$"));
   std::string config = test::get(scratch / "model/config.json");
   const std::string dtype = "\"float32\"";
   ASSERT_NE(config.find(dtype), std::string::npos);

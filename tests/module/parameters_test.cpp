@@ -188,8 +188,8 @@ TEST(Parameters, MissingNamesAreAllowedByPattern) {
   EXPECT_EQ(said,
             "module.state.missing: the module has parameters that the weights lack: first.bias");
   EXPECT_EQ(said_by(*net, state, {.allow_missing = {"norm.*", "first.bia?"}}),
-            "levin info: weights: the module keeps what it had, as they lack: first.bias, "
-            "norm.bias\n");
+            "levin info: weights: the module keeps its own values for names that they lack: "
+            "first.bias, norm.bias\n");
   EXPECT_TRUE(torch::equal(net->norm->bias, bias));
   EXPECT_TRUE(torch::equal(net->first->weight, state.tensor("head")));
   // What is allowed need not be missing.
@@ -197,8 +197,9 @@ TEST(Parameters, MissingNamesAreAllowedByPattern) {
   // A tied weight by either of its names.
   state = levin::module_state(*Tied());
   state.erase("head");
-  EXPECT_EQ(said_by(*net, state, {.allow_missing = {"first.w*"}}),
-            "levin info: weights: the module keeps what it had, as they lack: head\n");
+  EXPECT_EQ(
+      said_by(*net, state, {.allow_missing = {"first.w*"}}),
+      "levin info: weights: the module keeps its own values for names that they lack: head\n");
 }
 
 TEST(Parameters, UnexpectedNamesAreAllowedByPattern) {
@@ -231,7 +232,8 @@ TEST(Parameters, WithoutStrictWhatIsPassedOverIsSaid) {
   state.erase("norm.bias");
   state.set("other", torch::ones({1}));
   EXPECT_EQ(said_by(*net, state, {.strict = false}),
-            "levin warn: weights: the module keeps what it had, as they lack: norm.bias\n"
+            "levin warn: weights: the module keeps its own values for names that they lack: "
+            "norm.bias\n"
             "levin warn: weights: names that the module lacks are passed over: other\n");
   EXPECT_TRUE(torch::equal(net->first->weight, state.tensor("head")));
 }
@@ -290,8 +292,8 @@ TEST(Parameters, ThatAreDividedAreSlicesOfTheWhole) {
                                            std::vector<int64_t>(other.dim(), 0)});
     }
     std::string heard;
-    const auto before = levin::log::set_sink(
-        [&](levin::log::Level, std::string_view line) { heard.append(line); });
+    const auto before =
+        levin::log::set_sink([&](levin::log::Level, std::string_view line) { heard.append(line); });
     levin::load_module_state(*net, doubles);
     levin::log::set_sink(before);
     const bool is_told =

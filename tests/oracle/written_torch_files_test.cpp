@@ -23,8 +23,7 @@ class WrittenTorchFiles : public PythonTest {
   std::string problem_of(const std::string& kind, const std::filesystem::path& path,
                          const std::string& more = "") const {
     std::string output;
-    const int code =
-        run("read_torch_files.py", kind + " '" + path.string() + "' " + more, &output);
+    const int code = run("read_torch_files.py", kind + " '" + path.string() + "' " + more, &output);
     return code == 0 ? "" : output;
   }
 

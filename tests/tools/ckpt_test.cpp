@@ -254,9 +254,8 @@ TEST_F(Ckpt, ConvertKeepsRepeatedElementsInPytorchsForm) {
   const at::Tensor read = levin::load_weights(to).tensor("w");
   EXPECT_EQ(read.numel(), (int64_t{1} << 31) + 7);
   EXPECT_EQ(read[123].item<float>(), 1.5);
-  EXPECT_THAT(
-      error_of([&] { ckpt({"convert", "--dtype", "float16", file, to + ".pt"}); }),
-      AllOf(StartsWith("tools.ckpt: "), HasSubstr("'w' of sizes [2147483655]")));
+  EXPECT_THAT(error_of([&] { ckpt({"convert", "--dtype", "float16", file, to + ".pt"}); }),
+              AllOf(StartsWith("tools.ckpt: "), HasSubstr("'w' of sizes [2147483655]")));
 }
 
 struct TiedNet : levin::Module {

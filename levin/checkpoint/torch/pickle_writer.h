@@ -33,11 +33,11 @@ class LEVIN_API PickleWriter {
 
   /// What is pushed from here on is the next tuple or the next entries.
   PickleWriter& mark();
-  PickleWriter& tuple();        ///< of all values since the mark
+  PickleWriter& tuple();  ///< of all values since the mark
   PickleWriter& empty_tuple();
-  PickleWriter& call();         ///< the function below the tuple that is on top, with it
-  PickleWriter& persistent();   ///< the object that the reader finds by the value on top
-  PickleWriter& entries();      ///< keys and values since the mark, into the dict below it
+  PickleWriter& call();        ///< the function below the tuple that is on top, with it
+  PickleWriter& persistent();  ///< the object that the reader finds by the value on top
+  PickleWriter& entries();     ///< keys and values since the mark, into the dict below it
 
   /// The value that is left on the stack, pickled.
   std::string end() &&;

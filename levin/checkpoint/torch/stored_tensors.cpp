@@ -45,8 +45,8 @@ std::string reason_not_written(const at::Tensor& tensor) {
   if (tensor.is_nested()) return "a nested tensor";
   if (tensor.layout() != at::kStrided) return "a sparse tensor";
   if (tensor.is_meta()) return "a tensor on the meta device, without values";
-  const bool is_known =
-      std::ranges::find(kTorchDtypes, tensor.scalar_type(), &TorchDtype::type) != kTorchDtypes.end();
+  const bool is_known = std::ranges::find(kTorchDtypes, tensor.scalar_type(), &TorchDtype::type) !=
+                        kTorchDtypes.end();
   return is_known ? "" : fmt::format("of dtype {}", c10::toString(tensor.scalar_type()));
 }
 
@@ -161,8 +161,7 @@ class Planner {
     stored.sizes = tensor.sizes().vec();
     stored.strides = memory.is_packed ? row_major_strides(tensor.sizes()) : tensor.strides().vec();
     if (memory.is_packed) return;
-    stored.offset =
-        (views_[i].begin - memory.begin) / static_cast<int64_t>(tensor.element_size());
+    stored.offset = (views_[i].begin - memory.begin) / static_cast<int64_t>(tensor.element_size());
   }
 
   std::vector<View> views_;                // one a tensor

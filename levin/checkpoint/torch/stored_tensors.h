@@ -15,10 +15,11 @@ namespace levin::detail {
 
 /// A run of memory that a file holds once, as one of its storages.
 struct StoredMemory {
-  at::Tensor tensor;       ///< one of those that lie there, on any device
-  int64_t begin = 0;       ///< in bytes, within the storage of that tensor
+  at::Tensor tensor;  ///< one of those that lie there, on any device
+  int64_t begin = 0;  ///< in bytes, within the storage of that tensor
   int64_t bytes = 0;
-  bool is_packed = false;  ///< the tensor's elements row-major, rather than the run that they lie in
+  /// The tensor's elements row-major, rather than the run that they lie in.
+  bool is_packed = false;
   /// Tensors of several dtypes lie there.
   bool is_mixed = false;
 };

@@ -20,7 +20,8 @@ namespace fs = std::filesystem;
 using detail::PickleValue;
 using detail::TorchArchive;
 
-constexpr std::array<std::string_view, 3> kExtensions = {".pt", ".pth", ".bin"};  // of what is written
+constexpr std::array<std::string_view, 3> kExtensions = {".pt", ".pth",
+                                                         ".bin"};  // of what is written
 constexpr std::array<const char*, 3> kWeights = {"state_dict", "model_state_dict", "model"};
 
 /// A file, and what may be made of it.

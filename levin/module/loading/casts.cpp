@@ -24,10 +24,10 @@ void Casts::note(const std::string& name, at::ScalarType from, at::ScalarType to
 std::string Casts::text() const {
   std::string text;
   for (const auto& [types, names] : names_) {
-    text += fmt::format("{}{} {} cast from {} to the module's {} ({})", text.empty() ? "" : "; ",
-                        names.size(), names.size() == 1 ? "tensor is" : "tensors are",
-                        c10::toString(types.first), c10::toString(types.second),
-                        joined_names(names));
+    text +=
+        fmt::format("{}{} {} cast from {} to the module's {} ({})", text.empty() ? "" : "; ",
+                    names.size(), names.size() == 1 ? "tensor is" : "tensors are",
+                    c10::toString(types.first), c10::toString(types.second), joined_names(names));
   }
   return text;
 }

@@ -83,16 +83,16 @@ TEST_P(TorchDtype, ComesBackFromAnEmptyTensorAndAScalar) {
   EXPECT_TRUE(same_bits(through_file(scalar), scalar));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Dtypes, TorchDtype,
-    ::testing::Values(at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kComplexDouble,
-                      at::kComplexFloat, at::kComplexHalf, at::kLong, at::kInt, at::kShort,
-                      at::kChar, at::kUInt64, at::kUInt32, at::kUInt16, at::kByte, at::kBool,
-                      at::kFloat8_e4m3fn, at::kFloat8_e5m2, at::kFloat8_e4m3fnuz,
-                      at::kFloat8_e5m2fnuz, at::kFloat8_e8m0fnu,
-                      at::ScalarType::Float4_e2m1fn_x2, at::ScalarType::Bits8,
-                      at::ScalarType::Bits16),
-    [](const auto& info) { return std::string(c10::toString(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Dtypes, TorchDtype,
+                         ::testing::Values(at::kDouble, at::kFloat, at::kHalf, at::kBFloat16,
+                                           at::kComplexDouble, at::kComplexFloat, at::kComplexHalf,
+                                           at::kLong, at::kInt, at::kShort, at::kChar, at::kUInt64,
+                                           at::kUInt32, at::kUInt16, at::kByte, at::kBool,
+                                           at::kFloat8_e4m3fn, at::kFloat8_e5m2,
+                                           at::kFloat8_e4m3fnuz, at::kFloat8_e5m2fnuz,
+                                           at::kFloat8_e8m0fnu, at::ScalarType::Float4_e2m1fn_x2,
+                                           at::ScalarType::Bits8, at::ScalarType::Bits16),
+                         [](const auto& info) { return std::string(c10::toString(info.param)); });
 
 TEST(TorchFileWriter, WritesTheRecordsOfTorchSaveAtMultiplesOf64) {
   const Scratch scratch;
@@ -104,9 +104,10 @@ TEST(TorchFileWriter, WritesTheRecordsOfTorchSaveAtMultiplesOf64) {
     EXPECT_THAT(reader.getAllRecords(),
                 ElementsAre("data.pkl", ".format_version", ".storage_alignment", "byteorder",
                             "data/0", "data/1", "data/2", "version", ".data/serialization_id"));
-    const std::map<std::string, std::string> texts = {
-        {".format_version", "1"}, {".storage_alignment", "64"}, {"byteorder", "little"},
-        {"version", "3\n"}};
+    const std::map<std::string, std::string> texts = {{".format_version", "1"},
+                                                      {".storage_alignment", "64"},
+                                                      {"byteorder", "little"},
+                                                      {"version", "3\n"}};
     for (const auto& [record, text] : texts) {
       const auto [data, size] = reader.getRecord(record);
       EXPECT_EQ(std::string(static_cast<const char*>(data.get()), size), text) << record;
@@ -210,9 +211,9 @@ TEST(TorchFileWriter, AModulesTiedWeightsHaveEachOfTheirNames) {
   const State back = load_weights(scratch / "net.pt");
   std::vector<std::string> names;
   for (const auto& [name, value] : back.values()) names.push_back(name);
-  EXPECT_THAT(names, ElementsAre("lm_head.weight", "norm.bias", "norm.num_batches_tracked",
-                                 "norm.running_mean", "norm.running_var", "norm.weight",
-                                 "wte.weight"));
+  EXPECT_THAT(names,
+              ElementsAre("lm_head.weight", "norm.bias", "norm.num_batches_tracked",
+                          "norm.running_mean", "norm.running_var", "norm.weight", "wte.weight"));
   EXPECT_EQ(back.tensor("lm_head.weight").const_data_ptr(),
             back.tensor("wte.weight").const_data_ptr());
   EXPECT_EQ(storages_in(scratch / "net.pt").size(), 6U);
