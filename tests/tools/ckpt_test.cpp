@@ -21,7 +21,6 @@
 
 namespace {
 
-using levin::Checkpoint;
 using levin::State;
 using levin::test::error_of;
 using levin::test::get;
