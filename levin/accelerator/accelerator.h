@@ -218,9 +218,17 @@ class LEVIN_API Accelerator : public Processes {
                   int64_t max_shard_bytes = int64_t{10} << 30) {
     save_model_state(get_state_dict(model), folder, max_shard_bytes);
   }
-  /// Tensors as they are, in a safetensors file that is replaced as a whole. Written by the main
-  /// process, by one of each machine with save_on_each_node. Throws what save_weights throws.
+  /// Tensors as they are, in a file that is replaced as a whole: for .pt, .pth and .bin as torch.save writes it,
+  /// else safetensors (save_weights). Written by the main process, by one of each machine with
+  /// save_on_each_node. Throws what save_weights throws.
   void save(const State& tensors, const std::filesystem::path& file);
+  /// The weights of a model, whole where they are divided over the processes; in a file of torch.save's format
+  /// tied weights have each of their names, so that Python's load_state_dict(strict=True) takes them. All
+  /// processes call it.
+  template <class Module>
+  void save(const PreparedModel<Module>& model, const std::filesystem::path& file) {
+    save_module(*unwrap_model(model), file);
+  }
   template <class Model>
   State get_state_dict(const Model& model) {
     placement_.end_batch();
@@ -411,6 +419,7 @@ class LEVIN_API Accelerator : public Processes {
   /// Returns memory_hint of the exception that ends the program, once.
   std::string explanation();
   std::shared_ptr<Strategy> new_strategy();
+  void save_module(const torch::nn::Module& module, const std::filesystem::path& file);
   void save_model_state(const State& weights, const std::filesystem::path& folder,
                         int64_t max_shard_bytes);
   /// Done by the process, or those of each machine, that write; what goes wrong there is thrown on

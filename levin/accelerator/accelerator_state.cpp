@@ -13,8 +13,10 @@
 #include "levin/checkpoint/checkpoint_reader.h"
 #include "levin/checkpoint/checkpoint_save.h"
 #include "levin/checkpoint/sharded_weights.h"
+#include "levin/checkpoint/torch/torch_file.h"
 #include "levin/comm/objects.h"
 #include "levin/module/base.h"
+#include "levin/module/full.h"
 #include "levin/shard/leaf.h"
 
 namespace levin {
@@ -51,6 +53,17 @@ State states_of_bases(const std::vector<std::shared_ptr<torch::nn::Module>>& mod
   return all;
 }
 
+/// Names of tied weights that the files of weights leave out, by the number of the module.
+State states_of_ties(const std::vector<std::shared_ptr<torch::nn::Module>>& modules) {
+  State all;
+  for (size_t i = 0; i < modules.size(); ++i) {
+    State own;
+    for (const auto& [other, first] : tied_names(*modules[i])) own.set(other, first);
+    if (!own.empty()) all.set(std::to_string(i), std::move(own));
+  }
+  return all;
+}
+
 void check_count(std::string_view what, size_t saved, size_t here) {
   LEVIN_CHECK(saved == here, "accelerator.state",
               "the checkpoint holds {} {} and {} are prepared; prepare the same before load_state",
@@ -83,6 +96,8 @@ Checkpoint Accelerator::state_dict() {
   checkpoint.training.set("processes", num_processes());
   if (State bases = states_of_bases(modules_); !bases.empty())
     checkpoint.training.set("bases", std::move(bases));
+  if (State ties = states_of_ties(modules_); !ties.empty())
+    checkpoint.training.set("tied", std::move(ties));
   add_states_of_ranks(checkpoint.training);
   return checkpoint;
 }
@@ -324,6 +339,15 @@ void Accelerator::write_checkpoint(const std::filesystem::path& folder,
 
 void Accelerator::save(const State& tensors, const std::filesystem::path& file) {
   on_writers_or_throw([&] { save_weights(file, tensors); });
+}
+
+void Accelerator::save_module(const torch::nn::Module& module, const std::filesystem::path& file) {
+  placement_.end_batch();
+  State weights = full(module);
+  if (is_torch_file_name(file)) {
+    weights = with_tied_names(std::move(weights), tied_names(module));
+  }
+  save(weights, file);
 }
 
 void Accelerator::save_model_state(const State& weights, const std::filesystem::path& folder,

@@ -1,6 +1,7 @@
 #include "levin/checkpoint/checkpoint.h"
 
 #include <system_error>
+#include <utility>
 
 #include "levin/base/check.h"
 #include "levin/checkpoint/checkpoint_reader.h"
@@ -9,7 +10,9 @@
 #include "levin/checkpoint/sharded_weights.h"
 #include "levin/checkpoint/tensor_file.h"
 #include "levin/checkpoint/torch/torch_file.h"
+#include "levin/checkpoint/torch/write_torch_file.h"
 #include "levin/files/atomic.h"
+#include "levin/module/parameters.h"
 
 namespace levin {
 namespace {
@@ -95,8 +98,18 @@ State load_weights(const fs::path& path) {
 void save_weights(const fs::path& file, const State& weights) {
   // Beside its place first: the weights may lie in a map of the file that is replaced.
   files::StagedFile staged(file);
-  write_tensors(staged.path(), weights);
+  if (is_torch_file_name(file)) {
+    detail::write_torch_file(staged.path(), weights);
+  } else {
+    write_tensors(staged.path(), weights);
+  }
   staged.commit();
+}
+
+void save_weights(const fs::path& file, const torch::nn::Module& module) {
+  State state = module_state(module);
+  if (is_torch_file_name(file)) state = with_tied_names(std::move(state), tied_names(module));
+  save_weights(file, state);
 }
 
 }  // namespace levin

@@ -13,6 +13,10 @@
 #include "levin/base/export.h"
 #include "levin/base/state.h"
 
+namespace torch::nn {
+class Module;
+}  // namespace torch::nn
+
 namespace levin {
 
 /// On disk a folder of
@@ -70,7 +74,21 @@ LEVIN_API void remove_checkpoint(const std::filesystem::path& folder);
 /// Weights alone, from a checkpoint's folder, a folder as transformers saves it (load_sharded_weights), any
 /// .safetensors file, or what PyTorch saved (load_torch_weights).
 LEVIN_API State load_weights(const std::filesystem::path& path);
-/// A .safetensors file of a state's tensors, whole or not at all.
+/// Writes a state's tensors to one file, which appears whole or not at all: where its name ends in .pt, .pth
+/// or .bin as torch.save writes a state dict, else as safetensors. Names are the state's own. Tensors may be
+/// on any device.
+///
+/// Python opens a file of torch.save's format with torch.load(weights_only=True), mmap=True too. It has an OrderedDict
+/// of tensors on the CPU without requires_grad, of any dtype that Python has. Tensors that share memory (tied weights,
+/// views) share it there, and nothing is written twice. Strides stay; a tensor that leaves gaps in its memory and
+/// shares it with none is packed. In a safetensors file each tensor is row-major, and has its own copy.
+///
+/// Throws Error "files.write" (disk full, no permission), "checkpoint.dtype" (sparse, undefined or meta tensors too),
+/// "checkpoint.slice" for parts of tensors (levin::full gathers them), "checkpoint.path" for a name that is not
+/// UTF-8; then the file that was there is there still.
 LEVIN_API void save_weights(const std::filesystem::path& file, const State& weights);
+/// A module's parameters and buffers. In a file of torch.save's format tied weights have each of their names, as in
+/// Python's state_dict(), so that load_state_dict(strict=True) takes them; in a safetensors file the first one.
+LEVIN_API void save_weights(const std::filesystem::path& file, const torch::nn::Module& module);
 
 }  // namespace levin

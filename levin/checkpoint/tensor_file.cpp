@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/util/StringUtil.h>
 
 #include <cstdint>
 #include <cstring>
@@ -84,6 +85,20 @@ files::TensorDescription description_of(const State& state, const std::string& n
           slice != nullptr ? slice->sizes : tensor.sizes().vec()};
 }
 
+at::Tensor whole_tensor(const State& state, const std::string& name) {
+  const State::Value& value = state.tensor_or_slice(name);
+  const auto* slice = std::get_if<TensorSlice>(&value);
+  if (slice == nullptr) return std::get<at::Tensor>(value);
+  const bool is_whole =
+      slice->local.defined() && slice->local.sizes() == at::IntArrayRef(slice->sizes);
+  LEVIN_CHECK(is_whole, "checkpoint.slice",
+              "of '{}' this rank has {} of {}, and one file holds whole tensors; gather them by "
+              "levin::full(module), or write by save_sharded_weights",
+              printable(name), slice->local.defined() ? c10::str(slice->local.sizes()) : "nothing",
+              c10::str(at::IntArrayRef(slice->sizes)));
+  return slice->local;
+}
+
 at::Tensor plain(const at::Tensor& tensor) {
   return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous();
 }
@@ -129,7 +144,8 @@ files::FileDigest write_tensors(const std::filesystem::path& file,
 
 files::FileDigest write_tensors(const std::filesystem::path& file, const State& tensors) {
   std::map<std::string, at::Tensor> named;
-  for (const auto& [name, value] : tensors.values()) named[name] = tensors.tensor(name);
+  for (const auto& [name, value] : tensors.values())
+    named[name] = detail::whole_tensor(tensors, name);
   return write_tensors(file, named);
 }
 

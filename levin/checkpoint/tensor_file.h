@@ -25,6 +25,10 @@ namespace detail {
 /// "checkpoint.dtype" as write_tensors does, and "base.state.type" for another value.
 files::TensorDescription description_of(const State& state, const std::string& name);
 
+/// A tensor of a state that is all of it, as such or as the one slice there is. Throws Error
+/// "checkpoint.slice" for a part, and "base.state.type" for another value.
+at::Tensor whole_tensor(const State& state, const std::string& name);
+
 /// On the CPU, row-major, each element its own value: as a file holds it.
 at::Tensor plain(const at::Tensor& tensor);
 
@@ -39,7 +43,7 @@ at::Tensor tensor_of(const files::TensorEntry& entry, const files::SafetensorsFi
 /// that are sparse or undefined.
 files::FileDigest write_tensors(const std::filesystem::path& file,
                                 const std::map<std::string, at::Tensor>& tensors);
-/// Of a state of tensors alone.
+/// Of a state of tensors alone; parts of tensors are Error "checkpoint.slice".
 LEVIN_API files::FileDigest write_tensors(const std::filesystem::path& file, const State& tensors);
 
 /// CPU tensors in the file's memory map, which lives as long as any of them; copies of those that

@@ -13,6 +13,7 @@
 #include "levin/models/adapters/config.h"
 #include "levin/models/adapters/names.h"
 #include "levin/models/pretrained_parts.h"
+#include "levin/module/loading/casts.h"
 
 namespace levin::lora {
 namespace {
@@ -140,6 +141,7 @@ void load(Pretrained& net, const fs::path& folder) {
   const State weights = load_weights(folder / kWeights);
   add(net, options, Names::kSome);
   std::map<std::string, at::Tensor> parameters = own_weights(net);
+  detail::Casts casts;
   const at::NoGradGuard no_grad;
   for (const auto& [name, value] : weights.values()) {
     const auto found = parameters.find(name);
@@ -151,9 +153,11 @@ void load(Pretrained& net, const fs::path& folder) {
     LEVIN_CHECK(given.sizes() == found->second.sizes(), "models.lora.weights",
                 "{}: {} has sizes {}, wanted {}; it is of another model", folder.string(),
                 printable(name), c10::str(given.sizes()), c10::str(found->second.sizes()));
+    casts.note(name, given.scalar_type(), found->second.scalar_type());
     found->second.copy_(given);
     parameters.erase(found);
   }
+  casts.tell("models: " + folder.string());
   // A head that the adapter does not have stays the model's own.
   for (const auto& [name, parameter] : parameters) {
     LEVIN_CHECK(name.find(".lora_") == std::string::npos, "models.lora.weights",

@@ -323,6 +323,7 @@ std::shared_ptr<Pretrained> from_pretrained(const fs::path& folder,
       of_file = weights.tensor(name).scalar_type();
   }
   network.placing.dtype = wanted_dtype(options.dtype, net.config(), of_file);
+  network.placing.is_dtype_given = options.dtype != "auto";
   net.parts().drawn = place_weights(net, *net.parts().family, network.placing, weights);
   if (!net.drawn().empty()) draw_anew(net, network.placing.dtype);
   finish(network, network.placing.dtype);

@@ -12,6 +12,7 @@
 #include "levin/files/checksum.h"
 #include "levin/files/folder.h"
 #include "levin/files/memory_map.h"
+#include "levin/module/loading/casts.h"
 
 namespace levin::models {
 namespace {
@@ -106,6 +107,7 @@ std::vector<std::string> place_weights(torch::nn::Module& root, const Family& fa
   std::map<std::string, std::string> placed;  // parameter, tensor of the file
   std::set<const void*> used;
   std::vector<std::string> left;
+  detail::Casts casts;
   for (const auto& [tensor, value] : weights.values()) {
     if (names.is_ignored(tensor)) continue;
     const std::string name = names.of(tensor);
@@ -128,6 +130,7 @@ std::vector<std::string> place_weights(torch::nn::Module& root, const Family& fa
     const auto [first, is_new] = placed.emplace(name, tensor);
     LEVIN_CHECK(is_new, "models.weights", "{}: {} and {} are both for {}", placing.folder,
                 printable(first->second), printable(tensor), name);
+    casts.note(tensor, given.scalar_type(), placing.dtype);
     parameter.set_data(given.to(placing.dtype));
     used.insert(given.const_data_ptr());
   }
@@ -136,6 +139,12 @@ std::vector<std::string> place_weights(torch::nn::Module& root, const Family& fa
     return used.contains(weights.tensor(tensor).const_data_ptr());
   });
   check_superfluous(left, names, placing.folder);
+  const std::string what = "models: " + placing.folder;
+  if (placing.is_dtype_given) {
+    casts.tell(what);
+  } else {
+    casts.warn(what);
+  }
   std::vector<std::string> missing, drawn;
   for (const auto& [name, parameter] : names.parameters()) {
     if (!placed.contains(name)) (placing.body.contains(name) ? missing : drawn).push_back(name);

@@ -29,10 +29,11 @@ struct Placing {
   std::set<std::string> body;  ///< names of its parameters there
   bool may_redraw = false;     ///< a head of other sizes is drawn anew
   at::ScalarType dtype = at::kFloat;
+  bool is_dtype_given = false;  ///< the user asked for that dtype: casts are no surprise
 };
 
-/// Gives the network's parameters the weights; returns the names of those that got none, all of the
-/// head. Throws Error "models.weights".
+/// Gives the network's parameters the weights, cast to the dtype, which the log says; returns the names of those
+/// that got none, all of the head. Throws Error "models.weights".
 std::vector<std::string> place_weights(torch::nn::Module& root, const Family& family,
                                        const Placing& placing, const State& weights);
 

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -32,14 +33,30 @@ LEVIN_API State module_state(const torch::nn::Module& module);
 /// The same without the frozen parameters of a base (base.h), which stand in its files.
 LEVIN_API State trained_state(const torch::nn::Module& module);
 
+/// Tied weights have several names: each but the first, with the first one, under which module_state has them.
+LEVIN_API std::map<std::string, std::string> tied_names(const torch::nn::Module& module);
+/// The state with tied weights under all of their names, which share their memory, as in Python's state_dict().
+/// One name of each is enough, whichever it is.
+LEVIN_API State with_tied_names(State state, const std::map<std::string, std::string>& tied);
+
 struct LoadOptions {
-  bool strict = true;  ///< false passes over missing and unexpected names
+  bool strict =
+      true;  ///< false passes over missing and unexpected names, with a warning that lists them
+  /// Names of the module that the weights may lack ("head.*"): those tensors keep their values. A pattern that
+  /// matches no name of the module is Error "module.state.pattern", since it can never allow anything.
+  std::vector<std::string> allow_missing = {};
+  /// Names of the weights that the module may lack. A pattern that matches no name of the weights is a
+  /// warning, since one program reads files with and without them.
+  std::vector<std::string> allow_unexpected = {};
 };
 
 /// Copies into the module's tensors, in place. The state's are whole, or of each at least the part
-/// that the module has; those of a frozen base may be missing. Throws Error "module.state.missing", "module.state.unexpected" or
-/// "module.state.shape", each listing the names concerned, before anything was changed.
+/// that the module has; those of a frozen base may be missing. Of a tied weight one name is enough, whichever it
+/// is; of several the last one's values count. A tensor of another dtype is cast to the module's, and one warning
+/// says how many, from what and which. Patterns are those of matches() (optimizer_config.h). Throws Error
+/// "module.state.missing", "module.state.unexpected", "module.state.shape", "module.state.meta" (the module has no
+/// memory yet) or "module.state.pattern", each listing the names concerned, before anything was changed.
 LEVIN_API void load_module_state(torch::nn::Module& module, const State& state,
-                                 LoadOptions options = {});
+                                 const LoadOptions& options = {});
 
 }  // namespace levin

@@ -8,6 +8,7 @@
 
 #include "levin/accelerator/local_sgd.h"
 #include "levin/checkpoint/sharded_weights.h"
+#include "levin/checkpoint/torch/torch_file.h"
 #include "tests/accelerator/small_nets.h"
 #include "tests/support/error_of.h"
 #include "tests/support/in_shards.h"
@@ -148,6 +149,64 @@ TEST(SaveModel, WritesOneFileOrSeveralWithAnIndex) {
   levin::test::expect_same_weights(*net, *other);
   EXPECT_THAT(error_of([&] { accelerator.save_model(model, scratch / "model", 0); }),
               StartsWith("checkpoint.shard: got 0 bytes"));
+}
+
+TEST(Save, TheNameOfTheFileSaysWhichFormatItHas) {
+  const Scratch scratch;
+  Accelerator accelerator({.cpu = true});
+  levin::State state;
+  state.set("w", torch::arange(6).view({2, 3}));
+  for (const char* name : {"w.pt", "w.pth", "w.bin", "w.safetensors"}) {
+    accelerator.save(state, scratch / name);
+    EXPECT_EQ(levin::is_torch_checkpoint(scratch / name), name != std::string("w.safetensors"));
+    EXPECT_TRUE(torch::equal(levin::load_weights(scratch / name).tensor("w"), state.tensor("w")));
+  }
+}
+
+struct TiedNetImpl : torch::nn::Module {
+  TiedNetImpl() {
+    words = register_module("words", torch::nn::Linear(torch::nn::LinearOptions(6, 6).bias(false)));
+    register_module("z_head", std::make_shared<torch::nn::Module>())
+        ->register_parameter("weight", words->weight);
+  }
+  at::Tensor forward(const at::Tensor& x) { return words->forward(x).matmul(words->weight); }
+  torch::nn::Linear words{nullptr};
+};
+TORCH_MODULE(TiedNet);
+
+TEST(Save, OfAModelHasEachNameOfTiedWeightsWhereItIsForPython) {
+  const Scratch scratch;
+  Accelerator accelerator({.cpu = true});
+  TiedNet net;
+  auto [model] = accelerator.prepare(net);
+  accelerator.save(model, scratch / "net.pt");
+  const levin::State both = levin::load_weights(scratch / "net.pt");
+  EXPECT_EQ(both.values().size(), 2U);
+  EXPECT_TRUE(both.tensor("z_head.weight").is_alias_of(both.tensor("words.weight")));
+  EXPECT_TRUE(torch::equal(both.tensor("z_head.weight"), net->words->weight));
+  accelerator.save(model, scratch / "net.safetensors");
+  EXPECT_EQ(levin::load_weights(scratch / "net.safetensors").values().size(), 1U);
+  const levin::State training = accelerator.state_dict().training;
+  EXPECT_EQ(training.child("tied").child("0").text("z_head.weight"), "words.weight");
+}
+
+TEST(Save, OfADividedModelHasItsWholes) {
+  const Scratch scratch;
+  const auto said = levin::test::run_world(2, [&](int64_t rank, const auto&) -> std::string {
+    torch::manual_seed(1);
+    Accelerator accelerator({.cpu = true, .strategy = "fsdp"});
+    TiedNet net;
+    const at::Tensor wanted = net->words->weight.detach().clone();
+    auto [model, optimizer] = accelerator.prepare(net, levin::optim::adamw({.lr = 0.1}));
+    accelerator.save(model, scratch / "net.pt");
+    if (rank != 0) return "";
+    const levin::State saved = levin::load_weights(scratch / "net.pt");
+    for (const char* name : {"words.weight", "z_head.weight"}) {
+      if (!torch::equal(saved.tensor(name), wanted)) return name;
+    }
+    return "";
+  });
+  EXPECT_THAT(said, ::testing::Each(""));
 }
 
 TEST(SaveModel, RemovesNoOtherModels) {

@@ -5,11 +5,13 @@
 
 #include "levin/accelerator/accelerator.h"
 #include "levin/base/random.h"
+#include "levin/checkpoint/checkpoint.h"
 #include "levin/data/sources/sources.h"
 #include "levin/optim/optim.h"
 #include "levin/xla/device/runtime.h"
 #include "tests/support/cpu_plugin.h"
 #include "tests/support/in_shards.h"
+#include "tests/support/scratch.h"
 
 namespace {
 
@@ -52,6 +54,31 @@ TEST(AcceleratorOnXla, ALoopOfOnesOwnTrainsAsOnTheCpu) {
   const double wanted = trained(on_cpu, 16);
   EXPECT_NEAR(trained(on_xla(1), 16), wanted, 1e-6);
   EXPECT_NEAR(trained(on_xla(2), 8), wanted, 1e-6);  // a loader's batch size is that of a device
+}
+
+// Memory of an XLA device is no bytes that tensors look at: each is copied as a whole.
+TEST(AcceleratorOnXla, WeightsAreWrittenInPytorchsForm) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  Accelerator accelerator(on_xla(1));
+  const levin::test::Scratch scratch;
+  torch::manual_seed(2);
+  const at::Tensor values = torch::randn({3, 4});
+  torch::nn::Linear net(4, 3);
+  auto [model] = accelerator.prepare(net);
+  const at::Device device = net->weight.device();
+  ASSERT_TRUE(device.is_xla());
+  levin::State state;
+  state.set("a", values.to(device)).set("turned", values.to(device).t());
+  state.set("row", values.to(device)[1]).set("b", state.tensor("a"));
+  accelerator.save(state, scratch / "state.pt");
+  const levin::State read = levin::load_weights(scratch / "state.pt");
+  EXPECT_TRUE(torch::equal(read.tensor("a"), values));
+  EXPECT_TRUE(torch::equal(read.tensor("turned"), values.t()));
+  EXPECT_TRUE(torch::equal(read.tensor("row"), values[1]));
+  EXPECT_TRUE(read.tensor("a").is_alias_of(read.tensor("b")));
+  accelerator.save(model, scratch / "net.pt");
+  EXPECT_TRUE(
+      torch::equal(levin::load_weights(scratch / "net.pt").tensor("weight"), net->weight.cpu()));
 }
 
 struct Stepped {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "levin/base/error.h"
+#include "levin/base/log_sink.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/data/batch.h"
 #include "tests/models/small_models.h"
@@ -87,6 +88,27 @@ TEST(Lora, AClassificationHeadIsTrainedWholeAndSavedWithTheAdapter) {
   const auto again = models::from_pretrained(scratch / "model");
   lora::load(*again, scratch / "adapter");
   EXPECT_TRUE(at::equal(again->forward(given).logits, made->forward(given).logits));
+}
+
+TEST(Lora, AnAdapterOfAnotherTypeIsNamed) {
+  const Scratch scratch;
+  const auto net = small(test::small_bert(), "text-classification");
+  net->save_pretrained(scratch / "model");
+  const auto made = models::from_pretrained(scratch / "model");
+  lora::add(made, {.target_modules = {"query"}});
+  made->save_pretrained(scratch / "adapter");
+  const std::filesystem::path file = scratch / "adapter" / "adapter_model.safetensors";
+  const State whole = load_weights(file);
+  State halves;
+  for (const auto& [name, value] : whole.values())
+    halves.set(name, whole.tensor(name).to(at::kHalf));
+  save_weights(file, halves);
+  std::string heard;
+  const log::Sink before =
+      log::set_sink([&](log::Level, std::string_view text) { heard.append(text); });
+  lora::load(*models::from_pretrained(scratch / "model"), scratch / "adapter");
+  log::set_sink(before);
+  EXPECT_THAT(heard, ::testing::HasSubstr("tensors are cast from Half to the module's Float ("));
 }
 
 TEST(Lora, DropoutIsOfTrainingAlone) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "levin/base/error.h"
+#include "levin/base/log_sink.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/data/batch.h"
 #include "levin/graph/meta/init_on_meta.h"
@@ -207,6 +208,34 @@ TEST(Pretrained, TypesOfWeightsAreAskedForOrTheFiles) {
   EXPECT_EQ(wide->config().dtype(), "float32");
   EXPECT_THAT(error_of([&] { from_pretrained(scratch / "model", {.dtype = "int8"}); }),
               HasSubstr("models.dtype: got dtype 'int8'"));
+}
+
+/// What opening a folder says.
+std::string heard_of(const std::filesystem::path& folder, const PretrainedOptions& options = {}) {
+  std::string heard;
+  const log::Sink before = log::set_sink([&](log::Level level, std::string_view text) {
+    heard.append(level == log::Level::kWarn ? "warn: " : "info: ").append(text).append("\n");
+  });
+  from_pretrained(folder, options);
+  log::set_sink(before);
+  return heard;
+}
+
+TEST(Pretrained, FilesOfAnotherTypeThanTheModelAreNamed) {
+  const Scratch scratch;
+  small(test::small_bert(), "feature-extraction")->save_pretrained(scratch / "model");
+  EXPECT_EQ(heard_of(scratch / "model"), "");
+  EXPECT_THAT(
+      heard_of(scratch / "model", {.dtype = "bfloat16"}),
+      ::testing::ContainsRegex("^info: models: .*/model: [0-9]+ tensors are cast from Float to "
+                               "the module's BFloat16 \\(.*embeddings.*and [0-9]+ more\\)\n$"));
+  std::string config = test::get(scratch / "model/config.json");
+  const std::string dtype = "\"float32\"";
+  ASSERT_NE(config.find(dtype), std::string::npos);
+  config.replace(config.find(dtype), dtype.size(), "\"float16\"");
+  put(scratch / "model/config.json", config);
+  EXPECT_THAT(heard_of(scratch / "model"),
+              ::testing::ContainsRegex("^warn: models: .*cast from Float to the module's Half"));
 }
 
 TEST(Pretrained, KeysThatNobodyKnowsAreWrittenBack) {

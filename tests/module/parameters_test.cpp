@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "levin/base/error.h"
+#include "levin/base/log_sink.h"
 #include "tests/support/divided.h"
 #include "tests/support/world.h"
 
@@ -110,27 +111,145 @@ TEST(Parameters, APrefixThatOneOfBothHasIsShownWithNamesOfBoth) {
                                    "xnorm.bias, xnorm.num_batches_tracked, and 3 more"));
 }
 
-TEST(Parameters, ACastIsSaid) {
+/// What a load says on standard error, or the error that it ends by.
+std::string said_by(torch::nn::Module& module, const levin::State& state,
+                    const levin::LoadOptions& options = {}) {
+  ::testing::internal::CaptureStderr();
+  std::string thrown;
+  try {
+    levin::load_module_state(module, state, options);
+  } catch (const levin::Error& error) {
+    thrown = error.what();
+  }
+  return ::testing::internal::GetCapturedStderr() + thrown;
+}
+
+TEST(Parameters, CastsAreOneWarning) {
   Tied net;
   levin::State state = levin::module_state(*Tied());
   state.set("first.weight", torch::full({3, 3}, 0.1, torch::kDouble));
   state.set("norm.bias", torch::zeros({3}, torch::kHalf));
   state.set("norm.weight", torch::ones({3}, torch::kHalf));
-  ::testing::internal::CaptureStderr();
-  levin::load_module_state(*net, state);
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-            "levin info: weights: 2 tensors are cast from Half to the module's Float: norm.bias, "
-            "norm.weight\n"
-            "levin info: weights: 1 tensors are cast from Double to the module's Float: "
-            "first.weight\n");
+  EXPECT_EQ(said_by(*net, state),
+            "levin warn: weights: 2 tensors are cast from Half to the module's Float (norm.bias, "
+            "norm.weight); 1 tensor is cast from Double to the module's Float (first.weight)\n");
   EXPECT_TRUE(torch::equal(net->first->weight, torch::full({3, 3}, 0.1F)));
-  ::testing::internal::CaptureStderr();
-  levin::load_module_state(*net, levin::module_state(*Tied()));
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(said_by(*net, levin::module_state(*Tied())), "");
+}
+
+TEST(Parameters, ACastToFewerBitsIsSaidToo) {
+  torch::nn::Linear from(2, 3), to(2, 3);
+  to->to(torch::kBFloat16);
+  EXPECT_EQ(said_by(*to, levin::module_state(*from)),
+            "levin warn: weights: 2 tensors are cast from Float to the module's BFloat16 (bias, "
+            "weight)\n");
+  EXPECT_TRUE(torch::equal(to->weight, from->weight.to(torch::kBFloat16)));
+}
+
+TEST(Parameters, EitherNameOfATiedWeightIsEnough) {
+  const at::Tensor weight = torch::full({3, 3}, 2.0);
+  for (const char* name : {"first.weight", "head"}) {
+    Tied net;
+    levin::State state = levin::module_state(*Tied());
+    state.erase("head");
+    state.set(name, weight);
+    EXPECT_EQ(said_by(*net, state), "");
+    EXPECT_TRUE(torch::equal(net->first->weight, weight)) << name;
+    EXPECT_EQ(net->first->weight.data_ptr(), net->named_parameters()["head"].data_ptr());
+  }
+  Tied net;
+  levin::State state = levin::module_state(*net);
+  state.erase("head");
+  EXPECT_EQ(said_by(*net, state),
+            "module.state.missing: the module has parameters that the weights lack: head");
+}
+
+TEST(Parameters, WithTiedNamesEachNameSharesTheMemory) {
+  Tied net;
+  const auto tied = levin::tied_names(*net);
+  EXPECT_THAT(tied, ::testing::ElementsAre(::testing::Pair("first.weight", "head")));
+  const levin::State all = levin::with_tied_names(levin::module_state(*net), tied);
+  EXPECT_EQ(all.values().size(), 8U);
+  EXPECT_EQ(all.tensor("first.weight").data_ptr(), net->first->weight.data_ptr());
+  levin::State second;
+  second.set("first.weight", torch::ones({3, 3}));
+  const levin::State both = levin::with_tied_names(second, tied);
+  EXPECT_TRUE(both.tensor("first.weight").is_same(both.tensor("head")));
+  EXPECT_EQ(both.values().size(), 2U);
+}
+
+TEST(Parameters, MissingNamesAreAllowedByPattern) {
+  Tied net;
+  const at::Tensor bias = net->norm->bias.detach().clone();
+  levin::State state = levin::module_state(*Tied());
+  state.erase("norm.bias");
+  state.erase("first.bias");
+  const std::string said = said_by(*net, state, {.allow_missing = {"norm.*"}});
+  EXPECT_EQ(said,
+            "module.state.missing: the module has parameters that the weights lack: first.bias");
+  EXPECT_EQ(said_by(*net, state, {.allow_missing = {"norm.*", "first.bia?"}}),
+            "levin info: weights: the module keeps its own values for names that they lack: "
+            "first.bias, norm.bias\n");
+  EXPECT_TRUE(torch::equal(net->norm->bias, bias));
+  EXPECT_TRUE(torch::equal(net->first->weight, state.tensor("head")));
+  // What is allowed need not be missing.
+  EXPECT_EQ(said_by(*net, levin::module_state(*Tied()), {.allow_missing = {"norm.*"}}), "");
+  // A tied weight by either of its names.
+  state = levin::module_state(*Tied());
+  state.erase("head");
+  EXPECT_EQ(
+      said_by(*net, state, {.allow_missing = {"first.w*"}}),
+      "levin info: weights: the module keeps its own values for names that they lack: head\n");
+}
+
+TEST(Parameters, UnexpectedNamesAreAllowedByPattern) {
+  Tied net;
+  levin::State state = levin::module_state(*Tied());
+  state.set("ema.decay", torch::ones({1})).set("other", torch::ones({1}));
+  EXPECT_EQ(said_by(*net, state, {.allow_unexpected = {"ema.*"}}),
+            "module.state.unexpected: the weights have names that the module lacks: other");
+  EXPECT_EQ(said_by(*net, state, {.allow_unexpected = {"ema.*", "other"}}),
+            "levin info: weights: names that the module lacks are passed over: ema.decay, other\n");
+  EXPECT_TRUE(torch::equal(net->first->weight, state.tensor("head")));
+}
+
+// The module is the program's own; which names a file has beyond it is not.
+TEST(Parameters, APatternOfNoNameIsAnErrorWhereItIsTheModulesAndAWarningWhereItIsTheFiles) {
+  Tied net;
+  const levin::State state = levin::module_state(*Tied());
+  EXPECT_EQ(said_by(*net, state, {.allow_missing = {"norm.*", "hed*"}}),
+            "module.state.pattern: allow_missing has 'hed*', which matches no name of the module; "
+            "it has first.bias, first.weight, head, norm.bias, norm.num_batches_tracked, "
+            "norm.running_mean, norm.running_var, norm.weight");
+  EXPECT_EQ(said_by(*net, state, {.allow_unexpected = {"ema.*"}}),
+            "levin warn: weights: allow_unexpected has 'ema.*', which matches none of their "
+            "names\n");
+}
+
+TEST(Parameters, WithoutStrictWhatIsPassedOverIsSaid) {
+  Tied net;
+  levin::State state = levin::module_state(*Tied());
+  state.erase("norm.bias");
+  state.set("other", torch::ones({1}));
+  EXPECT_EQ(said_by(*net, state, {.strict = false}),
+            "levin warn: weights: the module keeps its own values for names that they lack: "
+            "norm.bias\n"
+            "levin warn: weights: names that the module lacks are passed over: other\n");
+  EXPECT_TRUE(torch::equal(net->first->weight, state.tensor("head")));
+}
+
+TEST(Parameters, AModuleWithoutMemoryTakesNoValuesInSilence) {
+  torch::nn::Module net("net");
+  net.register_parameter("weight", torch::empty({2, 3}, at::kMeta));
+  levin::State state;
+  state.set("weight", torch::ones({2, 3}));
+  EXPECT_EQ(said_by(net, state),
+            "module.state.meta: the module has tensors on the meta device, which take no values: "
+            "weight; call levin::materialize(module, {.values = levin::InitValues::kNone}) before");
 }
 
 TEST(Parameters, ThatAreDividedAreSlicesOfTheWhole) {
-  const auto said = levin::test::run_world(3, [](int64_t, const auto&) -> std::string {
+  const auto said = levin::test::run_world(3, [](int64_t rank, const auto&) -> std::string {
     torch::manual_seed(5);
     Tied net;
     const levin::State whole = levin::module_state(*net);
@@ -165,6 +284,21 @@ TEST(Parameters, ThatAreDividedAreSlicesOfTheWhole) {
         return "loaded values of " + name;
       }
     }
+    // Slices of another dtype are cast, and rank 0 says so.
+    levin::State doubles;
+    for (const auto& [name, value] : whole.values()) {
+      const at::Tensor other = wholes.tensor(name).to(torch::kDouble) + 1;
+      doubles.set(name, levin::TensorSlice{other, other.sizes().vec(),
+                                           std::vector<int64_t>(other.dim(), 0)});
+    }
+    std::string heard;
+    const auto before =
+        levin::log::set_sink([&](levin::log::Level, std::string_view line) { heard.append(line); });
+    levin::load_module_state(*net, doubles);
+    levin::log::set_sink(before);
+    const bool is_told =
+        says(heard, "6 tensors are cast from Double to the module's Float (first.bias, ");
+    if (is_told != (rank == 0)) return "said: " + heard;
     others.set("first.weight", torch::zeros({2, 3}));
     const std::string wrong = error_of(*net, others);
     return says(wrong, "first.weight (got [2, 3], wanted [3, 3])") ? "" : wrong;

@@ -1,4 +1,5 @@
-"""Runs the Python of docs/python.md: guide.py FOLDER writes there what it writes, of a small network."""
+"""Runs the Python of the guides, docs/python.md and docs/checkpoints.md, on a small network: guide.py FOLDER writes there what it writes,
+and finds there net.pt, which levin has written."""
 
 import os
 import pathlib
@@ -18,11 +19,13 @@ class Net(nn.Module):
         return self.head(self.norm(self.conv(image)).relu().mean((2, 3)))
 
 
-guide = pathlib.Path(__file__).resolve().parents[2] / "docs/python.md"
-blocks = re.findall(r"^```python\n(.*?)^```$", guide.read_text(), re.MULTILINE | re.DOTALL)
+docs = pathlib.Path(__file__).resolve().parents[2] / "docs"
+blocks = []
+for name in ("python.md", "checkpoints.md"):
+    blocks += re.findall(r"^```python\n(.*?)^```$", (docs / name).read_text(), re.MULTILINE | re.DOTALL)
 os.chdir(sys.argv[1])
 torch.manual_seed(0)
-given = {"Net": Net, "images": torch.randn(4, 1, 28, 28)}
+given = {"torch": torch, "Net": Net, "images": torch.randn(4, 1, 28, 28)}
 for block in blocks:
     exec(block, given)
 print(f"{len(blocks)} blocks")

@@ -10,6 +10,10 @@
 
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/sharded_weights.h"
+#include "levin/checkpoint/torch/torch_file.h"
+#include "levin/data/sources/sources.h"
+#include "levin/optim/optim.h"
+#include "levin/trainer/trainer.h"
 #include "tests/support/error_of.h"
 #include "tests/support/peak_memory.h"
 #include "tests/support/scratch.h"
@@ -17,13 +21,13 @@
 
 namespace {
 
-using levin::Checkpoint;
 using levin::State;
 using levin::test::error_of;
 using levin::test::get;
 using levin::test::put;
 using levin::test::Scratch;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -191,6 +195,102 @@ TEST_F(Ckpt, ConvertReadsWhatTorchSaved) {
   EXPECT_EQ(ckpt({"convert", from, to}).code, 0);
   EXPECT_TRUE(levin::load_weights(to).tensor("weight").equal(torch::arange(4)));
   EXPECT_EQ(ckpt({"diff", from, to}).text, "no difference\n");
+}
+
+std::vector<std::string> names_of(const State& state) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : state.values()) names.push_back(name);
+  return names;
+}
+
+TEST_F(Ckpt, ConvertWritesWhatTorchLoads) {
+  for (const char* name : {"out.pt", "out.pth", "pytorch_model.bin"}) {
+    const std::string to = (scratch_ / name).string();
+    EXPECT_EQ(ckpt({"convert", folder_, to}).code, 0);
+    EXPECT_TRUE(levin::is_torch_checkpoint(to)) << name;
+    const State read = levin::load_weights(to);
+    EXPECT_THAT(names_of(read), ElementsAre("layer.bias", "layer.weight"));
+    EXPECT_TRUE(read.tensor("layer.weight").equal(torch::arange(6, at::kFloat).view({2, 3})));
+    EXPECT_THAT(error_of([&] { ckpt({"convert", folder_, to}); }),
+                HasSubstr("is there; name a new path"));
+  }
+  const std::string half = (scratch_ / "half.pt").string();
+  EXPECT_EQ(ckpt({"convert", "--dtype", "float16", folder_, half}).code, 0);
+  EXPECT_EQ(levin::load_weights(half).tensor("layer.bias").scalar_type(), at::kHalf);
+  EXPECT_THAT(ckpt({"convert", "--help"}).text, HasSubstr("TO.pt, TO.pth or TO.bin"));
+  EXPECT_THAT(ckpt({"--help"}).text, HasSubstr("as torch.save to TO.pt, .pth or .bin"));
+}
+
+TEST_F(Ckpt, ConvertKeepsWhatSharesMemory) {
+  const at::Tensor shared = torch::arange(6, at::kFloat).view({2, 3});
+  State weights;
+  weights.set("head", shared).set("words", shared).set("row", shared[1]);
+  weights.set("count", torch::ones({2}, at::kLong));
+  const std::string from = (scratch_ / "from.pt").string();
+  levin::save_weights(from, weights);
+  for (const auto& [name, dtype] : std::vector<std::pair<const char*, at::ScalarType>>{
+           {"", at::kFloat}, {"bfloat16", at::kBFloat16}}) {
+    const std::string to = (scratch_ / "to"s).string() + name + ".pt";
+    std::vector<std::string> words = {"convert", from, to};
+    if (*name != 0) words.insert(words.begin() + 1, {"--dtype", name});
+    EXPECT_EQ(ckpt(words).code, 0);
+    const State read = levin::load_weights(to);
+    EXPECT_TRUE(read.tensor("head").equal(shared.to(dtype)));
+    EXPECT_TRUE(read.tensor("row").equal(shared[1].to(dtype)));
+    for (const char* other : {"words", "row"}) {
+      EXPECT_TRUE(read.tensor(other).is_alias_of(read.tensor("head"))) << other;
+    }
+    EXPECT_EQ(read.tensor("count").scalar_type(), at::kLong);
+  }
+}
+
+// What repeats elements in PyTorch's form does so in the new file too.
+TEST_F(Ckpt, ConvertKeepsRepeatedElementsInPytorchsForm) {
+  const std::string file = repeated(scratch_, (int64_t{1} << 31) + 7);
+  const std::string to = (scratch_ / "out.pt").string();
+  EXPECT_EQ(ckpt({"convert", file, to}).code, 0);
+  EXPECT_LT(std::filesystem::file_size(to), 4096U);
+  const at::Tensor read = levin::load_weights(to).tensor("w");
+  EXPECT_EQ(read.numel(), (int64_t{1} << 31) + 7);
+  EXPECT_EQ(read[123].item<float>(), 1.5);
+  EXPECT_THAT(error_of([&] { ckpt({"convert", "--dtype", "float16", file, to + ".pt"}); }),
+              AllOf(StartsWith("tools.ckpt: "), HasSubstr("'w' of sizes [2147483655]")));
+}
+
+struct TiedNet : levin::Module {
+  TiedNet() {
+    words = register_module("words", torch::nn::Linear(3, 3));
+    register_module("z_head", std::make_shared<torch::nn::Module>())
+        ->register_parameter("weight", words->weight);
+  }
+  using levin::Module::training_step;
+  at::Tensor training_step(const levin::Batch& batch) override {
+    return torch::matmul(words->forward(batch["x"]), words->weight).square().mean();
+  }
+  levin::OptimizerConfig configure_optimizers() override { return levin::optim::sgd({.lr = 0.1}); }
+  torch::nn::Linear words{nullptr};
+};
+
+TEST_F(Ckpt, ATrainersCheckpointHasTheNamesOfTiedWeightsInPytorchsForm) {
+  levin::TrainerOptions options;
+  options.accelerator = "cpu";
+  options.default_root_dir = (scratch_ / "run").string();
+  options.enable_progress_bar = false;
+  options.logger = false;
+  options.max_epochs = 1;
+  const auto net = std::make_shared<TiedNet>();
+  levin::Trainer trainer(options);
+  trainer.fit(net, levin::DataLoader(levin::data::tensors({{"x", torch::ones({4, 3})}}),
+                                     {.batch_size = 2}));
+  const std::string from = (scratch_ / "run/checkpoints/last").string();
+  const std::string to = (scratch_ / "net.pt").string(), flat = to + ".safetensors";
+  ASSERT_EQ(ckpt({"convert", from, to}).code, 0);
+  const State read = levin::load_weights(to);
+  EXPECT_THAT(names_of(read), ElementsAre("words.bias", "words.weight", "z_head.weight"));
+  EXPECT_TRUE(read.tensor("z_head.weight").is_alias_of(read.tensor("words.weight")));
+  EXPECT_TRUE(read.tensor("words.weight").equal(net->words->weight));
+  ASSERT_EQ(ckpt({"convert", from, flat}).code, 0);
+  EXPECT_THAT(names_of(levin::load_weights(flat)), ElementsAre("words.bias", "words.weight"));
 }
 
 /// A folder as transformers saves it, in the older format: so many files, with their index where there are several.

@@ -1,9 +1,12 @@
 // validate, test and predict with the weights of a checkpoint.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "levin/base/log_sink.h"
 #include "levin/checkpoint/checkpoint.h"
+#include "levin/checkpoint/torch/torch_file.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
 #include "tests/support/error_of.h"
 #include "tests/trainer/small_run.h"
@@ -92,6 +95,42 @@ TEST(EvaluateCheckpoint, ACheckpointThatIsNotThereIsNamed) {
   EXPECT_EQ(id("last"), "trainer.ckpt_path");
   EXPECT_EQ(id("best"), "trainer.ckpt_path");
   EXPECT_EQ(id(root.str() + "/none"), "checkpoint.missing");
+}
+
+TEST(EvaluateCheckpoint, WeightsOfAnotherDtypeAreSaidInEachWayToLoadThem) {
+  const Scratch root;
+  auto options = quiet(root.str());
+  options.max_epochs = 1;
+  levin::Trainer(options).fit(std::make_shared<Net>(), some());
+  levin::Checkpoint checkpoint = levin::load_checkpoint(root.str() + "/checkpoints/last");
+  const levin::State doubles = levin::cast_floating(checkpoint.weights.at("model"), torch::kDouble);
+  checkpoint.weights["model"] = doubles;
+  levin::save_checkpoint(root / "doubles", checkpoint);
+  levin::save_weights(root / "doubles.pt", doubles);
+  levin::save_weights(root / "doubles.safetensors", doubles);
+  options.max_epochs = 2;
+  const auto heard_in = [&](const auto& body) {
+    std::string heard;
+    const auto before = levin::log::set_sink([&](levin::log::Level level, std::string_view line) {
+      if (level == levin::log::Level::kWarn) heard.append(line);
+    });
+    body();
+    levin::log::set_sink(before);
+    return heard;
+  };
+  const std::string wanted = "weights: 8 tensors are cast from Double to the module's Float (";
+  for (const char* name : {"doubles", "doubles.pt", "doubles.safetensors"}) {
+    const std::string path = (root / name).string();
+    EXPECT_THAT(heard_in([&] {
+                  levin::Trainer(options).validate(std::make_shared<Net>(), some(),
+                                                   {.ckpt_path = path});
+                }),
+                ::testing::HasSubstr(wanted))
+        << name;
+  }
+  options.ckpt_path = (root / "doubles").string();
+  EXPECT_THAT(heard_in([&] { levin::Trainer(options).fit(std::make_shared<Net>(), some()); }),
+              ::testing::HasSubstr(wanted));
 }
 
 TEST(EvaluateCheckpoint, TheLogsOfOneTrainerGoToOneFolder) {

@@ -23,7 +23,9 @@ constexpr const char* kHelp =
     "not. Of\n"
     "                        files without checksums: whether they hold all that they tell of\n"
     "  diff ONE OTHER        tensors and numbers in which two differ; the code is 1 where some do\n"
-    "  convert FROM TO       the weights to TO.safetensors, or to a folder as save_pretrained's\n"
+    "  convert FROM TO       the weights to TO.safetensors, as torch.save to TO.pt, .pth or .bin, "
+    "else to\n"
+    "                        a folder as save_pretrained's\n"
     "  merge PART... TO      one checkpoint of what the hosts of a run wrote "
     "(save_on_each_node)\n\n"
     "PATH is a checkpoint's folder, a folder as transformers saves it (safetensors or "
@@ -92,7 +94,13 @@ int diff(int argc, char** argv) {
 }
 
 int convert_action(int argc, char** argv) {
-  CLI::App app("The weights of a checkpoint as files of Hugging Face.", "levin ckpt convert");
+  CLI::App app(
+      "The weights of a checkpoint in one file of safetensors (TO.safetensors), in one that "
+      "torch.load and "
+      "load_state_dict(strict=True) take (TO.pt, TO.pth or TO.bin), or in a folder as Hugging "
+      "Face's "
+      "save_pretrained writes it (any other TO).",
+      "levin ckpt convert");
   Paths paths;
   ConvertOptions options;
   app.add_option("--dtype", options.dtype,

@@ -45,8 +45,9 @@ struct ConvertOptions {
   std::string dtype;  ///< "float32", "bfloat16" ...; empty: as they are. Of floating tensors
   int64_t max_shard_bytes = 5'000'000'000;
 };
-/// The weights alone: a .safetensors file, or a folder as save_pretrained writes it. What stands at
-/// `to` is not replaced. Throws Error "tools.ckpt".
+/// The weights alone: a .safetensors file, a .pt, .pth or .bin file as torch.save writes it, or a folder as
+/// save_pretrained writes it. In PyTorch's form tied weights keep all of their names and their common memory.
+/// What stands at `to` is not replaced. Throws Error "tools.ckpt".
 void convert(const std::filesystem::path& from, const std::filesystem::path& to,
              const ConvertOptions& options);
 

@@ -11,6 +11,7 @@
 #include "levin/checkpoint/checkpoint_reader.h"
 #include "levin/checkpoint/sharded_weights.h"
 #include "levin/checkpoint/torch/torch_file.h"
+#include "levin/module/parameters.h"
 #include "tools/ckpt/ckpt.h"
 
 namespace levin::tools {
@@ -101,14 +102,26 @@ CheckpointContents of_torch(const fs::path& path) {
   return contents;
 }
 
-/// What is converted: of PyTorch's files the weights alone, whatever else they hold.
-State weights_of(const fs::path& from) {
+/// Names that weights of a checkpoint of levin have beside those in its files (Accelerator::state_dict).
+std::map<std::string, std::string> tied_in(const State& training) {
+  std::map<std::string, std::string> tied;
+  if (!training.contains("tied") || !training.child("tied").contains("0")) return tied;
+  const State& names = training.child("tied").child("0");
+  for (const auto& [other, first] : names.values()) tied[other] = names.text(other);
+  return tied;
+}
+
+/// What is converted: of PyTorch's files the weights alone, whatever else they hold. Where a checkpoint tells of
+/// tied weights, these have all of their names if asked for.
+State weights_of(const fs::path& from, bool with_all_names) {
   if (is_torch_checkpoint(from)) return load_torch_weights(from);
   CheckpointContents contents = read_contents(from);
   LEVIN_CHECK(contents.weights.size() == 1, "tools.ckpt",
               "'{}' holds the weights of {} models; give the path of one .safetensors file",
               from.string(), contents.weights.size());
-  return std::move(contents.weights.begin()->second);
+  State weights = std::move(contents.weights.begin()->second);
+  if (!with_all_names) return weights;
+  return with_tied_names(std::move(weights), tied_in(contents.training));
 }
 
 }  // namespace
@@ -176,21 +189,18 @@ void convert(const fs::path& from, const fs::path& to, const ConvertOptions& opt
   std::error_code unknown;
   LEVIN_CHECK(!fs::exists(fs::symlink_status(to, unknown)), "tools.ckpt",
               "'{}' is there; name a new path", to.string());
-  State weights = weights_of(from);
-  check_repeated(weights, from);
+  const bool is_of_torch = is_torch_file_name(to);
+  State weights = weights_of(from, /*with_all_names=*/is_of_torch);
+  // In PyTorch's form what repeats elements still does, as long as none is cast.
+  if (!is_of_torch || !options.dtype.empty()) check_repeated(weights, from);
   if (!options.dtype.empty()) {
     const auto* type =
         std::ranges::find(kTypes, options.dtype, &decltype(kTypes)::value_type::first);
     LEVIN_CHECK(type != kTypes.end(), "tools.ckpt",
                 "got --dtype '{}', wanted float32, float16, bfloat16 or float64", options.dtype);
-    State converted;
-    for (const auto& [name, value] : weights.values()) {
-      const at::Tensor& tensor = std::get<at::Tensor>(value);
-      converted.set(name, tensor.is_floating_point() ? tensor.to(type->second) : tensor);
-    }
-    weights = std::move(converted);
+    weights = cast_floating(weights, type->second);
   }
-  if (to.extension() == ".safetensors") return save_weights(to, weights);
+  if (is_of_torch || to.extension() == ".safetensors") return save_weights(to, weights);
   save_sharded_weights(to, weights, options.max_shard_bytes);
 }
 

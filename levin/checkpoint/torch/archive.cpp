@@ -9,6 +9,7 @@
 #include "levin/base/check.h"
 #include "levin/base/text.h"
 #include "levin/checkpoint/torch/archive_impl.h"
+#include "levin/checkpoint/torch/dtypes_impl.h"
 
 namespace levin::detail {
 namespace {
@@ -20,32 +21,17 @@ constexpr size_t kFreeTextBytes = size_t{1} << 24;
 constexpr size_t kMostDims = 64;    // as LibTorch's operators take
 constexpr size_t kMostFields = 64;  // of what is beside a tensor's memory
 
-const std::map<std::string_view, at::ScalarType>& types() {
-  static const std::map<std::string_view, at::ScalarType> known = {
-      {"torch FloatStorage", at::kFloat},
-      {"torch DoubleStorage", at::kDouble},
-      {"torch HalfStorage", at::kHalf},
-      {"torch BFloat16Storage", at::kBFloat16},
-      {"torch LongStorage", at::kLong},
-      {"torch IntStorage", at::kInt},
-      {"torch ShortStorage", at::kShort},
-      {"torch CharStorage", at::kChar},
-      {"torch ByteStorage", at::kByte},
-      {"torch BoolStorage", at::kBool},
-      {"torch ComplexFloatStorage", at::kComplexFloat},
-      {"torch ComplexDoubleStorage", at::kComplexDouble},
-      {"torch.storage UntypedStorage", at::kByte},
-      {"torch UntypedStorage", at::kByte},
-      {"torch float8_e4m3fn", at::kFloat8_e4m3fn},
-      {"torch float8_e5m2", at::kFloat8_e5m2},
-      {"torch float8_e4m3fnuz", at::kFloat8_e4m3fnuz},
-      {"torch float8_e5m2fnuz", at::kFloat8_e5m2fnuz},
-      {"torch float8_e8m0fnu", at::kFloat8_e8m0fnu},
-      {"torch float4_e2m1fn_x2", at::ScalarType::Float4_e2m1fn_x2},
-      {"torch uint16", at::kUInt16},
-      {"torch uint32", at::kUInt32},
-      {"torch uint64", at::kUInt64},
-  };
+/// Storage classes, whose elements are of one type, and dtypes themselves.
+const std::map<std::string, at::ScalarType, std::less<>>& types() {
+  static const auto known = [] {
+    std::map<std::string, at::ScalarType, std::less<>> names = {
+        {"torch.storage UntypedStorage", at::kByte}, {"torch UntypedStorage", at::kByte}};
+    for (const TorchDtype& dtype : kTorchDtypes) {
+      names.emplace("torch " + std::string(dtype.python), dtype.type);
+      if (!dtype.storage.empty()) names.emplace("torch " + std::string(dtype.storage), dtype.type);
+    }
+    return names;
+  }();
   return known;
 }
 
@@ -263,10 +249,15 @@ at::Tensor TorchArchive::storage_of(const PickleValue& persistent,
   const auto found = storages_.find(key);
   if (found != storages_.end() && found->second.scalar_type() == *type) return found->second;
   const auto data = storage_bytes(own_text(key));
-  at::Tensor& storage = storages_[std::string(key)];
   const size_t width = at::elementSize(*type);
   const auto count = static_cast<int64_t>(data.size() / width);
   const bool is_aligned = reinterpret_cast<uintptr_t>(data.data()) % width == 0;
+  // Tensors of several dtypes may lie in one storage, and share it here too.
+  if (found != storages_.end() && is_aligned && data.size() % width == 0 &&
+      found->second.nbytes() == data.size()) {
+    return found->second.view(at::kByte).view(*type);
+  }
+  at::Tensor& storage = storages_[std::string(key)];
   if (count == 0 || !is_aligned) {
     storage = at::empty({count}, *type);
     if (count > 0)

@@ -2,9 +2,11 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <span>
+#include <string_view>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
@@ -18,6 +20,8 @@ namespace fs = std::filesystem;
 using detail::PickleValue;
 using detail::TorchArchive;
 
+constexpr std::array<std::string_view, 3> kExtensions = {".pt", ".pth",
+                                                         ".bin"};  // of what is written
 constexpr std::array<const char*, 3> kWeights = {"state_dict", "model_state_dict", "model"};
 
 /// A file, and what may be made of it.
@@ -131,6 +135,10 @@ bool is_torch_checkpoint(const fs::path& path) {
   std::array<std::byte, 32> bytes = {};
   posix::read_some(opened->file, bytes);
   return std::memcmp(bytes.data(), "PK\3\4", 4) == 0 || detail::is_legacy_torch_file(bytes);
+}
+
+bool is_torch_file_name(const fs::path& file) {
+  return std::ranges::find(kExtensions, file.extension().string()) != kExtensions.end();
 }
 
 }  // namespace levin

@@ -1,5 +1,5 @@
 #pragma once
-// What PyTorch saved: files of torch.save, and folders of torch.distributed.checkpoint.
+// What PyTorch saved: files of torch.save, and folders of torch.distributed.checkpoint. save_weights writes the former.
 //
 //   State weights = load_weights("pytorch_model.bin");             // any of them, weights alone
 //   State everything = load_torch_file("lightning.ckpt");
@@ -36,5 +36,10 @@ LEVIN_API State load_torch_weights(const std::filesystem::path& path);
 /// Whether a path looks like one of these: a zip archive, a file of torch.save before PyTorch 1.6, or a
 /// folder with ".metadata".
 LEVIN_API bool is_torch_checkpoint(const std::filesystem::path& path);
+/// Whether save_weights writes a file of that name as torch.save does: .pt, .pth or .bin.
+LEVIN_API bool is_torch_file_name(const std::filesystem::path& file);
+
+/// Floating-point tensors in another dtype. Those that share memory, tied weights among them, share it afterwards.
+LEVIN_API State cast_floating(const State& weights, at::ScalarType dtype);
 
 }  // namespace levin

@@ -1,4 +1,4 @@
-#include "levin/module/name_hint.h"
+#include "levin/module/loading/name_hint.h"
 
 #include <fmt/format.h>
 
