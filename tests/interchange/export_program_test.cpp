@@ -16,6 +16,19 @@
 #include "tests/support/scratch.h"
 #include "tests/support/small_disk.h"
 
+/// levin's own functions have the gradients of their operators: a user's may have others.
+namespace users {
+struct Twice : torch::autograd::Function<Twice> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
+    return x * 2;
+  }
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext*,
+                                               torch::autograd::tensor_list gradients) {
+    return {gradients[0] * 5};
+  }
+};
+}  // namespace users
+
 namespace levin::test::export_program_test {
 namespace {
 
@@ -206,15 +219,9 @@ TEST_F(ExportProgram, HasWhatTheHostFilledAsConstants) {
 }
 
 TEST_F(ExportProgram, InlinesFunctionsWithABackwardOfTheirOwnInEvaluationAlone) {
-  struct Twice : torch::autograd::Function<Twice> {
-    static Tensor forward(torch::autograd::AutogradContext*, const Tensor& x) { return x * 2; }
-    static torch::autograd::tensor_list backward(torch::autograd::AutogradContext*,
-                                                 torch::autograd::tensor_list gradients) {
-      return {gradients[0] * 5};
-    }
-  };
   auto linear = nn::Linear(6, 6);
-  auto net = network([linear](const Tensor& x) mutable { return Twice::apply(linear(x)) + 1; });
+  auto net =
+      network([linear](const Tensor& x) mutable { return users::Twice::apply(linear(x)) + 1; });
   net->register_module("linear", linear.ptr());
   const Batch example = {{"x", torch::randn({4, 6})}};
   EXPECT_THAT(error_of([&] { written(net, example); }),

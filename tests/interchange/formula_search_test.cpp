@@ -42,7 +42,8 @@ TEST(FormulaSearch, FindsSumsProductsAndQuotients) {
   check([](int64_t a, int64_t) { return a * a; });
   check([](int64_t, int64_t b) { return b / 2; });
   check([](int64_t, int64_t b) { return (b + 1) / 2; });
-  check([](int64_t, int64_t b) { return b / 16; });
+  check([](int64_t, int64_t b) { return (b - 1) / 2; });
+  check([](int64_t, int64_t b) { return 3 * b; });
 }
 
 TEST(FormulaSearch, BuildsOnWhatItFoundBefore) {
@@ -67,6 +68,8 @@ TEST(FormulaSearch, TakesACandidateOnlyWhereItGivesTheNumbers) {
 TEST(FormulaSearch, SaysWhereThereIsNoFormula) {
   EXPECT_EQ(at_new_size([](int64_t a, int64_t b) { return a > 4 ? b : a; }), std::nullopt);
   EXPECT_EQ(at_new_size([](int64_t a, int64_t) { return a % 3 == 0 ? a + 1 : a; }), std::nullopt);
+  // These sizes would also give (b - 1) / 15.
+  EXPECT_EQ(at_new_size([](int64_t, int64_t b) { return b / 16; }), std::nullopt);
 }
 
 TEST(FormulaSearch, FindsRealsThatAreTimesOrDividedByASize) {

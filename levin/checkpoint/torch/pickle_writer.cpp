@@ -18,6 +18,7 @@ constexpr char kNewFalse = '\x89';
 constexpr char kMark = '(';
 constexpr char kTuple = 't';
 constexpr char kEmptyTuple = ')';
+constexpr char kEmptyDict = '}';
 constexpr char kReduce = 'R';
 constexpr char kBinPersId = 'Q';
 constexpr char kSetItems = 'u';
@@ -91,6 +92,11 @@ PickleWriter& PickleWriter::tuple() {
 
 PickleWriter& PickleWriter::empty_tuple() {
   add(kEmptyTuple);
+  return *this;
+}
+
+PickleWriter& PickleWriter::empty_dict() {
+  add(kEmptyDict);
   return *this;
 }
 

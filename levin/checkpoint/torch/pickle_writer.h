@@ -35,6 +35,7 @@ class LEVIN_API PickleWriter {
   PickleWriter& mark();
   PickleWriter& tuple();  ///< of all values since the mark
   PickleWriter& empty_tuple();
+  PickleWriter& empty_dict();
   PickleWriter& call();        ///< the function below the tuple that is on top, with it
   PickleWriter& persistent();  ///< the object that the reader finds by the value on top
   PickleWriter& entries();     ///< keys and values since the mark, into the dict below it

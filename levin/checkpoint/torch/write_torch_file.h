@@ -2,7 +2,11 @@
 // Writes a file of torch.save: a zip archive of a pickle and storages.
 // Not for users, who call save_weights.
 
+#include <ATen/core/Tensor.h>
+
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "levin/base/state.h"
 #include "levin/files/file_writer.h"
@@ -13,6 +17,10 @@ namespace levin::detail {
 /// weights_only=True and with mmap=True: records are stored as they are, storages at multiples of 64 bytes.
 /// The same state is the same bytes. One storage at a time is copied to the CPU. Synced when it returns.
 /// Throws what stored_tensors throws, before the file is made, and Error "files.write".
-files::FileDigest write_torch_file(const std::filesystem::path& file, const State& tensors);
+files::FileDigest write_torch_file(const std::filesystem::path& path, const State& tensors);
+
+/// The bytes of torch.save((tuple(arguments), {})): a call's arguments by position and by name. Throws what
+/// stored_tensors throws.
+std::string torch_file_of_arguments(const std::vector<at::Tensor>& arguments);
 
 }  // namespace levin::detail

@@ -1,14 +1,14 @@
 #include "levin/interchange/export/archive_writer.h"
 
-#include <caffe2/serialize/inline_container.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <torch/csrc/jit/serialization/pickler.h>
 
 #include <map>
 #include <span>
 #include <tuple>
 
+#include "levin/checkpoint/torch/write_torch_file.h"
+#include "levin/checkpoint/torch/zip_writer.h"
 #include "levin/files/atomic.h"
 #include "levin/files/file_writer.h"
 #include "levin/interchange/export/exported_constant.h"
@@ -44,14 +44,9 @@ json meta_of(const at::Tensor& tensor, bool requires_grad) {
 class Writer {
  public:
   explicit Writer(files::FileWriter& file)
-      : zip_([&file](const void* bytes, size_t size) {
-          file.write(std::span(static_cast<const std::byte*>(bytes), size));
-          return size;
-        }) {}
+      : zip_([&file](std::span<const std::byte> bytes) { file.write(bytes); }) {}
 
-  void text(const std::string& name, const std::string& text) {
-    zip_.writeRecord(name, text.data(), text.size());
-  }
+  void text(const std::string& name, std::string_view text) { zip_.add(name, text); }
 
   /// kind: "weights" and "weight_", or "constants" and "tensor_".
   void tensors(const std::string& kind, const std::string& record_name,
@@ -71,7 +66,8 @@ class Writer {
       auto record = records.find(place);
       if (record == records.end()) {
         const std::string path = fmt::format("{}{}", record_name, records.size());
-        zip_.writeRecord(folder + path, whole.const_data_ptr(), whole.nbytes());
+        zip_.add(folder + path,
+                 std::span(static_cast<const std::byte*>(whole.const_data_ptr()), whole.nbytes()));
         record = records.emplace(std::move(place), path).first;
       }
       json meta = meta_of(whole, is_parameter && tensor.requires_grad());
@@ -84,41 +80,10 @@ class Writer {
     text(folder + "model_" + kind + "_config.json", json{{"config", std::move(config)}}.dump());
   }
 
-  /// A tuple of the arguments and a dict of the named ones, as torch.save writes it.
-  void example(const std::vector<at::Tensor>& inputs) {
-    std::vector<c10::IValue> arguments;
-    for (const at::Tensor& input : inputs) arguments.emplace_back(input.detach().cpu().clone());
-    const c10::impl::GenericDict named(c10::StringType::get(), c10::TensorType::get());
-    std::string pickle;
-    // Without tags of types, which torch.load(weights_only=True) does not take.
-    torch::jit::Pickler pickler([&](const char* bytes, size_t size) { pickle.append(bytes, size); },
-                                /*tensor_table=*/nullptr, /*type_renamer=*/{},
-                                /*memoized_class_types=*/nullptr,
-                                /*get_tensor_id=*/nullptr, /*tag_aggregates=*/false);
-    pickler.protocol();
-    pickler.pushIValue(c10::ivalue::Tuple::create(
-        {c10::ivalue::Tuple::create(std::move(arguments)), c10::IValue(named)}));
-    pickler.stop();
-    std::string file;
-    caffe2::serialize::PyTorchStreamWriter zip([&](const void* bytes, size_t size) {
-      file.append(static_cast<const char*>(bytes), size);
-      return size;
-    });
-    zip.writeRecord("data.pkl", pickle.data(), pickle.size());
-    for (size_t i = 0; i < pickler.tensorData().size(); ++i) {
-      const at::Tensor& tensor = pickler.tensorData()[i];
-      zip.writeRecord(fmt::format("data/{}", i), tensor.storage().data(),
-                      tensor.storage().nbytes());
-    }
-    zip.writeRecord("byteorder", "little", 6);
-    zip.writeEndOfFile();
-    zip_.writeRecord("data/sample_inputs/model.pt", file.data(), file.size());
-  }
-
-  void finish() { zip_.writeEndOfFile(); }
+  void finish() { zip_.finish(); }
 
  private:
-  caffe2::serialize::PyTorchStreamWriter zip_;
+  detail::ZipWriter zip_;
 };
 
 }  // namespace
@@ -138,7 +103,7 @@ void write_archive(const std::filesystem::path& path, const ArchiveContents& con
     writer.tensors("weights", "weight_", weights);
     writer.tensors("constants", "tensor_", constants);
     writer.text("models/model.json", contents.program);
-    writer.example(contents.example);
+    writer.text("data/sample_inputs/model.pt", detail::torch_file_of_arguments(contents.example));
     writer.text("archive_format", "pt2");
     writer.text("archive_version", "0");
     writer.text("byteorder", "little");

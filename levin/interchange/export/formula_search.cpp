@@ -153,13 +153,13 @@ std::optional<SizeFormula> FormulaSearch::polynomial(const Samples& samples) con
   return sum;
 }
 
-/// known // divisor, or that rounded up. A number that several divisors would give has no formula: at a size that
+/// known // divisor, (known - 1) // divisor, or the first rounded up. A number that several divisors would give has no formula: at a size that
 /// was not seen they differ.
 std::optional<SizeFormula> FormulaSearch::quotient(const Samples& samples) const {
   for (const Known& known : known_) {
     std::optional<SizeFormula> found;
     for (int64_t divisor = 2; divisor <= kLargestDivisor; ++divisor) {
-      for (const int64_t summand : {int64_t{0}, divisor - 1}) {
+      for (const int64_t summand : {int64_t{0}, divisor - 1, int64_t{-1}}) {
         SizeFormula formula = floor_div(known.formula + summand, divisor);
         if (!gives(formula, samples)) continue;
         if (found) return std::nullopt;
