@@ -26,6 +26,10 @@
 namespace levin {
 
 struct ExportedOptions {
+  /// Values of parameters and buffers by Python's names, in place of the archive's: a file or folder that
+  /// load_weights reads. They stay in its memory map until somebody writes to them; the file itself is never
+  /// changed. The archive need not hold values then. Of tied names one suffices.
+  std::filesystem::path weights = {};
   /// The rate of attention's dropout in training, for a program that was exported in evaluation mode,
   /// where scaled_dot_product_attention has none; unset: training such a program is an error.
   std::optional<double> attention_dropout = {};

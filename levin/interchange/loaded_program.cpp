@@ -4,10 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
+#include "levin/interchange/archive/program_weights.h"
 
 namespace levin::interchange {
 namespace {
@@ -37,7 +37,7 @@ LoadedProgram::LoadedProgram(ExportedModule& root, const ProgramArchive& archive
     : root_(root), program_(read_program(archive.program())) {
   if (training == nullptr) {
     make_parts();
-    make_tensors(archive);
+    make_tensors(weights_of(program_, archive, options.weights), archive.constants());
   } else {
     parts_ = training->parts_;
     take_tensors(*training, archive);
@@ -84,8 +84,7 @@ void LoadedProgram::make_parts() {
   for (const std::string& path : program_.modules) part_of(path);
 }
 
-void LoadedProgram::make_tensors(const ProgramArchive& archive) {
-  const Tensors weights = archive.weights(), constants = archive.constants();
+void LoadedProgram::make_tensors(const Tensors& weights, const Tensors& constants) {
   // A record is one storage: the same part of it is the same tensor, as tied weights are in Python.
   std::map<std::tuple<const void*, std::vector<int64_t>, std::vector<int64_t>>, at::Tensor> tied;
   for (const Input& input : program_.inputs) {
@@ -94,10 +93,7 @@ void LoadedProgram::make_tensors(const ProgramArchive& archive) {
       take_constant(input, constants, {});
       continue;
     }
-    const auto found = weights.find(input.name);
-    LEVIN_CHECK(found != weights.end(), "interchange.archive", "the archive has no values of '{}'",
-                printable(input.name));
-    at::Tensor tensor = found->second;
+    at::Tensor tensor = weights.find(input.name)->second;
     if (tensor.numel() > 0) {
       const std::tuple key(tensor.const_data_ptr(), tensor.sizes().vec(), tensor.strides().vec());
       tensor = tied.try_emplace(key, tensor).first->second;
@@ -111,7 +107,6 @@ void LoadedProgram::make_tensors(const ProgramArchive& archive) {
                                     : part.register_buffer(name, tensor),
                       .is_parameter = is_parameter});
   }
-  check_tensors_are_used(weights);
 }
 
 // A constant of the program has no name that another program would know; a buffer has.
@@ -161,18 +156,6 @@ void LoadedProgram::take_tensors(const LoadedProgram& training, const ProgramArc
                       .tensor = found->second,
                       .is_parameter = input.kind == Input::Kind::kParameter});
   }
-}
-
-// The program lists all tensors of the state dict, those too that no operator reads.
-void LoadedProgram::check_tensors_are_used(const Tensors& weights) const {
-  std::set<std::string> known;
-  for (const Input& input : program_.inputs) known.insert(input.name);
-  std::vector<std::string> others;
-  for (const auto& [name, tensor] : weights) {
-    if (!known.contains(name)) others.push_back(printable(name));
-  }
-  LEVIN_CHECK(others.empty(), "interchange.archive",
-              "the archive has values that the program does not know: {}", fmt::join(others, ", "));
 }
 
 void LoadedProgram::make_steps(const ExportedOptions& options, bool is_first) {

@@ -49,14 +49,13 @@ class LoadedProgram {
   };
   ExportedPart& part_of(const std::string& path);
   void make_parts();
-  void make_tensors(const ProgramArchive& archive);
+  void make_tensors(const Tensors& weights, const Tensors& constants);
   void make_steps(const ExportedOptions& options, bool is_first);
   void take_tensors(const LoadedProgram& training, const ProgramArchive& archive);
   void set_modes(const StepContext& context, const ExportedOptions& options, bool is_first);
   void take_constant(const Input& input, const Tensors& constants,
                      const std::map<std::string, std::shared_ptr<at::Tensor>>& theirs);
   void check_outputs() const;
-  void check_tensors_are_used(const Tensors& weights) const;
   void bind_inputs(const std::vector<c10::IValue>& leaves, Frame& frame) const;
   std::vector<at::Tensor> written(const Frame& frame) const;
   c10::IValue results(const Frame& frame, const std::vector<at::Tensor>& written) const;

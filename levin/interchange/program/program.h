@@ -90,7 +90,7 @@ struct Input {
   bool is_persistent = true;            ///< of a buffer: it stands in the state dict
   bool requires_grad = false;           ///< of a parameter
   std::optional<c10::IValue> constant;  ///< of kUser: the only value that the program takes
-  std::optional<TensorMeta> type;       ///< of kUser, where it is a tensor
+  std::optional<TensorMeta> type;       ///< of tensors
 };
 
 struct Output {
