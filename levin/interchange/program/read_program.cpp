@@ -72,6 +72,11 @@ class Reader {
       }
       if (const auto most = range.find_field("max_val")) own.most = most->integer("max_val");
     }
+    if (const auto guards = whole.find_field("guards_code")) {
+      for (const JsonValue& guard : guards->items("guards_code")) {
+        program_.guards.push_back(guard.text("guards_code"));
+      }
+    }
     program_.num_slots = num_slots_;
     check_supported();
   }

@@ -1,0 +1,58 @@
+// Which sizes of inputs an exported program takes, here and in Python.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "levin/base/error.h"
+#include "levin/base/log_sink.h"
+#include "levin/interchange/load_exported.h"
+#include "tests/oracle/python.h"
+
+namespace levin::test::exported_guards {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+/// forward's arguments by place: "nested" takes its last two as a pair.
+std::vector<c10::IValue> arguments_of(const json& sizes, bool has_pair) {
+  std::vector<c10::IValue> arguments;
+  for (const json& each : sizes) arguments.emplace_back(at::ones(each.get<std::vector<int64_t>>()));
+  if (!has_pair) return arguments;
+  return {arguments[0], c10::ivalue::Tuple::create({arguments[1], arguments[2]})};
+}
+
+class ExportedGuards : public PythonTest {};
+
+TEST_F(ExportedGuards, TakeTheSizesThatPythonTakes) {
+  std::string output;
+  const fs::path folder = file("guards");
+  ASSERT_EQ(run("exported_guards.py", "'" + folder.string() + "'", &output), 0) << output;
+  std::vector<std::string> warnings;
+  const log::Sink before = log::set_sink([&](log::Level level, std::string_view text) {
+    if (level == log::Level::kWarn) warnings.emplace_back(text);
+  });
+  size_t num_taken = 0, num_refused = 0;
+  const json taken = json::parse(bytes_of(folder / "taken.json"));
+  for (const auto& [name, tries] : taken.items()) {
+    SCOPED_TRACE(name);
+    const auto net = load_exported(folder / (name + ".pt2"));
+    for (const json& tried : tries) {
+      std::string id;
+      try {
+        net->run(arguments_of(tried[0], name == "nested"));
+      } catch (const Error& error) {
+        id = error.id();
+      }
+      EXPECT_EQ(id, tried[1].get<bool>() ? "" : "interchange.input") << tried[0];
+      ++(id.empty() ? num_taken : num_refused);
+    }
+  }
+  log::set_sink(before);
+  EXPECT_GT(num_taken, 300U);
+  EXPECT_GT(num_refused, 700U);
+  EXPECT_THAT(warnings, ::testing::IsEmpty());
+}
+
+}  // namespace
+}  // namespace levin::test::exported_guards
