@@ -113,6 +113,7 @@ class LEVIN_API ExportedModule : public ExportedPart {
  private:
   friend LEVIN_API std::shared_ptr<ExportedModule> load_exported(const std::filesystem::path& path,
                                                                  const ExportedOptions& options);
+  friend LEVIN_API void reset_parameters(ExportedModule& net, const std::string& pattern);
   ExportedModule();
   const interchange::LoadedProgram& program() const;
   void convert_constants(at::ScalarType dtype);

@@ -24,6 +24,34 @@ std::string short_name(const std::string& python_class) {
   return python_class.substr(python_class.rfind('.') + 1);
 }
 
+/// The row of the first embedding that looks into a matrix. A nested body has the matrix as an input of its own.
+std::optional<int64_t> padding_row_in(const Body& body, Slot matrix) {
+  const auto is_matrix = [&](const Operand* operand) {
+    return operand != nullptr && operand->kind == Operand::Kind::kSlot && operand->slot == matrix;
+  };
+  for (const Node& node : body.nodes) {
+    const auto nested = std::ranges::find_if(node.inputs, [](const NamedOperand& input) {
+      return input.operand.kind == Operand::Kind::kBody;
+    });
+    if (nested != node.inputs.end()) {
+      const Body& inner = *nested->operand.body;
+      const auto given = nested + 1;
+      const auto count = std::min<size_t>(inner.inputs.size(), node.inputs.end() - given);
+      for (size_t i = 0; i < count; ++i) {
+        if (!is_matrix(&given[i].operand)) continue;
+        if (const auto row = padding_row_in(inner, inner.inputs[i])) return row;
+      }
+    }
+    const Operand* padding = find_input(node, "padding_idx");
+    if (node.target.starts_with("torch.ops.aten.embedding") && padding != nullptr &&
+        is_matrix(find_input(node, "weight")) && padding->constant.isInt() &&
+        padding->constant.toInt() >= 0) {
+      return padding->constant.toInt();
+    }
+  }
+  return std::nullopt;
+}
+
 /// A tensor that is not in the state dict.
 bool is_constant(const Input& input) {
   return input.kind == Input::Kind::kConstant ||
@@ -202,6 +230,12 @@ void LoadedProgram::set_modes(const StepContext& context, const ExportedOptions&
     // Modules are this object's own; the context only looks at them.
     const_cast<torch::nn::Module*>(module)->train(is_training);
   }
+}
+
+std::optional<int64_t> LoadedProgram::padding_row(const std::string& parameter) const {
+  const auto input = std::ranges::find(program_.inputs, parameter, &Input::name);
+  if (input == program_.inputs.end()) return std::nullopt;
+  return padding_row_in(program_.body, input->slot);
 }
 
 void LoadedProgram::convert_constants(at::ScalarType dtype) {

@@ -29,6 +29,8 @@ class LoadedProgram {
   const std::string& reason_not_trained() const { return reason_not_trained_; }
   /// Empty where it can be evaluated.
   const std::string& reason_not_evaluated() const { return reason_not_evaluated_; }
+  /// The row of an embedding's matrix that stands for padding; none where it has none.
+  std::optional<int64_t> padding_row(const std::string& parameter) const;
   /// Casts the floating-point buffers that are not in the state dict.
   void convert_constants(at::ScalarType dtype);
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,6 +62,7 @@ struct SmallProgram {
   json ranges = json::object();
   json version = {{"major", 8}, {"minor", 20}};
   std::vector<std::pair<std::string, at::Tensor>> weights;
+  std::map<std::string, std::string> classes;  ///< of modules, where they are not torch.nn.Part
   json weights_config = json::object();
   std::vector<std::pair<std::string, at::Tensor>> constants;
   json constants_config = json::object();
@@ -120,7 +122,8 @@ struct SmallProgram {
     json metadata = json::object();
     if (!module.empty())
       metadata["nn_module_stack"] =
-          "L__self__,,net.Net;L__self__" + module + "," + module + ",torch.nn.Part";
+          "L__self__,,net.Net;L__self__" + module + "," + module + "," +
+          (classes.contains(module) ? classes.at(module) : "torch.nn.Part");
     if (!line.empty()) metadata["stack_trace"] = line;
     graph["nodes"].push_back({{"target", target},
                               {"inputs", written},

@@ -1,14 +1,17 @@
-// Which sizes of inputs an exported program takes, here and in Python.
+// Which sizes of inputs an exported program takes, and what fresh parameters it gets, here and in Python.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <torch/utils.h>
 
 #include "levin/base/error.h"
 #include "levin/base/log_sink.h"
+#include "levin/checkpoint/checkpoint.h"
 #include "levin/interchange/load_exported.h"
+#include "levin/interchange/reset_parameters.h"
 #include "tests/oracle/python.h"
 
-namespace levin::test::exported_guards {
+namespace levin::test::exported_parts {
 namespace {
 
 namespace fs = std::filesystem;
@@ -54,5 +57,30 @@ TEST_F(ExportedGuards, TakeTheSizesThatPythonTakes) {
   EXPECT_THAT(warnings, ::testing::IsEmpty());
 }
 
+class ExportedInit : public PythonTest {};
+
+TEST_F(ExportedInit, DrawsTheValuesThatPythonDrawsOfTheSameSeed) {
+  std::string output;
+  const fs::path folder = file("init");
+  ASSERT_EQ(run("exported_init.py", "'" + folder.string() + "'", &output), 0) << output;
+  size_t num_compared = 0;
+  for (const char* name : {"convolutions", "language", "translation"}) {
+    SCOPED_TRACE(name);
+    const auto net = load_exported(folder / (std::string(name) + ".pt2"));
+    torch::manual_seed(5);
+    reset_parameters(*net);
+    const State python = load_weights(folder / (std::string(name) + ".safetensors"));
+    std::map<std::string, at::Tensor> own;
+    for (const auto& each : net->named_parameters()) own[each.key()] = each.value().detach();
+    for (const auto& each : net->named_buffers()) own[each.key()] = each.value();
+    for (const auto& [tensor, value] : python.values()) {
+      EXPECT_TRUE(at::equal(own[tensor], python.tensor(tensor))) << tensor;
+      ++num_compared;
+    }
+    EXPECT_EQ(own.size(), python.values().size());
+  }
+  EXPECT_GT(num_compared, 80U);
+}
+
 }  // namespace
-}  // namespace levin::test::exported_guards
+}  // namespace levin::test::exported_parts
