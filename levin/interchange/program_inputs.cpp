@@ -58,9 +58,8 @@ void ProgramInputs::plan_guards() {
     }
   }
   if (!unread.empty()) {
-    log::warn(
-        "interchange: the program takes for granted, and levin does not check, that\n  {}",
-        fmt::join(unread, "\n  "));
+    log::warn("interchange: the program takes for granted, and levin does not check, that\n  {}",
+              fmt::join(unread, "\n  "));
   }
   std::erase_if(guarded_, [&](const GuardedNumber& number) {
     return std::ranges::none_of(guards_, [&](const Guard& guard) {
@@ -132,9 +131,9 @@ void ProgramInputs::check_guards(const std::vector<c10::IValue>& leaves) const {
     for (const std::string& name : guard.symbols()) {
       const auto& number = *std::ranges::find(guarded_, name, &GuardedNumber::symbol);
       const auto value = symbols.find(name);
-      values.push_back(fmt::format("{} is {}", number.source.text(),
-                                   value == symbols.end() ? std::string("no integer")
-                                                          : std::to_string(value->second)));
+      values.push_back(fmt::format(
+          "{} is {}", number.source.text(),
+          value == symbols.end() ? std::string("no integer") : std::to_string(value->second)));
     }
     LEVIN_FAIL("interchange.input",
                "the program was exported for sizes with {}, and {}; give such sizes, or export it "

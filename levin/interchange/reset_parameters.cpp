@@ -33,7 +33,9 @@ struct Part {
   std::set<std::string> asked;
   std::set<std::string> done;
 
-  std::string full(const std::string& name) const { return path.empty() ? name : path + "." + name; }
+  std::string full(const std::string& name) const {
+    return path.empty() ? name : path + "." + name;
+  }
   at::Tensor find(std::string_view name) const {
     const auto found = std::ranges::find(own, name, [](const auto& each) { return each.first; });
     return found == own.end() ? at::Tensor() : found->second;
@@ -247,9 +249,10 @@ void check_all_done(const std::vector<Part>& parts) {
   for (const Part& part : parts) {
     for (const std::string& name : part.asked) {
       if (part.done.contains(name)) continue;
-      unknown.push_back(fmt::format(
-          "{} of {}", part.full(name),
-          part.python_class.empty() ? "a module that no operator runs by itself" : part.python_class));
+      unknown.push_back(fmt::format("{} of {}", part.full(name),
+                                    part.python_class.empty()
+                                        ? "a module that no operator runs by itself"
+                                        : part.python_class));
     }
   }
   LEVIN_CHECK(unknown.empty(), "interchange.init",

@@ -59,8 +59,8 @@ TEST(ExportedFaults, ATiedHeadStaysTiedInTrainingAndThroughACheckpoint) {
   save_weights(scratch / "net.safetensors", module_state(*net));
   const auto again = loaded(language_model(/*is_tied=*/true));
   load_module_state(*again, load_weights(scratch / "net.safetensors"));
-  EXPECT_TRUE(again->named_parameters()["head.weight"].is_same(
-      again->named_parameters()["emb.weight"]));
+  EXPECT_TRUE(
+      again->named_parameters()["head.weight"].is_same(again->named_parameters()["emb.weight"]));
   EXPECT_TRUE(at::equal(again->forward(ids), net->forward(ids)));
 }
 

@@ -109,8 +109,8 @@ TEST(Guard, ThatACallBreaksIsAnErrorWithTheSizes) {
 
 TEST(Guard, ThatLevinCannotReadIsNamedWhenTheProgramIsLoaded) {
   std::vector<std::string> warnings;
-  const log::Sink before = log::set_sink(
-      [&](log::Level, std::string_view text) { warnings.emplace_back(text); });
+  const log::Sink before =
+      log::set_sink([&](log::Level, std::string_view text) { warnings.emplace_back(text); });
   const auto net = guarded({"L['x'].is_cuda == 1", "L['x'].size()[0] != 4"});
   log::set_sink(before);
   EXPECT_THAT(warnings, ::testing::ElementsAre(AllOf(HasSubstr("levin does not check"),

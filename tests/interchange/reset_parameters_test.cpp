@@ -25,9 +25,8 @@ constexpr int64_t kWide = 400;
 /// body and head, Linears; between them scale of somebody's own class.
 SmallProgram network(const std::string& head = "torch.nn.modules.linear.Linear") {
   SmallProgram program;
-  program.classes = {{"body", "torch.nn.modules.linear.Linear"},
-                     {"head", head},
-                     {"scale", "net.Scale"}};
+  program.classes = {
+      {"body", "torch.nn.modules.linear.Linear"}, {"head", head}, {"scale", "net.Scale"}};
   for (const std::string name : {"body", "head"}) {
     program.module(name);
     program.parameter(name + ".weight", at::full({kWide, kWide}, 7.0));

@@ -25,9 +25,7 @@ at::Tensor other_bias() { return at::full({2}, 0.25); }
 State other_values() {
   return State().set("lin.weight", other_weight()).set("lin.bias", other_bias());
 }
-SmallProgram linear() {
-  return small_linear(at::ones({2, 3}), at::ones({2}));
-}
+SmallProgram linear() { return small_linear(at::ones({2, 3}), at::ones({2})); }
 
 class WeightsFile : public ::testing::Test {
  protected:
@@ -89,8 +87,9 @@ TEST_F(WeightsFile, OfOtherNamesShapesOrDtypesIsAnErrorThatNamesThem) {
   // Not cast in silence.
   EXPECT_THAT(told(other_values().set("lin.weight", other_weight().to(at::kBFloat16))),
               HasSubstr("lin.weight is BFloat16 of [2, 3], wanted Float of [2, 3]"));
-  EXPECT_THAT(told(State().set("net.lin.weight", other_weight()).set("net.lin.bias", other_bias())),
-              AllOf(HasSubstr("it lacks lin.bias, lin.weight"), HasSubstr("with 'net.' before the name")));
+  EXPECT_THAT(
+      told(State().set("net.lin.weight", other_weight()).set("net.lin.bias", other_bias())),
+      AllOf(HasSubstr("it lacks lin.bias, lin.weight"), HasSubstr("with 'net.' before the name")));
   EXPECT_THAT(error_of([&] { loaded("none.safetensors"); }), StartsWith("checkpoint.missing: "));
 }
 
@@ -142,8 +141,9 @@ TEST_F(WeightsFile, WithOneOfTwoTiedNamesGivesBoth) {
     EXPECT_TRUE(parameters["emb.weight"].grad().defined());
   }
   EXPECT_EQ(told(State().set("emb.weight", value).set("head.weight", value.clone())), "no error");
-  EXPECT_THAT(told(State().set("emb.weight", value).set("head.weight", value + 1)),
-              HasSubstr("emb.weight and head.weight are one tensor in the program, and have two values"));
+  EXPECT_THAT(
+      told(State().set("emb.weight", value).set("head.weight", value + 1)),
+      HasSubstr("emb.weight and head.weight are one tensor in the program, and have two values"));
   EXPECT_THAT(told(State()), HasSubstr("it lacks emb.weight"));
 }
 

@@ -88,8 +88,8 @@ TEST(ExportedLora, ChangesNothingAtFirstAndFreezesTheBase) {
 TEST(ExportedLora, ModulesToSaveAreTrainedWholeAndSaved) {
   const auto net = loaded();
   lora::add(*net, {.r = 2, .target_modules = {"up"}, .modules_to_save = {"head"}});
-  EXPECT_THAT(trained(*net), ElementsAre("up.lora_A.weight", "up.lora_B.weight", "head.weight",
-                                         "head.bias"));
+  EXPECT_THAT(trained(*net),
+              ElementsAre("up.lora_A.weight", "up.lora_B.weight", "head.weight", "head.bias"));
   fill(*net);
   {
     const at::NoGradGuard no_grad;
@@ -141,8 +141,11 @@ TEST(ExportedLora, NamesWhatItCannotAdapt) {
   EXPECT_THAT(told({.target_modules = {"uup"}}),
               AllOf(StartsWith("models.lora.target: "), HasSubstr("nearest is up")));
   EXPECT_THAT(told({}), StartsWith("models.lora.target: "));
+  EXPECT_THAT(told({.target_modules = {"up"}, .modules_to_save = {"hed"}}),
+              AllOf(StartsWith("models.lora.target: "), HasSubstr("nearest is head")));
   EXPECT_THAT(told({.use_dora = true}), StartsWith("models.lora.options: "));
-  EXPECT_THAT(told({.r = 0, .target_modules = {"up"}}), StartsWith("models.lora.options: got r = 0"));
+  EXPECT_THAT(told({.r = 0, .target_modules = {"up"}}),
+              StartsWith("models.lora.options: got r = 0"));
   EXPECT_THAT(told({.target_modules = {"head"}}, /*is_tied=*/true),
               AllOf(StartsWith("models.lora.options: "), HasSubstr("down.weight and head.weight")));
   EXPECT_EQ(told({.target_modules = {"up"}}, /*is_tied=*/true), "no error");

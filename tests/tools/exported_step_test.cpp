@@ -63,22 +63,19 @@ SmallProgram network() {
   made.node("torch.ops.aten.relu_.default", {{"self", named("b")}}, "c");
   made.node("torch.ops.aten.flatten.using_ints",
             {{"self", named("c")}, {"start_dim", {{"as_int", 1}}}}, "d");
+  made.node("torch.ops.aten.dropout.default",
+            {{"input", named("d")}, {"p", {{"as_float", 0.1}}}, {"train", {{"as_bool", true}}}},
+            "e", "drop");
   made.node(
-      "torch.ops.aten.dropout.default",
-      {{"input", named("d")}, {"p", {{"as_float", 0.1}}}, {"train", {{"as_bool", true}}}}, "e",
-      "drop");
-  made.node("torch.ops.aten.linear.default",
-            {{"input", named("e")},
-             {"weight", named("p_head.weight")},
-             {"bias", named("p_head.bias")}},
-            "y", "head");
+      "torch.ops.aten.linear.default",
+      {{"input", named("e")}, {"weight", named("p_head.weight")}, {"bias", named("p_head.bias")}},
+      "y", "head");
   made.output("y");
   return made;
 }
 
 struct Net : Module {
-  std::shared_ptr<ExportedModule> net =
-      register_module("net", load_exported(std::getenv(kFile)));
+  std::shared_ptr<ExportedModule> net = register_module("net", load_exported(std::getenv(kFile)));
   at::Tensor training_step(const Batch& batch) override {
     return torch::nn::functional::cross_entropy(net->forward(batch["x"]), batch["label"]);
   }
@@ -88,10 +85,9 @@ struct Net : Module {
 /// The program, which the tests below start.
 TEST(ExportedStep, DISABLED_Program) {
   Trainer trainer({.accelerator = "cpu", .max_epochs = 100});
-  trainer.fit(std::make_shared<Net>(),
-              DataLoader(data::tensors({{"x", torch::rand({64, 1, 8, 8})},
-                                        {"label", torch::arange(64) % 2}}),
-                         {.batch_size = 4}));
+  trainer.fit(std::make_shared<Net>(), DataLoader(data::tensors({{"x", torch::rand({64, 1, 8, 8})},
+                                                                 {"label", torch::arange(64) % 2}}),
+                                                  {.batch_size = 4}));
   std::_Exit(9);  // it trained
 }
 

@@ -79,8 +79,8 @@ Ties ties_of(const Program& program, const std::map<std::string, TensorPlace>& p
   for (const Input& input : program.inputs) {
     if (!has_values(input)) continue;
     const auto place = places.find(input.name);
-    const bool is_empty =
-        place == places.end() || std::ranges::find(place->second.sizes, 0) != place->second.sizes.end();
+    const bool is_empty = place == places.end() ||
+                          std::ranges::find(place->second.sizes, 0) != place->second.sizes.end();
     if (is_empty) {  // all empty tensors have one address
       ties.push_back({&input});
       continue;
@@ -145,10 +145,11 @@ class WeightsFile {
     }
     if (!unknown_.empty()) reasons.push_back("the program does not know " + listed(unknown_));
     reasons.insert(reasons.end(), different_.begin(), different_.end());
-    LEVIN_CHECK(reasons.empty(), "interchange.weights",
-                "the weights of {} are not those of this program; write the state dict of the network "
-                "that was exported:\n  {}",
-                file_.string(), fmt::join(reasons, "\n  "));
+    LEVIN_CHECK(
+        reasons.empty(), "interchange.weights",
+        "the weights of {} are not those of this program; write the state dict of the network "
+        "that was exported:\n  {}",
+        file_.string(), fmt::join(reasons, "\n  "));
   }
 
  private:
@@ -161,8 +162,8 @@ class WeightsFile {
   at::Tensor as_program(const at::Tensor& value, const Wanted& wanted) {
     const bool is_own = storages_.insert(value.storage().unsafeGetStorageImpl()).second;
     // On meta: a forged program's strides may ask for any memory.
-    const at::Tensor shape = at::empty_strided(
-        wanted.sizes, wanted.strides, at::TensorOptions(wanted.dtype).device(at::kMeta));
+    const at::Tensor shape = at::empty_strided(wanted.sizes, wanted.strides,
+                                               at::TensorOptions(wanted.dtype).device(at::kMeta));
     if (!shape.is_non_overlapping_and_dense()) return is_own ? value : value.clone();
     if (is_own && value.strides() == shape.strides()) return value;
     const at::NoGradGuard no_grad;

@@ -156,7 +156,9 @@ LoraOptions read_config(const fs::path& file) {
 }
 
 std::string config_text(const LoraOptions& options, const AdaptedNetwork& network) {
-  const auto or_null = [](const auto& value) { return value.empty() ? OrderedJson() : OrderedJson(value); };
+  const auto or_null = [](const auto& value) {
+    return value.empty() ? OrderedJson() : OrderedJson(value);
+  };
   OrderedJson config{{"peft_type", "LORA"},
                      {"base_model_name_or_path", network.base},
                      {"bias", "none"},

@@ -108,9 +108,8 @@ void add_layer(ExportedPart& part, const std::shared_ptr<const Adapter>& adapter
   b->train(part.is_training());
   part.register_module("lora_A", a);
   part.register_module("lora_B", b);
-  part.replace_linear([a, b](const at::Tensor& x, const at::Tensor& matrix, const at::Tensor& bias) {
-    return adapted(*a, *b, x, matrix, bias);
-  });
+  part.replace_linear([a, b](const at::Tensor& x, const at::Tensor& matrix,
+                             const at::Tensor& bias) { return adapted(*a, *b, x, matrix, bias); });
 }
 
 void check(const ExportedModule& net, const LoraOptions& options) {
@@ -148,7 +147,8 @@ void add(ExportedModule& net, const LoraOptions& options, Names names) {
   const auto adapter = std::make_shared<Adapter>();
   adapter->options = options;
   AdaptedNetwork& network = adapter->network;
-  network.whole = named_whole(modules, options.modules_to_save, options, names);
+  check_whole(modules, options, names);
+  network.whole = named_whole(modules, options.modules_to_save);
   network.targets = target_names(modules, options, /*defaults=*/{}, network.whole, names);
   network.task_type = options.task_type.value_or("");
   check_not_shared(net, network.targets);

@@ -252,40 +252,47 @@ std::vector<std::string> modules_to_save(const Pretrained& net, const LoraOption
 }
 
 std::vector<std::string> named_whole(const std::vector<NamedModule>& modules,
-                                     const std::vector<std::string>& wanted,
-                                     const LoraOptions& options, Names names) {
-  std::vector<std::string> found, ends;
-  std::set<std::string> used;
+                                     const std::vector<std::string>& wanted) {
+  std::vector<std::string> found;
   for (const NamedModule& module : modules) {
-    ends.push_back(last_part(module.name));
     for (const std::string& name : wanted) {
       if (name.empty() || !module.name.ends_with(name)) continue;
-      used.insert(name);
       if (!is_below(module.name, found)) found.push_back(module.name);
     }
   }
+  return found;
+}
+
+void check_whole(const std::vector<NamedModule>& modules, const LoraOptions& options, Names names) {
   for (const std::string& name : options.modules_to_save) {
     const bool is_head = name == "classifier" || name == "score" || name == "qa_outputs";
-    if (used.contains(name) || (is_head && names == Names::kSome)) continue;
-    const auto near = nearest(name, ends);
+    const bool is_used =
+        !name.empty() && std::ranges::any_of(modules, [&](const NamedModule& module) {
+          return module.name.ends_with(name);
+        });
+    if (is_used || (is_head && names == Names::kSome)) continue;
     if (names == Names::kSome) {
       log::warn("lora: modules_to_save has '{}', with which no module of this model ends",
                 printable(name));
       continue;
     }
+    std::vector<std::string> ends;
+    for (const NamedModule& module : modules) ends.push_back(last_part(module.name));
+    const auto near = nearest(name, ends);
     LEVIN_FAIL(
         "models.lora.target",
         "modules_to_save has '{}', with which no module's name ends, so that nothing would be "
         "trained{}",
         printable(name), near ? "; nearest is " + *near : "");
   }
-  return found;
 }
 
 std::vector<std::string> whole_modules(Pretrained& net, const LoraOptions& options, Names names) {
   const std::vector<std::string> wanted = modules_to_save(net, options);
-  const auto found = named_whole(modules_of(net), wanted, options, names);
+  const auto modules = modules_of(net);
+  const auto found = named_whole(modules, wanted);
   check_shared(net, wanted, found, options.ensure_weight_tying);
+  check_whole(modules, options, names);
   return found;
 }
 

@@ -52,11 +52,11 @@ struct NamedModule {
   bool is_linear = false;
 };
 
-/// Names of the modules that `wanted` (modules_to_save) names by their ends. Throws Error "models.lora.target" for
-/// one that no module ends with (kAll).
+/// Names of the modules that `wanted` (modules_to_save) names by their ends.
 std::vector<std::string> named_whole(const std::vector<NamedModule>& modules,
-                                     const std::vector<std::string>& wanted,
-                                     const LoraOptions& options, Names names);
+                                     const std::vector<std::string>& wanted);
+/// Throws Error "models.lora.target" for one of modules_to_save that no module ends with (kAll).
+void check_whole(const std::vector<NamedModule>& modules, const LoraOptions& options, Names names);
 
 /// Names of those that get matrices. defaults: where the options name none. Throws Error "models.lora.target".
 std::vector<std::string> target_names(const std::vector<NamedModule>& modules,
