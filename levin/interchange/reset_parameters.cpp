@@ -123,7 +123,8 @@ void reset_recurrent(Part& part, const Drawing& draw, int64_t gates) {
   const at::Tensor matrix =
       part.find("weight_hh_l0").defined() ? part.find("weight_hh_l0") : part.find("weight_hh");
   if (!matrix.defined()) return;
-  const auto hidden = static_cast<double>(matrix.size(0) / gates);
+  const int64_t rows = matrix.size(0) / gates;
+  const auto hidden = static_cast<double>(rows);
   for (const auto& [name, tensor] : part.own) {
     if (name.starts_with("weight_") || name.starts_with("bias_")) {
       draw.uniform(part.take(name), hidden > 0 ? 1 / std::sqrt(hidden) : 0);

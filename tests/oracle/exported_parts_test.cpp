@@ -100,9 +100,9 @@ void train_as_peft(const fs::path& folder) {
   const State reference = load_weights(folder / "reference.safetensors");
   const auto net = load_exported(folder / "net.pt2");
   lora::load(*net, folder / "adapter");
-  const at::Tensor x = reference.tensor("input");
+  const at::Tensor& x = reference.tensor("input");
   const auto expect_near = [&](const std::string& name, const at::Tensor& got) {
-    const at::Tensor wanted = reference.tensor(name);
+    const at::Tensor& wanted = reference.tensor(name);
     EXPECT_LE((got - wanted).abs().max().item<double>(),
               1e-5 * std::max(1e-3, wanted.abs().max().item<double>()))
         << name;

@@ -10,6 +10,7 @@
 #include "levin/base/check.h"
 #include "levin/base/text.h"
 #include "levin/checkpoint/checkpoint.h"
+#include "levin/interchange/program/json_value.h"
 #include "levin/module/name_hint.h"
 
 namespace levin::interchange {
