@@ -7,6 +7,7 @@
 
 #include "levin/data/sources/sources.h"
 #include "levin/interchange/load_exported.h"
+#include "levin/optim/optim.h"
 #include "levin/trainer/trainer.h"
 #include "levin/xla/stablehlo/program.h"
 #include "tests/interchange/small_programs.h"
@@ -36,7 +37,7 @@ SmallProgram network() {
   made.parameter("conv.weight", at::randn({4, 1, 3, 3}) * 0.1);
   made.parameter("bn.weight", at::ones({4}));
   made.parameter("bn.bias", at::zeros({4}));
-  made.parameter("head.weight", at::randn({2, 4 * 6 * 6}) * 0.1);
+  made.parameter("head.weight", at::randn({2, 144}) * 0.1);
   made.parameter("head.bias", at::zeros({2}));
   made.buffer("bn.running_mean", at::zeros({4}));
   made.buffer("bn.running_var", at::ones({4}));
