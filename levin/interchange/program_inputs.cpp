@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
@@ -52,7 +53,7 @@ void ProgramInputs::plan_guards() {
     const auto guard =
         Guard::parse(text, [&](const GuardSource& source) { return guarded_symbol(source); });
     if (!guard) {
-      unread.push_back(printable(text));
+      unread.push_back(printable(text.substr(0, 200)));
     } else if (!guard->is_trivial()) {  // sizes of one symbol are held to each other already
       guards_.push_back(*guard);
     }
@@ -61,12 +62,11 @@ void ProgramInputs::plan_guards() {
     log::warn("interchange: the program takes for granted, and levin does not check, that\n  {}",
               fmt::join(unread, "\n  "));
   }
-  std::erase_if(guarded_, [&](const GuardedNumber& number) {
-    return std::ranges::none_of(guards_, [&](const Guard& guard) {
-      const auto names = guard.symbols();
-      return std::ranges::find(names, number.symbol) != names.end();
-    });
-  });
+  std::set<std::string> used;
+  for (const Guard& guard : guards_) {
+    for (const std::string& name : guard.symbols()) used.insert(name);
+  }
+  std::erase_if(guarded_, [&](const auto& number) { return !used.contains(number.first); });
 }
 
 // Guards have the names of forward as it was written: args[1] for what the program calls args_1, kwargs["x"] for x,
@@ -107,29 +107,27 @@ std::optional<std::string> ProgramInputs::guarded_symbol(const GuardSource& sour
     }
   }
   symbol = "_" + symbol;  // begins as a name does
-  if (std::ranges::find(guarded_, symbol, &GuardedNumber::symbol) == guarded_.end()) {
-    guarded_.push_back({.symbol = symbol, .source = source, .leaf = leaf});
-  }
+  guarded_.try_emplace(symbol, GuardedNumber{.source = source, .leaf = leaf});
   return symbol;
 }
 
 void ProgramInputs::check_guards(const std::vector<c10::IValue>& leaves) const {
   Symbols symbols;
-  for (const GuardedNumber& number : guarded_) {
+  for (const auto& [symbol, number] : guarded_) {
     const c10::IValue& value = leaves[number.leaf];
     using Kind = GuardSource::Kind;
     const Kind kind = number.source.kind;
     if (kind == Kind::kNumber && !value.isInt()) continue;
-    symbols[number.symbol] = kind == Kind::kNumber   ? value.toInt()
-                             : kind == Kind::kSize   ? value.toTensor().size(number.source.dim)
-                             : kind == Kind::kStride ? value.toTensor().stride(number.source.dim)
-                                                     : value.toTensor().storage_offset();
+    symbols[symbol] = kind == Kind::kNumber   ? value.toInt()
+                      : kind == Kind::kSize   ? value.toTensor().size(number.source.dim)
+                      : kind == Kind::kStride ? value.toTensor().stride(number.source.dim)
+                                              : value.toTensor().storage_offset();
   }
   for (const Guard& guard : guards_) {
     if (guard.holds(symbols)) continue;
     std::vector<std::string> values;
     for (const std::string& name : guard.symbols()) {
-      const auto& number = *std::ranges::find(guarded_, name, &GuardedNumber::symbol);
+      const GuardedNumber& number = guarded_.at(name);
       const auto value = symbols.find(name);
       values.push_back(fmt::format(
           "{} is {}", number.source.text(),

@@ -5,6 +5,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,7 +40,6 @@ class ProgramInputs {
 
   /// A number of an input that guards speak of.
   struct GuardedNumber {
-    std::string symbol;
     GuardSource source;
     size_t leaf = 0;
   };
@@ -63,7 +63,7 @@ class ProgramInputs {
   std::vector<Range> ranges_;
   bool all_dims_are_plain_ = true;
   std::vector<Guard> guards_;
-  std::vector<GuardedNumber> guarded_;
+  std::map<std::string, GuardedNumber> guarded_;  ///< by the guards' symbols
 };
 
 }  // namespace levin::interchange

@@ -99,6 +99,8 @@ std::string GuardSource::text() const {
 }
 
 std::optional<Guard> Guard::parse(std::string_view text, const NameOf& name_of) {
+  constexpr size_t kLongest = 10'000;  // Python's have a few hundred
+  if (text.size() > kLongest) return std::nullopt;
   Guard guard;
   std::string named;  // with symbols for sources
   while (!text.empty()) {
