@@ -40,6 +40,8 @@
 #include "levin/graph/text/text.h"
 #include "levin/interchange/load_exported.h"
 #include "levin/interchange/load_torchscript.h"
+#include "levin/interchange/register_operator.h"
+#include "levin/interchange/reset_parameters.h"
 #include "levin/models/config.h"
 #include "levin/models/fine_tune/fine_tune.h"
 #include "levin/models/generate/options.h"

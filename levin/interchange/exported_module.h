@@ -12,6 +12,7 @@
 #include <torch/nn/module.h>
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,6 +27,10 @@
 namespace levin {
 
 struct ExportedOptions {
+  /// Values of parameters and buffers by Python's names, in place of the archive's: a file or folder that
+  /// load_weights reads. They stay in its memory map until somebody writes to them; the file itself is never
+  /// changed. The archive need not hold values then. Of tied names one suffices.
+  std::filesystem::path weights = {};
   /// The rate of attention's dropout in training, for a program that was exported in evaluation mode,
   /// where scaled_dot_product_attention has none; unset: training such a program is an error.
   std::optional<double> attention_dropout = {};
@@ -68,9 +73,20 @@ class LEVIN_API ExportedPart : public torch::nn::Module {
   /// The class of the Python module, "torch.nn.modules.conv.Conv2d"; empty where no operator was its own.
   const std::string& python_class() const { return python_class_; }
 
+  /// x [.., in], weight [out, in], bias [out] or undefined -> [.., out]
+  using Linear = std::function<at::Tensor(const at::Tensor& x, const at::Tensor& weight,
+                                          const at::Tensor& bias)>;
+  /// Whether it is an nn.Linear that the program runs.
+  bool is_linear() const { return python_class_ == "torch.nn.modules.linear.Linear"; }
+  /// What runs in place of aten::linear, of an nn.Linear: adapters are made so (models/lora.h). Empty: the
+  /// operator itself again.
+  void replace_linear(Linear linear) { linear_ = std::move(linear); }
+  const Linear& replaced_linear() const { return linear_; }
+
  private:
   friend class interchange::LoadedProgram;
   std::string python_class_;
+  Linear linear_;
 };
 
 /// Modules, parameters and buffers have Python's names, tied parameters are one tensor. forward runs the
@@ -109,6 +125,7 @@ class LEVIN_API ExportedModule : public ExportedPart {
  private:
   friend LEVIN_API std::shared_ptr<ExportedModule> load_exported(const std::filesystem::path& path,
                                                                  const ExportedOptions& options);
+  friend LEVIN_API void reset_parameters(ExportedModule& net, const std::string& pattern);
   ExportedModule();
   const interchange::LoadedProgram& program() const;
   void convert_constants(at::ScalarType dtype);

@@ -17,7 +17,8 @@ namespace levin {
 /// eval() then switches to evaluation. Weights lie in the file's memory map until they are written to;
 /// the file itself is never changed. Nothing of it is executed but operators that LibTorch or a library
 /// of the program (TORCH_LIBRARY) has registered. Throws Error "files.read", "interchange.archive" for
-/// another, damaged or newer file, and "interchange.unsupported", which names all at once that levin
+/// another, damaged or newer file, "interchange.weights" for a file of weights that lacks tensors of the
+/// program, has others, or others' shapes or dtypes, and "interchange.unsupported", which names all at once that levin
 /// cannot run (torch.cond, flex attention, operators of libraries that are not loaded), each with its
 /// line of Python.
 LEVIN_API std::shared_ptr<ExportedModule> load_exported(const std::filesystem::path& path,

@@ -4,10 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
+#include "levin/interchange/archive/program_weights.h"
 
 namespace levin::interchange {
 namespace {
@@ -24,6 +24,34 @@ std::string short_name(const std::string& python_class) {
   return python_class.substr(python_class.rfind('.') + 1);
 }
 
+/// The row of the first embedding that looks into a matrix. A nested body has the matrix as an input of its own.
+std::optional<int64_t> padding_row_in(const Body& body, Slot matrix) {
+  const auto is_matrix = [&](const Operand* operand) {
+    return operand != nullptr && operand->kind == Operand::Kind::kSlot && operand->slot == matrix;
+  };
+  for (const Node& node : body.nodes) {
+    const auto nested = std::ranges::find_if(node.inputs, [](const NamedOperand& input) {
+      return input.operand.kind == Operand::Kind::kBody;
+    });
+    if (nested != node.inputs.end()) {
+      const Body& inner = *nested->operand.body;
+      const auto given = nested + 1;
+      const auto count = std::min<size_t>(inner.inputs.size(), node.inputs.end() - given);
+      for (size_t i = 0; i < count; ++i) {
+        if (!is_matrix(&given[i].operand)) continue;
+        if (const auto row = padding_row_in(inner, inner.inputs[i])) return row;
+      }
+    }
+    const Operand* padding = find_input(node, "padding_idx");
+    if (node.target.starts_with("torch.ops.aten.embedding") && padding != nullptr &&
+        is_matrix(find_input(node, "weight")) && padding->constant.isInt() &&
+        padding->constant.toInt() >= 0) {
+      return padding->constant.toInt();
+    }
+  }
+  return std::nullopt;
+}
+
 /// A tensor that is not in the state dict.
 bool is_constant(const Input& input) {
   return input.kind == Input::Kind::kConstant ||
@@ -37,7 +65,7 @@ LoadedProgram::LoadedProgram(ExportedModule& root, const ProgramArchive& archive
     : root_(root), program_(read_program(archive.program())) {
   if (training == nullptr) {
     make_parts();
-    make_tensors(archive);
+    make_tensors(weights_of(program_, archive, options.weights), archive.constants());
   } else {
     parts_ = training->parts_;
     take_tensors(*training, archive);
@@ -84,8 +112,7 @@ void LoadedProgram::make_parts() {
   for (const std::string& path : program_.modules) part_of(path);
 }
 
-void LoadedProgram::make_tensors(const ProgramArchive& archive) {
-  const Tensors weights = archive.weights(), constants = archive.constants();
+void LoadedProgram::make_tensors(const Tensors& weights, const Tensors& constants) {
   // A record is one storage: the same part of it is the same tensor, as tied weights are in Python.
   std::map<std::tuple<const void*, std::vector<int64_t>, std::vector<int64_t>>, at::Tensor> tied;
   for (const Input& input : program_.inputs) {
@@ -94,10 +121,7 @@ void LoadedProgram::make_tensors(const ProgramArchive& archive) {
       take_constant(input, constants, {});
       continue;
     }
-    const auto found = weights.find(input.name);
-    LEVIN_CHECK(found != weights.end(), "interchange.archive", "the archive has no values of '{}'",
-                printable(input.name));
-    at::Tensor tensor = found->second;
+    at::Tensor tensor = weights.find(input.name)->second;
     if (tensor.numel() > 0) {
       const std::tuple key(tensor.const_data_ptr(), tensor.sizes().vec(), tensor.strides().vec());
       tensor = tied.try_emplace(key, tensor).first->second;
@@ -111,7 +135,6 @@ void LoadedProgram::make_tensors(const ProgramArchive& archive) {
                                     : part.register_buffer(name, tensor),
                       .is_parameter = is_parameter});
   }
-  check_tensors_are_used(weights);
 }
 
 // A constant of the program has no name that another program would know; a buffer has.
@@ -163,18 +186,6 @@ void LoadedProgram::take_tensors(const LoadedProgram& training, const ProgramArc
   }
 }
 
-// The program lists all tensors of the state dict, those too that no operator reads.
-void LoadedProgram::check_tensors_are_used(const Tensors& weights) const {
-  std::set<std::string> known;
-  for (const Input& input : program_.inputs) known.insert(input.name);
-  std::vector<std::string> others;
-  for (const auto& [name, tensor] : weights) {
-    if (!known.contains(name)) others.push_back(printable(name));
-  }
-  LEVIN_CHECK(others.empty(), "interchange.archive",
-              "the archive has values that the program does not know: {}", fmt::join(others, ", "));
-}
-
 void LoadedProgram::make_steps(const ExportedOptions& options, bool is_first) {
   StepContext context;
   context.attention_dropout = options.attention_dropout;
@@ -219,6 +230,12 @@ void LoadedProgram::set_modes(const StepContext& context, const ExportedOptions&
     // Modules are this object's own; the context only looks at them.
     const_cast<torch::nn::Module*>(module)->train(is_training);
   }
+}
+
+std::optional<int64_t> LoadedProgram::padding_row(const std::string& parameter) const {
+  const auto input = std::ranges::find(program_.inputs, parameter, &Input::name);
+  if (input == program_.inputs.end()) return std::nullopt;
+  return padding_row_in(program_.body, input->slot);
 }
 
 void LoadedProgram::convert_constants(at::ScalarType dtype) {

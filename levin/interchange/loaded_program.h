@@ -29,6 +29,8 @@ class LoadedProgram {
   const std::string& reason_not_trained() const { return reason_not_trained_; }
   /// Empty where it can be evaluated.
   const std::string& reason_not_evaluated() const { return reason_not_evaluated_; }
+  /// The row of an embedding's matrix that stands for padding; none where it has none.
+  std::optional<int64_t> padding_row(const std::string& parameter) const;
   /// Casts the floating-point buffers that are not in the state dict.
   void convert_constants(at::ScalarType dtype);
 
@@ -49,14 +51,13 @@ class LoadedProgram {
   };
   ExportedPart& part_of(const std::string& path);
   void make_parts();
-  void make_tensors(const ProgramArchive& archive);
+  void make_tensors(const Tensors& weights, const Tensors& constants);
   void make_steps(const ExportedOptions& options, bool is_first);
   void take_tensors(const LoadedProgram& training, const ProgramArchive& archive);
   void set_modes(const StepContext& context, const ExportedOptions& options, bool is_first);
   void take_constant(const Input& input, const Tensors& constants,
                      const std::map<std::string, std::shared_ptr<at::Tensor>>& theirs);
   void check_outputs() const;
-  void check_tensors_are_used(const Tensors& weights) const;
   void bind_inputs(const std::vector<c10::IValue>& leaves, Frame& frame) const;
   std::vector<at::Tensor> written(const Frame& frame) const;
   c10::IValue results(const Frame& frame, const std::vector<at::Tensor>& written) const;

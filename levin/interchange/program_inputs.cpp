@@ -3,8 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "levin/base/check.h"
+#include "levin/base/log.h"
 #include "levin/base/text.h"
 
 namespace levin::interchange {
@@ -42,6 +44,100 @@ ProgramInputs::ProgramInputs(const Program& program) : program_(program) {
     leaf_names_.insert(leaf_names_.end(), own.begin(), own.end());
   }
   plan_sizes();
+  plan_guards();
+}
+
+void ProgramInputs::plan_guards() {
+  std::vector<std::string> unread;
+  for (const std::string& text : program_.guards) {
+    const auto guard =
+        Guard::parse(text, [&](const GuardSource& source) { return guarded_symbol(source); });
+    if (!guard) {
+      unread.push_back(printable(text.substr(0, 200)));
+    } else if (!guard->is_trivial()) {  // sizes of one symbol are held to each other already
+      guards_.push_back(*guard);
+    }
+  }
+  if (!unread.empty()) {
+    log::warn("interchange: the program takes for granted, and levin does not check, that\n  {}",
+              fmt::join(unread, "\n  "));
+  }
+  std::set<std::string> used;
+  for (const Guard& guard : guards_) {
+    for (const std::string& name : guard.symbols()) used.insert(name);
+  }
+  std::erase_if(guarded_, [&](const auto& number) { return !used.contains(number.first); });
+}
+
+// Guards have the names of forward as it was written: args[1] for what the program calls args_1, kwargs["x"] for x,
+// or an input's number.
+std::optional<size_t> ProgramInputs::leaf_of(const std::string& guarded) const {
+  const size_t dot = guarded.find('.');
+  std::vector<std::string> names = {guarded};
+  if (dot != std::string::npos) {
+    names.push_back(guarded.substr(0, dot) + "_" + guarded.substr(dot + 1));
+    if (guarded.starts_with("kwargs.")) names.push_back(guarded.substr(dot + 1));
+  }
+  for (const std::string& name : names) {
+    const auto found = std::ranges::find(leaf_names_, name);
+    if (found != leaf_names_.end()) return static_cast<size_t>(found - leaf_names_.begin());
+  }
+  for (size_t leaf = 0; leaf < leaf_names_.size(); ++leaf) {
+    if (guarded == fmt::format("flat_args.{}", leaf)) return leaf;
+  }
+  return std::nullopt;
+}
+
+// The dim's own symbol or number, by which guards between dims of one symbol say nothing.
+std::optional<std::string> ProgramInputs::guarded_symbol(const GuardSource& source) {
+  const auto found = leaf_of(source.input);
+  if (!found) return std::nullopt;
+  const size_t leaf = *found;
+  const Input& input = program_.inputs[user_inputs_[leaf]];
+  const bool is_number = source.kind == GuardSource::Kind::kNumber;
+  if (is_number == input.type.has_value()) return std::nullopt;
+  std::string symbol = fmt::format("{}_of_{}", static_cast<int>(source.kind), leaf);
+  if (!is_number && source.kind != GuardSource::Kind::kOffset) {
+    if (static_cast<size_t>(source.dim) >= input.type->sizes.size()) return std::nullopt;
+    symbol += fmt::format("_{}", source.dim);
+    const Expression& size = input.type->sizes[static_cast<size_t>(source.dim)];
+    if (source.kind == GuardSource::Kind::kSize) {
+      if (const auto number = size.value({})) return std::to_string(*number);
+      if (size.is_symbol()) symbol = "of_" + size.text();
+    }
+  }
+  symbol = "_" + symbol;  // begins as a name does
+  guarded_.try_emplace(symbol, GuardedNumber{.source = source, .leaf = leaf});
+  return symbol;
+}
+
+void ProgramInputs::check_guards(const std::vector<c10::IValue>& leaves) const {
+  Symbols symbols;
+  for (const auto& [symbol, number] : guarded_) {
+    const c10::IValue& value = leaves[number.leaf];
+    using Kind = GuardSource::Kind;
+    const Kind kind = number.source.kind;
+    if (kind == Kind::kNumber && !value.isInt()) continue;
+    symbols[symbol] = kind == Kind::kNumber   ? value.toInt()
+                      : kind == Kind::kSize   ? value.toTensor().size(number.source.dim)
+                      : kind == Kind::kStride ? value.toTensor().stride(number.source.dim)
+                                              : value.toTensor().storage_offset();
+  }
+  for (const Guard& guard : guards_) {
+    if (guard.holds(symbols)) continue;
+    std::vector<std::string> values;
+    for (const std::string& name : guard.symbols()) {
+      const GuardedNumber& number = guarded_.at(name);
+      const auto value = symbols.find(name);
+      values.push_back(fmt::format(
+          "{} is {}", number.source.text(),
+          value == symbols.end() ? std::string("no integer") : std::to_string(value->second)));
+    }
+    LEVIN_FAIL("interchange.input",
+               "the program was exported for sizes with {}, and {}; give such sizes, or export it "
+               "with an example of these",
+               printable(guard.text()), fmt::join(values, ", "));
+  }
 }
 
 void ProgramInputs::plan_sizes() {
@@ -101,6 +197,7 @@ std::vector<c10::IValue> ProgramInputs::leaves_of(const std::vector<c10::IValue>
     check_kind(program_.inputs[user_inputs_[i]], leaves[i], leaf_names_[i]);
   }
   if (!have_plain_sizes(leaves)) check_sizes(leaves);
+  if (!guards_.empty()) check_guards(leaves);
   return leaves;
 }
 

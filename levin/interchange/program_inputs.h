@@ -5,10 +5,13 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "levin/interchange/exported_module.h"
+#include "levin/interchange/program/guard.h"
 #include "levin/interchange/program/program.h"
 
 namespace levin::interchange {
@@ -35,7 +38,17 @@ class ProgramInputs {
     size_t symbol = 0;  ///< by its place in ranges_
   };
 
+  /// A number of an input that guards speak of.
+  struct GuardedNumber {
+    GuardSource source;
+    size_t leaf = 0;
+  };
+
   void plan_sizes();
+  void plan_guards();
+  std::optional<size_t> leaf_of(const std::string& guarded) const;
+  std::optional<std::string> guarded_symbol(const GuardSource& source);
+  void check_guards(const std::vector<c10::IValue>& leaves) const;
   void add_constants(const PyTree& tree, const std::string& name,
                      std::vector<c10::IValue>& leaves) const;
   void check_kind(const Input& input, const c10::IValue& value, const std::string& name) const;
@@ -49,6 +62,8 @@ class ProgramInputs {
   std::vector<PlainDim> plain_dims_;
   std::vector<Range> ranges_;
   bool all_dims_are_plain_ = true;
+  std::vector<Guard> guards_;
+  std::map<std::string, GuardedNumber> guarded_;  ///< by the guards' symbols
 };
 
 }  // namespace levin::interchange

@@ -21,10 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 using models::Pretrained;
 
-constexpr const char* kPrefix = "base_model.model.";
-constexpr const char* kConfig = "adapter_config.json";
-constexpr const char* kWeights = "adapter_model.safetensors";
-
 void check(const LoraOptions& options) {
   LEVIN_CHECK(options.r >= 1 && options.lora_dropout >= 0 && options.lora_dropout < 1,
               "models.lora.options",

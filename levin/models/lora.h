@@ -21,6 +21,8 @@
 
 namespace levin {
 
+class ExportedModule;
+
 /// PEFT's LoraConfig.
 struct LoraOptions {
   int64_t r = 8;          ///< rank of the matrices
@@ -72,6 +74,15 @@ LEVIN_API void load(models::Pretrained& net, const std::filesystem::path& folder
 /// The adapters go into the model's matrices, and come out again to the bit.
 LEVIN_API void merge(models::Pretrained& net);
 LEVIN_API void unmerge(models::Pretrained& net);
+
+/// The same for nn.Linear layers of an exported module, by the names that they have in Python; target_modules has
+/// to name some. The file is PEFT's for the Python module. What PEFT does with DoRA and tied modules is Error
+/// "models.lora.options"; the adapter goes before Accelerator::prepare and the Trainer.
+LEVIN_API void add(ExportedModule& net, const LoraOptions& options);
+LEVIN_API void save(const ExportedModule& net, const std::filesystem::path& folder);
+LEVIN_API void load(ExportedModule& net, const std::filesystem::path& folder);
+LEVIN_API void merge(ExportedModule& net);
+LEVIN_API void unmerge(ExportedModule& net);
 
 /// A scope in which the model is what it was before: without adapters, and with the values that modules_to_save
 /// had then. Throws Error "models.lora.weights" where such a module is divided over ranks.

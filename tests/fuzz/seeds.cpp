@@ -243,6 +243,9 @@ void put_exported(const fs::path& root) {
   test::SmallProgram program = test::small_linear(at::ones({2, 3}), at::zeros({2}));
   program.write(root / "exported/linear");
   put(root, "exported", "program", program.text().dump());
+  auto guarded = program.text();
+  guarded["guards_code"] = {"(L['x'].size()[0] % 2) == 0", "2 <= L['x'].stride()[1] < L['y'][0]"};
+  program.write(root / "exported/guarded", guarded.dump());
   program.weights_config["lin.weight"]["tensor_meta"]["sizes"][0]["as_int"] = int64_t{1} << 60;
   program.write(root / "exported/large");
   program.graph["tensor_values"]["x"]["sizes"][0] = {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,7 +62,10 @@ struct SmallProgram {
   json ranges = json::object();
   json version = {{"major", 8}, {"minor", 20}};
   std::vector<std::pair<std::string, at::Tensor>> weights;
+  std::map<std::string, std::string> classes;  ///< of modules, where they are not torch.nn.Part
   json weights_config = json::object();
+  std::vector<std::pair<std::string, at::Tensor>> constants;
+  json constants_config = json::object();
 
   void tensor(const std::string& kind, const std::string& name, const at::Tensor& value,
               bool persistent = true) {
@@ -71,16 +75,27 @@ struct SmallProgram {
     json spec = {{"arg", {{"name", slot}}}, {kind + "_name", name}};
     if (kind == "buffer") spec["persistent"] = persistent;
     input_specs.push_back({{kind, spec}});
-    weights_config[name] = {{"path_name", "weight_" + std::to_string(weights.size())},
-                            {"is_param", kind == "parameter"},
-                            {"use_pickle", false},
-                            {"tensor_meta", meta_of(value.sizes().vec(), kind == "parameter")}};
-    weights.emplace_back(name, value);
+    const bool is_weight = kind != "tensor_constant" && persistent;
+    auto& values = is_weight ? weights : constants;
+    (is_weight ? weights_config : constants_config)[name] = {
+        {"path_name", (is_weight ? "weight_" : "tensor_") + std::to_string(values.size())},
+        {"is_param", kind == "parameter"},
+        {"use_pickle", false},
+        {"tensor_meta", meta_of(value.sizes().vec(), kind == "parameter")}};
+    values.emplace_back(name, value);
   }
   void parameter(const std::string& name, const at::Tensor& value) {
     tensor("parameter", name, value);
   }
   void buffer(const std::string& name, const at::Tensor& value) { tensor("buffer", name, value); }
+  /// A buffer that is not in the state dict.
+  void passing_buffer(const std::string& name, const at::Tensor& value) {
+    tensor("buffer", name, value, /*persistent=*/false);
+  }
+  /// A tensor that forward found elsewhere than in a parameter or buffer.
+  void constant(const std::string& name, const at::Tensor& value) {
+    tensor("tensor_constant", name, value);
+  }
 
   void input(const std::string& name, const json& meta) {
     graph["inputs"].push_back(tensor_named(name));
@@ -107,7 +122,8 @@ struct SmallProgram {
     json metadata = json::object();
     if (!module.empty())
       metadata["nn_module_stack"] =
-          "L__self__,,net.Net;L__self__" + module + "," + module + ",torch.nn.Part";
+          "L__self__,,net.Net;L__self__" + module + "," + module + "," +
+          (classes.contains(module) ? classes.at(module) : "torch.nn.Part");
     if (!line.empty()) metadata["stack_trace"] = line;
     graph["nodes"].push_back({{"target", target},
                               {"inputs", written},
@@ -164,13 +180,18 @@ struct SmallProgram {
     put_text("archive_format", "pt2");
     put_text("byteorder", "little");
     put_text("models/model.json", program);
-    size_t number = 0;
-    for (const auto& [name, tensor] : weights) {
-      const at::Tensor plain = tensor.contiguous();
-      put("data/weights/weight_" + std::to_string(number++), plain.const_data_ptr(),
-          plain.nbytes());
-    }
+    const auto put_tensors = [&](const std::string& start, const auto& tensors) {
+      size_t number = 0;
+      for (const auto& [name, tensor] : tensors) {
+        const at::Tensor plain = tensor.contiguous();
+        put(start + std::to_string(number++), plain.const_data_ptr(), plain.nbytes());
+      }
+    };
+    put_tensors("data/weights/weight_", weights);
     put_text("data/weights/model_weights_config.json", json({{"config", weights_config}}).dump());
+    put_tensors("data/constants/tensor_", constants);
+    put_text("data/constants/model_constants_config.json",
+             json({{"config", constants_config}}).dump());
     writer.writeEndOfFile();
   }
 };

@@ -14,6 +14,7 @@
 #include "levin/trainer/callbacks/model_checkpoint.h"
 #include "tests/launch/launcher.h"
 #include "tests/trainer/adapter_run.h"
+#include "tests/trainer/exported_run.h"
 #include "tests/trainer/small_run.h"
 
 namespace {
@@ -27,8 +28,8 @@ using levin::test::soon;
 constexpr int64_t kEpochs = 6;
 constexpr const char* kFolder = "LEVIN_KILLS_FOLDER";
 constexpr const char* kStrategy = "LEVIN_KILLS_STRATEGY";
-constexpr const char* kAdapter =
-    "LEVIN_KILLS_ADAPTER";  ///< an adapter is trained, on a base in its file
+/// "adapter": one is trained, on a base in its file; "exported": a program of torch.export; else Net.
+constexpr const char* kNetwork = "LEVIN_KILLS_NETWORK";
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -72,9 +73,13 @@ TEST(Kills, DISABLED_Rank) {
                                                         .every_n_train_steps = 5})};
   levin::Trainer trainer(options);
   std::shared_ptr<levin::Module> net;
-  if (std::getenv(kAdapter) != nullptr) {
+  const std::string network = std::getenv(kNetwork);
+  if (network == "adapter") {
     net = adapter_run::module(adapter_run::adapted(folder / "base"));
     trainer.fit(net, adapter_run::loader(2));
+  } else if (network == "exported") {
+    net = std::make_shared<exported_run::Net>(folder / "net.pt2");
+    trainer.fit(net, levin::DataLoader(dataset(100), {.batch_size = 4, .shuffle = true}));
   } else {
     net = std::make_shared<Net>();
     trainer.fit(net, levin::DataLoader(dataset(100), {.batch_size = 4, .shuffle = true}));
@@ -87,10 +92,10 @@ TEST(Kills, DISABLED_Rank) {
 
 struct Killed {
   std::string strategy;
-  bool adapts = false;
+  std::string network = {};
 };
 std::ostream& operator<<(std::ostream& out, const Killed& what) {
-  return out << what.strategy << (what.adapts ? "Adapter" : "");
+  return out << what.strategy << (what.network.empty() ? "" : "_" + what.network);
 }
 
 struct Program {
@@ -109,11 +114,9 @@ struct Program {
             "--gtest_filter=Kills.DISABLED_Rank"};
   }
   std::map<std::string, std::string> variables(const Killed& what) const {
-    std::map<std::string, std::string> set{{kFolder, scratch.str()}, {kStrategy, what.strategy}};
-    if (!what.adapts) return set;
-    adapter_run::write_base(scratch / "base");
-    set[kAdapter] = "1";
-    return set;
+    if (what.network == "adapter") adapter_run::write_base(scratch / "base");
+    if (what.network == "exported") exported_run::write(scratch / "net.pt2");
+    return {{kFolder, scratch.str()}, {kStrategy, what.strategy}, {kNetwork, what.network}};
   }
 
   fs::path pid_of(int64_t rank) const { return scratch / ("pid.0." + std::to_string(rank)); }
@@ -134,8 +137,9 @@ void expect_equal(const levin::State& got, const levin::State& wanted) {
 
 class KillsUnder : public ::testing::TestWithParam<Killed> {};
 INSTANTIATE_TEST_SUITE_P(Strategies, KillsUnder,
-                         ::testing::Values(Killed{"ddp"}, Killed{"fsdp"}, Killed{"ddp", true},
-                                           Killed{"fsdp", true}, Killed{"zero", true}),
+                         ::testing::Values(Killed{"ddp"}, Killed{"fsdp"}, Killed{"ddp", "adapter"},
+                                           Killed{"fsdp", "adapter"}, Killed{"zero", "adapter"},
+                                           Killed{"ddp", "exported"}, Killed{"fsdp", "exported"}),
                          [](const auto& info) { return ::testing::PrintToString(info.param); });
 
 TEST_P(KillsUnder, EveryRunRecoversAndEndsWithTheSameWeights) {

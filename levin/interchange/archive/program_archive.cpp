@@ -14,13 +14,6 @@
 namespace levin::interchange {
 namespace {
 
-/// Sizes, strides and offset of a tensor of the archive, which no symbol is part of.
-struct Layout {
-  std::vector<int64_t> sizes;
-  std::vector<int64_t> strides;
-  int64_t offset = 0;
-};
-
 std::vector<int64_t> numbers_of(const std::vector<Expression>& expressions,
                                 const std::string& name) {
   std::vector<int64_t> numbers;
@@ -33,14 +26,14 @@ std::vector<int64_t> numbers_of(const std::vector<Expression>& expressions,
 }
 
 /// Returns whether all elements lie within `count` of them.
-bool fits(const Layout& layout, int64_t count) {
-  int64_t last = layout.offset, numel = 1;
-  for (size_t i = 0; i < layout.sizes.size(); ++i) {
-    if (layout.sizes[i] == 0) return true;
+bool fits(const TensorPlace& place, int64_t count) {
+  int64_t last = place.offset, numel = 1;
+  for (size_t i = 0; i < place.sizes.size(); ++i) {
+    if (place.sizes[i] == 0) return true;
     int64_t step = 0;
-    if (__builtin_mul_overflow(layout.sizes[i] - 1, layout.strides[i], &step) ||
+    if (__builtin_mul_overflow(place.sizes[i] - 1, place.strides[i], &step) ||
         __builtin_add_overflow(last, step, &last) ||
-        __builtin_mul_overflow(numel, layout.sizes[i], &numel)) {
+        __builtin_mul_overflow(numel, place.sizes[i], &numel)) {
       return false;
     }
   }
@@ -83,7 +76,7 @@ std::string ProgramArchive::program() const {
   return {reinterpret_cast<const char*>(record->data()), record->size()};
 }
 
-Tensors ProgramArchive::tensors(const std::string& kind) const {
+std::map<std::string, TensorPlace> ProgramArchive::places(const std::string& kind) const {
   const std::string folder = "data/" + kind + "/";
   const std::string file = folder + model_ + "_" + kind + "_config.json";
   if (!records_->contains(file)) return {};
@@ -91,39 +84,50 @@ Tensors ProgramArchive::tensors(const std::string& kind) const {
   if (!record) fail_reading(file + " is damaged");
   const std::string_view text(reinterpret_cast<const char*>(record->data()), record->size());
   const JsonDocument document(text, file);
+  std::map<std::string, TensorPlace> places;
+  for (const auto& [name, entry] : document.top().field("config").fields("config")) {
+    const TensorMeta meta = read_tensor_meta(entry.field("tensor_meta"));
+    places[name] = {.record = folder + entry.field("path_name").text("path_name"),
+                    .is_pickle = entry.field("use_pickle").flag("use_pickle"),
+                    .dtype = meta.dtype,
+                    .sizes = numbers_of(meta.sizes, name),
+                    .strides = numbers_of(meta.strides, name),
+                    .offset = meta.storage_offset};
+  }
+  return places;
+}
+
+Tensors ProgramArchive::tensors(const std::string& kind) const {
   std::map<std::string, at::Tensor> storages;  // of bytes, by record
   Tensors tensors;
-  for (const auto& [name, entry] : document.top().field("config").fields("config")) {
-    const std::string path = folder + entry.field("path_name").text("path_name");
-    LEVIN_CHECK(!entry.field("use_pickle").flag("use_pickle"), "interchange.unsupported",
+  for (const auto& [name, place] : places(kind)) {
+    LEVIN_CHECK(!place.is_pickle, "interchange.unsupported",
                 "'{}' is stored as a pickle (it is sparse, or of a class of its own)",
                 printable(name));
-    const TensorMeta meta = read_tensor_meta(entry.field("tensor_meta"));
-    const auto bytes = records_->find(path);
-    if (!bytes)
-      fail_reading(fmt::format("the record {} of '{}' is missing or damaged", path, name));
-    const Layout layout{numbers_of(meta.sizes, name), numbers_of(meta.strides, name),
-                        meta.storage_offset};
-    const auto width = static_cast<int64_t>(c10::elementSize(meta.dtype));
+    const auto bytes = records_->find(place.record);
+    if (!bytes) {
+      fail_reading(fmt::format("the record {} of '{}' is missing or damaged", place.record, name));
+    }
+    const auto width = static_cast<int64_t>(c10::elementSize(place.dtype));
     const auto count = static_cast<int64_t>(bytes->size()) / width;
-    if (layout.sizes.size() != layout.strides.size() || layout.offset < 0 || !fits(layout, count)) {
+    if (place.sizes.size() != place.strides.size() || place.offset < 0 || !fits(place, count)) {
       fail_reading(fmt::format("'{}' is larger than its record of {} bytes", name, bytes->size()));
     }
-    at::Tensor& storage = storages[path + c10::toString(meta.dtype)];
+    at::Tensor& storage = storages[place.record + c10::toString(place.dtype)];
     if (!storage.defined()) {
       const bool is_aligned = reinterpret_cast<uintptr_t>(bytes->data()) % width == 0;
       if (count > 0 && is_aligned) {
         auto* address = const_cast<std::byte*>(bytes->data());
         storage =
-            at::from_blob(address, {count}, [map = map_](void*) {}, at::TensorOptions(meta.dtype));
+            at::from_blob(address, {count}, [map = map_](void*) {}, at::TensorOptions(place.dtype));
       } else {
-        storage = at::empty({count}, meta.dtype);
+        storage = at::empty({count}, place.dtype);
         if (count > 0) std::memcpy(storage.mutable_data_ptr(), bytes->data(), count * width);
       }
     }
     // Not as a view that autograd knows of: they are leaves of their own.
     const at::AutoDispatchBelowADInplaceOrView guard;
-    tensors[name] = storage.as_strided(layout.sizes, layout.strides, layout.offset);
+    tensors[name] = storage.as_strided(place.sizes, place.strides, place.offset);
   }
   return tensors;
 }

@@ -11,14 +11,28 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "levin/checkpoint/torch/zip_records.h"
 #include "levin/files/memory_map.h"
+#include "levin/interchange/program/program.h"
 
 namespace levin::interchange {
 
 /// By Python's names.
 using Tensors = std::map<std::string, at::Tensor, std::less<>>;
+
+/// Where a tensor of the archive lies. Two of one place are one tensor, as tied weights are in Python.
+struct TensorPlace {
+  std::string record;  ///< "data/weights/weight_3"
+  bool is_pickle = false;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;  ///< in elements
+  int64_t offset = 0;            ///< in elements
+
+  bool operator==(const TensorPlace&) const = default;
+};
 
 class ProgramArchive {
  public:
@@ -33,8 +47,12 @@ class ProgramArchive {
   /// Throws Error "interchange.archive" for one that does not fit its record.
   Tensors weights() const { return tensors("weights"); }
   Tensors constants() const { return tensors("constants"); }
+  /// Where weights() lie, whether or not the archive still holds their values. Empty where it lacks
+  /// model_weights_config.json too.
+  std::map<std::string, TensorPlace> weight_places() const { return places("weights"); }
 
  private:
+  std::map<std::string, TensorPlace> places(const std::string& kind) const;
   Tensors tensors(const std::string& kind) const;
 
   std::shared_ptr<files::MemoryMap> map_;

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <limits>
 
@@ -38,8 +39,8 @@ std::optional<int64_t> call(std::string_view name, int64_t a, int64_t b) {
   if (name == "Mul") {
     return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
   }
-  if (name == "Max") return std::max(a, b);
-  if (name == "Min") return std::min(a, b);
+  if (name == "Max" || name == "max") return std::max(a, b);
+  if (name == "Min" || name == "min") return std::min(a, b);
   if (name == "Pow" || name == "PowByNatural") return power(a, b);
   constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
   if (b == 0 || a == kLeast || b == kLeast) return std::nullopt;
@@ -48,6 +49,16 @@ std::optional<int64_t> call(std::string_view name, int64_t a, int64_t b) {
   if (name == "CleanDiv") return a % b == 0 ? std::optional(a / b) : std::nullopt;
   if (name == "Mod" || name == "PythonMod") return a - floor_div(a, b) * b;
   return std::nullopt;
+}
+
+bool is_call_known(std::string_view name, size_t num_arguments) {
+  constexpr std::array<std::string_view, 6> kOfAnyNumber = {"Add", "Mul", "Max",
+                                                            "max", "Min", "min"};
+  constexpr std::array<std::string_view, 7> kOfTwo = {
+      "Pow", "PowByNatural", "FloorDiv", "CeilDiv", "CleanDiv", "Mod", "PythonMod"};
+  if (num_arguments == 1 && name == "Identity") return true;
+  if (std::ranges::find(kOfAnyNumber, name) != kOfAnyNumber.end()) return num_arguments > 0;
+  return num_arguments > 1 && std::ranges::find(kOfTwo, name) != kOfTwo.end();
 }
 
 }  // namespace
@@ -214,9 +225,12 @@ std::optional<int64_t> Expression::value(const Symbols& symbols) const {
     result = result ? call(name_, *result, *next) : next;
     if (!result) return std::nullopt;
   }
-  const bool is_known = arguments_.size() > 1 || name_ == "Identity" || name_ == "Max" ||
-                        name_ == "Min" || name_ == "Add" || name_ == "Mul";
-  return is_known ? result : std::nullopt;
+  return is_call_known(name_, arguments_.size()) ? result : std::nullopt;
+}
+
+bool Expression::is_computable() const {
+  return (kind_ != Kind::kCall || is_call_known(name_, arguments_.size())) &&
+         std::ranges::all_of(arguments_, &Expression::is_computable);
 }
 
 std::optional<std::pair<std::string, int64_t>> Expression::solve(int64_t size,

@@ -90,7 +90,7 @@ struct Input {
   bool is_persistent = true;            ///< of a buffer: it stands in the state dict
   bool requires_grad = false;           ///< of a parameter
   std::optional<c10::IValue> constant;  ///< of kUser: the only value that the program takes
-  std::optional<TensorMeta> type;       ///< of kUser, where it is a tensor
+  std::optional<TensorMeta> type;       ///< of tensors
 };
 
 struct Output {
@@ -116,6 +116,7 @@ struct Program {
   std::vector<std::string> modules;         ///< paths of all modules, the root "" among them
   std::map<std::string, std::string> module_classes;  ///< by path, where nodes name them
   std::map<std::string, Range, std::less<>> ranges;   ///< by symbol
+  std::vector<std::string> guards;  ///< Python's text of relations between sizes of inputs
 };
 
 /// text: that of models/model.json. Throws Error "interchange.archive" for text

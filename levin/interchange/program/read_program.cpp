@@ -72,6 +72,11 @@ class Reader {
       }
       if (const auto most = range.find_field("max_val")) own.most = most->integer("max_val");
     }
+    if (const auto guards = whole.find_field("guards_code")) {
+      for (const JsonValue& guard : guards->items("guards_code")) {
+        program_.guards.push_back(guard.text("guards_code"));
+      }
+    }
     program_.num_slots = num_slots_;
     check_supported();
   }
@@ -203,21 +208,28 @@ class Reader {
     }
   }
 
+  static TensorMeta type_of(const JsonValue& spec, const JsonValue& types) {
+    return read_tensor_meta(
+        types.field(spec.field("arg").field("name").text("a tensor's name").c_str()));
+  }
+
   Input input(const JsonValue& spec, const JsonValue& types) {
     const auto [kind, value] = spec.only_field();
     Input made;
     if (kind == "parameter") {
       made.kind = Input::Kind::kParameter;
       made.name = value.field("parameter_name").text("parameter_name");
-      const std::string& own = value.field("arg").field("name").text("a name");
-      made.requires_grad = read_tensor_meta(types.field(own.c_str())).requires_grad;
+      made.type = type_of(value, types);
+      made.requires_grad = made.type->requires_grad;
     } else if (kind == "buffer") {
       made.kind = Input::Kind::kBuffer;
       made.name = value.field("buffer_name").text("buffer_name");
+      made.type = type_of(value, types);
       made.is_persistent = value.field("persistent").flag("persistent");
     } else if (kind == "tensor_constant") {
       made.kind = Input::Kind::kConstant;
       made.name = value.field("tensor_constant_name").text("tensor_constant_name");
+      made.type = type_of(value, types);
       made.is_persistent = false;
     } else if (kind == "constant_input") {
       made.name = value.field("name").text("a constant's name");

@@ -43,6 +43,7 @@ std::unique_ptr<Step> make_step(const Node& node, StepContext& context) {
   if (auto step = make_number_step(node)) return step;
   if (auto step = make_check_step(node)) return step;
   if (auto step = make_region_step(node, context)) return step;
+  if (auto step = make_linear_step(node, context)) return step;
   return make_operator_step(node, context);
 }
 

@@ -83,6 +83,7 @@ inline const c10::IValue& value_of(const Operand& operand, const Frame& frame) {
 std::unique_ptr<Step> make_number_step(const Node& node);
 std::unique_ptr<Step> make_region_step(const Node& node, StepContext& context);
 std::unique_ptr<Step> make_check_step(const Node& node);
+std::unique_ptr<Step> make_linear_step(const Node& node, StepContext& context);
 std::unique_ptr<Step> make_operator_step(const Node& node, StepContext& context);
 
 /// "torch.ops.aten.conv2d.default (conv2d) at net.py:7 in forward: h = self.conv(x)"

@@ -155,19 +155,14 @@ LoraOptions read_config(const fs::path& file) {
   return options;
 }
 
-std::string config_text(const models::Pretrained& net) {
-  const LoraOptions& options = net.adapter();
-  std::vector<std::string> targets;
-  bool is_transposed = false;
-  for (const Target& each : layers_of(net)) {
-    if (!each.layer->has_lora()) continue;
-    targets.push_back(each.name);
-    is_transposed = is_transposed || each.layer->is_transposed();
-  }
+std::string config_text(const LoraOptions& options, const AdaptedNetwork& network) {
+  const auto or_null = [](const auto& value) {
+    return value.empty() ? OrderedJson() : OrderedJson(value);
+  };
   OrderedJson config{{"peft_type", "LORA"},
-                     {"base_model_name_or_path", net.folder().string()},
+                     {"base_model_name_or_path", network.base},
                      {"bias", "none"},
-                     {"fan_in_fan_out", is_transposed},
+                     {"fan_in_fan_out", network.is_transposed},
                      {"inference_mode", true},
                      {"init_lora_weights", true},
                      {"lora_alpha", options.lora_alpha},
@@ -175,15 +170,28 @@ std::string config_text(const models::Pretrained& net) {
                      {"r", options.r},
                      {"rank_pattern", object_of(options.rank_pattern)},
                      {"alpha_pattern", object_of(options.alpha_pattern)},
-                     {"target_modules", targets},
+                     {"target_modules", network.targets},
                      {"use_dora", options.use_dora},
                      {"use_rslora", options.use_rslora}};
-  const std::string type = options.task_type.value_or(task_type_of(net));
-  config["task_type"] = type.empty() ? OrderedJson() : OrderedJson(type);
-  const auto whole = modules_to_save(net, options);
-  config["modules_to_save"] = whole.empty() ? OrderedJson() : OrderedJson(whole);
+  config["task_type"] = or_null(network.task_type);
+  config["modules_to_save"] = or_null(network.whole);
   if (options.ensure_weight_tying) config["ensure_weight_tying"] = true;
   return config.dump(2) + "\n";
+}
+
+std::string config_text(const models::Pretrained& net) {
+  const LoraOptions& options = net.adapter();
+  AdaptedNetwork network{.base = net.folder().string(),
+                         .targets = {},
+                         .whole = modules_to_save(net, options),
+                         .is_transposed = false,
+                         .task_type = options.task_type.value_or(task_type_of(net))};
+  for (const Target& each : layers_of(net)) {
+    if (!each.layer->has_lora()) continue;
+    network.targets.push_back(each.name);
+    network.is_transposed = network.is_transposed || each.layer->is_transposed();
+  }
+  return config_text(options, network);
 }
 
 }  // namespace levin::lora

@@ -3,14 +3,30 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "levin/models/lora.h"
 
 namespace levin::lora {
 
+/// Files of an adapter's folder.
+constexpr const char* kConfig = "adapter_config.json";
+constexpr const char* kWeights = "adapter_model.safetensors";
+/// Before the names of parameters in the second.
+constexpr const char* kPrefix = "base_model.model.";
+
 /// Throws Error "models.missing", and "models.lora.options" for what levin would compute otherwise than PEFT.
 LoraOptions read_config(const std::filesystem::path& file);
 
+/// What adapter_config.json says beside the options.
+struct AdaptedNetwork {
+  std::string base;                  ///< the folder or file that it was read from
+  std::vector<std::string> targets;  ///< names of the adapted modules
+  std::vector<std::string> whole;    ///< modules_to_save
+  bool is_transposed = false;        ///< its matrices lie as [in, out]
+  std::string task_type;             ///< PEFT's; empty: none
+};
+std::string config_text(const LoraOptions& options, const AdaptedNetwork& network);
 /// The text for a model with an adapter.
 std::string config_text(const models::Pretrained& net);
 

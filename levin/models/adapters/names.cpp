@@ -117,10 +117,10 @@ std::optional<int64_t> layer_of(const std::string& name, const std::vector<std::
 /// Which names are adapted.
 class TargetRule {
  public:
-  TargetRule(const Pretrained& net, const LoraOptions& options)
+  TargetRule(const LoraOptions& options, const std::vector<std::string>& defaults)
       : options_(options),
         names_(options.target_modules.empty() && options.target_pattern.empty()
-                   ? net.lora_targets()
+                   ? defaults
                    : options.target_modules) {
     if (!options.target_pattern.empty()) pattern_.emplace(options.target_pattern, "target_modules");
     if (!options.exclude_pattern.empty())
@@ -186,6 +186,15 @@ class TargetRule {
              to_text(ends), near ? "; nearest is " + *near : "");
 }
 
+std::vector<NamedModule> modules_of(const Pretrained& net) {
+  std::vector<NamedModule> modules;
+  for (const auto& module : net.named_modules("", /*include_self=*/false)) {
+    const bool is_linear = dynamic_cast<Adaptable*>(module.value().get()) != nullptr;
+    modules.push_back({module.key(), is_linear});
+  }
+  return modules;
+}
+
 std::string last_part(const std::string& name) {
   const size_t dot = name.rfind('.');
   return dot == std::string::npos ? name : name.substr(dot + 1);
@@ -242,34 +251,48 @@ std::vector<std::string> modules_to_save(const Pretrained& net, const LoraOption
   return names;
 }
 
-std::vector<std::string> whole_modules(Pretrained& net, const LoraOptions& options, Names names) {
-  const std::vector<std::string> wanted = modules_to_save(net, options);
-  std::vector<std::string> found, ends;
-  std::set<std::string> used;
-  for (const auto& module : net.named_modules("", /*include_self=*/false)) {
-    ends.push_back(last_part(module.key()));
+std::vector<std::string> named_whole(const std::vector<NamedModule>& modules,
+                                     const std::vector<std::string>& wanted) {
+  std::vector<std::string> found;
+  for (const NamedModule& module : modules) {
     for (const std::string& name : wanted) {
-      if (name.empty() || !module.key().ends_with(name)) continue;
-      used.insert(name);
-      if (!is_below(module.key(), found)) found.push_back(module.key());
+      if (name.empty() || !module.name.ends_with(name)) continue;
+      if (!is_below(module.name, found)) found.push_back(module.name);
     }
   }
-  check_shared(net, wanted, found, options.ensure_weight_tying);
+  return found;
+}
+
+void check_whole(const std::vector<NamedModule>& modules, const LoraOptions& options, Names names) {
   for (const std::string& name : options.modules_to_save) {
     const bool is_head = name == "classifier" || name == "score" || name == "qa_outputs";
-    if (used.contains(name) || (is_head && names == Names::kSome)) continue;
-    const auto near = nearest(name, ends);
+    const bool is_used =
+        !name.empty() && std::ranges::any_of(modules, [&](const NamedModule& module) {
+          return module.name.ends_with(name);
+        });
+    if (is_used || (is_head && names == Names::kSome)) continue;
     if (names == Names::kSome) {
       log::warn("lora: modules_to_save has '{}', with which no module of this model ends",
                 printable(name));
       continue;
     }
+    std::vector<std::string> ends;
+    for (const NamedModule& module : modules) ends.push_back(last_part(module.name));
+    const auto near = nearest(name, ends);
     LEVIN_FAIL(
         "models.lora.target",
         "modules_to_save has '{}', with which no module's name ends, so that nothing would be "
         "trained{}",
         printable(name), near ? "; nearest is " + *near : "");
   }
+}
+
+std::vector<std::string> whole_modules(Pretrained& net, const LoraOptions& options, Names names) {
+  const std::vector<std::string> wanted = modules_to_save(net, options);
+  const auto modules = modules_of(net);
+  const auto found = named_whole(modules, wanted);
+  check_shared(net, wanted, found, options.ensure_weight_tying);
+  check_whole(modules, options, names);
   return found;
 }
 
@@ -280,22 +303,21 @@ std::string tied_weight(Pretrained& net) {
   return is_trained ? tied_head(net) + ".weight" : "";
 }
 
-std::vector<Target> targets_of(const Pretrained& net, const LoraOptions& options,
-                               const std::vector<std::string>& whole, Names names) {
-  TargetRule rule(net, options);
-  std::vector<Target> chosen;
-  std::vector<std::string> ends;
-  for (const auto& module : net.named_modules("", /*include_self=*/false)) {
-    const std::string& name = module.key();
-    auto* layer = dynamic_cast<Adaptable*>(module.value().get());
+std::vector<std::string> target_names(const std::vector<NamedModule>& modules,
+                                      const LoraOptions& options,
+                                      const std::vector<std::string>& defaults,
+                                      const std::vector<std::string>& whole, Names names) {
+  TargetRule rule(options, defaults);
+  std::vector<std::string> chosen, ends;
+  for (const auto& [name, is_linear] : modules) {
     if (rule.excludes(name) || is_below(name, whole)) continue;
-    if (layer != nullptr) ends.push_back(last_part(name));
-    if (!rule.fits(name, layer != nullptr)) continue;
+    if (is_linear) ends.push_back(last_part(name));
+    if (!rule.fits(name, is_linear)) continue;
     LEVIN_CHECK(
-        layer != nullptr, "models.lora.target",
+        is_linear, "models.lora.target",
         "target_modules names {}, which is no linear layer; levin adapts linear layers alone",
         name);
-    chosen.push_back({name, layer});
+    chosen.push_back(name);
   }
   for (const std::string& end : rule.names()) {
     if (names == Names::kAll && !rule.was_used(end)) fail_target(end, ends);
@@ -307,6 +329,16 @@ std::vector<Target> targets_of(const Pretrained& net, const LoraOptions& options
       to_text(options.layers_to_transform), to_text(rule.names()));
   fail_target(options.target_pattern.empty() ? to_text(rule.names()) : options.target_pattern,
               ends);
+}
+
+std::vector<Target> targets_of(const Pretrained& net, const LoraOptions& options,
+                               const std::vector<std::string>& whole, Names names) {
+  const auto chosen = target_names(modules_of(net), options, net.lora_targets(), whole, names);
+  std::vector<Target> targets;
+  for (const Target& each : layers_of(net)) {
+    if (std::ranges::find(chosen, each.name) != chosen.end()) targets.push_back(each);
+  }
+  return targets;
 }
 
 }  // namespace levin::lora

@@ -46,6 +46,24 @@ struct Target {
   models::Adaptable* layer;
 };
 
+/// A module of any network.
+struct NamedModule {
+  std::string name;
+  bool is_linear = false;
+};
+
+/// Names of the modules that `wanted` (modules_to_save) names by their ends.
+std::vector<std::string> named_whole(const std::vector<NamedModule>& modules,
+                                     const std::vector<std::string>& wanted);
+/// Throws Error "models.lora.target" for one of modules_to_save that no module ends with (kAll).
+void check_whole(const std::vector<NamedModule>& modules, const LoraOptions& options, Names names);
+
+/// Names of those that get matrices. defaults: where the options name none. Throws Error "models.lora.target".
+std::vector<std::string> target_names(const std::vector<NamedModule>& modules,
+                                      const LoraOptions& options,
+                                      const std::vector<std::string>& defaults,
+                                      const std::vector<std::string>& whole, Names names);
+
 /// Names that adapter_config.json has as modules_to_save: those asked for, and heads by the type of the task.
 std::vector<std::string> modules_to_save(const models::Pretrained& net, const LoraOptions& options);
 

@@ -39,6 +39,7 @@ inline void write_exported(const std::string& file) {
   using namespace levin::test;
   SmallProgram program;
   program.module("lin");
+  program.classes["lin"] = "torch.nn.modules.linear.Linear";
   program.parameter("lin.weight", torch::rand({10, 784}) * 0.01);
   program.parameter("lin.bias", torch::zeros({10}));
   program.input("image", meta_of({-1, 1, 28, 28}));
@@ -51,6 +52,13 @@ inline void write_exported(const std::string& file) {
                "y", "lin");
   program.output("y");
   program.write(file);
+}
+
+/// Others for that network.
+inline void write_exported_weights(const std::string& file) {
+  levin::save_weights(file, levin::State()
+                                .set("lin.weight", torch::rand({10, 784}) * 0.01)
+                                .set("lin.bias", torch::ones({10})));
 }
 
 /// Copies, to be compared with what training makes of them.
