@@ -11,7 +11,7 @@
 #include "levin/base/text.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/interchange/program/json_value.h"
-#include "levin/module/name_hint.h"
+#include "levin/module/loading/name_hint.h"
 
 namespace levin::interchange {
 namespace {
