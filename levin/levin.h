@@ -38,6 +38,7 @@
 #include "levin/graph/record/trace.h"
 #include "levin/graph/replay/replay.h"
 #include "levin/graph/text/text.h"
+#include "levin/interchange/export_program.h"
 #include "levin/interchange/load_exported.h"
 #include "levin/interchange/load_torchscript.h"
 #include "levin/interchange/register_operator.h"

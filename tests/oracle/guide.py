@@ -1,5 +1,5 @@
 """Runs the Python of the guides, docs/python.md and docs/checkpoints.md, on a small network: guide.py FOLDER writes there what it writes,
-and finds there net.pt, which levin has written."""
+and finds there net.pt and exported.pt2, which levin has written."""
 
 import os
 import pathlib

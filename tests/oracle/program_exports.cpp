@@ -32,6 +32,19 @@ struct Projection : nn::Module {
   Tensor weight;
 };
 
+/// A buffer that torch::NoGradGuard keeps out of autograd.
+struct RunningMean : nn::Module {
+  Tensor forward(const Tensor& x) {
+    if (is_training()) {
+      const torch::NoGradGuard none;
+      mean.mul_(0.9).add_(x.mul(weight).mean(0), 0.1);
+    }
+    return (x - mean) * weight;
+  }
+  Tensor weight = register_parameter("weight", torch::randn({6}));
+  Tensor mean = register_buffer("mean", torch::zeros({6}));
+};
+
 using Parts = std::vector<std::pair<std::string, std::shared_ptr<nn::Module>>>;
 
 template <class Function>
@@ -320,6 +333,10 @@ void add_functions(Cases& cases) {
                {{"classifier", classifier.ptr()}}),
            {labelled(4), labelled(6), labelled(2)}, {{"x", 0}, {"label", 0}})
       .onnx = false;
+  const auto mean = std::make_shared<RunningMean>();
+  cases.add("written_without_gradients",
+            written([mean](const Tensor& x) { return mean->forward(x); }, {{"mean", mean}}),
+            normal(sizes), batch);
   auto under_autocast = nn::Linear(6, 6);
   cases
       .add("autocast",

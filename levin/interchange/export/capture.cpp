@@ -7,6 +7,7 @@
 #include <torch/csrc/profiler/unwind/unwind.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "levin/base/check.h"
@@ -423,15 +424,19 @@ void Capture::Impl::note_gradient(ValueId id, const at::Tensor& tensor) {
 
 void Capture::Impl::add_results(const torch::jit::Stack& stack, RecordedCall& call) {
   const size_t index = recording.calls.size();
+  const bool writes = std::ranges::any_of(call.op.schema().arguments(), is_written);
   const auto add_one = [&](const at::Tensor& tensor) {
     if (!tensor.defined()) return kNoValue;
     const auto found = known.find(tensor.unsafeGetTensorImpl());
     const bool is_known = found != known.end() && !found->second.tensor.expired();
     const ValueId before = is_known ? found->second.id : kNoValue;
     const ValueId id = add(tensor, Origin::kResult, index);
-    // What writes a parameter, a buffer or an input in place returns it: it keeps its name.
-    if (is_known && recording.values[before].origin != Origin::kResult) {
-      known.at(tensor.unsafeGetTensorImpl()).id = before;
+    // What writes a parameter, a buffer or an input in place returns it: it keeps its name. A cast that
+    // casts nothing returns it too, and is what comes after for an input, whose dtype may be another.
+    if (is_known) {
+      const Origin origin = recording.values[before].origin;
+      const bool keeps = origin == Origin::kInput ? writes : origin != Origin::kResult;
+      if (keeps) known.at(tensor.unsafeGetTensorImpl()).id = before;
     }
     return id;
   };

@@ -64,6 +64,7 @@ void GraphWriter::emit_region(Body& body, Range range, Level level) {
   const Level inner_level = level == Level::kAutocast ? Level::kGrad : Level::kPlain;
   std::vector<ValueId> inputs, outputs;
   std::set<std::string> numbers;
+  ValueId last = kNoValue;
   const auto add_new = [](std::vector<ValueId>& list, ValueId id) {
     if (std::ranges::find(list, id) == list.end()) list.push_back(id);
   };
@@ -82,12 +83,14 @@ void GraphWriter::emit_region(Body& body, Range range, Level level) {
     }
     for (const RecordedResult& result : first_.calls[i].results) {
       for (const ValueId id : result.values) {
-        if (id != kNoValue && last_use_[id] >= range.end) add_new(outputs, id);
+        if (id == kNoValue) continue;
+        last = id;
+        if (last_use_[id] >= range.end) add_new(outputs, id);
       }
     }
   }
-  // What only writes buffers has nothing that a gradient could go through.
-  if (outputs.empty()) return emit(body, range, inner_level);
+  // Python takes no region without a result: one that writes buffers alone gives what it wrote.
+  if (outputs.empty() && last != kNoValue) outputs.push_back(last);
 
   Body inner;
   json inner_inputs = json::array(), inner_outputs = json::array();
