@@ -32,7 +32,7 @@ void Communicators::abort() noexcept {
   }
 }
 
-void Communicators::end(Backend backend, bool well) noexcept {
+void Communicators::end(const Backend& backend, bool well) noexcept {
   if (backend == nullptr) return;
   try {
     {

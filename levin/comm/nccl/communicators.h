@@ -31,7 +31,7 @@ class LEVIN_API Communicators {
   void abort() noexcept;
   /// Ends the backend of a group that is let go of. well: with the other ranks, when all that was started is done;
   /// else this rank alone, at once. Nothing where abort() was called.
-  void end(Backend backend, bool well) noexcept;
+  void end(const Backend& backend, bool well) noexcept;
 
  private:
   void in_time(const Backend& backend, void (*action)(c10d::Backend& backend)) const;
