@@ -69,6 +69,8 @@ TemporaryFolder::~TemporaryFolder() {
 
 void run_program(std::vector<std::string> command, const Variables& variables,
                  const std::string& what) {
+  LEVIN_CHECK(!command.empty(), "tools.program",
+              "got no program, wanted one and its arguments; --help has an example");
   const std::string program = command.front();
   const pid_t child = start(std::move(command), variables);
   int status = 0;
