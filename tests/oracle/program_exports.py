@@ -1,5 +1,5 @@
 """Opens programs that levin::export_program wrote: the outputs at three sizes, the loss and gradients of the training form, ONNX by
-torch.onnx.export and onnxruntime, and AOTInductor.
+torch.onnx.export and onnxruntime, AOTInductor, and, where it is installed, ExecuTorch.
 
     python program_exports.py FOLDER [--all]
 
@@ -7,6 +7,7 @@ Each case is a folder with eval.pt2, train.pt2, reference.safetensors and case.j
 not the first alone; that takes 20 s each.
 """
 
+import importlib.util
 import json
 import logging
 import pathlib
@@ -20,6 +21,8 @@ from safetensors.torch import load_file
 TOLERANCE = 1e-6
 # onnxruntime and AOTInductor have kernels of their own.
 OTHER_KERNELS = 1e-4
+# What ExecuTorch makes of its attention has strides that its own view of the reshape after it does not take.
+NOT_IN_EXECUTORCH = {"gpt2"}
 
 
 def leaves(value):
@@ -102,6 +105,19 @@ def compiled(program, folder, reference, names):
     return outputs_differ("AOTInductor", torch._inductor.aoti_load_package(file), reference, names, OTHER_KERNELS)
 
 
+def on_device(program, folder, reference, names):
+    """Its operators take one size as example: the first."""
+    from executorch.exir import to_edge_transform_and_lower
+    from executorch.runtime import Runtime
+
+    file = folder / "net.pte"
+    file.write_bytes(to_edge_transform_and_lower(program).to_executorch().buffer)
+    method = Runtime.get().load_program(file).load_method("forward")
+    # It may write into its inputs.
+    got = method.execute([each.clone() for each in inputs_of(reference, names, 0)])
+    return differs("ExecuTorch", got[0], reference["out.0.0"], OTHER_KERNELS)
+
+
 def check(folder, compiles):
     case = json.loads((folder / "case.json").read_text())
     reference = load_file(folder / "reference.safetensors")
@@ -116,6 +132,9 @@ def check(folder, compiles):
     if compiles:
         wrong += compiled(program, folder, reference, names)
         done.append("aoti")
+    if case["compiled"] and folder.name not in NOT_IN_EXECUTORCH and importlib.util.find_spec("executorch"):
+        wrong += on_device(program, folder, reference, names)
+        done.append("executorch")
     return done, wrong
 
 
@@ -124,7 +143,7 @@ def main():
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     root = pathlib.Path(sys.argv[1])
-    count = {"python": 0, "onnx": 0, "aoti": 0}
+    count = {"python": 0, "onnx": 0, "aoti": 0, "executorch": 0}
     failed = False
     for folder in sorted(file.parent for file in root.glob("*/case.json")):
         wanted = json.loads((folder / "case.json").read_text())["compiled"] and (count["aoti"] == 0 or "--all" in sys.argv)
