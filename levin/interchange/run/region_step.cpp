@@ -35,7 +35,8 @@ class Region : public Step {
     }
     std::set<Slot> own(body_->inputs.begin(), body_->inputs.end());
     for (const Node& inner : body_->nodes) {
-      for (const Result& result : inner.results) own.insert(result.slots.begin(), result.slots.end());
+      for (const Result& result : inner.results)
+        own.insert(result.slots.begin(), result.slots.end());
     }
     for (const Operand& output : body_->outputs) {
       const bool is_slot = output.kind == Operand::Kind::kSlot;
