@@ -3,6 +3,7 @@
 #include <c10/core/GradMode.h>
 
 #include <map>
+#include <set>
 
 #include "levin/base/autocast.h"
 #include "levin/base/check.h"
@@ -32,6 +33,15 @@ class Region : public Step {
       LEVIN_CHECK(output.kind == Operand::Kind::kSlot || output.kind == Operand::Kind::kConstant,
                   "interchange.archive", "{} gives a list", place_of(node));
     }
+    std::set<Slot> own(body_->inputs.begin(), body_->inputs.end());
+    for (const Node& inner : body_->nodes) {
+      for (const Result& result : inner.results)
+        own.insert(result.slots.begin(), result.slots.end());
+    }
+    for (const Operand& output : body_->outputs) {
+      const bool is_slot = output.kind == Operand::Kind::kSlot;
+      if (is_slot && own.contains(output.slot)) own_outputs_.push_back(output.slot);
+    }
     for (size_t i = 0; i < body_->inputs.size(); ++i) {
       const Operand& operand = node.inputs[num_settings + 1 + i].operand;
       const auto buffer = context.buffers.find(operand.slot);
@@ -42,23 +52,37 @@ class Region : public Step {
     steps_.emplace(*body_, context);
   }
 
+  // Its inputs; the body may read others of the program by their names.
+  void may_free(const std::vector<Slot>& dead) override {
+    const std::set<Slot> read = slots_of(node().inputs[num_settings_].operand);
+    for (const Slot slot : dead) {
+      if (!read.contains(slot)) dead_.push_back(slot);
+    }
+  }
+
  protected:
   const c10::IValue& setting(size_t index) const { return node().inputs[index].operand.constant; }
+  // The body frees its inputs after their last use, and its outputs live on as results alone: a frame that
+  // held them longer would hold the outputs of all regions until the end of the call.
   void run_body(Frame& frame) const {
     for (size_t i = 0; i < body_->inputs.size(); ++i) {
       frame.values[body_->inputs[i]] =
           value_of(node().inputs[num_settings_ + 1 + i].operand, frame);
     }
+    for (const Slot slot : dead_) frame.values[slot] = {};
     steps_->run(frame);
     for (size_t i = 0; i < results_.size(); ++i) {
       frame.values[results_[i]] = value_of(body_->outputs[i], frame);
     }
+    for (const Slot slot : own_outputs_) frame.values[slot] = {};
   }
 
  private:
   size_t num_settings_;
   std::shared_ptr<const Body> body_;
   std::vector<Slot> results_;
+  std::vector<Slot> dead_;         ///< inputs that nobody reads after this step
+  std::vector<Slot> own_outputs_;  ///< outputs that the body made or took as inputs
   std::optional<Steps> steps_;
 };
 

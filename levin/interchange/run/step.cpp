@@ -49,6 +49,12 @@ std::unique_ptr<Step> make_step(const Node& node, StepContext& context) {
 
 }  // namespace
 
+std::set<Slot> slots_of(const Operand& operand) {
+  std::set<Slot> slots;
+  for_each_slot(operand, [&](Slot slot) { slots.insert(slot); });
+  return slots;
+}
+
 std::string place_of(const Node& node) {
   std::string text = node.target;
   if (!node.name.empty()) text += " (" + node.name + ")";
@@ -64,6 +70,9 @@ Steps::Steps(const Body& body, StepContext& context) {
   }
   if (steps_.empty()) return;
   for (const auto& [slot, last] : last_uses(body)) steps_[last].dead.push_back(slot);
+  for (Planned& planned : steps_) {
+    if (planned.step != nullptr) planned.step->may_free(planned.dead);
+  }
 }
 
 void Steps::run(Frame& frame) const {

@@ -54,6 +54,9 @@ class Step {
   explicit Step(const Node& node) : node_(&node) {}
   virtual ~Step() = default;
   virtual void run(Frame& frame) const = 0;
+  /// Values that nobody reads after this step. They are freed when it has run; a step that runs others may
+  /// free them before.
+  virtual void may_free(const std::vector<Slot>& /*dead*/) {}
   const Node& node() const { return *node_; }
 
  private:
@@ -78,6 +81,9 @@ class Steps {
 inline const c10::IValue& value_of(const Operand& operand, const Frame& frame) {
   return operand.kind == Operand::Kind::kSlot ? frame.values[operand.slot] : operand.constant;
 }
+
+/// The slots that an operand reads, those that a body reads or returns among them.
+std::set<Slot> slots_of(const Operand& operand);
 
 /// Each nullptr where the node is of another kind.
 std::unique_ptr<Step> make_number_step(const Node& node);
