@@ -98,7 +98,7 @@ void write_archive(const std::filesystem::path& path, const ArchiveContents& con
       weights.push_back({each.name, each.tensor, each.is_parameter});
     }
     for (size_t i = 0; i < contents.constants.size(); ++i) {
-      constants.push_back({constant_name(i), contents.constants[i]});
+      constants.push_back({constant_name(contents.constants_prefix, i), contents.constants[i]});
     }
     writer.tensors("weights", "weight_", weights);
     writer.tensors("constants", "tensor_", constants);

@@ -74,6 +74,23 @@ bool has_size_of_values(const c10::OperatorHandle& op, const torch::jit::Stack& 
   return op.hasTag(at::Tag::dynamic_output_shape);
 }
 
+const c10::StorageImpl* memory_of(const at::Tensor& tensor) {
+  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+}
+
+/// Its elements are all that its memory holds.
+bool is_whole(const at::Tensor& tensor) {
+  return tensor.is_non_overlapping_and_dense() && tensor.nbytes() == tensor.storage().nbytes();
+}
+
+[[noreturn]] void fail_host_write(const at::Tensor& tensor, const std::string& place) {
+  LEVIN_FAIL("interchange.export.host_write",
+             "the host wrote into a tensor of sizes {} that operators had computed, or that is the module's (data_ptr, "
+             "accessor){}; a program of torch.export has operators only: use index_put_, "
+             "torch::where",
+             c10::str(tensor.sizes()), place);
+}
+
 /// The host sees its result: a value of a tensor.
 bool reads_on_host(const c10::FunctionSchema& schema) {
   bool takes_tensor = false;
@@ -95,6 +112,14 @@ bool reads_on_host(const c10::FunctionSchema& schema) {
 struct Capture::Impl final : Handler {
   /// How an operator takes a tensor.
   enum class Use { kRead, kView, kWrite, kFill };
+  struct Known {
+    ValueId id = kNoValue;
+    c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+    /// Its memory when an operator last gave it, to compare with.
+    const c10::StorageImpl* storage = nullptr;
+    std::vector<int64_t> sizes;
+    std::vector<int64_t> strides;
+  };
   explicit Impl(const CaptureOptions& options) : options(options) {}
 
   void call(const c10::OperatorHandle& op, torch::jit::Stack& stack,
@@ -104,11 +129,15 @@ struct Capture::Impl final : Handler {
   RecordedArgument argument(const c10::Argument& formal, const IValue& value, Use use);
   static Use use_of(const c10::OperatorHandle& op, const c10::Argument& formal);
   ValueId read_tensor(const at::Tensor& tensor, Use use);
-  ValueId add_filled(const at::Tensor& tensor, Use use);
+  ValueId add_filled(ValueId id, const at::Tensor& tensor, Use use);
   ValueId read_constant(ValueId id, const at::Tensor& tensor, Use use);
   ValueId add_call(const char* op, const at::Tensor& result, ValueId source);
   ValueId find(const at::Tensor& tensor);
+  void check_memory(const Known& known, const at::Tensor& tensor) const;
+  void check_state();
+  ValueId add_value(const at::Tensor& tensor, Origin origin, size_t index);
   ValueId add(const at::Tensor& tensor, Origin origin, size_t index);
+  void add_copy(ValueId id, const at::Tensor& tensor);
   ValueId add_constant(const at::Tensor& tensor);
   void note_gradient(ValueId id, const at::Tensor& tensor);
   void add_results(const torch::jit::Stack& stack, RecordedCall& call);
@@ -118,14 +147,11 @@ struct Capture::Impl final : Handler {
   std::string place() const { return graph::current_place(); }
 
   CaptureOptions options;
+  std::vector<at::Tensor> state;  ///< the module's tensors, then the inputs
   Recording recording;
   StorageWatch watch;
   graph::StackSearch attention{{"multi_head_attention_forward"}};
   graph::StackSearch function{{"torch::autograd::Function<"}};
-  struct Known {
-    ValueId id = kNoValue;
-    c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
-  };
   std::unordered_map<const c10::TensorImpl*, Known> known;
   std::unordered_map<const c10::StorageImpl*, std::vector<Known>> by_storage;
 };
@@ -142,10 +168,12 @@ Capture::Capture(const std::vector<ModuleTensor>& module_tensors,
     impl_->add(each.tensor, origin, i);
     if (first != kNoValue) impl_->known.at(each.tensor.unsafeGetTensorImpl()).id = first;
     impl_->watch.note(each.tensor, /*is_independent=*/false, /*is_uninitialized=*/false);
+    impl_->state.push_back(each.tensor);
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     impl_->add(inputs[i], Origin::kInput, i);
     impl_->watch.note(inputs[i], /*is_independent=*/false, /*is_uninitialized=*/false);
+    impl_->state.push_back(inputs[i]);
   }
 }
 
@@ -168,6 +196,7 @@ Recording Capture::record(const std::function<IValue()>& function) {
     }
     impl_->recording.outputs.push_back(std::move(output));
   }
+  impl_->check_state();
   impl_->recording.output_tree = std::move(tree.text);
   return std::move(impl_->recording);
 }
@@ -193,6 +222,10 @@ void Capture::Impl::call(const c10::OperatorHandle& op, torch::jit::Stack& stack
   LEVIN_CHECK(!has_size_of_values(op, stack), "interchange.export.values",
               "the size of what {} gives depends on values{}; a program of torch.export that levin "
               "writes has sizes that follow from those of the inputs: use torch::where, or a mask",
+              schema.name(), place());
+  LEVIN_CHECK(!schema.name().starts_with("levin::"), "interchange.export.operator",
+              "{} is an operator of levin, which Python does not have{}; export the part of the module "
+              "without it (the logits, not the loss)",
               schema.name(), place());
   RecordedCall call{.op = op, .mode = mode()};
   if (options.frames) call.frames = torch::unwind::unwind();
@@ -293,12 +326,10 @@ ValueId Capture::Impl::read_tensor(const at::Tensor& tensor, Use use) {
   if (recording.values[id].origin == Origin::kConstant) return read_constant(id, tensor, use);
   const Contents contents = watch.look(tensor);
   if (contents == Contents::kUnwritten && use == Use::kRead) return add_constant(tensor);
-  if (contents == Contents::kFilledByHost && use != Use::kFill) return add_filled(tensor, use);
-  LEVIN_CHECK(contents != Contents::kChangedByHost, "interchange.export.host_write",
-              "the host wrote into a tensor of sizes {} that operators had computed (data_ptr, "
-              "accessor){}; a program of torch.export has operators only: use index_put_, "
-              "torch::where",
-              c10::str(tensor.sizes()), place());
+  if (contents == Contents::kFilledByHost && (use != Use::kFill || !is_whole(tensor))) {
+    return add_filled(id, tensor, use);
+  }
+  if (contents == Contents::kChangedByHost) fail_host_write(tensor, place());
   note_gradient(id, tensor);
   return id;
 }
@@ -312,20 +343,68 @@ ValueId Capture::Impl::read_constant(ValueId id, const at::Tensor& tensor, Use u
   return at::equal(before, tensor.detach().cpu()) ? id : add_constant(tensor);
 }
 
-ValueId Capture::Impl::add_filled(const at::Tensor& tensor, Use use) {
-  const ValueId constant = add_constant(tensor);
-  if (use == Use::kRead) return constant;
-  LEVIN_CHECK(!tensor.is_view(), "interchange.export.host_write",
-              "the host and operators write parts of one tensor of sizes {}{}; a program of "
-              "torch.export has operators only: use index_put_, torch::where",
-              c10::str(tensor.sizes()), place());
-  // A constant stays as it is in each call.
-  return add_call("aten::clone", tensor, constant);
+ValueId Capture::Impl::add_filled(ValueId id, const at::Tensor& tensor, Use use) {
+  if (use == Use::kRead) return add_constant(tensor);
+  // A constant stays as it is in each call: what is written is a copy of it. The whole memory is copied, which
+  // other views may be of.
+  for (const Known& each : by_storage[tensor.storage().unsafeGetStorageImpl()]) {
+    const auto other = each.tensor.lock();
+    if (!other) continue;
+    const at::Tensor whole = at::Tensor(other);
+    if (!whole.has_storage() || !whole.storage().is_alias_of(tensor.storage()) || !is_whole(whole)) continue;
+    const ValueId base = known.at(whole.unsafeGetTensorImpl()).id;
+    add_copy(base, whole);
+    watch.note(whole, /*is_independent=*/true, /*is_uninitialized=*/false);
+    return id;
+  }
+  LEVIN_FAIL("interchange.export.host_write",
+             "the host and operators write parts of one tensor of sizes {}{}; a program of "
+             "torch.export has operators only: use index_put_, torch::where",
+             c10::str(tensor.sizes()), place());
+}
+
+/// Writes what the tensor of that value holds now, as a constant.
+void Capture::Impl::add_copy(ValueId id, const at::Tensor& tensor) {
+  const at::Tensor contents = tensor.detach().cpu().clone();
+  const ValueId constant = add_value(contents, Origin::kConstant, recording.constants.size());
+  recording.constants.push_back(contents);
+  RecordedCall call{.op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", ""), .mode = mode()};
+  for (const ValueId each : {id, constant}) {
+    RecordedArgument& argument = call.arguments.emplace_back();
+    argument.kind = RecordedArgument::Kind::kTensor;
+    argument.values = {each};
+  }
+  call.arguments.push_back({.constant = false});
+  call.results.push_back({.values = {add_value(tensor, Origin::kResult, recording.calls.size())}});
+  recording.calls.push_back(std::move(call));
+}
+
+/// set_data() and its like give a tensor other memory without an operator.
+void Capture::Impl::check_memory(const Known& known, const at::Tensor& tensor) const {
+  const bool is_same = known.storage == memory_of(tensor) && tensor.sizes() == known.sizes && tensor.strides() == known.strides;
+  LEVIN_CHECK(is_same, "interchange.export.operator",
+              "a tensor of sizes {} was given other memory, of sizes {}, by no operator (set_data); write into it (copy_): an argument",
+              c10::str(at::IntArrayRef(known.sizes)), c10::str(tensor.sizes()));
+}
+
+/// What the host did to parameters, buffers and inputs after their last operator.
+void Capture::Impl::check_state() {
+  for (const at::Tensor& each : state) {
+    try {
+      check_memory(known.at(each.unsafeGetTensorImpl()), each);
+    } catch (const Error& error) {
+      LEVIN_FAIL("interchange.export.operator", "{} of forward", error.text());
+    }
+    if (watch.look(each) == StorageWatch::Contents::kChangedByHost) fail_host_write(each, "");
+  }
 }
 
 ValueId Capture::Impl::find(const at::Tensor& tensor) {
   const auto found = known.find(tensor.unsafeGetTensorImpl());
-  if (found != known.end() && !found->second.tensor.expired()) return found->second.id;
+  if (found != known.end() && !found->second.tensor.expired()) {
+    check_memory(found->second, tensor);
+    return found->second.id;
+  }
   if (!tensor.has_storage()) return kNoValue;
   // Tensor::data() makes a tensor of the same memory without an operator.
   const auto sharing = by_storage.find(tensor.storage().unsafeGetStorageImpl());
@@ -367,7 +446,8 @@ ValueId Capture::Impl::add_call(const char* op, const at::Tensor& result, ValueI
   return id;
 }
 
-ValueId Capture::Impl::add(const at::Tensor& tensor, Origin origin, size_t index) {
+/// A value that no later call finds by the tensor.
+ValueId Capture::Impl::add_value(const at::Tensor& tensor, Origin origin, size_t index) {
   const ValueId id = recording.values.size();
   recording.values.push_back({.origin = origin,
                               .index = index,
@@ -377,17 +457,25 @@ ValueId Capture::Impl::add(const at::Tensor& tensor, Origin origin, size_t index
                               .strides = tensor.strides().vec(),
                               .storage_offset = tensor.storage_offset(),
                               .requires_grad = tensor.requires_grad()});
-  const auto weak = [&] {
-    return c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr());
+  return id;
+}
+
+ValueId Capture::Impl::add(const at::Tensor& tensor, Origin origin, size_t index) {
+  const ValueId id = add_value(tensor, origin, index);
+  const c10::StorageImpl* storage = memory_of(tensor);
+  const auto made = [&] {
+    return Known{id, c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), storage, tensor.sizes().vec(), tensor.strides().vec()};
   };
-  known.insert_or_assign(tensor.unsafeGetTensorImpl(), Known{id, weak()});
-  if (tensor.has_storage()) {
-    by_storage[tensor.storage().unsafeGetStorageImpl()].push_back({id, weak()});
-  }
+  known.insert_or_assign(tensor.unsafeGetTensorImpl(), made());
+  if (storage != nullptr) by_storage[storage].push_back(made());
   return id;
 }
 
 ValueId Capture::Impl::add_constant(const at::Tensor& tensor) {
+  LEVIN_CHECK(!options.training || !tensor.requires_grad() || tensor.is_leaf() || !c10::GradMode::is_enabled(),
+              "interchange.export.operator",
+              "a tensor of sizes {} was computed of parameters before this call of forward, and their gradients go "
+              "through it; compute it in forward: an argument", c10::str(tensor.sizes()));
   const at::Tensor contents = tensor.detach().cpu().clone();
   const ValueId id = add(tensor, Origin::kConstant, recording.constants.size());
   RecordedValue& value = recording.values[id];
@@ -467,7 +555,7 @@ void Capture::Impl::note_writes(const RecordedCall& call, const torch::jit::Stac
   };
   const auto& formals = call.op.schema().arguments();
   for (size_t i = 0; i < formals.size(); ++i) {
-    if (is_written(formals[i])) for_each(arguments[i], note);
+    if (is_written(formals[i]) || is_written_unsaid(formals[i])) for_each(arguments[i], note);
   }
   const auto& returns = call.op.schema().returns();
   for (size_t i = 0; i < returns.size(); ++i) {

@@ -86,13 +86,7 @@ class Exporter {
                   name);
       input_names_.push_back(name);
     }
-    tensors_ = tensors_of(module);
-    for (const ModuleTensor& each : tensors_) {
-      LEVIN_CHECK(is_whole(each.tensor), "interchange.export.divided",
-                  "'{}' is divided over ranks; export within a levin::WholeScope, or from a "
-                  "checkpoint by one process",
-                  each.name);
-    }
+    find_tensors();
   }
 
   /// The numbers of the inputs that what is computed depends on.
@@ -117,16 +111,10 @@ class Exporter {
   }
 
   void write(const std::filesystem::path& path) {
-    Recordings recordings;
-    recordings.points = sizes_.points();
-    for (const Point& point : recordings.points) {
-      recordings.each.push_back(record_at(point, /*is_first=*/recordings.each.empty()));
-      check_same(recordings, recordings.each.back(), point);
-    }
-    check_values(recordings.each.front());
+    Recordings recordings = recordings_of_all();
     for (size_t i = 0; i < sizes_.symbols().size(); ++i) find_min(recordings, i);
     const std::string program = json_of(recordings);
-    write_archive(path, {program, tensors_, recordings.each.front().constants,
+    write_archive(path, {program, tensors_, recordings.each.front().constants, constant_prefix(module_, tensors_),
                          sizes_.inputs_at(recordings.points.front())});
   }
 
@@ -135,8 +123,60 @@ class Exporter {
     return shard::whole_sizes(tensor) == tensor.sizes().vec();
   }
 
+  void find_tensors() {
+    tensors_ = tensors_of(module_);
+    for (const ModuleTensor& each : tensors_) {
+      LEVIN_CHECK(is_whole(each.tensor), "interchange.export.divided",
+                  "'{}' is divided over ranks; export within a levin::WholeScope, or from a "
+                  "checkpoint by one process",
+                  each.name);
+    }
+  }
+
+  Recordings recordings_of_all() {
+    try {
+      return checked_recordings();
+    } catch (const Error& error) {
+      if (error.id() != "interchange.export.size" && error.id() != "interchange.export.values") throw;
+    }
+    // The first call may have made what the later ones kept: a mask, a parameter of the input's width. Now
+    // all calls find it.
+    for (const Point& point : sizes_.points()) {
+      try {
+        record(sizes_.inputs_at(point), /*with_frames=*/false);
+      } catch (const std::exception&) {
+        continue;
+      }
+    }
+    find_tensors();
+    check_state();
+    return checked_recordings();
+  }
+
+  Recordings checked_recordings() const {
+    Recordings recordings;
+    recordings.points = sizes_.points();
+    for (const Point& point : recordings.points) {
+      recordings.each.push_back(record_at(point, /*is_first=*/recordings.each.empty()));
+      check_same(recordings, recordings.each.back(), point);
+    }
+    check_values(recordings.each.front());
+    return recordings;
+  }
+
+  void check_state() const {
+    const auto again = [&] { return record(sizes_.inputs_at(sizes_.points().front()), true); };
+    again();
+    const Recording once = again();
+    const std::string difference = difference_of(once, again(), /*exactly=*/true);
+    LEVIN_CHECK(difference.empty(), "interchange.export.values",
+                "in another call with the same inputs the module runs {}; a program of torch.export "
+                "keeps nothing between calls but buffers: register_buffer, and write into it (copy_)",
+                difference);
+  }
+
   std::string json_of(const Recordings& recordings) const {
-    return program_json(recordings, {module_, tensors_, input_names_, sizes_.symbols()});
+    return program_json(recordings, {module_, tensors_, input_names_, sizes_.symbols(), constant_prefix(module_, tensors_)});
   }
 
   at::Device device() const {
@@ -213,27 +253,39 @@ class Exporter {
                 difference);
   }
 
-  /// Where nobody says: 1, if the module runs the same operators there.
+  /// Where nobody says: the smallest at which the module runs the same operators, 1 for most.
   void find_min(Recordings& recordings, size_t index) {
     Symbol& symbol = sizes_.symbols()[index];
     if (symbol.min || symbol.multiple_of != 1) return;
-    const auto point = sizes_.point_of_one(index);
-    symbol.min = 2;
-    if (!point) return;
+    int64_t least = symbol.size;
+    for (const Point& point : recordings.points) least = std::min(least, point[index]);
+    // 1, 2, 3, ... and at last in larger steps.
+    for (int64_t size = 1; size < least; size += 1 + size / 8) {
+      symbol.min = size;
+      if (runs_alike(recordings, index, size)) return;
+    }
+    symbol.min = least;
+  }
+
+  /// Whether the same operators with sizes by the same formulas run there; then it is among the recordings.
+  bool runs_alike(Recordings& recordings, size_t index, int64_t size) const {
+    Point point = recordings.points.front();
+    point[index] = size;
     try {
-      Recording one = record(sizes_.inputs_at(*point), /*with_frames=*/false);
-      if (!difference_of(recordings.each.front(), one, /*exactly=*/false).empty()) return;
-      recordings.points.push_back(*point);
+      Recording one = record(sizes_.inputs_at(point), /*with_frames=*/false);
+      if (!difference_of(recordings.each.front(), one, /*exactly=*/false).empty()) return false;
+      recordings.points.push_back(point);
       recordings.each.push_back(std::move(one));
     } catch (const std::exception&) {
-      return;
+      return false;
     }
     try {
       json_of(recordings);
-      symbol.min = 1;
+      return true;
     } catch (const Error&) {
       recordings.points.pop_back();
       recordings.each.pop_back();
+      return false;
     }
   }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "levin/interchange/export/exported_constant.h"
 #include "levin/interchange/export/graph_writer.h"
@@ -60,6 +61,26 @@ json GraphWriter::region_settings(const CallMode& mode, Level level) const {
        setting({{"as_bool", mode.autocast.enabled}}), setting({{"as_bool", mode.autocast.cache}})});
 }
 
+/// A result of what writes a parameter there.
+ValueId GraphWriter::written_parameter(Range range) const {
+  for (size_t i = range.begin; i < range.end; ++i) {
+    if (!is_used_[i]) continue;
+    const RecordedCall& call = first_.calls[i];
+    const auto& formals = call.op.schema().arguments();
+    for (size_t j = 0; j < formals.size(); ++j) {
+      if (!is_written(formals[j])) continue;
+      for (const ValueId id : call.arguments[j].values) {
+        const auto origin = first_.values[roots_[id]].origin;
+        if (origin != RecordedValue::Origin::kParameter && origin != RecordedValue::Origin::kInput) continue;
+        for (const RecordedResult& result : call.results) {
+          if (!result.values.empty() && result.values.front() != kNoValue) return result.values.front();
+        }
+      }
+    }
+  }
+  return kNoValue;
+}
+
 void GraphWriter::emit_region(Body& body, Range range, Level level) {
   const Level inner_level = level == Level::kAutocast ? Level::kGrad : Level::kPlain;
   std::vector<ValueId> inputs, outputs;
@@ -86,8 +107,12 @@ void GraphWriter::emit_region(Body& body, Range range, Level level) {
       }
     }
   }
-  // What only writes buffers has nothing that a gradient could go through.
-  if (outputs.empty()) return emit(body, range, inner_level);
+  if (outputs.empty()) {
+    const ValueId written = level == Level::kGrad ? written_parameter(range) : kNoValue;
+    // What only writes buffers has nothing that a gradient could go through.
+    if (written == kNoValue) return emit(body, range, inner_level);
+    outputs.push_back(written);
+  }
 
   Body inner;
   json inner_inputs = json::array(), inner_outputs = json::array();
@@ -98,14 +123,18 @@ void GraphWriter::emit_region(Body& body, Range range, Level level) {
   for (const ValueId id : inputs) {
     inner_inputs.push_back({{"as_tensor", {{"name", names_[id]}}}});
   }
+  // A body takes no reals: it computes its own.
   for (const std::string& key : numbers) {
     const Number& number = numbers_.at(key);
-    inner_inputs.push_back(
-        {{number.is_real ? "as_sym_float" : "as_sym_int", {{"as_name", number.name}}}});
-    (number.is_real ? inner.sym_float_values : inner.sym_int_values)[number.name] = number.value;
+    inner_inputs.push_back({{"as_sym_int", {{"as_name", number.name}}}});
+    inner.sym_int_values[number.name] = number.value;
   }
   add_values(inner, inputs);
+  const auto outer_reals = std::exchange(reals_, {});
+  Body* const outer = std::exchange(body_, &inner);
   emit(inner, range, inner_level);
+  body_ = outer;
+  reals_ = outer_reals;
   for (const ValueId id : outputs) {
     inner_outputs.push_back({{"as_tensor", {{"name", names_[id]}}}});
   }
@@ -134,9 +163,9 @@ void GraphWriter::collect_numbers(size_t call, std::set<std::string>& keys) {
         size_number(number.whole);
         keys.insert(formula_text(number.whole, parts_.symbols));
       }
-      if (number.real) {
-        real_number(*number.real);
-        keys.insert(real_text(*number.real));
+      if (number.real && !number.real->formula.is_number()) {
+        size_number(number.real->formula);
+        keys.insert(formula_text(number.real->formula, parts_.symbols));
       }
     }
   }
@@ -151,7 +180,9 @@ const GraphWriter::Number& GraphWriter::add_number(const std::string& key, const
                                                    const std::string& name, json inputs,
                                                    bool is_real, json value) {
   Number number{.name = unique(name), .is_real = is_real, .value = std::move(value)};
-  top_.nodes.push_back(
+  // Sizes are computed before the regions that take them.
+  Body& body = is_real ? *body_ : top_;
+  body.nodes.push_back(
       {{"target", target},
        {"inputs", std::move(inputs)},
        {"outputs",
@@ -159,8 +190,8 @@ const GraphWriter::Number& GraphWriter::add_number(const std::string& key, const
        {"metadata", {{"nn_module_stack", stack_.root()}}},
        {"is_hop_single_tensor_return", nullptr},
        {"name", number.name}});
-  (is_real ? top_.sym_float_values : top_.sym_int_values)[number.name] = number.value;
-  return numbers_.emplace(key, std::move(number)).first->second;
+  (is_real ? body.sym_float_values : body.sym_int_values)[number.name] = number.value;
+  return (is_real ? reals_ : numbers_).emplace(key, std::move(number)).first->second;
 }
 
 const GraphWriter::Number& GraphWriter::size_number(const SizeFormula& formula) {
@@ -201,7 +232,7 @@ json GraphWriter::real(const FormulaSearch::Real& number) {
 
 const GraphWriter::Number& GraphWriter::real_number(const FormulaSearch::Real& number) {
   const std::string key = real_text(number);
-  if (const auto known = numbers_.find(key); known != numbers_.end()) return known->second;
+  if (const auto known = reals_.find(key); known != reals_.end()) return known->second;
   std::vector<int64_t> sizes;
   for (const Symbol& symbol : parts_.symbols) sizes.push_back(symbol.size);
   const auto size = static_cast<double>(number.formula.value(sizes));

@@ -91,7 +91,7 @@ std::vector<bool> used_calls(const Recording& recording) {
     const auto& formals = call.op.schema().arguments();
     bool counts = call.op.hasTag(at::Tag::nondeterministic_seeded) || formals.empty();
     for (size_t j = 0; j < formals.size(); ++j) {
-      if (!is_written(formals[j])) continue;
+      if (!is_written(formals[j]) && !is_written_unsaid(formals[j])) continue;
       for (const ValueId id : call.arguments[j].values) {
         counts |= id != kNoValue && is_needed[roots[id]];
       }
@@ -110,6 +110,7 @@ GraphWriter::GraphWriter(const Recordings& recordings, const ProgramParts& parts
       first_(recordings.each.front()),
       parts_(parts),
       is_used_(used_calls(first_)),
+      roots_(roots_of(first_)),
       formulas_(recordings, parts.symbols, is_used_),
       stack_(parts.module, parts.tensors, first_) {
   constexpr size_t kForever = static_cast<size_t>(-1);
@@ -144,7 +145,7 @@ void GraphWriter::name_values() {
   name_inputs(Origin::kInput, [&](size_t i) { return parts_.input_names[i]; });
   name_inputs(Origin::kParameter, [&](size_t i) { return "p_" + parts_.tensors[i].name; });
   name_inputs(Origin::kBuffer, [&](size_t i) { return "b_" + parts_.tensors[i].name; });
-  name_inputs(Origin::kConstant, [&](size_t i) { return "c_" + constant_name(i); });
+  name_inputs(Origin::kConstant, [&](size_t i) { return "c_" + constant_name(parts_.constants, i); });
   for (const RecordedCall& call : first_.calls) {
     const std::string& op = call.op.operator_name().name;
     for (const RecordedResult& result : call.results) {
@@ -214,7 +215,7 @@ json GraphWriter::signature() const {
         break;
       case Origin::kConstant:
         inputs.push_back({{"tensor_constant",
-                           {{"arg", name}, {"tensor_constant_name", constant_name(value.index)}}}});
+                           {{"arg", name}, {"tensor_constant_name", constant_name(parts_.constants, value.index)}}}});
         break;
       default:
         inputs.push_back({{"user_input", {{"arg", tensor(names_[id])}}}});

@@ -61,6 +61,7 @@ class GraphWriter {
 
   void emit(Body& body, Range range, Level level);
   void emit_region(Body& body, Range range, Level level);
+  ValueId written_parameter(Range range) const;
   bool is_ambient(const CallMode& mode, Level level) const;
   void emit_call(Body& body, size_t index);
   json region_settings(const CallMode& mode, Level level) const;
@@ -88,14 +89,17 @@ class GraphWriter {
   const Recordings& recordings_;
   const Recording& first_;
   const ProgramParts& parts_;
-  std::vector<bool> is_used_;  ///< by call
+  std::vector<bool> is_used_;   ///< by call
+  std::vector<ValueId> roots_;  ///< by value: the one whose memory it lies in
   GraphFormulas formulas_;
   ModuleStack stack_;
   std::set<std::string> taken_;
   std::vector<std::string> names_;  ///< by value
   std::vector<size_t> last_use_;    ///< by value: the call after which nobody takes it
   std::vector<std::string> sources_;
-  std::map<std::string, Number> numbers_;  ///< by the formula's text
+  std::map<std::string, Number> numbers_;  ///< sizes, by the formula's text
+  std::map<std::string, Number> reals_;    ///< those of body_
+  Body* body_ = &top_;                     ///< which is being filled
   Body top_;
   json outputs_ = json::array();
   size_t num_regions_ = 0;
