@@ -7,11 +7,14 @@
 #include <torch/csrc/profiler/unwind/unwind.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <string_view>
 #include <unordered_map>
 
 #include "levin/base/check.h"
 #include "levin/graph/record/current_place.h"
 #include "levin/interchange/export/output_tree.h"
+#include "levin/interchange/export/recordings.h"
 #include "levin/interchange/export/storage_watch.h"
 
 namespace levin::interchange {
@@ -24,6 +27,10 @@ using Origin = RecordedValue::Origin;
 
 /// Above autocast, autograd and the operators that only call others; nothing of LibTorch uses it.
 constexpr DispatchKey kKey = DispatchKey::TESTING_ONLY_GenericWrapper;
+
+constexpr std::string_view kWritesConstant =
+    "a tensor that is written and is no parameter, buffer or input, and that this call did not make, "
+    "cannot be exported; use register_buffer";
 
 class Handler;
 thread_local Handler* current = nullptr;
@@ -71,6 +78,7 @@ bool has_size_of_values(const c10::OperatorHandle& op, const torch::jit::Stack& 
     }
     return false;
   }
+  if (op.schema().name() == "aten::one_hot") return stack.back().toInt() < 0;
   return op.hasTag(at::Tag::dynamic_output_shape);
 }
 
@@ -135,9 +143,12 @@ struct Capture::Impl final : Handler {
   ValueId find(const at::Tensor& tensor);
   void check_memory(const Known& known, const at::Tensor& tensor) const;
   void check_state();
+  void check_constants();
   ValueId add_value(const at::Tensor& tensor, Origin origin, size_t index);
   ValueId add(const at::Tensor& tensor, Origin origin, size_t index);
   void add_copy(ValueId id, const at::Tensor& tensor);
+  ValueId add_copied(const at::Tensor& tensor);
+  void keep_parameter(const at::Tensor& written);
   ValueId add_constant(const at::Tensor& tensor);
   void note_gradient(ValueId id, const at::Tensor& tensor);
   void add_results(const torch::jit::Stack& stack, RecordedCall& call);
@@ -148,6 +159,8 @@ struct Capture::Impl final : Handler {
 
   CaptureOptions options;
   std::vector<at::Tensor> state;  ///< the module's tensors, then the inputs
+  std::vector<std::pair<at::Tensor, at::Tensor>> kept;  ///< tensors that forward writes, as they were
+  std::vector<size_t> copies;  ///< calls of add_copied
   Recording recording;
   StorageWatch watch;
   graph::StackSearch attention{{"multi_head_attention_forward"}};
@@ -177,7 +190,12 @@ Capture::Capture(const std::vector<ModuleTensor>& module_tensors,
   }
 }
 
-Capture::~Capture() = default;
+Capture::~Capture() {
+  const at::NoGradGuard no_grad;
+  for (const auto& [tensor, before] : impl_->kept) {
+    if (tensor.sizes() == before.sizes()) tensor.copy_(before);
+  }
+}
 
 Recording Capture::record(const std::function<IValue()>& function) {
   IValue result;
@@ -197,6 +215,7 @@ Recording Capture::record(const std::function<IValue()>& function) {
     impl_->recording.outputs.push_back(std::move(output));
   }
   impl_->check_state();
+  impl_->check_constants();
   impl_->recording.output_tree = std::move(tree.text);
   return std::move(impl_->recording);
 }
@@ -314,15 +333,20 @@ Capture::Impl::Use Capture::Impl::use_of(const c10::OperatorHandle& op,
 ValueId Capture::Impl::read_tensor(const at::Tensor& tensor, Use use) {
   LEVIN_CHECK(tensor.layout() == at::kStrided, "interchange.export.operator",
               "a tensor of layout {} cannot be exported: an argument", c10::str(tensor.layout()));
+  if (use == Use::kWrite || use == Use::kFill) keep_parameter(tensor);
   const ValueId id = find(tensor);
   using Contents = StorageWatch::Contents;
   if (id == kNoValue) {
-    LEVIN_CHECK(use == Use::kRead || use == Use::kView, "interchange.export.operator",
-                "a tensor that is written and is no parameter, buffer or input cannot be exported; "
-                "use register_buffer: an argument");
+    // The host made it in this call, as torch::tensor does: each call of the program has its own copy.
+    if (watch.is_independent(tensor)) return add_copied(tensor);
+    LEVIN_CHECK(use == Use::kRead || use == Use::kView, "interchange.export.operator", "{}: an argument",
+                kWritesConstant);
     return add_constant(tensor);
   }
-  if (use == Use::kView) return id;
+  if (use == Use::kView) {
+    note_gradient(id, tensor);
+    return id;
+  }
   if (recording.values[id].origin == Origin::kConstant) return read_constant(id, tensor, use);
   const Contents contents = watch.look(tensor);
   if (contents == Contents::kUnwritten && use == Use::kRead) return add_constant(tensor);
@@ -335,9 +359,7 @@ ValueId Capture::Impl::read_tensor(const at::Tensor& tensor, Use use) {
 }
 
 ValueId Capture::Impl::read_constant(ValueId id, const at::Tensor& tensor, Use use) {
-  LEVIN_CHECK(use == Use::kRead, "interchange.export.operator",
-              "a tensor that is written and is no parameter, buffer or input cannot be exported; "
-              "use register_buffer: an argument");
+  LEVIN_CHECK(use == Use::kRead, "interchange.export.operator", "{}: an argument", kWritesConstant);
   // The host may have filled it anew since.
   const at::Tensor& before = recording.constants[recording.values[id].index];
   return at::equal(before, tensor.detach().cpu()) ? id : add_constant(tensor);
@@ -361,6 +383,54 @@ ValueId Capture::Impl::add_filled(ValueId id, const at::Tensor& tensor, Use use)
              "the host and operators write parts of one tensor of sizes {}{}; a program of "
              "torch.export has operators only: use index_put_, torch::where",
              c10::str(tensor.sizes()), place());
+}
+
+/// A copy of a constant; it is the constant itself where nothing writes into it.
+ValueId Capture::Impl::add_copied(const at::Tensor& tensor) {
+  const at::Tensor contents = tensor.detach().cpu().clone();
+  const ValueId constant = add_value(contents, Origin::kConstant, recording.constants.size());
+  recording.constants.push_back(contents);
+  copies.push_back(recording.calls.size());
+  return add_call("aten::clone", tensor, constant);
+}
+
+void Capture::Impl::check_constants() {
+  const std::vector<ValueId> roots = roots_of(recording);
+  std::vector<bool> writes(recording.values.size());
+  for (const RecordedCall& call : recording.calls) {
+    const auto& formals = call.op.schema().arguments();
+    for (size_t i = 0; i < formals.size(); ++i) {
+      if (!is_written(formals[i])) continue;
+      for (const ValueId id : call.arguments[i].values) {
+        if (id == kNoValue) continue;
+        writes[roots[id]] = true;
+        LEVIN_CHECK(recording.values[roots[id]].origin != Origin::kConstant, "interchange.export.operator",
+                    "{}: the argument {} of {}", kWritesConstant, formals[i].name(), call.op.schema().name());
+      }
+    }
+  }
+  std::unordered_map<ValueId, ValueId> replaced;
+  for (const size_t copy : copies) {
+    const RecordedCall& call = recording.calls[copy];
+    const ValueId made = call.results.front().values.front();
+    if (!writes[made]) replaced[made] = call.arguments.front().values.front();
+  }
+  const auto replace = [&](RecordedArgument& argument) {
+    for (ValueId& id : argument.values) {
+      if (const auto found = replaced.find(id); found != replaced.end()) id = found->second;
+    }
+  };
+  for (RecordedCall& call : recording.calls) std::ranges::for_each(call.arguments, replace);
+  std::ranges::for_each(recording.outputs, replace);
+}
+
+/// Before a call writes there.
+void Capture::Impl::keep_parameter(const at::Tensor& written) {
+  for (const at::Tensor& each : state) {
+    if (memory_of(each) == nullptr || memory_of(each) != memory_of(written)) continue;
+    const bool is_kept = std::ranges::any_of(kept, [&](const auto& pair) { return pair.first.is_same(each); });
+    if (!is_kept) kept.emplace_back(each, each.detach().clone());
+  }
 }
 
 /// Writes what the tensor of that value holds now, as a constant.

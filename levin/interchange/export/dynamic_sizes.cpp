@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "levin/base/check.h"
 
@@ -24,6 +25,15 @@ size_t input_of(const Batch& example, const std::string& name) {
                name, names);
   }
   return static_cast<size_t>(found - fields.begin());
+}
+
+/// In the order in memory that the tensor has.
+at::Tensor with_rows(const at::Tensor& tensor, int64_t dim, const at::Tensor& rows) {
+  std::vector<int64_t> order(static_cast<size_t>(tensor.dim())), back(order.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return tensor.stride(a) > tensor.stride(b); });
+  for (size_t i = 0; i < order.size(); ++i) back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  return at::index_select(tensor.permute(order), back[static_cast<size_t>(dim)], rows).permute(back);
 }
 
 }  // namespace
@@ -169,7 +179,7 @@ std::vector<at::Tensor> DynamicSizes::inputs_at(const Point& point) const {
       if (old.size(dim) == point[i]) continue;
       const at::Tensor rows =
           at::arange(point[i], old.options().dtype(at::kLong)).remainder(old.size(dim));
-      inputs[input] = at::index_select(old, dim, rows);
+      inputs[input] = with_rows(old, dim, rows);
     }
   }
   return inputs;

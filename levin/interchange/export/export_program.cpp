@@ -33,6 +33,42 @@ std::vector<ModuleTensor> tensors_of(const torch::nn::Module& module) {
   return tensors;
 }
 
+/// Keywords, and what forward calls its module.
+bool is_word_of_python(std::string_view name) {
+  static constexpr std::string_view kWords[] = {
+      "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del",
+      "elif", "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal",
+      "not", "or", "pass", "raise", "return", "try", "while", "with", "yield", "self"};
+  return std::ranges::find(kWords, name) != std::end(kWords);
+}
+
+/// What the code that Python makes of a graph finds by these names.
+bool is_global_of_graphs(std::string_view name) {
+  static constexpr std::string_view kGlobals[] = {"torch", "device", "inf", "nan", "NoneType", "fx_pytree", "pytree"};
+  return std::ranges::find(kGlobals, name) != std::end(kGlobals);
+}
+
+/// Whether each part of "layers.0.weight" can be an attribute of a module beside torch.nn.Module's own.
+bool can_be_attribute(std::string_view path) {
+  static constexpr std::string_view kOwn[] = {
+      "_guards_fn", "add_module", "add_submodule", "apply", "bfloat16", "buffers", "call_super_init", "children", "code",
+      "compile", "cpu", "cuda", "double", "dump_patches", "eval", "extra_repr", "float", "forward", "get_buffer",
+      "get_extra_state", "get_parameter", "get_submodule", "graph", "half", "ipu", "load_state_dict", "meta", "modules",
+      "mtia", "named_buffers", "named_children", "named_modules", "named_parameters", "parameters", "print_readable",
+      "recompile", "register_buffer", "register_module", "register_parameter", "requires_grad_", "set_extra_state",
+      "set_submodule", "share_memory", "state_dict", "to", "to_empty", "train", "training", "type", "xpu", "zero_grad"};
+  while (true) {
+    const size_t dot = path.find('.');
+    const std::string_view part = path.substr(0, dot);
+    if (part.empty() || is_word_of_python(part) || std::ranges::find(kOwn, part) != std::end(kOwn) ||
+        part.find_first_of("\"'\\\n") != std::string_view::npos) {
+      return false;
+    }
+    if (dot == std::string_view::npos) return true;
+    path.remove_prefix(dot + 1);
+  }
+}
+
 /// Buffers and generators are as they were when it ends.
 class Unchanged {
  public:
@@ -80,7 +116,7 @@ class Exporter {
         return std::isalnum(letter) != 0 || letter == '_';
       };
       LEVIN_CHECK(!name.empty() && std::ranges::all_of(name, is_letter) &&
-                      std::isdigit(static_cast<unsigned char>(name[0])) == 0,
+                      std::isdigit(static_cast<unsigned char>(name[0])) == 0 && !is_word_of_python(name) && !is_global_of_graphs(name),
                   "interchange.export.input",
                   "the input '{}' is no name that Python takes: letters, digits and underscores",
                   name);
@@ -126,6 +162,10 @@ class Exporter {
   void find_tensors() {
     tensors_ = tensors_of(module_);
     for (const ModuleTensor& each : tensors_) {
+      LEVIN_CHECK(can_be_attribute(each.name), "interchange.export.input",
+                  "'{}' is a name that no module of Python can have; register it by another", each.name);
+      LEVIN_CHECK(!each.tensor.is_meta(), "interchange.export.input",
+                  "'{}' has no values, its device is meta; load the weights first", each.name);
       LEVIN_CHECK(is_whole(each.tensor), "interchange.export.divided",
                   "'{}' is divided over ranks; export within a levin::WholeScope, or from a "
                   "checkpoint by one process",
@@ -183,10 +223,16 @@ class Exporter {
     return tensors_.empty() ? at::Device(at::kCPU) : tensors_.front().tensor.device();
   }
 
-  Recording record(const std::vector<at::Tensor>& inputs, bool with_frames) const {
+  Recording record(std::vector<at::Tensor> inputs, bool with_frames) const {
     const Unchanged unchanged(tensors_, device());
     const c10::AutoGradMode gradients(true);
     const AutocastScope no_autocast(device().type(), {.enabled = false});
+    if (module_.is_training()) {
+      // Gradients go to the inputs too; they are no leaves, so that forward may write into them.
+      for (at::Tensor& each : inputs) {
+        if (each.is_floating_point() || each.is_complex()) each = each.detach().requires_grad_().clone();
+      }
+    }
     Batch batch;
     for (size_t i = 0; i < inputs.size(); ++i) batch.set(input_names_[i], inputs[i]);
     Capture capture(

@@ -51,28 +51,6 @@ void for_each_value(const RecordedCall& call, const Visit& visit) {
   }
 }
 
-/// Which memory a value lies in: that of the first value that it is a view of, or was written into.
-std::vector<ValueId> roots_of(const Recording& recording) {
-  std::vector<ValueId> roots(recording.values.size());
-  for (ValueId id = 0; id < roots.size(); ++id) roots[id] = id;
-  for (const RecordedCall& call : recording.calls) {
-    const auto& formals = call.op.schema().arguments();
-    for (size_t i = 0; i < formals.size(); ++i) {
-      if (formals[i].alias_info() == nullptr || call.arguments[i].values.empty()) continue;
-      const ValueId base = call.arguments[i].values.front();
-      if (base == kNoValue) continue;
-      const auto& returns = call.op.schema().returns();
-      for (size_t j = 0; j < returns.size(); ++j) {
-        if (returns[j].alias_info() == nullptr) continue;
-        for (const ValueId id : call.results[j].values) {
-          if (id != kNoValue && id != base) roots[id] = roots[base];
-        }
-      }
-    }
-  }
-  return roots;
-}
-
 }  // namespace
 
 std::vector<bool> used_calls(const Recording& recording) {
@@ -354,7 +332,9 @@ void GraphWriter::emit_call(Body& body, size_t index) {
   // Arguments by position: what stands before one that is not the default is written too.
   size_t num_positional = 0;
   for (size_t i = 0; i < formals.size(); ++i) {
-    if (!formals[i].kwarg_only() && !is_default(index, i)) num_positional = i + 1;
+    // Python's reader wants "from" of uniform_, which is a keyword there.
+    const bool is_wanted = !is_default(index, i) || formals[i].name() == "from";
+    if (!formals[i].kwarg_only() && is_wanted) num_positional = i + 1;
   }
   for (size_t i = 0; i < formals.size(); ++i) {
     if (i >= num_positional && is_default(index, i)) continue;

@@ -16,6 +16,9 @@ struct Recordings {
   std::vector<Point> points;    ///< the sizes of each
 };
 
+/// By value: which memory it lies in, that of the first value that it is a view of or was written into.
+std::vector<ValueId> roots_of(const Recording& recording);
+
 /// A number in a constant, which may be another at other sizes.
 struct ConstantNumber {
   bool is_real = false;
