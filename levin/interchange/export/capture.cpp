@@ -560,7 +560,6 @@ void Capture::Impl::note_gradient(ValueId id, const at::Tensor& tensor) {
   const RecordedValue& value = recording.values[id];
   if (value.origin != Origin::kResult || !tensor.requires_grad() || tensor.is_leaf()) return;
   const CallMode made_in = recording.calls[value.index].mode;
-  if (made_in.grad_enabled) return;
   const auto function = tensor.grad_fn();
   constexpr std::string_view kOwnFunctions = "CppNode<levin::";
   const std::string name = function == nullptr ? "" : function->name();
@@ -571,6 +570,13 @@ void Capture::Impl::note_gradient(ValueId id, const at::Tensor& tensor) {
               "{} has a backward of its own{}, which a program of torch.export cannot have; export "
               "the module in evaluation mode (eval()), or write its forward of operators",
               name, place());
+  // It computed with gradients, and gave what it had detached from them.
+  LEVIN_CHECK(!options.training || !made_in.grad_enabled, "interchange.export.function",
+              "{} computes its block anew in backward (activation_checkpoint){}, which a program of "
+              "torch.export cannot; export the module without activation checkpointing: it computes the "
+              "same",
+              name, place());
+  if (made_in.grad_enabled) return;
   // Its operators are recorded as if gradients were on.
   for (size_t i = value.index + 1; i-- > 0;) {
     CallMode& each = recording.calls[i].mode;

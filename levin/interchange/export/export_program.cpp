@@ -33,18 +33,17 @@ std::vector<ModuleTensor> tensors_of(const torch::nn::Module& module) {
   return tensors;
 }
 
-/// Keywords, and what forward calls its module.
 bool is_word_of_python(std::string_view name) {
   static constexpr std::string_view kWords[] = {
       "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del",
       "elif", "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal",
-      "not", "or", "pass", "raise", "return", "try", "while", "with", "yield", "self"};
+      "not", "or", "pass", "raise", "return", "try", "while", "with", "yield"};
   return std::ranges::find(kWords, name) != std::end(kWords);
 }
 
-/// What the code that Python makes of a graph finds by these names.
+/// What forward calls its module, and what the code that Python makes of a graph finds by these names.
 bool is_global_of_graphs(std::string_view name) {
-  static constexpr std::string_view kGlobals[] = {"torch", "device", "inf", "nan", "NoneType", "fx_pytree", "pytree"};
+  static constexpr std::string_view kGlobals[] = {"self", "torch", "device", "inf", "nan", "NoneType", "fx_pytree", "pytree"};
   return std::ranges::find(kGlobals, name) != std::end(kGlobals);
 }
 
@@ -57,6 +56,7 @@ bool can_be_attribute(std::string_view path) {
       "mtia", "named_buffers", "named_children", "named_modules", "named_parameters", "parameters", "print_readable",
       "recompile", "register_buffer", "register_module", "register_parameter", "requires_grad_", "set_extra_state",
       "set_submodule", "share_memory", "state_dict", "to", "to_empty", "train", "training", "type", "xpu", "zero_grad"};
+  if (path == "self") return false;
   while (true) {
     const size_t dot = path.find('.');
     const std::string_view part = path.substr(0, dot);
