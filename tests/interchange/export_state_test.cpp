@@ -216,12 +216,10 @@ TEST_F(ExportState, RefusesGradientsThatNoOperatorHas) {
   // The inputs alone have gradients.
   EXPECT_THAT(refusal([](Network&, const Tensor& x) { return users::Fivefold::apply(x); }, true),
               AllOf(StartsWith("interchange.export.function: "), HasSubstr("Fivefold")));
-  EXPECT_THAT(refusal(
-                  [](Network&, const Tensor& x) {
-                    return users::Fivefold::apply(x).narrow(0, 0, 1);
-                  },
-                  true),
-              StartsWith("interchange.export.function: "));
+  EXPECT_THAT(
+      refusal([](Network&, const Tensor& x) { return users::Fivefold::apply(x).narrow(0, 0, 1); },
+              true),
+      StartsWith("interchange.export.function: "));
   const auto checkpointed = [](Network& net, const Tensor& x) {
     return activation_checkpoint([&](const Tensor& y) { return (y * net.weight).sin(); }, x);
   };
@@ -230,8 +228,9 @@ TEST_F(ExportState, RefusesGradientsThatNoOperatorHas) {
   expect_same(checkpointed);
   auto net = network([](Network& net, const Tensor& x) { return x * net.kept; });
   net->kept = net->weight * 2;
-  EXPECT_THAT(error_of([&] { export_program(net, {{"x", torch::randn({4, 6})}}, file_); }),
-              AllOf(StartsWith("interchange.export.operator: "), HasSubstr("compute it in forward")));
+  EXPECT_THAT(
+      error_of([&] { export_program(net, {{"x", torch::randn({4, 6})}}, file_); }),
+      AllOf(StartsWith("interchange.export.operator: "), HasSubstr("compute it in forward")));
 }
 
 TEST_F(ExportState, TakesTheSmallestSizeThatRunsAlike) {
@@ -252,7 +251,8 @@ TEST_F(ExportState, TakesTheSmallestSizeThatRunsAlike) {
 
 TEST_F(ExportState, NamesConstantsAndArgumentsBesideTheModulesOwn) {
   auto net = network([](Network& net, const Tensor& x) {
-    return x * net.named_parameters()["constant_0"] + torch::tensor({1.0F, 2.0F, 3.0F, 4.0F, 5.0F, 6.0F});
+    return x * net.named_parameters()["constant_0"] +
+           torch::tensor({1.0F, 2.0F, 3.0F, 4.0F, 5.0F, 6.0F});
   });
   net->register_parameter("constant_0", torch::ones({6}));
   export_program(net, {{"x", torch::ones({4, 6})}}, file_);
@@ -282,9 +282,8 @@ TEST_F(ExportState, RefusesDividedParameters) {
     const comm::DeviceMesh mesh(connect(), {{"dp", 2}});
     auto net = nn::Linear(6, 4);
     const auto divided = divide(named_parameters(*net), mesh);
-    const std::string error = error_of([&] {
-      export_program(net, {{"x", torch::randn({4, 6})}}, folder / std::to_string(rank));
-    });
+    const std::string error = error_of(
+        [&] { export_program(net, {{"x", torch::randn({4, 6})}}, folder / std::to_string(rank)); });
     return error.starts_with("interchange.export.divided: '") ? std::string() : error;
   });
   EXPECT_THAT(said, ::testing::Each(""));

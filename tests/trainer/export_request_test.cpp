@@ -125,7 +125,8 @@ TEST(DynamicDims, AreReadFromText) {
   EXPECT_TRUE(detail::dynamic_dims("none").empty());
   for (const char* wrong : {"", "image", "image:", ":0", "image:x", "image:0:", "image:0:min",
                             "image:0:min=", "image:0:least=3", "image:0:min=3=4", "image:0;"}) {
-    EXPECT_THAT(error_of([&] { detail::dynamic_dims(wrong); }), StartsWith("trainer.export: ")) << wrong;
+    EXPECT_THAT(error_of([&] { detail::dynamic_dims(wrong); }), StartsWith("trainer.export: "))
+        << wrong;
   }
 }
 

@@ -29,7 +29,8 @@ using Origin = RecordedValue::Origin;
 constexpr DispatchKey kKey = DispatchKey::TESTING_ONLY_GenericWrapper;
 
 constexpr std::string_view kWritesConstant =
-    "a tensor that is written and is no parameter, buffer or input, and that this call did not make, "
+    "a tensor that is written and is no parameter, buffer or input, and that this call did not "
+    "make, "
     "cannot be exported; use register_buffer";
 
 class Handler;
@@ -93,7 +94,8 @@ bool is_whole(const at::Tensor& tensor) {
 
 [[noreturn]] void fail_host_write(const at::Tensor& tensor, const std::string& place) {
   LEVIN_FAIL("interchange.export.host_write",
-             "the host wrote into a tensor of sizes {} that operators had computed, or that is the module's (data_ptr, "
+             "the host wrote into a tensor of sizes {} that operators had computed, or that is the "
+             "module's (data_ptr, "
              "accessor){}; a program of torch.export has operators only: use index_put_, "
              "torch::where",
              c10::str(tensor.sizes()), place);
@@ -159,7 +161,8 @@ struct Capture::Impl final : Handler {
 
   CaptureOptions options;
   std::vector<at::Tensor> state;  ///< the module's tensors, then the inputs
-  std::vector<std::pair<at::Tensor, at::Tensor>> kept;  ///< tensors that forward writes, as they were
+  std::vector<std::pair<at::Tensor, at::Tensor>>
+      kept;                    ///< tensors that forward writes, as they were
   std::vector<size_t> copies;  ///< calls of add_copied
   Recording recording;
   StorageWatch watch;
@@ -242,10 +245,11 @@ void Capture::Impl::call(const c10::OperatorHandle& op, torch::jit::Stack& stack
               "the size of what {} gives depends on values{}; a program of torch.export that levin "
               "writes has sizes that follow from those of the inputs: use torch::where, or a mask",
               schema.name(), place());
-  LEVIN_CHECK(!schema.name().starts_with("levin::"), "interchange.export.operator",
-              "{} is an operator of levin, which Python does not have{}; export the part of the module "
-              "without it (the logits, not the loss)",
-              schema.name(), place());
+  LEVIN_CHECK(
+      !schema.name().starts_with("levin::"), "interchange.export.operator",
+      "{} is an operator of levin, which Python does not have{}; export the part of the module "
+      "without it (the logits, not the loss)",
+      schema.name(), place());
   RecordedCall call{.op = op, .mode = mode()};
   if (options.frames) call.frames = torch::unwind::unwind();
   const torch::jit::Stack arguments(stack.end() - static_cast<int64_t>(schema.arguments().size()),
@@ -339,8 +343,8 @@ ValueId Capture::Impl::read_tensor(const at::Tensor& tensor, Use use) {
   if (id == kNoValue) {
     // The host made it in this call, as torch::tensor does: each call of the program has its own copy.
     if (watch.is_independent(tensor)) return add_copied(tensor);
-    LEVIN_CHECK(use == Use::kRead || use == Use::kView, "interchange.export.operator", "{}: an argument",
-                kWritesConstant);
+    LEVIN_CHECK(use == Use::kRead || use == Use::kView, "interchange.export.operator",
+                "{}: an argument", kWritesConstant);
     return add_constant(tensor);
   }
   if (use == Use::kView) {
@@ -373,7 +377,8 @@ ValueId Capture::Impl::add_filled(ValueId id, const at::Tensor& tensor, Use use)
     const auto other = each.tensor.lock();
     if (!other) continue;
     const at::Tensor whole = at::Tensor(other);
-    if (!whole.has_storage() || !whole.storage().is_alias_of(tensor.storage()) || !is_whole(whole)) continue;
+    if (!whole.has_storage() || !whole.storage().is_alias_of(tensor.storage()) || !is_whole(whole))
+      continue;
     const ValueId base = known.at(whole.unsafeGetTensorImpl()).id;
     add_copy(base, whole);
     watch.note(whole, /*is_independent=*/true, /*is_uninitialized=*/false);
@@ -404,8 +409,9 @@ void Capture::Impl::check_constants() {
       for (const ValueId id : call.arguments[i].values) {
         if (id == kNoValue) continue;
         writes[roots[id]] = true;
-        LEVIN_CHECK(recording.values[roots[id]].origin != Origin::kConstant, "interchange.export.operator",
-                    "{}: the argument {} of {}", kWritesConstant, formals[i].name(), call.op.schema().name());
+        LEVIN_CHECK(recording.values[roots[id]].origin != Origin::kConstant,
+                    "interchange.export.operator", "{}: the argument {} of {}", kWritesConstant,
+                    formals[i].name(), call.op.schema().name());
       }
     }
   }
@@ -428,7 +434,8 @@ void Capture::Impl::check_constants() {
 void Capture::Impl::keep_parameter(const at::Tensor& written) {
   for (const at::Tensor& each : state) {
     if (memory_of(each) == nullptr || memory_of(each) != memory_of(written)) continue;
-    const bool is_kept = std::ranges::any_of(kept, [&](const auto& pair) { return pair.first.is_same(each); });
+    const bool is_kept =
+        std::ranges::any_of(kept, [&](const auto& pair) { return pair.first.is_same(each); });
     if (!is_kept) kept.emplace_back(each, each.detach().clone());
   }
 }
@@ -438,7 +445,8 @@ void Capture::Impl::add_copy(ValueId id, const at::Tensor& tensor) {
   const at::Tensor contents = tensor.detach().cpu().clone();
   const ValueId constant = add_value(contents, Origin::kConstant, recording.constants.size());
   recording.constants.push_back(contents);
-  RecordedCall call{.op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", ""), .mode = mode()};
+  RecordedCall call{.op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", ""),
+                    .mode = mode()};
   for (const ValueId each : {id, constant}) {
     RecordedArgument& argument = call.arguments.emplace_back();
     argument.kind = RecordedArgument::Kind::kTensor;
@@ -451,9 +459,11 @@ void Capture::Impl::add_copy(ValueId id, const at::Tensor& tensor) {
 
 /// set_data() and its like give a tensor other memory without an operator.
 void Capture::Impl::check_memory(const Known& known, const at::Tensor& tensor) const {
-  const bool is_same = known.storage == memory_of(tensor) && tensor.sizes() == known.sizes && tensor.strides() == known.strides;
+  const bool is_same = known.storage == memory_of(tensor) && tensor.sizes() == known.sizes &&
+                       tensor.strides() == known.strides;
   LEVIN_CHECK(is_same, "interchange.export.operator",
-              "a tensor of sizes {} was given other memory, of sizes {}, by no operator (set_data); write into it (copy_): an argument",
+              "a tensor of sizes {} was given other memory, of sizes {}, by no operator "
+              "(set_data); write into it (copy_): an argument",
               c10::str(at::IntArrayRef(known.sizes)), c10::str(tensor.sizes()));
 }
 
@@ -534,7 +544,8 @@ ValueId Capture::Impl::add(const at::Tensor& tensor, Origin origin, size_t index
   const ValueId id = add_value(tensor, origin, index);
   const c10::StorageImpl* storage = memory_of(tensor);
   const auto made = [&] {
-    return Known{id, c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), storage, tensor.sizes().vec(), tensor.strides().vec()};
+    return Known{id, c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), storage,
+                 tensor.sizes().vec(), tensor.strides().vec()};
   };
   known.insert_or_assign(tensor.unsafeGetTensorImpl(), made());
   if (storage != nullptr) by_storage[storage].push_back(made());
@@ -542,10 +553,13 @@ ValueId Capture::Impl::add(const at::Tensor& tensor, Origin origin, size_t index
 }
 
 ValueId Capture::Impl::add_constant(const at::Tensor& tensor) {
-  LEVIN_CHECK(!options.training || !tensor.requires_grad() || tensor.is_leaf() || !c10::GradMode::is_enabled(),
+  LEVIN_CHECK(!options.training || !tensor.requires_grad() || tensor.is_leaf() ||
+                  !c10::GradMode::is_enabled(),
               "interchange.export.operator",
-              "a tensor of sizes {} was computed of parameters before this call of forward, and their gradients go "
-              "through it; compute it in forward: an argument", c10::str(tensor.sizes()));
+              "a tensor of sizes {} was computed of parameters before this call of forward, and "
+              "their gradients go "
+              "through it; compute it in forward: an argument",
+              c10::str(tensor.sizes()));
   const at::Tensor contents = tensor.detach().cpu().clone();
   const ValueId id = add(tensor, Origin::kConstant, recording.constants.size());
   RecordedValue& value = recording.values[id];
@@ -571,11 +585,12 @@ void Capture::Impl::note_gradient(ValueId id, const at::Tensor& tensor) {
               "the module in evaluation mode (eval()), or write its forward of operators",
               name, place());
   // It computed with gradients, and gave what it had detached from them.
-  LEVIN_CHECK(!options.training || !made_in.grad_enabled, "interchange.export.function",
-              "{} computes its block anew in backward (activation_checkpoint){}, which a program of "
-              "torch.export cannot; export the module without activation checkpointing: it computes the "
-              "same",
-              name, place());
+  LEVIN_CHECK(
+      !options.training || !made_in.grad_enabled, "interchange.export.function",
+      "{} computes its block anew in backward (activation_checkpoint){}, which a program of "
+      "torch.export cannot; export the module without activation checkpointing: it computes the "
+      "same",
+      name, place());
   if (made_in.grad_enabled) return;
   // Its operators are recorded as if gradients were on.
   for (size_t i = value.index + 1; i-- > 0;) {

@@ -31,9 +31,12 @@ size_t input_of(const Batch& example, const std::string& name) {
 at::Tensor with_rows(const at::Tensor& tensor, int64_t dim, const at::Tensor& rows) {
   std::vector<int64_t> order(static_cast<size_t>(tensor.dim())), back(order.size());
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return tensor.stride(a) > tensor.stride(b); });
-  for (size_t i = 0; i < order.size(); ++i) back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
-  return at::index_select(tensor.permute(order), back[static_cast<size_t>(dim)], rows).permute(back);
+  std::ranges::stable_sort(
+      order, [&](int64_t a, int64_t b) { return tensor.stride(a) > tensor.stride(b); });
+  for (size_t i = 0; i < order.size(); ++i)
+    back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  return at::index_select(tensor.permute(order), back[static_cast<size_t>(dim)], rows)
+      .permute(back);
 }
 
 }  // namespace
@@ -119,9 +122,9 @@ std::vector<int64_t> DynamicSizes::other_sizes(const Symbol& symbol) const {
   const bool tries_max = symbol.max && *symbol.max / size < kManyTimes;
   const int64_t far = tries_max ? *symbol.max / step * step : 2 * size;
   // Neighbours tell the parity of a quotient, a far one what a layer of a large stride makes of it.
-  for (const int64_t other : {size + step, size - step, far,
-                              size + (size / step / 2 + 1) * step, size / 2 / step * step,
-                              size + 2 * step, size - 2 * step, size + 3 * step, size - 3 * step}) {
+  for (const int64_t other :
+       {size + step, size - step, far, size + (size / step / 2 + 1) * step, size / 2 / step * step,
+        size + 2 * step, size - 2 * step, size + 3 * step, size - 3 * step}) {
     if (other == size || other < std::max<int64_t>(symbol.min.value_or(2), 2)) continue;
     if (other > symbol.max.value_or(other) || std::ranges::find(sizes, other) != sizes.end()) {
       continue;

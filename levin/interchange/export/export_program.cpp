@@ -35,32 +35,79 @@ std::vector<ModuleTensor> tensors_of(const torch::nn::Module& module) {
 
 bool is_word_of_python(std::string_view name) {
   static constexpr std::string_view kWords[] = {
-      "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del",
-      "elif", "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal",
-      "not", "or", "pass", "raise", "return", "try", "while", "with", "yield"};
+      "False", "None",     "True",  "and",    "as",   "assert", "async",  "await",    "break",
+      "class", "continue", "def",   "del",    "elif", "else",   "except", "finally",  "for",
+      "from",  "global",   "if",    "import", "in",   "is",     "lambda", "nonlocal", "not",
+      "or",    "pass",     "raise", "return", "try",  "while",  "with",   "yield"};
   return std::ranges::find(kWords, name) != std::end(kWords);
 }
 
 /// What forward calls its module, and what the code that Python makes of a graph finds by these names.
 bool is_global_of_graphs(std::string_view name) {
-  static constexpr std::string_view kGlobals[] = {"self", "torch", "device", "inf", "nan", "NoneType", "fx_pytree", "pytree"};
+  static constexpr std::string_view kGlobals[] = {"self", "torch",    "device",    "inf",
+                                                  "nan",  "NoneType", "fx_pytree", "pytree"};
   return std::ranges::find(kGlobals, name) != std::end(kGlobals);
 }
 
 /// Whether each part of "layers.0.weight" can be an attribute of a module beside torch.nn.Module's own.
 bool can_be_attribute(std::string_view path) {
-  static constexpr std::string_view kOwn[] = {
-      "_guards_fn", "add_module", "add_submodule", "apply", "bfloat16", "buffers", "call_super_init", "children", "code",
-      "compile", "cpu", "cuda", "double", "dump_patches", "eval", "extra_repr", "float", "forward", "get_buffer",
-      "get_extra_state", "get_parameter", "get_submodule", "graph", "half", "ipu", "load_state_dict", "meta", "modules",
-      "mtia", "named_buffers", "named_children", "named_modules", "named_parameters", "parameters", "print_readable",
-      "recompile", "register_buffer", "register_module", "register_parameter", "requires_grad_", "set_extra_state",
-      "set_submodule", "share_memory", "state_dict", "to", "to_empty", "train", "training", "type", "xpu", "zero_grad"};
+  static constexpr std::string_view kOwn[] = {"_guards_fn",
+                                              "add_module",
+                                              "add_submodule",
+                                              "apply",
+                                              "bfloat16",
+                                              "buffers",
+                                              "call_super_init",
+                                              "children",
+                                              "code",
+                                              "compile",
+                                              "cpu",
+                                              "cuda",
+                                              "double",
+                                              "dump_patches",
+                                              "eval",
+                                              "extra_repr",
+                                              "float",
+                                              "forward",
+                                              "get_buffer",
+                                              "get_extra_state",
+                                              "get_parameter",
+                                              "get_submodule",
+                                              "graph",
+                                              "half",
+                                              "ipu",
+                                              "load_state_dict",
+                                              "meta",
+                                              "modules",
+                                              "mtia",
+                                              "named_buffers",
+                                              "named_children",
+                                              "named_modules",
+                                              "named_parameters",
+                                              "parameters",
+                                              "print_readable",
+                                              "recompile",
+                                              "register_buffer",
+                                              "register_module",
+                                              "register_parameter",
+                                              "requires_grad_",
+                                              "set_extra_state",
+                                              "set_submodule",
+                                              "share_memory",
+                                              "state_dict",
+                                              "to",
+                                              "to_empty",
+                                              "train",
+                                              "training",
+                                              "type",
+                                              "xpu",
+                                              "zero_grad"};
   if (path == "self") return false;
   while (true) {
     const size_t dot = path.find('.');
     const std::string_view part = path.substr(0, dot);
-    if (part.empty() || is_word_of_python(part) || std::ranges::find(kOwn, part) != std::end(kOwn) ||
+    if (part.empty() || is_word_of_python(part) ||
+        std::ranges::find(kOwn, part) != std::end(kOwn) ||
         part.find_first_of("\"'\\\n") != std::string_view::npos) {
       return false;
     }
@@ -116,7 +163,8 @@ class Exporter {
         return std::isalnum(letter) != 0 || letter == '_';
       };
       LEVIN_CHECK(!name.empty() && std::ranges::all_of(name, is_letter) &&
-                      std::isdigit(static_cast<unsigned char>(name[0])) == 0 && !is_word_of_python(name) && !is_global_of_graphs(name),
+                      std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
+                      !is_word_of_python(name) && !is_global_of_graphs(name),
                   "interchange.export.input",
                   "the input '{}' is no name that Python takes: letters, digits and underscores",
                   name);
@@ -150,8 +198,9 @@ class Exporter {
     Recordings recordings = recordings_of_all();
     for (size_t i = 0; i < sizes_.symbols().size(); ++i) find_min(recordings, i);
     const std::string program = json_of(recordings);
-    write_archive(path, {program, tensors_, recordings.each.front().constants, constant_prefix(module_, tensors_),
-                         sizes_.inputs_at(recordings.points.front())});
+    write_archive(
+        path, {program, tensors_, recordings.each.front().constants,
+               constant_prefix(module_, tensors_), sizes_.inputs_at(recordings.points.front())});
   }
 
  private:
@@ -163,7 +212,8 @@ class Exporter {
     tensors_ = tensors_of(module_);
     for (const ModuleTensor& each : tensors_) {
       LEVIN_CHECK(can_be_attribute(each.name), "interchange.export.input",
-                  "'{}' is a name that no module of Python can have; register it by another", each.name);
+                  "'{}' is a name that no module of Python can have; register it by another",
+                  each.name);
       LEVIN_CHECK(!each.tensor.is_meta(), "interchange.export.input",
                   "'{}' has no values, its device is meta; load the weights first", each.name);
       LEVIN_CHECK(is_whole(each.tensor), "interchange.export.divided",
@@ -177,7 +227,8 @@ class Exporter {
     try {
       return checked_recordings();
     } catch (const Error& error) {
-      if (error.id() != "interchange.export.size" && error.id() != "interchange.export.values") throw;
+      if (error.id() != "interchange.export.size" && error.id() != "interchange.export.values")
+        throw;
     }
     // The first call may have made what the later ones kept: a mask, a parameter of the input's width. Now
     // all calls find it.
@@ -209,14 +260,16 @@ class Exporter {
     again();
     const Recording once = again();
     const std::string difference = difference_of(once, again(), /*exactly=*/true);
-    LEVIN_CHECK(difference.empty(), "interchange.export.values",
-                "in another call with the same inputs the module runs {}; a program of torch.export "
-                "keeps nothing between calls but buffers: register_buffer, and write into it (copy_)",
-                difference);
+    LEVIN_CHECK(
+        difference.empty(), "interchange.export.values",
+        "in another call with the same inputs the module runs {}; a program of torch.export "
+        "keeps nothing between calls but buffers: register_buffer, and write into it (copy_)",
+        difference);
   }
 
   std::string json_of(const Recordings& recordings) const {
-    return program_json(recordings, {module_, tensors_, input_names_, sizes_.symbols(), constant_prefix(module_, tensors_)});
+    return program_json(recordings, {module_, tensors_, input_names_, sizes_.symbols(),
+                                     constant_prefix(module_, tensors_)});
   }
 
   at::Device device() const {
@@ -230,7 +283,8 @@ class Exporter {
     if (module_.is_training()) {
       // Gradients go to the inputs too; they are no leaves, so that forward may write into them.
       for (at::Tensor& each : inputs) {
-        if (each.is_floating_point() || each.is_complex()) each = each.detach().requires_grad_().clone();
+        if (each.is_floating_point() || each.is_complex())
+          each = each.detach().requires_grad_().clone();
       }
     }
     Batch batch;

@@ -71,9 +71,11 @@ ValueId GraphWriter::written_parameter(Range range) const {
       if (!is_written(formals[j])) continue;
       for (const ValueId id : call.arguments[j].values) {
         const auto origin = first_.values[roots_[id]].origin;
-        if (origin != RecordedValue::Origin::kParameter && origin != RecordedValue::Origin::kInput) continue;
+        if (origin != RecordedValue::Origin::kParameter && origin != RecordedValue::Origin::kInput)
+          continue;
         for (const RecordedResult& result : call.results) {
-          if (!result.values.empty() && result.values.front() != kNoValue) return result.values.front();
+          if (!result.values.empty() && result.values.front() != kNoValue)
+            return result.values.front();
         }
       }
     }

@@ -123,7 +123,8 @@ void GraphWriter::name_values() {
   name_inputs(Origin::kInput, [&](size_t i) { return parts_.input_names[i]; });
   name_inputs(Origin::kParameter, [&](size_t i) { return "p_" + parts_.tensors[i].name; });
   name_inputs(Origin::kBuffer, [&](size_t i) { return "b_" + parts_.tensors[i].name; });
-  name_inputs(Origin::kConstant, [&](size_t i) { return "c_" + constant_name(parts_.constants, i); });
+  name_inputs(Origin::kConstant,
+              [&](size_t i) { return "c_" + constant_name(parts_.constants, i); });
   for (const RecordedCall& call : first_.calls) {
     const std::string& op = call.op.operator_name().name;
     for (const RecordedResult& result : call.results) {
@@ -192,8 +193,10 @@ json GraphWriter::signature() const {
                             {"persistent", true}}}});
         break;
       case Origin::kConstant:
-        inputs.push_back({{"tensor_constant",
-                           {{"arg", name}, {"tensor_constant_name", constant_name(parts_.constants, value.index)}}}});
+        inputs.push_back(
+            {{"tensor_constant",
+              {{"arg", name},
+               {"tensor_constant_name", constant_name(parts_.constants, value.index)}}}});
         break;
       default:
         inputs.push_back({{"user_input", {{"arg", tensor(names_[id])}}}});

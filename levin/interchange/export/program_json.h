@@ -26,7 +26,8 @@ std::string program_json(const Recordings& recordings, const ProgramParts& parts
 
 /// "constant_", or what no tensor and no child of the module begins with: constants are attributes beside
 /// them.
-std::string constant_prefix(const torch::nn::Module& module, const std::vector<ModuleTensor>& tensors);
+std::string constant_prefix(const torch::nn::Module& module,
+                            const std::vector<ModuleTensor>& tensors);
 /// "constant_0"
 std::string constant_name(const std::string& prefix, size_t index);
 
