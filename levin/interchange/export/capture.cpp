@@ -574,7 +574,7 @@ void Capture::Impl::note_gradient(ValueId id, const at::Tensor& tensor) {
   const RecordedValue& value = recording.values[id];
   if (value.origin != Origin::kResult || !tensor.requires_grad() || tensor.is_leaf()) return;
   const CallMode made_in = recording.calls[value.index].mode;
-  const auto function = tensor.grad_fn();
+  const auto& function = tensor.grad_fn();
   constexpr std::string_view kOwnFunctions = "CppNode<levin::";
   const std::string name = function == nullptr ? "" : function->name();
   if (name.find("CppNode<") == std::string::npos) return;
