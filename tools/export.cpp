@@ -2,6 +2,7 @@
 // of torch.export.
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -36,6 +37,18 @@ std::string joined(const std::vector<std::string>& dims) {
   return all;
 }
 
+/// The program and its arguments, without the `--` between its options and those of this command.
+std::vector<std::string> program_in(const CLI::App& app) {
+  std::vector<std::string> command = program_of(app, "export");
+  LEVIN_CHECK(!command.empty(), "tools.export",
+              "got no program, wanted one that trains by a Trainer, and its arguments");
+  if (app.remaining().front() != "--") {
+    const auto ending = std::ranges::find(command, "--");
+    if (ending != command.end()) command.erase(ending);
+  }
+  return command;
+}
+
 }  // namespace
 
 int export_module(int argc, char** argv) {
@@ -57,9 +70,12 @@ int export_module(int argc, char** argv) {
       ->allow_extra_args(false);
   app.add_flag("--train", training, "the form that trains, with dropout, in place of evaluation");
   if (!parse_arguments(app, argc, argv, "tools.export")) return 0;
-  const std::vector<std::string> command = program_of(app, "export");
+  const std::vector<std::string> command = program_in(app);
   std::error_code error;
   const std::filesystem::path file = std::filesystem::absolute(output, error);
+  LEVIN_CHECK(!std::filesystem::is_directory(file, error) &&
+                  std::filesystem::is_directory(file.parent_path(), error),
+              "tools.export", "-o '{}' names no file in a folder that is there", output);
   const auto before = std::filesystem::last_write_time(file, error);
   const bool was_there = !error;
   Variables variables = {{"LEVIN_EXPORT_TO", file.string()}};

@@ -34,7 +34,7 @@ struct DynamicDim {
   /// Dims of one name have one size. Empty: those of several inputs at the same place, with the same size
   /// in the example, have one (the batch of tokens and mask).
   std::string name = {};
-  std::optional<int64_t> min = {};  ///< unset: 1, or 2 where a size of 1 runs other operators
+  std::optional<int64_t> min = {};  ///< unset: the smallest at which the same operators run
   std::optional<int64_t> max = {};  ///< unset: no limit
   int64_t multiple_of = 1;          ///< as `8 * Dim("blocks")`
 };
@@ -61,13 +61,16 @@ LEVIN_API Batch used_inputs(torch::nn::Module& module, const ExportedForward& fo
 /// whole or not at all. torch.export.load of PyTorch 2.11 and newer opens it.
 ///
 /// Operators are recorded above autograd, as the code calls them. Numbers that the code computes of dynamic
-/// sizes become formulas: forward runs at several sizes, and once with other values. Random numbers and
-/// buffers are afterwards as they were.
+/// sizes become formulas: forward runs at several sizes, and once with other values. A branch by a size that
+/// none of them takes (`T > 512`) is not seen: give that dim its min and max. What forward keeps of its first
+/// call (a mask) is a constant of the program. Random numbers, parameters and buffers are afterwards as they
+/// were.
 ///
-/// Throws Error "interchange.export.input" for a dynamic dim that the example does not have,
+/// Throws Error "interchange.export.input" for a dynamic dim that the example does not have and for names that
+/// Python cannot have, "interchange.export.divided" for parameters that are divided over ranks,
 /// "interchange.export.size" where the module does not run at a size between min and max, or computes one
 /// that is no single formula of them (sums, products, quotients by a number),
-/// "interchange.export.values" where what runs depends on values of tensors, and what Capture
+/// "interchange.export.values" where what runs depends on values of tensors or on earlier calls, and what Capture
 /// throws: "interchange.export.read" for item() and its like, "interchange.export.host_write",
 /// "interchange.export.function", "interchange.export.operator", "interchange.export.output"; and Error
 /// "files.write".

@@ -1,5 +1,5 @@
 // Numbers that several sizes gave, as formulas of them.
-#include "levin/interchange/export/formula_search.h"
+#include "levin/interchange/export/sizes/formula_search.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,12 +9,12 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/interchange/export/archive_writer.h"
-#include "levin/interchange/export/capture.h"
-#include "levin/interchange/export/dynamic_sizes.h"
-#include "levin/interchange/export/graph_writer.h"
-#include "levin/interchange/export/program_json.h"
-#include "levin/interchange/export/recordings.h"
+#include "levin/interchange/export/record/capture.h"
+#include "levin/interchange/export/record/recordings.h"
+#include "levin/interchange/export/sizes/dynamic_sizes.h"
+#include "levin/interchange/export/write/archive_writer.h"
+#include "levin/interchange/export/write/graph_writer.h"
+#include "levin/interchange/export/write/program_json.h"
 #include "levin/shard/leaf.h"
 
 namespace levin::interchange {
@@ -31,6 +31,89 @@ std::vector<ModuleTensor> tensors_of(const torch::nn::Module& module) {
   add(module.named_parameters(), /*is_parameter=*/true);
   add(module.named_buffers(), /*is_parameter=*/false);
   return tensors;
+}
+
+bool is_word_of_python(std::string_view name) {
+  static constexpr std::string_view kWords[] = {
+      "False", "None",     "True",  "and",    "as",   "assert", "async",  "await",    "break",
+      "class", "continue", "def",   "del",    "elif", "else",   "except", "finally",  "for",
+      "from",  "global",   "if",    "import", "in",   "is",     "lambda", "nonlocal", "not",
+      "or",    "pass",     "raise", "return", "try",  "while",  "with",   "yield"};
+  return std::ranges::find(kWords, name) != std::end(kWords);
+}
+
+/// What forward calls its module, and what the code that Python makes of a graph finds by these names.
+bool is_global_of_graphs(std::string_view name) {
+  static constexpr std::string_view kGlobals[] = {"self", "torch",    "device",    "inf",
+                                                  "nan",  "NoneType", "fx_pytree", "pytree"};
+  return std::ranges::find(kGlobals, name) != std::end(kGlobals);
+}
+
+/// Whether each part of "layers.0.weight" can be an attribute of a module beside torch.nn.Module's own.
+bool can_be_attribute(std::string_view path) {
+  static constexpr std::string_view kOwn[] = {"_guards_fn",
+                                              "add_module",
+                                              "add_submodule",
+                                              "apply",
+                                              "bfloat16",
+                                              "buffers",
+                                              "call_super_init",
+                                              "children",
+                                              "code",
+                                              "compile",
+                                              "cpu",
+                                              "cuda",
+                                              "double",
+                                              "dump_patches",
+                                              "eval",
+                                              "extra_repr",
+                                              "float",
+                                              "forward",
+                                              "get_buffer",
+                                              "get_extra_state",
+                                              "get_parameter",
+                                              "get_submodule",
+                                              "graph",
+                                              "half",
+                                              "ipu",
+                                              "load_state_dict",
+                                              "meta",
+                                              "modules",
+                                              "mtia",
+                                              "named_buffers",
+                                              "named_children",
+                                              "named_modules",
+                                              "named_parameters",
+                                              "parameters",
+                                              "print_readable",
+                                              "recompile",
+                                              "register_buffer",
+                                              "register_module",
+                                              "register_parameter",
+                                              "requires_grad_",
+                                              "set_extra_state",
+                                              "set_submodule",
+                                              "share_memory",
+                                              "state_dict",
+                                              "to",
+                                              "to_empty",
+                                              "train",
+                                              "training",
+                                              "type",
+                                              "xpu",
+                                              "zero_grad"};
+  if (path == "self") return false;
+  while (true) {
+    const size_t dot = path.find('.');
+    const std::string_view part = path.substr(0, dot);
+    if (part.empty() || is_word_of_python(part) ||
+        std::ranges::find(kOwn, part) != std::end(kOwn) ||
+        part.find_first_of("\"'\\\n") != std::string_view::npos) {
+      return false;
+    }
+    if (dot == std::string_view::npos) return true;
+    path.remove_prefix(dot + 1);
+  }
 }
 
 /// Buffers and generators are as they were when it ends.
@@ -80,19 +163,14 @@ class Exporter {
         return std::isalnum(letter) != 0 || letter == '_';
       };
       LEVIN_CHECK(!name.empty() && std::ranges::all_of(name, is_letter) &&
-                      std::isdigit(static_cast<unsigned char>(name[0])) == 0,
+                      std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
+                      !is_word_of_python(name) && !is_global_of_graphs(name),
                   "interchange.export.input",
                   "the input '{}' is no name that Python takes: letters, digits and underscores",
                   name);
       input_names_.push_back(name);
     }
-    tensors_ = tensors_of(module);
-    for (const ModuleTensor& each : tensors_) {
-      LEVIN_CHECK(is_whole(each.tensor), "interchange.export.divided",
-                  "'{}' is divided over ranks; export within a levin::WholeScope, or from a "
-                  "checkpoint by one process",
-                  each.name);
-    }
+    find_tensors();
   }
 
   /// The numbers of the inputs that what is computed depends on.
@@ -117,17 +195,12 @@ class Exporter {
   }
 
   void write(const std::filesystem::path& path) {
-    Recordings recordings;
-    recordings.points = sizes_.points();
-    for (const Point& point : recordings.points) {
-      recordings.each.push_back(record_at(point, /*is_first=*/recordings.each.empty()));
-      check_same(recordings, recordings.each.back(), point);
-    }
-    check_values(recordings.each.front());
+    Recordings recordings = recordings_of_all();
     for (size_t i = 0; i < sizes_.symbols().size(); ++i) find_min(recordings, i);
     const std::string program = json_of(recordings);
-    write_archive(path, {program, tensors_, recordings.each.front().constants,
-                         sizes_.inputs_at(recordings.points.front())});
+    write_archive(
+        path, {program, tensors_, recordings.each.front().constants,
+               constant_prefix(module_, tensors_), sizes_.inputs_at(recordings.points.front())});
   }
 
  private:
@@ -135,18 +208,85 @@ class Exporter {
     return shard::whole_sizes(tensor) == tensor.sizes().vec();
   }
 
+  void find_tensors() {
+    tensors_ = tensors_of(module_);
+    for (const ModuleTensor& each : tensors_) {
+      LEVIN_CHECK(can_be_attribute(each.name), "interchange.export.input",
+                  "'{}' is a name that no module of Python can have; register it by another",
+                  each.name);
+      LEVIN_CHECK(!each.tensor.is_meta(), "interchange.export.input",
+                  "'{}' has no values, its device is meta; load the weights first", each.name);
+      LEVIN_CHECK(is_whole(each.tensor), "interchange.export.divided",
+                  "'{}' is divided over ranks; export within a levin::WholeScope, or from a "
+                  "checkpoint by one process",
+                  each.name);
+    }
+  }
+
+  Recordings recordings_of_all() {
+    try {
+      return checked_recordings();
+    } catch (const Error& error) {
+      if (error.id() != "interchange.export.size" && error.id() != "interchange.export.values")
+        throw;
+    }
+    // The first call may have made what the later ones kept: a mask, a parameter of the input's width. Now
+    // all calls find it.
+    for (const Point& point : sizes_.points()) {
+      try {
+        record(sizes_.inputs_at(point), /*with_frames=*/false);
+      } catch (const std::exception&) {
+        continue;
+      }
+    }
+    find_tensors();
+    check_state();
+    return checked_recordings();
+  }
+
+  Recordings checked_recordings() const {
+    Recordings recordings;
+    recordings.points = sizes_.points();
+    for (const Point& point : recordings.points) {
+      recordings.each.push_back(record_at(point, /*is_first=*/recordings.each.empty()));
+      check_same(recordings, recordings.each.back(), point);
+    }
+    check_values(recordings.each.front());
+    return recordings;
+  }
+
+  void check_state() const {
+    const auto again = [&] { return record(sizes_.inputs_at(sizes_.points().front()), true); };
+    again();
+    const Recording once = again();
+    const std::string difference = difference_of(once, again(), /*exactly=*/true);
+    LEVIN_CHECK(
+        difference.empty(), "interchange.export.values",
+        "in another call with the same inputs the module runs {}; a program of torch.export "
+        "keeps nothing between calls but buffers: register_buffer, and write into it (copy_)",
+        difference);
+  }
+
   std::string json_of(const Recordings& recordings) const {
-    return program_json(recordings, {module_, tensors_, input_names_, sizes_.symbols()});
+    return program_json(recordings, {module_, tensors_, input_names_, sizes_.symbols(),
+                                     constant_prefix(module_, tensors_)});
   }
 
   at::Device device() const {
     return tensors_.empty() ? at::Device(at::kCPU) : tensors_.front().tensor.device();
   }
 
-  Recording record(const std::vector<at::Tensor>& inputs, bool with_frames) const {
+  Recording record(std::vector<at::Tensor> inputs, bool with_frames) const {
     const Unchanged unchanged(tensors_, device());
     const c10::AutoGradMode gradients(true);
     const AutocastScope no_autocast(device().type(), {.enabled = false});
+    if (module_.is_training()) {
+      // Gradients go to the inputs too; they are no leaves, so that forward may write into them.
+      for (at::Tensor& each : inputs) {
+        if (each.is_floating_point() || each.is_complex())
+          each = each.detach().requires_grad_().clone();
+      }
+    }
     Batch batch;
     for (size_t i = 0; i < inputs.size(); ++i) batch.set(input_names_[i], inputs[i]);
     Capture capture(
@@ -213,27 +353,39 @@ class Exporter {
                 difference);
   }
 
-  /// Where nobody says: 1, if the module runs the same operators there.
+  /// Where nobody says: the smallest at which the module runs the same operators, 1 for most.
   void find_min(Recordings& recordings, size_t index) {
     Symbol& symbol = sizes_.symbols()[index];
     if (symbol.min || symbol.multiple_of != 1) return;
-    const auto point = sizes_.point_of_one(index);
-    symbol.min = 2;
-    if (!point) return;
+    int64_t least = symbol.size;
+    for (const Point& point : recordings.points) least = std::min(least, point[index]);
+    // 1, 2, 3, ... and at last in larger steps.
+    for (int64_t size = 1; size < least; size += 1 + size / 8) {
+      symbol.min = size;
+      if (runs_alike(recordings, index, size)) return;
+    }
+    symbol.min = least;
+  }
+
+  /// Whether the same operators with sizes by the same formulas run there; then it is among the recordings.
+  bool runs_alike(Recordings& recordings, size_t index, int64_t size) const {
+    Point point = recordings.points.front();
+    point[index] = size;
     try {
-      Recording one = record(sizes_.inputs_at(*point), /*with_frames=*/false);
-      if (!difference_of(recordings.each.front(), one, /*exactly=*/false).empty()) return;
-      recordings.points.push_back(*point);
+      Recording one = record(sizes_.inputs_at(point), /*with_frames=*/false);
+      if (!difference_of(recordings.each.front(), one, /*exactly=*/false).empty()) return false;
+      recordings.points.push_back(point);
       recordings.each.push_back(std::move(one));
     } catch (const std::exception&) {
-      return;
+      return false;
     }
     try {
       json_of(recordings);
-      symbol.min = 1;
+      return true;
     } catch (const Error&) {
       recordings.points.pop_back();
       recordings.each.pop_back();
+      return false;
     }
   }
 

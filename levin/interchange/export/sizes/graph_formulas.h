@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "levin/interchange/export/formula_search.h"
-#include "levin/interchange/export/recordings.h"
+#include "levin/interchange/export/record/recordings.h"
+#include "levin/interchange/export/sizes/formula_search.h"
 
 namespace levin::interchange {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "levin/interchange/export/dynamic_sizes.h"
-#include "levin/interchange/export/size_formula.h"
+#include "levin/interchange/export/sizes/dynamic_sizes.h"
+#include "levin/interchange/export/sizes/size_formula.h"
 
 namespace levin::interchange {
 

@@ -1,11 +1,13 @@
-#include "levin/interchange/export/program_json.h"
+#include "levin/interchange/export/write/program_json.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <torch/version.h>
 
-#include "levin/interchange/export/graph_writer.h"
-#include "levin/interchange/export/output_tree.h"
+#include <algorithm>
+
+#include "levin/interchange/export/record/output_tree.h"
+#include "levin/interchange/export/write/graph_writer.h"
 
 namespace levin::interchange {
 
@@ -29,7 +31,21 @@ json ranges_of(const std::vector<Symbol>& symbols) {
 
 }  // namespace
 
-std::string constant_name(size_t index) { return fmt::format("constant_{}", index); }
+std::string constant_prefix(const torch::nn::Module& module,
+                            const std::vector<ModuleTensor>& tensors) {
+  std::string prefix = "constant_";
+  const auto is_taken = [&] {
+    const auto begins = [&](const std::string& name) { return name.starts_with(prefix); };
+    return std::ranges::any_of(tensors, begins, &ModuleTensor::name) ||
+           std::ranges::any_of(module.named_children().keys(), begins);
+  };
+  while (is_taken()) prefix = "_" + prefix;
+  return prefix;
+}
+
+std::string constant_name(const std::string& prefix, size_t index) {
+  return fmt::format("{}{}", prefix, index);
+}
 
 std::string program_json(const Recordings& recordings, const ProgramParts& parts) {
   GraphWriter writer(recordings, parts);

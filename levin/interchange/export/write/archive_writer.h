@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/interchange/export/recording.h"
+#include "levin/interchange/export/record/recording.h"
 
 namespace levin::interchange {
 
@@ -16,6 +16,7 @@ struct ArchiveContents {
   std::string program;  ///< models/model.json
   const std::vector<ModuleTensor>& tensors;
   const std::vector<at::Tensor>& constants;
+  std::string constants_prefix;  ///< of their names
   const std::vector<at::Tensor>& example;
 };
 

@@ -38,8 +38,6 @@ class DynamicSizes {
   /// The first recording's sizes, then those that tell formulas apart: each symbol at four others, and
   /// two at which all are others.
   std::vector<Point> points() const;
-  /// The same sizes, but 1 for that symbol; none where its min is above.
-  std::optional<Point> point_of_one(size_t symbol) const;
   /// The example with its rows repeated, or fewer of them.
   std::vector<at::Tensor> inputs_at(const Point& point) const;
   /// The first example's sizes with other values: its elements in the reverse order, reals smaller too.

@@ -1,4 +1,4 @@
-#include "levin/interchange/export/archive_writer.h"
+#include "levin/interchange/export/write/archive_writer.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -11,8 +11,8 @@
 #include "levin/checkpoint/torch/zip_writer.h"
 #include "levin/files/atomic.h"
 #include "levin/files/file_writer.h"
-#include "levin/interchange/export/exported_constant.h"
-#include "levin/interchange/export/program_json.h"
+#include "levin/interchange/export/write/exported_constant.h"
+#include "levin/interchange/export/write/program_json.h"
 
 namespace levin::interchange {
 namespace {
@@ -98,7 +98,7 @@ void write_archive(const std::filesystem::path& path, const ArchiveContents& con
       weights.push_back({each.name, each.tensor, each.is_parameter});
     }
     for (size_t i = 0; i < contents.constants.size(); ++i) {
-      constants.push_back({constant_name(i), contents.constants[i]});
+      constants.push_back({constant_name(contents.constants_prefix, i), contents.constants[i]});
     }
     writer.tensors("weights", "weight_", weights);
     writer.tensors("constants", "tensor_", constants);

@@ -1,4 +1,4 @@
-#include "levin/interchange/export/graph_writer.h"
+#include "levin/interchange/export/write/graph_writer.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "levin/base/check.h"
 #include "levin/graph/record/current_place.h"
-#include "levin/interchange/export/exported_constant.h"
+#include "levin/interchange/export/write/exported_constant.h"
 
 namespace levin::interchange {
 
@@ -51,28 +51,6 @@ void for_each_value(const RecordedCall& call, const Visit& visit) {
   }
 }
 
-/// Which memory a value lies in: that of the first value that it is a view of, or was written into.
-std::vector<ValueId> roots_of(const Recording& recording) {
-  std::vector<ValueId> roots(recording.values.size());
-  for (ValueId id = 0; id < roots.size(); ++id) roots[id] = id;
-  for (const RecordedCall& call : recording.calls) {
-    const auto& formals = call.op.schema().arguments();
-    for (size_t i = 0; i < formals.size(); ++i) {
-      if (formals[i].alias_info() == nullptr || call.arguments[i].values.empty()) continue;
-      const ValueId base = call.arguments[i].values.front();
-      if (base == kNoValue) continue;
-      const auto& returns = call.op.schema().returns();
-      for (size_t j = 0; j < returns.size(); ++j) {
-        if (returns[j].alias_info() == nullptr) continue;
-        for (const ValueId id : call.results[j].values) {
-          if (id != kNoValue && id != base) roots[id] = roots[base];
-        }
-      }
-    }
-  }
-  return roots;
-}
-
 }  // namespace
 
 std::vector<bool> used_calls(const Recording& recording) {
@@ -91,7 +69,7 @@ std::vector<bool> used_calls(const Recording& recording) {
     const auto& formals = call.op.schema().arguments();
     bool counts = call.op.hasTag(at::Tag::nondeterministic_seeded) || formals.empty();
     for (size_t j = 0; j < formals.size(); ++j) {
-      if (!is_written(formals[j])) continue;
+      if (!is_written(formals[j]) && !is_written_unsaid(formals[j])) continue;
       for (const ValueId id : call.arguments[j].values) {
         counts |= id != kNoValue && is_needed[roots[id]];
       }
@@ -144,7 +122,8 @@ void GraphWriter::name_values() {
   name_inputs(Origin::kInput, [&](size_t i) { return parts_.input_names[i]; });
   name_inputs(Origin::kParameter, [&](size_t i) { return "p_" + parts_.tensors[i].name; });
   name_inputs(Origin::kBuffer, [&](size_t i) { return "b_" + parts_.tensors[i].name; });
-  name_inputs(Origin::kConstant, [&](size_t i) { return "c_" + constant_name(i); });
+  name_inputs(Origin::kConstant,
+              [&](size_t i) { return "c_" + constant_name(parts_.constants, i); });
   for (const RecordedCall& call : first_.calls) {
     const std::string& op = call.op.operator_name().name;
     for (const RecordedResult& result : call.results) {
@@ -213,8 +192,10 @@ json GraphWriter::signature() const {
                             {"persistent", true}}}});
         break;
       case Origin::kConstant:
-        inputs.push_back({{"tensor_constant",
-                           {{"arg", name}, {"tensor_constant_name", constant_name(value.index)}}}});
+        inputs.push_back(
+            {{"tensor_constant",
+              {{"arg", name},
+               {"tensor_constant_name", constant_name(parts_.constants, value.index)}}}});
         break;
       default:
         inputs.push_back({{"user_input", {{"arg", tensor(names_[id])}}}});
@@ -353,7 +334,9 @@ void GraphWriter::emit_call(Body& body, size_t index) {
   // Arguments by position: what stands before one that is not the default is written too.
   size_t num_positional = 0;
   for (size_t i = 0; i < formals.size(); ++i) {
-    if (!formals[i].kwarg_only() && !is_default(index, i)) num_positional = i + 1;
+    // Python's reader wants "from" of uniform_, which is a keyword there.
+    const bool is_wanted = !is_default(index, i) || formals[i].name() == "from";
+    if (!formals[i].kwarg_only() && is_wanted) num_positional = i + 1;
   }
   for (size_t i = 0; i < formals.size(); ++i) {
     if (i >= num_positional && is_default(index, i)) continue;

@@ -1,4 +1,4 @@
-#include "levin/interchange/export/layer_sizes.h"
+#include "levin/interchange/export/sizes/layer_sizes.h"
 
 #include <string_view>
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "levin/interchange/export/dynamic_sizes.h"
-#include "levin/interchange/export/recordings.h"
+#include "levin/interchange/export/record/recordings.h"
+#include "levin/interchange/export/sizes/dynamic_sizes.h"
 
 namespace levin::interchange {
 
@@ -17,12 +17,18 @@ struct ProgramParts {
   const std::vector<ModuleTensor>& tensors;
   std::vector<std::string> input_names;  ///< Python's identifiers
   const std::vector<Symbol>& symbols;
+  std::string constants;  ///< what their names begin with
 };
 
-/// Constants have the names constant_0, constant_1, ... there. Throws Error "interchange.export.size",
+/// Throws Error "interchange.export.size",
 /// "interchange.export.operator".
 std::string program_json(const Recordings& recordings, const ProgramParts& parts);
 
-std::string constant_name(size_t index);
+/// "constant_", or what no tensor and no child of the module begins with: constants are attributes beside
+/// them.
+std::string constant_prefix(const torch::nn::Module& module,
+                            const std::vector<ModuleTensor>& tensors);
+/// "constant_0"
+std::string constant_name(const std::string& prefix, size_t index);
 
 }  // namespace levin::interchange

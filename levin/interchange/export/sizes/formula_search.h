@@ -10,10 +10,11 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "levin/base/export.h"
-#include "levin/interchange/export/size_formula.h"
+#include "levin/interchange/export/sizes/size_formula.h"
 
 namespace levin::interchange {
 
@@ -50,6 +51,9 @@ class LEVIN_API FormulaSearch {
   std::optional<SizeFormula> product(const Samples& samples) const;
   std::optional<Real> multiple_or_quotient(std::span<const double> samples) const;
   std::optional<SizeFormula> quotient(const Samples& samples) const;
+  static std::optional<std::pair<int64_t, int64_t>> summand_of(const Known& known,
+                                                               const Samples& samples,
+                                                               int64_t divisor);
   static std::optional<SizeFormula> whole_ratio(const Known& known, const Samples& samples);
   std::optional<SizeFormula> polynomial(const Samples& samples) const;
   std::optional<SizeFormula> search(const Samples& samples,

@@ -24,6 +24,11 @@ inline bool is_written(const c10::Argument& formal) {
   return formal.alias_info() != nullptr && formal.alias_info()->isWrite();
 }
 
+/// Batch norms write their running statistics and do not say so.
+inline bool is_written_unsaid(const c10::Argument& formal) {
+  return formal.name().starts_with("running_");
+}
+
 struct RecordedValue {
   enum class Origin { kParameter, kBuffer, kInput, kConstant, kResult };
   Origin origin = Origin::kResult;

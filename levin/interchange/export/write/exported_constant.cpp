@@ -1,4 +1,4 @@
-#include "levin/interchange/export/exported_constant.h"
+#include "levin/interchange/export/write/exported_constant.h"
 
 #include <ATen/core/List.h>
 #include <fmt/format.h>

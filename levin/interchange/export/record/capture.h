@@ -14,7 +14,7 @@
 #include <memory>
 #include <vector>
 
-#include "levin/interchange/export/recording.h"
+#include "levin/interchange/export/record/recording.h"
 
 namespace levin::interchange {
 

@@ -1,4 +1,4 @@
-#include "levin/interchange/export/storage_watch.h"
+#include "levin/interchange/export/record/storage_watch.h"
 
 #include <span>
 

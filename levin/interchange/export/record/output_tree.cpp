@@ -1,4 +1,4 @@
-#include "levin/interchange/export/output_tree.h"
+#include "levin/interchange/export/record/output_tree.h"
 
 #include <ATen/core/Dict.h>
 #include <ATen/core/List.h>

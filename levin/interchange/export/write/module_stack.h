@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/interchange/export/recording.h"
+#include "levin/interchange/export/record/recording.h"
 
 namespace levin::interchange {
 

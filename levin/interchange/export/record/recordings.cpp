@@ -1,4 +1,4 @@
-#include "levin/interchange/export/recordings.h"
+#include "levin/interchange/export/record/recordings.h"
 
 #include <ATen/ops/equal.h>
 #include <fmt/format.h>
@@ -115,6 +115,27 @@ std::string difference_of(const Recording& first, const Recording& second, bool 
     return "another result of forward";
   }
   return "";
+}
+
+std::vector<ValueId> roots_of(const Recording& recording) {
+  std::vector<ValueId> roots(recording.values.size());
+  for (ValueId id = 0; id < roots.size(); ++id) roots[id] = id;
+  for (const RecordedCall& call : recording.calls) {
+    const auto& formals = call.op.schema().arguments();
+    for (size_t i = 0; i < formals.size(); ++i) {
+      if (formals[i].alias_info() == nullptr || call.arguments[i].values.empty()) continue;
+      const ValueId base = call.arguments[i].values.front();
+      if (base == kNoValue) continue;
+      const auto& returns = call.op.schema().returns();
+      for (size_t j = 0; j < returns.size(); ++j) {
+        if (returns[j].alias_info() == nullptr) continue;
+        for (const ValueId id : call.results[j].values) {
+          if (id != kNoValue && id != base) roots[id] = roots[base];
+        }
+      }
+    }
+  }
+  return roots;
 }
 
 }  // namespace levin::interchange

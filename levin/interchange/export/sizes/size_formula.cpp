@@ -1,4 +1,4 @@
-#include "levin/interchange/export/size_formula.h"
+#include "levin/interchange/export/sizes/size_formula.h"
 
 #include <utility>
 

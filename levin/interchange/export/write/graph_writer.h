@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "levin/interchange/export/graph_formulas.h"
-#include "levin/interchange/export/module_stack.h"
-#include "levin/interchange/export/program_json.h"
-#include "levin/interchange/export/recordings.h"
+#include "levin/interchange/export/record/recordings.h"
+#include "levin/interchange/export/sizes/graph_formulas.h"
+#include "levin/interchange/export/write/module_stack.h"
+#include "levin/interchange/export/write/program_json.h"
 
 namespace levin::interchange {
 
@@ -95,7 +95,9 @@ class GraphWriter {
   std::vector<std::string> names_;  ///< by value
   std::vector<size_t> last_use_;    ///< by value: the call after which nobody takes it
   std::vector<std::string> sources_;
-  std::map<std::string, Number> numbers_;  ///< by the formula's text
+  std::map<std::string, Number> numbers_;  ///< sizes, by the formula's text
+  std::map<std::string, Number> reals_;    ///< those of body_
+  Body* body_ = &top_;                     ///< which is being filled
   Body top_;
   json outputs_ = json::array();
   size_t num_regions_ = 0;

@@ -1,4 +1,4 @@
-#include "levin/interchange/export/module_stack.h"
+#include "levin/interchange/export/write/module_stack.h"
 
 #include <fmt/format.h>
 

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
-#include "levin/interchange/export/exported_constant.h"
-#include "levin/interchange/export/graph_writer.h"
+#include "levin/interchange/export/write/exported_constant.h"
+#include "levin/interchange/export/write/graph_writer.h"
 
 namespace levin::interchange {
 
@@ -97,18 +98,21 @@ void GraphWriter::emit_region(Body& body, Range range, Level level) {
   const CallMode mode = first_.calls[range.begin].mode;
   json node_inputs = region_settings(mode, level);
   const std::string name = fmt::format("submod_{}", num_regions_++);
-  json arguments = json::array();
   for (const ValueId id : inputs) {
     inner_inputs.push_back({{"as_tensor", {{"name", names_[id]}}}});
   }
+  // A body takes no reals: it computes its own.
   for (const std::string& key : numbers) {
     const Number& number = numbers_.at(key);
-    inner_inputs.push_back(
-        {{number.is_real ? "as_sym_float" : "as_sym_int", {{"as_name", number.name}}}});
-    (number.is_real ? inner.sym_float_values : inner.sym_int_values)[number.name] = number.value;
+    inner_inputs.push_back({{"as_sym_int", {{"as_name", number.name}}}});
+    inner.sym_int_values[number.name] = number.value;
   }
   add_values(inner, inputs);
+  const auto outer_reals = std::exchange(reals_, {});
+  Body* const outer = std::exchange(body_, &inner);
   emit(inner, range, inner_level);
+  body_ = outer;
+  reals_ = outer_reals;
   for (const ValueId id : outputs) {
     inner_outputs.push_back({{"as_tensor", {{"name", names_[id]}}}});
   }
@@ -137,9 +141,9 @@ void GraphWriter::collect_numbers(size_t call, std::set<std::string>& keys) {
         size_number(number.whole);
         keys.insert(formula_text(number.whole, parts_.symbols));
       }
-      if (number.real) {
-        real_number(*number.real);
-        keys.insert(real_text(*number.real));
+      if (number.real && !number.real->formula.is_number()) {
+        size_number(number.real->formula);
+        keys.insert(formula_text(number.real->formula, parts_.symbols));
       }
     }
   }
@@ -154,7 +158,9 @@ const GraphWriter::Number& GraphWriter::add_number(const std::string& key, const
                                                    const std::string& name, json inputs,
                                                    bool is_real, json value) {
   Number number{.name = unique(name), .is_real = is_real, .value = std::move(value)};
-  top_.nodes.push_back(
+  // Sizes are computed before the regions that take them.
+  Body& body = is_real ? *body_ : top_;
+  body.nodes.push_back(
       {{"target", target},
        {"inputs", std::move(inputs)},
        {"outputs",
@@ -162,8 +168,8 @@ const GraphWriter::Number& GraphWriter::add_number(const std::string& key, const
        {"metadata", {{"nn_module_stack", stack_.root()}}},
        {"is_hop_single_tensor_return", nullptr},
        {"name", number.name}});
-  (is_real ? top_.sym_float_values : top_.sym_int_values)[number.name] = number.value;
-  return numbers_.emplace(key, std::move(number)).first->second;
+  (is_real ? body.sym_float_values : body.sym_int_values)[number.name] = number.value;
+  return (is_real ? reals_ : numbers_).emplace(key, std::move(number)).first->second;
 }
 
 const GraphWriter::Number& GraphWriter::size_number(const SizeFormula& formula) {
@@ -204,7 +210,7 @@ json GraphWriter::real(const FormulaSearch::Real& number) {
 
 const GraphWriter::Number& GraphWriter::real_number(const FormulaSearch::Real& number) {
   const std::string key = real_text(number);
-  if (const auto known = numbers_.find(key); known != numbers_.end()) return known->second;
+  if (const auto known = reals_.find(key); known != reals_.end()) return known->second;
   std::vector<int64_t> sizes;
   for (const Symbol& symbol : parts_.symbols) sizes.push_back(symbol.size);
   const auto size = static_cast<double>(number.formula.value(sizes));

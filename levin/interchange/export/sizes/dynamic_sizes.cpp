@@ -1,4 +1,4 @@
-#include "levin/interchange/export/dynamic_sizes.h"
+#include "levin/interchange/export/sizes/dynamic_sizes.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/index_select.h>
@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "levin/base/check.h"
 
@@ -24,6 +25,18 @@ size_t input_of(const Batch& example, const std::string& name) {
                name, names);
   }
   return static_cast<size_t>(found - fields.begin());
+}
+
+/// In the order in memory that the tensor has.
+at::Tensor with_rows(const at::Tensor& tensor, int64_t dim, const at::Tensor& rows) {
+  std::vector<int64_t> order(static_cast<size_t>(tensor.dim())), back(order.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(
+      order, [&](int64_t a, int64_t b) { return tensor.stride(a) > tensor.stride(b); });
+  for (size_t i = 0; i < order.size(); ++i)
+    back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  return at::index_select(tensor.permute(order), back[static_cast<size_t>(dim)], rows)
+      .permute(back);
 }
 
 }  // namespace
@@ -104,16 +117,24 @@ void DynamicSizes::limit(Symbol& symbol, const DynamicDim& dynamic) const {
 std::vector<int64_t> DynamicSizes::other_sizes(const Symbol& symbol) const {
   std::vector<int64_t> sizes;
   const int64_t step = symbol.multiple_of, size = symbol.size;
+  // Code may do otherwise at the largest: it counts as long as it is not much to run.
+  constexpr int64_t kManyTimes = 8;
+  const bool tries_max = symbol.max && *symbol.max / size < kManyTimes;
+  const int64_t far = tries_max ? *symbol.max / step * step : 2 * size;
   // Neighbours tell the parity of a quotient, a far one what a layer of a large stride makes of it.
-  for (const int64_t other : {size + step, size - step, 2 * size,
-                              size + (size / step / 2 + 1) * step, size / 2 / step * step,
-                              size + 2 * step, size - 2 * step, size + 3 * step, size - 3 * step}) {
-    if (other < std::max<int64_t>(symbol.min.value_or(2), 2)) continue;
+  for (const int64_t other :
+       {size + step, size - step, far, size + (size / step / 2 + 1) * step, size / 2 / step * step,
+        size + 2 * step, size - 2 * step, size + 3 * step, size - 3 * step}) {
+    if (other == size || other < std::max<int64_t>(symbol.min.value_or(2), 2)) continue;
     if (other > symbol.max.value_or(other) || std::ranges::find(sizes, other) != sizes.end()) {
       continue;
     }
     sizes.push_back(other);
     if (sizes.size() == kOtherSizes) break;
+  }
+  const int64_t least = symbol.min ? (*symbol.min + step - 1) / step * step : 0;
+  if (least > 1 && least != size && std::ranges::find(sizes, least) == sizes.end()) {
+    sizes.push_back(least);
   }
   LEVIN_CHECK(!sizes.empty(), "interchange.export.input",
               "{} has one size between its min and max, and is not dynamic", symbol.text);
@@ -150,14 +171,6 @@ std::vector<Point> DynamicSizes::points() const {
   return points;
 }
 
-std::optional<Point> DynamicSizes::point_of_one(size_t symbol) const {
-  if (symbols_[symbol].multiple_of != 1 || symbols_[symbol].min.value_or(1) > 1) return {};
-  Point point;
-  for (const Symbol& each : symbols_) point.push_back(each.size);
-  point[symbol] = 1;
-  return point;
-}
-
 std::vector<at::Tensor> DynamicSizes::inputs_at(const Point& point) const {
   const at::NoGradGuard no_grad;
   // forward may write into them.
@@ -169,7 +182,7 @@ std::vector<at::Tensor> DynamicSizes::inputs_at(const Point& point) const {
       if (old.size(dim) == point[i]) continue;
       const at::Tensor rows =
           at::arange(point[i], old.options().dtype(at::kLong)).remainder(old.size(dim));
-      inputs[input] = at::index_select(old, dim, rows);
+      inputs[input] = with_rows(old, dim, rows);
     }
   }
   return inputs;

@@ -1,4 +1,4 @@
-#include "levin/interchange/export/formula_search.h"
+#include "levin/interchange/export/sizes/formula_search.h"
 
 #include <algorithm>
 #include <cmath>
@@ -153,24 +153,38 @@ std::optional<SizeFormula> FormulaSearch::polynomial(const Samples& samples) con
   return sum;
 }
 
-/// known // divisor, (known - 1) // divisor, or the first rounded up. A number that several divisors would give has no formula: at a size that
-/// was not seen they differ.
+/// (known + summand) // divisor. What several would give has no formula: at a size that was not seen they
+/// differ.
 std::optional<SizeFormula> FormulaSearch::quotient(const Samples& samples) const {
   for (const Known& known : known_) {
     std::optional<SizeFormula> found;
     for (int64_t divisor = 2; divisor <= kLargestDivisor; ++divisor) {
-      for (const int64_t summand : {int64_t{0}, divisor - 1, int64_t{-1}}) {
-        SizeFormula formula = floor_div(known.formula + summand, divisor);
-        if (!gives(formula, samples)) continue;
-        if (found) return std::nullopt;
-        found = std::move(formula);
-        break;  // where both fit, all sizes are multiples of it
-      }
+      const auto summand = summand_of(known, samples, divisor);
+      if (!summand) continue;
+      if (found || summand->first != summand->second) return std::nullopt;
+      found = floor_div(known.formula + summand->first, divisor);
     }
     if (found) return found;
     if (auto ratio = whole_ratio(known, samples)) return ratio;
   }
   return std::nullopt;
+}
+
+/// The least and the largest summand with (known + summand) // divisor = samples.
+std::optional<std::pair<int64_t, int64_t>> FormulaSearch::summand_of(const Known& known,
+                                                                     const Samples& samples,
+                                                                     int64_t divisor) {
+  constexpr int64_t kAny = int64_t{1} << 62;
+  int64_t least = -kAny, most = kAny;
+  bool is_multiple = true;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    least = std::max(least, samples[i] * divisor - known.samples[i]);
+    most = std::min(most, samples[i] * divisor + divisor - 1 - known.samples[i]);
+    is_multiple = is_multiple && known.samples[i] % divisor == 0;
+  }
+  if (least > most) return std::nullopt;
+  if (is_multiple && least <= 0 && most >= 0) return std::pair<int64_t, int64_t>(0, 0);
+  return std::pair(least, most);
 }
 
 /// factor * known // divisor, where nothing is left over: [4, 6] seen as [6, 4].

@@ -1,4 +1,4 @@
-#include "levin/interchange/export/graph_formulas.h"
+#include "levin/interchange/export/sizes/graph_formulas.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "levin/base/check.h"
 #include "levin/graph/record/current_place.h"
-#include "levin/interchange/export/layer_sizes.h"
+#include "levin/interchange/export/sizes/layer_sizes.h"
 
 namespace levin::interchange {
 

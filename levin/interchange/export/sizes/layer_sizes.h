@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "levin/interchange/export/recording.h"
-#include "levin/interchange/export/size_formula.h"
+#include "levin/interchange/export/record/recording.h"
+#include "levin/interchange/export/sizes/size_formula.h"
 
 namespace levin::interchange {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "levin/interchange/export/dynamic_sizes.h"
-#include "levin/interchange/export/recording.h"
+#include "levin/interchange/export/record/recording.h"
+#include "levin/interchange/export/sizes/dynamic_sizes.h"
 
 namespace levin::interchange {
 
@@ -15,6 +15,9 @@ struct Recordings {
   std::vector<Recording> each;  ///< the first one's numbers are the hints
   std::vector<Point> points;    ///< the sizes of each
 };
+
+/// By value: which memory it lies in, that of the first value that it is a view of or was written into.
+std::vector<ValueId> roots_of(const Recording& recording);
 
 /// A number in a constant, which may be another at other sizes.
 struct ConstantNumber {
