@@ -12,16 +12,17 @@ using interchange::Samples;
 using interchange::SizeFormula;
 
 /// Two dims, as export_program varies them.
-const std::vector<std::vector<int64_t>> kPoints = {{4, 16}, {5, 16}, {3, 16}, {8, 16}, {4, 17},
-                                                   {4, 15}, {4, 32}, {5, 32}, {5, 15}};
+std::vector<std::vector<int64_t>> points() {
+  return {{4, 16}, {5, 16}, {3, 16}, {8, 16}, {4, 17}, {4, 15}, {4, 32}, {5, 32}, {5, 15}};
+}
 
 /// What the search makes of a function's values at the points, at a size it has not seen.
 template <class Function>
 std::optional<int64_t> at_new_size(const Function& function,
                                    std::span<const SizeFormula> candidates = {}) {
-  FormulaSearch search(kPoints);
+  FormulaSearch search(points());
   Samples samples;
-  for (const auto& point : kPoints) samples.push_back(function(point[0], point[1]));
+  for (const auto& point : points()) samples.push_back(function(point[0], point[1]));
   const auto formula = search.find(samples, candidates);
   if (!formula) return std::nullopt;
   return formula->value(std::vector<int64_t>{7, 101});
@@ -47,9 +48,9 @@ TEST(FormulaSearch, FindsSumsProductsAndQuotients) {
 }
 
 TEST(FormulaSearch, BuildsOnWhatItFoundBefore) {
-  FormulaSearch search(kPoints);
+  FormulaSearch search(points());
   Samples half, flat;
-  for (const auto& point : kPoints) {
+  for (const auto& point : points()) {
     half.push_back((point[1] - 3) / 2 + 1);
     flat.push_back(6 * half.back() * point[0]);
   }
@@ -73,10 +74,10 @@ TEST(FormulaSearch, SaysWhereThereIsNoFormula) {
 }
 
 TEST(FormulaSearch, FindsRealsThatAreTimesOrDividedByASize) {
-  FormulaSearch search(kPoints);
+  FormulaSearch search(points());
   const auto real = [&](const auto& function) {
     std::vector<double> samples;
-    for (const auto& point : kPoints) {
+    for (const auto& point : points()) {
       samples.push_back(function(static_cast<double>(point[0]), static_cast<double>(point[1])));
     }
     return search.find_real(samples);
