@@ -142,7 +142,7 @@ void Trainer::fit_with(std::shared_ptr<Module> module, std::optional<DataLoader>
                        std::optional<DataLoader> validation, std::shared_ptr<DataModule> data,
                        const FitOptions& options) {
   if (const auto request = detail::export_request()) {
-    export_as(*request, std::move(module), needed(std::move(train), "train_dataloader"));
+    return export_as(*request, std::move(module), needed(std::move(train), "train_dataloader"));
   }
   detail::Run& run = begin(std::move(module), detail::Stage::kFit);
   run.fit(needed(std::move(train), "train_dataloader"), std::move(validation), std::move(data),

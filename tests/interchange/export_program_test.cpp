@@ -63,14 +63,14 @@ class ExportProgram : public ::testing::Test {
   /// The JSON of the program.
   template <class Pointer>
   json written(Pointer net, const Batch& example, const std::vector<DynamicDim>& dims = {}) {
-    export_program(net, example, file_, {.dynamic = dims});
+    export_program(std::move(net), example, file_, {.dynamic = dims});
     return program_of(file_);
   }
   template <class Pointer>
   std::vector<std::string> targets(Pointer net, const Batch& example,
                                    const std::vector<DynamicDim>& dims = {}) {
     std::vector<std::string> names;
-    const json program = written(net, example, dims);
+    const json program = written(std::move(net), example, dims);
     for (const json& node : program["graph_module"]["graph"]["nodes"]) {
       names.push_back(node["target"].get<std::string>());
     }
