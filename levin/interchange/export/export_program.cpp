@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
@@ -15,6 +14,7 @@
 #include "levin/interchange/export/write/archive_writer.h"
 #include "levin/interchange/export/write/graph_writer.h"
 #include "levin/interchange/export/write/program_json.h"
+#include "levin/interchange/export/write/python_names.h"
 #include "levin/shard/leaf.h"
 
 namespace levin::interchange {
@@ -31,89 +31,6 @@ std::vector<ModuleTensor> tensors_of(const torch::nn::Module& module) {
   add(module.named_parameters(), /*is_parameter=*/true);
   add(module.named_buffers(), /*is_parameter=*/false);
   return tensors;
-}
-
-bool is_word_of_python(std::string_view name) {
-  static constexpr std::string_view kWords[] = {
-      "False", "None",     "True",  "and",    "as",   "assert", "async",  "await",    "break",
-      "class", "continue", "def",   "del",    "elif", "else",   "except", "finally",  "for",
-      "from",  "global",   "if",    "import", "in",   "is",     "lambda", "nonlocal", "not",
-      "or",    "pass",     "raise", "return", "try",  "while",  "with",   "yield"};
-  return std::ranges::find(kWords, name) != std::end(kWords);
-}
-
-/// What forward calls its module, and what the code that Python makes of a graph finds by these names.
-bool is_global_of_graphs(std::string_view name) {
-  static constexpr std::string_view kGlobals[] = {"self", "torch",    "device",    "inf",
-                                                  "nan",  "NoneType", "fx_pytree", "pytree"};
-  return std::ranges::find(kGlobals, name) != std::end(kGlobals);
-}
-
-/// Whether each part of "layers.0.weight" can be an attribute of a module beside torch.nn.Module's own.
-bool can_be_attribute(std::string_view path) {
-  static constexpr std::string_view kOwn[] = {"_guards_fn",
-                                              "add_module",
-                                              "add_submodule",
-                                              "apply",
-                                              "bfloat16",
-                                              "buffers",
-                                              "call_super_init",
-                                              "children",
-                                              "code",
-                                              "compile",
-                                              "cpu",
-                                              "cuda",
-                                              "double",
-                                              "dump_patches",
-                                              "eval",
-                                              "extra_repr",
-                                              "float",
-                                              "forward",
-                                              "get_buffer",
-                                              "get_extra_state",
-                                              "get_parameter",
-                                              "get_submodule",
-                                              "graph",
-                                              "half",
-                                              "ipu",
-                                              "load_state_dict",
-                                              "meta",
-                                              "modules",
-                                              "mtia",
-                                              "named_buffers",
-                                              "named_children",
-                                              "named_modules",
-                                              "named_parameters",
-                                              "parameters",
-                                              "print_readable",
-                                              "recompile",
-                                              "register_buffer",
-                                              "register_module",
-                                              "register_parameter",
-                                              "requires_grad_",
-                                              "set_extra_state",
-                                              "set_submodule",
-                                              "share_memory",
-                                              "state_dict",
-                                              "to",
-                                              "to_empty",
-                                              "train",
-                                              "training",
-                                              "type",
-                                              "xpu",
-                                              "zero_grad"};
-  if (path == "self") return false;
-  while (true) {
-    const size_t dot = path.find('.');
-    const std::string_view part = path.substr(0, dot);
-    if (part.empty() || is_word_of_python(part) ||
-        std::ranges::find(kOwn, part) != std::end(kOwn) ||
-        part.find_first_of("\"'\\\n") != std::string_view::npos) {
-      return false;
-    }
-    if (dot == std::string_view::npos) return true;
-    path.remove_prefix(dot + 1);
-  }
 }
 
 /// Buffers and generators are as they were when it ends.
@@ -159,13 +76,7 @@ class Exporter {
            const ExportProgramOptions& options)
       : module_(module), forward_(forward), sizes_(example, options.dynamic) {
     for (const auto& [name, tensor] : example.fields()) {
-      const auto is_letter = [](unsigned char letter) {
-        return std::isalnum(letter) != 0 || letter == '_';
-      };
-      LEVIN_CHECK(!name.empty() && std::ranges::all_of(name, is_letter) &&
-                      std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
-                      !is_word_of_python(name) && !is_global_of_graphs(name),
-                  "interchange.export.input",
+      LEVIN_CHECK(can_be_argument(name), "interchange.export.input",
                   "the input '{}' is no name that Python takes: letters, digits and underscores",
                   name);
       input_names_.push_back(name);

@@ -1,0 +1,16 @@
+#pragma once
+// Names that a program of torch.export can have in Python.
+// Not for users.
+
+#include <string_view>
+
+namespace levin::interchange {
+
+/// Whether forward can have an argument of that name: letters, digits and underscores, no word of the language, and
+/// none of the names by which the code that Python makes of a graph finds its modules.
+bool can_be_argument(std::string_view name);
+
+/// Whether each part of "layers.0.weight" can be an attribute of a module, beside those that torch.nn.Module has.
+bool can_be_attribute(std::string_view path);
+
+}  // namespace levin::interchange
