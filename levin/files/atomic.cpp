@@ -81,17 +81,21 @@ void put_in_empty_place(const fs::path& staged, const fs::path& final_path) {
 
 /// Puts the staged folder in its place; what stood there, if anything did, has its name then.
 void put_in_place(const fs::path& staged, const fs::path& final_path) {
-  if (::renameat2(AT_FDCWD, staged.c_str(), AT_FDCWD, final_path.c_str(), RENAME_EXCHANGE) == 0) {
-    return;
-  }
-  const int error = errno;
-  const bool no_exchange = error == EINVAL || error == ENOSYS || error == ENOTSUP;
-  LEVIN_CHECK(no_exchange || error == ENOENT, "files.write", "cannot replace {}: {}",
-              final_path.string(), posix::reason(error));
-  if (no_exchange && is_there(final_path)) {
-    replace_in_two_steps(staged, final_path);
-  } else {
-    move_to(staged, final_path);
+  // Another job may put its own there, or take it away, between the two calls: each time it has done something.
+  constexpr int kTries = 1000;
+  for (int i = 0;; ++i) {
+    if (::renameat2(AT_FDCWD, staged.c_str(), AT_FDCWD, final_path.c_str(), RENAME_EXCHANGE) == 0) {
+      return;
+    }
+    const int error = errno;
+    const bool no_exchange = error == EINVAL || error == ENOSYS || error == ENOTSUP;
+    LEVIN_CHECK(no_exchange || error == ENOENT, "files.write", "cannot replace {}: {}",
+                final_path.string(), posix::reason(error));
+    if (no_exchange && is_there(final_path)) return replace_in_two_steps(staged, final_path);
+    if (::rename(staged.c_str(), final_path.c_str()) == 0) return;
+    const bool is_taken = errno == ENOTEMPTY || errno == EEXIST;
+    LEVIN_CHECK(is_taken && i < kTries, "files.write", "cannot rename {} to {}: {}",
+                staged.filename().string(), final_path.string(), posix::reason(errno));
   }
 }
 

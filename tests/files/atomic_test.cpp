@@ -134,6 +134,30 @@ TEST(StagedDirectory, KeepsWhatCameToItsPlaceMeanwhile) {
   EXPECT_EQ(get(scratch / "a/file"), "theirs");
 }
 
+// Each finds nothing in its place, and the later one what the other has just put there.
+TEST(StagedDirectory, OfTwoJobsAtOnceIsOneOfThem) {
+  const Scratch scratch;
+  for (int round = 0; round < 300; ++round) {
+    const fs::path place = scratch / std::to_string(round);
+    const auto any = [](const fs::path&) { return true; };
+    StagedDirectory first(place, any), second(place, any);
+    put(first.path() / "a", "1");
+    put(second.path() / "a", "2");
+    std::atomic<int> waiting = 2;
+    std::string said[2];
+    const auto commit = [&](StagedDirectory& staged, std::string& words) {
+      --waiting;
+      while (waiting > 0) std::this_thread::yield();
+      words = error_of([&] { staged.commit(); });
+    };
+    std::thread other([&] { commit(second, said[1]); });
+    commit(first, said[0]);
+    other.join();
+    ASSERT_EQ(said[0] + said[1], "no errorno error") << "round " << round;
+    ASSERT_THAT(get(place / "a"), ::testing::AnyOf("1", "2"));
+  }
+}
+
 TEST(StagedFile, ReplacesWhatStoodThereWhenItIsCommitted) {
   const Scratch scratch;
   put(scratch / "a", "old");
