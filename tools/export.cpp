@@ -27,7 +27,7 @@ constexpr const char* kExportHelp =
     "checkpoint, takes the first batch of its training data as the example, writes the file and "
     "ends: it does not train.";
 
-/// What the program wrote for --dynamic is read by the program; mistakes are said here, before it starts.
+/// The program reads --dynamic; mistakes in it are said here, before the program starts.
 std::string joined(const std::vector<std::string>& dims) {
   std::string all;
   for (const std::string& each : dims) {

@@ -43,7 +43,7 @@ at::Tensor tensor_of(const files::TensorEntry& entry, const files::SafetensorsFi
 /// that are sparse or undefined.
 files::FileDigest write_tensors(const std::filesystem::path& file,
                                 const std::map<std::string, at::Tensor>& tensors);
-/// Of a state of tensors alone; parts of tensors are Error "checkpoint.slice".
+/// The state has tensors alone; parts of tensors are Error "checkpoint.slice".
 LEVIN_API files::FileDigest write_tensors(const std::filesystem::path& file, const State& tensors);
 
 /// CPU tensors in the file's memory map, which lives as long as any of them; copies of those that

@@ -76,7 +76,7 @@ class LEVIN_API ExportedPart : public torch::nn::Module {
   /// x [.., in], weight [out, in], bias [out] or undefined -> [.., out]
   using Linear = std::function<at::Tensor(const at::Tensor& x, const at::Tensor& weight,
                                           const at::Tensor& bias)>;
-  /// Whether it is an nn.Linear that the program runs.
+  /// Returns whether it is an nn.Linear that the program runs.
   bool is_linear() const { return python_class_ == "torch.nn.modules.linear.Linear"; }
   /// What runs in place of aten::linear, of an nn.Linear: adapters are made so (models/lora.h). Empty: the
   /// operator itself again.

@@ -131,10 +131,7 @@ void save(const Pretrained& net, const fs::path& folder) {
 
 void load(Pretrained& net, const fs::path& folder) {
   const LoraOptions options = read_config(folder / kConfig);
-  std::error_code error;
-  LEVIN_CHECK(fs::exists(folder / kWeights, error), "models.missing", "there is no {}",
-              (folder / kWeights).string());
-  const State weights = load_weights(folder / kWeights);
+  const State weights = read_weights(folder);
   add(net, options, Names::kSome);
   std::map<std::string, at::Tensor> parameters = own_weights(net);
   detail::Casts casts;

@@ -11,23 +11,11 @@
 #include "levin/base/log_sink.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/interchange/load_exported.h"
+#include "tests/interchange/own_backward.h"
 #include "tests/support/child_process.h"
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"
 #include "tests/support/small_disk.h"
-
-/// levin's own functions have the gradients of their operators: a user's may have others.
-namespace users {
-struct Twice : torch::autograd::Function<Twice> {
-  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
-    return x * 2;
-  }
-  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext*,
-                                               torch::autograd::tensor_list gradients) {
-    return {gradients[0] * 5};
-  }
-};
-}  // namespace users
 
 namespace levin::test::export_program_test {
 namespace {
@@ -221,11 +209,11 @@ TEST_F(ExportProgram, HasWhatTheHostFilledAsConstants) {
 TEST_F(ExportProgram, InlinesFunctionsWithABackwardOfTheirOwnInEvaluationAlone) {
   auto linear = nn::Linear(6, 6);
   auto net =
-      network([linear](const Tensor& x) mutable { return users::Twice::apply(linear(x)) + 1; });
+      network([linear](const Tensor& x) mutable { return users::Fivefold::apply(linear(x)) + 1; });
   net->register_module("linear", linear.ptr());
   const Batch example = {{"x", torch::randn({4, 6})}};
   EXPECT_THAT(error_of([&] { written(net, example); }),
-              AllOf(StartsWith("interchange.export.function: "), HasSubstr("Twice"),
+              AllOf(StartsWith("interchange.export.function: "), HasSubstr("Fivefold"),
                     HasSubstr("has a backward of its own")));
   net->eval();
   EXPECT_THAT(targets(net, example),

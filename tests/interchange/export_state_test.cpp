@@ -8,23 +8,11 @@
 #include "levin/interchange/load_exported.h"
 #include "levin/module/activation_checkpoint.h"
 #include "levin/module/parameters.h"
+#include "tests/interchange/own_backward.h"
 #include "tests/support/divided.h"
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"
 #include "tests/support/world.h"
-
-/// levin's own functions are known by their namespace: a user's are elsewhere.
-namespace users {
-struct Fivefold : torch::autograd::Function<Fivefold> {
-  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
-    return x * 2;
-  }
-  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext*,
-                                               torch::autograd::tensor_list gradients) {
-    return {gradients[0] * 5};
-  }
-};
-}  // namespace users
 
 namespace levin::test::export_state {
 namespace {

@@ -12,6 +12,7 @@ import sys
 import warnings
 
 import torch
+from program_values import leaves, loss_of
 from safetensors.torch import save_file
 from torch import nn
 from torch.export import Dim
@@ -584,22 +585,6 @@ def encoded(value, tensors, name):
     if isinstance(value, dict):
         return {"dict": {key: encoded(item, tensors, f"{name}.{key}") for key, item in value.items()}}
     return {"value": value}
-
-
-def leaves(output):
-    found = torch.utils._pytree.tree_leaves(output)
-    return [leaf for leaf in found if isinstance(leaf, torch.Tensor)]
-
-
-def loss_of(output):
-    """The same number in the test: the mean of the squares of each real or complex output, summed."""
-    total = torch.zeros((), dtype=torch.float64)
-    for leaf in leaves(output):
-        if leaf.is_complex():
-            leaf = torch.view_as_real(leaf)
-        if leaf.is_floating_point():
-            total = total + leaf.double().square().mean()
-    return total
 
 
 def step_sgd(parameters):

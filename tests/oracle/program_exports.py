@@ -16,6 +16,7 @@ import warnings
 
 import onnxruntime
 import torch
+from program_values import leaves, loss_of
 from safetensors.torch import load_file
 
 TOLERANCE = 1e-6
@@ -23,20 +24,6 @@ TOLERANCE = 1e-6
 OTHER_KERNELS = 1e-4
 # What ExecuTorch makes of its attention has strides that its own view of the reshape after it does not take.
 NOT_IN_EXECUTORCH = {"gpt2"}
-
-
-def leaves(value):
-    return [leaf for leaf in torch.utils._pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-
-
-def loss_of(output):
-    total = torch.zeros((), dtype=torch.float64)
-    for leaf in leaves(output):
-        if leaf.is_complex():
-            leaf = torch.view_as_real(leaf)
-        if leaf.is_floating_point():
-            total = total + leaf.double().square().mean()
-    return total
 
 
 def differs(name, got, wanted, tolerance=TOLERANCE):

@@ -31,7 +31,7 @@ class LEVIN_API PickleWriter {
   PickleWriter& integers(std::span<const int64_t> values);  ///< a tuple
   PickleWriter& boolean(bool value);
 
-  /// What is pushed from here on is the next tuple or the next entries.
+  /// tuple() and entries() take the values that are pushed from here on.
   PickleWriter& mark();
   PickleWriter& tuple();  ///< of all values since the mark
   PickleWriter& empty_tuple();

@@ -30,7 +30,7 @@ struct View {
     return begin == other.begin && tensor.scalar_type() == other.tensor.scalar_type() &&
            tensor.sizes() == other.tensor.sizes() && tensor.strides() == other.tensor.strides();
   }
-  /// Whether its memory has bytes between those of its elements.
+  /// Returns whether its memory has bytes between those of its elements.
   bool has_gaps() const { return end - begin > static_cast<int64_t>(tensor.nbytes()); }
 };
 
@@ -39,7 +39,7 @@ void check_utf8(const std::string& name) {
               "the name '{}' is not UTF-8, which Python reads; rename it", printable(name));
 }
 
-/// What keeps a tensor out of a file; empty: nothing.
+/// Returns the reason why a tensor cannot be written; empty where it can.
 std::string reason_not_written(const at::Tensor& tensor) {
   if (!tensor.defined()) return "an undefined tensor";
   if (tensor.is_nested()) return "a nested tensor";
@@ -79,7 +79,7 @@ std::vector<int64_t> row_major_strides(at::IntArrayRef sizes) {
   return strides;
 }
 
-/// Whether memory of that device is one run of bytes that tensors look at.
+/// Returns whether tensors of that device are views of one run of bytes.
 bool has_plain_memory(const at::Tensor& tensor) { return tensor.is_cpu() || tensor.is_cuda(); }
 
 class Planner {

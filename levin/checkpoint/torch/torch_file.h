@@ -36,7 +36,7 @@ LEVIN_API State load_torch_weights(const std::filesystem::path& path);
 /// Whether a path looks like one of these: a zip archive, a file of torch.save before PyTorch 1.6, or a
 /// folder with ".metadata".
 LEVIN_API bool is_torch_checkpoint(const std::filesystem::path& path);
-/// Whether save_weights writes a file of that name as torch.save does: .pt, .pth or .bin.
+/// Returns whether save_weights writes a file of that name as torch.save does: .pt, .pth or .bin.
 LEVIN_API bool is_torch_file_name(const std::filesystem::path& file);
 
 /// Floating-point tensors in another dtype. Those that share memory, tied weights among them, share it afterwards.

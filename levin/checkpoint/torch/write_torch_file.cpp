@@ -13,7 +13,7 @@
 namespace levin::detail {
 namespace {
 
-/// Whether Python makes the tensor by _rebuild_tensor_v3, from bytes and a dtype: for dtypes of which it
+/// Returns whether Python makes the tensor by _rebuild_tensor_v3, from bytes and a dtype: for dtypes of which it
 /// has no class of storages, and where tensors of several dtypes share one.
 bool is_untyped(const TorchDtype& dtype, const StoredMemory& memory) {
   return memory.is_mixed || dtype.storage.empty();

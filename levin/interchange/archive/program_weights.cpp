@@ -26,7 +26,7 @@ std::string described(at::ScalarType dtype, const std::vector<int64_t>& sizes) {
   return fmt::format("{} of [{}]", c10::toString(dtype), fmt::join(sizes, ", "));
 }
 
-/// What the program says of a tensor of its signature.
+/// A tensor of the signature, as the program describes it.
 struct Wanted {
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> sizes;

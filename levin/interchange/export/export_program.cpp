@@ -244,7 +244,7 @@ class Exporter {
         reason);
   }
 
-  /// What the host reads of values without an operator (data_ptr) shows in constants that change with them.
+  /// Finds values that the host read without an operator (data_ptr): constants then change with the inputs.
   void check_values(const Recording& first) const {
     std::optional<Recording> other;
     try {
@@ -278,7 +278,7 @@ class Exporter {
     symbol.min = least;
   }
 
-  /// Whether the same operators with sizes by the same formulas run there; then it is among the recordings.
+  /// Returns whether the same operators with sizes by the same formulas run there; then it is among the recordings.
   bool runs_alike(Recordings& recordings, size_t index, int64_t size) const {
     Point point = recordings.points.front();
     point[index] = size;

@@ -31,7 +31,7 @@ class LEVIN_API Expression {
   /// The value of the one symbol that is missing in `symbols`, where the expression is linear in it
   /// and has that size; none otherwise.
   std::optional<std::pair<std::string, int64_t>> solve(int64_t size, const Symbols& symbols) const;
-  /// Whether all of its functions are known.
+  /// Returns whether all of its functions are known.
   bool is_computable() const;
   bool is_symbol() const { return kind_ == Kind::kSymbol; }
   /// Names of the symbols.

@@ -35,7 +35,7 @@ class LEVIN_API Guard {
   static std::optional<Guard> parse(std::string_view text, const NameOf& name_of);
 
   bool holds(const Symbols& symbols) const;
-  /// Whether it says nothing: both sides are the same.
+  /// Returns whether it says nothing: both sides are the same.
   bool is_trivial() const;
   /// "x.size(0) % 2 == 0"
   const std::string& text() const { return text_; }

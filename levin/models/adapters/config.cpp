@@ -10,6 +10,7 @@
 #include "levin/base/json.h"
 #include "levin/base/json/known_keys.h"
 #include "levin/base/text.h"
+#include "levin/checkpoint/checkpoint.h"
 #include "levin/files/read_file.h"
 #include "levin/models/adapters/names.h"
 #include "levin/models/pretrained_parts.h"
@@ -192,6 +193,14 @@ std::string config_text(const models::Pretrained& net) {
     network.is_transposed = network.is_transposed || each.layer->is_transposed();
   }
   return config_text(options, network);
+}
+
+State read_weights(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / kWeights;
+  std::error_code error;
+  LEVIN_CHECK(std::filesystem::exists(file, error), "models.missing", "there is no {}",
+              file.string());
+  return load_weights(file);
 }
 
 }  // namespace levin::lora

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "levin/base/state.h"
 #include "levin/models/lora.h"
 
 namespace levin::lora {
@@ -18,7 +19,10 @@ constexpr const char* kPrefix = "base_model.model.";
 /// Throws Error "models.missing", and "models.lora.options" for what levin would compute otherwise than PEFT.
 LoraOptions read_config(const std::filesystem::path& file);
 
-/// What adapter_config.json says beside the options.
+/// The tensors of an adapter's folder, under PEFT's names. Throws Error "models.missing".
+State read_weights(const std::filesystem::path& folder);
+
+/// The part of adapter_config.json beside the options.
 struct AdaptedNetwork {
   std::string base;                  ///< the folder or file that it was read from
   std::vector<std::string> targets;  ///< names of the adapted modules

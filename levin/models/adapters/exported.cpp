@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What all layers of one adapter share.
+/// All layers of one adapter share it.
 struct Adapter {
   LoraOptions options;
   AdaptedNetwork network;
@@ -199,10 +199,7 @@ void save(const ExportedModule& net, const fs::path& folder) {
 
 void load(ExportedModule& net, const fs::path& folder) {
   const LoraOptions options = read_config(folder / kConfig);
-  std::error_code error;
-  LEVIN_CHECK(fs::exists(folder / kWeights, error), "models.missing", "there is no {}",
-              (folder / kWeights).string());
-  const State weights = load_weights(folder / kWeights);
+  const State weights = read_weights(folder);
   add(net, options, Names::kSome);
   std::map<std::string, at::Tensor> own = own_weights(net, layers_of(net));
   for (const auto& [name, value] : weights.values()) {

@@ -1,5 +1,5 @@
 #pragma once
-// What `levin export` asks of a program: that its Trainer's first fit writes the module as a program of
+// `levin export` asks a program that its Trainer's first fit writes the module as a program of
 // torch.export in place of training it. The environment says so.
 //
 //   LEVIN_EXPORT_TO=net.pt2                     the file

@@ -263,7 +263,7 @@ void Capture::Impl::call(const c10::OperatorHandle& op, torch::jit::Stack& stack
   recording.calls.push_back(std::move(call));
 }
 
-/// Whether the code after aten::equal may do for all values what it does now. LibTorch's attention asks
+/// Returns whether the code after aten::equal may do for all values what it does now. LibTorch's attention asks
 /// whether query, key and value are one tensor, and computes the same more slowly where they are not.
 bool Capture::Impl::is_any_branch(const torch::jit::Stack& stack,
                                   c10::function_ref<void()> proceed) {
@@ -467,7 +467,7 @@ void Capture::Impl::check_memory(const Known& known, const at::Tensor& tensor) c
               c10::str(at::IntArrayRef(known.sizes)), c10::str(tensor.sizes()));
 }
 
-/// What the host did to parameters, buffers and inputs after their last operator.
+/// Refuses what the host did to parameters, buffers and inputs after their last operator.
 void Capture::Impl::check_state() {
   for (const at::Tensor& each : state) {
     try {
@@ -609,7 +609,7 @@ void Capture::Impl::add_results(const torch::jit::Stack& stack, RecordedCall& ca
     const bool is_known = found != known.end() && !found->second.tensor.expired();
     const ValueId before = is_known ? found->second.id : kNoValue;
     const ValueId id = add(tensor, Origin::kResult, index);
-    // What writes a parameter, a buffer or an input in place returns it: it keeps its name. A cast that
+    // An operator that writes a parameter, a buffer or an input in place returns it: it keeps its name. A cast that
     // casts nothing returns it too, and is what comes after for an input, whose dtype may be another.
     if (is_known) {
       const Origin origin = recording.values[before].origin;

@@ -19,7 +19,7 @@ namespace levin::interchange {
 using ValueId = size_t;
 constexpr ValueId kNoValue = static_cast<ValueId>(-1);
 
-/// Whether an operator writes this argument in place.
+/// Returns whether an operator writes this argument in place.
 inline bool is_written(const c10::Argument& formal) {
   return formal.alias_info() != nullptr && formal.alias_info()->isWrite();
 }

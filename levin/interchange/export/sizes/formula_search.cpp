@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kLargestDivisor = 64;
 /// Polynomials have a term for each set of dims.
 constexpr size_t kMostDynamicDims = 4;
-/// What C++ computes in float and stores in double.
+/// A number that C++ computed in float and stored in double is off by as much.
 constexpr double kFloatError = 2e-7;
 constexpr double kLargestSize = 9e15;
 

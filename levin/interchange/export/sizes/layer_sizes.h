@@ -9,7 +9,7 @@
 
 namespace levin::interchange {
 
-/// What dim `dim` of the result may be; empty for other operators. input: the formulas of the sizes of
+/// Returns the sizes that dim `dim` of the result may have; empty for other operators. input: the formulas of the sizes of
 /// the operator's first tensor; weight: the sizes of its weight, where it has one.
 std::vector<SizeFormula> layer_sizes(const RecordedCall& call,
                                      const std::vector<SizeFormula>& input,

@@ -22,7 +22,7 @@ class ModuleStack {
   std::string text(size_t call) const;
   /// That of the root alone.
   std::string root() const { return "L__self__,," + classes_.at(""); }
-  /// Of all modules, the root "" first.
+  /// Returns the paths of all modules, the root "" first.
   const std::vector<std::string>& paths() const { return paths_; }
 
  private:

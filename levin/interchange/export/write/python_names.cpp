@@ -12,7 +12,7 @@ constexpr std::string_view kWords[] = {
     "continue", "def", "del", "elif", "else", "except", "finally", "for", "from", "global", "if",
     "import", "in", "is", "lambda", "nonlocal", "not", "or", "pass", "raise", "return", "try",
     "while", "with", "yield"};
-/// What forward calls its module, and what the code of a graph takes from torch.fx.
+/// forward calls its module self; the code of a graph has the others from torch.fx.
 constexpr std::string_view kGlobals[] = {
     "self", "torch", "device", "inf", "nan", "NoneType", "fx_pytree", "pytree"};
 /// Attributes of torch.nn.Module and of the module that torch.export makes.

@@ -6,11 +6,11 @@
 
 namespace levin::interchange {
 
-/// Whether forward can have an argument of that name: letters, digits and underscores, no word of the language, and
+/// Returns whether forward can have an argument of that name: letters, digits and underscores, no word of the language, and
 /// none of the names by which the code that Python makes of a graph finds its modules.
 bool can_be_argument(std::string_view name);
 
-/// Whether each part of "layers.0.weight" can be an attribute of a module, beside those that torch.nn.Module has.
+/// Returns whether each part of "layers.0.weight" can be an attribute of a module, beside those that torch.nn.Module has.
 bool can_be_attribute(std::string_view path);
 
 }  // namespace levin::interchange
