@@ -38,20 +38,21 @@ int main(int argc, char** argv) {
       return loss;
     };
     std::optional<levin::graph::Replay> replay;
-    std::function<void()> host_part;
+    levin::optim::Moved moved;
     for (int64_t i = 0; i < clock.last(); ++i) {
       clock();
       const at::Tensor x = data.x.narrow(0, i * data.batch_size, data.batch_size);
       const at::Tensor y = data.y.narrow(0, i * data.batch_size, data.batch_size);
       if (replay) {
-        host_part();
+        optimizer->before_replay();
         clock.keep((*replay)({x, y}).front());
+        optimizer->replayed(moved);
       } else if (replays && i == 1) {
         at::Tensor loss;
         const auto recorded = levin::trace(
             [&](const at::Tensor& a, const at::Tensor& b) { return loss = step(a, b); }, {x, y});
         replay.emplace(recorded.graph());
-        host_part = optimizer->host_part();
+        moved = optimizer->moved();
         const auto& report = replay->report();
         std::fprintf(stderr, "%ld operators, %ld of them allocate, %ld views, arena %.3f MB\n",
                      report.num_operators, report.num_allocating, report.num_views,

@@ -112,8 +112,8 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
           .scaler = options_.scaler,
           .loss_guard = options_.loss_guard,
           .device = device_,
-          .records = compiles()});
-  stepping_->set_after_step([this](const optim::Optimizer& optimizer) { after_step(optimizer); });
+          .records = compiles(),
+          .after_step = [this](const optim::Optimizer& optimizer) { after_step(optimizer); }});
   if (device_.is_cpu()) {
     // A replayed step has memory of its own, beside which there is to be none of the steps before.
     compiles() ? detail::keep_no_freed_memory() : detail::keep_freed_memory();
@@ -294,8 +294,7 @@ std::vector<PreparedOptimizer> Accelerator::prepare_optimizers(
     if (options_.master_weights) config.master_weights();
     const int64_t own_steps = total_steps < 0 ? -1 : total_steps / config.frequency();
     prepared.emplace_back(strategy_->build_optimizer(config, parameters_for(config)),
-                          config.schedule(), config.frequency(), own_steps, stepping_.get());
-    stepping_->add(prepared.back().optimizer());
+                          config.schedule(), config.frequency(), own_steps, *stepping_);
   }
   optimizers_.insert(optimizers_.end(), prepared.begin(), prepared.end());
   optimizers_changed();
@@ -346,8 +345,7 @@ PreparedOptimizer Accelerator::prepare_torch_optimizer(
               "torch::optim; give prepare levin::optim::sgd, adam or adamw, or leave them out");
   auto adapted = optim::adapt_torch_optimizer(std::move(optimizer), parameters_);
   optimizers_.emplace_back(std::move(adapted), std::nullopt, /*frequency=*/1, /*total_steps=*/-1,
-                           stepping_.get());
-  stepping_->add(optimizers_.back().optimizer());
+                           *stepping_);
   optimizers_changed();
   return optimizers_.back();
 }

@@ -41,7 +41,7 @@ AccumulateScope Accelerator::accumulate() {
   const bool ends_epoch = options_.gradient_accumulation_plugin.sync_with_dataloader &&
                           gradient_accumulation_steps() > 1 && loop != nullptr && loop->at_end();
   AccumulateScope scope(*stepping_,
-                        {.group_size = gradient_accumulation_steps(), .ends_epoch = ends_epoch});
+                        {.window_size = gradient_accumulation_steps(), .ends_epoch = ends_epoch});
   loop_recording_.begin_batch();
   return scope;
 }
@@ -66,14 +66,14 @@ void Accelerator::say_who_reads_what() const {
 
 // Of options to which a call in the loop gives effect, those whose call has never come.
 void Accelerator::warn_of_unused_options() const {
-  if (gradient_accumulation_steps() > 1 && !stepping_->has_grouped()) {
+  if (gradient_accumulation_steps() > 1 && !stepping_->state().has_windows) {
     log::warn(
-        "accelerator.accumulate: gradient_accumulation_steps = {} and no batch is in a group, so "
+        "accelerator.accumulate: gradient_accumulation_steps = {} and no batch is in an accumulation window, so "
         "that each is stepped with; begin the loop's body with `const auto scope = "
         "accelerator.accumulate();`",
         gradient_accumulation_steps());
   }
-  if (options_.compile != "no" && !stepping_->has_recorded()) {
+  if (options_.compile != "no" && !stepping_->state().has_recorded) {
     log::warn(
         "accelerator.compile: compile = {} and no step is recorded, so that all run as they are; "
         "make them by what `accelerator.compile([&](const Batch& batch) {{ ... }})` gives",

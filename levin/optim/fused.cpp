@@ -79,20 +79,21 @@ class FusedOptimizer : public Optimizer {
     return true;
   }
 
-  std::function<void()> host_part() override {
-    if (!capturable_) return Optimizer::host_part();
-    return [this, moved = moved_cohorts()] {
-      for (const size_t i : moved) advance(cohorts_[i]);
-    };
+  void before_replay() override {
+    for (Cohort& cohort : cohorts_) give_numbers(cohort, cohort.steps + 1);
   }
 
-  std::function<void()> host_part_undone() override {
-    return [this, moved = moved_cohorts()] {
-      for (const size_t i : moved) {
-        cohorts_[i].steps -= 1;
-        if (counts_on_host(cohorts_[i])) cohorts_[i].step_count.fill_(cohorts_[i].steps);
-      }
-    };
+  Moved moved() const override {
+    if (!capturable_) return Optimizer::moved();
+    Moved moved;
+    for (size_t i = 0; i < cohorts_.size(); ++i) {
+      if (cohorts_[i].moved) moved.push_back(i);
+    }
+    return moved;
+  }
+
+  void replayed(const Moved& moved) override {
+    for (const size_t i : moved) cohorts_[i].steps += 1;
   }
 
   int64_t layout() const override { return layout_; }
@@ -297,23 +298,14 @@ class FusedOptimizer : public Optimizer {
   /// A program of XLA is given its numbers by the host.
   static bool counts_on_host(const Cohort& cohort) { return cohort.parameters.front().is_xla(); }
 
-  std::vector<size_t> moved_cohorts() const {
-    std::vector<size_t> moved;
-    for (size_t i = 0; i < cohorts_.size(); ++i) {
-      if (cohorts_[i].moved) moved.push_back(i);
-    }
-    return moved;
-  }
-
-  /// What changes from step to step on the host.
-  void advance(Cohort& cohort) {
-    cohort.steps += 1;
+  /// For step number `step`: what the kernels read of the host.
+  void give_numbers(Cohort& cohort, int64_t step) {
     if (capturable_) *cohort.lr.mutable_data_ptr<double>() = groups()[cohort.group].lr;
-    if (counts_on_host(cohort)) cohort.step_count.fill_(cohort.steps);
+    if (counts_on_host(cohort)) cohort.step_count.fill_(step);
   }
 
   void update(Cohort& cohort) {
-    advance(cohort);
+    give_numbers(cohort, ++cohort.steps);
     // By an operator, so that a graph of the step counts on.
     if (!counts_on_host(cohort) && !std::holds_alternative<SgdOptions>(kind_)) {
       cohort.step_count.add_(1);

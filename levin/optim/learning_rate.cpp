@@ -7,29 +7,23 @@ namespace levin::optim {
 
 LearningRate::LearningRate(Optimizer& optimizer, Schedule schedule, int64_t total_steps)
     : optimizer_(&optimizer), schedule_(std::move(schedule)), total_steps_(total_steps) {
-  apply();
+  set_steps(0);
 }
 
-void LearningRate::apply() {
-  const double factor = schedule_.factor(steps_, total_steps_);
+void LearningRate::set_steps(int64_t steps) {
+  const double factor = schedule_.factor(steps, total_steps_);
   for (ParameterGroup& group : optimizer_->groups()) group.lr = group.initial_lr * factor;
 }
 
-void LearningRate::step() {
-  ++steps_;
-  apply();
-}
-
-State LearningRate::state_dict() const {
+State LearningRate::state_dict(int64_t steps) const {
   State state;
-  return std::move(state.set("name", schedule_.name).set("steps", steps_));
+  return std::move(state.set("name", schedule_.name).set("steps", steps));
 }
 
-void LearningRate::load_state_dict(const State& state) {
+int64_t LearningRate::steps_of(const State& state) const {
   LEVIN_CHECK(state.text("name") == schedule_.name, "optim.schedule.state",
               "this state is of schedule '{}', wanted '{}'", state.text("name"), schedule_.name);
-  steps_ = state.integer("steps");
-  apply();
+  return state.integer("steps");
 }
 
 }  // namespace levin::optim

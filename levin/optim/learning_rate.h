@@ -1,6 +1,5 @@
 #pragma once
-// LearningRate: a schedule at work on one optimizer, counted in optimizer steps.
-// Moved on after each update; saved with the optimizer.
+// LearningRate: a schedule at work on one optimizer. Who counts its steps tells it.
 
 #include <cstdint>
 
@@ -18,21 +17,18 @@ class LEVIN_API LearningRate {
   /// Throws Error "optim.schedule.total_steps" when the schedule needs a number and gets -1.
   LearningRate(Optimizer& optimizer, Schedule schedule, int64_t total_steps);
 
-  /// To be called after each optimizer step.
-  void step();
-  int64_t steps() const { return steps_; }
+  /// The rates are those of the step that comes after so many.
+  void set_steps(int64_t steps);
 
-  /// {"name", "steps"}; another schedule's state throws Error "optim.schedule.state".
-  State state_dict() const;
-  void load_state_dict(const State& state);
+  /// {"name", "steps"}, after so many steps.
+  State state_dict(int64_t steps) const;
+  /// The steps of a state. Throws Error "optim.schedule.state" for another schedule's.
+  int64_t steps_of(const State& state) const;
 
  private:
-  void apply();
-
   Optimizer* optimizer_;
   Schedule schedule_;
   int64_t total_steps_;
-  int64_t steps_ = 0;
 };
 
 }  // namespace levin::optim

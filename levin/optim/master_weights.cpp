@@ -53,17 +53,18 @@ class MasterWeights final : public Optimizer {
 
   bool set_capturable(bool capturable) override { return inner_->set_capturable(capturable); }
 
-  std::function<void()> host_part() override {
-    return [this, inner = inner_->host_part()] {
-      const at::NoGradGuard no_grad;
-      follow();
-      inner_->groups() = groups();
-      inner();
-    };
+  void before_replay() override {
+    const at::NoGradGuard no_grad;
+    follow();
+    inner_->groups() = groups();
+    inner_->before_replay();
   }
 
-  std::function<void()> host_part_undone() override { return inner_->host_part_undone(); }
-  void replayed() override { note_marks(); }
+  Moved moved() const override { return inner_->moved(); }
+  void replayed(const Moved& moved) override {
+    inner_->replayed(moved);
+    note_marks();
+  }
   int64_t layout() const override { return inner_->layout(); }
 
   std::vector<NamedTensor> named_state() const override {

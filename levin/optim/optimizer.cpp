@@ -25,7 +25,9 @@ bool Optimizer::set_waves(std::vector<int64_t>) { return false; }
 
 bool Optimizer::set_capturable(bool) { return false; }
 
-std::function<void()> Optimizer::host_part() {
+void Optimizer::replayed(const Moved&) {}
+
+Moved Optimizer::moved() const {
   LEVIN_CHECK(false, "optim.capturable",
               "{} was not set capturable; call set_capturable(true), and step() where that gives "
               "false",

@@ -31,6 +31,9 @@ struct ParameterGroup {
   double momentum = 0.0;        ///< the first of the betas of those that have betas
 };
 
+/// The parts of an optimizer that a step has moved on.
+using Moved = std::vector<size_t>;
+
 /// Computes the loss and its gradients anew, and gives the loss.
 using Closure = std::function<at::Tensor()>;
 
@@ -61,14 +64,14 @@ class LEVIN_API Optimizer {
   /// those of the next one. As PyTorch's option of that name. False where this optimizer computes
   /// on the host.
   virtual bool set_capturable(bool capturable);
-  /// What the last step() did on the host: to be done before each replay of it, as long as layout()
-  /// is what it is now. Throws Error "optim.capturable" unless that was set.
-  virtual std::function<void()> host_part();
-  /// Makes it as before host_part()'s action, after which nothing was replayed; nullptr where that
-  /// cannot be.
-  virtual std::function<void()> host_part_undone() { return nullptr; }
-  /// To be called after each replay.
-  virtual void replayed() {}
+  /// The tensors that a replay reads get the numbers of the coming step. Counts nothing, so that it may be called
+  /// also where no replay follows.
+  virtual void before_replay() {}
+  /// The parts that the last step() moved, for replayed(). Throws Error "optim.capturable" unless that was set.
+  virtual Moved moved() const;
+  /// To be called after each replay of a step that moved these, as long as layout() is what it was then: what step()
+  /// counts on the host.
+  virtual void replayed(const Moved& moved);
   /// Another number whenever steps that were recorded no longer hold.
   virtual int64_t layout() const { return 0; }
   /// The tensors that it keeps, as "exp_avg of net.0.weight"; for graphs of its steps.

@@ -29,19 +29,8 @@ at::Tensor Run::compiled_step(const Batch& batch, int64_t index) {
   }
   if (module_->takes_batch_index()) arguments.push_back({"batch_index", index});
   return step_(
-      inputs, guards,
-      [&] {
-        const at::Tensor loss = take_step(batch, index);
-        record_host_part();
-        return std::vector{loss};
-      },
-      arguments, progress_.global_step)[0];
-}
-
-void Run::record_host_part() {
-  graph::HostPart* recording = accelerator_.stepping().recording();
-  if (recording == nullptr) return;
-  recording->after([this, updated = updated_] { updated_ = updated; });
+      inputs, guards, [&] { return std::vector{take_step(batch, index)}; }, arguments,
+      progress_.global_step)[0];
 }
 
 /// Whether the recording sees to it.

@@ -63,15 +63,14 @@ bool Run::validation_due() const {
   if (limits_.val_interval == kUncounted) {
     return limits_.epoch_complete(progress_.batch) && progress_.validated < progress_.batch;
   }
-  // Several intervals may end inside one accumulation group: they are one validation.
+  // Several intervals may end inside one accumulation window: they are one validation.
   return progress_.batch / limits_.val_interval > progress_.validated / limits_.val_interval;
 }
 
 void Run::validate_in_fit() {
   // What saves at its end saves it as held; one that throws was not.
   const int64_t before = std::exchange(progress_.validated, progress_.batch);
-  RandomPlace random(accelerator_.device());
-  random.note();
+  const RandomPlace random(accelerator_.device());
   try {
     evaluation_loop(Stage::kValidate, *val_loader_, limits_.val_batches, nullptr);
     step_.check_next();

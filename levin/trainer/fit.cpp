@@ -59,8 +59,10 @@ void Run::train_batch(Batch batch, int64_t index) {
   }
 
   // module, strategy and optim
-  const AccumulateScope group(accelerator_.stepping(), group_place(index));
+  const AccumulateScope window(accelerator_.stepping(), window_place(index));
+  const int64_t updates = updates_so_far();
   const at::Tensor loss = compiled_step(batch, index);
+  updated_ = updates_so_far() > updates;
   accelerator_.placement().end_batch();
   if (updated_) ++progress_.global_step;
   ++progress_.batch;
@@ -76,22 +78,20 @@ void Run::train_batch(Batch batch, int64_t index) {
 
 at::Tensor Run::take_step(const Batch& batch, int64_t index) {
   // module
-  const int64_t updates_before = manual_updates();
   const at::Tensor loss = training_step(batch, index);
-  updated_ = manual_updates() > updates_before;
   if (!module_->automatic_optimization) return loss;
 
   // strategy and optim
   Stepping& stepping = accelerator_.stepping();
   const bool gives_gradients = stepping.gives_gradients(loss);
   const bool exchanges = gives_gradients || stepping.is_awaited();
-  if (exchanges && !stepping.has_gradients()) begin_group();
+  if (exchanges && !stepping.has_gradients()) begin_window();
   if (gives_gradients) {
     backward(loss);
   } else if (exchanges) {
     stepping.join_exchange();
   }
-  if (stepping.sync_gradients() && stepping.has_gradients()) updated_ = update();
+  if (stepping.sync_gradients() && stepping.has_gradients()) update();
   return loss;
 }
 
@@ -100,7 +100,7 @@ at::Tensor Run::training_step(const Batch& batch, int64_t index) {
   return module_->training_step(batch, index);
 }
 
-void Run::begin_group() {
+void Run::begin_window() {
   for (PreparedOptimizer& optimizer : optimizers_) {
     if (progress_.global_step % optimizer.frequency() != 0) continue;
     module_->on_before_zero_grad(optimizer);
@@ -109,9 +109,9 @@ void Run::begin_group() {
   }
 }
 
-bool Run::update() {
+void Run::update() {
   Stepping& stepping = accelerator_.stepping();
-  const bool counts = stepping.group_counts();
+  const bool counts = stepping.window_counts();
   for (PreparedOptimizer& optimizer : optimizers_) {
     if (!counts || (progress_.global_step + 1) % optimizer.frequency() != 0) continue;
     accelerator_.unscale_gradients(optimizer);
@@ -119,19 +119,16 @@ bool Run::update() {
     listeners_.tell_watchers(&Callback::on_before_optimizer_step);
     stepping.clip_gradients(optimizer.optimizer(), options_.gradient_clip_val.value_or(0.0),
                             options_.gradient_clip_algorithm);
-    updating_ = true;
     optimizer.step();
-    updating_ = false;
   }
-  stepping.end_group();
-  return counts;
+  stepping.end_window(counts);
 }
 
 void Run::end_epoch() {
   if (progress_.validated == 0) tell_of_no_validation();
   place_.enter(RunPlace::kEnd);
   skip_epoch_ = false;
-  accelerator_.stepping().drop_group();
+  accelerator_.stepping().drop_window();
   log_.collect_in(&log_.epoch_values());
   module_->on_train_epoch_end();
   log_.collect_in(&log_.train_values());

@@ -2,7 +2,6 @@
 
 #include <torch/nn/module.h>
 
-#include "levin/accelerator/stepping/half_on_cpu.h"
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/base/random.h"
@@ -278,47 +277,6 @@ int64_t Run::num_updates() const {
   return updates;
 }
 
-// What is left of a step that threw, and of the batches of its group, is no state to go on from.
-void Run::undo_step() {
-  if (!boundary_ || updating_ || at_step_boundary() || gradients_wait()) return;
-  if (!boundary_->go_back(progress_, num_updates())) return;
-  in_step_ = false;
-  accelerator_.stepping().drop_group();
-}
-
-void Run::note_where_it_failed() const {
-  std::string place = loading_.empty() ? place_.text() : loading_;
-  if (!place.empty()) note_place(std::move(place));
-}
-
-// LibTorch's own errors say nothing of the precision that a dtype comes from, or the batch that took the
-// memory.
-void Run::explain(const std::exception& error) const {
-  if (dynamic_cast<const Error*>(&error) != nullptr) return;
-  const std::string hint = half_hint(accelerator_.precision(), error.what());
-  if (!hint.empty()) log::error("trainer: {}", hint);
-  const std::string of_memory = accelerator_.memory_hint(error);
-  if (!of_memory.empty()) log::error("{}", of_memory);
-}
-
-void Run::report(const std::exception& error) {
-  note_where_it_failed();
-  explain(error);
-  undo_step();
-  end_saves();
-  listeners_.tell_of_exception(error);
-}
-
-// What was being written behind a run that fails is kept where nobody else has a part in it.
-void Run::end_saves() {
-  try {
-    if (accelerator_.num_processes() > 1) return accelerator_.saves().drop();
-    accelerator_.finish_saves();
-  } catch (const std::exception& error) {
-    log::error("trainer: {}", error.what());
-  }
-}
-
 void Run::say_where() const {
   if (accelerator_.xla()) log::info("xla: {}", accelerator_.xla()->report().summary());
   if (!log_.loggers().empty()) log::info("trainer: logs are in {}", log_dir());
@@ -360,8 +318,8 @@ bool Run::should_log() const {
          is_out_of_time();
 }
 
-GroupPlace Run::group_place(int64_t index) const {
-  return {.group_size = limits_.group_size(index),
+WindowPlace Run::window_place(int64_t index) const {
+  return {.window_size = limits_.group_size(index),
           .ends_epoch = limits_.epoch_complete(index + 1),
           .may_weigh = module_->automatic_optimization};
 }
@@ -377,9 +335,8 @@ void Run::look_for_end(int64_t batches) {
   limits_.ended_after = batches;
 }
 
-int64_t Run::manual_updates() const {
-  if (module_->automatic_optimization) return 0;
-  return num_updates();
+int64_t Run::updates_so_far() const {
+  return module_->automatic_optimization ? accelerator_.stepping().state().steps : num_updates();
 }
 
 OptimizerHandle& Run::optimizer(int64_t index) {

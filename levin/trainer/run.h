@@ -81,11 +81,6 @@ class Run : public ModuleContext {
   void prepare_fit(DataLoader training, std::optional<DataLoader> validation);
   void agree_on_folders();
   void tear_down();
-  void report(const std::exception& error);
-  void note_where_it_failed() const;
-  void explain(const std::exception& error) const;
-  void undo_step();
-  void end_saves();
   int64_t num_updates() const;
   /// An optimizer that does not step after each training step has gradients of some.
   bool gradients_wait() const;
@@ -104,8 +99,16 @@ class Run : public ModuleContext {
   bool finished() const;
   bool is_out_of_time() const;
   double seconds_trained() const;
-  int64_t manual_updates() const;
+  /// Steps that changed parameters: the module's own, or windows that were stepped with.
+  int64_t updates_so_far() const;
   Batch to_device(Batch batch);
+
+  // failure.cpp
+  void report(const std::exception& error);
+  void note_where_it_failed() const;
+  void explain(const std::exception& error) const;
+  void undo_step();
+  void end_saves();
 
   // fit.cpp: the way of a batch
   void train();
@@ -115,18 +118,17 @@ class Run : public ModuleContext {
   at::Tensor take_step(const Batch& batch, int64_t index);
   at::Tensor training_step(const Batch& batch, int64_t index);
   /// Gradients of an optimizer with a frequency add up over the steps between its own.
-  void begin_group();
-  /// False where the group weighed nothing, and no optimizer has stepped.
-  bool update();
+  void begin_window();
+  /// Steps with no optimizer where the window weighs nothing.
+  void update();
   void end_epoch();
   /// Sees whether the epoch ends after so many batches, where nobody counted them.
   void look_for_end(int64_t batches);
-  GroupPlace group_place(int64_t index) const;
+  WindowPlace window_place(int64_t index) const;
 
   // compiled.cpp: take_step, recorded and replayed where the options say so
   void watch_logs();
   at::Tensor compiled_step(const Batch& batch, int64_t index);
-  void record_host_part();
   bool record_log(std::string_view name, const at::Tensor& value, const LogOptions& options);
 
   // evaluate.cpp
@@ -209,9 +211,8 @@ class Run : public ModuleContext {
   };
 
   bool active_ = false;
-  bool in_step_ = false;   // from the start of a batch to the end of its update
-  bool updating_ = false;  // an optimizer changes parameters
-  bool updated_ = false;   // the step that was taken last has updated parameters
+  bool in_step_ = false;  // from the start of a batch to the end of its update
+  bool updated_ = false;  // the step that was taken last has updated parameters
   std::string log_dir_;
 };
 

@@ -212,7 +212,7 @@ TEST(Accumulate, AStepBetweenTheBatchesOfAGroupIsAnError) {
   }
   EXPECT_EQ(optimizer.steps(), 0);
   EXPECT_THAT(error_of([&] { optimizer.step(); }),
-              StartsWith("accelerator.step: a step after 1 of the 3 batches of a group"));
+              StartsWith("accelerator.step: a step after 1 of the 3 batches of an accumulation window"));
 }
 
 TEST(Accumulate, ForgetsAnOptimizerWithItsModule) {

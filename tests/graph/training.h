@@ -65,7 +65,7 @@ inline Tensors losses_of(Trainee& trainee, const MakeReplay& make_replay, at::De
   if (make_replay) trainee.optimizer->set_capturable(true);
   Tensors losses;
   std::optional<graph::Replay> replay;
-  std::function<void()> host_part;
+  optim::Moved moved;
   optim::ParameterGroup& group = trainee.optimizer->groups().front();
   const double lr = group.lr;
   for (int64_t i = 0; i < kSteps; ++i) {
@@ -77,10 +77,11 @@ inline Tensors losses_of(Trainee& trainee, const MakeReplay& make_replay, at::De
                            const at::Tensor& y) { return losses.emplace_back(trainee.step(x, y)); },
                        batch);
       replay.emplace(make_replay(module.graph()));
-      host_part = trainee.optimizer->host_part();
+      moved = trainee.optimizer->moved();
     } else {
-      if (replay) host_part();
+      if (replay) trainee.optimizer->before_replay();
       losses.push_back(replay ? (*replay)(batch).front() : trainee.step(batch[0], batch[1]));
+      if (replay) trainee.optimizer->replayed(moved);
     }
   }
   for (at::Tensor& loss : losses) loss = loss.detach().cpu();

@@ -35,6 +35,10 @@ void begin_row() {
   torch::manual_seed(3);
 }
 
+at::Tensor letters_of(const std::string& text) {
+  return torch::tensor(std::vector<uint8_t>(text.begin(), text.end()));
+}
+
 /// The row's step, watched.
 struct Watched : Own {
   const StepCase& row;
@@ -75,6 +79,9 @@ struct Watched : Own {
     for (const auto& [name, value] : kept) outcome.add(name + step, value);
     outcome.add("number of kept tensors" + step, torch::tensor(static_cast<int64_t>(list.size())));
     for (const auto& [name, value] : batch) outcome.add("batch's " + name + step, value);
+    StepState state = trainer->accelerator().stepping().state();
+    state.weighing.is_agreed = false;  // no ranks ask each other in a step that is recorded
+    outcome.add("the engine's state" + step, letters_of(state.text()));
   }
 };
 

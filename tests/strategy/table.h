@@ -97,9 +97,12 @@ struct Setup {
       conditions.inputs.push_back(parameter.tensor.grad());
       conditions.names.push_back(parameter.name);
     }
+    optimizer->before_replay();
     return compiled(conditions, [&] {
       std::vector<at::Tensor> losses = losses_of(c, mine);
-      if (auto* recording = compiled.recording()) recording->before(optimizer->host_part());
+      if (auto* recording = compiled.recording()) {
+        recording->after([this, moved = optimizer->moved()] { optimizer->replayed(moved); });
+      }
       return losses;
     });
   }

@@ -118,6 +118,7 @@ std::vector<at::Tensor> CompiledStep::operator()(const std::vector<NamedTensor>&
   conditions_.guards = guards;
   conditions_.arguments = arguments;
   conditions_.step = step;
+  accelerator_.stepping().before_replay();
   add_conditions();
   look_for_writes();
   std::vector<at::Tensor> results = compiled_(conditions_, [&] { return call(function); });
@@ -182,7 +183,7 @@ void CompiledStep::add_conditions() {
       add("weight_decay", group.weight_decay, optimizer.name());
     }
   }
-  accelerator_.stepping().add_guards(guards);
+  accelerator_.stepping().state().place.visit(add);
 }
 
 std::vector<at::Tensor> CompiledStep::weights() const {

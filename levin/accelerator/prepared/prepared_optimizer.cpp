@@ -12,45 +12,39 @@ namespace levin {
 struct PreparedOptimizer::Shared {
   std::unique_ptr<optim::Optimizer> optimizer;
   std::optional<optim::LearningRate> schedule;
-  int64_t frequency = 1;
-  int64_t steps = 0;
-  bool skipped = false;
-  Stepping* stepping = nullptr;
-  std::function<void(OptimizerHandle&)> before_step;
-  std::vector<at::Tensor> rivals;  // parameters of the other optimizers alone
-  std::vector<at::Tensor> frozen;  // those that toggle() froze
+  int64_t frequency;
+  Stepping& stepping;
+  size_t number = 0;  ///< in the engine
+  std::function<void(OptimizerHandle&)> before_step = nullptr;
+  std::vector<at::Tensor> rivals = {};  // parameters of the other optimizers alone
+  std::vector<at::Tensor> frozen = {};  // those that toggle() froze
 };
 
 PreparedOptimizer::PreparedOptimizer(std::unique_ptr<optim::Optimizer> optimizer,
                                      const std::optional<Schedule>& schedule, int64_t frequency,
-                                     int64_t total_steps, Stepping* stepping)
-    : shared_(std::make_shared<Shared>()) {
-  shared_->optimizer = std::move(optimizer);
+                                     int64_t total_steps, Stepping& stepping)
+    : shared_(std::make_shared<Shared>(std::move(optimizer), std::nullopt, frequency, stepping)) {
   if (schedule) shared_->schedule.emplace(*shared_->optimizer, *schedule, total_steps);
-  shared_->frequency = frequency;
-  shared_->stepping = stepping;
+  shared_->number =
+      stepping.add(*shared_->optimizer, shared_->schedule ? &*shared_->schedule : nullptr);
+}
+
+const StepState::Optimizer& PreparedOptimizer::counts() const {
+  return shared_->stepping.state().optimizers[shared_->number];
 }
 
 void PreparedOptimizer::step() {
-  if (shared_->stepping == nullptr) {
-    shared_->optimizer->step();
-  } else {
-    if (!shared_->stepping->sync_gradients()) return;
-    if (shared_->before_step) {
-      shared_->stepping->finish_gradients(*shared_->optimizer);
-      shared_->before_step(*this);
-    }
-    shared_->skipped = !shared_->stepping->step(*shared_->optimizer);
-    if (shared_->skipped) return;
-    if (graph::HostPart* recording = shared_->stepping->recording()) {
-      recording->after([self = *this]() mutable { self.count_step(); });
-    }
+  Stepping& stepping = shared_->stepping;
+  if (!stepping.sync_gradients()) return;
+  if (shared_->before_step) {
+    stepping.finish_gradients(*shared_->optimizer);
+    shared_->before_step(*this);
   }
-  count_step();
+  stepping.step(*shared_->optimizer);
 }
 
 at::Tensor PreparedOptimizer::step(const optim::Closure& closure) {
-  Stepping* stepping = shared_->stepping;
+  Stepping& stepping = shared_->stepping;
   optim::Optimizer& optimizer = *shared_->optimizer;
   LEVIN_CHECK(closure != nullptr, "optim.closure", "got an empty closure for {}; call step()",
               optimizer.name());
@@ -68,11 +62,10 @@ at::Tensor PreparedOptimizer::step(const optim::Closure& closure) {
     step();
     return first;
   }
-  if (stepping != nullptr) stepping->check_closure(optimizer);
+  stepping.check_closure(optimizer);
   const auto hook = std::exchange(shared_->before_step, nullptr);  // gradients are there later
   optimizer.set_closure([&] {
-    at::Tensor loss = evaluate();
-    if (stepping != nullptr) loss = stepping->finish_evaluation(loss);
+    at::Tensor loss = stepping.finish_evaluation(evaluate());
     if (hook) hook(*this);
     return loss;
   });
@@ -97,24 +90,9 @@ void PreparedOptimizer::before_step(std::function<void(OptimizerHandle&)> hook) 
   shared_->before_step = std::move(hook);
 }
 
-void PreparedOptimizer::count_step() {
-  shared_->steps += 1;
-  if (shared_->stepping == nullptr || shared_->stepping->moves_schedules()) step_schedule();
-}
-
-void PreparedOptimizer::step_schedule() {
-  if (shared_->schedule) shared_->schedule->step();
-}
-
-bool PreparedOptimizer::step_was_skipped() const { return shared_->skipped; }
-
-void PreparedOptimizer::zero_grad() {
-  if (shared_->stepping == nullptr) {
-    shared_->optimizer->zero_grad();
-  } else {
-    shared_->stepping->zero_grad(*shared_->optimizer);
-  }
-}
+void PreparedOptimizer::step_schedule() { shared_->stepping.step_schedule(shared_->number); }
+bool PreparedOptimizer::step_was_skipped() const { return counts().was_skipped; }
+void PreparedOptimizer::zero_grad() { shared_->stepping.zero_grad(*shared_->optimizer); }
 
 void PreparedOptimizer::set_rivals(const std::vector<PreparedOptimizer>& all) {
   shared_->rivals.clear();
@@ -147,14 +125,14 @@ void PreparedOptimizer::untoggle() {
 }
 
 void PreparedOptimizer::clip_grad_norm(double max_norm) {
-  shared_->stepping->clip_grad_norm(*shared_->optimizer, max_norm);
+  shared_->stepping.clip_grad_norm(*shared_->optimizer, max_norm);
 }
 
 double PreparedOptimizer::learning_rate() const {
   const auto now = [optimizer = shared_->optimizer.get()] {
     return optimizer->groups().front().lr;
   };
-  if (shared_->stepping != nullptr) shared_->stepping->reads("learning_rate()", now);
+  shared_->stepping.reads("learning_rate()", now);
   return now();
 }
 
@@ -162,23 +140,25 @@ optim::Optimizer& PreparedOptimizer::optimizer() const { return *shared_->optimi
 int64_t PreparedOptimizer::frequency() const { return shared_->frequency; }
 bool PreparedOptimizer::has_schedule() const { return shared_->schedule.has_value(); }
 int64_t PreparedOptimizer::steps() const {
-  const auto now = [shared = shared_.get()] { return shared->steps; };
-  if (shared_->stepping != nullptr) shared_->stepping->reads("steps()", now);
-  return now();
+  shared_->stepping.reads("steps()", [self = *this] { return self.num_updates(); });
+  return num_updates();
 }
-int64_t PreparedOptimizer::num_updates() const { return shared_->steps; }
+int64_t PreparedOptimizer::num_updates() const { return counts().updates; }
 
 State PreparedOptimizer::state_dict() const {
   State state;
-  state.set("optimizer", shared_->optimizer->state_dict()).set("steps", shared_->steps);
-  if (shared_->schedule) state.set("schedule", shared_->schedule->state_dict());
+  state.set("optimizer", shared_->optimizer->state_dict()).set("steps", num_updates());
+  if (shared_->schedule) {
+    state.set("schedule", shared_->schedule->state_dict(counts().schedule_steps));
+  }
   return state;
 }
 
 void PreparedOptimizer::load_state_dict(const State& state) {
   shared_->optimizer->load_state_dict(state.child("optimizer"));
-  shared_->steps = state.integer("steps");
-  if (shared_->schedule) shared_->schedule->load_state_dict(state.child("schedule"));
+  const int64_t schedule_steps =
+      shared_->schedule ? shared_->schedule->steps_of(state.child("schedule")) : 0;
+  shared_->stepping.load_counts(shared_->number, state.integer("steps"), schedule_steps);
 }
 
 }  // namespace levin

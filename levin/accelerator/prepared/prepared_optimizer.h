@@ -19,14 +19,14 @@ class LEVIN_API PreparedOptimizer : public OptimizerHandle {
  public:
   PreparedOptimizer(std::unique_ptr<optim::Optimizer> optimizer,
                     const std::optional<Schedule>& schedule, int64_t frequency, int64_t total_steps,
-                    Stepping* stepping);
+                    Stepping& stepping);
 
-  /// Inside a group of batches (Accelerator::accumulate) that is not complete, step does nothing
+  /// Inside an accumulation window (Accelerator::accumulate) that is not complete, step does nothing
   /// and zero_grad keeps the gradients. A step that is left out (step_was_skipped) does not move
   /// the schedule.
   void step() override;
   /// Loss and gradients of LBFGS are those of all ranks' batches. Throws Error "optim.closure" where
-  /// the class computes the loss several times and the run cannot: within a group of batches, with
+  /// the class computes the loss several times and the run cannot: within an accumulation window, with
   /// 16-mixed, nan_policy or spike_policy.
   at::Tensor step(const std::function<at::Tensor()>& closure) override;
   void zero_grad() override;
@@ -56,7 +56,7 @@ class LEVIN_API PreparedOptimizer : public OptimizerHandle {
   void load_state_dict(const State& state);
 
  private:
-  void count_step();
+  const StepState::Optimizer& counts() const;
 
   struct Shared;
   std::shared_ptr<Shared> shared_;

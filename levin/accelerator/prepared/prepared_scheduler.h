@@ -28,7 +28,7 @@ LEVIN_API void load_schedule_state(torch::optim::ReduceLROnPlateauScheduler& sch
 }  // namespace detail
 
 /// A handle. step(...) takes the arguments of the schedule's step and
-/// calls it once for each optimizer step that was taken: not inside a group of batches, nor after a
+/// calls it once for each optimizer step that was taken: not inside an accumulation window, nor after a
 /// step that was left out. Where step_scheduler_with_optimizer is false it always calls it.
 template <class Scheduler>
 class PreparedScheduler {
@@ -38,7 +38,7 @@ class PreparedScheduler {
 
   template <class... Args>
   void step(Args&&... args) {
-    const bool taken = stepping_->sync_gradients() && !stepping_->was_left_out();
+    const bool taken = stepping_->sync_gradients() && !stepping_->state().was_left_out;
     if (taken || !stepping_->moves_schedules()) scheduler_->step(std::forward<Args>(args)...);
   }
   Scheduler& scheduler() const { return *scheduler_; }

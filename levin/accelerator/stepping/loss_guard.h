@@ -42,6 +42,13 @@ class LEVIN_API LossGuard {
   /// The running mean, so that a resumed run sees the same spikes.
   State state_dict() const;
   void load_state_dict(const State& state);
+  double mean() const { return mean_; }
+  /// Losses that the mean is of, at most the window's.
+  int64_t num_losses() const { return count_; }
+  /// Whether it has seen the same losses.
+  bool operator==(const LossGuard& other) const {
+    return mean_ == other.mean_ && count_ == other.count_;
+  }
 
  private:
   LossGuardOptions options_;

@@ -12,7 +12,7 @@ void LossWeights::make_sum() {
   if (!sum_.defined()) sum_ = at::zeros({}, at::TensorOptions(device_).dtype(at::kDouble));
 }
 
-void LossWeights::begin_group() {
+void LossWeights::begin_window() {
   if (sum_.defined()) sum_.zero_();
 }
 
@@ -28,14 +28,14 @@ bool LossWeights::batch_counts_nothing() {
   return true;
 }
 
-at::Tensor LossWeights::weighted(const at::Tensor& loss, int64_t group_size) {
-  // A mean is the mean of its group, whatever it weighs.
-  const bool is_all = group_size == 1 && is_alone();
+at::Tensor LossWeights::weighted(const at::Tensor& loss, int64_t window_size) {
+  // A mean is the mean of its window, whatever it weighs.
+  const bool is_all = window_size == 1 && is_alone();
   if (!is_all) check_same();
   // A recorded step is to leave no tensor with this.
   const std::optional<at::Tensor> own = std::exchange(batch_, std::nullopt);
   if (is_all) return loss;
-  if (!own) return group_size == 1 ? loss : loss / group_size;
+  if (!own) return window_size == 1 ? loss : loss / window_size;
   make_sum();
   // Without waiting for what the device still does: what is not pinned has been read at return.
   const at::Tensor weight = own->to(loss.device(), at::kDouble, /*non_blocking=*/true);
@@ -45,31 +45,32 @@ at::Tensor LossWeights::weighted(const at::Tensor& loss, int64_t group_size) {
 
 void LossWeights::check_same() {
   const bool weighs = batch_.has_value();
-  LEVIN_CHECK(weighs_.value_or(weighs) == weighs, "trainer.loss_weight",
+  LEVIN_CHECK(weighing_.weighs.value_or(weighs) == weighs, "trainer.loss_weight",
               "set_loss_weight was called for some batches and not for others; call it for all of "
               "them");
-  weighs_ = weighs;
+  weighing_.weighs = weighs;
 }
 
 // Once; a rank that has skipped all of its batches so far learns it from the others. Where steps
 // are recorded none may be skipped.
 void LossWeights::agree() {
-  if (agreed_ || records_) return;
-  const bool weighs = world_.any(weighs_.value_or(false));
-  LEVIN_CHECK(weighs_.value_or(weighs) == weighs, "trainer.loss_weight",
+  if (weighing_.is_agreed || records_) return;
+  const bool weighs = world_.any(weighing_.weighs.value_or(false));
+  LEVIN_CHECK(weighing_.weighs.value_or(weighs) == weighs, "trainer.loss_weight",
               "set_loss_weight was called on other ranks and not on this one; call it on all");
-  weighs_ = weighs;
-  agreed_ = true;
+  weighing_.weighs = weighs;
+  weighing_.is_agreed = true;
 }
 
-std::optional<at::Tensor> LossWeights::of_group(int64_t group_size) {
+bool LossWeights::weigh_window(int64_t window_size) {
   if (!is_alone()) agree();
-  if (!weighs_.value_or(false) || (is_alone() && group_size == 1)) return std::nullopt;
-  if (is_alone()) return sum_;
+  if (!weighing_.weighs.value_or(false) || (is_alone() && window_size == 1)) return false;
   make_sum();
-  const at::Tensor weight = sum_.clone();
-  comm::call_all_reduce({weight}, world_, ReduceOp::kMean);
-  return weight;
+  window_ = sum_;
+  if (is_alone()) return true;
+  window_ = sum_.clone();
+  comm::call_all_reduce({*window_}, world_, ReduceOp::kMean);
+  return true;
 }
 
 }  // namespace levin

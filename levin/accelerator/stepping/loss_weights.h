@@ -1,5 +1,5 @@
 #pragma once
-// LossWeights: what each batch counts for in the mean of its group and of the ranks, such as its
+// LossWeights: what each batch counts for in the mean of its accumulation window and of the ranks, such as its
 // number of tokens: sum of weight * loss over the sum of weights.
 
 #include <ATen/core/Tensor.h>
@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "levin/accelerator/stepping/step_state.h"
 #include "levin/comm/process_group.h"
 
 namespace levin {
@@ -15,24 +16,28 @@ namespace levin {
 class LossWeights {
  public:
   /// records: steps may be recorded, and no weight is looked at on the host.
-  LossWeights(comm::ProcessGroup world, at::Device device, bool records)
-      : world_(std::move(world)), device_(device), records_(records) {}
+  LossWeights(comm::ProcessGroup world, at::Device device, bool records,
+              StepState::Weighing& weighing)
+      : world_(std::move(world)), device_(device), records_(records), weighing_(weighing) {}
 
-  /// Of the batch that is under way: one number, 0 or more.
+  /// weight: the batch's that is under way, one number, 0 or more.
   void set(at::Tensor weight) { batch_ = std::move(weight); }
   void begin_batch() { batch_.reset(); }
-  void begin_group();
+  void begin_window();
 
   /// The batch has a weight of 0, as a mean over no tokens has, which may be NaN. False where that
   /// could not be seen without waiting.
   bool batch_counts_nothing();
-  /// The loss as it is added to those of its group, of so many batches: divided by their number, or
+  /// The loss as it is added to those of its window, of so many batches: divided by their number, or
   /// times its weight. Throws Error "trainer.loss_weight" where some batches have weights and
   /// others have none.
-  at::Tensor weighted(const at::Tensor& loss, int64_t group_size);
-  /// What the gradients of the group, a mean over the ranks, are to be divided by; none where
-  /// weighted() has seen to it. All ranks call it at the group's end.
-  std::optional<at::Tensor> of_group(int64_t group_size);
+  at::Tensor weighted(const at::Tensor& loss, int64_t window_size);
+  /// At the end of a window of so many batches, on all ranks. Returns whether of_window() is there.
+  bool weigh_window(int64_t window_size);
+  /// What the gradients of the window, a mean over the ranks, are to be divided by; none where
+  /// weighted() has seen to it.
+  const std::optional<at::Tensor>& of_window() const { return window_; }
+  void forget_window() { window_.reset(); }
   bool counts_nothing(const at::Tensor& weight) const;
 
  private:
@@ -45,9 +50,9 @@ class LossWeights {
   at::Device device_;
   bool records_;
   std::optional<at::Tensor> batch_;
-  std::optional<bool> weighs_;  ///< batches have weights; unset: none has come yet
-  bool agreed_ = false;         ///< by the ranks
-  at::Tensor sum_;              ///< of the group
+  StepState::Weighing& weighing_;
+  at::Tensor sum_;  ///< of the window
+  std::optional<at::Tensor> window_;
 };
 
 }  // namespace levin

@@ -1,5 +1,5 @@
 #pragma once
-// What a stretch of a training loop runs under: a batch of a group, gradients that stay local.
+// What a stretch of a training loop runs under: a batch of an accumulation window, gradients that stay local.
 
 #include <utility>
 
@@ -8,10 +8,10 @@
 
 namespace levin {
 
-/// A batch of a group, for the time of the object.
+/// A batch of an accumulation window, for the time of the object.
 class LEVIN_API AccumulateScope {
  public:
-  AccumulateScope(Stepping& stepping, const GroupPlace& place) : stepping_(&stepping) {
+  AccumulateScope(Stepping& stepping, const WindowPlace& place) : stepping_(&stepping) {
     stepping.begin_batch(place);
   }
   AccumulateScope(AccumulateScope&& other) noexcept

@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "levin/base/autocast.h"
@@ -12,95 +13,108 @@ namespace levin {
 
 Stepping::Stepping(Strategy& strategy, const comm::ProcessGroup& world,
                    const SteppingOptions& options)
-    : strategy_(&strategy),
-      world_(world),
-      options_(options),
-      guard_(options.loss_guard),
-      weights_(world, options.device, options.records) {
+    : context_{&strategy, world, options},
+      weights_(world, options.device, options.records, state_.weighing) {
   LEVIN_CHECK(options.gradient_accumulation_steps >= 1, "accelerator.accumulate",
               "got gradient_accumulation_steps = {}, wanted at least 1",
               options.gradient_accumulation_steps);
+  state_.loss_guard = LossGuard(options.loss_guard);
   if (options.scales_loss) {
-    scaler_.emplace(options.scaler, [this](bool flag) { return agree(flag); });
+    state_.scaler.emplace(options.scaler, [this](bool flag) { return agree(flag); });
   }
+}
+
+size_t Stepping::add(optim::Optimizer& optimizer, optim::LearningRate* schedule) {
+  optimizers_.push_back({&optimizer, schedule});
+  state_.optimizers.emplace_back();
+  state_.place.optimizers.emplace_back();
+  return optimizers_.size() - 1;
+}
+
+void Stepping::begin_anew(Strategy& strategy) {
+  context_.strategy = &strategy;
+  load_state_dict(state_dict());  // the scaler knows optimizers by their addresses
+  for (Driven& optimizer : optimizers_) optimizer.is_prepared = false;
+  end_batch();
+}
+
+size_t Stepping::number_of(const optim::Optimizer& optimizer) const {
+  const auto found =
+      std::find_if(optimizers_.rbegin(), optimizers_.rend(),
+                   [&](const Driven& driven) { return driven.optimizer == &optimizer; });
+  TORCH_INTERNAL_ASSERT(found != optimizers_.rend(), optimizer.name(), " was not added");
+  return static_cast<size_t>(optimizers_.rend() - found) - 1;
+}
+
+bool Stepping::agree(bool flag) {
+  return context_.world.size() == 1 ? flag : context_.world.any(flag);
 }
 
 std::string Stepping::where() const {
-  return where_ ? where_() : "batch " + std::to_string(losses_ - 1);
+  return context_.options.where ? context_.options.where()
+                                : "batch " + std::to_string(state_.losses - 1);
 }
 
-bool Stepping::agree(bool flag) { return world_.size() == 1 ? flag : world_.any(flag); }
-
-void Stepping::begin_anew(Strategy& strategy) {
-  strategy_ = &strategy;
-  load_state_dict(state_dict());  // the scaler knows optimizers by their addresses
-  optimizers_.clear();
-  in_batch_ = false;
-}
-
-void Stepping::drop_group() {
-  bad_loss_ = has_noted_ = false;
-  synchronizes_ = true;
-  position_.cut_short = 1.0;
-}
-
-void Stepping::begin_batch(const GroupPlace& place) {
+void Stepping::begin_batch(const WindowPlace& place) {
   if (recording_ != nullptr) {
-    recording_->refuse("it calls accumulate(): let accumulate() stand around the call");
+    recording()->refuse("it calls accumulate(): let accumulate() stand around the call");
   }
-  if (synchronizes_) {  // the last batch ended a group
-    end_short_group();
-    batches_ = 0;
-    position_.has_gradients = false;
+  AccumulationWindow& window = state_.place.window;
+  if (window.is_complete) {
+    end_short_window();
+    state_.batches = 0;
+    window.has_gradients = false;
   }
-  ++batches_;
-  place_ = place;
-  in_batch_ = has_grouped_ = true;
-  synchronizes_ = place.ends_epoch || batches_ == place.group_size;
-  position_.cut_short =
-      synchronizes_ ? static_cast<double>(place.group_size) / static_cast<double>(batches_) : 1.0;
+  ++state_.batches;
+  window.size = place.window_size;
+  window.may_weigh = place.may_weigh;
+  window.in_batch = state_.has_windows = true;
+  window.is_complete = place.ends_epoch || state_.batches == place.window_size;
+  window.cut_short = window.is_complete ? static_cast<double>(place.window_size) /
+                                              static_cast<double>(state_.batches)
+                                        : 1.0;
   weights_.begin_batch();
 }
 
-/// Before gradients of other batches are added to those of a short group: what nobody has stepped
+/// Before gradients of other batches are added to those of a short window: what nobody has stepped
 /// with is brought to their scale.
-void Stepping::end_short_group() {
-  const double factor = std::exchange(position_.cut_short, 1.0);
+void Stepping::end_short_window() {
+  const double factor = std::exchange(state_.place.window.cut_short, 1.0);
   if (factor == 1.0) return;
-  strategy_->wait_gradients();
-  for (const optim::Optimizer* optimizer : optimizers_) {
-    if (!position_.finished.contains(optimizer)) {
-      optim::scale_grad(optimizer->parameters(), factor);
+  strategy().wait_gradients();
+  for_each_optimizer([&](const optim::Optimizer& optimizer, size_t number) {
+    if (!state_.place.optimizers[number].are_finished) {
+      optim::scale_grad(optimizer.parameters(), factor);
     }
-  }
+  });
 }
 
 void Stepping::begin_backward() {
-  if (!in_batch_) end_short_group();
-  if (!position_.has_gradients) weights_.begin_group();
-  weighed_ = false;
-  group_weight_.reset();
-  if (scaler_ && scaler_->has_stepped()) update_scale();
-  if (leave_out_) {
-    leave_out_.reset();
-    bad_loss_ = false;
+  AccumulationWindow& window = state_.place.window;
+  if (!window.in_batch) end_short_window();
+  if (!window.has_gradients) weights_.begin_window();
+  window.is_weighed = false;
+  weights_.forget_window();
+  if (state_.scaler && state_.scaler->has_stepped()) update_scale();
+  if (state_.leaves_out) {
+    state_.leaves_out.reset();
+    state_.is_bad = false;
   }
-  position_.finished.clear();
-  if (guard_.may_skip() && !std::exchange(has_noted_, true)) note_waiting();
+  for (StepPlace::Gradients& gradients : state_.place.optimizers) gradients.are_finished = false;
+  if (state_.loss_guard.may_skip() && waiting_.empty()) note_waiting();
 }
 
 void Stepping::note_waiting() {
-  waiting_.clear();
-  for (const optim::Optimizer* optimizer : optimizers_) {
-    for (const NamedTensor& parameter : optimizer->parameters()) {
+  for_each_optimizer([&](const optim::Optimizer& optimizer, size_t) {
+    for (const NamedTensor& parameter : optimizer.parameters()) {
       const at::Tensor& gradient = parameter.tensor.mutable_grad();
       const bool waits = gradient.defined();
       waiting_.emplace_back(parameter.tensor, waits ? gradient.clone() : at::Tensor());
     }
-  }
+  });
 }
 
-// Of a step that is left out nothing is to come into a later one, which another optimizer takes.
+// No gradient of a step that is left out is to come into a later one, which another optimizer takes.
 void Stepping::drop_since_noted() {
   for (auto& [parameter, gradient] : std::exchange(waiting_, {})) {
     parameter.mutable_grad() = std::move(gradient);
@@ -109,93 +123,175 @@ void Stepping::drop_since_noted() {
 
 void Stepping::backward(const at::Tensor& loss, bool synchronize) {
   begin_backward();
-  ++losses_;
-  if (guard_.is_on() && guard_.look(loss, [this] { return where(); })) bad_loss_ = true;
-  at::Tensor whole = in_batch_ ? weights_.weighted(loss, place_.group_size) : loss;
-  if (scaler_) whole = scaler_->scale(whole);
+  ++state_.losses;
+  if (state_.loss_guard.is_on() && state_.loss_guard.look(loss, [this] { return where(); })) {
+    state_.is_bad = true;
+  }
+  AccumulationWindow& window = state_.place.window;
+  at::Tensor whole = window.in_batch ? weights_.weighted(loss, window.size) : loss;
+  if (state_.scaler) whole = state_.scaler->scale(whole);
   // Gradients are computed in the types that the forward pass chose.
   std::optional<AutocastScope> no_autocast;
   const at::DeviceType device = loss.device().type();
   if (current_autocast(device).enabled) no_autocast.emplace(device, Autocast());
-  strategy_->backward(whole, synchronize && backward_synchronizes());
-  position_.has_gradients = true;
+  strategy().backward(whole, synchronize && backward_synchronizes());
+  window.has_gradients = true;
 }
 
 void Stepping::join_exchange() {
   begin_backward();
-  position_.has_gradients =
-      strategy_->backward(at::Tensor(), /*synchronize=*/true, position_.has_gradients);
-}
-
-void Stepping::weigh_group() {
-  if (std::exchange(weighed_, true) || !in_batch_ || !place_.may_weigh) return;
-  group_weight_ = weights_.of_group(place_.group_size);
-  if (group_weight_) position_.cut_short = 1.0;
-}
-
-void Stepping::end_group() {
-  position_.has_gradients = false;
-  position_.finished.clear();
-  group_weight_.reset();
-}
-
-bool Stepping::group_counts() {
-  weigh_group();
-  return !group_weight_ || !weights_.counts_nothing(*group_weight_);
+  bool& has_gradients = state_.place.window.has_gradients;
+  has_gradients = strategy().backward(at::Tensor(), /*synchronize=*/true, has_gradients);
 }
 
 bool Stepping::backward_synchronizes() {
-  if (std::exchange(position_.synchronizes_next, false)) return true;
-  return unsynchronized_ == 0 && (sync_gradients() || options_.sync_each_batch);
+  if (std::exchange(state_.place.synchronizes_next, false)) return true;
+  return state_.place.no_sync == 0 && (sync_gradients() || context_.options.sync_each_batch);
+}
+
+void Stepping::weigh_window() {
+  AccumulationWindow& window = state_.place.window;
+  if (std::exchange(window.is_weighed, true) || !window.in_batch || !window.may_weigh) return;
+  if (weights_.weigh_window(window.size)) window.cut_short = 1.0;
+}
+
+bool Stepping::window_counts() {
+  weigh_window();
+  return !weights_.of_window() || !weights_.counts_nothing(*weights_.of_window());
+}
+
+bool Stepping::needs_finish() const {
+  return state_.scaler || state_.place.window.cut_short != 1.0 || weights_.of_window();
 }
 
 void Stepping::finish_gradients(const optim::Optimizer& optimizer) {
-  weigh_group();
-  if (!needs_finish() || !position_.finished.insert(&optimizer).second) return;
-  strategy_->wait_gradients();
-  if (group_weight_) optim::divide_grad(optimizer.parameters(), *group_weight_);
-  if (position_.cut_short != 1.0) {
-    optim::scale_grad(optimizer.parameters(), position_.cut_short);
-  }
-  if (scaler_) scaler_->unscale(optimizer);
+  weigh_window();
+  bool& are_finished = state_.place.optimizers[number_of(optimizer)].are_finished;
+  if (!needs_finish() || std::exchange(are_finished, true)) return;
+  strategy().wait_gradients();
+  if (weights_.of_window()) optim::divide_grad(optimizer.parameters(), *weights_.of_window());
+  const double cut_short = state_.place.window.cut_short;
+  if (cut_short != 1.0) optim::scale_grad(optimizer.parameters(), cut_short);
+  if (state_.scaler) state_.scaler->unscale(optimizer);
+}
+
+void Stepping::clip_grad_norm(const optim::Optimizer& optimizer, double max_norm) {
+  finish_gradients(optimizer);
+  strategy().clip_grad_norm(optimizer.parameters(), max_norm, 2.0);
+}
+
+void Stepping::clip_gradients(const optim::Optimizer& optimizer, double clip_val,
+                              std::string_view algorithm) {
+  if (clip_val == 0.0) return;
+  if (algorithm != "value") return clip_grad_norm(optimizer, clip_val);
+  finish_gradients(optimizer);
+  strategy().wait_gradients();
+  optim::clip_grad_value(optimizer.parameters(), clip_val);
+}
+
+bool Stepping::leaves_out() {
+  if (state_.loss_guard.may_skip() && !state_.leaves_out) state_.leaves_out = agree(state_.is_bad);
+  return state_.leaves_out.value_or(false);
 }
 
 bool Stepping::step(optim::Optimizer& optimizer) {
   if (!sync_gradients()) return false;
-  LEVIN_CHECK(
-      in_batch_ || synchronizes_, "accelerator.step",
-      "a step after {} of the {} batches of a group; step while the scope that accumulate() "
-      "gave is there, where the steps in between do nothing",
-      batches_, options_.gradient_accumulation_steps);
+  const AccumulationWindow& window = state_.place.window;
+  LEVIN_CHECK(window.in_batch || window.is_complete, "accelerator.step",
+              "a step after {} of the {} batches of an accumulation window; step while the scope "
+              "that accumulate() "
+              "gave is there, where the steps in between do nothing",
+              state_.batches, accumulation_steps());
   finish_gradients(optimizer);
-  if (guard_.may_skip() && !leave_out_) leave_out_ = agree(bad_loss_);
-  has_noted_ = false;
-  position_.used_up.insert(&optimizer);
+  const size_t number = number_of(optimizer);
+  state_.place.optimizers[number].are_used_up = true;
   bool taken = false;
+  const bool is_left_out = leaves_out();
   const auto take = [&] {
-    if (leave_out_.value_or(false)) {
-      strategy_->wait_gradients();
+    if (is_left_out) {
+      strategy().wait_gradients();
       return drop_since_noted();
     }
     update(optimizer);
     forget_casts();  // of the parameters as they were
     taken = true;
   };
-  if (scaler_) {
-    scaler_->step(optimizer, take);
+  if (state_.scaler) {
+    state_.scaler->step(optimizer, take);
   } else {
     take();
   }
-  position_.was_left_out = !taken;
-  has_stepped_ = true;
-  if (taken && after_step_) after_step_(optimizer);
-  return taken;
+  waiting_.clear();
+  state_.was_left_out = state_.optimizers[number].was_skipped = !taken;
+  if (!taken) return false;
+  if (context_.options.after_step) context_.options.after_step(optimizer);
+  count_update(number);
+  return true;
+}
+
+void Stepping::update(optim::Optimizer& optimizer) {
+  const bool is_recorded = recording_ != nullptr && optimizer.set_capturable(true);
+  state_.is_updating = true;
+  strategy().update(optimizer);
+  state_.is_updating = false;
+  if (is_recorded) {
+    recording_->outcome_.updates.push_back({number_of(optimizer), optimizer.moved()});
+  } else if (recording_ != nullptr) {
+    recording()->refuse(optimizer.name() +
+                        " computes on the host in each step; levin::optim's sgd, adam and adamw do "
+                        "not");
+  }
+}
+
+void Stepping::count_update(size_t optimizer) {
+  ++state_.optimizers[optimizer].updates;
+  if (moves_schedules()) step_schedule(optimizer);
+}
+
+void Stepping::step_schedule(size_t optimizer) {
+  const Driven& driven = optimizers_[optimizer];
+  if (driven.schedule != nullptr) {
+    driven.schedule->set_steps(++state_.optimizers[optimizer].schedule_steps);
+  }
+}
+
+void Stepping::zero_grad(optim::Optimizer& optimizer) {
+  bool& are_used_up = state_.place.optimizers[number_of(optimizer)].are_used_up;
+  if (accumulates() && !std::exchange(are_used_up, false)) return;
+  optimizer.zero_grad();
+}
+
+void Stepping::end_window(bool counts) {
+  state_.steps += counts ? 1 : 0;
+  state_.place.window.has_gradients = false;
+  for (StepPlace::Gradients& gradients : state_.place.optimizers) gradients.are_finished = false;
+  weights_.forget_window();
+}
+
+void Stepping::drop_window() {
+  state_.is_bad = false;
+  waiting_.clear();
+  state_.place.window.is_complete = true;
+  state_.place.window.cut_short = 1.0;
+}
+
+// Gradients that wait for later batches were scaled by the old one.
+void Stepping::update_scale() {
+  std::vector<optim::Optimizer*> waiting;
+  for_each_optimizer([&](optim::Optimizer& optimizer, size_t) {
+    if (!state_.scaler->is_unscaled(optimizer)) waiting.push_back(&optimizer);
+  });
+  const double before = state_.scaler->get_scale();
+  state_.scaler->update();
+  const double factor = state_.scaler->get_scale() / before;
+  if (factor == 1.0) return;
+  for (optim::Optimizer* optimizer : waiting) optim::scale_grad(optimizer->parameters(), factor);
 }
 
 void Stepping::check_closure(const optim::Optimizer& optimizer) const {
-  const std::string_view what = accumulates() ? "gradient accumulation"
-                                : scaler_     ? "the loss scale of 16-mixed"
-                                : guard_.may_skip()
+  const std::string_view what = accumulates()   ? "gradient accumulation"
+                                : state_.scaler ? "the loss scale of 16-mixed"
+                                : state_.loss_guard.may_skip()
                                     ? "steps that nan_policy or spike_policy leave out"
                                     : "";
   LEVIN_CHECK(what.empty(), "optim.closure",
@@ -206,114 +302,80 @@ void Stepping::check_closure(const optim::Optimizer& optimizer) const {
 
 // Ranks that see different losses would take different steps.
 at::Tensor Stepping::finish_evaluation(const at::Tensor& loss) {
-  strategy_->wait_gradients();
-  if (world_.size() == 1) return loss;
+  strategy().wait_gradients();
+  if (context_.world.size() == 1) return loss;
   const at::Tensor mean = loss.detach().to(at::kCPU, at::kDouble).clone();
-  world_.all_reduce(mean, ReduceOp::kMean);
+  context_.world.all_reduce(mean, ReduceOp::kMean);
   return mean.to(loss.options());
 }
 
-void Stepping::update(optim::Optimizer& optimizer) {
-  const bool is_recorded = recording_ != nullptr && optimizer.set_capturable(true);
-  strategy_->update(optimizer);
-  if (recording_ == nullptr) return;
-  if (is_recorded) {
-    recording_->before(optimizer.host_part(), optimizer.host_part_undone());
-    recording_->after([&optimizer] { optimizer.replayed(); });
-    return;
+StepState Stepping::snapshot() const {
+  StepState copy = state_;
+  copy.random.emplace(context_.options.device);
+  return copy;
+}
+
+void Stepping::restore(const StepState& snapshot) {
+  state_ = snapshot;
+  if (const auto random = std::exchange(state_.random, std::nullopt)) random->go_back();
+  waiting_.clear();
+}
+
+State Stepping::state_dict() {
+  if (state_.scaler && state_.scaler->has_stepped()) update_scale();
+  return state_.state_dict();
+}
+
+void Stepping::load_state_dict(const State& state) {
+  waiting_.clear();
+  state_.load_state_dict(state);
+}
+
+void Stepping::load_counts(size_t optimizer, int64_t updates, int64_t schedule_steps) {
+  StepState::Optimizer& counts = state_.optimizers[optimizer];
+  counts = {.updates = updates, .schedule_steps = schedule_steps};
+  if (optimizers_[optimizer].schedule != nullptr) {
+    optimizers_[optimizer].schedule->set_steps(schedule_steps);
   }
-  recording_->refuse(optimizer.name() +
-                     " computes on the host in each step; levin::optim's sgd, adam and adamw do "
-                     "not");
-}
-
-void Stepping::clip_grad_norm(const optim::Optimizer& optimizer, double max_norm) {
-  finish_gradients(optimizer);
-  strategy_->clip_grad_norm(optimizer.parameters(), max_norm, 2.0);
-}
-
-void Stepping::clip_gradients(const optim::Optimizer& optimizer, double clip_val,
-                              std::string_view algorithm) {
-  if (clip_val == 0.0) return;
-  if (algorithm != "value") return clip_grad_norm(optimizer, clip_val);
-  finish_gradients(optimizer);
-  strategy_->wait_gradients();
-  optim::clip_grad_value(optimizer.parameters(), clip_val);
-}
-
-void Stepping::zero_grad(optim::Optimizer& optimizer) {
-  if (accumulates() && position_.used_up.erase(&optimizer) == 0) return;
-  optimizer.zero_grad();
-}
-
-// Gradients that wait for later batches were scaled by the old one.
-void Stepping::update_scale() {
-  std::vector<optim::Optimizer*> waiting;
-  for (optim::Optimizer* optimizer : optimizers_) {
-    if (!scaler_->is_unscaled(*optimizer)) waiting.push_back(optimizer);
-  }
-  const double before = scaler_->get_scale();
-  scaler_->update();
-  const double factor = scaler_->get_scale() / before;
-  if (factor == 1.0) return;
-  for (optim::Optimizer* optimizer : waiting) optim::scale_grad(optimizer->parameters(), factor);
 }
 
 Stepping::RecordingScope::RecordingScope(Stepping& stepping, graph::HostPart& recording)
-    : stepping_(stepping) {
-  stepping_.recording_ = &recording;
-  stepping_.has_stepped_ = false;
-  stepping_.has_recorded_ = true;
+    : stepping_(stepping), host_part_(recording) {
+  outcome_.losses = -stepping.state_.losses;
+  outcome_.steps = -stepping.state_.steps;
+  stepping.state_.has_recorded = true;
+  stepping.recording_ = this;
 }
 
-// Where steps stand after a replay is where they stood after what it is a replay of.
 Stepping::RecordingScope::~RecordingScope() {
-  graph::HostPart& recording = *std::exchange(stepping_.recording_, nullptr);
-  recording.after(
-      [&stepping = stepping_, after = stepping_.position_] { stepping.position_ = after; });
+  stepping_.recording_ = nullptr;
+  outcome_.place = stepping_.state_.place;
+  outcome_.losses += stepping_.state_.losses;
+  outcome_.steps += stepping_.state_.steps;
+  host_part_.after([&stepping = stepping_, outcome = outcome_] { stepping.replayed(outcome); });
+}
+
+void Stepping::replayed(const Outcome& outcome) {
+  state_.place = outcome.place;
+  state_.losses += outcome.losses;
+  state_.steps += outcome.steps;
+  for (const auto& [number, moved] : outcome.updates) {
+    optimizers_[number].optimizer->replayed(moved);
+    state_.was_left_out = state_.optimizers[number].was_skipped = false;
+    count_update(number);
+  }
+}
+
+void Stepping::before_replay() {
+  for_each_optimizer([](optim::Optimizer& optimizer, size_t) { optimizer.before_replay(); });
 }
 
 void Stepping::reads(const char* what, std::function<graph::ExactNumber()> number) const {
   if (recording_ == nullptr) return;
-  if (has_stepped_) {
-    return recording_->refuse(std::string("it reads ") + what + " after a step; read it before");
+  if (!recording_->outcome_.updates.empty()) {
+    return recording()->refuse(std::string("it reads ") + what + " after a step; read it before");
   }
-  recording_->depends_on(what, std::move(number));
-}
-
-void Stepping::add_guards(std::vector<graph::Guard>& guards) const {
-  const auto add = [&](std::string_view what, auto value) {
-    guards.push_back({what, static_cast<double>(value)});
-  };
-  add("whether it is a batch of a group", in_batch_);
-  add("whether the batch ends its group", synchronizes_);
-  add("batches of the group", place_.group_size);
-  add("whether the group of batches has begun", in_batch_ && position_.has_gradients);
-  add("no_sync", unsynchronized_);
-  add("trigger_sync_in_backward", position_.synchronizes_next);
-  add("by what a group was cut short", position_.cut_short);
-  for (const optim::Optimizer* optimizer : optimizers_) {
-    add("whether gradients were stepped with", position_.used_up.contains(optimizer));
-    add("whether gradients are complete", position_.finished.contains(optimizer));
-  }
-}
-
-State Stepping::state_dict() {
-  State state;
-  if (scaler_) {
-    if (scaler_->has_stepped()) update_scale();
-    state.set("scaler", scaler_->state_dict());
-  }
-  if (guard_.is_on()) state.set("loss_guard", guard_.state_dict());
-  return state;
-}
-
-void Stepping::load_state_dict(const State& state) {
-  position_ = {};
-  waiting_.clear();
-  drop_group();
-  if (scaler_ && state.contains("scaler")) scaler_->load_state_dict(state.child("scaler"));
-  if (state.contains("loss_guard")) guard_.load_state_dict(state.child("loss_guard"));
+  recording()->depends_on(what, std::move(number));
 }
 
 }  // namespace levin

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <optional>
-#include <ranges>
 #include <utility>
 
 #include "levin/base/log.h"
@@ -145,12 +144,9 @@ bool Compiled::is_check_due(Variant& variant) const {
 std::optional<std::vector<at::Tensor>> Compiled::replay(Variant& variant,
                                                         const Conditions& conditions) {
   const HostPart& recording = variant.recording;
-  for (const HostPart::Before& before : recording.before_) before.action();
+  for (const HostPart::Action& action : recording.before_) action();
   auto ran = (*variant.runner)(conditions.inputs);
-  if (!ran) {
-    for (const HostPart::Before& before : std::views::reverse(recording.before_)) before.undo();
-    return std::nullopt;
-  }
+  if (!ran) return std::nullopt;
   std::vector<at::Tensor> results = std::move(*ran);
   ++report_.replayed;
   ++variant.num_replays;

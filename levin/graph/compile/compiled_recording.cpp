@@ -121,11 +121,7 @@ std::vector<at::Tensor> Compiled::record(Recordings& recordings, const Condition
 /// Why it cannot be replayed.
 std::string Compiled::trouble_of(const Recorded& recorded) const {
   if (!recorded.recording.refused_.empty()) return recorded.recording.refused_;
-  const bool can_give_up =
-      options_.engine->compares_host_reads() &&
-      std::ranges::none_of(recorded.recording.before_,
-                           [](const HostPart::Before& before) { return before.undo == nullptr; });
-  if (!can_give_up && !recorded.graph.host_reads().empty()) {
+  if (!options_.engine->compares_host_reads() && !recorded.graph.host_reads().empty()) {
     return described_read(recorded.graph) + "; leave that out of it";
   }
   for (const KeptTensor& before : kept_) {

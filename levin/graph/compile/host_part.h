@@ -24,12 +24,9 @@ class LEVIN_API HostPart {
   using Action = std::function<void()>;
   using TensorAction = std::function<void(const at::Tensor&)>;
 
-  /// What the function does on the host, to be done before or after each replay, in this order.
-  /// undo: for a replay that is given up, since the host would read something else in it; without
-  /// it a function in which the host reads is not replayed.
-  void before(Action action, Action undo = nullptr) {
-    before_.push_back({std::move(action), std::move(undo)});
-  }
+  /// What the function does on the host, to be done before or after each replay, in this order. What is done before
+  /// must bear to be done again: a replay may be given up, since the host would read something else in it.
+  void before(Action action) { before_.push_back(std::move(action)); }
   void after(Action action) { after_.push_back(std::move(action)); }
   /// Called with what the tensor is in that replay, which is the caller's own, before `after`; and
   /// once the function that is recorded has returned, so that the recording has nothing of it.
@@ -74,12 +71,7 @@ class LEVIN_API HostPart {
     std::vector<void*> frames = {};  ///< the code that asked
   };
 
-  struct Before {
-    Action action;
-    Action undo;
-  };
-
-  std::vector<Before> before_;
+  std::vector<Action> before_;
   std::vector<Action> after_;
   std::vector<at::Tensor> values_;
   std::vector<std::pair<size_t, TensorAction>> with_;  ///< by the number of the value

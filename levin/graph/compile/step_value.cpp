@@ -39,7 +39,7 @@ const at::Tensor& StepValue::operator()() const {
   }
   const graph::HostPart::Pause pause(*recording);
   impl_->refresh();
-  recording->before([impl = impl_] { impl->refresh(); }, /*undo=*/[] {});
+  recording->before([impl = impl_] { impl->refresh(); });
   return impl_->tensor;
 }
 

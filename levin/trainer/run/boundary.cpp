@@ -1,11 +1,9 @@
 #include "levin/trainer/run/boundary.h"
 
-#include <ATen/Context.h>
 #include <fmt/ranges.h>
 #include <torch/nn/module.h>
 
 #include <cstring>
-#include <mutex>
 #include <utility>
 
 #include "levin/base/log.h"
@@ -22,34 +20,6 @@ bool is_quick_to_copy(const at::Tensor& tensor) {
 }
 
 }  // namespace
-
-void RandomPlace::note() {
-  at::Generator cpu = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(cpu.mutex());
-  auto* generator = cpu.get<at::CPUGeneratorImpl>();
-  engine_ = generator->engine();
-  next_float_ = generator->next_float_normal_sample();
-  next_double_ = generator->next_double_normal_sample();
-  if (!device_.is_cuda()) return;
-  at::Generator gpu = at::globalContext().defaultGenerator(device_);
-  const std::lock_guard gpu_lock(gpu.mutex());
-  seed_ = gpu.current_seed();
-  offset_ = gpu.get_offset();
-}
-
-void RandomPlace::go_back() const {
-  at::Generator cpu = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(cpu.mutex());
-  auto* generator = cpu.get<at::CPUGeneratorImpl>();
-  generator->set_engine(engine_);
-  generator->set_next_float_normal_sample(next_float_);
-  generator->set_next_double_normal_sample(next_double_);
-  if (!device_.is_cuda()) return;
-  at::Generator gpu = at::globalContext().defaultGenerator(device_);
-  const std::lock_guard gpu_lock(gpu.mutex());
-  gpu.set_current_seed(seed_);
-  gpu.set_offset(offset_);
-}
 
 BufferPlaces::BufferPlaces(const torch::nn::Module& module) {
   for (const auto& buffer : module.named_buffers()) {
@@ -80,7 +50,6 @@ Boundary::Boundary(const torch::nn::Module& module, DataLoader loader, LoggedVal
     : loader_(std::move(loader)),
       values_(values),
       stepping_(accelerator.stepping()),
-      random_(accelerator.device()),
       buffers_(module) {}
 
 void Boundary::note(const Progress& progress, int64_t updates) {
@@ -88,8 +57,7 @@ void Boundary::note(const Progress& progress, int64_t updates) {
   updates_ = updates;
   loader_.mark();
   values_.mark();
-  if (stepping_.loss_guard().is_on()) guard_ = stepping_.loss_guard();
-  random_.note();
+  step_ = stepping_.snapshot();
   buffers_.note();
 }
 
@@ -97,8 +65,7 @@ bool Boundary::go_back(Progress& progress, int64_t updates) {
   if (updates != updates_ || !loader_.rewind()) return false;
   progress = progress_;
   values_.rewind();
-  if (guard_) stepping_.set_loss_guard(*guard_);
-  random_.go_back();
+  stepping_.restore(*step_);
   buffers_.go_back();
   if (const auto& left_out = buffers_.left_out(); !left_out.empty()) {
     log::warn("trainer: the buffers {} stay as the step that failed has left them",

@@ -1,10 +1,9 @@
 #pragma once
 // Boundary: how a run stood between two steps, so that a step that throws can be undone and the run
 // saved as it was before it.
-// Noted by the training loop before each group of batches; parameters and optimizers need no copy,
+// Noted by the training loop before each accumulation window; parameters and optimizers need no copy,
 // since a step that throws has not changed them yet.
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
@@ -23,21 +22,6 @@ class Module;
 }  // namespace torch::nn
 
 namespace levin::detail {
-
-/// Where LibTorch's default generators stand, of the CPU and of one GPU; copied in nanoseconds.
-class RandomPlace {
- public:
-  explicit RandomPlace(at::Device device) : device_(device) {}
-  void note();
-  void go_back() const;
-
- private:
-  at::Device device_;
-  at::mt19937 engine_;
-  std::optional<float> next_float_;
-  std::optional<double> next_double_;
-  uint64_t seed_ = 0, offset_ = 0;  // the GPU's
-};
 
 /// The buffers of a module. Small ones on the CPU are copied each time: batch norm's kernels change
 /// theirs without raising the version, and take longer than that.
@@ -73,10 +57,9 @@ class Boundary {
   DataLoader loader_;
   LoggedValues& values_;
   Stepping& stepping_;
-  RandomPlace random_;
   BufferPlaces buffers_;
   Progress progress_;
-  std::optional<LossGuard> guard_;
+  std::optional<StepState> step_;
   int64_t updates_ = -1;
 };
 

@@ -69,11 +69,14 @@ struct Training {
     const Batch batch =
         BatchPlacement(runtime->device(), runtime).to_device(Batch({{"x", inputs(number)}}));
     const at::Tensor& x = batch["x"];
+    optimizer->before_replay();
     return (*compiled)({.inputs = {x}, .names = {"x"}},
                        [&] {
                          std::vector<at::Tensor> losses = {step_eagerly(x)};
-                         if (auto* recording = compiled->recording())
-                           recording->before(optimizer->host_part());
+                         if (auto* recording = compiled->recording()) {
+                           recording->after(
+                               [this, moved = optimizer->moved()] { optimizer->replayed(moved); });
+                         }
                          return losses;
                        })[0]
         .item<double>();
