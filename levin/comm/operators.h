@@ -1,16 +1,17 @@
 #pragma once
 // Collectives as operators of LibTorch's dispatcher, which what records operators sees and can run
-// again. Each writes to tensors that it is given, and knows its group by name.
+// again. Each writes to tensors that it is given, and is given its group (NamedGroup).
 //
 //   comm::call_all_reduce(gradients, world, ReduceOp::kMean);
 //
-//   levin::all_reduce_(Tensor(a!)[] tensors, str group, str op) -> ()
-//   levin::all_reduce_start_(Tensor(a!)[] tensors, str group, str op) -> ()
-//   levin::wait_(Tensor(a!)[] tensors, str group) -> ()
-//   levin::broadcast_(Tensor(a!)[] tensors, str group, int root) -> ()
-//   levin::all_gather_(Tensor(a!) whole, Tensor part, int[] counts, str group) -> ()
+//   levin::all_reduce_(Tensor(a!)[] tensors, ProcessGroup group, str op) -> ()
+//   levin::all_reduce_start_(Tensor(a!)[] tensors, ProcessGroup group, str op) -> ()
+//   levin::wait_(Tensor(a!)[] tensors, ProcessGroup group) -> ()
+//   levin::broadcast_(Tensor(a!)[] tensors, ProcessGroup group, int root) -> ()
+//   levin::all_gather_(Tensor(a!) whole, Tensor part, int[] counts, ProcessGroup group) -> ()
 //   levin::all_gather_start_(...)      as all_gather_, of which wait_([whole], group) is the end
-//   levin::reduce_scatter_(Tensor(a!) part, Tensor whole, int[] counts, str op, str group) -> ()
+//   levin::reduce_scatter_(Tensor(a!) part, Tensor whole, int[] counts, str op,
+//                          ProcessGroup group) -> ()
 //   levin::reduce_scatter_start_(...)  as reduce_scatter_, of which wait_([part], group) is the end
 //
 // Between a start and the wait_ of the same tensors these may not be touched.
@@ -28,11 +29,8 @@
 
 namespace levin::comm {
 
-/// What the operators call the group in this process, the same on all of its ranks: "self" for one
-/// of one rank, "world", or that of a sub-group. The name holds as long as the group.
+/// The group's name in a graph's text (NamedGroup::name).
 LEVIN_API std::string operator_name(const ProcessGroup& group);
-/// Throws Error "comm.group" for a name that no group of this process has.
-LEVIN_API ProcessGroup group_named(const std::string& name);
 
 /// "sum", "mean", "min", "max" or "product".
 LEVIN_API std::string_view reduce_op_name(ReduceOp op);
@@ -42,6 +40,11 @@ LEVIN_API ReduceOp reduce_op_named(std::string_view name);
 // As ProcessGroup's functions of that name, by way of the dispatcher.
 LEVIN_API void call_all_reduce(const std::vector<at::Tensor>& data, const ProcessGroup& group,
                                ReduceOp op);
+/// call_wait of the same tensors is its end.
+LEVIN_API void call_all_reduce_start(const std::vector<at::Tensor>& data, const ProcessGroup& group,
+                                     ReduceOp op);
+/// Throws Error "comm.wait" if nothing was started for these tensors.
+LEVIN_API void call_wait(const std::vector<at::Tensor>& data, const ProcessGroup& group);
 LEVIN_API void call_broadcast(const std::vector<at::Tensor>& data, const ProcessGroup& group,
                               int64_t root);
 LEVIN_API void call_all_gather(const at::Tensor& whole, const at::Tensor& part,

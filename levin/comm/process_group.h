@@ -137,7 +137,7 @@ class LEVIN_API ProcessGroup {
 
  private:
   friend class Work;
-  friend struct NamedGroups;
+  friend class NamedGroup;
   struct Impl;
   explicit ProcessGroup(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;

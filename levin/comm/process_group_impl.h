@@ -6,11 +6,13 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "levin/comm/collectives/named_group.h"
 #include "levin/comm/nccl/communicators.h"
 #include "levin/comm/process_group.h"
 #include "levin/comm/watchdog/watchdog.h"
@@ -49,6 +51,9 @@ struct ProcessGroup::Impl {
   std::string label = "world";
   int64_t num_calls = 0;
   std::shared_ptr<Watchdog> watchdog = {};  // one for all groups of the run
+
+  std::once_flag naming;  ///< sets named
+  c10::intrusive_ptr<NamedGroup> named = {};
 
   bool serves_store = false;  ///< which must outlast the other ranks' last look
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "levin/base/check.h"
+#include "levin/comm/collectives/named_group.h"
 #include "levin/comm/operators.h"
 #include "levin/graph/record/interposer.h"
 
@@ -25,6 +26,7 @@ namespace {
 
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
+using Group = c10::intrusive_ptr<comm::NamedGroup>;
 using ThreeTensors = std::tuple<Tensor, Tensor, Tensor>;
 
 /// All dims but the channels'.
@@ -110,9 +112,9 @@ void move_towards(const OptionalTensor& running, const Tensor& value, double mom
 ThreeTensors forward_over_ranks(const Tensor& input, const OptionalTensor& weight,
                                 const OptionalTensor& bias, const OptionalTensor& running_mean,
                                 const OptionalTensor& running_var, double momentum, double eps,
-                                c10::string_view group) {
+                                const Group& group) {
   check_device(input);
-  const Statistics statistics = statistics_of(input, comm::group_named(std::string(group)));
+  const Statistics statistics = statistics_of(input, group->group());
   move_towards(running_mean, statistics.mean, momentum);
   move_towards(running_var, statistics.unbiased, momentum);
   const Tensor type_of = weight && weight->defined() ? *weight : input;
@@ -142,14 +144,14 @@ Tensor means_of(const Tensor& input, const Tensor& sum, const Tensor& product,
 ThreeTensors backward_over_ranks(const Tensor& grad_out, const Tensor& input,
                                  const OptionalTensor& weight, const Tensor& save_mean,
                                  const Tensor& save_invstd, std::array<bool, 3> output_mask,
-                                 c10::string_view group) {
+                                 const Group& group) {
   check_device(input);
   const auto dims = reduced_dims(input);
   const Tensor x = to_sum(input), dy = to_sum(grad_out);
   const Tensor centred = x - by_channel(save_mean, x);
   const Tensor sum = dy.sum(dims);
   const Tensor product = (dy * centred).sum(dims);
-  const Tensor means = means_of(input, sum, product, comm::group_named(std::string(group)));
+  const Tensor means = means_of(input, sum, product, group->group());
   const Tensor mean = means.narrow(0, 0, sum.numel());
   const Tensor slope =
       means.narrow(0, sum.numel(), sum.numel()) * save_invstd.to(means.scalar_type()).square();
@@ -174,7 +176,7 @@ using FourTensors = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 FourTensors cudnn_forward_over_ranks(const Tensor& input, const OptionalTensor& weight,
                                      const OptionalTensor& bias, const OptionalTensor& running_mean,
                                      const OptionalTensor& running_var, double momentum, double eps,
-                                     c10::string_view group) {
+                                     const Group& group) {
   auto [output, mean, inverse] =
       forward_over_ranks(input, weight, bias, running_mean, running_var, momentum, eps, group);
   return {std::move(output), std::move(mean), std::move(inverse),
@@ -183,7 +185,7 @@ FourTensors cudnn_forward_over_ranks(const Tensor& input, const OptionalTensor& 
 
 ThreeTensors cudnn_backward_over_ranks(const Tensor& input, const Tensor& grad_out,
                                        const OptionalTensor& weight, const Tensor& save_mean,
-                                       const Tensor& save_invstd, c10::string_view group) {
+                                       const Tensor& save_invstd, const Group& group) {
   return backward_over_ranks(grad_out, input, weight, save_mean, save_invstd, {true, true, true},
                              group);
 }
@@ -202,7 +204,8 @@ c10::OperatorHandle operator_of(const char* name) {
 
 class BatchNormHandler final : public graph::OperatorHandler {
  public:
-  explicit BatchNormHandler(const comm::ProcessGroup& group) : group_(comm::operator_name(group)) {}
+  explicit BatchNormHandler(const comm::ProcessGroup& group)
+      : group_(comm::NamedGroup::of(group)) {}
 
   void call(graph::OperatorCall& call) override {
     for (const OverRanks& other : over_ranks_) {
@@ -221,7 +224,7 @@ class BatchNormHandler final : public graph::OperatorHandler {
   }
 
  private:
-  std::string group_;
+  c10::IValue group_;
   std::array<OverRanks, 4> over_ranks_ = {
       OverRanks{operator_of("aten::native_batch_norm"),
                 operator_of("levin::sync_batch_norm"),
@@ -243,19 +246,22 @@ class BatchNormHandler final : public graph::OperatorHandler {
 
 // As operators, so that what records a step sees them, and the ranks in them.
 TORCH_LIBRARY_FRAGMENT(levin, library) {
-  library.def(
-      "sync_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!)? running_mean, "
-      "Tensor(b!)? running_var, float momentum, float eps, str group) -> (Tensor, Tensor, Tensor)");
-  library.def(
+  const auto define = [&](const std::string& parameters, const char* results) {
+    library.def((parameters + comm::NamedGroup::parameter() + ") -> " + results).c_str());
+  };
+  const std::string forward =
+      "(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!)? running_mean, "
+      "Tensor(b!)? running_var, float momentum, float eps, ";
+  define("sync_batch_norm" + forward, "(Tensor, Tensor, Tensor)");
+  define("sync_cudnn_batch_norm" + forward, "(Tensor, Tensor, Tensor, Tensor)");
+  define(
       "sync_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, Tensor save_mean, "
-      "Tensor save_invstd, bool[3] output_mask, str group) -> (Tensor, Tensor, Tensor)");
-  library.def(
-      "sync_cudnn_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!)? running_mean, "
-      "Tensor(b!)? running_var, float momentum, float eps, str group) -> (Tensor, Tensor, Tensor, "
-      "Tensor)");
-  library.def(
+      "Tensor save_invstd, bool[3] output_mask, ",
+      "(Tensor, Tensor, Tensor)");
+  define(
       "sync_cudnn_batch_norm_backward(Tensor input, Tensor grad_out, Tensor? weight, Tensor "
-      "save_mean, Tensor save_invstd, str group) -> (Tensor, Tensor, Tensor)");
+      "save_mean, Tensor save_invstd, ",
+      "(Tensor, Tensor, Tensor)");
   constexpr auto kAnyDevice = c10::DispatchKey::CompositeExplicitAutograd;
   library.impl("sync_batch_norm", torch::dispatch(kAnyDevice, &forward_over_ranks));
   library.impl("sync_batch_norm_backward", torch::dispatch(kAnyDevice, &backward_over_ranks));

@@ -5,14 +5,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "levin/comm/collectives/named_group.h"
 #include "tests/support/error_of.h"
 #include "tests/support/world.h"
 
 namespace {
 
 using levin::ReduceOp;
-using levin::comm::group_named;
+using levin::comm::call_all_reduce_start;
+using levin::comm::call_wait;
+using levin::comm::NamedGroup;
 using levin::comm::operator_name;
+using levin::comm::ProcessGroup;
 using levin::test::connect;
 using levin::test::error_id;
 using levin::test::error_of;
@@ -46,17 +50,11 @@ TEST(CommOperators, AStartedReductionIsThereAfterTheWait) {
   const auto words = run_world(2, [](int64_t rank, const auto&) {
     const auto group = connect();
     const auto data = two_tensors(rank), other = two_tensors(rank + 1);
-    auto& dispatcher = c10::Dispatcher::singleton();
-    const auto start = dispatcher.findSchemaOrThrow("levin::all_reduce_start_", "")
-                           .typed<void(at::TensorList, c10::string_view, c10::string_view)>();
-    const auto wait = dispatcher.findSchemaOrThrow("levin::wait_", "")
-                          .typed<void(at::TensorList, c10::string_view)>();
-    const std::string name = operator_name(group);
-    start.call(data, name, "sum");
-    start.call(other, name, "max");
-    wait.call(data, name);
-    wait.call(other, name);
-    const std::string twice = error_id([&] { wait.call(other, name); });
+    call_all_reduce_start(data, group, ReduceOp::kSum);
+    call_all_reduce_start(other, group, ReduceOp::kMax);
+    call_wait(data, group);
+    call_wait(other, group);
+    const std::string twice = error_id([&] { call_wait(other, group); });
     return differ_from(data, 3, 10) + differ_from(other, 3, 20) +
            (twice == "comm.wait" ? "" : twice);
   });
@@ -88,28 +86,26 @@ TEST(CommOperators, GatherAndReducePartsOfAnyLengths) {
 TEST(CommOperators, StartedOnesOfPartsAreThereAfterTheWait) {
   const auto words = run_world(2, [](int64_t rank, const auto&) {
     const auto group = connect();
-    const std::string name = operator_name(group);
+    const auto named = NamedGroup::of(group);
     auto& dispatcher = c10::Dispatcher::singleton();
     const auto reduce_scatter =
         dispatcher.findSchemaOrThrow("levin::reduce_scatter_start_", "")
             .typed<void(const at::Tensor&, const at::Tensor&, at::IntArrayRef, c10::string_view,
-                        c10::string_view)>();
-    const auto all_gather =
-        dispatcher.findSchemaOrThrow("levin::all_gather_start_", "")
-            .typed<void(const at::Tensor&, const at::Tensor&, at::IntArrayRef, c10::string_view)>();
-    const auto wait = dispatcher.findSchemaOrThrow("levin::wait_", "")
-                          .typed<void(at::TensorList, c10::string_view)>();
+                        const c10::intrusive_ptr<NamedGroup>&)>();
+    const auto all_gather = dispatcher.findSchemaOrThrow("levin::all_gather_start_", "")
+                                .typed<void(const at::Tensor&, const at::Tensor&, at::IntArrayRef,
+                                            const c10::intrusive_ptr<NamedGroup>&)>();
     // Two at a time; rank 1's parts have no elements, and no address to know them by.
     const at::Tensor whole = torch::arange(3.).to(at::kDouble) * (rank + 1.0);
     const at::Tensor first = torch::empty({kCounts[size_t(rank)]}, at::kDouble);
     const at::Tensor second = torch::empty_like(first), all = torch::empty({3}, at::kDouble);
-    reduce_scatter.call(first, whole, kCounts, "sum", name);
-    reduce_scatter.call(second, whole, kCounts, "sum", name);
-    wait.call({first}, name);
-    wait.call({second}, name);
-    all_gather.call(all, first, kCounts, name);
-    wait.call({all}, name);
-    const std::string twice = error_id([&] { wait.call({first}, name); });
+    reduce_scatter.call(first, whole, kCounts, "sum", named);
+    reduce_scatter.call(second, whole, kCounts, "sum", named);
+    call_wait({first}, group);
+    call_wait({second}, group);
+    all_gather.call(all, first, kCounts, named);
+    call_wait({all}, group);
+    const std::string twice = error_id([&] { call_wait({first}, group); });
     return differ_from_sums(rank, first) + differ_from_sums(rank, second) +
            differ_from_sums(0, all) + (twice == "comm.wait" ? "" : twice);
   });
@@ -118,15 +114,42 @@ TEST(CommOperators, StartedOnesOfPartsAreThereAfterTheWait) {
 
 TEST(CommOperators, GroupsHaveNames) {
   EXPECT_EQ(operator_name({}), "self");
-  EXPECT_EQ(group_named("self").size(), 1);
-  EXPECT_EQ(error_id([] { group_named("no such"); }), "comm.group");
+  EXPECT_EQ(NamedGroup::called("self")->group().size(), 1);
+  EXPECT_EQ(error_id([] { NamedGroup::called("no such")->group(); }), "comm.group");
   const auto words = run_world(2, [](int64_t rank, const auto&) -> std::string {
     auto group = connect();
     const std::string name = operator_name(group);
     auto pair = group.subgroup({0, 1});
     if (name == operator_name(pair)) return "two groups of one name";
-    if (group_named(name).rank() != rank) return "another group";
+    if (NamedGroup::called(name)->group().rank() != rank) return "another group";
     return "";
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST(CommOperators, AConstantHoldsItsGroupWithoutKeepingItAlive) {
+  const auto words = run_world(2, [](int64_t rank, const auto&) -> std::string {
+    std::optional<ProcessGroup> group = connect();
+    std::optional<ProcessGroup> pair = group->subgroup({0, 1});
+    const c10::IValue held(NamedGroup::of(*pair));
+    if (NamedGroup::in(held) != NamedGroup::of(ProcessGroup(*pair))) return "a copy is another";
+    if (NamedGroup::in(held) == NamedGroup::of(*group)) return "one for two groups";
+    if (NamedGroup::in(held)->group().rank() != rank) return "another group";
+    pair.reset();
+    if (error_id([&] { NamedGroup::in(held)->group(); }) != "comm.group") return "it is there yet";
+    return "";
+  });
+  EXPECT_THAT(words, Each(""));
+  EXPECT_EQ(NamedGroup::in(c10::IValue("world")), nullptr);
+}
+
+TEST(CommOperators, ANameFromAFileGetsTheGroupThatConnectsUnderIt) {
+  const auto words = run_world(2, [](int64_t rank, const auto&) -> std::string {
+    const auto named = NamedGroup::called("world");
+    if (error_id([&] { named->group(); }) != "comm.group") return "a group before there is one";
+    const auto group = connect();
+    if (NamedGroup::of(group) != named) return "another name";
+    return named->group().rank() == rank ? "" : "another group";
   });
   EXPECT_THAT(words, Each(""));
 }

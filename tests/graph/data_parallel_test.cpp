@@ -11,10 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include "levin/comm/collectives/named_group.h"
 #include "levin/comm/operators.h"
+#include "levin/graph/compile/difference.h"
 #include "levin/graph/cost/cost.h"
 #include "levin/graph/passes/rematerialize.h"
+#include "levin/graph/record/trace.h"
 #include "levin/graph/text/text.h"
+#include "levin/graph/values.h"
 #include "levin/models/gpt2.h"
 #include "levin/optim/clip.h"
 #include "levin/optim/optim.h"
@@ -38,6 +42,7 @@ using levin::test::error_of;
 using levin::test::same_bits;
 using levin::test::Tensors;
 using ::testing::Each;
+using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr int64_t kGlobalBatchSize = 24;
@@ -284,6 +289,10 @@ TEST(DataParallel, BucketsHoldNoMoreThanTheirLimit) {
   EXPECT_LT(some, 6U);
 }
 
+levin::graph::Argument ranks_called(const char* group) {
+  return levin::graph::Argument(c10::IValue(levin::comm::NamedGroup::called(group)));
+}
+
 TEST(DataParallel, BucketsOfOtherGroupsStayApart) {
   Graph graph;
   auto& x = graph.placeholder("x", levin::graph::ValueType::of(torch::ones({4})));
@@ -291,13 +300,56 @@ TEST(DataParallel, BucketsOfOtherGroupsStayApart) {
   for (const char* group : {"self", "world", "world", "self"}) {
     auto& value = graph.call_function("aten::exp", {x}).output();
     value.set_type(x.type());
-    outputs.push_back(
-        &graph.call_function("levin::all_reduce_", {levin::graph::Values{&value}, group, "sum"})
-             .output());
+    outputs.push_back(&graph
+                           .call_function("levin::all_reduce_", {levin::graph::Values{&value},
+                                                                 ranks_called(group), "sum"})
+                           .output());
   }
   graph.set_outputs(outputs);
   EXPECT_EQ(bucket_all_reduces(graph, 1 << 20), 3U);
   graph.lint();
+}
+
+/// A graph whose group this process does not have can be read and written, and not run.
+TEST(DataParallel, AGraphsTextNamesTheGroup) {
+  const std::string text = R"(%x = placeholder["x"] : f32[4]
+%exp = aten::exp(%x) : f32[4]
+%all_reduce_ = levin::all_reduce_([%exp], "world", "sum") : f32[4]
+return %all_reduce_
+)";
+  const Graph graph = levin::graph::parse(text);
+  EXPECT_EQ(levin::graph::to_text(graph), text);
+  const Node& sum = *graph.find_nodes("levin::all_reduce_")[0];
+  const auto group = levin::comm::NamedGroup::in(*levin::graph::constant_of(sum.arguments()[1]));
+  ASSERT_NE(group, nullptr);
+  EXPECT_EQ(group, levin::comm::NamedGroup::called("world"));
+  EXPECT_THAT(error_of([&] { levin::graph::interpret(graph, {torch::ones({4})}); }),
+              HasSubstr("no group is called world in this process"));
+}
+
+TEST(DataParallel, RecordingsOverOtherGroupsDiffer) {
+  const auto words = levin::test::run_world(2, [](int64_t /*rank*/, const auto&) -> std::string {
+    auto world = levin::test::connect("shm");
+    const auto pair = world.subgroup({0, 1});
+    const auto recorded_over = [](const levin::comm::ProcessGroup& group) {
+      return levin::trace(
+          [&](const Tensor& x) {
+            const Tensor y = x.exp();
+            levin::comm::call_all_reduce_start({y}, group, levin::ReduceOp::kSum);
+            levin::comm::call_wait({y}, group);
+            return y;
+          },
+          {torch::ones({4})});
+    };
+    const auto one = recorded_over(world), same = recorded_over(world), other = recorded_over(pair);
+    if (levin::graph::first_difference(one.graph(), same.graph())) return "one group differs";
+    const auto difference = levin::graph::first_difference(one.graph(), other.graph());
+    if (!difference) return "another group is not seen";
+    const Tensor twice = Replay(other.graph())({torch::zeros({4})}).front();
+    if (!twice.equal(torch::full({4}, 2.0))) return "a replay gives " + c10::str(twice);
+    return difference->text;
+  });
+  EXPECT_THAT(words, Each(HasSubstr("its group was \"world\" and is \"world/part0\"")));
 }
 
 TEST(DataParallel, OverlapStartsWithTheLastTensorAndWaitsBeforeTheFirstReader) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "levin/base/check.h"
+#include "levin/comm/collectives/named_group.h"
 #include "levin/graph/operator_info_impl.h"
 #include "levin/graph/values.h"
 
@@ -157,13 +158,16 @@ int64_t bytes_of(const Values& tensors) {
 }
 
 bool go_together(const Node& left, const Node& right) {
-  const auto word = [](const Node& node, size_t argument) {
-    return constant_of(node.arguments()[argument])->toStringRef();
+  const auto group_of = [](const Node& node) {
+    return comm::NamedGroup::in(*constant_of(node.arguments()[1]));
+  };
+  const auto op_of = [](const Node& node) {
+    return constant_of(node.arguments()[2])->toStringView();
   };
   if (tensors_of(left).empty() || tensors_of(right).empty()) return false;
   const ValueType& mine = tensors_of(left).front()->type();
   const ValueType& others = tensors_of(right).front()->type();
-  return word(left, 1) == word(right, 1) && word(left, 2) == word(right, 2) &&
+  return group_of(left) == group_of(right) && op_of(left) == op_of(right) &&
          mine.dtype == others.dtype && mine.device == others.device;
 }
 
@@ -270,10 +274,11 @@ Node& split(Graph& graph, Node& all_reduce, Node* last_start) {
 size_t insert_gradient_all_reduces(Graph& graph, const std::string& group) {
   graph.eliminate_dead_code();  // among it views of gradients that autograd made for nobody
   const Values gradients = GradientFinder(graph).found();
+  const Argument ranks(c10::IValue(comm::NamedGroup::called(group)));
   for (Value* gradient : gradients) {
     const InsertionPoint after = graph.inserting_after(gradient->node());
     const Value::Users users = gradient->users();
-    Node& mean = insert_all_reduce(graph, {gradient}, group.c_str(), "mean");
+    Node& mean = insert_all_reduce(graph, {gradient}, ranks, "mean");
     for (Node* user : users) user->replace_input_with(*gradient, mean.output());
   }
   return gradients.size();

@@ -6,6 +6,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
+#include "levin/comm/collectives/named_group.h"
 #include "levin/graph/operator_info_impl.h"
 #include "levin/graph/text/foreign_operators_impl.h"
 #include "levin/graph/text/text.h"
@@ -173,7 +174,12 @@ class Parser {
   }
 
   static c10::IValue constant(Line& line, const c10::Type& type) {
-    if (line.sees("\"")) return line.string();
+    if (line.sees("\"")) {
+      // Where this process has no such group, the graph can be looked at and not run.
+      std::string word = line.string();
+      if (type.kind() != c10::TypeKind::ClassType) return word;
+      return comm::NamedGroup::called(word);
+    }
     const std::string_view word = line.word("a constant");
     if (word == "none") return {};
     if (word == "true" || word == "false") return word == "true";

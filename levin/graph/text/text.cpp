@@ -3,6 +3,7 @@
 #include <ATen/core/ivalue.h>
 
 #include "levin/base/check.h"
+#include "levin/comm/collectives/named_group.h"
 #include "levin/graph/operator_info_impl.h"
 #include "levin/graph/text/text_impl.h"
 #include "levin/graph/values.h"
@@ -139,6 +140,7 @@ std::string text_of(const c10::IValue& constant, const c10::Argument* parameter)
   if (constant.isInt()) return enumerator(constant.toInt(), parameter);
   if (constant.isScalar()) return digits(constant.toScalar());
   if (constant.isString()) return in_quotes(constant.toStringRef());
+  if (const auto group = comm::NamedGroup::in(constant)) return in_quotes(group->name());
   if (constant.isDevice()) return constant.toDevice().str();
   if (constant.isTensor() && constant.toTensor().defined()) {
     const at::Tensor& number = constant.toTensor();

@@ -10,10 +10,10 @@
 #include <ATen/ops/relu.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <string>
 #include <vector>
 
 #include "levin/base/check.h"
+#include "levin/comm/collectives/named_group.h"
 #include "levin/comm/operators.h"
 
 namespace levin::models {
@@ -33,9 +33,8 @@ std::vector<int64_t> parts_of(const at::Tensor& part, int64_t ranks) {
 
 struct Gather : torch::autograd::Function<Gather> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
-                            const std::string& group) {
-    context->saved_data["group"] = group;
-    const comm::ProcessGroup ranks = comm::group_named(group);
+                            const comm::ProcessGroup& ranks) {
+    context->saved_data["group"] = comm::NamedGroup::of(ranks);
     const at::Tensor part = rows.contiguous();
     const at::Tensor whole = at::empty({rows.size(0) * ranks.size(), rows.size(1)}, part.options());
     comm::call_all_gather(whole, part, parts_of(part, ranks.size()), ranks);
@@ -43,7 +42,7 @@ struct Gather : torch::autograd::Function<Gather> {
   }
 
   static Tensors backward(AutogradContext* context, const Tensors& given) {
-    const comm::ProcessGroup ranks = comm::group_named(context->saved_data["group"].toStringRef());
+    const comm::ProcessGroup ranks = comm::NamedGroup::in(context->saved_data["group"])->group();
     const at::Tensor whole = given[0].contiguous();
     const at::Tensor part =
         at::empty({whole.size(0) / ranks.size(), whole.size(1)}, whole.options());
@@ -65,7 +64,7 @@ at::Tensor unit(const at::Tensor& x) {
 }  // namespace
 
 at::Tensor gathered(const at::Tensor& rows, const comm::ProcessGroup& group) {
-  return group.size() == 1 ? rows : Gather::apply(rows, comm::operator_name(group));
+  return group.size() == 1 ? rows : Gather::apply(rows, group);
 }
 
 at::Tensor in_batch_negatives(const at::Tensor& embedding, const InBatchNegativesOptions& options) {

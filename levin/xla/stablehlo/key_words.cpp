@@ -3,6 +3,8 @@
 #include <bit>
 #include <type_traits>
 
+#include "levin/comm/collectives/named_group.h"
+
 namespace levin::xla {
 namespace {
 
@@ -54,6 +56,8 @@ bool add_constant(KeyWords& words, const c10::IValue& constant) {
     add_list(words, KeyTag::kFlags, constant.toBoolList());
   } else if (constant.isDevice()) {
     add_word(words, KeyTag::kDevice, word_of(constant.toDevice()));
+  } else if (const auto group = comm::NamedGroup::in(constant)) {
+    add_text(words, group->name());
   } else {
     return false;
   }

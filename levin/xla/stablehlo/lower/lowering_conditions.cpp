@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "levin/comm/collectives/named_group.h"
 #include "levin/xla/stablehlo/lower/lowering.h"
 
 namespace levin::xla {
@@ -50,7 +51,7 @@ bool is_small_search(CallArguments in) {
 bool is_small_triangle(CallArguments in) { return in[0].toInt() * in[1].toInt() <= 4096; }
 
 /// Over some of the processes the host does it: programs know but all of them.
-bool is_over_all(CallArguments in) { return in[1].toStringRef() == "world"; }
+bool is_over_all(CallArguments in) { return comm::NamedGroup::in(in[1])->name() == "world"; }
 
 using Conditions = std::unordered_map<const c10::FunctionSchema*, LowerCondition>;
 
