@@ -71,6 +71,51 @@ std::vector<StepCase> options_of_layers() {
   };
 }
 
+void build_convolutions(Own& own) {
+  own.net = own.register_module(
+      "net", nn::Sequential(nn::Conv2d(nn::Conv2dOptions(2, 4, 3).padding(1)),
+                            nn::MaxPool2d(nn::MaxPool2dOptions(2).stride(1)),
+                            nn::Upsample(nn::UpsampleOptions().scale_factor({{2.0, 2.0}})),
+                            nn::AdaptiveAvgPool2d(2), nn::Flatten(), nn::Linear(16, 3)));
+}
+
+/// The options of layers on images.
+StepCase changed_on_images(const std::string& name, const Change& change) {
+  return {.name = name,
+          .step = [](Own& own, const Batch& batch,
+                     int64_t) { return cross_entropy(own.net->forward(batch["image"]), batch); },
+          .wanted = Wanted::kReplayed,
+          .build = build_convolutions,
+          .before = at_batch(kLater, change)};
+}
+
+std::vector<StepCase> options_on_images() {
+  return {
+      changed_on_images(
+          "ConvolutionsStrideChanges",
+          [](Own& own, Trainer&) { layer<nn::Conv2dImpl>(own, 0).options.stride(2); }),
+      changed_on_images("ConvolutionsPaddingModeChanges",
+                        [](Own& own, Trainer&) {
+                          layer<nn::Conv2dImpl>(own, 0).options.padding_mode(torch::kReflect);
+                        }),
+      changed_on_images(
+          "PoolsKernelGrows",
+          [](Own& own, Trainer&) { layer<nn::MaxPool2dImpl>(own, 1).options.kernel_size(3); }),
+      changed_on_images("UpsamplesScaleChanges",
+                        [](Own& own, Trainer&) {
+                          layer<nn::UpsampleImpl>(own, 2).options.scale_factor({{3.0, 3.0}});
+                        }),
+      changed_on_images(
+          "UpsampleBecomesBilinear",
+          [](Own& own, Trainer&) {
+            layer<nn::UpsampleImpl>(own, 2).options.mode(torch::kBilinear).align_corners(false);
+          }),
+      changed_on_images(
+          "PoolsPaddingGrows",
+          [](Own& own, Trainer&) { layer<nn::MaxPool2dImpl>(own, 1).options.padding(1); }),
+  };
+}
+
 /// "act" is one of two activations.
 StepCase replaced(const std::string& name, const Change& change) {
   return {.name = name,
@@ -323,7 +368,7 @@ std::vector<StepCase> pretrained() {
 std::vector<StepCase> steps_with_modules() {
   using namespace rows_of_step_modules;  // NOLINT
   std::vector<StepCase> all = options_of_layers();
-  for (const auto& more : {children(), optimizers(), pretrained()})
+  for (const auto& more : {options_on_images(), children(), optimizers(), pretrained()})
     all.insert(all.end(), more.begin(), more.end());
   return all;
 }

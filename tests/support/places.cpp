@@ -12,6 +12,11 @@ const std::string& levin_command() {
   return path;
 }
 
+const std::string& torch_headers() {
+  static const std::string path = LEVIN_TORCH_HEADERS;
+  return path;
+}
+
 const std::string& embedded_program() {
   static const std::string path = LEVIN_EMBEDDED;
   return path;

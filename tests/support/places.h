@@ -8,6 +8,8 @@ namespace levin::test {
 
 const std::string& source_dir();     ///< the checkout
 const std::string& levin_command();  ///< build/bin/levin
+/// LibTorch's folder of torch.h and nn/.
+const std::string& torch_headers();
 /// tests/embedded; empty where it is not built.
 const std::string& embedded_program();
 // Test doubles; empty where they are not built.

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/accelerator/compiled/module_options.h"
+#include "levin/module/layers/layers.h"
 #include "levin/base/export.h"
 #include "levin/graph/compile/compiled.h"
 #include "levin/module/parameters.h"

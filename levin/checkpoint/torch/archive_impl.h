@@ -92,6 +92,8 @@ class TorchArchive {
   void open_zip();
   void open_legacy();
   void count_value();
+  /// Adds what value_of gives, with its name in the path while that is read.
+  void add_item(State& state, std::string name, const PickleValue& value);
   bool has_flag(const PickleValue& dict, std::string_view name) const;
   std::span<const std::byte> record(const std::string& name);
   std::span<const std::byte> storage_bytes(const std::string& key);

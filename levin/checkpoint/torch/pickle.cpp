@@ -2,71 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cstring>
 #include <map>
 
-#include "levin/base/check.h"
+#include "levin/checkpoint/torch/pickle_bytes_impl.h"
+#include "levin/checkpoint/torch/pickle_op_impl.h"
 
 namespace levin::detail {
 namespace {
 
 using Kind = PickleValue::Kind;
-
-// Python's Lib/pickletools.py describes them.
-enum class Op : uint8_t {
-  kMark = '(',
-  kStop = '.',
-  kPop = '0',
-  kPopMark = '1',
-  kDup = '2',
-  kBinFloat = 'G',
-  kBinInt = 'J',
-  kBinInt1 = 'K',
-  kBinInt2 = 'M',
-  kNone = 'N',
-  kBinPersid = 'Q',
-  kReduce = 'R',
-  kBinString = 'T',
-  kShortBinString = 'U',
-  kBinUnicode = 'X',
-  kAppend = 'a',
-  kBuild = 'b',
-  kGlobal = 'c',
-  kDict = 'd',
-  kAppends = 'e',
-  kBinGet = 'h',
-  kLongBinGet = 'j',
-  kList = 'l',
-  kBinPut = 'q',
-  kLongBinPut = 'r',
-  kSetItem = 's',
-  kTuple = 't',
-  kSetItems = 'u',
-  kEmptyDict = '}',
-  kEmptyList = ']',
-  kEmptyTuple = ')',
-  kBinBytes = 'B',
-  kShortBinBytes = 'C',
-  kProto = 0x80,
-  kNewObj = 0x81,
-  kTuple1 = 0x85,
-  kTuple2 = 0x86,
-  kTuple3 = 0x87,
-  kNewTrue = 0x88,
-  kNewFalse = 0x89,
-  kLong1 = 0x8a,
-  kShortBinUnicode = 0x8c,
-  kBinUnicode8 = 0x8d,
-  kBinBytes8 = 0x8e,
-  kEmptySet = 0x8f,
-  kAddItems = 0x90,
-  kFrozenSet = 0x91,
-  kNewObjEx = 0x92,
-  kStackGlobal = 0x93,
-  kMemoize = 0x94,
-  kFrame = 0x95,
-};
+using Op = PickleOp;
 
 constexpr int64_t kNewestProtocol = 5;
 // What torch.save writes has at least 3.7 bytes for each value beside the shared ones.
@@ -93,12 +38,11 @@ const PickleValue* PickleValue::find(std::string_view key) const {
 }
 
 /// Python's pickle machine without its calls.
-class Pickle::Machine {
+class Pickle::Machine : PickleBytes {
  public:
   Machine(std::span<const std::byte> bytes, std::string_view source,
           std::deque<PickleValue>& values, std::deque<std::string>& names)
-      : bytes_(bytes),
-        source_(source),
+      : PickleBytes(bytes, source),
         values_(values),
         names_(names),
         most_(std::min(kMostPickled, kFreePickled + bytes.size() / kLeastBytes)) {}
@@ -113,41 +57,11 @@ class Pickle::Machine {
     }
     return pop();
   }
-  size_t place() const { return at_; }
+  using PickleBytes::place;
 
  private:
-  [[noreturn]] void fail(std::string_view what) const {
-    LEVIN_FAIL("checkpoint.torch", "{} holds no pickle that levin reads: {} at byte {}", source_,
-               what, at_);
-  }
-
   [[noreturn]] void fail_too_many() const {
-    fail(fmt::format("more values than torch.save writes into {} bytes", bytes_.size()));
-  }
-
-  std::span<const std::byte> take(uint64_t count) {
-    if (count > bytes_.size() - at_) fail("it ends too early");
-    const auto taken = bytes_.subspan(at_, count);
-    at_ += count;
-    return taken;
-  }
-  template <class T>
-  T number() {
-    T value = {};
-    std::memcpy(&value, take(sizeof value).data(), sizeof value);
-    return value;
-  }
-  std::string_view letters(uint64_t count) {
-    const auto taken = take(count);
-    return {reinterpret_cast<const char*>(taken.data()), taken.size()};
-  }
-  std::string_view line() {
-    const auto rest = bytes_.subspan(at_);
-    const auto end = std::ranges::find(rest, std::byte{'\n'});
-    if (end == rest.end()) fail("it ends too early");
-    const std::string_view text = letters(static_cast<uint64_t>(end - rest.begin()));
-    take(1);
-    return text;
+    fail(fmt::format("more values than torch.save writes into {} bytes", size()));
   }
 
   PickleValue& new_value(Kind kind) {
@@ -225,30 +139,12 @@ class Pickle::Machine {
       case Op::kBinInt2:
         return integer(number<uint16_t>()), true;
       case Op::kLong1:
-        return long_integer(), true;
+        return integer(long_integer()), true;
       case Op::kBinFloat:
         return make(Kind::kNumber).number = big_endian(), true;
       default:
         return false;
     }
-  }
-
-  // Little-endian two's complement of so many bytes.
-  void long_integer() {
-    const auto taken = take(number<uint8_t>());
-    if (taken.size() > sizeof(int64_t)) fail("a number of more than 64 bits");
-    uint64_t value = 0;
-    for (size_t i = 0; i < taken.size(); ++i) value |= std::to_integer<uint64_t>(taken[i]) << 8 * i;
-    const bool is_negative = !taken.empty() && (taken.back() & std::byte{0x80}) != std::byte{0};
-    if (is_negative && taken.size() < sizeof value) value |= ~uint64_t{0} << 8 * taken.size();
-    integer(static_cast<int64_t>(value));
-  }
-
-  double big_endian() {
-    uint64_t bits = 0;
-    for (const std::byte byte : take(sizeof bits))
-      bits = bits << 8 | std::to_integer<uint64_t>(byte);
-    return std::bit_cast<double>(bits);
   }
 
   bool text(Op op) {
@@ -431,12 +327,9 @@ class Pickle::Machine {
     return true;
   }
 
-  std::span<const std::byte> bytes_;
-  std::string_view source_;
   std::deque<PickleValue>& values_;
   std::deque<std::string>& names_;
   size_t most_;  // values
-  uint64_t at_ = 0;
   std::vector<PickleValue*> stack_;
   std::vector<size_t> marks_;
   std::vector<PickleValue*> memo_;

@@ -2,48 +2,28 @@
 
 #include <utility>
 
+#include "levin/checkpoint/torch/pickle_op_impl.h"
+
 namespace levin::detail {
-namespace {
-
-// Names and meanings are those of Python's pickletools.
-constexpr char kProto = '\x80';
-constexpr char kGlobal = 'c';
-constexpr char kBinUnicode = 'X';
-constexpr char kBinInt = 'J';
-constexpr char kBinInt1 = 'K';
-constexpr char kBinInt2 = 'M';
-constexpr char kLong1 = '\x8a';
-constexpr char kNewTrue = '\x88';
-constexpr char kNewFalse = '\x89';
-constexpr char kMark = '(';
-constexpr char kTuple = 't';
-constexpr char kEmptyTuple = ')';
-constexpr char kEmptyDict = '}';
-constexpr char kReduce = 'R';
-constexpr char kBinPersId = 'Q';
-constexpr char kSetItems = 'u';
-constexpr char kStop = '.';
-
-}  // namespace
 
 PickleWriter::PickleWriter() {
-  add(kProto);
-  add('\x02');
+  constexpr uint64_t kProtocol = 2;
+  add(Op::kProto).add_number(kProtocol, 1);
 }
 
-void PickleWriter::add_number(uint64_t value, size_t num_bytes) {
-  for (size_t i = 0; i < num_bytes; ++i) add(static_cast<char>((value >> (8 * i)) & 0xff));
+PickleWriter& PickleWriter::add_number(uint64_t value, size_t num_bytes) {
+  for (size_t i = 0; i < num_bytes; ++i) bytes_ += static_cast<char>((value >> (8 * i)) & 0xff);
+  return *this;
 }
 
 PickleWriter& PickleWriter::global(std::string_view module, std::string_view name) {
-  add(kGlobal);
+  add(Op::kGlobal);
   bytes_.append(module).append("\n").append(name).append("\n");
   return *this;
 }
 
 PickleWriter& PickleWriter::text(std::string_view utf8) {
-  add(kBinUnicode);
-  add_number(utf8.size(), 4);
+  add(Op::kBinUnicode).add_number(utf8.size(), 4);
   bytes_.append(utf8);
   return *this;
 }
@@ -51,21 +31,10 @@ PickleWriter& PickleWriter::text(std::string_view utf8) {
 // The shortest form that holds it, as Python's.
 PickleWriter& PickleWriter::integer(int64_t value) {
   const auto bits = static_cast<uint64_t>(value);
-  if (bits <= 0xff) {
-    add(kBinInt1);
-    add_number(bits, 1);
-  } else if (bits <= 0xffff) {
-    add(kBinInt2);
-    add_number(bits, 2);
-  } else if (std::in_range<int32_t>(value)) {
-    add(kBinInt);
-    add_number(bits, 4);
-  } else {
-    add(kLong1);
-    add_number(sizeof bits, 1);
-    add_number(bits, sizeof bits);
-  }
-  return *this;
+  if (bits <= 0xff) return add(Op::kBinInt1).add_number(bits, 1);
+  if (bits <= 0xffff) return add(Op::kBinInt2).add_number(bits, 2);
+  if (std::in_range<int32_t>(value)) return add(Op::kBinInt).add_number(bits, 4);
+  return add(Op::kLong1).add_number(sizeof bits, 1).add_number(bits, sizeof bits);
 }
 
 PickleWriter& PickleWriter::integers(std::span<const int64_t> values) {
@@ -76,47 +45,18 @@ PickleWriter& PickleWriter::integers(std::span<const int64_t> values) {
 }
 
 PickleWriter& PickleWriter::boolean(bool value) {
-  add(value ? kNewTrue : kNewFalse);
-  return *this;
+  return add(value ? Op::kNewTrue : Op::kNewFalse);
 }
-
-PickleWriter& PickleWriter::mark() {
-  add(kMark);
-  return *this;
-}
-
-PickleWriter& PickleWriter::tuple() {
-  add(kTuple);
-  return *this;
-}
-
-PickleWriter& PickleWriter::empty_tuple() {
-  add(kEmptyTuple);
-  return *this;
-}
-
-PickleWriter& PickleWriter::empty_dict() {
-  add(kEmptyDict);
-  return *this;
-}
-
-PickleWriter& PickleWriter::call() {
-  add(kReduce);
-  return *this;
-}
-
-PickleWriter& PickleWriter::persistent() {
-  add(kBinPersId);
-  return *this;
-}
-
-PickleWriter& PickleWriter::entries() {
-  add(kSetItems);
-  return *this;
-}
+PickleWriter& PickleWriter::mark() { return add(Op::kMark); }
+PickleWriter& PickleWriter::tuple() { return add(Op::kTuple); }
+PickleWriter& PickleWriter::empty_tuple() { return add(Op::kEmptyTuple); }
+PickleWriter& PickleWriter::empty_dict() { return add(Op::kEmptyDict); }
+PickleWriter& PickleWriter::call() { return add(Op::kReduce); }
+PickleWriter& PickleWriter::persistent() { return add(Op::kBinPersid); }
+PickleWriter& PickleWriter::entries() { return add(Op::kSetItems); }
 
 std::string PickleWriter::end() && {
-  add(kStop);
+  add(Op::kStop);
   return std::move(bytes_);
 }
 

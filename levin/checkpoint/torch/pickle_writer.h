@@ -20,6 +20,8 @@
 
 namespace levin::detail {
 
+enum class PickleOp : uint8_t;
+
 class LEVIN_API PickleWriter {
  public:
   PickleWriter();
@@ -44,8 +46,12 @@ class LEVIN_API PickleWriter {
   std::string end() &&;
 
  private:
-  void add(char opcode) { bytes_ += opcode; }
-  void add_number(uint64_t value, size_t num_bytes);
+  using Op = PickleOp;
+  PickleWriter& add(Op op) {
+    bytes_ += static_cast<char>(op);
+    return *this;
+  }
+  PickleWriter& add_number(uint64_t value, size_t num_bytes);
 
   std::string bytes_;
 };

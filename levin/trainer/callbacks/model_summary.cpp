@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "levin/base/check.h"
+#include "levin/module/layers/layers.h"
 #include "levin/module/parameters.h"
 #include "levin/shard/leaf.h"
 #include "levin/trainer/trainer.h"
@@ -29,20 +30,12 @@ int64_t count(const torch::nn::Module& module, bool trainable_only = false) {
   return total;
 }
 
-/// "torch::nn::LinearImpl" reads Linear.
-std::string type_of(const torch::nn::Module& module) {
-  std::string type = module.name();
-  if (const size_t colon = type.rfind("::"); colon != std::string::npos) type.erase(0, colon + 2);
-  if (type.ends_with("Impl")) type.erase(type.size() - 4);
-  return type;
-}
-
 void collect(const torch::nn::Module& module, const std::string& prefix, int64_t depth,
              std::vector<Row>& rows) {
   if (depth == 0) return;
   for (const auto& child : module.named_children()) {
     const std::string name = prefix + child.key();
-    rows.push_back({name, type_of(*child.value()), count(*child.value())});
+    rows.push_back({name, detail::class_name(*child.value()), count(*child.value())});
     collect(*child.value(), name + ".", depth - 1, rows);
   }
 }

@@ -2,66 +2,21 @@
 
 #include <ATen/core/Dict.h>
 #include <c10/core/GradMode.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/profiler/unwind/unwind.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <string_view>
-#include <unordered_map>
 
 #include "levin/base/check.h"
-#include "levin/graph/record/current_place.h"
+#include "levin/interchange/export/record/capture_impl.h"
 #include "levin/interchange/export/record/output_tree.h"
-#include "levin/interchange/export/record/recordings.h"
-#include "levin/interchange/export/record/storage_watch.h"
 
 namespace levin::interchange {
 namespace {
 
-using c10::DispatchKey;
-using c10::DispatchKeySet;
 using c10::IValue;
 using Origin = RecordedValue::Origin;
-
-/// Above autocast, autograd and the operators that only call others; nothing of LibTorch uses it.
-constexpr DispatchKey kKey = DispatchKey::TESTING_ONLY_GenericWrapper;
-
-constexpr std::string_view kWritesConstant =
-    "a tensor that is written and is no parameter, buffer or input, and that this call did not "
-    "make, "
-    "cannot be exported; use register_buffer";
-
-class Handler;
-thread_local Handler* current = nullptr;
-
-class Handler {
- public:
-  virtual ~Handler() = default;
-  virtual void call(const c10::OperatorHandle& op, torch::jit::Stack& stack,
-                    c10::function_ref<void()> proceed) = 0;
-};
-
-void interpose(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
-  const DispatchKeySet below = keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kKey);
-  const c10::impl::ExcludeDispatchKeyGuard unseen(kKey);
-  if (current == nullptr) return op.redispatchBoxed(below, stack);
-  current->call(op, *stack, [&] { op.redispatchBoxed(below, stack); });
-}
-
-/// The calls of this thread go to the handler for the time of the object.
-class Scope {
- public:
-  explicit Scope(Handler& handler) : before_(current) { current = &handler; }
-  ~Scope() { current = before_; }
-  Scope(const Scope&) = delete;
-  Scope& operator=(const Scope&) = delete;
-
- private:
-  Handler* before_;
-  c10::impl::IncludeDispatchKeyGuard seen_{kKey};
-};
 
 /// It hands memory out and leaves what is in it.
 bool leaves_memory_as_it_is(const c10::OperatorHandle& op) {
@@ -83,24 +38,6 @@ bool has_size_of_values(const c10::OperatorHandle& op, const torch::jit::Stack& 
   return op.hasTag(at::Tag::dynamic_output_shape);
 }
 
-const c10::StorageImpl* memory_of(const at::Tensor& tensor) {
-  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
-}
-
-/// Its elements are all that its memory holds.
-bool is_whole(const at::Tensor& tensor) {
-  return tensor.is_non_overlapping_and_dense() && tensor.nbytes() == tensor.storage().nbytes();
-}
-
-[[noreturn]] void fail_host_write(const at::Tensor& tensor, const std::string& place) {
-  LEVIN_FAIL("interchange.export.host_write",
-             "the host wrote into a tensor of sizes {} that operators had computed, or that is the "
-             "module's (data_ptr, "
-             "accessor){}; a program of torch.export has operators only: use index_put_, "
-             "torch::where",
-             c10::str(tensor.sizes()), place);
-}
-
 /// The host sees its result: a value of a tensor.
 bool reads_on_host(const c10::FunctionSchema& schema) {
   bool takes_tensor = false;
@@ -118,59 +55,6 @@ bool reads_on_host(const c10::FunctionSchema& schema) {
 }
 
 }  // namespace
-
-struct Capture::Impl final : Handler {
-  /// How an operator takes a tensor.
-  enum class Use { kRead, kView, kWrite, kFill };
-  struct Known {
-    ValueId id = kNoValue;
-    c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
-    /// Its memory when an operator last gave it, to compare with.
-    const c10::StorageImpl* storage = nullptr;
-    std::vector<int64_t> sizes;
-    std::vector<int64_t> strides;
-  };
-  explicit Impl(const CaptureOptions& options) : options(options) {}
-
-  void call(const c10::OperatorHandle& op, torch::jit::Stack& stack,
-            c10::function_ref<void()> proceed) override;
-  bool is_any_branch(const torch::jit::Stack& stack, c10::function_ref<void()> proceed);
-  void read(const c10::OperatorHandle& op, const torch::jit::Stack& stack, RecordedCall& call);
-  RecordedArgument argument(const c10::Argument& formal, const IValue& value, Use use);
-  static Use use_of(const c10::OperatorHandle& op, const c10::Argument& formal);
-  ValueId read_tensor(const at::Tensor& tensor, Use use);
-  ValueId add_filled(ValueId id, const at::Tensor& tensor, Use use);
-  ValueId read_constant(ValueId id, const at::Tensor& tensor, Use use);
-  ValueId add_call(const char* op, const at::Tensor& result, ValueId source);
-  ValueId find(const at::Tensor& tensor);
-  void check_memory(const Known& known, const at::Tensor& tensor) const;
-  void check_state();
-  void check_constants();
-  ValueId add_value(const at::Tensor& tensor, Origin origin, size_t index);
-  ValueId add(const at::Tensor& tensor, Origin origin, size_t index);
-  void add_copy(ValueId id, const at::Tensor& tensor);
-  ValueId add_copied(const at::Tensor& tensor);
-  void keep_parameter(const at::Tensor& written);
-  ValueId add_constant(const at::Tensor& tensor);
-  void note_gradient(ValueId id, const at::Tensor& tensor);
-  void add_results(const torch::jit::Stack& stack, RecordedCall& call);
-  void note_writes(const RecordedCall& call, const torch::jit::Stack& arguments,
-                   const torch::jit::Stack& results);
-  CallMode mode();
-  std::string place() const { return graph::current_place(); }
-
-  CaptureOptions options;
-  std::vector<at::Tensor> state;  ///< the module's tensors, then the inputs
-  std::vector<std::pair<at::Tensor, at::Tensor>>
-      kept;                    ///< tensors that forward writes, as they were
-  std::vector<size_t> copies;  ///< calls of add_copied
-  Recording recording;
-  StorageWatch watch;
-  graph::StackSearch attention{{"multi_head_attention_forward"}};
-  graph::StackSearch function{{"torch::autograd::Function<"}};
-  std::unordered_map<const c10::TensorImpl*, Known> known;
-  std::unordered_map<const c10::StorageImpl*, std::vector<Known>> by_storage;
-};
 
 Capture::Capture(const std::vector<ModuleTensor>& module_tensors,
                  const std::vector<at::Tensor>& inputs, const CaptureOptions& options)
@@ -203,19 +87,18 @@ Capture::~Capture() {
 Recording Capture::record(const std::function<IValue()>& function) {
   IValue result;
   {
-    const Scope scope(*impl_);
+    const CallScope scope(*impl_);
     result = function();
   }
   OutputTree tree = output_tree_of(result);
   for (const IValue& leaf : tree.leaves) {
-    RecordedArgument output;
+    RecordedArgument& output = impl_->recording.outputs.emplace_back();
     if (leaf.isTensor() && leaf.toTensor().defined()) {
       output.kind = RecordedArgument::Kind::kTensor;
       output.values = {impl_->read_tensor(leaf.toTensor(), Impl::Use::kRead)};
     } else if (!leaf.isTensor()) {
       output.constant = leaf;
     }
-    impl_->recording.outputs.push_back(std::move(output));
   }
   impl_->check_state();
   impl_->check_constants();
@@ -289,25 +172,17 @@ void Capture::Impl::read(const c10::OperatorHandle& op, const torch::jit::Stack&
 
 RecordedArgument Capture::Impl::argument(const c10::Argument& formal, const IValue& value,
                                          Use use) {
-  RecordedArgument made;
-  const auto read_one = [&](const at::Tensor& tensor) {
-    return tensor.defined() ? read_tensor(tensor, use) : kNoValue;
-  };
   if (value.isTensor()) {
     const at::Tensor& tensor = value.toTensor();
-    if (!tensor.defined()) return made;
-    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-      made.constant = tensor.item();
-      return made;
-    }
-    made.kind = RecordedArgument::Kind::kTensor;
-    made.values = {read_one(tensor)};
-    return made;
+    if (!tensor.defined()) return {};
+    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return {.constant = tensor.item()};
+    return {.kind = RecordedArgument::Kind::kTensor, .values = {read_tensor(tensor, use)}};
   }
   if (value.isTensorList() || value.isOptionalTensorList()) {
-    made.kind = RecordedArgument::Kind::kTensors;
+    RecordedArgument made{.kind = RecordedArgument::Kind::kTensors};
     for (const IValue& item : value.toListRef()) {
-      made.values.push_back(item.isNone() ? kNoValue : read_one(item.toTensor()));
+      const bool is_tensor = item.isTensor() && item.toTensor().defined();
+      made.values.push_back(is_tensor ? read_tensor(item.toTensor(), use) : kNoValue);
     }
     return made;
   }
@@ -318,8 +193,7 @@ RecordedArgument Capture::Impl::argument(const c10::Argument& formal, const IVal
       !value.isObject() && !value.isCustomClass() && !value.isStream() && !value.isStorage(),
       "interchange.export.operator", "an object cannot be exported: the argument {}",
       formal.name());
-  made.constant = value;
-  return made;
+  return {.constant = value};
 }
 
 Capture::Impl::Use Capture::Impl::use_of(const c10::OperatorHandle& op,
@@ -332,242 +206,6 @@ Capture::Impl::Use Capture::Impl::use_of(const c10::OperatorHandle& op,
     if (op.schema().name() == std::string("aten::") + fill) return Use::kFill;
   }
   return Use::kWrite;
-}
-
-ValueId Capture::Impl::read_tensor(const at::Tensor& tensor, Use use) {
-  LEVIN_CHECK(tensor.layout() == at::kStrided, "interchange.export.operator",
-              "a tensor of layout {} cannot be exported: an argument", c10::str(tensor.layout()));
-  if (use == Use::kWrite || use == Use::kFill) keep_parameter(tensor);
-  const ValueId id = find(tensor);
-  using Contents = StorageWatch::Contents;
-  if (id == kNoValue) {
-    // The host made it in this call, as torch::tensor does: each call of the program has its own copy.
-    if (watch.is_independent(tensor)) return add_copied(tensor);
-    LEVIN_CHECK(use == Use::kRead || use == Use::kView, "interchange.export.operator",
-                "{}: an argument", kWritesConstant);
-    return add_constant(tensor);
-  }
-  if (use == Use::kView) {
-    note_gradient(id, tensor);
-    return id;
-  }
-  if (recording.values[id].origin == Origin::kConstant) return read_constant(id, tensor, use);
-  const Contents contents = watch.look(tensor);
-  if (contents == Contents::kUnwritten && use == Use::kRead) return add_constant(tensor);
-  if (contents == Contents::kFilledByHost && (use != Use::kFill || !is_whole(tensor))) {
-    return add_filled(id, tensor, use);
-  }
-  if (contents == Contents::kChangedByHost) fail_host_write(tensor, place());
-  note_gradient(id, tensor);
-  return id;
-}
-
-ValueId Capture::Impl::read_constant(ValueId id, const at::Tensor& tensor, Use use) {
-  LEVIN_CHECK(use == Use::kRead, "interchange.export.operator", "{}: an argument", kWritesConstant);
-  // The host may have filled it anew since.
-  const at::Tensor& before = recording.constants[recording.values[id].index];
-  return at::equal(before, tensor.detach().cpu()) ? id : add_constant(tensor);
-}
-
-ValueId Capture::Impl::add_filled(ValueId id, const at::Tensor& tensor, Use use) {
-  if (use == Use::kRead) return add_constant(tensor);
-  // A constant stays as it is in each call: what is written is a copy of it. The whole memory is copied, which
-  // other views may be of.
-  for (const Known& each : by_storage[tensor.storage().unsafeGetStorageImpl()]) {
-    const auto other = each.tensor.lock();
-    if (!other) continue;
-    const at::Tensor whole = at::Tensor(other);
-    if (!whole.has_storage() || !whole.storage().is_alias_of(tensor.storage()) || !is_whole(whole))
-      continue;
-    const ValueId base = known.at(whole.unsafeGetTensorImpl()).id;
-    add_copy(base, whole);
-    watch.note(whole, /*is_independent=*/true, /*is_uninitialized=*/false);
-    return id;
-  }
-  LEVIN_FAIL("interchange.export.host_write",
-             "the host and operators write parts of one tensor of sizes {}{}; a program of "
-             "torch.export has operators only: use index_put_, torch::where",
-             c10::str(tensor.sizes()), place());
-}
-
-/// A copy of a constant; it is the constant itself where nothing writes into it.
-ValueId Capture::Impl::add_copied(const at::Tensor& tensor) {
-  const at::Tensor contents = tensor.detach().cpu().clone();
-  const ValueId constant = add_value(contents, Origin::kConstant, recording.constants.size());
-  recording.constants.push_back(contents);
-  copies.push_back(recording.calls.size());
-  return add_call("aten::clone", tensor, constant);
-}
-
-void Capture::Impl::check_constants() {
-  const std::vector<ValueId> roots = roots_of(recording);
-  std::vector<bool> writes(recording.values.size());
-  for (const RecordedCall& call : recording.calls) {
-    const auto& formals = call.op.schema().arguments();
-    for (size_t i = 0; i < formals.size(); ++i) {
-      if (!is_written(formals[i])) continue;
-      for (const ValueId id : call.arguments[i].values) {
-        if (id == kNoValue) continue;
-        writes[roots[id]] = true;
-        LEVIN_CHECK(recording.values[roots[id]].origin != Origin::kConstant,
-                    "interchange.export.operator", "{}: the argument {} of {}", kWritesConstant,
-                    formals[i].name(), call.op.schema().name());
-      }
-    }
-  }
-  std::unordered_map<ValueId, ValueId> replaced;
-  for (const size_t copy : copies) {
-    const RecordedCall& call = recording.calls[copy];
-    const ValueId made = call.results.front().values.front();
-    if (!writes[made]) replaced[made] = call.arguments.front().values.front();
-  }
-  const auto replace = [&](RecordedArgument& argument) {
-    for (ValueId& id : argument.values) {
-      if (const auto found = replaced.find(id); found != replaced.end()) id = found->second;
-    }
-  };
-  for (RecordedCall& call : recording.calls) std::ranges::for_each(call.arguments, replace);
-  std::ranges::for_each(recording.outputs, replace);
-}
-
-/// Before a call writes there.
-void Capture::Impl::keep_parameter(const at::Tensor& written) {
-  for (const at::Tensor& each : state) {
-    if (memory_of(each) == nullptr || memory_of(each) != memory_of(written)) continue;
-    const bool is_kept =
-        std::ranges::any_of(kept, [&](const auto& pair) { return pair.first.is_same(each); });
-    if (!is_kept) kept.emplace_back(each, each.detach().clone());
-  }
-}
-
-/// Writes what the tensor of that value holds now, as a constant.
-void Capture::Impl::add_copy(ValueId id, const at::Tensor& tensor) {
-  const at::Tensor contents = tensor.detach().cpu().clone();
-  const ValueId constant = add_value(contents, Origin::kConstant, recording.constants.size());
-  recording.constants.push_back(contents);
-  RecordedCall call{.op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", ""),
-                    .mode = mode()};
-  for (const ValueId each : {id, constant}) {
-    RecordedArgument& argument = call.arguments.emplace_back();
-    argument.kind = RecordedArgument::Kind::kTensor;
-    argument.values = {each};
-  }
-  call.arguments.push_back({.constant = false});
-  call.results.push_back({.values = {add_value(tensor, Origin::kResult, recording.calls.size())}});
-  recording.calls.push_back(std::move(call));
-}
-
-/// set_data() and its like give a tensor other memory without an operator.
-void Capture::Impl::check_memory(const Known& known, const at::Tensor& tensor) const {
-  const bool is_same = known.storage == memory_of(tensor) && tensor.sizes() == known.sizes &&
-                       tensor.strides() == known.strides;
-  LEVIN_CHECK(is_same, "interchange.export.operator",
-              "a tensor of sizes {} was given other memory, of sizes {}, by no operator "
-              "(set_data); write into it (copy_): an argument",
-              c10::str(at::IntArrayRef(known.sizes)), c10::str(tensor.sizes()));
-}
-
-/// Refuses what the host did to parameters, buffers and inputs after their last operator.
-void Capture::Impl::check_state() {
-  for (const at::Tensor& each : state) {
-    try {
-      check_memory(known.at(each.unsafeGetTensorImpl()), each);
-    } catch (const Error& error) {
-      LEVIN_FAIL("interchange.export.operator", "{} of forward", error.text());
-    }
-    if (watch.look(each) == StorageWatch::Contents::kChangedByHost) fail_host_write(each, "");
-  }
-}
-
-ValueId Capture::Impl::find(const at::Tensor& tensor) {
-  const auto found = known.find(tensor.unsafeGetTensorImpl());
-  if (found != known.end() && !found->second.tensor.expired()) {
-    check_memory(found->second, tensor);
-    return found->second.id;
-  }
-  if (!tensor.has_storage()) return kNoValue;
-  // Tensor::data() makes a tensor of the same memory without an operator.
-  const auto sharing = by_storage.find(tensor.storage().unsafeGetStorageImpl());
-  if (sharing == by_storage.end()) return kNoValue;
-  bool shares = false;
-  for (const Known& each : sharing->second) {
-    const auto other = each.tensor.lock();
-    if (!other ||
-        other->storage().unsafeGetStorageImpl() != tensor.storage().unsafeGetStorageImpl()) {
-      continue;
-    }
-    shares = true;
-    if (other->sizes() == tensor.sizes() && other->strides() == tensor.strides() &&
-        other->storage_offset() == tensor.storage_offset() && other->dtype() == tensor.dtype()) {
-      return add_call("aten::detach", tensor, each.id);
-    }
-  }
-  LEVIN_CHECK(!shares || watch.is_independent(tensor), "interchange.export.operator",
-              "a tensor of sizes {} that shares memory with another, in a way that no operator "
-              "made, cannot be exported: an argument",
-              c10::str(tensor.sizes()));
-  return kNoValue;
-}
-
-/// A call that the code did not make.
-ValueId Capture::Impl::add_call(const char* op, const at::Tensor& result, ValueId source) {
-  RecordedCall call{.op = c10::Dispatcher::singleton().findSchemaOrThrow(op, ""), .mode = mode()};
-  RecordedArgument argument;
-  argument.kind = RecordedArgument::Kind::kTensor;
-  argument.values = {source};
-  call.arguments.push_back(std::move(argument));
-  const auto& formals = call.op.schema().arguments();
-  for (size_t i = 1; i < formals.size(); ++i) {
-    call.arguments.push_back({.constant = formals[i].default_value().value_or(IValue())});
-  }
-  const ValueId id = add(result, Origin::kResult, recording.calls.size());
-  call.results.push_back({.values = {id}});
-  recording.calls.push_back(std::move(call));
-  return id;
-}
-
-/// A value that no later call finds by the tensor.
-ValueId Capture::Impl::add_value(const at::Tensor& tensor, Origin origin, size_t index) {
-  const ValueId id = recording.values.size();
-  recording.values.push_back({.origin = origin,
-                              .index = index,
-                              .dtype = tensor.scalar_type(),
-                              .device = tensor.device(),
-                              .sizes = tensor.sizes().vec(),
-                              .strides = tensor.strides().vec(),
-                              .storage_offset = tensor.storage_offset(),
-                              .requires_grad = tensor.requires_grad()});
-  return id;
-}
-
-ValueId Capture::Impl::add(const at::Tensor& tensor, Origin origin, size_t index) {
-  const ValueId id = add_value(tensor, origin, index);
-  const c10::StorageImpl* storage = memory_of(tensor);
-  const auto made = [&] {
-    return Known{id, c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), storage,
-                 tensor.sizes().vec(), tensor.strides().vec()};
-  };
-  known.insert_or_assign(tensor.unsafeGetTensorImpl(), made());
-  if (storage != nullptr) by_storage[storage].push_back(made());
-  return id;
-}
-
-ValueId Capture::Impl::add_constant(const at::Tensor& tensor) {
-  LEVIN_CHECK(!options.training || !tensor.requires_grad() || tensor.is_leaf() ||
-                  !c10::GradMode::is_enabled(),
-              "interchange.export.operator",
-              "a tensor of sizes {} was computed of parameters before this call of forward, and "
-              "their gradients go "
-              "through it; compute it in forward: an argument",
-              c10::str(tensor.sizes()));
-  const at::Tensor contents = tensor.detach().cpu().clone();
-  const ValueId id = add(tensor, Origin::kConstant, recording.constants.size());
-  RecordedValue& value = recording.values[id];
-  value.requires_grad = false;
-  value.strides = contents.strides().vec();
-  value.storage_offset = contents.storage_offset();
-  recording.constants.push_back(contents);
-  return id;
 }
 
 void Capture::Impl::note_gradient(ValueId id, const at::Tensor& tensor) {
@@ -657,10 +295,6 @@ void Capture::Impl::note_writes(const RecordedCall& call, const torch::jit::Stac
     // A view's memory is as it was.
     if (returns[i].alias_info() == nullptr) for_each(results[i], note);
   }
-}
-
-TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericWrapper, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&interpose>());
 }
 
 }  // namespace levin::interchange

@@ -3,60 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <string_view>
 
 #include "levin/interchange/exported_module.h"
+#include "levin/module/layers/layers.h"
 
 namespace levin::interchange {
 namespace {
-
-/// The file of torch/nn/modules that has a class; its name alone where it is not known.
-std::string_view file_of(std::string_view name) {
-  struct Row {
-    std::string_view part;
-    std::string_view file;
-  };
-  // By a part of the name: the first that fits.
-  static constexpr std::array<Row, 29> kFiles = {{
-      {"BatchNorm", "batchnorm"},
-      {"InstanceNorm", "instancenorm"},
-      {"LayerNorm", "normalization"},
-      {"GroupNorm", "normalization"},
-      {"LocalResponseNorm", "normalization"},
-      {"CrossMapLRN", "normalization"},
-      {"Conv", "conv"},
-      {"Pool", "pooling"},
-      {"Dropout", "dropout"},
-      {"Embedding", "sparse"},
-      {"Transformer", "transformer"},
-      {"MultiheadAttention", "activation"},
-      {"LSTM", "rnn"},
-      {"GRU", "rnn"},
-      {"RNN", "rnn"},
-      {"Loss", "loss"},
-      {"Pad", "padding"},
-      {"Unfold", "fold"},
-      {"Fold", "fold"},
-      {"Flatten", "flatten"},
-      {"Unflatten", "flatten"},
-      {"Upsample", "upsampling"},
-      {"PixelShuffle", "pixelshuffle"},
-      {"PixelUnshuffle", "pixelshuffle"},
-      {"Linear", "linear"},
-      {"Identity", "linear"},
-      {"Sequential", "container"},
-      {"ModuleList", "container"},
-      {"ModuleDict", "container"},
-  }};
-  if (name == "Bilinear") return "linear";
-  if (name == "CosineSimilarity" || name == "PairwiseDistance") return "distance";
-  for (const Row& row : kFiles) {
-    if (name.find(row.part) != std::string_view::npos) return row.file;
-  }
-  return "activation";
-}
 
 void replace_all(std::string& text, std::string_view what, std::string_view by) {
   for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size()) {
@@ -83,12 +37,11 @@ std::string python_class_of(const torch::nn::Module& module) {
       part != nullptr && !part->python_class().empty()) {
     return part->python_class();
   }
-  std::string name = module.name();
-  constexpr std::string_view kLibTorch = "torch::nn::", kEnding = "Impl";
-  if (name.starts_with(kLibTorch) && name.ends_with(kEnding)) {
-    name = name.substr(kLibTorch.size(), name.size() - kLibTorch.size() - kEnding.size());
-    return fmt::format("torch.nn.modules.{}.{}", file_of(name), name);
+  const detail::Layer* layer = detail::layer_of(module);
+  if (layer != nullptr && *layer->type == typeid(module)) {
+    return fmt::format("torch.nn.modules.{}.{}", layer->python_file, layer->name);
   }
+  std::string name = module.name();
   replace_all(name, "(anonymous namespace)::", "");
   replace_all(name, "::", ".");
   // The stack has "key,path,class;key,path,class".
