@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
   const auto options = levin::parse<Options>(argc, argv);
   levin::seed_everything(1);
   levin::Accelerator accelerator(
-      {.devices = options.devices.count(), .comm = {.backend = options.backend}});
+      {.devices = options.devices.count(), .engine = {.comm = {.backend = options.backend}}});
 
   torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(784, 128), torch::nn::ReLU(),
                             torch::nn::Linear(128, 10));

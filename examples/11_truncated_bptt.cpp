@@ -77,8 +77,10 @@ std::shared_ptr<levin::Dataset> pieces_of(const std::string& text, int64_t strea
 int main(int argc, char** argv) {
   Options own;
   // Every rank keeps its streams' state: rank 0's buffers are not for all.
-  levin::TrainerOptions options = {
-      .max_epochs = 20, .gradient_clip_val = 1.0, .seed = 1, .ddp = {.broadcast_buffers = false}};
+  levin::TrainerOptions options = {.max_epochs = 20,
+                                   .gradient_clip_val = 1.0,
+                                   .seed = 1,
+                                   .engine = {.ddp = {.broadcast_buffers = false}}};
   levin::parse_into(argc, argv, own, options);
   std::ifstream file(own.text, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};

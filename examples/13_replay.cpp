@@ -22,7 +22,7 @@ struct Outcome {
 Outcome train(const std::string& compile, int64_t steps) {
   levin::AcceleratorOptions options;
   options.cpu = true;
-  options.compile = compile;
+  options.engine.compile = compile;
   levin::Accelerator accelerator(options);
   levin::seed_everything(1);
   torch::nn::Sequential net(torch::nn::Linear(64, 128), torch::nn::ReLU(), torch::nn::Dropout(0.1),

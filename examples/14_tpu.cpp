@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
   const bool is_asked = options.accelerator != "auto" || options.tpu_cores > 0;
   if (!is_asked) {  // two devices made of this machine's CPU
     options.accelerator = "xla";
-    if (options.pjrt_plugin.empty()) options.pjrt_plugin = "cpu";
+    if (options.engine.pjrt_plugin.empty()) options.engine.pjrt_plugin = "cpu";
     if (options.devices.count() == 0) options.devices = 2;
   }
 

@@ -144,7 +144,8 @@ void show(models::Pretrained& net, const Tokenizer& tokenizer) {
 
 int main(int argc, char** argv) {
   Options chat;
-  levin::TrainerOptions options = {.enable_checkpointing = false, .seed = 1, .compile = "replay"};
+  levin::TrainerOptions options = {
+      .enable_checkpointing = false, .seed = 1, .engine = {.compile = "replay"}};
   levin::parse_into(argc, argv, chat, options);
   const std::string model = chat.folder + "/model", adapter = chat.folder + "/adapter";
   std::filesystem::create_directories(model);

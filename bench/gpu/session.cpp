@@ -12,8 +12,7 @@ levin::AcceleratorOptions accelerator_options(const Options& options,
   return {.mixed_precision = sizes.text("precision"),
           .accelerator = options.device,
           .devices = 1,
-          .compile = options.mode == "replay" ? "replay" : "no",
-          .compile_check = "no"};
+          .engine = {.compile = options.mode == "replay" ? "replay" : "no", .compile_check = "no"}};
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ void serve(Net net, const Options& options) {
   constexpr int64_t kBatches = 32;
   const peers::Data data = peers::data_of(options.work, kBatches);
   const auto xs = data.x.split(data.batch_size), ys = data.y.split(data.batch_size);
-  levin::Accelerator accelerator({.cpu = true, .compile = options.compile});
+  levin::Accelerator accelerator({.cpu = true, .engine = {.compile = options.compile}});
   auto [model, optimizer] = accelerator.prepare(net, optimizer_of(options.work));
   const bool is_gpt = options.work == "gpt";
   auto step = accelerator.compile([&](const at::Tensor& x, const at::Tensor& y) {

@@ -119,7 +119,7 @@ void run_steps(const Options& options) {
                           .max_epochs = -1,
                           .max_steps = options.warmup + options.steps + 1,
                           .barebones = true,
-                          .compile = options.compile});
+                          .engine = {.compile = options.compile}});
   const levin::State file = levin::load_weights(options.batches);
   levin::Batch fields;
   int64_t rows = 0;
@@ -168,7 +168,7 @@ void run_epoch(const Options& options) {
                           .enable_progress_bar = false,
                           .enable_model_summary = false,
                           .seed = 1,
-                          .compile = options.compile});
+                          .engine = {.compile = options.compile}});
   const auto tokenizer = levin::text::Tokenizer::from_pretrained(options.folder);
   const auto data = levin::text::rows(options.rows, tokenizer,
                                       {.packing = options.packing,

@@ -102,13 +102,13 @@ void train(const peers::Options& options) {
                           .callbacks = callbacks,
                           .max_epochs = traced ? -1 : 1,
                           .accumulate_grad_batches = options.accumulate,
-                          .use_distributed_sampler = false,
                           .barebones = options.mode == "barebones",
                           .ckpt_path = traced ? "last" : "",
-                          .comm = {.backend = options.backend},
-                          .compile = replays ? "replay" : "no",
-                          .compile_check = check_of(options.mode),
-                          .pjrt_plugin = on_xla ? "cpu" : ""});
+                          .engine = {.comm = {.backend = options.backend},
+                                     .use_distributed_sampler = false,
+                                     .compile = replays ? "replay" : "no",
+                                     .compile_check = check_of(options.mode),
+                                     .pjrt_plugin = on_xla ? "cpu" : ""}});
   peers::StepClock clock(options);
   if (const auto& runtime = trainer.accelerator().xla()) {
     clock.settle_by([runtime] { runtime->wait(); });

@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
                           .max_epochs = -1,
                           .max_steps = options.warmup + options.steps + 1,
                           .barebones = true,
-                          .compile = options.mode == "replay" ? "replay" : "no"});
+                          .engine = {.compile = options.mode == "replay" ? "replay" : "no"}});
   const auto module = std::make_shared<Classifier>(options.folder, options.lora_r);
   trainer.fit(module, loader);
   std::vector<double> steps;

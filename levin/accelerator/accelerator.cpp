@@ -36,13 +36,13 @@ WorldOptions world_options(const AcceleratorOptions& options, bool on_gpu = fals
           .devices_alone = one_a_gpu ? processes_for(kind, num_gpus()) : 1,
           .num_nodes = options.num_nodes,
           .on_gpu = on_gpu,
-          .comm = options.comm};
+          .comm = options.engine.comm};
 }
 
 /// Where `levin plan` and `levin graph` want the graph of the step, one process is enough.
 AcceleratorOptions for_graph(AcceleratorOptions options) {
   if (detail::graph_file().empty()) return options;
-  options.compile = "replay";
+  options.engine.compile = "replay";
   options.devices = 1;
   options.num_nodes = 1;
   return options;
@@ -69,7 +69,7 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
                          at::Device device)
     : Processes(environment.rank,
                 connect_world(environment, world_options(options, device.is_cuda())),
-                options.comm.prepare_timeout_s),
+                options.engine.comm.prepare_timeout_s),
       settings_(std::make_unique<detail::ProcessSettings>()),
       options_(agreed(options, world())),
       device_(device),
@@ -90,27 +90,30 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
   }
   check_precision(precision_, device_, compute_capability(device_));
   if (device_.is_cpu()) warn_of_slow_half(precision_);
-  LEVIN_CHECK(!options_.master_weights || precision_.has_half_parameters(), "accelerator.precision",
+  LEVIN_CHECK(!options_.engine.master_weights || precision_.has_half_parameters(),
+              "accelerator.precision",
               "master_weights are of parameters in bfloat16 or float16 and {} has none; set "
               "--precision bf16-true, or leave out --master-weights",
               precision_.name);
-  LEVIN_CHECK(!options_.ddp.overlap_update || !precision_.scales_loss, "strategy.ddp.options",
+  LEVIN_CHECK(!options_.engine.ddp.overlap_update || !precision_.scales_loss,
+              "strategy.ddp.options",
               "--ddp-overlap-update updates parameters before all gradients are there and {} looks "
               "at all of them first; leave it out, or set --precision bf16-mixed",
               precision_.name);
   check_compile();
-  static_cast<void>(optim::GradScaler(options_.scaler));  // which is looked at in 16-mixed alone
+  static_cast<void>(
+      optim::GradScaler(options_.engine.scaler));  // which is looked at in 16-mixed alone
   if (detail::is_graph_for_xla()) settings_->use_no_onednn();
   stepping_ = std::make_unique<Stepping>(
       *strategy_, world(),
       SteppingOptions{
           .gradient_accumulation_steps = options_.accumulation_steps(),
           .sync_each_batch = options_.gradient_accumulation_plugin.sync_each_batch ||
-                             (options_.strategy == "zero" && options_.fsdp.zero_stage > 1),
+                             (options_.strategy == "zero" && options_.engine.fsdp.zero_stage > 1),
           .step_scheduler_with_optimizer = options_.step_scheduler_with_optimizer,
           .scales_loss = precision_.scales_loss,
-          .scaler = options_.scaler,
-          .loss_guard = options_.loss_guard,
+          .scaler = options_.engine.scaler,
+          .loss_guard = options_.engine.loss_guard,
           .device = device_,
           .records = compiles(),
           .after_step = [this](const optim::Optimizer& optimizer) { after_step(optimizer); }});
@@ -120,7 +123,7 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
   } else if (xla_ != nullptr && xla_->platform() == "cpu") {
     detail::keep_freed_memory();  // a program's results lie in memory of each step, replayed or not
   }
-  if (options_.sync_batchnorm && num_processes() > 1) {
+  if (options_.engine.sync_batchnorm && num_processes() > 1) {
     synced_ = std::make_shared<comm::ProcessGroup>(world());
   }
 }
@@ -162,17 +165,19 @@ Accelerator::~Accelerator() {
 // Reasons that are known beforehand; others are found when a step is recorded.
 void Accelerator::check_compile() const {
   check_compile_check(options_);
-  LEVIN_CHECK(options_.compile == "no" || options_.compile == "replay", "accelerator.compile",
-              "got '{}', wanted no or replay; set --compile", options_.compile);
-  LEVIN_CHECK(options_.activation_memory_budget > 0.0 && options_.activation_memory_budget <= 1.0,
+  LEVIN_CHECK(options_.engine.compile == "no" || options_.engine.compile == "replay",
+              "accelerator.compile", "got '{}', wanted no or replay; set --compile",
+              options_.engine.compile);
+  LEVIN_CHECK(options_.engine.activation_memory_budget > 0.0 &&
+                  options_.engine.activation_memory_budget <= 1.0,
               "accelerator.compile", "got activation_memory_budget = {}, wanted above 0, at most 1",
-              options_.activation_memory_budget);
-  LEVIN_CHECK((compiles() && xla_ == nullptr) || options_.activation_memory_budget == 1.0,
+              options_.engine.activation_memory_budget);
+  LEVIN_CHECK((compiles() && xla_ == nullptr) || options_.engine.activation_memory_budget == 1.0,
               "accelerator.compile",
               "got activation_memory_budget = {} without --compile replay, which it belongs to{}",
-              options_.activation_memory_budget,
+              options_.engine.activation_memory_budget,
               xla_ == nullptr ? "" : "; on XLA use levin::activation_checkpoint");
-  const bool sums_again = options_.ddp.gradient_reduction == "sum" && compiles() &&
+  const bool sums_again = options_.engine.ddp.gradient_reduction == "sum" && compiles() &&
                           options_.gradient_accumulation_plugin.sync_each_batch;
   LEVIN_CHECK(
       !sums_again, "strategy.ddp.options",
@@ -183,7 +188,7 @@ void Accelerator::check_compile() const {
               "{} looks in each step whether gradients are finite, and a recorded step cannot; set "
               "--precision bf16-mixed, or --compile no",
               precision_.name);
-  LEVIN_CHECK(!LossGuard(options_.loss_guard).is_on(), "accelerator.compile",
+  LEVIN_CHECK(!LossGuard(options_.engine.loss_guard).is_on(), "accelerator.compile",
               "--nan-policy and --spike-policy look at each loss, and a recorded step cannot; turn "
               "them off, or --compile no");
 }
@@ -291,7 +296,7 @@ std::vector<PreparedOptimizer> Accelerator::prepare_optimizers(
   detail::check_same_options(world(), detail::optimizers_as_text(configs), {});
   std::vector<PreparedOptimizer> prepared;
   for (OptimizerConfig config : configs) {
-    if (options_.master_weights) config.master_weights();
+    if (options_.engine.master_weights) config.master_weights();
     const int64_t own_steps = total_steps < 0 ? -1 : total_steps / config.frequency();
     prepared.emplace_back(strategy_->build_optimizer(config, parameters_for(config)),
                           config.schedule(), config.frequency(), own_steps, *stepping_);
@@ -340,7 +345,7 @@ std::vector<PreparedOptimizer> Accelerator::prepare_own_optimizers(
 
 PreparedOptimizer Accelerator::prepare_torch_optimizer(
     std::shared_ptr<torch::optim::Optimizer> optimizer) {
-  LEVIN_CHECK(!options_.master_weights, "accelerator.optimizer",
+  LEVIN_CHECK(!options_.engine.master_weights, "accelerator.optimizer",
               "master_weights are kept by the optimizers of levin::optim, and got one of "
               "torch::optim; give prepare levin::optim::sgd, adam or adamw, or leave them out");
   auto adapted = optim::adapt_torch_optimizer(std::move(optimizer), parameters_);
@@ -352,8 +357,8 @@ PreparedOptimizer Accelerator::prepare_torch_optimizer(
 
 std::shared_ptr<Strategy> Accelerator::new_strategy() {
   return make_strategy(options_.strategy, {.group = world(),
-                                           .ddp = options_.ddp,
-                                           .fsdp = options_.fsdp,
+                                           .ddp = options_.engine.ddp,
+                                           .fsdp = options_.engine.fsdp,
                                            .xla = xla_,
                                            .on_gpu = device_.is_cuda(),
                                            .recordable = compiles()});

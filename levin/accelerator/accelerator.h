@@ -133,7 +133,7 @@ class LEVIN_API Accelerator : public Processes {
   void trigger_sync_in_backward(const Models&...) {
     trigger_sync_in_backward();
   }
-  /// With AcceleratorOptions::compile = "replay": a training step (forward, backward, the
+  /// With EngineOptions::compile = "replay": a training step (forward, backward, the
   /// optimizer's step, any part of it) that is recorded and from then on replayed, as
   /// graph::Compiled says; else the function as it is. accumulate() stands around a call of it.
   ///
@@ -151,7 +151,7 @@ class LEVIN_API Accelerator : public Processes {
   }
   /// Whether steps are recorded and replayed without a call. On XLA devices they are programs in
   /// either case: without it each is made of what the code does in that step.
-  bool compiles() const { return options_.compile != "no"; }
+  bool compiles() const { return options_.engine.compile != "no"; }
   const AcceleratorOptions& options() const { return options_; }
   /// Runs a training loop in which processes may run out of batches at different times: one that
   /// has goes on making the others' steps until the last is done. One backward that synchronizes

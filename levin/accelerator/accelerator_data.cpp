@@ -57,7 +57,8 @@ DataLoader Accelerator::prepare_loader(DataLoader loader, LoaderRole role) {
   const bool even = training && options_.dataloader_config.even_batches;
   if (options_.dataloader_config.split_batches && num_processes() > 1) loader = split(loader);
   if (placement_.parts() > 1) loader = enlarged(loader);
-  const DataSlice slice = options_.use_distributed_sampler ? strategy_->slice() : DataSlice();
+  const DataSlice slice =
+      options_.engine.use_distributed_sampler ? strategy_->slice() : DataSlice();
   if (options_.dataloader_config.dispatch_batches) {
     LEVIN_CHECK(slice.world_size == num_processes(), "accelerator.dispatch_batches",
                 "each batch would be split over {} processes that are to read the same data; set "
@@ -147,7 +148,7 @@ void Accelerator::check_torch_loader() {
       {"split_batches", splits && data.split_batches},
       {"dispatch_batches", splits && data.dispatch_batches},
       {"even_batches = false", splits && !data.even_batches},
-      {"use_distributed_sampler = false", splits && !options_.use_distributed_sampler}};
+      {"use_distributed_sampler = false", splits && !options_.engine.use_distributed_sampler}};
   for (const auto& [option, is_set] : unheeded) {
     LEVIN_CHECK(!is_set, "accelerator.torch_loader",
                 "got {} and a loader of torch::data, which it cannot be done with; give prepare a "

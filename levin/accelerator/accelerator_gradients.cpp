@@ -73,16 +73,16 @@ void Accelerator::warn_of_unused_options() const {
         "accelerator.accumulate();`",
         gradient_accumulation_steps());
   }
-  if (options_.compile != "no" && !stepping_->state().has_recorded) {
+  if (options_.engine.compile != "no" && !stepping_->state().has_recorded) {
     log::warn(
         "accelerator.compile: compile = {} and no step is recorded, so that all run as they are; "
         "make them by what `accelerator.compile([&](const Batch& batch) {{ ... }})` gives",
-        options_.compile);
+        options_.engine.compile);
   }
   const DataLoaderConfiguration& data = options_.dataloader_config;
   const bool configures = data.split_batches || data.dispatch_batches || !data.even_batches ||
                           data.data_seed || !options_.rng_types.empty() ||
-                          !options_.use_distributed_sampler;
+                          !options_.engine.use_distributed_sampler;
   if (configures && !has_loader_) {
     log::warn(
         "accelerator.loaders: dataloader_config, rng_types and use_distributed_sampler are of "

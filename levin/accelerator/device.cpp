@@ -45,19 +45,19 @@ bool is_xla(const AcceleratorOptions& options) {
 
 at::Device device_of(const AcceleratorOptions& options, RankInfo rank) {
   if (is_xla(options)) return {at::kXLA, 0};
-  LEVIN_CHECK(options.pjrt_plugin.empty(), "accelerator.device",
+  LEVIN_CHECK(options.engine.pjrt_plugin.empty(), "accelerator.device",
               "got --pjrt-plugin {}, which --accelerator {} has no use for; set --accelerator xla",
-              options.pjrt_plugin, options.accelerator);
+              options.engine.pjrt_plugin, options.accelerator);
   return select_device(options.cpu ? "cpu" : options.accelerator, rank);
 }
 
 std::shared_ptr<xla::Runtime> open_xla(const AcceleratorOptions& options,
                                        const comm::ProcessGroup& world) {
   if (!is_xla(options)) return nullptr;
-  const bool is_tpu = options.accelerator == "tpu" && options.pjrt_plugin.empty();
-  const std::chrono::duration<double> timeout(options.comm.timeout_s);
+  const bool is_tpu = options.accelerator == "tpu" && options.engine.pjrt_plugin.empty();
+  const std::chrono::duration<double> timeout(options.engine.comm.timeout_s);
   return xla::Runtime::open(
-      {.plugin = is_tpu ? "tpu" : options.pjrt_plugin,
+      {.plugin = is_tpu ? "tpu" : options.engine.pjrt_plugin,
        .num_devices = std::max<int64_t>(options.devices, 0),
        .rank = world.rank(),
        .world_size = world.size(),

@@ -5,6 +5,35 @@
 
 namespace levin {
 
+void EngineOptions::fields(FieldVisitor& field) {
+  comm.fields(field);
+  field("use_distributed_sampler", use_distributed_sampler,
+        "ranks read different parts of the data");
+  field("sync_batchnorm", sync_batchnorm, "batch norm over the batches of all processes");
+  field("master_weights", master_weights, "update parameters of bf16-true and 16-true in float32");
+  scaler.fields(field);
+  loss_guard.fields(field);
+  ddp.fields(field);
+  fsdp.fields(field);
+  field("compile", compile,
+        fmt::format(
+            "no, or replay: training steps are recorded, and replayed without a call of their "
+            "code; XLA devices compile steps in either case. {}",
+            graph::kReplayContract));
+  field(
+      "compile_check", compile_check,
+      "when the code is run in a replay's place and compared: auto, every, no, or each n-th call");
+  field("compile_check_policy", compile_check_policy,
+        "where it does something else than the recording: warn and replay no more, or stop");
+  field("compile_check_memory", compile_check_memory,
+        "the most MB that such a run of the code may take, which has its memory beside the "
+        "replay's; steps that need more are not compared (0: no limit)");
+  field("activation_memory_budget", activation_memory_budget,
+        "part of the step's memory that replay has; what does not fit is computed again");
+  field("pjrt_plugin", pjrt_plugin,
+        "of --accelerator xla: cpu, cuda, tpu or a plugin's file; empty: what is found");
+}
+
 void AcceleratorOptions::fields(FieldVisitor& field) {
   field("mixed_precision", mixed_precision, "no, bf16, fp16, bf16-true, 16-true or 64-true");
   field("gradient_accumulation_steps", gradient_accumulation_steps, "batches of an optimizer step");
@@ -41,31 +70,7 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
         "started; -1: one for each GPU; several begin at main again, so that what runs before the "
         "Accelerator runs in each, with an empty stdin");
   field("num_nodes", num_nodes, "machines");
-  comm.fields(field);
-  field("use_distributed_sampler", use_distributed_sampler,
-        "processes read different parts of the data");
-  field("sync_batchnorm", sync_batchnorm, "batch norm over the batches of all processes");
-  field("master_weights", master_weights, "update parameters of bf16-true and 16-true in float32");
-  scaler.fields(field);
-  loss_guard.fields(field);
-  ddp.fields(field);
-  fsdp.fields(field);
-  field("compile", compile,
-        fmt::format("no, or replay: what compile() gives is recorded, and replayed without a call "
-                    "of it; XLA devices compile steps in either case. {}",
-                    graph::kReplayContract));
-  field(
-      "compile_check", compile_check,
-      "when the code is run in a replay's place and compared: auto, every, no, or each n-th call");
-  field("compile_check_policy", compile_check_policy,
-        "where it does something else than the recording: warn and replay no more, or stop");
-  field("compile_check_memory", compile_check_memory,
-        "the most MB that such a run of the code may take, which has its memory beside the "
-        "replay's; steps that need more are not compared (0: no limit)");
-  field("activation_memory_budget", activation_memory_budget,
-        "part of the step's memory that replay has; what does not fit is computed again");
-  field("pjrt_plugin", pjrt_plugin,
-        "of --accelerator xla: cpu, cuda, tpu or a plugin's file; empty: what is found");
+  engine.fields(field);
 }
 
 int64_t AcceleratorOptions::accumulation_steps() const {

@@ -1,6 +1,6 @@
 #pragma once
-// AcceleratorOptions: what a run of the engine is made of, under Accelerate's names.
-// Read from code, flags and TOML before anything else is built.
+// AcceleratorOptions: what a run of the engine is made of, under Accelerate's names; and EngineOptions,
+// the part of them that the Trainer has too. Read from code, flags and TOML before anything else is built.
 
 #include <cstdint>
 #include <optional>
@@ -17,6 +17,40 @@
 #include "levin/strategy/fsdp/options.h"
 
 namespace levin {
+
+/// The options that the Trainer and the Accelerator share, but for those that say where a run runs:
+/// both hold it as `engine`. Flags, TOML keys and checkpoints name its options without "engine".
+struct EngineOptions {
+  CommOptions comm = {};
+  bool use_distributed_sampler = true;  ///< processes read different parts of the data
+  bool sync_batchnorm = false;          ///< batch norm over the batches of all processes
+  /// Parameters of bf16-true and 16-true are updated in float32 copies, which optimizers keep.
+  bool master_weights = false;
+  optim::GradScalerOptions scaler = {};  ///< of 16-mixed
+  LossGuardOptions loss_guard = {};      ///< losses that are NaN, or far above those before
+  DdpOptions ddp = {};
+  FsdpOptions fsdp = {};  ///< of strategies fsdp and zero
+  /// no, or replay: the step is recorded and replayed, and its code is called no more. The step is a
+  /// module's, from training_step to the optimizer's step, or what Accelerator::compile() is given.
+  /// On XLA devices steps are programs in either case.
+  std::string compile = "no";
+  /// When the code of a replayed step is run in the replay's place and compared with it: auto (the
+  /// 1st, 2nd, 4th, 8th, ... call, an epoch's first, those after a validation and after something
+  /// else wrote parameters), a number n (in place of those: each n-th), every (all: nothing is
+  /// replayed) or no.
+  std::string compile_check = "auto";
+  /// A difference: warn (and replay no more), or stop (Error "graph.check").
+  std::string compile_check_policy = "warn";
+  /// The most MB, beside state and batch, that a step may need to be checked: a check takes the
+  /// memory of a step that is not replayed, beside the replay's. 0: no limit.
+  double compile_check_memory = 0.0;
+  /// The fraction of its activations that a replayed step keeps for its backward pass: the rest is
+  /// computed again. 1: all are kept.
+  double activation_memory_budget = 1.0;
+  std::string pjrt_plugin = {};  ///< of xla: cpu, cuda, tpu or a file; "": what is found
+
+  LEVIN_API void fields(FieldVisitor& field);
+};
 
 /// How loaders are read over the processes.
 struct DataLoaderConfiguration {
@@ -59,32 +93,7 @@ struct AcceleratorOptions {
   /// times as large); 0 or -1: all TPU cores or GPUs, of a CPU plugin one.
   int64_t devices = 0;
   int64_t num_nodes = 1;  ///< machines
-  CommOptions comm = {};
-  bool use_distributed_sampler = true;  ///< processes read different parts of the data
-  bool sync_batchnorm = false;          ///< batch norm over the batches of all processes
-  /// Parameters of bf16-true and 16-true are updated in float32 copies, which optimizers keep.
-  bool master_weights = false;
-  optim::GradScalerOptions scaler = {};  ///< of 16-mixed
-  LossGuardOptions loss_guard = {};
-  DdpOptions ddp = {};
-  FsdpOptions fsdp = {};  ///< of strategies fsdp and zero
-  /// no, or replay: what compile() gives is recorded and replayed without a call of it, on XLA
-  /// devices too, where steps are programs in either case.
-  std::string compile = "no";
-  /// When the code of a replayed step is run in the replay's place and compared with it: auto (the
-  /// 1st, 2nd, 4th, 8th, ... call, an epoch's first, those after a validation and after something
-  /// else wrote parameters), a number n (in place of those: each n-th), every (all: nothing is
-  /// replayed) or no.
-  std::string compile_check = "auto";
-  /// A difference: warn (and replay no more), or stop (Error "graph.check").
-  std::string compile_check_policy = "warn";
-  /// A check takes the memory of a step that is not replayed, beside the replay's: of steps that
-  /// need more MB than this beside state and batch none is made. 0: no limit.
-  double compile_check_memory = 0.0;
-  /// Of what a replayed step keeps for its backward pass, the part that there is memory for: the
-  /// rest is computed again. 1: all is kept.
-  double activation_memory_budget = 1.0;
-  std::string pjrt_plugin = {};  ///< of xla: cpu, cuda, tpu or a file; "": what is found
+  EngineOptions engine = {};
 
   /// Batches of an optimizer step. Throws Error "accelerator.accumulate" where the plugin and
   /// gradient_accumulation_steps name two numbers.

@@ -3,16 +3,12 @@
 #include <algorithm>
 
 #include "levin/base/check.h"
+#include "levin/base/options/placed_fields.h"
 #include "levin/base/state.h"
 #include "levin/base/text.h"
 
 namespace levin::detail {
 namespace {
-
-bool stands_for(const std::string& pattern, const std::string& name) {
-  if (!pattern.ends_with('*')) return pattern == name;
-  return name.starts_with(pattern.substr(0, pattern.size() - 1));
-}
 
 struct Describe {
   std::string operator()(const SgdOptions& o) const {

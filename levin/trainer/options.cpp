@@ -1,9 +1,8 @@
 #include "levin/trainer/options.h"
 
-#include "levin/base/check.h"
 #include "levin/base/options/option_group.h"
+#include "levin/base/options/placed_fields.h"
 #include "levin/base/random.h"
-#include "levin/graph/compile/contract.h"
 
 namespace levin {
 
@@ -20,6 +19,7 @@ void detail::seed_as_told(const TrainerOptions& options) {
 }
 
 void TrainerOptions::fields(FieldVisitor& field) {
+  PlacedFields shared(engine);
   option_group(field, "devices and processes");
   field("accelerator", accelerator, "auto, cpu, gpu, tpu or xla");
   field("strategy", strategy,
@@ -31,11 +31,10 @@ void TrainerOptions::fields(FieldVisitor& field) {
       "so that what runs before the Trainer runs in each, with an empty stdin");
   field("num_nodes", num_nodes, "machines");
   field("tpu_cores", tpu_cores, "short for --accelerator tpu --devices so many; 0: unset");
-  field("pjrt_plugin", pjrt_plugin,
-        "of --accelerator xla: cpu, cuda, tpu or a plugin's file; empty: what is found");
+  shared.hand_on(field, {"pjrt_plugin"});
   field("precision", precision, "32-true, 64-true, bf16-true, 16-true, bf16-mixed or 16-mixed");
-  field("master_weights", master_weights, "update parameters of bf16-true and 16-true in float32");
-  field("sync_batchnorm", sync_batchnorm, "batch norm over the batches of all processes");
+  shared.hand_on(field, {"master_weights"});
+  shared.hand_on(field, {"sync_batchnorm"});
   option_group(field, "length of the run");
   field("max_epochs", max_epochs,
         "epochs to train; -1: no limit; none: 1000 unless max_steps or max_time");
@@ -81,35 +80,21 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("benchmark", benchmark, "let cuDNN choose its algorithms by trying them");
   field("detect_anomaly", detect_anomaly, "name the operator whose gradient is NaN (slow)");
   option_group(field, "data over processes");
-  field("use_distributed_sampler", use_distributed_sampler,
-        "ranks read different parts of the data");
+  shared.hand_on(field, {"use_distributed_sampler"});
   field("dispatch_batches", dispatch_batches,
         "the first process alone reads the data and hands out the batches");
   option_group(field, "losses and gradients that are no numbers");
-  scaler.fields(field);
-  loss_guard.fields(field);
+  shared.hand_on(field, {"scaler_*", "nan_policy", "spike_*"});
   option_group(field, "compilation");
-  field("compile", compile,
-        fmt::format("no, or replay: training steps are recorded, and replayed without a call of "
-                    "training_step; XLA devices compile steps in either case. {}",
-                    graph::kReplayContract));
-  field(
-      "compile_check", compile_check,
-      "when the code is run in a replay's place and compared: auto, every, no, or each n-th call");
-  field("compile_check_policy", compile_check_policy,
-        "where it does something else than the recording: warn and replay no more, or stop");
-  field("compile_check_memory", compile_check_memory,
-        "the most MB that such a run of the code may take, which has its memory beside the "
-        "replay's; steps that need more are not compared (0: no limit)");
-  field("activation_memory_budget", activation_memory_budget,
-        "part of the step's memory that replay has; what does not fit is computed again");
+  shared.hand_on(field, {"compile*", "activation_memory_budget"});
   option_group(field, "communication of processes");
-  comm.fields(field);
+  shared.hand_on(field, {"backend", "comm_*"});
   option_group(field, "strategy ddp");
-  ddp.fields(field);
+  shared.hand_on(field, {"ddp_*"});
   option_group(field, "strategies fsdp and zero");
-  fsdp.fields(field);
+  shared.hand_on(field, {"fsdp_*", "zero_stage"});
   option_group(field, "");
+  shared.hand_on(field, {"*"});
 }
 
 }  // namespace levin

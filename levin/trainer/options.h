@@ -9,15 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "levin/accelerator/stepping/loss_guard.h"
+#include "levin/accelerator/options.h"
 #include "levin/base/export.h"
 #include "levin/base/options.h"
-#include "levin/comm/options.h"
 #include "levin/module/callback.h"
 #include "levin/observe/logger.h"
-#include "levin/optim/grad_scaler.h"
-#include "levin/strategy/ddp/options.h"
-#include "levin/strategy/fsdp/options.h"
 #include "levin/trainer/portion.h"
 
 namespace levin {
@@ -79,43 +75,20 @@ struct TrainerOptions {
   bool benchmark = false;      ///< let cuDNN try its algorithms
   bool inference_mode = true;  ///< evaluation in c10::InferenceMode, else without gradients
   // Behaviour
-  bool use_distributed_sampler = true;  ///< ranks read different parts of the data
-  bool detect_anomaly = false;          ///< name the operator whose gradient is NaN; slow
-  bool barebones = false;               ///< nothing but the steps, to measure overhead
-  bool sync_batchnorm = false;          ///< batch norm over the batches of all processes
-  std::string default_root_dir = ".";   ///< logs and checkpoints go to levin_logs in it
+  bool detect_anomaly = false;         ///< name the operator whose gradient is NaN; slow
+  bool barebones = false;              ///< nothing but the steps, to measure overhead
+  std::string default_root_dir = ".";  ///< logs and checkpoints go to levin_logs in it
   // levin's own
   std::string ckpt_path;  ///< resume: a checkpoint's folder, or "last"; empty: start anew
   /// A resumed run goes on in the folder of logs and checkpoints that it has written, without rows from after the
   /// checkpoint; where that is not there or another run's, and with false, in a new one.
   bool resume_in_place = true;
-  std::optional<int64_t> seed;  ///< seed_everything(seed), by parse and when the trainer is made
-  bool exit_on_signal = true;   ///< after SIGTERM or SIGINT and the save, exit with 143 or 130
-  CommOptions comm = {};
+  std::optional<int64_t> seed;    ///< seed_everything(seed), by parse and when the trainer is made
+  bool exit_on_signal = true;     ///< after SIGTERM or SIGINT and the save, exit with 143 or 130
   bool dispatch_batches = false;  ///< rank 0 alone reads the data and hands out the batches
-  bool master_weights = false;    ///< update parameters of bf16-true and 16-true in float32 copies
-  optim::GradScalerOptions scaler = {};  ///< of 16-mixed
-  LossGuardOptions loss_guard = {};      ///< losses that are NaN, or far above those before
-  DdpOptions ddp = {};
-  FsdpOptions fsdp = {};  ///< of strategies fsdp and zero
-  /// no, or replay: the step is recorded and replayed, from training_step to the optimizer's step,
-  /// which are called no more. So it is on XLA devices, where steps are programs in either case.
-  std::string compile = "no";
-  /// When the code of a replayed step is run in the replay's place and compared with it: auto (the
-  /// 1st, 2nd, 4th, 8th, ... call, an epoch's first, those after a validation and after something
-  /// else wrote parameters), a number n (in place of those: each n-th), every (all: nothing is
-  /// replayed) or no.
-  std::string compile_check = "auto";
-  /// A difference: warn (and replay no more), or stop (Error "graph.check").
-  std::string compile_check_policy = "warn";
-  /// A check takes the memory of a step that is not replayed, beside the replay's: of steps that
-  /// need more MB than this beside state and batch none is made. 0: no limit.
-  double compile_check_memory = 0.0;
-  /// Of what a replayed step keeps for its backward pass, the part that there is memory for: the
-  /// rest is computed again. 1: all is kept.
-  double activation_memory_budget = 1.0;
-  std::string pjrt_plugin = {};  ///< of xla: cpu, cuda, tpu or a file; "": what is found
-  int64_t tpu_cores = 0;         ///< accelerator = "tpu" with so many devices; 0: unset
+  int64_t tpu_cores = 0;          ///< accelerator = "tpu" with so many devices; 0: unset
+
+  EngineOptions engine = {};  ///< all that an Accelerator takes too
 
   LEVIN_API void fields(FieldVisitor& field);
 };

@@ -71,7 +71,7 @@ at::Tensor joined(Trainer& trainer, const std::vector<at::Tensor>& outputs,
   if (!outputs.empty()) own.set("rows", at::cat(outputs).cpu());
   std::vector<at::Tensor> rows, places;
   const std::vector<State> all = accelerator.gather_object(own);
-  const bool all_alike = !trainer.options().use_distributed_sampler;
+  const bool all_alike = !trainer.options().engine.use_distributed_sampler;
   for (int64_t rank = 0; rank < (all_alike ? 1 : processes); ++rank) {
     const State& one = all[static_cast<size_t>(rank)];
     if (one.empty()) continue;

@@ -23,28 +23,15 @@ int64_t devices_of(const TrainerOptions& options) {
   return is_auto ? -1 : options.devices.count();  // -1: one for each GPU
 }
 
-AcceleratorOptions engine_options(const TrainerOptions& options) {
+AcceleratorOptions accelerator_options(const TrainerOptions& options) {
+  const bool is_tpu = options.tpu_cores > 0 && options.accelerator == "auto";
   return {.mixed_precision = options.precision,
           .dataloader_config = {.dispatch_batches = options.dispatch_batches},
-          .accelerator =
-              options.tpu_cores > 0 && options.accelerator == "auto" ? "tpu" : options.accelerator,
+          .accelerator = is_tpu ? "tpu" : options.accelerator,
           .strategy = options.strategy,
           .devices = devices_of(options),
           .num_nodes = options.num_nodes,
-          .comm = options.comm,
-          .use_distributed_sampler = options.use_distributed_sampler,
-          .sync_batchnorm = options.sync_batchnorm,
-          .master_weights = options.master_weights,
-          .scaler = options.scaler,
-          .loss_guard = options.loss_guard,
-          .ddp = options.ddp,
-          .fsdp = options.fsdp,
-          .compile = options.compile,
-          .compile_check = options.compile_check,
-          .compile_check_policy = options.compile_check_policy,
-          .compile_check_memory = options.compile_check_memory,
-          .activation_memory_budget = options.activation_memory_budget,
-          .pjrt_plugin = options.pjrt_plugin};
+          .engine = options.engine};
 }
 
 /// The best checkpoint that one of these knows.
@@ -77,7 +64,7 @@ Trainer::Trainer(TrainerOptions options)
   detail::seed_as_told(options_);
   if (options_.deterministic) settings_->use_deterministic_algorithms();
   if (options_.benchmark) settings_->use_cudnn_benchmark();
-  accelerator_ = std::make_unique<Accelerator>(engine_options(options_));
+  accelerator_ = std::make_unique<Accelerator>(accelerator_options(options_));
   detail::check_same_options(
       accelerator_->world(), options_as_text(options_),
       {"comm*", "accelerator", "devices", "num_nodes", "tpu_cores", "pjrt_plugin", "logger",

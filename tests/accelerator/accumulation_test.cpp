@@ -262,7 +262,7 @@ TEST(UnusedOptions, AreToldOfOnce) {
   const std::string groups = said_by({.gradient_accumulation_steps = 3, .cpu = true}, 30);
   EXPECT_EQ(count_of(groups, "accelerator.accumulate: gradient_accumulation_steps = 3 and no"), 1);
   EXPECT_THAT(groups, HasSubstr("`const auto scope = accelerator.accumulate();`"));
-  const std::string compile = said_by({.cpu = true, .compile = "replay"}, 30);
+  const std::string compile = said_by({.cpu = true, .engine = {.compile = "replay"}}, 30);
   EXPECT_EQ(count_of(compile, "accelerator.compile: compile = replay and no step is recorded"), 1);
   EXPECT_THAT(compile, HasSubstr("`accelerator.compile("));
   const std::string loaders =

@@ -110,7 +110,7 @@ TEST(StepWithClosure, OfLbfgsOnXlaEqualsLibTorch) {
   const auto wanted = by_hand<torch::optim::LBFGS>(searching(), wanted_loss);
   AcceleratorOptions options;
   options.accelerator = "xla";
-  options.pjrt_plugin = "cpu";
+  options.engine.pjrt_plugin = "cpu";
   const auto lbfgs = levin::optim::torch_optimizer<torch::optim::LBFGS>(searching());
   EXPECT_EQ(difference(prepared(options, lbfgs, loss), wanted), "");
 }
@@ -167,7 +167,7 @@ TEST(StepWithClosure, OfLbfgsIsRefusedByNameWhereItCannotBe) {
   EXPECT_THAT(refused(accumulating), HasSubstr("gradient accumulation"));
   scaled.mixed_precision = "fp16";
   EXPECT_THAT(refused(scaled), HasSubstr("the loss scale of 16-mixed"));
-  guarded.loss_guard.nan_policy = "skip";
+  guarded.engine.loss_guard.nan_policy = "skip";
   EXPECT_THAT(refused(guarded), HasSubstr("nan_policy"));
   EXPECT_THAT(run_world(2,
                         [&](int64_t, const auto&) {
@@ -180,7 +180,7 @@ TEST(StepWithClosure, OfLbfgsIsRefusedByNameWhereItCannotBe) {
 
 TEST(StepWithClosure, OfLbfgsIsNotReplayedAndSaysSo) {
   AcceleratorOptions options = on_cpu();
-  options.compile = "replay";
+  options.engine.compile = "replay";
   Accelerator accelerator(options);
   auto net = sequential();
   auto [prepared_net, lbfgs] =

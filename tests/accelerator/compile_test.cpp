@@ -23,7 +23,7 @@ levin::AcceleratorOptions of_compile(const std::string& compile, int64_t accumul
   levin::AcceleratorOptions options;
   options.cpu = true;
   options.gradient_accumulation_steps = accumulate;
-  options.compile = compile;
+  options.engine.compile = compile;
   return options;
 }
 
@@ -281,8 +281,8 @@ TEST(AcceleratorCompile, ALoopWithoutAStepHasNoGraphToWrite) {
 TEST(AcceleratorCompile, NamesAChoiceOfChecksThatThereIsNot) {
   const auto error_of_check = [](const std::string& when, const std::string& policy) {
     levin::AcceleratorOptions options = of_compile("replay");
-    options.compile_check = when;
-    options.compile_check_policy = policy;
+    options.engine.compile_check = when;
+    options.engine.compile_check_policy = policy;
     return levin::test::error_id([&] { const levin::Accelerator accelerator(options); });
   };
   EXPECT_EQ(error_of_check("sometimes", "warn"), "accelerator.compile_check");
@@ -294,7 +294,7 @@ TEST(AcceleratorCompile, NamesAChoiceOfChecksThatThereIsNot) {
 TEST(AcceleratorCompile, ComparesAsOftenAsItIsToldTo) {
   const auto report_of = [](const std::string& when) {
     levin::AcceleratorOptions options = of_compile("replay");
-    options.compile_check = when;
+    options.engine.compile_check = when;
     levin::Accelerator accelerator(options);
     auto twice = accelerator.compile([](const at::Tensor& x) { return x * 2; });
     for (int64_t i = 0; i < 35; ++i) twice(torch::ones({2}));
@@ -309,7 +309,7 @@ TEST(AcceleratorCompile, ComparesAsOftenAsItIsToldTo) {
 TEST(AcceleratorCompile, LeavesOutChecksThatTakeTooMuchMemory) {
   const auto checked_with = [](double megabytes) {
     levin::AcceleratorOptions options = of_compile("replay");
-    options.compile_check_memory = megabytes;
+    options.engine.compile_check_memory = megabytes;
     levin::Accelerator accelerator(options);
     // 4 MB, and 4 of what it is twice.
     auto sum = accelerator.compile([](const at::Tensor& x) { return (x.exp() * 2).tanh().sum(); });
@@ -320,7 +320,7 @@ TEST(AcceleratorCompile, LeavesOutChecksThatTakeTooMuchMemory) {
   EXPECT_EQ(checked_with(20), 4);
   EXPECT_EQ(checked_with(6), 0);
   levin::AcceleratorOptions options = of_compile("replay");
-  options.compile_check_memory = -1;
+  options.engine.compile_check_memory = -1;
   EXPECT_EQ(levin::test::error_id([&] { const levin::Accelerator accelerator(options); }),
             "accelerator.compile_check");
 }

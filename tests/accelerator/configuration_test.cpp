@@ -202,8 +202,9 @@ TEST(ProjectConfiguration, SavesOnEachMachineWhereAsked) {
     ::setenv("LOCAL_RANK", "0", 1);
     ::setenv("LOCAL_WORLD_SIZE", "1", 1);
     const auto own = folder / ("machine_" + std::to_string(rank));
-    Accelerator accelerator(
-        {.cpu = true, .project_config = {.save_on_each_node = true}, .comm = {.backend = "gloo"}});
+    Accelerator accelerator({.cpu = true,
+                             .project_config = {.save_on_each_node = true},
+                             .engine = {.comm = {.backend = "gloo"}}});
     auto net = sequential();
     auto [model, optimizer] = accelerator.prepare(net, sgd({.lr = 0.1}));
     accelerator.save_state(own);

@@ -218,7 +218,7 @@ TEST(DispatchBatches, WhereRanksAreToReadTheSameIsAnError) {
   EXPECT_THAT(run_world(2,
                         [](int64_t, const fs::path&) {
                           auto options = on_cpu(true);
-                          options.use_distributed_sampler = false;
+                          options.engine.use_distributed_sampler = false;
                           Accelerator accelerator(options);
                           accelerator.prepare(by_index());
                           return "";

@@ -30,7 +30,7 @@ using ::testing::StartsWith;
 AcceleratorOptions on_cpu(const std::string& compile = "no") {
   AcceleratorOptions options;
   options.cpu = true;
-  options.compile = compile;
+  options.engine.compile = compile;
   return options;
 }
 
@@ -110,11 +110,11 @@ TEST(Frozen, InHalfPrecisionWithMasterWeightsToo) {
   for (const bool masters : {false, true}) {
     AcceleratorOptions options = on_cpu();
     options.mixed_precision = "bf16-true";
-    options.master_weights = masters;
+    options.engine.master_weights = masters;
     const Trained trained(options);
     EXPECT_FALSE(torch::equal(trained.hidden_at_twentyfour, trained.hidden_at_twelve)) << masters;
     EXPECT_TRUE(torch::equal(hidden_of(trained), trained.hidden_at_twentyfour)) << masters;
-    options.compile = "replay";
+    options.engine.compile = "replay";
     const Trained replayed(options);
     expect_same_weights(*replayed.net, *trained.net);
   }
@@ -124,7 +124,7 @@ TEST(Frozen, OnXlaEqualsTheCpu) {
   LEVIN_NEEDS_CPU_PLUGIN();
   AcceleratorOptions options;
   options.accelerator = "xla";
-  options.pjrt_plugin = "cpu";
+  options.engine.pjrt_plugin = "cpu";
   options.devices = 1;
   const Trained there(options);
   const Trained here(on_cpu());
@@ -261,7 +261,7 @@ TEST(OptimizerFrequency, ItsScheduleEndsWithTheRun) {
 TEST(OverlapUpdate, AndALossScaleAreAnErrorThatNamesBoth) {
   AcceleratorOptions options = on_cpu();
   options.mixed_precision = "fp16";
-  options.ddp.overlap_update = true;
+  options.engine.ddp.overlap_update = true;
   EXPECT_THAT(error_of([&] { Accelerator accelerator(options); }),
               StartsWith("strategy.ddp.options: --ddp-overlap-update updates parameters before"));
 }
@@ -272,7 +272,7 @@ TEST(OverlapUpdate, AndALossScaleAreAnErrorThatNamesBoth) {
 std::vector<at::Tensor> in_turns(const std::string& strategy, int64_t bad_step, bool bad_here) {
   AcceleratorOptions options = on_cpu();
   options.strategy = strategy;
-  options.loss_guard.nan_policy = "skip";
+  options.engine.loss_guard.nan_policy = "skip";
   Accelerator accelerator(options);
   OwnNet net;
   auto [model, often, seldom] =

@@ -46,9 +46,9 @@ struct Trained {
   explicit Trained(const Form& form, bool alone = false) {
     levin::AcceleratorOptions options;
     options.cpu = true;
-    options.comm.backend = form.backend;
-    options.compile = form.compile;
-    options.sync_batchnorm = form.sync_batchnorm;
+    options.engine.comm.backend = form.backend;
+    options.engine.compile = form.compile;
+    options.engine.sync_batchnorm = form.sync_batchnorm;
     levin::Accelerator accelerator(options);
     auto [g, d, of_g, of_d] = accelerator.prepare(
         generator, critic, levin::optim::sgd({.lr = 0.1, .momentum = 0.5}).of(generator),

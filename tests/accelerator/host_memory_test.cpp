@@ -47,7 +47,7 @@ int faults_before_a_replay() {
   at::set_num_threads(1);
   levin::AcceleratorOptions options;
   options.cpu = true;
-  options.compile = "replay";
+  options.engine.compile = "replay";
   const levin::Accelerator accelerator(options);
   for (int i = 0; i < 20; ++i) torch::ones({4 << 20});
   const int64_t before = page_faults();

@@ -81,8 +81,9 @@ TEST(MixedPrecision, TrueHalfKeepsParametersAndGivesFloat32Outputs) {
 }
 
 TEST(MixedPrecision, TheScaleDoesNotChangeAStep) {
-  Training one({.mixed_precision = "fp16", .cpu = true, .scaler = {.init_scale = 1.0}});
-  Training large({.mixed_precision = "fp16", .cpu = true, .scaler = {.init_scale = 1024.0}});
+  Training one({.mixed_precision = "fp16", .cpu = true, .engine = {.scaler = {.init_scale = 1.0}}});
+  Training large(
+      {.mixed_precision = "fp16", .cpu = true, .engine = {.scaler = {.init_scale = 1024.0}}});
   for (int i = 0; i < 5; ++i) {
     one.step();
     large.step();
@@ -122,7 +123,8 @@ TEST(MixedPrecision, ClippingIsOfTheUnscaledGradients) {
 }
 
 TEST(MixedPrecision, GradientsOfAnotherOptimizerAreScaledAnewWithTheLoss) {
-  Accelerator accelerator({.mixed_precision = "fp16", .cpu = true, .scaler = {.init_scale = 64.0}});
+  Accelerator accelerator(
+      {.mixed_precision = "fp16", .cpu = true, .engine = {.scaler = {.init_scale = 64.0}}});
   const auto net = small_nets::sequential();
   auto [model, first, second] =
       accelerator.prepare(net, levin::OptimizerConfig(sgd({.lr = 0.1})).parameters("0.*"),
@@ -144,9 +146,10 @@ TEST(MixedPrecision, GradientsOfAnotherOptimizerAreScaledAnewWithTheLoss) {
 
 TEST(MixedPrecision, GoesOnBitForBitFromASavedState) {
   const levin::test::Scratch scratch;
-  const AcceleratorOptions options = {.mixed_precision = "fp16",
-                                      .cpu = true,
-                                      .scaler = {.init_scale = 256.0, .growth_interval = 3}};
+  const AcceleratorOptions options = {
+      .mixed_precision = "fp16",
+      .cpu = true,
+      .engine = {.scaler = {.init_scale = 256.0, .growth_interval = 3}}};
   Training whole_run(options, adamw({.lr = 0.01}));
   for (int i = 0; i < 4; ++i) whole_run.step(i == 1 ? kInf : 1.0);
   whole_run.accelerator.save_state(scratch / "state");
@@ -183,14 +186,15 @@ TEST(MixedPrecision, RanksThatStepForThemselvesAgreeOnAnOverflow) {
 }
 
 TEST(MixedPrecision, MasterWeightsAreOfHalfParameters) {
-  Training run({.mixed_precision = "bf16-true", .cpu = true, .master_weights = true});
+  Training run({.mixed_precision = "bf16-true", .cpu = true, .engine = {.master_weights = true}});
   run.step();
   const levin::State state = run.optimizer.optimizer().state_dict();
   EXPECT_TRUE(state.child("parameters").child("out.weight").contains("master"));
-  EXPECT_THAT(error_of([] {
-                Accelerator({.mixed_precision = "bf16", .cpu = true, .master_weights = true});
-              }),
-              StartsWith("accelerator.precision: master_weights are of parameters in bfloat16"));
+  EXPECT_THAT(
+      error_of([] {
+        Accelerator({.mixed_precision = "bf16", .cpu = true, .engine = {.master_weights = true}});
+      }),
+      StartsWith("accelerator.precision: master_weights are of parameters in bfloat16"));
 }
 
 TEST(MixedPrecision, AParameterThatChangedInsideAutocastIsCastAnew) {
@@ -209,7 +213,7 @@ TEST(LossGuard, OffTakesEveryStep) {
 
 TEST(LossGuard, SkipsTheStepOfALossThatIsNoNumber) {
   for (const double bad : {kInf, std::numeric_limits<double>::quiet_NaN()}) {
-    Training run({.cpu = true, .loss_guard = {.nan_policy = "skip"}});
+    Training run({.cpu = true, .engine = {.loss_guard = {.nan_policy = "skip"}}});
     run.step();
     const auto before = weights_of(*run.net);
     testing::internal::CaptureStderr();
@@ -224,7 +228,7 @@ TEST(LossGuard, SkipsTheStepOfALossThatIsNoNumber) {
 }
 
 TEST(LossGuard, WarnsAndGoesOn) {
-  Training run({.cpu = true, .loss_guard = {.nan_policy = "warn"}});
+  Training run({.cpu = true, .engine = {.loss_guard = {.nan_policy = "warn"}}});
   testing::internal::CaptureStderr();
   run.step(kInf);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("batch 0 is inf"));
@@ -232,15 +236,16 @@ TEST(LossGuard, WarnsAndGoesOn) {
 }
 
 TEST(LossGuard, StopsWithAnErrorThatNamesTheBatch) {
-  Training run({.cpu = true, .loss_guard = {.nan_policy = "stop"}});
+  Training run({.cpu = true, .engine = {.loss_guard = {.nan_policy = "stop"}}});
   run.step();
   EXPECT_THAT(error_of([&] { run.step(kInf); }),
               StartsWith("accelerator.loss.stop: the loss of batch 1 is inf, the mean before 0."));
 }
 
 TEST(LossGuard, ASpikeIsFarAboveTheMeanOfManyLosses) {
-  Training run({.cpu = true,
-                .loss_guard = {.spike_policy = "skip", .spike_factor = 2.0, .spike_window = 4}});
+  Training run(
+      {.cpu = true,
+       .engine = {.loss_guard = {.spike_policy = "skip", .spike_factor = 2.0, .spike_window = 4}}});
   run.step(50.0);  // before there is a mean nothing is one
   EXPECT_FALSE(run.optimizer.step_was_skipped());
   for (int i = 0; i < 20; ++i) run.step();
@@ -252,7 +257,8 @@ TEST(LossGuard, ASpikeIsFarAboveTheMeanOfManyLosses) {
 
 TEST(LossGuard, ABadLossOfOneRankIsSkippedByAll) {
   const auto words = run_world(2, [](int64_t rank, const auto&) {
-    Training run({.cpu = true, .strategy = "ddp", .loss_guard = {.nan_policy = "skip"}});
+    Training run(
+        {.cpu = true, .strategy = "ddp", .engine = {.loss_guard = {.nan_policy = "skip"}}});
     run.step(rank == 1 ? kInf : 1.0);
     return run.optimizer.step_was_skipped() ? std::string() : std::string("took the step");
   });

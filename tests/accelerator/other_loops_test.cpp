@@ -221,9 +221,9 @@ class OtherLoopsUnder : public ::testing::TestWithParam<Conditions> {
       AcceleratorOptions options;
       options.cpu = true;
       options.strategy = GetParam().strategy;
-      options.comm.backend = GetParam().backend;
-      options.compile = GetParam().compile;
-      options.compile_check = "no";
+      options.engine.comm.backend = GetParam().backend;
+      options.engine.compile = GetParam().compile;
+      options.engine.compile_check = "no";
       int64_t replayed = 0;
       const std::string off = difference(trained<Program>(options, replayed), wanted);
       const bool is_replayed = replayed > 0 || GetParam().compile == "no";
@@ -455,7 +455,7 @@ template <class Program>
 void expect_same_on_xla() {
   AcceleratorOptions options;
   options.accelerator = "xla";
-  options.pjrt_plugin = "cpu";
+  options.engine.pjrt_plugin = "cpu";
   options.devices = 1;
   int64_t replayed = 0;
   EXPECT_EQ(difference(trained<Program>(options, replayed), trained_by_hand<Program>()), "");

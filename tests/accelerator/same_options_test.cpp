@@ -31,8 +31,9 @@ TEST(SameOptions, ARankWithOthersIsNamedOnEveryRank) {
       {"rank 1 has gradient_accumulation_steps = '2' and rank 0 has '1'",
        [](auto& o) { o.gradient_accumulation_steps = 2; }},
       {"rank 1 has ddp_gradient_reduction = 'sum' and rank 0 has 'mean'",
-       [](auto& o) { o.ddp.gradient_reduction = "sum"; }},
-      {"rank 1 has compile = 'replay' and rank 0 has 'no'", [](auto& o) { o.compile = "replay"; }}};
+       [](auto& o) { o.engine.ddp.gradient_reduction = "sum"; }},
+      {"rank 1 has compile = 'replay' and rank 0 has 'no'",
+       [](auto& o) { o.engine.compile = "replay"; }}};
   for (const Case& c : cases) {
     const auto words = run_world(2, [&](int64_t rank, const auto&) -> std::string {
       AcceleratorOptions options{.strategy = "ddp"};
@@ -58,8 +59,8 @@ TEST(SameOptions, ARankWithAnotherOptimizerIsNamedOnEveryRank) {
 // Of one rank that is no mistake of ranks, but it would be of several.
 TEST(SameOptions, SumsOfAGroupThatARecordedStepWouldSumAgainAreRefused) {
   AcceleratorOptions options{.strategy = "single"};
-  options.compile = "replay";
-  options.ddp.gradient_reduction = "sum";
+  options.engine.compile = "replay";
+  options.engine.ddp.gradient_reduction = "sum";
   options.gradient_accumulation_plugin.sync_each_batch = true;
   EXPECT_THAT(error_of([&] { const levin::Accelerator accelerator(options); }),
               HasSubstr("strategy.ddp.options"));

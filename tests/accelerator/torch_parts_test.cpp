@@ -145,7 +145,8 @@ TEST(TorchParts, AScheduleMayBeATemporary) {
 }
 
 TEST(TorchParts, AScheduleWaitsForAStepThatWasLeftOut) {
-  Accelerator accelerator({.mixed_precision = "fp16", .cpu = true, .scaler = {.init_scale = 8.0}});
+  Accelerator accelerator(
+      {.mixed_precision = "fp16", .cpu = true, .engine = {.scaler = {.init_scale = 8.0}}});
   auto net = sequential();
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.8));
   torch::optim::StepLR step_lr(sgd, 1, 0.5);
@@ -313,7 +314,8 @@ TEST(TorchParts, AnOptionThatALoaderDoesNotHeedIsAnError) {
 }
 
 TEST(TorchParts, MasterWeightsThatAnOptimizerHasNotAreAnError) {
-  Accelerator accelerator({.mixed_precision = "bf16-true", .cpu = true, .master_weights = true});
+  Accelerator accelerator(
+      {.mixed_precision = "bf16-true", .cpu = true, .engine = {.master_weights = true}});
   auto net = sequential();
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
   EXPECT_THAT(error_of([&] { accelerator.prepare(net, sgd); }),

@@ -23,7 +23,7 @@ using ::testing::ThrowsMessage;
 AcceleratorOptions on_xla(int64_t devices) {
   AcceleratorOptions options;
   options.accelerator = "xla";
-  options.pjrt_plugin = "cpu";
+  options.engine.pjrt_plugin = "cpu";
   options.devices = devices;
   return options;
 }
@@ -121,7 +121,7 @@ TEST(AcceleratorOnXla, AStepIsCalledEachTimeUnlessItIsToBeReplayed) {
   LEVIN_NEEDS_CPU_PLUGIN();
   AcceleratorOptions on_cpu, replayed = on_xla(1);
   on_cpu.cpu = true;
-  replayed.compile = "replay";
+  replayed.engine.compile = "replay";
   const double wanted = stepped(on_cpu, false).weights;
   const Stepped called = stepped(on_xla(1), false), once = stepped(replayed, false);
   EXPECT_NEAR(called.weights, wanted, 1e-6);
@@ -137,7 +137,7 @@ TEST(AcceleratorOnXla, AStepThatLooksAtItsBatchFollowsEach) {
   LEVIN_NEEDS_CPU_PLUGIN();
   AcceleratorOptions on_cpu, replayed = on_xla(1);
   on_cpu.cpu = true;
-  replayed.compile = "replay";
+  replayed.engine.compile = "replay";
   const double wanted = stepped(on_cpu, true).weights;
   const Stepped called = stepped(on_xla(1), true);
   const Stepped refused = stepped(replayed, true);  // and called each time
@@ -192,7 +192,7 @@ TEST(AcceleratorOnXla, WhatItCannotDoIsAnError) {
 TEST(AcceleratorOnXla, APluginIsForXlaAlone) {
   AcceleratorOptions options;
   options.cpu = true;
-  options.pjrt_plugin = "cpu";
+  options.engine.pjrt_plugin = "cpu";
   EXPECT_THAT([&] { Accelerator accelerator(options); },
               ThrowsMessage<levin::Error>(HasSubstr("accelerator.device")));
 }

@@ -9,6 +9,7 @@
 
 #include "levin/base/error.h"
 #include "levin/base/options/option_group.h"
+#include "levin/base/options/placed_fields.h"
 #include "tests/support/error_of.h"
 
 namespace {
@@ -276,6 +277,35 @@ TEST(Options, WhatNoFieldTakesIsAnError) {
   EXPECT_THAT(error_of({""}), HasSubstr("base.options.unknown: the command line has no option ''"));
   EXPECT_THAT(error_of({"--", "--name=a"}), HasSubstr("base.options.unknown"));
   EXPECT_EQ(read({"--help=false", "--print-config=false"}).printed, std::nullopt);
+}
+
+TEST(Options, AnAggregateShowsThePartThatItHoldsInAnOrderOfItsOwn) {
+  struct Part {
+    int64_t width = 1, rate = 2, net_depth = 3, net_heads = 4;
+    void fields(levin::FieldVisitor& field) {
+      field("width", width, "");
+      field("net_depth", net_depth, "");
+      field("rate", rate, "");
+      field("net_heads", net_heads, "");
+    }
+  };
+  struct Whole {
+    Part part;
+    int64_t own = 5;
+    void fields(levin::FieldVisitor& field) {
+      levin::PlacedFields part_fields(part);
+      part_fields.hand_on(field, {"rate"});
+      field("own", own, "");
+      part_fields.hand_on(field, {"net_*", "rate"});
+      part_fields.hand_on(field, {"*"});
+      part_fields.hand_on(field, {"*"});  // nothing is left
+    }
+  } options;
+  const char* arguments[] = {"program", "--net-heads", "8", "--print-config"};
+  EXPECT_EQ(*levin::detail::read_options(
+                4, arguments, [&](levin::FieldVisitor& field) { options.fields(field); }),
+            "# \nrate = 2\n# \nown = 5\n# \nnet_depth = 3\n# \nnet_heads = 8\n# \nwidth = 1\n");
+  EXPECT_EQ(options.part.net_heads, 8);
 }
 
 TEST(Options, HelpHasEachOptionOnceUnderItsHeading) {

@@ -187,7 +187,7 @@ TEST_F(Gpu4Collectives, DISABLED_RankOfAnAccelerator) {
     return told_by([] {
       // The other one does not come.
       Accelerator accelerator(
-          {.accelerator = gpu::accelerator(), .comm = {.connect_timeout_s = 5}});
+          {.accelerator = gpu::accelerator(), .engine = {.comm = {.connect_timeout_s = 5}}});
     });
   });
 }

@@ -128,7 +128,7 @@ TEST_F(Gpu7Memory, GoesBackAfterEachStepAndAtTheEnd) {
 TEST_F(Gpu7Memory, OfAReplayGoesBackWithIt) {
   LEVIN_NEEDS_A_CARD("caching allocator, whose statistics say what is allocated");
   const auto run = [] {
-    Accelerator accelerator({.accelerator = gpu::accelerator(), .compile = "replay"});
+    Accelerator accelerator({.accelerator = gpu::accelerator(), .engine = {.compile = "replay"}});
     const auto net = std::make_shared<Blocks>(4, 64, false);
     auto [model, optimizer] = accelerator.prepare(net, optim::adamw({.lr = 1e-3}));
     auto step = accelerator.compile([&](const at::Tensor& x) {
@@ -182,7 +182,7 @@ TEST_F(Gpu7Memory, ANanLossIsNamedWithItsBatch) {
   TrainerOptions options = small_run::quiet(scratch.str());
   options.accelerator = gpu::accelerator();
   options.max_epochs = 1;
-  options.loss_guard.nan_policy = "stop";
+  options.engine.loss_guard.nan_policy = "stop";
   options.enable_checkpointing = false;
   struct Net : TaskModule {
     using TaskModule::TaskModule;

@@ -68,8 +68,9 @@ struct MixedRun {
 
 MixedRun train(const Mixed& of, const State& data) {
   const auto net = network(of.net);
-  Accelerator accelerator(
-      {.mixed_precision = of.precision, .accelerator = gpu::accelerator(), .scaler = kScaler});
+  Accelerator accelerator({.mixed_precision = of.precision,
+                           .accelerator = gpu::accelerator(),
+                           .engine = {.scaler = kScaler}});
   const OptimizerConfig config = of.optimizer == "SGD" ? OptimizerConfig(optim::sgd({.lr = of.lr}))
                                                        : optim::adamw({.lr = of.lr});
   auto [model, optimizer] = accelerator.prepare(net, config);

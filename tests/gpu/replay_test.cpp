@@ -146,7 +146,7 @@ TEST_F(Gpu5Replay, DropoutDrawsWhatEagerDraws) {
 /// Without a new seed: the generator goes on over replays and eager calls between them.
 TEST_F(Gpu5Replay, DrawsGoOnAcrossReplaysAndEagerCalls) {
   const auto run = [](const std::string& compile) {
-    Accelerator accelerator({.accelerator = gpu::accelerator(), .compile = compile});
+    Accelerator accelerator({.accelerator = gpu::accelerator(), .engine = {.compile = compile}});
     torch::manual_seed(6);
     auto step =
         accelerator.compile([](const at::Tensor& x) { return torch::dropout(x, 0.5, true); });
@@ -221,8 +221,8 @@ class Gpu5Shapes : public OnGpu, public ::testing::WithParamInterface<Shapes> {}
 TEST_P(Gpu5Shapes, ReplayedEqualEager) {
   const Shapes& of = GetParam();
   const Loop eager = loop_over(of.sizes, {.gradient_accumulation_steps = of.accumulate});
-  const Loop replayed =
-      loop_over(of.sizes, {.gradient_accumulation_steps = of.accumulate, .compile = "replay"});
+  const Loop replayed = loop_over(
+      of.sizes, {.gradient_accumulation_steps = of.accumulate, .engine = {.compile = "replay"}});
   EXPECT_EQ(replayed.losses, eager.losses);
   for (const auto& [name, value] : eager.weights.values()) {
     EXPECT_TRUE(at::equal(replayed.weights.tensor(name), eager.weights.tensor(name))) << name;
@@ -253,7 +253,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 /// Several graphs of several shapes share a pool of the card's memory; what one leaves must last.
 TEST_F(Gpu5Replay, ResultsLastWhileOtherShapesAreReplayed) {
-  Accelerator accelerator({.accelerator = gpu::accelerator(), .compile = "replay"});
+  Accelerator accelerator({.accelerator = gpu::accelerator(), .engine = {.compile = "replay"}});
   auto function = accelerator.compile([](const at::Tensor& x) {
     const auto [sorted, order] = (x * 3).sort();
     return std::tuple(sorted + 1, order);
@@ -275,13 +275,13 @@ TEST_F(Gpu5Replay, ResultsLastWhileOtherShapesAreReplayed) {
 TEST_F(Gpu5Replay, IsRefusedByName) {
   const auto told = [](AcceleratorOptions options) {
     options.accelerator = accelerator();
-    options.compile = "replay";
+    options.engine.compile = "replay";
     return told_by([&] { Accelerator accelerator(options); });
   };
   EXPECT_THAT(told({.mixed_precision = "fp16"}),
               StartsWith("accelerator.compile: 16-mixed looks in each step whether gradients are "
                          "finite, and a recorded step cannot; set --precision bf16-mixed"));
-  EXPECT_THAT(told({.loss_guard = {.nan_policy = "skip"}}),
+  EXPECT_THAT(told({.engine = {.loss_guard = {.nan_policy = "skip"}}}),
               StartsWith("accelerator.compile: --nan-policy and --spike-policy look at each loss"));
   EXPECT_THAT(told({.strategy = "fsdp"}),
               AllOf(StartsWith("strategy.fsdp.options: strategy 'fsdp' does not go with --compile "
@@ -291,7 +291,7 @@ TEST_F(Gpu5Replay, IsRefusedByName) {
       told_by([&] {
         AcceleratorOptions options;
         options.accelerator = accelerator();
-        options.activation_memory_budget = 0.5;
+        options.engine.activation_memory_budget = 0.5;
         Accelerator accelerator(options);
       }),
       StartsWith("accelerator.compile: got activation_memory_budget = 0.5 without --compile"));
@@ -299,7 +299,7 @@ TEST_F(Gpu5Replay, IsRefusedByName) {
 
 TEST_F(Gpu5Replay, AReadByTheHostIsComparedAtEachReplay) {
   const auto run = [](const std::string& compile) {
-    Accelerator accelerator({.accelerator = gpu::accelerator(), .compile = compile});
+    Accelerator accelerator({.accelerator = gpu::accelerator(), .engine = {.compile = compile}});
     auto step = accelerator.compile([](const at::Tensor& x) {
       return x.sum().item<double>() > 0 ? x * 2 : x - 1;  // another branch for some inputs
     });
@@ -316,9 +316,9 @@ TEST_F(Gpu5Replay, ACheckedRunFindsNothing) {
   const auto run = [](const std::string& compile, const std::string& check) {
     return trained_by_trainer(gpt, accelerator(), [&](TrainerOptions& options) {
       options.max_epochs = 3;
-      options.compile = compile;
-      options.compile_check = check;
-      options.compile_check_policy = "stop";
+      options.engine.compile = compile;
+      options.engine.compile_check = check;
+      options.engine.compile_check_policy = "stop";
     });
   };
   const Trained eager = run("no", "auto");
@@ -334,7 +334,7 @@ void expect_nets_equal(std::initializer_list<Task (*)()> nets,
     const auto run = [&](const std::string& compile) {
       return trained_by_trainer(make, accelerator(), [&](TrainerOptions& options) {
         options.max_epochs = 2;
-        options.compile = compile;
+        options.engine.compile = compile;
         if (more) more(options);
       });
     };

@@ -214,7 +214,7 @@ TEST_F(Gpu6Trainer, ShardedStrategiesOfOneProcessEqualSingle) {
   const auto run = [](const std::string& strategy, int64_t stage) {
     return trained_by_trainer(gpt, accelerator(), [&](TrainerOptions& options) {
       options.strategy = strategy;
-      if (strategy == "zero") options.fsdp.zero_stage = stage;
+      if (strategy == "zero") options.engine.fsdp.zero_stage = stage;
     });
   };
   const Trained single = run("single", 2);
@@ -238,8 +238,9 @@ TEST_F(Gpu6Trainer, InBfloat16FsdpEqualsSingle) {
 /// One rank has nobody to take statistics with: batch norm stays LibTorch's.
 TEST_F(Gpu6Trainer, SyncBatchNormOfOneProcessIsBatchNorm) {
   const auto run = [](bool synced) {
-    return trained_by_trainer(cnn, accelerator(),
-                              [&](TrainerOptions& options) { options.sync_batchnorm = synced; });
+    return trained_by_trainer(cnn, accelerator(), [&](TrainerOptions& options) {
+      options.engine.sync_batchnorm = synced;
+    });
   };
   EXPECT_EQ(difference(run(true), run(false), 0.0), "");
 }

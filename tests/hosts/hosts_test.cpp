@@ -62,8 +62,9 @@ TEST(HostsRank, DISABLED_Rank) {
   const char *epochs = std::getenv(kEpochs), *timeout = std::getenv(kCommTimeout);
   options.max_epochs = epochs == nullptr ? 8 : std::stoi(epochs);
   if (const char* strategy = std::getenv(kStrategy)) options.strategy = strategy;
-  if (const char* stage = std::getenv(kZeroStage)) options.fsdp.zero_stage = std::stoi(stage);
-  if (timeout != nullptr) options.comm.timeout_s = std::stod(timeout);
+  if (const char* stage = std::getenv(kZeroStage))
+    options.engine.fsdp.zero_stage = std::stoi(stage);
+  if (timeout != nullptr) options.engine.comm.timeout_s = std::stod(timeout);
   options.ckpt_path = "last";
   auto traces = std::make_shared<Traces>();
   traces->folder = folder;

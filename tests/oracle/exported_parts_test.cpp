@@ -161,7 +161,8 @@ std::string difference_under(const fs::path& folder, const AcceleratorOptions& o
     torch::manual_seed(100 + i);
     step(reference.tensor("input"));
   }
-  if (options.compile == "replay" && step.report().replayed == 0) return "nothing was replayed";
+  if (options.engine.compile == "replay" && step.report().replayed == 0)
+    return "nothing was replayed";
   const State after = full(*net);
   std::string words;
   for (const auto& [name, value] : reference.values()) {
@@ -178,14 +179,14 @@ TEST_F(ExportedAdapters, TrainUnderEachStrategyAsPefts) {
   const fs::path root = file("adapters");
   ASSERT_EQ(run("exported_adapters.py", "'" + root.string() + "'", &output), 0) << output;
   AcceleratorOptions options;
-  options.compile_check = "no";  // which runs the first steps twice
+  options.engine.compile_check = "no";  // which runs the first steps twice
   options.cpu = true;
   for (const auto& [strategy, compile, ranks] :
        std::vector<std::tuple<std::string, std::string, int64_t>>{
            {"auto", "replay", 1}, {"ddp", "no", 2}, {"fsdp", "no", 2}}) {
     SCOPED_TRACE(strategy);
     options.strategy = strategy;
-    options.compile = compile;
+    options.engine.compile = compile;
     for (const char* name : {"linear_names", "head_whole"}) {
       const auto words = run_world(
           ranks, [&](int64_t, const auto&) { return difference_under(root / name, options); });

@@ -191,8 +191,8 @@ AcceleratorOptions options_of(const std::string& strategy, const std::string& co
   AcceleratorOptions options;
   options.cpu = true;
   options.strategy = strategy;
-  options.compile = compile;
-  options.comm.backend = backend;
+  options.engine.compile = compile;
+  options.engine.comm.backend = backend;
   return options;
 }
 AcceleratorOptions accumulated() {
@@ -208,7 +208,7 @@ AcceleratorOptions in_bf16(const std::string& compile) {
 AcceleratorOptions on_xla() {
   AcceleratorOptions options;
   options.accelerator = "xla";
-  options.pjrt_plugin = "cpu";
+  options.engine.pjrt_plugin = "cpu";
   options.devices = 1;
   return options;
 }
@@ -236,7 +236,7 @@ std::vector<Conditions> conditions() {
 /// Parameters and buffers after the reference's steps in a loop of the Accelerator.
 State trained(const Program& program, const Conditions& conditions, int64_t& replayed) {
   AcceleratorOptions options = conditions.options;
-  options.compile_check = "no";
+  options.engine.compile_check = "no";
   Accelerator accelerator(options);
   const auto net = program.load();
   auto [prepared, sgd] = accelerator.prepare(net, optim::sgd({.lr = program.rate()}));
@@ -375,7 +375,7 @@ std::string told_of(const Program& program, const Conditions& conditions) {
   const State state = trained(program, conditions, replayed);
   const std::string off =
       program.difference_from_python(state, conditions.reference, conditions.tolerance);
-  const bool is_replayed = replayed > 0 || conditions.options.compile == "no";
+  const bool is_replayed = replayed > 0 || conditions.options.engine.compile == "no";
   return off.empty() && !is_replayed ? std::string("nothing was replayed") : off;
 }
 

@@ -372,7 +372,8 @@ std::vector<StepCase> settings() {
       of_options("Double", [](TrainerOptions& options) { options.precision = "64-true"; }),
       of_options("WithLessMemory",
                  [](TrainerOptions& options) {
-                   if (options.compile == "replay") options.activation_memory_budget = 0.6;
+                   if (options.engine.compile == "replay")
+                     options.engine.activation_memory_budget = 0.6;
                  }),
   };
 }

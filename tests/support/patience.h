@@ -3,7 +3,7 @@
 // A test compares what happened; no test asks how long something took.
 //
 //   EXPECT_TRUE(soon([&] { return fs::exists(file); }));
-//   options.comm.timeout_s = patient_s(5);  // a limit that must not be reached
+//   options.engine.comm.timeout_s = patient_s(5);  // a limit that must not be reached
 
 #include <algorithm>
 #include <chrono>

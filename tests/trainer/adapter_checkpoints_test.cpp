@@ -39,8 +39,8 @@ void train_part(const Spread& spread, const fs::path& folder, const std::string&
   auto options = quiet(folder.string());
   options.accelerator = "cpu";
   options.strategy = spread.strategy;
-  options.comm.backend = spread.backend;
-  options.fsdp.zero_stage = spread.stage;
+  options.engine.comm.backend = spread.backend;
+  options.engine.fsdp.zero_stage = spread.stage;
   options.enable_checkpointing = false;
   options.seed = 3;
   options.max_epochs = -1;

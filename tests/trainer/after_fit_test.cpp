@@ -32,7 +32,7 @@ Fitted fitted(const std::string& strategy, const std::string& backend, const fs:
   options.max_epochs = epochs;
   options.seed = 4;
   options.strategy = strategy;
-  options.comm.backend = backend;
+  options.engine.comm.backend = backend;
   Fitted run{std::make_shared<Net>(0.0), std::make_unique<levin::Trainer>(options)};
   run.trainer->fit(run.net, batches());
   return run;

@@ -41,8 +41,8 @@ TEST(Attacked, DISABLED_Rank) {
   options.enable_checkpointing = false;
   options.seed = 3;
   options.max_epochs = 3;
-  options.comm.backend = std::getenv(kAttackedBackend);
-  options.comm.timeout_s = levin::test::patient_s(20);
+  options.engine.comm.backend = std::getenv(kAttackedBackend);
+  options.engine.comm.timeout_s = levin::test::patient_s(20);
   levin::Trainer trainer(options);
   // Another group, whose sockets are open for as long as the last one is late.
   if (rank.rank == rank.world_size - 1) std::this_thread::sleep_for(std::chrono::seconds(1));

@@ -132,7 +132,7 @@ Ended train_disturbed(const Disturbance& setting, const std::string& root, bool 
   options.log_every_n_steps = 1;
   options.accumulate_grad_batches = setting.accumulate;
   options.val_check_interval = setting.val_check_interval;
-  options.compile = setting.compile;
+  options.engine.compile = setting.compile;
   if (setting.streams) options.max_steps = 1000;  // for the schedule, which wants an end
   options.seed = 11;
   auto loose = std::make_shared<Loose>();

@@ -77,8 +77,8 @@ Trained train_recipe(const Recipe& recipe, const std::string& compile, const std
   options.gradient_clip_val = recipe.clip;
   options.gradient_clip_algorithm = recipe.clip_algorithm;
   options.seed = 11;
-  options.compile = compile;
-  if (compile == "replay") options.activation_memory_budget = recipe.memory;
+  options.engine.compile = compile;
+  if (compile == "replay") options.engine.activation_memory_budget = recipe.memory;
   levin::Trainer trainer(options);
   torch::manual_seed(3);
   for (at::Tensor& parameter : net->parameters()) {
@@ -327,7 +327,7 @@ void expect_found_at_once(const std::function<std::shared_ptr<WithFactor>()>& ma
     options.max_epochs = 6;
     if (validates) options.val_check_interval = 4;
     options.seed = 11;
-    options.compile = compile;
+    options.engine.compile = compile;
     levin::Trainer trainer(options);
     torch::manual_seed(3);
     const auto net = make();
@@ -376,8 +376,8 @@ TEST(TrainerCompileCheck, MayEndTheRun) {
   options.accelerator = "cpu";
   options.enable_checkpointing = false;
   options.max_epochs = 6;
-  options.compile = "replay";
-  options.compile_check_policy = "stop";
+  options.engine.compile = "replay";
+  options.engine.compile_check_policy = "stop";
   levin::Trainer trainer(options);
   const auto net = std::make_shared<WithFactor>();
   net->changes_in_epoch = 3;
@@ -404,21 +404,22 @@ TEST(TrainerCompile, WhatCannotBeIsAnErrorAtTheStart) {
   const auto error_with = [](const auto& set) {
     levin::TrainerOptions options = quiet(".");
     options.accelerator = "cpu";
-    options.compile = "replay";
+    options.engine.compile = "replay";
     set(options);
     return error_of([&] { const levin::Trainer trainer(options); });
   };
-  EXPECT_THAT(error_with([](auto& o) { o.compile = "replya"; }), HasSubstr("wanted no or replay"));
-  EXPECT_THAT(error_with([](auto& o) { o.activation_memory_budget = 0; }),
+  EXPECT_THAT(error_with([](auto& o) { o.engine.compile = "replya"; }),
+              HasSubstr("wanted no or replay"));
+  EXPECT_THAT(error_with([](auto& o) { o.engine.activation_memory_budget = 0; }),
               HasSubstr("accelerator.compile: got activation_memory_budget = 0"));
   EXPECT_THAT(error_with([](auto& o) { o.precision = "16-mixed"; }), HasSubstr("bf16-mixed"));
   EXPECT_THAT(error_with([](auto& o) { o.detect_anomaly = true; }),
               HasSubstr("trainer.options: --detect-anomaly"));
-  EXPECT_THAT(error_with([](auto& o) { o.loss_guard.nan_policy = "skip"; }),
+  EXPECT_THAT(error_with([](auto& o) { o.engine.loss_guard.nan_policy = "skip"; }),
               HasSubstr("--nan-policy"));
   EXPECT_THAT(error_with([](auto& o) {
                 o.strategy = "ddp";
-                o.ddp.comm_hook = "bf16";
+                o.engine.ddp.comm_hook = "bf16";
               }),
               HasSubstr("strategy.ddp.options"));
 }
@@ -454,11 +455,11 @@ TEST(TrainerCompile, OfRanksEqualsEager) {
       options.accelerator = "cpu";
       options.enable_checkpointing = false;
       options.seed = 11;
-      options.sync_batchnorm = true;
+      options.engine.sync_batchnorm = true;
       options.max_epochs = 20;
       options.accumulate_grad_batches = 2;
       options.gradient_clip_val = 0.5;
-      options.compile = compile;
+      options.engine.compile = compile;
       levin::Trainer trainer(options);
       const auto net = std::make_shared<Net>();
       trainer.fit(net, levin::DataLoader(dataset(96), {.batch_size = 6, .shuffle = true}));

@@ -153,7 +153,7 @@ std::vector<std::string> train(const fs::path& folder, int64_t number, const Att
     options.max_epochs = kEpochs;
     options.accumulate_grad_batches = attempt.accumulate;
     options.ckpt_path = "last";
-    options.comm.timeout_s = levin::test::patient_s(5);
+    options.engine.comm.timeout_s = levin::test::patient_s(5);
     options.callbacks = {std::make_shared<End>(attempt),
                          levin::model_checkpoint({.dirpath = (folder / "ckpt").string(),
                                                   .save_top_k = 1,

@@ -72,7 +72,7 @@ std::shared_ptr<NoteSteps> trained(const Way& way, bool is_on_xla) {
   options.seed = 5;
   options.enable_checkpointing = false;
   options.precision = way.precision;
-  options.compile = is_on_xla ? way.compile : "no";
+  options.engine.compile = is_on_xla ? way.compile : "no";
   const auto steps = std::make_shared<NoteSteps>();
   options.callbacks = {steps};
   levin::Trainer trainer(options);

@@ -80,8 +80,8 @@ TEST(TrainerGan, TrainsOnTwoRanksToTheSameWeightsAndEvaluatesTheSame) {
       EXPECT_THAT(run_world(2,
                             [&](int64_t, const std::filesystem::path& folder) {
                               auto options = quiet(folder.string());
-                              options.comm.backend = backend;
-                              options.compile = compile;
+                              options.engine.comm.backend = backend;
+                              options.engine.compile = compile;
                               options.max_epochs = 2;
                               options.enable_checkpointing = false;
                               levin::Trainer trainer(options);
@@ -119,7 +119,7 @@ struct Thawing : small_run::Net {
 std::shared_ptr<Thawing> thawed(const std::string& folder, const std::string& compile,
                                 int64_t epochs = 3, const std::string& from = "") {
   auto options = quiet(folder);
-  options.compile = compile;
+  options.engine.compile = compile;
   options.max_epochs = epochs;
   options.seed = 3;
   levin::Trainer trainer(options);

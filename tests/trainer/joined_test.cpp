@@ -32,7 +32,7 @@ struct Even : Net {
 levin::TrainerOptions on_hosts(const fs::path& root, int64_t epochs) {
   levin::TrainerOptions options = quiet(root.string());
   options.accelerator = "xla";
-  options.pjrt_plugin = levin::test::joined_plugin(kDevices);
+  options.engine.pjrt_plugin = levin::test::joined_plugin(kDevices);
   options.devices = kDevices;
   options.seed = 11;
   options.max_epochs = epochs;
@@ -65,7 +65,7 @@ struct HostsTraining {
   int64_t predicted = 0;
 };
 HostsTraining train_on_hosts(levin::TrainerOptions options, int64_t batch_size) {
-  options.sync_batchnorm = true;
+  options.engine.sync_batchnorm = true;
   options.enable_checkpointing = false;
   levin::Trainer trainer(options);
   const auto net = std::make_shared<Even>();

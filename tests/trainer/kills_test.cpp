@@ -65,7 +65,7 @@ TEST(Kills, DISABLED_Rank) {
   options.max_epochs = kEpochs;
   options.ckpt_path = "last";
   options.strategy = std::getenv(kStrategy);
-  options.comm.timeout_s = std::min(levin::test::patient_s(2), 20.0);
+  options.engine.comm.timeout_s = std::min(levin::test::patient_s(2), 20.0);
   auto traces = std::make_shared<Traces>();
   traces->folder = folder;
   options.callbacks = {traces, levin::model_checkpoint({.dirpath = (folder / "ckpt").string(),

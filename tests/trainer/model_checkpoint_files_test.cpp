@@ -330,7 +330,7 @@ std::vector<std::string> words_of(const std::function<void(levin::TrainerOptions
   return levin::test::run_world(2, [&](int64_t, const fs::path& folder) -> std::string {
     auto options = quiet(folder.string());
     options.max_epochs = 1;
-    options.comm.timeout_s = levin::test::patient_s(30);
+    options.engine.comm.timeout_s = levin::test::patient_s(30);
     set(options);
     try {
       levin::Trainer trainer(options);

@@ -14,7 +14,7 @@ inline levin::TrainerOptions on_xla(const std::string& root, levin::Devices devi
                                     int64_t epochs) {
   levin::TrainerOptions options = quiet(root);
   options.accelerator = "xla";
-  options.pjrt_plugin = "cpu";
+  options.engine.pjrt_plugin = "cpu";
   options.devices = devices;
   options.max_epochs = epochs;
   options.num_sanity_val_steps = 0;

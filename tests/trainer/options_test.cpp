@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <sstream>
 
 #include "levin/accelerator/options.h"
@@ -43,10 +44,10 @@ const levin::TrainerOptions kLightningsOrder = {.accelerator = "cpu",
                                                 .deterministic = false,
                                                 .benchmark = false,
                                                 .inference_mode = true,
-                                                .use_distributed_sampler = true,
                                                 .detect_anomaly = false,
                                                 .barebones = false,
-                                                .default_root_dir = "."};
+                                                .default_root_dir = ".",
+                                                .engine = {.use_distributed_sampler = true}};
 
 TEST(TrainerOptions, EveryOptionReadsBackFromItsText) {
   levin::TrainerOptions options = kLightningsOrder;
@@ -74,6 +75,30 @@ std::string help_of() {
   std::string text;
   for (std::string word; words >> word;) text += word + " ";
   return text;
+}
+
+/// Each option's name, and the heading that it stands under.
+struct Headings : levin::FieldVisitor {
+  std::map<std::string, std::string> of;
+  std::string heading;
+  void visit(levin::Field field) override {
+    if (field.name.empty()) {
+      heading = field.help;
+    } else {
+      of.emplace(field.name, heading);
+    }
+  }
+};
+
+TEST(TrainerOptions, EachOptionOfTheEngineHasAHeading) {
+  levin::TrainerOptions options;
+  Headings all, shared;
+  options.fields(all);
+  options.engine.fields(shared);
+  EXPECT_GT(shared.of.size(), 30U);
+  for (const auto& [name, heading] : shared.of) {
+    EXPECT_NE(all.of[name], "") << name << "; place it in TrainerOptions::fields";
+  }
 }
 
 TEST(TrainerOptions, HelpHoldsTheContractOfReplay) {

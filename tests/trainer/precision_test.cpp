@@ -55,13 +55,13 @@ TrainedIn train_in(const InPrecision& setting, const std::string& root, int64_t 
   options.callbacks = {levin::model_checkpoint({.dirpath = root + "/ckpt", .save_last = true}),
                        std::make_shared<InterruptAfter>(stop_after)};
   options.precision = setting.precision;
-  options.master_weights = setting.master_weights;
+  options.engine.master_weights = setting.master_weights;
   options.max_epochs = -1;
   options.max_steps = 12;
   options.log_every_n_steps = 1;
   options.accumulate_grad_batches = 2;
   options.gradient_clip_val = 0.5;
-  options.scaler = {.init_scale = 4096.0, .growth_interval = 3};
+  options.engine.scaler = {.init_scale = 4096.0, .growth_interval = 3};
   options.seed = 11;
   levin::Trainer trainer(options);
   auto net = std::make_shared<Net>();
@@ -135,7 +135,7 @@ TEST(NanPolicy, StopNamesTheBatchAndTheEpoch) {
   auto options = quiet(root.str());
   options.accelerator = "cpu";
   options.max_epochs = 2;
-  options.loss_guard.nan_policy = "stop";
+  options.engine.loss_guard.nan_policy = "stop";
   levin::Trainer trainer(options);
   const auto net = std::make_shared<BadLossNet>();
   EXPECT_THAT(
@@ -149,7 +149,7 @@ TEST(NanPolicy, SkipLeavesTheWeightsNumbers) {
     auto options = quiet(root.str());
     options.accelerator = "cpu";
     options.max_epochs = 1;
-    options.loss_guard.nan_policy = policy;
+    options.engine.loss_guard.nan_policy = policy;
     levin::Trainer trainer(options);
     const auto net = std::make_shared<BadLossNet>();
     trainer.fit(net, levin::DataLoader(dataset(32), {.batch_size = 8}));

@@ -31,8 +31,8 @@ levin::TrainerOptions of_ranks(const std::string& root, const std::string& backe
   auto options = quiet(root);
   options.enable_checkpointing = false;
   options.seed = 11;
-  options.sync_batchnorm = true;
-  options.comm.backend = backend;
+  options.engine.sync_batchnorm = true;
+  options.engine.comm.backend = backend;
   return options;
 }
 
@@ -273,13 +273,14 @@ TEST(Ranks, OneThatHasNoMoreBatchesMakesTheOthersSteps) {
 }
 
 TEST(Ranks, BatchNormOverAllNeedsABatchOfEach) {
-  EXPECT_THAT(run_world(2,
-                        [](int64_t, const fs::path&) {
-                          levin::Accelerator accelerator({.cpu = true, .sync_batchnorm = true});
-                          accelerator.join_uneven_inputs([] {});
-                          return "";
-                        }),
-              Each(StartsWith("strategy.join: batch norm over all processes")));
+  EXPECT_THAT(
+      run_world(2,
+                [](int64_t, const fs::path&) {
+                  levin::Accelerator accelerator({.cpu = true, .engine = {.sync_batchnorm = true}});
+                  accelerator.join_uneven_inputs([] {});
+                  return "";
+                }),
+      Each(StartsWith("strategy.join: batch norm over all processes")));
 }
 
 TEST(Ranks, LogsAndCheckpointsAreWrittenOnce) {

@@ -68,7 +68,7 @@ TEST(SampleTexts, WeightsAreTheSameWithAndWithoutIt) {
   for (const char* compile : {"no", "replay"}) {
     SCOPED_TRACE(compile);
     auto options = quiet(".");
-    options.compile = compile;
+    options.engine.compile = compile;
     const auto without = fit(options);
     std::vector<int64_t> steps;
     auto with = drawn();

@@ -98,8 +98,8 @@ State trained(const Case& c, const Way& way, const fs::path& root) {
   options.max_epochs = 2;
   options.seed = 4;
   options.strategy = way.strategy;
-  options.comm.backend = way.backend;
-  options.fsdp.zero_stage = way.zero_stage;
+  options.engine.comm.backend = way.backend;
+  options.engine.fsdp.zero_stage = way.zero_stage;
   c.change(options, *net);
   levin::Trainer trainer(options);
   trainer.fit(net, levin::DataLoader(dataset(96), {.batch_size = 8, .shuffle = true}),
@@ -171,14 +171,15 @@ INSTANTIATE_TEST_SUITE_P(
                  [](levin::TrainerOptions& o, Classifier& net) {
                    net.by_adam = true;
                    o.precision = "bf16-true";
-                   o.master_weights = true;
+                   o.engine.master_weights = true;
                  },
              .tolerance = 2e-2},
         Case{.name = "Fp16Mixed",
              .change = [](levin::TrainerOptions& o, Classifier&) { o.precision = "16-mixed"; },
              .tolerance = 1e-4},
         Case{.name = "SyncBatchNorm",
-             .change = [](levin::TrainerOptions& o, Classifier&) { o.sync_batchnorm = true; }},
+             .change = [](levin::TrainerOptions& o,
+                          Classifier&) { o.engine.sync_batchnorm = true; }},
         Case{.name = "FrozenPart",
              .change =
                  [](levin::TrainerOptions&, Classifier& net) {
@@ -220,8 +221,8 @@ State trained_skipping(const Way& way, bool skips_all, int64_t rank, const fs::p
   options.seed = 4;
   options.accumulate_grad_batches = 4;
   options.strategy = way.strategy;
-  options.comm.backend = way.backend;
-  options.fsdp.gathered_mb = gathered_mb;
+  options.engine.comm.backend = way.backend;
+  options.engine.fsdp.gathered_mb = gathered_mb;
   levin::Trainer trainer(options);
   trainer.fit(net, levin::DataLoader(dataset(128), {.batch_size = 8}));
   return levin::full(*net);
@@ -300,7 +301,7 @@ TEST(ShardedGan, EqualsDdp) {
       options.max_epochs = 2;
       options.seed = 4;
       options.strategy = way.strategy;
-      options.comm.backend = way.backend;
+      options.engine.comm.backend = way.backend;
       levin::Trainer trainer(options);
       const auto gan = std::make_shared<Gan>();
       trainer.fit(gan, levin::DataLoader(dataset(48), {.batch_size = 8}));
@@ -330,9 +331,9 @@ TEST(ShardedResume, GoesOnUnderOtherStrategiesAndNumbersOfRanks) {
       auto options = quiet(root.string());
       options.max_steps = stage.max_steps;
       options.seed = 4;
-      options.sync_batchnorm = true;
+      options.engine.sync_batchnorm = true;
       options.strategy = stage.way.strategy;
-      if (stage.ranks > 1) options.comm.backend = stage.way.backend;
+      if (stage.ranks > 1) options.engine.comm.backend = stage.way.backend;
       options.callbacks = {levin::model_checkpoint(
           {.dirpath = (root / "checkpoints").string(), .every_n_train_steps = 5})};
       options.ckpt_path = fs::exists(root / "checkpoints") ? "last" : "";

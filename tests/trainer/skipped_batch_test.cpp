@@ -133,8 +133,8 @@ TEST(SkippedBatchRecorded, WhereStepsAreRecordedOnSeveralRanksIsAnError) {
     auto options = quiet(folder.string());
     options.enable_checkpointing = false;
     options.max_epochs = 1;
-    options.compile = "replay";
-    options.comm.timeout_s = levin::test::patient_s(5);
+    options.engine.compile = "replay";
+    options.engine.comm.timeout_s = levin::test::patient_s(5);
     const auto net = std::make_shared<Skipping>();
     net->weight = rank == 1 ? not_the_last : always;  // which has the odd samples
     levin::Trainer(options).fit(net, levin::DataLoader(numbered(48), {.batch_size = 1}));
@@ -197,7 +197,7 @@ TEST(LossGuard, SeesTheLossAsTrainingStepReturnedIt) {
     options.enable_checkpointing = false;
     options.max_epochs = 3;
     options.accumulate_grad_batches = 8;
-    options.loss_guard = {.spike_policy = "stop", .spike_factor = 3.0, .spike_window = 4};
+    options.engine.loss_guard = {.spike_policy = "stop", .spike_factor = 3.0, .spike_window = 4};
     const auto net = std::make_shared<Skipping>();
     net->weight = [](int64_t n) { return n % 8 == 7 ? 1000.0 : 1.0; };
     net->weighs = weighs;
@@ -268,7 +268,7 @@ TEST(Frequency, ABadLossLeavesNothingInGradientsThatWait) {
   };
   const Scratch root;
   auto options = of_two(root.str());
-  options.loss_guard.nan_policy = "skip";
+  options.engine.loss_guard.nan_policy = "skip";
   const auto net = std::make_shared<Bad>();
   levin::Trainer trainer(options);
   trainer.fit(net, of_size(7));

@@ -83,7 +83,7 @@ class TpuCoresOnXla : public ::testing::Test {
     LEVIN_NEEDS_CPU_PLUGIN();
     plain.accelerator = "cpu";
     eight.tpu_cores = 8;
-    eight.pjrt_plugin = "cpu";
+    eight.engine.pjrt_plugin = "cpu";
   }
   const Scratch scratch;
   levin::TrainerOptions plain = quiet(scratch.str()), eight = quiet(scratch.str());

@@ -87,7 +87,7 @@ levin::TrainerOptions options_of(const Way& way, const Source& source, const fs:
   auto options = quiet(root.string());
   options.seed = 4;
   options.strategy = way.strategy;
-  options.comm.backend = way.backend;
+  options.engine.comm.backend = way.backend;
   options.dispatch_batches = source.dispatch;
   options.max_epochs = 2;
   options.num_sanity_val_steps = 2;

@@ -125,7 +125,7 @@ TEST(TrainerOnXla, GuardsLossesAsTheCpuDoes) {
   };
   const Scratch scratch;
   const auto trained = [&](levin::TrainerOptions options) {
-    options.loss_guard.nan_policy = "skip";
+    options.engine.loss_guard.nan_policy = "skip";
     options.max_epochs = 2;
     levin::seed_everything(2);
     const auto net = std::make_shared<Breaks>();
@@ -215,7 +215,7 @@ TEST_P(ScheduledOnXla, CompileNothingAfterTheirSecondStep) {
   const auto wanted = trained(here, std::make_shared<Count>());
   for (const std::string compile : {"no", "replay"}) {
     levin::TrainerOptions there = on_xla(scratch.path(), 1, 2);
-    there.compile = compile;
+    there.engine.compile = compile;
     const auto count = std::make_shared<Count>();
     const auto came = trained(there, count);
     ASSERT_EQ(count->reports.size(), 40U);

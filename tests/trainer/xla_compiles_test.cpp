@@ -76,7 +76,7 @@ TEST(XlaCompiles, ASmallOneIsToldOfAfterwards) {
 TEST(XlaCompiles, DISABLED_ForEver) {
   const std::string sign = std::getenv("LEVIN_FAKE_PJRT_SIGN");
   levin::TrainerOptions options = on_xla(fs::path(sign).parent_path().string(), 1, 1);
-  options.pjrt_plugin = levin::test::fake_pjrt();
+  options.engine.pjrt_plugin = levin::test::fake_pjrt();
   options.exit_on_signal = true;
   std::thread([sign] {
     while (!fs::exists(sign)) std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -113,7 +113,7 @@ Ran ran(const Make& make, const std::string& accelerator, const std::string& com
   if (accelerator == "cpu") options = quiet(scratch.path());
   options.accelerator = accelerator;
   options.max_epochs = epochs;
-  options.compile = compile;
+  options.engine.compile = compile;
   options.enable_checkpointing = false;
   options.callbacks = {std::make_shared<NoteReports>(run.reports)};
   levin::seed_everything(2);

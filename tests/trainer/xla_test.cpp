@@ -316,7 +316,7 @@ TEST(TrainerOnXla, LearnsInHalfPrecision) {
     here.max_epochs = 4;
     for (levin::TrainerOptions* options : {&there, &here}) {
       options->precision = precision;
-      options->master_weights = keeps_master;
+      options->engine.master_weights = keeps_master;
     }
     const Fitted fitted = fit_bag(there, true, 8), wanted = fit_bag(here, false, 16);
     ASSERT_EQ(fitted.rows.size(), wanted.rows.size());
@@ -336,11 +336,11 @@ TEST(TrainerOnXla, WhatAReplayCannotDoIsAnError) {
   const Scratch scratch;
   levin::TrainerOptions scaled = on_xla(scratch.path(), 1, 1);
   levin::TrainerOptions budget = scaled;
-  scaled.compile = "replay";
+  scaled.engine.compile = "replay";
   levin::TrainerOptions guarded = scaled;
   scaled.precision = "16-mixed";
-  guarded.loss_guard.nan_policy = "skip";
-  budget.activation_memory_budget = 0.5;
+  guarded.engine.loss_guard.nan_policy = "skip";
+  budget.engine.activation_memory_budget = 0.5;
   EXPECT_THAT(error_of([&] { fit_bag(scaled, false, 16); }),
               AllOf(HasSubstr("accelerator.compile: 16-mixed"), HasSubstr("or --compile no")));
   EXPECT_THAT(error_of([&] { fit_bag(guarded, false, 16); }),

@@ -55,7 +55,7 @@ std::function<void(graph::Graph&)> passes(double part) {
 
 graph::CheckOptions check_options(const AcceleratorOptions& options) {
   graph::CheckOptions check;
-  const std::string& when = options.compile_check;
+  const std::string& when = options.engine.compile_check;
   if (when == "every") {
     check.every = 1;
   } else if (when == "no") {
@@ -68,14 +68,14 @@ graph::CheckOptions check_options(const AcceleratorOptions& options) {
                 "set --compile-check",
                 when);
   }
-  const std::string& policy = options.compile_check_policy;
+  const std::string& policy = options.engine.compile_check_policy;
   LEVIN_CHECK(policy == "warn" || policy == "stop", "accelerator.compile_check",
               "got the policy '{}', wanted warn or stop; set --compile-check-policy", policy);
   check.stops = policy == "stop";
-  LEVIN_CHECK(options.compile_check_memory >= 0, "accelerator.compile_check",
+  LEVIN_CHECK(options.engine.compile_check_memory >= 0, "accelerator.compile_check",
               "got {} MB, wanted 0 (no limit) or more; set --compile-check-memory",
-              options.compile_check_memory);
-  check.most_bytes = static_cast<int64_t>(options.compile_check_memory * 1e6);
+              options.engine.compile_check_memory);
+  check.most_bytes = static_cast<int64_t>(options.engine.compile_check_memory * 1e6);
   return check;
 }
 
@@ -91,12 +91,13 @@ void check_compile_check(const AcceleratorOptions& options) {
 
 CompiledStep::CompiledStep(Accelerator& accelerator, std::string name)
     : accelerator_(accelerator),
-      compiled_(std::move(name), {.state = [this] { return accelerator_.named_state(); },
-                                  .watched = [this] { return weights(); },
-                                  .on_recorded = detail::keep_graph,
-                                  .pass = passes(accelerator.options().activation_memory_budget),
-                                  .engine = engine_of(accelerator),
-                                  .check = check_options(accelerator.options())}) {}
+      compiled_(std::move(name),
+                {.state = [this] { return accelerator_.named_state(); },
+                 .watched = [this] { return weights(); },
+                 .on_recorded = detail::keep_graph,
+                 .pass = passes(accelerator.options().engine.activation_memory_budget),
+                 .engine = engine_of(accelerator),
+                 .check = check_options(accelerator.options())}) {}
 
 CompiledStep::~CompiledStep() = default;
 

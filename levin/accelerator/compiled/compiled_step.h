@@ -25,7 +25,7 @@ struct AcceleratorOptions;
 /// Throws Error "accelerator.compile_check" for values that --compile-check, its policy and its memory do not take.
 void check_compile_check(const AcceleratorOptions& options);
 
-/// With AcceleratorOptions::compile = "no" it calls the function and nothing else.
+/// With EngineOptions::compile = "no" it calls the function and nothing else.
 class LEVIN_API CompiledStep {
  public:
   using Function = graph::Compiled::Function;

@@ -121,7 +121,7 @@ TrainerOptions for_export(TrainerOptions options) {
   options.num_nodes = 1;
   options.tpu_cores = 0;
   options.strategy = "auto";
-  options.compile = "no";
+  options.engine.compile = "no";
   options.logger = false;
   options.enable_progress_bar = false;
   options.limit_predict_batches = 1.0;

@@ -48,7 +48,7 @@ void check_options(const TrainerOptions& o) {
               "trainer.options", "got gradient_clip_algorithm = '{}', wanted norm or value",
               o.gradient_clip_algorithm);
   LEVIN_CHECK(
-      !o.detect_anomaly || o.compile != "replay", "trainer.options",
+      !o.detect_anomaly || o.engine.compile != "replay", "trainer.options",
       "--detect-anomaly looks at each gradient on the host, and a recorded step cannot; set "
       "--compile no, or turn it off");
   LEVIN_CHECK(o.devices.valid(), "trainer.options", "got devices = {}, wanted auto or at least 1",

@@ -15,7 +15,8 @@ struct Mine : Base {
 
 void run(int, char**) {
   for (const char* compile : {"no", "replay"}) {
-    levin::Trainer trainer({.max_epochs = 2, .enable_progress_bar = false, .compile = compile});
+    levin::Trainer trainer(
+        {.max_epochs = 2, .enable_progress_bar = false, .engine = {.compile = compile}});
     auto module = std::make_shared<Mine>();
     const auto before = given::copies(*module->net);
     trainer.fit(module, given::loader(), given::loader());

@@ -302,7 +302,7 @@ TEST(FineTune, TheLoggedLossIsThatOfAllBatchesOfAStep) {
     auto options = quiet(scratch.path(), 4);
     options.accumulate_grad_batches = accumulate;
     options.log_every_n_steps = 1;
-    options.compile = compile;
+    options.engine.compile = compile;
     struct Record : Callback {
       std::string state_key() const override { return "record"; }
       void on_train_batch_end(Trainer& trainer, Module&, const at::Tensor&, const Batch&,
