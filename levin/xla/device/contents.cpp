@@ -19,7 +19,7 @@ Contents::~Contents() {
   Runtime::Impl& impl = *runtime;
   const std::scoped_lock lock(impl.mutex);
   impl.live.remove(*this);
-  impl.trace.forget(*this);
+  impl.recording.forget(*this);
 }
 
 void LiveContents::add(Contents& made) {
@@ -31,6 +31,20 @@ void LiveContents::remove(Contents& contents) {
   Contents *before = contents.made_before, *after = contents.made_after;
   (before == nullptr ? first_ : before->made_after) = after;
   (after == nullptr ? last_ : after->made_before) = before;
+}
+
+void check_not_lost(const Contents& contents) {
+  LEVIN_CHECK(!contents.is_lost, "xla.lost",
+              "a tensor {} that a program was to compute which failed; begin again with what there "
+              "was before it",
+              c10::str(at::IntArrayRef(contents.sizes)));
+}
+
+void LiveContents::lose_pending() noexcept {
+  for (Contents* contents : *this) {
+    if (contents->is_pending && contents->buffers.empty()) contents->is_lost = true;
+    contents->is_pending = false;
+  }
 }
 
 Contents& Contents::of(const at::Tensor& tensor) {

@@ -48,6 +48,9 @@ struct Contents {
   bool is_lost = false;     ///< the program that was to give it failed
 };
 
+/// Throws Error "xla.lost".
+void check_not_lost(const Contents& contents);
+
 /// All that there are, in the order of their making: a list through themselves, as each operator
 /// makes one and drops one.
 class LiveContents {
@@ -70,6 +73,8 @@ class LiveContents {
 
   void add(Contents& made);
   void remove(Contents& contents);
+  /// What a program that failed was to give is lost; what it was to change is as it was.
+  void lose_pending() noexcept;
 
  private:
   Contents *first_ = nullptr, *last_ = nullptr;

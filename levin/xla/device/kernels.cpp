@@ -68,7 +68,7 @@ Runtime::Impl& runtime_of(const at::Tensor& tensor) { return *Contents::of(tenso
 
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool /*non_blocking*/) {
   if (!target.device().is_xla()) {
-    target.copy_(runtime_of(source).download(source, "a copy").view_as(source));
+    target.copy_(runtime_of(source).recording.download(source, "a copy").view_as(source));
     return target;
   }
   Runtime::Impl& impl = runtime();
@@ -79,18 +79,18 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool /*
   if (!source.device().is_xla()) {
     const at::Tensor expanded = source.expand(target.sizes());
     if (is_new && contents.is_base(target)) {
-      impl.upload(contents, expanded, impl.splits_uploads);
+      impl.devices.upload(contents, expanded, impl.devices.splits_uploads);
       return target;
     }
     const at::Tensor whole = source.to(target.scalar_type()).contiguous();
     from = Contents::make_tensor(impl.shared_from_this(), whole.sizes(), whole.strides(),
                                  whole.scalar_type());
-    impl.upload(Contents::of(from), whole, /*split=*/false);
+    impl.devices.upload(Contents::of(from), whole, /*split=*/false);
   }
   static const c10::OperatorHandle copy =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
   torch::jit::Stack stack = {target, from, false};
-  impl.record(copy, stack);
+  impl.recording.record(copy, stack);
   return target;
 }
 
@@ -129,7 +129,7 @@ const at::Tensor& as_strided_in_place(const at::Tensor& self, at::IntArrayRef si
 at::Scalar local_scalar(const at::Tensor& tensor) {
   static const c10::OperatorHandle op =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::_local_scalar_dense", "");
-  return runtime_of(tensor).read(op, {tensor}, "item()").toScalar();
+  return runtime_of(tensor).recording.read(op, {tensor}, "item()").toScalar();
 }
 
 /// LibTorch's attention asks whether its query, key and value are equal to project them by one
@@ -149,7 +149,7 @@ bool equal(const at::Tensor& left, const at::Tensor& right) {
   if (is_asked_by_attention()) return false;
   static const c10::OperatorHandle op =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::equal", "");
-  return runtime_of(left).read(op, {left, right}, "aten::equal").toBool();
+  return runtime_of(left).recording.read(op, {left, right}, "aten::equal").toBool();
 }
 
 /// Module::to puts a parameter's new tensor into the old one.
@@ -189,7 +189,7 @@ void run_on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
   const std::scoped_lock lock(impl.mutex);
   ++impl.report.host_fallbacks;
   const std::string name = c10::toString(op.operator_name());
-  impl.flush("the CPU computes " + name + " of it, which has no form in StableHLO");
+  impl.recording.flush("the CPU computes " + name + " of it, which has no form in StableHLO");
   if (impl.host_operators.insert(name).second) {
     log::warn(
         "xla: {} has no form in StableHLO: what was recorded is run, and the CPU computes it "
@@ -209,7 +209,7 @@ class RecordKernel final : public c10::OperatorKernel {
                   torch::jit::Stack* stack) {
     const bool is_ours =
         can_lower(condition_, at::ArrayRef(*stack).slice(stack->size() - num_arguments_));
-    return is_ours ? runtime().record(op, *stack) : run_on_host(op, keys, stack);
+    return is_ours ? runtime().recording.record(op, *stack) : run_on_host(op, keys, stack);
   }
 
  private:

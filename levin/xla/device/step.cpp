@@ -53,19 +53,19 @@ class StepRunner final : public graph::Runner {
     for (const at::Tensor& input : inputs) splits_.push_back(split_of(input));
     const Binding tensor_of = binding(inputs);
     guards_.prepare(inputs);
-    program_ = impl_.lowered(graph, split_dims(tensor_of));
-    executable_ = &impl_.executable_of(program_, graph);
+    program_ = impl_.memo.lowered(graph, split_dims(tensor_of));
+    executable_ = &impl_.memo.executable_of(program_, graph);
   }
 
   std::optional<Tensors> operator()(const Tensors& inputs) override {
     const std::scoped_lock lock(impl_.mutex);
-    impl_.flush("");
+    impl_.recording.flush("");
     other_read_ = guards_.other(inputs);
     if (other_read_) return std::nullopt;
     const Binding tensor_of = binding(inputs);
-    impl_.execute(program_, *executable_, tensor_of);
+    impl_.devices.execute(*executable_, impl_.recording.arguments_of(program_, tensor_of));
     Tensors results(types_.size());
-    impl_.take_outputs(program_.outputs.size(), [&](size_t i) -> Contents* {
+    impl_.devices.take_outputs(program_.outputs.size(), [&](size_t i) -> Contents* {
       const ProgramOutput& output = program_.outputs[i];
       if (output.updates != nullptr) return &Contents::of(tensor_of(*output.updates));
       const graph::ValueType& type = types_[output.index];
@@ -150,7 +150,7 @@ class StepEngine final : public graph::CompileBackend {
       : runtime_(std::move(runtime)), impl_(runtime_->impl()) {}
 
   /// Processes that run programs together would not all find the same.
-  bool compares_host_reads() const override { return impl_.world.size() == 1; }
+  bool compares_host_reads() const override { return impl_.devices.world().size() == 1; }
 
   Tensors first(const graph::RecordedCall& call) override {
     return recorded(call, /*is_first=*/true).results;
@@ -177,29 +177,29 @@ class StepEngine final : public graph::CompileBackend {
     try {
       recorded.results = call.function();
     } catch (...) {
-      impl_.end_step();
-      impl_.flush("");
-      impl_.forget_step();
+      impl_.recording.end_step();
+      impl_.recording.flush("");
+      impl_.recording.forget_step();
       throw;
     }
     const std::scoped_lock lock(impl_.mutex);
-    recorded.trouble = impl_.end_step();
+    recorded.trouble = impl_.recording.end_step();
     if (!is_first) graph::detach_results(recorded.results, call.inputs);
     Tensors values = recorded.results;
     for (const at::Tensor& value : call.more()) values.push_back(value);
     if (recorded.trouble.empty()) recorded.trouble = trouble_of_memory(call);
     if (recorded.trouble.empty()) recorded.trouble = trouble_of_host(held, generator, values);
     if (recorded.trouble.empty()) {
-      recorded.graph = impl_.run_step(call, values, recorded.kept);
+      recorded.graph = impl_.recording.run_step(call, values, recorded.kept);
       inputs_ = call.inputs;
     }
-    impl_.flush("");
-    impl_.forget_step();
+    impl_.recording.flush("");
+    impl_.recording.forget_step();
     return recorded;
   }
 
   std::string trouble_of_memory(const graph::RecordedCall& call) const {
-    const at::Tensor other = impl_.with_other_memory();
+    const at::Tensor other = impl_.recording.with_other_memory();
     if (!other.defined()) return "";
     const auto named = std::ranges::find_if(
         call.state, [&](const NamedTensor& state) { return state.tensor.is_same(other); });
@@ -235,25 +235,27 @@ class StepEngine final : public graph::CompileBackend {
 
   void begin(const graph::RecordedCall& call) {
     const std::scoped_lock lock(impl_.mutex);
-    impl_.flush("");
-    impl_.begin_step(call.inputs);
+    impl_.recording.flush("");
+    impl_.recording.begin_step(call.inputs);
+    std::string trouble;
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       const at::Tensor& input = call.inputs[i];
       const std::string name(call.names[i]);
       if (input.defined() && !input.is_xla()) {
-        impl_.step_trouble = name + " is not on xla; move it there";
+        trouble = name + " is not on xla; move it there";
       } else if (input.defined() && !Contents::of(input).is_base(input)) {
-        impl_.step_trouble = name + " is a view of another tensor; give a copy";
+        trouble = name + " is a view of another tensor; give a copy";
       }
-      if (!impl_.step_trouble.empty()) continue;
+      if (!trouble.empty()) continue;
       try {
-        impl_.recording().add_input(name, input);
+        impl_.recording.recorder().add_input(name, input);
       } catch (const Error& error) {
-        impl_.step_trouble = error.text();
+        trouble = error.text();
       }
     }
+    impl_.recording.refuse_step(trouble);
     for (const NamedTensor& state : call.state) {
-      impl_.recording().name_state(state.name, state.tensor);
+      impl_.recording.recorder().name_state(state.name, state.tensor);
     }
   }
 

@@ -3,6 +3,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -32,6 +33,23 @@ inline void add_tag(KeyWords& words, KeyTag tag) { words.push_back(static_cast<u
 
 /// Floating numbers to the bit. False for what has no words, as a generator.
 bool add_constant(KeyWords& words, const c10::IValue& constant);
+
+/// The same for tensors, which read_tensor adds, and lists of them.
+template <class ReadTensor>
+bool add_argument(KeyWords& words, const c10::IValue& argument, const ReadTensor& read_tensor) {
+  if (argument.isTensor()) return read_tensor(argument.toTensor());
+  if (!argument.isTensorList() && !argument.isOptionalTensorList()) {
+    return add_constant(words, argument);
+  }
+  const at::ArrayRef<c10::IValue> list = argument.toListRef();
+  add_tag(words, KeyTag::kTensors);
+  words.push_back(list.size());
+  return std::ranges::all_of(list, [&](const c10::IValue& element) {
+    if (!element.isNone()) return read_tensor(element.toTensor());
+    add_tag(words, KeyTag::kNone);
+    return true;
+  });
+}
 
 uint64_t hash_of(const KeyWords& words);
 

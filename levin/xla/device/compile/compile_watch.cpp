@@ -15,7 +15,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/xla/device/stopwatch.h"
+#include "levin/xla/device/run/stopwatch.h"
 
 namespace levin::xla {
 namespace {

@@ -40,8 +40,8 @@ ReadGuards::ReadGuards(Runtime::Impl& impl, const graph::Graph& step)
 void ReadGuards::prepare(const std::vector<at::Tensor>& inputs) {
   if (computed_.empty()) return;
   const Binding tensor_of = binding(inputs);
-  program_ = impl_.lowered(graph_, split_dims(tensor_of));
-  executable_ = &impl_.executable_of(program_, graph_);
+  program_ = impl_.memo.lowered(graph_, split_dims(tensor_of));
+  executable_ = &impl_.memo.executable_of(program_, graph_);
 }
 
 Binding ReadGuards::binding(const std::vector<at::Tensor>& inputs) const {
@@ -58,7 +58,7 @@ Binding ReadGuards::binding(const std::vector<at::Tensor>& inputs) const {
 at::Tensor ReadGuards::value_of(const graph::Value& operand,
                                 const std::vector<at::Tensor>& computed,
                                 const Binding& binding) const {
-  if (is_input(operand)) return impl_.contents_of(binding(operand.node()));
+  if (is_input(operand)) return impl_.devices.contents_of(binding(operand.node()));
   return computed[std::ranges::find(computed_, &operand) - computed_.begin()];
 }
 
@@ -67,8 +67,8 @@ std::optional<graph::OtherRead> ReadGuards::other(const std::vector<at::Tensor>&
   const Binding tensor_of = binding(inputs);
   std::vector<at::Tensor> computed;
   if (executable_ != nullptr) {
-    impl_.execute(program_, *executable_, tensor_of);
-    computed = impl_.downloaded_outputs(program_);
+    impl_.devices.execute(*executable_, impl_.recording.arguments_of(program_, tensor_of));
+    computed = impl_.devices.downloaded_outputs(program_);
   }
   for (const Read& read : reads_) {
     std::vector<c10::IValue> stack;

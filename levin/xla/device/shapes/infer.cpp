@@ -173,13 +173,13 @@ FoundOut found_out(const c10::OperatorHandle& op, const std::vector<c10::IValue>
 void infer(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
            const std::shared_ptr<Runtime::Impl>& runtime) {
   const size_t first = stack.size() - op.schema().arguments().size();
-  if (runtime->inferred.find(op, stack, runtime)) return;
+  if (runtime->memo.inferred.find(op, stack, runtime)) return;
   FoundOut found = {};
   if (!op.schema().returns().empty()) found = found_out(op, stack, first, runtime);
   const auto& [results, ran_on_host] = found;
   // Each call of one that draws on the host is to draw.
   if (!ran_on_host || !op.hasTag(at::Tag::nondeterministic_seeded)) {
-    runtime->inferred.add(op, at::ArrayRef(stack).slice(first), results);
+    runtime->memo.inferred.add(op, at::ArrayRef(stack).slice(first), results);
   }
   stack.resize(first);
   stack.insert(stack.end(), results.begin(), results.end());

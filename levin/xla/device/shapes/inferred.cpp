@@ -15,34 +15,18 @@ bool Inferred::read(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arg
   storages_.clear();
   key_.push_back(reinterpret_cast<uint64_t>(&op.schema()));
   key_.push_back(static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()));
-  return std::ranges::all_of(arguments,
-                             [&](const c10::IValue& value) { return read_argument(value); });
-}
-
-bool Inferred::read_argument(const c10::IValue& argument) {
-  if (argument.isTensor()) {
-    read_tensor(argument.toTensor());
-    return true;
-  }
-  if (!argument.isTensorList() && !argument.isOptionalTensorList()) {
-    return add_constant(key_, argument);
-  }
-  const at::ArrayRef<c10::IValue> list = argument.toListRef();
-  add_tag(key_, KeyTag::kTensors);
-  key_.push_back(list.size());
-  for (const c10::IValue& element : list) {
-    if (element.isNone()) {
-      add_tag(key_, KeyTag::kNone);
-    } else {
-      read_tensor(element.toTensor());
-    }
-  }
-  return true;
+  return std::ranges::all_of(arguments, [&](const c10::IValue& argument) {
+    return add_argument(key_, argument,
+                        [&](const at::Tensor& tensor) { return read_tensor(tensor); });
+  });
 }
 
 /// Its geometry, and which tensor before it lies in the same memory.
-void Inferred::read_tensor(const at::Tensor& tensor) {
-  if (!tensor.defined()) return add_tag(key_, KeyTag::kNone);
+bool Inferred::read_tensor(const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    add_tag(key_, KeyTag::kNone);
+    return true;
+  }
   const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   const auto place = std::ranges::find(storages_, storage) - storages_.begin();
   tensors_.push_back(&tensor);
@@ -55,6 +39,7 @@ void Inferred::read_tensor(const at::Tensor& tensor) {
   key_.push_back(static_cast<uint64_t>(tensor.storage_offset()));
   key_.insert(key_.end(), tensor.sizes().begin(), tensor.sizes().end());
   key_.insert(key_.end(), tensor.strides().begin(), tensor.strides().end());
+  return true;
 }
 
 void Inferred::put(const Returns& returns, const Tensors& tensors, Stack& stack, size_t first,

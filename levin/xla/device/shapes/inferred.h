@@ -57,8 +57,7 @@ class Inferred {
 
   /// Makes the key. False for a call that may give something else the next time.
   bool read(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments);
-  bool read_argument(const c10::IValue& argument);
-  void read_tensor(const at::Tensor& tensor);
+  bool read_tensor(const at::Tensor& tensor);
   std::optional<Return> described(const c10::IValue& value) const;
   std::optional<Result> described(const at::Tensor& tensor) const;
 

@@ -88,52 +88,52 @@ std::optional<Source> source_of_call(const CallTree::Call& call, size_t argument
 
 }  // namespace
 
-void Runtime::Impl::follow(CallTree::Call& call, std::vector<c10::IValue>& stack, size_t first,
-                           Contents* filled) {
-  trace.go(call);
+void Recording::follow(CallTree::Call& call, std::vector<c10::IValue>& stack, size_t first,
+                       Contents* filled) {
+  trace_.go(call);
   if (filled != nullptr) {
-    trace.meet(*filled);
+    trace_.meet(*filled);
     filled->is_pending = true;
     return;
   }
   for (const uint32_t written : call.written) {
-    Contents::of(*trace.tensors()[written]).is_pending = true;
+    Contents::of(*trace_.tensors()[written]).is_pending = true;
   }
-  Inferred::put(call.returns, trace.tensors(), stack, first, [&](const Inferred::Result& result) {
-    at::Tensor made =
-        Contents::make_tensor(shared_from_this(), result.sizes, result.strides, result.dtype);
+  Inferred::put(call.returns, trace_.tensors(), stack, first, [&](const Inferred::Result& result) {
+    at::Tensor made = Contents::make_tensor(owner_.shared_from_this(), result.sizes, result.strides,
+                                            result.dtype);
     Contents& contents = Contents::of(made);
-    trace.meet(contents);
+    trace_.meet(contents);
     contents.is_pending = true;
     return made;
   });
 }
 
 /// Memory that nobody holds any more is stood in for: the recorder is to see that it was there.
-void Runtime::Impl::record_followed() {
-  const std::shared_ptr<Impl> self = shared_from_this();
+void Recording::record_followed() {
+  const std::shared_ptr<Runtime::Impl> self = owner_.shared_from_this();
   std::vector<at::Tensor> memory;
   const auto meet = [&](at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) {
-    const Contents* contents = trace.memory()[memory.size()];
+    const Contents* contents = trace_.memory()[memory.size()];
     memory.push_back(contents != nullptr ? contents->base()
                                          : Contents::make_tensor(self, sizes, strides, dtype));
     return memory.back();
   };
-  for (const CallTree::Call* call : CallTree::path_to(*trace.at())) {
+  for (const CallTree::Call* call : CallTree::path_to(*trace_.at())) {
     for (const TensorPlace& place : call->tensors) {
       if (place.kind != TensorPlace::Kind::kDevice) continue;
       if (place.memory == memory.size()) meet({}, {}, place.dtype);  // it was there before
       const Contents& contents = Contents::of(memory[place.memory]);
       const bool is_whole = place.offset == 0 && place.dtype == contents.dtype &&
                             place.sizes == contents.sizes && place.strides == contents.strides;
-      if (!is_whole) recorder->meet(memory[place.memory]);
+      if (!is_whole) recorder_->meet(memory[place.memory]);
     }
-    ArgumentReader reader(*call, trace, memory);
+    ArgumentReader reader(*call, trace_, memory);
     std::vector<c10::IValue> stack;
     for (const c10::IValue& argument : call->arguments) stack.push_back(reader.read(argument));
     const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(
         call->key.schema->name().c_str(), call->key.schema->overload_name().c_str());
-    const graph::Node* node = recorder->call(op, stack, [&] {
+    const graph::Node* node = recorder_->call(op, stack, [&] {
       std::vector<const at::Tensor*> tensors;
       for (const c10::IValue& argument : stack) {
         for_each_tensor(argument, [&](const at::Tensor& tensor) {
@@ -145,20 +145,21 @@ void Runtime::Impl::record_followed() {
       });
     });
     if (node == nullptr) continue;
-    calls_of_nodes[node] = call;
-    if (call->is_optimizers) optimizer_nodes.insert(node);
+    calls_of_nodes_[node] = call;
+    if (call->is_optimizers) memo_.log.optimizer_nodes.insert(node);
   }
 }
 
-CallTree::Call Runtime::Impl::call_of(at::ArrayRef<c10::IValue> arguments,
-                                      const c10::OperatorHandle& op) const {
-  CallTree::Call call = {
-      .key = trace.key(), .is_optimizers = in_optimizer, .num_numbers = trace.numbers().size()};
+CallTree::Call Recording::call_of(at::ArrayRef<c10::IValue> arguments,
+                                  const c10::OperatorHandle& op) const {
+  CallTree::Call call = {.key = trace_.key(),
+                         .is_optimizers = memo_.log.in_optimizer,
+                         .num_numbers = trace_.numbers().size()};
   uint32_t place = 0;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const bool is_written = writes(op, arguments, i);
     call.arguments.push_back(with_tensors_replaced(arguments[i], [&](const at::Tensor& tensor) {
-      call.tensors.push_back(trace.place_of(tensor));
+      call.tensors.push_back(trace_.place_of(tensor));
       if (!tensor.defined()) return tensor;
       if (is_written && tensor.is_xla()) call.written.push_back(place);
       ++place;
@@ -168,51 +169,51 @@ CallTree::Call Runtime::Impl::call_of(at::ArrayRef<c10::IValue> arguments,
   return call;
 }
 
-void Runtime::Impl::remember_call(CallTree::Call&& call, at::ArrayRef<c10::IValue> results,
-                                  const graph::Node* node, Contents* filled) {
+void Recording::remember_call(CallTree::Call&& call, at::ArrayRef<c10::IValue> results,
+                              const graph::Node* node, Contents* filled) {
   if (filled != nullptr) {
     call.returns = {{.results = {{.source = Inferred::Source::kNew,
                                   .dtype = filled->dtype,
                                   .sizes = {filled->sizes.begin(), filled->sizes.end()},
                                   .strides = {filled->strides.begin(), filled->strides.end()}}}}};
   } else {
-    call.returns = *inferred.last();
+    call.returns = *memo_.inferred.last();
   }
-  CallTree::Call& added = call_tree.add(*trace.at(), std::move(call));
-  trace.go(added);
-  trace.meet_results(results);
-  if (node != nullptr) calls_of_nodes[node] = &added;
+  CallTree::Call& added = memo_.calls.add(*trace_.at(), std::move(call));
+  trace_.go(added);
+  trace_.meet_results(results);
+  if (node != nullptr) calls_of_nodes_[node] = &added;
 }
 
-void Runtime::Impl::remember_end(std::vector<uint32_t> seen, const KnownProgram& known,
-                                 const std::vector<Contents*>& results) {
+void Recording::remember_end(std::vector<uint32_t> seen, const KnownProgram& known,
+                             const std::vector<Contents*>& results) {
   const Program& program = known.program;
   CallTree::End end = {.seen = std::move(seen),
-                       .numbers = trace.numbers(),
-                       .is_given_anew = std::vector<bool>(trace.numbers().size(), false),
+                       .numbers = trace_.numbers(),
+                       .is_given_anew = std::vector<bool>(trace_.numbers().size(), false),
                        .executable = known.executable,
                        .draws_random_numbers = program.draws_random_numbers};
   for (const graph::Node* input : program.inputs) {
-    const auto place = trace.place_of(Contents::of(input->tensor()));
+    const auto place = trace_.place_of(Contents::of(input->tensor()));
     if (!place) return;
     end.inputs.push_back(*place);
   }
   for (const ProgramOutput& output : program.outputs) {
     const Contents& contents =
         output.updates != nullptr ? Contents::of(output.updates->tensor()) : *results[output.index];
-    const auto place = trace.place_of(contents);
+    const auto place = trace_.place_of(contents);
     if (!place) return;
     end.outputs.push_back(*place);
   }
   const auto source_of = [&](const RuntimeNumber& number) -> std::optional<Source> {
     if (number.tensor != nullptr) {
-      const auto place = trace.place_of_host_number(number.tensor->tensor());
+      const auto place = trace_.place_of_host_number(number.tensor->tensor());
       if (!place) return std::nullopt;
       return Source{.kind = Source::Kind::kOfHost, .place = *place};
     }
     if (number.node == nullptr) return Source{.value = number.value};
-    const auto call = calls_of_nodes.find(number.node);
-    if (call == calls_of_nodes.end()) return std::nullopt;
+    const auto call = calls_of_nodes_.find(number.node);
+    if (call == calls_of_nodes_.end()) return std::nullopt;
     const std::optional<Source> source = source_of_call(*call->second, number.argument);
     if (source) end.is_given_anew[source->place] = true;
     return source;
@@ -225,27 +226,28 @@ void Runtime::Impl::remember_end(std::vector<uint32_t> seen, const KnownProgram&
       sources->push_back(*source);
     }
   }
-  call_tree.add_end(*trace.at(), std::move(end));
+  memo_.calls.add_end(*trace_.at(), std::move(end));
 }
 
-void Runtime::Impl::run_end(const CallTree::End& end) {
+void Recording::run_end(const CallTree::End& end) {
   if (end.executable == nullptr) return;
   const auto value_of = [&](const Source& source) {
     if (source.kind == Source::Kind::kFixed) return source.value;
     if (source.kind == Source::Kind::kOfHost) {
-      return numbers.at(trace.host_numbers()[source.place].unsafeGetTensorImpl()).value;
+      return numbers_.at(trace_.host_numbers()[source.place].unsafeGetTensorImpl()).value;
     }
-    const uint64_t bits = trace.numbers()[source.place];
+    const uint64_t bits = trace_.numbers()[source.place];
     return source.is_integer ? static_cast<double>(static_cast<int64_t>(bits))
                              : std::bit_cast<double>(bits);
   };
   RunArguments arguments = {.draws_random_numbers = end.draws_random_numbers};
-  for (const uint32_t place : end.inputs) arguments.inputs.push_back(trace.memory()[place]);
+  for (const uint32_t place : end.inputs) arguments.inputs.push_back(trace_.memory()[place]);
   for (const Source& source : end.sources) arguments.numbers.push_back(value_of(source));
   for (const Source& source : end.wide_sources) arguments.wide_numbers.push_back(value_of(source));
-  execute(*end.executable, arguments);
-  take_outputs(end.outputs.size(), [&](size_t i) { return trace.memory()[end.outputs[i]]; });
-  ++report.trace_hits;
+  devices_.execute(*end.executable, arguments);
+  devices_.take_outputs(end.outputs.size(),
+                        [&](size_t i) { return trace_.memory()[end.outputs[i]]; });
+  ++owner_.report.trace_hits;
 }
 
 }  // namespace levin::xla

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "levin/xla/device/call_tree.h"
+#include "levin/xla/device/remember/call_tree.h"
 
 namespace levin::xla {
 

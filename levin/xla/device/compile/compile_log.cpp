@@ -1,11 +1,12 @@
-// What was compiled and why, and where the time went.
+#include "levin/xla/device/compile/compile_log.h"
+
+#include <algorithm>
 #include <regex>
 #include <sstream>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/graph/text/text.h"
-#include "levin/xla/device/runtime_impl.h"
 
 namespace levin::xla {
 namespace {
@@ -41,16 +42,26 @@ std::string other_operator(const std::vector<std::string>& before,
   return "";
 }
 
-/// The last that has as many operators, or else the last.
-const CompiledProgram& most_alike(const std::deque<CompiledProgram>& programs,
-                                  const CompiledProgram& now) {
-  const auto found = std::find_if(programs.rbegin(), programs.rend(), [&](const auto& program) {
-    return program.num_operators == now.num_operators;
-  });
-  return found == programs.rend() ? programs.back() : *found;
+}  // namespace
+
+std::vector<std::string> inputs_of(const Program& program) {
+  std::vector<std::string> inputs;
+  for (const graph::Node* node : program.inputs) {
+    const graph::ValueType& type = node->output().type();
+    inputs.push_back(fmt::format("{} {}", node->name(), type_text(type.dtype, type.sizes)));
+  }
+  return inputs;
 }
 
-std::string difference(const CompiledProgram& before, const CompiledProgram& now) {
+/// The last that has as many operators, or else the last.
+const CompileLog::Compiled& CompileLog::most_alike(const Compiled& now) const {
+  const auto found = std::find_if(last_.rbegin(), last_.rend(), [&](const auto& program) {
+    return program.num_operators == now.num_operators;
+  });
+  return found == last_.rend() ? last_.back() : *found;
+}
+
+std::string CompileLog::difference(const Compiled& before, const Compiled& now) {
   if (before.inputs.size() == now.inputs.size()) {
     for (size_t i = 0; i < now.inputs.size(); ++i) {
       if (before.inputs[i] == now.inputs[i]) continue;
@@ -67,19 +78,7 @@ std::string difference(const CompiledProgram& before, const CompiledProgram& now
   return "an operator, or a number that it is made for, is another";
 }
 
-}  // namespace
-
-std::vector<std::string> inputs_of(const Program& program) {
-  std::vector<std::string> inputs;
-  for (const graph::Node* node : program.inputs) {
-    const graph::ValueType& type = node->output().type();
-    inputs.push_back(fmt::format("{} {}", node->name(), type_text(type.dtype, type.sizes)));
-  }
-  return inputs;
-}
-
-/// "5210 operators, 4100 of them the optimizer's (...)".
-std::string Runtime::Impl::words_of(const Program& program, const graph::Graph& graph) const {
+std::string CompileLog::words_of(const Program& program, const graph::Graph& graph) const {
   int64_t of_optimizer = 0;
   for (const graph::Node& node : graph.nodes())
     of_optimizer += optimizer_nodes.contains(&node) ? 1 : 0;
@@ -94,37 +93,36 @@ std::string Runtime::Impl::words_of(const Program& program, const graph::Graph& 
   return words;
 }
 
-/// Sources cost a recording more than it does: only where one is rare, or seems to be for nothing.
-bool Runtime::Impl::wants_sources() const {
-  return is_in_step || (num_in_a_row > 1 && report.executions - compiled_at <= kFewRuns);
+bool CompileLog::is_busy() const {
+  return num_in_a_row_ > 1 && report_.executions - compiled_at_ <= kFewRuns;
 }
 
-void Runtime::Impl::note_compilation(const Program& program, const graph::Graph& graph,
-                                     double seconds, bool from_disk) {
-  CompiledProgram now = {inputs_of(program), lines_of(graph), program.num_operators};
+void CompileLog::note(const Program& program, const graph::Graph& graph, double seconds,
+                      bool from_disk) {
+  Compiled now = {inputs_of(program), lines_of(graph), program.num_operators};
   std::string reason = "the first program";
-  if (!last_programs.empty()) {
-    const CompiledProgram& like = most_alike(last_programs, now);
+  if (!last_.empty()) {
+    const Compiled& like = most_alike(now);
     reason = difference(like, now);
     const std::string place = other_operator(like.lines, now.lines, graph);
     if (!place.empty()) reason += "; from " + place + " on";
   }
-  (from_disk ? report.disk_cache_hits : report.compilations) += 1;
-  if (!from_disk) report.compile_s += seconds;
-  report.programs.push_back({reason, program.num_operators, seconds, from_disk});
+  (from_disk ? report_.disk_cache_hits : report_.compilations) += 1;
+  if (!from_disk) report_.compile_s += seconds;
+  report_.programs.push_back({reason, program.num_operators, seconds, from_disk});
   log::info("xla: {} {} operators in {:.2f} s: {}", from_disk ? "read from disk" : "compiled",
             program.num_operators, seconds, reason);
-  last_programs.push_back(std::move(now));
-  if (last_programs.size() > kRemembered) last_programs.pop_front();
+  last_.push_back(std::move(now));
+  if (last_.size() > kRemembered) last_.pop_front();
   if (from_disk) return;
-  num_in_a_row = report.executions - compiled_at <= kFewRuns ? num_in_a_row + 1 : 1;
-  compiled_at = report.executions;
-  if (num_in_a_row % kManyInARow == 0) {
+  num_in_a_row_ = report_.executions - compiled_at_ <= kFewRuns ? num_in_a_row_ + 1 : 1;
+  compiled_at_ = report_.executions;
+  if (num_in_a_row_ % kManyInARow == 0) {
     log::warn(
         "xla: {} programs were compiled within {} runs, {:.1f} s in all; the last {}. Keep "
         "shapes and numbers the same from step to step: pad batches to a few lengths "
         "(data::pad_collate), and the last one (pad_last_batch)",
-        num_in_a_row, num_in_a_row * kFewRuns, report.compile_s, reason);
+        num_in_a_row_, num_in_a_row_ * kFewRuns, report_.compile_s, reason);
   }
 }
 

@@ -1,4 +1,4 @@
-#include "levin/xla/device/call_tree.h"
+#include "levin/xla/device/remember/call_tree.h"
 
 #include <algorithm>
 #include <utility>

@@ -22,32 +22,37 @@ double value_of_number(const at::Tensor& number) {
 
 }  // namespace
 
-graph::Recorder& Runtime::Impl::recording() {
-  if (recorder == nullptr) {
-    recorder = std::make_unique<graph::Recorder>(graph::RecorderOptions{.allow_host_reads = true,
-                                                                        .allow_stale = true,
-                                                                        .sources = wants_sources(),
-                                                                        .host_read_sources = true});
+Recording::Recording(Runtime::Impl& owner, LiveContents& live, Devices& devices, Memo& memo)
+    : owner_(owner), live_(live), devices_(devices), memo_(memo), trace_(memo.calls) {}
+
+/// Sources cost a recording more than it does: only where one is rare, or seems to be for nothing.
+graph::Recorder& Recording::recorder() {
+  if (recorder_ == nullptr) {
+    recorder_ = std::make_unique<graph::Recorder>(
+        graph::RecorderOptions{.allow_host_reads = true,
+                               .allow_stale = true,
+                               .sources = is_in_step_ || memo_.log.is_busy(),
+                               .host_read_sources = true});
     if (names) {
-      for (const NamedTensor& named : names()) recorder->name_state(named.name, named.tensor);
+      for (const NamedTensor& named : names()) recorder_->name_state(named.name, named.tensor);
     }
-    if (!trace.is_empty()) record_followed();
+    if (!trace_.is_empty()) record_followed();
   }
-  return *recorder;
+  return *recorder_;
 }
 
 /// With contents.
-void Runtime::Impl::prepare_own(const at::Tensor& argument) {
+void Recording::prepare_own(const at::Tensor& argument) {
   Contents& contents = Contents::of(argument);
   check_not_lost(contents);
-  LEVIN_CHECK(contents.runtime.get() == this, "xla.closed",
+  LEVIN_CHECK(contents.runtime.get() == &owner_, "xla.closed",
               "a tensor of a device xla that has been closed; keep the Accelerator, or what "
               "Runtime::open gave, as long as its tensors");
   if (contents.buffers.empty() && !contents.is_pending) add_zeros(contents);
 }
 
 /// An argument of the host as the recorder takes it: on the device unless it is a number.
-at::Tensor Runtime::Impl::prepared(const at::Tensor& argument) {
+at::Tensor Recording::prepared(const at::Tensor& argument) {
   LEVIN_CHECK(argument.is_cpu(), "xla.device",
               "an operator of tensors on xla and on {}; move them to one device",
               c10::str(argument.device()));
@@ -56,15 +61,15 @@ at::Tensor Runtime::Impl::prepared(const at::Tensor& argument) {
     remember_number(argument);
     return argument;
   }
-  at::Tensor copy = Contents::make_tensor(shared_from_this(), argument.sizes(), argument.strides(),
-                                          argument.scalar_type());
-  upload(Contents::of(copy), argument, /*split=*/false);
+  at::Tensor copy = Contents::make_tensor(owner_.shared_from_this(), argument.sizes(),
+                                          argument.strides(), argument.scalar_type());
+  devices_.upload(Contents::of(copy), argument, /*split=*/false);
   return copy;
 }
 
 /// Those of the host first: for them all that was recorded before may have to run.
-void Runtime::Impl::prepare(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
-                            size_t first) {
+void Recording::prepare(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
+                        size_t first) {
   const auto is_ready = [](const at::Tensor& tensor) {
     return !tensor.defined() || is_here(tensor);
   };
@@ -93,18 +98,18 @@ void Runtime::Impl::prepare(const c10::OperatorHandle& op, std::vector<c10::IVal
 
 /// If the host has changed it since this recording read it, the recording ends here: it holds one
 /// value of each.
-void Runtime::Impl::remember_number(const at::Tensor& number) {
+void Recording::remember_number(const at::Tensor& number) {
   const uint32_t version = number._version();
-  const auto known = numbers.find(number.unsafeGetTensorImpl());
-  if (known != numbers.end()) {
+  const auto known = numbers_.find(number.unsafeGetTensorImpl());
+  if (known != numbers_.end()) {
     if (known->second.version == version) return;
     flush("the host changes a number in it");
   }
-  numbers[number.unsafeGetTensorImpl()] = {number, version, value_of_number(number)};
+  numbers_[number.unsafeGetTensorImpl()] = {number, version, value_of_number(number)};
 }
 
 /// What nobody has written is zeros, whatever the tensor was made by.
-void Runtime::Impl::add_zeros(Contents& contents) {
+void Recording::add_zeros(Contents& contents) {
   // Not empty(): the recorder takes the contents of that one for the host's.
   static const c10::OperatorHandle zeros =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::zeros", "");
@@ -124,31 +129,14 @@ bool writes(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments, 
   return is_statistic && arguments[argument].isTensor() && arguments[5].toBool();
 }
 
-/// Views; and what was there before, as set_data() gives the user's tensor other memory. Within a
-/// step the recorder is to know the tensor itself, whose gradient the step may leave.
-bool Runtime::Impl::is_met_by_memory(const at::Tensor& argument) {
-  const Contents& contents = Contents::of(argument);
-  if (!contents.is_base(argument)) return true;
-  if (contents.buffers.empty()) return false;
-  if (!is_in_step) return true;
-  const auto is_its = [&](const at::Tensor& input) {
-    return input.defined() && input.has_storage() && input.is_alias_of(argument);
-  };
-  // Who holds an input is counted.
-  if (std::ranges::any_of(step_inputs, is_its)) return false;
-  const auto [known, is_new] = step_memory.try_emplace(argument.unsafeGetTensorImpl());
-  if (is_new) known->second = {argument, contents.base()};
-  return !known->second.memory.is_alias_of(argument);
-}
-
 /// Where it and all before it are as they were once, nothing is recorded.
-void Runtime::Impl::record_call(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
-                                Contents* filled) {
+void Recording::record_call(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
+                            Contents* filled) {
   const size_t first = stack.size() - op.schema().arguments().size();
   const bool is_compared =
-      !is_in_step && trace.at() != nullptr && trace.read(op, at::ArrayRef(stack).slice(first));
-  if (is_compared && recorder == nullptr) {
-    if (CallTree::Call* known = trace.at()->find(trace.key())) {
+      !is_in_step_ && trace_.at() != nullptr && trace_.read(op, at::ArrayRef(stack).slice(first));
+  if (is_compared && recorder_ == nullptr) {
+    if (CallTree::Call* known = trace_.at()->find(trace_.key())) {
       return follow(*known, stack, first, filled);
     }
   }
@@ -160,17 +148,17 @@ void Runtime::Impl::record_call(const c10::OperatorHandle& op, std::vector<c10::
     for_each_tensor(stack[i], [&](const at::Tensor& tensor) {
       if (!is_here(tensor)) return;
       if (is_written) written.push_back(tensor);
-      if (is_met_by_memory(tensor)) recording().meet(Contents::of(tensor).base());
+      if (is_met_by_memory(tensor)) recorder().meet(Contents::of(tensor).base());
     });
   }
-  const graph::Node* node = recording().call(op, stack, [&] {
+  const graph::Node* node = recorder().call(op, stack, [&] {
     if (filled != nullptr) {
       stack = {filled->base()};
     } else {
-      infer(op, stack, shared_from_this());
+      infer(op, stack, owner_.shared_from_this());
     }
   });
-  if (in_optimizer && node != nullptr) optimizer_nodes.insert(node);
+  if (memo_.log.in_optimizer && node != nullptr) memo_.log.optimizer_nodes.insert(node);
   for (const at::Tensor& tensor : written) Contents::of(tensor).is_pending = true;
   const size_t results = stack.size() - op.schema().returns().size();
   for (size_t i = results; i < stack.size(); ++i) {
@@ -180,12 +168,12 @@ void Runtime::Impl::record_call(const c10::OperatorHandle& op, std::vector<c10::
       if (contents.buffers.empty()) contents.is_pending = true;
     });
   }
-  if (!is_compared || (filled == nullptr && inferred.last() == nullptr)) return trace.stop();
+  if (!is_compared || (filled == nullptr && memo_.inferred.last() == nullptr)) return trace_.stop();
   remember_call(std::move(call), at::ArrayRef(stack).slice(results), node, filled);
 }
 
-void Runtime::Impl::record(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack) {
-  const std::scoped_lock lock(mutex);
+void Recording::record(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack) {
+  const std::scoped_lock lock(owner_.mutex);
   prepare(op, stack, stack.size() - op.schema().arguments().size());
   record_call(op, stack, nullptr);
 }

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "levin/xla/device/call_key.h"
+#include "levin/xla/device/remember/call_key.h"
 #include "levin/xla/device/shapes/inferred.h"
 #include "levin/xla/stablehlo/program.h"
 

@@ -1,4 +1,4 @@
-#include "levin/xla/device/trace.h"
+#include "levin/xla/device/record/trace.h"
 
 #include <c10/core/DefaultDtype.h>
 
@@ -33,10 +33,6 @@ void Trace::add_number(uint64_t bits, uint32_t argument) {
 }
 
 bool Trace::read_argument(const c10::IValue& argument, uint32_t place) {
-  if (argument.isTensor()) {
-    add_tag(key_.words, KeyTag::kTensor);
-    return read_tensor(argument.toTensor(), place);
-  }
   if (argument.isInt()) {
     add_tag(key_.words, KeyTag::kInteger);
     add_number(static_cast<uint64_t>(argument.toInt()), place);
@@ -47,15 +43,9 @@ bool Trace::read_argument(const c10::IValue& argument, uint32_t place) {
     add_number(std::bit_cast<uint64_t>(argument.toDouble()), place);
     return true;
   }
-  if (!argument.isTensorList() && !argument.isOptionalTensorList()) {
-    return add_constant(key_.words, argument);
-  }
-  const at::ArrayRef<c10::IValue> list = argument.toListRef();
-  add_tag(key_.words, KeyTag::kTensors);
-  key_.words.push_back(list.size());
-  return std::ranges::all_of(list, [&](const c10::IValue& element) {
-    add_tag(key_.words, element.isNone() ? KeyTag::kNone : KeyTag::kTensor);
-    return element.isNone() || read_tensor(element.toTensor(), place);
+  return add_argument(key_.words, argument, [&](const at::Tensor& tensor) {
+    add_tag(key_.words, KeyTag::kTensor);
+    return read_tensor(tensor, place);
   });
 }
 

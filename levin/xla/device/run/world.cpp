@@ -1,4 +1,4 @@
-#include "levin/xla/device/world.h"
+#include "levin/xla/device/run/world.h"
 
 #include <fmt/ranges.h>
 #define XXH_INLINE_ALL
