@@ -181,7 +181,7 @@ void Accelerator::check_compile() const {
                           options_.gradient_accumulation_plugin.sync_each_batch;
   LEVIN_CHECK(
       !sums_again, "strategy.ddp.options",
-      "--ddp-gradient-reduction sum with sync_each_batch would sum the gradients of a group's "
+      "--ddp-gradient-reduction sum with sync_each_batch would sum the gradients of a window's "
       "earlier batches again in recorded steps; leave one of them out, or set --compile no");
   if (!compiles() || !detail::graph_file().empty()) return;
   LEVIN_CHECK(!precision_.scales_loss, "accelerator.compile",
@@ -317,7 +317,7 @@ void Accelerator::optimizers_changed() {
           seen.insert(parameter.tensor.unsafeGetTensorImpl()).second, "accelerator.optimizer",
           "{} belongs to two optimizers, and each of them would {}; give it to one", parameter.name,
           precision_.scales_loss ? "divide its gradient by the loss scale"
-                                 : "weigh its gradient where a group is short");
+                                 : "weigh its gradient where an accumulation window is short");
     }
   }
 }

@@ -28,12 +28,9 @@
 #include "levin/accelerator/compiled/loop_recording.h"
 #include "levin/accelerator/device.h"
 #include "levin/accelerator/options.h"
-#include "levin/accelerator/prepared/arguments.h"
 #include "levin/accelerator/prepared/prepared_loader.h"
-#include "levin/accelerator/prepared/prepared_model.h"
 #include "levin/accelerator/prepared/prepared_optimizer.h"
-#include "levin/accelerator/prepared/prepared_scheduler.h"
-#include "levin/accelerator/prepared/prepared_torch_loader.h"
+#include "levin/accelerator/prepared/preparing.h"
 #include "levin/accelerator/processes.h"
 #include "levin/accelerator/project/project.h"
 #include "levin/accelerator/project/trackers.h"
@@ -56,8 +53,6 @@
 
 namespace torch::optim {
 class Optimizer;
-class LRScheduler;
-class ReduceLROnPlateauScheduler;
 }  // namespace torch::optim
 
 namespace levin {
@@ -65,11 +60,6 @@ namespace levin {
 namespace detail {
 class ProcessSettings;
 }  // namespace detail
-
-/// Whether a loader feeds training (ranks get equal counts; of streams, whose ranks may have
-/// different ones, the epoch ends on all as soon as it ends on one) or evaluation (no sample
-/// repeats).
-enum class LoaderRole { kTraining, kEvaluation };
 
 struct JoinOptions {
   /// The mean of gradients is over all processes, also when some have none left.
@@ -102,16 +92,16 @@ class LEVIN_API Accelerator : public Processes {
   /// for a torch::optim class over other parameters.
   template <class... Args>
   auto prepare(Args&&... args) {
-    return prepare_all(detail::as_prepared(std::forward<Args>(args))...);
+    return detail::Preparing(*this)(detail::as_prepared(std::forward<Args>(args))...);
   }
 
   /// loss: a scalar. Throws Error "accelerator.loss" for one of several elements, without graph or
   /// of no prepared module, and "accelerator.loss.stop" (LossGuardOptions).
   void backward(const at::Tensor& loss, bool synchronize = true);
-  /// Takes the next batch into a group of gradient_accumulation_steps, for the time of the object
+  /// Takes the next batch into an accumulation window of gradient_accumulation_steps, for the time of the object
   /// that it returns. Losses are divided by that number; optimizers step, drop their gradients and
   /// move their schedules at the last batch alone, where gradients agree over the ranks. The last
-  /// batch of a prepared loader ends its group, whose gradients are then those of the batches that
+  /// batch of a prepared loader ends its window, whose gradients are then those of the batches that
   /// it has.
   [[nodiscard]] AccumulateScope accumulate();
   template <class... Models>
@@ -121,17 +111,15 @@ class LEVIN_API Accelerator : public Processes {
   /// Whether this batch's gradients agree over the ranks and are stepped with.
   bool sync_gradients() const { return stepping_->sync_gradients(); }
   int64_t gradient_accumulation_steps() const { return stepping_->accumulation_steps(); }
-  [[nodiscard]] NoSyncScope no_sync() { return NoSyncScope(*stepping_); }
   template <class... Models>
   [[nodiscard]] NoSyncScope no_sync(const Models&...) {
-    return no_sync();
+    return NoSyncScope(*stepping_);
   }
-  /// The next backward, also within no_sync or a group, ends with gradients that agree over the
+  /// The next backward, also within no_sync or a window, ends with gradients that agree over the
   /// processes: those that were added up without it among them.
-  void trigger_sync_in_backward() { stepping_->synchronize_next(); }
   template <class... Models>
   void trigger_sync_in_backward(const Models&...) {
-    trigger_sync_in_backward();
+    stepping_->synchronize_next();
   }
   /// With EngineOptions::compile = "replay": a training step (forward, backward, the
   /// optimizer's step, any part of it) that is recorded and from then on replayed, as
@@ -165,7 +153,7 @@ class LEVIN_API Accelerator : public Processes {
   /// The last step of some optimizer changed nothing: gradients overflowed, or the loss was bad.
   bool optimizer_step_was_skipped() const;
   /// Over the parameters of all prepared modules; returns the norm before (optim::clip_grad_norm).
-  /// Inside a group of batches that is not complete they do nothing, and give 0.
+  /// Inside an accumulation window that is not complete they do nothing, and give 0.
   at::Tensor clip_grad_norm(double max_norm, double norm_type = 2.0);
   void clip_grad_value(double clip_value);
   /// Autocast for code beside model->forward, such as a loss that should run in it; not enabled:
@@ -195,9 +183,9 @@ class LEVIN_API Accelerator : public Processes {
   at::Tensor gather_for_metrics(const at::Tensor& value);
 
   /// All that was prepared or registered, in a folder (see Checkpoint), which it returns; without a
-  /// path the next of the project (ProjectConfiguration). Gradients are not in it: inside a group
-  /// of batches those of the group so far are lost, so save where a group has ended; after
-  /// load_state there are none, and a group begins. The place of a loader of torch::data is not in
+  /// path the next of the project (ProjectConfiguration). Gradients are not in it: inside an accumulation
+  /// window those of its batches so far are lost, so save where one has ended; after
+  /// load_state there are none, and a window begins. The place of a loader of torch::data is not in
   /// it either: its epoch begins anew (data::torch_dataset gives a loader that goes on). load_state
   /// takes it up in the same order of prepare calls, without a path the project's newest. Throws
   /// what save_checkpoint and load_checkpoint throw, "accelerator.project", and "accelerator.state"
@@ -329,82 +317,12 @@ class LEVIN_API Accelerator : public Processes {
   void clear() { free_memory(); }
 
  private:
+  template <class>
+  friend class detail::Preparing;
   struct Registered {
     std::function<State()> save;
     std::function<void(const State&)> load;
   };
-
-  template <class Schedule>
-  static Registered registration_of(PreparedScheduler<Schedule> schedule) {
-    return {[schedule] { return schedule.state_dict(); },
-            [schedule](const State& state) mutable { schedule.load_state_dict(state); }};
-  }
-  template <class... Args>
-  auto prepare_all(Args&&... args) {
-    (place(args), ...);
-    return std::tuple(prepared(std::forward<Args>(args))...);
-  }
-  template <class T>
-  void place(T& argument) {
-    if constexpr (is_module<std::remove_cv_t<T>>) prepare_module(pointer(argument));
-  }
-  template <class T>
-  auto prepared(T&& argument) {
-    using Plain = std::remove_cvref_t<T>;
-    using Object = typename detail::Object<Plain>::type;
-    if constexpr (std::is_convertible_v<T, OptimizerConfig>) {
-      return prepare_optimizer(OptimizerConfig(argument));
-    } else if constexpr (std::is_same_v<Plain, std::vector<OptimizerConfig>>) {
-      return prepare_own_optimizers(argument);
-    } else if constexpr (std::is_same_v<Plain, DataLoader>) {
-      return prepared_loader(argument);
-    } else if constexpr (std::is_base_of_v<torch::optim::Optimizer, Object>) {
-      return prepare_torch_optimizer(detail::shared(std::forward<T>(argument)));
-    } else if constexpr (std::is_base_of_v<torch::optim::LRScheduler, Object> ||
-                         std::is_same_v<torch::optim::ReduceLROnPlateauScheduler, Object>) {
-      const PreparedScheduler<Object> schedule(detail::shared(std::forward<T>(argument)),
-                                               *stepping_);
-      schedules_.push_back(registration_of(schedule));
-      return schedule;
-    } else if constexpr (is_torch_loader<Object>) {
-      return prepared_torch_loader(detail::shared(std::forward<T>(argument)));
-    } else {
-      static_assert(
-          is_module<Plain>,
-          "prepare takes torch::nn modules (holder or shared_ptr), torch::jit modules, optimizers "
-          "(OptimizerConfig, a vector of them, or a torch::optim class), loaders "
-          "(DataLoader, or what torch::data::make_data_loader returned) and schedules "
-          "of torch::optim");
-      auto module = pointer(argument);
-      return PreparedModel<typename decltype(module)::element_type>(
-          module, {precision_, device_.type(), synced_, strategy_});
-    }
-  }
-  template <class Loader>
-  PreparedTorchLoader<Loader> prepared_torch_loader(std::shared_ptr<Loader> loader) {
-    check_torch_loader();
-    return {std::move(loader),
-            {.rank = process_index(),
-             .size = num_processes(),
-             .parts = placement_.parts(),
-             .to_device = [this](const at::Tensor& rows) { return to_device(rows); },
-             .end_batch = [this] { placement_.end_batch(); },
-             .in_use = in_use_,
-             .in_step = [this](const auto& draws) { in_step(draws); }}};
-  }
-  template <class T>
-  static constexpr bool is_torch_loader = requires { typename T::BatchRequestType; };
-  template <class T>
-  static constexpr bool is_module = requires(T& t) { static_cast<torch::nn::Module&>(*t); };
-  template <class Holder>
-  static auto pointer(Holder& holder) {
-    if constexpr (requires { holder.ptr(); }) {
-      using Pointer = std::remove_cvref_t<decltype(holder.ptr())>;
-      return holder.is_empty() ? Pointer() : Pointer(holder.ptr());
-    } else {
-      return std::shared_ptr(holder);
-    }
-  }
 
   Accelerator(const AcceleratorOptions& options, const comm::Environment& environment);
   Accelerator(const AcceleratorOptions& options, const comm::Environment& environment,

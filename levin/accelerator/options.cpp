@@ -46,9 +46,9 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
   field("data_seed", dataloader_config.data_seed,
         "of the order of samples; none: the loaders' own");
   field("sync_with_dataloader", gradient_accumulation_plugin.sync_with_dataloader,
-        "the end of an epoch ends a group of batches, however small it is");
+        "the end of an epoch ends an accumulation window, however small it is");
   field("sync_each_batch", gradient_accumulation_plugin.sync_each_batch,
-        "gradients agree over the processes after each batch of a group");
+        "gradients agree over the processes after each batch of an accumulation window");
   field("rng_types", rng_types,
         "random states that all processes take from the main one at each loop over a loader: "
         "generator, torch, cuda");

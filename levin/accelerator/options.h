@@ -61,13 +61,13 @@ struct DataLoaderConfiguration {
   std::optional<int64_t> data_seed = {};  ///< of the order of samples, in place of the loaders' own
 };
 
-/// How batches are grouped for a step. (Accelerate's adjust_scheduler has no counterpart: schedules
+/// The accumulation window: the batches of an optimizer step. (Accelerate's adjust_scheduler has no counterpart: schedules
 /// count optimizer steps.)
 struct GradientAccumulationPlugin {
-  int64_t num_steps = 0;             ///< batches of a group; 0: gradient_accumulation_steps
-  bool sync_with_dataloader = true;  ///< the end of an epoch ends a group, however small it is
+  int64_t num_steps = 0;             ///< batches of a window; 0: gradient_accumulation_steps
+  bool sync_with_dataloader = true;  ///< the end of an epoch ends a window, however small it is
   bool sync_each_batch =
-      false;  ///< gradients agree over the processes after each batch of a group,
+      false;  ///< gradients agree over the processes after each batch of a window,
               ///< for the same step with less memory under sharded strategies
 };
 

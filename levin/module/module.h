@@ -123,7 +123,7 @@ class LEVIN_API Module : public torch::nn::Module {
   bool automatic_optimization = true;
   OptimizerHandle& optimizer(int64_t index = 0);
   void manual_backward(const at::Tensor& loss);
-  /// The returned loss is a mean over `weight` items (tokens, say). Under accumulation the group's
+  /// The returned loss is a mean over `weight` items (tokens, say). Under accumulation the window's
   /// gradient is then the mean over all its items, as of one large batch, and not a mean of means.
   /// A batch of weight 0 adds nothing, whatever its loss is. A tensor of one element is not read by
   /// the host where it is on a device, or where steps are recorded (compile = "replay"), which a

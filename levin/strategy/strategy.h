@@ -73,9 +73,9 @@ class LEVIN_API Strategy {
   virtual std::unique_ptr<ComputeScope> compute_scope() { return nullptr; }
 
   /// loss.backward(). With synchronize the gradients agree over the ranks afterwards; without it (a
-  /// batch that is not the last of its group) they need not. An undefined loss, of a batch that
+  /// batch that is not the last of its window) they need not. An undefined loss, of a batch that
   /// gave none, takes part in the exchange of the others with the gradients that earlier batches of
-  /// the group left here; has_gradients says whether there are any. Returns whether any rank had
+  /// the window left here; has_gradients says whether there are any. Returns whether any rank had
   /// gradients, the same on all. Throws Error "strategy.skipped_batch" where the strategy cannot
   /// take an undefined loss.
   virtual bool backward(const at::Tensor& loss, bool synchronize, bool has_gradients = false) = 0;

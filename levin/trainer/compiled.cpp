@@ -85,7 +85,7 @@ void Run::set_loss_weight(const at::Tensor& weight) {
               c10::str(weight.sizes()));
   LEVIN_CHECK(module_->automatic_optimization, "trainer.loss_weight",
               "{} optimizes by itself (automatic_optimization = false), so nobody divides by the "
-              "weights of a group; weigh the losses in training_step",
+              "weights of an accumulation window; weigh the losses in training_step",
               module_->name());
   for (const PreparedOptimizer& optimizer : optimizers_) {
     LEVIN_CHECK(optimizer.frequency() == 1, "trainer.loss_weight",

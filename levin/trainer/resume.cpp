@@ -232,12 +232,12 @@ void Run::load_values(const State& training, const std::string& name, LoggedValu
 }
 
 // The loader counts samples, which stay what they are when the number of ranks or the batch size
-// changes; batches are counted anew, as of this run, and its groups begin where it goes on.
+// changes; batches are counted anew, as of this run, and its accumulation windows begin where it goes on.
 void Run::take_up_place() {
   if (!progress_.in_epoch) return;
   const int64_t before = progress_.batch;
   progress_.batch = std::min(train_loader_->batches_done(), limits_.train_batches);
-  limits_.groups_from = progress_.batch;
+  limits_.windows_from = progress_.batch;
   if (before == progress_.batch) return;
   progress_.validated = before == 0 ? 0 : progress_.validated * progress_.batch / before;
   log::info("trainer: {} batches of this epoch were read, which are {} as this run counts them",

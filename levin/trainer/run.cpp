@@ -304,7 +304,7 @@ double Run::seconds_trained() const {
   return progress_.seconds + now.count();
 }
 
-bool Run::at_step_boundary() const { return !in_step_ && limits_.group_complete(progress_.batch); }
+bool Run::at_step_boundary() const { return !in_step_ && limits_.window_complete(progress_.batch); }
 
 bool Run::gradients_wait() const {
   return std::ranges::any_of(optimizers_, [&](const PreparedOptimizer& optimizer) {
@@ -319,12 +319,12 @@ bool Run::should_log() const {
 }
 
 WindowPlace Run::window_place(int64_t index) const {
-  return {.window_size = limits_.group_size(index),
+  return {.window_size = limits_.window_size(index),
           .ends_epoch = limits_.epoch_complete(index + 1),
           .may_weigh = module_->automatic_optimization};
 }
 
-// A group of batches that an uncounted epoch's end cuts short is updated by all the same, so that
+// An accumulation window that an uncounted epoch's end cuts short is updated by all the same, so that
 // the end must be seen when its last batch is at hand. All ranks see it at the same batch.
 void Run::look_for_end(int64_t batches) {
   if (limits_.counted || batches >= limits_.train_batches || !train_loader_->at_end()) return;

@@ -120,10 +120,10 @@ TEST(Limits, StepsOfTheRunKnowTheShortLastGroup) {
   options.accumulate_grad_batches = 4;
   const auto limits = levin::detail::resolve_limits(options, 10, 0);
   EXPECT_EQ(limits.total_steps(), 9);
-  EXPECT_EQ(limits.group_size(0), 4);
-  EXPECT_EQ(limits.group_size(9), 2);
-  EXPECT_TRUE(limits.group_complete(10));
-  EXPECT_FALSE(limits.group_complete(9));
+  EXPECT_EQ(limits.window_size(0), 4);
+  EXPECT_EQ(limits.window_size(9), 2);
+  EXPECT_TRUE(limits.window_complete(10));
+  EXPECT_FALSE(limits.window_complete(9));
 }
 
 TEST(Limits, WithoutAnyLimitThereAreAThousandEpochs) {

@@ -38,7 +38,7 @@ class LEVIN_API CompiledStep {
 
   /// inputs: the tensors that are new in each call. guards: numbers that the function's operators
   /// depend on, beside modes of modules, parameters that need gradients, hyper-parameters of
-  /// optimizers and the place in a group of batches, which are seen to here. arguments: numbers
+  /// optimizers and the place in an accumulation window, which are seen to here. arguments: numbers
   /// that it gets and may leave unread. step: its number, for messages. See graph::Compiled.
   std::vector<at::Tensor> operator()(const std::vector<NamedTensor>& inputs,
                                      const std::vector<graph::Guard>& guards,

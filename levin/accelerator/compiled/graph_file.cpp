@@ -13,7 +13,7 @@
 namespace levin::detail {
 namespace {
 
-constexpr int64_t kManyLosses = 1000;  ///< more batches than a group has
+constexpr int64_t kManyLosses = 1000;  ///< more batches than an accumulation window has
 
 bool is_of_parameter(const graph::Update& update) {
   const at::Tensor& tensor = update.target->node().tensor();

@@ -18,7 +18,7 @@ std::filesystem::path graph_file();
 bool is_graph_for_xla();
 
 /// Writes the graph there and ends the program, as soon as it is of a step that updates parameters:
-/// a batch inside a group is not. Without such a file it does nothing.
+/// a batch inside an accumulation window is not. Without such a file it does nothing.
 void keep_graph(const graph::Graph& graph);
 
 /// For a loop that trains on without a step that could be recorded. Throws Error

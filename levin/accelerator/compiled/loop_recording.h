@@ -1,7 +1,7 @@
 #pragma once
 // LoopRecording: the graph of a step of a loop of one's own, for `levin plan` and `levin graph`.
 // Where no function is given to Accelerator::compile: what runs from the end of an optimizer's
-// first step to the end of its second, or in a group of batches its last batch.
+// first step to the end of its second, or of an accumulation window its last batch.
 
 #include <functional>
 #include <memory>
@@ -42,7 +42,7 @@ class LoopRecording {
   std::unique_ptr<graph::Stretch> stretch_;
   int64_t num_batches_ = 0;                  ///< in the stretch
   const optim::Optimizer* first_ = nullptr;  ///< that made a step
-  const optim::Optimizer* last_ = nullptr;   ///< and until a batch of a group began
+  const optim::Optimizer* last_ = nullptr;   ///< and until a batch of a window began
   bool is_of_batch_ = false;
 };
 

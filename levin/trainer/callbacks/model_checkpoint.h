@@ -25,7 +25,7 @@ struct ModelCheckpointOptions {
   std::string monitor;     ///< what was logged under this name ranks; empty: the newest
   bool save_last = true;   ///< keep the newest too, whatever its rank
   int64_t save_top_k = 1;  ///< keep so many of the best; -1: all
-  /// Save when a run of one process ends by an exception. The step that threw, and its group of
+  /// Save when a run of one process ends by an exception. The step that threw, and its window of
   /// batches, are undone first, and the resumed run takes them again. Not undone are large buffers,
   /// buffers on a GPU, and what a module keeps beside buffers (metric objects, say).
   bool save_on_exception = true;
@@ -152,7 +152,7 @@ class LEVIN_API ModelCheckpoint : public Callback {
   std::string last_folder_;
   int64_t last_step_ = -1;   // global step of the newest checkpoint
   int64_t ranked_step_ = 0;  // and of the newest that was ranked
-  bool due_ = false;         // a save that waits for the end of the step's group
+  bool due_ = false;         // a save that waits for the end of the step's window
   bool training_ = false;
   bool failed_ = false;
   bool told_of_monitor_ = false;

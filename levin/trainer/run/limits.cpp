@@ -112,13 +112,13 @@ int64_t Limits::total_steps() const {
   return max_steps < 0 ? by_epochs : std::min(by_epochs, max_steps);
 }
 
-int64_t Limits::group_size(int64_t batch) const {
-  const int64_t start = batch - place_in_group(batch);
+int64_t Limits::window_size(int64_t batch) const {
+  const int64_t start = batch - place_in_window(batch);
   return counted ? std::min(accumulate, train_batches - start) : accumulate;
 }
 
-bool Limits::group_complete(int64_t batches_done) const {
-  return place_in_group(batches_done) == 0 || epoch_complete(batches_done);
+bool Limits::window_complete(int64_t batches_done) const {
+  return place_in_window(batches_done) == 0 || epoch_complete(batches_done);
 }
 
 bool Limits::epoch_complete(int64_t batches_done) const {

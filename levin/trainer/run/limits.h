@@ -42,24 +42,24 @@ struct LEVIN_API Limits {
   int64_t accumulate = 1;
   bool counted = true;                 ///< train_batches is how many there are
   std::optional<int64_t> ended_after;  ///< batches of the running epoch, once its end is in sight
-  int64_t groups_from =
-      0;  ///< batches of the running epoch before its first group; of a resumed one
+  int64_t windows_from =
+      0;  ///< batches of the running epoch before its first accumulation window; of a resumed one
 
   /// Optimizer steps of the whole run, -1 without limit or when they are not known.
   int64_t total_steps() const;
   void begin_epoch() {
     ended_after.reset();
-    groups_from = 0;
+    windows_from = 0;
   }
   /// Whether, after so many batches, an epoch is complete.
   bool epoch_complete(int64_t batches_done) const;
-  /// How many batches of its accumulation group come before the batch of this index.
-  int64_t place_in_group(int64_t batch) const { return (batch - groups_from) % accumulate; }
-  /// Number of batches in the accumulation group that the batch of this index belongs to: the last
-  /// group of an epoch may be shorter, which is not known of an uncounted one.
-  int64_t group_size(int64_t batch) const;
-  /// Whether, after so many batches of an epoch, a group is complete.
-  bool group_complete(int64_t batches_done) const;
+  /// How many batches of its accumulation window come before the batch of this index.
+  int64_t place_in_window(int64_t batch) const { return (batch - windows_from) % accumulate; }
+  /// Number of batches in the accumulation window that the batch of this index belongs to: the last
+  /// window of an epoch may be shorter, which is not known of an uncounted one.
+  int64_t window_size(int64_t batch) const;
+  /// Whether, after so many batches of an epoch, a window is complete.
+  bool window_complete(int64_t batches_done) const;
 };
 
 /// The loaders' sizes are in batches of an epoch on this rank, none for a stream that is uncounted.
