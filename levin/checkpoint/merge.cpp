@@ -1,10 +1,7 @@
 #include "levin/checkpoint/merge.h"
 
 #include <algorithm>
-#include <map>
-#include <optional>
 #include <string>
-#include <utility>
 
 #include "levin/base/check.h"
 #include "levin/checkpoint/manifest_impl.h"

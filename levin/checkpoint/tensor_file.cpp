@@ -6,9 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "levin/base/check.h"

@@ -6,7 +6,6 @@
 #include <array>
 #include <iterator>
 #include <ranges>
-#include <set>
 
 #include "levin/base/check.h"
 #include "levin/graph/operator_info_impl.h"

@@ -5,10 +5,8 @@
 #include <torch/nn/init.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
-#include <map>
 #include <set>
 #include <string_view>
 #include <vector>

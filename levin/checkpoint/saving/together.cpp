@@ -2,7 +2,6 @@
 
 #include <exception>
 #include <string>
-#include <string_view>
 
 #include "levin/base/check.h"
 #include "levin/checkpoint/saving/together_impl.h"

@@ -3,7 +3,6 @@
 // then of each storage how many elements it has, and these.
 #include <array>
 #include <cstring>
-#include <utility>
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <span>
 #include <string_view>
 
 #include "levin/base/check.h"

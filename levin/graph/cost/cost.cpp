@@ -3,7 +3,6 @@
 #include <ATen/core/ivalue.h>
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <map>
 #include <numeric>

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <string_view>
 #include <unordered_map>
 
 #include "levin/graph/cost/schedule_impl.h"

@@ -4,7 +4,6 @@
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
-#include <set>
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"

@@ -6,7 +6,6 @@
 #include <torch/csrc/profiler/unwind/unwind.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "levin/base/check.h"
 #include "levin/graph/record/recorder_impl.h"

@@ -5,11 +5,9 @@
 #include <ATen/ops/equal.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <limits>
 #include <set>
-#include <utility>
 
 #include "levin/graph/replay/matmul_choice_impl.h"
 

@@ -150,7 +150,9 @@ class Parser {
     const auto list = without_optional(parameter.type())->cast<c10::ListType>();
     if (list == nullptr) line.fail("no list");
     const c10::TypePtr element = list->getElementType();
-    if (element->isSubtypeOf(*c10::OptionalType::ofTensor())) return tensors(line);
+    if (element->isSubtypeOf(*c10::OptionalType::ofTensor())) {
+      return values(line, [&] { return line.accept("]"); });
+    }
     c10::impl::GenericList elements(element);
     while (!line.accept("]")) {
       if (!elements.empty()) line.expect(",");
@@ -159,9 +161,11 @@ class Parser {
     return Argument(c10::IValue(elements));
   }
 
-  Values tensors(Line& line) {
+  /// "%x, none, %y" until there is an end.
+  template <class IsEnd>
+  Values values(Line& line, const IsEnd& is_end) {
     Values found;
-    while (!line.accept("]")) {
+    while (!is_end()) {
       if (!found.empty()) line.expect(",");
       if (line.accept("none")) {
         found.push_back(nullptr);
@@ -256,18 +260,8 @@ class Parser {
   }
 
   void outputs(Line& line) {
-    Values found;
-    while (!line.at_end()) {
-      if (!found.empty()) line.expect(",");
-      if (line.accept("none")) {
-        found.push_back(nullptr);
-      } else {
-        line.expect("%");
-        found.push_back(value(line));
-      }
-    }
     has_return_ = true;
-    graph_.set_outputs(found);
+    graph_.set_outputs(values(line, [&] { return line.at_end(); }));
   }
 
   void update(Line& line, bool is_gradient) {

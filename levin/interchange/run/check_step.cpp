@@ -1,5 +1,4 @@
 // Assertions of torch.export: what the program takes for granted of its inputs.
-#include <map>
 
 #include "levin/base/check.h"
 #include "levin/interchange/run/step.h"

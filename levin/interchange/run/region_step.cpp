@@ -2,7 +2,6 @@
 // as higher-order operators with a body of their own.
 #include <c10/core/GradMode.h>
 
-#include <map>
 #include <set>
 
 #include "levin/base/autocast.h"

@@ -3,10 +3,8 @@
 
 #include <torch/nn/modules.h>
 
-#include <array>
 #include <bit>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -30,24 +30,19 @@ int32_t Bpe::whole(std::string_view piece, ModelMemory& memory) const {
 }
 
 void Bpe::tokenize(std::string_view piece, std::vector<Token>& tokens, ModelMemory& memory) const {
-  const bool cached = dropout_ == 0.0 && piece.size() <= WordCache::kLongest;
-  const uint64_t hash = cached ? hash_of(piece) : 0;
-  if (cached) {
-    if (const auto known = memory.cache.find(piece, hash)) {
-      tokens.insert(tokens.end(), known->begin(), known->end());
-      return;
+  const bool is_random = dropout_ != 0.0;
+  const auto tokenize_unseen = [&] {
+    const int32_t id = ignores_merges_ && !is_random ? whole(piece, memory) : Vocabulary::kNone;
+    if (id >= 0) {
+      tokens.push_back({id, 0, static_cast<uint32_t>(piece.size())});
+    } else if (has_cuts_ && piece.size() > kShort) {
+      tokenize_parts(piece, tokens, memory);
+    } else {
+      tokenize_anew(piece, tokens, memory);
     }
-  }
-  const size_t first = tokens.size();
-  const int32_t id = ignores_merges_ && dropout_ == 0.0 ? whole(piece, memory) : Vocabulary::kNone;
-  if (id >= 0) {
-    tokens.push_back({id, 0, static_cast<uint32_t>(piece.size())});
-  } else if (has_cuts_ && piece.size() > kShort) {
-    tokenize_parts(piece, tokens, memory);
-  } else {
-    tokenize_anew(piece, tokens, memory);
-  }
-  if (cached) memory.cache.put(piece, hash, std::span(tokens).subspan(first));
+  };
+  if (is_random) return tokenize_unseen();
+  memory.cache.tokenize(piece, tokens, tokenize_unseen);
 }
 
 /// Cuts where nothing can join, so that of long pieces too most parts are known.

@@ -6,7 +6,6 @@
 #include <limits>
 #include <map>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "levin/base/check.h"
 #include "levin/base/json.h"

@@ -15,17 +15,7 @@ class TreeModel : public Model {
  public:
   void tokenize(std::string_view piece, std::vector<Token>& tokens,
                 ModelMemory& memory) const final {
-    const bool cached = piece.size() <= WordCache::kLongest;
-    const uint64_t hash = cached ? hash_of(piece) : 0;
-    if (cached) {
-      if (const auto known = memory.cache.find(piece, hash)) {
-        tokens.insert(tokens.end(), known->begin(), known->end());
-        return;
-      }
-    }
-    const size_t first = tokens.size();
-    tokenize_anew(piece, tokens, memory);
-    if (cached) memory.cache.put(piece, hash, std::span(tokens).subspan(first));
+    memory.cache.tokenize(piece, tokens, [&] { tokenize_anew(piece, tokens, memory); });
   }
 
  protected:

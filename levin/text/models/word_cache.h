@@ -2,7 +2,7 @@
 // WordCache: the tokens of pieces that were seen before. Words come again and again, and most of a text is
 // found here. Not for users.
 //
-//   if (const auto known = cache.find(piece, hash)) use(*known); else cache.put(piece, hash, tokens);
+//   cache.tokenize(piece, tokens, [&] { /* appends the piece's tokens to tokens */ });
 
 #include <cstdint>
 #include <cstring>
@@ -51,6 +51,20 @@ class WordCache {
     bytes_.insert(bytes_.end(), piece.begin(), piece.end());
     tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
     ++number_;
+  }
+
+  /// Appends a piece's tokens: those that are kept, else those that anew() appends.
+  template <class Anew>
+  void tokenize(std::string_view piece, std::vector<Token>& tokens, const Anew& anew) {
+    if (piece.size() > kLongest) return anew();
+    const uint64_t hash = hash_of(piece);
+    if (const auto known = find(piece, hash)) {
+      tokens.insert(tokens.end(), known->begin(), known->end());
+      return;
+    }
+    const size_t first = tokens.size();
+    anew();
+    put(piece, hash, std::span(tokens).subspan(first));
   }
 
  private:

@@ -1,7 +1,6 @@
 #include "levin/text/rows/plan.h"
 
 #include <algorithm>
-#include <array>
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"

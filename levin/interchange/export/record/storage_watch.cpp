@@ -1,7 +1,5 @@
 #include "levin/interchange/export/record/storage_watch.h"
 
-#include <span>
-
 #include "levin/files/checksum.h"
 
 namespace levin::interchange {

@@ -1,7 +1,5 @@
 #include "levin/interchange/export/sizes/size_formula.h"
 
-#include <utility>
-
 #include "levin/interchange/program/floor_div.h"
 
 namespace levin::interchange {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <limits>
 
 #include "levin/base/check.h"
 #include "levin/interchange/program/read_operand.h"

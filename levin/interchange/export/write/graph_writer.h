@@ -54,7 +54,6 @@ class GraphWriter {
     json value;  ///< for sym_int_values or sym_float_values
   };
 
-  void mark_used();
   void name_values();
   std::string unique(const std::string& wanted);
   std::vector<ValueId> input_order() const;

@@ -1,7 +1,6 @@
 #include "levin/text/rows/cache/token_writer.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "levin/base/check.h"
 
