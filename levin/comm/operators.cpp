@@ -171,6 +171,18 @@ void call_all_reduce(const std::vector<at::Tensor>& data, const ProcessGroup& gr
   all_reduce.call(data, operator_name(group), reduce_op_name(op));
 }
 
+void call_all_reduce_start(const std::vector<at::Tensor>& data, const ProcessGroup& group,
+                           ReduceOp op) {
+  static const auto start = typed<void(at::TensorList, c10::string_view, c10::string_view)>(
+      "levin::all_reduce_start_");
+  start.call(data, operator_name(group), reduce_op_name(op));
+}
+
+void call_wait(const std::vector<at::Tensor>& data, const ProcessGroup& group) {
+  static const auto wait = typed<void(at::TensorList, c10::string_view)>("levin::wait_");
+  wait.call(data, operator_name(group));
+}
+
 void call_broadcast(const std::vector<at::Tensor>& data, const ProcessGroup& group, int64_t root) {
   static const auto broadcast =
       typed<void(at::TensorList, c10::string_view, int64_t)>("levin::broadcast_");

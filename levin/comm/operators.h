@@ -42,6 +42,10 @@ LEVIN_API ReduceOp reduce_op_named(std::string_view name);
 // As ProcessGroup's functions of that name, by way of the dispatcher.
 LEVIN_API void call_all_reduce(const std::vector<at::Tensor>& data, const ProcessGroup& group,
                                ReduceOp op);
+/// Ends with call_wait of the same tensors, which may not be touched in between.
+LEVIN_API void call_all_reduce_start(const std::vector<at::Tensor>& data, const ProcessGroup& group,
+                                     ReduceOp op);
+LEVIN_API void call_wait(const std::vector<at::Tensor>& data, const ProcessGroup& group);
 LEVIN_API void call_broadcast(const std::vector<at::Tensor>& data, const ProcessGroup& group,
                               int64_t root);
 LEVIN_API void call_all_gather(const at::Tensor& whole, const at::Tensor& part,
