@@ -1,7 +1,7 @@
 #include "levin/strategy/ddp/ddp.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/from_blob.h>
 #include <torch/nn/module.h>
 
 #include <string>
@@ -10,7 +10,7 @@
 #include "levin/base/check.h"
 #include "levin/strategy/backward.h"
 #include "levin/strategy/ddp/agreement.h"
-#include "levin/strategy/stray_gradients.h"
+#include "levin/strategy/presence.h"
 
 namespace levin {
 namespace ddp {
@@ -156,7 +156,7 @@ bool Ddp::join_backward(bool has_gradients) {
   return has_some;
 }
 
-void Ddp::shadow_exchange() {
+void Ddp::exchange_nothing() {
   for (Part& part : parts_) {
     part.reducer->begin(true);
     part.reducer->end();
@@ -180,7 +180,7 @@ void Ddp::step(optim::Optimizer& optimizer) {
   part.reducer->finish();
 }
 
-void Ddp::set_scale(double scale) {
+void Ddp::scale_gradients(double scale) {
   for (Part& part : parts_) part.reducer->set_scale(scale);
 }
 
@@ -236,49 +236,16 @@ std::vector<bool> Ddp::touched_anywhere(bool joins) {
 
 namespace {
 
-/// Ranks may run out of data at different times.
-class JoinableDdp final : public Ddp, public Joinable {
+class JoinableDdp final : public Ddp, public Presence {
  public:
-  explicit JoinableDdp(const StrategyContext& context) : Ddp("ddp", context) {}
-
-  void begin_join(bool by_present) override {
-    joining_ = true;
-    by_present_ = by_present;
-  }
-  void end_join() override {
-    joining_ = false;
-    set_scale(1);
-  }
-  bool shadow_step() override {
-    if (!joining_) return false;
-    wait_gradients();
-    if (count_present(false) == 0) {
-      end_join();
-      return false;
-    }
-    shadow_exchange();
-    return true;
-  }
-
- protected:
-  void begin_exchange() override {
-    if (joining_) count_present(true);
-  }
+  explicit JoinableDdp(const StrategyContext& context)
+      : Ddp("ddp", context), Presence(group_, options_.gradient_reduction == "mean") {}
 
  private:
-  /// Ranks that still have data, by whose number gradients are scaled.
-  int64_t count_present(bool here) {
-    const at::Tensor present = at::zeros({1}, at::kLong);
-    present.fill_(here ? 1 : 0);
-    group_.all_reduce(present, ReduceOp::kSum);
-    const auto count = present.item<int64_t>();
-    const bool mean = options_.gradient_reduction == "mean" && by_present_ && count > 0;
-    set_scale(mean ? static_cast<double>(group_.size()) / static_cast<double>(count) : 1);
-    return count;
-  }
-
-  bool joining_ = false;
-  bool by_present_ = false;
+  void begin_exchange() override { Presence::begin_exchange(); }
+  void end_exchange() override { wait_gradients(); }
+  void set_scale(double scale) override { scale_gradients(scale); }
+  void shadow_exchange() override { exchange_nothing(); }
 };
 
 }  // namespace

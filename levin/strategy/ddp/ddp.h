@@ -33,9 +33,10 @@ class Ddp : public Strategy {
   /// Before a backward that synchronizes, on all ranks.
   virtual void begin_exchange() {}
   /// What reduced gradients are multiplied with.
-  void set_scale(double scale);
+  void scale_gradients(double scale);
   /// A rank without data takes part in one exchange.
-  void shadow_exchange();
+  void exchange_nothing();
+
   comm::ProcessGroup group_;
   DdpOptions options_;
 
