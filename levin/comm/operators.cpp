@@ -173,8 +173,8 @@ void call_all_reduce(const std::vector<at::Tensor>& data, const ProcessGroup& gr
 
 void call_all_reduce_start(const std::vector<at::Tensor>& data, const ProcessGroup& group,
                            ReduceOp op) {
-  static const auto start = typed<void(at::TensorList, c10::string_view, c10::string_view)>(
-      "levin::all_reduce_start_");
+  static const auto start =
+      typed<void(at::TensorList, c10::string_view, c10::string_view)>("levin::all_reduce_start_");
   start.call(data, operator_name(group), reduce_op_name(op));
 }
 

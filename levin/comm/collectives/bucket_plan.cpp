@@ -47,8 +47,7 @@ std::vector<BucketPlan> plan_buckets(std::span<const PlannedGradient> gradients,
     bucket = {};
   };
   for (const size_t index : order) {
-    const int64_t bytes =
-        sizes.is_limit ? bytes_of(gradients[index]) : space_of(gradients[index]);
+    const int64_t bytes = sizes.is_limit ? bytes_of(gradients[index]) : space_of(gradients[index]);
     const auto most = [&] { return buckets.empty() ? sizes.first_bytes : sizes.bytes; };
     Open& bucket = open[gradients[index].type];
     if (sizes.is_limit && !bucket.members.empty() && bucket.bytes + bytes > most()) close(bucket);

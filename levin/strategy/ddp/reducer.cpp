@@ -59,8 +59,7 @@ void Reducer::take_unfrozen() {
   const size_t known = parameters_.size();
   for (NamedTensor& parameter : frozen_) {
     if (!parameter.tensor.requires_grad()) continue;
-    const at::ScalarType type =
-        type_on_the_way(options_.comm_hook, parameter.tensor.scalar_type());
+    const at::ScalarType type = type_on_the_way(options_.comm_hook, parameter.tensor.scalar_type());
     carrier_->add(parameter.tensor, type);
     planned_.push_back({parameter.tensor.numel(), type});
     parameters_.push_back(parameter.tensor);
@@ -82,10 +81,9 @@ void Reducer::take_unfrozen() {
 }
 
 void Reducer::make_buckets(const std::vector<size_t>& order) {
-  const std::vector<comm::BucketPlan> plan =
-      comm::plan_buckets(planned_, order,
-                         {.first_bytes = bytes(options_.first_bucket_mb),
-                          .bytes = bytes(options_.bucket_cap_mb)});
+  const std::vector<comm::BucketPlan> plan = comm::plan_buckets(
+      planned_, order,
+      {.first_bytes = bytes(options_.first_bucket_mb), .bytes = bytes(options_.bucket_cap_mb)});
   ++layout_;
   buckets_.clear();
   for (Slot& slot : slots_) slot.bucket.reset();
@@ -107,8 +105,8 @@ void Reducer::choose_members() {
   }
   size_t known = 0;
   for (const Bucket& bucket : buckets_) known += bucket.members.size();
-  const bool are_planned = std::ranges::all_of(
-      members, [&](size_t index) { return slots_[index].bucket.has_value(); });
+  const bool are_planned =
+      std::ranges::all_of(members, [&](size_t index) { return slots_[index].bucket.has_value(); });
   if (known != members.size() || !are_planned) make_buckets(members);
 }
 
@@ -211,7 +209,8 @@ void Reducer::check_expected(size_t index) const {
   if (is_expected(index)) return;
   const std::string& name = names_[index].name;
   LEVIN_CHECK(!carrier_->tells_used(), "strategy.ddp.static_graph",
-              "{} has a gradient and had none in the first step; turn --ddp-static-graph off", name);
+              "{} has a gradient and had none in the first step; turn --ddp-static-graph off",
+              name);
   LEVIN_FAIL("strategy.ddp.unused",
              "{} has a gradient and had none in the first step; steps that are recorded use the "
              "same parameters in each, so set --compile no",

@@ -1,4 +1,6 @@
 // ddp under steps that are recorded: the bits of eager steps, or a refusal that names the parameter.
+#include "tests/support/replayed.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +12,6 @@
 #include "levin/optim/optim.h"
 #include "levin/strategy/strategy.h"
 #include "tests/support/error_of.h"
-#include "tests/support/replayed.h"
 #include "tests/support/world.h"
 
 namespace ddp_replayed {
@@ -23,7 +24,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr int64_t kSteps = 10;
-constexpr int64_t kRows = 12;  // of all ranks: 2 and 3 divide it
+constexpr int64_t kRows = 12;   // of all ranks: 2 and 3 divide it
 constexpr double kTiny = 1e-4;  // MiB: a bucket for each gradient or two
 
 /// A body and heads, of which a step uses some.
@@ -84,12 +85,12 @@ struct Job {
   Job(const Row& row, const levin::comm::ProcessGroup& ranks, bool is_recorded)
       : row(row),
         group(ranks),
-        strategy(levin::make_strategy(
-            "ddp", {.group = ranks, .ddp = row.ddp, .recordable = is_recorded})),
+        strategy(levin::make_strategy("ddp",
+                                      {.group = ranks, .ddp = row.ddp, .recordable = is_recorded})),
         is_recorded(is_recorded),
         compiled("the step", {.on_recorded = [this](const levin::graph::Graph& graph) {
-                                recorded = graph.clone();
-                              }}) {
+                   recorded = graph.clone();
+                 }}) {
     torch::manual_seed(3);
     heads = Heads(row.with_norm);
     critic = torch::nn::Linear(5, 1);
@@ -306,7 +307,8 @@ std::vector<Row> rows() {
       {"UpdatesInWavesClipped", clipped, updates},
       {"Buffers", all_heads, tiny, "shm", false, true}};
   for (const std::string hook : {"fp16", "bf16", "fp32"}) {
-    for (const auto& [name, step] : {std::pair<std::string, Step>("All", all_heads), {"PerRank", one_head_each},
+    for (const auto& [name, step] : {std::pair<std::string, Step>("All", all_heads),
+                                     {"PerRank", one_head_each},
                                      {"Accumulated", accumulated}}) {
       levin::DdpOptions cast = tiny;
       cast.comm_hook = hook;
@@ -349,8 +351,8 @@ std::vector<std::string> recorded_targets(const Row& row) {
 TEST(DdpRecording, StartsEachBucketWithinBackwardAndWaitsAfterIt) {
   EXPECT_THAT(run_world(2,
                         [](int64_t, const auto&) -> std::string {
-                          const auto targets = recorded_targets({"", all_heads,
-                              {.bucket_cap_mb = 1e-6, .first_bucket_mb = 1e-6}});
+                          const auto targets = recorded_targets(
+                              {"", all_heads, {.bucket_cap_mb = 1e-6, .first_bucket_mb = 1e-6}});
                           const auto is_start = [](const std::string& t) {
                             return t == "levin::all_reduce_start_";
                           };
@@ -377,8 +379,10 @@ TEST(DdpRecording, StartsEachBucketWithinBackwardAndWaitsAfterIt) {
 TEST(DdpRecording, StartsAllAfterBackwardWithoutOverlap) {
   EXPECT_THAT(run_world(2,
                         [](int64_t, const auto&) -> std::string {
-                          const auto targets = recorded_targets({"", all_heads,
-                              {.bucket_cap_mb = 1e-6, .first_bucket_mb = 1e-6, .overlap = false}});
+                          const auto targets = recorded_targets(
+                              {"",
+                               all_heads,
+                               {.bucket_cap_mb = 1e-6, .first_bucket_mb = 1e-6, .overlap = false}});
                           const auto is_start = [](const std::string& t) {
                             return t == "levin::all_reduce_start_";
                           };
@@ -400,6 +404,37 @@ TEST(DdpRecording, CopiesNoGradient) {
                           const auto targets = recorded_targets({"", all_heads});
                           const auto copies = std::ranges::count(targets, "aten::clone");
                           return copies == 0 ? "" : std::to_string(copies) + " copies";
+                        }),
+              Each(""));
+}
+
+/// Gradients that are still on their way when the recorded function ends are the caller's to wait for.
+at::Tensor without_an_update(Job& job, const at::Tensor& x) {
+  job.zero_grad(0);
+  return backward(job, job.heads->forward(x, {0, 1}));
+}
+
+TEST(DdpRecording, MayEndBeforeAnUpdateThatOverlaps) {
+  const levin::DdpOptions options = {
+      .bucket_cap_mb = kTiny, .first_bucket_mb = kTiny, .overlap_update = true};
+  EXPECT_THAT(run_world(2,
+                        [&](int64_t, const auto&) -> std::string {
+                          const Row row = {"", without_an_update, options};
+                          const auto group = levin::test::connect();
+                          Job eager(row, group, false), recorded(row, group, true);
+                          for (int64_t step = 0; step < kSteps; ++step) {
+                            for (Job* job : {&eager, &recorded}) {
+                              job->take(batch(step, group));
+                              job->strategy->update(*job->optimizers[0]);
+                            }
+                            const auto wanted = eager.heads->named_parameters();
+                            for (const auto& item : recorded.heads->named_parameters()) {
+                              if (!at::equal(item.value(), wanted[item.key()])) {
+                                return item.key() + " of step " + std::to_string(step);
+                              }
+                            }
+                          }
+                          return "";
                         }),
               Each(""));
 }
@@ -436,19 +471,17 @@ at::Tensor fewer_heads_later(Job& job, const at::Tensor& x) {
 }
 
 TEST(DdpRecorded, AParameterThatIsUsedLaterIsAnErrorThatNamesIt) {
-  EXPECT_THAT(run_world(2,
-                        [](int64_t, const auto&) {
-                          return error_in({"", another_head_later<0, 1>});
-                        }),
-              Each(AllOf(StartsWith("strategy.ddp.unused: head1."),
-                         HasSubstr("had none in the first step"), HasSubstr("--compile no"))));
+  EXPECT_THAT(
+      run_world(2, [](int64_t, const auto&) { return error_in({"", another_head_later<0, 1>}); }),
+      Each(AllOf(StartsWith("strategy.ddp.unused: head1."), HasSubstr("had none in the first step"),
+                 HasSubstr("--compile no"))));
 }
 
 TEST(DdpRecorded, AParameterThatIsNoLongerUsedIsAnErrorThatNamesIt) {
-  EXPECT_THAT(run_world(2,
-                        [](int64_t, const auto&) { return error_in({"", fewer_heads_later<2>}); }),
-              Each(AllOf(StartsWith("strategy.ddp.unused: head2."),
-                         HasSubstr("had one in the first step"), HasSubstr("--compile no"))));
+  EXPECT_THAT(
+      run_world(2, [](int64_t, const auto&) { return error_in({"", fewer_heads_later<2>}); }),
+      Each(AllOf(StartsWith("strategy.ddp.unused: head2."), HasSubstr("had one in the first step"),
+                 HasSubstr("--compile no"))));
 }
 
 /// Within the batches of a group: its gradient would stay one rank's own.
@@ -462,21 +495,19 @@ at::Tensor used_without_synchronizing(Job& job, const at::Tensor& x) {
 }
 
 TEST(DdpRecorded, AParameterThatIsUsedLaterWithoutSynchronizingIsAnErrorToo) {
-  EXPECT_THAT(run_world(2,
-                        [](int64_t, const auto&) {
-                          return error_in({"", used_without_synchronizing});
-                        }),
-              Each(StartsWith("strategy.ddp.unused: head2.")));
+  EXPECT_THAT(
+      run_world(2, [](int64_t, const auto&) { return error_in({"", used_without_synchronizing}); }),
+      Each(StartsWith("strategy.ddp.unused: head2.")));
 }
 
 TEST(DdpRecorded, UnusedParametersAreTheErrorOfEagerSteps) {
-  EXPECT_THAT(run_world(2,
-                        [](int64_t, const auto&) {
-                          return error_in({"", without_the_middle,
-                                           {.find_unused_parameters = false}});
-                        }),
-              Each(AllOf(StartsWith("strategy.ddp.unused: 2 of 8 parameters"),
-                         HasSubstr("head1.weight, head1.bias"))));
+  EXPECT_THAT(
+      run_world(2,
+                [](int64_t, const auto&) {
+                  return error_in({"", without_the_middle, {.find_unused_parameters = false}});
+                }),
+      Each(AllOf(StartsWith("strategy.ddp.unused: 2 of 8 parameters"),
+                 HasSubstr("head1.weight, head1.bias"))));
 }
 
 TEST(DdpRecorded, ABatchWithoutALossIsAnErrorThatSaysWhatToDo) {
