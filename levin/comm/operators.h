@@ -40,7 +40,7 @@ LEVIN_API ReduceOp reduce_op_named(std::string_view name);
 // As ProcessGroup's functions of that name, by way of the dispatcher.
 LEVIN_API void call_all_reduce(const std::vector<at::Tensor>& data, const ProcessGroup& group,
                                ReduceOp op);
-/// call_wait of the same tensors is its end.
+/// Ends with call_wait of the same tensors, which may not be touched in between.
 LEVIN_API void call_all_reduce_start(const std::vector<at::Tensor>& data, const ProcessGroup& group,
                                      ReduceOp op);
 /// Throws Error "comm.wait" if nothing was started for these tensors.

@@ -417,11 +417,6 @@ TEST(TrainerCompile, WhatCannotBeIsAnErrorAtTheStart) {
               HasSubstr("trainer.options: --detect-anomaly"));
   EXPECT_THAT(error_with([](auto& o) { o.engine.loss_guard.nan_policy = "skip"; }),
               HasSubstr("--nan-policy"));
-  EXPECT_THAT(error_with([](auto& o) {
-                o.strategy = "ddp";
-                o.engine.ddp.comm_hook = "bf16";
-              }),
-              HasSubstr("strategy.ddp.options"));
 }
 
 /// What `levin plan` asks a program for: the graph of its step, and the run ends.

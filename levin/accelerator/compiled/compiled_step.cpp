@@ -14,7 +14,6 @@
 #include "levin/base/autocast.h"
 #include "levin/base/check.h"
 #include "levin/graph/cost/cost.h"
-#include "levin/graph/passes/data_parallel.h"
 #include "levin/graph/passes/rematerialize.h"
 #include "levin/xla/device/step.h"
 
@@ -39,13 +38,11 @@ void drop_gradients_after(graph::HostPart& recording, const std::vector<NamedTen
   });
 }
 
-/// What is done to a recording: the ranks' exchanges overlap with backward, and what a step needs
-/// beside its state comes to a part of itself. A replay's memory is one piece, to which the pieces
-/// that the steps before have freed are of no use.
+/// Changes a recording so that what a step needs beside its state comes to a part of itself. A
+/// replay's memory is one piece, to which the pieces that the steps before have freed are of no use.
 std::function<void(graph::Graph&)> passes(double part) {
   return [part](graph::Graph& graph) {
     detail::return_freed_memory();
-    graph::overlap_all_reduces(graph);
     if (part >= 1.0) return;
     const int64_t state = graph::state_bytes(graph);
     const auto values = static_cast<double>(graph::memory_of(graph).peak_bytes - state);

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,10 @@ class LEVIN_API HostPart {
   /// The function does what a replay cannot: "what; what to do". The first reason counts, and is
   /// told with the line of the user's code that is running.
   void refuse(std::string reason);
+
+  /// Whether this is the first time that an object asks it in this recording: what it reads of itself
+  /// is then as it was before the recorded function ran.
+  bool is_first(const void* object) { return asked_.insert(object).second; }
 
   /// In words, where the actions of another are others; "" where they are not.
   std::string difference_to(const HostPart& other) const;
@@ -78,6 +83,7 @@ class LEVIN_API HostPart {
   std::vector<std::string> labels_;                    ///< of these
   std::vector<Dependence> dependences_;
   std::string refused_;
+  std::unordered_set<const void*> asked_;
   bool is_paused_ = false;
 };
 

@@ -3,12 +3,14 @@
 #include <ATen/core/ivalue.h>
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "levin/base/check.h"
+#include "levin/comm/collectives/bucket_plan.h"
 #include "levin/comm/collectives/named_group.h"
 #include "levin/graph/operator_info_impl.h"
 #include "levin/graph/values.h"
@@ -147,14 +149,14 @@ const Values& tensors_of(const Node& all_reduce) {
   return std::get<Values>(all_reduce.arguments()[0]);
 }
 
-int64_t bytes_of(const Values& tensors) {
-  int64_t bytes = 0;
-  for (const Value* tensor : tensors) {
-    const ValueType& type = tensor->type();
-    bytes +=
-        c10::multiply_integers(type.sizes) * static_cast<int64_t>(c10::elementSize(type.dtype));
+/// What it sends, as one gradient.
+comm::PlannedGradient gradient_of(const Node& all_reduce) {
+  comm::PlannedGradient gradient;
+  for (const Value* tensor : tensors_of(all_reduce)) {
+    gradient.numel += c10::multiply_integers(tensor->type().sizes);
+    gradient.type = tensor->type().dtype;
   }
-  return bytes;
+  return gradient;
 }
 
 bool go_together(const Node& left, const Node& right) {
@@ -171,63 +173,70 @@ bool go_together(const Node& left, const Node& right) {
          mine.dtype == others.dtype && mine.device == others.device;
 }
 
-/// All-reduces that become one where the last of them is.
+/// All-reduces of which a plan makes fewer, each where the last of its members is.
 class BucketBuilder {
  public:
   BucketBuilder(Graph& graph, int64_t limit_bytes) : graph_(graph), limit_bytes_(limit_bytes) {}
 
-  /// Before the nodes after it: what must come after the bucket closes it.
+  /// Before the nodes after it: what must come after the run ends it.
   void pass(const Node& node) {
-    const bool reads = std::ranges::any_of(
-        node.inputs(), [&](const Value* input) { return given_.contains(input); });
     const bool is_collective = node.opcode() == Opcode::kCallFunction &&
                                !node.target().starts_with("aten::") && !node.info().is_pure();
-    if (reads || is_collective) close();
+    if (reads_run(node) || is_collective) close();
   }
 
   void add(Node& all_reduce) {
-    const int64_t bytes = bytes_of(tensors_of(all_reduce));
-    const bool reads = std::ranges::any_of(
-        all_reduce.inputs(), [&](const Value* input) { return given_.contains(input); });
-    const bool fits = !members_.empty() && bytes_ + bytes <= limit_bytes_ && !reads &&
-                      go_together(*members_.front(), all_reduce);
-    if (!fits) close();
-    members_.push_back(&all_reduce);
-    bytes_ += bytes;
+    const bool follows =
+        !run_.empty() && !reads_run(all_reduce) && go_together(*run_.front(), all_reduce);
+    if (!follows) close();
+    run_.push_back(&all_reduce);
     given_.insert(all_reduce.outputs().begin(), all_reduce.outputs().end());
   }
 
   void close() {
-    num_buckets_ += members_.empty() ? 0 : 1;
-    if (members_.size() > 1) join();
-    members_.clear();
+    std::vector<comm::PlannedGradient> gradients;
+    for (const Node* all_reduce : run_) gradients.push_back(gradient_of(*all_reduce));
+    std::vector<size_t> order(run_.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    const comm::BucketSizes sizes = {
+        .first_bytes = limit_bytes_, .bytes = limit_bytes_, .is_limit = true};
+    for (const comm::BucketPlan& bucket : comm::plan_buckets(gradients, order, sizes)) {
+      ++num_buckets_;
+      if (bucket.members.size() > 1) join(bucket.members);
+    }
+    run_.clear();
     given_.clear();
-    bytes_ = 0;
   }
 
   size_t num_buckets() const { return num_buckets_; }
 
  private:
-  void join() {
+  bool reads_run(const Node& node) const {
+    return std::ranges::any_of(node.inputs(),
+                               [&](const Value* input) { return given_.contains(input); });
+  }
+
+  void join(const std::vector<size_t>& members) {
     Values tensors, outputs;
-    for (const Node* member : members_) {
-      tensors.insert(tensors.end(), tensors_of(*member).begin(), tensors_of(*member).end());
-      outputs.insert(outputs.end(), member->outputs().begin(), member->outputs().end());
+    for (const size_t index : members) {
+      const Node& member = *run_[index];
+      tensors.insert(tensors.end(), tensors_of(member).begin(), tensors_of(member).end());
+      outputs.insert(outputs.end(), member.outputs().begin(), member.outputs().end());
     }
-    const Node::Arguments arguments = members_.back()->arguments();
-    const InsertionPoint before = graph_.inserting_before(*members_.back());
+    Node& last = *run_[std::ranges::max(members)];
+    const Node::Arguments arguments = last.arguments();
+    const InsertionPoint before = graph_.inserting_before(last);
     const Node& joined = insert_all_reduce(graph_, tensors, arguments[1], arguments[2]);
     for (size_t i = 0; i < outputs.size(); ++i) {
       outputs[i]->replace_all_uses_with(joined.output(i));
     }
-    for (Node* member : members_) graph_.erase_node(*member);
+    for (const size_t index : members) graph_.erase_node(*run_[index]);
   }
 
   Graph& graph_;
   int64_t limit_bytes_;
-  std::vector<Node*> members_;
-  ValueSet given_;
-  int64_t bytes_ = 0;
+  std::vector<Node*> run_;  ///< that may become one
+  ValueSet given_;          ///< by them
   size_t num_buckets_ = 0;
 };
 
@@ -294,6 +303,7 @@ size_t bucket_all_reduces(Graph& graph, int64_t bytes) {
       builder.pass(node);
     }
   }
+  builder.close();
   return builder.num_buckets();
 }
 

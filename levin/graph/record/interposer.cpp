@@ -98,6 +98,13 @@ HandlerScope::HandlerScope(OperatorHandler& handler) {
 
 HandlerScope::~HandlerScope() { state_->handlers->handler = nullptr; }
 
+struct UnseenScope::State {
+  c10::impl::ExcludeDispatchKeyGuard unseen{DispatchKey::Fake};
+};
+
+UnseenScope::UnseenScope() : state_(std::make_unique<State>()) {}
+UnseenScope::~UnseenScope() = default;
+
 TORCH_LIBRARY_IMPL(_, Fake, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&Interposition::run>());
 }

@@ -68,4 +68,18 @@ class LEVIN_API HandlerScope {
   std::unique_ptr<State> state_;
 };
 
+/// No handler sees the operators of this thread for the time of the object, as those with which a
+/// strategy once finds out what the ranks do alike.
+class LEVIN_API UnseenScope {
+ public:
+  UnseenScope();
+  ~UnseenScope();
+  UnseenScope(const UnseenScope&) = delete;
+  UnseenScope& operator=(const UnseenScope&) = delete;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 }  // namespace levin::graph

@@ -1,282 +1,259 @@
 #include "levin/strategy/ddp/ddp.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/from_blob.h>
 #include <torch/nn/module.h>
 
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "levin/base/check.h"
 #include "levin/strategy/backward.h"
 #include "levin/strategy/ddp/agreement.h"
-#include "levin/strategy/ddp/buffers.h"
-#include "levin/strategy/ddp/recorded.h"
-#include "levin/strategy/ddp/reducer.h"
+#include "levin/strategy/presence.h"
 
 namespace levin {
-namespace {
+namespace ddp {
 
-class Ddp final : public Strategy, public Joinable {
- public:
-  explicit Ddp(const StrategyContext& context)
-      : Strategy("ddp", context.group), group_(context.group), options_(context.ddp) {}
+Ddp::Ddp(std::string_view name, const StrategyContext& context)
+    : Strategy(name, context.group),
+      group_(context.group),
+      options_(context.ddp),
+      by_operators_(context.recordable || context.xla != nullptr) {}
 
-  void setup(torch::nn::Module& module, at::Device device, InitValues values) override {
-    ddp::place_as_first(group_, module, device, values);
-    Part& part = part_of(module);
-    LEVIN_CHECK(!options_.overlap_update || parts_.size() == 1, "strategy.ddp.options",
-                "--ddp-overlap-update goes with the gradients of one module and this is the "
-                "second; leave it out, or make them one");
-    part.reducer.reset();
-    part.parameters = own_parameters(module);
-    part.reducer = std::make_unique<ddp::Reducer>(group_, part.parameters, options_);
-    std::vector<const torch::nn::Module*> modules;
-    for (const Part& each : parts_) modules.push_back(each.module);
-    buffers_ = ddp::Buffers(modules);
+void Ddp::setup(torch::nn::Module& module, at::Device device, InitValues values) {
+  // The ranks agree on the CPU, where XLA's tensors come from.
+  const at::Device first = device.is_xla() ? at::Device(at::kCPU) : device;
+  if (by_operators_ && group_.size() == 1) {
+    if (is_on_meta(module)) materialize(module, {.device = first, .values = values});
+    return module.to(device);
   }
+  place_as_first(group_, module, first, values);
+  module.to(device);
+  Part& part = part_of(module);
+  LEVIN_CHECK(!options_.overlap_update || parts_.size() == 1, "strategy.ddp.options",
+              "--ddp-overlap-update goes with the gradients of one module and this is the "
+              "second; leave it out, or make them one");
+  part.reducer.reset();
+  part.parameters = own_parameters(module);
+  part.reducer = std::make_unique<Reducer>(group_, part.parameters, options_, make_carrier(device),
+                                           /*agrees=*/!device.is_xla());
+  std::vector<const torch::nn::Module*> modules;
+  for (const Part& each : parts_) modules.push_back(each.module);
+  buffers_ = Buffers(modules);
+}
 
-  std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
-                                                    std::vector<NamedTensor> parameters) override {
-    for (Part& part : parts_) part.cut_optimizer = nullptr;
-    auto optimizer = optim::build_optimizer(config, std::move(parameters));
-    const std::vector<int64_t> one_wave(optimizer->parameters().size(), 0);
-    LEVIN_CHECK(!options_.overlap_update || optimizer->set_waves(one_wave), "strategy.ddp.options",
-                "--ddp-overlap-update updates some parameters before others and {} takes whole "
-                "steps alone; leave it out, or take optim::sgd, adam or adamw over parameters in "
-                "float32",
-                optimizer->name());
-    return optimizer;
-  }
+std::unique_ptr<Carrier> Ddp::make_carrier(at::Device device) const {
+  const ReduceOp op = options_.gradient_reduction == "sum" ? ReduceOp::kSum : ReduceOp::kMean;
+  return by_operators_ ? make_operator_carrier(group_, op, /*overlaps=*/!device.is_xla())
+                       : make_packed_carrier(group_, op);
+}
 
-  bool backward(const at::Tensor& loss, bool synchronize, bool has_gradients) override {
-    wait_gradients();
-    if (!loss.defined()) return join_backward(has_gradients);
-    if (synchronize) begin_joined();
-    for (Part& part : parts_) part.reducer->begin(synchronize);
-    levin::backward(loss);
-    for (Part& part : parts_) part.reducer->end();
-    if (synchronize) finish();
-    return true;
-  }
+std::unique_ptr<optim::Optimizer> Ddp::build_optimizer(const OptimizerConfig& config,
+                                                       std::vector<NamedTensor> parameters) {
+  for (Part& part : parts_) part.cut_optimizer = nullptr;
+  auto optimizer = optim::build_optimizer(config, std::move(parameters));
+  const std::vector<int64_t> one_wave(optimizer->parameters().size(), 0);
+  LEVIN_CHECK(!options_.overlap_update || optimizer->set_waves(one_wave), "strategy.ddp.options",
+              "--ddp-overlap-update updates some parameters before others and {} takes whole "
+              "steps alone; leave it out, or take optim::sgd, adam or adamw over parameters in "
+              "float32",
+              optimizer->name());
+  return optimizer;
+}
 
-  void wait_gradients() override {
-    for (Part& part : parts_) {
-      if (!std::exchange(part.pending, false)) continue;
-      if (!std::exchange(part.settled, false)) part.reducer->settle_all();
-      part.reducer->finish();
-    }
-  }
+bool Ddp::backward(const at::Tensor& loss, bool synchronize, bool has_gradients) {
+  wait_gradients();
+  LEVIN_CHECK(loss.defined() || !by_operators_, "strategy.skipped_batch",
+              "training_step gave no loss for the batch that ends an accumulation window, and steps of strategy "
+              "'{}' that are recorded on several ranks need one; return a loss of weight 0 (see "
+              "set_loss_weight), or set --compile no",
+              name());
+  if (!loss.defined()) return join_backward(has_gradients);
+  if (synchronize) begin_exchange();
+  for (Part& part : parts_) part.reducer->begin(synchronize);
+  levin::backward(loss);
+  for (Part& part : parts_) part.reducer->end();
+  if (synchronize) finish();
+  return true;
+}
 
-  void update(optim::Optimizer& optimizer) override {
-    for (Part& part : parts_) part.reducer->check_backward();
-    step(optimizer);
-    if (std::exchange(buffers_differ_, false)) agree_on_buffers();
-  }
-
-  /// Not in the middle of a step: a backward that is yet to come may need what its forward pass
-  /// has saved of them.
-  void meet(Meeting meeting) override {
-    if (meeting == Meeting::kAgreeOnBuffers && options_.broadcast_buffers) {
-      buffers_.synchronize(group_);
-    }
-  }
-
-  void begin_join(bool by_present) override {
-    joining_ = true;
-    by_present_ = by_present;
-  }
-  void end_join() override {
-    joining_ = false;
-    for (Part& part : parts_) part.reducer->set_scale(1);
-  }
-  bool shadow_step() override {
-    if (!joining_) return false;
-    wait_gradients();
-    present_ = count_present(false);
-    if (present_ == 0) {
-      end_join();
-      return false;
-    }
-    scale_by_present();
-    for (Part& part : parts_) {
-      part.reducer->begin(true);
-      part.reducer->end();
-    }
-    finish();
-    return true;
-  }
-
-  State state_dict() const override {
-    State state;
-    size_t number = 0;
-    for (const Part& part : parts_) {
-      state.set(std::to_string(number++), part.reducer->state_dict());
-    }
-    return state;
-  }
-
-  void load_state_dict(const State& state) override {
-    size_t number = 0;
-    for (Part& part : parts_) {
-      const std::string key = std::to_string(number++);
-      if (state.contains(key)) part.reducer->load_state_dict(state.child(key));
-    }
-  }
-
- private:
-  struct Part {
-    const torch::nn::Module* module;
-    std::vector<NamedTensor> parameters = {};
-    std::unique_ptr<ddp::Reducer> reducer = nullptr;
-    bool pending = false;  ///< gradients are on their way
-    bool settled = false;  ///< or have come already, and only finish() is left
-    const optim::Optimizer* cut_optimizer = nullptr;
-    int64_t cut_layout = 0;
-  };
-
-  Part& part_of(const torch::nn::Module& module) {
-    for (Part& part : parts_) {
-      if (part.module == &module) return part;
-    }
-    return parts_.emplace_back(Part{&module});
-  }
-
-  /// A parameter that two modules share is reduced with the first of them.
-  std::vector<NamedTensor> own_parameters(const torch::nn::Module& module) const {
-    std::vector<NamedTensor> taken;
-    for (const Part& part : parts_) {
-      if (part.module == &module) continue;
-      taken.insert(taken.end(), part.parameters.begin(), part.parameters.end());
-    }
-    return ddp::parameters_apart_from(taken, module);
-  }
-
-  /// This rank has no loss, and what the others' backward waits for.
-  bool join_backward(bool has_gradients) {
-    begin_joined();
-    for (Part& part : parts_) {
-      part.reducer->begin(true);
-      part.reducer->end();
-    }
-    launch_rest(touched_anywhere(has_gradients), has_gradients);
-    bool has_some = false;
-    for (Part& part : parts_) {
-      if (!part.pending) continue;
-      part.settled = true;
-      part.pending = part.reducer->settle_all();
-      has_some |= part.pending;
-    }
-    if (!options_.overlap_update) wait_gradients();
-    return has_some;
-  }
-
-  void step(optim::Optimizer& optimizer) {
-    const bool in_waves =
-        parts_.size() == 1 && parts_[0].pending && !parts_[0].settled && cut_in_waves(optimizer);
-    if (!in_waves) {
-      wait_gradients();
-      return optimizer.step();
-    }
-    Part& part = parts_[0];
-    part.pending = false;
-    for (size_t i = 0; i < part.reducer->num_buckets(); ++i) {
-      part.reducer->settle(i);
-      optimizer.step_wave(static_cast<int64_t>(i));
-    }
+void Ddp::wait_gradients() {
+  for (Part& part : parts_) {
+    if (!std::exchange(part.pending, false)) continue;
+    if (!std::exchange(part.settled, false)) part.reducer->settle_all();
     part.reducer->finish();
   }
+}
 
-  /// Ranks that still have data.
-  int64_t count_present(bool here) {
-    const at::Tensor present = at::zeros({1}, at::kLong);
-    present.fill_(here ? 1 : 0);
-    group_.all_reduce(present, ReduceOp::kSum);
-    return present.item<int64_t>();
-  }
-  void begin_joined() {
-    if (!joining_) return;
-    present_ = count_present(true);
-    scale_by_present();
-  }
-  void scale_by_present() {
-    const bool mean = options_.gradient_reduction == "mean" && by_present_;
-    const double scale =
-        mean ? static_cast<double>(group_.size()) / static_cast<double>(present_) : 1;
-    for (Part& part : parts_) part.reducer->set_scale(scale);
-  }
+void Ddp::update(optim::Optimizer& optimizer) {
+  for (Part& part : parts_) part.reducer->check_backward(name());
+  step(optimizer);
+  if (std::exchange(buffers_differ_, false) || by_operators_) synchronize_buffers();
+}
 
-  /// A wave for each bucket.
-  bool cut_in_waves(optim::Optimizer& optimizer) {
-    Part& part = parts_[0];
-    if (part.cut_optimizer == &optimizer && part.cut_layout == part.reducer->layout()) return true;
-    std::vector<int64_t> waves;
-    for (const NamedTensor& parameter : optimizer.parameters()) {
-      waves.push_back(static_cast<int64_t>(part.reducer->bucket_of(parameter.tensor).value_or(0)));
+void Ddp::synchronize_buffers() {
+  if (!options_.broadcast_buffers) return;
+  by_operators_ ? buffers_.broadcast(group_) : buffers_.synchronize(group_);
+}
+
+/// Not in the middle of a step: a backward that is yet to come may need what its forward pass
+/// has saved of them.
+void Ddp::meet(Meeting meeting) {
+  if (meeting == Meeting::kAgreeOnBuffers) synchronize_buffers();
+}
+
+State Ddp::state_dict() const {
+  State state;
+  size_t number = 0;
+  for (const Part& part : parts_) {
+    state.set(std::to_string(number++), part.reducer->state_dict());
+  }
+  return state;
+}
+
+void Ddp::load_state_dict(const State& state) {
+  size_t number = 0;
+  for (Part& part : parts_) {
+    const std::string key = std::to_string(number++);
+    if (state.contains(key)) part.reducer->load_state_dict(state.child(key));
+  }
+}
+
+Ddp::Part& Ddp::part_of(const torch::nn::Module& module) {
+  for (Part& part : parts_) {
+    if (part.module == &module) return part;
+  }
+  return parts_.emplace_back(Part{&module});
+}
+
+/// A parameter that two modules share is reduced with the first of them.
+std::vector<NamedTensor> Ddp::own_parameters(const torch::nn::Module& module) const {
+  std::vector<NamedTensor> taken;
+  for (const Part& part : parts_) {
+    if (part.module == &module) continue;
+    taken.insert(taken.end(), part.parameters.begin(), part.parameters.end());
+  }
+  return parameters_apart_from(taken, module);
+}
+
+/// This rank has no loss, and what the others' backward waits for.
+bool Ddp::join_backward(bool has_gradients) {
+  begin_exchange();
+  for (Part& part : parts_) {
+    part.reducer->begin(true);
+    part.reducer->end();
+  }
+  launch_rest(touched_anywhere(has_gradients), has_gradients);
+  bool has_some = false;
+  for (Part& part : parts_) {
+    if (!part.pending) continue;
+    part.settled = true;
+    part.pending = part.reducer->settle_all();
+    has_some |= part.pending;
+  }
+  if (!options_.overlap_update) wait_gradients();
+  return has_some;
+}
+
+void Ddp::exchange_nothing() {
+  for (Part& part : parts_) {
+    part.reducer->begin(true);
+    part.reducer->end();
+  }
+  finish();
+}
+
+void Ddp::step(optim::Optimizer& optimizer) {
+  const bool in_waves =
+      parts_.size() == 1 && parts_[0].pending && !parts_[0].settled && cut_in_waves(optimizer);
+  if (!in_waves) {
+    wait_gradients();
+    return optimizer.step();
+  }
+  Part& part = parts_[0];
+  part.pending = false;
+  for (size_t i = 0; i < part.reducer->num_buckets(); ++i) {
+    part.reducer->settle(i);
+    optimizer.step_wave(static_cast<int64_t>(i));
+  }
+  part.reducer->finish();
+}
+
+void Ddp::scale_gradients(double scale) {
+  for (Part& part : parts_) part.reducer->set_scale(scale);
+}
+
+/// A wave for each bucket.
+bool Ddp::cut_in_waves(optim::Optimizer& optimizer) {
+  Part& part = parts_[0];
+  if (part.cut_optimizer == &optimizer && part.cut_layout == part.reducer->layout()) return true;
+  std::vector<int64_t> waves;
+  for (const NamedTensor& parameter : optimizer.parameters()) {
+    waves.push_back(static_cast<int64_t>(part.reducer->bucket_of(parameter.tensor).value_or(0)));
+  }
+  if (!optimizer.set_waves(std::move(waves))) return false;
+  part.cut_optimizer = &optimizer;
+  part.cut_layout = part.reducer->layout();
+  return true;
+}
+
+void Ddp::finish() {
+  launch_rest(touched_anywhere(false), /*counts=*/true);
+  if (!options_.overlap_update) wait_gradients();
+}
+
+/// counts: see Reducer::launch_rest.
+void Ddp::launch_rest(const std::vector<bool>& touched, bool counts) {
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    parts_[i].settled = false;
+    if (!touched[i]) {
+      parts_[i].reducer->skip();
+      continue;
     }
-    if (!optimizer.set_waves(std::move(waves))) return false;
-    part.cut_optimizer = &optimizer;
-    part.cut_layout = part.reducer->layout();
-    return true;
+    parts_[i].reducer->launch_rest(counts);
+    parts_[i].pending = true;
   }
+  // In a loop that takes its steps without update() it is here that they agree.
+  if (std::exchange(buffers_differ_, true) && !by_operators_) synchronize_buffers();
+}
 
-  void finish() {
-    launch_rest(touched_anywhere(false), /*counts=*/true);
-    if (!options_.overlap_update) wait_gradients();
+/// Of several modules (as of a GAN) one backward often concerns one. joins: without a backward of
+/// its own this rank has gradients of those it has touched before. Ranks whose steps are recorded
+/// do not ask each other: all touch the same modules.
+std::vector<bool> Ddp::touched_anywhere(bool joins) {
+  if (parts_.size() == 1 && !by_operators_) return {true};
+  std::vector<uint8_t> touched;
+  for (const Part& part : parts_) {
+    touched.push_back(part.reducer->touched() || (joins && part.reducer->holds_gradients()));
   }
-
-  /// counts: see Reducer::launch_rest.
-  void launch_rest(const std::vector<bool>& touched, bool counts) {
-    for (size_t i = 0; i < parts_.size(); ++i) {
-      parts_[i].settled = false;
-      if (!touched[i]) {
-        parts_[i].reducer->skip();
-        continue;
-      }
-      parts_[i].reducer->launch_rest(counts);
-      parts_[i].pending = true;
-    }
-    // In a loop that takes its steps without update() it is here that they agree.
-    if (std::exchange(buffers_differ_, true)) agree_on_buffers();
+  if (!by_operators_) {
+    const at::Tensor agreed = at::from_blob(touched.data(), {std::ssize(touched)}, at::kByte);
+    group_.all_reduce(agreed, ReduceOp::kMax);
   }
+  return {touched.begin(), touched.end()};
+}
 
-  /// Of several modules (as of a GAN) one backward often concerns one. joins: without a backward of
-  /// its own this rank has gradients of those it has touched before.
-  std::vector<bool> touched_anywhere(bool joins) {
-    if (parts_.size() == 1) return {true};
-    const at::Tensor touched = at::zeros({static_cast<int64_t>(parts_.size())}, at::kByte);
-    auto* flags = touched.mutable_data_ptr<uint8_t>();
-    for (const Part& part : parts_) {
-      *flags++ = part.reducer->touched() || (joins && part.reducer->holds_gradients());
-    }
-    group_.all_reduce(touched, ReduceOp::kMax);
-    std::vector<bool> agreed;
-    for (size_t i = 0; i < parts_.size(); ++i) agreed.push_back(touched[i].item<bool>());
-    return agreed;
-  }
+namespace {
 
-  comm::ProcessGroup group_;
-  DdpOptions options_;
-  bool joining_ = false;
-  bool by_present_ = false;
-  int64_t present_ = 0;
-  ddp::Buffers buffers_;         ///< of all parts
-  bool buffers_differ_ = false;  ///< since the last backward that synchronized
-  std::vector<Part> parts_;      ///< in the order of setup, which is the same on every rank
+class JoinableDdp final : public Ddp, public Presence {
+ public:
+  explicit JoinableDdp(const StrategyContext& context)
+      : Ddp("ddp", context), Presence(group_, options_.gradient_reduction == "mean") {}
+
+ private:
+  void begin_exchange() override { Presence::begin_exchange(); }
+  void end_exchange() override { wait_gradients(); }
+  void set_scale(double scale) override { scale_gradients(scale); }
+  void shadow_exchange() override { exchange_nothing(); }
 };
 
 }  // namespace
+}  // namespace ddp
 
 std::unique_ptr<Strategy> make_ddp(const StrategyContext& context) {
-  if (context.recordable) {
-    DdpOptions options = context.ddp;
-    if (ddp::GradientExchange::does(options)) {
-      options.find_unused_parameters = false;  // ranks would have to tell each other in each step
-    }
-    return std::make_unique<ddp::RecordedDdp>("ddp", context.group, options, "--compile replay");
-  }
-  return std::make_unique<Ddp>(context);
+  if (context.recordable) return std::make_unique<ddp::Ddp>("ddp", context);
+  return std::make_unique<ddp::JoinableDdp>(context);
 }
 
 }  // namespace levin

@@ -10,12 +10,12 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/graph/compile/host_part.h"
+#include "levin/graph/record/interposer.h"
 #include "levin/strategy/ddp/arrival_hook.h"
 
 namespace levin::ddp {
 namespace {
-
-constexpr double kMiB = 1 << 20;
 
 at::ScalarType type_on_the_way(const std::string& hook, at::ScalarType type) {
   if (!c10::isFloatingType(type) || hook == "none") return type;
@@ -23,6 +23,8 @@ at::ScalarType type_on_the_way(const std::string& hook, at::ScalarType type) {
   if (hook == "bf16") return at::kBFloat16;
   return at::kFloat;
 }
+
+int64_t bytes(double mib) { return static_cast<int64_t>(mib * (1 << 20)); }
 
 std::string listed(const std::vector<NamedTensor>& names, const std::vector<size_t>& indices) {
   constexpr size_t kMost = 10;
@@ -37,9 +39,11 @@ std::string listed(const std::vector<NamedTensor>& names, const std::vector<size
 }  // namespace
 
 Reducer::Reducer(comm::ProcessGroup group, std::vector<NamedTensor> parameters,
-                 const DdpOptions& options)
+                 const DdpOptions& options, std::unique_ptr<Carrier> carrier, bool agrees)
     : group_(std::move(group)),
       options_(options),
+      carrier_(std::move(carrier)),
+      agrees_(agrees),
       frozen_(std::move(parameters)),
       self_(std::make_shared<Reducer*>(this)) {
   take_unfrozen();
@@ -55,7 +59,9 @@ void Reducer::take_unfrozen() {
   const size_t known = parameters_.size();
   for (NamedTensor& parameter : frozen_) {
     if (!parameter.tensor.requires_grad()) continue;
-    types_.push_back(type_on_the_way(options_.comm_hook, parameter.tensor.scalar_type()));
+    const at::ScalarType type = type_on_the_way(options_.comm_hook, parameter.tensor.scalar_type());
+    carrier_->add(parameter.tensor, type);
+    planned_.push_back({parameter.tensor.numel(), type});
     parameters_.push_back(parameter.tensor);
     names_.push_back(parameter);
   }
@@ -66,50 +72,48 @@ void Reducer::take_unfrozen() {
       if (const auto alive = self.lock()) (*alive)->arrived(index);
     });
   }
+  slots_.resize(parameters_.size());
   // Gradients arrive about in the opposite order of use.
-  std::vector<size_t> order(parameters_.size());
-  std::iota(order.rbegin(), order.rend(), size_t{0});
+  order_.resize(parameters_.size());
+  std::iota(order_.rbegin(), order_.rend(), size_t{0});
   learnt_ = settled_ = false;
-  make_buckets(order);
+  if (carrier_->tells_used()) make_buckets(order_);
 }
 
 void Reducer::make_buckets(const std::vector<size_t>& order) {
-  order_ = order;
+  const std::vector<comm::BucketPlan> plan = comm::plan_buckets(
+      planned_, order,
+      {.first_bytes = bytes(options_.first_bucket_mb), .bytes = bytes(options_.bucket_cap_mb)});
   ++layout_;
   buckets_.clear();
-  const std::vector<Slot> before = std::exchange(slots_, std::vector<Slot>(parameters_.size()));
-  const auto bytes = [](double mib) { return static_cast<int64_t>(mib * kMiB); };
-  for (BucketPlan& plan : plan_buckets(parameters_, order, types_, bytes(options_.first_bucket_mb),
-                                       bytes(options_.bucket_cap_mb))) {
-    const int64_t members = std::ssize(plan.members);
-    Bucket& bucket = buckets_.emplace_back();
-    const at::Device device = parameters_[plan.members.front()].device();
-    if (device.is_cpu()) {
-      bucket.sent = group_.allocate(plan.count + members, plan.type);
-      bucket.used = bucket.sent.narrow(0, plan.count, members);
-    } else {
-      // Read by the process, which would have to wait for the GPU.
-      bucket.sent = group_.allocate(plan.count, plan.type, device);
-      bucket.used = group_.allocate(members, at::kFloat);
-    }
-    bucket.sent.zero_();
-    bucket.memory = bucket.sent.narrow(0, 0, plan.count);
-    for (size_t place = 0; place < plan.members.size(); ++place) {
-      const size_t index = plan.members[place];
-      slots_[index] = {buckets_.size() - 1, place,
-                       view_like(parameters_[index], bucket.memory, plan.offsets[place])};
-    }
-    bucket.plan = std::move(plan);
+  for (Slot& slot : slots_) slot.bucket.reset();
+  for (const comm::BucketPlan& planned : plan) {
+    for (const size_t index : planned.members) slots_[index].bucket = buckets_.size();
+    buckets_.push_back({planned.members});
   }
-  for (size_t index = 0; index < before.size(); ++index) {
-    slots_[index].is_summed = before[index].is_summed;
-    slots_[index].aside = before[index].aside;
+  carrier_->lay_out(plan);
+}
+
+/// Of parameters that are trained now, those that some rank uses.
+void Reducer::choose_members() {
+  std::vector<size_t> members;
+  for (const size_t index : order_) {
+    const Use use = slots_[index].use;
+    if (is_trained(index) && (use == Use::kHere || use == Use::kElsewhere)) {
+      members.push_back(index);
+    }
   }
+  size_t known = 0;
+  for (const Bucket& bucket : buckets_) known += bucket.members.size();
+  const bool are_planned =
+      std::ranges::all_of(members, [&](size_t index) { return slots_[index].bucket.has_value(); });
+  if (known != members.size() || !are_planned) make_buckets(members);
 }
 
 void Reducer::begin(bool synchronize) {
   stray_.begin(synchronize);
   if (options_.gradient_reduction == "sum") {
+    add_condition();
     for (size_t index = 0; index < parameters_.size(); ++index) put_aside(index);
   }
   synchronizing_ = synchronize;
@@ -118,35 +122,44 @@ void Reducer::begin(bool synchronize) {
   const auto unfrozen = [](const NamedTensor& p) { return p.tensor.requires_grad(); };
   if (std::ranges::any_of(frozen_, unfrozen)) take_unfrozen();
   next_ = 0;
+  if (!carrier_->tells_used()) {
+    learning_ = !agrees_;
+    for (size_t index = 0; index < slots_.size(); ++index) {
+      learning_ |= is_trained(index) && slots_[index].use == Use::kUnknown;
+    }
+    if (!learning_) choose_members();
+  }
+  for (size_t index = 0; index < slots_.size(); ++index) {
+    slots_[index].arrived = false;
+    slots_[index].was_empty = !parameters_[index].grad().defined();
+  }
   for (Bucket& bucket : buckets_) {
     bucket.launched = false;
     bucket.missing = 0;
-    for (const size_t index : bucket.plan.members) {
-      slots_[index].arrived = false;
-      const bool frozen = !parameters_[index].requires_grad();
-      if (frozen) leave_out(index);
-      if (!frozen && is_expected(index)) ++bucket.missing;
+    for (const size_t index : bucket.members) {
+      if (!is_trained(index)) {
+        const at::NoGradGuard no_grad;
+        carrier_->leave_out(index);
+      } else if (is_expected(index)) {
+        ++bucket.missing;
+      }
     }
   }
 }
 
-// Of a parameter that was frozen after it was trained nothing is waited for and nothing sent.
-void Reducer::leave_out(size_t index) {
-  const at::NoGradGuard no_grad;
-  at::Tensor& gradient = parameters_[index].mutable_grad();
-  if (gradient.defined() && gradient.is_alias_of(slots_[index].view)) gradient = gradient.clone();
-  slots_[index].view.zero_();
+bool Reducer::is_expected(size_t index) const {
+  if (!carrier_->tells_used()) return learning_ || slots_[index].use == Use::kHere;
+  return !settled_ || expected_[index];
 }
 
 // The mean of what is equal on all ranks is that again; its sum is not.
 void Reducer::put_aside(size_t index) {
   Slot& slot = slots_[index];
-  at::Tensor& gradient = parameters_[index].mutable_grad();
-  if (!gradient.defined()) slot.aside.reset();  // zero_grad()
-  if (!std::exchange(slot.is_summed, false) || !parameters_[index].requires_grad()) return;
+  const bool has_gradient = parameters_[index].grad().defined();
+  if (!has_gradient) slot.aside.reset();  // zero_grad()
+  if (!std::exchange(slot.is_summed, false) || !is_trained(index) || !has_gradient) return;
   const at::NoGradGuard no_grad;
-  slot.aside = std::exchange(gradient, at::Tensor());
-  if (slot.aside.defined() && slot.aside.is_alias_of(slot.view)) slot.aside = slot.aside.clone();
+  slot.aside = carrier_->put_aside(index);
 }
 
 // No gradient came in this backward.
@@ -162,6 +175,46 @@ void Reducer::end() {
   stray_.end();
   if (synchronizing_) return;
   for (size_t index = 0; index < slots_.size(); ++index) take_back(index);
+  note_for_replays();
+}
+
+/// What a recorded backward puts aside depends on what the steps before it have left.
+void Reducer::add_condition() {
+  graph::HostPart* recording = graph::HostPart::current();
+  if (recording == nullptr || !recording->is_first(this)) return;
+  recording->depends_on("how many gradients are sums over the ranks",
+                        [self = std::weak_ptr(self_)] {
+                          const auto alive = self.lock();
+                          return alive == nullptr ? 0 : (*alive)->num_summed();
+                        });
+}
+
+int64_t Reducer::num_summed() const { return std::ranges::count_if(slots_, &Slot::is_summed); }
+
+/// A replay moves gradients, and not what is known of them here.
+void Reducer::note_for_replays() {
+  graph::HostPart* recording = graph::HostPart::current();
+  if (recording == nullptr || options_.gradient_reduction != "sum") return;
+  std::vector<bool> are_summed;
+  for (const Slot& slot : slots_) are_summed.push_back(slot.is_summed);
+  recording->after([self = std::weak_ptr(self_), are_summed] {
+    const auto alive = self.lock();
+    for (size_t index = 0; alive != nullptr && index < are_summed.size(); ++index) {
+      (*alive)->slots_[index].is_summed = are_summed[index];
+    }
+  });
+}
+
+void Reducer::check_expected(size_t index) const {
+  if (is_expected(index)) return;
+  const std::string& name = names_[index].name;
+  LEVIN_CHECK(!carrier_->tells_used(), "strategy.ddp.static_graph",
+              "{} has a gradient and had none in the first step; turn --ddp-static-graph off",
+              name);
+  LEVIN_FAIL("strategy.ddp.unused",
+             "{} has a gradient and had none in the first step; steps that are recorded use the "
+             "same parameters in each, so set --compile no",
+             name);
 }
 
 void Reducer::arrived(size_t index) {
@@ -172,69 +225,53 @@ void Reducer::arrived(size_t index) {
   }
   const at::NoGradGuard no_grad;
   Slot& slot = slots_[index];
-  Bucket& bucket = buckets_[slot.bucket];
-  LEVIN_CHECK(is_expected(index), "strategy.ddp.static_graph",
-              "{} has a gradient and had none in the first step; turn --ddp-static-graph off",
-              names_[index].name);
+  check_expected(index);
   LEVIN_CHECK(
-      !bucket.launched, "strategy.ddp.twice",
+      learning_ || !buckets_[*slot.bucket].launched, "strategy.ddp.twice",
       "a second gradient came for {} in one backward, after the first was sent to the other "
       "ranks; set --ddp-overlap false",
       names_[index].name);
-  at::Tensor& gradient = parameters_[index].mutable_grad();
-  fill(index, gradient);
-  // What autograd made is let go of at once, and its memory serves the next layer.
-  if (types_[index] == parameters_[index].scalar_type()) gradient = slot.view;
+  carrier_->put(index, /*is_new=*/slot.was_empty);
   if (std::exchange(slot.arrived, true)) return;
   arrivals_.push_back(index);
-  --bucket.missing;
-  if (options_.overlap) launch_complete();
-}
-
-void Reducer::fill(size_t index, const at::Tensor& gradient) {
-  at::Tensor& view = slots_[index].view;
-  if (gradient.layout() != at::kStrided) {
-    view.copy_(gradient.to_dense());
-  } else if (gradient.const_data_ptr() != view.const_data_ptr()) {
-    view.copy_(gradient);
-  }
+  if (learning_) return;
+  --buckets_[*slot.bucket].missing;
+  if (options_.overlap && carrier_->overlaps()) launch_complete();
 }
 
 void Reducer::launch_complete() {
-  while (next_ < buckets_.size() && buckets_[next_].missing == 0) launch(buckets_[next_++]);
+  while (next_ < buckets_.size() && buckets_[next_].missing == 0) launch(next_++, /*counts=*/true);
 }
 
-void Reducer::launch(Bucket& bucket) {
+void Reducer::launch(size_t index, bool counts) {
+  Bucket& bucket = buckets_[index];
+  fill_missing(bucket, counts);
   std::vector<float> used;
-  for (const size_t index : bucket.plan.members) used.push_back(slots_[index].arrived ? 1 : 0);
-  bucket.used.copy_(at::tensor(used));
+  for (const size_t member : bucket.members) used.push_back(slots_[member].arrived ? 1 : 0);
   bucket.launched = true;
-  const ReduceOp op = options_.gradient_reduction == "sum" ? ReduceOp::kSum : ReduceOp::kMean;
-  bucket.work = group_.all_reduce(bucket.sent, op, comm::Return::kStarted);
-  if (!bucket.sent.is_cpu()) {
-    bucket.used_work = group_.all_reduce(bucket.used, op, comm::Return::kStarted);
+  carrier_->start(index, used);
+}
+
+/// Of a gradient that did not come what is there goes, or zeros.
+void Reducer::fill_missing(Bucket& bucket, bool counts) {
+  for (const size_t index : bucket.members) {
+    Slot& slot = slots_[index];
+    if (slot.arrived || !is_trained(index)) continue;
+    slot.arrived = counts && is_here(index);
+    carrier_->put(index, /*is_new=*/false);
   }
 }
 
-// A parameter may hold the gradient of an earlier backward that did not synchronize.
-void Reducer::fill_missing(Bucket& bucket, bool counts) {
-  for (const size_t index : bucket.plan.members) {
-    Slot& slot = slots_[index];
-    if (slot.arrived || !parameters_[index].requires_grad()) continue;
-    const at::Tensor& gradient = parameters_[index].grad();
-    if (gradient.defined()) {
-      fill(index, gradient);
-      slot.arrived = counts;
-    } else {
-      slot.view.zero_();
-      slot.arrived = counts && slot.aside.defined();
-    }
-  }
+bool Reducer::is_here(size_t index) const {
+  const Slot& slot = slots_[index];
+  return slot.arrived || slot.aside.defined() || parameters_[index].grad().defined();
 }
 
 bool Reducer::holds_gradients() const {
-  return std::ranges::any_of(parameters_, [](const at::Tensor& p) { return p.grad().defined(); }) ||
-         std::ranges::any_of(slots_, [](const Slot& slot) { return slot.aside.defined(); });
+  for (size_t index = 0; index < slots_.size(); ++index) {
+    if (parameters_[index].grad().defined() || slots_[index].aside.defined()) return true;
+  }
+  return false;
 }
 
 bool Reducer::settle_all() {
@@ -244,26 +281,83 @@ bool Reducer::settle_all() {
 
 void Reducer::launch_rest(bool counts) {
   const at::NoGradGuard no_grad;
-  for (Bucket& bucket : buckets_) {
-    if (!bucket.launched) fill_missing(bucket, counts);
-  }
-  for (; next_ < buckets_.size(); ++next_) launch(buckets_[next_]);
   unused_.clear();
+  if (!carrier_->tells_used()) {
+    learning_ ? agree_on_use() : check_use();
+    learning_ = false;
+  }
+  for (; next_ < buckets_.size(); ++next_) launch(next_, counts);
   synchronizing_ = false;
+}
+
+/// Ranks tell each other once what each has used, beside what is recorded.
+void Reducer::agree_on_use() {
+  std::vector<int64_t> used;
+  for (size_t index = 0; index < slots_.size(); ++index) {
+    used.push_back(is_trained(index) && is_here(index) ? 1 : 0);
+  }
+  std::vector<int64_t> anywhere = used;
+  if (agrees_) {
+    const graph::UnseenScope unseen;
+    const at::Tensor agreed = at::tensor(used, at::kLong);
+    group_.all_reduce(agreed, ReduceOp::kMax);
+    const auto* first = agreed.const_data_ptr<int64_t>();
+    anywhere.assign(first, first + agreed.numel());
+    if (!std::exchange(learnt_, true)) order_ = agreed_order();
+  }
+  for (size_t index = 0; index < slots_.size(); ++index) {
+    if (!is_trained(index)) continue;
+    slots_[index].use = anywhere[index] == 0 ? Use::kNowhere
+                        : used[index] == 0   ? Use::kElsewhere
+                                             : Use::kHere;
+  }
+  choose_members();
+}
+
+/// A rank cannot tell the others in a step that is replayed. A gradient that came to what only
+/// others use is zero_grad's zeros, or of the step before, as on the other ranks.
+void Reducer::check_use() const {
+  for (size_t index = 0; index < slots_.size(); ++index) {
+    if (!is_trained(index)) continue;
+    const Use use = slots_[index].use;
+    if (use == Use::kNowhere && is_here(index)) check_expected(index);
+    LEVIN_CHECK(use != Use::kHere || is_here(index), "strategy.ddp.unused",
+                "{} got no gradient and had one in the first step; steps that are recorded use the "
+                "same parameters in each, so use it, freeze it, or set --compile no",
+                names_[index].name);
+  }
 }
 
 void Reducer::settle(size_t index) {
   const at::NoGradGuard no_grad;
-  Bucket& bucket = buckets_[index];
-  bucket.work.wait();
-  bucket.used_work.wait();
-  adopt(bucket);
+  carrier_->wait(index);
+  for (const size_t member : buckets_[index].members) {
+    if (!carrier_->take(member, scale_)) {
+      take_back(member);
+      unused_.push_back(member);
+      continue;
+    }
+    Slot& slot = slots_[member];
+    slot.is_summed = true;
+    if (slot.aside.defined()) {
+      parameters_[member].mutable_grad().add_(std::exchange(slot.aside, at::Tensor()));
+    }
+  }
 }
 
 void Reducer::finish() {
   const at::NoGradGuard no_grad;
+  for (size_t index = 0; index < slots_.size(); ++index) {
+    if (slots_[index].use != Use::kNowhere || !is_trained(index)) continue;
+    take_back(index);
+    unused_.push_back(index);
+  }
   settle_unused();
-  if (!learnt_) learn_order();
+  if (carrier_->tells_used() && !std::exchange(learnt_, true)) {
+    const std::vector<size_t> order = agreed_order();
+    if (order != order_) make_buckets(order_ = order);
+  }
+  note_for_replays();
 }
 
 std::optional<size_t> Reducer::bucket_of(const at::Tensor& parameter) const {
@@ -274,35 +368,8 @@ std::optional<size_t> Reducer::bucket_of(const at::Tensor& parameter) const {
 }
 
 void Reducer::skip() {
-  synchronizing_ = false;
+  synchronizing_ = learning_ = false;
   for (size_t index = 0; index < slots_.size(); ++index) take_back(index);
-}
-
-void Reducer::adopt(Bucket& bucket) {
-  const at::Tensor used = bucket.used.to(at::kFloat);
-  const float* counts = used.const_data_ptr<float>();
-  for (size_t place = 0; place < bucket.plan.members.size(); ++place) {
-    const size_t index = bucket.plan.members[place];
-    if (counts[place] == 0) {
-      take_back(index);
-      unused_.push_back(index);
-      continue;
-    }
-    at::Tensor& gradient = parameters_[index].mutable_grad();
-    at::Tensor& view = slots_[index].view;
-    if (scale_ != 1) view.mul_(scale_);
-    if (types_[index] == parameters_[index].scalar_type()) {
-      gradient = view;
-    } else if (gradient.defined() && gradient.layout() == at::kStrided) {
-      gradient.copy_(view);
-    } else {
-      gradient = view.to(parameters_[index].scalar_type());
-    }
-    slots_[index].is_summed = true;
-    if (slots_[index].aside.defined()) {
-      gradient.add_(std::exchange(slots_[index].aside, at::Tensor()));
-    }
-  }
 }
 
 void Reducer::settle_unused() {
@@ -311,7 +378,7 @@ void Reducer::settle_unused() {
     for (const size_t index : unused_) expected_[index] = false;
     settled_ = true;
   }
-  std::erase_if(unused_, [&](size_t index) { return !parameters_[index].requires_grad(); });
+  std::erase_if(unused_, [&](size_t index) { return !is_trained(index); });
   if (unused_.empty() || told_unused_) return;
   std::ranges::sort(unused_);
   const std::string names = listed(names_, unused_);
@@ -320,13 +387,13 @@ void Reducer::settle_unused() {
               "them, or allow it by --ddp-find-unused-parameters true",
               unused_.size(), parameters_.size(), names);
   told_unused_ = true;
-  log::warn("ddp: {} of {} parameters got no gradient in this backward: {}", unused_.size(),
-            parameters_.size(), names);
+  log::warn("ddp: {} of {} parameters got no gradient in this backward: {}{}", unused_.size(),
+            parameters_.size(), names,
+            carrier_->tells_used() || !agrees_ ? "" : "; recorded steps may not use them later");
 }
 
 // Rank 0's order for all: the buckets must be the same everywhere.
-void Reducer::learn_order() {
-  learnt_ = true;
+std::vector<size_t> Reducer::agreed_order() {
   std::vector<size_t> order = arrivals_;
   std::vector<bool> known(parameters_.size());
   for (const size_t index : order) known[index] = true;
@@ -337,18 +404,7 @@ void Reducer::learn_order() {
   const at::Tensor agreed = at::tensor(numbers, at::kLong);
   group_.broadcast(agreed, 0);
   const auto* first = agreed.const_data_ptr<int64_t>();
-  order.assign(first, first + agreed.numel());
-  if (order == order_) return;
-  // Gradients lie in the buckets that go.
-  std::vector<at::Tensor> gradients;
-  for (const at::Tensor& parameter : parameters_) gradients.push_back(parameter.grad());
-  make_buckets(order);
-  for (size_t index = 0; index < parameters_.size(); ++index) {
-    const bool held = gradients[index].defined() && types_[index] == gradients[index].scalar_type();
-    if (!held) continue;
-    fill(index, gradients[index]);
-    parameters_[index].mutable_grad() = slots_[index].view;
-  }
+  return {first, first + agreed.numel()};
 }
 
 State Reducer::state_dict() const {
@@ -370,8 +426,9 @@ void Reducer::load_state_dict(const State& state) {
     if (place != places.end()) order.push_back(place->second);
   }
   if (order.size() != names_.size()) return;
-  make_buckets(order);
+  order_ = std::move(order);
   learnt_ = true;
+  if (carrier_->tells_used()) make_buckets(order_);
 }
 
 }  // namespace levin::ddp

@@ -1,9 +1,9 @@
 #pragma once
-// Reducer: gradients of one module, reduced over the ranks in buckets while backward still runs.
-// A hook on every parameter copies its finished gradient into the bucket; the parameter's .grad is
-// the place in the bucket from then on.
+// Reducer: gradients of one module, reduced over the ranks in buckets while backward still runs. A
+// hook on every parameter gives its finished gradient to the carrier.
 //
-//   reducer.begin(true); loss.backward(); reducer.finish();
+//   reducer.begin(true); loss.backward(); reducer.end();
+//   reducer.launch_rest(true); reducer.settle_all(); reducer.finish();
 //
 // Follows PyTorch's DistributedDataParallel (Li et al. 2020, "PyTorch Distributed").
 
@@ -17,16 +17,20 @@
 #include "levin/base/state.h"
 #include "levin/comm/process_group.h"
 #include "levin/module/parameters.h"
-#include "levin/strategy/ddp/buckets.h"
+#include "levin/strategy/ddp/carrier.h"
 #include "levin/strategy/ddp/options.h"
 #include "levin/strategy/stray_gradients.h"
 
 namespace levin::ddp {
 
+/// Under a carrier that does not tell in each backward who used what, ranks agree on it in the first
+/// one that synchronizes: each uses the same parameters from then on.
 class Reducer {
  public:
-  /// All ranks make it at the same time.
-  Reducer(comm::ProcessGroup group, std::vector<NamedTensor> parameters, const DdpOptions& options);
+  /// All ranks make it at the same time. agrees: whether ranks ask each other about the first
+  /// backward; else all use the same parameters in each.
+  Reducer(comm::ProcessGroup group, std::vector<NamedTensor> parameters, const DdpOptions& options,
+          std::unique_ptr<Carrier> carrier, bool agrees = true);
   ~Reducer();
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
@@ -36,13 +40,14 @@ class Reducer {
   /// After it.
   void end();
   /// Before an update: throws Error "strategy.backward.local" for gradients of another backward.
-  void check_backward() { stray_.check("ddp"); }
+  void check_backward(std::string_view strategy) { stray_.check(strategy); }
   /// Whether this backward gave a gradient to any parameter here.
   bool touched() const { return !arrivals_.empty(); }
   /// Whether any parameter has a gradient.
   bool holds_gradients() const;
   /// After a backward that synchronizes, or in its place on a rank that has none: what is left goes
-  /// on its way. counts: the gradients of earlier batches that are here are of this step.
+  /// on its way. counts: the gradients of earlier batches that are here are of this step. Throws
+  /// Error "strategy.ddp.unused" where ranks have agreed on a parameter that has no gradient now.
   void launch_rest(bool counts);
   /// Then, for each bucket in turn: waits until its parameters have their gradients.
   void settle(size_t bucket);
@@ -68,46 +73,51 @@ class Reducer {
   void load_state_dict(const State& state);
 
  private:
+  /// What ranks have agreed on; unknown before the first backward.
+  enum class Use { kUnknown, kHere, kElsewhere, kNowhere };
   struct Slot {
-    size_t bucket = 0;
-    size_t place = 0;  ///< among the bucket's members
-    at::Tensor view;
+    std::optional<size_t> bucket = {};
     bool arrived = false;
+    bool was_empty = false;  ///< no gradient before this backward
     bool is_summed = false;  ///< .grad is that of all ranks
     at::Tensor aside = {};   ///< of sums: what was summed before this backward
+    Use use = Use::kUnknown;
   };
   struct Bucket {
-    BucketPlan plan;
-    at::Tensor memory;  ///< the gradients
-    at::Tensor used;    ///< a number a member: on how many ranks it was used; on the CPU
-    at::Tensor sent;    ///< what is reduced: memory, and used behind it where that is one tensor
+    std::vector<size_t> members;
     int64_t missing = 0;
     bool launched = false;
-    comm::Work work;
-    comm::Work used_work;  ///< where used goes by itself
   };
 
   void take_unfrozen();
   void make_buckets(const std::vector<size_t>& order);
-  void leave_out(size_t index);
+  void choose_members();
   void put_aside(size_t index);
   void take_back(size_t index);
   void arrived(size_t index);
-  void fill(size_t index, const at::Tensor& gradient);
+  void check_expected(size_t index) const;
   void fill_missing(Bucket& bucket, bool counts);
   void launch_complete();
-  void launch(Bucket& bucket);
-  void adopt(Bucket& bucket);
+  void launch(size_t bucket, bool counts);
   void settle_unused();
-  void learn_order();
-  bool is_expected(size_t index) const { return !settled_ || expected_[index]; }
+  std::vector<size_t> agreed_order();
+  void agree_on_use();
+  void check_use() const;
+  void add_condition();
+  int64_t num_summed() const;
+  void note_for_replays();
+  bool is_trained(size_t index) const { return parameters_[index].requires_grad(); }
+  bool is_expected(size_t index) const;
+  bool is_here(size_t index) const;
 
   comm::ProcessGroup group_;
   DdpOptions options_;
+  std::unique_ptr<Carrier> carrier_;
+  bool agrees_;
   std::vector<NamedTensor> frozen_;  ///< need no gradient yet
   std::vector<NamedTensor> names_;
   std::vector<at::Tensor> parameters_;
-  std::vector<at::ScalarType> types_;  ///< on their way
+  std::vector<comm::PlannedGradient> planned_;
   std::vector<Slot> slots_;
   std::vector<Bucket> buckets_;
   std::vector<size_t> order_;
@@ -117,6 +127,7 @@ class Reducer {
   size_t next_ = 0;               ///< bucket to launch
   int64_t layout_ = 0;
   bool synchronizing_ = false;
+  bool learning_ = false;  ///< ranks will agree after this backward, and nothing starts before
   bool learnt_ = false;
   bool settled_ = false;
   bool told_unused_ = false;

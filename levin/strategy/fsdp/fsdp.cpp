@@ -19,6 +19,7 @@
 #include "levin/strategy/fsdp/gather/first_touch.h"
 #include "levin/strategy/fsdp/gradients/gradients.h"
 #include "levin/strategy/fsdp/hosts.h"
+#include "levin/strategy/presence.h"
 
 namespace levin {
 namespace {
@@ -27,10 +28,11 @@ using fsdp::FirstTouch;
 using fsdp::Gradients;
 using fsdp::Unit;
 
-class Fsdp final : public Strategy, public Joinable {
+class Fsdp final : public Strategy, public Presence {
  public:
   Fsdp(std::string_view name, const StrategyContext& context)
       : Strategy(name, context.group),
+        Presence(context.group, context.fsdp.gradient_reduction == "mean"),
         on_cpu_(!context.on_gpu),
         hosts_(on_cpu_ ? fsdp::find_hosts(data_group()) : std::nullopt),
         group_(hosts_ ? hosts_->all : data_group()),
@@ -74,7 +76,7 @@ class Fsdp final : public Strategy, public Joinable {
   bool backward(const at::Tensor& loss, bool synchronize, bool has_gradients) override {
     return touch_.cache().named([&] {
       wait_gradients();
-      if (synchronize) begin_joined(true);
+      if (synchronize) begin_exchange();
       return run_backward(loss, synchronize, has_gradients);
     });
   }
@@ -102,22 +104,7 @@ class Fsdp final : public Strategy, public Joinable {
         "strategy '{}' over {} gathers parameters in every forward pass, so ranks cannot run "
         "out of data at different times; set even_batches, or --backend shm",
         name(), group_.backend());
-    joining_ = true;
-    by_present_ = by_present;
-  }
-  void end_join() override {
-    joining_ = false;
-    gradients_->set_scale(1);
-  }
-  bool shadow_step() override {
-    if (!joining_) return false;
-    wait_gradients();
-    if (begin_joined(false) == 0) {
-      end_join();
-      return false;
-    }
-    run_backward({}, /*synchronize=*/true, /*has_gradients=*/false);
-    return true;
+    Presence::begin_join(by_present);
   }
 
  protected:
@@ -132,6 +119,12 @@ class Fsdp final : public Strategy, public Joinable {
   }
 
  private:
+  void set_scale(double scale) override { gradients_->set_scale(scale); }
+  void end_exchange() override { wait_gradients(); }
+  void shadow_exchange() override {
+    run_backward({}, /*synchronize=*/true, /*has_gradients=*/false);
+  }
+
   /// All units are whole for its time. Within another one it is that.
   class Scope final : public ComputeScope {
    public:
@@ -288,19 +281,6 @@ class Fsdp final : public Strategy, public Joinable {
 
   bool shares_memory() const { return shares_memory_; }
 
-  /// Ranks that still have data, where ranks may run out of it.
-  int64_t begin_joined(bool here) {
-    if (!joining_) return group_.size();
-    const at::Tensor present = at::zeros({1}, at::kLong);
-    present.fill_(here ? 1 : 0);
-    group_.all_reduce(present, ReduceOp::kSum);
-    const auto count = present.item<int64_t>();
-    const bool mean = options_.gradient_reduction == "mean" && by_present_ && count > 0;
-    gradients_->set_scale(mean ? static_cast<double>(group_.size()) / static_cast<double>(count)
-                               : 1);
-    return count;
-  }
-
   /// The modules are ordinary ones again. Where nothing is shared all ranks call it.
   void make_whole() {
     gradients_.reset();
@@ -328,8 +308,6 @@ class Fsdp final : public Strategy, public Joinable {
   std::atomic<int64_t> depth_ = 0;
   std::atomic<std::thread::id> thread_ = {};  ///< that computes
   bool resting_ = false;
-  bool joining_ = false;
-  bool by_present_ = false;
   bool had_gradients_ = false;
   const levin::detail::Explanation of_torch_errors_{
       [this](std::string_view what) { return explain(what); }};

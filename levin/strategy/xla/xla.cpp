@@ -1,22 +1,27 @@
 #include "levin/strategy/xla/xla.h"
 
 #include "levin/base/check.h"
-#include "levin/strategy/ddp/recorded.h"
+#include "levin/strategy/ddp/ddp.h"
 #include "levin/xla/device/runtime.h"
 
 namespace levin {
 namespace {
 
-class Xla final : public ddp::RecordedDdp {
+class Xla final : public ddp::Ddp {
  public:
-  explicit Xla(const StrategyContext& context)
-      : RecordedDdp("xla", context.group, context.group.size() == 1 ? DdpOptions{} : context.ddp,
-                    "strategy 'xla'"),
-        runtime_(context.xla) {}
+  explicit Xla(const StrategyContext& context) : Ddp("xla", context), runtime_(context.xla) {
+    const DdpOptions& ddp = context.ddp;
+    LEVIN_CHECK(context.group.size() == 1 || (ddp.comm_hook == "none" && !ddp.static_graph &&
+                                              ddp.overlap && !ddp.overlap_update),
+                "strategy.ddp.options",
+                "strategy 'xla' takes no --ddp-comm-hook, --ddp-static-graph, --ddp-overlap and "
+                "--ddp-overlap-update, and got {}; leave them out",
+                changed_ddp_options(ddp));
+  }
 
   void setup(torch::nn::Module& module, at::Device device, InitValues values) override {
     runtime_->sync();  // what is recorded of its tensors holds the memory that they leave here
-    RecordedDdp::setup(module, device, values);
+    Ddp::setup(module, device, values);
   }
 
   std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
@@ -30,7 +35,7 @@ class Xla final : public ddp::RecordedDdp {
 
   /// A batch within a group is a program of its own, so that a group of any size needs but two.
   bool backward(const at::Tensor& loss, bool synchronize, bool has_gradients) override {
-    RecordedDdp::backward(loss, synchronize, has_gradients);
+    Ddp::backward(loss, synchronize, has_gradients);
     if (!synchronize) {
       keep_gradients();
       runtime_->sync();
@@ -43,13 +48,13 @@ class Xla final : public ddp::RecordedDdp {
   void update(optim::Optimizer& optimizer) override {
     {
       const xla::Runtime::OptimizerScope scope(*runtime_, optimizer.set_capturable(true));
-      RecordedDdp::update(optimizer);
+      Ddp::update(optimizer);
     }
     optimizer.zero_grad();
     runtime_->sync();
   }
   void meet(Meeting meeting) override {
-    RecordedDdp::meet(meeting);
+    Ddp::meet(meeting);
     if (meeting == Meeting::kAgreeOnBuffers) runtime_->sync();
   }
 
