@@ -34,7 +34,7 @@ std::vector<std::string> device_names() {
   return names;
 }
 
-/// One spelling of each option, and not the variable that stands for it.
+/// "-n, --name TYPE [default]".
 class HelpFormatter : public CLI::Formatter {
  public:
   explicit HelpFormatter(const CLI::Formatter& as) : CLI::Formatter(as) {}
@@ -43,9 +43,7 @@ class HelpFormatter : public CLI::Formatter {
     if (is_positional) return CLI::Formatter::make_option_name(option, is_positional);
     std::vector<std::string> names;
     for (const std::string& name : option->get_snames()) names.push_back("-" + name);
-    for (const std::string& name : option->get_lnames()) {
-      if (name.find('_') == std::string::npos) names.push_back("--" + name);
-    }
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     return fmt::format("{}", fmt::join(names, ", "));
   }
 
@@ -103,8 +101,8 @@ void check_numbers(const CLI::App& app, const std::string& error_id) {
 
 }  // namespace
 
-bool parse_words(CLI::App& app, const std::vector<std::string>& words,
-                 const std::string& error_id) {
+bool parse_arguments(CLI::App& app, int argc, char** argv, const std::string& error_id) {
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   const auto* formatter = dynamic_cast<const CLI::Formatter*>(app.get_formatter().get());
   if (formatter != nullptr) app.formatter(std::make_shared<HelpFormatter>(*formatter));
   std::vector<std::string> reversed = as_cli11_reads(app, words, error_id);  // as CLI11 wants them
@@ -119,10 +117,6 @@ bool parse_words(CLI::App& app, const std::vector<std::string>& words,
   }
   check_numbers(app, error_id);
   return true;
-}
-
-bool parse_arguments(CLI::App& app, int argc, char** argv, const std::string& error_id) {
-  return parse_words(app, {argv + std::min(argc, 1), argv + argc}, error_id);
 }
 
 std::vector<std::string> program_of(const CLI::App& app, const std::string& subcommand) {

@@ -17,8 +17,6 @@ namespace levin::tools {
 /// False: help was asked for, and has been printed. Throws Error with the id for what the parser
 /// does not take. An empty value, "--flag=" or '', is the empty text, and of a number an error.
 bool parse_arguments(CLI::App& app, int argc, char** argv, const std::string& error_id);
-/// The same without the program's name before the words.
-bool parse_words(CLI::App& app, const std::vector<std::string>& words, const std::string& error_id);
 
 /// The program and its arguments: what the parser has left over. Throws Error "tools." with the
 /// subcommand's name for an option in place of the program.

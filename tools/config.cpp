@@ -1,8 +1,8 @@
 // levin config [OPTIONS OF RUN]: writes them to the file that levin run reads.
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <string>
@@ -10,16 +10,18 @@
 #include <vector>
 
 #include "levin/base/check.h"
+#include "levin/base/options/read_options.h"
 #include "levin/files/atomic.h"
 #include "levin/files/folder.h"
 #include "levin/files/writing/output.h"
 #include "tools/command.h"
-#include "tools/command_line.h"
-#include "tools/run_parser.h"
+#include "tools/run_options.h"
 
 namespace levin::tools {
 namespace {
 
+constexpr const char* kAbout =
+    "Writes the options of levin run to a file that it reads; asks for them when none is given.";
 constexpr std::string_view kBeginning = "# written by levin config\n";
 
 struct Question {
@@ -54,30 +56,33 @@ std::vector<std::string> ask_all() {
 }  // namespace
 
 int config(int argc, char** argv) {
-  launch::LaunchOptions options;
-  RunFlags flags;
-  const auto parser = make_run_parser(options, flags, "config");
+  RunOptions options;
   std::string output = run_config_path();
-  CLI::App& app = *parser;
-  CLI::Option* place =
-      app.add_option("--output", output, "file to write")->type_name("")->configurable(false);
-  if (!parse_arguments(app, argc, argv, "tools.config")) return 0;
-  const bool asks = argc == 1 || app.count_all() == static_cast<size_t>(place->count());
+  const auto walk = [&](FieldVisitor& field) {
+    field("output", output, "file to write");
+    options.fields(field);
+  };
+  const auto read = [&](const std::vector<std::string>& words) {
+    return detail::read_options(
+        words, {.program = "levin config", .about = kAbout, .error_id = "tools.config"}, walk);
+  };
+  detail::OptionsRead told = read({argv + std::min(argc, 1), argv + argc});
+  if (told.text) {
+    std::cout << *told.text;
+    return 0;
+  }
+  told.given.erase("output");
+  const bool asks = told.given.empty();
   LEVIN_CHECK(!asks || ::isatty(STDIN_FILENO) != 0, "tools.config",
               "got no option, and nobody is there to be asked; give those of levin run");
   LEVIN_CHECK(!output.empty(), "tools.config", "--output got an empty name; name a file");
-  if (asks) {
-    const std::string kept = output;
-    parse_words(app, ask_all(), "tools.config");
-    output = kept;
-  }
-  launch::parse_node_range(flags.nnodes);
+  if (asks) told = read(ask_all());
   const std::filesystem::path path = files::absolute_path(output);
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
   LEVIN_CHECK(!error, "tools.config", "cannot make {}: {}", path.parent_path().string(),
               error.message());
-  const std::string text = std::string(kBeginning) + app.config_to_str();
+  const std::string text = std::string(kBeginning) + detail::options_as_toml(walk, told.given);
   // Its own place holds what this command wrote before, or somebody has edited for levin run.
   if (path != files::absolute_path(run_config_path())) files::check_own(path, kBeginning);
   files::write_file_atomically(path, text);

@@ -15,6 +15,7 @@
 #include "levin/base/log.h"
 #include "levin/base/options.h"
 #include "levin/base/options/option_group.h"
+#include "levin/base/options/read_options.h"
 #include "levin/base/reading/regular_file.h"
 #include "levin/base/text.h"
 #include "levin/models/fine_tune/fine_tune.h"
@@ -95,25 +96,18 @@ using Given = std::set<std::string>;
 /// The fields of several aggregates as one; a name that came before is left out.
 class Once final : public FieldVisitor {
  public:
-  Once(FieldVisitor& to, std::vector<std::string> hidden, Given& given)
-      : to_(to), seen_(std::move(hidden)), given_(given) {}
+  Once(FieldVisitor& to, std::vector<std::string> hidden) : to_(to), seen_(std::move(hidden)) {}
 
  private:
   void visit(Field field) override {
     const bool is_heading = field.name.empty();
     if (!is_heading && std::ranges::count(seen_, field.name) > 0) return;
     seen_.push_back(field.name);
-    field.set = [set = std::move(field.set), name = field.name,
-                 &given = given_](std::string_view text) {
-      given.insert(name);
-      set(text);
-    };
     to_.take(std::move(field));
   }
 
   FieldVisitor& to_;
   std::vector<std::string> seen_;
-  Given& given_;
 };
 
 std::string model_task(const std::string& task) {
@@ -121,11 +115,6 @@ std::string model_task(const std::string& task) {
   if (task == "tag") return "token-classification";
   if (task == "embed") return "sentence-similarity";
   return task == "mlm" ? "fill-mask" : "text-generation";
-}
-
-std::string flag_of(std::string name) {
-  std::ranges::replace(name, '_', '-');
-  return "--" + name;
 }
 
 /// The tasks that an option of the command has an effect for; empty: all of them.
@@ -144,8 +133,8 @@ void check_used(const std::string& task, const Given& given) {
   for (const std::string& option : given) {
     const std::vector<std::string> tasks = tasks_of(option);
     LEVIN_CHECK(tasks.empty() || std::ranges::count(tasks, task) > 0, "tools.finetune",
-                "got {}, which {} does not use; it is of {}; leave it out", flag_of(option), task,
-                to_text(tasks));
+                "got {}, which {} does not use; it is of {}; leave it out", detail::flag_of(option),
+                task, to_text(tasks));
   }
 }
 
@@ -155,7 +144,7 @@ void check_together(const Finetune& command, const Given& given) {
     for (const std::string& option : options) {
       LEVIN_CHECK(is_there || !given.contains(option), "tools.finetune",
                   "got {} and no {}, without which it does nothing; give both or none",
-                  flag_of(option), other);
+                  detail::flag_of(option), other);
     }
   };
   LEVIN_CHECK(command.lora_r >= 0, "tools.finetune",
@@ -168,7 +157,7 @@ void check_together(const Finetune& command, const Given& given) {
   for (const std::string& option : shapes) {
     LEVIN_CHECK(command.adapter.empty() || !given.contains(option), "tools.finetune",
                 "got {} beside --adapter, whose files say it; leave out one of them",
-                flag_of(option));
+                detail::flag_of(option));
   }
   LEVIN_CHECK(command.adapter.empty() || command.lora_r == 0, "tools.finetune",
               "got --lora-r beside --adapter, whose files say it; leave out one of them");
@@ -196,7 +185,7 @@ std::string objective_of(const std::string& task, const std::string& asked, bool
     LEVIN_CHECK(objectives.empty() || std::ranges::count(objectives, objective) > 0,
                 "tools.finetune",
                 "got {}, and these rows are trained by {}, which does not use it; it is of {}",
-                flag_of(option), objective, to_text(objectives));
+                detail::flag_of(option), objective, to_text(objectives));
   }
   return objective;
 }
@@ -336,30 +325,26 @@ int finetune(int argc, char** argv) {
   text::RowsOptions rows;
   models::FineTuneOptions tuning;
   TrainerOptions options{.max_epochs = 3, .num_sanity_val_steps = 0};
-  Given given;
-  const std::string name = "levin finetune " + task;
-  std::vector<const char*> arguments{name.c_str()};
-  arguments.insert(arguments.end(), argv + 2, argv + argc);
-  const auto text = detail::read_options(static_cast<int>(arguments.size()), arguments.data(),
-                                         [&](FieldVisitor& field) {
-                                           // --seed is the trainer's, which the rows take up; task and validation file stand above.
-                                           Once once(field, {"task", "validation_file"}, given);
-                                           option_group(once, "model, adapter and output");
-                                           command.fields(once);
-                                           option_group(once, "loss");
-                                           tuning.fields(once);
-                                           options.fields(once);
-                                           option_group(once, "rows and batches");
-                                           rows.fields(once);
-                                         });
-  if (text) {
-    std::fputs(text->c_str(), stdout);
+  const auto read = detail::read_options(
+      {argv + 2, argv + argc}, {.program = "levin finetune " + task}, [&](FieldVisitor& field) {
+        // --seed is the trainer's, which the rows take up; task and validation file stand above.
+        Once once(field, {"task", "validation_file"});
+        option_group(once, "model, adapter and output");
+        command.fields(once);
+        option_group(once, "loss");
+        tuning.fields(once);
+        options.fields(once);
+        option_group(once, "rows and batches");
+        rows.fields(once);
+      });
+  if (read.text) {
+    std::fputs(read.text->c_str(), stdout);
     return 0;
   }
   check_places(command);
-  check_used(task, given);
-  check_together(command, given);
-  train(task, command, rows, tuning, options, given);
+  check_used(task, read.given);
+  check_together(command, read.given);
+  train(task, command, rows, tuning, options, read.given);
   return 0;
 }
 

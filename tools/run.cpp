@@ -1,6 +1,5 @@
 // levin run [OPTIONS] PROGRAM [ARGUMENTS]: torchrun's options for any program.
 #include <ATen/Context.h>
-#include <CLI/CLI.hpp>
 #include <sched.h>
 
 #include <algorithm>
@@ -9,20 +8,24 @@
 #include <iostream>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "levin/base/check.h"
+#include "levin/base/options/read_options.h"
 #include "levin/base/text.h"
 #include "levin/comm/environment/token.h"
 #include "levin/launch/hostfile.h"
 #include "levin/launch/launch.h"
 #include "levin/launch/manifest/manifest.h"
 #include "tools/command.h"
-#include "tools/command_line.h"
-#include "tools/run_parser.h"
+#include "tools/run_options.h"
 
 namespace levin::tools {
 namespace {
+
+constexpr const char* kAbout =
+    "Starts a program as the ranks of a group, watches over them and starts them again. An option "
+    "is\ntaken from its variable too, where neither a flag nor the file has it: --nnodes from "
+    "PET_NNODES.";
 
 int64_t num_cpus() {
   cpu_set_t set;
@@ -48,19 +51,8 @@ int64_t processes_of(const std::string& text) {
   return count;
 }
 
-std::vector<int64_t> ranks_of(const std::string& text) {
-  std::vector<int64_t> ranks;
-  try {
-    from_text(text, ranks);
-  } catch (const Error&) {
-    ranks = {-1};
-  }
-  LEVIN_CHECK(std::ranges::all_of(ranks, [](int64_t rank) { return rank >= 0; }), "tools.run",
-              "--local-ranks-filter: got '{}', wanted ranks of this machine, as 0,2", text);
-  return ranks;
-}
-
-void check_flags(const RunFlags& flags, const launch::LaunchOptions& options) {
+void check_flags(const RunOptions& flags) {
+  const launch::LaunchOptions& options = flags.launch;
   LEVIN_CHECK(flags.rdzv_backend == "c10d" || flags.rdzv_backend == "static", "tools.run",
               "--rdzv-backend: got '{}', wanted c10d or static", flags.rdzv_backend);
   const bool meets = !options.rdzv_endpoint.empty() || options.node_rank;
@@ -68,34 +60,39 @@ void check_flags(const RunFlags& flags, const launch::LaunchOptions& options) {
               "--hostfile says which nodes there are; leave out --rdzv-endpoint and --node-rank");
   LEVIN_CHECK(!flags.standalone || (options.nnodes.most == 1 && options.rdzv_endpoint.empty()),
               "tools.run", "--standalone is for one node; leave out --nnodes and --rdzv-endpoint");
+  const auto& shown = options.local_ranks_filter;
+  LEVIN_CHECK(std::ranges::all_of(shown, [](int64_t rank) { return rank >= 0; }), "tools.run",
+              "--local-ranks-filter: got '{}', wanted ranks of this machine, as 0,2",
+              levin::to_text(shown));
 }
 
-void check_manifest(const RunFlags& flags) {
-  const auto& [image, gpus, tpu_topology, token] = flags.manifest_options;
-  LEVIN_CHECK(!flags.manifest.empty() || (image.empty() && !gpus && tpu_topology.empty()),
-              "tools.run", "--image, --gpus and --tpu-topology are for --print-manifest; add it");
-  constexpr std::array<std::string_view, 5> kKinds = {"", "true", "pytorchjob", "jobset", "sbatch"};
-  LEVIN_CHECK(std::ranges::find(kKinds, flags.manifest) != kKinds.end(), "tools.run",
-              "--print-manifest: got '{}', wanted pytorchjob, jobset or sbatch", flags.manifest);
-  LEVIN_CHECK(flags.manifest != "jobset" || !tpu_topology.empty(), "tools.run",
+void check_manifest(const ManifestFlags& flags) {
+  const auto& [image, gpus, tpu_topology, token] = flags.options;
+  const std::string& kind = flags.print_manifest;
+  LEVIN_CHECK(kind != "no" || (image.empty() && !gpus && tpu_topology.empty()), "tools.run",
+              "--image, --gpus and --tpu-topology are for --print-manifest; add it");
+  constexpr std::array<std::string_view, 5> kKinds = {"no", "true", "pytorchjob", "jobset",
+                                                      "sbatch"};
+  LEVIN_CHECK(std::ranges::find(kKinds, kind) != kKinds.end(), "tools.run",
+              "--print-manifest: got '{}', wanted pytorchjob, jobset or sbatch", kind);
+  LEVIN_CHECK(kind != "jobset" || !tpu_topology.empty(), "tools.run",
               "a jobset is for a slice of TPUs; say which by --tpu-topology v5e:4x4");
-  LEVIN_CHECK(tpu_topology.empty() || flags.manifest == "true" || flags.manifest == "jobset",
-              "tools.run", "--tpu-topology is for a jobset, got --print-manifest={}",
-              flags.manifest);
+  LEVIN_CHECK(tpu_topology.empty() || kind == "true" || kind == "jobset", "tools.run",
+              "--tpu-topology is for a jobset, got --print-manifest={}", kind);
 }
 
-int print_manifest(const RunFlags& flags, const launch::LaunchOptions& options) {
-  launch::ManifestOptions manifest = flags.manifest_options;
-  manifest.gpus = manifest.gpus || is_by_gpu(flags.nproc_per_node);
+int print_manifest(const RunOptions& run, const ManifestFlags& flags) {
+  launch::ManifestOptions manifest = flags.options;
+  manifest.gpus = manifest.gpus || is_by_gpu(run.nproc_per_node);
   manifest.token = comm::new_token();
   if (!manifest.tpu_topology.empty()) {
-    std::cout << launch::job_set(options, manifest);
+    std::cout << launch::job_set(run.launch, manifest);
     return 0;
   }
-  const bool both = flags.manifest == "true";
-  if (flags.manifest != "sbatch") std::cout << launch::pytorch_job(options, manifest);
-  if (both) std::cout << "\n---\n";
-  if (flags.manifest != "pytorchjob") std::cout << launch::sbatch_script(options, manifest);
+  const std::string& kind = flags.print_manifest;
+  if (kind != "sbatch") std::cout << launch::pytorch_job(run.launch, manifest);
+  if (kind == "true") std::cout << "\n---\n";
+  if (kind != "pytorchjob") std::cout << launch::sbatch_script(run.launch, manifest);
   return 0;
 }
 
@@ -110,21 +107,31 @@ void prefer_endpoint(launch::LaunchOptions& options) {
 }  // namespace
 
 int run(int argc, char** argv) {
-  launch::LaunchOptions options;
-  RunFlags flags;
-  const auto app = make_run_parser(options, flags, "run");
-  if (!parse_arguments(*app, argc, argv, "tools.run")) return 0;
-  options.command = program_of(*app, "run");
-  options.nproc_per_node = processes_of(flags.nproc_per_node);
-  options.nnodes = launch::parse_node_range(flags.nnodes);
-  launch::set_rendezvous_timeouts(flags.rdzv_conf, options);
-  options.local_ranks_filter = ranks_of(flags.local_ranks_filter);
+  RunOptions run;
+  ManifestFlags manifest;
+  const auto read = detail::read_options({argv + std::min(argc, 1), argv + argc},
+                                         {.program = "levin run",
+                                          .about = kAbout,
+                                          .takes_program = true,
+                                          .config = run_config_path(),
+                                          .error_id = "tools.run"},
+                                         [&](FieldVisitor& field) {
+                                           run.fields(field);
+                                           manifest.fields(field);
+                                         });
+  if (read.text) {
+    std::cout << *read.text;
+    return 0;
+  }
+  launch::LaunchOptions& options = run.launch;
+  options.command = read.program;
+  options.nproc_per_node = processes_of(run.nproc_per_node);
   prefer_endpoint(options);
-  check_flags(flags, options);
-  check_manifest(flags);
-  if (!flags.manifest.empty()) return print_manifest(flags, options);
-  if (!flags.hostfile.empty()) {
-    return launch::launch_on_hosts(launch::read_hostfile(flags.hostfile), options);
+  check_flags(run);
+  check_manifest(manifest);
+  if (manifest.print_manifest != "no") return print_manifest(run, manifest);
+  if (!run.hostfile.empty()) {
+    return launch::launch_on_hosts(launch::read_hostfile(run.hostfile), options);
   }
   return launch::launch(options);
 }

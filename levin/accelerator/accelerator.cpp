@@ -101,8 +101,7 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
               "at all of them first; leave it out, or set --precision bf16-mixed",
               precision_.name);
   check_compile();
-  static_cast<void>(
-      optim::GradScaler(options_.engine.scaler));  // which is looked at in 16-mixed alone
+  static_cast<void>(optim::GradScaler(options_.engine.scaler));  // looked at in 16-mixed alone
   if (detail::is_graph_for_xla()) settings_->use_no_onednn();
   stepping_ = std::make_unique<Stepping>(
       *strategy_, world(),
@@ -165,19 +164,18 @@ Accelerator::~Accelerator() {
 // Reasons that are known beforehand; others are found when a step is recorded.
 void Accelerator::check_compile() const {
   check_compile_check(options_);
-  LEVIN_CHECK(options_.engine.compile == "no" || options_.engine.compile == "replay",
-              "accelerator.compile", "got '{}', wanted no or replay; set --compile",
-              options_.engine.compile);
-  LEVIN_CHECK(options_.engine.activation_memory_budget > 0.0 &&
-                  options_.engine.activation_memory_budget <= 1.0,
+  const EngineOptions& engine = options_.engine;
+  LEVIN_CHECK(engine.compile == "no" || engine.compile == "replay", "accelerator.compile",
+              "got '{}', wanted no or replay; set --compile", engine.compile);
+  LEVIN_CHECK(engine.activation_memory_budget > 0.0 && engine.activation_memory_budget <= 1.0,
               "accelerator.compile", "got activation_memory_budget = {}, wanted above 0, at most 1",
-              options_.engine.activation_memory_budget);
-  LEVIN_CHECK((compiles() && xla_ == nullptr) || options_.engine.activation_memory_budget == 1.0,
+              engine.activation_memory_budget);
+  LEVIN_CHECK((compiles() && xla_ == nullptr) || engine.activation_memory_budget == 1.0,
               "accelerator.compile",
               "got activation_memory_budget = {} without --compile replay, which it belongs to{}",
-              options_.engine.activation_memory_budget,
+              engine.activation_memory_budget,
               xla_ == nullptr ? "" : "; on XLA use levin::activation_checkpoint");
-  const bool sums_again = options_.engine.ddp.gradient_reduction == "sum" && compiles() &&
+  const bool sums_again = engine.ddp.gradient_reduction == "sum" && compiles() &&
                           options_.gradient_accumulation_plugin.sync_each_batch;
   LEVIN_CHECK(
       !sums_again, "strategy.ddp.options",
@@ -188,7 +186,7 @@ void Accelerator::check_compile() const {
               "{} looks in each step whether gradients are finite, and a recorded step cannot; set "
               "--precision bf16-mixed, or --compile no",
               precision_.name);
-  LEVIN_CHECK(!LossGuard(options_.engine.loss_guard).is_on(), "accelerator.compile",
+  LEVIN_CHECK(!LossGuard(engine.loss_guard).is_on(), "accelerator.compile",
               "--nan-policy and --spike-policy look at each loss, and a recorded step cannot; turn "
               "them off, or --compile no");
 }

@@ -12,6 +12,7 @@
 #include "levin/base/json.h"
 #include "levin/base/options/command_words.h"
 #include "levin/base/options/options_help_impl.h"
+#include "levin/base/options/read_options.h"
 #include "levin/base/reading/regular_file.h"
 
 namespace levin::detail {
@@ -85,12 +86,6 @@ Collected collect(const WalkFields& walk) {
   return std::move(collector.all);
 }
 
-std::string flag_of(const std::string& name) {
-  std::string flag = "--" + name;
-  std::replace(flag.begin(), flag.end(), '_', '-');
-  return flag;
-}
-
 [[noreturn]] void fail_unknown(std::string_view place, const std::string& given,
                                const std::vector<std::string>& known) {
   const auto close = nearest(given, known);
@@ -102,9 +97,8 @@ void set(const Field& field, std::string_view place, const std::string& text) {
   try {
     field.set(text);
   } catch (const Error& error) {
-    const std::string_view what = error.what();
-    LEVIN_FAIL("base.options.value", "{} of {}: {}", field.name, place,
-               what.substr(what.find(": ") + 2));
+    if (error.id() != "base.text") throw;  // of a type with a text of its own, which says all
+    LEVIN_FAIL("base.options.value", "{} of {}: {}", field.name, place, error.text());
   }
 }
 
@@ -138,7 +132,8 @@ std::string config_bytes(const std::string& file) {
   return *std::move(text);
 }
 
-void read_config(const std::string& file, const std::vector<Field>& fields) {
+/// The names of those that it gives a value, under either spelling.
+std::set<std::string> read_config(const std::string& file, const std::vector<Field>& fields) {
   toml::table table;
   try {
     table = toml::parse(config_bytes(file), file);
@@ -151,8 +146,10 @@ void read_config(const std::string& file, const std::vector<Field>& fields) {
   }
   std::vector<std::string> known;
   for (const Field& field : fields) known.push_back(field.name);
+  std::set<std::string> given;
   for (const auto& [key, node] : table) {
-    const std::string name(key.str());
+    std::string name(key.str());
+    std::ranges::replace(name, '-', '_');
     const auto field = std::find_if(fields.begin(), fields.end(),
                                     [&](const Field& candidate) { return candidate.name == name; });
     if (field == fields.end()) {
@@ -160,7 +157,9 @@ void read_config(const std::string& file, const std::vector<Field>& fields) {
                    known);
     }
     set(*field, file, toml_text(*field, file, node));
+    given.insert(name);
   }
+  return given;
 }
 
 std::string toml_value(const Field& field) {
@@ -175,17 +174,20 @@ std::string toml_value(const Field& field) {
 std::string config_text(const std::vector<Field>& fields) {
   std::ostringstream out;
   for (const Field& field : fields) {
+    if (field.help.empty()) continue;
     out << "# " << field.help << "\n" << field.name << " = " << toml_value(field) << "\n";
   }
   return out.str();
 }
 
 /// Of each option under both spellings, in the order of the fields; then the three that all programs have.
-std::vector<Flag> flags_of(const std::vector<Field>& fields) {
+std::vector<Flag> flags_of(const std::vector<Field>& fields, const OptionRules& rules) {
+  const FlagValue of_switch = rules.takes_program ? FlagValue::kAttached : FlagValue::kPossible;
   std::vector<Flag> flags;
   for (const Field& field : fields) {
     flags.push_back({{flag_of(field.name), "--" + field.name},
-                     field.is_switch ? FlagValue::kPossible : FlagValue::kWanted});
+                     field.is_switch ? of_switch : FlagValue::kWanted});
+    if (!field.letter.empty()) flags.back().names.push_back("-" + field.letter);
   }
   flags.push_back({{"--config"}});
   flags.push_back({{"--print-config", "--print_config"}, FlagValue::kAttached});
@@ -197,6 +199,7 @@ std::vector<Flag> flags_of(const std::vector<Field>& fields) {
 struct Given {
   std::map<std::string, std::string>
       values;  ///< by the field's name; the last where one is given twice
+  std::vector<std::string> program;
   std::optional<std::string> config;
   bool print_config = false;
   bool help = false;
@@ -213,16 +216,15 @@ bool is_on(const CommandWord& word) {
   return on;
 }
 
-Given read_flags(int argc, const char* const* argv, const std::vector<Field>& fields) {
-  const std::vector<Flag> flags = flags_of(fields);
-  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+Given read_flags(const std::vector<std::string>& words, const std::vector<Field>& fields,
+                 const OptionRules& rules) {
+  const std::vector<Flag> flags = flags_of(fields, rules);
   Given given;
-  const CommandWord* unknown = nullptr;
-  const std::vector<CommandWord> split = split_command_line(words, flags);
-  for (const CommandWord& word : split) {
+  for (const CommandWord& word :
+       split_command_line(words, flags, {.ends_at_word = rules.takes_program})) {
     const auto index = static_cast<size_t>(word.flag);
     if (word.flag < 0) {
-      if (unknown == nullptr) unknown = &word;
+      given.program.push_back(word.text);
     } else if (index < fields.size()) {
       given.values[fields[index].name] = word.value.value_or("true");
     } else if (index == fields.size()) {
@@ -231,48 +233,99 @@ Given read_flags(int argc, const char* const* argv, const std::vector<Field>& fi
       (index == fields.size() + 1 ? given.print_config : given.help) = is_on(word);
     }
   }
-  if (given.help || unknown == nullptr) return given;
+  if (given.help || given.program.empty()) return given;
+  const std::string first = given.program.front();
+  if (rules.takes_program && first == "--") given.program.erase(given.program.begin());
+  if (rules.takes_program && (first == "--" || !first.starts_with('-'))) return given;
   std::vector<std::string> known;
   for (const Flag& flag : flags) known.push_back(flag.names[0]);
-  fail_unknown("the command line", printable(unknown->text.substr(0, unknown->text.find('='))),
-               known);
+  fail_unknown("the command line", printable(first.substr(0, first.find('='))), known);
 }
 
-std::string help_text(const std::string& program, const Collected& all) {
+std::string help_text(const OptionRules& rules, const Collected& all) {
   std::vector<HelpRow> rows = {
       {"", "--help, -h", "print this and end"},
-      {"", "--config FILE", "TOML file of these options"},
+      {"", rules.config.empty() ? "--config FILE" : fmt::format("--config [{}]", rules.config),
+       "TOML file of these options"},
       {"", "--print-config", "print all options as TOML and end"},
   };
   for (size_t i = 0; i < all.fields.size(); ++i) {
     const Field& field = all.fields[i];
-    rows.push_back(
-        {all.groups[i], fmt::format("{} [{}]", flag_of(field.name), field.get()), field.help});
+    if (field.help.empty()) continue;
+    const std::string letter = field.letter.empty() ? "" : ", -" + field.letter;
+    rows.push_back({all.groups[i],
+                    fmt::format("{}{} [{}]", flag_of(field.name), letter, field.get()),
+                    field.help});
   }
   return fmt::format(
-             "Usage: {} [OPTIONS]\n\nFlags win over the file given by --config, which wins over "
-             "the "
-             "defaults, which stand in brackets.\n",
-             program) +
+             "Usage: {} [OPTIONS]{}\n\n{}Flags win over the file given by --config, which wins "
+             "over "
+             "the defaults, which stand in brackets.\n",
+             rules.program, rules.takes_program ? " PROGRAM [ARGUMENTS OF THE PROGRAM]" : "",
+             rules.about.empty() ? "" : rules.about + "\n\n") +
          help_rows(rows);
+}
+
+/// The file to read; empty: none.
+std::string config_of(const Given& given, const OptionRules& rules) {
+  LEVIN_CHECK(!given.config || !given.config->empty(), "base.options.config",
+              "--config got an empty name; name a TOML file, or leave it out");
+  std::error_code unknown;
+  const bool is_there = std::filesystem::exists(rules.config, unknown);
+  return given.config ? *given.config : is_there ? rules.config : "";
+}
+
+OptionsRead read_collected(const std::vector<std::string>& words, const OptionRules& rules,
+                           const Collected& all) {
+  Given given = read_flags(words, all.fields, rules);
+  if (given.help) return {.text = help_text(rules, all)};
+  OptionsRead read{.program = std::move(given.program)};
+  const std::string config = config_of(given, rules);
+  if (!config.empty()) read.given = read_config(config, all.fields);
+  for (const Field& field : all.fields) {
+    const auto text = given.values.find(field.name);
+    const char* variable = field.variable.empty() ? nullptr : std::getenv(field.variable.c_str());
+    if (text != given.values.end()) {
+      set(field, "the command line", text->second);
+    } else if (variable != nullptr && *variable != 0 && !read.given.contains(field.name)) {
+      set(field, field.variable, variable);
+    } else {
+      continue;
+    }
+    read.given.insert(field.name);
+  }
+  if (given.print_config) read.text = config_text(all.fields);
+  return read;
 }
 
 }  // namespace
 
-std::optional<std::string> read_options(int argc, const char* const* argv, const WalkFields& walk) {
+OptionsRead read_options(const std::vector<std::string>& words, const OptionRules& rules,
+                         const WalkFields& walk) {
   const Collected all = collect(walk);
-  const Given given = read_flags(argc, argv, all.fields);
-  if (given.help) return help_text(argc > 0 ? argv[0] : "program", all);
-  LEVIN_CHECK(!given.config || !given.config->empty(), "base.options.config",
-              "--config got an empty name; name a TOML file, or leave it out");
-  if (given.config) read_config(*given.config, all.fields);
-  for (const Field& field : all.fields) {
-    if (const auto text = given.values.find(field.name); text != given.values.end()) {
-      set(field, "the command line", text->second);
-    }
+  try {
+    return read_collected(words, rules, all);
+  } catch (const Error& error) {
+    if (rules.error_id.empty() || !error.id().starts_with("base.options.")) throw;
+    throw Error(rules.error_id, error.text());
   }
-  if (given.print_config) return config_text(all.fields);
-  return std::nullopt;
+}
+
+std::optional<std::string> read_options(int argc, const char* const* argv, const WalkFields& walk) {
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  return read_options(words, {.program = argc > 0 ? argv[0] : "program"}, walk).text;
+}
+
+std::string options_as_toml(const WalkFields& walk, const std::set<std::string>& names) {
+  std::vector<Field> fields = collect(walk).fields;
+  std::erase_if(fields, [&](const Field& field) { return !names.contains(field.name); });
+  return config_text(fields);
+}
+
+std::string flag_of(const std::string& name) {
+  std::string flag = "--" + name;
+  std::ranges::replace(flag, '_', '-');
+  return flag;
 }
 
 void read_options_or_exit(int argc, const char* const* argv, const WalkFields& walk) {

@@ -23,8 +23,12 @@ namespace levin {
 
 /// One option of an aggregate, by reference.
 struct Field {
-  std::string name;        ///< snake_case; the flag is --snake-case, the TOML key snake_case
-  std::string help = {};   ///< one line, with the unit
+  std::string name;  ///< snake_case; the flag is --snake-case, the TOML key snake_case
+  std::string help =
+      {};  ///< one line, with the unit; empty: --help and --print-config leave it out
+  std::string letter = {};  ///< "n": -n is the flag too
+  std::string variable =
+      {};                  ///< of the environment, which is read where flags and file give no value
   bool is_switch = false;  ///< a bool: the flag may stand without a value
   bool is_number = false;  ///< TOML writes it without quotes
   bool is_list = false;    ///< a TOML array is taken too
@@ -38,8 +42,9 @@ class LEVIN_API FieldVisitor {
   virtual ~FieldVisitor();
 
   template <class T>
-  void operator()(std::string_view name, T& value, std::string_view help) {
-    Field field{std::string(name), std::string(help)};
+  void operator()(std::string_view name, T& value, std::string_view help,
+                  std::string_view letter = "") {
+    Field field{std::string(name), std::string(help), std::string(letter)};
     field.is_switch = std::is_same_v<T, bool>;
     field.is_number = std::is_arithmetic_v<T>;
     field.is_list = requires { value.push_back(value.front()); } && !std::is_same_v<T, std::string>;

@@ -1,34 +1,40 @@
 #include "levin/launch/command_line.h"
 
-#include "levin/base/text.h"
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "levin/base/options/placed_fields.h"
+#include "levin/base/options/read_options.h"
 
 namespace levin::launch {
+namespace {
 
-std::vector<std::string> flags_of(const LaunchOptions& options) {
-  const LaunchOptions defaults;
-  std::vector<std::string> flags;
-  const auto add = [&](const char* flag, const auto& value, const auto& otherwise) {
-    if (value == otherwise) return;
-    flags.emplace_back(flag);
-    flags.push_back(to_text(value));
-  };
-  add("--max-restarts", options.max_restarts, defaults.max_restarts);
-  add("--monitor-interval", options.monitor_interval_s, defaults.monitor_interval_s);
-  add("--log-dir", options.log_dir, defaults.log_dir);
-  add("--redirects", options.redirects, defaults.redirects);
-  add("--tee", options.tee, defaults.tee);
-  add("--local-ranks-filter", options.local_ranks_filter, defaults.local_ranks_filter);
-  add("--numa-binding", options.numa_binding, defaults.numa_binding);
-  add("--shutdown-timeout", options.shutdown_timeout_s, defaults.shutdown_timeout_s);
-  add("--failure-timeout", options.failure_timeout_s, defaults.failure_timeout_s);
-  const std::string conf = "join_timeout=" + to_text(options.join_timeout_s) +
-                           ",last_call_timeout=" + to_text(options.last_call_timeout_s) +
-                           ",node_timeout=" + to_text(options.node_timeout_s);
-  const bool timeouts = options.join_timeout_s != defaults.join_timeout_s ||
-                        options.last_call_timeout_s != defaults.last_call_timeout_s ||
-                        options.node_timeout_s != defaults.node_timeout_s;
-  add("--rdzv-conf", timeouts ? conf : std::string(), std::string());
-  return flags;
+/// Each node is told by itself where they meet and how many there are.
+constexpr std::array<std::string_view, 7> kOfEachNode = {
+    "nnodes",   "node_rank",        "rdzv_endpoint",     "rdzv_id",
+    "master_*", "token_from_input", "signals_from_input"};
+
+/// The flags, with values, of options that are not as usual.
+struct FlagsUnlike final : FieldVisitor {
+  const std::map<std::string, std::string> usual = options_as_text(LaunchOptions());
+  std::vector<std::string> words;
+
+  void visit(Field field) override {
+    const auto is_name = [&](std::string_view pattern) { return stands_for(pattern, field.name); };
+    if (field.name.empty() || std::ranges::any_of(kOfEachNode, is_name)) return;
+    if (field.get() == usual.at(field.name)) return;
+    words.insert(words.end(), {levin::detail::flag_of(field.name), field.get()});
+  }
+};
+
+}  // namespace
+
+std::vector<std::string> flags_of(LaunchOptions options) {
+  FlagsUnlike flags;
+  options.fields(flags);
+  return std::move(flags.words);
 }
 
 std::string shell_word(std::string_view word) {

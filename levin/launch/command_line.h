@@ -11,7 +11,7 @@ namespace levin::launch {
 
 /// "--max-restarts", "2", ... for what differs from the defaults and is no matter of where the
 /// nodes meet, how many there are, or how many ranks each has.
-LEVIN_API std::vector<std::string> flags_of(const LaunchOptions& options);
+LEVIN_API std::vector<std::string> flags_of(LaunchOptions options);
 
 /// One word for a POSIX shell: 'it'\''s'.
 LEVIN_API std::string shell_word(std::string_view word);

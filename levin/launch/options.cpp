@@ -1,6 +1,7 @@
 #include "levin/launch/options.h"
 
 #include "levin/base/check.h"
+#include "levin/base/options/option_group.h"
 #include "levin/base/text.h"
 #include "levin/launch/node/binding.h"
 
@@ -38,26 +39,58 @@ Streams streams_of(std::string_view number) {
 
 }  // namespace
 
-NodeRange parse_node_range(std::string_view text) {
+void LaunchOptions::fields(FieldVisitor& field) {
+  option_group(field, "ranks");
+  field("nnodes", nnodes, "number of nodes, or MIN:MAX");
+  field("max_restarts", max_restarts, "how often a group that failed starts again");
+  field("shutdown_timeout", shutdown_timeout_s,
+        "seconds for ranks to save after SIGTERM before they are killed");
+  field("failure_timeout", failure_timeout_s,
+        "seconds for the other ranks to end when one has failed");
+  field("numa_binding", numa_binding,
+        "CPUs of a rank: none, node, socket, core-complex, exclusive");
+  option_group(field, "where nodes meet");
+  field("node_rank", node_rank, "place of this node; left out: in the order they come");
+  field("rdzv_endpoint", rdzv_endpoint, "HOST[:PORT] where several nodes meet");
+  field("rdzv_id", rdzv_id, "name of the job, the same on all nodes");
+  field("rdzv_conf", timeouts, "seconds that nodes wait for each other");
+  field("master_addr", master_addr, "host of node 0, in place of --rdzv-endpoint");
+  field("master_port", master_port, "its port; left out on one node: a free one");
+  field("monitor_interval", monitor_interval_s, "seconds between looks at other nodes");
+  field("token_from_input", token_from_input, "");
+  field("signals_from_input", signals_from_input, "");
+  option_group(field, "output");
+  field("log_dir", log_dir, "folder for DIR/ID/attempt_N/RANK/{stdout,stderr}.log");
+  field("redirects", redirects, "streams to files only: 1 stdout, 2 stderr, 3 both; R:N,...", "r");
+  field("tee", tee, "streams to files and to the console, likewise", "t");
+  field("local_ranks_filter", local_ranks_filter, "ranks shown on the console: 0,2");
+  option_group(field, "");
+}
+
+void from_text(std::string_view text, NodeRange& range) {
   const size_t colon = text.find(':');
-  NodeRange range;
   range.least = value_in<int64_t>(text.substr(0, colon), "--nnodes");
   range.most = colon == std::string_view::npos
                    ? range.least
                    : value_in<int64_t>(text.substr(colon + 1), "--nnodes");
   LEVIN_CHECK(range.least >= 1 && range.least <= range.most, "launch.options",
               "--nnodes: got '{}', wanted a number or MIN:MAX with 1 <= MIN <= MAX", text);
-  return range;
 }
 
-void set_rendezvous_timeouts(std::string_view text, LaunchOptions& options) {
+std::string to_text(const NodeRange& range) {
+  return range.elastic() ? fmt::format("{}:{}", range.least, range.most)
+                         : std::to_string(range.least);
+}
+
+void from_text(std::string_view text, RendezvousTimeouts& timeouts) {
+  timeouts = {};
   for (const std::string_view item : at_commas(text)) {
     const size_t equals = item.find('=');
     const std::string_view key = item.substr(0, equals);
     const std::string_view value = equals == std::string_view::npos ? "" : item.substr(equals + 1);
-    double* target = key == "join_timeout" || key == "timeout" ? &options.join_timeout_s
-                     : key == "last_call_timeout"              ? &options.last_call_timeout_s
-                     : key == "node_timeout"                   ? &options.node_timeout_s
+    double* target = key == "join_timeout" || key == "timeout" ? &timeouts.join_s
+                     : key == "last_call_timeout"              ? &timeouts.last_call_s
+                     : key == "node_timeout"                   ? &timeouts.node_s
                                                                : nullptr;
     LEVIN_CHECK(target != nullptr, "launch.options",
                 "--rdzv-conf: got '{}', wanted join_timeout=S, last_call_timeout=S or "
@@ -67,6 +100,12 @@ void set_rendezvous_timeouts(std::string_view text, LaunchOptions& options) {
     LEVIN_CHECK(*target > 0, "launch.options", "--rdzv-conf: got '{}', wanted seconds above 0",
                 item);
   }
+}
+
+std::string to_text(const RendezvousTimeouts& timeouts) {
+  return fmt::format("join_timeout={},last_call_timeout={},node_timeout={}",
+                     to_text(timeouts.join_s), to_text(timeouts.last_call_s),
+                     to_text(timeouts.node_s));
 }
 
 Streams parse_streams(std::string_view text, int64_t local_rank) {
@@ -96,8 +135,8 @@ void check_options(const LaunchOptions& options) {
               "--shutdown-timeout: got {}, wanted seconds, at least 0", options.shutdown_timeout_s);
   LEVIN_CHECK(options.failure_timeout_s >= 0, "launch.options",
               "--failure-timeout: got {}, wanted seconds, at least 0", options.failure_timeout_s);
-  LEVIN_CHECK(options.node_timeout_s > 0, "launch.options",
-              "--rdzv-conf: got node_timeout={}, wanted seconds above 0", options.node_timeout_s);
+  LEVIN_CHECK(options.timeouts.node_s > 0, "launch.options",
+              "--rdzv-conf: got node_timeout={}, wanted seconds above 0", options.timeouts.node_s);
   const int64_t port = options.master_port.value_or(0);
   LEVIN_CHECK(port >= 0 && port <= 65535, "launch.options",
               "--master-port: got {}, wanted a port from 0 to 65535", port);

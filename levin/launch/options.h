@@ -1,6 +1,7 @@
 #pragma once
 // LaunchOptions: what `levin run` is asked to do, in torchrun's words.
-// Read from the command line by tools/run.cpp; handed to launch() whole.
+// Read from the command line by tools/run.cpp, which has options of its own beside them (tools/run_options.h);
+// handed to launch() whole.
 //
 //   launch::launch({.nproc_per_node = 4, .max_restarts = 2, .command = {"./train", "--n", "3"}});
 
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "levin/base/export.h"
+#include "levin/base/options.h"
 
 namespace levin::launch {
 
@@ -21,15 +23,20 @@ struct NodeRange {
   bool elastic() const { return least < most; }
 };
 
+/// How long nodes wait for each other, in seconds; torchrun's --rdzv-conf.
+struct RendezvousTimeouts {
+  double join_s = 600;      ///< for the least number of nodes to come
+  double last_call_s = 30;  ///< for more than the least, at the first start
+  double node_s = 5;        ///< a node that is silent for so long is lost
+};
+
 struct LaunchOptions {
   NodeRange nnodes = {};  ///< min:max makes the job elastic
   int64_t nproc_per_node = 1;
-  std::string rdzv_endpoint = {};   ///< host[:port] where several nodes meet
-  std::string rdzv_id = {};         ///< the same on all nodes of a job
-  std::string token = {};           ///< its secret; empty: LEVIN_JOB_TOKEN, else one node's own
-  double join_timeout_s = 600;      ///< for the least number of nodes to come
-  double last_call_timeout_s = 30;  ///< for more than the least, at the first start
-  double node_timeout_s = 5;        ///< a node that is silent for so long is lost
+  std::string rdzv_endpoint = {};  ///< host[:port] where several nodes meet
+  std::string rdzv_id = {};        ///< the same on all nodes of a job
+  std::string token = {};          ///< its secret; empty: LEVIN_JOB_TOKEN, else one node's own
+  RendezvousTimeouts timeouts = {};
   int64_t max_restarts = 0;
   double monitor_interval_s = 0.1;               ///< between looks at the other nodes
   std::string log_dir = {};                      ///< DIR/ID/attempt_N/RANK/{stdout,stderr}.log
@@ -46,14 +53,22 @@ struct LaunchOptions {
   bool token_from_input = false;      ///< the first line of stdin is the token
   bool signals_from_input = false;    ///< numbers of signals are read from stdin, its end is SIGHUP
   std::vector<std::string> command = {};  ///< the program and its arguments
+
+  /// All but nproc_per_node, which the command line names by gpu and auto too, and the command.
+  LEVIN_API void fields(FieldVisitor& field);
 };
 
-/// "2" or "1:4". Throws Error "launch.options".
-LEVIN_API NodeRange parse_node_range(std::string_view text);
+using levin::from_text;  // which those below would hide
+using levin::to_text;
 
-/// "60" or "join_timeout=60,last_call_timeout=5,node_timeout=3", as --rdzv-conf takes it. Throws
-/// Error "launch.options" for a key it does not know.
-LEVIN_API void set_rendezvous_timeouts(std::string_view text, LaunchOptions& options);
+/// "2" or "1:4". Throws Error "launch.options".
+LEVIN_API void from_text(std::string_view text, NodeRange& range);
+LEVIN_API std::string to_text(const NodeRange& range);
+
+/// "join_timeout=60,last_call_timeout=5,node_timeout=3": those that are left out are the defaults.
+/// Throws Error "launch.options" for a key it does not know.
+LEVIN_API void from_text(std::string_view text, RendezvousTimeouts& timeouts);
+LEVIN_API std::string to_text(const RendezvousTimeouts& timeouts);
 
 struct Streams {
   bool out = false;

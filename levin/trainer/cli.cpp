@@ -6,6 +6,7 @@
 #include "levin/base/check.h"
 #include "levin/base/console/last_words.h"
 #include "levin/base/log.h"
+#include "levin/base/options/read_options.h"
 #include "levin/base/text.h"
 #include "levin/trainer/predictions.h"
 #include "levin/trainer/trainer.h"
@@ -103,17 +104,14 @@ int run_cli(int argc, const char* const* argv, TrainerOptions defaults, const Cl
   PredictOptions predict;
   try {
     check_command(command);
-    const std::string name = program + " " + command;
-    std::vector<const char*> arguments = {name.c_str()};
-    arguments.insert(arguments.end(), argv + 2, argv + argc);
-    const auto text = read_options(static_cast<int>(arguments.size()), arguments.data(),
+    const auto read = read_options({argv + 2, argv + argc}, {.program = program + " " + command},
                                    [&](FieldVisitor& field) {
                                      parts.fields(field);
                                      if (command == "predict") predict.fields(field);
                                      options.fields(field);
                                    });
-    if (text) {
-      std::fputs(text->c_str(), stdout);
+    if (read.text) {
+      std::fputs(read.text->c_str(), stdout);
       return 0;
     }
   } catch (const Error& error) {

@@ -10,12 +10,17 @@
 #include "levin/base/error.h"
 #include "levin/base/options/option_group.h"
 #include "levin/base/options/placed_fields.h"
+#include "levin/base/options/read_options.h"
 #include "tests/support/error_of.h"
 
 namespace {
 
 using levin::test::error_id;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 struct RunOptions {
   int64_t max_epochs = 5;
@@ -283,10 +288,10 @@ TEST(Options, AnAggregateShowsThePartThatItHoldsInAnOrderOfItsOwn) {
   struct Part {
     int64_t width = 1, rate = 2, net_depth = 3, net_heads = 4;
     void fields(levin::FieldVisitor& field) {
-      field("width", width, "");
-      field("net_depth", net_depth, "");
-      field("rate", rate, "");
-      field("net_heads", net_heads, "");
+      field("width", width, "an option");
+      field("net_depth", net_depth, "an option");
+      field("rate", rate, "an option");
+      field("net_heads", net_heads, "an option");
     }
   };
   struct Whole {
@@ -295,7 +300,7 @@ TEST(Options, AnAggregateShowsThePartThatItHoldsInAnOrderOfItsOwn) {
     void fields(levin::FieldVisitor& field) {
       levin::PlacedFields part_fields(part);
       part_fields.hand_on(field, {"rate"});
-      field("own", own, "");
+      field("own", own, "an option");
       part_fields.hand_on(field, {"net_*", "rate"});
       part_fields.hand_on(field, {"*"});
       part_fields.hand_on(field, {"*"});  // nothing is left
@@ -304,8 +309,80 @@ TEST(Options, AnAggregateShowsThePartThatItHoldsInAnOrderOfItsOwn) {
   const char* arguments[] = {"program", "--net-heads", "8", "--print-config"};
   EXPECT_EQ(*levin::detail::read_options(
                 4, arguments, [&](levin::FieldVisitor& field) { options.fields(field); }),
-            "# \nrate = 2\n# \nown = 5\n# \nnet_depth = 3\n# \nnet_heads = 8\n# \nwidth = 1\n");
+            "# an option\nrate = 2\n# an option\nown = 5\n# an option\nnet_depth = 3\n"
+            "# an option\nnet_heads = 8\n# an option\nwidth = 1\n");
   EXPECT_EQ(options.part.net_heads, 8);
+}
+
+/// The options of a command that starts a program.
+struct Launched {
+  int64_t ranks = 1;
+  std::string place;
+  bool alone = false, hidden = false;
+
+  void fields(levin::FieldVisitor& field) {
+    field("ranks", ranks, "how many", "n");
+    field.take({.name = "place",
+                .help = "where",
+                .variable = "LEVIN_TEST_PLACE",
+                .get = [this] { return place; },
+                .set = [this](std::string_view text) { place = text; }});
+    field("alone", alone, "a switch");
+    field("hidden", hidden, "");
+  }
+  levin::detail::OptionsRead read(const std::vector<std::string>& words, std::string config = "") {
+    return levin::detail::read_options(words,
+                                       {.program = "start",
+                                        .about = "Starts it.",
+                                        .takes_program = true,
+                                        .config = std::move(config),
+                                        .error_id = "test.start"},
+                                       [this](levin::FieldVisitor& field) { fields(field); });
+  }
+};
+
+TEST(Options, BeforeAProgramEndWhereItBegins) {
+  Launched options;
+  const auto read = options.read({"-n", "2", "--alone", "./train", "--ranks", "3", "--help"});
+  EXPECT_EQ(read.text, std::nullopt);
+  EXPECT_THAT(read.program, ElementsAre("./train", "--ranks", "3", "--help"));
+  EXPECT_THAT(read.given, ElementsAre("alone", "ranks"));
+  EXPECT_EQ(options.ranks, 2);
+  EXPECT_TRUE(options.alone);
+  EXPECT_THAT(options.read({"-n4", "--", "--train"}).program, ElementsAre("--train"));
+  EXPECT_EQ(options.ranks, 4);
+  EXPECT_THAT(levin::test::error_of([&] { options.read({"--rank", "2", "./train"}); }),
+              StartsWith("test.start: the command line has no option '--rank'; did you mean "
+                         "'--ranks'?"));
+  EXPECT_THAT(levin::test::error_of([&] { options.read({"--ranks=two", "./train"}); }),
+              StartsWith("test.start: ranks of the command line: got 'two', wanted an integer"));
+}
+
+TEST(Options, AFlagWinsOverTheFileAndThatOverTheVariable) {
+  ASSERT_EQ(setenv("LEVIN_TEST_PLACE", "variable", 1), 0);
+  Launched by_variable, by_file, by_flag;
+  EXPECT_THAT(by_variable.read({}).given, ElementsAre("place"));
+  const std::string file = write_toml("place = \"file\"\nalone = true\n");
+  by_file.read({}, file);
+  by_flag.read({"--place", "flag"}, file);
+  ASSERT_EQ(unsetenv("LEVIN_TEST_PLACE"), 0);
+  EXPECT_EQ(by_variable.place, "variable");
+  EXPECT_EQ(by_file.place, "file");
+  EXPECT_EQ(by_flag.place, "flag");
+  EXPECT_TRUE(by_flag.alone);
+  EXPECT_TRUE(by_flag.read({}, "/no/such/file").given.empty());
+}
+
+TEST(Options, OneWithoutHelpIsHidden) {
+  Launched options;
+  EXPECT_EQ(options.read({"--print-config"}).text,
+            "# how many\nranks = 1\n# where\nplace = \"\"\n# a switch\nalone = false\n");
+  EXPECT_THAT(*options.read({"--help"}).text,
+              AllOf(StartsWith("Usage: start [OPTIONS] PROGRAM [ARGUMENTS OF THE PROGRAM]\n\n"
+                               "Starts it.\n\nFlags win"),
+                    HasSubstr("  --ranks, -n [1] "), Not(HasSubstr("hidden"))));
+  options.read({"--hidden"});
+  EXPECT_TRUE(options.hidden);
 }
 
 TEST(Options, HelpHasEachOptionOnceUnderItsHeading) {

@@ -19,9 +19,11 @@ TEST(RunCommand, NamesWhatItDoesNotTake) {
   const Scratch scratch;
   const std::vector<std::pair<Words, std::string>> cases = {
       {{"--nproc-per-nod", "2", "x"},
-       "tools.run: no option '--nproc-per-nod'; did you mean '--nproc-per-node'?"},
+       "tools.run: the command line has no option '--nproc-per-nod'; did you mean "
+       "'--nproc-per-node'?"},
       {{"-n", "two", "x"}, "tools.run: --nproc-per-node: got 'two', wanted a number, cpu, gpu or"},
-      {{"--max-restarts", "x", "y"}, "tools.run: Could not convert: --max-restarts"},
+      {{"--max-restarts", "x", "y"},
+       "tools.run: max_restarts of the command line: got 'x', wanted an integer"},
       {{"--rdzv-backend", "etcd", "x"}, "tools.run: --rdzv-backend: got 'etcd'"},
       {{"--standalone", "--nnodes", "2", "x"}, "tools.run: --standalone is for one node"},
       {{"--hostfile", "h", "--node-rank", "1", "x"}, "tools.run: --hostfile says which nodes"},

@@ -16,12 +16,17 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 TEST(LaunchOptions, NodesAreANumberOrARange) {
-  EXPECT_EQ(parse_node_range("3").least, 3);
-  EXPECT_EQ(parse_node_range("3").most, 3);
-  EXPECT_EQ(parse_node_range("1:4").least, 1);
-  EXPECT_EQ(parse_node_range("1:4").most, 4);
+  NodeRange range;
+  from_text("3", range);
+  EXPECT_EQ(range.least, 3);
+  EXPECT_EQ(range.most, 3);
+  EXPECT_EQ(to_text(range), "3");
+  from_text("1:4", range);
+  EXPECT_EQ(range.least, 1);
+  EXPECT_EQ(range.most, 4);
+  EXPECT_EQ(to_text(range), "1:4");
   for (const char* text : {"", "0", "4:1", "a", "1:", "1:2:3"}) {
-    EXPECT_EQ(error_id([&] { parse_node_range(text); }), "launch.options") << text;
+    EXPECT_EQ(error_id([&] { from_text(text, range); }), "launch.options") << text;
   }
 }
 
@@ -49,11 +54,12 @@ TEST(LaunchOptions, EndpointsHaveAHostAndAPort) {
 }
 
 TEST(LaunchOptions, TimeoutsOfTheRendezvousAreNamed) {
-  LaunchOptions options;
-  set_rendezvous_timeouts("join_timeout=60,node_timeout=2.5", options);
-  EXPECT_EQ(options.join_timeout_s, 60);
-  EXPECT_EQ(options.node_timeout_s, 2.5);
-  EXPECT_THAT(error_of([&] { set_rendezvous_timeouts("etcd=1", options); }),
+  RendezvousTimeouts timeouts;
+  from_text("join_timeout=60,node_timeout=2.5", timeouts);
+  EXPECT_EQ(timeouts.join_s, 60);
+  EXPECT_EQ(timeouts.last_call_s, 30);
+  EXPECT_EQ(timeouts.node_s, 2.5);
+  EXPECT_THAT(error_of([&] { from_text("etcd=1", timeouts); }),
               HasSubstr("launch.options: --rdzv-conf: got 'etcd=1', wanted join_timeout=S"));
 }
 
@@ -78,9 +84,10 @@ TEST(LaunchOptions, RefusesWhatDoesNotGoTogether) {
 
 TEST(CommandLine, HoldsWhatDiffersFromTheDefaults) {
   EXPECT_THAT(flags_of({}), IsEmpty());
-  EXPECT_EQ(shell_line(flags_of({.join_timeout_s = 9, .max_restarts = 2, .log_dir = "my logs"})),
-            "--max-restarts 2 --log-dir 'my logs' --rdzv-conf "
-            "join_timeout=9,last_call_timeout=30,node_timeout=5");
+  EXPECT_EQ(
+      shell_line(flags_of({.timeouts = {.join_s = 9}, .max_restarts = 2, .log_dir = "my logs"})),
+      "--max-restarts 2 --rdzv-conf join_timeout=9,last_call_timeout=30,node_timeout=5 "
+      "--log-dir 'my logs'");
 }
 
 TEST(CommandLine, WordsReachTheShellAsTheyAre) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "levin/base/error.h"
+#include "tests/support/scratch.h"
 #include "tools/command.h"
 
 namespace {
@@ -124,6 +125,25 @@ TEST(ToolOptions, AnEmptyValueTakesNoWordForItself) {
       }
     }
   }
+}
+
+TEST(ToolOptions, ARunReadsWhatConfigWrote) {
+  const levin::test::Scratch scratch;
+  const std::string file = (scratch / "run.toml").string();
+  const auto& tools = tools_of_levin();
+  EXPECT_THAT(said_by(tools[1], {"--output", file, "-n", "3", "--max-restarts", "2", "--tee=3"}),
+              HasSubstr("levin run --config " + file + " reads it"));
+  const auto script = [&](const Words& more) {
+    Words words = {"--config", file, "--print-manifest=sbatch"};
+    words.insert(words.end(), more.begin(), more.end());
+    words.emplace_back("./train");
+    return said_by(tools[0], words);
+  };
+  EXPECT_THAT(script({}), HasSubstr("-n 3 --max-restarts 2 --tee 3"));
+  EXPECT_THAT(script({"--max-restarts", "4"}), HasSubstr("-n 3 --max-restarts 4 --tee 3"));
+  // As levin config of an earlier version spelt it.
+  levin::test::put(scratch / "run.toml", "nproc-per-node=5\nnnodes=\"1\"\n");
+  EXPECT_THAT(script({}), HasSubstr("-n 5 -- ./train"));
 }
 
 TEST(ToolOptions, OfARunsOptionGivenTwiceTheLastCounts) {

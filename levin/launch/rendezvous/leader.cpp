@@ -64,7 +64,7 @@ void Leader::look_for_new_agents() {
 
 bool Leader::is_overdue() {
   if (!nameless_since_) nameless_since_ = Clock::now();
-  return seconds_since(*nameless_since_) > options_.node_timeout_s;
+  return seconds_since(*nameless_since_) > options_.timeouts.node_s;
 }
 
 void Leader::begin_anew_after_sleep() {
@@ -85,8 +85,9 @@ void Leader::look_for_lost_agents() {
     const int64_t beats = store_.add(keys_.beat(number), 0);
     if (beats != agent.beats) agent.last_beat = Clock::now();
     agent.beats = beats;
-    const double timeout_s = has_successor(i) ? std::min(kSuccessorSeconds, options_.node_timeout_s)
-                                              : options_.node_timeout_s;
+    const double timeout_s = has_successor(i)
+                                 ? std::min(kSuccessorSeconds, options_.timeouts.node_s)
+                                 : options_.timeouts.node_s;
     const bool lost = number != own_agent_ && seconds_since(agent.last_beat) > timeout_s;
     agent.gone = lost || store_.find(keys_.left(number));
     if (lost) {
@@ -142,9 +143,9 @@ void Leader::gather() {
   const auto count = static_cast<int64_t>(nodes.size());
   const auto& range = options_.nnodes;
   // After the first start late nodes join by a new one; nobody waits for them.
-  const bool called = attempt_ > 0 || seconds_since(last_join_) >= options_.last_call_timeout_s;
+  const bool called = attempt_ > 0 || seconds_since(last_join_) >= options_.timeouts.last_call_s;
   if (count == range.most || (count >= range.least && called)) return publish_plan(nodes);
-  if (count >= range.least || seconds_since(gathering_since_) < options_.join_timeout_s) return;
+  if (count >= range.least || seconds_since(gathering_since_) < options_.timeouts.join_s) return;
   std::string hosts;
   for (const int64_t node : nodes) {
     hosts += (hosts.empty() ? "" : ", ") + agents_[static_cast<size_t>(node)].info.host;
@@ -152,7 +153,7 @@ void Leader::gather() {
   refuse(
       fmt::format("launch.rendezvous: {} of at least {} nodes came within {} s ({}); start the "
                   "others, or raise join_timeout in --rdzv-conf",
-                  count, range.least, options_.join_timeout_s, hosts));
+                  count, range.least, options_.timeouts.join_s, hosts));
 }
 
 void Leader::publish_plan(const std::vector<int64_t>& nodes) {

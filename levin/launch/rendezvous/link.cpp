@@ -129,7 +129,7 @@ void Link::listen_for_silence(const std::shared_ptr<Line>& line) {
     if (!is_silent(*line)) continue;
     line->leave = line->silent = true;
     line->news.error = std::make_exception_ptr(std::runtime_error(
-        fmt::format("no answer from it for {} s", line->options.node_timeout_s)));
+        fmt::format("no answer from it for {} s", line->options.timeouts.node_s)));
     notify(*line);
     return;
   }
@@ -138,7 +138,7 @@ void Link::listen_for_silence(const std::shared_ptr<Line>& line) {
 bool Link::is_silent(const Line& line) {
   if (line.news.agent < 0 || line.news.serves || line.news.end) return false;
   const std::chrono::duration<double> silence = std::chrono::steady_clock::now() - line.last_answer;
-  return silence.count() > line.options.node_timeout_s;
+  return silence.count() > line.options.timeouts.node_s;
 }
 
 void Link::join(Line& line, MeetingPoint& point, const Keys& keys) {

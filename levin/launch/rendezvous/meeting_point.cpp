@@ -43,7 +43,7 @@ std::optional<SharedStore> try_to_serve(const Endpoint& endpoint, const std::str
 
 MeetingPoint meet(const LaunchOptions& options, const std::atomic<bool>& leave) {
   Endpoint endpoint = endpoint_of(options);
-  const std::chrono::duration<double> timeout(options.join_timeout_s);
+  const std::chrono::duration<double> timeout(options.timeouts.join_s);
   const auto deadline =
       steady_clock::now() + std::chrono::duration_cast<steady_clock::duration>(timeout);
   comm::wait_for_name(endpoint.host,
@@ -60,7 +60,7 @@ MeetingPoint meet(const LaunchOptions& options, const std::atomic<bool>& leave) 
     LEVIN_CHECK(!leave && steady_clock::now() < deadline, "launch.rendezvous",
                 "nobody serves the rendezvous at {}:{} after {} s; start the launcher of that "
                 "host, or check --rdzv-endpoint and --master-addr",
-                endpoint.host, endpoint.port, options.join_timeout_s);
+                endpoint.host, endpoint.port, options.timeouts.join_s);
     std::this_thread::sleep_for(kRetryPause);
   }
   const auto patience = std::min<std::chrono::duration<double>>(timeout, kAnswerTimeout);
