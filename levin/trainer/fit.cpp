@@ -76,6 +76,19 @@ void Run::train_batch(Batch batch, int64_t index) {
   listeners_.tell_writers(&Callback::on_train_batch_end, loss, batch, index);
 }
 
+// A step that is replayed does not come to take_step.
+at::Tensor Run::compiled_step(const Batch& batch, int64_t index) {
+  if (!accelerator_.compiles()) return take_step(batch, index);
+  StepCall call(batch);
+  for (const PreparedOptimizer& optimizer : optimizers_) {
+    call.guards.push_back(
+        {"the optimizer's place in its period", progress_.global_step % optimizer.frequency()});
+  }
+  if (module_->takes_batch_index()) call.arguments.push_back({"batch_index", index});
+  call.step = progress_.global_step;
+  return step_(call, [&] { return std::vector{take_step(batch, index)}; })[0];
+}
+
 at::Tensor Run::take_step(const Batch& batch, int64_t index) {
   // module
   const at::Tensor loss = training_step(batch, index);

@@ -339,18 +339,6 @@ int64_t Run::updates_so_far() const {
   return module_->automatic_optimization ? accelerator_.stepping().state().steps : num_updates();
 }
 
-OptimizerHandle& Run::optimizer(int64_t index) {
-  LEVIN_CHECK(index >= 0 && index < static_cast<int64_t>(optimizers_.size()), "trainer.optimizer",
-              "got optimizer({}), but configure_optimizers gave {}", index, optimizers_.size());
-  return optimizers_[static_cast<size_t>(index)];
-}
-
-void Run::backward(const at::Tensor& loss) {
-  call(&Module::on_before_backward, &Callback::on_before_backward, loss);
-  accelerator_.backward(loss);
-  call(&Module::on_after_backward, &Callback::on_after_backward);
-}
-
 Batch Run::to_device(Batch batch) {
   accelerator_.note_batch_size(batch.size());
   batch = module_->on_before_batch_transfer(std::move(batch));

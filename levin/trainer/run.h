@@ -115,6 +115,8 @@ class Run : public ModuleContext {
   void train_epoch();
   void begin_epoch();
   void train_batch(Batch batch, int64_t index);
+  /// take_step, recorded and replayed where the options say so.
+  at::Tensor compiled_step(const Batch& batch, int64_t index);
   at::Tensor take_step(const Batch& batch, int64_t index);
   at::Tensor training_step(const Batch& batch, int64_t index);
   /// Gradients of an optimizer with a frequency add up over the steps between its own.
@@ -126,9 +128,8 @@ class Run : public ModuleContext {
   void look_for_end(int64_t batches);
   WindowPlace window_place(int64_t index) const;
 
-  // compiled.cpp: take_step, recorded and replayed where the options say so
+  // module_context.cpp
   void watch_logs();
-  at::Tensor compiled_step(const Batch& batch, int64_t index);
   bool record_log(std::string_view name, const at::Tensor& value, const LogOptions& options);
 
   // evaluate.cpp

@@ -30,11 +30,10 @@ class CompiledFunction {
   template <class... Args>
   auto operator()(const Args&... args) {
     using Result = std::invoke_result_t<Function&, const Args&...>;
-    std::vector<NamedTensor> inputs;
-    std::vector<graph::Guard> guards;
-    (add(args, inputs, guards), ...);
+    StepCall call;
+    (add(args, call), ...);
     std::vector<at::Tensor> results =
-        (*step_)(inputs, guards, [&] { return detail::call_traced(function_, args...); });
+        (*step_)(call, [&] { return detail::call_traced(function_, args...); });
     if constexpr (std::is_convertible_v<at::Tensor, Result>) {
       return Result(std::move(results.front()));
     } else if constexpr (std::is_same_v<std::vector<at::Tensor>, Result>) {
@@ -48,16 +47,15 @@ class CompiledFunction {
 
  private:
   template <class Argument>
-  static void add(const Argument& argument, std::vector<NamedTensor>& inputs,
-                  std::vector<graph::Guard>& guards) {
+  static void add(const Argument& argument, StepCall& call) {
     if constexpr (std::is_same_v<Argument, Batch>) {
-      for (const auto& [name, tensor] : argument) inputs.push_back({name, tensor});
+      call.add(argument);
     } else if constexpr (std::is_arithmetic_v<Argument>) {
-      guards.push_back({"an argument", argument});
+      call.guards.push_back({"an argument", argument});
     } else {
       static_assert(std::is_convertible_v<Argument, at::Tensor>,
                     "a compiled function takes batches, tensors and numbers");
-      inputs.push_back({"input_" + std::to_string(inputs.size()), argument});
+      call.inputs.push_back({"input_" + std::to_string(call.inputs.size()), argument});
     }
   }
   template <class Tuple, size_t... Is>

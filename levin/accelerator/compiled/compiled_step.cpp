@@ -98,28 +98,24 @@ CompiledStep::CompiledStep(Accelerator& accelerator, std::string name)
 
 CompiledStep::~CompiledStep() = default;
 
-std::vector<at::Tensor> CompiledStep::operator()(const std::vector<NamedTensor>& inputs,
-                                                 const std::vector<graph::Guard>& guards,
-                                                 const Function& function,
-                                                 const std::vector<graph::Guard>& arguments,
-                                                 std::optional<int64_t> step) {
+std::vector<at::Tensor> CompiledStep::operator()(const StepCall& call, const Function& function) {
   // What is called by a function that is recorded is a part of that.
   if (!accelerator_.compiles() || graph::HostPart::current() != nullptr) return function();
   if (generation_ != accelerator_.generation() || has_other_modules()) prepare();
   if (std::has_single_bit(++calls_)) accelerator_.check_prepared();
   conditions_.inputs.clear();
   conditions_.names.clear();
-  for (const NamedTensor& input : inputs) {
+  for (const NamedTensor& input : call.inputs) {
     conditions_.inputs.push_back(input.tensor);
     conditions_.names.push_back(input.name);
   }
-  conditions_.guards = guards;
-  conditions_.arguments = arguments;
-  conditions_.step = step;
+  conditions_.guards = call.guards;
+  conditions_.arguments = call.arguments;
+  conditions_.step = call.step;
   accelerator_.stepping().before_replay();
   add_conditions();
   look_for_writes();
-  std::vector<at::Tensor> results = compiled_(conditions_, [&] { return call(function); });
+  std::vector<at::Tensor> results = compiled_(conditions_, [&] { return run(function); });
   versions_ = versions();
   // All is recorded, or may stay eager; what is freed from here on, in a validation for one, is
   // kept.
@@ -221,7 +217,7 @@ bool CompiledStep::has_other_modules() const {
 }
 
 /// The function, and what a replay must do in its place.
-std::vector<at::Tensor> CompiledStep::call(const Function& function) {
+std::vector<at::Tensor> CompiledStep::run(const Function& function) {
   graph::HostPart* recording = compiled_.recording();
   if (recording == nullptr) return function();
   const Stepping::RecordingScope scope(accelerator_.stepping(), *recording);

@@ -3,7 +3,7 @@
 // beside tensors: optimizers' counts, schedules, accumulation, logs.
 //
 //   CompiledStep step(accelerator, "the training step");
-//   const at::Tensor loss = step(batch_tensors, {}, [&] { return std::vector{train(batch)}; })[0];
+//   const at::Tensor loss = step(StepCall(batch), [&] { return std::vector{train(batch)}; })[0];
 
 #include <ATen/core/Tensor.h>
 
@@ -12,9 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "levin/module/layers/layers.h"
 #include "levin/base/export.h"
+#include "levin/data/batch.h"
 #include "levin/graph/compile/compiled.h"
+#include "levin/module/layers/layers.h"
 #include "levin/module/parameters.h"
 
 namespace levin {
@@ -24,6 +25,20 @@ struct AcceleratorOptions;
 
 /// Throws Error "accelerator.compile_check" for values that --compile-check, its policy and its memory do not take.
 void check_compile_check(const AcceleratorOptions& options);
+
+/// A call of a step.
+struct StepCall {
+  StepCall() = default;
+  explicit StepCall(const Batch& batch) { add(batch); }
+  void add(const Batch& batch) {
+    for (const auto& [name, tensor] : batch) inputs.push_back({name, tensor});
+  }
+
+  std::vector<NamedTensor> inputs = {};      ///< the tensors that are new in each call
+  std::vector<graph::Guard> guards = {};     ///< numbers that the function's operators depend on
+  std::vector<graph::Guard> arguments = {};  ///< numbers that it gets and may leave unread
+  std::optional<int64_t> step = {};          ///< its number, for messages
+};
 
 /// With EngineOptions::compile = "no" it calls the function and nothing else.
 class LEVIN_API CompiledStep {
@@ -36,15 +51,9 @@ class LEVIN_API CompiledStep {
   CompiledStep(const CompiledStep&) = delete;
   CompiledStep& operator=(const CompiledStep&) = delete;
 
-  /// inputs: the tensors that are new in each call. guards: numbers that the function's operators
-  /// depend on, beside modes of modules, parameters that need gradients, hyper-parameters of
-  /// optimizers and the place in an accumulation window, which are seen to here. arguments: numbers
-  /// that it gets and may leave unread. step: its number, for messages. See graph::Compiled.
-  std::vector<at::Tensor> operator()(const std::vector<NamedTensor>& inputs,
-                                     const std::vector<graph::Guard>& guards,
-                                     const Function& function,
-                                     const std::vector<graph::Guard>& arguments = {},
-                                     std::optional<int64_t> step = {});
+  /// Modes of modules, parameters that need gradients, hyper-parameters of optimizers and the engine's
+  /// StepPlace are conditions of each call. See graph::Compiled.
+  std::vector<at::Tensor> operator()(const StepCall& call, const Function& function);
   /// See graph::Compiled.
   void check_next() { compiled_.check_next(); }
 
@@ -57,7 +66,7 @@ class LEVIN_API CompiledStep {
   std::vector<at::Tensor> weights() const;
   uint64_t versions() const;
   bool has_other_modules() const;
-  std::vector<at::Tensor> call(const Function& function);
+  std::vector<at::Tensor> run(const Function& function);
 
   Accelerator& accelerator_;
   graph::Compiled compiled_;

@@ -8,35 +8,34 @@
 
 namespace levin {
 
-/// A batch of an accumulation window, for the time of the object.
-class LEVIN_API AccumulateScope {
+/// Calls that function of Stepping when it ends; may be handed on.
+template <void (Stepping::*kEnd)()>
+class [[nodiscard]] SteppingScope {
  public:
-  AccumulateScope(Stepping& stepping, const WindowPlace& place) : stepping_(&stepping) {
-    stepping.begin_batch(place);
-  }
-  AccumulateScope(AccumulateScope&& other) noexcept
+  explicit SteppingScope(Stepping& stepping) : stepping_(&stepping) {}
+  SteppingScope(SteppingScope&& other) noexcept
       : stepping_(std::exchange(other.stepping_, nullptr)) {}
-  AccumulateScope& operator=(AccumulateScope&&) = delete;
-  ~AccumulateScope() {
-    if (stepping_ != nullptr) stepping_->end_batch();
+  SteppingScope& operator=(SteppingScope&&) = delete;
+  ~SteppingScope() {
+    if (stepping_ != nullptr) (stepping_->*kEnd)();
   }
 
  private:
   Stepping* stepping_;
 };
 
-/// For the time of the object gradients stay those of this process.
-class LEVIN_API NoSyncScope {
+/// A batch of an accumulation window, for the time of the object.
+class AccumulateScope : public SteppingScope<&Stepping::end_batch> {
  public:
-  explicit NoSyncScope(Stepping& stepping) : stepping_(&stepping) { stepping.enter_no_sync(); }
-  NoSyncScope(NoSyncScope&& other) noexcept : stepping_(std::exchange(other.stepping_, nullptr)) {}
-  NoSyncScope& operator=(NoSyncScope&&) = delete;
-  ~NoSyncScope() {
-    if (stepping_ != nullptr) stepping_->leave_no_sync();
+  AccumulateScope(Stepping& stepping, const WindowPlace& place) : SteppingScope(stepping) {
+    stepping.begin_batch(place);
   }
+};
 
- private:
-  Stepping* stepping_;
+/// For the time of the object gradients stay those of this process.
+class NoSyncScope : public SteppingScope<&Stepping::leave_no_sync> {
+ public:
+  explicit NoSyncScope(Stepping& stepping) : SteppingScope(stepping) { stepping.enter_no_sync(); }
 };
 
 }  // namespace levin

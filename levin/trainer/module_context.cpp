@@ -1,4 +1,4 @@
-// The training step under compile = "replay": what it depends on, and what it does on the host.
+// The ModuleContext of a run: a module in its training step gets numbers and optimizers here, and logs.
 
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/nn/module.h>
@@ -16,24 +16,7 @@ void Run::watch_logs() {
       });
 }
 
-at::Tensor Run::compiled_step(const Batch& batch, int64_t index) {
-  if (!accelerator_.compiles()) return take_step(batch, index);
-  std::vector<NamedTensor> inputs;
-  inputs.reserve(batch.fields().size());
-  for (const auto& [name, tensor] : batch) inputs.push_back({name, tensor});
-  std::vector<graph::Guard> guards, arguments;
-  guards.reserve(optimizers_.size());
-  for (const PreparedOptimizer& optimizer : optimizers_) {
-    guards.push_back(
-        {"the optimizer's place in its period", progress_.global_step % optimizer.frequency()});
-  }
-  if (module_->takes_batch_index()) arguments.push_back({"batch_index", index});
-  return step_(
-      inputs, guards, [&] { return std::vector{take_step(batch, index)}; }, arguments,
-      progress_.global_step)[0];
-}
-
-/// Whether the recording sees to it.
+/// Returns whether the recording sees to it.
 bool Run::record_log(std::string_view name, const at::Tensor& value, const LogOptions& options) {
   graph::HostPart* recording = accelerator_.stepping().recording();
   if (recording == nullptr) return false;
@@ -94,6 +77,18 @@ void Run::set_loss_weight(const at::Tensor& weight) {
                 optimizer.frequency());
   }
   accelerator_.stepping().set_loss_weight(weight.detach().reshape({}));
+}
+
+OptimizerHandle& Run::optimizer(int64_t index) {
+  LEVIN_CHECK(index >= 0 && index < static_cast<int64_t>(optimizers_.size()), "trainer.optimizer",
+              "got optimizer({}), but configure_optimizers gave {}", index, optimizers_.size());
+  return optimizers_[static_cast<size_t>(index)];
+}
+
+void Run::backward(const at::Tensor& loss) {
+  call(&Module::on_before_backward, &Callback::on_before_backward, loss);
+  accelerator_.backward(loss);
+  call(&Module::on_after_backward, &Callback::on_after_backward);
 }
 
 }  // namespace levin::detail
