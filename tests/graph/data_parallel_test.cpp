@@ -314,8 +314,8 @@ TEST(DataParallel, BucketsOfOtherGroupsStayApart) {
 TEST(DataParallel, AGraphsTextNamesTheGroup) {
   const std::string text = R"(%x = placeholder["x"] : f32[4]
 %exp = aten::exp(%x) : f32[4]
-%all_reduce_ = levin::all_reduce_([%exp], "world", "sum") : f32[4]
-return %all_reduce_
+%all_reduce = levin::all_reduce_([%exp], "world", "sum") : f32[4]
+return %all_reduce
 )";
   const Graph graph = levin::graph::parse(text);
   EXPECT_EQ(levin::graph::to_text(graph), text);
