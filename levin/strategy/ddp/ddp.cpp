@@ -65,13 +65,14 @@ std::unique_ptr<optim::Optimizer> Ddp::build_optimizer(const OptimizerConfig& co
 bool Ddp::backward(const at::Tensor& loss, bool synchronize, bool has_gradients) {
   wait_gradients();
   LEVIN_CHECK(loss.defined() || !by_operators_, "strategy.skipped_batch",
-              "training_step gave no loss for the batch that ends an accumulation window, and steps of strategy "
+              "training_step gave no loss for the batch that ends an accumulation window, and "
+              "steps of strategy "
               "'{}' that are recorded on several ranks need one; return a loss of weight 0 (see "
               "set_loss_weight), or set --compile no",
               name());
   if (!loss.defined()) return join_backward(has_gradients);
   if (synchronize) begin_exchange();
-  for (Part& part : parts_) part.reducer->begin(synchronize);
+  begin_parts(synchronize);
   levin::backward(loss);
   for (Part& part : parts_) part.reducer->end();
   if (synchronize) finish();
@@ -137,13 +138,17 @@ std::vector<NamedTensor> Ddp::own_parameters(const torch::nn::Module& module) co
   return parameters_apart_from(taken, module);
 }
 
+/// Ranks exchange the same buckets in the same order. Of several modules a rank whose backward leaves parameters
+/// out, or that has no loss, does not know which ones others have begun with: none start before backward is over.
+void Ddp::begin_parts(bool synchronize) {
+  for (Part& part : parts_) part.reducer->begin(synchronize, /*overlaps=*/parts_.size() == 1);
+}
+
 /// This rank has no loss, and what the others' backward waits for.
 bool Ddp::join_backward(bool has_gradients) {
   begin_exchange();
-  for (Part& part : parts_) {
-    part.reducer->begin(true);
-    part.reducer->end();
-  }
+  begin_parts(true);
+  for (Part& part : parts_) part.reducer->end();
   launch_rest(touched_anywhere(has_gradients), has_gradients);
   bool has_some = false;
   for (Part& part : parts_) {
@@ -157,10 +162,8 @@ bool Ddp::join_backward(bool has_gradients) {
 }
 
 void Ddp::exchange_nothing() {
-  for (Part& part : parts_) {
-    part.reducer->begin(true);
-    part.reducer->end();
-  }
+  begin_parts(true);
+  for (Part& part : parts_) part.reducer->end();
   finish();
 }
 

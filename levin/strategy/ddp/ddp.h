@@ -54,6 +54,7 @@ class Ddp : public Strategy {
   Part& part_of(const torch::nn::Module& module);
   std::vector<NamedTensor> own_parameters(const torch::nn::Module& module) const;
   std::unique_ptr<Carrier> make_carrier(at::Device device) const;
+  void begin_parts(bool synchronize);
   bool join_backward(bool has_gradients);
   void step(optim::Optimizer& optimizer);
   bool cut_in_waves(optim::Optimizer& optimizer);

@@ -110,13 +110,14 @@ void Reducer::choose_members() {
   if (known != members.size() || !are_planned) make_buckets(members);
 }
 
-void Reducer::begin(bool synchronize) {
+void Reducer::begin(bool synchronize, bool overlaps) {
   stray_.begin(synchronize);
   if (options_.gradient_reduction == "sum") {
     add_condition();
     for (size_t index = 0; index < parameters_.size(); ++index) put_aside(index);
   }
   synchronizing_ = synchronize;
+  overlaps_ = overlaps && options_.overlap && carrier_->overlaps();
   arrivals_.clear();
   if (!synchronize) return;
   const auto unfrozen = [](const NamedTensor& p) { return p.tensor.requires_grad(); };
@@ -236,7 +237,7 @@ void Reducer::arrived(size_t index) {
   arrivals_.push_back(index);
   if (learning_) return;
   --buckets_[*slot.bucket].missing;
-  if (options_.overlap && carrier_->overlaps()) launch_complete();
+  if (overlaps_) launch_complete();
 }
 
 void Reducer::launch_complete() {

@@ -35,8 +35,9 @@ class Reducer {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  /// Before each backward. With synchronize its gradients are reduced.
-  void begin(bool synchronize);
+  /// Before each backward. With synchronize its gradients are reduced. overlaps: buckets may start before
+  /// launch_rest().
+  void begin(bool synchronize, bool overlaps = true);
   /// After it.
   void end();
   /// Before an update: throws Error "strategy.backward.local" for gradients of another backward.
@@ -127,6 +128,7 @@ class Reducer {
   size_t next_ = 0;               ///< bucket to launch
   int64_t layout_ = 0;
   bool synchronizing_ = false;
+  bool overlaps_ = false;  ///< buckets start as soon as they are full
   bool learning_ = false;  ///< ranks will agree after this backward, and nothing starts before
   bool learnt_ = false;
   bool settled_ = false;
