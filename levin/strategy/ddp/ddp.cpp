@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/graph/compile/host_part.h"
 #include "levin/strategy/backward.h"
 #include "levin/strategy/ddp/agreement.h"
 #include "levin/strategy/presence.h"
@@ -82,6 +83,7 @@ bool Ddp::backward(const at::Tensor& loss, bool synchronize, bool has_gradients)
 void Ddp::wait_gradients() {
   for (Part& part : parts_) {
     if (!std::exchange(part.pending, false)) continue;
+    check_started(part);
     if (!std::exchange(part.settled, false)) part.reducer->settle_all();
     part.reducer->finish();
   }
@@ -176,11 +178,21 @@ void Ddp::step(optim::Optimizer& optimizer) {
   }
   Part& part = parts_[0];
   part.pending = false;
+  check_started(part);
   for (size_t i = 0; i < part.reducer->num_buckets(); ++i) {
     part.reducer->settle(i);
     optimizer.step_wave(static_cast<int64_t>(i));
   }
   part.reducer->finish();
+}
+
+/// A replay of a wait alone would leave the start that it belongs to under way.
+void Ddp::check_started(const Part& part) const {
+  graph::HostPart* recording = graph::HostPart::current();
+  if (recording == nullptr || !recording->is_first(&part)) return;
+  recording->refuse(
+      "under --ddp-overlap-update it waits for gradients of a backward outside of it; let it call "
+      "backward too, or set --ddp-overlap-update false");
 }
 
 void Ddp::scale_gradients(double scale) {
@@ -208,6 +220,7 @@ void Ddp::finish() {
 
 /// counts: see Reducer::launch_rest.
 void Ddp::launch_rest(const std::vector<bool>& touched, bool counts) {
+  graph::HostPart* recording = graph::HostPart::current();
   for (size_t i = 0; i < parts_.size(); ++i) {
     parts_[i].settled = false;
     if (!touched[i]) {
@@ -216,6 +229,7 @@ void Ddp::launch_rest(const std::vector<bool>& touched, bool counts) {
     }
     parts_[i].reducer->launch_rest(counts);
     parts_[i].pending = true;
+    if (recording != nullptr) recording->is_first(&parts_[i]);
   }
   // In a loop that takes its steps without update() it is here that they agree.
   if (std::exchange(buffers_differ_, true) && !by_operators_) synchronize_buffers();

@@ -59,6 +59,7 @@ class Ddp : public Strategy {
   void step(optim::Optimizer& optimizer);
   bool cut_in_waves(optim::Optimizer& optimizer);
   void finish();
+  void check_started(const Part& part) const;
   void launch_rest(const std::vector<bool>& touched, bool counts);
   std::vector<bool> touched_anywhere(bool joins);
   void synchronize_buffers();
