@@ -87,7 +87,7 @@ class Reducer {
   struct Bucket {
     std::vector<size_t> members;
     int64_t missing = 0;
-    bool launched = false;
+    bool launched = false;  ///< and not settled
   };
 
   void take_unfrozen();
@@ -100,6 +100,7 @@ class Reducer {
   void fill_missing(Bucket& bucket, bool counts);
   void launch_complete();
   void launch(size_t bucket, bool counts);
+  void drop_launched();
   void settle_unused();
   std::vector<size_t> agreed_order();
   void agree_on_use();

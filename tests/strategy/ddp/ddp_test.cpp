@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "levin/base/error.h"
 #include "levin/optim/optim.h"
 #include "levin/strategy/strategy.h"
@@ -295,6 +298,44 @@ TEST(Ddp, OfTwoModulesARankMayRunOutOfData) {
                           return modules.heads_differ(modules.critic, 1, 1);
                         }),
               Each(""));
+}
+
+/// In the second step backward throws on all ranks, behind the first buckets, and rank 1 comes late to it and to the
+/// next: what was begun is over before its memory gets other gradients.
+std::string goes_on_after_an_error(int64_t rank, bool is_recordable) {
+  Layers net(torch::nn::Linear(3, 2), torch::nn::Linear(2, 2));
+  const auto strategy =
+      levin::make_strategy("ddp", {.group = levin::test::connect(),
+                                   .ddp = {.bucket_cap_mb = 1e-5, .first_bucket_mb = 1e-5},
+                                   .recordable = is_recordable});
+  strategy->setup(*net, at::kCPU);
+  for (int64_t step = 0; step < 3; ++step) {
+    net->zero_grad();
+    const at::Tensor inner = net[0]->as<torch::nn::Linear>()->forward(ones());
+    const at::Tensor loss = net[1]->as<torch::nn::Linear>()->forward(inner).sum();
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(step == 0 ? 0 : 200));
+    if (step == 1) {
+      inner.register_hook([](const at::Tensor& gradient) {
+        throw std::runtime_error("a wire came loose");
+        return gradient;
+      });
+    }
+    try {
+      strategy->backward(loss * static_cast<double>(step + 10 * rank + 1), true);
+    } catch (const std::runtime_error&) {
+      if (step != 1) throw;
+    }
+  }
+  return differs(net[1]->as<torch::nn::Linear>()->bias.grad(), torch::full({2}, 8.0));
+}
+
+TEST(Ddp, ABackwardThatThrewLeavesNothingUnderWay) {
+  for (const bool is_recordable : {false, true}) {
+    EXPECT_THAT(
+        run_world(2, [&](int64_t rank,
+                         const auto&) { return goes_on_after_an_error(rank, is_recordable); }),
+        Each(""));
+  }
 }
 
 /// Its backward runs one of its own through the same weight, as activation checkpointing may.

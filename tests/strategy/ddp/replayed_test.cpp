@@ -19,6 +19,7 @@ namespace {
 
 using levin::test::run_world;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -444,6 +445,7 @@ TEST(DdpRecording, MayEndBeforeAnUpdateThatOverlaps) {
               Each(""));
 }
 
+/// Another rank may have written them while the update was recorded, which is the reason then.
 TEST(DdpRecording, OfAnUpdateAloneDoesNotWaitForWhatWasStartedOutsideOfIt) {
   const levin::DdpOptions options = {
       .bucket_cap_mb = kTiny, .first_bucket_mb = kTiny, .overlap_update = true};
@@ -481,7 +483,8 @@ TEST(DdpRecording, OfAnUpdateAloneDoesNotWaitForWhatWasStartedOutsideOfIt) {
                           const auto& refusals = update.report().refusals;
                           return refusals.empty() ? "no refusal" : refusals.front();
                         }),
-              Each(HasSubstr("waits for gradients of a backward outside of it")));
+              Each(AnyOf(HasSubstr("waits for gradients of a backward outside of it"),
+                         HasSubstr("the host writes into a tensor"))));
 }
 
 // Refusals.
