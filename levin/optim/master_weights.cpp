@@ -65,6 +65,16 @@ class MasterWeights final : public Optimizer {
     inner_->replayed(moved);
     note_marks();
   }
+  std::vector<size_t> written() const override {
+    std::vector<size_t> written;
+    for (size_t i = 0; i < parameters().size(); ++i) {
+      if (!marks_[i].is_of(parameter(i))) written.push_back(i);
+    }
+    return written;
+  }
+  void note_written(const std::vector<size_t>& written) override {
+    for (const size_t i : written) marks_[i].version = -1;
+  }
   int64_t layout() const override { return inner_->layout(); }
 
   std::vector<NamedTensor> named_state() const override {
@@ -153,7 +163,10 @@ class MasterWeights final : public Optimizer {
   /// given other memory.
   void follow() {
     for (size_t i = 0; i < parameters().size(); ++i) {
-      if (has_master(i) && !marks_[i].is_of(parameter(i))) master(i).copy_(parameter(i));
+      if (!has_master(i) || marks_[i].is_of(parameter(i))) continue;
+      master(i).copy_(parameter(i));
+      marks_[i] =
+          Mark(parameter(i));  // a step that is recorded has no copy of what was there before it
     }
   }
 

@@ -72,6 +72,10 @@ class LEVIN_API Optimizer {
   /// To be called after each replay of a step that moved these, as long as layout() is what it was then: what step()
   /// counts on the host.
   virtual void replayed(const Moved& moved);
+  /// Parameters that somebody else has written since the last step, where this optimizer keeps copies of them.
+  virtual std::vector<size_t> written() const { return {}; }
+  /// To be called after replayed() where what was replayed writes these after the step.
+  virtual void note_written(const std::vector<size_t>&) {}
   /// Another number whenever steps that were recorded no longer hold.
   virtual int64_t layout() const { return 0; }
   /// The tensors that it keeps, as "exp_avg of net.0.weight"; for graphs of its steps.

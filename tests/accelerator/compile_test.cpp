@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <optional>
 
 #include "tests/accelerator/small_nets.h"
@@ -175,6 +176,154 @@ TEST(AcceleratorCompile, ALoadedStateIsRecordedAnew) {
   accelerator.load_state_dict(saved);
   step(batch);
   EXPECT_EQ(step.report().recorded, recorded + 1);  // the optimizer's tensors are others
+}
+
+/// Losses and weights of 30 steps, eager and replayed; without checks, which would find a difference and end replays.
+struct TwoRuns {
+  /// Trains, by way of a compiled function, and notes what it sees.
+  using Train = std::function<void(levin::Accelerator&, TwoRuns&)>;
+  std::vector<double> seen;
+  std::vector<at::Tensor> weights;
+  int64_t replayed = 0;
+
+  void look_at(const torch::nn::Module& module, const levin::graph::CompiledReport& report) {
+    for (const at::Tensor& parameter : module.parameters())
+      weights.push_back(parameter.detach().clone());
+    replayed = report.replayed;
+  }
+  static void expect_equal(levin::AcceleratorOptions options, const Train& train, int64_t replays) {
+    TwoRuns eager, replayed;
+    for (TwoRuns* run : {&eager, &replayed}) {
+      options.engine.compile = run == &eager ? "no" : "replay";
+      options.engine.compile_check = "no";
+      levin::Accelerator accelerator(options);
+      train(accelerator, *run);
+    }
+    EXPECT_EQ(replayed.seen, eager.seen);
+    ASSERT_EQ(replayed.weights.size(), eager.weights.size());
+    for (size_t i = 0; i < eager.weights.size(); ++i) {
+      EXPECT_TRUE(torch::equal(replayed.weights[i], eager.weights[i])) << i;
+    }
+    EXPECT_GE(replayed.replayed, replays);
+  }
+};
+
+at::Tensor numbers_of(int64_t step) {
+  return torch::randn({8, 6},
+                      at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(step)));
+}
+
+TEST(AcceleratorCompile, ASchedulesStepByHandIsReplayed) {
+  levin::AcceleratorOptions options = of_compile("replay");
+  options.step_scheduler_with_optimizer = false;
+  TwoRuns::expect_equal(
+      options,
+      [](levin::Accelerator& accelerator, TwoRuns& run) {
+        auto net = small_nets::sequential();
+        auto [model, optimizer] = accelerator.prepare(net, scheduled());
+        auto step =
+            accelerator.compile([&, &model = model, &optimizer = optimizer](const at::Tensor& x) {
+              optimizer.zero_grad();
+              const at::Tensor loss = model.forward(x).square().mean();
+              accelerator.backward(loss);
+              optimizer.step();
+              optimizer.step_schedule();
+              return loss;
+            });
+        for (int64_t i = 0; i < 30; ++i) {
+          run.seen.push_back(step(numbers_of(i)).template item<double>());
+          run.seen.push_back(optimizer.learning_rate());
+        }
+        run.look_at(*net, step.report());
+      },
+      20);
+}
+
+TEST(AcceleratorCompile, ASchedulesStepByHandBeforeTheOptimizersIsNotReplayed) {
+  levin::AcceleratorOptions options = of_compile("replay");
+  options.step_scheduler_with_optimizer = false;
+  levin::Accelerator accelerator(options);
+  auto [model, optimizer] = accelerator.prepare(small_nets::sequential(), scheduled());
+  auto step = accelerator.compile([&, &model = model, &optimizer = optimizer](const at::Tensor& x) {
+    optimizer.zero_grad();
+    const at::Tensor loss = model.forward(x).square().mean();
+    accelerator.backward(loss);
+    optimizer.step_schedule();
+    optimizer.step();
+    return loss;
+  });
+  for (int64_t i = 0; i < 8; ++i) step(numbers_of(i));
+  EXPECT_EQ(step.report().replayed, 0);
+  ASSERT_FALSE(step.report().refusals.empty());
+  EXPECT_THAT(step.report().refusals.front(), HasSubstr("step_schedule()"));
+}
+
+TEST(AcceleratorCompile, HandlesOfAnEarlierPrepareAreReplayedToo) {
+  TwoRuns::expect_equal(
+      of_compile("replay"),
+      [](levin::Accelerator& accelerator, TwoRuns& run) {
+        auto net = small_nets::sequential();
+        auto [model, optimizer] = accelerator.prepare(net, scheduled());
+        accelerator.free_memory();
+        auto [newer, others] = accelerator.prepare(small_nets::sequential(), scheduled());
+        accelerator.backward(
+            newer.forward(numbers_of(0)).mean());  // those in use are there to be found
+        auto step =
+            accelerator.compile([&, &model = model, &optimizer = optimizer](const at::Tensor& x) {
+              optimizer.zero_grad();
+              const at::Tensor loss = model.forward(x).square().mean();
+              accelerator.backward(loss);
+              optimizer.step();
+              return loss;
+            });
+        for (int64_t i = 0; i < 30; ++i) {
+          run.seen.push_back(step(numbers_of(i)).template item<double>());
+          run.seen.push_back(optimizer.learning_rate());
+        }
+        run.look_at(*net, step.report());
+      },
+      20);
+}
+
+/// What a step does with weights in float32 where somebody else writes to those in bfloat16: before the steps up to that
+/// one, and in each step after the update.
+void expect_master_weights_follow(int64_t written_up_to, bool is_written_in_steps) {
+  levin::AcceleratorOptions options = of_compile("replay");
+  options.mixed_precision = "bf16-true";
+  options.engine.master_weights = true;
+  TwoRuns::expect_equal(
+      options,
+      [&](levin::Accelerator& accelerator, TwoRuns& run) {
+        auto net = small_nets::sequential();
+        auto [model, optimizer] = accelerator.prepare(net, levin::optim::adam({.lr = 1e-3}));
+        const auto shrink = [&net] {
+          const at::NoGradGuard no_grad;
+          for (const at::Tensor& parameter : net->parameters()) parameter.mul_(0.99);
+        };
+        auto step =
+            accelerator.compile([&, &model = model, &optimizer = optimizer](const at::Tensor& x) {
+              optimizer.zero_grad();
+              const at::Tensor loss = model.forward(x).square().mean();
+              accelerator.backward(loss);
+              optimizer.step();
+              if (is_written_in_steps) shrink();
+              return loss;
+            });
+        for (int64_t i = 0; i < 30; ++i) {
+          if (i > 0 && i <= written_up_to) shrink();
+          run.seen.push_back(step(numbers_of(i)).template item<double>());
+        }
+        run.look_at(*net, step.report());
+      },
+      20);
+}
+
+TEST(AcceleratorCompile, MasterWeightsFollowWhatIsWrittenBeforeARecording) {
+  for (const int64_t written_up_to : {2, 3, 30}) expect_master_weights_follow(written_up_to, false);
+}
+
+TEST(AcceleratorCompile, MasterWeightsFollowWhatAStepWritesAfterItsUpdate) {
+  for (const int64_t written_up_to : {0, 3}) expect_master_weights_follow(written_up_to, true);
 }
 
 struct GraphOfLoop {

@@ -235,7 +235,16 @@ void Stepping::update(optim::Optimizer& optimizer) {
   strategy().update(optimizer);
   state_.is_updating = false;
   if (is_recorded) {
-    recording_->outcome_.updates.push_back({number_of(optimizer), optimizer.moved()});
+    const size_t number = number_of(optimizer);
+    Outcome& outcome = recording_->outcome_;
+    outcome.updates.push_back({.optimizer = number, .moved = optimizer.moved()});
+    // before_replay() passes over those of an earlier prepare.
+    if (!optimizers_[number].is_prepared) {
+      recording()->before([&optimizer] { optimizer.before_replay(); });
+    }
+    if (std::ranges::find(outcome.schedules, number) != outcome.schedules.end()) {
+      recording()->refuse("it calls step_schedule() before a step; call it after the step");
+    }
   } else if (recording_ != nullptr) {
     recording()->refuse(optimizer.name() +
                         " computes on the host in each step; levin::optim's sgd, adam and adamw do "
@@ -245,10 +254,15 @@ void Stepping::update(optim::Optimizer& optimizer) {
 
 void Stepping::count_update(size_t optimizer) {
   ++state_.optimizers[optimizer].updates;
-  if (moves_schedules()) step_schedule(optimizer);
+  if (moves_schedules()) move_schedule(optimizer);
 }
 
 void Stepping::step_schedule(size_t optimizer) {
+  if (recording_ != nullptr) recording_->outcome_.schedules.push_back(optimizer);
+  move_schedule(optimizer);
+}
+
+void Stepping::move_schedule(size_t optimizer) {
   const Driven& driven = optimizers_[optimizer];
   if (driven.schedule != nullptr) {
     driven.schedule->set_steps(++state_.optimizers[optimizer].schedule_steps);
@@ -352,6 +366,9 @@ Stepping::RecordingScope::~RecordingScope() {
   outcome_.place = stepping_.state_.place;
   outcome_.losses += stepping_.state_.losses;
   outcome_.steps += stepping_.state_.steps;
+  for (Outcome::Update& update : outcome_.updates) {
+    update.written = stepping_.optimizers_[update.optimizer].optimizer->written();
+  }
   host_part_.after([&stepping = stepping_, outcome = outcome_] { stepping.replayed(outcome); });
 }
 
@@ -359,11 +376,13 @@ void Stepping::replayed(const Outcome& outcome) {
   state_.place = outcome.place;
   state_.losses += outcome.losses;
   state_.steps += outcome.steps;
-  for (const auto& [number, moved] : outcome.updates) {
+  for (const auto& [number, moved, written] : outcome.updates) {
     optimizers_[number].optimizer->replayed(moved);
+    optimizers_[number].optimizer->note_written(written);
     state_.was_left_out = state_.optimizers[number].was_skipped = false;
     count_update(number);
   }
+  for (const size_t number : outcome.schedules) move_schedule(number);
 }
 
 void Stepping::before_replay() {
@@ -372,7 +391,8 @@ void Stepping::before_replay() {
 
 void Stepping::reads(const char* what, std::function<graph::ExactNumber()> number) const {
   if (recording_ == nullptr) return;
-  if (!recording_->outcome_.updates.empty()) {
+  const Outcome& outcome = recording_->outcome_;
+  if (!outcome.updates.empty() || !outcome.schedules.empty()) {
     return recording()->refuse(std::string("it reads ") + what + " after a step; read it before");
   }
   recording()->depends_on(what, std::move(number));

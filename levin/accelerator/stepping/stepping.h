@@ -111,7 +111,7 @@ class LEVIN_API Stepping {
   void check_closure(const optim::Optimizer& optimizer) const;
   /// After each of its evaluations: gradients agree. Returns the mean of the ranks' losses.
   at::Tensor finish_evaluation(const at::Tensor& loss);
-  /// Moves the schedule of that optimizer on.
+  /// Moves the schedule of that optimizer on, beside what step() does.
   void step_schedule(size_t optimizer);
 
   // Where it stands.
@@ -154,11 +154,14 @@ class LEVIN_API Stepping {
     struct Update {
       size_t optimizer = 0;
       optim::Moved moved = {};
+      std::vector<size_t> written =
+          {};  ///< parameters that the user's code wrote after its last step
     };
     StepPlace place = {};  ///< where it left the engine
     int64_t losses = 0;
     int64_t steps = 0;
     std::vector<Update> updates = {};
+    std::vector<size_t> schedules = {};  ///< optimizers whose step_schedule() was called, each time
   };
   /// For its time steps are recorded, to be replayed.
   class LEVIN_API RecordingScope {
@@ -213,6 +216,7 @@ class LEVIN_API Stepping {
   bool leaves_out();
   void update(optim::Optimizer& optimizer);
   void count_update(size_t optimizer);
+  void move_schedule(size_t optimizer);
   void update_scale();
   void replayed(const Outcome& outcome);
   bool agree(bool flag);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/graph/compile/host_part.h"
 #include "levin/strategy/backward.h"
 #include "levin/strategy/ddp/agreement.h"
 #include "levin/strategy/presence.h"
@@ -65,13 +66,14 @@ std::unique_ptr<optim::Optimizer> Ddp::build_optimizer(const OptimizerConfig& co
 bool Ddp::backward(const at::Tensor& loss, bool synchronize, bool has_gradients) {
   wait_gradients();
   LEVIN_CHECK(loss.defined() || !by_operators_, "strategy.skipped_batch",
-              "training_step gave no loss for the batch that ends an accumulation window, and steps of strategy "
+              "training_step gave no loss for the batch that ends an accumulation window, and "
+              "steps of strategy "
               "'{}' that are recorded on several ranks need one; return a loss of weight 0 (see "
               "set_loss_weight), or set --compile no",
               name());
   if (!loss.defined()) return join_backward(has_gradients);
   if (synchronize) begin_exchange();
-  for (Part& part : parts_) part.reducer->begin(synchronize);
+  begin_parts(synchronize);
   levin::backward(loss);
   for (Part& part : parts_) part.reducer->end();
   if (synchronize) finish();
@@ -81,6 +83,7 @@ bool Ddp::backward(const at::Tensor& loss, bool synchronize, bool has_gradients)
 void Ddp::wait_gradients() {
   for (Part& part : parts_) {
     if (!std::exchange(part.pending, false)) continue;
+    check_started(part);
     if (!std::exchange(part.settled, false)) part.reducer->settle_all();
     part.reducer->finish();
   }
@@ -137,13 +140,17 @@ std::vector<NamedTensor> Ddp::own_parameters(const torch::nn::Module& module) co
   return parameters_apart_from(taken, module);
 }
 
+/// Ranks exchange the same buckets in the same order. Of several modules a rank whose backward leaves parameters
+/// out, or that has no loss, does not know which ones others have begun with: none start before backward is over.
+void Ddp::begin_parts(bool synchronize) {
+  for (Part& part : parts_) part.reducer->begin(synchronize, /*overlaps=*/parts_.size() == 1);
+}
+
 /// This rank has no loss, and what the others' backward waits for.
 bool Ddp::join_backward(bool has_gradients) {
   begin_exchange();
-  for (Part& part : parts_) {
-    part.reducer->begin(true);
-    part.reducer->end();
-  }
+  begin_parts(true);
+  for (Part& part : parts_) part.reducer->end();
   launch_rest(touched_anywhere(has_gradients), has_gradients);
   bool has_some = false;
   for (Part& part : parts_) {
@@ -157,10 +164,8 @@ bool Ddp::join_backward(bool has_gradients) {
 }
 
 void Ddp::exchange_nothing() {
-  for (Part& part : parts_) {
-    part.reducer->begin(true);
-    part.reducer->end();
-  }
+  begin_parts(true);
+  for (Part& part : parts_) part.reducer->end();
   finish();
 }
 
@@ -173,11 +178,21 @@ void Ddp::step(optim::Optimizer& optimizer) {
   }
   Part& part = parts_[0];
   part.pending = false;
+  check_started(part);
   for (size_t i = 0; i < part.reducer->num_buckets(); ++i) {
     part.reducer->settle(i);
     optimizer.step_wave(static_cast<int64_t>(i));
   }
   part.reducer->finish();
+}
+
+/// A replay of a wait alone would leave the start that it belongs to under way.
+void Ddp::check_started(const Part& part) const {
+  graph::HostPart* recording = graph::HostPart::current();
+  if (recording == nullptr || !recording->is_first(&part)) return;
+  recording->refuse(
+      "under --ddp-overlap-update it waits for gradients of a backward outside of it; let it call "
+      "backward too, or set --ddp-overlap-update false");
 }
 
 void Ddp::scale_gradients(double scale) {
@@ -205,6 +220,7 @@ void Ddp::finish() {
 
 /// counts: see Reducer::launch_rest.
 void Ddp::launch_rest(const std::vector<bool>& touched, bool counts) {
+  graph::HostPart* recording = graph::HostPart::current();
   for (size_t i = 0; i < parts_.size(); ++i) {
     parts_[i].settled = false;
     if (!touched[i]) {
@@ -213,6 +229,7 @@ void Ddp::launch_rest(const std::vector<bool>& touched, bool counts) {
     }
     parts_[i].reducer->launch_rest(counts);
     parts_[i].pending = true;
+    if (recording != nullptr) recording->is_first(&parts_[i]);
   }
   // In a loop that takes its steps without update() it is here that they agree.
   if (std::exchange(buffers_differ_, true) && !by_operators_) synchronize_buffers();

@@ -54,10 +54,12 @@ class Ddp : public Strategy {
   Part& part_of(const torch::nn::Module& module);
   std::vector<NamedTensor> own_parameters(const torch::nn::Module& module) const;
   std::unique_ptr<Carrier> make_carrier(at::Device device) const;
+  void begin_parts(bool synchronize);
   bool join_backward(bool has_gradients);
   void step(optim::Optimizer& optimizer);
   bool cut_in_waves(optim::Optimizer& optimizer);
   void finish();
+  void check_started(const Part& part) const;
   void launch_rest(const std::vector<bool>& touched, bool counts);
   std::vector<bool> touched_anywhere(bool joins);
   void synchronize_buffers();

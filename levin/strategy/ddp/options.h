@@ -20,7 +20,7 @@ struct DdpOptions {
   // Performance
   double bucket_cap_mb = 25;   ///< gradients reduced at a time, MiB
   double first_bucket_mb = 1;  ///< of the first to arrive, so that reducing starts early
-  bool overlap = true;         ///< reduce while backward still runs
+  bool overlap = true;         ///< reduce while backward still runs, where one module is prepared
   /// Update the parameters of a bucket while the next is still being reduced. Between backward and
   /// the optimizer's step gradients are not to be looked at, but by clipping.
   bool overlap_update = false;

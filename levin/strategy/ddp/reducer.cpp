@@ -110,13 +110,15 @@ void Reducer::choose_members() {
   if (known != members.size() || !are_planned) make_buckets(members);
 }
 
-void Reducer::begin(bool synchronize) {
+void Reducer::begin(bool synchronize, bool overlaps) {
   stray_.begin(synchronize);
+  drop_launched();
   if (options_.gradient_reduction == "sum") {
     add_condition();
     for (size_t index = 0; index < parameters_.size(); ++index) put_aside(index);
   }
   synchronizing_ = synchronize;
+  overlaps_ = overlaps && options_.overlap && carrier_->overlaps();
   arrivals_.clear();
   if (!synchronize) return;
   const auto unfrozen = [](const NamedTensor& p) { return p.tensor.requires_grad(); };
@@ -134,7 +136,6 @@ void Reducer::begin(bool synchronize) {
     slots_[index].was_empty = !parameters_[index].grad().defined();
   }
   for (Bucket& bucket : buckets_) {
-    bucket.launched = false;
     bucket.missing = 0;
     for (const size_t index : bucket.members) {
       if (!is_trained(index)) {
@@ -236,7 +237,7 @@ void Reducer::arrived(size_t index) {
   arrivals_.push_back(index);
   if (learning_) return;
   --buckets_[*slot.bucket].missing;
-  if (options_.overlap && carrier_->overlaps()) launch_complete();
+  if (overlaps_) launch_complete();
 }
 
 void Reducer::launch_complete() {
@@ -252,7 +253,16 @@ void Reducer::launch(size_t index, bool counts) {
   carrier_->start(index, used);
 }
 
-/// Of a gradient that did not come what is there goes, or zeros.
+/// A backward that threw has left them under way, in memory that gets the next gradients.
+void Reducer::drop_launched() {
+  for (size_t index = 0; index < buckets_.size(); ++index) {
+    if (!std::exchange(buckets_[index].launched, false)) continue;
+    const graph::UnseenScope unseen;
+    carrier_->wait(index);
+  }
+}
+
+/// Where a gradient did not come, what is there goes, or zeros.
 void Reducer::fill_missing(Bucket& bucket, bool counts) {
   for (const size_t index : bucket.members) {
     Slot& slot = slots_[index];
@@ -331,6 +341,7 @@ void Reducer::check_use() const {
 void Reducer::settle(size_t index) {
   const at::NoGradGuard no_grad;
   carrier_->wait(index);
+  buckets_[index].launched = false;
   for (const size_t member : buckets_[index].members) {
     if (!carrier_->take(member, scale_)) {
       take_back(member);

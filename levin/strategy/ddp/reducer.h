@@ -35,8 +35,9 @@ class Reducer {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  /// Before each backward. With synchronize its gradients are reduced.
-  void begin(bool synchronize);
+  /// Before each backward. With synchronize its gradients are reduced. overlaps: buckets may start before
+  /// launch_rest().
+  void begin(bool synchronize, bool overlaps = true);
   /// After it.
   void end();
   /// Before an update: throws Error "strategy.backward.local" for gradients of another backward.
@@ -86,7 +87,7 @@ class Reducer {
   struct Bucket {
     std::vector<size_t> members;
     int64_t missing = 0;
-    bool launched = false;
+    bool launched = false;  ///< and not settled
   };
 
   void take_unfrozen();
@@ -99,6 +100,7 @@ class Reducer {
   void fill_missing(Bucket& bucket, bool counts);
   void launch_complete();
   void launch(size_t bucket, bool counts);
+  void drop_launched();
   void settle_unused();
   std::vector<size_t> agreed_order();
   void agree_on_use();
@@ -127,6 +129,7 @@ class Reducer {
   size_t next_ = 0;               ///< bucket to launch
   int64_t layout_ = 0;
   bool synchronizing_ = false;
+  bool overlaps_ = false;  ///< buckets start as soon as they are full
   bool learning_ = false;  ///< ranks will agree after this backward, and nothing starts before
   bool learnt_ = false;
   bool settled_ = false;

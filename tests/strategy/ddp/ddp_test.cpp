@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "levin/base/error.h"
 #include "levin/optim/optim.h"
 #include "levin/strategy/strategy.h"
@@ -214,6 +217,125 @@ TEST(Ddp, OfTwoModulesOneBackwardConcernsOne) {
                                  differs(critic->parameters()[0].grad(), torch::full({2, 3}, 3.5));
                         }),
               Each(""));
+}
+
+/// Two modules of two heads each in buckets of one tensor. Ranks differ in which heads they use, and one may have no
+/// loss at all.
+struct TwoModules {
+  TwoHeads generator, critic;
+  std::unique_ptr<levin::Strategy> strategy;
+
+  explicit TwoModules(bool is_recordable = false)
+      : strategy(
+            levin::make_strategy("ddp", {.group = levin::test::connect(),
+                                         .ddp = {.bucket_cap_mb = 1e-5, .first_bucket_mb = 1e-5},
+                                         .recordable = is_recordable})) {
+    strategy->setup(*generator, at::kCPU);
+    strategy->setup(*critic, at::kCPU);
+  }
+  /// By heads of the one and the other in turn, of which rank 1 leaves one out.
+  at::Tensor loss(int64_t rank) {
+    at::Tensor sum = critic->second->forward(ones());
+    if (rank == 0) sum = sum + generator->second->forward(ones());
+    sum = sum + critic->first->forward(ones()) + generator->first->forward(ones());
+    return sum.sum() * (rank + 1);
+  }
+  at::Tensor loss_of_critic() {
+    return (critic->first->forward(ones()) + critic->second->forward(ones())).sum();
+  }
+  std::string heads_differ(TwoHeads& net, double first, double second) {
+    return differs(net->first->weight.grad(), torch::full({2, 3}, first)) +
+           differs(net->second->weight.grad(), torch::full({2, 3}, second));
+  }
+};
+
+TEST(Ddp, OfTwoModulesRanksMayUseDifferentParameters) {
+  for (const bool is_recordable : {false, true}) {
+    EXPECT_THAT(run_world(2,
+                          [&](int64_t rank, const auto&) {
+                            TwoModules modules(is_recordable);
+                            std::string differences;
+                            for (int64_t step = 0; step < 3; ++step) {
+                              modules.generator->zero_grad();
+                              modules.critic->zero_grad();
+                              modules.strategy->backward(modules.loss(rank), true);
+                              differences += modules.heads_differ(modules.generator, 1.5, 0.5) +
+                                             modules.heads_differ(modules.critic, 1.5, 1.5);
+                            }
+                            return differences;
+                          }),
+                Each(""));
+  }
+}
+
+TEST(Ddp, OfTwoModulesARankMayHaveNoLoss) {
+  EXPECT_THAT(run_world(2,
+                        [](int64_t rank, const auto&) {
+                          TwoModules modules;
+                          modules.strategy->backward(modules.loss(rank), true);
+                          modules.generator->zero_grad();
+                          modules.critic->zero_grad();
+                          modules.strategy->backward(
+                              rank == 0 ? modules.loss_of_critic() : at::Tensor(), true);
+                          const at::Tensor none = modules.generator->first->weight.grad();
+                          return modules.heads_differ(modules.critic, 0.5, 0.5) +
+                                 (none.defined() ? "the generator has a gradient" : "");
+                        }),
+              Each(""));
+}
+
+TEST(Ddp, OfTwoModulesARankMayRunOutOfData) {
+  EXPECT_THAT(run_world(2,
+                        [](int64_t rank, const auto&) {
+                          TwoModules modules;
+                          auto& joinable = dynamic_cast<levin::Joinable&>(*modules.strategy);
+                          joinable.begin_join(/*by_present=*/true);
+                          if (rank == 0) {
+                            modules.strategy->backward(modules.loss_of_critic(), true);
+                          }
+                          while (joinable.shadow_step()) {
+                          }
+                          return modules.heads_differ(modules.critic, 1, 1);
+                        }),
+              Each(""));
+}
+
+/// In the second step backward throws on all ranks, behind the first buckets, and rank 1 comes late to it and to the
+/// next: what was begun is over before its memory gets other gradients.
+std::string goes_on_after_an_error(int64_t rank, bool is_recordable) {
+  Layers net(torch::nn::Linear(3, 2), torch::nn::Linear(2, 2));
+  const auto strategy =
+      levin::make_strategy("ddp", {.group = levin::test::connect(),
+                                   .ddp = {.bucket_cap_mb = 1e-5, .first_bucket_mb = 1e-5},
+                                   .recordable = is_recordable});
+  strategy->setup(*net, at::kCPU);
+  for (int64_t step = 0; step < 3; ++step) {
+    net->zero_grad();
+    const at::Tensor inner = net[0]->as<torch::nn::Linear>()->forward(ones());
+    const at::Tensor loss = net[1]->as<torch::nn::Linear>()->forward(inner).sum();
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(step == 0 ? 0 : 200));
+    if (step == 1) {
+      inner.register_hook([](const at::Tensor& gradient) {
+        throw std::runtime_error("a wire came loose");
+        return gradient;
+      });
+    }
+    try {
+      strategy->backward(loss * static_cast<double>(step + 10 * rank + 1), true);
+    } catch (const std::runtime_error&) {
+      if (step != 1) throw;
+    }
+  }
+  return differs(net[1]->as<torch::nn::Linear>()->bias.grad(), torch::full({2}, 8.0));
+}
+
+TEST(Ddp, ABackwardThatThrewLeavesNothingUnderWay) {
+  for (const bool is_recordable : {false, true}) {
+    EXPECT_THAT(
+        run_world(2, [&](int64_t rank,
+                         const auto&) { return goes_on_after_an_error(rank, is_recordable); }),
+        Each(""));
+  }
 }
 
 /// Its backward runs one of its own through the same weight, as activation checkpointing may.

@@ -19,6 +19,7 @@ namespace {
 
 using levin::test::run_world;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -442,6 +443,48 @@ TEST(DdpRecording, MayEndBeforeAnUpdateThatOverlaps) {
                           return "";
                         }),
               Each(""));
+}
+
+/// Another rank may have written them while the update was recorded, which is the reason then.
+TEST(DdpRecording, OfAnUpdateAloneDoesNotWaitForWhatWasStartedOutsideOfIt) {
+  const levin::DdpOptions options = {
+      .bucket_cap_mb = kTiny, .first_bucket_mb = kTiny, .overlap_update = true};
+  EXPECT_THAT(run_world(2,
+                        [&](int64_t, const auto&) -> std::string {
+                          const Row row = {"", without_an_update, options};
+                          const auto group = levin::test::connect();
+                          Job eager(row, group, false), recorded(row, group, true);
+                          levin::optim::Optimizer& optimizer = *recorded.optimizers[0];
+                          levin::graph::Compiled update("the update", {});
+                          for (int64_t step = 0; step < kSteps; ++step) {
+                            eager.take(batch(step, group));
+                            eager.strategy->update(*eager.optimizers[0]);
+                            recorded.take(batch(step, group));
+                            levin::graph::Conditions conditions;
+                            for (const levin::NamedTensor& parameter : optimizer.parameters()) {
+                              conditions.inputs.push_back(parameter.tensor.grad());
+                              conditions.names.push_back(parameter.name);
+                            }
+                            update(conditions, [&] {
+                              recorded.strategy->update(optimizer);
+                              if (auto* recording = update.recording()) {
+                                recording->after(
+                                    [&, moved = optimizer.moved()] { optimizer.replayed(moved); });
+                              }
+                              return std::vector<at::Tensor>();
+                            });
+                            const auto wanted = eager.heads->named_parameters();
+                            for (const auto& item : recorded.heads->named_parameters()) {
+                              if (!at::equal(item.value(), wanted[item.key()])) {
+                                return item.key() + " of step " + std::to_string(step);
+                              }
+                            }
+                          }
+                          const auto& refusals = update.report().refusals;
+                          return refusals.empty() ? "no refusal" : refusals.front();
+                        }),
+              Each(AnyOf(HasSubstr("waits for gradients of a backward outside of it"),
+                         HasSubstr("the host writes into a tensor"))));
 }
 
 // Refusals.
