@@ -103,7 +103,7 @@ Accelerator::Accelerator(const AcceleratorOptions& options, const comm::Environm
   check_compile();
   static_cast<void>(optim::GradScaler(options_.engine.scaler));  // looked at in 16-mixed alone
   if (detail::is_graph_for_xla()) settings_->use_no_onednn();
-  stepping_ = std::make_unique<Stepping>(
+  stepping_ = std::make_shared<Stepping>(
       *strategy_, world(),
       SteppingOptions{
           .gradient_accumulation_steps = options_.accumulation_steps(),
@@ -297,7 +297,7 @@ std::vector<PreparedOptimizer> Accelerator::prepare_optimizers(
     if (options_.engine.master_weights) config.master_weights();
     const int64_t own_steps = total_steps < 0 ? -1 : total_steps / config.frequency();
     prepared.emplace_back(strategy_->build_optimizer(config, parameters_for(config)),
-                          config.schedule(), config.frequency(), own_steps, *stepping_);
+                          config.schedule(), config.frequency(), own_steps, stepping_);
   }
   optimizers_.insert(optimizers_.end(), prepared.begin(), prepared.end());
   optimizers_changed();
@@ -348,7 +348,7 @@ PreparedOptimizer Accelerator::prepare_torch_optimizer(
               "torch::optim; give prepare levin::optim::sgd, adam or adamw, or leave them out");
   auto adapted = optim::adapt_torch_optimizer(std::move(optimizer), parameters_);
   optimizers_.emplace_back(std::move(adapted), std::nullopt, /*frequency=*/1, /*total_steps=*/-1,
-                           *stepping_);
+                           stepping_);
   optimizers_changed();
   return optimizers_.back();
 }

@@ -78,31 +78,28 @@ class LEVIN_API Accelerator : public Processes {
   Accelerator(const Accelerator&) = delete;
   Accelerator& operator=(const Accelerator&) = delete;
 
-  /// Modules (holder or shared_ptr), OptimizerConfig (or a vector of them) and DataLoader; also
-  /// optimizers and schedules of torch::optim and loaders of torch::data: variables, which must
-  /// outlive what is returned, temporaries, or pointers to them (as make_data_loader gives). A
-  /// torch::jit::Module is prepared as a JitModule. Any number in any order; returns a std::tuple
-  /// of what was prepared, in that order. Modules are placed before the optimizers are built.
-  /// Patterns of an optimizer bound by .of(module) are over the names within that module; without
-  /// .of, when there are several modules, names begin with the module's number, "1.net.weight".
-  /// Throws Error "accelerator.optimizer" for an optimizer that is bound neither by .of nor by a
-  /// pattern while there are several modules, or bound to none of them, for one with a frequency,
-  /// for several in one OptimizerConfig, and for several that share a parameter under 16-mixed or
-  /// accumulation; "accelerator.module" for an empty holder or pointer, "optim.torch.parameters"
-  /// for a torch::optim class over other parameters.
+  /// Modules (holder or shared_ptr), OptimizerConfig (or a vector of them) and DataLoader; also optimizers and schedules
+  /// of torch::optim and loaders of torch::data: variables, which must outlive what is returned, temporaries, or pointers
+  /// to them (as make_data_loader gives). A torch::jit::Module is prepared as a JitModule. Any number in any order;
+  /// returns a std::tuple of what was prepared, in that order. Modules are placed before the optimizers are built.
+  /// Patterns of an optimizer bound by .of(module) are over the names within that module; without .of, when there are
+  /// several modules, names begin with the module's number, "1.net.weight". Throws Error "accelerator.optimizer" for an
+  /// optimizer that is bound neither by .of nor by a pattern while there are several modules, or bound to none of them,
+  /// for one with a frequency, for several in one OptimizerConfig, and for several that share a parameter under 16-mixed
+  /// or accumulation; "accelerator.module" for an empty holder or pointer, "optim.torch.parameters" for a torch::optim
+  /// class over other parameters.
   template <class... Args>
   auto prepare(Args&&... args) {
     return detail::Preparing(*this)(detail::as_prepared(std::forward<Args>(args))...);
   }
 
-  /// loss: a scalar. Throws Error "accelerator.loss" for one of several elements, without graph or
-  /// of no prepared module, and "accelerator.loss.stop" (LossGuardOptions).
+  /// loss: a scalar. Throws Error "accelerator.loss" for one of several elements, without graph or of no prepared
+  /// module, and "accelerator.loss.stop" (LossGuardOptions).
   void backward(const at::Tensor& loss, bool synchronize = true);
-  /// Takes the next batch into an accumulation window of gradient_accumulation_steps, for the time of the object
-  /// that it returns. Losses are divided by that number; optimizers step, drop their gradients and
-  /// move their schedules at the last batch alone, where gradients agree over the ranks. The last
-  /// batch of a prepared loader ends its window, whose gradients are then those of the batches that
-  /// it has.
+  /// Takes the next batch into an accumulation window of gradient_accumulation_steps, for the time of the object that it
+  /// returns. Losses are divided by that number; optimizers step, drop their gradients and move their schedules at the
+  /// last batch alone, where gradients agree over the ranks. The last batch of a prepared loader ends its window, whose
+  /// gradients are then those of the batches that it has.
   [[nodiscard]] AccumulateScope accumulate();
   template <class... Models>
   [[nodiscard]] AccumulateScope accumulate(const Models&...) {
@@ -372,7 +369,7 @@ class LEVIN_API Accelerator : public Processes {
   Precision precision_;
   std::shared_ptr<comm::ProcessGroup> synced_;  // the world, where batch norm goes over it
   std::shared_ptr<Strategy> strategy_;
-  std::unique_ptr<Stepping> stepping_;
+  std::shared_ptr<Stepping> stepping_;  // optimizers that were prepared have it too
   bool seeded_by_rank_ = false;
   bool reaches_parameters_ = false;  ///< some loss gave a gradient to a prepared module
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;

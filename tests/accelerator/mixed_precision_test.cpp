@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <limits>
+#include <memory>
 
 #include "tests/accelerator/small_nets.h"
 #include "tests/support/error_of.h"
@@ -109,6 +110,26 @@ TEST(MixedPrecision, AnOverflowLeavesOutTheStepAndItsSchedule) {
   EXPECT_FALSE(run.optimizer.step_was_skipped());
   EXPECT_EQ(run.scale(), 32768.0);
   EXPECT_EQ(run.optimizer.learning_rate(), rate / 2);
+}
+
+TEST(MixedPrecision, AStepThatIsLeftOutForItsLossDropsItsGradients) {
+  Training run(
+      {.mixed_precision = "fp16", .cpu = true, .engine = {.loss_guard = {.nan_policy = "skip"}}});
+  run.step();
+  run.step(kInf);
+  EXPECT_TRUE(run.optimizer.step_was_skipped());
+  for (const at::Tensor& weight : run.net->parameters()) EXPECT_FALSE(weight.grad().defined());
+  EXPECT_GT(run.step(), 0.0);
+  EXPECT_EQ(run.optimizer.steps(), 2);
+}
+
+TEST(MixedPrecision, AHandleMayOutliveItsAccelerator) {
+  auto run = std::make_unique<Training>(AcceleratorOptions{.cpu = true});
+  run->step();
+  const levin::PreparedOptimizer optimizer = run->optimizer;
+  run.reset();
+  EXPECT_EQ(optimizer.num_updates(), 1);
+  EXPECT_EQ(optimizer.state_dict().integer("steps"), 1);
 }
 
 TEST(MixedPrecision, ClippingIsOfTheUnscaledGradients) {

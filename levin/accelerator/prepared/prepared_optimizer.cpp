@@ -13,7 +13,7 @@ struct PreparedOptimizer::Shared {
   std::unique_ptr<optim::Optimizer> optimizer;
   std::optional<optim::LearningRate> schedule;
   int64_t frequency;
-  Stepping& stepping;
+  std::shared_ptr<Stepping> stepping;
   size_t number = 0;  ///< in the engine
   std::function<void(OptimizerHandle&)> before_step = nullptr;
   std::vector<at::Tensor> rivals = {};  // parameters of the other optimizers alone
@@ -22,19 +22,20 @@ struct PreparedOptimizer::Shared {
 
 PreparedOptimizer::PreparedOptimizer(std::unique_ptr<optim::Optimizer> optimizer,
                                      const std::optional<Schedule>& schedule, int64_t frequency,
-                                     int64_t total_steps, Stepping& stepping)
-    : shared_(std::make_shared<Shared>(std::move(optimizer), std::nullopt, frequency, stepping)) {
+                                     int64_t total_steps, std::shared_ptr<Stepping> stepping)
+    : shared_(std::make_shared<Shared>(std::move(optimizer), std::nullopt, frequency,
+                                       std::move(stepping))) {
   if (schedule) shared_->schedule.emplace(*shared_->optimizer, *schedule, total_steps);
-  shared_->number =
-      stepping.add(*shared_->optimizer, shared_->schedule ? &*shared_->schedule : nullptr);
+  shared_->number = shared_->stepping->add(*shared_->optimizer,
+                                           shared_->schedule ? &*shared_->schedule : nullptr);
 }
 
 const StepState::Optimizer& PreparedOptimizer::counts() const {
-  return shared_->stepping.state().optimizers[shared_->number];
+  return shared_->stepping->state().optimizers[shared_->number];
 }
 
 void PreparedOptimizer::step() {
-  Stepping& stepping = shared_->stepping;
+  Stepping& stepping = *shared_->stepping;
   if (!stepping.sync_gradients()) return;
   if (shared_->before_step) {
     stepping.finish_gradients(*shared_->optimizer);
@@ -44,7 +45,7 @@ void PreparedOptimizer::step() {
 }
 
 at::Tensor PreparedOptimizer::step(const optim::Closure& closure) {
-  Stepping& stepping = shared_->stepping;
+  Stepping& stepping = *shared_->stepping;
   optim::Optimizer& optimizer = *shared_->optimizer;
   LEVIN_CHECK(closure != nullptr, "optim.closure", "got an empty closure for {}; call step()",
               optimizer.name());
@@ -90,9 +91,9 @@ void PreparedOptimizer::before_step(std::function<void(OptimizerHandle&)> hook) 
   shared_->before_step = std::move(hook);
 }
 
-void PreparedOptimizer::step_schedule() { shared_->stepping.step_schedule(shared_->number); }
+void PreparedOptimizer::step_schedule() { shared_->stepping->step_schedule(shared_->number); }
 bool PreparedOptimizer::step_was_skipped() const { return counts().was_skipped; }
-void PreparedOptimizer::zero_grad() { shared_->stepping.zero_grad(*shared_->optimizer); }
+void PreparedOptimizer::zero_grad() { shared_->stepping->zero_grad(*shared_->optimizer); }
 
 void PreparedOptimizer::set_rivals(const std::vector<PreparedOptimizer>& all) {
   shared_->rivals.clear();
@@ -125,14 +126,14 @@ void PreparedOptimizer::untoggle() {
 }
 
 void PreparedOptimizer::clip_grad_norm(double max_norm) {
-  shared_->stepping.clip_grad_norm(*shared_->optimizer, max_norm);
+  shared_->stepping->clip_grad_norm(*shared_->optimizer, max_norm);
 }
 
 double PreparedOptimizer::learning_rate() const {
   const auto now = [optimizer = shared_->optimizer.get()] {
     return optimizer->groups().front().lr;
   };
-  shared_->stepping.reads("learning_rate()", now);
+  shared_->stepping->reads("learning_rate()", now);
   return now();
 }
 
@@ -140,7 +141,7 @@ optim::Optimizer& PreparedOptimizer::optimizer() const { return *shared_->optimi
 int64_t PreparedOptimizer::frequency() const { return shared_->frequency; }
 bool PreparedOptimizer::has_schedule() const { return shared_->schedule.has_value(); }
 int64_t PreparedOptimizer::steps() const {
-  shared_->stepping.reads("steps()", [self = *this] { return self.num_updates(); });
+  shared_->stepping->reads("steps()", [self = *this] { return self.num_updates(); });
   return num_updates();
 }
 int64_t PreparedOptimizer::num_updates() const { return counts().updates; }
@@ -158,7 +159,7 @@ void PreparedOptimizer::load_state_dict(const State& state) {
   shared_->optimizer->load_state_dict(state.child("optimizer"));
   const int64_t schedule_steps =
       shared_->schedule ? shared_->schedule->steps_of(state.child("schedule")) : 0;
-  shared_->stepping.load_counts(shared_->number, state.integer("steps"), schedule_steps);
+  shared_->stepping->load_counts(shared_->number, state.integer("steps"), schedule_steps);
 }
 
 }  // namespace levin

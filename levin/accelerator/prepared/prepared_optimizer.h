@@ -19,7 +19,7 @@ class LEVIN_API PreparedOptimizer : public OptimizerHandle {
  public:
   PreparedOptimizer(std::unique_ptr<optim::Optimizer> optimizer,
                     const std::optional<Schedule>& schedule, int64_t frequency, int64_t total_steps,
-                    Stepping& stepping);
+                    std::shared_ptr<Stepping> stepping);
 
   /// Inside an accumulation window (Accelerator::accumulate) that is not complete, step does nothing
   /// and zero_grad keeps the gradients. A step that is left out (step_was_skipped) does not move

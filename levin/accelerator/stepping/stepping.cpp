@@ -207,11 +207,12 @@ bool Stepping::step(optim::Optimizer& optimizer) {
   state_.place.optimizers[number].are_used_up = true;
   bool taken = false;
   const bool is_left_out = leaves_out();
+  if (is_left_out) {
+    strategy().wait_gradients();
+    drop_since_noted();
+  }
   const auto take = [&] {
-    if (is_left_out) {
-      strategy().wait_gradients();
-      return drop_since_noted();
-    }
+    if (is_left_out) return;
     update(optimizer);
     forget_casts();  // of the parameters as they were
     taken = true;
