@@ -1,7 +1,6 @@
 #include "levin/strategy/ddp/reducer.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <map>
@@ -9,7 +8,6 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/base/log.h"
 #include "levin/graph/compile/host_part.h"
 #include "levin/graph/record/interposer.h"
 #include "levin/strategy/ddp/arrival_hook.h"
@@ -25,16 +23,6 @@ at::ScalarType type_on_the_way(const std::string& hook, at::ScalarType type) {
 }
 
 int64_t bytes(double mib) { return static_cast<int64_t>(mib * (1 << 20)); }
-
-std::string listed(const std::vector<NamedTensor>& names, const std::vector<size_t>& indices) {
-  constexpr size_t kMost = 10;
-  std::string text;
-  for (size_t i = 0; i < std::min(indices.size(), kMost); ++i) {
-    text += (i == 0 ? "" : ", ") + names[indices[i]].name;
-  }
-  if (indices.size() > kMost) text += fmt::format(" and {} more", indices.size() - kMost);
-  return text;
-}
 
 }  // namespace
 
@@ -206,18 +194,6 @@ void Reducer::note_for_replays() {
   });
 }
 
-void Reducer::check_expected(size_t index) const {
-  if (is_expected(index)) return;
-  const std::string& name = names_[index].name;
-  LEVIN_CHECK(!carrier_->tells_used(), "strategy.ddp.static_graph",
-              "{} has a gradient and had none in the first step; turn --ddp-static-graph off",
-              name);
-  LEVIN_FAIL("strategy.ddp.unused",
-             "{} has a gradient and had none in the first step; steps that are recorded use the "
-             "same parameters in each, so set --compile no",
-             name);
-}
-
 void Reducer::arrived(size_t index) {
   if (stray_.is_stray(names_[index].name)) return;
   if (!synchronizing_) {
@@ -300,44 +276,6 @@ void Reducer::launch_rest(bool counts) {
   synchronizing_ = false;
 }
 
-/// Ranks tell each other once what each has used, beside what is recorded.
-void Reducer::agree_on_use() {
-  std::vector<int64_t> used;
-  for (size_t index = 0; index < slots_.size(); ++index) {
-    used.push_back(is_trained(index) && is_here(index) ? 1 : 0);
-  }
-  std::vector<int64_t> anywhere = used;
-  if (agrees_) {
-    const graph::UnseenScope unseen;
-    const at::Tensor agreed = at::tensor(used, at::kLong);
-    group_.all_reduce(agreed, ReduceOp::kMax);
-    const auto* first = agreed.const_data_ptr<int64_t>();
-    anywhere.assign(first, first + agreed.numel());
-    if (!std::exchange(learnt_, true)) order_ = agreed_order();
-  }
-  for (size_t index = 0; index < slots_.size(); ++index) {
-    if (!is_trained(index)) continue;
-    slots_[index].use = anywhere[index] == 0 ? Use::kNowhere
-                        : used[index] == 0   ? Use::kElsewhere
-                                             : Use::kHere;
-  }
-  choose_members();
-}
-
-/// A rank cannot tell the others in a step that is replayed. A gradient that came to what only
-/// others use is zero_grad's zeros, or of the step before, as on the other ranks.
-void Reducer::check_use() const {
-  for (size_t index = 0; index < slots_.size(); ++index) {
-    if (!is_trained(index)) continue;
-    const Use use = slots_[index].use;
-    if (use == Use::kNowhere && is_here(index)) check_expected(index);
-    LEVIN_CHECK(use != Use::kHere || is_here(index), "strategy.ddp.unused",
-                "{} got no gradient and had one in the first step; steps that are recorded use the "
-                "same parameters in each, so use it, freeze it, or set --compile no",
-                names_[index].name);
-  }
-}
-
 void Reducer::settle(size_t index) {
   const at::NoGradGuard no_grad;
   carrier_->wait(index);
@@ -381,41 +319,6 @@ std::optional<size_t> Reducer::bucket_of(const at::Tensor& parameter) const {
 void Reducer::skip() {
   synchronizing_ = learning_ = false;
   for (size_t index = 0; index < slots_.size(); ++index) take_back(index);
-}
-
-void Reducer::settle_unused() {
-  if (options_.static_graph && !settled_) {
-    expected_.assign(parameters_.size(), true);
-    for (const size_t index : unused_) expected_[index] = false;
-    settled_ = true;
-  }
-  std::erase_if(unused_, [&](size_t index) { return !is_trained(index); });
-  if (unused_.empty() || told_unused_) return;
-  std::ranges::sort(unused_);
-  const std::string names = listed(names_, unused_);
-  LEVIN_CHECK(options_.find_unused_parameters, "strategy.ddp.unused",
-              "{} of {} parameters got no gradient on any rank: {}; use them in the loss, freeze "
-              "them, or allow it by --ddp-find-unused-parameters true",
-              unused_.size(), parameters_.size(), names);
-  told_unused_ = true;
-  log::warn("ddp: {} of {} parameters got no gradient in this backward: {}{}", unused_.size(),
-            parameters_.size(), names,
-            carrier_->tells_used() || !agrees_ ? "" : "; recorded steps may not use them later");
-}
-
-// Rank 0's order for all: the buckets must be the same everywhere.
-std::vector<size_t> Reducer::agreed_order() {
-  std::vector<size_t> order = arrivals_;
-  std::vector<bool> known(parameters_.size());
-  for (const size_t index : order) known[index] = true;
-  for (const size_t index : order_) {
-    if (!known[index]) order.push_back(index);
-  }
-  const std::vector<int64_t> numbers(order.begin(), order.end());
-  const at::Tensor agreed = at::tensor(numbers, at::kLong);
-  group_.broadcast(agreed, 0);
-  const auto* first = agreed.const_data_ptr<int64_t>();
-  return {first, first + agreed.numel()};
 }
 
 State Reducer::state_dict() const {
