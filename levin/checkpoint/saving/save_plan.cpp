@@ -41,6 +41,18 @@ void check_files(const SavePlan& plan) {
 
 }  // namespace
 
+State state_of_texts(const std::vector<std::string>& texts) {
+  State state;
+  for (size_t i = 0; i < texts.size(); ++i) state.set(fmt::format("{:06}", i), texts[i]);
+  return state;
+}
+
+std::vector<std::string> texts_in(const State& state) {
+  std::vector<std::string> texts;
+  for (const auto& [number, text] : state.values()) texts.push_back(state.text(number));
+  return texts;
+}
+
 State SavePlan::to_state() const {
   State listed, models;
   for (size_t i = 0; i < files.size(); ++i) {
@@ -49,9 +61,7 @@ State SavePlan::to_state() const {
     listed.set(fmt::format("{:06}", i), std::move(file));
   }
   for (const auto& [model, names] : weights) {
-    State one;
-    for (size_t i = 0; i < names.size(); ++i) one.set(fmt::format("{:06}", i), names[i]);
-    models.set(model, std::move(one));
+    models.set(model, state_of_texts(names));
   }
   State state;
   return std::move(state.set("files", std::move(listed)).set("weights", std::move(models)));
@@ -72,10 +82,7 @@ SavePlan SavePlan::of(const State& state) {
     plan.files.push_back(std::move(file));
   }
   for (const auto& [model, value] : state.child("weights").values()) {
-    const State& names = state.child("weights").child(model);
-    for (const auto& [number, name] : names.values()) {
-      plan.weights[model].push_back(names.text(number));
-    }
+    plan.weights[model] = texts_in(state.child("weights").child(model));
   }
   return plan;
 }

@@ -37,6 +37,10 @@ struct SavePlan {
   static SavePlan of(const State& state);
 };
 
+/// Texts as a state, in their order, and back.
+State state_of_texts(const std::vector<std::string>& texts);
+std::vector<std::string> texts_in(const State& state);
+
 /// No model has this name.
 constexpr const char* kTraining = "/training";
 

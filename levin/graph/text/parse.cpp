@@ -32,11 +32,6 @@ std::optional<Number> number_of(std::string_view word) {
   return number;
 }
 
-c10::TypePtr without_optional(c10::TypePtr type) {
-  if (const auto optional = type->cast<c10::OptionalType>()) return optional->getElementType();
-  return type;
-}
-
 class Parser {
  public:
   Graph parse(std::string_view text) {
