@@ -8,7 +8,6 @@
 
 #include "levin/base/check.h"
 #include "levin/base/posix.h"
-#include "levin/checkpoint/saving/held_values_impl.h"
 #include "levin/checkpoint/saving/shared_save_impl.h"
 #include "levin/checkpoint/saving/together_impl.h"
 
