@@ -1,11 +1,13 @@
 #include "levin/checkpoint/checkpoint.h"
 
+#include <array>
+#include <span>
 #include <system_error>
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/base/reading/regular_file.h"
 #include "levin/checkpoint/checkpoint_reader.h"
-#include "levin/checkpoint/foreign_file.h"
 #include "levin/checkpoint/manifest_impl.h"
 #include "levin/checkpoint/sharded_weights.h"
 #include "levin/checkpoint/tensor_file.h"
@@ -34,6 +36,33 @@ bool holds_others(const fs::path& folder, const detail::Manifest& manifest) {
     if (!is_own || fs::is_directory(at->symlink_status(error))) return true;
   }
   return static_cast<bool>(error);
+}
+
+/// A kind of file of weights that levin does not read, by its first bytes.
+struct ForeignKind {
+  size_t at;
+  std::string_view bytes;
+  std::string_view name;
+};
+
+constexpr std::array<ForeignKind, 5> kKinds = {{
+    {0, "GGUF", "a GGUF file (llama.cpp)"},
+    {0, "\x89HDF", "an HDF5 file (Keras)"},
+    {0, "\x93NUMPY", "an array of NumPy"},
+    {0, "\x1f\x8b", "compressed by gzip"},
+    {257, "ustar", "a tar archive (also of torch.save before PyTorch 0.1.10)"},
+}};
+
+/// "a GGUF file (llama.cpp)"; empty for a file of no such kind.
+std::string_view foreign_kind(const std::filesystem::path& file) {
+  std::string first(512, '\0'), ignored;
+  if (const auto opened = posix::open_regular(file, ignored)) {
+    posix::read_some(opened->file, std::as_writable_bytes(std::span(first)));
+  }
+  for (const ForeignKind& kind : kKinds) {
+    if (std::string_view(first).substr(kind.at, kind.bytes.size()) == kind.bytes) return kind.name;
+  }
+  return file.extension() == ".onnx" ? "a graph of ONNX" : "";
 }
 
 }  // namespace
@@ -79,7 +108,7 @@ State load_weights(const fs::path& path) {
       path.string());
   if (is_torch_checkpoint(path)) return load_torch_weights(path);
   if (!fs::is_directory(path, error)) {
-    const std::string_view kind = detail::foreign_kind(path);
+    const std::string_view kind = foreign_kind(path);
     LEVIN_CHECK(kind.empty(), "checkpoint.weights",
                 "'{}' is {}, which levin does not read; write its tensors as safetensors, or by "
                 "torch.save",

@@ -15,6 +15,7 @@
 #include "levin/checkpoint/mapped_pieces_impl.h"
 #include "levin/checkpoint/state_json.h"
 #include "levin/checkpoint/tensor_file.h"
+#include "levin/shard/leaf.h"
 
 namespace levin {
 
@@ -136,6 +137,13 @@ struct CheckpointReader::Impl {
     }
   }
 };
+
+std::optional<Rows> rows_of(const at::Tensor& leaf) {
+  const auto layout = shard::layout_of(leaf);
+  if (layout == nullptr || layout->sizes().empty()) return std::nullopt;
+  const shard::Box box = layout->box(shard::mesh_of(leaf)->rank());
+  return Rows{box.offsets[0], box.offsets[0] + box.sizes[0]};
+}
 
 CheckpointReader::CheckpointReader(const std::filesystem::path& folder)
     : impl_(std::make_shared<Impl>(folder)) {}

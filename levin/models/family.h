@@ -67,8 +67,9 @@ std::vector<std::string> model_types();
 std::map<Task, std::string> architectures_of(const std::string& prefix,
                                              const std::vector<Task>& tasks);
 
-/// "embed_tokens" and "lm_head".
-TiedNames decoder_tied();
+/// A decoder with transformers' heads; a family adds its body, and what it has otherwise.
+Family decoder_family(const std::string& model_type, const std::string& class_prefix,
+                      detail::KnownKeys keys);
 /// What decoders have in common: lm_head, score, qa_outputs; plan and targets of their projections.
 HeadPlan decoder_head(Task task, const std::string& prefix, const Config& config);
 /// The same where transformers kept an older place of the body under question answering's head.

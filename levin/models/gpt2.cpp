@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/models/bodies/gpt2_block.h"
+#include "levin/models/bodies/gpt2.h"
 #include "levin/module/wrap.h"
 
 namespace levin::models {

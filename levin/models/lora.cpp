@@ -21,16 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 using models::Pretrained;
 
-void check(const LoraOptions& options) {
-  LEVIN_CHECK(options.r >= 1 && options.lora_dropout >= 0 && options.lora_dropout < 1,
-              "models.lora.options",
-              "got r = {} and lora_dropout = {}, wanted at least 1 and a probability below 1",
-              options.r, options.lora_dropout);
-  for (const auto& [name, r] : options.rank_pattern)
-    LEVIN_CHECK(r >= 1, "models.lora.options", "got rank_pattern of {} = {}, wanted at least 1",
-                printable(name), r);
-}
-
 /// A pattern that is for no module would leave its number out without a word.
 template <class Value>
 void check_pattern(const std::vector<std::pair<std::string, Value>>& pattern,
@@ -69,7 +59,7 @@ void train_whole(Pretrained& net) {
 }
 
 void add(Pretrained& net, const LoraOptions& options, Names names) {
-  check(options);
+  check_numbers(options);
   LEVIN_CHECK(!net.has_adapter(), "models.lora.twice",
               "the model has an adapter; merge it, or open the model anew");
   const auto whole = whole_modules(net, options, names);

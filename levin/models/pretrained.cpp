@@ -21,7 +21,6 @@
 #include "levin/models/lora.h"
 #include "levin/models/losses/token_loss.h"
 #include "levin/models/pretrained_parts.h"
-#include "levin/models/tied_head.h"
 #include "levin/models/weights.h"
 #include "levin/module/base.h"
 

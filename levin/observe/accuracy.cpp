@@ -6,8 +6,6 @@
 #include <ATen/ops/topk.h>
 #include <fmt/ranges.h>
 
-#include <limits>
-
 #include "levin/base/check.h"
 #include "levin/observe/metric.h"
 
@@ -103,9 +101,7 @@ void Accuracy::update(const at::Tensor& scores, const at::Tensor& labels) {
 
 at::Tensor Accuracy::compute() const {
   const detail::OrdinaryTensors guard;
-  if (!correct_.defined()) {
-    return at::scalar_tensor(std::numeric_limits<double>::quiet_NaN(), at::kDouble);
-  }
+  if (!correct_.defined()) return nothing();
   const at::Tensor correct = correct_.to(at::kDouble);
   return ignored_.defined() ? correct / (total_ - ignored_) : correct / total_;
 }

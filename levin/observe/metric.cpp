@@ -2,9 +2,11 @@
 
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sum.h>
 
 #include <cmath>
+#include <limits>
 
 #include "levin/base/check.h"
 
@@ -12,21 +14,28 @@ namespace levin {
 
 Metric::~Metric() = default;
 
+at::Tensor Metric::nothing() {
+  return at::scalar_tensor(std::numeric_limits<double>::quiet_NaN(), at::kDouble);
+}
+
 namespace metrics {
 
 using detail::Reduction;
 
+static void check_weight(double weight) {
+  LEVIN_CHECK(weight >= 0 && std::isfinite(weight), "observe.metric.weight",
+              "got the weight {}, wanted a finite number that is not negative", weight);
+}
+
 Reduced::Reduced(Reduction::Kind kind) : kind_(kind), reduction_(kind) {}
 
 void Reduced::take(double value, double weight) {
-  LEVIN_CHECK(weight >= 0 && std::isfinite(weight), "observe.metric.weight",
-              "got the weight {}, wanted a finite number that is not negative", weight);
+  check_weight(weight);
   reduction_.add(value, weight);
 }
 
 void Reduced::take(const at::Tensor& values, double weight) {
-  LEVIN_CHECK(weight >= 0 && std::isfinite(weight), "observe.metric.weight",
-              "got the weight {}, wanted a finite number that is not negative", weight);
+  check_weight(weight);
   LEVIN_CHECK(!values.is_complex(), "observe.metric.dtype",
               "got values of {}, wanted real ones; take abs() or real()",
               c10::toString(values.scalar_type()));

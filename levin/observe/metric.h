@@ -29,6 +29,10 @@ class LEVIN_API Metric {
   virtual void merge(const State& other) = 0;
   virtual State state_dict() const = 0;
   virtual void load_state_dict(const State& state) = 0;
+
+ protected:
+  /// Of no samples: NaN.
+  static at::Tensor nothing();
 };
 
 namespace metrics {

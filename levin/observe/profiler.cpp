@@ -90,7 +90,11 @@ class Profiler::Recording {
     result_.reset();
   }
   bool is_running() const { return running_; }
-  kineto::ProfilerResult* result() const { return result_.get(); }
+  kineto::ProfilerResult& result() const {
+    LEVIN_CHECK(result_ != nullptr, "observe.profiler.empty",
+                "nothing was recorded yet; call stop(), or step() to the end of a cycle");
+    return *result_;
+  }
 
  private:
   std::set<ActivityType> activities_;
@@ -173,13 +177,12 @@ void Profiler::stop() {
 }
 
 void Profiler::export_chrome_trace(const std::filesystem::path& file) const {
-  LEVIN_CHECK(recording_->result() != nullptr, "observe.profiler.empty",
-              "nothing was recorded yet; call stop(), or step() to the end of a cycle");
+  kineto::ProfilerResult& result = recording_->result();
   std::error_code failed;
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), failed);
   try {
     files::StagedFile staged(file);
-    recording_->result()->save(staged.path().string());  // logs what goes wrong and returns
+    result.save(staged.path().string());  // logs what goes wrong and returns
     LEVIN_CHECK(std::filesystem::file_size(staged.path(), failed) > 0 && !failed,
                 "observe.profiler.write",
                 "the trace '{}' could not be written; is its folder writable?", file.string());
@@ -222,11 +225,9 @@ void add_times(std::vector<const kineto::KinetoEvent*>& events,
 }  // namespace
 
 std::vector<OperatorAverage> Profiler::key_averages() const {
-  LEVIN_CHECK(recording_->result() != nullptr, "observe.profiler.empty",
-              "nothing was recorded yet; call stop(), or step() to the end of a cycle");
   std::map<std::pair<std::string, bool>, OperatorAverage> averages;
   std::map<uint64_t, std::vector<const kineto::KinetoEvent*>> threads;
-  for (const kineto::KinetoEvent& event : recording_->result()->events()) {
+  for (const kineto::KinetoEvent& event : recording_->result().events()) {
     if (event.name() == "[memory]") continue;
     if (event.deviceType() == c10::DeviceType::CPU) {
       threads[event.startThreadId()].push_back(&event);

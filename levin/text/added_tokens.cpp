@@ -45,7 +45,7 @@ AddedTokens::Finder::Finder(const Vocabulary& patterns) : tree(patterns) {
 }
 
 void AddedTokens::put(AddedToken token, const Vocabulary& vocabulary,
-                      const Normalizer* normalizer) {
+                      const Normalizer& normalizer) {
   if (token.content.empty()) return;
   const auto known = by_content_.find(token.content);
   if (known != by_content_.end() && by_id_.at(known->second).token == token) return;
@@ -57,8 +57,8 @@ void AddedTokens::put(AddedToken token, const Vocabulary& vocabulary,
   std::string pattern = token.content;
   if (token.normalized && normalizer) {
     WorkingText text;
-    text.reset(token.content, 0, normalizer->needs_origin());
-    normalizer->apply(text);
+    text.reset(token.content, 0, normalizer.needs_origin);
+    normalizer.apply(text);
     pattern = std::string(text.text());
     if (pattern.empty()) {
       log::warn(

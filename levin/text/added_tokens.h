@@ -27,7 +27,7 @@ class AddedTokens {
   enum class Sought { kAll, kPlain, kNone };
 
   /// As Python's add_tokens: the id is the vocabulary's where that has the token, else the next one.
-  void put(AddedToken token, const Vocabulary& vocabulary, const Normalizer* normalizer);
+  void put(AddedToken token, const Vocabulary& vocabulary, const Normalizer& normalizer);
   /// Has to be called after the last put.
   void finish();
 

@@ -169,14 +169,14 @@ void Tokenizer::Parts::encode_text(std::string_view text, int32_t word,
       continue;
     }
     memory.text.reset(part, piece.begin, tracked || needs_origin);
-    if (normalizer) normalizer->apply(memory.text);
+    if (normalizer) normalizer.apply(memory.text);
     memory.pieces.clear();
     added.find(memory.text.text(), AddedTokens::Of::kNormalized, sought, memory.pieces);
     if (pre_tokenizer) {
       if (of_bytes) {
-        pre_tokenizer->apply_without_byte_letters(memory.text, memory.pieces);
+        pre_tokenizer.apply_without_byte_letters(memory.text, memory.pieces);
       } else {
-        pre_tokenizer->apply(memory.text, memory.pieces);
+        pre_tokenizer.apply(memory.text, memory.pieces);
       }
     }
     encode_pieces(count, word, tracked, memory, draft);
@@ -243,10 +243,10 @@ void Tokenizer::Parts::for_each_piece(std::string_view text,
       continue;
     }
     working.reset(part, piece.begin, needs_origin);
-    if (normalizer) normalizer->apply(working);
+    if (normalizer) normalizer.apply(working);
     pieces.clear();
     added.find(working.text(), AddedTokens::Of::kNormalized, AddedTokens::Sought::kAll, pieces);
-    if (pre_tokenizer) pre_tokenizer->apply(working, pieces);
+    if (pre_tokenizer) pre_tokenizer.apply(working, pieces);
     for (const Piece& one : pieces) {
       if (!one.empty()) visit(working.text().substr(one.begin, one.end - one.begin));
     }

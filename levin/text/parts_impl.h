@@ -37,11 +37,11 @@ struct EncodeMemory {
 };
 
 struct Tokenizer::Parts {
-  NormalizerPtr normalizer;
-  PreTokenizerPtr pre_tokenizer;
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
   ModelPtr model;
   PostProcessorPtr post_processor;
-  DecoderPtr decoder;
+  Decoder decoder;
   AddedTokens added;
   std::optional<TruncationOptions> truncation;
   std::optional<PaddingOptions> padding;

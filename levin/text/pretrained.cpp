@@ -87,13 +87,12 @@ void Tokenizer::Parts::read(const TokenizerFile& file) {
   padding = read_padding(optional_part(root, "padding"));
   if (root.has("added_tokens")) {
     for (const Component& item : root.at("added_tokens").items()) {
-      added.put(read_added_token(item), model->vocabulary(), normalizer.get());
+      added.put(read_added_token(item), model->vocabulary(), normalizer);
     }
   }
   added.finish();
-  of_bytes = pre_tokenizer && pre_tokenizer->ends_with_byte_letters() && model->take_bytes();
-  needs_origin = normalizer &&
-                 (normalizer->needs_origin() || (pre_tokenizer && pre_tokenizer->needs_origin()));
+  of_bytes = pre_tokenizer.apply_without_byte_letters && model->take_bytes();
+  needs_origin = normalizer && (normalizer.needs_origin || pre_tokenizer.needs_origin);
   find_blanks();
 }
 

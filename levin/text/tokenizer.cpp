@@ -126,7 +126,7 @@ std::string Tokenizer::Parts::decode(std::span<const int32_t> ids,
   }
   std::string text;
   if (decoder) {
-    decoder->apply(tokens);
+    decoder(tokens);
     for (const std::string& token : tokens) text += token;
   } else {
     for (size_t i = 0; i < tokens.size(); ++i) {
@@ -292,7 +292,7 @@ std::vector<std::pair<int32_t, AddedToken>> Tokenizer::added_tokens() const {
 void Tokenizer::add_tokens(std::span<const AddedToken> tokens) {
   for (const AddedToken& token : tokens) {
     utf8::check(token.content);
-    parts_->added.put(token, parts_->model->vocabulary(), parts_->normalizer.get());
+    parts_->added.put(token, parts_->model->vocabulary(), parts_->normalizer);
   }
   parts_->added.finish();
 }

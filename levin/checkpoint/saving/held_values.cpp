@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "levin/checkpoint/saving/held_values_impl.h"
-#include "levin/checkpoint/saving/planned_tensors_impl.h"
+#include "levin/checkpoint/saving/own_pieces_impl.h"
 #include "levin/files/checksum.h"
 
 namespace levin::detail {

@@ -5,7 +5,6 @@
 
 #include "levin/base/check.h"
 #include "levin/checkpoint/saving/own_pieces_impl.h"
-#include "levin/checkpoint/saving/planned_tensors_impl.h"
 
 namespace levin::detail {
 namespace {

@@ -1,5 +1,5 @@
 #pragma once
-// Which bytes of a save's files each rank writes.
+// Which bytes of a save's files each rank writes: of tensors that all ranks hold alike any of them may.
 // Tensors are cut at fixed places, so that who writes a piece does not show in the files.
 // Not for users.
 
@@ -26,6 +26,15 @@ struct OwnPiece {
 
   int64_t size() const { return end - begin; }
 };
+
+/// What tells one value of a tensor from another, for each tensor of the plan in its order: all
+/// bytes of a small one, samples of a large one. Tensors on devices whose memory cannot be read
+/// piece by piece are another value on every rank. A part of a tensor is told by that alone.
+at::Tensor values_of(const SavePlan& plan, const Sources& own, int64_t rank);
+
+/// By tensor of the plan: all ranks hold the same. Where that is not so of a large one, it is so of
+/// none that is large, for the ranks are then of different steps (LocalSGD between its averages).
+std::vector<bool> held_by_all(const SavePlan& plan, const std::vector<at::Tensor>& values);
 
 /// What rank number `rank` of `size` writes, in the order of the files: tensors that all hold are
 /// dealt out, of those that are divided each writes its rows, the rest is the first rank's. Throws

@@ -5,7 +5,6 @@
 #include <span>
 
 #include "levin/checkpoint/saving/piece_writing_impl.h"
-#include "levin/checkpoint/saving/planned_tensors_impl.h"
 #include "levin/files/checksum.h"
 #include "levin/files/shared_file.h"
 

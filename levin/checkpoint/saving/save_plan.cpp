@@ -9,6 +9,7 @@
 #include "levin/checkpoint/saving/save_plan_impl.h"
 #include "levin/checkpoint/state_json.h"
 #include "levin/checkpoint/tensor_file.h"
+#include "levin/files/safetensors_dtype.h"
 
 namespace levin::detail {
 namespace {
@@ -39,7 +40,25 @@ void check_files(const SavePlan& plan) {
   }
 }
 
+int64_t size_of(const files::TensorDescription& tensor) {
+  int64_t bytes = static_cast<int64_t>(at::elementSize(*files::dtype_of_safetensors(tensor.dtype)));
+  for (const int64_t size : tensor.shape) bytes *= size;
+  return bytes;
+}
+
 }  // namespace
+
+State state_of_texts(const std::vector<std::string>& texts) {
+  State state;
+  for (size_t i = 0; i < texts.size(); ++i) state.set(fmt::format("{:06}", i), texts[i]);
+  return state;
+}
+
+std::vector<std::string> texts_in(const State& state) {
+  std::vector<std::string> texts;
+  for (const auto& [number, text] : state.values()) texts.push_back(state.text(number));
+  return texts;
+}
 
 State SavePlan::to_state() const {
   State listed, models;
@@ -49,9 +68,7 @@ State SavePlan::to_state() const {
     listed.set(fmt::format("{:06}", i), std::move(file));
   }
   for (const auto& [model, names] : weights) {
-    State one;
-    for (size_t i = 0; i < names.size(); ++i) one.set(fmt::format("{:06}", i), names[i]);
-    models.set(model, std::move(one));
+    models.set(model, state_of_texts(names));
   }
   State state;
   return std::move(state.set("files", std::move(listed)).set("weights", std::move(models)));
@@ -72,10 +89,7 @@ SavePlan SavePlan::of(const State& state) {
     plan.files.push_back(std::move(file));
   }
   for (const auto& [model, value] : state.child("weights").values()) {
-    const State& names = state.child("weights").child(model);
-    for (const auto& [number, name] : names.values()) {
-      plan.weights[model].push_back(names.text(number));
-    }
+    plan.weights[model] = texts_in(state.child("weights").child(model));
   }
   return plan;
 }
@@ -131,6 +145,62 @@ SavePlan plan_checkpoint(const Checkpoint& checkpoint, int64_t max_shard_bytes) 
   plan.files.push_back(tensors_file(kTrainingTensors, kTraining, tensors));
   check_files(plan);
   return plan;
+}
+
+std::vector<WeightFile> weight_files(const std::string& model, const State& weights,
+                                     int64_t max_shard_bytes) {
+  LEVIN_CHECK(max_shard_bytes >= 1, "checkpoint.shard", "got {} bytes for a file, wanted some",
+              max_shard_bytes);
+  std::vector<WeightFile> all(1);
+  int64_t bytes = 0;
+  for (const auto& [name, value] : weights.values()) {
+    files::TensorDescription tensor = description_of(weights, name);
+    const int64_t more = size_of(tensor);
+    if (bytes > 0 && bytes + more > max_shard_bytes) {
+      all.emplace_back();
+      bytes = 0;
+    }
+    all.back().tensors.push_back(std::move(tensor));
+    bytes += more;
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].name = all.size() == 1
+                      ? model + ".safetensors"
+                      : fmt::format("{}-{:05}-of-{:05}.safetensors", model, i + 1, all.size());
+  }
+  return all;
+}
+
+void for_each_tensor(const SavePlan& plan,
+                     const std::function<void(size_t file, const TensorPlace& place)>& visit) {
+  for (size_t i = 0; i < plan.files.size(); ++i) {
+    for (const TensorPlace& place : plan.files[i].tensors) visit(i, place);
+  }
+}
+
+const State::Value* planned_value(const Sources& own, const PlannedFile& file,
+                                  const TensorPlace& place) {
+  const auto source = own.find(file.source);
+  if (source == own.end()) return nullptr;
+  const auto found = source->second.values().find(place.name);
+  return found == source->second.values().end() ? nullptr : &found->second;
+}
+
+bool has_type_of(const at::Tensor& tensor, const TensorPlace& place) {
+  return tensor.defined() && tensor.layout() == at::kStrided &&
+         files::safetensors_dtype(tensor.scalar_type()) == place.dtype;
+}
+
+at::Tensor elements_of(const at::Tensor& tensor) {
+  const bool in_pieces = tensor.is_cpu() || tensor.is_cuda();
+  const at::Tensor plain_one =
+      in_pieces ? tensor.detach().resolve_conj().resolve_neg().contiguous() : plain(tensor);
+  return plain_one.view({-1});
+}
+
+std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.const_data_ptr()),
+          static_cast<size_t>(tensor.nbytes())};
 }
 
 }  // namespace levin::detail

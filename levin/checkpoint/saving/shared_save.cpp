@@ -8,7 +8,6 @@
 
 #include "levin/base/check.h"
 #include "levin/base/posix.h"
-#include "levin/checkpoint/saving/held_values_impl.h"
 #include "levin/checkpoint/saving/shared_save_impl.h"
 #include "levin/checkpoint/saving/together_impl.h"
 
@@ -57,20 +56,6 @@ size_t num_tensors(const SavePlan& plan) {
   return count;
 }
 
-State texts_of(const std::vector<fs::path>& paths) {
-  State state;
-  for (size_t i = 0; i < paths.size(); ++i) {
-    state.set(fmt::format("{:06}", i), paths[i].string());
-  }
-  return state;
-}
-
-std::vector<fs::path> paths_of(const State& texts) {
-  std::vector<fs::path> paths;
-  for (const auto& [number, text] : texts.values()) paths.emplace_back(texts.text(number));
-  return paths;
-}
-
 }  // namespace
 
 std::string sharers_of(const fs::path& folder, const SaveCheckpointOptions& options) {
@@ -104,10 +89,14 @@ SharedSave::SharedSave(comm::ProcessGroup group, const std::function<Sources()>&
 // The files are not looked for here: who cannot open them says so when it writes.
 void SharedSave::stage(const std::function<std::vector<fs::path>(const SavePlan&)>& make_files) {
   const std::vector<State> words = together(group_, [&](State& word) {
-    if (is_first()) word.set("places", texts_of(make_files(plan_)));
+    if (is_first()) {
+      const std::vector<fs::path> made = make_files(plan_);
+      word.set("places", state_of_texts({made.begin(), made.end()}));
+    }
     if (group_.size() > 1) word.set("values", values_of(plan_, own_, group_.rank()));
   });
-  places_ = paths_of(words[static_cast<size_t>(team_.front())].child("places"));
+  const auto places = texts_in(words[static_cast<size_t>(team_.front())].child("places"));
+  places_.assign(places.begin(), places.end());
   note_failure([&] {
     std::vector<at::Tensor> values;
     for (const State& word : words) {

@@ -7,7 +7,7 @@
 #include "levin/base/check.h"
 #include "levin/base/text.h"
 #include "levin/graph/interpret/interpreter.h"
-#include "levin/graph/replay/claimed_types_impl.h"
+#include "levin/graph/replay/replay_impl.h"
 #include "levin/graph/text/text_impl.h"
 
 namespace levin::graph {

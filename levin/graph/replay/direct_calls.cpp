@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "levin/graph/replay/direct_calls_impl.h"
+#include "levin/graph/replay/replay_impl.h"
 
 namespace levin::graph {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 #include <string_view>
 
-#include "levin/graph/replay/out_variants_impl.h"
+#include "levin/graph/replay/replay_impl.h"
 
 namespace levin::graph {
 namespace {

@@ -14,9 +14,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/graph/replay/claimed_types_impl.h"
 #include "levin/graph/replay/device_graphs_impl.h"
-#include "levin/graph/replay/direct_calls_impl.h"
 #include "levin/graph/replay/replay_impl.h"
 #include "levin/graph/text/text_impl.h"
 

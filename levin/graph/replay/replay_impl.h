@@ -95,4 +95,23 @@ struct ReplayProgram {
 /// captured. Throws what Replay's constructor throws for other graphs.
 ReplayProgram plan_replay(const Graph& graph, std::optional<c10::Device> device);
 
+/// Interprets the graph once on zeros, and leaves state and random generators as they are. Throws
+/// Error "graph.replay", which names the operator.
+void check_claimed_types(const Graph& graph);
+
+/// Whether its tensors are ordinary ones of the CPU, for which it has a kernel of its own. They are
+/// the same in each call, and so is what comes of this.
+bool is_direct(const Instruction& instruction);
+
+/// Whether nobody stands between operators and their kernels in this thread: no handler, no mode,
+/// no profiler. Below autograd and autocast.
+bool nobody_looks_on();
+
+/// Calls what is_direct() on the stack.
+void call_direct(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+
+/// Only where the device of the results has a kernel for it: the others compute elsewhere and copy.
+/// None for kernels that resize what they are given.
+std::optional<c10::OperatorHandle> out_variant_of(const Node& node);
+
 }  // namespace levin::graph

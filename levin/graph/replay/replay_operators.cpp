@@ -11,7 +11,7 @@
 #include "levin/base/check.h"
 #include "levin/graph/interpret/stack_impl.h"
 #include "levin/graph/operator_info_impl.h"
-#include "levin/graph/replay/out_variants_impl.h"
+#include "levin/graph/replay/replay_impl.h"
 #include "levin/graph/replay/replay_planner_impl.h"
 #include "levin/graph/values.h"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 
-#include "levin/graph/text/foreign_operators_impl.h"
+#include "levin/graph/text/text_line_impl.h"
 
 namespace levin::graph {
 namespace {

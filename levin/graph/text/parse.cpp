@@ -8,7 +8,6 @@
 #include "levin/base/text.h"
 #include "levin/comm/collectives/named_group.h"
 #include "levin/graph/operator_info_impl.h"
-#include "levin/graph/text/foreign_operators_impl.h"
 #include "levin/graph/text/text.h"
 #include "levin/graph/text/text_impl.h"
 #include "levin/graph/text/text_line_impl.h"
@@ -30,11 +29,6 @@ std::optional<Number> number_of(std::string_view word) {
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
   if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
   return number;
-}
-
-c10::TypePtr without_optional(c10::TypePtr type) {
-  if (const auto optional = type->cast<c10::OptionalType>()) return optional->getElementType();
-  return type;
 }
 
 class Parser {

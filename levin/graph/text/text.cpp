@@ -40,9 +40,7 @@ std::string digits(const at::Scalar& number) {
 /// What an integer stands for.
 std::string enumerator(int64_t number, const c10::Argument* parameter) {
   if (parameter == nullptr) return std::to_string(number);
-  c10::TypePtr type = parameter->real_type();
-  if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
-  switch (type->kind()) {
+  switch (without_optional(parameter->real_type())->kind()) {
     case c10::TypeKind::ScalarTypeType:
       return std::string(dtype_name(static_cast<at::ScalarType>(number)));
     case c10::TypeKind::MemoryFormatType:

@@ -14,17 +14,6 @@
 namespace levin::interchange {
 namespace {
 
-std::vector<int64_t> numbers_of(const std::vector<Expression>& expressions,
-                                const std::string& name) {
-  std::vector<int64_t> numbers;
-  for (const Expression& each : expressions) {
-    const auto number = each.value({});
-    if (!number || *number < 0) fail_reading(fmt::format("the sizes of '{}'", name));
-    numbers.push_back(*number);
-  }
-  return numbers;
-}
-
 /// Returns whether all elements lie within `count` of them.
 bool fits(const TensorPlace& place, int64_t count) {
   int64_t last = place.offset, numel = 1;
@@ -41,6 +30,16 @@ bool fits(const TensorPlace& place, int64_t count) {
 }
 
 }  // namespace
+
+std::vector<int64_t> whole_numbers(const std::vector<Expression>& sizes, const std::string& name) {
+  std::vector<int64_t> numbers;
+  for (const Expression& each : sizes) {
+    const auto number = each.value({});
+    if (!number || *number < 0) fail_reading(fmt::format("the sizes of '{}'", printable(name)));
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
 
 ProgramArchive::ProgramArchive(const std::filesystem::path& path)
     : map_(std::make_shared<files::MemoryMap>(path)) {
@@ -90,8 +89,8 @@ std::map<std::string, TensorPlace> ProgramArchive::places(const std::string& kin
     places[name] = {.record = folder + entry.field("path_name").text("path_name"),
                     .is_pickle = entry.field("use_pickle").flag("use_pickle"),
                     .dtype = meta.dtype,
-                    .sizes = numbers_of(meta.sizes, name),
-                    .strides = numbers_of(meta.strides, name),
+                    .sizes = whole_numbers(meta.sizes, name),
+                    .strides = whole_numbers(meta.strides, name),
                     .offset = meta.storage_offset};
   }
   return places;

@@ -34,6 +34,9 @@ struct TensorPlace {
   bool operator==(const TensorPlace&) const = default;
 };
 
+/// Sizes or strides of the tensor `name`. Throws Error "interchange.archive" where one is no number from 0 on.
+std::vector<int64_t> whole_numbers(const std::vector<Expression>& sizes, const std::string& name);
+
 class ProgramArchive {
  public:
   /// Throws Error "files.read", and "interchange.archive" for a file that is no archive of

@@ -11,6 +11,7 @@
 #include "levin/base/text.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/interchange/program/json_value.h"
+#include "levin/module/loading/casts.h"
 #include "levin/module/loading/name_hint.h"
 
 namespace levin::interchange {
@@ -34,19 +35,9 @@ struct Wanted {
 };
 
 Wanted wanted_of(const Input& input) {
-  Wanted wanted{.dtype = input.type->dtype, .sizes = {}, .strides = {}};
-  const auto add = [&](const std::vector<Expression>& from, std::vector<int64_t>& to) {
-    for (const Expression& each : from) {
-      const auto number = each.value({});
-      if (!number || *number < 0) {
-        fail_reading(fmt::format("the sizes of '{}'", printable(input.name)));
-      }
-      to.push_back(*number);
-    }
-  };
-  add(input.type->sizes, wanted.sizes);
-  add(input.type->strides, wanted.strides);
-  return wanted;
+  return {.dtype = input.type->dtype,
+          .sizes = whole_numbers(input.type->sizes, input.name),
+          .strides = whole_numbers(input.type->strides, input.name)};
 }
 
 /// Empty where the tensor is as the program wants it.
@@ -57,18 +48,6 @@ std::string difference(const std::string& name, const at::Tensor& tensor, const 
   return fmt::format("{} is {}, wanted {}", printable(name),
                      described(tensor.scalar_type(), tensor.sizes().vec()),
                      described(wanted.dtype, wanted.sizes));
-}
-
-std::string listed(const std::set<std::string>& names) {
-  constexpr size_t kMost = 8;
-  std::vector<std::string> shown;
-  for (const std::string& name : names) {
-    if (shown.size() == kMost) {
-      return fmt::format("{}, and {} more", fmt::join(shown, ", "), names.size() - kMost);
-    }
-    shown.push_back(printable(name));
-  }
-  return fmt::format("{}", fmt::join(shown, ", "));
 }
 
 /// Names that are one tensor, in the order of the signature; most stand alone.
@@ -142,9 +121,11 @@ class WeightsFile {
   void check() const {
     std::vector<std::string> reasons;
     if (!missing_.empty()) {
-      reasons.push_back("it lacks " + listed(missing_) + detail::name_hint(missing_, unknown_));
+      reasons.push_back("it lacks " + detail::joined_names(missing_) +
+                        detail::name_hint(missing_, unknown_));
     }
-    if (!unknown_.empty()) reasons.push_back("the program does not know " + listed(unknown_));
+    if (!unknown_.empty())
+      reasons.push_back("the program does not know " + detail::joined_names(unknown_));
     reasons.insert(reasons.end(), different_.begin(), different_.end());
     LEVIN_CHECK(
         reasons.empty(), "interchange.weights",
@@ -205,7 +186,8 @@ Tensors from_archive(const Program& program, const ProgramArchive& archive) {
     others.erase(input.name);
   }
   LEVIN_CHECK(others.empty(), "interchange.archive",
-              "the archive has values that the program does not know: {}", listed(others));
+              "the archive has values that the program does not know: {}",
+              detail::joined_names(others));
   return tensors;
 }
 

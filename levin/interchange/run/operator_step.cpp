@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "levin/base/check.h"
+#include "levin/graph/operator_info_impl.h"
 #include "levin/interchange/run/mode.h"
 #include "levin/interchange/run/step.h"
 
@@ -33,12 +34,6 @@ std::optional<c10::OperatorHandle> find_operator(std::string_view target) {
   return c10::Dispatcher::singleton().findSchema({name, overload == "default" ? "" : overload});
 }
 
-/// The type without Optional.
-c10::TypePtr inner_of(const c10::TypePtr& type) {
-  const auto optional = type->cast<c10::OptionalType>();
-  return optional == nullptr ? type : optional->getElementType();
-}
-
 at::Tensor wrapped(const IValue& number) {
   at::Tensor tensor = c10::scalar_to_tensor(number.toScalar());
   tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -49,7 +44,7 @@ at::Tensor wrapped(const IValue& number) {
 /// 0-dim tensor that takes part in no type promotion, an integer for a float is one, a number for a list
 /// of N is N of them.
 IValue conform(IValue value, const c10::Argument& formal) {
-  const c10::TypePtr type = inner_of(formal.type());
+  const c10::TypePtr type = graph::without_optional(formal.type());
   if (value.isNone()) return value;
   if (type->kind() == TypeKind::TensorType && value.isScalar()) return wrapped(value);
   if (type->kind() == TypeKind::FloatType && value.isInt()) {
@@ -156,7 +151,7 @@ class OperatorStep final : public Step {
       return made;
     }
     const Operand& operand = own->operand;
-    const c10::TypePtr type = inner_of(formal.type());
+    const c10::TypePtr type = graph::without_optional(formal.type());
     switch (operand.kind) {
       case Operand::Kind::kConstant:
         made.constant = conform(operand.constant, formal);

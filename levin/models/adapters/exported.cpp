@@ -113,14 +113,7 @@ void add_layer(ExportedPart& part, const std::shared_ptr<const Adapter>& adapter
 }
 
 void check(const ExportedModule& net, const LoraOptions& options) {
-  LEVIN_CHECK(options.r >= 1 && options.lora_dropout >= 0 && options.lora_dropout < 1,
-              "models.lora.options",
-              "got r = {} and lora_dropout = {}, wanted at least 1 and a probability below 1",
-              options.r, options.lora_dropout);
-  for (const auto& [name, r] : options.rank_pattern) {
-    LEVIN_CHECK(r >= 1, "models.lora.options", "got rank_pattern of {} = {}, wanted at least 1",
-                printable(name), r);
-  }
+  check_numbers(options);
   LEVIN_CHECK(!options.use_dora && !options.ensure_weight_tying, "models.lora.options",
               "got use_dora or ensure_weight_tying for an exported module, which has LoRA alone; "
               "leave them out");

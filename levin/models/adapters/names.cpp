@@ -224,6 +224,16 @@ bool NamePattern::fits(const std::string& name) const {
   return !found.empty();
 }
 
+void check_numbers(const LoraOptions& options) {
+  LEVIN_CHECK(options.r >= 1 && options.lora_dropout >= 0 && options.lora_dropout < 1,
+              "models.lora.options",
+              "got r = {} and lora_dropout = {}, wanted at least 1 and a probability below 1",
+              options.r, options.lora_dropout);
+  for (const auto& [name, r] : options.rank_pattern)
+    LEVIN_CHECK(r >= 1, "models.lora.options", "got rank_pattern of {} = {}, wanted at least 1",
+                printable(name), r);
+}
+
 bool is_below(const std::string& name, const std::vector<std::string>& modules) {
   return std::ranges::any_of(modules, [&](const std::string& module) {
     return name == module || name.starts_with(module + ".");

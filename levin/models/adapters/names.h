@@ -52,6 +52,9 @@ struct NamedModule {
   bool is_linear = false;
 };
 
+/// Throws Error "models.lora.options" for numbers that cannot be.
+void check_numbers(const LoraOptions& options);
+
 /// Names of the modules that `wanted` (modules_to_save) names by their ends.
 std::vector<std::string> named_whole(const std::vector<NamedModule>& modules,
                                      const std::vector<std::string>& wanted);

@@ -1,6 +1,7 @@
 #include "levin/models/families/bert_kin.h"
 
 #include "levin/base/check.h"
+#include "levin/models/families/families.h"
 #include "levin/models/families/known_keys.h"
 
 namespace levin::models {
@@ -38,6 +39,35 @@ HeadPlan roberta_head(Task task, const std::string& prefix, const Config& config
                     activation("tanh")};
   }
   return plan;
+}
+
+/// RoBERTa and XLM-RoBERTa differ by name alone.
+Family roberta_family(const std::string& model_type, const std::string& class_prefix) {
+  return {.model_type = model_type,
+          .architectures = architectures_of(
+              class_prefix, {Task::kFeatureExtraction, Task::kFillMask, Task::kTextClassification,
+                             Task::kTokenClassification, Task::kQuestionAnswering}),
+          .base_prefix = "roberta",
+          .defaults = R"({"pad_token_id": 1, "tie_word_embeddings": true})",
+          .keys = detail::KnownKeys({kModelKeys, kBertKeys}),
+          .body =
+              [](torch::nn::Module& root, const std::string& prefix, const Config& config) {
+                auto options = bert_options(config);
+                LEVIN_CHECK(
+                    config.integer("pad_token_id", -1) >= 0 && options.padding_idx >= 0,
+                    "models.config",
+                    "{}: got pad_token_id = {}, wanted a token: positions are counted from it",
+                    config.origin(), config.json("pad_token_id"));
+                options.positions_skip_padding = true;
+                return make_encoder(root, prefix, options);
+              },
+          .head = roberta_head,
+          .tied = {.embedding = "embeddings.word_embeddings.weight",
+                   .matrix = "lm_head.decoder.weight",
+                   .bias = "lm_head.bias",
+                   .second = "lm_head.decoder.bias"},
+          .old_names = bert_old_names(),
+          .lora_targets = {"query", "value"}};
 }
 
 }  // namespace
@@ -78,32 +108,9 @@ std::vector<std::pair<std::string, std::string>> bert_old_names() {
   return {{"LayerNorm.gamma", "LayerNorm.weight"}, {"LayerNorm.beta", "LayerNorm.bias"}};
 }
 
-Family roberta_family(const std::string& model_type, const std::string& class_prefix) {
-  return {.model_type = model_type,
-          .architectures = architectures_of(
-              class_prefix, {Task::kFeatureExtraction, Task::kFillMask, Task::kTextClassification,
-                             Task::kTokenClassification, Task::kQuestionAnswering}),
-          .base_prefix = "roberta",
-          .defaults = R"({"pad_token_id": 1, "tie_word_embeddings": true})",
-          .keys = detail::KnownKeys({kModelKeys, kBertKeys}),
-          .body =
-              [](torch::nn::Module& root, const std::string& prefix, const Config& config) {
-                auto options = bert_options(config);
-                LEVIN_CHECK(
-                    config.integer("pad_token_id", -1) >= 0 && options.padding_idx >= 0,
-                    "models.config",
-                    "{}: got pad_token_id = {}, wanted a token: positions are counted from it",
-                    config.origin(), config.json("pad_token_id"));
-                options.positions_skip_padding = true;
-                return make_encoder(root, prefix, options);
-              },
-          .head = roberta_head,
-          .tied = {.embedding = "embeddings.word_embeddings.weight",
-                   .matrix = "lm_head.decoder.weight",
-                   .bias = "lm_head.bias",
-                   .second = "lm_head.decoder.bias"},
-          .old_names = bert_old_names(),
-          .lora_targets = {"query", "value"}};
-}
+/// Liu et al. 2019.
+Family roberta() { return roberta_family("roberta", "Roberta"); }
+/// Of a hundred languages (Conneau et al. 2019).
+Family xlm_roberta() { return roberta_family("xlm-roberta", "XLMRoberta"); }
 
 }  // namespace levin::models

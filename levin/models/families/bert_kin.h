@@ -20,7 +20,5 @@ void add_word_scores(HeadPlan& plan, const std::string& bias, const std::string&
                      const Config& config);
 /// Of norms in files that came from TensorFlow.
 std::vector<std::pair<std::string, std::string>> bert_old_names();
-/// RoBERTa and XLM-RoBERTa, which differ by name alone.
-Family roberta_family(const std::string& model_type, const std::string& class_prefix);
 
 }  // namespace levin::models

@@ -43,8 +43,19 @@ std::map<Task, std::string> architectures_of(const std::string& prefix,
   return architectures;
 }
 
-TiedNames decoder_tied() {
-  return {.embedding = "embed_tokens.weight", .matrix = "lm_head.weight"};
+Family decoder_family(const std::string& model_type, const std::string& class_prefix,
+                      detail::KnownKeys keys) {
+  return {
+      .model_type = model_type,
+      .architectures = architectures_of(
+          class_prefix, {Task::kFeatureExtraction, Task::kTextGeneration, Task::kTextClassification,
+                         Task::kTokenClassification, Task::kQuestionAnswering}),
+      .base_prefix = "model",
+      .keys = std::move(keys),
+      .head = llama_head,
+      .tied = {.embedding = "embed_tokens.weight", .matrix = "lm_head.weight"},
+      .tensor_parallel = decoder_tensor_parallel(false),
+      .lora_targets = {"q_proj", "v_proj"}};
 }
 
 HeadPlan decoder_head(Task task, const std::string& prefix, const Config& config) {

@@ -73,19 +73,17 @@ HeadPlan gemma3_head(Task task, const std::string& prefix, const Config& config)
 }  // namespace
 
 Family gemma3() {
-  return {.model_type = "gemma3_text",
-          .architectures = {{Task::kFeatureExtraction, "Gemma3TextModel"},
-                            {Task::kTextGeneration, "Gemma3ForCausalLM"},
-                            {Task::kTextClassification, "Gemma3TextForSequenceClassification"}},
-          .base_prefix = "model",
-          .defaults = R"({"pad_token_id": 0, "num_key_value_heads": 4, "head_dim": 256,
-          "sliding_window": 4096, "query_pre_attn_scalar": 256, "tie_word_embeddings": true})",
-          .keys = detail::KnownKeys({kModelKeys, kDecoderKeys, kGemma3Keys}),
-          .body = gemma3_body,
-          .head = gemma3_head,
-          .tied = decoder_tied(),
-          .tensor_parallel = decoder_tensor_parallel(true),
-          .lora_targets = {"q_proj", "v_proj"}};
+  Family family = decoder_family("gemma3_text", "Gemma3",
+                                 detail::KnownKeys({kModelKeys, kDecoderKeys, kGemma3Keys}));
+  family.architectures = {{Task::kFeatureExtraction, "Gemma3TextModel"},
+                          {Task::kTextGeneration, "Gemma3ForCausalLM"},
+                          {Task::kTextClassification, "Gemma3TextForSequenceClassification"}};
+  family.defaults = R"({"pad_token_id": 0, "num_key_value_heads": 4, "head_dim": 256,
+          "sliding_window": 4096, "query_pre_attn_scalar": 256, "tie_word_embeddings": true})";
+  family.body = gemma3_body;
+  family.head = gemma3_head;
+  family.tensor_parallel = decoder_tensor_parallel(true);
+  return family;
 }
 
 }  // namespace levin::models

@@ -1,6 +1,7 @@
 // GPT-2 (Radford et al. 2019).
 
-#include "levin/models/bodies/gpt2_body.h"
+#include "levin/models/bodies/gpt2.h"
+
 #include "levin/models/families/families.h"
 #include "levin/models/families/known_keys.h"
 

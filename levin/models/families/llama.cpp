@@ -11,27 +11,22 @@ constexpr std::string_view kLlamaKeys = R"keys(
   read      attention_bias mlp_bias
 )keys";
 
+std::unique_ptr<Body> llama_body(torch::nn::Module& root, const std::string& prefix,
+                                 const Config& config) {
+  auto options = DecoderOptions::from(config);
+  options.read_layer_types(config, /*window=*/0);
+  options.qkv_bias = options.output_bias = config.boolean("attention_bias", false);
+  options.mlp_bias = config.boolean("mlp_bias", false);
+  return make_decoder(root, prefix, options);
+}
+
 }  // namespace
 
 Family llama() {
-  return {.model_type = "llama",
-          .architectures = architectures_of(
-              "Llama", {Task::kFeatureExtraction, Task::kTextGeneration, Task::kTextClassification,
-                        Task::kTokenClassification, Task::kQuestionAnswering}),
-          .base_prefix = "model",
-          .keys = detail::KnownKeys({kModelKeys, kDecoderKeys, kWithoutWindows, kLlamaKeys}),
-          .body =
-              [](torch::nn::Module& root, const std::string& prefix, const Config& config) {
-                auto options = DecoderOptions::from(config);
-                options.read_layer_types(config, /*window=*/0);
-                options.qkv_bias = options.output_bias = config.boolean("attention_bias", false);
-                options.mlp_bias = config.boolean("mlp_bias", false);
-                return make_decoder(root, prefix, options);
-              },
-          .head = llama_head,
-          .tied = decoder_tied(),
-          .tensor_parallel = decoder_tensor_parallel(false),
-          .lora_targets = {"q_proj", "v_proj"}};
+  Family family = decoder_family(
+      "llama", "Llama", detail::KnownKeys({kModelKeys, kDecoderKeys, kWithoutWindows, kLlamaKeys}));
+  family.body = llama_body;
+  return family;
 }
 
 }  // namespace levin::models

@@ -12,28 +12,23 @@ constexpr std::string_view kQwen2Keys = R"keys(
   only      use_mrope = false
 )keys";
 
+std::unique_ptr<Body> qwen2_body(torch::nn::Module& root, const std::string& prefix,
+                                 const Config& config) {
+  auto options = DecoderOptions::from(config);
+  options.qkv_bias = true;
+  options.read_windows(config);
+  return make_decoder(root, prefix, options);
+}
+
 }  // namespace
 
 Family qwen2() {
-  return {
-      .model_type = "qwen2",
-      .architectures = architectures_of(
-          "Qwen2", {Task::kFeatureExtraction, Task::kTextGeneration, Task::kTextClassification,
-                    Task::kTokenClassification, Task::kQuestionAnswering}),
-      .base_prefix = "model",
-      .defaults = R"({"sliding_window": 4096, "max_window_layers": 28, "num_key_value_heads": 32})",
-      .keys = detail::KnownKeys({kModelKeys, kDecoderKeys, kQwen2Keys}),
-      .body =
-          [](torch::nn::Module& root, const std::string& prefix, const Config& config) {
-            auto options = DecoderOptions::from(config);
-            options.qkv_bias = true;
-            options.read_windows(config);
-            return make_decoder(root, prefix, options);
-          },
-      .head = llama_head,
-      .tied = decoder_tied(),
-      .tensor_parallel = decoder_tensor_parallel(false),
-      .lora_targets = {"q_proj", "v_proj"}};
+  Family family =
+      decoder_family("qwen2", "Qwen2", detail::KnownKeys({kModelKeys, kDecoderKeys, kQwen2Keys}));
+  family.defaults =
+      R"({"sliding_window": 4096, "max_window_layers": 28, "num_key_value_heads": 32})";
+  family.body = qwen2_body;
+  return family;
 }
 
 }  // namespace levin::models

@@ -36,20 +36,12 @@ std::unique_ptr<Body> smollm3_body(torch::nn::Module& root, const std::string& p
 }  // namespace
 
 Family smollm3() {
-  return {
-      .model_type = "smollm3",
-      .architectures = architectures_of(
-          "SmolLM3", {Task::kFeatureExtraction, Task::kTextGeneration, Task::kTextClassification,
-                      Task::kTokenClassification, Task::kQuestionAnswering}),
-      .base_prefix = "model",
-      .defaults =
-          R"({"pad_token_id": 128004, "num_key_value_heads": 4, "tie_word_embeddings": true})",
-      .keys = detail::KnownKeys({kModelKeys, kDecoderKeys, kSmolLM3Keys}),
-      .body = smollm3_body,
-      .head = llama_head,
-      .tied = decoder_tied(),
-      .tensor_parallel = decoder_tensor_parallel(false),
-      .lora_targets = {"q_proj", "v_proj"}};
+  Family family = decoder_family("smollm3", "SmolLM3",
+                                 detail::KnownKeys({kModelKeys, kDecoderKeys, kSmolLM3Keys}));
+  family.defaults =
+      R"({"pad_token_id": 128004, "num_key_value_heads": 4, "tie_word_embeddings": true})";
+  family.body = smollm3_body;
+  return family;
 }
 
 }  // namespace levin::models

@@ -12,7 +12,6 @@
 
 #include "levin/base/check.h"
 #include "levin/data/batch.h"
-#include "levin/models/generate/held_cache_impl.h"
 #include "levin/module/evaluation_mode.h"
 
 namespace levin::models {
@@ -55,6 +54,30 @@ at::Tensor repeated(const at::Tensor& x, int64_t times) {
 }
 
 }  // namespace
+
+/// What is there between two calls.
+struct KeptCache::Held {
+  const void* net;  // whose it is, and its embedding's type and device
+  at::TensorOptions options;
+  at::Tensor ids;  // int64 [tokens] that are in the cache, on the CPU
+  Cache cache;
+
+  /// Tokens at the prompt's beginning that are here. prompt: int64 [T] on the CPU, of which the last has to
+  /// be computed in any case.
+  int64_t common(const at::Tensor& prompt) const {
+    const int64_t most = std::min(ids.size(0), prompt.size(0) - 1);
+    const auto differs = ids.narrow(0, 0, most).ne(prompt.narrow(0, 0, most));
+    return differs.any().item<bool>() ? differs.to(at::kByte).argmax().item<int64_t>() : most;
+  }
+};
+
+KeptCache::KeptCache() = default;
+KeptCache::~KeptCache() = default;
+KeptCache::KeptCache(KeptCache&&) noexcept = default;
+KeptCache& KeptCache::operator=(KeptCache&&) noexcept = default;
+
+int64_t KeptCache::size() const { return held_ ? held_->cache.length() : 0; }
+void KeptCache::forget() { held_.reset(); }
 
 Generation::Generation(Pretrained& net, const Batch& prompts, const GenerateOptions& options)
     : net_(&net),

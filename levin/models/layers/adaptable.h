@@ -3,12 +3,18 @@
 // of its own where that is wanted (DoRA, Liu et al. 2024).
 
 #include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
 
 #include <cstdint>
 
-#include "levin/models/layers/layer.h"
-
 namespace levin::models {
+
+/// What bodies and heads are made of, with weights that nobody has filled at first.
+class Layer : public torch::nn::Module {
+ public:
+  /// As transformers' _init_weights draws them.
+  virtual void draw() = 0;
+};
 
 struct LoraShape {
   int64_t r = 8;
@@ -28,7 +34,6 @@ class Adaptable : public Layer {
   /// Drawn as PEFT draws it: it changes nothing at first.
   void add_lora(const LoraShape& shape);
   bool has_lora() const { return a_.defined(); }
-  const LoraShape& lora_shape() const { return shape_; }
   void set_adapter_enabled(bool on) { enabled_ = on; }
 
   /// The layer's parameter with the adapter in it, in its own layout and type.

@@ -69,13 +69,6 @@ struct Product : torch::autograd::Function<Product> {
   }
 };
 
-/// As at::linear under autocast takes it.
-at::Tensor in_type_of(const at::Tensor& tensor, const Autocast& autocast) {
-  return autocast.enabled && tensor.defined()
-             ? at::autocast::cached_cast(autocast.dtype, tensor, tensor.device().type())
-             : tensor;
-}
-
 bool needs_gradient(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
 
 bool can_be(const at::Tensor& x, const AdaptedMatrix& adapted, const Autocast& autocast) {
@@ -85,6 +78,12 @@ bool can_be(const at::Tensor& x, const AdaptedMatrix& adapted, const Autocast& a
 }
 
 }  // namespace
+
+at::Tensor in_type_of(const at::Tensor& tensor, const Autocast& autocast) {
+  return autocast.enabled && tensor.defined()
+             ? at::autocast::cached_cast(autocast.dtype, tensor, tensor.device().type())
+             : tensor;
+}
 
 at::Tensor adapted_product(const at::Tensor& x, const AdaptedMatrix& adapted) {
   const at::DeviceType device = x.device().type();

@@ -9,9 +9,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "levin/base/autocast.h"
 #include "levin/base/export.h"
 
 namespace levin::models {
+
+/// A tensor as at::linear under autocast takes it; it may be undefined.
+at::Tensor in_type_of(const at::Tensor& tensor, const Autocast& autocast);
 
 struct AdaptedMatrix {
   at::Tensor matrix;  ///< W [out, in], which needs no gradient

@@ -14,7 +14,6 @@
 #include <string>
 
 #include "levin/models/layers/adaptable.h"
-#include "levin/models/layers/layer.h"
 
 namespace levin::models {
 

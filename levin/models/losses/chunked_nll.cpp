@@ -1,13 +1,13 @@
 #include "levin/models/losses/chunked_nll.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <optional>
 
 #include "levin/base/autocast.h"
+#include "levin/models/layers/adapted_product.h"
 #include "levin/models/losses/chunked_nll_impl.h"
 
 namespace levin::models {
@@ -111,19 +111,12 @@ struct NllOfEach : torch::autograd::Function<NllOfEach> {
   }
 };
 
-/// As at::linear under autocast would take it.
-at::Tensor cast(const at::Tensor& tensor, const Autocast& autocast) {
-  return autocast.enabled && tensor.defined()
-             ? at::autocast::cached_cast(autocast.dtype, tensor, tensor.device().type())
-             : tensor;
-}
-
 template <class Function>
 at::Tensor apply(const at::Tensor& hidden, const OutputLayer& output, const at::Tensor& labels) {
   const at::DeviceType device = hidden.device().type();
   const Autocast autocast = current_autocast(device);
-  const at::Tensor x = cast(hidden, autocast), matrix = cast(output.matrix, autocast),
-                   bias = cast(output.bias, autocast);
+  const at::Tensor x = in_type_of(hidden, autocast), bias = in_type_of(output.bias, autocast),
+                   matrix = in_type_of(output.matrix, autocast);
   const Wanted parts = wanted(hidden, output);
   const std::optional<at::Tensor> maybe_bias =
       bias.defined() ? std::optional(bias) : std::nullopt;  // apply takes no undefined tensor

@@ -2,10 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/bincount.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
-
-#include <limits>
 
 #include "levin/base/check.h"
 
@@ -52,10 +49,6 @@ void Counted::load_state_dict(const State& state) {
   merge(state);
 }
 
-at::Tensor Counted::nothing() {
-  return at::scalar_tensor(std::numeric_limits<double>::quiet_NaN(), at::kDouble);
-}
-
 F1::F1(F1Options options) : options_(std::move(options)) {
   const bool is_binary = options_.average == "binary";
   LEVIN_CHECK(is_binary || options_.average == "macro", "observe.metric.options",
@@ -88,16 +81,6 @@ at::Tensor F1::compute() const {
   return (each * occurs).sum() / occurs.sum();
 }
 
-void Perplexity::update(const at::Tensor& mean_loss, const at::Tensor& tokens) {
-  const at::Tensor count = tokens.to(at::kDouble);
-  add(at::stack({mean_loss.detach().to(at::kDouble) * count, count}));
-}
-
-at::Tensor Perplexity::compute() const {
-  const detail::OrdinaryTensors guard;
-  return is_empty() ? nothing() : (sums()[0] / sums()[1]).exp();
-}
-
 void WeightedMean::update(const at::Tensor& mean, const at::Tensor& items) {
   const at::Tensor count = items.to(at::kDouble);
   add(at::stack({mean.detach().to(at::kDouble) * count, count}));
@@ -106,6 +89,11 @@ void WeightedMean::update(const at::Tensor& mean, const at::Tensor& items) {
 at::Tensor WeightedMean::compute() const {
   const detail::OrdinaryTensors guard;
   return is_empty() ? nothing() : sums()[0] / sums()[1];
+}
+
+at::Tensor Perplexity::compute() const {
+  const detail::OrdinaryTensors guard;
+  return WeightedMean::compute().exp();
 }
 
 }  // namespace levin::metrics

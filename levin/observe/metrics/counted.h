@@ -30,7 +30,6 @@ class LEVIN_API Counted : public Metric {
   void add(const at::Tensor& sums);
   bool is_empty() const { return !sums_.defined(); }
   const at::Tensor& sums() const { return sums_; }
-  static at::Tensor nothing();  ///< NaN
 
  private:
   at::Tensor sums_;
@@ -68,17 +67,16 @@ class LEVIN_API EntityF1 : public Counted {
   std::vector<std::string> names_;
 };
 
-/// exp(sum of losses / tokens). Of losses that are means over so many tokens.
-class LEVIN_API Perplexity : public Counted {
- public:
-  void update(const at::Tensor& mean_loss, const at::Tensor& tokens);
-  at::Tensor compute() const override;
-};
-
 /// The mean of losses that are means over so many items each, without waiting for either number.
 class LEVIN_API WeightedMean : public Counted {
  public:
   void update(const at::Tensor& mean, const at::Tensor& items);
+  at::Tensor compute() const override;
+};
+
+/// exp(sum of losses / tokens). Of losses that are means over so many tokens.
+class LEVIN_API Perplexity : public WeightedMean {
+ public:
   at::Tensor compute() const override;
 };
 

@@ -8,7 +8,6 @@
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "levin/base/check.h"
 
@@ -58,10 +57,6 @@ State Kept::state_dict() const {
 void Kept::load_state_dict(const State& state) {
   reset();
   merge(state);
-}
-
-at::Tensor Kept::nothing() {
-  return at::scalar_tensor(std::numeric_limits<double>::quiet_NaN(), at::kDouble);
 }
 
 void Spearman::update(const at::Tensor& found, const at::Tensor& wanted) {

@@ -28,7 +28,6 @@ class LEVIN_API Kept : public Metric {
  protected:
   void keep(const at::Tensor& rows);
   at::Tensor rows() const;  ///< undefined: none
-  static at::Tensor nothing();
 
  private:
   std::vector<at::Tensor> parts_;

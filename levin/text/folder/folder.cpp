@@ -136,7 +136,7 @@ void Folder::read_settings(const Component& file, Tokenizer::Parts& parts) {
 
 void Folder::add_tokens(Tokenizer::Parts& parts) const {
   const auto put = [&](const AddedToken& token) {
-    parts.added.put(token, parts.model->vocabulary(), parts.normalizer.get());
+    parts.added.put(token, parts.model->vocabulary(), parts.normalizer);
   };
   for (const auto& [id, token] : by_id_) {
     const int32_t known = parts.added.find(token.content);

@@ -1,6 +1,6 @@
 // BertNormalizer: cleans, sets Chinese characters apart, takes accents off, makes small.
 #include "levin/text/normalizers/code_points.h"
-#include "levin/text/normalizers/kinds.h"
+#include "levin/text/normalizers/normalizer.h"
 #include "levin/text/unicode/unicode.h"
 
 namespace levin::text {
@@ -15,7 +15,7 @@ bool is_chinese(char32_t c) {
          (c >= 0xf900 && c <= 0xfaff) || (c >= 0x2f800 && c <= 0x2fa1f);
 }
 
-class BertNormalizer : public Normalizer {
+class BertNormalizer {
  public:
   explicit BertNormalizer(const Component& component)
       : clean_(component.flag("clean_text", true)),
@@ -23,15 +23,12 @@ class BertNormalizer : public Normalizer {
         lowercase_(component.flag("lowercase", true)),
         strip_(component.flag("strip_accents", lowercase_)) {}
 
-  void apply(WorkingText& text) const override {
-    if (!text.tracked() && !text.text().empty()) {
+  void operator()(WorkingText& text) const {
+    if (text.tracked() || text.text().empty()) {
+      apply_slowly(text);
+    } else {
       apply_untracked(text);
-      return;
     }
-    if (clean_) clean(text);
-    if (chinese_) set_chinese_apart(text);
-    if (strip_) strip_accents(text);
-    if (lowercase_) text::lowercase(text);
   }
 
  private:
@@ -159,8 +156,6 @@ class BertNormalizer : public Normalizer {
 
 }  // namespace
 
-NormalizerPtr read_bert_normalizer(const Component& component) {
-  return std::make_unique<BertNormalizer>(component);
-}
+Normalizer read_bert_normalizer(const Component& component) { return {BertNormalizer(component)}; }
 
 }  // namespace levin::text

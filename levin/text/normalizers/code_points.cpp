@@ -1,8 +1,5 @@
 #include "levin/text/normalizers/code_points.h"
 
-#include <algorithm>
-
-#include "levin/text/unicode/byte_letters.h"
 #include "levin/text/unicode/unicode.h"
 
 namespace levin::text {
@@ -32,15 +29,6 @@ void lowercase(WorkingText& text) {
       int place = 0;
       for (const char32_t small : unicode.lowercase(c)) changes.push_back({small, place++ > 0});
     }
-  }
-  text.transform(changes);
-}
-
-void to_byte_letters(WorkingText& text) {
-  const std::string_view old = text.text();
-  std::vector<Change>& changes = text.changes();
-  for (const char byte : old) {
-    changes.push_back({byte_letter(static_cast<uint8_t>(byte)), utf8::is_inner(byte)});
   }
   text.transform(changes);
 }

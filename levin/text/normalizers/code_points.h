@@ -48,7 +48,4 @@ void map(WorkingText& text, const Map& mapped) {
 /// All small. The text stays as it is where it is so already.
 void lowercase(WorkingText& text);
 
-/// Every byte as the letter that stands for it in byte-level vocabularies.
-void to_byte_letters(WorkingText& text);
-
 }  // namespace levin::text

@@ -1,28 +1,27 @@
 #pragma once
-// Normalizer: a step that makes the text uniform before it is split. One subclass a kind of
-// tokenizer.json. Not for users.
+// Normalizer: a step that makes the text uniform before it is split. Not for users.
 //
-//   const auto normalizer = read_normalizer(file.root().at("normalizer"));
-//   normalizer->apply(text);
+//   const Normalizer normalizer = read_normalizer(file.root().at("normalizer"));
+//   if (normalizer) normalizer.apply(text);
 
-#include <memory>
+#include <functional>
 
 #include "levin/text/reading/component.h"
 #include "levin/text/working/working_text.h"
 
 namespace levin::text {
 
-class Normalizer {
- public:
-  virtual ~Normalizer() = default;
-  virtual void apply(WorkingText& text) const = 0;
+struct Normalizer {
+  std::function<void(WorkingText&)> apply;
   /// Whether what it does with the text depends on where parts of it came from.
-  virtual bool needs_origin() const { return false; }
+  bool needs_origin = false;
+
+  explicit operator bool() const { return static_cast<bool>(apply); }
 };
 
-using NormalizerPtr = std::unique_ptr<const Normalizer>;
-
-/// Null for null. Throws Error "text.component" for a kind that there is not.
-NormalizerPtr read_normalizer(const Component& component);
+/// Empty for null. Throws Error "text.component" for a kind that there is not.
+Normalizer read_normalizer(const Component& component);
+Normalizer read_bert_normalizer(const Component& component);
+Normalizer read_precompiled(const Component& component);
 
 }  // namespace levin::text

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <optional>
 
-#include "levin/text/normalizers/kinds.h"
+#include "levin/text/normalizers/normalizer.h"
 #include "levin/text/unicode/base64.h"
 #include "levin/text/unicode/graphemes.h"
 #include "levin/text/unicode/utf8.h"
@@ -63,7 +63,7 @@ class CharacterMap {
   std::string texts_;  // each ends with a zero
 };
 
-class Precompiled : public Normalizer {
+class Precompiled {
  public:
   explicit Precompiled(const Component& component) : map_(component) {
     for (size_t byte = 1; byte < 128; ++byte) {
@@ -72,7 +72,7 @@ class Precompiled : public Normalizer {
     }
   }
 
-  void apply(WorkingText& text) const override {
+  void operator()(WorkingText& text) const {
     if (is_plain(text.text())) return;
     std::vector<Change>& changes = text.changes();
     bool changed = false;
@@ -133,8 +133,6 @@ class Precompiled : public Normalizer {
 
 }  // namespace
 
-NormalizerPtr read_precompiled(const Component& component) {
-  return std::make_unique<Precompiled>(component);
-}
+Normalizer read_precompiled(const Component& component) { return {Precompiled(component)}; }
 
 }  // namespace levin::text

@@ -55,25 +55,25 @@ class ByteLevelPostProcessor : public PostProcessor {
 };
 
 /// A special token before and one behind; a pair has one or two between.
+template <bool is_roberta>
 class Around : public PostProcessor {
  public:
-  Around(const Component& component, bool is_roberta)
+  explicit Around(const Component& component)
       : first_(id_of(component.at("cls").item(1))),
         last_(id_of(component.at("sep").item(1))),
-        is_roberta_(is_roberta),
         trims_(is_roberta && component.flag("trim_offsets", true)),
         prefix_(component.flag("add_prefix_space", true)) {}
 
-  size_t added(bool pair) const override { return !pair ? 2 : is_roberta_ ? 4 : 3; }
+  size_t added(bool pair) const override { return !pair ? 2 : is_roberta ? 4 : 3; }
   bool trims() const override { return trims_; }
 
   void process(std::vector<Draft>& drafts, bool add_special_tokens) const override {
     for (size_t i = 0; i < drafts.size(); ++i) {
       if (trims_) trim(drafts[i], prefix_);
-      if (is_roberta_) drafts[i].set_types(0);
+      if (is_roberta) drafts[i].set_types(0);
       if (!add_special_tokens) continue;
       for (Draft& more : drafts[i].overflowing) {
-        if (is_roberta_) more.set_types(0);
+        if (is_roberta) more.set_types(0);
         put_around(more, i > 0);
       }
       put_around(drafts[i], i > 0);
@@ -82,13 +82,12 @@ class Around : public PostProcessor {
 
  private:
   void put_around(Draft& draft, bool second) const {
-    if (!second || is_roberta_) draft.insert_special(0, {second ? &last_ : &first_, 1}, 0);
-    draft.insert_special(draft.size(), {&last_, 1}, second && !is_roberta_ ? 1 : 0);
+    if (!second || is_roberta) draft.insert_special(0, {second ? &last_ : &first_, 1}, 0);
+    draft.insert_special(draft.size(), {&last_, 1}, second && !is_roberta ? 1 : 0);
   }
 
   int32_t first_;
   int32_t last_;
-  bool is_roberta_;
   bool trims_;
   bool prefix_;
 };
@@ -216,11 +215,8 @@ class TemplateProcessing : public PostProcessor {
 
 class PostProcessorSequence : public PostProcessor {
  public:
-  explicit PostProcessorSequence(const Component& component) {
-    for (const Component& item : component.at("processors").items()) {
-      if (PostProcessorPtr part = read_post_processor(item)) parts_.push_back(std::move(part));
-    }
-  }
+  explicit PostProcessorSequence(const Component& component)
+      : parts_(read_parts(component.at("processors"), read_post_processor)) {}
   size_t added(bool pair) const override {
     size_t count = 0;
     for (const PostProcessorPtr& part : parts_) count += part->added(pair);
@@ -246,6 +242,11 @@ class PostProcessorSequence : public PostProcessor {
   std::vector<PostProcessorPtr> parts_;
 };
 
+template <class Made>
+PostProcessorPtr make(const Component& component) {
+  return std::make_unique<Made>(component);
+}
+
 }  // namespace
 
 PostProcessorPtr make_ends(std::optional<int32_t> first, std::optional<int32_t> last) {
@@ -253,15 +254,12 @@ PostProcessorPtr make_ends(std::optional<int32_t> first, std::optional<int32_t> 
 }
 
 PostProcessorPtr read_post_processor(const Component& component) {
-  if (component.is_null()) return nullptr;
-  const std::string kind = component.kind();
-  if (kind == "TemplateProcessing") return std::make_unique<TemplateProcessing>(component);
-  if (kind == "BertProcessing") return std::make_unique<Around>(component, false);
-  if (kind == "RobertaProcessing") return std::make_unique<Around>(component, true);
-  if (kind == "ByteLevel") return std::make_unique<ByteLevelPostProcessor>(component);
-  if (kind == "Sequence") return std::make_unique<PostProcessorSequence>(component);
-  component.refuse_kind("post-processor", {"TemplateProcessing", "BertProcessing",
-                                           "RobertaProcessing", "ByteLevel", "Sequence"});
+  return read_kind<PostProcessorPtr>(component, "post-processor",
+                                     {{"TemplateProcessing", make<TemplateProcessing>},
+                                      {"BertProcessing", make<Around<false>>},
+                                      {"RobertaProcessing", make<Around<true>>},
+                                      {"ByteLevel", make<ByteLevelPostProcessor>},
+                                      {"Sequence", make<PostProcessorSequence>}});
 }
 
 }  // namespace levin::text

@@ -2,10 +2,10 @@
 // PreTokenizer: a step that splits text into the pieces (words) that a model sees, one at a time.
 // Not for users.
 //
-//   const auto pre_tokenizer = read_pre_tokenizer(file.root().at("pre_tokenizer"));
-//   pre_tokenizer->apply(text, pieces);
+//   const PreTokenizer pre_tokenizer = read_pre_tokenizer(file.root().at("pre_tokenizer"));
+//   if (pre_tokenizer) pre_tokenizer.apply(text, pieces);
 
-#include <memory>
+#include <functional>
 #include <vector>
 
 #include "levin/text/reading/component.h"
@@ -13,23 +13,22 @@
 
 namespace levin::text {
 
-class PreTokenizer {
- public:
-  virtual ~PreTokenizer() = default;
+struct PreTokenizer {
+  using Apply = std::function<void(WorkingText& text, std::vector<Piece>& pieces)>;
+
   /// Splits each piece that is no token yet. One that rewrites the text moves all pieces.
-  virtual void apply(WorkingText& text, std::vector<Piece>& pieces) const = 0;
+  Apply apply;
   /// Whether what it does depends on where parts of the text came from.
-  virtual bool needs_origin() const { return false; }
-  /// Whether the last it does is to write bytes as letters; without_byte_letters leaves that out.
-  virtual bool ends_with_byte_letters() const { return false; }
-  virtual void apply_without_byte_letters(WorkingText& text, std::vector<Piece>& pieces) const {
-    apply(text, pieces);
-  }
+  bool needs_origin = false;
+  /// Where the last it does is to write bytes as letters: the same without that. Else empty.
+  Apply apply_without_byte_letters = {};
+
+  explicit operator bool() const { return static_cast<bool>(apply); }
 };
 
-using PreTokenizerPtr = std::unique_ptr<const PreTokenizer>;
-
-/// Null for null. Throws Error "text.component" for a kind that there is not.
-PreTokenizerPtr read_pre_tokenizer(const Component& component);
+/// Empty for null. Throws Error "text.component" for a kind that there is not.
+PreTokenizer read_pre_tokenizer(const Component& component);
+PreTokenizer read_byte_level(const Component& component);
+PreTokenizer read_metaspace(const Component& component);
 
 }  // namespace levin::text

@@ -126,10 +126,10 @@ std::string Component::kind() const {
 }
 
 void Component::refuse_kind(std::string_view what,
-                            std::initializer_list<std::string_view> known) const {
+                            const std::vector<std::string_view>& known) const {
   LEVIN_FAIL("text.component",
              "{} is of the kind '{}', which is no {} that levin knows; there are {}", where_,
-             printable(kind()), what, fmt::join(known.begin(), known.end(), ", "));
+             printable(kind()), what, fmt::join(known, ", "));
 }
 
 void Component::fail(std::string_view problem) const {

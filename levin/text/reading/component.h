@@ -6,7 +6,6 @@
 //   component.flag("split", true);           // where it is not there: true
 
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -57,7 +56,7 @@ class LEVIN_API Component {
   std::string kind() const;
   /// Throws Error "text.component": of a kind that is none of these.
   [[noreturn]] void refuse_kind(std::string_view what,
-                                std::initializer_list<std::string_view> known) const;
+                                const std::vector<std::string_view>& known) const;
   /// Throws Error "text.file".
   [[noreturn]] void fail(std::string_view problem) const;
 
@@ -65,5 +64,36 @@ class LEVIN_API Component {
   const void* node_;
   std::string where_;
 };
+
+/// How a component of one kind becomes a part of the tokenizer.
+template <class Part>
+struct ComponentKind {
+  std::string_view name;
+  Part (*read)(const Component& component);
+};
+
+/// Reads a component by the table of its kinds. Empty for null. Throws Error "text.component" for another kind.
+template <class Part>
+Part read_kind(const Component& component, std::string_view what,
+               const std::vector<ComponentKind<Part>>& kinds) {
+  if (component.is_null()) return {};
+  const std::string kind = component.kind();
+  std::vector<std::string_view> known;
+  for (const auto& [name, read] : kinds) {
+    if (name == kind) return read(component);
+    known.push_back(name);
+  }
+  component.refuse_kind(what, known);
+}
+
+/// The parts of a Sequence that are not null.
+template <class Part>
+std::vector<Part> read_parts(const Component& list, Part (*read)(const Component&)) {
+  std::vector<Part> parts;
+  for (const Component& item : list.items()) {
+    if (Part part = read(item)) parts.push_back(std::move(part));
+  }
+  return parts;
+}
 
 }  // namespace levin::text

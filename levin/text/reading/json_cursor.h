@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "levin/text/reading/text_memory.h"
+#include "levin/text/reading/model_data.h"
 
 namespace levin::text {
 

@@ -1,5 +1,3 @@
-#include "levin/text/reading/plain_reader.h"
-
 #include <nlohmann/json.hpp>
 
 #include <charconv>
@@ -8,6 +6,7 @@
 
 #include "levin/base/json.h"
 #include "levin/text/reading/json_cursor.h"
+#include "levin/text/reading/model_data.h"
 
 namespace levin::text {
 namespace {

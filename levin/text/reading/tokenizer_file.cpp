@@ -4,7 +4,6 @@
 
 #include "levin/base/check.h"
 #include "levin/base/json.h"
-#include "levin/text/reading/plain_reader.h"
 
 namespace levin::text {
 

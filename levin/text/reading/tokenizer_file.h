@@ -12,7 +12,6 @@
 #include "levin/base/export.h"
 #include "levin/text/reading/component.h"
 #include "levin/text/reading/model_data.h"
-#include "levin/text/reading/text_memory.h"
 
 namespace levin::text {
 

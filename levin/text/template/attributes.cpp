@@ -1,7 +1,7 @@
 // What a value's attributes and items are, as jinja2's sandbox gives them.
 #include <fmt/format.h>
 
-#include "levin/text/template/built_in/methods.h"
+#include "levin/text/template/built_in/built_in.h"
 #include "levin/text/template/interpreter.h"
 #include "levin/text/template/values/python_text.h"
 #include "levin/text/unicode/utf8.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "levin/text/template/buffer.h"
-#include "levin/text/template/built_in/globals.h"
+#include "levin/text/template/built_in/built_in.h"
 #include "levin/text/template/values/python_text.h"
 
 namespace levin::text::jinja {

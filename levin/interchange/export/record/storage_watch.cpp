@@ -18,16 +18,18 @@ uint64_t checksum_of(const c10::StorageImpl& storage) {
 
 }  // namespace
 
-StorageWatch::Contents StorageWatch::look(const at::Tensor& tensor) {
-  const c10::StorageImpl* storage = storage_of(tensor);
-  if (storage == nullptr) return Contents::kAsWritten;
-  const auto found = watched_.find(storage);
-  if (found == watched_.end() || found->second.storage.expired()) return Contents::kAsWritten;
-  const Watched& watched = found->second;
-  if (checksum_of(*storage) == watched.checksum) {
-    return watched.is_uninitialized ? Contents::kUnwritten : Contents::kAsWritten;
+StorageWatch::Contents StorageWatch::look(const at::Tensor& tensor) const {
+  const Watched* watched = find(tensor);
+  if (watched == nullptr) return Contents::kAsWritten;
+  if (checksum_of(*storage_of(tensor)) == watched->checksum) {
+    return watched->is_uninitialized ? Contents::kUnwritten : Contents::kAsWritten;
   }
-  return watched.is_independent ? Contents::kFilledByHost : Contents::kChangedByHost;
+  return watched->is_independent ? Contents::kFilledByHost : Contents::kChangedByHost;
+}
+
+const StorageWatch::Watched* StorageWatch::find(const at::Tensor& tensor) const {
+  const auto found = watched_.find(storage_of(tensor));
+  return found == watched_.end() || found->second.storage.expired() ? nullptr : &found->second;
 }
 
 void StorageWatch::note(const at::Tensor& tensor, bool is_independent, bool is_uninitialized) {
@@ -39,11 +41,8 @@ void StorageWatch::note(const at::Tensor& tensor, bool is_independent, bool is_u
 }
 
 bool StorageWatch::is_independent(const at::Tensor& tensor) const {
-  const c10::StorageImpl* storage = storage_of(tensor);
-  if (storage == nullptr) return false;
-  const auto found = watched_.find(storage);
-  return found != watched_.end() && !found->second.storage.expired() &&
-         found->second.is_independent;
+  const Watched* watched = find(tensor);
+  return watched != nullptr && watched->is_independent;
 }
 
 }  // namespace levin::interchange

@@ -22,7 +22,7 @@ class StorageWatch {
   };
 
   /// Call before an operator reads or writes the tensor.
-  Contents look(const at::Tensor& tensor);
+  Contents look(const at::Tensor& tensor) const;
   /// Call after an operator wrote the tensor. is_independent: from no input, weight or random number.
   void note(const at::Tensor& tensor, bool is_independent, bool is_uninitialized);
   bool is_independent(const at::Tensor& tensor) const;
@@ -34,6 +34,8 @@ class StorageWatch {
     bool is_independent = false;
     bool is_uninitialized = false;
   };
+  const Watched* find(const at::Tensor& tensor) const;
+
   std::unordered_map<const c10::StorageImpl*, Watched> watched_;
 };
 

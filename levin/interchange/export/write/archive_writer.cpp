@@ -25,20 +25,10 @@ struct NamedTensorOf {
   bool is_parameter = false;
 };
 
-json meta_of(const at::Tensor& tensor, bool requires_grad) {
-  const auto sizes = [](at::IntArrayRef numbers) {
-    json list = json::array();
-    for (const int64_t number : numbers) list.push_back({{"as_int", number}});
-    return list;
-  };
-  constexpr int64_t kStrided = 7;
-  return {{"dtype", exported_dtype(tensor.scalar_type())},
-          {"sizes", sizes(tensor.sizes())},
-          {"requires_grad", requires_grad},
-          {"device", exported_device(tensor.device())},
-          {"strides", sizes(tensor.strides())},
-          {"storage_offset", {{"as_int", 0}}},
-          {"layout", kStrided}};
+json sizes_of(at::IntArrayRef numbers) {
+  json list = json::array();
+  for (const int64_t number : numbers) list.push_back({{"as_int", number}});
+  return list;
 }
 
 class Writer {
@@ -70,12 +60,13 @@ class Writer {
                  std::span(static_cast<const std::byte*>(whole.const_data_ptr()), whole.nbytes()));
         record = records.emplace(std::move(place), path).first;
       }
-      json meta = meta_of(whole, is_parameter && tensor.requires_grad());
-      meta["device"] = exported_device(tensor.device());
       config[name] = {{"path_name", record->second},
                       {"is_param", is_parameter},
                       {"use_pickle", false},
-                      {"tensor_meta", std::move(meta)}};
+                      {"tensor_meta",
+                       exported_meta(whole.scalar_type(), tensor.device(), sizes_of(whole.sizes()),
+                                     sizes_of(whole.strides()), /*storage_offset=*/0,
+                                     is_parameter && tensor.requires_grad())}};
     }
     text(folder + "model_" + kind + "_config.json", json{{"config", std::move(config)}}.dump());
   }

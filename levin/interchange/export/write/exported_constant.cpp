@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "levin/base/check.h"
+#include "levin/graph/operator_info_impl.h"
 #include "levin/interchange/program/read_operand.h"
 
 namespace levin::interchange {
@@ -28,8 +29,9 @@ int64_t exported_format(at::MemoryFormat format) {
   }
 }
 
+constexpr int64_t kStrided = 7;
+
 int64_t exported_layout(at::Layout layout) {
-  constexpr int64_t kStrided = 7;
   LEVIN_CHECK(layout == at::kStrided, "interchange.export.operator",
               "the layout {} cannot be exported: an argument", c10::str(layout));
   return kStrided;
@@ -40,11 +42,6 @@ json list_of(const Items& items, const Each& each) {
   json list = json::array();
   for (const auto& item : items) list.push_back(each(item));
   return list;
-}
-
-c10::TypePtr without_optional(const c10::TypePtr& type) {
-  const auto optional = type->cast<c10::OptionalType>();
-  return optional == nullptr ? type : optional->getElementType();
 }
 
 }  // namespace
@@ -63,6 +60,17 @@ json exported_device(at::Device device) {
           {"index", device.has_index() ? json(device.index()) : json()}};
 }
 
+json exported_meta(at::ScalarType dtype, at::Device device, json sizes, json strides,
+                   int64_t storage_offset, bool requires_grad) {
+  return {{"dtype", exported_dtype(dtype)},
+          {"sizes", std::move(sizes)},
+          {"requires_grad", requires_grad},
+          {"device", exported_device(device)},
+          {"strides", std::move(strides)},
+          {"storage_offset", {{"as_int", storage_offset}}},
+          {"layout", kStrided}};
+}
+
 json exported_real(double number) {
   if (std::isnan(number)) return "NaN";
   if (std::isinf(number)) return number > 0 ? "Infinity" : "-Infinity";
@@ -70,7 +78,7 @@ json exported_real(double number) {
 }
 
 json exported_constant(const c10::IValue& constant, const c10::TypePtr& real_type) {
-  const TypeKind kind = without_optional(real_type)->kind();
+  const TypeKind kind = graph::without_optional(real_type)->kind();
   if (constant.isNone()) return {{"as_none", true}};
   if (constant.isBool()) return {{"as_bool", constant.toBool()}};
   if (constant.isInt()) {

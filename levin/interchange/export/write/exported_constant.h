@@ -17,6 +17,9 @@ namespace levin::interchange {
 /// torch.export's number of a dtype. Throws Error "interchange.export.operator" where it has none.
 int64_t exported_dtype(at::ScalarType dtype);
 nlohmann::json exported_device(at::Device device);
+/// A TensorMeta of a strided tensor; sizes and strides as lists of exported_size.
+nlohmann::json exported_meta(at::ScalarType dtype, at::Device device, nlohmann::json sizes,
+                             nlohmann::json strides, int64_t storage_offset, bool requires_grad);
 /// Infinities and NaN are text.
 nlohmann::json exported_real(double number);
 

@@ -13,6 +13,14 @@ namespace levin::interchange {
 
 using nlohmann::json;
 
+namespace {
+
+json node_input(const char* name, json value) {
+  return {{"name", name}, {"arg", std::move(value)}, {"kind", 1}};
+}
+
+}  // namespace
+
 bool GraphWriter::is_ambient(const CallMode& mode, Level level) const {
   return level == Level::kAutocast ? !mode.autocast.enabled : mode.grad_enabled;
 }
@@ -46,9 +54,7 @@ void GraphWriter::emit(Body& body, Range range, Level level) {
 }
 
 json GraphWriter::region_settings(const CallMode& mode, Level level) const {
-  const auto setting = [](json value) {
-    return json{{"name", ""}, {"arg", std::move(value)}, {"kind", 1}};
-  };
+  const auto setting = [](json value) { return node_input("", std::move(value)); };
   if (level == Level::kGrad) {
     return json::array({setting({{"as_bool", mode.grad_enabled}})});
   }
@@ -116,13 +122,11 @@ void GraphWriter::emit_region(Body& body, Range range, Level level) {
   for (const ValueId id : outputs) {
     inner_outputs.push_back({{"as_tensor", {{"name", names_[id]}}}});
   }
-  const auto add_input = [&](json value) {
-    node_inputs.push_back({{"name", ""}, {"arg", std::move(value)}, {"kind", 1}});
-  };
-  add_input(
+  node_inputs.push_back(node_input(
+      "",
       {{"as_graph",
-        {{"name", name}, {"graph", graph_of(std::move(inner), inner_inputs, inner_outputs)}}}});
-  for (const json& input : inner_inputs) add_input(input);
+        {{"name", name}, {"graph", graph_of(std::move(inner), inner_inputs, inner_outputs)}}}}));
+  for (const json& input : inner_inputs) node_inputs.push_back(node_input("", input));
   const char* target = level == Level::kGrad ? "wrap_with_set_grad_enabled" : "wrap_with_autocast";
   body.nodes.push_back({{"target", std::string("torch.ops.higher_order.") + target},
                         {"inputs", std::move(node_inputs)},
@@ -177,23 +181,20 @@ const GraphWriter::Number& GraphWriter::size_number(const SizeFormula& formula) 
   const std::string key = formula_text(formula, parts_.symbols);
   if (const auto known = numbers_.find(key); known != numbers_.end()) return known->second;
   const json value = exported_size(formula, parts_.symbols);
-  const auto input = [](const char* name, json argument) {
-    return json{{"name", name}, {"arg", std::move(argument)}, {"kind", 1}};
-  };
   if (formula.kind() == Kind::kDim) {
     const auto& [place, dim] = parts_.symbols[formula.index()].dims.front();
     const ValueId id = parts_.tensors.size() + place;
-    return add_number(
-        key, "torch.ops.aten.sym_size.int", "sym_size_int",
-        {input("self", {{"as_tensor", {{"name", names_[id]}}}}), input("dim", {{"as_int", dim}})},
-        /*is_real=*/false, value);
+    return add_number(key, "torch.ops.aten.sym_size.int", "sym_size_int",
+                      {node_input("self", {{"as_tensor", {{"name", names_[id]}}}}),
+                       node_input("dim", {{"as_int", dim}})},
+                      /*is_real=*/false, value);
   }
   const json left = whole(formula.left()), right = whole(formula.right());
   const char* target = formula.kind() == Kind::kAdd   ? "_operator.add"
                        : formula.kind() == Kind::kMul ? "_operator.mul"
                                                       : "_operator.floordiv";
   const std::string name = std::string("sym_") + (std::strchr(target, '.') + 1);
-  return add_number(key, target, name, json::array({input("a", left), input("b", right)}),
+  return add_number(key, target, name, json::array({node_input("a", left), node_input("b", right)}),
                     /*is_real=*/false, value);
 }
 
@@ -214,26 +215,23 @@ const GraphWriter::Number& GraphWriter::real_number(const FormulaSearch::Real& n
   std::vector<int64_t> sizes;
   for (const Symbol& symbol : parts_.symbols) sizes.push_back(symbol.size);
   const auto size = static_cast<double>(number.formula.value(sizes));
-  const auto input = [](const char* name, json argument) {
-    return json{{"name", name}, {"arg", std::move(argument)}, {"kind", 1}};
-  };
   const auto value = [](const std::string& text, double hint) {
     return json{{"as_expr", {{"expr_str", text}, {"hint", {{"as_float", hint}}}}}};
   };
   if (number.factor == 1 && !number.is_divided) {
     return add_number(key, "torch.sym_float", "sym_float",
-                      json::array({input("a", whole(number.formula))}),
+                      json::array({node_input("a", whole(number.formula))}),
                       /*is_real=*/true, value(key, size));
   }
   const json of_size = real({.formula = number.formula});
   const json factor = {{"as_float", number.factor}};
   if (number.is_divided) {
     return add_number(key, "_operator.truediv", "sym_truediv",
-                      json::array({input("a", factor), input("b", of_size)}), /*is_real=*/true,
-                      value(key, number.factor / size));
+                      json::array({node_input("a", factor), node_input("b", of_size)}),
+                      /*is_real=*/true, value(key, number.factor / size));
   }
   return add_number(key, "_operator.mul", "sym_mul",
-                    json::array({input("a", factor), input("b", of_size)}),
+                    json::array({node_input("a", factor), node_input("b", of_size)}),
                     /*is_real=*/true, value(key, number.factor * size));
 }
 

@@ -217,14 +217,9 @@ json GraphWriter::tensor_meta(ValueId id) const {
     }
     return list;
   };
-  constexpr int64_t kStrided = 7;
-  return {{"dtype", exported_dtype(value.dtype)},
-          {"sizes", sizes(formulas_.sizes(id))},
-          {"requires_grad", value.origin == Origin::kParameter && value.requires_grad},
-          {"device", exported_device(value.device)},
-          {"strides", sizes(formulas_.strides(id))},
-          {"storage_offset", {{"as_int", value.storage_offset}}},
-          {"layout", kStrided}};
+  return exported_meta(value.dtype, value.device, sizes(formulas_.sizes(id)),
+                       sizes(formulas_.strides(id)), value.storage_offset,
+                       value.origin == Origin::kParameter && value.requires_grad);
 }
 
 void GraphWriter::add_values(Body& body, const std::vector<ValueId>& values) const {

@@ -1,28 +1,21 @@
 #pragma once
 // The tables of filters, by what they are for. Not for users; find_filter looks through them.
 //
-//   for (const Filter& filter : number_filters()) ...
+//   for (const BuiltIn& filter : number_filters()) ...
 
 #include <functional>
-#include <span>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "levin/text/template/callable.h"
+#include "levin/text/template/built_in/built_in.h"
 #include "levin/text/template/interpreter.h"
 
 namespace levin::text::jinja {
 
-struct Filter {
-  std::string_view name;
-  Function::Body body;
-};
-
-std::span<const Filter> group_filters();
-std::span<const Filter> text_filters();
-std::span<const Filter> sequence_filters();
-std::span<const Filter> number_filters();
+std::span<const BuiltIn> group_filters();
+std::span<const BuiltIn> text_filters();
+std::span<const BuiltIn> sequence_filters();
+std::span<const BuiltIn> number_filters();
 
 /// "a.b.0" of a value; the value itself where the path is none. A step to nothing gives `otherwise`, where that is
 /// something.

@@ -1,11 +1,10 @@
-#include "levin/text/template/built_in/globals.h"
-
 #include <fmt/format.h>
 
 #include <ctime>
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
+#include "levin/text/template/built_in/built_in.h"
 #include "levin/text/template/interpreter.h"
 #include "levin/text/template/values/python_text.h"
 

@@ -81,10 +81,10 @@ Value groupby(Interpreter& in, const Value& v, Arguments& arguments) {
   return Value(run.list(std::move(made)));
 }
 
-constexpr Filter kGroupFilters[] = {{"batch", batch}, {"groupby", groupby}, {"slice", slice}};
+constexpr BuiltIn kGroupFilters[] = {{"batch", batch}, {"groupby", groupby}, {"slice", slice}};
 
 }  // namespace
 
-std::span<const Filter> group_filters() { return kGroupFilters; }
+std::span<const BuiltIn> group_filters() { return kGroupFilters; }
 
 }  // namespace levin::text::jinja

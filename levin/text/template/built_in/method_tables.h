@@ -1,23 +1,16 @@
 #pragma once
 // The tables of methods, by the type that has them. Not for users; find_method looks through them.
 //
-//   for (const Method& method : text_methods()) ...
+//   for (const BuiltIn& method : text_methods()) ...
 
-#include <span>
 #include <string>
-#include <string_view>
 
-#include "levin/text/template/callable.h"
+#include "levin/text/template/built_in/built_in.h"
 #include "levin/text/template/interpreter.h"
 
 namespace levin::text::jinja {
 
-struct Method {
-  std::string_view name;
-  Function::Body body;
-};
-
-std::span<const Method> text_methods();
+std::span<const BuiltIn> text_methods();
 
 /// The value, where no arguments were given to the method of this name; throws otherwise.
 inline Value nothing_given(Interpreter& interpreter, Arguments& arguments, std::string_view name,

@@ -1,9 +1,8 @@
-#include "levin/text/template/built_in/methods.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "levin/text/template/built_in/built_in.h"
 #include "levin/text/template/built_in/method_tables.h"
 
 namespace levin::text::jinja {
@@ -18,7 +17,7 @@ Value view(Interpreter& interpreter, const Dict& dict, bool keys, bool values, c
   return Value(run.list(std::move(items), List::Kind::kView, name));
 }
 
-constexpr Method kDictMethods[] = {
+constexpr BuiltIn kDictMethods[] = {
     {"get", LEVIN_METHOD(no_names(in, arguments, "get");
                          const Parameters given(in.run(), "get", arguments, {"key", "default"});
                          if (!hashable(given.need(0))) in.run().fail(
@@ -59,7 +58,7 @@ Value index_in(Interpreter& interpreter, const Value& self, Arguments& arguments
   interpreter.run().fail("the value is not in the list");
 }
 
-constexpr Method kListMethods[] = {
+constexpr BuiltIn kListMethods[] = {
     {"copy", LEVIN_METHOD(return nothing_given(in, arguments, "copy",
                                                Value(in.run().list(self.list()->items,
                                                                    self.list()->kind)));)},
@@ -70,23 +69,16 @@ constexpr Method kListMethods[] = {
                                [&](const Value& item) { return equal(item, value); })));)},
     {"index", index_in}};
 
-Function::Body find(std::span<const Method> methods, std::string_view name) {
-  for (const Method& method : methods) {
-    if (method.name == name) return method.body;
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 Function::Body find_method(const Value& value, std::string_view name) {
-  if (value.is_text()) return find(text_methods(), name);
-  if (value.dict() != nullptr) return find(kDictMethods, name);
+  if (value.is_text()) return find_in(text_methods(), name);
+  if (value.dict() != nullptr) return find_in(kDictMethods, name);
   const List* list = value.list();
   if (list == nullptr || list->kind >= List::Kind::kView) return nullptr;
   // Neither a tuple nor a range has it.
   if (name == "copy" && list->kind != List::Kind::kList) return nullptr;
-  return find(kListMethods, name);
+  return find_in(kListMethods, name);
 }
 
 }  // namespace levin::text::jinja

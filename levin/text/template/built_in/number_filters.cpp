@@ -136,15 +136,15 @@ Value filesizeformat(Interpreter& in, const Value& v, Arguments& arguments) {
   }
 }
 
-constexpr Filter kNumberFilters[] = {{"filesizeformat", filesizeformat},
-                                     {"wordcount", wordcount},
-                                     {"abs", absolute},
-                                     {"float", to_float},
-                                     {"int", to_int},
-                                     {"round", round}};
+constexpr BuiltIn kNumberFilters[] = {{"filesizeformat", filesizeformat},
+                                      {"wordcount", wordcount},
+                                      {"abs", absolute},
+                                      {"float", to_float},
+                                      {"int", to_int},
+                                      {"round", round}};
 
 }  // namespace
 
-std::span<const Filter> number_filters() { return kNumberFilters; }
+std::span<const BuiltIn> number_filters() { return kNumberFilters; }
 
 }  // namespace levin::text::jinja

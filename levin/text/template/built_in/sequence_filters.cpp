@@ -4,9 +4,8 @@
 #include <algorithm>
 
 #include "levin/base/error.h"
+#include "levin/text/template/built_in/built_in.h"
 #include "levin/text/template/built_in/filter_tables.h"
-#include "levin/text/template/built_in/filters.h"
-#include "levin/text/template/built_in/tests.h"
 #include "levin/text/template/operators.h"
 #include "levin/text/template/values/python_text.h"
 #include "levin/text/unicode/utf8.h"
@@ -212,7 +211,7 @@ Value reverse(Interpreter& in, const Value& v, Arguments& arguments) {
   return iterator(in, std::move(items));
 }
 
-constexpr Filter kSequenceFilters[] = {
+constexpr BuiltIn kSequenceFilters[] = {
     {"count", length},
     {"dictsort", dictsort},
     {"items", items},
@@ -310,6 +309,6 @@ std::vector<Value> sorted(Interpreter& in, std::vector<std::pair<Value, Value>> 
   return made;
 }
 
-std::span<const Filter> sequence_filters() { return kSequenceFilters; }
+std::span<const BuiltIn> sequence_filters() { return kSequenceFilters; }
 
 }  // namespace levin::text::jinja

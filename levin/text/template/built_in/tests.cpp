@@ -1,8 +1,6 @@
-#include "levin/text/template/built_in/tests.h"
-
 #include <fmt/format.h>
 
-#include "levin/text/template/built_in/filters.h"
+#include "levin/text/template/built_in/built_in.h"
 #include "levin/text/template/interpreter.h"
 #include "levin/text/template/operators.h"
 #include "levin/text/template/values/python_text.h"
@@ -56,11 +54,6 @@ Value comparison(Interpreter& in, const Value& self, Arguments& arguments) {
 constexpr char kEq[] = "==", kNe[] = "!=", kLt[] = "<", kLe[] = "<=", kGt[] = ">",
                kGe[] = ">=", kIn[] = "in";
 
-struct Test {
-  std::string_view name;
-  Function::Body body;
-};
-
 #define LEVIN_TEST(name, ...)                                                 \
   {name, [](Interpreter& in, const Value& v, Arguments& arguments) -> Value { \
      const Parameters given(in.run(), name, arguments, {});                   \
@@ -72,7 +65,7 @@ struct Test {
      return Value(static_cast<bool>(__VA_ARGS__));                            \
    }}
 
-constexpr Test kTests[] = {
+constexpr BuiltIn kTests[] = {
     LEVIN_TEST("defined", !v.is_undefined()),
     LEVIN_TEST("undefined", v.is_undefined()),
     LEVIN_TEST("none", v.is_none()),
@@ -121,11 +114,6 @@ constexpr Test kTests[] = {
 
 }  // namespace
 
-Function::Body find_test(std::string_view name) {
-  for (const Test& test : kTests) {
-    if (test.name == name) return test.body;
-  }
-  return nullptr;
-}
+Function::Body find_test(std::string_view name) { return find_in(kTests, name); }
 
 }  // namespace levin::text::jinja

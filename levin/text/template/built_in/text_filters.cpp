@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "levin/text/template/built_in/built_in.h"
 #include "levin/text/template/built_in/filter_tables.h"
-#include "levin/text/template/built_in/methods.h"
 #include "levin/text/template/operators.h"
 #include "levin/text/template/values/json_text.h"
 #include "levin/text/template/values/python_text.h"
@@ -224,7 +224,7 @@ std::string with_titles(std::string_view text) {
   return made;
 }
 
-constexpr Filter kTextFilters[] = {
+constexpr BuiltIn kTextFilters[] = {
     {"center", center},
     {"truncate", truncate_text},
     {"urlencode", urlencode},
@@ -258,6 +258,6 @@ constexpr Filter kTextFilters[] = {
 
 }  // namespace
 
-std::span<const Filter> text_filters() { return kTextFilters; }
+std::span<const BuiltIn> text_filters() { return kTextFilters; }
 
 }  // namespace levin::text::jinja

@@ -277,7 +277,7 @@ bool is_digit(char32_t c) {
                              [&](auto& range) { return range.first <= c && c <= range.second; });
 }
 
-constexpr Method kTextMethods[] = {
+constexpr BuiltIn kTextMethods[] = {
     {"capitalize", LEVIN_METHOD(return nothing_given(in, arguments, "capitalize",
                                                      of(in, self, capitalized(self.text())));)},
     {"count", counted},
@@ -326,6 +326,6 @@ constexpr Method kTextMethods[] = {
 
 }  // namespace
 
-std::span<const Method> text_methods() { return kTextMethods; }
+std::span<const BuiltIn> text_methods() { return kTextMethods; }
 
 }  // namespace levin::text::jinja

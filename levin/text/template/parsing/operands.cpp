@@ -6,8 +6,7 @@
 #include <charconv>
 
 #include "levin/base/text.h"
-#include "levin/text/template/built_in/filters.h"
-#include "levin/text/template/built_in/tests.h"
+#include "levin/text/template/built_in/built_in.h"
 #include "levin/text/template/parsing/expression_parser.h"
 
 namespace levin::text::jinja {

@@ -1,11 +1,12 @@
 #pragma once
-// GPT-2's block, which the network of gpt2.h and the body of the family share.
+// GPT-2's block, which the network of gpt2.h and the body of the family share, and that body.
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
 #include <memory>
 
+#include "levin/models/bodies/body.h"
 #include "levin/models/gpt2.h"
 #include "levin/models/layers/attention_mask.h"
 #include "levin/models/layers/cache.h"
@@ -52,5 +53,9 @@ class GPT2Block : public torch::nn::Module {
   std::shared_ptr<LayerNorm> ln_1_, ln_2_;
   std::shared_ptr<Conv1D> attention_in_, attention_out_, mlp_in_, mlp_out_;
 };
+
+/// What gpt2.h trains, without its head. Throws Error "models.gpt2.config".
+std::unique_ptr<Body> make_gpt2(torch::nn::Module& root, const std::string& prefix,
+                                const GPT2Config& config, bool is_causal = true);
 
 }  // namespace levin::models
