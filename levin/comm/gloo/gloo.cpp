@@ -19,9 +19,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10
   std::iota(all.members.begin(), all.members.end(), 0);
   auto transport = GlooNetwork(store, rank, host).connect(all, timeout);
   return c10::make_intrusive<QueuedBackend>(
-      "gloo", rank, size,
-      std::make_unique<MessageCollectives>(std::move(transport),
-                                           algorithms_of(Carrier::kGloo, size)));
+      "gloo", rank, size, make_message_collectives(std::move(transport), Carrier::kGloo));
 }
 
 }  // namespace levin::comm
