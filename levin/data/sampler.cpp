@@ -10,6 +10,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/random.h"
+#include "levin/data/loading/distributed_sampler.h"
 
 namespace levin {
 namespace {
@@ -80,6 +81,11 @@ std::shared_ptr<Sampler> sequential_sampler(int64_t size) {
 
 std::shared_ptr<Sampler> random_sampler(int64_t size, uint64_t seed) {
   return std::make_shared<RandomSampler>(size, seed);
+}
+
+std::shared_ptr<Sampler> distributed_sampler(std::shared_ptr<Sampler> base, int64_t rank,
+                                             int64_t world_size, Uneven uneven) {
+  return std::make_shared<detail::DistributedSampler>(std::move(base), rank, world_size, uneven);
 }
 
 }  // namespace levin
