@@ -11,6 +11,7 @@
 #include "levin/strategy/backward.h"
 #include "levin/strategy/ddp/agreement.h"
 #include "levin/strategy/presence.h"
+#include "levin/strategy/strategies.h"
 
 namespace levin {
 namespace ddp {
@@ -65,7 +66,8 @@ std::unique_ptr<optim::Optimizer> Ddp::build_optimizer(const OptimizerConfig& co
 bool Ddp::backward(const at::Tensor& loss, bool synchronize, bool has_gradients) {
   wait_gradients();
   LEVIN_CHECK(loss.defined() || !by_operators_, "strategy.skipped_batch",
-              "training_step gave no loss for the batch that ends an accumulation window, and steps of strategy "
+              "training_step gave no loss for the batch that ends an accumulation window, and "
+              "steps of strategy "
               "'{}' that are recorded on several ranks need one; return a loss of weight 0 (see "
               "set_loss_weight), or set --compile no",
               name());

@@ -1,5 +1,9 @@
-#include "levin/strategy/fsdp/fsdp.h"
-
+// Strategies "fsdp" and "zero": parameters, gradients and optimizer state divided over the ranks, on
+// modules that were not written for it.
+//
+// Ranks of one host keep one copy of the parameters, in memory that they share: each writes its own
+// rows and reads all. Elsewhere a unit's parameters are gathered when an operator first touches them.
+// Follows PyTorch's FSDP2 (fully_shard) and ZeRO (Rajbhandari et al. 2020).
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -20,6 +24,7 @@
 #include "levin/strategy/fsdp/gradients/gradients.h"
 #include "levin/strategy/fsdp/hosts.h"
 #include "levin/strategy/presence.h"
+#include "levin/strategy/strategies.h"
 
 namespace levin {
 namespace {
