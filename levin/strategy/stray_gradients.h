@@ -8,28 +8,14 @@
 
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "levin/base/check.h"
 #include "levin/module/parameters.h"
 
 namespace levin {
 
-[[noreturn]] inline void fail_for_stray(std::string_view strategy, const std::string& parameter) {
-  LEVIN_FAIL("strategy.backward.local",
-             "{} has a gradient that the ranks have not averaged: loss.backward() was called and "
-             "strategy '{}' needs accelerator.backward(loss), or manual_backward(loss) in a Module",
-             parameter, strategy);
-}
-
 /// Before an update of a strategy none of whose backwards has run: the same error for a gradient of these.
-inline void check_no_gradients(std::string_view strategy,
-                               const std::vector<NamedTensor>& parameters) {
-  for (const auto& [name, tensor] : parameters) {
-    if (tensor.grad().defined()) fail_for_stray(strategy, name);
-  }
-}
+void check_no_gradients(std::string_view strategy, const std::vector<NamedTensor>& parameters);
 
 class StrayGradients {
  public:
@@ -46,9 +32,7 @@ class StrayGradients {
     return true;
   }
   /// Throws Error "strategy.backward.local" naming the first parameter of a stray gradient, once.
-  void check(std::string_view strategy) {
-    if (!first_.empty()) fail_for_stray(strategy, std::exchange(first_, {}));
-  }
+  void check(std::string_view strategy);
 
  private:
   std::string first_;

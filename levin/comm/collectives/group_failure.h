@@ -6,22 +6,13 @@
 #include <string>
 #include <string_view>
 
-#include "levin/base/check.h"
-
 namespace levin::comm {
 
 class GroupFailure {
  public:
   /// Throws "comm.closed" once something was noted.
-  void check() const {
-    const std::lock_guard lock(mutex_);
-    LEVIN_CHECK(first_.empty(), "comm.closed", "the group failed before: {}", first_);
-  }
-
-  void note(std::string_view what) {
-    const std::lock_guard lock(mutex_);
-    if (first_.empty()) first_ = what;
-  }
+  void check() const;
+  void note(std::string_view what);
 
  private:
   mutable std::mutex mutex_;

@@ -10,12 +10,16 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <charconv>
+#include <numeric>
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
+#include "levin/comm/collectives/queued_backend.h"
 #include "levin/comm/descriptors.h"
 #include "levin/comm/gloo/broken_pipe.h"
+#include "levin/comm/gloo/gloo.h"
 #include "levin/comm/gloo/transport.h"
+#include "levin/comm/messages/collectives.h"
 #include "levin/comm/roll_call.h"
 
 namespace levin::comm {
@@ -197,6 +201,18 @@ std::unique_ptr<Transport> GlooNetwork::connect(const GlooPeers& peers,
                "is, or raise the timeout",
                seconds(timeout), to_text(peers.members), missing.ranks);
   }
+}
+
+c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
+                                                    int64_t rank, int64_t size,
+                                                    std::chrono::milliseconds timeout,
+                                                    const std::string& host) {
+  GlooPeers all = {.name = "all"};
+  all.members.resize(static_cast<size_t>(size));
+  std::iota(all.members.begin(), all.members.end(), 0);
+  auto transport = GlooNetwork(store, rank, host).connect(all, timeout);
+  return c10::make_intrusive<QueuedBackend>(
+      "gloo", rank, size, make_message_collectives(std::move(transport), Carrier::kGloo));
 }
 
 }  // namespace levin::comm

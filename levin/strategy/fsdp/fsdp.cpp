@@ -19,7 +19,6 @@
 #include "levin/strategy/ddp/agreement.h"
 #include "levin/strategy/ddp/buffers.h"
 #include "levin/strategy/fsdp/division.h"
-#include "levin/strategy/fsdp/explain_outside.h"
 #include "levin/strategy/fsdp/gather/first_touch.h"
 #include "levin/strategy/fsdp/gradients/gradients.h"
 #include "levin/strategy/fsdp/hosts.h"
@@ -281,7 +280,7 @@ class Fsdp final : public Strategy, public Presence {
     for (const auto& unit : units()) {
       if (std::string text = unit->graph_of_rows(); !text.empty()) return text;
     }
-    return units().empty() ? "" : fsdp::explain_outside(what, *units().front());
+    return division_.explain(what);
   }
 
   bool shares_memory() const { return shares_memory_; }

@@ -1,8 +1,6 @@
 #pragma once
 // Windows that reductions and convolutions move over a value, in StableHLO's words.
 
-#include <fmt/format.h>
-
 #include <string>
 #include <string_view>
 
@@ -25,28 +23,12 @@ struct Window {
 };
 
 /// Of `size` elements with dilation - 1 others between them, from the first to the last.
-inline int64_t dilated(int64_t size, int64_t dilation) {
-  return size == 0 ? 0 : (size - 1) * dilation + 1;
-}
+int64_t dilated(int64_t size, int64_t dilation);
 /// How many places a window has.
-inline int64_t num_places(int64_t size, int64_t window, int64_t stride) {
-  return size < window ? 0 : (size - window) / stride + 1;
-}
+int64_t num_places(int64_t size, int64_t window, int64_t stride);
 
 /// "dense<[[1, 1], [0, 2]]> : tensor<2x2xi64>"
-inline std::string padding_text(const Dims& low, const Dims& high) {
-  std::string rows;
-  for (size_t i = 0; i < low.size(); ++i) {
-    rows += fmt::format("{}[{}, {}]", i == 0 ? "" : ", ", low[i], high[i]);
-  }
-  return fmt::format("dense<[{}]> : tensor<{}x2xi64>", rows, low.size());
-}
-inline std::string window_text(const Window& window) {
-  return fmt::format(
-      "window_dimensions = {}, window_strides = {}, base_dilations = {}, window_dilations = {}, "
-      "padding = {}",
-      array_text(window.sizes), array_text(window.stride), array_text(window.base_dilation),
-      array_text(window.dilation), padding_text(window.pad_low, window.pad_high));
-}
+std::string padding_text(const Dims& low, const Dims& high);
+std::string window_text(const Window& window);
 
 }  // namespace levin::xla

@@ -47,7 +47,11 @@ struct CallKey {
   KeyWords words = {};
   std::vector<CallNumber> numbers = {};
 
-  void clear();
+  void clear() {
+    schema = nullptr;
+    words.clear();
+    numbers.clear();
+  }
 };
 
 namespace pjrt {
