@@ -25,38 +25,30 @@ constexpr std::array<std::pair<std::string_view, ReduceOp>, 5> kReduceOps = {{
 
 using Group = c10::intrusive_ptr<NamedGroup>;
 
-void all_reduce_kernel(at::TensorList tensors, const Group& group, c10::string_view op) {
-  if (tensors.empty()) return;
-  group->group().all_reduce(tensors.vec(), reduce_op_named(op));
-}
-
-void all_reduce_start_kernel(at::TensorList tensors, const Group& group, c10::string_view op) {
-  if (tensors.empty()) return;
-  group->keep(tensors.front(),
-              group->group().all_reduce(tensors.vec(), reduce_op_named(op), Return::kStarted));
-}
-
 std::span<const int64_t> span_of(at::IntArrayRef counts) { return {counts.data(), counts.size()}; }
 
+// Each is the operator that ends with its result, and the one that wait_ ends.
+
+template <Return when>
+void all_reduce_kernel(at::TensorList tensors, const Group& group, c10::string_view op) {
+  if (tensors.empty()) return;
+  Work work = group->group().all_reduce(tensors.vec(), reduce_op_named(op), when);
+  if (when == Return::kStarted) group->keep(tensors.front(), std::move(work));
+}
+
+template <Return when>
 void all_gather_kernel(const at::Tensor& whole, const at::Tensor& part, at::IntArrayRef counts,
                        const Group& group) {
-  group->group().all_gather(whole, part, span_of(counts));
+  Work work = group->group().all_gather(whole, part, span_of(counts), when);
+  if (when == Return::kStarted) group->keep(whole, std::move(work));
 }
 
-void all_gather_start_kernel(const at::Tensor& whole, const at::Tensor& part,
-                             at::IntArrayRef counts, const Group& group) {
-  group->keep(whole, group->group().all_gather(whole, part, span_of(counts), Return::kStarted));
-}
-
+template <Return when>
 void reduce_scatter_kernel(const at::Tensor& part, const at::Tensor& whole, at::IntArrayRef counts,
                            c10::string_view op, const Group& group) {
-  group->group().reduce_scatter(part, whole, reduce_op_named(op), span_of(counts));
-}
-
-void reduce_scatter_start_kernel(const at::Tensor& part, const at::Tensor& whole,
-                                 at::IntArrayRef counts, c10::string_view op, const Group& group) {
-  group->keep(part, group->group().reduce_scatter(part, whole, reduce_op_named(op), span_of(counts),
-                                                  Return::kStarted));
+  Work work =
+      group->group().reduce_scatter(part, whole, reduce_op_named(op), span_of(counts), when);
+  if (when == Return::kStarted) group->keep(part, std::move(work));
 }
 
 void wait_kernel(at::TensorList tensors, const Group& group) {
@@ -91,17 +83,12 @@ ReduceOp reduce_op_named(std::string_view name) {
   LEVIN_FAIL("comm.reduce_op", "got '{}', wanted sum, mean, min, max or product", name);
 }
 
-void call_all_reduce(const std::vector<at::Tensor>& data, const ProcessGroup& group, ReduceOp op) {
-  static const auto all_reduce =
-      typed<void(at::TensorList, const Group&, c10::string_view)>("levin::all_reduce_");
-  all_reduce.call(data, NamedGroup::of(group), reduce_op_name(op));
-}
-
-void call_all_reduce_start(const std::vector<at::Tensor>& data, const ProcessGroup& group,
-                           ReduceOp op) {
-  static const auto start =
-      typed<void(at::TensorList, const Group&, c10::string_view)>("levin::all_reduce_start_");
-  start.call(data, NamedGroup::of(group), reduce_op_name(op));
+void call_all_reduce(const std::vector<at::Tensor>& data, const ProcessGroup& group, ReduceOp op,
+                     Return when) {
+  using Signature = void(at::TensorList, const Group&, c10::string_view);
+  static const auto done = typed<Signature>("levin::all_reduce_");
+  static const auto started = typed<Signature>("levin::all_reduce_start_");
+  (when == Return::kDone ? done : started).call(data, NamedGroup::of(group), reduce_op_name(op));
 }
 
 void call_wait(const std::vector<at::Tensor>& data, const ProcessGroup& group) {
@@ -145,15 +132,17 @@ TORCH_LIBRARY_FRAGMENT(levin, library) {
     define("reduce_scatter" + suffix,
            "Tensor(a!) part, Tensor whole, int[] counts, str op, " + group);
   }
-  constexpr auto kAnyDevice = c10::DispatchKey::CompositeExplicitAutograd;
-  library.impl("all_reduce_", torch::dispatch(kAnyDevice, &all_reduce_kernel));
-  library.impl("all_reduce_start_", torch::dispatch(kAnyDevice, &all_reduce_start_kernel));
-  library.impl("wait_", torch::dispatch(kAnyDevice, &wait_kernel));
-  library.impl("broadcast_", torch::dispatch(kAnyDevice, &broadcast_kernel));
-  library.impl("all_gather_", torch::dispatch(kAnyDevice, &all_gather_kernel));
-  library.impl("all_gather_start_", torch::dispatch(kAnyDevice, &all_gather_start_kernel));
-  library.impl("reduce_scatter_", torch::dispatch(kAnyDevice, &reduce_scatter_kernel));
-  library.impl("reduce_scatter_start_", torch::dispatch(kAnyDevice, &reduce_scatter_start_kernel));
+  const auto implement = [&](const char* name, auto* kernel) {
+    library.impl(name, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, kernel));
+  };
+  implement("all_reduce_", &all_reduce_kernel<Return::kDone>);
+  implement("all_reduce_start_", &all_reduce_kernel<Return::kStarted>);
+  implement("wait_", &wait_kernel);
+  implement("broadcast_", &broadcast_kernel);
+  implement("all_gather_", &all_gather_kernel<Return::kDone>);
+  implement("all_gather_start_", &all_gather_kernel<Return::kStarted>);
+  implement("reduce_scatter_", &reduce_scatter_kernel<Return::kDone>);
+  implement("reduce_scatter_start_", &reduce_scatter_kernel<Return::kStarted>);
 }
 
 }  // namespace levin::comm

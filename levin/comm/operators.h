@@ -38,11 +38,9 @@ LEVIN_API std::string_view reduce_op_name(ReduceOp op);
 LEVIN_API ReduceOp reduce_op_named(std::string_view name);
 
 // As ProcessGroup's functions of that name, by way of the dispatcher.
+/// One that is started ends with call_wait of the same tensors, which may not be touched in between.
 LEVIN_API void call_all_reduce(const std::vector<at::Tensor>& data, const ProcessGroup& group,
-                               ReduceOp op);
-/// Ends with call_wait of the same tensors, which may not be touched in between.
-LEVIN_API void call_all_reduce_start(const std::vector<at::Tensor>& data, const ProcessGroup& group,
-                                     ReduceOp op);
+                               ReduceOp op, Return when = Return::kDone);
 /// Throws Error "comm.wait" if nothing was started for these tensors.
 LEVIN_API void call_wait(const std::vector<at::Tensor>& data, const ProcessGroup& group);
 LEVIN_API void call_broadcast(const std::vector<at::Tensor>& data, const ProcessGroup& group,

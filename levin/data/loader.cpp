@@ -5,14 +5,13 @@
 
 #include "levin/base/check.h"
 #include "levin/data/loading/loader_impl.h"
-#include "levin/data/loading/map_loader.h"
 #include "levin/data/loading/streams/read_before.h"
 #include "levin/data/loading/streams/stream_loader.h"
 
 namespace levin {
 
 DataLoader::DataLoader(DatasetPtr dataset, DataLoaderOptions options)
-    : impl_(std::make_shared<detail::MapLoader>(std::move(dataset), std::move(options))) {}
+    : impl_(detail::make_map_loader(std::move(dataset), std::move(options))) {}
 DataLoader::DataLoader(std::nullptr_t, DataLoaderOptions options)
     : DataLoader(DatasetPtr(), std::move(options)) {}
 DataLoader::DataLoader(IterableDatasetPtr dataset, DataLoaderOptions options)

@@ -16,7 +16,7 @@ namespace levin {
 /// train_dataloader, validate val_dataloader and so on.
 class LEVIN_API DataModule {
  public:
-  virtual ~DataModule();
+  virtual ~DataModule() = default;
 
   /// Called once on each machine before setup: downloads, unpacking.
   virtual void prepare_data() {}

@@ -4,6 +4,8 @@
 //
 //   if (synchronize) begin_exchange();     // before a backward, on ranks that have a batch
 
+#include <ATen/ops/full.h>
+
 #include "levin/strategy/strategy.h"
 
 namespace levin {
@@ -11,9 +13,26 @@ namespace levin {
 /// Gradients are reduced over all ranks; a mean over those that are present is that, scaled.
 class Presence : public Joinable {
  public:
-  void begin_join(bool by_present) override;
-  bool shadow_step() final;
-  void end_join() final;
+  void begin_join(bool by_present) override {
+    joining_ = true;
+    by_present_ = by_present;
+  }
+
+  bool shadow_step() final {
+    if (!joining_) return false;
+    end_exchange();
+    if (count(false) == 0) {
+      end_join();
+      return false;
+    }
+    shadow_exchange();
+    return true;
+  }
+
+  void end_join() final {
+    joining_ = false;
+    set_scale(1);
+  }
 
  protected:
   /// is_mean: gradients are averaged, and not summed.
@@ -29,7 +48,15 @@ class Presence : public Joinable {
   virtual void shadow_exchange() = 0;
 
  private:
-  int64_t count(bool here);
+  int64_t count(bool here) {
+    if (!joining_) return ranks_.size();
+    const at::Tensor present = at::full({1}, here ? 1 : 0, at::kLong);
+    ranks_.all_reduce(present, ReduceOp::kSum);
+    const auto count = present.item<int64_t>();
+    const bool scales = is_mean_ && by_present_ && count > 0;
+    set_scale(scales ? static_cast<double>(ranks_.size()) / static_cast<double>(count) : 1);
+    return count;
+  }
 
   comm::ProcessGroup ranks_;
   bool is_mean_;

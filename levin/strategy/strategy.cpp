@@ -1,17 +1,33 @@
 #include "levin/strategy/strategy.h"
 
+#include <torch/nn/module.h>
+
 #include <array>
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
 #include "levin/optim/clip.h"
-#include "levin/strategy/ddp/ddp.h"
-#include "levin/strategy/fsdp/fsdp.h"
-#include "levin/strategy/single.h"
-#include "levin/strategy/xla/xla.h"
+#include "levin/strategy/backward.h"
+#include "levin/strategy/strategies.h"
 
 namespace levin {
 namespace {
+
+class Single final : public Strategy {
+ public:
+  explicit Single(const comm::ProcessGroup& alone) : Strategy("single", alone) {}
+
+  void setup(torch::nn::Module& module, at::Device device, InitValues values) override {
+    if (is_on_meta(module)) materialize(module, {.device = device, .values = values});
+    module.to(device);
+  }
+
+  bool backward(const at::Tensor& loss, bool, bool has_gradients) override {
+    if (!loss.defined()) return has_gradients;
+    levin::backward(loss);
+    return true;
+  }
+};
 
 struct Entry {
   std::string_view name;
@@ -38,6 +54,15 @@ at::Tensor Strategy::clip_grad_norm(const std::vector<NamedTensor>& parameters, 
                                     double norm_type) {
   wait_gradients();
   return optim::clip_grad_norm(parameters, max_norm, norm_type);
+}
+
+std::unique_ptr<Strategy> make_single(const StrategyContext& context) {
+  LEVIN_CHECK(
+      context.group.size() == 1, "strategy.single.world_size",
+      "strategy 'single' runs one process and this run has {}; use --strategy ddp, or start "
+      "one process",
+      context.group.size());
+  return std::make_unique<Single>(context.group);
 }
 
 std::vector<std::string> strategy_names() {

@@ -12,7 +12,7 @@
 namespace {
 
 using levin::ReduceOp;
-using levin::comm::call_all_reduce_start;
+using levin::comm::call_all_reduce;
 using levin::comm::call_wait;
 using levin::comm::NamedGroup;
 using levin::comm::operator_name;
@@ -38,7 +38,7 @@ TEST(CommOperators, ReduceAndBroadcastLists) {
   const auto words = run_world(2, [](int64_t rank, const auto&) {
     const auto group = connect();
     const auto reduced = two_tensors(rank);
-    levin::comm::call_all_reduce(reduced, group, ReduceOp::kMean);
+    call_all_reduce(reduced, group, ReduceOp::kMean);
     const auto broadcast = two_tensors(rank);
     levin::comm::call_broadcast(broadcast, group, 1);
     return differ_from(reduced, 1.5, 5) + differ_from(broadcast, 2, 10);
@@ -50,8 +50,8 @@ TEST(CommOperators, AStartedReductionIsThereAfterTheWait) {
   const auto words = run_world(2, [](int64_t rank, const auto&) {
     const auto group = connect();
     const auto data = two_tensors(rank), other = two_tensors(rank + 1);
-    call_all_reduce_start(data, group, ReduceOp::kSum);
-    call_all_reduce_start(other, group, ReduceOp::kMax);
+    call_all_reduce(data, group, ReduceOp::kSum, levin::comm::Return::kStarted);
+    call_all_reduce(other, group, ReduceOp::kMax, levin::comm::Return::kStarted);
     call_wait(data, group);
     call_wait(other, group);
     const std::string twice = error_id([&] { call_wait(other, group); });

@@ -335,7 +335,8 @@ TEST(DataParallel, RecordingsOverOtherGroupsDiffer) {
       return levin::trace(
           [&](const Tensor& x) {
             const Tensor y = x.exp();
-            levin::comm::call_all_reduce_start({y}, group, levin::ReduceOp::kSum);
+            levin::comm::call_all_reduce({y}, group, levin::ReduceOp::kSum,
+                                         levin::comm::Return::kStarted);
             levin::comm::call_wait({y}, group);
             return y;
           },

@@ -1,5 +1,3 @@
-#include "levin/strategy/single.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -7,6 +5,7 @@
 #include <limits>
 
 #include "levin/optim/optim.h"
+#include "levin/strategy/strategies.h"
 
 namespace {
 

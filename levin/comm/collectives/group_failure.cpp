@@ -9,11 +9,6 @@ void GroupFailure::check() const {
   LEVIN_CHECK(first_.empty(), "comm.closed", "the group failed before: {}", first_);
 }
 
-bool GroupFailure::is_noted() const {
-  const std::lock_guard lock(mutex_);
-  return !first_.empty();
-}
-
 void GroupFailure::note(std::string_view what) {
   const std::lock_guard lock(mutex_);
   if (first_.empty()) first_ = what;

@@ -12,7 +12,6 @@ class GroupFailure {
  public:
   /// Throws "comm.closed" once something was noted.
   void check() const;
-  bool is_noted() const;
   void note(std::string_view what);
 
  private:

@@ -6,19 +6,121 @@
 #include <utility>
 
 #define USE_C10D_GLOO
+#include <sched.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include <charconv>
+#include <numeric>
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"
+#include "levin/comm/collectives/queued_backend.h"
 #include "levin/comm/descriptors.h"
-#include "levin/comm/gloo/address_book.h"
-#include "levin/comm/gloo/batch_scheduling.h"
 #include "levin/comm/gloo/broken_pipe.h"
+#include "levin/comm/gloo/gloo.h"
 #include "levin/comm/gloo/transport.h"
+#include "levin/comm/messages/collectives.h"
 #include "levin/comm/roll_call.h"
 
 namespace levin::comm {
 namespace {
+
+/// BatchScheduling: gloo's thread polls without a pause for as long as another thread holds the lock of a connection.
+/// Woken by that thread's own message, it would interrupt it, lock in hand, and poll for the rest of its time slice: on a
+/// machine whose cores are all busy that is most of a small step's time. Threads that are started while one of these
+/// lives interrupt nobody (SCHED_BATCH of sched(7)); a core that is free runs them at once, as before.
+class BatchScheduling {
+ public:
+  /// Changes nothing for a thread to which somebody gave another policy than the usual one.
+  BatchScheduling()
+      : changed_(::sched_getscheduler(0) == SCHED_OTHER &&
+                 ::sched_setscheduler(0, SCHED_BATCH, &kNoPriority) == 0) {}
+  ~BatchScheduling() {
+    if (changed_) ::sched_setscheduler(0, SCHED_OTHER, &kNoPriority);
+  }
+  BatchScheduling(const BatchScheduling&) = delete;
+  BatchScheduling& operator=(const BatchScheduling&) = delete;
+
+ private:
+  static constexpr sched_param kNoPriority = {};
+  bool changed_;
+};
+
+/// gloo's keys are "0/12" or "0//12".
+size_t rank_in(const std::string& key) {
+  const size_t at = key.rfind('/') + 1;
+  size_t rank = std::string::npos;
+  std::from_chars(key.data() + at, key.data() + key.size(), rank);
+  return rank;
+}
+
+[[noreturn]] void refuse(const std::string& key) {
+  LEVIN_FAIL("comm.gloo",
+             "gloo asks for '{}', which its rendezvous has no use for in the LibTorch that levin "
+             "knows; use one of those that the README names",
+             key);
+}
+
+/// AddressBook: the store that gloo is given to find its peers with. gloo leaves its own address
+/// there and then asks for everybody's; here the first is a roll call of all, and the answers are
+/// what came of it: no rank asks the run's store for each of the others.
+class AddressBook final : public c10d::Store {
+ public:
+  using Bytes = std::vector<uint8_t>;
+  /// Given this rank's word, everybody's, by rank.
+  using Meet = std::function<std::vector<std::string>(const std::string& own)>;
+
+  explicit AddressBook(Meet meet) : meet_(std::move(meet)) {}
+
+  /// What meet threw, which gloo would take for trouble of its own.
+  std::exception_ptr failure() const { return failure_; }
+  /// gloo keeps its store when it has no more to ask.
+  void close() {
+    words_.clear();
+    meet_ = nullptr;
+  }
+
+  using c10d::Store::set;
+  // gloo takes a runtime_error for its own and logs it; anything else comes through.
+  void set(const std::string& key, const Bytes& own) override {
+    if (rank_in(key) == std::string::npos) refuse(key);
+    try {
+      words_ = meet_({own.begin(), own.end()});
+    } catch (...) {
+      failure_ = std::current_exception();
+      throw std::bad_exception();
+    }
+  }
+
+  /// Of the rank that the key's last word names.
+  Bytes get(const std::string& key) override {
+    const size_t rank = rank_in(key);
+    if (rank >= words_.size()) refuse(key);
+    return {words_[rank].begin(), words_[rank].end()};
+  }
+
+  void wait(const std::vector<std::string>& keys) override {
+    if (!check(keys)) refuse(keys.front());
+  }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
+    wait(keys);
+  }
+  bool check(const std::vector<std::string>& keys) override {
+    return std::ranges::all_of(keys, [&](const auto& key) { return rank_in(key) < words_.size(); });
+  }
+
+  c10::intrusive_ptr<c10d::Store> clone() override {
+    return c10::intrusive_ptr<c10d::Store>::reclaim_copy(this);
+  }
+  int64_t add(const std::string& key, int64_t) override { refuse(key); }
+  bool deleteKey(const std::string& key) override { refuse(key); }
+  int64_t getNumKeys() override { return std::ssize(words_); }
+
+ private:
+  Meet meet_;
+  std::vector<std::string> words_;
+  std::exception_ptr failure_;
+};
 
 using c10d::ProcessGroupGloo;
 
@@ -82,7 +184,7 @@ std::unique_ptr<Transport> GlooNetwork::connect(const GlooPeers& peers,
     auto connection = c10::make_intrusive<ProcessGroupGloo>(book, static_cast<int>(own),
                                                             static_cast<int>(size), options);
     book->close();
-    return std::make_unique<GlooTransport>(std::move(connection), timeout);
+    return make_gloo_transport(std::move(connection), timeout);
   } catch (const std::exception& error) {
     if (book->failure() == nullptr) {
       const std::string_view what = error.what();  // frames follow
@@ -99,6 +201,18 @@ std::unique_ptr<Transport> GlooNetwork::connect(const GlooPeers& peers,
                "is, or raise the timeout",
                seconds(timeout), to_text(peers.members), missing.ranks);
   }
+}
+
+c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10d::Store>& store,
+                                                    int64_t rank, int64_t size,
+                                                    std::chrono::milliseconds timeout,
+                                                    const std::string& host) {
+  GlooPeers all = {.name = "all"};
+  all.members.resize(static_cast<size_t>(size));
+  std::iota(all.members.begin(), all.members.end(), 0);
+  auto transport = GlooNetwork(store, rank, host).connect(all, timeout);
+  return c10::make_intrusive<QueuedBackend>(
+      "gloo", rank, size, make_message_collectives(std::move(transport), Carrier::kGloo));
 }
 
 }  // namespace levin::comm

@@ -24,8 +24,7 @@ Across over_gloo(const c10::intrusive_ptr<c10d::Store>& store, int64_t rank,
   const auto connect = [network](const RanksAcross& ranks, std::chrono::milliseconds timeout) {
     auto transport = network->connect(
         {.members = ranks.members, .name = ranks.name, .look = ranks.look}, timeout);
-    return std::make_unique<MessageCollectives>(
-        std::move(transport), algorithms_of(Carrier::kGloo, std::ssize(ranks.members)));
+    return make_message_collectives(std::move(transport), Carrier::kGloo);
   };
   return {.connect = connect, .connects_pairs = true};
 }
@@ -40,8 +39,7 @@ Across over_mpi(int64_t rank, const std::vector<int64_t>& global_ranks) {
     }
     const int64_t own = std::ranges::find(across.members, rank) - across.members.begin();
     const auto size = std::ssize(across.members);
-    return std::make_unique<MessageCollectives>(connect_by_mpi(own, size, timeout, ranks),
-                                                algorithms_of(Carrier::kMpi, size));
+    return make_message_collectives(connect_by_mpi(own, size, timeout, ranks), Carrier::kMpi);
   };
   return {.connect = connect};
 }

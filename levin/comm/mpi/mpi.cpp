@@ -45,7 +45,7 @@ std::unique_ptr<Transport> connect_by_mpi(int64_t rank, int64_t size,
   mpi::Library& library = mpi::library();
   const std::vector<int> ranks = mpi_ranks(global_ranks, library.place);
   check_place(rank, size, global_ranks, library.place);
-  return std::make_unique<mpi::MpiTransport>(library, ranks, timeout);
+  return mpi::make_mpi_transport(library, ranks, timeout);
 }
 
 c10::intrusive_ptr<c10d::Backend> make_mpi_backend(int64_t rank, int64_t size,
@@ -53,8 +53,7 @@ c10::intrusive_ptr<c10d::Backend> make_mpi_backend(int64_t rank, int64_t size,
                                                    const std::vector<int64_t>& global_ranks) {
   return c10::make_intrusive<QueuedBackend>(
       "mpi", rank, size,
-      std::make_unique<MessageCollectives>(connect_by_mpi(rank, size, timeout, global_ranks),
-                                           algorithms_of(Carrier::kMpi, size)));
+      make_message_collectives(connect_by_mpi(rank, size, timeout, global_ranks), Carrier::kMpi));
 }
 
 }  // namespace levin::comm

@@ -1,5 +1,5 @@
 #pragma once
-// LoaderImpl: what is behind a DataLoader: a data set read by index (MapLoader), a stream
+// LoaderImpl: what is behind a DataLoader: a data set read by index (map_loader), a stream
 // (StreamLoader), or what rank 0 reads for all (DispatchedLoader).
 
 #include <cstdint>
@@ -68,5 +68,8 @@ class LoaderImpl {
   int64_t added_ = 0;     ///< samples of the last batch that next_padded() added
   at::Tensor full_mask_;  ///< of a batch to which none were added
 };
+
+/// Batches of a data set that is read by index.
+std::shared_ptr<LoaderImpl> make_map_loader(DatasetPtr dataset, DataLoaderOptions options);
 
 }  // namespace levin::detail

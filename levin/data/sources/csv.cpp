@@ -3,22 +3,16 @@
 #include "levin/base/check.h"
 #include "levin/base/text.h"
 #include "levin/data/sources/record_impl.h"
-#include "levin/files/memory_map.h"
 
 namespace levin::data {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// A row, which may go over several lines.
-struct Row {
-  int64_t begin;
-  int64_t line;  ///< its first, from 1 on
-};
-
-class Csv final : public Records, public std::enable_shared_from_this<Csv> {
+/// A row may go over several lines.
+class Csv final : public RecordsFile {
  public:
-  Csv(fs::path path, CsvOptions options) : path_(std::move(path)), options_(options), map_(path_) {
+  Csv(fs::path path, CsvOptions options) : RecordsFile(std::move(path)), options_(options) {
     size_t at = all().starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
     int64_t line = 1;
     at = skip_empty(at, line);
@@ -34,10 +28,7 @@ class Csv final : public Records, public std::enable_shared_from_this<Csv> {
     }
   }
 
-  int64_t size() const override { return std::ssize(rows_); }
   bool has_kinds() const override { return false; }
-  const fs::path& path() const override { return path_; }
-  std::span<const std::byte> bytes() const override { return map_.bytes(); }
 
   Record read(int64_t index) const override {
     check_index(*this, index);
@@ -45,21 +36,14 @@ class Csv final : public Records, public std::enable_shared_from_this<Csv> {
     std::vector<std::string> fields = fields_at(static_cast<size_t>(begin), line);
     LEVIN_CHECK(fields.size() == names_.size(), "data.csv", "{}: got {} fields, wanted {}: {}",
                 place_of(path_, line), fields.size(), names_.size(), printable(to_text(names_)));
-    auto parts = std::make_unique<Record::Parts>();
+    std::vector<Record::Parts::Value> values;
     for (size_t i = 0; i < fields.size(); ++i) {
-      parts->values.push_back({names_[i], Record::Kind::kText, std::move(fields[i])});
+      values.push_back({names_[i], Record::Kind::kText, std::move(fields[i])});
     }
-    parts->path = &path_;
-    parts->line = line;
-    parts->file = shared_from_this();
-    return Record(std::move(parts));
+    return record(std::move(values), line);
   }
 
  private:
-  std::string_view all() const {
-    return {reinterpret_cast<const char*>(map_.bytes().data()), map_.bytes().size()};
-  }
-
   /// Behind empty lines.
   size_t skip_empty(size_t at, int64_t& line) const {
     const std::string_view text = all();
@@ -149,12 +133,9 @@ class Csv final : public Records, public std::enable_shared_from_this<Csv> {
     }
   }
 
-  fs::path path_;
   CsvOptions options_;
-  files::MemoryMap map_;
   std::string stops_ = {options_.delimiter, '\n'};  ///< what ends a field without quotes
   std::vector<std::string> names_;
-  std::vector<Row> rows_;
 };
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include "levin/base/check.h"
 #include "levin/base/json.h"
 #include "levin/data/sources/record_impl.h"
-#include "levin/files/memory_map.h"
 
 namespace levin::data {
 namespace {
@@ -14,12 +13,6 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr std::string_view kBlanks = " \t\r";
-
-/// A line that holds something.
-struct Line {
-  int64_t begin;
-  int64_t number;  ///< from 1 on
-};
 
 Record::Kind kind_of(const ordered_json& value) {
   switch (value.type()) {
@@ -39,50 +32,41 @@ Record::Kind kind_of(const ordered_json& value) {
   }
 }
 
-class JsonLines final : public Records, public std::enable_shared_from_this<JsonLines> {
+/// Of lines that hold something.
+class JsonLines final : public RecordsFile {
  public:
-  explicit JsonLines(fs::path path) : path_(std::move(path)), map_(path_) {
+  explicit JsonLines(fs::path path) : RecordsFile(std::move(path)) {
     const std::string_view text = all();
     size_t at = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
     for (int64_t number = 1; at < text.size(); ++number) {
       const size_t end = std::min(text.find('\n', at), text.size());
       const std::string_view line = text.substr(at, end - at);
       if (line.find_first_not_of(kBlanks) != std::string_view::npos) {
-        lines_.push_back({static_cast<int64_t>(at), number});
+        rows_.push_back({static_cast<int64_t>(at), number});
       }
       at = end + 1;
     }
   }
 
-  int64_t size() const override { return std::ssize(lines_); }
   bool has_kinds() const override { return true; }
-  const fs::path& path() const override { return path_; }
-  std::span<const std::byte> bytes() const override { return map_.bytes(); }
 
   Record read(int64_t index) const override {
     check_index(*this, index);
-    const auto [begin, number] = lines_[static_cast<size_t>(index)];
+    const auto [begin, number] = rows_[static_cast<size_t>(index)];
     std::string_view line = all().substr(static_cast<size_t>(begin));
     line = line.substr(0, line.find('\n'));
-    auto parts = std::make_unique<Record::Parts>();
+    std::vector<Record::Parts::Value> values;
     ordered_json row = parsed(line, number);
     for (auto& [name, value] : row.items()) {
       if (value.is_null()) continue;
       const bool is_text = value.is_string();
-      parts->values.push_back({name, kind_of(value),
-                               is_text ? std::move(value.get_ref<std::string&>()) : value.dump()});
+      values.push_back({name, kind_of(value),
+                        is_text ? std::move(value.get_ref<std::string&>()) : value.dump()});
     }
-    parts->path = &path_;
-    parts->line = number;
-    parts->file = shared_from_this();
-    return Record(std::move(parts));
+    return record(std::move(values), number);
   }
 
  private:
-  std::string_view all() const {
-    return {reinterpret_cast<const char*>(map_.bytes().data()), map_.bytes().size()};
-  }
-
   ordered_json parsed(std::string_view line, int64_t number) const {
     try {
       const std::string_view shallow = levin::detail::shallow_json(line);
@@ -101,10 +85,6 @@ class JsonLines final : public Records, public std::enable_shared_from_this<Json
       LEVIN_FAIL("data.json_lines", "{}: {}", place_of(path_, number), error.what());
     }
   }
-
-  fs::path path_;
-  files::MemoryMap map_;
-  std::vector<Line> lines_;
 };
 
 }  // namespace

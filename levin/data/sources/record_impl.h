@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "levin/data/sources/records.h"
+#include "levin/files/memory_map.h"
 
 namespace levin::data {
 
@@ -22,6 +23,34 @@ struct Record::Parts {
   const std::filesystem::path* path = nullptr;
   int64_t line = 0;                  ///< from 1 on
   std::shared_ptr<const void> file;  ///< that path belongs to
+};
+
+/// A mapped file of records, each of which begins a line.
+class RecordsFile : public Records, public std::enable_shared_from_this<RecordsFile> {
+ public:
+  int64_t size() const final { return std::ssize(rows_); }
+  const std::filesystem::path& path() const final { return path_; }
+  std::span<const std::byte> bytes() const final { return map_.bytes(); }
+
+ protected:
+  struct Row {
+    int64_t begin;
+    int64_t line;  ///< its first, from 1 on
+  };
+
+  explicit RecordsFile(std::filesystem::path path) : path_(std::move(path)), map_(path_) {}
+
+  std::string_view all() const {
+    return {reinterpret_cast<const char*>(map_.bytes().data()), map_.bytes().size()};
+  }
+  Record record(std::vector<Record::Parts::Value> values, int64_t line) const {
+    return Record(std::make_unique<Record::Parts>(
+        Record::Parts{std::move(values), &path_, line, shared_from_this()}));
+  }
+
+  std::filesystem::path path_;
+  files::MemoryMap map_;
+  std::vector<Row> rows_;
 };
 
 /// What some programs put before a text.

@@ -13,10 +13,13 @@
 #include <vector>
 
 #include "levin/base/posix.h"
-#include "levin/launch/rendezvous/meeting_point.h"
+#include "levin/launch/options.h"
 #include "levin/launch/rendezvous/messages.h"
+#include "levin/launch/rendezvous/shared_store.h"
 
 namespace levin::launch {
+
+struct MeetingPoint;
 
 class Link {
  public:

@@ -12,6 +12,7 @@
 #include "levin/strategy/backward.h"
 #include "levin/strategy/ddp/agreement.h"
 #include "levin/strategy/presence.h"
+#include "levin/strategy/strategies.h"
 
 namespace levin {
 namespace ddp {

@@ -72,7 +72,4 @@ class Ddp : public Strategy {
 
 }  // namespace ddp
 
-/// Throws Error "strategy.ddp.options" for words that are none.
-std::unique_ptr<Strategy> make_ddp(const StrategyContext& context);
-
 }  // namespace levin

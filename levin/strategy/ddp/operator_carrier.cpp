@@ -46,9 +46,9 @@ class OperatorCarrier final : public Carrier {
     for (const size_t index : members_[bucket]) {
       tensors.push_back(is_cast(index) ? sent_[index] : gradient_of(index));
     }
-    if (!overlaps_) return comm::call_all_reduce(tensors, group_, op_);
-    comm::call_all_reduce_start(tensors, group_, op_);
-    under_way_[bucket] = std::move(tensors);
+    comm::call_all_reduce(tensors, group_, op_,
+                          overlaps_ ? comm::Return::kStarted : comm::Return::kDone);
+    if (overlaps_) under_way_[bucket] = std::move(tensors);
   }
 
   void wait(size_t bucket) override {

@@ -1,9 +1,12 @@
 #include "levin/strategy/fsdp/division.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/util/StringUtil.h>
 #include <fmt/format.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <unordered_set>
@@ -16,6 +19,12 @@
 
 namespace levin::fsdp {
 namespace {
+
+bool is_of_sizes(std::string_view what) {
+  constexpr std::array<std::string_view, 4> kWords = {"size", "shape", "dimension", "numel"};
+  return std::ranges::any_of(
+      kWords, [&](std::string_view word) { return what.find(word) != std::string_view::npos; });
+}
 
 double megabytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
@@ -183,6 +192,26 @@ void Division::trap_writes() {
                  fmt::format("{} of unit {}", leaf.name, units_[i]->name()));
     }
   }
+}
+
+std::string Division::explain(std::string_view what) const {
+  if (units_.empty()) return "";
+  if (what.starts_with("Can't detach views in-place")) {
+    return Error("strategy.fsdp.optimizer",
+                 "zero_grad of an optimizer of torch::optim that was not prepared got "
+                 "gradients of a sharded model; give the optimizer to prepare and call "
+                 "step and zero_grad of what prepare returns")
+        .what();
+  }
+  if (!is_of_sizes(what)) return "";
+  const Leaf& leaf = units_.front()->leaves().front();
+  return Error("strategy.fsdp.outside",
+               fmt::format(
+                   "outside of a forward pass of the prepared model each rank has some rows of "
+                   "a parameter or none ({} is {} here and {} as a whole); if the module itself "
+                   "was called (net->forward), call the prepared model's forward",
+                   leaf.name, c10::str(leaf.rows.sizes()), c10::str(leaf.sizes)))
+      .what();
 }
 
 }  // namespace levin::fsdp

@@ -1,5 +1,9 @@
-#include "levin/strategy/fsdp/fsdp.h"
-
+// Strategies "fsdp" and "zero": parameters, gradients and optimizer state divided over the ranks, on
+// modules that were not written for it.
+//
+// Ranks of one host keep one copy of the parameters, in memory that they share: each writes its own
+// rows and reads all. Elsewhere a unit's parameters are gathered when an operator first touches them.
+// Follows PyTorch's FSDP2 (fully_shard) and ZeRO (Rajbhandari et al. 2020).
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -15,11 +19,11 @@
 #include "levin/strategy/ddp/agreement.h"
 #include "levin/strategy/ddp/buffers.h"
 #include "levin/strategy/fsdp/division.h"
-#include "levin/strategy/fsdp/explain_outside.h"
 #include "levin/strategy/fsdp/gather/first_touch.h"
 #include "levin/strategy/fsdp/gradients/gradients.h"
 #include "levin/strategy/fsdp/hosts.h"
 #include "levin/strategy/presence.h"
+#include "levin/strategy/strategies.h"
 
 namespace levin {
 namespace {
@@ -276,7 +280,7 @@ class Fsdp final : public Strategy, public Presence {
     for (const auto& unit : units()) {
       if (std::string text = unit->graph_of_rows(); !text.empty()) return text;
     }
-    return units().empty() ? "" : fsdp::explain_outside(what, *units().front());
+    return division_.explain(what);
   }
 
   bool shares_memory() const { return shares_memory_; }

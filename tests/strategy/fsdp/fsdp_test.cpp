@@ -1,13 +1,12 @@
 // What strategies fsdp and zero do beside the table: sizes within and outside of compute, and trainings
 // that are those of one process.
-#include "levin/strategy/fsdp/fsdp.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "levin/graph/meta/init_on_meta.h"
 #include "levin/module/full.h"
 #include "levin/shard/leaf.h"
+#include "levin/strategy/strategies.h"
 #include "tests/strategy/fsdp/trained.h"
 #include "tests/support/world.h"
 

@@ -8,7 +8,7 @@
 
 #include "levin/module/full.h"
 #include "levin/shard/leaf.h"
-#include "levin/strategy/fsdp/fsdp.h"
+#include "levin/strategy/strategies.h"
 #include "tests/strategy/fsdp/trained.h"
 #include "tests/support/error_of.h"
 #include "tests/support/world.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "levin/base/state.h"
-#include "levin/data/sampler.h"
+#include "levin/data/loader.h"
 
 namespace levin::detail {
 

@@ -2,16 +2,45 @@
 
 #include <algorithm>
 #include <optional>
+#include <random>
 #include <utility>
 
 #include "levin/base/check.h"
 #include "levin/base/random.h"
-#include "levin/data/loading/streams/shuffle_buffer.h"
 #include "levin/data/loading/worker_thread.h"
 #include "levin/data/sample_random.h"
 
 namespace levin::detail {
 namespace {
+
+/// Gives a sample drawn from a buffer and puts the next of the stream in its place. The order is a
+/// pure function of stream, capacity and seed, so that standing at a place again means replaying.
+class ShuffleBuffer final : public SampleStream {
+ public:
+  ShuffleBuffer(std::unique_ptr<SampleStream> stream, int64_t capacity, uint64_t seed)
+      : stream_(std::move(stream)), capacity_(static_cast<size_t>(capacity)), random_(seed) {}
+
+  bool next(data::Sample& sample) override {
+    data::Sample read;
+    while (!ended_ && buffer_.size() < capacity_) {
+      ended_ = !stream_->next(read);
+      if (!ended_) buffer_.push_back(std::move(read));
+    }
+    if (buffer_.empty()) return false;
+    // The remainder, unlike std::uniform_int_distribution, is the same with every C++ library.
+    const size_t drawn = random_() % buffer_.size();
+    sample = std::exchange(buffer_[drawn], std::move(buffer_.back()));
+    buffer_.pop_back();
+    return true;
+  }
+
+ private:
+  std::unique_ptr<SampleStream> stream_;
+  size_t capacity_;
+  std::mt19937_64 random_;
+  std::vector<data::Sample> buffer_;
+  bool ended_ = false;
+};
 
 /// The next sample that is the rank's, from sample number `sample` of the shard on.
 int64_t next_own(const StreamPart& part, int64_t shard, int64_t sample) {

@@ -4,18 +4,23 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/flat_hash_map.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <ranges>
 #include <utility>
 
-#include "levin/strategy/fsdp/gather/backward_order.h"
+#include "levin/base/check.h"
 #include "levin/strategy/fsdp/passing_memory.h"
 
 namespace levin::fsdp {
 namespace {
+
+using torch::autograd::Edge;
+using torch::autograd::Node;
 
 constexpr int64_t kLearns = 8;  // updates; modules of a GAN are not all in the first
 
@@ -49,6 +54,65 @@ std::optional<at::ScalarType> type_of_cast(const c10::IValue* arguments, const a
 bool is_whole(const at::Tensor& tensor, const Leaf& leaf) {
   return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
          tensor.numel() == leaf.extent.num_rows * leaf.extent.row_numel;
+}
+
+/// A write to a parameter within a forward or backward pass, of which no other rank would learn.
+void check_write(const LeafPlaces& places, const c10::FunctionSchema& schema,
+                 const at::Tensor& tensor) {
+  const LeafPlace* place = places.find(tensor);
+  if (place == nullptr) return;
+  LEVIN_FAIL(
+      "strategy.fsdp.write",
+      "{} writes to {} of unit {} within a forward or backward pass, where it is memory that "
+      "all ranks read; write to parameters between steps, or within levin::WholeScope",
+      schema.name(), place->leaf().name, place->unit->name());
+}
+
+void check_writes(const LeafPlaces& places, const c10::FunctionSchema& schema,
+                  const OperatorAliases::Aliases& aliases, const std::vector<c10::IValue>& stack) {
+  const size_t first = stack.size() - schema.arguments().size();
+  for (const size_t argument : aliases.written) {
+    const c10::IValue& value = stack[first + argument];
+    if (value.isTensor()) check_write(places, schema, value.toTensor());
+    if (!value.isTensorList()) continue;
+    for (const c10::IValue& element : value.toListRef()) {
+      check_write(places, schema, element.toTensor());
+    }
+  }
+}
+
+/// By what a parameter's gradients go to: a number of what its values are in.
+using Numbers = ska::flat_hash_map<const Node*, size_t>;
+
+/// In which order a backward pass reads the values of parameters, as its graph says: each number once.
+/// nodes: in the order in which they run. A function reads a parameter if it has a gradient to compute
+/// for something that it was combined with: a layer's input, not its bias.
+std::vector<size_t> backward_order(std::span<Node* const> nodes, Numbers numbers) {
+  // Casts, transpositions and the like of a parameter, which stand for it: from the leaves on.
+  for (const Node* node : nodes | std::views::reverse) {
+    if (node->num_outputs() != 1) continue;
+    const auto number = numbers.find(node->next_edge(0).function.get());
+    if (number == numbers.end()) continue;
+    const size_t same = number->second;
+    numbers[node] = same;
+  }
+  std::vector<size_t> order;
+  for (const Node* node : nodes) {
+    if (node->num_outputs() < 2) continue;
+    const bool has_input = std::ranges::any_of(node->next_edges(), [&](const Edge& edge) {
+      return edge.is_valid() && numbers.count(edge.function.get()) == 0;
+    });
+    if (!has_input) continue;
+    for (const Edge& edge : node->next_edges()) {
+      if (!edge.is_valid()) continue;
+      const auto number = numbers.find(edge.function.get());
+      if (number == numbers.end() || std::ranges::find(order, number->second) != order.end()) {
+        continue;
+      }
+      order.push_back(number->second);
+    }
+  }
+  return order;
 }
 
 }  // namespace
@@ -111,22 +175,23 @@ void FirstTouch::learn_uses() {
   for (size_t number = 0; number < units_.size(); ++number) add_images(number);
 }
 
-void FirstTouch::plan_backward(std::span<torch::autograd::Node* const> nodes) {
+void FirstTouch::plan_backward(std::span<Node* const> nodes) {
   if (!gathers_) return;
-  BackwardOrder order;
+  Numbers numbers;
   for (size_t number = 0; number < units_.size(); ++number) {
     const auto& leaves = units_[number].unit->leaves();
     for (size_t leaf = 0; leaf < leaves.size(); ++leaf) {
-      order.add(leaves[leaf].accumulator.get(), images_[number][leaf]);
+      const Node* accumulator = leaves[leaf].accumulator.get();
+      if (accumulator != nullptr) numbers[accumulator] = images_[number][leaf];
     }
   }
-  cache_.expect(order.of(nodes));
+  cache_.expect(backward_order(nodes, std::move(numbers)));
 }
 
 void FirstTouch::call(graph::OperatorCall& call) {
   const c10::FunctionSchema& schema = call.op().schema();
   const OperatorAliases::Aliases& aliases = aliases_.of(schema);
-  if (!aliases.written.empty()) writes_.check(schema, aliases, call.stack());
+  if (!aliases.written.empty()) check_writes(places_, schema, aliases, call.stack());
   if (gathers_ && !aliases.gives_views_only) {
     if (&schema == &schema_of_casts() && answer_cast(call)) return;
     look(call.stack(), schema.arguments().size());

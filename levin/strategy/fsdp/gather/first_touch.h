@@ -19,7 +19,6 @@
 #include "levin/strategy/fsdp/gather/leaf_uses.h"
 #include "levin/strategy/fsdp/gather/operator_aliases.h"
 #include "levin/strategy/fsdp/gather/unit_cache.h"
-#include "levin/strategy/fsdp/gather/write_watch.h"
 #include "levin/strategy/fsdp/unit.h"
 
 namespace torch::autograd {
@@ -79,7 +78,6 @@ class LEVIN_API FirstTouch final : public graph::OperatorHandler {
   std::vector<std::vector<size_t>> images_;  ///< of each unit's leaves, as a pass reads them
   LeafUses uses_;
   OperatorAliases aliases_;
-  WriteWatch writes_{places_};
   std::vector<size_t> required_;  ///< images of the operator at hand
   bool gathers_ = false;          ///< some unit's memory is not always there
   bool learns_ = false;           ///< uses are noted

@@ -3,6 +3,7 @@
 // is. The ranks agree on it.
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <cstdint>
 #include <optional>
@@ -24,7 +25,35 @@ class LeafUses {
   void note_as_it_is(size_t unit, size_t leaf) { units_[unit][leaf] |= kAsItIs; }
 
   /// Of all ranks together; whether anything is another than before. All ranks call it.
-  bool agree(comm::ProcessGroup& group);
+  bool agree(comm::ProcessGroup& group) {
+    constexpr int64_t kBits = 3;
+    int64_t num_leaves = 0;
+    for (const auto& leaves : units_) num_leaves += std::ssize(leaves);
+    const at::Tensor all = at::zeros({num_leaves * kBits}, at::kByte);
+    auto* bit = all.mutable_data_ptr<uint8_t>();
+    for (const auto& leaves : units_) {
+      for (const uint8_t uses : leaves) {
+        for (int64_t i = 0; i < kBits; ++i) *bit++ = (uses >> i) & 1;
+      }
+    }
+    group.all_reduce(all, ReduceOp::kMax);
+    bit = all.mutable_data_ptr<uint8_t>();
+    bool is_new = false;
+    for (size_t unit = 0; unit < units_.size(); ++unit) {
+      for (size_t leaf = 0; leaf < units_[unit].size(); ++leaf) {
+        uint8_t uses = 0;
+        for (int64_t i = 0; i < kBits; ++i) uses |= static_cast<uint8_t>(*bit++ << i);
+        const auto type = uses == kToBFloat16 ? std::optional(at::kBFloat16)
+                          : uses == kToHalf   ? std::optional(at::kHalf)
+                                              : std::nullopt;
+        is_new |= cast_to_[unit][leaf] != type;
+        cast_to_[unit][leaf] = type;
+        units_[unit][leaf] = uses;
+      }
+    }
+    return is_new;
+  }
+
   /// As agreed: what that leaf is cast to, which it is never used without.
   std::optional<at::ScalarType> cast_to(size_t unit, size_t leaf) const {
     return cast_to_[unit][leaf];

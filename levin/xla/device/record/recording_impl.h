@@ -141,7 +141,4 @@ bool writes(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments, 
 /// How the inputs lie; of a binding that outlives it.
 SplitDim split_dims(const Binding& binding);
 
-/// Throws Error "xla.index" where an argument on the host names what is not there.
-void check_host_indices(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments);
-
 }  // namespace levin::xla

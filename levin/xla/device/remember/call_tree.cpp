@@ -5,12 +5,6 @@
 
 namespace levin::xla {
 
-void CallKey::clear() {
-  schema = nullptr;
-  words.clear();
-  numbers.clear();
-}
-
 CallTree::Call* CallTree::Call::find(const CallKey& call) const {
   const auto is_it = [&](const Call* candidate) {
     const CallKey& known = candidate->key;

@@ -21,9 +21,6 @@ using ResultTypes = std::vector<ResultType>;
 /// From the arguments of its schema.
 using ShapeFunction = ResultTypes (*)(at::ArrayRef<c10::IValue>);
 
-/// nullptr where there is none.
-ShapeFunction find_shape(const c10::OperatorHandle& op);
-
 /// Of layers: convolutions, pools, normalizations and so on.
 std::vector<std::pair<const char*, ShapeFunction>> layer_shapes();
 /// Of activations, losses, indexing, sorting, random numbers.

@@ -1,7 +1,0 @@
-#include "levin/data/module.h"
-
-namespace levin {
-
-DataModule::~DataModule() = default;
-
-}  // namespace levin
