@@ -68,7 +68,8 @@ void Accelerator::say_who_reads_what() const {
 void Accelerator::warn_of_unused_options() const {
   if (gradient_accumulation_steps() > 1 && !stepping_->state().has_windows) {
     log::warn(
-        "accelerator.accumulate: gradient_accumulation_steps = {} and no batch is in an accumulation window, so "
+        "accelerator.accumulate: gradient_accumulation_steps = {} and no batch is in an "
+        "accumulation window, so "
         "that each is stepped with; begin the loop's body with `const auto scope = "
         "accelerator.accumulate();`",
         gradient_accumulation_steps());

@@ -211,8 +211,9 @@ TEST(Accumulate, AStepBetweenTheBatchesOfAGroupIsAnError) {
     optimizer.step();
   }
   EXPECT_EQ(optimizer.steps(), 0);
-  EXPECT_THAT(error_of([&] { optimizer.step(); }),
-              StartsWith("accelerator.step: a step after 1 of the 3 batches of an accumulation window"));
+  EXPECT_THAT(
+      error_of([&] { optimizer.step(); }),
+      StartsWith("accelerator.step: a step after 1 of the 3 batches of an accumulation window"));
 }
 
 TEST(Accumulate, ForgetsAnOptimizerWithItsModule) {

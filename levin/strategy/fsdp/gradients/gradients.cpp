@@ -109,14 +109,14 @@ void Gradients::begin(bool synchronize) {
         member.held.reset();
         member.aside.reset();
       } else {
-        LEVIN_CHECK(
-            gradient.is_alias_of(member.held) &&
-                static_cast<int64_t>(gradient._version()) == member.held_version,
-            "strategy.fsdp.gradients",
-            "the gradient of {} was changed between the batches of an accumulation window, where it is one "
-            "rank's own; set gradient_accumulation_plugin.sync_each_batch, under which "
-            "gradients agree after each batch",
-            member.leaf->name);
+        LEVIN_CHECK(gradient.is_alias_of(member.held) &&
+                        static_cast<int64_t>(gradient._version()) == member.held_version,
+                    "strategy.fsdp.gradients",
+                    "the gradient of {} was changed between the batches of an accumulation window, "
+                    "where it is one "
+                    "rank's own; set gradient_accumulation_plugin.sync_each_batch, under which "
+                    "gradients agree after each batch",
+                    member.leaf->name);
         gradient = member.held;
       }
     }
