@@ -26,11 +26,6 @@ enum class ViewKind {
   kAsComplex
 };
 
-inline c10::TypePtr without_optional(const c10::TypePtr& type) {
-  const auto optional = type->cast<c10::OptionalType>();
-  return optional == nullptr ? type : optional->getElementType();
-}
-
 struct OperatorInfo {
   explicit OperatorInfo(const c10::OperatorHandle& op);
 

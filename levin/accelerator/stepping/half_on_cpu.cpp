@@ -14,7 +14,7 @@
 namespace levin {
 namespace {
 
-/// What LibTorch writes of dtypes that do not fit together, and of kernels that a CPU lacks.
+/// Words of LibTorch about dtypes that do not fit together, and about kernels that a CPU lacks.
 constexpr std::array<std::string_view, 9> kOfDtypes = {
     "same dtype",           "scalar type", "attn_mask dtype",
     "primitive descriptor", "mkldnn",      "onednn",

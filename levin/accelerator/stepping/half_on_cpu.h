@@ -10,7 +10,7 @@
 
 namespace levin {
 
-/// What the processor computes in at full speed. An unknown kind of processor does all.
+/// The half types in which the processor computes at full speed. An unknown kind of processor does all.
 struct HalfInstructions {
   bool bfloat16 = true;
   bool float16 = true;
@@ -26,7 +26,7 @@ LEVIN_API std::string warning_of_slow_half(const Precision& precision,
 /// Logs it for this CPU.
 LEVIN_API void warn_of_slow_half(const Precision& precision);
 
-/// What to do about an error of LibTorch's that comes from a half precision: a tensor that the step made
+/// Advice about an error of LibTorch's that comes from a half precision: a tensor that the step made
 /// in float32 beside one that is of the half type, or a kernel that this CPU lacks. Empty where the error
 /// is no such, or the precision is not half.
 LEVIN_API std::string half_hint(const Precision& precision, std::string_view error);

@@ -35,7 +35,7 @@ class LEVIN_API LossGuard {
   bool is_on() const;
   /// Some loss makes it skip: the ranks must agree on each step.
   bool may_skip() const;
-  /// Whether the step is to be left out. where: "batch 3 of epoch 1". Throws Error
+  /// Returns whether the step is to be left out. where: "batch 3 of epoch 1". Throws Error
   /// "accelerator.loss.stop".
   bool look(const at::Tensor& loss, const std::function<std::string()>& where);
 
@@ -45,7 +45,7 @@ class LEVIN_API LossGuard {
   double mean() const { return mean_; }
   /// Losses that the mean is of, at most the window's.
   int64_t num_losses() const { return count_; }
-  /// Whether it has seen the same losses.
+  /// Two are equal that have seen the same losses.
   bool operator==(const LossGuard& other) const {
     return mean_ == other.mean_ && count_ == other.count_;
   }

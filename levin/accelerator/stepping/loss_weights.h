@@ -34,7 +34,7 @@ class LossWeights {
   at::Tensor weighted(const at::Tensor& loss, int64_t window_size);
   /// At the end of a window of so many batches, on all ranks. Returns whether of_window() is there.
   bool weigh_window(int64_t window_size);
-  /// What the gradients of the window, a mean over the ranks, are to be divided by; none where
+  /// The gradients of the window, a mean over the ranks, are to be divided by this; none where
   /// weighted() has seen to it.
   const std::optional<at::Tensor>& of_window() const { return window_; }
   void forget_window() { window_.reset(); }

@@ -1,5 +1,5 @@
 #pragma once
-// What a stretch of a training loop runs under: a batch of an accumulation window, gradients that stay local.
+// A stretch of a training loop runs under these: a batch of an accumulation window, gradients that stay local.
 
 #include <utility>
 

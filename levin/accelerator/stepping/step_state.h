@@ -101,7 +101,7 @@ struct LEVIN_API StepState {
   bool operator==(const StepState&) const = default;
   /// A line for people.
   std::string text() const;
-  /// What a run that goes on between two windows needs: {"scaler", "loss_guard"}. Counts of updates and schedules
+  /// A run that goes on between two windows needs this: {"scaler", "loss_guard"}. Counts of updates and schedules
   /// are saved with their optimizers.
   State state_dict() const;
   /// Begins a window, with the counts and the scale of that state.

@@ -76,8 +76,7 @@ void Stepping::begin_batch(const WindowPlace& place) {
   weights_.begin_batch();
 }
 
-/// Before gradients of other batches are added to those of a short window: what nobody has stepped
-/// with is brought to their scale.
+/// Before other batches' gradients are added to a short window's: what nobody has stepped with gets their scale.
 void Stepping::end_short_window() {
   const double factor = std::exchange(state_.place.window.cut_short, 1.0);
   if (factor == 1.0) return;
@@ -130,8 +129,7 @@ void Stepping::backward(const at::Tensor& loss, bool synchronize) {
   AccumulationWindow& window = state_.place.window;
   at::Tensor whole = window.in_batch ? weights_.weighted(loss, window.size) : loss;
   if (state_.scaler) whole = state_.scaler->scale(whole);
-  // Gradients are computed in the types that the forward pass chose.
-  std::optional<AutocastScope> no_autocast;
+  std::optional<AutocastScope> no_autocast;  // the forward pass has chosen the types
   const at::DeviceType device = loss.device().type();
   if (current_autocast(device).enabled) no_autocast.emplace(device, Autocast());
   strategy().backward(whole, synchronize && backward_synchronizes());

@@ -4,7 +4,7 @@
 //
 //   begin_batch   backward   window_counts   finish_gradients   clip_gradients   step   end_window   end_batch
 //
-// What a phase does on the host is StepState, and runs in every step. Its tensors are computed at once, or recorded and
+// A phase changes the StepState on the host, in every step. Its tensors are computed at once, or recorded and
 // replayed with those of the other phases (accelerator/compiled), or are a program of XLA's (strategy/xla).
 
 #include <ATen/core/Tensor.h>
@@ -39,7 +39,7 @@ struct SteppingOptions {
   LossGuardOptions loss_guard = {};
   at::Device device = at::kCPU;
   bool records = false;  ///< steps may be recorded
-  /// What the loss guard calls a batch; none: its number.
+  /// The loss guard calls a batch so; none: by its number.
   std::function<std::string()> where = {};
   /// Called after each step that was taken, not after one that was replayed.
   std::function<void(const optim::Optimizer&)> after_step = {};
@@ -71,9 +71,9 @@ class LEVIN_API Stepping {
 
   /// The next batch of a window; the last one's gradients agree over the ranks and are stepped with.
   void begin_batch(const WindowPlace& place);
-  /// What this batch's loss counts for in its window: see LossWeights.
+  /// This batch's loss counts for so much in its window: see LossWeights.
   void set_loss_weight(at::Tensor weight) { weights_.set(std::move(weight)); }
-  /// Whether the loss is one to go backward from; not where its weight is 0.
+  /// Returns whether the loss is one to go backward from; not where its weight is 0.
   bool gives_gradients(const at::Tensor& loss) {
     return loss.defined() && !weights_.batch_counts_nothing();
   }
@@ -82,9 +82,9 @@ class LEVIN_API Stepping {
   /// Call it in place of a synchronizing backward where this rank's batch gives no gradients.
   /// Throws what Strategy::backward throws.
   void join_exchange();
-  /// What backward does first; for a rank that makes the others' steps without a loss of its own.
+  /// The beginning of backward; for a rank that makes the others' steps without a loss of its own.
   void begin_backward();
-  /// Whether a window that is complete has anything to step with; false where the weights of all its
+  /// Returns whether a window that is complete has anything to step with; false where the weights of all its
   /// batches are 0. All ranks call it.
   bool window_counts();
   /// Makes the optimizer's gradients those of its batches: waits for the ranks', divides by the
@@ -128,13 +128,13 @@ class LEVIN_API Stepping {
   /// The counts of an optimizer that a checkpoint holds.
   void load_counts(size_t optimizer, int64_t updates, int64_t schedule_steps);
 
-  /// Whether this batch ends a window; true outside of all batches.
+  /// Returns whether this batch ends a window; true outside of all batches.
   bool sync_gradients() const {
     return !state_.place.window.in_batch || state_.place.window.is_complete;
   }
   /// Other ranks wait for what this batch gives, or for join_exchange() in its place.
   bool is_awaited() const { return sync_gradients() && context_.world.size() > 1; }
-  /// Whether a batch of this window, or at its end one of another rank, has given gradients.
+  /// Returns whether a batch of this window, or at its end one of another rank, has given gradients.
   bool has_gradients() const { return state_.place.window.has_gradients; }
   int64_t accumulation_steps() const { return context_.options.gradient_accumulation_steps; }
   bool moves_schedules() const { return context_.options.step_scheduler_with_optimizer; }
@@ -149,7 +149,7 @@ class LEVIN_API Stepping {
 
   // Steps that are recorded and replayed.
 
-  /// What the recorded step did on the host, beside the user's code: a replay does it again.
+  /// The recorded step did this on the host, beside the user's code: a replay does it again.
   struct Outcome {
     struct Update {
       size_t optimizer = 0;

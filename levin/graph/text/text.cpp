@@ -5,6 +5,7 @@
 #include "levin/base/check.h"
 #include "levin/comm/collectives/named_group.h"
 #include "levin/graph/operator_info_impl.h"
+#include "levin/graph/optional_type.h"
 #include "levin/graph/text/text_impl.h"
 #include "levin/graph/values.h"
 

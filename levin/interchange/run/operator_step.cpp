@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "levin/base/check.h"
-#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/optional_type.h"
 #include "levin/interchange/run/mode.h"
 #include "levin/interchange/run/step.h"
 

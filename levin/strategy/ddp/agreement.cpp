@@ -30,7 +30,7 @@ std::vector<std::string> digests_of(const State& bases) {
   return digests;
 }
 
-/// Whether all ranks have opened the same files.
+/// Returns whether all ranks have opened the same files.
 bool share_base(comm::ProcessGroup& group, const torch::nn::Module& module) {
   const State own = base_state(module);
   if (!group.any(!own.empty())) return false;

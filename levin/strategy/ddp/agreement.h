@@ -33,7 +33,7 @@ LEVIN_API std::unordered_set<const c10::TensorImpl*> same_base(comm::ProcessGrou
                                                                const torch::nn::Module& module,
                                                                bool in_place);
 
-/// Of a module that may share parameters with others: those that are not among taken.
+/// Returns the parameters of a module that are not among taken, those of others that it shares.
 std::vector<NamedTensor> parameters_apart_from(const std::vector<NamedTensor>& taken,
                                                const torch::nn::Module& module);
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a strategy learns from backward: that a parameter's gradient is finished.
+// A strategy learns from backward that a parameter's gradient is finished.
 
 #include <ATen/core/Tensor.h>
 

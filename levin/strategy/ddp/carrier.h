@@ -20,10 +20,10 @@ class Carrier {
   Carrier(const Carrier&) = delete;
   Carrier& operator=(const Carrier&) = delete;
 
-  /// Whether a bucket tells in each backward on how many ranks a gradient was used. Else ranks agree
+  /// Returns whether a bucket tells in each backward on how many ranks a gradient was used. Else ranks agree
   /// on that in the first one.
   virtual bool tells_used() const = 0;
-  /// Whether exchanges start while backward still runs.
+  /// Returns whether exchanges start while backward still runs.
   virtual bool overlaps() const { return true; }
 
   /// One more parameter, by the next index, and the type of its gradient on the way.

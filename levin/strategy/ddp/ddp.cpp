@@ -236,7 +236,7 @@ void Ddp::launch_rest(const std::vector<bool>& touched, bool counts) {
   if (std::exchange(buffers_differ_, true) && !by_operators_) synchronize_buffers();
 }
 
-/// Of several modules (as of a GAN) one backward often concerns one. joins: without a backward of
+/// One backward often concerns one of several modules, as in a GAN. joins: without a backward of
 /// its own this rank has gradients of those it has touched before. Ranks whose steps are recorded
 /// do not ask each other: all touch the same modules.
 std::vector<bool> Ddp::touched_anywhere(bool joins) {

@@ -32,7 +32,7 @@ class Ddp : public Strategy {
   void meet(Meeting meeting) override;
   /// Before a backward that synchronizes, on all ranks.
   virtual void begin_exchange() {}
-  /// What reduced gradients are multiplied with.
+  /// Reduced gradients are multiplied with it.
   void scale_gradients(double scale);
   /// A rank without data takes part in one exchange.
   void exchange_nothing();

@@ -42,7 +42,7 @@ class PackedCarrier final : public Carrier {
     }
   }
 
-  /// What autograd made is let go of at once, and its memory serves the next layer.
+  /// The tensor that autograd made is let go of at once, and its memory serves the next layer.
   void put(size_t index, bool) override {
     const at::Tensor& view = places_[index].view;
     at::Tensor& gradient = gradient_of(index);

@@ -42,9 +42,9 @@ class Reducer {
   void end();
   /// Before an update: throws Error "strategy.backward.local" for gradients of another backward.
   void check_backward(std::string_view strategy) { stray_.check(strategy); }
-  /// Whether this backward gave a gradient to any parameter here.
+  /// Returns whether this backward gave a gradient to any parameter here.
   bool touched() const { return !arrivals_.empty(); }
-  /// Whether any parameter has a gradient.
+  /// Returns whether any parameter has a gradient.
   bool holds_gradients() const;
   /// After a backward that synchronizes, or in its place on a rank that has none: what is left goes
   /// on its way. counts: the gradients of earlier batches that are here are of this step. Throws
@@ -63,7 +63,7 @@ class Reducer {
   std::optional<size_t> bucket_of(const at::Tensor& parameter) const;
   /// Another number whenever parameters went to other buckets.
   int64_t layout() const { return layout_; }
-  /// What reduced gradients are multiplied with; 1 at first.
+  /// Reduced gradients are multiplied with it; 1 at first.
   void set_scale(double scale) { scale_ = scale; }
   /// No rank touched this module: nothing is to be reduced.
   void skip();
@@ -74,7 +74,7 @@ class Reducer {
   void load_state_dict(const State& state);
 
  private:
-  /// What ranks have agreed on; unknown before the first backward.
+  /// The use that ranks have agreed on; unknown before the first backward.
   enum class Use { kUnknown, kHere, kElsewhere, kNowhere };
   struct Slot {
     std::optional<size_t> bucket = {};

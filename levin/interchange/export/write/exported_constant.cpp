@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "levin/base/check.h"
-#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/optional_type.h"
 #include "levin/interchange/program/read_operand.h"
 
 namespace levin::interchange {

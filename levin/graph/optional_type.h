@@ -1,0 +1,14 @@
+#pragma once
+// without_optional: the type of an operator's parameter that may be None.
+
+#include <ATen/core/jit_type.h>
+
+namespace levin::graph {
+
+/// The element type of an optional type, and any other type as it is.
+inline c10::TypePtr without_optional(const c10::TypePtr& type) {
+  const auto optional = type->cast<c10::OptionalType>();
+  return optional == nullptr ? type : optional->getElementType();
+}
+
+}  // namespace levin::graph
