@@ -118,7 +118,7 @@ void DistributedSampler::start_at(int64_t epoch, int64_t samples) {
   start_base();
 }
 
-/// What a sampler draws there is the epoch's, however often it is called.
+/// The numbers that a sampler draws there are the epoch's, however often it is called.
 void DistributedSampler::start_base() {
   const ItemScope draws(DrawsOf::kOrder);
   base_->start(epoch_, position_);

@@ -38,7 +38,7 @@ struct Placing {
 std::vector<std::string> place_weights(torch::nn::Module& root, const Family& family,
                                        const Placing& placing, const State& weights);
 
-/// Of a head that config.json ties to the embedding (tie_word_embeddings).
+/// Serves a head that config.json ties to the embedding (tie_word_embeddings).
 ///
 /// As transformers 5: a matrix of the head that equals the embedding, or stands in its place, is it; one
 /// of other values is a head of its own, and tie_word_embeddings becomes false, with a warning. Biases

@@ -31,7 +31,7 @@ class LEVIN_API Metric {
   virtual void load_state_dict(const State& state) = 0;
 
  protected:
-  /// Of no samples: NaN.
+  /// The value over no samples: NaN.
   static at::Tensor nothing();
 };
 

@@ -59,7 +59,7 @@ class LEVIN_API GradScaler {
   /// PyTorch's keys: scale, growth_factor, backoff_factor, growth_interval, _growth_tracker.
   State state_dict() const;
   void load_state_dict(const State& state);
-  /// Whether it stands where the other does.
+  /// Two are equal that have the same scale and the same steps behind them.
   bool operator==(const GradScaler& other) const {
     return scale_ == other.scale_ && growth_tracker_ == other.growth_tracker_ &&
            stages_ == other.stages_;

@@ -40,9 +40,9 @@ class Presence : public Joinable {
 
   /// Ranks that have a batch call it before each backward that synchronizes.
   void begin_exchange() { count(true); }
-  /// What reduced gradients are multiplied with from here on.
+  /// Reduced gradients are multiplied with it from here on.
   virtual void set_scale(double scale) = 0;
-  /// What was started is waited for.
+  /// Waits for the exchange that was started.
   virtual void end_exchange() = 0;
   /// One backward's exchange, with no gradient of this rank's.
   virtual void shadow_exchange() = 0;

@@ -21,7 +21,7 @@ class ReduceLROnPlateauScheduler;
 
 namespace levin {
 
-/// Whether a loader feeds training (ranks get equal counts; of streams, whose ranks may have
+/// A loader feeds training (ranks get equal counts; of streams, whose ranks may have
 /// different ones, the epoch ends on all as soon as it ends on one) or evaluation (no sample
 /// repeats).
 enum class LoaderRole { kTraining, kEvaluation };

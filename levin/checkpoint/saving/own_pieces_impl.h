@@ -27,7 +27,7 @@ struct OwnPiece {
   int64_t size() const { return end - begin; }
 };
 
-/// What tells one value of a tensor from another, for each tensor of the plan in its order: all
+/// Marks that tell one value of a tensor from another, for each tensor of the plan in its order: all
 /// bytes of a small one, samples of a large one. Tensors on devices whose memory cannot be read
 /// piece by piece are another value on every rank. A part of a tensor is told by that alone.
 at::Tensor values_of(const SavePlan& plan, const Sources& own, int64_t rank);

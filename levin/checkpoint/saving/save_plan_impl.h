@@ -89,7 +89,7 @@ bool has_type_of(const at::Tensor& tensor, const TensorPlace& place);
 /// Row-major elements in one dim, of memory that can be read in pieces.
 at::Tensor elements_of(const at::Tensor& tensor);
 
-/// Of a contiguous tensor on the CPU.
+/// Takes a contiguous tensor on the CPU.
 std::span<const std::byte> bytes_of(const at::Tensor& tensor);
 
 }  // namespace levin::detail

@@ -72,7 +72,7 @@ const PickleValue* from_type(const PickleValue& value) {
   return is_it ? value.arguments : nullptr;
 }
 
-/// What makes a tensor, "torch._utils _rebuild_tensor_v2"; empty for what is no call.
+/// The name of the function that makes a tensor, "torch._utils _rebuild_tensor_v2"; empty for a value that is no call.
 std::string_view function_of(const PickleValue& value) {
   if (const PickleValue* typed = from_type(value)) return typed->items[0]->text;
   return is_call(value) ? std::string_view(value.of->text) : std::string_view();

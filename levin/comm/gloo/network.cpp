@@ -72,7 +72,7 @@ class AddressBook final : public c10d::Store {
 
   explicit AddressBook(Meet meet) : meet_(std::move(meet)) {}
 
-  /// What meet threw, which gloo would take for trouble of its own.
+  /// The exception of meet, which gloo would take for trouble of its own.
   std::exception_ptr failure() const { return failure_; }
   /// gloo keeps its store when it has no more to ask.
   void close() {
@@ -92,7 +92,7 @@ class AddressBook final : public c10d::Store {
     }
   }
 
-  /// Of the rank that the key's last word names.
+  /// The word of the rank that the key's last word names.
   Bytes get(const std::string& key) override {
     const size_t rank = rank_in(key);
     if (rank >= words_.size()) refuse(key);

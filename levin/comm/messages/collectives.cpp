@@ -195,7 +195,7 @@ class MessageCollectives final : public Collectives {
     });
   }
 
-  // What is sent goes ahead of the elements, so that the receiver can say what was wrong.
+  // A description goes ahead of the elements, so that the receiver can say what was wrong.
   void send(Elements data, int64_t to, int64_t tag) override {
     run([&] {
       const auto operation = announce("message", data, tag);

@@ -10,7 +10,7 @@
 
 namespace levin::comm {
 
-/// Of the transport's ranks.
+/// Makes the collectives of the transport's ranks.
 std::unique_ptr<Collectives> make_message_collectives(std::unique_ptr<Transport> transport,
                                                       Carrier carrier);
 

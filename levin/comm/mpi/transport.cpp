@@ -37,7 +37,7 @@ int64_t fingerprint(std::span<const int> ranks) {
 /// After "comm.timeout" a late message may still write to the tensor: the process should end.
 class MpiTransport final : public Transport {
  public:
-  /// Of these ranks of the world. Throws "comm.timeout" when one of them does not come, and
+  /// Connects these ranks of the world. Throws "comm.timeout" when one of them does not come, and
   /// "comm.mismatch" when one calls it with other ranks.
   MpiTransport(Library& library, std::span<const int> ranks, std::chrono::milliseconds timeout)
       : library_(library), timeout_(timeout), rank_(library.place.rank), size_(std::ssize(ranks)) {

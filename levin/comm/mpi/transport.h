@@ -10,7 +10,7 @@
 
 namespace levin::comm::mpi {
 
-/// Of these ranks of the world. Throws "comm.timeout" when one of them does not come, and
+/// Connects these ranks of the world. Throws "comm.timeout" when one of them does not come, and
 /// "comm.mismatch" when one calls it with other ranks.
 std::unique_ptr<Transport> make_mpi_transport(Library& library, std::span<const int> ranks,
                                               std::chrono::milliseconds timeout);

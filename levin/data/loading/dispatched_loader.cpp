@@ -110,7 +110,7 @@ class DispatchedLoader final : public LoaderImpl {
   }
 
  private:
-  /// What rank 0 read for all.
+  /// The batches that rank 0 read for all.
   struct Global {
     Batch batch = {};  ///< empty at the epoch's end
     State after = {};  ///< the loader's, behind it
@@ -127,7 +127,7 @@ class DispatchedLoader final : public LoaderImpl {
   bool has_begun() const override { return batches_ > start_; }
   bool is_root() const { return group_.rank() == 0; }
   template <class Read>
-  /// What read() gave on rank 0, or its exception, on every rank.
+  /// The result of read() on rank 0, or its exception, on every rank.
   State told_by_root(const Read& read) {
     State told;
     std::exception_ptr error;
@@ -212,7 +212,7 @@ class DispatchedLoader final : public LoaderImpl {
     return global;
   }
 
-  /// Of an epoch in the middle of which the loader stands.
+  /// The loader stands in the middle of an epoch.
   void read_opening() {
     const State here = loader_->state_dict();
     Batch first;

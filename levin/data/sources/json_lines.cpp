@@ -32,7 +32,7 @@ Record::Kind kind_of(const ordered_json& value) {
   }
 }
 
-/// Of lines that hold something.
+/// Counts only lines that hold something.
 class JsonLines final : public RecordsFile {
  public:
   explicit JsonLines(fs::path path) : RecordsFile(std::move(path)) {

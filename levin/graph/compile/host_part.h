@@ -25,7 +25,7 @@ class LEVIN_API HostPart {
   using Action = std::function<void()>;
   using TensorAction = std::function<void(const at::Tensor&)>;
 
-  /// What the function does on the host, to be done before or after each replay, in this order. What is done before
+  /// Actions of the function on the host, to be done before or after each replay, in this order. An action before
   /// must bear to be done again: a replay may be given up, since the host would read something else in it.
   void before(Action action) { before_.push_back(std::move(action)); }
   void after(Action action) { after_.push_back(std::move(action)); }
@@ -40,7 +40,7 @@ class LEVIN_API HostPart {
   /// told with the line of the user's code that is running.
   void refuse(std::string reason);
 
-  /// Whether this is the first time that an object asks it in this recording: what it reads of itself
+  /// Returns whether this is the first time that an object asks it in this recording: what it reads of itself
   /// is then as it was before the recorded function ran.
   bool is_first(const void* object) { return asked_.insert(object).second; }
 

@@ -149,7 +149,7 @@ const Values& tensors_of(const Node& all_reduce) {
   return std::get<Values>(all_reduce.arguments()[0]);
 }
 
-/// What it sends, as one gradient.
+/// All that it sends, as one gradient.
 comm::PlannedGradient gradient_of(const Node& all_reduce) {
   comm::PlannedGradient gradient;
   for (const Value* tensor : tensors_of(all_reduce)) {

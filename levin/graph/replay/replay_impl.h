@@ -99,11 +99,11 @@ ReplayProgram plan_replay(const Graph& graph, std::optional<c10::Device> device)
 /// Error "graph.replay", which names the operator.
 void check_claimed_types(const Graph& graph);
 
-/// Whether its tensors are ordinary ones of the CPU, for which it has a kernel of its own. They are
+/// Returns whether its tensors are ordinary ones of the CPU, for which it has a kernel of its own. They are
 /// the same in each call, and so is what comes of this.
 bool is_direct(const Instruction& instruction);
 
-/// Whether nobody stands between operators and their kernels in this thread: no handler, no mode,
+/// Returns whether nobody stands between operators and their kernels in this thread: no handler, no mode,
 /// no profiler. Below autograd and autocast.
 bool nobody_looks_on();
 

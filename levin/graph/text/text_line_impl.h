@@ -66,7 +66,7 @@ class Line {
   int64_t number_;
 };
 
-/// What an operator does that a text may not ask for; empty for one that it may. Refused are those
+/// Names the thing that an operator does and a text may not ask for; empty for one that it may. Refused are those
 /// that open files, that take sizes, strides or indices for granted, and LibTorch's own beside
 /// ATen's, among which are such ones. An operator that the program itself has registered is its
 /// own.

@@ -54,7 +54,7 @@ class GPT2Block : public torch::nn::Module {
   std::shared_ptr<Conv1D> attention_in_, attention_out_, mlp_in_, mlp_out_;
 };
 
-/// What gpt2.h trains, without its head. Throws Error "models.gpt2.config".
+/// The body of the model that models/gpt2.h trains, without its head. Throws Error "models.gpt2.config".
 std::unique_ptr<Body> make_gpt2(torch::nn::Module& root, const std::string& prefix,
                                 const GPT2Config& config, bool is_causal = true);
 

@@ -110,7 +110,7 @@ std::vector<std::pair<std::string, std::string>> bert_old_names() {
 
 /// Liu et al. 2019.
 Family roberta() { return roberta_family("roberta", "Roberta"); }
-/// Of a hundred languages (Conneau et al. 2019).
+/// RoBERTa of a hundred languages (Conneau et al. 2019).
 Family xlm_roberta() { return roberta_family("xlm-roberta", "XLMRoberta"); }
 
 }  // namespace levin::models

@@ -55,7 +55,7 @@ at::Tensor repeated(const at::Tensor& x, int64_t times) {
 
 }  // namespace
 
-/// What is there between two calls.
+/// The state between two calls.
 struct KeptCache::Held {
   const void* net;  // whose it is, and its embedding's type and device
   at::TensorOptions options;

@@ -9,7 +9,7 @@
 
 namespace levin::models {
 
-/// What bodies and heads are made of, with weights that nobody has filled at first.
+/// Bodies and heads are made of these layers, with weights that nobody has filled at first.
 class Layer : public torch::nn::Module {
  public:
   /// As transformers' _init_weights draws them.

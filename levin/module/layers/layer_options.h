@@ -113,7 +113,7 @@ class OptionsHash {
         },
         choice);
   }
-  /// What a lambda holds cannot be compared: only another lambda is another one.
+  /// The contents of a lambda cannot be compared: only another lambda is another one.
   template <class Result, class... Arguments>
   void add(const std::function<Result(Arguments...)>& function) {
     add_word(function.target_type().hash_code());

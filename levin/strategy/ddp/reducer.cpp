@@ -167,7 +167,7 @@ void Reducer::end() {
   note_for_replays();
 }
 
-/// What a recorded backward puts aside depends on what the steps before it have left.
+/// A recorded backward puts aside what the steps before it have left.
 void Reducer::add_condition() {
   graph::HostPart* recording = graph::HostPart::current();
   if (recording == nullptr || !recording->is_first(this)) return;

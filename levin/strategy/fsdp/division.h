@@ -37,7 +37,7 @@ class Division {
   /// Throws Error "strategy.fsdp.unfrozen" for a parameter that stayed in its file's map, as it was frozen,
   /// and is to have gradients now.
   void check_frozen() const;
-  /// What an error of LibTorch says of parameters that are rows: what() of Error "strategy.fsdp.outside" for an
+  /// Explains an error of LibTorch about parameters that are rows: what() of Error "strategy.fsdp.outside" for an
   /// error of sizes, and of "strategy.fsdp.optimizer" for torch::optim's zero_grad on gradients that are
   /// views; "" for other errors.
   std::string explain(std::string_view what) const;

@@ -51,7 +51,7 @@ struct LEVIN_API Limits {
     ended_after.reset();
     windows_from = 0;
   }
-  /// Whether, after so many batches, an epoch is complete.
+  /// Returns whether, after so many batches, an epoch is complete.
   bool epoch_complete(int64_t batches_done) const;
   /// How many batches of its accumulation window come before the batch of this index.
   int64_t place_in_window(int64_t batch) const { return (batch - windows_from) % accumulate; }

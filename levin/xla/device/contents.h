@@ -73,7 +73,7 @@ class LiveContents {
 
   void add(Contents& made);
   void remove(Contents& contents);
-  /// What a program that failed was to give is lost; what it was to change is as it was.
+  /// The results of a program that failed are lost; tensors that it was to change are as they were.
   void lose_pending() noexcept;
 
  private:

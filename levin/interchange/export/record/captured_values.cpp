@@ -228,7 +228,7 @@ ValueId Capture::Impl::add_value(const at::Tensor& tensor, Origin origin, size_t
   return id;
 }
 
-/// What the tensor holds now, as a constant that no later call finds by it.
+/// The contents of the tensor now, as a constant that no later call finds by it.
 ValueId Capture::Impl::add_contents(const at::Tensor& tensor) {
   recording.constants.push_back(tensor.detach().cpu().clone());
   return add_value(recording.constants.back(), Origin::kConstant, recording.constants.size() - 1);

@@ -1,5 +1,5 @@
 #pragma once
-// What a template finds by name: jinja2's filters and tests, methods of texts, lists and dicts, and the globals
+// A template finds these by name: jinja2's filters and tests, methods of texts, lists and dicts, and the globals
 // range, namespace, dict, joiner, raise_exception and strftime_now. Not for users.
 //
 //   find_filter("trim")(interpreter, value, arguments);

@@ -28,7 +28,7 @@ class CompileLog {
   bool optimizer_is_fused = true;                          ///< the last one said so
 
  private:
-  /// What a program was made of, to say what is other in the next.
+  /// The parts that a program was made of, to say what is other in the next.
   struct Compiled {
     std::vector<std::string> inputs = {};
     std::vector<std::string> lines = {};  ///< one of each node of its graph
@@ -43,7 +43,7 @@ class CompileLog {
   int64_t num_in_a_row_ = 0;  ///< compilations with next to no executions between them
 };
 
-/// What goes into the program, "input0 f32[32, 784]".
+/// The inputs of the program, "input0 f32[32, 784]".
 std::vector<std::string> inputs_of(const Program& program);
 
 }  // namespace levin::xla

@@ -1,4 +1,4 @@
-// What the host reads of the device: by itself all that was recorded runs. Within a step the value is
+// The host reads a value of the device: by itself all that was recorded runs. Within a step the value is
 // computed beside it, which changes nothing, and what was read becomes a part of the recording.
 #include <fmt/format.h>
 

@@ -51,7 +51,7 @@ class Recording {
   // host_reads.cpp: what the host sees.
   /// A CPU tensor of the same geometry. reader: the operator that looks at it.
   at::Tensor download(const at::Tensor& tensor, std::string_view reader);
-  /// What an operator on the CPU gives of what the tensors hold.
+  /// The results of an operator on the CPU, of the contents of the tensors.
   c10::IValue read(const c10::OperatorHandle& op, const std::vector<at::Tensor>& tensors,
                    std::string_view reader);
 
@@ -80,7 +80,7 @@ class Recording {
   // follow.cpp
   /// The call that was read, as it was once.
   void follow(CallTree::Call& call, Stack& stack, size_t first, Contents* filled);
-  /// What was followed so far is recorded after all.
+  /// The calls that were followed so far are recorded after all.
   void record_followed();
   /// The call that was read, to be known the next time.
   CallTree::Call call_of(at::ArrayRef<c10::IValue> arguments, const c10::OperatorHandle& op) const;
@@ -104,7 +104,7 @@ class Recording {
   bool look_ahead(const std::vector<at::Tensor>& tensors, std::vector<at::Tensor>& values);
 
   // step_recording.cpp
-  /// Whether the recorder is to know the memory by a tensor of its own.
+  /// Returns whether the recorder is to know the memory by a tensor of its own.
   bool is_met_by_memory(const at::Tensor& argument);
   Binding step_binding(const graph::Graph& graph) const;
 
@@ -135,7 +135,7 @@ class Recording {
   std::string step_trouble_;
 };
 
-/// Whether the operator writes that argument.
+/// Returns whether the operator writes that argument.
 bool writes(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments, size_t argument);
 
 /// How the inputs lie; of a binding that outlives it.

@@ -14,7 +14,7 @@ void Recording::sync() {
   if (!is_in_step_) flush("");
 }
 
-/// What was recorded and is still there to be seen.
+/// The recorded tensors that are still there to be seen.
 std::vector<at::Tensor> Recording::pending(std::vector<Contents*>& targets) const {
   std::vector<at::Tensor> results;
   for (Contents* contents : live_) {
@@ -98,7 +98,7 @@ const KnownProgram& Recording::run(const graph::Graph& graph, const std::vector<
   }
 }
 
-/// Of the host: as it was when the recording first read it.
+/// A number of the host, as it was when the recording first read it.
 double Recording::value_of(const RuntimeNumber& number, const Binding& binding) const {
   if (number.tensor == nullptr) return number.value;
   const at::Tensor& tensor = binding(*number.tensor);

@@ -95,7 +95,7 @@ std::string Recording::end_step() {
   return std::exchange(step_trouble_, "");
 }
 
-/// What the step returned, and whatever else of it is there to be seen, are results of its program:
+/// Tensors that the step returned, and all others of it that are there to be seen, are results of its program:
 /// first what it left with somebody, then gradients.
 graph::Graph Recording::run_step(const graph::RecordedCall& call,
                                  const std::vector<at::Tensor>& values,

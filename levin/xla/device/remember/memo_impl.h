@@ -39,7 +39,7 @@ namespace levin::xla {
 
 class Memo {
  public:
-  /// What is compiled keeps the owner until it is done.
+  /// A compilation keeps the owner until it is done.
   Memo(Runtime::Impl& owner, const std::string& cache_dir, Devices& devices, RuntimeReport& report);
 
   /// A graph that is like one before has its program. Valid until the next call.

@@ -192,7 +192,7 @@ at::Tensor Devices::contents_of(const at::Tensor& tensor) {
   return memory.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
 }
 
-/// Of the last run, of a program that changes nothing.
+/// The outputs of the last run of a program that changes nothing.
 std::vector<at::Tensor> Devices::downloaded_outputs(const Program& program) {
   const Stopwatch watch(report_.transfer_s);
   std::vector<at::Tensor> values(program.outputs.size());

@@ -15,7 +15,7 @@
 
 namespace levin::xla {
 
-/// What a run of a program is given.
+/// The arguments of a run of a program.
 struct RunArguments {
   std::vector<Contents*> inputs = {};
   std::vector<double> numbers = {}, wide_numbers = {};
@@ -39,9 +39,9 @@ class Devices {
   void execute(const pjrt::Executable& executable, const RunArguments& arguments);
   /// The outputs of the last run, to where they belong; nullptr: nowhere.
   void take_outputs(size_t count, c10::function_ref<Contents*(size_t)> place_of);
-  /// Of the last run, of a program that changes nothing.
+  /// The outputs of the last run of a program that changes nothing.
   std::vector<at::Tensor> downloaded_outputs(const Program& program);
-  /// What is there, without what was recorded since.
+  /// The contents that are there, without what was recorded since.
   at::Tensor contents_of(const Contents& contents);
   at::Tensor contents_of(const at::Tensor& tensor);
 
