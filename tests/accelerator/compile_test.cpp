@@ -178,6 +178,11 @@ TEST(AcceleratorCompile, ALoadedStateIsRecordedAnew) {
   EXPECT_EQ(step.report().recorded, recorded + 1);  // the optimizer's tensors are others
 }
 
+at::Tensor numbers_of(int64_t step) {
+  return torch::randn({8, 6},
+                      at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(step)));
+}
+
 /// Losses and weights of 30 steps, eager and replayed; without checks, which would find a difference and end replays.
 struct TwoRuns {
   /// Trains, by way of a compiled function, and notes what it sees.
@@ -186,10 +191,28 @@ struct TwoRuns {
   std::vector<at::Tensor> weights;
   int64_t replayed = 0;
 
-  void look_at(const torch::nn::Module& module, const levin::graph::CompiledReport& report) {
+  /// 30 steps of a compiled function. within: its last line; before: comes before each call of it.
+  template <class Model>
+  void train(
+      levin::Accelerator& accelerator, const torch::nn::Module& module, Model& model,
+      levin::PreparedOptimizer& optimizer, const std::function<void()>& within = [] {},
+      const std::function<void(int64_t)>& before = [](int64_t) {}) {
+    auto step = accelerator.compile([&](const at::Tensor& x) {
+      optimizer.zero_grad();
+      const at::Tensor loss = model.forward(x).square().mean();
+      accelerator.backward(loss);
+      optimizer.step();
+      within();
+      return loss;
+    });
+    for (int64_t i = 0; i < 30; ++i) {
+      before(i);
+      seen.push_back(step(numbers_of(i)).template item<double>());
+      seen.push_back(optimizer.learning_rate());
+    }
     for (const at::Tensor& parameter : module.parameters())
       weights.push_back(parameter.detach().clone());
-    replayed = report.replayed;
+    replayed = step.report().replayed;
   }
   static void expect_equal(levin::AcceleratorOptions options, const Train& train, int64_t replays) {
     TwoRuns eager, replayed;
@@ -208,11 +231,6 @@ struct TwoRuns {
   }
 };
 
-at::Tensor numbers_of(int64_t step) {
-  return torch::randn({8, 6},
-                      at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(step)));
-}
-
 TEST(AcceleratorCompile, ASchedulesStepByHandIsReplayed) {
   levin::AcceleratorOptions options = of_compile("replay");
   options.step_scheduler_with_optimizer = false;
@@ -221,20 +239,8 @@ TEST(AcceleratorCompile, ASchedulesStepByHandIsReplayed) {
       [](levin::Accelerator& accelerator, TwoRuns& run) {
         auto net = small_nets::sequential();
         auto [model, optimizer] = accelerator.prepare(net, scheduled());
-        auto step =
-            accelerator.compile([&, &model = model, &optimizer = optimizer](const at::Tensor& x) {
-              optimizer.zero_grad();
-              const at::Tensor loss = model.forward(x).square().mean();
-              accelerator.backward(loss);
-              optimizer.step();
-              optimizer.step_schedule();
-              return loss;
-            });
-        for (int64_t i = 0; i < 30; ++i) {
-          run.seen.push_back(step(numbers_of(i)).template item<double>());
-          run.seen.push_back(optimizer.learning_rate());
-        }
-        run.look_at(*net, step.report());
+        run.train(accelerator, *net, model, optimizer,
+                  [&optimizer = optimizer] { optimizer.step_schedule(); });
       },
       20);
 }
@@ -268,19 +274,7 @@ TEST(AcceleratorCompile, HandlesOfAnEarlierPrepareAreReplayedToo) {
         auto [newer, others] = accelerator.prepare(small_nets::sequential(), scheduled());
         accelerator.backward(
             newer.forward(numbers_of(0)).mean());  // those in use are there to be found
-        auto step =
-            accelerator.compile([&, &model = model, &optimizer = optimizer](const at::Tensor& x) {
-              optimizer.zero_grad();
-              const at::Tensor loss = model.forward(x).square().mean();
-              accelerator.backward(loss);
-              optimizer.step();
-              return loss;
-            });
-        for (int64_t i = 0; i < 30; ++i) {
-          run.seen.push_back(step(numbers_of(i)).template item<double>());
-          run.seen.push_back(optimizer.learning_rate());
-        }
-        run.look_at(*net, step.report());
+        run.train(accelerator, *net, model, optimizer);
       },
       20);
 }
@@ -300,20 +294,14 @@ void expect_master_weights_follow(int64_t written_up_to, bool is_written_in_step
           const at::NoGradGuard no_grad;
           for (const at::Tensor& parameter : net->parameters()) parameter.mul_(0.99);
         };
-        auto step =
-            accelerator.compile([&, &model = model, &optimizer = optimizer](const at::Tensor& x) {
-              optimizer.zero_grad();
-              const at::Tensor loss = model.forward(x).square().mean();
-              accelerator.backward(loss);
-              optimizer.step();
+        run.train(
+            accelerator, *net, model, optimizer,
+            [&] {
               if (is_written_in_steps) shrink();
-              return loss;
+            },
+            [&](int64_t step) {
+              if (step > 0 && step <= written_up_to) shrink();
             });
-        for (int64_t i = 0; i < 30; ++i) {
-          if (i > 0 && i <= written_up_to) shrink();
-          run.seen.push_back(step(numbers_of(i)).template item<double>());
-        }
-        run.look_at(*net, step.report());
       },
       20);
 }
