@@ -264,6 +264,25 @@ TEST(AcceleratorCompile, ASchedulesStepByHandBeforeTheOptimizersIsNotReplayed) {
   EXPECT_THAT(step.report().refusals.front(), HasSubstr("step_schedule()"));
 }
 
+TEST(AcceleratorCompile, TwoStepsOfAnOptimizerWithAScheduleAreNotReplayed) {
+  levin::Accelerator accelerator(of_compile("replay"));
+  auto [model, optimizer] = accelerator.prepare(small_nets::sequential(), scheduled());
+  auto step = accelerator.compile([&, &model = model, &optimizer = optimizer](const at::Tensor& x) {
+    at::Tensor loss;
+    for (int64_t i = 0; i < 2; ++i) {
+      optimizer.zero_grad();
+      loss = model.forward(x).square().mean();
+      accelerator.backward(loss);
+      optimizer.step();
+    }
+    return loss;
+  });
+  for (int64_t i = 0; i < 8; ++i) step(numbers_of(i));
+  EXPECT_EQ(step.report().replayed, 0);
+  ASSERT_FALSE(step.report().refusals.empty());
+  EXPECT_THAT(step.report().refusals.front(), HasSubstr("take one step of it in each call"));
+}
+
 TEST(AcceleratorCompile, HandlesOfAnEarlierPrepareAreReplayedToo) {
   TwoRuns::expect_equal(
       of_compile("replay"),

@@ -230,19 +230,20 @@ bool Stepping::step(optim::Optimizer& optimizer) {
 
 void Stepping::update(optim::Optimizer& optimizer) {
   const bool is_recorded = recording_ != nullptr && optimizer.set_capturable(true);
+  const size_t number = number_of(optimizer);
+  if (recording_ != nullptr && recording_->moved_schedules_.contains(number)) {
+    recording()->refuse(
+        "a schedule moves before a step of its optimizer; take one step of it in each call, and "
+        "call step_schedule() after the step");
+  }
   state_.is_updating = true;
   strategy().update(optimizer);
   state_.is_updating = false;
   if (is_recorded) {
-    const size_t number = number_of(optimizer);
-    Outcome& outcome = recording_->outcome_;
-    outcome.updates.push_back({.optimizer = number, .moved = optimizer.moved()});
+    recording_->outcome_.updates.push_back({.optimizer = number, .moved = optimizer.moved()});
     // before_replay() passes over those of an earlier prepare.
     if (!optimizers_[number].is_prepared) {
       recording()->before([&optimizer] { optimizer.before_replay(); });
-    }
-    if (std::ranges::find(outcome.schedules, number) != outcome.schedules.end()) {
-      recording()->refuse("it calls step_schedule() before a step; call it after the step");
     }
   } else if (recording_ != nullptr) {
     recording()->refuse(optimizer.name() +
@@ -262,10 +263,9 @@ void Stepping::step_schedule(size_t optimizer) {
 }
 
 void Stepping::move_schedule(size_t optimizer) {
-  const Driven& driven = optimizers_[optimizer];
-  if (driven.schedule != nullptr) {
-    driven.schedule->set_steps(++state_.optimizers[optimizer].schedule_steps);
-  }
+  if (optimizers_[optimizer].schedule == nullptr) return;
+  if (recording_ != nullptr) recording_->moved_schedules_.insert(optimizer);
+  optimizers_[optimizer].schedule->set_steps(++state_.optimizers[optimizer].schedule_steps);
 }
 
 void Stepping::zero_grad(optim::Optimizer& optimizer) {

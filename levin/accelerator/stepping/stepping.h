@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -176,6 +177,7 @@ class LEVIN_API Stepping {
     Stepping& stepping_;
     graph::HostPart& host_part_;
     Outcome outcome_;
+    std::set<size_t> moved_schedules_;  ///< numbers of their optimizers
   };
   /// While a step is being recorded; else nullptr.
   graph::HostPart* recording() const {

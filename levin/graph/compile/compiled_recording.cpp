@@ -98,7 +98,9 @@ std::vector<at::Tensor> Compiled::record(Recordings& recordings, const Condition
   });
   if (expected == nullptr) ++report_.recorded;
   if (!result.graph) {
-    refuse(recordings, result.trouble);
+    const std::string& said =
+        recorded.recording.refused_;  // by name, where the operators show it too
+    refuse(recordings, said.empty() ? result.trouble : said);
     return results;
   }
   recorded.graph = std::move(*result.graph);

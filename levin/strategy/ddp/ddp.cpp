@@ -9,6 +9,7 @@
 
 #include "levin/base/check.h"
 #include "levin/graph/compile/host_part.h"
+#include "levin/graph/record/interposer.h"
 #include "levin/strategy/backward.h"
 #include "levin/strategy/ddp/agreement.h"
 #include "levin/strategy/presence.h"
@@ -32,6 +33,7 @@ void Ddp::setup(torch::nn::Module& module, at::Device device, InitValues values)
   }
   place_as_first(group_, module, first, values);
   module.to(device);
+  ranks_agree_ = !device.is_xla();
   Part& part = part_of(module);
   LEVIN_CHECK(!options_.overlap_update || parts_.size() == 1, "strategy.ddp.options",
               "--ddp-overlap-update goes with the gradients of one module and this is the "
@@ -39,7 +41,7 @@ void Ddp::setup(torch::nn::Module& module, at::Device device, InitValues values)
   part.reducer.reset();
   part.parameters = own_parameters(module);
   part.reducer = std::make_unique<Reducer>(group_, part.parameters, options_, make_carrier(device),
-                                           /*agrees=*/!device.is_xla());
+                                           ranks_agree_);
   std::vector<const torch::nn::Module*> modules;
   for (const Part& each : parts_) modules.push_back(each.module);
   buffers_ = Buffers(modules);
@@ -237,19 +239,27 @@ void Ddp::launch_rest(const std::vector<bool>& touched, bool counts) {
 }
 
 /// One backward often concerns one of several modules, as in a GAN. joins: without a backward of
-/// its own this rank has gradients of those it has touched before. Ranks whose steps are recorded
-/// do not ask each other: all touch the same modules.
+/// its own this rank has gradients of those it has touched before.
 std::vector<bool> Ddp::touched_anywhere(bool joins) {
   if (parts_.size() == 1 && !by_operators_) return {true};
-  std::vector<uint8_t> touched;
+  std::vector<bool> touched;
   for (const Part& part : parts_) {
     touched.push_back(part.reducer->touched() || (joins && part.reducer->holds_gradients()));
   }
-  if (!by_operators_) {
-    const at::Tensor agreed = at::from_blob(touched.data(), {std::ssize(touched)}, at::kByte);
-    group_.all_reduce(agreed, ReduceOp::kMax);
-  }
-  return {touched.begin(), touched.end()};
+  if (parts_.size() == 1 || !ranks_agree_) return touched;
+  if (!by_operators_) return on_any_rank(touched);
+  // Replayed steps cannot ask: ranks agree once on what a backward touches together with this.
+  const auto known = agreed_touches_.find(touched);
+  if (known != agreed_touches_.end()) return known->second;
+  const graph::UnseenScope unseen;
+  return agreed_touches_[touched] = on_any_rank(touched);
+}
+
+std::vector<bool> Ddp::on_any_rank(const std::vector<bool>& touched) {
+  std::vector<uint8_t> flags(touched.begin(), touched.end());
+  const at::Tensor agreed = at::from_blob(flags.data(), {std::ssize(flags)}, at::kByte);
+  group_.all_reduce(agreed, ReduceOp::kMax);
+  return {flags.begin(), flags.end()};
 }
 
 namespace {

@@ -1,6 +1,7 @@
 #pragma once
 // Strategy "ddp": every rank holds the whole module; gradients are averaged over the ranks.
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -62,12 +63,16 @@ class Ddp : public Strategy {
   void check_started(const Part& part) const;
   void launch_rest(const std::vector<bool>& touched, bool counts);
   std::vector<bool> touched_anywhere(bool joins);
+  std::vector<bool> on_any_rank(const std::vector<bool>& touched);
   void synchronize_buffers();
 
   bool by_operators_;
+  bool ranks_agree_ = true;      ///< by messages of their own; on XLA all ranks do the same unasked
   Buffers buffers_;              ///< of all parts
   bool buffers_differ_ = false;  ///< since the last backward that synchronized
   std::vector<Part> parts_;      ///< in the order of setup, which is the same on every rank
+  /// By which modules a backward of this rank touches: those it touches on any rank.
+  std::map<std::vector<bool>, std::vector<bool>> agreed_touches_;
 };
 
 }  // namespace ddp

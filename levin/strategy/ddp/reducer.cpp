@@ -10,7 +10,7 @@
 #include "levin/base/check.h"
 #include "levin/graph/compile/host_part.h"
 #include "levin/graph/record/interposer.h"
-#include "levin/strategy/ddp/arrival_hook.h"
+#include "levin/strategy/arrivals.h"
 
 namespace levin::ddp {
 namespace {
@@ -303,7 +303,7 @@ void Reducer::finish() {
   }
   settle_unused();
   if (carrier_->tells_used() && !std::exchange(learnt_, true)) {
-    const std::vector<size_t> order = agreed_order();
+    const std::vector<size_t> order = agree_on_order(group_, arrivals_, order_);
     if (order != order_) make_buckets(order_ = order);
   }
   note_for_replays();

@@ -102,7 +102,6 @@ class Reducer {
   void launch(size_t bucket, bool counts);
   void drop_launched();
   void settle_unused();
-  std::vector<size_t> agreed_order();
   void agree_on_use();
   void check_use() const;
   void add_condition();

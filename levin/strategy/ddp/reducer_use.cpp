@@ -8,6 +8,7 @@
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/graph/record/interposer.h"
+#include "levin/strategy/arrivals.h"
 #include "levin/strategy/ddp/reducer.h"
 
 namespace levin::ddp {
@@ -50,7 +51,7 @@ void Reducer::agree_on_use() {
     group_.all_reduce(agreed, ReduceOp::kMax);
     const auto* first = agreed.const_data_ptr<int64_t>();
     anywhere.assign(first, first + agreed.numel());
-    if (!std::exchange(learnt_, true)) order_ = agreed_order();
+    if (!std::exchange(learnt_, true)) order_ = agree_on_order(group_, arrivals_, order_);
   }
   for (size_t index = 0; index < slots_.size(); ++index) {
     if (!is_trained(index)) continue;
@@ -93,21 +94,6 @@ void Reducer::settle_unused() {
   log::warn("ddp: {} of {} parameters got no gradient in this backward: {}{}", unused_.size(),
             parameters_.size(), names,
             carrier_->tells_used() || !agrees_ ? "" : "; recorded steps may not use them later");
-}
-
-// Rank 0's order for all: the buckets must be the same everywhere.
-std::vector<size_t> Reducer::agreed_order() {
-  std::vector<size_t> order = arrivals_;
-  std::vector<bool> known(parameters_.size());
-  for (const size_t index : order) known[index] = true;
-  for (const size_t index : order_) {
-    if (!known[index]) order.push_back(index);
-  }
-  const std::vector<int64_t> numbers(order.begin(), order.end());
-  const at::Tensor agreed = at::tensor(numbers, at::kLong);
-  group_.broadcast(agreed, 0);
-  const auto* first = agreed.const_data_ptr<int64_t>();
-  return {first, first + agreed.numel()};
 }
 
 }  // namespace levin::ddp

@@ -260,6 +260,18 @@ at::Tensor adversaries(Job& job, const at::Tensor& x) {
   return loss;
 }
 
+/// One backward, which reaches the heads on rank 0 alone.
+at::Tensor critic_everywhere(Job& job, const at::Tensor& x) {
+  const at::Tensor made = job.heads->body->forward(x).slice(1, 0, 5);
+  job.zero_grad(0);
+  job.zero_grad(1);
+  const at::Tensor judged = job.critic->forward(job.group.rank() == 0 ? made : made.detach());
+  const at::Tensor loss = backward(job, judged.square().mean());
+  job.update(0);
+  job.update(1);
+  return loss;
+}
+
 at::Tensor of_parts(Job& job, const at::Tensor& x) {
   job.zero_grad(0);
   const at::Tensor loss = backward(job, job.parts->forward(x) * 1e-3);
@@ -305,6 +317,9 @@ std::vector<Row> rows() {
       {"Adversaries", adversaries, {}, "shm", false, false, {0, 1}},
       {"AdversariesOneByOne", adversaries, one_by_one, "shm", false, false, {0, 1}},
       {"AdversariesSum", adversaries, sums, "shm", false, false, {0, 1}},
+      {"ModulesPerRank", critic_everywhere, {}, "shm", false, false, {0, 1}},
+      {"ModulesPerRankOneByOne", critic_everywhere, one_by_one, "gloo", true, false, {0, 1}},
+      {"ModulesPerRankSum", critic_everywhere, sums, "shm", false, false, {0, 1}},
       {"PartsOfOneGradient", of_parts, one_by_one, "shm", false, false, {2}},
       {"PartsOfOneGradientNoOverlap", of_parts, waits, "shm", false, false, {2}},
       {"UpdatesInWaves", all_heads, updates},

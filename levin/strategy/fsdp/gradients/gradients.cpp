@@ -2,7 +2,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 
@@ -12,7 +11,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/strategy/ddp/arrival_hook.h"
+#include "levin/strategy/arrivals.h"
 #include "levin/strategy/fsdp/gradients/gradients_impl.h"
 
 namespace levin::fsdp {
@@ -42,10 +41,10 @@ Gradients::Gradients(const comm::ProcessGroup& group, const std::vector<Unit*>& 
     }
     flags += part->members.size();
     for (size_t index = 0; index < part->members.size(); ++index) {
-      ddp::add_arrival_hook(part->members[index].leaf->parameter,
-                            [self = std::weak_ptr(self_), part = part.get(), index] {
-                              if (const auto alive = self.lock()) (*alive)->arrived(*part, index);
-                            });
+      add_arrival_hook(part->members[index].leaf->parameter,
+                       [self = std::weak_ptr(self_), part = part.get(), index] {
+                         if (const auto alive = self.lock()) (*alive)->arrived(*part, index);
+                       });
     }
     parts_.push_back(std::move(part));
   }
@@ -59,7 +58,7 @@ Gradients::Gradients(const comm::ProcessGroup& group, const std::vector<Unit*>& 
 Gradients::~Gradients() {
   self_.reset();
   for (const auto& part : parts_) {
-    for (const Member& member : part->members) ddp::remove_arrival_hook(member.leaf->parameter);
+    for (const Member& member : part->members) remove_arrival_hook(member.leaf->parameter);
   }
 }
 
@@ -283,23 +282,14 @@ void Gradients::abandon() {
   synchronizing_ = pending_ = false;
 }
 
-// Rank 0's order for all: they must send the same.
 void Gradients::learn_order() {
   learnt_ = true;
-  std::vector<int64_t> order;
+  std::vector<size_t> arrived;
   for (const size_t flag : complete_) {
     const auto part = std::ranges::find(parts_, flag, [](const auto& p) { return p->first_flag; });
-    order.push_back(part - parts_.begin());
+    arrived.push_back(static_cast<size_t>(part - parts_.begin()));
   }
-  for (const size_t part : order_) {
-    if (std::ranges::find(order, static_cast<int64_t>(part)) == order.end()) {
-      order.push_back(static_cast<int64_t>(part));
-    }
-  }
-  const at::Tensor agreed = at::tensor(order, at::kLong);
-  group_.broadcast(agreed, 0);
-  const auto* first = agreed.const_data_ptr<int64_t>();
-  order_.assign(first, first + agreed.numel());
+  order_ = agree_on_order(group_, arrived, order_);
 }
 
 }  // namespace levin::fsdp

@@ -1,12 +1,14 @@
-#include "levin/strategy/ddp/arrival_hook.h"
+#include "levin/strategy/arrivals.h"
 
+#include <ATen/ops/tensor.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
-namespace levin::ddp {
+namespace levin {
 namespace {
 
 using torch::autograd::PostAccumulateGradHook;
@@ -43,4 +45,16 @@ void remove_arrival_hook(const at::Tensor& parameter) {
   hook = std::move(before);
 }
 
-}  // namespace levin::ddp
+std::vector<size_t> agree_on_order(comm::ProcessGroup group, const std::vector<size_t>& arrived,
+                                   const std::vector<size_t>& before) {
+  std::vector<int64_t> order(arrived.begin(), arrived.end());
+  std::vector<bool> known(before.size());
+  for (const size_t index : arrived) known[index] = true;
+  std::ranges::copy_if(before, std::back_inserter(order), [&](size_t i) { return !known[i]; });
+  const at::Tensor agreed = at::tensor(order, at::kLong);
+  group.broadcast(agreed, 0);
+  const auto* first = agreed.const_data_ptr<int64_t>();
+  return {first, first + agreed.numel()};
+}
+
+}  // namespace levin
