@@ -12,7 +12,6 @@
 #include "levin/comm/collectives/named_group.h"
 
 namespace levin::comm {
-
 namespace {
 
 constexpr std::array<std::pair<std::string_view, ReduceOp>, 5> kReduceOps = {{

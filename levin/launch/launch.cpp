@@ -60,8 +60,9 @@ RankStream::Options stream_of(const Wish& wish, int console, const std::string& 
   return stream;
 }
 
-/// Throws Error "launch.binding" when the CPUs do not suffice. program is the file to run where it
-/// is not the command's first word.
+/// The ranks of this node, each with its command, variables, CPUs, log files and prefix. program is
+/// the file to run where it is not the command's first word. Throws Error "launch.binding" when the
+/// CPUs do not suffice.
 std::vector<Member> members_of(const Plan& plan, const LaunchOptions& options,
                                const std::string& program) {
   const bool many = plan.num_nodes > 1 || num_shown(options, plan.local_world_size) > 1;

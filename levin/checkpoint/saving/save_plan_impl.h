@@ -26,9 +26,9 @@ struct WeightFile {
 };
 
 /// MODEL.safetensors, or where the tensors take more than max_shard_bytes
-/// MODEL-00001-of-0000N.safetensors and so on, in the order of their names. A tensor is in one
-/// file, however large it is. Throws Error "checkpoint.shard" for max_shard_bytes below 1, and what
-/// description_of throws.
+/// MODEL-00001-of-0000N.safetensors and so on, in the order of their names, as Hugging Face's
+/// save_pretrained names them. A tensor is in one file, however large it is. Throws Error
+/// "checkpoint.shard" for max_shard_bytes below 1, and what description_of throws.
 std::vector<WeightFile> weight_files(const std::string& model, const State& weights,
                                      int64_t max_shard_bytes);
 

@@ -9,6 +9,7 @@
 
 namespace levin::detail {
 
+/// Each reader throws Error "checkpoint.torch" when the bytes end too early.
 class PickleBytes {
  public:
   PickleBytes(std::span<const std::byte> bytes, std::string_view source)

@@ -13,12 +13,12 @@ int64_t bytes_of(const PlannedGradient& gradient) {
   return gradient.numel * static_cast<int64_t>(c10::elementSize(gradient.type));
 }
 
-/// With the gap up to the next cache line.
+/// Bytes of the gradient and of the gap up to the next cache line.
 int64_t space_of(const PlannedGradient& gradient) {
   return (bytes_of(gradient) + kCacheLine - 1) / kCacheLine * kCacheLine;
 }
 
-/// Lays the members out.
+/// The bucket of these members, laid out.
 BucketPlan closed(std::vector<size_t> members, std::span<const PlannedGradient> gradients) {
   std::ranges::stable_partition(
       members, [&](size_t index) { return bytes_of(gradients[index]) % kCacheLine == 0; });

@@ -19,7 +19,8 @@
 namespace levin::comm {
 
 /// A name has one of these in a process. It does not keep the group alive: the group's last owner
-/// says goodbye to the other ranks, and a recording may outlive it. A group that is connected later
+/// says goodbye to the other ranks, and a recording may outlive it; only work that is kept here holds
+/// its group until somebody waits for it. A group that is connected later
 /// under a name without a group takes it over, and with it what was recorded under that name.
 class LEVIN_API NamedGroup final : public torch::CustomClassHolder {
  public:

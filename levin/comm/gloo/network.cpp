@@ -1,16 +1,21 @@
 #include "levin/comm/gloo/network.h"
 
+#include <sched.h>
+
 #include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdint>
 #include <exception>
+#include <functional>
+#include <numeric>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #define USE_C10D_GLOO
-#include <sched.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-
-#include <charconv>
-#include <numeric>
 
 #include "levin/base/check.h"
 #include "levin/base/text.h"

@@ -47,8 +47,9 @@ class Patience {
   std::chrono::nanoseconds after(std::chrono::milliseconds time) const {
     return awake_.load() + kLook + time;
   }
-  /// For what Backend::send and recv of gloo's give. False: it was given up then. Throws what the
-  /// work throws.
+
+  /// Waits for the work of gloo's Backend::send or recv. False: it was given up then. Throws what
+  /// the work throws.
   bool wait(c10d::Work& work, std::chrono::nanoseconds until) {
     std::list<Waiting>::iterator own;
     {
@@ -168,7 +169,6 @@ class GlooExchange final : public Transport::Exchange {
   std::vector<Pending> letters_;
 };
 
-/// After an error the connection serves no more.
 class GlooTransport final : public Transport {
  public:
   GlooTransport(c10::intrusive_ptr<c10d::Backend> connection, std::chrono::milliseconds timeout)
@@ -177,6 +177,7 @@ class GlooTransport final : public Transport {
   int64_t rank() const override { return connection_->getRank(); }
   int64_t size() const override { return connection_->getSize(); }
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+
   /// Empty letters are not sent.
   std::unique_ptr<Exchange> start(const Announcement& operation, std::span<const Letter> receives,
                                   std::span<const Letter> sends, int tag) override {

@@ -10,7 +10,7 @@
 
 namespace levin::comm {
 
-/// The connection's ranks. After an error it serves no more.
+/// Sends messages between the connection's ranks. After an error it serves no more.
 std::unique_ptr<Transport> make_gloo_transport(c10::intrusive_ptr<c10d::Backend> connection,
                                                std::chrono::milliseconds timeout);
 

@@ -37,6 +37,7 @@ struct RanksAcross {
   std::function<void()> look = {};  ///< called while others are waited for; ends that by throwing
 };
 
+/// How the ranks of one host reach those of others.
 struct Across {
   /// All of the members call it, and then have the collectives of these ranks, which count from 0.
   std::function<std::unique_ptr<Collectives>(const RanksAcross&, std::chrono::milliseconds timeout)>

@@ -35,9 +35,11 @@ class MessageCollectives final : public Collectives {
         size_(transport_->size()) {}
 
   void set_timeout(std::chrono::milliseconds timeout) override { transport_->set_timeout(timeout); }
+
   void meet(const Announcement& what) override {
     run([&] { compare(what); });
   }
+
   // While a chunk is reduced the next is on its way to who reduces it, and the last to all.
   void all_reduce(Elements data, Reduction reduction) override {
     check_reducible(reduction, data.type);
@@ -66,6 +68,7 @@ class MessageCollectives final : public Collectives {
   }
 
   int64_t bytes_to_join() const override { return int64_t{32} << 20; }
+
   // Each reduces its share and sends it to the root.
   void reduce(Elements data, int64_t root, Reduction reduction) override {
     check_reducible(reduction, data.type);
@@ -262,6 +265,7 @@ class MessageCollectives final : public Collectives {
   Sources compare(const Announcement& announcement, Elements mine = {}) {
     return compare(announcement, mine, mine.count);
   }
+
   Sources gather_small(const Announcement& operation, Elements mine) {
     const int64_t bytes = mine.bytes();
     scratch_.resize(static_cast<size_t>(bytes * size_));
@@ -286,6 +290,7 @@ class MessageCollectives final : public Collectives {
     Elements mine;
     Sources sources;
   };
+
   /// parts[i] is what this rank has of rank i's share.
   Parts start_parts(const Announcement& operation, std::vector<Elements> parts) {
     std::vector<std::byte>& memory = turns_[turn_++ % turns_.size()];

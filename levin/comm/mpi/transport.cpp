@@ -34,11 +34,8 @@ int64_t fingerprint(std::span<const int> ranks) {
   return static_cast<int64_t>(hash);
 }
 
-/// After "comm.timeout" a late message may still write to the tensor: the process should end.
 class MpiTransport final : public Transport {
  public:
-  /// Connects these ranks of the world. Throws "comm.timeout" when one of them does not come, and
-  /// "comm.mismatch" when one calls it with other ranks.
   MpiTransport(Library& library, std::span<const int> ranks, std::chrono::milliseconds timeout)
       : library_(library), timeout_(timeout), rank_(library.place.rank), size_(std::ssize(ranks)) {
     const auto operation = announce("the start of a group", "", size_, fingerprint(ranks));
@@ -60,6 +57,7 @@ class MpiTransport final : public Transport {
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return size_; }
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+
   std::unique_ptr<Exchange> start(const Announcement& operation, std::span<const Letter> receives,
                                   std::span<const Letter> sends, int tag) override {
     auto exchange = std::make_unique<MpiExchange>(*this, operation);
@@ -80,6 +78,7 @@ class MpiTransport final : public Transport {
 
   /// The communicator is kept: another one in its place would receive what was left in it.
   void abandon() override { is_abandoned_ = true; }
+
   void all_gather(const Announcement& operation, std::byte* data, std::span<const int64_t> counts,
                   int tag) override {
     const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
@@ -144,8 +143,7 @@ class MpiTransport final : public Transport {
     std::vector<std::pair<int64_t, int>> wanted_;  // of each receive: rank, bytes
   };
 
-  /// Returns when all ranks of a group have come to make it.
-  // The first hears of all, then all hear of the first; also when their lists differ.
+  // Returns when all ranks of a group have come to make it. The first hears of all, then all hear of the first; also when their lists differ.
   void gather_members(const Announcement& operation, std::span<const int> ranks) {
     Announcement mine = operation;
     std::vector<Announcement> theirs(ranks.size(), operation);
@@ -170,8 +168,8 @@ class MpiTransport final : public Transport {
     }
   }
 
+  /// Makes one call at a time, whichever queue it comes from.
   template <class Call>
-  // One call at a time, whichever queue it comes from.
   std::invoke_result_t<Call, Module&> ask(const Announcement& operation, const Call& call) {
     const std::lock_guard lock(library_.mutex);
     try {

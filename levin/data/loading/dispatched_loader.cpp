@@ -43,6 +43,7 @@ class DispatchedLoader final : public LoaderImpl {
   std::optional<int64_t> size() const override { return size_; }
   /// The split is the dispatcher's own.
   void set_slice(DataSlice, bool) override {}
+
   void set_pin_memory(bool pin_memory) override {
     check_pin_memory(pin_memory);
     pin_memory_ = pin_memory;
@@ -81,6 +82,7 @@ class DispatchedLoader final : public LoaderImpl {
   int64_t epoch() const override { return epoch_; }
   int64_t padding() const override { return padding_; }
   int64_t batches_done() const override { return batches_; }
+
   void set_epoch(int64_t epoch) override {
     LEVIN_CHECK(epoch >= 0, "data.loader.epoch", "got epoch {}, wanted 0 or more", epoch);
     if (epoch == epoch_ && batches_ == 0) return;
@@ -117,6 +119,7 @@ class DispatchedLoader final : public LoaderImpl {
     int64_t padding = 0;
     std::exception_ptr error = {};
   };
+
   /// This rank's part of the next batch.
   struct Part {
     Batch batch = {};
@@ -126,8 +129,9 @@ class DispatchedLoader final : public LoaderImpl {
 
   bool has_begun() const override { return batches_ > start_; }
   bool is_root() const { return group_.rank() == 0; }
-  template <class Read>
+
   /// The result of read() on rank 0, or its exception, on every rank.
+  template <class Read>
   State told_by_root(const Read& read) {
     State told;
     std::exception_ptr error;

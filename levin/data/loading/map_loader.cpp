@@ -36,6 +36,7 @@ class MapLoader final : public LoaderImpl {
 
   const DatasetPtr& dataset() const override { return dataset_; }
   std::optional<int64_t> size() const override { return batches_of(order_->size()); }
+
   void set_slice(DataSlice slice, bool even) override {
     LEVIN_CHECK(
         slice.world_size == 1 || dynamic_cast<const DistributedSampler*>(base_.get()) == nullptr,
@@ -100,15 +101,18 @@ class MapLoader final : public LoaderImpl {
   int64_t padding() const override {
     return std::max<int64_t>(start_ + handed_ * slice_.world_size - base_->size(), 0);
   }
+
   int64_t batches_done() const override {
     return batches_of(order_->size()) - batches_of(order_->count_from(start_)) + batches_;
   }
+
   void set_epoch(int64_t epoch) override {
     LEVIN_CHECK(epoch >= 0, "data.loader.epoch", "got epoch {}, wanted 0 or more", epoch);
     if (epoch != epoch_ || samples_done() > 0) jump(epoch, 0);
   }
 
   void mark() override { marked_ = samples_done(); }
+
   bool rewind() override {
     jump(epoch_, marked_);
     return true;
@@ -142,6 +146,7 @@ class MapLoader final : public LoaderImpl {
 
  private:
   bool has_begun() const override { return batches_ > 0; }
+
   void make_order(uint64_t seed, DataSlice slice, Uneven uneven) {
     // The sampler is set back below, so no worker may draw from it meanwhile. A slice that is refused leaves
     // the loader at the place where it was.
@@ -179,6 +184,7 @@ class MapLoader final : public LoaderImpl {
   int64_t samples_done() const {
     return std::min(start_ + handed_ * slice_.world_size, base_->size());
   }
+
   int64_t batches_of(int64_t samples) const {
     return options().drop_last ? samples / options().batch_size
                                : divide_up(samples, options().batch_size);

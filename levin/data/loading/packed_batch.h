@@ -114,6 +114,7 @@ inline at::Tensor pack(const Batch& batch, const BatchLayout& layout, int64_t ra
   }
   return bytes;
 }
+
 /// Views of the bytes.
 inline Batch unpack(const at::Tensor& bytes, const BatchLayout& layout, int64_t rows) {
   Batch batch;

@@ -13,6 +13,8 @@
 namespace levin::detail {
 namespace {
 
+/// A stream in a random order, as far as a buffer of its samples allows; Hugging Face's
+/// IterableDataset.shuffle(buffer_size=...).
 /// Gives a sample drawn from a buffer and puts the next of the stream in its place. The order is a
 /// pure function of stream, capacity and seed, so that standing at a place again means replaying.
 class ShuffleBuffer final : public SampleStream {
