@@ -97,7 +97,8 @@ void set(const Field& field, std::string_view place, const std::string& text) {
   try {
     field.set(text);
   } catch (const Error& error) {
-    if (error.id() != "base.text") throw;  // of a type with a text of its own, which says all
+    // A type with errors of its own names the option itself.
+    if (error.id() != "base.text") throw;
     LEVIN_FAIL("base.options.value", "{} of {}: {}", field.name, place, error.text());
   }
 }
@@ -132,7 +133,7 @@ std::string config_bytes(const std::string& file) {
   return *std::move(text);
 }
 
-/// The names of those that it gives a value, under either spelling.
+/// Returns the names of the options that the file gives a value; a key may have - for _.
 std::set<std::string> read_config(const std::string& file, const std::vector<Field>& fields) {
   toml::table table;
   try {
@@ -156,8 +157,10 @@ std::set<std::string> read_config(const std::string& file, const std::vector<Fie
       fail_unknown(fmt::format("{} line {}", file, node.source().begin.line), printable(name),
                    known);
     }
+    LEVIN_CHECK(given.insert(name).second, "base.options.config",
+                "{} line {}: got '{}' with - and with _; leave one of the two out", file,
+                node.source().begin.line, name);
     set(*field, file, toml_text(*field, file, node));
-    given.insert(name);
   }
   return given;
 }
@@ -259,8 +262,7 @@ std::string help_text(const OptionRules& rules, const Collected& all) {
   }
   return fmt::format(
              "Usage: {} [OPTIONS]{}\n\n{}Flags win over the file given by --config, which wins "
-             "over "
-             "the defaults, which stand in brackets.\n",
+             "over the defaults, which stand in brackets.\n",
              rules.program, rules.takes_program ? " PROGRAM [ARGUMENTS OF THE PROGRAM]" : "",
              rules.about.empty() ? "" : rules.about + "\n\n") +
          help_rows(rows);

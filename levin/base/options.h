@@ -24,14 +24,13 @@ namespace levin {
 /// One option of an aggregate, by reference.
 struct Field {
   std::string name;  ///< snake_case; the flag is --snake-case, the TOML key snake_case
-  std::string help =
-      {};  ///< one line, with the unit; empty: --help and --print-config leave it out
-  std::string letter = {};  ///< "n": -n is the flag too
-  std::string variable =
-      {};                  ///< of the environment, which is read where flags and file give no value
-  bool is_switch = false;  ///< a bool: the flag may stand without a value
-  bool is_number = false;  ///< TOML writes it without quotes
-  bool is_list = false;    ///< a TOML array is taken too
+  /// One line, with the unit. --help and --print-config leave out an option without it.
+  std::string help = {};
+  std::string letter = {};    ///< "n": -n is the flag too
+  std::string variable = {};  ///< of the environment, for where flags and file give no value
+  bool is_switch = false;     ///< a bool: the flag may stand without a value
+  bool is_number = false;     ///< TOML writes it without quotes
+  bool is_list = false;       ///< a TOML array is taken too
   std::function<std::string()> get = {};
   std::function<void(std::string_view)> set = {};
 };

@@ -67,7 +67,7 @@ std::vector<std::string> model_types();
 std::map<Task, std::string> architectures_of(const std::string& prefix,
                                              const std::vector<Task>& tasks);
 
-/// A decoder with transformers' heads; a family adds its body, and what it has otherwise.
+/// A decoder-only family with transformers' heads. The caller sets its body, and each member that differs.
 Family decoder_family(const std::string& model_type, const std::string& class_prefix,
                       detail::KnownKeys keys);
 /// What decoders have in common: lm_head, score, qa_outputs; plan and targets of their projections.

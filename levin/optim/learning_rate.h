@@ -1,5 +1,5 @@
 #pragma once
-// LearningRate: a schedule at work on one optimizer. Who counts its steps tells it.
+// LearningRate: a schedule at work on one optimizer, whose steps the caller counts.
 
 #include <cstdint>
 

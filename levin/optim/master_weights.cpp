@@ -165,8 +165,8 @@ class MasterWeights final : public Optimizer {
     for (size_t i = 0; i < parameters().size(); ++i) {
       if (!has_master(i) || marks_[i].is_of(parameter(i))) continue;
       master(i).copy_(parameter(i));
-      marks_[i] =
-          Mark(parameter(i));  // a step that is recorded has no copy of what was there before it
+      // Marked at once: step() is not to copy again, in a recording, what before_replay() has copied.
+      marks_[i] = Mark(parameter(i));
     }
   }
 

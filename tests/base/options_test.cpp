@@ -199,6 +199,15 @@ TEST(Options, UnknownKeyNamesFileLineAndTheNearest) {
   EXPECT_THAT(message, HasSubstr("line 2 has no option 'max_epoch'; did you mean 'max_epochs'?"));
 }
 
+TEST(Options, AKeyMayHaveEitherSpellingOnce) {
+  std::string file = write_toml("max-epochs = 3\n");
+  EXPECT_EQ(read({"--config", file.c_str()}).options.max_epochs, 3);
+  file = write_toml("max-epochs = 3\nmax_epochs = 4\n");
+  EXPECT_THAT(error_of({"--config", file.c_str()}),
+              AllOf(HasSubstr("base.options.config: "),
+                    HasSubstr("got 'max_epochs' with - and with _; leave one of the two out")));
+}
+
 TEST(Options, WrongValuesAreNamed) {
   EXPECT_THAT(error_of({"--max-epochs", "five"}),
               HasSubstr("base.options.value: max_epochs of the command line: got 'five', wanted an "

@@ -15,9 +15,15 @@ namespace {
 
 using test::kBertTemplate;
 using test::SmallTokenizer;
+using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
+
+int64_t bytes_in_use() {
+  const struct mallinfo2 info = ::mallinfo2();
+  return static_cast<int64_t>(info.uordblks + info.hblkhd);
+}
 
 TEST(Tokenizer, EncodingsOfAnEarlierCallAreFilledAgainInTheirMemory) {
   Tokenizer tokenizer = SmallTokenizer{.post_processor = kBertTemplate}.make();
@@ -94,18 +100,34 @@ TEST(Tokenizer, TheMemoryOfALongTextIsGivenBack) {
       {.model = bpe, .pre_tokenizer = byte_level, .post_processor = byte_level}};
   std::string text;
   for (int i = 0; i < 1'000'000; ++i) text += i % 4 == 0 ? "ä " : "Ab ";
-  const auto in_use = [] {
-    const struct mallinfo2 info = ::mallinfo2();
-    return info.uordblks + info.hblkhd;
-  };
   for (const SmallTokenizer& parts : tokenizers) {
     const Tokenizer tokenizer = parts.make();
     EXPECT_THAT(tokenizer.encode("ä Ab").ids, Not(IsEmpty()));
-    const size_t before = in_use();
+    const int64_t before = bytes_in_use();
     EXPECT_GT(tokenizer.encode(text, {.offsets = OffsetUnit::kCodePoints}).ids.size(), 700'000U);
-    const size_t after = in_use();
-    EXPECT_LT(after, before + (1U << 20)) << parts.json();
+    const int64_t after = bytes_in_use();
+    EXPECT_LT(after, before + (1 << 20)) << parts.json();
   }
+}
+
+TEST(Tokenizer, ASequenceWithinAnotherIsKeptOnce) {
+  if (test::kSanitized) GTEST_SKIP() << "the sanitizer's allocator does not say what is in use";
+  const auto bytes_of = [](int64_t depth) {
+    SmallTokenizer parts{.model = R"({"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2},
+                                      "merges": [["a", "b"]]})",
+                         .pre_tokenizer = R"({"type": "ByteLevel", "add_prefix_space": false})"};
+    for (int64_t i = 0; i < depth; ++i) {
+      parts.pre_tokenizer =
+          R"({"type": "Sequence", "pretokenizers": [)" + parts.pre_tokenizer + "]}";
+    }
+    const int64_t before = bytes_in_use();
+    const Tokenizer tokenizer = parts.make();
+    const int64_t bytes = bytes_in_use() - before;
+    EXPECT_THAT(tokenizer.encode("ab").ids, ElementsAre(2)) << depth;
+    return bytes;
+  };
+  bytes_of(1);  // what the first call leaves is not the tokenizer's
+  EXPECT_LT(bytes_of(14), bytes_of(1) + (1 << 16));
 }
 
 }  // namespace

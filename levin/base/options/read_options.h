@@ -24,8 +24,7 @@ struct OptionRules {
 };
 
 struct OptionsRead {
-  std::optional<std::string> text =
-      {};  ///< what --help or --print-config wants printed, and no more
+  std::optional<std::string> text = {};  ///< --help or --print-config wants it printed, and no more
   std::vector<std::string> program = {};  ///< its name and arguments
   std::set<std::string> given = {};       ///< names of the options that got a value
 };

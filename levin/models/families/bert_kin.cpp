@@ -108,9 +108,9 @@ std::vector<std::pair<std::string, std::string>> bert_old_names() {
   return {{"LayerNorm.gamma", "LayerNorm.weight"}, {"LayerNorm.beta", "LayerNorm.bias"}};
 }
 
-/// Liu et al. 2019.
+/// RoBERTa (Liu et al. 2019).
 Family roberta() { return roberta_family("roberta", "Roberta"); }
-/// RoBERTa of a hundred languages (Conneau et al. 2019).
+/// XLM-RoBERTa, a RoBERTa of a hundred languages (Conneau et al. 2019).
 Family xlm_roberta() { return roberta_family("xlm-roberta", "XLMRoberta"); }
 
 }  // namespace levin::models

@@ -43,8 +43,8 @@ struct ModuleOptions {
   std::string of;
   const torch::nn::Module* module;
   Layer::Read read;
-  int64_t num_children =
-      -1;  ///< of a container, when this was made: the fingerprint is their number
+  /// A container's when this was made, else -1. A container's fingerprint is the number of its children.
+  int64_t num_children = -1;
 
   int64_t fingerprint() const { return read(*module); }
 };

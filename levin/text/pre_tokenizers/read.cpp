@@ -1,5 +1,6 @@
 // The kinds of pre-tokenizers that leave the text as it is; rewriting.cpp has the others.
 #include <algorithm>
+#include <memory>
 
 #include "levin/text/patterns/pattern.h"
 #include "levin/text/pre_tokenizers/pre_tokenizer.h"
@@ -12,16 +13,18 @@ namespace {
 using unicode::Unicode;
 
 PreTokenizer pre_tokenizer_sequence(const Component& component) {
-  const auto parts = read_parts(component.at("pretokenizers"), read_pre_tokenizer);
+  // Both functions share the parts: with a copy for each, every Sequence within another one would double them.
+  const auto parts = std::make_shared<const std::vector<PreTokenizer>>(
+      read_parts(component.at("pretokenizers"), read_pre_tokenizer));
   PreTokenizer sequence;
   sequence.apply = [parts](WorkingText& text, std::vector<Piece>& pieces) {
-    for (const PreTokenizer& part : parts) part.apply(text, pieces);
+    for (const PreTokenizer& part : *parts) part.apply(text, pieces);
   };
-  sequence.needs_origin = std::ranges::any_of(parts, &PreTokenizer::needs_origin);
-  if (!parts.empty() && parts.back().apply_without_byte_letters) {
+  sequence.needs_origin = std::ranges::any_of(*parts, &PreTokenizer::needs_origin);
+  if (!parts->empty() && parts->back().apply_without_byte_letters) {
     sequence.apply_without_byte_letters = [parts](WorkingText& text, std::vector<Piece>& pieces) {
-      for (size_t i = 0; i + 1 < parts.size(); ++i) parts[i].apply(text, pieces);
-      parts.back().apply_without_byte_letters(text, pieces);
+      for (size_t i = 0; i + 1 < parts->size(); ++i) (*parts)[i].apply(text, pieces);
+      parts->back().apply_without_byte_letters(text, pieces);
     };
   }
   return sequence;

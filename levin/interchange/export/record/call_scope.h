@@ -1,7 +1,6 @@
 #pragma once
 // CallScope: hands a handler what its thread calls, above autograd, autocast and the operators that only call
-// others. Capture stands there.
-// Not for users.
+// others. Capture records the calls that it is handed. Not for users.
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
