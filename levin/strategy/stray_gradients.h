@@ -8,14 +8,8 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
-
-#include "levin/module/parameters.h"
 
 namespace levin {
-
-/// Before an update of a strategy none of whose backwards has run: the same error for a gradient of these.
-void check_no_gradients(std::string_view strategy, const std::vector<NamedTensor>& parameters);
 
 class StrayGradients {
  public:

@@ -68,11 +68,6 @@ at::Tensor Runtime::upload(const at::Tensor& tensor, bool split) {
 
 bool Runtime::is_whole(const at::Tensor& tensor) { return Contents::of(tensor).is_base(tensor); }
 
-void Runtime::set_names(std::function<std::vector<NamedTensor>()> names) {
-  const std::scoped_lock lock(impl_->mutex);
-  impl_->recording.names = std::move(names);
-}
-
 void Runtime::set_stop_signal(int (*stop_signal)()) {
   const std::scoped_lock lock(impl_->mutex);
   impl_->memo.stop_signal = stop_signal;

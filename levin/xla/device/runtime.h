@@ -13,13 +13,11 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "levin/base/export.h"
-#include "levin/module/parameters.h"
 
 namespace levin::xla {
 
@@ -98,9 +96,6 @@ class LEVIN_API Runtime {
   at::Tensor upload(const at::Tensor& tensor, bool split = false);
   /// Whether a tensor of the device is all of its memory, and no view of another.
   static bool is_whole(const at::Tensor& tensor);
-  /// Names for messages and for the graph's inputs; asked for when a recording begins.
-  void set_names(std::function<std::vector<NamedTensor>()> names);
-
   /// The signal that asks the run to stop, 0 for none: looked at while a program is compiled, which
   /// Error "xla.interrupted" then ends. nullptr: nobody asks.
   void set_stop_signal(int (*stop_signal)());

@@ -89,9 +89,6 @@ graph::Recorder& Recording::recorder() {
                                .allow_stale = true,
                                .sources = is_in_step_ || memo_.log.is_busy(),
                                .host_read_sources = true});
-    if (names) {
-      for (const NamedTensor& named : names()) recorder_->name_state(named.name, named.tensor);
-    }
     if (!trace_.is_empty()) record_followed();
   }
   return *recorder_;

@@ -34,8 +34,6 @@ class Recording {
   void record(const c10::OperatorHandle& op, Stack& stack);
   /// The recorder, which has all that was followed.
   graph::Recorder& recorder();
-  /// Names for state, asked for when a recording begins.
-  std::function<std::vector<NamedTensor>()> names;
   /// The memory is no more.
   void forget(const Contents& contents) { trace_.forget(contents); }
 
