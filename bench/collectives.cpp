@@ -14,7 +14,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include "levin/accelerator/world.h"
+#include "levin/accelerator/engine/world.h"
 #include "levin/base/options.h"
 
 namespace {

@@ -4,7 +4,7 @@
 #include <benchmark/benchmark.h>
 #include <torch/torch.h>
 
-#include "levin/accelerator/host_memory.h"
+#include "levin/accelerator/engine/host_memory.h"
 #include "levin/graph/compile/compile_backend.h"
 #include "levin/graph/compile/difference.h"
 #include "levin/graph/record/interposer.h"

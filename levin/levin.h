@@ -24,7 +24,7 @@
 #include "levin/data/sources/records.h"
 #include "levin/data/sources/sources.h"
 #include "levin/data/sources/torch_dataset.h"
-#include "levin/graph/compile/compiled.h"
+#include "levin/graph/compile/report.h"
 #include "levin/graph/compile/step_value.h"
 #include "levin/graph/cost/cost.h"
 #include "levin/graph/interpret/interpreter.h"

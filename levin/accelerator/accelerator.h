@@ -1,6 +1,6 @@
 #pragma once
-// Accelerator: the engine. Puts data, module, optimizer, precision and strategy together.
-// For people with a loop of their own; the Trainer is a loop over it too.
+// Accelerator: training in a loop of your own, as with Hugging Face Accelerate. Puts data, module, optimizer,
+// precision and strategy together.
 //
 //   levin::Accelerator accelerator({.mixed_precision = "bf16"});
 //   auto [model, optimizer, loader] = accelerator.prepare(net, optim::adamw({}), train_loader);
@@ -11,45 +11,29 @@
 //   }
 
 #include <cstdint>
-#include <exception>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "levin/accelerator/batch_placement.h"
 #include "levin/accelerator/compiled/compiled_function.h"
-#include "levin/accelerator/compiled/loop_recording.h"
-#include "levin/accelerator/device.h"
 #include "levin/accelerator/options.h"
 #include "levin/accelerator/prepared/prepared_loader.h"
+#include "levin/accelerator/prepared/prepared_model.h"
 #include "levin/accelerator/prepared/prepared_optimizer.h"
 #include "levin/accelerator/prepared/preparing.h"
 #include "levin/accelerator/processes.h"
-#include "levin/accelerator/project/project.h"
-#include "levin/accelerator/project/trackers.h"
-#include "levin/accelerator/stepping/precision.h"
-#include "levin/accelerator/stepping/scopes.h"
-#include "levin/accelerator/stepping/stepping.h"
-#include "levin/accelerator/world.h"
-#include "levin/base/console/explanation.h"
 #include "levin/base/export.h"
-#include "levin/base/options.h"
 #include "levin/base/state.h"
-#include "levin/checkpoint/async_saves.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/data/loader.h"
-#include "levin/graph/meta/materialize.h"
 #include "levin/module/optimizer_config.h"
-#include "levin/module/parameters.h"
+#include "levin/observe/logger.h"
 #include "levin/observe/profiler.h"
-#include "levin/strategy/strategy.h"
 
 namespace torch::optim {
 class Optimizer;
@@ -57,9 +41,49 @@ class Optimizer;
 
 namespace levin {
 
-namespace detail {
-class ProcessSettings;
-}  // namespace detail
+class AutocastScope;
+class Engine;
+class Stepping;
+
+namespace xla {
+class Runtime;
+}  // namespace xla
+
+struct AutocastKwargs {
+  bool enabled = true;
+  bool cache_enabled = true;  ///< parameters are cast once, until the outermost scope ends
+};
+
+/// Autocast as the precision has it, in this thread for the time of the object; nothing for a
+/// precision without it.
+class LEVIN_API AutocastGuard {
+ public:
+  ~AutocastGuard();
+  AutocastGuard(const AutocastGuard&) = delete;
+  AutocastGuard& operator=(const AutocastGuard&) = delete;
+
+ private:
+  friend class Accelerator;
+  AutocastGuard(const Engine& engine, const AutocastKwargs& kwargs);
+  std::unique_ptr<AutocastScope> scope_;
+};
+
+/// Ends what it is for (a batch of an accumulation window, gradients that stay local) when it is destroyed. It can be
+/// moved.
+class [[nodiscard]] LEVIN_API SteppingScope {
+ public:
+  SteppingScope(SteppingScope&&) noexcept;
+  SteppingScope& operator=(SteppingScope&&) = delete;
+  ~SteppingScope();
+
+ private:
+  friend class Accelerator;
+  SteppingScope(Stepping& stepping, void (*end)(Stepping&));
+  Stepping* stepping_;
+  void (*end_)(Stepping&);
+};
+using AccumulateScope = SteppingScope;
+using NoSyncScope = SteppingScope;
 
 struct JoinOptions {
   /// The mean of gradients is over all processes, also when some have none left.
@@ -106,17 +130,20 @@ class LEVIN_API Accelerator : public Processes {
     return accumulate();
   }
   /// Whether this batch's gradients agree over the ranks and are stepped with.
-  bool sync_gradients() const { return stepping_->sync_gradients(); }
-  int64_t gradient_accumulation_steps() const { return stepping_->accumulation_steps(); }
+  bool sync_gradients() const;
+  int64_t gradient_accumulation_steps() const;
+  /// For the time of the object gradients stay those of this process.
+  [[nodiscard]] NoSyncScope no_sync();
   template <class... Models>
   [[nodiscard]] NoSyncScope no_sync(const Models&...) {
-    return NoSyncScope(*stepping_);
+    return no_sync();
   }
   /// The next backward, also within no_sync or a window, ends with gradients that agree over the
   /// processes: those that were added up without it among them.
+  void trigger_sync_in_backward();
   template <class... Models>
   void trigger_sync_in_backward(const Models&...) {
-    stepping_->synchronize_next();
+    trigger_sync_in_backward();
   }
   /// With EngineOptions::compile = "replay": a training step (forward, backward, the
   /// optimizer's step, any part of it) that is recorded and from then on replayed, as
@@ -132,12 +159,12 @@ class LEVIN_API Accelerator : public Processes {
   ///   for (const auto& batch : loader) step(batch);
   template <class Function>
   CompiledFunction<std::decay_t<Function>> compile(Function&& function) {
-    return {*this, std::forward<Function>(function)};
+    return {*engine_, std::forward<Function>(function)};
   }
   /// Whether steps are recorded and replayed without a call. On XLA devices they are programs in
   /// either case: without it each is made of what the code does in that step.
-  bool compiles() const { return options_.engine.compile != "no"; }
-  const AcceleratorOptions& options() const { return options_; }
+  bool compiles() const;
+  const AcceleratorOptions& options() const;
   /// Runs a training loop in which processes may run out of batches at different times: one that
   /// has goes on making the others' steps until the last is done. One backward that synchronizes
   /// and one step of every optimizer each turn. Throws Error "strategy.join". Follows Accelerate's
@@ -155,23 +182,17 @@ class LEVIN_API Accelerator : public Processes {
   void clip_grad_value(double clip_value);
   /// Autocast for code beside model->forward, such as a loss that should run in it; not enabled:
   /// code within it that should not.
-  AutocastGuard autocast(const AutocastKwargs& kwargs = {}) const {
-    return AutocastGuard(precision_, device_.type(), kwargs);
-  }
+  AutocastGuard autocast(const AutocastKwargs& kwargs = {}) const { return {*engine_, kwargs}; }
   /// Records the operators of this process until the object's end; on each process a file.
   Profiler profile(ProfilerOptions options = {}) const {
     options.rank = process_index();
     return Profiler(std::move(options));
   }
   /// What model->forward runs under, for code that calls the module itself.
-  ForwardScope forward_scope() const {
-    return {precision_, device_.type(), synced_.get(), strategy_.get()};
-  }
+  ForwardScope forward_scope() const;
   /// The same for evaluation, in which ranks may have other numbers of batches: nothing in it waits
   /// for them.
-  ForwardScope evaluation_scope() const {
-    return {precision_, device_.type(), /*synced=*/nullptr, strategy_.get()};
-  }
+  ForwardScope evaluation_scope() const;
 
   /// What evaluation computed for each sample (the first dimension) of this rank's batch, for the
   /// batches of all ranks, in the order of the data set and each sample once. Every rank calls it
@@ -216,8 +237,7 @@ class LEVIN_API Accelerator : public Processes {
   }
   template <class Model>
   State get_state_dict(const Model& model) {
-    placement_.end_batch();
-    return module_state(*unwrap_model(model));
+    return state_of(*unwrap_model(model));
   }
   /// The user's own module.
   template <class Module>
@@ -231,23 +251,17 @@ class LEVIN_API Accelerator : public Processes {
 
   /// Trackers of log_with, under project_dir/project_name, and their common log.
   void init_trackers(const std::string& project_name,
-                     const std::map<std::string, std::string>& config = {}) {
-    trackers_.init(project_name, config);
-  }
-  void add_tracker(std::string name, std::shared_ptr<Logger> logger) {
-    trackers_.add(std::move(name), std::move(logger));
-  }
-  std::shared_ptr<Logger> get_tracker(const std::string& name) const { return trackers_.get(name); }
-  void log(const Scalars& values, int64_t step) { trackers_.log(values, step); }
-  void end_training() {
-    finish_saves();
-    trackers_.end();
-  }
+                     const std::map<std::string, std::string>& config = {});
+  void add_tracker(std::string name, std::shared_ptr<Logger> logger);
+  /// Null in processes that are not the main one. Throws Error "accelerator.tracker".
+  std::shared_ptr<Logger> get_tracker(const std::string& name) const;
+  void log(const Scalars& values, int64_t step);
+  void end_training();
   /// More to be saved: anything with state_dict() and load_state_dict(State). Must outlive this.
   template <class Stateful>
   void register_for_checkpointing(Stateful& object) {
-    registered_.push_back({[&object] { return object.state_dict(); },
-                           [&object](const State& state) { object.load_state_dict(state); }});
+    register_state([&object] { return object.state_dict(); },
+                   [&object](const State& state) { object.load_state_dict(state); });
   }
   /// The same as values, for callers that save more beside it. All ranks call it.
   Checkpoint state_dict();
@@ -256,59 +270,16 @@ class LEVIN_API Accelerator : public Processes {
   /// what their optimizers keep, the rows of this process alone, which are then all that it reads.
   Checkpoint read_checkpoint(const std::filesystem::path& folder) const;
 
-  at::Device device() const { return device_; }
+  at::Device device() const;
   /// Of --accelerator tpu and xla; else nullptr.
-  const std::shared_ptr<xla::Runtime>& xla() const { return xla_; }
-  const BatchPlacement& placement() const { return placement_; }
-  const Precision& precision() const { return precision_; }
-  Strategy& strategy() { return *strategy_; }
-  Stepping& stepping() { return *stepping_; }
-  const std::vector<std::shared_ptr<torch::nn::Module>>& modules() const { return modules_; }
-  /// Of all modules; names begin with the module's number where there are several.
-  const std::vector<NamedTensor>& named_parameters() const { return parameters_; }
-  /// Parameters, buffers and the optimizers' tensors.
-  std::vector<NamedTensor> named_state() const;
-  const std::vector<PreparedOptimizer>& optimizers() const { return optimizers_; }
-  /// Another number whenever something else is prepared.
-  int64_t generation() const { return generation_; }
-
-  /// Says, of an error of memory, the batch size and what helps (out_of_memory.h); empty for others. Where
-  /// nobody catches the error, the same stands before it as the program ends, once.
-  std::string memory_hint(const std::exception& error);
-  /// How many samples the batch has that is about to be computed with, for memory_hint. Prepared loaders call
-  /// it themselves.
-  void note_batch_size(int64_t samples) { batch_size_ = samples; }
-
-  // What prepare is made of.
-  /// values: of a module that init_on_meta built; kNone where a checkpoint is about to be loaded.
-  void prepare_module(const std::shared_ptr<torch::nn::Module>& module,
-                      InitValues values = InitValues::kSeeded);
-  /// total_steps: training steps of the run, -1 when not known; an optimizer's schedule gets as
-  /// many of them as it steps at (OptimizerConfig::frequency).
-  std::vector<PreparedOptimizer> prepare_optimizers(const std::vector<OptimizerConfig>& configs,
-                                                    int64_t total_steps = -1);
-  /// All ranks call it. With dispatch_batches see levin::dispatched, and the loader that is given
+  const std::shared_ptr<xla::Runtime>& xla() const;
+  /// For a loop that iterates the loader itself. All ranks call it. With dispatch_batches the loader that is given
   /// stays as it is. Throws Error "accelerator.dispatch_batches" where ranks are to read the same.
   DataLoader prepare_loader(DataLoader loader, LoaderRole role);
-  /// By all ranks (CheckpointSave). With async_save it has begun when this returns, and then is
-  /// told how it ended, see AsyncSaves.
-  void write_checkpoint(const std::filesystem::path& folder, const Checkpoint& checkpoint,
-                        SaveCheckpointOptions options = {}, AsyncSaves::Then then = {});
   /// Ends an asynchronous save that is written, or waits for it. All ranks call them, between two
   /// steps; they throw what went wrong with it.
-  void poll_saves() { saves_.poll(); }
-  void finish_saves() { saves_.finish(); }
-  AsyncSaves& saves() { return saves_; }
-  /// Done by every process, each with a body of its own; where one of them throws, all throw that
-  /// Error (another exception as "accelerator.process_failed"; one process alone lets it pass). The
-  /// body holds no collective operation.
-  void all_or_throw(const std::function<void()>& body);
-  /// Throws Error "accelerator.parameters" for a trainable parameter that a prepared module did not
-  /// have then. backward() asks at its calls 1, 2, 4, 8 and so on, state_dict() each time.
-  void check_prepared() const;
-  /// At a run's end, on all ranks: whoever reads a divided parameter sees the whole, or an error where it lies
-  /// on several hosts.
-  void rest();
+  void poll_saves();
+  void finish_saves();
   /// Forgets modules, optimizers and loaders, so that others can be prepared.
   void free_memory();
   void clear() { free_memory(); }
@@ -316,85 +287,29 @@ class LEVIN_API Accelerator : public Processes {
  private:
   template <class>
   friend class detail::Preparing;
-  struct Registered {
-    std::function<State()> save;
-    std::function<void(const State&)> load;
-  };
+  friend LEVIN_API Engine& engine_of(Accelerator& accelerator);
 
-  Accelerator(const AcceleratorOptions& options, const comm::Environment& environment);
-  Accelerator(const AcceleratorOptions& options, const comm::Environment& environment,
-              at::Device device);
-  void check_gradients();
-  void after_step(const optim::Optimizer& optimizer);
-  void warn_of_unused_options() const;
-  void say_who_reads_what() const;
-  /// Throws Error "accelerator.torch_loader" for what loaders of torch::data do not heed.
-  void check_torch_loader();
-  void check_compile() const;
-  /// Returns memory_hint of the exception that ends the program, once.
-  std::string explanation();
-  std::shared_ptr<Strategy> new_strategy();
-  void save_module(const torch::nn::Module& module, const std::filesystem::path& file);
-  void save_model_state(const State& weights, const std::filesystem::path& folder,
-                        int64_t max_shard_bytes);
-  /// Done by the process, or those of each machine, that write; what goes wrong there is thrown on
-  /// every rank.
-  void on_writers_or_throw(const std::function<void()>& body);
-  DataLoader split(const DataLoader& loader) const;
-  DataLoader enlarged(const DataLoader& loader) const;
-  PreparedLoader prepared_loader(const DataLoader& loader);
-  PreparedOptimizer prepare_torch_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
-  /// At the start of a loop over a loader.
-  void synchronize_rng_states();
-  /// With the main process' random numbers, in all.
-  void in_step(const std::function<void()>& draws);
-  at::Tensor to_device(const at::Tensor& rows);
-  void optimizers_changed();
+  explicit Accelerator(std::unique_ptr<Engine> engine);
+  void prepare_module(const std::shared_ptr<torch::nn::Module>& module);
+  ForwardConditions forward_conditions() const;
   PreparedOptimizer prepare_optimizer(const OptimizerConfig& config);
   std::vector<PreparedOptimizer> prepare_own_optimizers(
       const std::vector<OptimizerConfig>& configs);
-  std::vector<NamedTensor> parameters_for(const OptimizerConfig& config) const;
-  std::vector<NamedTensor> name_parameters() const;
+  PreparedOptimizer prepare_torch_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
+  PreparedLoader prepared_loader(const DataLoader& loader);
+  /// Throws Error "accelerator.torch_loader" for what loaders of torch::data do not heed.
+  detail::TorchLoaderHooks prepare_torch_loader();
+  using Save = std::function<State()>;
+  using Load = std::function<void(const State&)>;
+  Stepping& stepping();
+  void register_schedule(Save save, Load load);
+  void register_state(Save save, Load load);
+  State state_of(const torch::nn::Module& module);
+  void save_module(const torch::nn::Module& module, const std::filesystem::path& file);
+  void save_model_state(const State& weights, const std::filesystem::path& folder,
+                        int64_t max_shard_bytes);
 
-  void seed_by_rank();
-  void add_states_of_ranks(State& training);
-  void load_random_states(const State& training);
-  void load_loaders(const State& training);
-
-  std::unique_ptr<detail::ProcessSettings> settings_;  // first: it goes last
-  AcceleratorOptions options_;
-  at::Device device_;
-  std::shared_ptr<xla::Runtime> xla_;
-  BatchPlacement placement_;
-  Precision precision_;
-  std::shared_ptr<comm::ProcessGroup> synced_;  // the world, where batch norm goes over it
-  std::shared_ptr<Strategy> strategy_;
-  std::shared_ptr<Stepping> stepping_;  // optimizers that were prepared have it too
-  bool seeded_by_rank_ = false;
-  bool reaches_parameters_ = false;  ///< some loss gave a gradient to a prepared module
-  std::vector<std::shared_ptr<torch::nn::Module>> modules_;
-  std::vector<NamedTensor> parameters_;  // of all modules, prefixed by number when several
-  std::vector<PreparedOptimizer> optimizers_;
-  int64_t generation_ = 0;
-  int64_t losses_ = 0;
-  int64_t steps_ = 0;  ///< of all optimizers, replayed ones left out
-  bool has_loader_ = false;
-  detail::LoopRecording loop_recording_;
-  std::vector<DataLoader> loaders_;
-  std::shared_ptr<LoadersInUse> in_use_ =
-      std::make_shared<LoadersInUse>([this] { synchronize_rng_states(); });
-  /// Processes may run out of batches at different times, as join_uneven_inputs makes up for.
-  std::shared_ptr<bool> joining_ = std::make_shared<bool>(false);
-  std::vector<Registered> schedules_;  // of torch::optim
-  std::vector<Registered> registered_;
-  Project project_;
-  Trackers trackers_;
-  AsyncSaves saves_;
-  std::vector<std::function<void(Checkpoint&)>> save_hooks_;
-  std::vector<std::function<void(const Checkpoint&)>> load_hooks_;
-  int64_t batch_size_ = 0;
-  std::exception_ptr explained_;  ///< the error that memory_hint has spoken of
-  const detail::Explanation of_memory_errors_{[this](std::string_view) { return explanation(); }};
+  std::unique_ptr<Engine> engine_;
 };
 
 }  // namespace levin

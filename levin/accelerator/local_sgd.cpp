@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "levin/accelerator/engine/engine.h"
 #include "levin/base/check.h"
 #include "levin/module/parameters.h"
 #include "levin/shard/leaf.h"
@@ -44,7 +45,7 @@ void LocalSGD::average() {
   for (at::Tensor& parameter : module_->parameters()) {
     accelerator_.world().all_reduce(parameter, ReduceOp::kMean);
   }
-  accelerator_.strategy().agree_on_buffers();
+  engine_of(accelerator_).strategy().agree_on_buffers();
 }
 
 }  // namespace levin

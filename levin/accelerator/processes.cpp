@@ -10,12 +10,24 @@
 #include <string>
 #include <utility>
 
+#include "levin/accelerator/preparation.h"
 #include "levin/base/check.h"
 
 namespace levin {
 
+struct Processes::Shared {
+  detail::Preparation preparation;
+  bool triggered = false;
+  bool has_split = false;
+};
+
 Processes::Processes(RankInfo rank, comm::ProcessGroup world, double prepare_timeout_s)
-    : rank_(rank), world_(std::move(world)), preparation_(world_, prepare_timeout_s) {}
+    : rank_(rank),
+      world_(std::move(world)),
+      shared_(std::make_shared<Shared>(detail::Preparation(world_, prepare_timeout_s))) {}
+
+bool Processes::has_split() const { return shared_->has_split; }
+void Processes::set_trigger() { shared_->triggered = true; }
 
 void Processes::on_main_process(const Body& body) const { on_process(0, body); }
 void Processes::on_local_main_process(const Body& body) const { on_local_process(0, body); }
@@ -35,7 +47,7 @@ void Processes::on_local_process(int64_t local_process_index, const Body& body) 
 }
 
 void Processes::main_process_first(const Body& body) {
-  preparation_.run(is_main_process(), body);
+  shared_->preparation.run(is_main_process(), body);
   if (!is_main_process()) body();
 }
 
@@ -45,7 +57,7 @@ void Processes::local_main_process_first(const Body& body) {
 }
 
 void Processes::prepare_on_local_main(const Body& body) {
-  preparation_.run(is_local_main_process(), body);
+  shared_->preparation.run(is_local_main_process(), body);
 }
 
 void Processes::print(std::string_view line) const {
@@ -98,7 +110,7 @@ at::Tensor Processes::pad_across_processes(const at::Tensor& value, int64_t dim,
 }
 
 std::vector<int64_t> Processes::own_part(int64_t count, bool apply_padding) const {
-  has_split_ = true;
+  shared_->has_split = true;
   const int64_t each = count / rank_.world_size, more = count % rank_.world_size;
   const int64_t begin = rank_.rank * each + std::min(rank_.rank, more);
   const int64_t own = each + (rank_.rank < more ? 1 : 0);
@@ -115,7 +127,7 @@ at::Tensor Processes::split_between_processes(const at::Tensor& value, bool appl
                             at::tensor(own_part(value.size(0), apply_padding)).to(value.device()));
 }
 
-bool Processes::check_trigger() { return any(std::exchange(triggered_, false)); }
+bool Processes::check_trigger() { return any(std::exchange(shared_->triggered, false)); }
 
 bool Processes::from_main(bool flag) { return world_.any(flag && is_main_process()); }
 
@@ -123,6 +135,30 @@ double Processes::from_main(double value) {
   const at::Tensor word = at::full({1}, value, at::kDouble);
   world_.broadcast(word, 0);
   return word.item<double>();
+}
+
+void Processes::all_or_throw(const Body& body) {
+  if (num_processes() == 1) return body();
+  State outcome;
+  const auto failed = [&](const Error& error) {
+    outcome.set("id", error.id()).set("text", error.text());
+  };
+  try {
+    body();
+  } catch (const Error& error) {
+    failed(error);
+  } catch (const std::exception& error) {
+    const auto named = Error("accelerator.process_failed", error.what());
+    failed(named);
+  } catch (...) {
+    const auto named = Error("accelerator.process_failed", "it threw what is no std::exception");
+    failed(named);
+  }
+  const std::vector<State> outcomes = gather_object(outcome);
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    if (outcomes[i].empty()) continue;
+    throw Error(outcomes[i].text("id"), fmt::format("on rank {}: {}", i, outcomes[i].text("text")));
+  }
 }
 
 }  // namespace levin

@@ -10,10 +10,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string_view>
 #include <vector>
 
-#include "levin/accelerator/preparation.h"
 #include "levin/base/export.h"
 #include "levin/base/rank.h"
 #include "levin/base/state.h"
@@ -21,6 +21,7 @@
 
 namespace levin {
 
+/// A handle: copies are the same processes.
 class LEVIN_API Processes {
  public:
   /// prepare_timeout_s: of prepare_on_local_main.
@@ -46,8 +47,8 @@ class LEVIN_API Processes {
   /// Runs it in all processes, in the main one first (of the run, or of each machine).
   void main_process_first(const Body& body);
   void local_main_process_first(const Body& body);
-  /// Runs it in one process of each machine; the others wait, longer than for an exchange: see
-  /// detail::Preparation.
+  /// Runs it in one process of each machine; the others wait, longer than for an exchange: up to
+  /// comm_prepare_timeout_s, a day at first. Throws Error "accelerator.prepare".
   void prepare_on_local_main(const Body& body);
   /// A line on the standard output, of one process of each machine.
   void print(std::string_view line) const;
@@ -82,24 +83,27 @@ class LEVIN_API Processes {
   bool any(bool flag) { return world_.any(flag); }
   /// A flag that one process raises (a time limit, a bad loss) and all ask for: true once, on all
   /// of them, where one has raised it since the last time.
-  void set_trigger() { triggered_ = true; }
+  void set_trigger();
   bool check_trigger();
+  /// Done by every process, each with a body of its own; where one of them throws, all throw that
+  /// Error (another exception as "accelerator.process_failed"; one process alone lets it pass). The
+  /// body holds no collective operation.
+  void all_or_throw(const Body& body);
   /// Rank 0's.
   bool from_main(bool flag);
   double from_main(double value);
 
  protected:
   /// True once split_between_processes was called.
-  bool has_split() const { return has_split_; }
+  bool has_split() const;
 
  private:
   std::vector<int64_t> own_part(int64_t count, bool apply_padding) const;
 
   RankInfo rank_;
   comm::ProcessGroup world_;
-  detail::Preparation preparation_;
-  bool triggered_ = false;
-  mutable bool has_split_ = false;
+  struct Shared;
+  std::shared_ptr<Shared> shared_;
 };
 
 }  // namespace levin

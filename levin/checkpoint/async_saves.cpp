@@ -13,7 +13,7 @@ AsyncSaves::AsyncSaves(comm::ProcessGroup group)
 AsyncSaves::~AsyncSaves() = default;
 
 void AsyncSaves::start(const std::filesystem::path& folder, const Checkpoint& checkpoint,
-                       const SaveCheckpointOptions& options, Then then) {
+                       const SaveCheckpointOptions& options, SaveThen then) {
   finish();
   save_ = std::make_unique<CheckpointSave>(folder, checkpoint, group_, options, buffer_.get());
   then_ = std::move(then);
@@ -32,7 +32,7 @@ void AsyncSaves::poll() {
 void AsyncSaves::finish() {
   if (save_ == nullptr) return;
   const auto save = std::exchange(save_, nullptr);
-  const Then then = std::exchange(then_, {});
+  const SaveThen then = std::exchange(then_, {});
   std::exception_ptr failure;
   try {
     save->finish();

@@ -30,10 +30,6 @@ struct SaveBuffer;
 /// way ask nobody. A rank that dies leaves the checkpoint before this one.
 class LEVIN_API AsyncSaves {
  public:
-  /// Called on every rank once a save has ended: with nothing when it is there, else with what went
-  /// wrong, the same on all ranks. Without one that is thrown.
-  using Then = std::function<void(std::exception_ptr failure)>;
-
   explicit AsyncSaves(comm::ProcessGroup group);
   /// Waits for the thread; a save that has not ended is given up.
   ~AsyncSaves();
@@ -42,7 +38,7 @@ class LEVIN_API AsyncSaves {
 
   /// Ends the one before, and begins this one. Throws what CheckpointSave throws before it copies.
   void start(const std::filesystem::path& folder, const Checkpoint& checkpoint,
-             const SaveCheckpointOptions& options, Then then = {});
+             const SaveCheckpointOptions& options, SaveThen then = {});
   bool is_under_way() const { return save_ != nullptr; }
   /// Ends the save where all ranks have written their parts. Over a network they ask each other only
   /// now and then.
@@ -56,7 +52,7 @@ class LEVIN_API AsyncSaves {
   comm::ProcessGroup group_;
   std::unique_ptr<detail::SaveBuffer> buffer_;  // outlives the save
   std::unique_ptr<CheckpointSave> save_;
-  Then then_;
+  SaveThen then_;
   int64_t polls_unasked_ = 0;
 };
 

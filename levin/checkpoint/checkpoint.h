@@ -6,7 +6,9 @@
 //   Checkpoint checkpoint = load_checkpoint("runs/last");
 
 #include <cstdint>
+#include <exception>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -44,6 +46,10 @@ struct SaveCheckpointOptions {
   /// Lightning's AsyncCheckpointIO.
   bool async_save = false;
 };
+
+/// Called on every rank once an asynchronous save has ended: with nothing when the checkpoint is there, else with what
+/// went wrong, the same on all ranks. Without one that is thrown.
+using SaveThen = std::function<void(std::exception_ptr failure)>;
 
 /// Writes to a temporary name, syncs, renames: the folder is there whole or not at all, and one of
 /// that name from before stays until then. Tensors may be on any device and of any strides.

@@ -54,7 +54,7 @@ std::optional<int64_t> size_of(const DataLoader& loader) {
 std::optional<int64_t> Run::evaluation_size(const DataLoader& loader) {
   const std::optional<int64_t> own = size_of(loader);
   if (!own) return own;
-  return accelerator_.reduce(at::full({1}, *own, at::kLong), ReduceOp::kMax).item<int64_t>();
+  return engine_.reduce(at::full({1}, *own, at::kLong), ReduceOp::kMax).item<int64_t>();
 }
 
 bool Run::validation_due() const {
@@ -70,7 +70,7 @@ bool Run::validation_due() const {
 void Run::validate_in_fit() {
   // What saves at its end saves it as held; one that throws was not.
   const int64_t before = std::exchange(progress_.validated, progress_.batch);
-  const RandomPlace random(accelerator_.device());
+  const RandomPlace random(engine_.device());
   try {
     evaluation_loop(Stage::kValidate, *val_loader_, limits_.val_batches, nullptr);
     step_.check_next();
@@ -126,7 +126,7 @@ void Run::evaluate_all(DataLoader loader, std::shared_ptr<DataModule> data,
   set_up(std::move(data), weights_from_);
   load_weights();
   loader.set_epoch(0);  // a run before may have left it in an epoch's middle
-  loader = accelerator_.prepare_loader(std::move(loader), LoaderRole::kEvaluation);
+  loader = engine_.prepare_loader(std::move(loader), LoaderRole::kEvaluation);
   const auto [option, limit] =
       stage_ == Stage::kPredict ? std::pair("limit_predict_batches", options_.limit_predict_batches)
       : stage_ == Stage::kTest  ? std::pair("limit_test_batches", options_.limit_test_batches)
@@ -156,7 +156,7 @@ void Run::evaluation_loop(Stage stage, DataLoader loader, int64_t batches,
   const EvaluationMode mode(*module_);
   LoggedValues& values = log_.evaluation_values();
   values.reset_epoch();
-  accelerator_.strategy().agree_on_buffers();
+  engine_.strategy().agree_on_buffers();
   LoggedValues* const before = log_.collect_in(stage == Stage::kPredict ? nullptr : &values);
   log_.begin_batch(log_.evaluation_values(), 1);
   ((*module_).*hooks.start)();
@@ -171,7 +171,7 @@ void Run::evaluation_loop(Stage stage, DataLoader loader, int64_t batches,
     evaluate_batch(stage, std::move(batch), index, samples, outputs);
   }
   place_.enter(RunPlace::kEnd);
-  accelerator_.strategy().end_evaluation();
+  engine_.strategy().end_evaluation();
   log_.begin_batch(log_.evaluation_values(), 1);
   ((*module_).*hooks.epoch_end)();
   log_.publish({&log_.evaluation_values()});
@@ -195,7 +195,7 @@ void Run::evaluate_batch(Stage stage, Batch batch, int64_t index, int64_t sample
     // Inference mode also spares the version counters; tensors made in it cannot be trained on.
     const at::NoGradGuard no_grad;
     const c10::InferenceMode inference(options_.inference_mode);
-    const ForwardScope scope = accelerator_.evaluation_scope();
+    const ForwardGuards guards = engine_.evaluation_guards();
     if (stage == Stage::kPredict) {
       output = module_->predict_step(batch, index);
       output = of_samples(output, batch.size(), samples);
@@ -205,7 +205,7 @@ void Run::evaluate_batch(Stage stage, Batch batch, int64_t index, int64_t sample
       module_->validation_step(batch, index);
     }
   }
-  accelerator_.placement().end_batch();
+  engine_.placement().end_batch();
   if (stage == Stage::kPredict) {
     module_->on_predict_batch_end(output, batch, index);
     outputs->push_back(output);

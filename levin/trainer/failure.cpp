@@ -10,7 +10,7 @@ namespace levin::detail {
 
 // A step that threw, and the batches of its accumulation window before it, leave no state to go on from.
 void Run::undo_step() {
-  const bool is_updating = accelerator_.stepping().state().is_updating;
+  const bool is_updating = engine_.stepping().state().is_updating;
   if (!boundary_ || is_updating || at_step_boundary() || gradients_wait()) return;
   if (!boundary_->go_back(progress_, num_updates())) return;
   in_step_ = false;
@@ -25,9 +25,9 @@ void Run::note_where_it_failed() const {
 // memory.
 void Run::explain(const std::exception& error) const {
   if (dynamic_cast<const Error*>(&error) != nullptr) return;
-  const std::string hint = half_hint(accelerator_.precision(), error.what());
+  const std::string hint = half_hint(engine_.precision(), error.what());
   if (!hint.empty()) log::error("trainer: {}", hint);
-  const std::string of_memory = accelerator_.memory_hint(error);
+  const std::string of_memory = engine_.memory_hint(error);
   if (!of_memory.empty()) log::error("{}", of_memory);
 }
 
@@ -42,8 +42,8 @@ void Run::report(const std::exception& error) {
 // A save that is being written behind a run that fails is kept where nobody else has a part in it.
 void Run::end_saves() {
   try {
-    if (accelerator_.num_processes() > 1) return accelerator_.saves().drop();
-    accelerator_.finish_saves();
+    if (engine_.num_processes() > 1) return engine_.saves().drop();
+    engine_.finish_saves();
   } catch (const std::exception& error) {
     log::error("trainer: {}", error.what());
   }

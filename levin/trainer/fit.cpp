@@ -24,7 +24,7 @@ void Run::train_epoch() {
     if (skip_epoch_ || limits_.epoch_complete(progress_.batch)) break;
     if (at_step_boundary()) {
       agree_on_stop(/*between_steps=*/true);
-      accelerator_.poll_saves();
+      engine_.poll_saves();
       if (finished()) return;
       if (boundary_) boundary_->note(progress_, num_updates());
     }
@@ -59,11 +59,11 @@ void Run::train_batch(Batch batch, int64_t index) {
   }
 
   // module, strategy and optim
-  const AccumulateScope window(accelerator_.stepping(), window_place(index));
+  const WindowScope window(engine_.stepping(), window_place(index));
   const int64_t updates = updates_so_far();
   const at::Tensor loss = compiled_step(batch, index);
   updated_ = updates_so_far() > updates;
-  accelerator_.placement().end_batch();
+  engine_.placement().end_batch();
   if (updated_) ++progress_.global_step;
   ++progress_.batch;
   in_step_ = false;
@@ -78,7 +78,7 @@ void Run::train_batch(Batch batch, int64_t index) {
 
 // A step that is replayed does not come to take_step.
 at::Tensor Run::compiled_step(const Batch& batch, int64_t index) {
-  if (!accelerator_.compiles()) return take_step(batch, index);
+  if (!engine_.compiles()) return take_step(batch, index);
   StepCall call(batch);
   for (const PreparedOptimizer& optimizer : optimizers_) {
     call.guards.push_back(
@@ -95,7 +95,7 @@ at::Tensor Run::take_step(const Batch& batch, int64_t index) {
   if (!module_->automatic_optimization) return loss;
 
   // strategy and optim
-  Stepping& stepping = accelerator_.stepping();
+  Stepping& stepping = engine_.stepping();
   const bool gives_gradients = stepping.gives_gradients(loss);
   const bool exchanges = gives_gradients || stepping.is_awaited();
   if (exchanges && !stepping.has_gradients()) begin_window();
@@ -109,7 +109,7 @@ at::Tensor Run::take_step(const Batch& batch, int64_t index) {
 }
 
 at::Tensor Run::training_step(const Batch& batch, int64_t index) {
-  const ForwardScope scope = accelerator_.forward_scope();
+  const ForwardGuards guards = engine_.forward_guards();
   return module_->training_step(batch, index);
 }
 
@@ -123,11 +123,11 @@ void Run::begin_window() {
 }
 
 void Run::update() {
-  Stepping& stepping = accelerator_.stepping();
+  Stepping& stepping = engine_.stepping();
   const bool counts = stepping.window_counts();
   for (PreparedOptimizer& optimizer : optimizers_) {
     if (!counts || (progress_.global_step + 1) % optimizer.frequency() != 0) continue;
-    accelerator_.unscale_gradients(optimizer);
+    engine_.stepping().finish_gradients(optimizer.optimizer());
     module_->on_before_optimizer_step(optimizer);
     listeners_.tell_watchers(&Callback::on_before_optimizer_step);
     stepping.clip_gradients(optimizer.optimizer(), options_.gradient_clip_val.value_or(0.0),
@@ -141,7 +141,7 @@ void Run::end_epoch() {
   if (progress_.validated == 0) tell_of_no_validation();
   place_.enter(RunPlace::kEnd);
   skip_epoch_ = false;
-  accelerator_.stepping().drop_window();
+  engine_.stepping().drop_window();
   log_.collect_in(&log_.epoch_values());
   module_->on_train_epoch_end();
   log_.collect_in(&log_.train_values());

@@ -9,7 +9,7 @@
 namespace levin::detail {
 
 void Run::watch_logs() {
-  if (!accelerator_.compiles()) return;
+  if (!engine_.compiles()) return;
   log_.train_values().set_observer(
       [this](std::string_view name, const at::Tensor& value, const LogOptions& options) {
         return record_log(name, value, options);
@@ -18,7 +18,7 @@ void Run::watch_logs() {
 
 /// Returns whether the recording sees to it.
 bool Run::record_log(std::string_view name, const at::Tensor& value, const LogOptions& options) {
-  graph::HostPart* recording = accelerator_.stepping().recording();
+  graph::HostPart* recording = engine_.stepping().recording();
   if (recording == nullptr) return false;
   if (!value.defined()) {
     recording->refuse(fmt::format(
@@ -39,22 +39,22 @@ bool Run::record_log(std::string_view name, const at::Tensor& value, const LogOp
 // What the module asks for may decide what it does.
 
 int64_t Run::batch_index() const {
-  accelerator_.stepping().reads("batch_index()", [this] { return progress_.batch; });
+  engine_.stepping().reads("batch_index()", [this] { return progress_.batch; });
   return progress_.batch;
 }
 
 int64_t Run::current_epoch() const {
-  accelerator_.stepping().reads("current_epoch()", [this] { return progress_.current_epoch(); });
+  engine_.stepping().reads("current_epoch()", [this] { return progress_.current_epoch(); });
   return progress_.current_epoch();
 }
 
 int64_t Run::global_step() const {
-  accelerator_.stepping().reads("global_step()", [this] { return progress_.global_step; });
+  engine_.stepping().reads("global_step()", [this] { return progress_.global_step; });
   return progress_.global_step;
 }
 
 void Run::set_loss_weight(double weight) {
-  if (graph::HostPart* recording = accelerator_.stepping().recording()) {
+  if (graph::HostPart* recording = engine_.stepping().recording()) {
     recording->refuse(
         "training_step calls set_loss_weight() with a number of the host; give it a "
         "tensor");
@@ -76,7 +76,7 @@ void Run::set_loss_weight(const at::Tensor& weight) {
                 "accumulate_grad_batches in place of the optimizer's frequency",
                 optimizer.frequency());
   }
-  accelerator_.stepping().set_loss_weight(weight.detach().reshape({}));
+  engine_.stepping().set_loss_weight(weight.detach().reshape({}));
 }
 
 OptimizerHandle& Run::optimizer(int64_t index) {
@@ -87,7 +87,7 @@ OptimizerHandle& Run::optimizer(int64_t index) {
 
 void Run::backward(const at::Tensor& loss) {
   call(&Module::on_before_backward, &Callback::on_before_backward, loss);
-  accelerator_.backward(loss);
+  engine_.backward(loss);
   call(&Module::on_after_backward, &Callback::on_after_backward);
 }
 

@@ -79,11 +79,11 @@ std::string shown(const fs::path& folder) {
 }  // namespace
 
 Checkpoint Run::checkpoint() {
-  Checkpoint checkpoint = accelerator_.state_dict();
+  Checkpoint checkpoint = engine_.state_dict();
   Progress progress = progress_;
   progress.seconds = seconds_trained();
   State callbacks;
-  accelerator_.all_or_throw([&] { callbacks = listeners_.state_dict(); });
+  engine_.all_or_throw([&] { callbacks = listeners_.state_dict(); });
   State metrics;
   for (const auto& [name, value] : log_.metrics_before_step()) metrics.set(name, value);
   State options;
@@ -107,13 +107,13 @@ Checkpoint Run::checkpoint() {
   // Rank 0's stand above, where one process finds its own.
   for (const auto& [name, values] : {std::pair("train_values_of_ranks", &log_.train_values()),
                                      std::pair("epoch_values_of_ranks", &log_.epoch_values())}) {
-    if (accelerator_.rank().world_size == 1) break;
+    if (engine_.rank().world_size == 1) break;
     State others;
-    const std::vector<State> ranks = accelerator_.gather_object(values->state_dict());
+    const std::vector<State> ranks = engine_.gather_object(values->state_dict());
     for (size_t i = 1; i < ranks.size(); ++i) others.set(std::to_string(i), ranks[i]);
     checkpoint.training.set(name, std::move(others));
   }
-  accelerator_.all_or_throw([&] {
+  engine_.all_or_throw([&] {
     if (data_module_) checkpoint.training.set("data", data_module_->state_dict());
     State user;
     module_->on_save_checkpoint(user);
@@ -126,11 +126,11 @@ Checkpoint Run::checkpoint() {
 void Run::find_checkpoint(const std::string& ckpt_path) {
   if (ckpt_path.empty()) return;
   State found;  // by rank 0, for all
-  accelerator_.all_or_throw([&] {
-    if (!accelerator_.is_main_process()) return;
+  engine_.all_or_throw([&] {
+    if (!engine_.is_main_process()) return;
     if (const auto folder = search_checkpoint(ckpt_path)) found.set("folder", folder->string());
   });
-  found = accelerator_.broadcast_object(found);
+  found = engine_.broadcast_object(found);
   if (!found.empty()) checkpoint_ = found.text("folder");
   LEVIN_CHECK(checkpoint_ || ckpt_path != "best", "trainer.ckpt_path", kNoBest,
               options_.default_root_dir);
@@ -189,7 +189,7 @@ void Run::resume_logs() {
 bool Run::resume() {
   if (!checkpoint_) return false;
   Checkpoint checkpoint;
-  accelerator_.all_or_throw([&] { checkpoint = accelerator_.read_checkpoint(*checkpoint_); });
+  engine_.all_or_throw([&] { checkpoint = engine_.read_checkpoint(*checkpoint_); });
   resumed_from_ = checkpoint_->string();
   loading_ = fmt::format("resuming from '{}'", shown(*checkpoint_));
   load(checkpoint);
@@ -203,7 +203,7 @@ void Run::load_weights() {
   if (!checkpoint_) return;
   loading_ = fmt::format("weights of '{}'", shown(*checkpoint_));
   State weights;
-  accelerator_.all_or_throw([&] {
+  engine_.all_or_throw([&] {
     weights = levin::load_weights(*checkpoint_);
     if (!is_checkpoint(*checkpoint_)) return;
     const State training = CheckpointReader(*checkpoint_).training_scalars();
@@ -219,7 +219,7 @@ void Run::load_values(const State& training, const std::string& name, LoggedValu
   if (!training.contains(name)) return;
   const std::string of_ranks = name + "_of_ranks";
   const State others = training.contains(of_ranks) ? training.child(of_ranks) : State();
-  const RankInfo rank = accelerator_.rank();
+  const RankInfo rank = engine_.rank();
   const bool same = std::ssize(others.values()) == rank.world_size - 1;
   if (rank.rank == 0) {
     values.load_state_dict(training.child(name));
@@ -249,7 +249,7 @@ State Run::waiting_gradients() {
   State all;
   for (size_t i = 0; i < optimizers_.size(); ++i) {
     if (progress_.global_step % optimizers_[i].frequency() == 0) continue;
-    accelerator_.strategy().wait_gradients();
+    engine_.strategy().wait_gradients();
     State own;
     for (const NamedTensor& parameter : optimizers_[i].optimizer().parameters()) {
       const at::Tensor& gradient = parameter.tensor.mutable_grad();
@@ -280,7 +280,7 @@ void Run::load_waiting_gradients(const State& state) {
 
 void Run::load(const Checkpoint& checkpoint) {
   const State& training = checkpoint.training;
-  accelerator_.load_state_dict(checkpoint);
+  engine_.load_state_dict(checkpoint);
   progress_.load_state_dict(training.child("progress"));
   take_up_place();
   load_values(training, "train_values", log_.train_values());

@@ -61,46 +61,46 @@ std::vector<std::shared_ptr<Logger>> loggers_of(Trainer& trainer, Stage stage) {
 
 Run::Run(Trainer& trainer, std::shared_ptr<Module> module, Stage stage, const Progress& before)
     : options_(trainer.options()),
-      accelerator_(trainer.accelerator()),
-      step_(accelerator_, "the training step"),
+      engine_(engine_of(trainer.accelerator())),
+      step_(engine_, "the training step"),
       module_(present(std::move(module))),
       stage_(stage),
       listeners_(trainer, *module_, callbacks_of(options_, stage == Stage::kFit)),
-      stopping_(accelerator_.world()),
-      log_(accelerator_, progress_, loggers_of(trainer, stage), options_.barebones) {
+      stopping_(engine_.world()),
+      log_(engine_, progress_, loggers_of(trainer, stage), options_.barebones) {
   if (stage != Stage::kFit) {
     progress_ = {.epoch = before.epoch, .global_step = before.global_step};
   }
-  accelerator_.free_memory();
+  engine_.free_memory();
   module_->attach(this);
 }
 
 Run::~Run() {
   module_->attach(nullptr);
-  accelerator_.stepping().set_where(nullptr);
+  engine_.stepping().set_where(nullptr);
 }
 
 // Where a checkpoint follows a module without memory gets no values first.
 void Run::set_up(std::shared_ptr<DataModule> data, const std::string& ckpt_path) {
   const std::string_view stage = stage_name(stage_);
   data_module_ = std::move(data);
-  accelerator_.prepare_on_local_main([&] { module_->prepare_data(); });
+  engine_.prepare_on_local_main([&] { module_->prepare_data(); });
   module_->setup(stage);
   module_->configure_model();
   find_checkpoint(ckpt_path);
   resume_logs();
   agree_on_folders();
-  accelerator_.prepare_module(module_, checkpoint_ ? InitValues::kNone : InitValues::kSeeded);
+  engine_.prepare_module(module_, checkpoint_ ? InitValues::kNone : InitValues::kSeeded);
   listeners_.tell(&Callback::setup, stage);
 }
 
 // Rank 0 alone has loggers.
 void Run::agree_on_folders() {
   State state;
-  accelerator_.all_or_throw([&] {
+  engine_.all_or_throw([&] {
     state.set("log_dir", log_.loggers().empty() ? "" : log_.loggers().front()->log_dir());
   });
-  log_dir_ = accelerator_.broadcast_object(state).text("log_dir");
+  log_dir_ = engine_.broadcast_object(state).text("log_dir");
 }
 
 void Run::tear_down() {
@@ -108,7 +108,7 @@ void Run::tear_down() {
   module_->teardown(stage);
   if (data_module_) data_module_->teardown(stage);
   listeners_.tell(&Callback::teardown, stage);
-  accelerator_.rest();
+  engine_.rest();
 }
 
 void Run::fit(DataLoader training, std::optional<DataLoader> validation,
@@ -118,7 +118,7 @@ void Run::fit(DataLoader training, std::optional<DataLoader> validation,
   // process, however long data and checkpoints are read; a program that wants to go on hears it.
   std::optional<SignalGuard> signals;
   if (!options_.exit_on_signal) signals.emplace();
-  const CompileStop compile_stop(options_.exit_on_signal ? accelerator_.xla().get() : nullptr);
+  const CompileStop compile_stop(options_.exit_on_signal ? engine_.xla().get() : nullptr);
   std::optional<AnomalyDetection> anomaly;
   if (options_.detect_anomaly) anomaly.emplace();
   try {
@@ -155,19 +155,19 @@ void Run::fit(DataLoader training, std::optional<DataLoader> validation,
 }
 
 void Run::prepare_fit(DataLoader training, std::optional<DataLoader> validation) {
-  accelerator_.stepping().set_where(
+  engine_.stepping().set_where(
       [this] { return fmt::format("batch {} of epoch {}", progress_.batch, progress_.epoch); });
   if (validation) validation = apart_from(training, *validation);
   training.set_epoch(0);  // a run before may have left it in an epoch's middle
-  train_loader_ = accelerator_.prepare_loader(std::move(training), LoaderRole::kTraining);
+  train_loader_ = engine_.prepare_loader(std::move(training), LoaderRole::kTraining);
   if (validation) {
     validation->set_epoch(0);
-    val_loader_ = accelerator_.prepare_loader(std::move(*validation), LoaderRole::kEvaluation);
+    val_loader_ = engine_.prepare_loader(std::move(*validation), LoaderRole::kEvaluation);
   }
   limits_ = resolve_limits(options_, size_of(*train_loader_),
                            val_loader_ ? evaluation_size(*val_loader_) : 0);
   warn_of_few_steps();
-  if (accelerator_.is_main_process()) warn_of_intervals(options_, limits_, has_validation());
+  if (engine_.is_main_process()) warn_of_intervals(options_, limits_, has_validation());
   if (!module_->automatic_optimization) {
     LEVIN_CHECK(
         options_.accumulate_grad_batches == 1 && options_.gradient_clip_val.value_or(0.0) == 0.0,
@@ -176,12 +176,12 @@ void Run::prepare_fit(DataLoader training, std::optional<DataLoader> validation)
         "and gradient_clip_val have no effect; do both in training_step",
         module_->name());
   }
-  optimizers_ = accelerator_.prepare_optimizers(module_->configure_optimizers().list(),
-                                                limits_.total_steps());
+  optimizers_ =
+      engine_.prepare_optimizers(module_->configure_optimizers().list(), limits_.total_steps());
   if (!module_->automatic_optimization) call_hook_before_steps();
   watch_logs();
-  if (accelerator_.rank().world_size == 1 && listeners_.have_writers()) {
-    boundary_.emplace(*module_, *train_loader_, log_.train_values(), accelerator_);
+  if (engine_.rank().world_size == 1 && listeners_.have_writers()) {
+    boundary_.emplace(*module_, *train_loader_, log_.train_values(), engine_);
   }
   std::map<std::string, std::string> record = options_as_text(options_);
   record.merge(module_->hparams());
@@ -250,7 +250,7 @@ void Run::begin_training() {
 void Run::end_training() {
   log_.collect_in(nullptr);
   listeners_.tell_writers(&Callback::on_train_end);
-  accelerator_.finish_saves();
+  engine_.finish_saves();
   if (progress_.in_epoch) log_.publish({&log_.train_values(), &log_.epoch_values()});
   module_->on_train_end();
   listeners_.tell_watchers(&Callback::on_train_end);
@@ -260,14 +260,14 @@ void Run::end_training() {
 void Run::tell_of_monitors() {
   if (std::exchange(told_of_monitors_, true)) return;
   const bool knows_all = !has_validation() || options_.num_sanity_val_steps != 0;
-  if (knows_all && accelerator_.is_main_process()) warn_of_monitors(listeners_, log_);
+  if (knows_all && engine_.is_main_process()) warn_of_monitors(listeners_, log_);
 }
 
 // Of a stream nobody knew before how many batches it has.
 void Run::tell_of_no_validation() {
   const bool was_due = has_validation() && (progress_.epoch + 1) % limits_.val_epochs == 0;
   if (!was_due || limits_.counted || skip_epoch_ || limits_.val_interval == kUncounted) return;
-  if (std::exchange(told_of_no_validation_, true) || !accelerator_.is_main_process()) return;
+  if (std::exchange(told_of_no_validation_, true) || !engine_.is_main_process()) return;
   warn_of_no_validation(limits_, progress_.batch);
 }
 
@@ -278,7 +278,7 @@ int64_t Run::num_updates() const {
 }
 
 void Run::say_where() const {
-  if (accelerator_.xla()) log::info("xla: {}", accelerator_.xla()->report().summary());
+  if (engine_.xla()) log::info("xla: {}", engine_.xla()->report().summary());
   if (!log_.loggers().empty()) log::info("trainer: logs are in {}", log_dir());
   const std::string folder = listeners_.checkpoint_folder();
   if (!folder.empty()) log::info("trainer: checkpoints are in {}, the newest is 'last'", folder);
@@ -329,24 +329,24 @@ WindowPlace Run::window_place(int64_t index) const {
 void Run::look_for_end(int64_t batches) {
   if (limits_.counted || batches >= limits_.train_batches || !train_loader_->at_end()) return;
   LEVIN_CHECK(batches > 0, "trainer.dataloader", "the stream of training data gave no batch{}",
-              accelerator_.rank().world_size == 1 ? ""
-                                                  : " to some rank; see IterableDataset's "
-                                                    "num_shards, or set dispatch_batches");
+              engine_.rank().world_size == 1 ? ""
+                                             : " to some rank; see IterableDataset's "
+                                               "num_shards, or set dispatch_batches");
   limits_.ended_after = batches;
 }
 
 int64_t Run::updates_so_far() const {
-  return module_->automatic_optimization ? accelerator_.stepping().state().steps : num_updates();
+  return module_->automatic_optimization ? engine_.stepping().state().steps : num_updates();
 }
 
 Batch Run::to_device(Batch batch) {
-  accelerator_.note_batch_size(batch.size());
+  engine_.note_batch_size(batch.size());
   batch = module_->on_before_batch_transfer(std::move(batch));
-  if (!accelerator_.device().is_cpu()) {
-    batch = accelerator_.placement().to_device(batch);
+  if (!engine_.device().is_cpu()) {
+    batch = engine_.placement().to_device(batch);
   }
   batch = module_->on_after_batch_transfer(std::move(batch));
-  const Precision& precision = accelerator_.precision();
+  const Precision& precision = engine_.precision();
   return precision.parameters ? precision.convert(batch) : batch;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "levin/accelerator/compiled/compiled_step.h"
+#include "levin/accelerator/engine/engine.h"
 #include "levin/trainer/run/boundary.h"
 #include "levin/trainer/run/limits.h"
 #include "levin/trainer/run/listeners.h"
@@ -49,8 +50,8 @@ class Run : public ModuleContext {
   int64_t batch_index() const override;
   int64_t current_epoch() const override;
   int64_t global_step() const override;
-  at::Device device() const override { return accelerator_.device(); }
-  comm::ProcessGroup data_group() override { return accelerator_.strategy().data_group(); }
+  at::Device device() const override { return engine_.device(); }
+  comm::ProcessGroup data_group() override { return engine_.strategy().data_group(); }
 
   // What Trainer shows of a run.
   const Limits& limits() const { return limits_; }
@@ -170,7 +171,7 @@ class Run : public ModuleContext {
   }
 
   const TrainerOptions& options_;
-  Accelerator& accelerator_;
+  Engine& engine_;
   CompiledStep step_;
   std::shared_ptr<Module> module_;
   Stage stage_;

@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "levin/accelerator/process_settings.h"
-#include "levin/accelerator/same_options.h"
+#include "levin/accelerator/engine/process_settings.h"
+#include "levin/accelerator/engine/same_options.h"
 #include "levin/base/check.h"
 #include "levin/base/text.h"
 #include "levin/trainer/callbacks/export_program.h"
@@ -273,8 +273,8 @@ const graph::CompiledReport& Trainer::compile_report() const {
 }
 
 void Trainer::save_checkpoint(const std::string& folder, const SaveCheckpointOptions& options,
-                              AsyncSaves::Then then) {
-  accelerator_->write_checkpoint(folder, run().checkpoint(), options, std::move(then));
+                              SaveThen then) {
+  engine_of(*accelerator_).write_checkpoint(folder, run().checkpoint(), options, std::move(then));
 }
 
 std::string Trainer::resumed_from() const { return run().resumed_from(); }

@@ -136,7 +136,7 @@ class LEVIN_API Trainer {
   /// writes its part; where it throws on one, it throws on all. With async_save it is written behind
   /// training, and `then` is told on all ranks, between two later steps, how that ended.
   void save_checkpoint(const std::string& folder, const SaveCheckpointOptions& options = {},
-                       AsyncSaves::Then then = {});
+                       SaveThen then = {});
   /// The path that fit has resumed from, `last` where it was found by that link; empty if none.
   std::string resumed_from() const;
   /// It goes on in the folder of logs of the run that wrote that, as its first logger found it; known to the process

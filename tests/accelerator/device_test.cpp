@@ -1,4 +1,4 @@
-#include "levin/accelerator/device.h"
+#include "levin/accelerator/engine/device.h"
 
 #include <ATen/Version.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "levin/accelerator/host_memory.h"
+#include "levin/accelerator/engine/host_memory.h"
 
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 
+#include "levin/accelerator/engine/engine.h"
 #include "tests/accelerator/small_nets.h"
 #include "tests/support/error_of.h"
 #include "tests/support/same_weights.h"
@@ -51,7 +52,7 @@ struct Training {
     optimizer.step();
     return loss.item<double>();
   }
-  double scale() { return accelerator.stepping().scaler()->get_scale(); }
+  double scale() { return engine_of(accelerator).stepping().scaler()->get_scale(); }
 };
 
 std::vector<at::Tensor> weights_of(const torch::nn::Module& module) {

@@ -8,7 +8,7 @@
 #include <map>
 #include <string>
 
-#include "levin/accelerator/device.h"
+#include "levin/accelerator/engine/device.h"
 #include "tests/support/error_of.h"
 
 namespace {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "levin/accelerator/engine/engine.h"
 #include "tests/accelerator/small_nets.h"
 #include "tests/support/error_of.h"
 #include "tests/support/same_weights.h"
@@ -153,7 +154,7 @@ TEST(PreparedOptimizer, KnowsItsFrequency) {
   Accelerator accelerator({.cpu = true});
   OwnNet net;
   accelerator.prepare(net);
-  const auto optimizers = accelerator.prepare_optimizers({sgd().frequency(3)});
+  const auto optimizers = engine_of(accelerator).prepare_optimizers({sgd().frequency(3)});
   EXPECT_EQ(optimizers.front().frequency(), 3);
 }
 

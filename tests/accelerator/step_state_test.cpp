@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "levin/accelerator/engine/engine.h"
 #include "tests/accelerator/small_nets.h"
 
 namespace step_state {
@@ -44,7 +45,7 @@ std::vector<StepState> states_of(const std::string& compile, int64_t* num_replay
     for (const auto& batch : loader) {
       const auto window = accelerator.accumulate();
       step(batch);
-      states.push_back(accelerator.stepping().snapshot());
+      states.push_back(engine_of(accelerator).stepping().snapshot());
     }
   }
   *num_replayed = step.report().replayed;
@@ -86,15 +87,16 @@ TEST(StepStates, AreGoneBackToByAssignment) {
     }
   };
   train(4);
-  const StepState before = accelerator.stepping().snapshot();
+  const StepState before = engine_of(accelerator).stepping().snapshot();
   train(1);  // half a window, which updates nothing
-  const StepState after = accelerator.stepping().snapshot();
+  const StepState after = engine_of(accelerator).stepping().snapshot();
   EXPECT_FALSE(before == after);
   EXPECT_NE(before.text(), after.text());
-  accelerator.stepping().restore(before);
-  EXPECT_TRUE(accelerator.stepping().snapshot() == before);
+  engine_of(accelerator).stepping().restore(before);
+  EXPECT_TRUE(engine_of(accelerator).stepping().snapshot() == before);
   train(1);
-  EXPECT_TRUE(accelerator.stepping().snapshot() == after) << "the same numbers are drawn again";
+  EXPECT_TRUE(engine_of(accelerator).stepping().snapshot() == after)
+      << "the same numbers are drawn again";
 }
 
 struct Change {

@@ -1,10 +1,10 @@
 // join_launch: a program that was started by itself becomes as many processes as it wants; one that
 // a launcher started stays what it is.
-#include "levin/accelerator/world.h"
+#include "levin/accelerator/engine/world.h"
 
 #include <gtest/gtest.h>
 
-#include "levin/accelerator/device.h"
+#include "levin/accelerator/engine/device.h"
 #include "tests/support/child_process.h"
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"

@@ -5,7 +5,8 @@
 
 #include <mutex>
 
-#include "levin/accelerator/batch_placement.h"
+#include "levin/accelerator/engine/batch_placement.h"
+#include "levin/accelerator/engine/engine.h"
 #include "levin/graph/record/interposer.h"
 #include "tests/gpu/tasks.h"
 
@@ -188,7 +189,7 @@ TEST_F(Gpu2Placement, ModulesAndOptimizersAreOnTheDevice) {
   auto [model, optimizer] = accelerator.prepare(task.module, optim::adamw({.lr = 1e-3}));
   accelerator.backward(task.loss(task.inputs(0).to(device())));
   optimizer.step();
-  for (const NamedTensor& tensor : accelerator.named_state()) {
+  for (const NamedTensor& tensor : engine_of(accelerator).named_state()) {
     // Fused Adam counts its steps where its parameters are; a learning rate stays on the host.
     if (tensor.tensor.dim() > 0) {
       EXPECT_EQ(tensor.tensor.device(), device()) << tensor.name;

@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 
+#include "levin/accelerator/engine/engine.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "tests/gpu/tasks.h"
 #include "tests/support/places.h"
@@ -87,7 +88,7 @@ MixedRun train(const Mixed& of, const State& data) {
     if (of.max_norm > 0) accelerator.clip_grad_norm(of.max_norm);
     optimizer.step();
     EXPECT_EQ(accelerator.optimizer_step_was_skipped(), overflows) << "step " << step;
-    const auto* scaler = accelerator.stepping().scaler();
+    const auto* scaler = engine_of(accelerator).stepping().scaler();
     run.scales.push_back(scaler == nullptr ? 1.0 : scaler->get_scale());
   }
   run.trained.weights = on_cpu(*net);

@@ -1,6 +1,7 @@
 // Functions that depend on the host's state, or read on the host; and those that have crashed.
 #include <random>
 
+#include "levin/accelerator/engine/engine.h"
 #include "tests/replay/cases.h"
 
 namespace levin::test {
@@ -165,7 +166,7 @@ std::vector<FunctionCase> functions_with_reads() {
        .make =
            [](Accelerator& accelerator) {
              const nn::MultiheadAttention attention(nn::MultiheadAttentionOptions(6, 2));
-             accelerator.prepare_module(attention.ptr());
+             engine_of(accelerator).prepare_module(attention.ptr());
              return subject(
                  accelerator,
                  [attention = attention](const Tensor& x, const Tensor& memory) mutable {
@@ -179,7 +180,7 @@ std::vector<FunctionCase> functions_with_reads() {
            [](Accelerator& accelerator) {
              const nn::Transformer transformer(
                  nn::TransformerOptions(6, 2, 1, 1).dim_feedforward(8).dropout(0.1));
-             accelerator.prepare_module(transformer.ptr());
+             engine_of(accelerator).prepare_module(transformer.ptr());
              return subject(
                  accelerator,
                  [transformer = transformer](const Tensor& x, const Tensor& y) mutable {
@@ -242,8 +243,9 @@ std::vector<FunctionCase> functions_that_crash() {
        .make =
            [](Accelerator& accelerator) {
              const nn::Linear layer(6, 3);
-             accelerator.prepare_module(layer.ptr());
-             auto optimizer = accelerator.prepare_optimizers({optim::adam({.lr = 1e-2})})[0];
+             engine_of(accelerator).prepare_module(layer.ptr());
+             auto optimizer =
+                 engine_of(accelerator).prepare_optimizers({optim::adam({.lr = 1e-2})})[0];
              auto inner = accelerator.compile([=, &accelerator](const Tensor& x) mutable {
                optimizer.zero_grad();
                const Tensor loss =
@@ -294,7 +296,7 @@ std::vector<FunctionCase> functions_that_crash() {
        .make =
            [](Accelerator& accelerator) {
              const nn::Linear layer(6, 3);
-             accelerator.prepare_module(layer.ptr());
+             engine_of(accelerator).prepare_module(layer.ptr());
              auto compiled = std::make_shared<Subject>(subject(
                  accelerator,
                  [=](const Tensor& x) {

@@ -1,4 +1,5 @@
 // Arguments of functions: numbers to the bit, strides, flags and memory of tensors.
+#include "levin/accelerator/engine/engine.h"
 #include "tests/replay/cases.h"
 
 namespace levin::test {
@@ -230,7 +231,7 @@ std::vector<FunctionCase> tensors() {
        .make =
            [](Accelerator& accelerator) {
              const torch::nn::Linear layer(6, 6);
-             accelerator.prepare_module(layer.ptr());
+             engine_of(accelerator).prepare_module(layer.ptr());
              return subject(
                  accelerator,
                  [=](const Tensor& x) {
@@ -244,7 +245,7 @@ std::vector<FunctionCase> tensors() {
        .make =
            [](Accelerator& accelerator) {
              const torch::nn::Linear layer(6, 6);
-             accelerator.prepare_module(layer.ptr());
+             engine_of(accelerator).prepare_module(layer.ptr());
              return subject(
                  accelerator,
                  [=](const Tensor& x) {

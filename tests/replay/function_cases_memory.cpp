@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "levin/accelerator/engine/engine.h"
 #include "tests/replay/cases.h"
 
 namespace levin::test {
@@ -30,7 +31,7 @@ FunctionCase of_layer(const std::string& name, const Function& function,
           .make =
               [function](Accelerator& accelerator) {
                 const torch::nn::Linear layer(6, 6);
-                accelerator.prepare_module(layer.ptr());
+                engine_of(accelerator).prepare_module(layer.ptr());
                 return subject(
                     accelerator, [=](const Tensor& x) { return function(*layer, x); }, drawn,
                     [=] { return layer->parameters(); });

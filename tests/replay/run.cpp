@@ -4,6 +4,7 @@
 #include <cstring>
 #include <ranges>
 
+#include "levin/accelerator/engine/engine.h"
 #include "tests/trainer/small_run.h"
 
 namespace levin::test {
@@ -79,7 +80,7 @@ struct Watched : Own {
     for (const auto& [name, value] : kept) outcome.add(name + step, value);
     outcome.add("number of kept tensors" + step, torch::tensor(static_cast<int64_t>(list.size())));
     for (const auto& [name, value] : batch) outcome.add("batch's " + name + step, value);
-    StepState state = trainer->accelerator().stepping().state();
+    StepState state = engine_of(trainer->accelerator()).stepping().state();
     state.weighing.is_agreed = false;  // no ranks ask each other in a step that is recorded
     outcome.add("the engine's state" + step, letters_of(state.text()));
   }

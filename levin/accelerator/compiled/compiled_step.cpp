@@ -8,9 +8,10 @@
 #include <charconv>
 #include <utility>
 
-#include "levin/accelerator/accelerator.h"
+#include "levin/accelerator/compiled/compiled_function.h"
 #include "levin/accelerator/compiled/graph_file.h"
-#include "levin/accelerator/host_memory.h"
+#include "levin/accelerator/engine/engine.h"
+#include "levin/accelerator/engine/host_memory.h"
 #include "levin/base/autocast.h"
 #include "levin/base/check.h"
 #include "levin/graph/cost/cost.h"
@@ -76,8 +77,8 @@ graph::CheckOptions check_options(const AcceleratorOptions& options) {
   return check;
 }
 
-std::shared_ptr<graph::CompileBackend> engine_of(const Accelerator& accelerator) {
-  return accelerator.xla() == nullptr ? nullptr : xla::make_engine(accelerator.xla());
+std::shared_ptr<graph::CompileBackend> backend_of(const Engine& engine) {
+  return engine.xla() == nullptr ? nullptr : xla::make_engine(engine.xla());
 }
 
 }  // namespace
@@ -86,23 +87,22 @@ void check_compile_check(const AcceleratorOptions& options) {
   static_cast<void>(check_options(options));
 }
 
-CompiledStep::CompiledStep(Accelerator& accelerator, std::string name)
-    : accelerator_(accelerator),
-      compiled_(std::move(name),
-                {.state = [this] { return accelerator_.named_state(); },
-                 .watched = [this] { return weights(); },
-                 .on_recorded = detail::keep_graph,
-                 .pass = passes(accelerator.options().engine.activation_memory_budget),
-                 .engine = engine_of(accelerator),
-                 .check = check_options(accelerator.options())}) {}
+CompiledStep::CompiledStep(Engine& engine, std::string name)
+    : engine_(engine),
+      compiled_(std::move(name), {.state = [this] { return engine_.named_state(); },
+                                  .watched = [this] { return weights(); },
+                                  .on_recorded = detail::keep_graph,
+                                  .pass = passes(engine.options().engine.activation_memory_budget),
+                                  .engine = backend_of(engine),
+                                  .check = check_options(engine.options())}) {}
 
 CompiledStep::~CompiledStep() = default;
 
 std::vector<at::Tensor> CompiledStep::operator()(const StepCall& call, const Function& function) {
   // What is called by a function that is recorded is a part of that.
-  if (!accelerator_.compiles() || graph::HostPart::current() != nullptr) return function();
-  if (generation_ != accelerator_.generation() || has_other_modules()) prepare();
-  if (std::has_single_bit(++calls_)) accelerator_.check_prepared();
+  if (!engine_.compiles() || graph::HostPart::current() != nullptr) return function();
+  if (generation_ != engine_.generation() || has_other_modules()) prepare();
+  if (std::has_single_bit(++calls_)) engine_.check_prepared();
   conditions_.inputs.clear();
   conditions_.names.clear();
   for (const NamedTensor& input : call.inputs) {
@@ -112,7 +112,7 @@ std::vector<at::Tensor> CompiledStep::operator()(const StepCall& call, const Fun
   conditions_.guards = call.guards;
   conditions_.arguments = call.arguments;
   conditions_.step = call.step;
-  accelerator_.stepping().before_replay();
+  engine_.stepping().before_replay();
   add_conditions();
   look_for_writes();
   std::vector<at::Tensor> results = compiled_(conditions_, [&] { return run(function); });
@@ -128,11 +128,11 @@ std::vector<at::Tensor> CompiledStep::operator()(const StepCall& call, const Fun
 }
 
 void CompiledStep::prepare() {
-  generation_ = accelerator_.generation();
+  generation_ = engine_.generation();
   modules_.clear();
   module_names_.clear();
   gradient_names_.clear();
-  for (const auto& module : accelerator_.modules()) {
+  for (const auto& module : engine_.modules()) {
     for (const auto& item : module->named_modules()) {
       modules_.push_back(item.value());
       module_names_.push_back(item.key().empty() ? "the module" : item.key());
@@ -142,7 +142,7 @@ void CompiledStep::prepare() {
   for (const auto& module : modules_) module_counts_.push_back(module.use_count());
   ++num_preparations_;
   module_options_ = detail::options_of(modules_, module_names_);
-  for (const NamedTensor& parameter : accelerator_.named_parameters()) {
+  for (const NamedTensor& parameter : engine_.named_parameters()) {
     gradient_names_.push_back("gradient of " + parameter.name);
   }
 }
@@ -156,7 +156,7 @@ void CompiledStep::add_conditions() {
   add("which modules there are", num_preparations_);
   add("default dtype", static_cast<int>(c10::get_default_dtype_as_scalartype()));
   add("gradient mode", at::GradMode::is_enabled());
-  const Autocast autocast = current_autocast(accelerator_.device().type());
+  const Autocast autocast = current_autocast(engine_.device().type());
   add("autocast", autocast.enabled ? static_cast<int>(autocast.dtype) : -1);
   for (size_t i = 0; i < modules_.size(); ++i) {
     add("training mode", modules_[i]->is_training(), module_names_[i]);
@@ -164,25 +164,25 @@ void CompiledStep::add_conditions() {
   for (const detail::ModuleOptions& options : module_options_) {
     add("the options' hash", options.fingerprint(), options.of);
   }
-  const std::vector<NamedTensor>& parameters = accelerator_.named_parameters();
+  const std::vector<NamedTensor>& parameters = engine_.named_parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
     add("requires_grad", parameters[i].tensor.requires_grad(), parameters[i].name);
     conditions_.inputs.push_back(parameters[i].tensor.grad());
     conditions_.names.push_back(gradient_names_[i]);
   }
-  for (const PreparedOptimizer& prepared : accelerator_.optimizers()) {
+  for (const PreparedOptimizer& prepared : engine_.optimizers()) {
     const optim::Optimizer& optimizer = prepared.optimizer();
     add("layout", optimizer.layout(), optimizer.name());
     for (const optim::ParameterGroup& group : optimizer.groups()) {
       add("weight_decay", group.weight_decay, optimizer.name());
     }
   }
-  accelerator_.stepping().state().place.visit(add);
+  engine_.stepping().state().place.visit(add);
 }
 
 std::vector<at::Tensor> CompiledStep::weights() const {
   std::vector<at::Tensor> weights;
-  for (const auto& module : accelerator_.modules()) {
+  for (const auto& module : engine_.modules()) {
     for (const at::Tensor& parameter : module->parameters()) weights.push_back(parameter);
     for (const at::Tensor& buffer : module->buffers()) weights.push_back(buffer);
   }
@@ -192,7 +192,7 @@ std::vector<at::Tensor> CompiledStep::weights() const {
 /// Of all parameters together; replays and their own steps move them too.
 uint64_t CompiledStep::versions() const {
   uint64_t sum = 0;
-  for (const NamedTensor& parameter : accelerator_.named_parameters()) {
+  for (const NamedTensor& parameter : engine_.named_parameters()) {
     if (!parameter.tensor.is_inference()) sum += parameter.tensor._version();
   }
   return sum;
@@ -220,8 +220,8 @@ bool CompiledStep::has_other_modules() const {
 std::vector<at::Tensor> CompiledStep::run(const Function& function) {
   graph::HostPart* recording = compiled_.recording();
   if (recording == nullptr) return function();
-  const Stepping::RecordingScope scope(accelerator_.stepping(), *recording);
-  const std::vector<NamedTensor>& parameters = accelerator_.named_parameters();
+  const Stepping::RecordingScope scope(engine_.stepping(), *recording);
+  const std::vector<NamedTensor>& parameters = engine_.named_parameters();
   const std::vector<bool> flags = gradient_flags(parameters);
   std::vector<at::Tensor> results = function();
   if (gradient_flags(parameters) != flags) {
@@ -231,4 +231,23 @@ std::vector<at::Tensor> CompiledStep::run(const Function& function) {
   return results;
 }
 
+namespace detail {
+
+CompiledCalls::CompiledCalls(Engine& engine)
+    : step_(std::make_shared<CompiledStep>(engine, "the compiled function")) {}
+
+std::vector<at::Tensor> CompiledCalls::operator()(
+    const CompiledArguments& arguments, const std::function<std::vector<at::Tensor>()>& function) {
+  StepCall call;
+  call.inputs = arguments.tensors;
+  for (const auto& number : arguments.numbers) {
+    const auto exact = [](auto value) { return graph::ExactNumber(value); };
+    call.guards.push_back({"an argument", std::visit(exact, number)});
+  }
+  return (*step_)(call, function);
+}
+
+const graph::CompiledReport& CompiledCalls::report() const { return step_->compiled().report(); }
+
+}  // namespace detail
 }  // namespace levin

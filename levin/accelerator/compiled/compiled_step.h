@@ -2,7 +2,7 @@
 // CompiledStep: a training step that is recorded and replayed, with what the engine does in it
 // beside tensors: optimizers' counts, schedules, accumulation, logs.
 //
-//   CompiledStep step(accelerator, "the training step");
+//   CompiledStep step(engine, "the training step");
 //   const at::Tensor loss = step(StepCall(batch), [&] { return std::vector{train(batch)}; })[0];
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@
 
 namespace levin {
 
-class Accelerator;
+class Engine;
 struct AcceleratorOptions;
 
 /// Throws Error "accelerator.compile_check" for values that --compile-check, its policy and its memory do not take.
@@ -45,8 +45,8 @@ class LEVIN_API CompiledStep {
  public:
   using Function = graph::Compiled::Function;
 
-  /// The accelerator must outlive it.
-  CompiledStep(Accelerator& accelerator, std::string name);
+  /// The engine must outlive it.
+  CompiledStep(Engine& engine, std::string name);
   ~CompiledStep();
   CompiledStep(const CompiledStep&) = delete;
   CompiledStep& operator=(const CompiledStep&) = delete;
@@ -68,7 +68,7 @@ class LEVIN_API CompiledStep {
   bool has_other_modules() const;
   std::vector<at::Tensor> run(const Function& function);
 
-  Accelerator& accelerator_;
+  Engine& engine_;
   graph::Compiled compiled_;
   graph::Conditions conditions_;  ///< of the call
   size_t num_outcomes_ = 0;       ///< replays and refusals of which compiled_ has told

@@ -1,16 +1,31 @@
 #pragma once
-// PreparedLoader: a DataLoader whose batches arrive on the engine's device.
+// PreparedLoader: a DataLoader whose batches arrive on the device. PreparedTorchLoader: the same for a loader of
+// torch::data, of which each process gets its part.
+//
+//   auto torch_loader = torch::data::make_data_loader(std::move(dataset), 64);
+//   auto [loader] = accelerator.prepare(torch_loader);   // or the loader itself, *torch_loader
+//   for (const auto& batch : loader) model->forward(batch.data);
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "levin/data/loader.h"
 
 namespace levin {
+
+/// A loader feeds training (ranks get equal counts; of streams, whose ranks may have
+/// different ones, the epoch ends on all as soon as it ends on one) or evaluation (no sample
+/// repeats).
+enum class LoaderRole { kTraining, kEvaluation };
 
 /// The loops over prepared loaders that run, the innermost last.
 class LoadersInUse {
@@ -124,6 +139,191 @@ class PreparedLoader {
   std::shared_ptr<Place> place_;
   std::shared_ptr<LoadersInUse> in_use_;
   std::shared_ptr<OnBatch> on_batch_;
+};
+
+namespace detail {
+
+// What a batch of torch::data is made of: a tensor, an Example of them, or a vector of samples.
+// torch::data itself need not be included for them.
+
+template <class Batch>
+concept IsExample = requires(Batch batch) { batch.data; };
+
+inline int64_t rows_of(const at::Tensor& batch) { return batch.size(0); }
+template <class T>
+int64_t rows_of(const std::vector<T>& batch) {
+  return static_cast<int64_t>(batch.size());
+}
+template <IsExample Example>
+int64_t rows_of(const Example& batch) {
+  return rows_of(batch.data);
+}
+
+inline void append(at::Tensor& batch, const at::Tensor& more) { batch = at::cat({batch, more}); }
+template <class T>
+void append(std::vector<T>& batch, const std::vector<T>& more) {
+  batch.insert(batch.end(), more.begin(), more.end());
+}
+template <IsExample Example>
+void append(Example& batch, const Example& more) {
+  append(batch.data, more.data);
+  if constexpr (requires { batch.target; }) append(batch.target, more.target);
+}
+
+/// Rows first, first + stride, ...
+inline at::Tensor every(const at::Tensor& batch, int64_t first, int64_t stride) {
+  return batch.slice(0, first, batch.size(0), stride);
+}
+template <class T>
+std::vector<T> every(const std::vector<T>& batch, int64_t first, int64_t stride) {
+  std::vector<T> part;
+  for (int64_t i = first; i < rows_of(batch); i += stride) {
+    part.push_back(batch[static_cast<size_t>(i)]);
+  }
+  return part;
+}
+template <IsExample Example>
+Example every(Example batch, int64_t first, int64_t stride) {
+  batch.data = every(batch.data, first, stride);
+  if constexpr (requires { batch.target; }) batch.target = every(batch.target, first, stride);
+  return batch;
+}
+
+inline at::Tensor first_rows(const at::Tensor& batch, int64_t count) {
+  return batch.slice(0, 0, count);
+}
+template <class T>
+std::vector<T> first_rows(const std::vector<T>& batch, int64_t count) {
+  return {batch.begin(), batch.begin() + std::min(count, rows_of(batch))};
+}
+template <IsExample Example>
+Example first_rows(Example batch, int64_t count) {
+  batch.data = first_rows(batch.data, count);
+  if constexpr (requires { batch.target; }) batch.target = first_rows(batch.target, count);
+  return batch;
+}
+
+using ToDevice = std::function<at::Tensor(const at::Tensor&)>;
+
+inline void move_to(at::Tensor& batch, const ToDevice& to_device) { batch = to_device(batch); }
+template <class T>
+void move_to(std::vector<T>& batch, const ToDevice& to_device);
+template <IsExample Example>
+void move_to(Example& batch, const ToDevice& to_device) {
+  move_to(batch.data, to_device);
+  if constexpr (requires { batch.target; }) move_to(batch.target, to_device);
+}
+template <class T>
+void move_to(std::vector<T>& batch, const ToDevice& to_device) {
+  for (T& sample : batch) {
+    if constexpr (requires { move_to(sample, to_device); }) move_to(sample, to_device);
+  }
+}
+
+/// The engine's part in a loop over a loader of torch::data.
+struct TorchLoaderHooks {
+  int64_t rank = 0;
+  int64_t size = 1;
+  int64_t parts = 1;  ///< devices of a process, which share its rows
+  ToDevice to_device;
+  std::function<void()> end_batch;  ///< the one before has been used
+  std::shared_ptr<LoadersInUse> in_use;
+  /// Calls it with the main process' random numbers.
+  std::function<void(const std::function<void()>&)> in_step;
+};
+
+}  // namespace detail
+
+/// A handle. As many of its batches as there are processes (on
+/// XLA: devices of all processes) make one step: process r gets rows r, r + n, ... of them, so that
+/// gather_for_metrics gives the rows in their order; where the last step's rows do not divide, the
+/// first of the epoch come again.
+/// Every process reads all the data, in the order that the main one's random numbers give: a
+/// levin::DataLoader reads only its part. save_state holds no place in an epoch of it, which begins
+/// anew, and what its data set draws in worker threads is other numbers in each run; over
+/// data::torch_dataset a levin::DataLoader goes on where it stood, with the same numbers.
+template <class TorchLoader>
+class PreparedTorchLoader {
+ public:
+  using Batch = typename TorchLoader::BatchType;
+
+  PreparedTorchLoader(std::shared_ptr<TorchLoader> loader, detail::TorchLoaderHooks engine)
+      : loader_(std::move(loader)), engine_(std::move(engine)) {}
+
+  class Iterator {
+   public:
+    using iterator_concept = std::input_iterator_tag;
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+
+    Batch& operator*() { return *mine_; }
+    const Batch& operator*() const { return *mine_; }
+    Batch* operator->() { return &*mine_; }
+    Iterator& operator++() {
+      take();
+      return *this;
+    }
+    void operator++(int) { take(); }
+    bool operator==(std::default_sentinel_t) const { return !mine_; }
+
+   private:
+    friend class PreparedTorchLoader;
+    using Inner = decltype(std::declval<TorchLoader&>().begin());
+
+    Iterator(TorchLoader& loader, const detail::TorchLoaderHooks& engine)
+        : engine_(engine), loop_(std::make_shared<LoadersInUse::Loop>()), end_(loader.end()) {
+      engine_.in_use->add(loop_);
+      engine_.in_step([&] { inner_.emplace(loader.begin()); });
+      read();
+      take();
+    }
+
+    /// The next batches of the loader, as one.
+    void read() {
+      whole_.reset();
+      for (int64_t i = 0; i < engine_.size * engine_.parts && *inner_ != end_; ++i, ++*inner_) {
+        if (whole_) {
+          detail::append(*whole_, **inner_);
+        } else {
+          whole_ = **inner_;
+        }
+      }
+    }
+
+    void take() {
+      engine_.end_batch();
+      mine_ = std::exchange(whole_, std::nullopt);
+      if (!mine_) return loop_.reset();
+      read();
+      const int64_t parts = engine_.size * engine_.parts;
+      if (!opening_) opening_ = detail::first_rows(*mine_, parts - 1);
+      const int64_t rows = detail::rows_of(*mine_);
+      const int64_t missing = (parts - rows % parts) % parts;
+      for (int64_t left = missing; left > 0; left -= detail::rows_of(*opening_)) {
+        detail::append(*mine_, detail::first_rows(*opening_, left));
+      }
+      *mine_ = detail::every(std::move(*mine_), engine_.rank, engine_.size);
+      detail::move_to(*mine_, engine_.to_device);
+      *loop_ = {.at_end = [ended = !whole_] { return ended; },
+                .padding = [missing] { return missing; }};
+    }
+
+    detail::TorchLoaderHooks engine_;
+    std::shared_ptr<LoadersInUse::Loop> loop_;
+    std::optional<Inner> inner_;
+    Inner end_;
+    std::optional<Batch> whole_;    ///< read ahead, so that the last is known
+    std::optional<Batch> opening_;  ///< the epoch's first rows
+    std::optional<Batch> mine_;
+  };
+
+  /// Begins an epoch.
+  Iterator begin() { return Iterator(*loader_, engine_); }
+  std::default_sentinel_t end() const { return {}; }
+
+ private:
+  std::shared_ptr<TorchLoader> loader_;
+  detail::TorchLoaderHooks engine_;
 };
 
 }  // namespace levin

@@ -13,16 +13,65 @@
 #include <utility>
 #include <vector>
 
-#include "levin/accelerator/prepared/module_call.h"
-#include "levin/accelerator/stepping/forward_scope.h"
-#include "levin/accelerator/stepping/precision.h"
+#include "levin/base/export.h"
 
 namespace levin {
+
+/// Precision, strategy and the ranks of batch norm under which a prepared module's code runs. A handle.
+class LEVIN_API ForwardConditions {
+ public:
+  struct Impl;
+  explicit ForwardConditions(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+
+  /// A floating tensor in the type of the parameters, others as they are.
+  at::Tensor convert(const at::Tensor& input) const;
+  const Impl& impl() const { return *impl_; }
+
+ private:
+  std::shared_ptr<const Impl> impl_;
+};
+
+/// The calling thread runs under the conditions until the object's end.
+class LEVIN_API ForwardScope {
+ public:
+  explicit ForwardScope(const ForwardConditions& conditions);
+  ~ForwardScope();
+  ForwardScope(const ForwardScope&) = delete;
+  ForwardScope& operator=(const ForwardScope&) = delete;
+
+ private:
+  struct Guards;
+  std::unique_ptr<Guards> guards_;
+};
 
 template <class Module>
 class PreparedModel;
 
 namespace detail {
+
+/// A member of a prepared model runs under its conditions, from `model->` to the statement's end. Objects of a thread
+/// are a stack, as the temporaries of its statements are.
+class LEVIN_API ModuleCall {
+ public:
+  /// key: the module's. The conditions must outlive the object.
+  ModuleCall(const void* key, const ForwardConditions& conditions);
+  ~ModuleCall();
+  ModuleCall(const ModuleCall&) = delete;
+  ModuleCall& operator=(const ModuleCall&) = delete;
+
+  /// Returns this thread's newest call of that module. It is a programmer's mistake to ask where there is none.
+  static ModuleCall& newest(const void* key);
+  /// That of newest() ends before its statement does: its values are used by code outside of the
+  /// module. The order in which a statement's calls are made is the compiler's to choose, so that
+  /// autocast ends for all of the module's.
+  static void end(const void* key);
+
+ private:
+  static void open_inside(ModuleCall* call, const ModuleCall* outermost);
+
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 /// Half-precision outputs become float32, as Accelerate does, so that losses are computed in it.
 inline at::Tensor to_float(at::Tensor output) {
@@ -116,13 +165,11 @@ template <class Module>
 class PreparedModel {
  public:
   PreparedModel(std::shared_ptr<Module> module, ForwardConditions conditions)
-      : module_(std::move(module)),
-        conditions_(std::make_shared<const ForwardConditions>(std::move(conditions))) {}
+      : module_(std::move(module)), conditions_(std::move(conditions)) {}
 
   template <class... Args>
   auto forward(Args&&... args) const {
-    const ForwardScope scope(conditions_->precision, conditions_->device, conditions_->synced.get(),
-                             conditions_->strategy.get());
+    const ForwardScope scope(conditions_);
     return detail::to_float(module_->forward(converted(std::forward<Args>(args))...));
   }
   void train(bool on = true) const { module_->train(on); }
@@ -138,20 +185,20 @@ class PreparedModel {
   }
   Module& operator*() const { return *module_; }
   const std::shared_ptr<Module>& unwrap() const { return module_; }
-  const ForwardConditions& conditions() const { return *conditions_; }
+  const ForwardConditions& conditions() const { return conditions_; }
 
  private:
   template <class T>
   decltype(auto) converted(T&& argument) const {
     if constexpr (std::is_same_v<std::remove_cvref_t<T>, at::Tensor>) {
-      return conditions_->precision.convert(argument);
+      return conditions_.convert(argument);
     } else {
       return std::forward<T>(argument);
     }
   }
 
   std::shared_ptr<Module> module_;
-  std::shared_ptr<const ForwardConditions> conditions_;
+  ForwardConditions conditions_;
 };
 
 }  // namespace levin

@@ -1,11 +1,11 @@
-#include "levin/accelerator/prepared/prepared_optimizer.h"
-
 #include <ATen/core/grad_mode.h>
 
 #include <unordered_set>
 #include <utility>
 
+#include "levin/accelerator/prepared/prepared_parts.h"
 #include "levin/base/check.h"
+#include "levin/optim/learning_rate.h"
 
 namespace levin {
 
@@ -18,20 +18,20 @@ struct PreparedOptimizer::Shared {
   std::function<void(OptimizerHandle&)> before_step = nullptr;
   std::vector<at::Tensor> rivals = {};  // parameters of the other optimizers alone
   std::vector<at::Tensor> frozen = {};  // those that toggle() froze
+
+  const StepState::Optimizer& counts() const { return stepping->state().optimizers[number]; }
 };
 
-PreparedOptimizer::PreparedOptimizer(std::unique_ptr<optim::Optimizer> optimizer,
-                                     const std::optional<Schedule>& schedule, int64_t frequency,
-                                     int64_t total_steps, std::shared_ptr<Stepping> stepping)
-    : shared_(std::make_shared<Shared>(std::move(optimizer), std::nullopt, frequency,
-                                       std::move(stepping))) {
-  if (schedule) shared_->schedule.emplace(*shared_->optimizer, *schedule, total_steps);
-  shared_->number = shared_->stepping->add(*shared_->optimizer,
-                                           shared_->schedule ? &*shared_->schedule : nullptr);
-}
-
-const StepState::Optimizer& PreparedOptimizer::counts() const {
-  return shared_->stepping->state().optimizers[shared_->number];
+PreparedOptimizer make_prepared_optimizer(std::unique_ptr<optim::Optimizer> optimizer,
+                                          const std::optional<Schedule>& schedule,
+                                          int64_t frequency, int64_t total_steps,
+                                          std::shared_ptr<Stepping> stepping) {
+  auto shared = std::make_shared<PreparedOptimizer::Shared>(std::move(optimizer), std::nullopt,
+                                                            frequency, std::move(stepping));
+  if (schedule) shared->schedule.emplace(*shared->optimizer, *schedule, total_steps);
+  shared->number =
+      shared->stepping->add(*shared->optimizer, shared->schedule ? &*shared->schedule : nullptr);
+  return PreparedOptimizer(std::move(shared));
 }
 
 void PreparedOptimizer::step() {
@@ -92,7 +92,7 @@ void PreparedOptimizer::before_step(std::function<void(OptimizerHandle&)> hook) 
 }
 
 void PreparedOptimizer::step_schedule() { shared_->stepping->step_schedule(shared_->number); }
-bool PreparedOptimizer::step_was_skipped() const { return counts().was_skipped; }
+bool PreparedOptimizer::step_was_skipped() const { return shared_->counts().was_skipped; }
 void PreparedOptimizer::zero_grad() { shared_->stepping->zero_grad(*shared_->optimizer); }
 
 void PreparedOptimizer::set_rivals(const std::vector<PreparedOptimizer>& all) {
@@ -144,13 +144,13 @@ int64_t PreparedOptimizer::steps() const {
   shared_->stepping->reads("steps()", [self = *this] { return self.num_updates(); });
   return num_updates();
 }
-int64_t PreparedOptimizer::num_updates() const { return counts().updates; }
+int64_t PreparedOptimizer::num_updates() const { return shared_->counts().updates; }
 
 State PreparedOptimizer::state_dict() const {
   State state;
   state.set("optimizer", shared_->optimizer->state_dict()).set("steps", num_updates());
   if (shared_->schedule) {
-    state.set("schedule", shared_->schedule->state_dict(counts().schedule_steps));
+    state.set("schedule", shared_->schedule->state_dict(shared_->counts().schedule_steps));
   }
   return state;
 }

@@ -1,8 +1,8 @@
-#include "levin/accelerator/prepared/prepared_scheduler.h"
-
 #include <torch/optim/schedulers/lr_scheduler.h>
 #include <torch/optim/schedulers/reduce_on_plateau_scheduler.h>
 
+#include "levin/accelerator/prepared/prepared_optimizer.h"
+#include "levin/accelerator/stepping/stepping.h"
 #include "levin/base/check.h"
 
 // The members below are private and have no accessors; an explicit instantiation may name them.
@@ -45,6 +45,11 @@ void check_kind(const State& state, const std::string& wanted) {
 }
 
 }  // namespace
+
+bool schedules_move(const Stepping& stepping) {
+  const bool taken = stepping.sync_gradients() && !stepping.state().was_left_out;
+  return taken || !stepping.moves_schedules();
+}
 
 State schedule_state(const LRScheduler& schedule) {
   State state;

@@ -1,16 +1,17 @@
 #pragma once
 // Preparing: what Accelerator::prepare makes of each of its arguments.
 
+#include <memory>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "levin/accelerator/prepared/arguments.h"
+#include "levin/accelerator/prepared/prepared_loader.h"
 #include "levin/accelerator/prepared/prepared_model.h"
-#include "levin/accelerator/prepared/prepared_scheduler.h"
-#include "levin/accelerator/prepared/prepared_torch_loader.h"
+#include "levin/accelerator/prepared/prepared_optimizer.h"
 #include "levin/data/loader.h"
+#include "levin/module/jit_module.h"
 #include "levin/module/optimizer_config.h"
 
 namespace torch::optim {
@@ -21,12 +22,51 @@ class ReduceLROnPlateauScheduler;
 
 namespace levin {
 
-/// A loader feeds training (ranks get equal counts; of streams, whose ranks may have
-/// different ones, the epoch ends on all as soon as it ends on one) or evaluation (no sample
-/// repeats).
-enum class LoaderRole { kTraining, kEvaluation };
-
 namespace detail {
+
+/// Gives a JitModule for a torch::jit::Module, and any other argument as it is.
+template <class T>
+decltype(auto) as_prepared(T&& argument) {
+  if constexpr (std::is_same_v<std::remove_cvref_t<T>, torch::jit::Module>) {
+    return std::make_shared<JitModule>(argument);
+  } else {
+    return std::forward<T>(argument);
+  }
+}
+
+/// The type of an object, or of what a pointer points to.
+template <class T>
+struct Object {
+  using type = T;
+};
+template <class T>
+  requires requires(T& pointer) { *pointer; }
+struct Object<T> {
+  using type = std::remove_cvref_t<decltype(*std::declval<T&>())>;
+};
+
+/// A pointer to the object: of a temporary, a pointer that is a temporary and a shared_ptr it owns
+/// it; a variable must live for as long.
+template <class T>
+auto shared(T&& argument) {
+  using Plain = std::remove_cvref_t<T>;
+  using Shared = std::shared_ptr<typename Object<Plain>::type>;
+  const auto leave = [](auto*) {};
+  if constexpr (requires { *argument; }) {
+    if constexpr (!std::is_pointer_v<Plain> && std::is_constructible_v<Shared, T&&>) {
+      return Shared(std::forward<T>(argument));  // NOLINT: a temporary's pointer is taken over
+    } else {
+      return Shared(&*argument, leave);
+    }
+  } else if constexpr (std::is_lvalue_reference_v<T>) {
+    return Shared(&argument, leave);
+  } else {
+    static_assert(std::is_move_constructible_v<Plain>,
+                  "this cannot be moved: keep it in a variable, or give the pointer that "
+                  "make_data_loader returned");
+    return std::make_shared<Plain>(std::forward<T>(argument));
+  }
+}
 
 /// Engine: the Accelerator, whose private functions do it.
 template <class Engine>
@@ -60,12 +100,14 @@ class Preparing {
       return engine_.prepare_torch_optimizer(shared(std::forward<T>(argument)));
     } else if constexpr (std::is_base_of_v<torch::optim::LRScheduler, Object> ||
                          std::is_same_v<torch::optim::ReduceLROnPlateauScheduler, Object>) {
-      const PreparedScheduler<Object> schedule(shared(std::forward<T>(argument)),
-                                               *engine_.stepping_);
-      engine_.schedules_.push_back(registration_of(schedule));
+      PreparedScheduler<Object> schedule(shared(std::forward<T>(argument)), engine_.stepping());
+      engine_.register_schedule(
+          [schedule] { return schedule.state_dict(); },
+          [schedule](const State& state) mutable { schedule.load_state_dict(state); });
       return schedule;
     } else if constexpr (is_torch_loader<Object>) {
-      return prepared_torch_loader(shared(std::forward<T>(argument)));
+      return PreparedTorchLoader<Object>(shared(std::forward<T>(argument)),
+                                         engine_.prepare_torch_loader());
     } else {
       static_assert(
           is_module<Plain>,
@@ -74,22 +116,9 @@ class Preparing {
           "(DataLoader, or what torch::data::make_data_loader returned) and schedules "
           "of torch::optim");
       auto module = pointer(argument);
-      return PreparedModel<typename decltype(module)::element_type>(
-          module, {engine_.precision_, engine_.device_.type(), engine_.synced_, engine_.strategy_});
+      return PreparedModel<typename decltype(module)::element_type>(module,
+                                                                    engine_.forward_conditions());
     }
-  }
-  template <class Loader>
-  PreparedTorchLoader<Loader> prepared_torch_loader(std::shared_ptr<Loader> loader) {
-    engine_.check_torch_loader();
-    Engine* const engine = &engine_;  // outlives this
-    return {std::move(loader),
-            {.rank = engine_.process_index(),
-             .size = engine_.num_processes(),
-             .parts = engine_.placement_.parts(),
-             .to_device = [engine](const at::Tensor& rows) { return engine->to_device(rows); },
-             .end_batch = [engine] { engine->placement_.end_batch(); },
-             .in_use = engine_.in_use_,
-             .in_step = [engine](const auto& draws) { engine->in_step(draws); }}};
   }
   template <class T>
   static constexpr bool is_torch_loader = requires { typename T::BatchRequestType; };
@@ -104,12 +133,6 @@ class Preparing {
       return std::shared_ptr(holder);
     }
   }
-  template <class Schedule>
-  static typename Engine::Registered registration_of(PreparedScheduler<Schedule> schedule) {
-    return {[schedule] { return schedule.state_dict(); },
-            [schedule](const State& state) mutable { schedule.load_state_dict(state); }};
-  }
-
   Engine& engine_;
 };
 

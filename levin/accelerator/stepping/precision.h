@@ -51,19 +51,12 @@ LEVIN_API Precision parse_precision(std::string_view name);
 LEVIN_API void check_precision(const Precision& precision, at::Device device,
                                std::optional<std::pair<int, int>> compute_capability);
 
-struct AutocastKwargs {
-  bool enabled = true;
-  bool cache_enabled = true;  ///< parameters are cast once, until the outermost scope ends
-};
-
 /// Autocast as the precision has it, in this thread for the time of the object; nothing for a
 /// precision without it.
-class LEVIN_API AutocastGuard {
+class PrecisionScope {
  public:
-  AutocastGuard(const Precision& precision, at::DeviceType device,
-                const AutocastKwargs& kwargs = {}) {
-    if (!precision.autocast) return;
-    scope_.emplace(device, Autocast{kwargs.enabled, *precision.autocast, kwargs.cache_enabled});
+  PrecisionScope(const Precision& precision, at::DeviceType device) {
+    if (precision.autocast) scope_.emplace(device, Autocast{true, *precision.autocast, true});
   }
 
  private:

@@ -234,4 +234,18 @@ class LEVIN_API Stepping {
   RecordingScope* recording_ = nullptr;
 };
 
+/// A batch of an accumulation window, for the time of the object.
+class WindowScope {
+ public:
+  WindowScope(Stepping& stepping, const WindowPlace& place) : stepping_(stepping) {
+    stepping_.begin_batch(place);
+  }
+  ~WindowScope() { stepping_.end_batch(); }
+  WindowScope(const WindowScope&) = delete;
+  WindowScope& operator=(const WindowScope&) = delete;
+
+ private:
+  Stepping& stepping_;
+};
+
 }  // namespace levin

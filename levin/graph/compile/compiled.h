@@ -21,6 +21,7 @@
 #include "levin/graph/compile/compile_backend.h"
 #include "levin/graph/compile/exact_number.h"
 #include "levin/graph/compile/host_part.h"
+#include "levin/graph/compile/report.h"
 #include "levin/graph/graph.h"
 #include "levin/graph/replay/replay.h"
 #include "levin/module/parameters.h"
@@ -75,16 +76,6 @@ struct CompiledOptions {
   CheckOptions check = {};
   /// For different conditions. Under others the function then runs as it is.
   size_t max_recordings = 16;
-};
-
-/// What it has done so far, counted in calls.
-struct CompiledReport {
-  int64_t eager = 0;
-  int64_t recorded = 0;
-  int64_t replayed = 0;
-  int64_t checked = 0;  ///< called in a replay's place, and equal to the recording
-  std::vector<ReplayReport> replays = {};  ///< of each recording that is replayed
-  std::vector<std::string> refusals = {};  ///< why the function runs as it is
 };
 
 /// The contract, as that of jax.jit and of CUDA graphs: a replay runs the operators that were

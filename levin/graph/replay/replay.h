@@ -15,25 +15,13 @@
 #include <vector>
 
 #include "levin/base/export.h"
+#include "levin/graph/compile/report.h"
 #include "levin/graph/graph.h"
 #include "levin/graph/record/host_read.h"
 
 namespace levin::graph {
 
 class DeviceGraphs;
-
-/// What a replay is made of.
-struct ReplayReport {
-  int64_t num_operators = 0;   ///< run each time
-  int64_t num_allocating = 0;  ///< of them, those that allocate their results
-  int64_t num_captured = 0;    ///< of them, those that a device runs in graphs of its own
-  int64_t num_matmuls = 0;     ///< of them, products by faster kernels than ATen calls
-  int64_t num_copies = 0;      ///< of them, copies of what an operator writes and others still read
-  int64_t num_views = 0;       ///< made once
-  int64_t num_constants = 0;   ///< operators that always give the same, run once
-  int64_t arena_bytes = 0;     ///< memory of all values
-  int64_t needed_bytes = 0;    ///< the most of them that are needed at one time
-};
 
 /// What ended a replay: the host would read something else than when it was recorded.
 struct OtherRead {

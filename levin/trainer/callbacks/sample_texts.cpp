@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "levin/accelerator/engine/engine.h"
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/base/random.h"
@@ -100,14 +101,14 @@ void SampleTexts::sample(Trainer& trainer, Module& module) {
   models::GenerateOptions generate = options_.generate;
   if (!generate.seed) generate.seed = derive_seed(0, static_cast<uint64_t>(sampled_at_));
   const EvaluationMode mode(module);
-  accelerator.strategy().agree_on_buffers();
+  engine_of(accelerator).strategy().agree_on_buffers();
   models::Generated written;
   {
     const at::NoGradGuard no_grad;
     const ForwardScope scope = accelerator.evaluation_scope();
     written = pretrained_of(module).generate(batch_of(options_), generate);
   }
-  accelerator.strategy().end_evaluation();
+  engine_of(accelerator).strategy().end_evaluation();
   if (accelerator.is_main_process()) tell(trainer, written.texts);
 }
 

@@ -46,11 +46,8 @@ void BufferPlaces::go_back() {
 }
 
 Boundary::Boundary(const torch::nn::Module& module, DataLoader loader, LoggedValues& values,
-                   Accelerator& accelerator)
-    : loader_(std::move(loader)),
-      values_(values),
-      stepping_(accelerator.stepping()),
-      buffers_(module) {}
+                   Engine& engine)
+    : loader_(std::move(loader)), values_(values), stepping_(engine.stepping()), buffers_(module) {}
 
 void Boundary::note(const Progress& progress, int64_t updates) {
   progress_ = progress;

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/accelerator/accelerator.h"
+#include "levin/accelerator/engine/engine.h"
 #include "levin/data/loader.h"
 #include "levin/observe/logged.h"
 #include "levin/trainer/run/progress.h"
@@ -45,7 +45,7 @@ class BufferPlaces {
 class Boundary {
  public:
   Boundary(const torch::nn::Module& module, DataLoader loader, LoggedValues& values,
-           Accelerator& accelerator);
+           Engine& engine);
 
   /// Between two steps, after so many updates of parameters.
   void note(const Progress& progress, int64_t updates);

@@ -23,9 +23,9 @@ bool lacks_a_metric(const State& values, const std::vector<State>& ranks) {
 
 }  // namespace
 
-RunLog::RunLog(Accelerator& accelerator, Progress& progress,
-               std::vector<std::shared_ptr<Logger>> loggers, bool off)
-    : accelerator_(accelerator), progress_(progress), loggers_(std::move(loggers)), off_(off) {}
+RunLog::RunLog(Engine& engine, Progress& progress, std::vector<std::shared_ptr<Logger>> loggers,
+               bool off)
+    : engine_(engine), progress_(progress), loggers_(std::move(loggers)), off_(off) {}
 
 RunLog::~RunLog() {
   for (const auto& logger : loggers_) logger->flush();
@@ -65,8 +65,8 @@ void RunLog::publish(const std::vector<LoggedValues*>& books) {
   bool lacks = false;
   for (LoggedValues* values : books) {
     std::vector<State> ranks;
-    if (accelerator_.rank().world_size > 1) {
-      ranks = accelerator_.gather_object(values->state_dict());
+    if (engine_.rank().world_size > 1) {
+      ranks = engine_.gather_object(values->state_dict());
       values->reset_epoch();
       for (const State& rank : ranks) values->merge(rank);
     }
@@ -104,9 +104,9 @@ void RunLog::publish(const std::vector<LoggedValues*>& books) {
 /// Rank 0's, since another rank may have had no batch at all. Where it is rank 0 that had none, a metric
 /// that it never saw is computed where it was logged: the first rank's that has one.
 State RunLog::agreed_values(const State& own) {
-  State agreed = accelerator_.broadcast_object(own);
+  State agreed = engine_.broadcast_object(own);
   if (!agreed.boolean("lacks")) return agreed;
-  const std::vector<State> ranks = accelerator_.gather_object(own);
+  const std::vector<State> ranks = engine_.gather_object(own);
   for (const char* kind : {"newest", "row", "bar"}) {
     State all;
     for (const State& rank : ranks) {

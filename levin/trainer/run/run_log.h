@@ -16,7 +16,7 @@ namespace levin::detail {
 class RunLog {
  public:
   /// loggers: rank 0's, none elsewhere. off: nothing is collected.
-  RunLog(Accelerator& accelerator, Progress& progress, std::vector<std::shared_ptr<Logger>> loggers,
+  RunLog(Engine& engine, Progress& progress, std::vector<std::shared_ptr<Logger>> loggers,
          bool off);
   /// What loggers still hold is written.
   ~RunLog();
@@ -62,7 +62,7 @@ class RunLog {
   void show(const Scalar& scalar);
   void write(const Scalars& row, int64_t step) const;
 
-  Accelerator& accelerator_;
+  Engine& engine_;
   Progress& progress_;
   std::vector<std::shared_ptr<Logger>> loggers_;
   bool off_;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/accelerator/batch_placement.h"
+#include "levin/accelerator/engine/batch_placement.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/graph/compile/compiled.h"
 #include "levin/optim/optim.h"

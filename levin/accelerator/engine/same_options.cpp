@@ -1,4 +1,4 @@
-#include "levin/accelerator/same_options.h"
+#include "levin/accelerator/engine/same_options.h"
 
 #include <algorithm>
 

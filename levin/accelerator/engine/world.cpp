@@ -1,4 +1,4 @@
-#include "levin/accelerator/world.h"
+#include "levin/accelerator/engine/world.h"
 
 #include <cstdio>
 #include <cstdlib>

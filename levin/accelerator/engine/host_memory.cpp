@@ -1,4 +1,4 @@
-#include "levin/accelerator/host_memory.h"
+#include "levin/accelerator/engine/host_memory.h"
 
 #include <atomic>
 #include <cstdlib>

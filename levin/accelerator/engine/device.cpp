@@ -1,4 +1,4 @@
-#include "levin/accelerator/device.h"
+#include "levin/accelerator/engine/device.h"
 
 #include <ATen/Context.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>

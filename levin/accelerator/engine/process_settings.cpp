@@ -1,4 +1,4 @@
-#include "levin/accelerator/process_settings.h"
+#include "levin/accelerator/engine/process_settings.h"
 
 #include <ATen/Context.h>
 
@@ -6,7 +6,7 @@
 #include <mutex>
 #include <optional>
 
-#include "levin/accelerator/host_memory.h"
+#include "levin/accelerator/engine/host_memory.h"
 
 namespace levin::detail {
 namespace {

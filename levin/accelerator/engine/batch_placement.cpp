@@ -1,4 +1,4 @@
-#include "levin/accelerator/batch_placement.h"
+#include "levin/accelerator/engine/batch_placement.h"
 
 #include "levin/xla/device/runtime.h"
 
