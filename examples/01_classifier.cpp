@@ -1,8 +1,8 @@
 // ./01_classifier --max-epochs 5
 // last epoch: val_acc=0.87
 //
-// The whole of a training program: a network, its steps, its optimizer, and a Trainer.
-// Change the network to your own; every option of the run is a flag (--help).
+// A complete training program: a network, its training step, its optimizer, and a Trainer. Replace the
+// network with your own; every option of the run is a flag (--help).
 
 #include <levin/levin.h>
 

@@ -1,7 +1,7 @@
 // ./02_fashion_mnist --max-epochs 3
 // last line: val_acc=0.91
 //
-// A convolutional network on Fashion-MNIST: what `make demo` runs.
+// A convolutional network on Fashion-MNIST. `make demo` runs this program.
 
 #include <cstdio>
 

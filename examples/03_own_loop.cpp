@@ -1,8 +1,8 @@
 // ./03_own_loop --epochs 3
 // last line: accuracy=0.87
 //
-// A loop of your own over the engine: prepare, backward, and the rest is plain LibTorch. Stop it
-// and start it again: it goes on from the epoch it had saved.
+// Your own training loop with an Accelerator: call prepare and backward; the rest is plain LibTorch.
+// Stop it and start it again: it resumes from the last epoch that it saved.
 
 #include <cstdio>
 #include <filesystem>

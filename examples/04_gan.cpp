@@ -1,8 +1,8 @@
 // ./04_gan --max-epochs 60
 // last line: distance=0.02
 //
-// Manual optimization with two optimizers: a generator learns to put points on a ring, against a
-// critic that tells them from real ones (Goodfellow et al. 2014).
+// A GAN: manual optimization with two optimizers. A generator learns to put points on a ring; a critic
+// learns to tell them from real points (Goodfellow et al. 2014).
 
 #include <cmath>
 #include <cstdio>

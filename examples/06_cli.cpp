@@ -1,7 +1,7 @@
 // ./06_cli fit --max-epochs 20 && ./06_cli test && ./06_cli predict --output sines.safetensors
 // last line: error=0.0174
 //
-// A module and its data, each with options of its own, as a program of four subcommands.
+// A module and its data module, each with its own options, as a program with four subcommands.
 
 #include <levin/levin.h>
 

@@ -1,9 +1,9 @@
 // ./07_ddp --devices 2
 // last line: accuracy=0.87
 //
-// A loop of your own over several processes. --devices 2 starts them from here; `levin run`,
-// torchrun, mpirun and srun start them over machines, with no change to this file. Each process
-// reads its part of the data, gradients are averaged while backward runs.
+// Your own training loop under DDP, over several processes. --devices 2 starts the processes from here;
+// `levin run`, torchrun, mpirun and srun start them on several machines, with no change to this file.
+// Each process reads its part of the data, and gradients are averaged while backward runs.
 
 #include <cstdio>
 

@@ -1,13 +1,13 @@
 // ./08_any_number_of_ranks --devices 4 --max-steps 200
 // last line: train_loss=0.82
 //
-// Stop it and start it again on another number of processes, as machines come and go:
+// Resume with another world size: stop the run and start it again on another number of processes.
 //
 //   ./08_any_number_of_ranks --devices 3 --max-steps 400 --ckpt-path last
 //
-// All processes write the checkpoint, behind training; it is safetensors as it stands, and any
-// number of processes reads it. The rest of the epoch is read, each image once. The network is
-// built without memory and gets its values when the Trainer places it.
+// All processes write the checkpoint asynchronously, while training continues. It is plain safetensors,
+// and any number of processes reads it. A resumed run reads the rest of the epoch, each image once. The network
+// is built on the meta device (deferred initialization) and gets its values when the Trainer places it.
 
 #include <cstdio>
 

@@ -1,10 +1,11 @@
 // ./09_fsdp_gpt --devices 2 --max-steps 300
 // last line: bits_per_byte=3.05
 //
-// A GPT whose parameters, gradients and optimizer state are divided over processes learns C++ from
-// the headers of LibTorch. Against one process two things change: the strategy, and the marks that
-// say what is gathered and reduced at a time (levin::wrap). No process holds the whole model, and
-// none ever builds it: it has no memory until the strategy gives each process its rows.
+// FSDP: a GPT whose parameters, gradients and optimizer state are sharded over processes learns C++
+// from the headers of LibTorch. Compared with one process, two things change: the strategy, and the
+// calls of levin::wrap, which mark the units that are gathered and reduced together. No process ever
+// holds the full model: it is built on the meta device (deferred initialization), and the strategy
+// gives each process its rows.
 
 #include <algorithm>
 #include <cmath>

@@ -1,9 +1,9 @@
 // ./11_truncated_bptt --text examples/05_gpt2.cpp --max-epochs 20
 // last line: bits_per_byte=2.47
 //
-// Truncated backpropagation through time: an LSTM reads a text as several long streams, a piece of
-// each in a batch, and begins each piece in the state in which it ended the piece before. On
-// several ranks each reads streams of its own.
+// Truncated backpropagation through time (TBPTT): an LSTM reads a text as several long streams. A batch
+// holds one piece of each stream, and each piece starts with the state in which the piece before ended.
+// On several ranks each rank reads its own streams.
 
 #include <cmath>
 #include <cstdio>

@@ -1,8 +1,8 @@
 // ./12_trace_and_transform
 // last line: difference=0.00
 //
-// A training step becomes a graph of operators, which is printed, changed and run again. trace()
-// runs ordinary code once; the graph is what fx gives in Python: find, replace, insert, delete.
+// Trace a training step to a graph of operators, print it, change it, and run it again. trace() runs
+// ordinary code once. The graph offers what torch.fx offers in Python: find, replace, insert, delete.
 
 #include <cstdio>
 

@@ -1,12 +1,12 @@
 // ./13_replay
 // last line: difference=0.00
 //
-// A training step that is recorded once and replayed: the same numbers, in a fraction of the time
-// where the network is small. With a Trainer it is one option, --compile replay:
+// A compiled training step: recorded once and replayed, with the same numbers, in a fraction of the time
+// if the network is small. With a Trainer it is one option, --compile replay:
 //
 //   ./01_classifier --compile replay
 //
-// Here, the loop of one's own.
+// This example is for your own loop.
 
 #include <chrono>
 #include <cmath>

@@ -1,14 +1,14 @@
 // ./14_tpu
 // last line: programs=2
 //
-// Training on TPU cores, or on whatever XLA has a plugin for: here two devices made of this
-// machine's CPU (`make xla` fetches the plugin), on a TPU host the cores that it has:
+// Training on TPU cores, or on any device with an XLA plugin. The default here is two devices made of
+// this machine's CPU (`make xla` fetches the plugin). On a TPU host, use its cores:
 //
 //   ./14_tpu --accelerator tpu --devices 8       (or --tpu-cores 8; needs `pip install libtpu`)
 //
 // The module and its steps are those of any other training. A step becomes one program, compiled
-// once, which holds the sum over the devices' gradients too. It is called once for all devices,
-// with a batch for each of them in one: here 128 samples.
+// once, with the all-reduce of gradients in it. It is called once for all devices, with the batches
+// of all devices together: here 128 samples.
 
 #include <cstdio>
 

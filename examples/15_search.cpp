@@ -1,14 +1,14 @@
 // ./15_search --model .deps/minilm --query "make a film out of pictures"
 // last line: best=0.45
 //
-// Finds Debian packages by what is meant, not by words: a model of sentence-transformers turns the
-// one-line description of each package into a vector, and a question into another one; near vectors
-// mean alike. scripts/minilm.sh fetches the model. By default the packages that are installed here are
-// searched; all 60,000 that Debian has after
+// Semantic search: finds Debian packages by meaning, not by words. A model of sentence-transformers turns
+// the one-line description of each package, and the query, into vectors (embeddings); near vectors have
+// a similar meaning. scripts/minilm.sh fetches the model. By default the program searches the packages that
+// are installed here. To search all 60,000 of Debian, run
 //
 //   apt-cache dumpavail > packages && ./15_search --packages packages --index packages.safetensors
 //
-// which takes some minutes once: the vectors stay in the index for the next question.
+// This takes some minutes once: the index keeps the vectors for the next query.
 
 #include <algorithm>
 #include <cstdio>

@@ -1,9 +1,10 @@
 // ./17_chat --folder chat
 // last line: answer_loss=3.98
 //
-// A small Qwen 3 learns C++ from LibTorch's headers and then, by LoRA, to answer questions about Debian
-// packages in its chat template. What it writes is printed after each; the losses are of headers and
-// packages that it has not seen. `levin generate` and transformers open what is then in the folder.
+// Pretraining and chat fine-tuning: a small Qwen 3 learns C++ from LibTorch's headers. Then, by LoRA,
+// it learns to answer questions about Debian packages in its chat template. The program prints
+// generated text after each stage; the losses are of headers and packages that it has not seen. `levin
+// generate` and transformers open the folder that it writes.
 
 #include <nlohmann/json.hpp>
 

@@ -1,8 +1,8 @@
 // python3 make_net.py && ./18_from_python --devices 2 && python3 use_net.py
 // last line: trained.pt2: val_acc=1
 //
-// A network written in Python trains here, and goes back. Kill it and start it again with --ckpt-path last: it
-// loses nothing. Under --strategy fsdp, --precision bf16-mixed or --compile replay it is a module as any other.
+// A network from Python (torch.export) trains here and goes back to Python. Kill the run and start it again with
+// --ckpt-path last: it loses nothing. --strategy fsdp, --precision bf16-mixed and --compile replay work as usual.
 //
 // make_net.py, where the network can be imported:
 //   import torch

@@ -162,8 +162,8 @@ def load_lines(load):
             "PyTorch: torch.export.load": load["PyTorch load_s"],
             "PyTorch: that and .module()": load["PyTorch module_s"]}
     return ["## Loading 1.07 GB", "",
-            "The file is in the page cache. levin maps it: pages are read when they are used, and copied when "
-            "they are written to, which the optimizer's first step does. PyTorch copies all at once.", "",
+            "The file is in the page cache. levin memory-maps it: pages are read when they are used, and copied when "
+            "they are written, in the optimizer's first step. PyTorch copies the whole file at once.", "",
             "| | s |", "|---|---|",
             *(f"| {name} | {report.spread(values)} |" for name, values in rows.items()), "",
             f"load_exported / torch.export.load: {ratio:.2g}, wanted at most "
@@ -173,8 +173,8 @@ def load_lines(load):
 
 def memory_lines(memory):
     return ["## Memory of a forward pass without gradients", "",
-            "12 layers of 512 and their ReLUs on [16384, 512], so that a value takes 32 MB: what the pass adds to "
-            "the peak resident memory.", "", "| | MB |", "|---|---|",
+            "12 layers of 512 and their ReLUs on [16384, 512], so each value takes 32 MB. The table shows what the pass adds "
+            "to the peak resident memory.", "", "| | MB |", "|---|---|",
             *(f"| {name} | {report.spread(values)} |" for name, values in memory.items()), ""]
 
 
@@ -220,7 +220,7 @@ def main():
         f"{arguments.blocks} blocks of some steps, in turn. Times are medians [smallest..largest]; ratios and "
         "differences are taken within a block: median [tenth..ninetieth percentile] of all blocks. "
         "[peers/README.md](peers/README.md) says what is compared.", "",
-        "The four in C++ end with the same loss, bit for bit, or this is not written.", "",
+        "The four C++ systems end with the same loss, bit for bit; otherwise the script does not write this page.", "",
         "    python bench/peers/exported.py --levin-bin build/bin --out bench/EXPORTED.md", "",
         *(line for work in WORKS for line in steps_lines(work, steps[work])),
         *nodes_lines(nodes), *load_lines(load), *memory_lines(memory), *export_lines(export)])

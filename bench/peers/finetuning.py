@@ -85,9 +85,9 @@ def main():
              f"{here['cpu']}, {here['cores']} cores, {here['memory_gb']} GB, {here['system']}; load {here['load_before']} before the run.",
              f"{here['compiler']}; torch {here['torch']}, transformers {machine.version_of('transformers')}, PEFT {machine.version_of('peft')}, "
              f"TRL {machine.version_of('trl')}, Python {here['python']}; {here['date']}.", "",
-             f"Made by `bench/peers/finetuning.py`: {options.rounds} rounds, each system once in each, in turn; one thread a process; medians, "
-             "ratios are medians of the rounds' ratios. Losses were found equal first. Time of the processor is that of the process, which others "
-             "on the machine lengthen less than that on the wall."]
+             f"Made by `bench/peers/finetuning.py`: {options.rounds} rounds, each system once in each round, in turn; one thread a process; medians; "
+             "ratios are medians of the rounds' ratios. The script first checks that the losses are equal. The CPU time is that of the process: "
+             "other programs on the machine lengthen it less than the wall time."]
     with tempfile.TemporaryDirectory() as made:
         folder = pathlib.Path(made)
         folders = make_folders(folder, options.minilm, parts)
@@ -106,7 +106,7 @@ def main():
                              "PEFT, fused AdamW": [*theirs, "fused"]}, options.rounds, 1e-3)
             lines += ["", "## A step of MiniLM (22.7 M): LoRA of rank 16 in all linear layers, 16 texts of up to 128 tokens", "",
                       "Wanted: at most 0.9 of PEFT's, replayed at most 0.65.", "",
-                      *rounds.table({"ms a step": (said("step_ms"), ".0f"), "ms of the processor": (said("cpu_ms"), ".0f")}, ["levin", "levin, replayed"])]
+                      *rounds.table({"ms a step": (said("step_ms"), ".0f"), "CPU time, ms": (said("cpu_ms"), ".0f")}, ["levin", "levin, replayed"])]
         if "start" in parts:
             ours = levin("--folder", folders["minilm"], "--batches", folder / "minilm.safetensors", "--task", "text-classification",
                          "--warmup", 0, "--steps", 1)
@@ -121,9 +121,9 @@ def main():
             rounds = Rounds({"levin": ours, "levin, replayed": [*ours, "--compile", "replay"], "transformers, PEFT": [*theirs, "plain"],
                              "TRL's chunked loss, PEFT": [*theirs, "chunked"]}, options.rounds, 1e-3)
             lines += ["", "## A vocabulary of 151,936: 2 layers of 512, 2 texts of 1024 tokens, LoRA of rank 16", "",
-                      "Peak is the process' resident memory, libraries included. Wanted: peak at most 0.4 of transformers' and no more than "
-                      "TRL's, no slower.", "",
-                      *rounds.table({"ms a step": (said("step_ms"), ".0f"), "ms of the processor": (said("cpu_ms"), ".0f"), "peak MB": (lambda outcome: outcome.peak_mb, ".0f")}, ["levin"])]
+                      "The peak is the process's resident memory, libraries included. Wanted: a peak of at most 0.4 of transformers' and no more than "
+                      "TRL's; not slower.", "",
+                      *rounds.table({"ms a step": (said("step_ms"), ".0f"), "CPU time, ms": (said("cpu_ms"), ".0f"), "peak MB": (lambda outcome: outcome.peak_mb, ".0f")}, ["levin"])]
         if "ranks" in parts:
             ours = levin("--folder", folders["large"], "--batches", folder / "large.safetensors", "--targets", "q_proj", "--warmup", 1, "--steps", 2)
             systems = {"one process": ours}
@@ -133,7 +133,7 @@ def main():
             size = sum(file.stat().st_size for file in folders["large"].iterdir()) / 1e9
             one = rounds.of("one process", said("memory_mb"))
             lines += ["", f"## Ranks on one frozen model of {size:.1f} GB", "",
-                      "Memory of all processes together (proportional set size: a page that several have counts once), after steps of an "
+                      "Memory of all processes together (proportional set size: a shared page counts once), after steps of an "
                       "adapter. Wanted: two ranks at most 1.3 of one process.", "", "| | MB | of one process |", "|---|---|---|"]
             lines += [f"| {name} | {statistics.median(rounds.of(name, said('memory_mb'))):.0f} | "
                       f"{median_ratio(rounds.of(name, said('memory_mb')), one):.2f} |" for name in systems]
@@ -154,7 +154,7 @@ def main():
             lines += ["", f"## An epoch of examples/16_finetune.cpp by LoRA of rank 16, {len(texts)} rows", "",
                       f"Packed and replayed: {share:.2f} of the faster Trainer. Wanted: at most 0.65. Batches differ, so losses are means of the "
                       "last quarter, and have to be within 0.25.", "",
-                      *rounds.table({"s": (said("epoch_s"), ".1f"), "s of the processor": (said("cpu_s"), ".1f"), "steps": (said("steps"), ".0f"), "loss": (said("last_loss"), ".2f")}, [])]
+                      *rounds.table({"s": (said("epoch_s"), ".1f"), "CPU time, s": (said("cpu_s"), ".1f"), "steps": (said("steps"), ".0f"), "loss": (said("last_loss"), ".2f")}, [])]
     text = "\n".join(lines) + "\n"
     print(text)
     if options.out:

@@ -143,10 +143,10 @@ def main():
              f"{here['cpu']}, {here['cores']} cores, {here['system']}; load {here['load_before']} before the run.",
              f"{here['compiler']}; torch {here['torch']}, transformers {machine.version_of('transformers')}, "
              f"Python {here['python']}; {here['date']}.", "",
-             f"{rounds} rounds, each system once in each, in turn; medians; a ratio is the median of the rounds' ratios.", "",
+             f"{rounds} rounds, each system once in each round, in turn; medians; a ratio is the median of the rounds' ratios.", "",
              "## A step of MiniLM (22.7 M), 16 texts of up to 128 tokens, one thread, AdamW"]
     for title, systems, promise in (
-            ("All of it is trained", whole, "at most 0.95 of transformers', replayed at most 0.65"),
+            ("All weights are trained", whole, "at most 0.95 of transformers', replayed at most 0.65"),
             ("LoRA of rank 16 in all linear layers, and the head", adapted, "at most 0.9 of PEFT's, replayed at most 0.65")):
         ours, replayed = list(systems)[:2]
         lines += ["", f"{title}; promised: {promise}.", "",

@@ -65,7 +65,7 @@ def measure_empty(arguments, empty):
 
 def empty_table(empty):
     lines = ["## A step that computes nothing, microseconds", "",
-             "A model of one number and an optimizer that does nothing: what is left is the loop.", "",
+             "The model has one number and the optimizer does nothing, so only the loop takes time.", "",
              "| | a step | more than by hand |", "|---|---|---|"]
     by_hand = {"levin": "LibTorch by hand", "levin's backward by hand": "LibTorch by hand",
                "Accelerate": "PyTorch by hand"}

@@ -197,7 +197,7 @@ def main():
             kills.measure_kills(arguments.levin_bin, arguments.kills, results["kills"], seed=number)
         if arguments.out:  # each round, so that a run that is broken off leaves what it has
             arguments.out.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n")
-    text = "\n".join(["# Two ranks on one machine, levin and its peers", "",
+    text = "\n".join(["# DDP: two ranks on one machine, levin and its peers", "",
                       *report.machine_lines(results["machine"], results["rounds"]), "",
                       *step_tables(results), *collective_tables(results),
                       *(kills.table(results["kills"]) if results["kills"] else []),

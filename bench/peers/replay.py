@@ -97,14 +97,14 @@ def main():
     for _ in range(arguments.rounds):
         measure_recording(arguments, costs)
         measure_round(arguments, times, memory)
-    text = "\n".join(["# Replay, levin and its peers", "",
+    text = "\n".join(["# Compiled steps (--compile replay), levin and its peers", "",
                       *report.machine_lines(machine.describe(arguments.levin_bin.parent),
                                             arguments.rounds), "",
-                      "levin's replayed and eager steps end with the same loss, bit for bit, or "
-                      "this table is not written.", "",
-                      f"Recording adds {report.spread(costs['traced'])} us to an operator; with "
-                      f"what the host does {report.spread(costs['recorded'])} us, and compared with the "
-                      f"recording before {report.spread(costs['checked'])} us.", "",
+                      "levin's replayed and eager steps end with the same loss, bit for bit; otherwise "
+                      "the script does not write this page.", "",
+                      f"Recording adds {report.spread(costs['traced'])} us to an operator. With "
+                      f"what the host does it adds {report.spread(costs['recorded'])} us, and with a comparison to "
+                      f"the recording before {report.spread(costs['checked'])} us.", "",
                       *(line for work in arguments.works
                         for line in table(work, times[work], memory[work]))])
     print(text)

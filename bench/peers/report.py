@@ -64,7 +64,7 @@ def machine_lines(machine, rounds):
         f"Lightning {machine['lightning']}, Accelerate {machine['accelerate']}, "
         f"DeepSpeed {machine['deepspeed']}, Python {machine['python']}; {machine['date']}.",
         "",
-        f"{rounds} round{'s' if rounds > 1 else ''}, in each of which every system runs once, in turn; one thread each. "
+        f"{rounds} round{'s' if rounds > 1 else ''}. In each round every system runs once, in turn, with one thread. "
         "Median [smallest..largest]; a ratio is the median of the rounds' ratios. "
         "[peers/README.md](peers/README.md) says what is compared.",
     ]

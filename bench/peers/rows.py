@@ -97,18 +97,18 @@ def main():
     least = lambda side, *keys: min(sum(one[side][key] for key in keys) for one in rounds)
     ours, theirs = least(0, "made"), least(1, "mapped", "packed")
     fill = lambda side: rounds[0][side]["tokens"] / rounds[0][side]["rows"] / options.max_length
-    report = f"""# Rows
+    report = f"""# Tokenized and packed rows, levin and datasets + TRL
 
 Made by `bench/peers/rows.py` on {datetime.date.today()}, {machine.first_line(["nproc"])} cores: {megabytes:.0f} MB of text (code), {rounds[0][0]["tokens"]:,} tokens, rows of {options.max_length}; two
-threads or processes; the least of {options.rounds} rounds, seconds on the wall. datasets {machine.version_of("datasets")}, trl {machine.version_of("trl")}, tokenizers {machine.version_of("tokenizers")}.
+threads or processes; the least of {options.rounds} rounds, wall time in seconds. datasets {machine.version_of("datasets")}, trl {machine.version_of("trl")}, tokenizers {machine.version_of("tokenizers")}.
 
 | | levin | Python | share |
 |---|---|---|---|
-| tokenized and packed (levin: and the JSON read) | {ours:.2f} | {theirs:.2f} | {ours / theirs:.3f} (wanted: 0.25) |
-| of it packed | | {least(1, "packed"):.2f} | |
-| JSON read | | {least(1, "read"):.2f} | |
-| opened once more, out of the cache | {least(0, "opened"):.3f} | | |
-| part of the packed rows that holds tokens | {fill(0):.4f} | {fill(1):.4f} | |
+| tokenize and pack (levin: including reading the JSON) | {ours:.2f} | {theirs:.2f} | {ours / theirs:.3f} (wanted: 0.25) |
+| of that: packing | | {least(1, "packed"):.2f} | |
+| reading the JSON | | {least(1, "read"):.2f} | |
+| opening again, from the cache | {least(0, "opened"):.3f} | | |
+| fraction of the packed rows that holds tokens | {fill(0):.4f} | {fill(1):.4f} | |
 """
     print(report)
     if options.out:

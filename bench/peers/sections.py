@@ -142,7 +142,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
     here = machine.describe(options.levin_bin.parent)
-    table = ["| | levin | transformers, PEFT | difference | levin, s | Python, s | levin / Python, s of the processor |", "|---|---|---|---|---|---|---|"]
+    table = ["| | levin | transformers, PEFT | difference | levin, s | Python, s | levin / Python, CPU time in s |", "|---|---|---|---|---|---|---|"]
     with tempfile.TemporaryDirectory() as made:
         for key, name, r in (("all-weights", "all weights", 0), ("lora", "LoRA, r = 16", 16)):
             if options.only not in (None, key):

@@ -222,10 +222,10 @@ def main():
     for number in range(arguments.rounds):
         print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
         measure_all(arguments, results)
-    text = "\n".join(["# A model divided over two ranks, levin and its peers", "",
+    text = "\n".join(["# FSDP and ZeRO (a model sharded over two ranks), levin and its peers", "",
                       *report.machine_lines(results["machine"], results["rounds"]), "",
-                      "Ratios are levin's time divided by the row's; in brackets what is promised. MB: "
-                      "memory of both ranks, less that of the same program with a tiny network.", "",
+                      "A ratio is levin's time divided by the row's time; the target is in brackets. MB: "
+                      "memory of both ranks, minus that of the same program with a tiny network.", "",
                       *tables(arguments, results),
                       *(f"{name} could not run here: {why}\n"
                         for name, why in results["cannot_run"].items())])

@@ -161,17 +161,17 @@ def main():
                 print(lines[-1], flush=True)
     if arguments.opening:
         return
-    summary = (f"Of Python's speed: ids {statistics.median(ratios['ids']):.1f} times in the median and {min(ratios['ids']):.1f} at "
+    summary = (f"Speed relative to Python: ids {statistics.median(ratios['ids']):.1f} times at the median and {min(ratios['ids']):.1f} at "
                f"least (wanted: 5, 3); with offsets {statistics.median(ratios['offsets']):.1f} and {min(ratios['offsets']):.1f} "
                f"(wanted: 3); two threads {statistics.median(ratios['threads']):.2f} times one (wanted: 1.8), "
-               f"{statistics.median(ratios['threads_out']):.2f} into the encodings of the call before, a plain loop "
+               f"{statistics.median(ratios['threads_out']):.2f} if it reuses the encodings of the call before, a plain loop "
                f"{statistics.median(ratios['loop']):.2f}.")
     print(summary)
     if arguments.out:
         when = time.strftime("%Y-%m-%d")
-        arguments.out.write_text("\n".join([f"# Tokenizers\n\nMade by `bench/peers/tokenizing.py` on {when}, {os.cpu_count()} cores, "
+        arguments.out.write_text("\n".join([f"# Tokenizers, levin and Hugging Face\n\nMade by `bench/peers/tokenizing.py` on {when}, {os.cpu_count()} cores, "
                                             f"load {load:.1f} at the beginning and {os.getloadavg()[0]:.1f} at the end. "
-                                            "MB of text a second of processor time, one thread.\n", *lines, "", summary, "", *opening, ""]))
+                                            "MB of text per second of CPU time, one thread.\n", *lines, "", summary, "", *opening, ""]))
 
 
 if __name__ == "__main__":

@@ -103,9 +103,9 @@ def main():
     text = "\n".join(["# XLA, levin and its peers", "",
                       *report.machine_lines(machine.describe(arguments.levin_bin.parent),
                                             arguments.rounds),
-                      f"jax {machine.version_of('jax')}, jaxlib {machine.version_of('jaxlib')}. All "
-                      "of a system, its compiler and the threads of its runtime too, runs on the "
-                      "same one core. levin is its Trainer with its DataLoader and a logged loss; "
+                      f"jax {machine.version_of('jax')}, jaxlib {machine.version_of('jaxlib')}. Each "
+                      "system, with its compiler and the threads of its runtime, runs on the same "
+                      "single core. levin is its Trainer with its DataLoader and a logged loss; "
                       "jax.jit is a bare loop over arrays in memory.", "",
                       *(line for work in arguments.works
                         for line in table(work, times[work], starts[work]))])

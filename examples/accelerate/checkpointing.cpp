@@ -1,8 +1,9 @@
 // ./checkpointing --devices 2
 // last line: loss=0.0000
 //
-// A run that saves itself after every epoch, keeps the last two, and goes on from the newest when
-// it is started again. What is left at the end are also the weights, for Python too.
+// Checkpoint and resume: the run saves itself after every epoch, keeps the last two checkpoints, and
+// resumes from the newest when it starts again. The last checkpoint also holds the weights, for Python
+// too.
 
 #include <cstdio>
 #include <filesystem>

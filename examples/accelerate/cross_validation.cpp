@@ -1,8 +1,8 @@
 // ./cross_validation --devices 2
 // last line: accuracy=0.97
 //
-// Five networks, each trained on four fifths of the data and looked at on the fifth that it has not
-// seen; the mean of what the five say of their fifths.
+// Cross-validation: five networks, each trained on four fifths of the data and evaluated on the fifth
+// that it has not seen. The result is the mean over the five folds.
 
 #include <cstdio>
 

@@ -1,8 +1,8 @@
 // ./early_stopping --devices 2
 // last line: epochs=11
 //
-// One process sees that the loss no longer falls and raises a flag; all of them see it and stop at
-// the same epoch.
+// Early stopping over several processes: one process sees that the loss no longer falls and sets a
+// trigger. All processes see the trigger and stop at the same epoch.
 
 #include <cstdio>
 

@@ -1,8 +1,9 @@
 // ./gradient_accumulation --devices 2
 // last line: loss=0.1216
 //
-// Batches of 4 whose gradients add up to those of 16: one line, accumulate(), and the steps in
-// between do nothing. The last group of an epoch has what batches are left.
+// Gradient accumulation: batches of 4 whose gradients add up to those of 16. It takes one line,
+// accumulate(); the optimizer steps in between do nothing. The last window of an epoch has the
+// remaining batches.
 
 #include <cstdio>
 

@@ -1,8 +1,9 @@
 // ./image_classification --devices 2
 // last line: accuracy=0.84
 //
-// The whole of it: a convolutional network on Fashion-MNIST, in bfloat16 where asked, over one or
-// several processes. --batch-size is that of all processes together, so that they change nothing.
+// A complete program: a convolutional network on Fashion-MNIST, in bfloat16 on request, over one or
+// several processes. --batch-size is the size over all processes together, so the number of processes
+// changes nothing.
 
 #include <cstdio>
 

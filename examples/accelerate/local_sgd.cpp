@@ -1,8 +1,8 @@
 // ./local_sgd --devices 2
 // last line: accuracy=1.00
 //
-// Processes that step for themselves and take the mean of their weights every eighth step: an
-// eighth of the communication.
+// Local SGD: each process steps on its own, and every eighth step the processes average their weights.
+// That is an eighth of the communication.
 
 #include <cstdio>
 

@@ -1,8 +1,8 @@
 // ./multi_process_metrics --devices 2
 // last line: samples=103
 //
-// Evaluation over several processes, exact to the sample: 103 of them, which no number of
-// processes divides, each counted once and in their order.
+// Evaluation metrics over several processes, exact to the sample: 103 samples, which no number of
+// processes divides. Each sample counts once, in order.
 
 #include <cstdio>
 

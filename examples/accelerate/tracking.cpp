@@ -1,8 +1,8 @@
 // ./tracking --devices 2
 // last line: steps=40
 //
-// Losses and settings of a run in a CSV file and for TensorBoard, written by the main process.
-// Look at them with `tensorboard --logdir tracked`.
+// Experiment tracking: the main process writes losses and settings of a run to a CSV file and for
+// TensorBoard. Look at them with `tensorboard --logdir tracked`.
 
 #include <cstdio>
 
