@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "levin/accelerator/engine/engine.h"
 #include "tests/accelerator/small_nets.h"
 #include "tests/support/cpu_plugin.h"
 #include "tests/support/error_of.h"
@@ -242,7 +243,7 @@ TEST(OptimizerFrequency, ItsScheduleEndsWithTheRun) {
   Accelerator accelerator(on_cpu());
   OwnNet net;
   accelerator.prepare(net);
-  auto optimizer = accelerator
+  auto optimizer = engine_of(accelerator)
                        .prepare_optimizers({levin::OptimizerConfig(sgd({.lr = 1.0}))
                                                 .frequency(3)
                                                 .schedule(levin::optim::linear())},

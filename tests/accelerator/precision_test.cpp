@@ -13,9 +13,9 @@
 
 namespace {
 
-using levin::AutocastGuard;
 using levin::check_precision;
 using levin::parse_precision;
+using levin::PrecisionScope;
 using levin::test::error_of;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -89,43 +89,43 @@ TEST(Precision, Bfloat16OnAGpuWithoutItIsAnError) {
   EXPECT_EQ(levin::compute_capability(at::kCPU), std::nullopt);
 }
 
-TEST(AutocastGuard, LastsAsLongAsTheObject) {
+TEST(PrecisionScope, LastsAsLongAsTheObject) {
   {
-    const AutocastGuard guard(parse_precision("bf16"), at::kCPU);
+    const PrecisionScope guard(parse_precision("bf16"), at::kCPU);
     EXPECT_EQ(dtype_of_a_product(), at::kBFloat16);
   }
   EXPECT_EQ(dtype_of_a_product(), at::kFloat);
 }
 
-TEST(AutocastGuard, OfFloat32ChangesNothing) {
-  const AutocastGuard outer(parse_precision("bf16"), at::kCPU);
-  const AutocastGuard guard(parse_precision("no"), at::kCPU);
+TEST(PrecisionScope, OfFloat32ChangesNothing) {
+  const PrecisionScope outer(parse_precision("bf16"), at::kCPU);
+  const PrecisionScope guard(parse_precision("no"), at::kCPU);
   EXPECT_EQ(dtype_of_a_product(), at::kBFloat16);
 }
 
-TEST(AutocastGuard, AnInnerOneEndsWithoutEndingTheOuter) {
-  const AutocastGuard outer(parse_precision("bf16"), at::kCPU);
+TEST(PrecisionScope, AnInnerOneEndsWithoutEndingTheOuter) {
+  const PrecisionScope outer(parse_precision("bf16"), at::kCPU);
   {
-    const AutocastGuard inner(parse_precision("bf16"), at::kCPU);
+    const PrecisionScope inner(parse_precision("bf16"), at::kCPU);
   }
   EXPECT_EQ(dtype_of_a_product(), at::kBFloat16);
 }
 
-TEST(AutocastGuard, GivesBackTheDtypeFromBefore) {
+TEST(PrecisionScope, GivesBackTheDtypeFromBefore) {
   const at::ScalarType before = at::autocast::get_autocast_dtype(at::kCPU);
   at::autocast::set_autocast_dtype(at::kCPU, at::kHalf);
   {
-    const AutocastGuard guard(parse_precision("bf16"), at::kCPU);
+    const PrecisionScope guard(parse_precision("bf16"), at::kCPU);
   }
   EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCPU), at::kHalf);
   at::autocast::set_autocast_dtype(at::kCPU, before);
 }
 
-TEST(AutocastGuard, AWeightThatChangedSinceTheLastOneIsSeenByTheNext) {
+TEST(PrecisionScope, AWeightThatChangedSinceTheLastOneIsSeenByTheNext) {
   const at::Tensor weight = torch::ones({2, 2}).requires_grad_();
   const at::Tensor x = torch::ones({2, 2});
   const auto product = [&] {
-    const AutocastGuard guard(parse_precision("bf16"), at::kCPU);
+    const PrecisionScope guard(parse_precision("bf16"), at::kCPU);
     return torch::matmul(x, weight).sum().item<double>();
   };
   EXPECT_EQ(product(), 8.0);
@@ -137,9 +137,9 @@ TEST(AutocastGuard, AWeightThatChangedSinceTheLastOneIsSeenByTheNext) {
 }
 
 // A cast of a parameter that was made without a graph must not serve a forward pass with one.
-TEST(AutocastGuard, AForwardPassWithoutGradientsLeavesTheNextOneItsGradients) {
+TEST(PrecisionScope, AForwardPassWithoutGradientsLeavesTheNextOneItsGradients) {
   const at::Tensor weight = torch::ones({2, 2}).requires_grad_();
-  const AutocastGuard guard(parse_precision("bf16"), at::kCPU);
+  const PrecisionScope guard(parse_precision("bf16"), at::kCPU);
   {
     const torch::NoGradGuard no_grad;
     torch::matmul(torch::ones({2, 2}), weight);

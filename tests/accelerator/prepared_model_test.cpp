@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "levin/accelerator/stepping/forward_guards.h"
 #include "tests/accelerator/small_nets.h"
 
 namespace {
@@ -35,7 +36,9 @@ struct ManyImpl : torch::nn::Module {
 template <class Impl>
 PreparedModel<Impl> prepared(const char* precision,
                              std::shared_ptr<Impl> module = std::make_shared<Impl>()) {
-  return {std::move(module), {.precision = parse_precision(precision)}};
+  return {std::move(module),
+          levin::ForwardConditions(
+              std::make_shared<levin::ForwardConditions::Impl>(parse_precision(precision)))};
 }
 
 TEST(PreparedModel, ComputesInBfloat16AndGivesFloat32) {
