@@ -3,9 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "tests/support/places.h"
 #include "tools/command.h"
@@ -202,27 +207,27 @@ struct Search {
 };
 
 /// Words that somebody types who comes from Lightning, Accelerate, DeepSpeed or JAX.
-constexpr Search kSearches[] = {
-    {"kv cache", "docs/generate.md"},
-    {"zero stage 3", "docs/fsdp.md"},
-    {"gradient checkpointing", "docs/precision.md"},
-    {"amp", "docs/precision.md"},
-    {"lr finder", "docs/lightning.md"},
-    {"export onnx", "docs/python.md"},
-    {"deferred init", "docs/training.md"},
-    {"dtensor reshard", "docs/sharded_tensors.md"},
-    {"tpu pod", "docs/kubernetes.md"},
-    {"checkpoint resume other world size", "docs/checkpoints.md"},
-    {"early stopping", "docs/training.md"},
-    {"mixed precision", "docs/precision.md"},
-    {"streaming", "docs/generate.md"},
-    {"lora", "docs/models.md"},
-    {"elastic", "docs/distributed.md"},
-    {"gradient accumulation", "docs/training.md"},
-    {"no_sync", "docs/accelerate.md"},
-    {"torch.compile", "docs/compile.md"},
-    {"safetensors", "docs/checkpoints.md"},
-    {"offload", "docs/fsdp.md"},
+constexpr std::array kSearches = {
+    Search{"kv cache", "docs/generate.md"},
+    Search{"zero stage 3", "docs/fsdp.md"},
+    Search{"gradient checkpointing", "docs/precision.md"},
+    Search{"amp", "docs/precision.md"},
+    Search{"lr finder", "docs/lightning.md"},
+    Search{"export onnx", "docs/python.md"},
+    Search{"deferred init", "docs/training.md"},
+    Search{"dtensor reshard", "docs/sharded_tensors.md"},
+    Search{"tpu pod", "docs/kubernetes.md"},
+    Search{"checkpoint resume other world size", "docs/checkpoints.md"},
+    Search{"early stopping", "docs/training.md"},
+    Search{"mixed precision", "docs/precision.md"},
+    Search{"streaming", "docs/generate.md"},
+    Search{"lora", "docs/models.md"},
+    Search{"elastic", "docs/distributed.md"},
+    Search{"gradient accumulation", "docs/training.md"},
+    Search{"no_sync", "docs/accelerate.md"},
+    Search{"torch.compile", "docs/compile.md"},
+    Search{"safetensors", "docs/checkpoints.md"},
+    Search{"offload", "docs/fsdp.md"},
 };
 
 /// A guide's paragraphs, and the rows of its tables, in lower case.

@@ -54,11 +54,10 @@ std::string link_target(std::string_view target) {
 std::string plain(std::string_view cell, bool targets) {
   std::string text;
   for (size_t at = 0; at < cell.size(); ++at) {
-    if (cell[at] == '`' || cell[at] == '*') {
-      if (cell[at] == '`' || (at + 1 < cell.size() && cell[at + 1] == '*')) {
-        at += cell[at] == '*' ? 1 : 0;
-        continue;
-      }
+    if (cell[at] == '`') continue;
+    if (cell.substr(at).starts_with("**")) {
+      ++at;
+      continue;
     }
     const size_t middle = cell[at] == '[' ? cell.find("](", at) : std::string_view::npos;
     const size_t end = middle == std::string_view::npos ? middle : cell.find(')', middle);
@@ -176,9 +175,9 @@ FoundRows find_rows(const std::vector<GlossaryRow>& rows, const std::vector<std:
   std::array<std::vector<const GlossaryRow*>, 3> ranked;
   for (const GlossaryRow& row : rows) {
     if (!has_all(all_of(row), queries)) continue;
-    const size_t rank = has_all(tokens_of(row.term), queries) ? 0
-                        : has_all(names_of(row), queries)     ? 1
-                                                              : 2;
+    size_t rank = 2;
+    if (has_all(names_of(row), queries)) rank = 1;
+    if (has_all(tokens_of(row.term), queries)) rank = 0;
     ranked.at(rank).push_back(&row);
   }
   found.num_named = ranked[0].size() + ranked[1].size();
