@@ -27,6 +27,9 @@ int generate(int argc, char** argv);
 /// Writes the graph of a program's training step as text, for Graphviz, or as a page. Returns 0.
 int graph(int argc, char** argv);
 
+/// Prints the rows of docs/glossary.md that have all of the words. Returns 1 if there is none.
+int help(int argc, char** argv);
+
 /// Prints what a program's training step costs on a device and holds in memory. Returns 0.
 int plan(int argc, char** argv);
 
