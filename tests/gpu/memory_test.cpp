@@ -7,6 +7,7 @@
 
 #include <limits>
 
+#include "levin/base/autocast.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/module/activation_checkpoint.h"
 #include "levin/trainer/callbacks/model_checkpoint.h"
