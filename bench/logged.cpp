@@ -1,11 +1,10 @@
 // What a step pays for logging: LoggedValues::log by kind of value, and the progress line's count.
-#include "levin/observe/logged.h"
-
 #include <benchmark/benchmark.h>
 #include <pty.h>
 #include <sys/ioctl.h>
 #include <torch/torch.h>
 
+#include "levin/observe/logger.h"
 #include "levin/observe/progress.h"
 
 namespace {

@@ -21,10 +21,10 @@ set_target_properties(levin_command PROPERTIES INSTALL_RPATH "${command_runpath}
 install(TARGETS levin ${LEVIN_LIBRARIES} EXPORT levinTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS levin_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-# check.h, log.h and what writes programs are for levin's own sources: they need the fmt, or the JSON, that they were
-# compiled with.
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/levin" DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-  FILES_MATCHING PATTERN "*.h" REGEX "/base/(check|log)\\.h$|/interchange/export/write/" EXCLUDE)
+foreach(header IN LISTS LEVIN_PUBLIC_HEADERS)
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES "${PROJECT_SOURCE_DIR}/${header}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/${folder}")
+endforeach()
 
 # LibTorch keeps its binary interface within a minor version. A static liblevin leaves zlib to the user.
 set(LEVIN_STATIC_DEPENDENCIES "")

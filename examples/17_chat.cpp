@@ -15,7 +15,7 @@
 #include <iterator>
 
 #include <levin/levin.h>
-#include <levin/text/bpe_trainer.h>
+#include <levin/text/tokenizer.h>
 
 namespace models = levin::models;
 using levin::text::Tokenizer;

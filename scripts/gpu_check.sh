@@ -341,7 +341,7 @@ write_json() {
     printf '{\n  "format": 1,\n  "date": "%s",\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)"
     printf '  "state": %s,\n  "seconds": %s,\n  "dry_run": %s,\n' "$(quoted "$state")" "$(as_seconds "$(elapsed)")" "$([[ -n $dry_run ]] && echo true || echo false)"
     printf '  "levin": {"version": %s, "commit": %s, "changed": %s, "sources_sha256": %s},\n' \
-      "$(quoted "$(sed -n 's/.*kVersion = "\(.*\)".*/\1/p' levin/trainer/version.h)")" \
+      "$(quoted "$(sed -n 's/.*kVersion = "\(.*\)".*/\1/p' levin/trainer/trainer.h)")" \
       "$(quoted "$(git -c safe.directory='*' rev-parse HEAD 2>/dev/null || echo unknown)")" \
       "$([[ -z $(git -c safe.directory='*' status --porcelain 2>/dev/null) ]] && echo false || echo true)" "$(quoted "$(sources_sha256)")"
     printf '  "torch": {"version": %s, "cuda": %s},\n' "$(quoted "$(torch_version)")" "$(quoted "$(cuda_version)")"

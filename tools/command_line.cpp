@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/base/options.h"
 #include "levin/base/options/command_words.h"
-#include "levin/base/text.h"
 
 namespace levin::tools {
 namespace {

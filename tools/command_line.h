@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/graph/cost/cost.h"
+#include "levin/graph/passes/passes.h"
 
 namespace CLI {
 class App;

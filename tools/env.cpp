@@ -17,7 +17,7 @@
 #include "levin/base/check.h"
 #include "levin/comm/mpi/mpi.h"
 #include "levin/comm/nccl/nccl.h"
-#include "levin/trainer/version.h"
+#include "levin/trainer/trainer.h"
 #include "levin/xla/pjrt/plugin.h"
 #include "tools/command.h"
 

@@ -12,10 +12,9 @@
 #include <vector>
 
 #include "levin/base/check.h"
-#include "levin/models/generate/kept_cache.h"
+#include "levin/models/generate/options.h"
 #include "levin/models/lora.h"
 #include "levin/models/pretrained.h"
-#include "levin/models/to_batch.h"
 #include "levin/text/tokenizer.h"
 #include "tools/command.h"
 #include "tools/command_line.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "tools/command.h"
 #include "tools/glossary/glossary.h"
 #include "tools/subcommands.h"

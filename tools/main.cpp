@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
-#include "levin/trainer/version.h"
+#include "levin/base/options.h"
+#include "levin/trainer/trainer.h"
 #include "tools/subcommands.h"
 
 namespace levin::tools {

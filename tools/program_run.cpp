@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "levin/base/check.h"
+#include "levin/comm/environment/variables.h"
 #include "levin/files/folder.h"
 
 namespace levin::tools {

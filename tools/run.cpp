@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "levin/base/check.h"
+#include "levin/base/options.h"
 #include "levin/base/options/read_options.h"
-#include "levin/base/text.h"
 #include "levin/comm/environment/token.h"
 #include "levin/launch/hostfile.h"
 #include "levin/launch/launch.h"

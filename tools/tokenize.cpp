@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/files/read_file.h"
 #include "levin/text/tokenizer.h"
 #include "tools/command.h"

@@ -9,6 +9,8 @@
 // in SAVES turns, and as many with an asynchronous save in each turn, turn by turn, and prints the
 // seconds of both, and of writing a save's bytes by write(2) alone.
 
+#include "levin/checkpoint/checkpoint.h"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -26,7 +28,6 @@
 #include "levin/accelerator/accelerator.h"
 #include "levin/checkpoint/async_saves.h"
 #include "levin/checkpoint/checkpoint_save.h"
-#include "levin/checkpoint/sharded_weights.h"
 #include "levin/comm/process_group.h"
 #include "levin/optim/optim.h"
 

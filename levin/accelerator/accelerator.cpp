@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "levin/accelerator/engine/engine.h"
-#include "levin/accelerator/prepared/prepared_parts.h"
+#include "levin/accelerator/prepared/make_prepared_optimizer.h"
 #include "levin/base/check.h"
 #include "levin/optim/torch_adapter.h"
 

@@ -1,6 +1,6 @@
 #pragma once
-// Accelerator: training in a loop of your own, as with Hugging Face Accelerate. Puts data, module, optimizer,
-// precision and strategy together.
+// Accelerator: training in a loop of your own, as with Hugging Face Accelerate. Puts data, module,
+// optimizer, precision and strategy together.
 //
 //   levin::Accelerator accelerator({.mixed_precision = "bf16"});
 //   auto [model, optimizer, loader] = accelerator.prepare(net, optim::adamw({}), train_loader);
@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -22,9 +23,8 @@
 
 #include "levin/accelerator/compiled/compiled_function.h"
 #include "levin/accelerator/options.h"
+#include "levin/accelerator/prepared/prepared.h"
 #include "levin/accelerator/prepared/prepared_loader.h"
-#include "levin/accelerator/prepared/prepared_model.h"
-#include "levin/accelerator/prepared/prepared_optimizer.h"
 #include "levin/accelerator/prepared/preparing.h"
 #include "levin/accelerator/processes.h"
 #include "levin/base/export.h"
@@ -310,6 +310,48 @@ class LEVIN_API Accelerator : public Processes {
                         int64_t max_shard_bytes);
 
   std::unique_ptr<Engine> engine_;
+};
+
+// LocalSGD: each process steps for itself, and every few steps they take the mean of their
+// parameters. For a loop of one's own, around its steps.
+//
+//   LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 8});
+//   for (const auto& batch : loader) {
+//     ...
+//     optimizer.step();
+//     local_sgd.step();
+//   }
+//   local_sgd.end();
+
+struct LocalSgdOptions {
+  int64_t local_sgd_steps = 8;  ///< steps from one mean to the next
+  bool enabled = true;
+};
+
+/// Until end() gradients stay those of each process. Follows accelerate.local_sgd.LocalSGD (Stich
+/// 2018). Throws Error "accelerator.local_sgd".
+class LEVIN_API LocalSGD {
+ public:
+  template <class Module>
+  LocalSGD(Accelerator& accelerator, const PreparedModel<Module>& model,
+           const LocalSgdOptions& options = {})
+      : LocalSGD(accelerator, std::shared_ptr<torch::nn::Module>(model.unwrap()), options) {}
+
+  /// After each optimizer step, by all processes.
+  void step();
+  /// Takes the mean once more; gradients are those of all processes again.
+  void end();
+
+ private:
+  LocalSGD(Accelerator& accelerator, std::shared_ptr<torch::nn::Module> module,
+           const LocalSgdOptions& options);
+  void average();
+
+  Accelerator& accelerator_;
+  std::shared_ptr<torch::nn::Module> module_;
+  LocalSgdOptions options_;
+  int64_t steps_ = 0;
+  std::optional<NoSyncScope> no_sync_;
 };
 
 }  // namespace levin

@@ -5,9 +5,8 @@
 
 #include "levin/accelerator/accelerator.h"
 #include "levin/accelerator/engine/engine.h"
-#include "levin/checkpoint/sharded_weights.h"
+#include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/torch/torch_file.h"
-#include "levin/module/full.h"
 #include "levin/module/parameters.h"
 
 namespace levin {

@@ -1,14 +1,13 @@
-#include "levin/accelerator/local_sgd.h"
-
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
 
 #include <utility>
 
+#include "levin/accelerator/accelerator.h"
 #include "levin/accelerator/engine/engine.h"
 #include "levin/base/check.h"
 #include "levin/module/parameters.h"
-#include "levin/shard/leaf.h"
+#include "levin/shard/sharded_tensor.h"
 
 namespace levin {
 

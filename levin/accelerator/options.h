@@ -7,16 +7,35 @@
 #include <string>
 #include <vector>
 
-#include "levin/accelerator/project/project.h"
-#include "levin/accelerator/stepping/loss_guard.h"
 #include "levin/base/export.h"
 #include "levin/base/options.h"
-#include "levin/comm/options.h"
 #include "levin/optim/grad_scaler.h"
-#include "levin/strategy/ddp/options.h"
-#include "levin/strategy/fsdp/options.h"
+#include "levin/strategy/options.h"
 
 namespace levin {
+
+/// The processes of a run talk to each other so.
+struct CommOptions {
+  /// What carries bytes between processes: auto, shm, gloo, mpi, hierarchical or hierarchical-mpi.
+  std::string backend = "auto";
+  double timeout_s = 1800;           ///< of one exchange between processes
+  double connect_timeout_s = 300;    ///< for all processes to come at the start
+  double prepare_timeout_s = 86400;  ///< while one of them prepares data (prepare_data)
+  bool check = false;  ///< compare each exchange between GPUs first, as it is between CPUs
+
+  LEVIN_API void fields(FieldVisitor& field);
+};
+
+/// A step whose loss is NaN or infinite, or far above the losses before it.
+struct LossGuardOptions {
+  std::string nan_policy = "off";    ///< off, warn, skip or stop, for a loss that is no number
+  std::string spike_policy = "off";  ///< the same for a loss far above those before
+  double spike_factor = 3.0;         ///< how many times the running mean is far above
+  int64_t spike_window = 100;        ///< batches that the mean runs over, and that come before any
+                                     ///< is called a spike
+
+  LEVIN_API void fields(FieldVisitor& field);
+};
 
 /// The options that the Trainer and the Accelerator share, but for those that say where a run runs:
 /// both hold it as `engine`. Flags, TOML keys and checkpoints name its options without "engine".
@@ -50,6 +69,14 @@ struct EngineOptions {
   std::string pjrt_plugin = {};  ///< of xla: cpu, cuda, tpu or a file; "": what is found
 
   LEVIN_API void fields(FieldVisitor& field);
+};
+
+/// Numbered checkpoints, for save_state() without a path.
+struct ProjectConfiguration {
+  bool automatic_checkpoint_naming = false;  ///< save_state() names its folder itself
+  int64_t total_limit = 0;                   ///< how many of those are kept, the newest; 0: all
+  int64_t iteration = 0;                     ///< number of the first one
+  bool save_on_each_node = false;  ///< each machine writes one, where they share no file system
 };
 
 /// How loaders are read over the processes.

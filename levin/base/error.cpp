@@ -10,8 +10,8 @@
 
 #include "levin/base/console/explanation.h"
 #include "levin/base/console/last_words.h"
+#include "levin/base/options.h"
 #include "levin/base/rank.h"
-#include "levin/base/text.h"
 
 namespace levin {
 namespace {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "levin/base/console/terminal_line.h"
+#include "levin/base/options.h"
 #include "levin/base/rank.h"
-#include "levin/base/text.h"
 
 namespace levin::log {
 namespace {

@@ -1,11 +1,10 @@
-#include "levin/base/text.h"
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <numeric>
 
 #include "levin/base/check.h"
+#include "levin/base/options.h"
 #include "levin/base/text/utf8.h"
 
 namespace levin {

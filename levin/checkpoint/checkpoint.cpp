@@ -7,9 +7,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/reading/regular_file.h"
-#include "levin/checkpoint/checkpoint_reader.h"
 #include "levin/checkpoint/manifest_impl.h"
-#include "levin/checkpoint/sharded_weights.h"
 #include "levin/checkpoint/tensor_file.h"
 #include "levin/checkpoint/torch/torch_file.h"
 #include "levin/checkpoint/torch/write_torch_file.h"

@@ -5,15 +5,22 @@
 //   save_checkpoint("runs/step=100", {.weights = {{"model", state}}, .training = training});
 //   Checkpoint checkpoint = load_checkpoint("runs/last");
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "levin/base/export.h"
 #include "levin/base/state.h"
+#include "levin/comm/process_group.h"
 
 namespace torch::nn {
 class Module;
@@ -96,5 +103,94 @@ LEVIN_API void save_weights(const std::filesystem::path& file, const State& weig
 /// A module's parameters and buffers. In a file of torch.save's format tied weights have each of their names, as in
 /// Python's state_dict(), so that load_state_dict(strict=True) takes them; in a safetensors file the first one.
 LEVIN_API void save_weights(const std::filesystem::path& file, const torch::nn::Module& module);
+
+// CheckpointReader: the tensors of a checkpoint, or some rows of them, whoever has written it.
+// Files are mapped, and of them the pieces are checked that are touched, each once.
+//
+//   CheckpointReader reader("runs/last");
+//   const at::Tensor rows = reader.rows("model", "embedding.weight", 1000, 2000);
+//   const State own = reader.weights("model", rows_of_this_rank);
+
+/// Rows [begin, end) of a tensor: of its first dim.
+struct Rows {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+/// Which rows of a tensor are wanted, by its name or path and its sizes; none: the whole of it.
+using WantedRows =
+    std::function<std::optional<Rows>(std::string_view name, const std::vector<int64_t>& sizes)>;
+
+/// Those that this rank has of a parameter that is divided over ranks (shard/leaf.h); none: the whole
+/// of it.
+LEVIN_API std::optional<Rows> rows_of(const at::Tensor& leaf);
+
+/// A handle: copies share the maps and what was checked. Tensors lie in the maps and keep them, so
+/// that a folder that is replaced or removed meanwhile stays readable here, as it was.
+/// Not thread-safe. Reading throws what load_checkpoint() throws, and nothing is handed out then.
+class LEVIN_API CheckpointReader {
+ public:
+  explicit CheckpointReader(const std::filesystem::path& folder);
+
+  std::vector<std::string> models() const;
+  /// Of a model's tensors, in the order of the alphabet. Throws Error "checkpoint.weights" for a
+  /// model that there is not.
+  std::vector<std::string> names(const std::string& model);
+  std::vector<int64_t> sizes(const std::string& model, const std::string& name);
+
+  /// Throw Error "checkpoint.weights" for a tensor that there is not, and "checkpoint.rows" for rows
+  /// that it has not.
+  at::Tensor tensor(const std::string& model, const std::string& name);
+  at::Tensor rows(const std::string& model, const std::string& name, int64_t begin, int64_t end);
+
+  /// All tensors of a model; those of which rows are wanted as TensorSlice.
+  State weights(const std::string& model, const WantedRows& wanted = {});
+  /// The training state; wanted is asked with the tensors' paths in it, as
+  /// "optimizers/0/parameters/net.weight/exp_avg".
+  State training(const WantedRows& wanted = {});
+  /// The same without its tensors.
+  State training_scalars();
+
+  /// Every byte of the folder's files.
+  void check_all();
+  /// Bytes of the pieces that were checked so far, which are all that were read.
+  int64_t bytes_read() const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+// Weights in several files of a bounded size with an index beside them, as Hugging Face's
+// save_pretrained and Accelerate's save_model write them.
+
+/// Writes folder/model.safetensors, or where the tensors take more than max_shard_bytes
+/// model-00001-of-0000N.safetensors and so on, in the order of their names, and
+/// model.safetensors.index.json, which appears last; then removes files of exactly such names of an
+/// earlier save. The new ones lie beside the old ones until all of them are on the disk, and the
+/// old index goes before the first file that it names is replaced: whenever the process dies, what
+/// loads is one save's. A tensor is in one file, however large it is. Throws what save_weights
+/// throws, and Error "checkpoint.shard" for max_shard_bytes below 1.
+LEVIN_API void save_sharded_weights(const std::filesystem::path& folder, const State& weights,
+                                    int64_t max_shard_bytes);
+
+/// The same by all ranks of a group, each of which writes its part (CheckpointSave); of the options
+/// max_shard_bytes and save_on_each_node count.
+LEVIN_API void save_sharded_weights(const std::filesystem::path& folder, const State& weights,
+                                    comm::ProcessGroup group, const SaveCheckpointOptions& options);
+
+/// The weights of a folder: model.safetensors, or what model.safetensors.index.json names; where
+/// neither is there pytorch_model.bin, or what pytorch_model.bin.index.json names, the files of
+/// torch.save. Throws what load_weights throws, Error "checkpoint.missing" for a file that an index
+/// names and that is not there, and "checkpoint.corrupt" for an index that names a tensor that its
+/// file has not, or a file that is not of this folder. Such a file may be a link, as in Hugging Face's
+/// cache.
+LEVIN_API State load_sharded_weights(const std::filesystem::path& folder);
+
+/// Whether a folder has one of these four files.
+LEVIN_API bool holds_weights(const std::filesystem::path& folder);
+
+/// The same of a folder that is no checkpoint of levin, nor what is left of one without its manifest.
+LEVIN_API bool is_folder_of_weights(const std::filesystem::path& folder);
 
 }  // namespace levin

@@ -1,5 +1,3 @@
-#include "levin/checkpoint/checkpoint_reader.h"
-
 #include <fcntl.h>
 #include <fmt/ranges.h>
 #include <sys/stat.h>
@@ -10,12 +8,13 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
+#include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/manifest_impl.h"
 #include "levin/checkpoint/mapped_pieces_impl.h"
 #include "levin/checkpoint/state_json.h"
 #include "levin/checkpoint/tensor_file.h"
-#include "levin/shard/leaf.h"
+#include "levin/shard/sharded_tensor.h"
 
 namespace levin {
 

@@ -4,7 +4,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/json.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/checkpoint/manifest_impl.h"
 #include "levin/files/checksum.h"
 #include "levin/files/file_writer.h"

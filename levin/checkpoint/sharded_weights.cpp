@@ -1,5 +1,3 @@
-#include "levin/checkpoint/sharded_weights.h"
-
 #include <memory>
 #include <regex>
 #include <set>
@@ -8,6 +6,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/posix.h"
+#include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/manifest_impl.h"
 #include "levin/checkpoint/saving/shared_save_impl.h"
 #include "levin/files/atomic.h"

@@ -11,7 +11,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/files/safetensors.h"
 #include "levin/files/safetensors_dtype.h"
 

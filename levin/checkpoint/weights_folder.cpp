@@ -7,9 +7,9 @@
 
 #include "levin/base/check.h"
 #include "levin/base/json.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
+#include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/manifest_impl.h"
-#include "levin/checkpoint/sharded_weights.h"
 #include "levin/checkpoint/torch/torch_file.h"
 #include "levin/files/read_file.h"
 

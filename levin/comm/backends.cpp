@@ -4,7 +4,7 @@
 #include <array>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/comm/gloo/gloo.h"
 #include "levin/comm/hierarchical/backend.h"
 #include "levin/comm/mpi/mpi.h"

@@ -9,7 +9,7 @@
 #include <array>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/comm/collectives/chunks.h"
 #include "levin/comm/objects.h"
 #include "levin/comm/process_group_impl.h"

@@ -1,9 +1,8 @@
-#include "levin/comm/mesh_shape.h"
-
 #include <map>
 #include <ostream>
 
 #include "levin/base/check.h"
+#include "levin/comm/device_mesh.h"
 
 namespace levin::comm {
 

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/comm/backends.h"
 #include "levin/comm/collectives/announcement.h"
 #include "levin/comm/collectives/chunks.h"

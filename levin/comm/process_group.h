@@ -18,8 +18,15 @@
 
 #include "levin/base/export.h"
 #include "levin/base/state.h"
-#include "levin/comm/collectives/reduce_op.h"
 #include "levin/comm/environment/environment.h"
+
+// ReduceOp: how a collective puts the ranks' values together.
+
+namespace levin {
+
+enum class ReduceOp { kSum, kMean, kMin, kMax, kProduct };
+
+}  // namespace levin
 
 namespace c10d {
 class Store;

@@ -12,7 +12,7 @@
 
 #include "levin/base/awake.h"
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 
 namespace levin::comm {
 namespace {

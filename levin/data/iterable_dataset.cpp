@@ -1,6 +1,5 @@
-#include "levin/data/iterable_dataset.h"
-
 #include "levin/data/collate/stack.h"
+#include "levin/data/dataset.h"
 #include "levin/data/sample_random.h"
 
 namespace levin {

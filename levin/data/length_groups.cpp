@@ -1,5 +1,3 @@
-#include "levin/data/length_groups.h"
-
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/randperm.h>
@@ -10,6 +8,7 @@
 #include "levin/base/check.h"
 #include "levin/base/random.h"
 #include "levin/data/sample_random.h"
+#include "levin/data/sampler.h"
 
 namespace levin {
 namespace {

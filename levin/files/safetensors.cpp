@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/files/safetensors/header_impl.h"
 
 namespace levin::files {

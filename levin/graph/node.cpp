@@ -1,10 +1,9 @@
-#include "levin/graph/node.h"
-
 #include <ATen/core/ivalue.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "levin/graph/graph.h"
 #include "levin/graph/operator_info_impl.h"
 #include "levin/graph/values.h"
 

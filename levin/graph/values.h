@@ -3,7 +3,7 @@
 
 #include <ATen/core/ivalue.h>
 
-#include "levin/graph/node.h"
+#include "levin/graph/graph.h"
 
 namespace levin::graph {
 

@@ -1,5 +1,3 @@
-#include "levin/interchange/exported_module.h"
-
 #include <ATen/core/Dict.h>
 #include <fmt/ranges.h>
 

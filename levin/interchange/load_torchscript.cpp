@@ -1,12 +1,11 @@
-#include "levin/interchange/load_torchscript.h"
-
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/checkpoint/torch/zip_records.h"
 #include "levin/files/memory_map.h"
+#include "levin/interchange/load_exported.h"
 
 namespace levin {
 namespace {

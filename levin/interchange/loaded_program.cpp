@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/interchange/archive/program_weights.h"
 
 namespace levin::interchange {

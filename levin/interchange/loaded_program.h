@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "levin/interchange/archive/program_archive.h"
-#include "levin/interchange/exported_module.h"
+#include "levin/interchange/load_exported.h"
 #include "levin/interchange/program/program.h"
 #include "levin/interchange/program_inputs.h"
 #include "levin/interchange/run/step.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/interchange/exported_module.h"
+#include "levin/interchange/load_exported.h"
 #include "levin/interchange/program/guard.h"
 #include "levin/interchange/program/program.h"
 

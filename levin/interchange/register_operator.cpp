@@ -1,5 +1,3 @@
-#include "levin/interchange/register_operator.h"
-
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
 
@@ -8,7 +6,8 @@
 #include <optional>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
+#include "levin/interchange/export_program.h"
 
 namespace levin::detail {
 namespace {

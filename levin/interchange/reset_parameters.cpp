@@ -1,5 +1,3 @@
-#include "levin/interchange/reset_parameters.h"
-
 #include <ATen/core/grad_mode.h>
 #include <fmt/ranges.h>
 #include <torch/nn/init.h>
@@ -12,10 +10,11 @@
 #include <vector>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
+#include "levin/interchange/load_exported.h"
 #include "levin/interchange/loaded_program.h"
 #include "levin/module/optimizer_config.h"
-#include "levin/shard/leaf.h"
+#include "levin/shard/sharded_tensor.h"
 
 namespace levin {
 namespace {

@@ -3,8 +3,8 @@
 #include <sstream>
 
 #include "levin/base/check.h"
+#include "levin/base/options.h"
 #include "levin/base/reading/regular_file.h"
-#include "levin/base/text.h"
 
 namespace levin::launch {
 namespace {

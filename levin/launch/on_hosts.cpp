@@ -7,7 +7,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/comm/environment/port.h"
 #include "levin/comm/environment/token.h"
 #include "levin/comm/environment/variables.h"

@@ -1,8 +1,8 @@
 #include "levin/launch/options.h"
 
 #include "levin/base/check.h"
+#include "levin/base/options.h"
 #include "levin/base/options/option_group.h"
-#include "levin/base/text.h"
 #include "levin/launch/node/binding.h"
 
 namespace levin::launch {

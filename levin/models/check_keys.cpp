@@ -1,7 +1,7 @@
 #include "levin/models/check_keys.h"
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 
 namespace levin::models {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "levin/base/json/known_keys.h"
-#include "levin/models/config.h"
+#include "levin/models/pretrained.h"
 
 namespace levin::models {
 

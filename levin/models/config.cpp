@@ -1,5 +1,3 @@
-#include "levin/models/config.h"
-
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -7,8 +5,9 @@
 
 #include "levin/base/check.h"
 #include "levin/base/json.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/files/read_file.h"
+#include "levin/models/pretrained.h"
 
 namespace levin::models {
 namespace {

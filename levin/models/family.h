@@ -14,9 +14,9 @@
 
 #include "levin/base/json/known_keys.h"
 #include "levin/models/bodies/body.h"
-#include "levin/models/config.h"
 #include "levin/models/heads/head.h"
 #include "levin/models/heads/task.h"
+#include "levin/models/pretrained.h"
 
 namespace levin::models {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/files/atomic.h"
 #include "levin/models/adapters/config.h"

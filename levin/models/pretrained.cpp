@@ -7,8 +7,8 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/base/text.h"
-#include "levin/checkpoint/sharded_weights.h"
+#include "levin/base/options.h"
+#include "levin/checkpoint/checkpoint.h"
 #include "levin/data/batch.h"
 #include "levin/files/atomic.h"
 #include "levin/files/read_file.h"

@@ -1,5 +1,3 @@
-#include "levin/models/sentence_encoder.h"
-
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -8,12 +6,12 @@
 #include <vector>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/data/batch.h"
 #include "levin/files/read_file.h"
 #include "levin/models/check_keys.h"
+#include "levin/models/pretrained.h"
 #include "levin/models/pretrained_parts.h"
-#include "levin/models/to_batch.h"
 
 namespace levin::models {
 namespace {

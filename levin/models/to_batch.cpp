@@ -1,10 +1,10 @@
-#include "levin/models/to_batch.h"
-
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <vector>
+
+#include "levin/models/pretrained.h"
 
 namespace levin::models {
 

@@ -9,8 +9,8 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/base/text.h"
-#include "levin/checkpoint/sharded_weights.h"
+#include "levin/base/options.h"
+#include "levin/checkpoint/checkpoint.h"
 #include "levin/files/checksum.h"
 #include "levin/files/folder.h"
 #include "levin/files/memory_map.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "levin/base/state.h"
-#include "levin/models/config.h"
 #include "levin/models/family.h"
+#include "levin/models/pretrained.h"
 
 namespace levin::models {
 

@@ -1,4 +1,4 @@
-#include "levin/module/callback.h"
+#include "levin/module/module.h"
 
 namespace levin {
 

@@ -1,11 +1,10 @@
-#include "levin/module/full.h"
-
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
 
 #include <utility>
 
-#include "levin/shard/leaf.h"
+#include "levin/module/parameters.h"
+#include "levin/shard/sharded_tensor.h"
 
 namespace levin {
 namespace {

@@ -7,8 +7,12 @@
 //     levin::OptimizerConfig configure_optimizers() override { return levin::optim::adamw({}); }
 //   };
 
+#include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
+#include <cstdint>
+#include <exception>
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <memory>
@@ -20,14 +24,57 @@
 #include "levin/base/export.h"
 #include "levin/base/random.h"
 #include "levin/base/state.h"
+#include "levin/comm/process_group.h"
 #include "levin/data/batch.h"
 #include "levin/data/loader.h"
-#include "levin/module/context.h"
 #include "levin/module/optimizer_config.h"
-#include "levin/observe/logged.h"
+#include "levin/observe/logger.h"
 #include "levin/observe/metric.h"
 
+// What a running trainer offers to a module: a place to log to, and its optimizers.
+// Implemented by trainer/; a module outside of a run has none.
+
 namespace levin {
+
+class LoggedValues;
+
+/// One optimizer as a module with automatic_optimization = false drives it.
+class LEVIN_API OptimizerHandle {
+ public:
+  virtual ~OptimizerHandle();
+
+  /// Clips nothing; updates the parameters and moves the schedule on.
+  virtual void step() = 0;
+  /// closure: drops the gradients, computes loss and backward anew, and gives the loss. It is called
+  /// once, and then as step(); as often as the class asks for it where that is its way (LBFGS).
+  /// Returns the loss of the first call.
+  virtual at::Tensor step(const std::function<at::Tensor()>& closure) = 0;
+  virtual void zero_grad() = 0;
+  /// Parameters of the other optimizers need no gradient from toggle() to untoggle().
+  virtual void toggle() = 0;
+  virtual void untoggle() = 0;
+  virtual void clip_grad_norm(double max_norm) = 0;
+  virtual double learning_rate() const = 0;
+};
+
+class LEVIN_API ModuleContext {
+ public:
+  virtual ~ModuleContext();
+
+  /// Values of the stage that runs now; nothing where logging is off.
+  virtual LoggedValues* logged() = 0;
+  virtual OptimizerHandle& optimizer(int64_t index) = 0;
+  virtual void backward(const at::Tensor& loss) = 0;
+  /// This batch's loss is a mean over so many items; see Module::set_loss_weight.
+  virtual void set_loss_weight(double weight) = 0;
+  virtual void set_loss_weight(const at::Tensor& weight) = 0;
+  virtual int64_t batch_index() const = 0;
+  virtual int64_t current_epoch() const = 0;
+  virtual int64_t global_step() const = 0;
+  virtual at::Device device() const = 0;
+  /// The ranks that train on different data.
+  virtual comm::ProcessGroup data_group() = 0;
+};
 
 /// Every hook does nothing unless overridden. Their order in a run is in docs/architecture.md.
 class LEVIN_API Module : public torch::nn::Module {
@@ -158,6 +205,67 @@ class LEVIN_API Module : public torch::nn::Module {
   bool warned_ = false;
   bool takes_batch_index_ = true;
   bool made_with_seed_ = is_seeded();
+};
+
+// Callback: something that happens beside the training, at the points of a run.
+// Told of every point the module is told of, after the module; takes what it needs from the
+// trainer.
+//
+//   struct Printer : levin::Callback {
+//     std::string state_key() const override { return "printer"; }
+//     void on_train_epoch_end(levin::Trainer& trainer, levin::Module&) override { ... }
+//   };
+
+class Module;
+class Trainer;
+
+/// Every hook does nothing unless overridden. Callbacks run on every rank; what one decides must
+/// not depend on the rank.
+class LEVIN_API Callback {
+ public:
+  virtual ~Callback();
+
+  /// Under this name the state is found in a checkpoint; unique among the callbacks of a run.
+  virtual std::string state_key() const = 0;
+  virtual State state_dict() const { return {}; }
+  virtual void load_state_dict(const State& state) {}
+  /// A callback that writes checkpoints is called after all others and after the loggers, so that
+  /// what it saves holds their part of the same moment.
+  virtual bool writes_checkpoints() const { return false; }
+  /// Where it writes them; empty before a run when the trainer is to choose.
+  virtual std::string checkpoint_folder() const { return ""; }
+
+  virtual void setup(Trainer& trainer, Module& module, std::string_view stage) {}
+  virtual void teardown(Trainer& trainer, Module& module, std::string_view stage) {}
+  virtual void on_exception(Trainer& trainer, Module& module, const std::exception& error) {}
+
+  virtual void on_fit_start(Trainer& trainer, Module& module) {}
+  virtual void on_fit_end(Trainer& trainer, Module& module) {}
+  virtual void on_sanity_check_start(Trainer& trainer, Module& module) {}
+  virtual void on_sanity_check_end(Trainer& trainer, Module& module) {}
+  virtual void on_train_start(Trainer& trainer, Module& module) {}
+  virtual void on_train_end(Trainer& trainer, Module& module) {}
+  virtual void on_train_epoch_start(Trainer& trainer, Module& module) {}
+  virtual void on_train_epoch_end(Trainer& trainer, Module& module) {}
+  virtual void on_train_batch_start(Trainer& trainer, Module& module, const Batch& batch,
+                                    int64_t batch_index) {}
+  virtual void on_train_batch_end(Trainer& trainer, Module& module, const at::Tensor& loss,
+                                  const Batch& batch, int64_t batch_index) {}
+  virtual void on_before_zero_grad(Trainer& trainer, Module& module) {}
+  virtual void on_before_backward(Trainer& trainer, Module& module, const at::Tensor& loss) {}
+  virtual void on_after_backward(Trainer& trainer, Module& module) {}
+  virtual void on_before_optimizer_step(Trainer& trainer, Module& module) {}
+
+  // Of validation, test and prediction alike: stage is "validate", "test" or "predict".
+  virtual void on_evaluation_start(Trainer& trainer, Module& module, std::string_view stage) {}
+  virtual void on_evaluation_end(Trainer& trainer, Module& module, std::string_view stage) {}
+  virtual void on_evaluation_batch_start(Trainer& trainer, Module& module, std::string_view stage,
+                                         const Batch& batch, int64_t batch_index) {}
+  virtual void on_evaluation_batch_end(Trainer& trainer, Module& module, std::string_view stage,
+                                       const Batch& batch, int64_t batch_index) {}
+
+  virtual void on_save_checkpoint(Trainer& trainer, Module& module, State& checkpoint) {}
+  virtual void on_load_checkpoint(Trainer& trainer, Module& module, const State& checkpoint) {}
 };
 
 }  // namespace levin

@@ -15,7 +15,7 @@
 #include "levin/module/loading/casts.h"
 #include "levin/module/loading/name_hint.h"
 #include "levin/module/optimizer_config.h"
-#include "levin/shard/leaf.h"
+#include "levin/shard/sharded_tensor.h"
 
 namespace levin {
 namespace {

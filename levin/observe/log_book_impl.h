@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "levin/observe/logged.h"
+#include "levin/observe/logger.h"
 #include "levin/observe/reduction.h"
 
 namespace levin::detail {

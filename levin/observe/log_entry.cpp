@@ -2,6 +2,7 @@
 
 #include "levin/base/check.h"
 #include "levin/observe/log_book_impl.h"
+#include "levin/observe/reduction.h"
 
 namespace levin::detail {
 namespace {

@@ -1,9 +1,9 @@
-#include "levin/observe/logged.h"
-
 #include <fmt/ranges.h>
 
 #include "levin/base/check.h"
 #include "levin/observe/log_book_impl.h"
+#include "levin/observe/logger.h"
+#include "levin/observe/reduction.h"
 
 namespace levin {
 namespace {

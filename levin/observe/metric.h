@@ -9,11 +9,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "levin/base/export.h"
 #include "levin/base/state.h"
-#include "levin/observe/reduction.h"
 
 namespace levin {
 
@@ -34,6 +34,10 @@ class LEVIN_API Metric {
   /// The value over no samples: NaN.
   static at::Tensor nothing();
 };
+
+namespace detail {
+class Reduction;
+}  // namespace detail
 
 namespace metrics {
 
@@ -73,6 +77,10 @@ class LEVIN_API Accuracy : public Metric {
 /// What the four below share; made for them, not for users.
 class LEVIN_API Reduced : public Metric {
  public:
+  enum class Kind { kMean, kSum, kMin, kMax };
+  ~Reduced() override;
+  Reduced(const Reduced& other);
+  Reduced& operator=(const Reduced& other);
   at::Tensor compute() const override;
   void reset() override;
   void merge(const State& other) override;
@@ -80,20 +88,20 @@ class LEVIN_API Reduced : public Metric {
   void load_state_dict(const State& state) override;
 
  protected:
-  explicit Reduced(detail::Reduction::Kind kind);
+  explicit Reduced(Kind kind);
   void take(const at::Tensor& values, double weight);
   void take(double value, double weight);
 
  private:
-  detail::Reduction::Kind kind_;
-  detail::Reduction reduction_;
+  Kind kind_;
+  std::unique_ptr<detail::Reduction> reduction_;
 };
 
 /// Mean of all elements of all values, each with the weight of its value. Throws Error
 /// "observe.metric.weight" (below 0 or not finite) and "observe.metric.dtype" (a complex value).
 class LEVIN_API Mean : public Reduced {
  public:
-  Mean() : Reduced(detail::Reduction::Kind::kMean) {}
+  Mean() : Reduced(Kind::kMean) {}
   void update(const at::Tensor& values, double weight = 1) { take(values, weight); }
   void update(double value, double weight = 1) { take(value, weight); }
 };
@@ -101,21 +109,21 @@ class LEVIN_API Mean : public Reduced {
 /// Of nothing: 0.
 class LEVIN_API Sum : public Reduced {
  public:
-  Sum() : Reduced(detail::Reduction::Kind::kSum) {}
+  Sum() : Reduced(Kind::kSum) {}
   void update(const at::Tensor& values) { take(values, 1); }
   void update(double value) { take(value, 1); }
 };
 
 class LEVIN_API Min : public Reduced {
  public:
-  Min() : Reduced(detail::Reduction::Kind::kMin) {}
+  Min() : Reduced(Kind::kMin) {}
   void update(const at::Tensor& values) { take(values, 1); }
   void update(double value) { take(value, 1); }
 };
 
 class LEVIN_API Max : public Reduced {
  public:
-  Max() : Reduced(detail::Reduction::Kind::kMax) {}
+  Max() : Reduced(Kind::kMax) {}
   void update(const at::Tensor& values) { take(values, 1); }
   void update(double value) { take(value, 1); }
 };

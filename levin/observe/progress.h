@@ -17,7 +17,7 @@
 #include <string_view>
 
 #include "levin/base/export.h"
-#include "levin/observe/logged.h"
+#include "levin/observe/logger.h"
 
 namespace levin {
 

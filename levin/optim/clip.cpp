@@ -1,5 +1,3 @@
-#include "levin/optim/clip.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_clamp_max.h>
@@ -19,7 +17,8 @@
 
 #include "levin/base/check.h"
 #include "levin/comm/operators.h"
-#include "levin/shard/leaf.h"
+#include "levin/optim/optim.h"
+#include "levin/shard/sharded_tensor.h"
 
 namespace levin::optim {
 namespace {

@@ -19,7 +19,7 @@
 
 #include "levin/base/check.h"
 #include "levin/optim/flat.h"
-#include "levin/shard/leaf.h"
+#include "levin/shard/sharded_tensor.h"
 
 namespace levin::optim {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "levin/base/check.h"
-#include "levin/shard/leaf.h"
+#include "levin/shard/sharded_tensor.h"
 
 namespace levin::optim {
 namespace {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "levin/base/check.h"
-#include "levin/shard/leaf.h"
+#include "levin/shard/sharded_tensor.h"
 
 namespace levin::optim {
 

@@ -1,8 +1,8 @@
-#include "levin/shard/box.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
+
+#include "levin/shard/layout.h"
 
 namespace levin::shard {
 

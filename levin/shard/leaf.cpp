@@ -1,5 +1,3 @@
-#include "levin/shard/leaf.h"
-
 #include <ATen/ops/empty.h>
 
 #include <atomic>
@@ -8,6 +6,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/shard/sharded_tensor.h"
 
 namespace levin::shard {
 

@@ -1,10 +1,10 @@
-#include "levin/shard/placement.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <ostream>
+
+#include "levin/shard/layout.h"
 
 namespace levin::shard {
 namespace {

@@ -17,8 +17,7 @@
 #include <vector>
 
 #include "levin/base/export.h"
-#include "levin/comm/collectives/reduce_op.h"
-#include "levin/shard/box.h"
+#include "levin/comm/process_group.h"
 #include "levin/shard/layout.h"
 
 namespace levin::shard {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "levin/base/options.h"
-#include "levin/base/text.h"
 
 namespace levin {
 

@@ -5,8 +5,8 @@
 #include <array>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
-#include "levin/optim/clip.h"
+#include "levin/base/options.h"
+#include "levin/optim/optim.h"
 #include "levin/strategy/backward.h"
 #include "levin/strategy/strategies.h"
 

@@ -14,12 +14,11 @@
 #include "levin/comm/process_group.h"
 #include "levin/data/batch.h"
 #include "levin/data/loader.h"
-#include "levin/graph/meta/materialize.h"
+#include "levin/graph/meta/init_on_meta.h"
 #include "levin/module/optimizer_config.h"
 #include "levin/module/parameters.h"
 #include "levin/optim/optimizer.h"
-#include "levin/strategy/ddp/options.h"
-#include "levin/strategy/fsdp/options.h"
+#include "levin/strategy/options.h"
 
 namespace torch::nn {
 class Module;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "levin/base/log.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/text/unicode/unicode.h"
 #include "levin/text/unicode/utf8.h"
 

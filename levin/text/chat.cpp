@@ -1,16 +1,15 @@
-#include "levin/text/chat.h"
-
 #include <algorithm>
 #include <array>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/text/control_tokens.h"
 #include "levin/text/parts_impl.h"
 #include "levin/text/template/interpreter.h"
 #include "levin/text/template/template.h"
 #include "levin/text/template/values/json_text.h"
 #include "levin/text/template/values/python_text.h"
+#include "levin/text/tokenizer.h"
 #include "levin/text/unicode/utf8.h"
 
 namespace levin::text {

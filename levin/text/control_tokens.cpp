@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/text/parts_impl.h"
 #include "levin/text/template/values/python_text.h"
 #include "levin/text/unicode/utf8.h"

@@ -3,7 +3,7 @@
 #include <span>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/files/checksum.h"
 #include "levin/files/read_file.h"
 #include "levin/text/folder/folder.h"

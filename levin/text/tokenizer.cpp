@@ -7,7 +7,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/files/checksum.h"
 #include "levin/text/parts_impl.h"
 #include "levin/text/unicode/utf8.h"

@@ -1,6 +1,6 @@
 #pragma once
-// Tokenizer: text to the numbers that a language model reads, and back, as Hugging Face's tokenizers does it.
-// Stands before everything that trains on text; knows nothing of tensors.
+// Tokenizer: text to the numbers that a language model reads, and back, as Hugging Face's
+// tokenizers does it. Stands before everything that trains on text; knows nothing of tensors.
 //
 //   const auto tokenizer = levin::text::Tokenizer::from_pretrained("minilm");
 //   const auto encoding = tokenizer.encode("Hello world");          // encoding.ids: 101, 7592, 2088, 102
@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,10 +18,109 @@
 #include <vector>
 
 #include "levin/base/export.h"
-#include "levin/text/chat.h"
-#include "levin/text/encoding.h"
+
+// Encoding: a text as tokens, with all that is known of each.
+// What Tokenizer::encode gives; what becomes a batch for a model.
+//
+//   const text::Encoding encoding = tokenizer.encode("Hello world");
+//   for (int32_t id : encoding.ids) ...
 
 namespace levin::text {
+
+/// From begin on, before end.
+struct Offset {
+  int32_t begin = 0;
+  int32_t end = 0;
+  bool operator==(const Offset&) const = default;
+};
+
+/// Lists of one length, an item a token. As Python's tokenizers has it, with -1 for None.
+struct Encoding {
+  std::vector<int32_t> ids;
+  std::vector<int32_t> type_ids;             ///< 0 for the first text, 1 for the second of a pair
+  std::vector<int32_t> attention_mask;       ///< 0 for padding
+  std::vector<int32_t> special_tokens_mask;  ///< 1 for what stands for no text
+  /// Where in its text the token stands. This and what follows are empty with OffsetUnit::kNone.
+  std::vector<Offset> offsets;
+  std::vector<int32_t> word_ids;  ///< number of the piece before the model, or of the word given
+  std::vector<int32_t> sequence_ids;  ///< the text that it belongs to
+  /// What truncation cut off, each as long as may be and beginning with the stride.
+  std::vector<Encoding> overflowing;
+
+  bool operator==(const Encoding&) const = default;
+  /// Leaves empty lists that keep their memory.
+  void clear() {
+    for (auto* list :
+         {&ids, &type_ids, &attention_mask, &special_tokens_mask, &word_ids, &sequence_ids}) {
+      list->clear();
+    }
+    offsets.clear();
+    overflowing.clear();
+  }
+};
+
+// Chats: messages that a model's chat template makes one text of. What
+// Tokenizer::apply_chat_template takes and gives.
+//
+//   const text::Chat chat =
+//       tokenizer.apply_chat_template({{"user", "Hello"}}, {.add_generation_prompt = true});
+//   chat.text;                // "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+
+struct Message {
+  std::string role;  ///< such as system, user, assistant
+  std::string content;
+};
+
+/// A conversation. What has more than a role and a content (tool calls, parts, reasoning) comes as JSON.
+class LEVIN_API Messages {
+ public:
+  Messages(std::initializer_list<Message> messages)  // NOLINT(google-explicit-constructor)
+      : Messages(std::span(messages.begin(), messages.size())) {}
+  Messages(const std::vector<Message>& messages)  // NOLINT(google-explicit-constructor)
+      : Messages(std::span<const Message>(messages)) {}
+  explicit Messages(std::span<const Message> messages);
+  /// A list of objects, as in Python: [{"role": "user", "content": "Hello"}].
+  static Messages from_json(std::string json);
+
+  const std::string& json() const { return json_; }
+
+ private:
+  Messages() = default;
+  std::string json_;
+};
+
+/// What a template, which is foreign code, may take. Beyond it: Error "text.template.steps" and the like.
+struct TemplateLimits {
+  int64_t max_steps = 20'000'000;        ///< nodes, items and 64 bytes of text
+  int64_t max_depth = 1000;              ///< of blocks, expressions and macros within each other
+  int64_t max_output_bytes = 64 << 20;   ///< of text
+  int64_t max_memory_bytes = 256 << 20;  ///< of values
+};
+
+/// As the arguments of transformers' apply_chat_template.
+struct ChatOptions {
+  std::string tools;      ///< a JSON list of tools' schemas; empty: none
+  std::string documents;  ///< a JSON list of objects; empty: none
+  std::string
+      chat_template;  ///< a template in Jinja, or the name of one of the folder's; empty: the folder's
+  bool add_generation_prompt = false;  ///< ends with what begins an answer
+  /// The field of the last message that goes on, such as "content", so that nothing ends it; empty: none.
+  std::string continue_final_message;
+  bool tokenize = true;  ///< Chat::encoding, else only Chat::text
+  bool return_assistant_tokens_mask = false;
+  /// What is a control token of the template is text where messages, tools, documents or variables have it.
+  bool sanitize_control_tokens = false;
+  std::string variables;  ///< a JSON object of what else the template reads
+  std::optional<int64_t>
+      now;  ///< seconds since 1970 that the template takes for the time; unset: the clock's
+  TemplateLimits limits;
+};
+
+struct Chat {
+  std::string text;
+  Encoding encoding;                    ///< without special tokens but those of the text
+  std::vector<int32_t> assistant_mask;  ///< 1 for a token that the assistant said
+};
 
 /// A token that is found in the text as a whole, before it is split.
 struct AddedToken {
@@ -184,5 +284,33 @@ class LEVIN_API DecodeStream {
   std::string prefix_;
   size_t prefix_size_ = 0;  // ids that prefix_ is of
 };
+
+// train_bpe: a vocabulary of byte pairs, learnt from texts, as a tokenizer.json.
+// Where a tokenizer comes from that nobody has published; Tokenizer::from_json takes what it gives.
+//
+//   const std::string json = levin::text::train_bpe(
+//       R"({"pre_tokenizer": {"type": "ByteLevel"}, "decoder": {"type": "ByteLevel"}})", texts,
+//       {.vocab_size = 8000, .special_tokens = {{.content = "<s>", .special = true}}});
+
+/// Of Python's BpeTrainer.
+struct BpeTrainerOptions {
+  int64_t vocab_size = 30'000;
+  int64_t min_frequency = 0;                  ///< of a pair that is still merged
+  std::vector<AddedToken> special_tokens;     ///< get the first ids
+  std::optional<int64_t> limit_alphabet;      ///< characters that are kept, the most frequent ones
+  std::vector<std::string> initial_alphabet;  ///< characters that are kept though no text has them
+  std::string continuing_subword_prefix;
+  std::string end_of_word_suffix;
+  std::optional<int64_t> max_token_length;  ///< characters of a token that merges make
+};
+
+/// All bytes as byte-level vocabularies write them: an initial alphabet that leaves nothing unknown.
+LEVIN_API std::vector<std::string> byte_alphabet();
+
+/// Normalizer, pre-tokenizer and the rest are those of `tokenizer`, a tokenizer.json with or without a
+/// model. Vocabulary and merges are what Python's library learns. Throws Error "text.train" where an option has
+/// a value that does not exist, and what Tokenizer::from_json throws.
+LEVIN_API std::string train_bpe(std::string_view tokenizer, std::span<const std::string> texts,
+                                const BpeTrainerOptions& options = {});
 
 }  // namespace levin::text

@@ -6,8 +6,8 @@
 #include "levin/base/check.h"
 #include "levin/base/console/last_words.h"
 #include "levin/base/log.h"
+#include "levin/base/options.h"
 #include "levin/base/options/read_options.h"
-#include "levin/base/text.h"
 #include "levin/trainer/predictions.h"
 #include "levin/trainer/trainer.h"
 

@@ -1,7 +1,6 @@
-#include "levin/trainer/portion.h"
-
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
+#include "levin/trainer/options.h"
 
 namespace levin {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "levin/data/module.h"
-#include "levin/module/callback.h"
+#include "levin/module/module.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin::detail {

@@ -8,14 +8,13 @@
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/checkpoint/checkpoint.h"
-#include "levin/checkpoint/checkpoint_reader.h"
 #include "levin/files/folder.h"
 #include "levin/module/base.h"
 #include "levin/module/parameters.h"
-#include "levin/shard/leaf.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/shard/sharded_tensor.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "levin/trainer/run.h"
-#include "levin/trainer/version.h"
+#include "levin/trainer/trainer.h"
 
 namespace levin::detail {
 namespace {

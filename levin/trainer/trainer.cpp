@@ -8,9 +8,9 @@
 #include "levin/accelerator/engine/process_settings.h"
 #include "levin/accelerator/engine/same_options.h"
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "levin/trainer/callbacks/export_program.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
 #include "levin/trainer/run.h"
 #include "levin/xla/device/compile/compile_watch.h"
 

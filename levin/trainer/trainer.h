@@ -20,7 +20,7 @@
 #include "levin/data/loader.h"
 #include "levin/data/module.h"
 #include "levin/module/module.h"
-#include "levin/observe/logged.h"
+#include "levin/observe/logger.h"
 #include "levin/trainer/options.h"
 
 namespace levin {
@@ -172,5 +172,10 @@ class LEVIN_API Trainer {
   std::optional<std::string> best_;
   int interrupted_ = 0;
 };
+
+// The version of levin: of the CMake package (CMakeLists.txt reads it here), of `levin --version`,
+// and in each checkpoint.
+
+inline constexpr const char* kVersion = "0.1.0";
 
 }  // namespace levin

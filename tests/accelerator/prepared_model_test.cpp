@@ -1,8 +1,7 @@
-#include "levin/accelerator/prepared/prepared_model.h"
-
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "levin/accelerator/prepared/prepared.h"
 #include "levin/accelerator/stepping/forward_guards.h"
 #include "tests/accelerator/small_nets.h"
 

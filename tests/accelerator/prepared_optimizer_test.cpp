@@ -1,5 +1,3 @@
-#include "levin/accelerator/prepared/prepared_optimizer.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -8,6 +6,7 @@
 #include <cmath>
 
 #include "levin/accelerator/engine/engine.h"
+#include "levin/accelerator/prepared/prepared.h"
 #include "tests/accelerator/small_nets.h"
 #include "tests/support/error_of.h"
 #include "tests/support/same_weights.h"

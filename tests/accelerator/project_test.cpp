@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "levin/accelerator/local_sgd.h"
-#include "levin/checkpoint/sharded_weights.h"
+#include "levin/accelerator/accelerator.h"
+#include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/torch/torch_file.h"
 #include "tests/accelerator/small_nets.h"
 #include "tests/support/error_of.h"

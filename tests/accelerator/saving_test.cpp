@@ -9,8 +9,8 @@
 #include <set>
 #include <sstream>
 
-#include "levin/accelerator/local_sgd.h"
-#include "levin/checkpoint/sharded_weights.h"
+#include "levin/accelerator/accelerator.h"
+#include "levin/checkpoint/checkpoint.h"
 #include "tests/accelerator/small_nets.h"
 #include "tests/checkpoint/on_disk.h"
 #include "tests/support/divided.h"

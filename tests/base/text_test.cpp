@@ -1,8 +1,7 @@
-#include "levin/base/text.h"
-
 #include <gtest/gtest.h>
 
 #include "levin/base/error.h"
+#include "levin/base/options.h"
 #include "tests/support/error_of.h"
 
 namespace {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "levin/checkpoint/checkpoint_reader.h"
+#include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/saving/together_impl.h"
 #include "tests/checkpoint/by_ranks.h"
 #include "tests/support/error_of.h"

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "levin/checkpoint/checkpoint_reader.h"
+#include "levin/checkpoint/checkpoint.h"
 #include "levin/module/parameters.h"
 #include "levin/optim/optim.h"
 #include "levin/optim/optimizer.h"

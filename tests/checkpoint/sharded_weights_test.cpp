@@ -1,6 +1,4 @@
 // Weights in several files: what a second save leaves, removes, and never mixes.
-#include "levin/checkpoint/sharded_weights.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -8,6 +8,7 @@
 #include "levin/comm/environment/host_list.h"
 #include "levin/comm/environment/kubeflow.h"
 #include "levin/comm/environment/port.h"
+#include "levin/comm/environment/variables.h"
 #include "tests/support/error_of.h"
 
 namespace levin::comm {

@@ -1,10 +1,9 @@
-#include "levin/comm/mesh_shape.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
 
+#include "levin/comm/device_mesh.h"
 #include "tests/support/error_of.h"
 
 namespace {

@@ -1,5 +1,3 @@
-#include "levin/data/length_groups.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 #include <random>
 
 #include "levin/data/loader.h"
+#include "levin/data/sampler.h"
 #include "tests/data/read_epoch.h"
 #include "tests/support/error_of.h"
 

@@ -1,6 +1,4 @@
 // Batches in few shapes: samples of different lengths, and a last batch that is shorter.
-#include "levin/data/collate/pad_collate.h"
-
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 

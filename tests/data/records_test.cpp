@@ -1,5 +1,3 @@
-#include "levin/data/sources/records.h"
-
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,9 @@
-#include "levin/data/sources/torch_dataset.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "levin/data/loader.h"
+#include "levin/data/sources/sources.h"
 #include "tests/support/error_of.h"
 
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "levin/base/error.h"
-#include "levin/graph/text/text.h"
+#include "levin/graph/graph.h"
 #include "tests/fuzz/limits.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -3,7 +3,7 @@
 //   fuzz_hostfile -max_total_time=20
 
 #include "levin/base/error.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/launch/hostfile.h"
 #include "tests/fuzz/limits.h"
 #include "tests/fuzz/memory_file.h"

@@ -3,7 +3,7 @@
 //   fuzz_records -max_total_time=20
 
 #include "levin/base/error.h"
-#include "levin/data/sources/records.h"
+#include "levin/data/sources/sources.h"
 #include "tests/fuzz/limits.h"
 #include "tests/fuzz/memory_file.h"
 

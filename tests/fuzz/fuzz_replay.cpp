@@ -14,9 +14,9 @@
 #include <string>
 
 #include "levin/base/error.h"
-#include "levin/graph/interpret/interpreter.h"
+#include "levin/graph/graph.h"
+#include "levin/graph/record/trace.h"
 #include "levin/graph/replay/replay.h"
-#include "levin/graph/text/text.h"
 #include "tests/fuzz/limits.h"
 
 namespace {

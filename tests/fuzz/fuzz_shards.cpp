@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "levin/base/error.h"
-#include "levin/checkpoint/sharded_weights.h"
+#include "levin/checkpoint/checkpoint.h"
 #include "tests/fuzz/limits.h"
 
 namespace {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "levin/base/random.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "tests/gpu/tasks.h"
 
 namespace levin::test::gpu {

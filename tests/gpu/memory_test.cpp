@@ -10,7 +10,7 @@
 #include "levin/base/autocast.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/module/activation_checkpoint.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "tests/gpu/tasks.h"
 #include "tests/graph/allocation_meter.h"
 

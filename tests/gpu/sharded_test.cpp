@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "levin/checkpoint/checkpoint.h"
-#include "levin/module/full.h"
+#include "levin/module/parameters.h"
 #include "levin/module/wrap.h"
 #include "levin/strategy/strategy.h"
 #include "levin/strategy/sync_batch_norm.h"

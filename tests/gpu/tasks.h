@@ -9,7 +9,7 @@
 #include "levin/accelerator/accelerator.h"
 #include "levin/data/sources/sources.h"
 #include "levin/graph/compile/compiled.h"
-#include "levin/module/full.h"
+#include "levin/module/parameters.h"
 #include "levin/optim/optim.h"
 #include "levin/trainer/trainer.h"
 #include "tests/gpu/device.h"

@@ -9,10 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "levin/graph/interpret/interpreter.h"
+#include "levin/graph/graph.h"
 #include "levin/graph/record/trace.h"
 #include "levin/graph/replay/replay.h"
-#include "levin/graph/text/text.h"
 
 namespace levin::test {
 

@@ -5,11 +5,9 @@
 #include <torch/torch.h>
 
 #include "levin/files/safetensors.h"
-#include "levin/graph/interpret/graph_module.h"
-#include "levin/graph/interpret/interpreter.h"
+#include "levin/graph/graph.h"
 #include "levin/graph/record/trace.h"
 #include "levin/graph/replay/replay.h"
-#include "levin/graph/text/text.h"
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"
 

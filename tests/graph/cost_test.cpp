@@ -1,10 +1,9 @@
-#include "levin/graph/cost/cost.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "levin/graph/cost/tpu_generations.h"
+#include "levin/graph/passes/passes.h"
 #include "levin/graph/replay/replay.h"
 #include "levin/strategy/backward.h"
 #include "tests/graph/against_eager.h"

@@ -1,5 +1,3 @@
-#include "levin/graph/passes/data_parallel.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -14,13 +12,11 @@
 #include "levin/comm/collectives/named_group.h"
 #include "levin/comm/operators.h"
 #include "levin/graph/compile/difference.h"
-#include "levin/graph/cost/cost.h"
-#include "levin/graph/passes/rematerialize.h"
+#include "levin/graph/graph.h"
+#include "levin/graph/passes/passes.h"
 #include "levin/graph/record/trace.h"
-#include "levin/graph/text/text.h"
 #include "levin/graph/values.h"
 #include "levin/models/gpt2.h"
-#include "levin/optim/clip.h"
 #include "levin/optim/optim.h"
 #include "levin/optim/optimizer.h"
 #include "levin/strategy/backward.h"

@@ -11,6 +11,7 @@
 #include "levin/graph/record/interposer.h"
 #include "levin/graph/record/trace.h"
 #include "levin/graph/replay/replay.h"
+#include "levin/observe/reduction.h"
 
 namespace {
 

@@ -1,11 +1,10 @@
-#include "levin/graph/passes/fuse.h"
-
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <limits>
 #include <vector>
 
+#include "levin/graph/passes/passes.h"
 #include "tests/graph/against_eager.h"
 
 namespace {

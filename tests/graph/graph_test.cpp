@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "levin/files/safetensors.h"
-#include "levin/graph/passes/replace_pattern.h"
+#include "levin/graph/passes/passes.h"
 #include "tests/graph/against_eager.h"
 #include "tests/support/child_process.h"
 #include "tests/support/error_of.h"

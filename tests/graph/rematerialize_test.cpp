@@ -1,5 +1,3 @@
-#include "levin/graph/passes/rematerialize.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -9,7 +7,7 @@
 #include <random>
 #include <utility>
 
-#include "levin/graph/cost/cost.h"
+#include "levin/graph/passes/passes.h"
 #include "levin/graph/replay/replay.h"
 #include "levin/models/gpt2.h"
 #include "levin/strategy/backward.h"

@@ -1,9 +1,8 @@
 // Numbers that the host computes in each step, under replay.
-#include "levin/graph/compile/step_value.h"
-
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "levin/graph/compile/compile.h"
 #include "levin/graph/compile/compiled.h"
 
 namespace step_value {

@@ -8,9 +8,9 @@
 
 #include <thread>
 
+#include "levin/graph/graph.h"
 #include "levin/graph/record/interposer.h"
 #include "levin/graph/record/stretch.h"
-#include "levin/graph/text/text.h"
 #include "tests/graph/against_eager.h"
 #include "tests/support/error_of.h"
 

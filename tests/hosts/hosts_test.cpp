@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "levin/module/full.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/module/parameters.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "tests/hosts/examples.h"
 #include "tests/hosts/network.h"
 #include "tests/trainer/small_run.h"

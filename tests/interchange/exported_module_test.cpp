@@ -1,6 +1,4 @@
 // Programs of torch.export as modules: names, inputs, modes, what is refused, and files that are damaged.
-#include "levin/interchange/exported_module.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/library.h>

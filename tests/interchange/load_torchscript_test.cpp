@@ -1,5 +1,3 @@
-#include "levin/interchange/load_torchscript.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/script.h>
@@ -7,6 +5,7 @@
 
 #include <fstream>
 
+#include "levin/interchange/load_exported.h"
 #include "tests/interchange/small_programs.h"
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"

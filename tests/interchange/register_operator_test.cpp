@@ -1,10 +1,9 @@
 // Operators of one's own, which exported programs call.
-#include "levin/interchange/register_operator.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "levin/interchange/export_program.h"
 #include "levin/interchange/load_exported.h"
 #include "tests/interchange/small_programs.h"
 #include "tests/support/error_of.h"

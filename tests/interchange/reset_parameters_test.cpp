@@ -1,6 +1,4 @@
 // Fresh values for parts of an exported module.
-#include "levin/interchange/reset_parameters.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -9,7 +9,7 @@
 #include "levin/module/module.h"
 #include "levin/module/parameters.h"
 #include "levin/optim/optim.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "levin/trainer/trainer.h"
 #include "tests/interchange/small_programs.h"
 #include "tests/support/scratch.h"

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "levin/interchange/export_program.h"
 #include "levin/interchange/load_exported.h"
-#include "levin/interchange/register_operator.h"
 #include "tests/interchange/small_programs.h"
 #include "tests/support/scratch.h"
 

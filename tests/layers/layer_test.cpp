@@ -108,7 +108,6 @@ void check_header(const Source& source, std::vector<std::string>& faults) {
   if (source.first_line != "#pragma once") {
     faults.push_back(source.path + ": its first line is not #pragma once");
   }
-  // LevinInstall.cmake leaves them out.
   const bool writes_json = source.path.starts_with("levin/interchange/export/write/");
   const bool for_sources_only =
       source.path == "levin/base/check.h" || source.path == "levin/base/log.h";

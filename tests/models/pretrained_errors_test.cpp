@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "levin/checkpoint/checkpoint.h"
-#include "levin/checkpoint/sharded_weights.h"
 #include "levin/data/batch.h"
 #include "levin/models/pretrained.h"
 #include "tests/models/small_models.h"

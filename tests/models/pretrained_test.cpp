@@ -8,7 +8,6 @@
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/data/batch.h"
 #include "levin/graph/meta/init_on_meta.h"
-#include "levin/graph/meta/materialize.h"
 #include "levin/module/wrap.h"
 #include "tests/models/small_models.h"
 #include "tests/support/error_of.h"

@@ -3,7 +3,7 @@
 #include <torch/torch.h>
 
 #include "levin/base/error.h"
-#include "levin/observe/logged.h"
+#include "levin/observe/logger.h"
 #include "tests/observe/elsewhere.h"
 
 namespace {

@@ -1,5 +1,3 @@
-#include "levin/observe/logged.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -8,6 +6,7 @@
 #include <new>
 
 #include "levin/base/error.h"
+#include "levin/observe/logger.h"
 #include "tests/observe/elsewhere.h"
 #include "tests/support/error_of.h"
 

@@ -1,5 +1,3 @@
-#include "levin/optim/clip.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -8,6 +6,7 @@
 #include <limits>
 
 #include "levin/base/error.h"
+#include "levin/optim/optim.h"
 #include "tests/support/error_of.h"
 
 namespace {

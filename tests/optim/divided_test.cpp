@@ -10,7 +10,6 @@
 #include <cmath>
 #include <limits>
 
-#include "levin/optim/clip.h"
 #include "levin/optim/grad_scaler.h"
 #include "levin/optim/optim.h"
 #include "levin/optim/optimizer.h"

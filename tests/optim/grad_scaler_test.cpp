@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "levin/base/autocast.h"
-#include "levin/optim/clip.h"
 #include "levin/optim/optim.h"
 #include "tests/optim/golden.h"
 #include "tests/support/error_of.h"

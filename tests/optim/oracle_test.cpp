@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "levin/optim/clip.h"
 #include "levin/optim/learning_rate.h"
 #include "levin/optim/optim.h"
 #include "levin/optim/optimizer.h"

@@ -15,7 +15,6 @@
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/interchange/export_program.h"
 #include "levin/interchange/load_exported.h"
-#include "levin/module/full.h"
 #include "levin/module/parameters.h"
 #include "levin/optim/optim.h"
 #include "tests/oracle/exported_values.h"

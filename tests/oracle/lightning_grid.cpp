@@ -8,9 +8,7 @@
 #include <map>
 
 #include "levin/data/sources/sources.h"
-#include "levin/trainer/callbacks/early_stopping.h"
-#include "levin/trainer/callbacks/learning_rate_monitor.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "tests/oracle/lightning_model.h"
 
 namespace lightning_grid {

@@ -8,7 +8,6 @@
 #include "levin/data/batch.h"
 #include "levin/models/lora.h"
 #include "levin/models/pretrained.h"
-#include "levin/models/sentence_encoder.h"
 #include "tests/oracle/python.h"
 
 namespace levin::models {

@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "levin/base/random.h"
-#include "levin/data/length_groups.h"
+#include "levin/data/sampler.h"
 #include "levin/text/rows/batches/rows_dataset.h"
 #include "tests/oracle/python.h"
 

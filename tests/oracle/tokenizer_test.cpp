@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "levin/base/error.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "tests/oracle/python.h"
 
 namespace levin::text {

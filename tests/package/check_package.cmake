@@ -45,9 +45,15 @@ foreach(file IN LISTS binaries)
   endif()
 endforeach()
 
-file(GLOB_RECURSE private "${prefix}/include/*/check.h" "${prefix}/include/*/log.h" "${prefix}/include/*.cpp")
-if(private)
-  message(FATAL_ERROR "these are for levin's own sources and must not be installed: ${private}")
+# The public headers alone.
+file(GLOB_RECURSE installed RELATIVE "${prefix}/include" "${prefix}/include/*")
+file(STRINGS "${SOURCE}/levin/levin.h" wanted REGEX "^#include \"levin/")
+list(TRANSFORM wanted REPLACE "^#include \"(.*)\"$" "\\1")
+list(APPEND wanted levin/levin.h)
+list(SORT installed)
+list(SORT wanted)
+if(NOT installed STREQUAL wanted)
+  message(FATAL_ERROR "wanted the headers\n${wanted}\ngot\n${installed}")
 endif()
 
 # The CMakeLists.txt that README and getting_started print is the user's.

@@ -1,9 +1,8 @@
 // A parameter that is this rank's part of a whole: who asks is told so.
-#include "levin/shard/leaf.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "levin/shard/sharded_tensor.h"
 #include "tests/support/divided.h"
 #include "tests/support/error_of.h"
 #include "tests/support/world.h"

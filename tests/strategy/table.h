@@ -14,7 +14,7 @@
 #include "levin/base/random.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/graph/compile/compiled.h"
-#include "levin/module/full.h"
+#include "levin/module/parameters.h"
 #include "levin/module/wrap.h"
 #include "levin/optim/optim.h"
 #include "levin/strategy/strategy.h"

@@ -9,7 +9,7 @@
 
 #include "levin/comm/device_mesh.h"
 #include "levin/module/parameters.h"
-#include "levin/shard/leaf.h"
+#include "levin/shard/sharded_tensor.h"
 
 namespace levin::test {
 

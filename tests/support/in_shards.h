@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "levin/data/iterable_dataset.h"
+#include "levin/data/dataset.h"
 
 namespace levin::test {
 

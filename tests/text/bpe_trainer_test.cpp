@@ -1,11 +1,10 @@
-#include "levin/text/bpe_trainer.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include <fstream>
 
+#include "levin/text/tokenizer.h"
 #include "tests/support/error_of.h"
 #include "tests/support/places.h"
 

@@ -1,6 +1,4 @@
 // apply_chat_template over a small tokenizer; against transformers it is tested in tests/oracle.
-#include "levin/text/chat.h"
-
 #include <gtest/gtest.h>
 
 #include "levin/text/tokenizer.h"

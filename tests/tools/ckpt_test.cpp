@@ -9,7 +9,6 @@
 #include <array>
 
 #include "levin/checkpoint/checkpoint.h"
-#include "levin/checkpoint/sharded_weights.h"
 #include "levin/checkpoint/torch/torch_file.h"
 #include "levin/data/sources/sources.h"
 #include "levin/optim/optim.h"

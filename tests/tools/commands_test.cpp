@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "levin/graph/text/text.h"
+#include "levin/graph/graph.h"
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"
 #include "tests/tools/step.h"

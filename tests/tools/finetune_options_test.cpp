@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "levin/checkpoint/checkpoint.h"
-#include "levin/models/fine_tune/options.h"
+#include "levin/models/fine_tune/fine_tune.h"
 #include "tests/models/small_models.h"
 #include "tests/support/error_of.h"
 #include "tests/text/rows/small_rows.h"

@@ -8,7 +8,6 @@
 
 #include "levin/models/lora.h"
 #include "levin/models/pretrained.h"
-#include "levin/models/to_batch.h"
 #include "levin/text/tokenizer.h"
 #include "tests/support/child_process.h"
 #include "tests/support/error_of.h"

@@ -4,7 +4,7 @@
 #include <torch/torch.h>
 
 #include "levin/checkpoint/checkpoint.h"
-#include "levin/graph/interpret/graph_module.h"
+#include "levin/graph/record/trace.h"
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"
 #include "tests/tools/step.h"

@@ -6,7 +6,7 @@
 
 #include "levin/accelerator/accelerator.h"
 #include "levin/data/sources/sources.h"
-#include "levin/graph/text/text.h"
+#include "levin/graph/graph.h"
 #include "levin/trainer/trainer.h"
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"

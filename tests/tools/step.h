@@ -7,10 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "levin/graph/graph.h"
 #include "levin/graph/record/trace.h"
-#include "levin/graph/text/text.h"
 #include "levin/module/parameters.h"
-#include "levin/optim/clip.h"
 #include "levin/optim/optim.h"
 #include "levin/optim/optimizer.h"
 

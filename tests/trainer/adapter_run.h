@@ -7,8 +7,8 @@
 
 #include "levin/models/fine_tune/fine_tune.h"
 #include "levin/models/lora.h"
-#include "levin/module/full.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/module/parameters.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "tests/models/small_models.h"
 #include "tests/trainer/small_run.h"
 

@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "levin/module/full.h"
 #include "levin/module/parameters.h"
 #include "tests/support/error_of.h"
 #include "tests/support/world.h"

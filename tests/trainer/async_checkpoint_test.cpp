@@ -7,7 +7,7 @@
 
 #include <map>
 
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "tests/support/error_of.h"
 #include "tests/support/file_limit.h"
 #include "tests/support/world.h"

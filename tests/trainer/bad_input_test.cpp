@@ -10,8 +10,7 @@
 
 #include "levin/base/error.h"
 #include "levin/checkpoint/checkpoint.h"
-#include "levin/trainer/callbacks/early_stopping.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "tests/support/child_process.h"
 #include "tests/support/error_of.h"
 #include "tests/trainer/small_run.h"

@@ -1,3 +1,5 @@
+#include "levin/trainer/callbacks/callbacks.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -7,10 +9,6 @@
 
 #include "levin/base/error.h"
 #include "levin/checkpoint/checkpoint.h"
-#include "levin/trainer/callbacks/early_stopping.h"
-#include "levin/trainer/callbacks/learning_rate_monitor.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
-#include "levin/trainer/callbacks/model_summary.h"
 #include "tests/support/divided.h"
 #include "tests/support/error_of.h"
 #include "tests/support/world.h"

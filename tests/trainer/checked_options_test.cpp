@@ -7,10 +7,8 @@
 
 #include <limits>
 
+#include "levin/trainer/callbacks/callbacks.h"
 #include "levin/trainer/callbacks/checkpoint_name.h"
-#include "levin/trainer/callbacks/early_stopping.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
-#include "levin/trainer/callbacks/model_summary.h"
 #include "levin/trainer/run/limits.h"
 #include "tests/support/error_of.h"
 #include "tests/support/in_shards.h"

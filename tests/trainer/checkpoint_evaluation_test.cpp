@@ -7,7 +7,7 @@
 #include "levin/base/log_sink.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/torch/torch_file.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "tests/support/error_of.h"
 #include "tests/trainer/small_run.h"
 

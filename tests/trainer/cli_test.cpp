@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "levin/checkpoint/checkpoint.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "tests/support/world.h"
 #include "tests/trainer/small_run.h"
 

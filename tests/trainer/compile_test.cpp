@@ -6,7 +6,7 @@
 #include <torch/torch.h>
 
 #include "levin/checkpoint/checkpoint.h"
-#include "levin/graph/interpret/graph_module.h"
+#include "levin/graph/record/trace.h"
 #include "tests/support/error_of.h"
 #include "tests/support/replayed.h"
 #include "tests/support/world.h"

@@ -12,7 +12,7 @@
 #include <random>
 #include <set>
 
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "tests/support/in_shards.h"
 #include "tests/support/world.h"
 #include "tests/trainer/small_run.h"

@@ -5,7 +5,6 @@
 
 #include "levin/base/error.h"
 #include "levin/graph/meta/init_on_meta.h"
-#include "levin/graph/meta/materialize.h"
 #include "tests/trainer/small_run.h"
 
 namespace {

@@ -10,8 +10,8 @@
 #include <random>
 
 #include "levin/checkpoint/checkpoint.h"
-#include "levin/module/full.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/module/parameters.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "tests/launch/launcher.h"
 #include "tests/trainer/adapter_run.h"
 #include "tests/trainer/exported_run.h"

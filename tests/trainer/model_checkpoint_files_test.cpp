@@ -5,7 +5,7 @@
 #include <torch/torch.h>
 
 #include "levin/checkpoint/checkpoint.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "tests/support/error_of.h"
 #include "tests/support/killed_at.h"
 #include "tests/support/world.h"

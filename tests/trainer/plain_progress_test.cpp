@@ -7,7 +7,7 @@
 
 #include <chrono>
 
-#include "levin/trainer/callbacks/progress_bar.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "tests/trainer/small_run.h"
 
 namespace {

@@ -6,7 +6,7 @@
 
 #include <limits>
 
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "tests/support/error_of.h"
 #include "tests/trainer/small_run.h"
 

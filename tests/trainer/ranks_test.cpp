@@ -8,7 +8,7 @@
 #include <set>
 
 #include "levin/checkpoint/checkpoint.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "tests/support/small_disk.h"
 #include "tests/support/world.h"
 #include "tests/trainer/small_run.h"

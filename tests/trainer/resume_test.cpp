@@ -6,8 +6,7 @@
 #include <torch/torch.h>
 
 #include "levin/checkpoint/checkpoint.h"
-#include "levin/trainer/callbacks/early_stopping.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "tests/trainer/small_run.h"
 
 namespace {

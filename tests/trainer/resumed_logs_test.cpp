@@ -10,7 +10,7 @@
 #include <map>
 #include <stdexcept>
 
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "tests/support/child_process.h"
 #include "tests/trainer/small_run.h"
 

@@ -1,13 +1,11 @@
 // sample_texts writes while a model trains, and training does not notice: dropout, replay, ranks.
-#include "levin/trainer/callbacks/sample_texts.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "levin/models/pretrained.h"
-#include "levin/module/full.h"
+#include "levin/module/parameters.h"
 #include "levin/text/tokenizer.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "tests/support/error_of.h"
 #include "tests/support/world.h"
 #include "tests/trainer/small_run.h"

@@ -6,9 +6,9 @@
 
 #include "levin/graph/meta/init_on_meta.h"
 #include "levin/module/activation_checkpoint.h"
-#include "levin/module/full.h"
+#include "levin/module/parameters.h"
 #include "levin/module/wrap.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "tests/support/error_of.h"
 #include "tests/support/world.h"
 #include "tests/trainer/small_run.h"

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "levin/checkpoint/checkpoint.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "tests/support/error_of.h"
 #include "tests/support/in_shards.h"
 #include "tests/support/world.h"

@@ -6,10 +6,9 @@
 
 #include <numeric>
 
-#include "levin/module/full.h"
+#include "levin/module/parameters.h"
 #include "levin/module/wrap.h"
-#include "levin/trainer/callbacks/early_stopping.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "tests/support/in_shards.h"
 #include "tests/support/world.h"
 #include "tests/trainer/small_run.h"

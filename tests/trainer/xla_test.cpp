@@ -9,7 +9,7 @@
 #include <fstream>
 #include <set>
 
-#include "levin/data/collate/pad_collate.h"
+#include "levin/data/loader.h"
 #include "levin/xla/device/runtime.h"
 #include "tests/support/child_process.h"
 #include "tests/support/cpu_plugin.h"

@@ -6,10 +6,8 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/checkpoint/checkpoint.h"
-#include "levin/checkpoint/checkpoint_reader.h"
-#include "levin/checkpoint/sharded_weights.h"
 #include "levin/checkpoint/torch/torch_file.h"
 #include "levin/module/parameters.h"
 #include "tools/ckpt/ckpt.h"

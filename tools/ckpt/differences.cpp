@@ -5,7 +5,7 @@
 #include <cmath>
 #include <set>
 
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "tools/ckpt/ckpt.h"
 
 namespace levin::tools {

@@ -4,7 +4,7 @@
 #include <array>
 #include <span>
 
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 
 namespace levin::tools {
 namespace {

@@ -13,7 +13,6 @@
 #include "levin/files/atomic.h"
 #include "levin/files/folder.h"
 #include "levin/files/writing/output.h"
-#include "levin/graph/text/text.h"
 #include "tools/command.h"
 #include "tools/command_line.h"
 #include "tools/graph/graph_page.h"

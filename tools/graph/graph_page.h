@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "levin/graph/cost/cost.h"
 #include "levin/graph/graph.h"
+#include "levin/graph/passes/passes.h"
 
 namespace levin::tools {
 

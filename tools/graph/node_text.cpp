@@ -9,7 +9,7 @@
 #include <sstream>
 #include <utility>
 
-#include "levin/graph/text/text.h"
+#include "levin/graph/graph.h"
 
 namespace levin::tools {
 namespace {

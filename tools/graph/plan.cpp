@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/graph/cost/cost.h"
+#include "levin/graph/passes/passes.h"
 #include "tools/command.h"
 #include "tools/command_line.h"
 #include "tools/graph/plan_report.h"

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "levin/graph/cost/cost.h"
+#include "levin/graph/passes/passes.h"
 #include "tools/graph/step_outline.h"
 
 namespace levin::tools {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/graph/interpret/graph_module.h"
+#include "levin/graph/record/trace.h"
 
 namespace levin::tools {
 

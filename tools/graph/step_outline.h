@@ -12,8 +12,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "levin/graph/cost/cost.h"
 #include "levin/graph/graph.h"
+#include "levin/graph/passes/passes.h"
 
 namespace levin::tools {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 
 namespace levin::tools {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "levin/graph/cost/cost.h"
 #include "levin/graph/cost/tpu_generations.h"
+#include "levin/graph/passes/passes.h"
 
 namespace levin::tools {
 

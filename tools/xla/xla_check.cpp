@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/graph/passes/data_parallel.h"
+#include "levin/graph/passes/passes.h"
 #include "levin/xla/stablehlo/program.h"
 #include "tools/xla/tpu.h"
 

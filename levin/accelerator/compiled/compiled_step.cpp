@@ -14,8 +14,7 @@
 #include "levin/accelerator/engine/host_memory.h"
 #include "levin/base/autocast.h"
 #include "levin/base/check.h"
-#include "levin/graph/cost/cost.h"
-#include "levin/graph/passes/rematerialize.h"
+#include "levin/graph/passes/passes.h"
 #include "levin/xla/device/step.h"
 
 namespace levin {

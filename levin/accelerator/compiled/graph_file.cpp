@@ -8,7 +8,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/graph/interpret/graph_module.h"
+#include "levin/graph/record/trace.h"
 
 namespace levin::detail {
 namespace {

@@ -12,7 +12,7 @@
 #include "levin/accelerator/engine/host_memory.h"
 #include "levin/accelerator/engine/process_settings.h"
 #include "levin/accelerator/engine/same_options.h"
-#include "levin/accelerator/prepared/prepared_parts.h"
+#include "levin/accelerator/prepared/make_prepared_optimizer.h"
 #include "levin/accelerator/stepping/forward_guards.h"
 #include "levin/accelerator/stepping/half_on_cpu.h"
 #include "levin/accelerator/stepping/out_of_memory.h"

@@ -10,14 +10,13 @@
 #include "levin/accelerator/engine/engine.h"
 #include "levin/base/check.h"
 #include "levin/base/random.h"
-#include "levin/checkpoint/checkpoint_reader.h"
+#include "levin/checkpoint/checkpoint.h"
 #include "levin/checkpoint/checkpoint_save.h"
-#include "levin/checkpoint/sharded_weights.h"
 #include "levin/checkpoint/torch/torch_file.h"
 #include "levin/comm/objects.h"
 #include "levin/module/base.h"
-#include "levin/module/full.h"
-#include "levin/shard/leaf.h"
+#include "levin/module/parameters.h"
+#include "levin/shard/sharded_tensor.h"
 
 namespace levin {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "levin/base/check.h"
+#include "levin/base/options.h"
 #include "levin/base/options/placed_fields.h"
 #include "levin/base/state.h"
-#include "levin/base/text.h"
 
 namespace levin::detail {
 namespace {

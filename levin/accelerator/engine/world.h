@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string>
 
+#include "levin/accelerator/options.h"
 #include "levin/base/export.h"
 #include "levin/comm/environment/environment.h"
-#include "levin/comm/options.h"
 #include "levin/comm/process_group.h"
 
 namespace levin {

@@ -1,10 +1,9 @@
-#include "levin/accelerator/prepared/prepared_model.h"
-
 #include <c10/util/Exception.h>
 
 #include <optional>
 #include <utility>
 
+#include "levin/accelerator/prepared/prepared.h"
 #include "levin/accelerator/stepping/forward_guards.h"
 
 namespace levin {

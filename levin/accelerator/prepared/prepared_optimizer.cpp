@@ -3,7 +3,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "levin/accelerator/prepared/prepared_parts.h"
+#include "levin/accelerator/prepared/make_prepared_optimizer.h"
 #include "levin/base/check.h"
 #include "levin/optim/learning_rate.h"
 

@@ -1,7 +1,7 @@
 #include <torch/optim/schedulers/lr_scheduler.h>
 #include <torch/optim/schedulers/reduce_on_plateau_scheduler.h>
 
-#include "levin/accelerator/prepared/prepared_optimizer.h"
+#include "levin/accelerator/prepared/prepared.h"
 #include "levin/accelerator/stepping/stepping.h"
 #include "levin/base/check.h"
 

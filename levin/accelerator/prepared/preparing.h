@@ -7,9 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "levin/accelerator/prepared/prepared.h"
 #include "levin/accelerator/prepared/prepared_loader.h"
-#include "levin/accelerator/prepared/prepared_model.h"
-#include "levin/accelerator/prepared/prepared_optimizer.h"
 #include "levin/data/loader.h"
 #include "levin/module/jit_module.h"
 #include "levin/module/optimizer_config.h"

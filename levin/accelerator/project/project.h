@@ -8,16 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "levin/accelerator/options.h"
 #include "levin/base/export.h"
 
 namespace levin {
-
-struct ProjectConfiguration {
-  bool automatic_checkpoint_naming = false;  ///< save_state() names its folder itself
-  int64_t total_limit = 0;                   ///< how many of those are kept, the newest; 0: all
-  int64_t iteration = 0;                     ///< number of the first one
-  bool save_on_each_node = false;  ///< each machine writes one, where they share no file system
-};
 
 /// Folders project_dir/checkpoints/checkpoint_N, in the order of their numbers.
 class LEVIN_API Project {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "levin/accelerator/prepared/prepared_model.h"
+#include "levin/accelerator/prepared/prepared.h"
 #include "levin/accelerator/stepping/precision.h"
 #include "levin/strategy/strategy.h"
 #include "levin/strategy/sync_batch_norm.h"

@@ -8,21 +8,11 @@
 #include <functional>
 #include <string>
 
+#include "levin/accelerator/options.h"
 #include "levin/base/export.h"
-#include "levin/base/options.h"
 #include "levin/base/state.h"
 
 namespace levin {
-
-struct LossGuardOptions {
-  std::string nan_policy = "off";    ///< off, warn, skip or stop, for a loss that is no number
-  std::string spike_policy = "off";  ///< the same for a loss far above those before
-  double spike_factor = 3.0;         ///< how many times the running mean is far above
-  int64_t spike_window = 100;        ///< batches that the mean runs over, and that come before any
-                                     ///< is called a spike
-
-  LEVIN_API void fields(FieldVisitor& field);
-};
 
 /// warn: a line in the log; skip: one too, and the optimizer step that the batch belongs to is not
 /// taken, on any rank; stop: an Error, which ends the run, whose last checkpoint stands. On a GPU

@@ -7,7 +7,7 @@
 
 #include "levin/base/autocast.h"
 #include "levin/base/check.h"
-#include "levin/optim/clip.h"
+#include "levin/optim/optim.h"
 
 namespace levin {
 

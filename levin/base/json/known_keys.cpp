@@ -10,7 +10,7 @@
 
 #include "levin/base/json.h"
 #include "levin/base/log.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 
 namespace levin::detail {
 namespace {

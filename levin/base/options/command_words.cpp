@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 
 namespace levin::detail {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/checkpoint/torch/archive_impl.h"
 
 namespace levin::detail {

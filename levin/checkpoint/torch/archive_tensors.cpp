@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/checkpoint/torch/archive_impl.h"
 #include "levin/checkpoint/torch/dtypes_impl.h"
 

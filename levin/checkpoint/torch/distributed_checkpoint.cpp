@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/checkpoint/manifest_impl.h"
 #include "levin/checkpoint/torch/archive_impl.h"
 #include "levin/checkpoint/torch/torch_file.h"

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/checkpoint/torch/archive_impl.h"
 
 namespace levin::detail {

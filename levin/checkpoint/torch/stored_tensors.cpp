@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/base/text/utf8.h"
 #include "levin/checkpoint/tensor_file.h"
 #include "levin/checkpoint/torch/dtypes_impl.h"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/comm/collectives/chunks.h"
 
 namespace levin::comm {

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/comm/collectives/pieces.h"
 
 namespace levin::comm {

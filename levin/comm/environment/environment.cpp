@@ -5,6 +5,7 @@
 #include "levin/base/check.h"
 #include "levin/comm/environment/launchers_impl.h"
 #include "levin/comm/environment/token.h"
+#include "levin/comm/environment/variables.h"
 
 namespace levin::comm {
 namespace {

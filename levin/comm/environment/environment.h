@@ -10,9 +10,10 @@
 
 #include "levin/base/export.h"
 #include "levin/base/rank.h"
-#include "levin/comm/environment/variables.h"
 
 namespace levin::comm {
+
+class Variables;
 
 struct Environment {
   RankInfo rank;

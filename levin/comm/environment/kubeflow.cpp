@@ -9,6 +9,7 @@
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/comm/environment/launchers_impl.h"
+#include "levin/comm/environment/variables.h"
 
 namespace levin::comm {
 namespace {

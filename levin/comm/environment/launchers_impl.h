@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "levin/comm/environment/environment.h"
+#include "levin/comm/environment/variables.h"
 
 namespace levin::comm::detail {
 

@@ -1,6 +1,7 @@
 #include "levin/base/check.h"
 #include "levin/comm/environment/launchers_impl.h"
 #include "levin/comm/environment/port.h"
+#include "levin/comm/environment/variables.h"
 
 namespace levin::comm::detail {
 namespace {

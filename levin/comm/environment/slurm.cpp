@@ -2,6 +2,7 @@
 #include "levin/comm/environment/host_list.h"
 #include "levin/comm/environment/launchers_impl.h"
 #include "levin/comm/environment/port.h"
+#include "levin/comm/environment/variables.h"
 
 namespace levin::comm::detail {
 namespace {

@@ -1,5 +1,6 @@
 #include "levin/comm/environment/launchers_impl.h"
 #include "levin/comm/environment/token.h"
+#include "levin/comm/environment/variables.h"
 
 namespace levin::comm::detail {
 namespace {

@@ -18,7 +18,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/comm/collectives/queued_backend.h"
 #include "levin/comm/descriptors.h"
 #include "levin/comm/gloo/broken_pipe.h"

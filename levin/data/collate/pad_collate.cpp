@@ -1,5 +1,3 @@
-#include "levin/data/collate/pad_collate.h"
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -11,6 +9,7 @@
 
 #include "levin/base/check.h"
 #include "levin/data/collate/stack.h"
+#include "levin/data/loader.h"
 
 namespace levin::data {
 namespace {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/data/sources/record_impl.h"
 
 namespace levin::data {

@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/base/text/utf8.h"
 #include "levin/data/sources/record_impl.h"
 

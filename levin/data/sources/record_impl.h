@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "levin/data/sources/records.h"
+#include "levin/data/sources/sources.h"
 #include "levin/files/memory_map.h"
 
 namespace levin::data {

@@ -1,6 +1,5 @@
-#include "levin/data/sources/torch_dataset.h"
-
 #include "levin/base/check.h"
+#include "levin/data/sources/sources.h"
 
 namespace levin::data::detail {
 

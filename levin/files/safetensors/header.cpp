@@ -4,7 +4,7 @@
 #include <unordered_set>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/files/safetensors/header_impl.h"
 
 namespace levin::files::detail {

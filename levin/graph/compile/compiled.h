@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "levin/base/export.h"
+#include "levin/graph/compile/compile.h"
 #include "levin/graph/compile/compile_backend.h"
 #include "levin/graph/compile/exact_number.h"
 #include "levin/graph/compile/host_part.h"
-#include "levin/graph/compile/report.h"
 #include "levin/graph/graph.h"
 #include "levin/graph/replay/replay.h"
 #include "levin/module/parameters.h"

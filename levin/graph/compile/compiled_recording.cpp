@@ -7,7 +7,7 @@
 #include "levin/base/log.h"
 #include "levin/graph/compile/difference.h"
 #include "levin/graph/compile/recordings_impl.h"
-#include "levin/graph/cost/cost.h"
+#include "levin/graph/passes/passes.h"
 #include "levin/graph/record/current_place.h"
 
 namespace levin::graph {

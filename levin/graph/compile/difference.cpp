@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "levin/graph/graph.h"
 #include "levin/graph/operator_info_impl.h"
-#include "levin/graph/record/host_read.h"
 #include "levin/graph/record/recorder_impl.h"
 #include "levin/graph/text/text_impl.h"
 #include "levin/graph/values.h"

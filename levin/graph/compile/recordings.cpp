@@ -6,7 +6,7 @@
 
 #include "levin/graph/compile/difference.h"
 #include "levin/graph/compile/recordings_impl.h"
-#include "levin/graph/record/host_read.h"
+#include "levin/graph/graph.h"
 #include "levin/graph/text/text_impl.h"
 
 namespace levin::graph {

@@ -5,7 +5,6 @@
 #include "levin/base/log.h"
 #include "levin/graph/compile/compile_backend.h"
 #include "levin/graph/compile/held_inputs.h"
-#include "levin/graph/passes/fuse.h"
 #include "levin/graph/passes/passes.h"
 #include "levin/graph/record/careful_handler_impl.h"
 

@@ -1,10 +1,9 @@
-#include "levin/graph/compile/step_value.h"
-
 #include <ATen/Dispatch_v2.h>
 #include <ATen/EmptyTensor.h>
 
 #include <utility>
 
+#include "levin/graph/compile/compile.h"
 #include "levin/graph/compile/host_part.h"
 
 namespace levin {

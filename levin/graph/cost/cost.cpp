@@ -1,5 +1,3 @@
-#include "levin/graph/cost/cost.h"
-
 #include <ATen/core/ivalue.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 #include "levin/graph/cost/schedule_impl.h"
 #include "levin/graph/cost/tpu_generations.h"
 #include "levin/graph/operator_info_impl.h"
+#include "levin/graph/passes/passes.h"
 #include "levin/graph/values.h"
 
 namespace levin::graph {

@@ -1,17 +1,15 @@
-#include "levin/graph/interpret/graph_module.h"
-
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/files/atomic.h"
 #include "levin/files/safetensors.h"
 #include "levin/files/safetensors_dtype.h"
-#include "levin/graph/interpret/interpreter.h"
-#include "levin/graph/text/text.h"
+#include "levin/graph/graph.h"
+#include "levin/graph/record/trace.h"
 #include "levin/graph/text/text_impl.h"
 
 namespace levin::graph {

@@ -1,5 +1,3 @@
-#include "levin/graph/interpret/interpreter.h"
-
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
@@ -13,6 +11,7 @@
 #include "levin/graph/interpret/interpreter_impl.h"
 #include "levin/graph/interpret/stack_impl.h"
 #include "levin/graph/operator_info_impl.h"
+#include "levin/graph/record/trace.h"
 #include "levin/graph/text/text_impl.h"
 #include "levin/graph/values.h"
 

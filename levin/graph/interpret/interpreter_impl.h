@@ -7,8 +7,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "levin/graph/interpret/interpreter.h"
 #include "levin/graph/interpret/liveness_impl.h"
+#include "levin/graph/record/trace.h"
 
 namespace levin::graph {
 

@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-#include "levin/graph/node.h"
+#include "levin/graph/graph.h"
 #include "levin/graph/operator_info_impl.h"
 
 namespace levin::graph {

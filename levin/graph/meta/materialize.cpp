@@ -1,5 +1,3 @@
-#include "levin/graph/meta/materialize.h"
-
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
@@ -12,6 +10,7 @@
 
 #include "levin/base/check.h"
 #include "levin/graph/meta/evaluation_impl.h"
+#include "levin/graph/meta/init_on_meta.h"
 #include "levin/graph/meta/rows_impl.h"
 #include "levin/module/parameters.h"
 

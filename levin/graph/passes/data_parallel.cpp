@@ -1,5 +1,3 @@
-#include "levin/graph/passes/data_parallel.h"
-
 #include <ATen/core/ivalue.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 #include "levin/comm/collectives/bucket_plan.h"
 #include "levin/comm/collectives/named_group.h"
 #include "levin/graph/operator_info_impl.h"
+#include "levin/graph/passes/passes.h"
 #include "levin/graph/values.h"
 
 namespace levin::graph {

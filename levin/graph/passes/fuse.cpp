@@ -1,5 +1,3 @@
-#include "levin/graph/passes/fuse.h"
-
 #include <ATen/core/ivalue.h>
 
 #include <array>
@@ -9,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "levin/graph/passes/passes.h"
 #include "levin/graph/values.h"
 
 namespace levin::graph {

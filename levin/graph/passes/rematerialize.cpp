@@ -1,12 +1,10 @@
-#include "levin/graph/passes/rematerialize.h"
-
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/graph/cost/cost.h"
 #include "levin/graph/operator_info_impl.h"
+#include "levin/graph/passes/passes.h"
 #include "levin/graph/passes/rematerialize_impl.h"
 
 namespace levin::graph {

@@ -1,5 +1,3 @@
-#include "levin/graph/passes/replace_pattern.h"
-
 #include <ATen/core/ivalue.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 
 #include "levin/base/check.h"
 #include "levin/graph/operator_info_impl.h"
+#include "levin/graph/passes/passes.h"
 #include "levin/graph/text/text_impl.h"
 #include "levin/graph/values.h"
 

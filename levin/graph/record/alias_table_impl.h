@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "levin/graph/node.h"
+#include "levin/graph/graph.h"
 #include "levin/graph/record/kept_tensor.h"
 
 namespace levin::graph {

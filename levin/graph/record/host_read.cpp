@@ -1,9 +1,8 @@
-#include "levin/graph/record/host_read.h"
-
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
 
+#include "levin/graph/graph.h"
 #include "levin/graph/record/recorder_impl.h"
 #include "levin/graph/text/text_impl.h"
 

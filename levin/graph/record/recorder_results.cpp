@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/graph/record/host_read.h"
+#include "levin/graph/graph.h"
 #include "levin/graph/record/recorder_impl.h"
 #include "levin/graph/values.h"
 

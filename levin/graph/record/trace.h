@@ -13,13 +13,85 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <filesystem>
 #include <functional>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "levin/base/export.h"
-#include "levin/graph/interpret/graph_module.h"
+#include "levin/graph/graph.h"
+#include "levin/module/parameters.h"
+
+// interpret: runs a graph operator by operator through ATen, on any device. Slow next to a compiled
+// graph, and the oracle that every pass and every compiler is compared with.
+//
+//   const Interpretation now = interpret(graph, {x});
+//   torch::equal(now.outputs[0], net->forward(x));
+
+namespace levin::graph {
+
+struct Interpretation {
+  std::vector<at::Tensor> outputs;  ///< as Graph::outputs()
+  std::vector<at::Tensor> updates;  ///< as Graph::updates(); undefined for the random state
+};
+
+struct InterpretOptions {
+  /// Inputs and state that the graph updates may be written to where their old contents are no
+  /// longer needed, and hold their new contents in the end; gradients are set. False: nothing that
+  /// was there before is changed.
+  bool donate = false;
+  /// Is shown what each operator gives, as Node::outputs().
+  std::function<void(const Node&, const std::vector<at::Tensor>&)> observe = nullptr;
+};
+
+/// Random numbers are drawn from the default generators, in the graph's order. Throws Error
+/// "graph.input" for inputs of another number, dtype, device or size than the graph's,
+/// "graph.state" for a state tensor that is not bound.
+LEVIN_API Interpretation interpret(const Graph& graph, const std::vector<at::Tensor>& inputs,
+                                   const InterpretOptions& options = {});
+
+/// Gives all values of the graph the types that they have on these inputs, by interpreting it.
+LEVIN_API void propagate_types(Graph& graph, const std::vector<at::Tensor>& inputs);
+
+// GraphModule: a graph and its state as a function, in a program and in a file.
+//
+//   GraphModule step = levin::trace(train_step, {x, y});
+//   step({x2, y2});  // updates the parameters as train_step does
+//   step.save("step.safetensors");
+
+struct SaveOptions {
+  bool state = true;  ///< the state tensors too; false: they are bound after loading
+};
+
+class LEVIN_API GraphModule {
+ public:
+  explicit GraphModule(Graph graph) : graph_(std::move(graph)) {}
+
+  Graph& graph() { return graph_; }
+  const Graph& graph() const { return graph_; }
+  /// What the traced function returned, on these inputs; writes what it wrote, gradients too.
+  /// Throws Error "graph.input", "graph.state".
+  std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs);
+
+  /// Tensors that live across calls. They are those of the traced code, not copies.
+  std::vector<NamedTensor> state() const;
+  /// Throws Error "graph.state" when no state tensor has that name.
+  void bind(const std::string& name, const at::Tensor& tensor);
+
+  /// A safetensors file with the graph as text in its metadata; it appears whole, and what stood
+  /// there stays until then. Throws Error "graph.save" for a constant that has no text, and
+  /// "files.write".
+  void save(const std::filesystem::path& path, SaveOptions options = {}) const;
+  /// Throws Error "graph.load" for a safetensors file without a graph or whose tensors are not the
+  /// graph's, "graph.parse", "files.read" and "files.safetensors".
+  static GraphModule load(const std::filesystem::path& path);
+
+ private:
+  Graph graph_;
+};
+
+}  // namespace levin::graph
 
 namespace levin {
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
-#include "levin/graph/interpret/interpreter.h"
+#include "levin/base/options.h"
+#include "levin/graph/record/trace.h"
 #include "levin/graph/replay/replay_impl.h"
 #include "levin/graph/text/text_impl.h"
 

@@ -15,9 +15,8 @@
 #include <vector>
 
 #include "levin/base/export.h"
-#include "levin/graph/compile/report.h"
+#include "levin/graph/compile/compile.h"
 #include "levin/graph/graph.h"
-#include "levin/graph/record/host_read.h"
 
 namespace levin::graph {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/graph/record/host_read.h"
+#include "levin/graph/graph.h"
 #include "levin/graph/replay/matmul_choice_impl.h"
 #include "levin/graph/replay/matmul_impl.h"
 #include "levin/graph/replay/memory_plan.h"

@@ -13,8 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "levin/graph/graph.h"
 #include "levin/graph/interpret/liveness_impl.h"
-#include "levin/graph/node.h"
 #include "levin/graph/replay/memory_plan.h"
 
 namespace levin::graph {

@@ -5,11 +5,11 @@
 #include <charconv>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/comm/collectives/named_group.h"
+#include "levin/graph/graph.h"
 #include "levin/graph/operator_info_impl.h"
 #include "levin/graph/optional_type.h"
-#include "levin/graph/text/text.h"
 #include "levin/graph/text/text_impl.h"
 #include "levin/graph/text/text_line_impl.h"
 

@@ -1,9 +1,8 @@
-#include "levin/graph/text/text.h"
-
 #include <ATen/core/ivalue.h>
 
 #include "levin/base/check.h"
 #include "levin/comm/collectives/named_group.h"
+#include "levin/graph/graph.h"
 #include "levin/graph/operator_info_impl.h"
 #include "levin/graph/optional_type.h"
 #include "levin/graph/text/text_impl.h"

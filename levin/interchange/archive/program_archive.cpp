@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/interchange/program/json_value.h"
 #include "levin/interchange/program/read_operand.h"
 

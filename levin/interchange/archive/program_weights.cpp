@@ -8,7 +8,7 @@
 #include <set>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/interchange/program/json_value.h"
 #include "levin/module/loading/casts.h"

@@ -15,7 +15,7 @@
 #include "levin/interchange/export/write/graph_writer.h"
 #include "levin/interchange/export/write/program_json.h"
 #include "levin/interchange/export/write/python_names.h"
-#include "levin/shard/leaf.h"
+#include "levin/shard/sharded_tensor.h"
 
 namespace levin::interchange {
 namespace {

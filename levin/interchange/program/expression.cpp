@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/interchange/program/floor_div.h"
 
 namespace levin::interchange {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/interchange/program/json_value.h"
 #include "levin/interchange/program/program.h"
 #include "levin/interchange/program/read_operand.h"

@@ -1,5 +1,5 @@
 // aten::linear of an nn.Linear, which others may run in another way: adapters.
-#include "levin/interchange/exported_module.h"
+#include "levin/interchange/load_exported.h"
 #include "levin/interchange/run/step.h"
 
 namespace levin::interchange {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 
 namespace levin::interchange {
 namespace {

@@ -3,7 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 
 namespace levin::interchange {
 namespace {

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/files/folder.h"
 
 namespace levin::launch {

@@ -4,7 +4,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/launch/rank_failure.h"
 
 namespace levin::launch {

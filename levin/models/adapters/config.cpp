@@ -9,7 +9,7 @@
 #include "levin/base/check.h"
 #include "levin/base/json.h"
 #include "levin/base/json/known_keys.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/files/read_file.h"
 #include "levin/models/adapters/names.h"

@@ -11,10 +11,10 @@
 #include <memory>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/files/atomic.h"
-#include "levin/interchange/exported_module.h"
+#include "levin/interchange/load_exported.h"
 #include "levin/models/adapters/config.h"
 #include "levin/models/adapters/names.h"
 #include "levin/models/layers/adapted_product.h"

@@ -8,7 +8,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/models/adapters/config.h"
 #include "levin/models/pretrained_parts.h"
 #include "levin/text/patterns/pattern.h"

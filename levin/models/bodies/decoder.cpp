@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/models/layers/attention.h"
 #include "levin/models/layers/layers.h"
 #include "levin/module/wrap.h"

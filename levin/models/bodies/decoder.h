@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "levin/models/bodies/body.h"
-#include "levin/models/config.h"
 #include "levin/models/layers/rotary.h"
+#include "levin/models/pretrained.h"
 
 namespace levin::models {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/models/families/families.h"
 #include "levin/models/families/known_keys.h"
 #include "levin/models/layers/attention.h"

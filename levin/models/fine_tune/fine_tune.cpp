@@ -8,7 +8,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/models/fine_tune/objective.h"
 #include "levin/models/fine_tune/window_mean.h"
 #include "levin/models/layers/layers.h"

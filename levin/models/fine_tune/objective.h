@@ -12,7 +12,7 @@
 #include "levin/base/export.h"
 #include "levin/comm/process_group.h"
 #include "levin/data/batch.h"
-#include "levin/models/fine_tune/options.h"
+#include "levin/models/fine_tune/fine_tune.h"
 #include "levin/models/pretrained.h"
 #include "levin/observe/metric.h"
 

@@ -1,6 +1,6 @@
-#include "levin/models/fine_tune/options.h"
-
 #include <map>
+
+#include "levin/models/fine_tune/fine_tune.h"
 
 namespace levin::models {
 

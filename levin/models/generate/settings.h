@@ -8,8 +8,8 @@
 
 #include "levin/base/export.h"
 #include "levin/base/json/known_keys.h"
-#include "levin/models/config.h"
 #include "levin/models/generate/options.h"
+#include "levin/models/pretrained.h"
 
 namespace levin::models {
 

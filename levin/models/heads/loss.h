@@ -3,9 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "levin/models/config.h"
 #include "levin/models/heads/task.h"
 #include "levin/models/inputs.h"
+#include "levin/models/pretrained.h"
 
 namespace levin {
 class Batch;

@@ -10,10 +10,10 @@
 
 #include "levin/base/check.h"
 #include "levin/base/json.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/files/read_file.h"
 #include "levin/models/check_keys.h"
-#include "levin/models/config.h"
+#include "levin/models/pretrained.h"
 
 namespace levin::models {
 namespace {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/models/layers/row_arithmetic.h"
 
 namespace levin::models {

@@ -12,7 +12,7 @@
 #include <numbers>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/models/check_keys.h"
 #include "levin/models/layers/row_arithmetic.h"
 

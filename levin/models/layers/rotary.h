@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "levin/models/config.h"
+#include "levin/models/pretrained.h"
 
 namespace levin::models {
 

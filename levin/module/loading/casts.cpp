@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "levin/base/log.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 
 namespace levin::detail {
 

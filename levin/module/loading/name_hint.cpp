@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 
 namespace levin::detail {
 namespace {

@@ -5,6 +5,7 @@
 #include <ATen/ops/stack.h>
 
 #include "levin/base/check.h"
+#include "levin/observe/reduction.h"
 
 namespace levin::metrics {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "levin/base/check.h"
 #include "levin/observe/metrics/counted.h"
+#include "levin/observe/reduction.h"
 
 namespace levin::metrics {
 namespace {

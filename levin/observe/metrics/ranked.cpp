@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "levin/base/check.h"
+#include "levin/observe/reduction.h"
 
 namespace levin::metrics {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "levin/base/export.h"
 #include "levin/comm/process_group.h"
-#include "levin/graph/meta/materialize.h"
+#include "levin/graph/meta/init_on_meta.h"
 #include "levin/module/parameters.h"
 
 namespace levin::ddp {

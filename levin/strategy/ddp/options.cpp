@@ -1,4 +1,4 @@
-#include "levin/strategy/ddp/options.h"
+#include "levin/strategy/options.h"
 
 #include <algorithm>
 #include <initializer_list>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/strategy/changed_flags.h"
 
 namespace levin {

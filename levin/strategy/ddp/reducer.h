@@ -18,7 +18,7 @@
 #include "levin/comm/process_group.h"
 #include "levin/module/parameters.h"
 #include "levin/strategy/ddp/carrier.h"
-#include "levin/strategy/ddp/options.h"
+#include "levin/strategy/options.h"
 #include "levin/strategy/stray_gradients.h"
 
 namespace levin::ddp {

@@ -14,7 +14,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/graph/meta/materialize.h"
+#include "levin/graph/meta/init_on_meta.h"
 #include "levin/strategy/ddp/agreement.h"
 
 namespace levin::fsdp {

@@ -9,10 +9,10 @@
 #include "levin/comm/device_mesh.h"
 #include "levin/strategy/fsdp/gather/first_touch.h"
 #include "levin/strategy/fsdp/hosts.h"
-#include "levin/strategy/fsdp/options.h"
 #include "levin/strategy/fsdp/plan_units.h"
 #include "levin/strategy/fsdp/unit.h"
 #include "levin/strategy/fsdp/write_trap.h"
+#include "levin/strategy/options.h"
 #include "levin/strategy/strategy.h"
 
 namespace levin::fsdp {

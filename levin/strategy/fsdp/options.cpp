@@ -1,4 +1,4 @@
-#include "levin/strategy/fsdp/options.h"
+#include "levin/strategy/options.h"
 
 #include "levin/base/check.h"
 #include "levin/strategy/changed_flags.h"

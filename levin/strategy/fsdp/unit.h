@@ -18,7 +18,7 @@
 #include "levin/base/export.h"
 #include "levin/comm/device_mesh.h"
 #include "levin/module/parameters.h"
-#include "levin/shard/leaf.h"
+#include "levin/shard/sharded_tensor.h"
 #include "levin/strategy/fsdp/cut.h"
 #include "levin/strategy/fsdp/hosts.h"
 

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/text/models/bpe.h"
 #include "levin/text/unicode/byte_letters.h"
 #include "levin/text/unicode/utf8.h"

@@ -1,5 +1,3 @@
-#include "levin/text/bpe_trainer.h"
-
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include "levin/base/check.h"
 #include "levin/base/json.h"
 #include "levin/text/parts_impl.h"
+#include "levin/text/tokenizer.h"
 #include "levin/text/unicode/byte_letters.h"
 #include "levin/text/unicode/utf8.h"
 

@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/text/models/tree_model.h"
 #include "levin/text/unicode/utf8.h"
 

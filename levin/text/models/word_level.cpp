@@ -1,6 +1,6 @@
 // WordLevel: a piece is a token, or is not known.
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/text/models/model.h"
 
 namespace levin::text {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/text/unicode/utf8.h"
 
 namespace levin::text {

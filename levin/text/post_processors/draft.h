@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "levin/text/encoding.h"
+#include "levin/text/tokenizer.h"
 
 namespace levin::text {
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/text/unicode/utf8.h"
 
 namespace levin::text {

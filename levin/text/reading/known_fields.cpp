@@ -4,7 +4,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/json/known_keys.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/text/folder/special_tokens.h"
 
 namespace levin::text {

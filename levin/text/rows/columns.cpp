@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/text/rows/plan.h"
 
 namespace levin::text::row {

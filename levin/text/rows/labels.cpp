@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 
 namespace levin::text::row {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "levin/base/export.h"
-#include "levin/data/sources/records.h"
+#include "levin/data/sources/sources.h"
 #include "levin/text/rows/rows.h"
 
 namespace levin::text::row {

@@ -1,10 +1,9 @@
-#include "levin/trainer/callbacks/early_stopping.h"
-
 #include <cmath>
 #include <limits>
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "levin/trainer/run/limits.h"
 #include "levin/trainer/trainer.h"
 

@@ -7,7 +7,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/module/module.h"
 
 namespace levin::detail {

@@ -16,7 +16,7 @@
 
 #include "levin/base/export.h"
 #include "levin/interchange/export_program.h"
-#include "levin/module/callback.h"
+#include "levin/module/module.h"
 #include "levin/trainer/options.h"
 
 namespace levin::detail {

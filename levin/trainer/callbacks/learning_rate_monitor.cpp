@@ -1,8 +1,7 @@
-#include "levin/trainer/callbacks/learning_rate_monitor.h"
-
 #include <map>
 
 #include "levin/base/check.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {

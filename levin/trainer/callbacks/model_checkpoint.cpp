@@ -1,5 +1,3 @@
-#include "levin/trainer/callbacks/model_checkpoint.h"
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,8 +5,9 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/files/atomic.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "levin/trainer/callbacks/checkpoint_name.h"
 #include "levin/trainer/run/limits.h"
 #include "levin/trainer/trainer.h"

@@ -8,10 +8,9 @@
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/checkpoint/checkpoint.h"
-#include "levin/checkpoint/checkpoint_reader.h"
 #include "levin/files/atomic.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "levin/trainer/callbacks/checkpoint_name.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "levin/base/check.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {

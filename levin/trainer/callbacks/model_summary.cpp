@@ -1,5 +1,3 @@
-#include "levin/trainer/callbacks/model_summary.h"
-
 #include <c10/util/accumulate.h>
 #include <torch/nn/module.h>
 
@@ -9,7 +7,8 @@
 #include "levin/base/check.h"
 #include "levin/module/layers/layers.h"
 #include "levin/module/parameters.h"
-#include "levin/shard/leaf.h"
+#include "levin/shard/sharded_tensor.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {

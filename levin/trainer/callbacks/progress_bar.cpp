@@ -1,7 +1,6 @@
-#include "levin/trainer/callbacks/progress_bar.h"
-
 #include <fmt/format.h>
 
+#include "levin/trainer/callbacks/callbacks.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {

@@ -1,5 +1,3 @@
-#include "levin/trainer/callbacks/sample_texts.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,8 +13,8 @@
 #include "levin/models/generate/settings.h"
 #include "levin/models/pretrained.h"
 #include "levin/models/pretrained_parts.h"
-#include "levin/models/to_batch.h"
 #include "levin/module/evaluation_mode.h"
+#include "levin/trainer/callbacks/callbacks.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {

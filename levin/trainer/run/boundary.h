@@ -14,7 +14,7 @@
 
 #include "levin/accelerator/engine/engine.h"
 #include "levin/data/loader.h"
-#include "levin/observe/logged.h"
+#include "levin/observe/logger.h"
 #include "levin/trainer/run/progress.h"
 
 namespace torch::nn {

@@ -6,9 +6,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
-#include "levin/trainer/callbacks/model_summary.h"
-#include "levin/trainer/callbacks/progress_bar.h"
+#include "levin/trainer/callbacks/callbacks.h"
 
 namespace levin::detail {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "levin/base/state.h"
-#include "levin/module/callback.h"
+#include "levin/module/module.h"
 #include "levin/trainer/options.h"
 
 namespace levin {

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "levin/observe/logged.h"
 #include "levin/observe/logger.h"
 #include "levin/trainer/run/progress.h"
 #include "levin/trainer/trainer.h"

@@ -5,9 +5,8 @@
 #include <vector>
 
 #include "levin/base/log.h"
-#include "levin/base/text.h"
-#include "levin/trainer/callbacks/early_stopping.h"
-#include "levin/trainer/callbacks/model_checkpoint.h"
+#include "levin/base/options.h"
+#include "levin/trainer/callbacks/callbacks.h"
 
 namespace levin::detail {
 namespace {

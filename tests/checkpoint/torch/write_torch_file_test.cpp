@@ -9,7 +9,6 @@
 
 #include "levin/checkpoint/torch/pickle_writer.h"
 #include "levin/checkpoint/torch/torch_file.h"
-#include "levin/module/full.h"
 #include "levin/module/parameters.h"
 #include "tests/checkpoint/on_disk.h"
 #include "tests/support/divided.h"

@@ -11,7 +11,6 @@
 
 #include "levin/base/random.h"
 #include "levin/graph/meta/init_on_meta.h"
-#include "levin/graph/meta/materialize.h"
 #include "tests/graph/against_eager.h"
 
 namespace levin::test {

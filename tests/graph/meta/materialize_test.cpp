@@ -1,9 +1,8 @@
-#include "levin/graph/meta/materialize.h"
-
 #include <gmock/gmock.h>
 
 #include <numeric>
 
+#include "levin/graph/meta/init_on_meta.h"
 #include "tests/graph/allocation_meter.h"
 #include "tests/graph/meta/built_modules.h"
 #include "tests/support/error_of.h"

@@ -6,7 +6,7 @@
 #include "levin/data/batch.h"
 #include "levin/models/generate/options.h"
 #include "levin/models/lora.h"
-#include "levin/models/to_batch.h"
+#include "levin/models/pretrained.h"
 #include "levin/text/tokenizer.h"
 #include "tests/models/small_models.h"
 #include "tests/support/error_of.h"

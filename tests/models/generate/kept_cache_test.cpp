@@ -1,12 +1,11 @@
 // A chat whose turns go on from one cache, beside one that is computed anew each turn: the same tokens, and as
 // many positions read as are new.
-#include "levin/models/generate/kept_cache.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "levin/data/batch.h"
-#include "levin/models/to_batch.h"
+#include "levin/models/generate/options.h"
+#include "levin/models/pretrained.h"
 #include "levin/text/tokenizer.h"
 #include "tests/models/small_models.h"
 #include "tests/support/error_of.h"

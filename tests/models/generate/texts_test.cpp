@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "levin/text/bpe_trainer.h"
+#include "levin/text/tokenizer.h"
 
 namespace levin::models {
 namespace {

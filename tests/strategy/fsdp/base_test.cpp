@@ -6,7 +6,7 @@
 
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/files/memory_map.h"
-#include "levin/shard/leaf.h"
+#include "levin/shard/sharded_tensor.h"
 #include "levin/strategy/ddp/agreement.h"
 #include "tests/strategy/fsdp/trained.h"
 #include "tests/support/error_of.h"

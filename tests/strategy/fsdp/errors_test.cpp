@@ -4,9 +4,9 @@
 
 #include <thread>
 
-#include "levin/module/full.h"
+#include "levin/module/parameters.h"
 #include "levin/module/wrap.h"
-#include "levin/shard/leaf.h"
+#include "levin/shard/sharded_tensor.h"
 #include "levin/strategy/strategies.h"
 #include "tests/strategy/fsdp/trained.h"
 #include "tests/support/error_of.h"

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "levin/graph/meta/init_on_meta.h"
-#include "levin/module/full.h"
-#include "levin/shard/leaf.h"
+#include "levin/module/parameters.h"
+#include "levin/shard/sharded_tensor.h"
 #include "levin/strategy/strategies.h"
 #include "tests/strategy/fsdp/trained.h"
 #include "tests/support/world.h"

@@ -4,7 +4,7 @@
 
 #include "levin/base/autocast.h"
 #include "levin/graph/record/interposer.h"
-#include "levin/module/full.h"
+#include "levin/module/parameters.h"
 #include "levin/module/wrap.h"
 #include "levin/strategy/backward.h"
 #include "levin/strategy/fsdp/gather/first_touch.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "levin/base/memory/host_allocator.h"
-#include "levin/module/full.h"
+#include "levin/module/parameters.h"
 #include "tests/strategy/fsdp/trained.h"
 #include "tests/support/world.h"
 

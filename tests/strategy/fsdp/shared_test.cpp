@@ -6,8 +6,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "levin/module/full.h"
-#include "levin/shard/leaf.h"
+#include "levin/module/parameters.h"
+#include "levin/shard/sharded_tensor.h"
 #include "levin/strategy/strategies.h"
 #include "tests/strategy/fsdp/trained.h"
 #include "tests/support/error_of.h"

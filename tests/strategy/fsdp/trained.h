@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "levin/module/full.h"
+#include "levin/module/parameters.h"
 #include "levin/optim/optim.h"
 #include "levin/strategy/strategy.h"
 

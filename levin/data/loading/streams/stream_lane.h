@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/data/iterable_dataset.h"
+#include "levin/data/dataset.h"
 #include "levin/data/loading/streams/read_before.h"
 
 namespace levin::detail {

@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "levin/data/iterable_dataset.h"
+#include "levin/data/dataset.h"
 #include "levin/data/loading/loader_impl.h"
 #include "levin/data/loading/streams/stream_lane.h"
 #include "levin/data/loading/streams/stream_reader.h"

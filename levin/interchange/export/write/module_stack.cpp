@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "levin/interchange/exported_module.h"
+#include "levin/interchange/load_exported.h"
 #include "levin/module/layers/layers.h"
 
 namespace levin::interchange {

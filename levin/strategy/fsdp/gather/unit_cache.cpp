@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/comm/collectives/announcement.h"
 
 namespace levin::fsdp {

@@ -18,8 +18,8 @@
 #include "levin/comm/process_group.h"
 #include "levin/strategy/fsdp/gradients/gradient_ring.h"
 #include "levin/strategy/fsdp/gradients/whole_gradients.h"
-#include "levin/strategy/fsdp/options.h"
 #include "levin/strategy/fsdp/unit.h"
+#include "levin/strategy/options.h"
 #include "levin/strategy/stray_gradients.h"
 
 namespace levin::fsdp {

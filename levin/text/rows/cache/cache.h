@@ -9,7 +9,7 @@
 #include <string>
 
 #include "levin/base/export.h"
-#include "levin/data/sources/records.h"
+#include "levin/data/sources/sources.h"
 #include "levin/text/rows/cache/token_file.h"
 #include "levin/text/rows/plan.h"
 

@@ -9,7 +9,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/text/parts_impl.h"
 
 namespace levin::text::row {

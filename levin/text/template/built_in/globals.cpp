@@ -3,7 +3,7 @@
 #include <ctime>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/text/template/built_in/built_in.h"
 #include "levin/text/template/interpreter.h"
 #include "levin/text/template/values/python_text.h"

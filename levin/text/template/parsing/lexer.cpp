@@ -6,7 +6,7 @@
 #include <array>
 
 #include "levin/base/check.h"
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/text/template/parsing/literals.h"
 #include "levin/text/template/values/python_text.h"
 #include "levin/text/unicode/unicode.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/text/template/built_in/built_in.h"
 #include "levin/text/template/parsing/expression_parser.h"
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "levin/base/text.h"
+#include "levin/base/options.h"
 #include "levin/text/template/parsing/expression_parser.h"
 
 namespace levin::text::jinja {

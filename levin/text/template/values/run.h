@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "levin/base/error.h"
-#include "levin/text/chat.h"
 #include "levin/text/template/values/value.h"
+#include "levin/text/tokenizer.h"
 
 namespace levin::text::jinja {
 

@@ -6,7 +6,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/graph/text/text.h"
+#include "levin/graph/graph.h"
 
 namespace levin::xla {
 namespace {

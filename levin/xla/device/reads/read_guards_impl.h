@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "levin/graph/record/host_read.h"
+#include "levin/graph/graph.h"
 #include "levin/graph/replay/replay.h"
 #include "levin/xla/device/runtime_impl.h"
 

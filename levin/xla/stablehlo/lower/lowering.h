@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "levin/graph/node.h"
+#include "levin/graph/graph.h"
 #include "levin/xla/stablehlo/builder.h"
 
 namespace levin::xla {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "levin/accelerator/prepared/prepared_optimizer.h"
+#include "levin/accelerator/prepared/prepared.h"
 #include "levin/accelerator/stepping/stepping.h"
 #include "levin/module/optimizer_config.h"
 #include "levin/optim/optimizer.h"
