@@ -9,6 +9,7 @@
 #include <regex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/support/places.h"
@@ -21,9 +22,16 @@ using ::testing::IsEmpty;
 
 constexpr size_t kMostHeaders = 60;
 
+/// Without the listings of a guide that show levin's own sources.
 std::string text_of(const fs::path& file) {
   std::ifstream in(file);
-  return {std::istreambuf_iterator<char>(in), {}};
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  constexpr std::string_view kSource = "<!-- source: levin/", kFence = "\n```";
+  for (size_t begin = text.find(kSource); begin != std::string::npos; begin = text.find(kSource)) {
+    const size_t end = text.find(kFence, text.find(kFence, begin) + kFence.size());
+    text.erase(begin, end - begin);
+  }
+  return text;
 }
 
 /// "levin/..." between quotes or brackets.

@@ -1,7 +1,7 @@
 #include "levin/base/check.h"
 #include "levin/data/sources/sources.h"
 
-namespace levin::data::detail {
+namespace levin::detail {
 
 int64_t known_size(std::optional<size_t> size) {
   LEVIN_CHECK(size.has_value(), "data.torch_dataset.size",
@@ -10,4 +10,4 @@ int64_t known_size(std::optional<size_t> size) {
   return static_cast<int64_t>(*size);
 }
 
-}  // namespace levin::data::detail
+}  // namespace levin::detail
