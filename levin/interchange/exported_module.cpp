@@ -26,7 +26,7 @@ at::Tensor ExportedOutput::operator[](std::string_view key) const {
       if (keys.back() == key && entry.value().isTensor()) return entry.value().toTensor();
     }
   }
-  LEVIN_FAIL("interchange.output", "the program gave no tensor '{}'; it gave {}", key,
+  LEVIN_FAIL("interchange.output", "the program returned no tensor '{}'; it returned {}", key,
              value_.isGenericDict() ? fmt::format("{}", fmt::join(keys, ", "))
                                     : value_.tagKind() + " without names");
 }
@@ -34,8 +34,8 @@ at::Tensor ExportedOutput::operator[](std::string_view key) const {
 at::Tensor ExportedOutput::tensor() const {
   const auto tensor = only_tensor(value_);
   LEVIN_CHECK(tensor.has_value(), "interchange.output",
-              "the program gave {}, wanted one tensor; take what run() gives, and of it what "
-              "you need by name, or from value()",
+              "the program returned {}, wanted one tensor; call run() and take an output by name, "
+              "or from value()",
               value_.tagKind());
   return *tensor;
 }
@@ -79,13 +79,13 @@ const std::vector<std::string>& ExportedModule::argument_names() const {
 void ExportedModule::train(bool on) {
   LEVIN_CHECK(!on || program_->reason_not_trained().empty(), "interchange.mode",
               "this program was exported in evaluation mode and does not say how to train: {}. "
-              "Export net.train() in place of net.eval()",
+              "Export net.train() instead of net.eval()",
               program_->reason_not_trained());
   LEVIN_CHECK(on || evaluation_ != nullptr || program_->reason_not_evaluated().empty(),
               "interchange.mode",
-              "this program was exported in training mode and does not say what evaluation leaves "
-              "out: {}. Export net.eval() too and name it by ExportedOptions::evaluation, or set "
-              "same_in_evaluation where the network does so in both modes",
+              "this program was exported in training mode and does not say what evaluation mode "
+              "turns off: {}. Export net.eval() too and set ExportedOptions::evaluation to it, or "
+              "set same_in_evaluation if both modes compute the same",
               program_->reason_not_evaluated());
   torch::nn::Module::train(on);
 }

@@ -20,13 +20,14 @@ std::string words_of(const std::exception& error) {
 /// LibTorch reads other archives too, and says nothing of use about them.
 void check_is_script(const std::filesystem::path& path) {
   const files::MemoryMap map(path);
-  std::string found = "no zip archive";
+  std::string found = "not a zip archive";
   try {
     const detail::ZipRecords records(map.bytes());
     if (records.contains("constants.pkl")) return;
     found = records.contains("archive_format")
-                ? "a program of torch.export, which levin::load_exported reads"
-                : "no TorchScript; levin::load_weights reads the state dicts of torch.save";
+                ? "a torch.export program; read it with levin::load_exported"
+                : "not TorchScript; if it is a state dict of torch.save, read it with "
+                  "levin::load_weights";
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): it is no zip archive
   }
   LEVIN_FAIL("interchange.archive", "{} is {}", path.string(), found);

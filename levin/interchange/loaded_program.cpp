@@ -82,11 +82,11 @@ void LoadedProgram::check_outputs() const {
     LEVIN_CHECK(
         output.kind == Output::Kind::kUser ||
             std::ranges::find(program_.inputs, output.name, &Input::name) != program_.inputs.end(),
-        "interchange.archive", "the program writes '{}', which it does not have",
+        "interchange.archive", "the program writes '{}', but has no such tensor",
         printable(output.name));
   }
   LEVIN_CHECK(num_outputs == program_.output_tree.num_leaves(), "interchange.archive",
-              "the program has {} outputs, its structure {}", num_outputs,
+              "the program has {} outputs, but its output tree has {}", num_outputs,
               program_.output_tree.num_leaves());
 }
 
@@ -149,7 +149,7 @@ void LoadedProgram::take_constant(
   } else {
     const auto found = constants.find(input.name);
     LEVIN_CHECK(found != constants.end(), "interchange.archive",
-                "the archive has no values of '{}'", printable(input.name));
+                "the archive has no values for '{}'", printable(input.name));
     made.tensor = std::make_shared<at::Tensor>(found->second);
   }
   constants_.push_back(std::move(made));
@@ -177,8 +177,8 @@ void LoadedProgram::take_tensors(const LoadedProgram& training, const ProgramArc
     }
     const auto found = tensors.find(input.name);
     LEVIN_CHECK(found != tensors.end(), "interchange.archive",
-                "the evaluation program has '{}', the training program does not; export the same "
-                "network twice",
+                "the evaluation program has '{}', but the training program does not; export both "
+                "from the same network",
                 printable(input.name));
     bound_.push_back({.slot = input.slot,
                       .tensor = found->second,
@@ -201,8 +201,8 @@ void LoadedProgram::make_steps(const ExportedOptions& options, bool is_first) {
   if (!context.unsupported.empty()) {
     LEVIN_FAIL(
         "interchange.unsupported",
-        "levin cannot run this program: nobody has registered these operators. Load the "
-        "library that has them (TORCH_LIBRARY) first, or export the network without them:\n  {}",
+        "levin cannot run this program: these operators are not registered. Load the library that "
+        "has them (TORCH_LIBRARY) first, or export the network without them:\n  {}",
         fmt::join(context.unsupported, "\n  "));
   }
   set_modes(context, options, is_first);
@@ -216,7 +216,7 @@ void LoadedProgram::set_modes(const StepContext& context, const ExportedOptions&
   for (const auto& [module, reason] : context.only_evaluate) reasons.push_back(reason);
   if (!trains) {
     for (const auto& [module, place] : context.attention_without_rate) {
-      reasons.push_back(place + " has no rate of dropout; say ExportedOptions::attention_dropout");
+      reasons.push_back(place + " has no dropout rate; set ExportedOptions::attention_dropout");
     }
   }
   reason_not_trained_ = fmt::format("{}", fmt::join(reasons, "\n  "));

@@ -25,7 +25,7 @@ ProgramInputs::ProgramInputs(const Program& program) : program_(program) {
     if (program_.inputs[i].kind == Input::Kind::kUser) user_inputs_.push_back(i);
   }
   LEVIN_CHECK(user_inputs_.size() == program_.input_tree.num_leaves(), "interchange.archive",
-              "the program has {} inputs, its structure {}", user_inputs_.size(),
+              "the program has {} inputs, but its input tree has {}", user_inputs_.size(),
               program_.input_tree.num_leaves());
   const PyTree& by_place = program_.input_tree.children()[0];
   const PyTree& by_name = program_.input_tree.children()[1];
@@ -59,8 +59,9 @@ void ProgramInputs::plan_guards() {
     }
   }
   if (!unread.empty()) {
-    log::warn("interchange: the program takes for granted, and levin does not check, that\n  {}",
-              fmt::join(unread, "\n  "));
+    log::warn(
+        "interchange: the program assumes these conditions, and levin does not check them:\n  {}",
+        fmt::join(unread, "\n  "));
   }
   std::set<std::string> used;
   for (const Guard& guard : guards_) {
@@ -134,8 +135,8 @@ void ProgramInputs::check_guards(const std::vector<c10::IValue>& leaves) const {
           value == symbols.end() ? std::string("no integer") : std::to_string(value->second)));
     }
     LEVIN_FAIL("interchange.input",
-               "the program was exported for sizes with {}, and {}; give such sizes, or export it "
-               "with an example of these",
+               "the program was exported for sizes with {}, but {}; give sizes that satisfy this, "
+               "or export the program with an example of the sizes that you need",
                printable(guard.text()), fmt::join(values, ", "));
   }
 }
@@ -171,14 +172,15 @@ std::vector<c10::IValue> ProgramInputs::leaves_of(const std::vector<c10::IValue>
   const size_t num_places = by_place.children().size();
   const size_t count = num_places + by_name.children().size();
   LEVIN_CHECK(arguments.size() <= count, "interchange.input",
-              "forward got {} arguments, the program takes {}: {}", arguments.size(), count,
+              "forward got {} arguments, but the program takes {}: {}", arguments.size(), count,
               fmt::join(names_, ", "));
   for (const auto& [name, value] : named) {
     const auto place = std::ranges::find(names_, name);
     LEVIN_CHECK(place != names_.end(), "interchange.input",
-                "forward got '{}', the program takes {}", printable(name), fmt::join(names_, ", "));
+                "forward got '{}', but the program takes {}", printable(name),
+                fmt::join(names_, ", "));
     LEVIN_CHECK(static_cast<size_t>(place - names_.begin()) >= arguments.size(),
-                "interchange.input", "forward got '{}' twice, by its place and by its name", name);
+                "interchange.input", "forward got '{}' twice: by position and by name", name);
   }
   std::vector<c10::IValue> leaves;
   for (size_t i = 0; i < count; ++i) {
@@ -207,7 +209,8 @@ void ProgramInputs::add_constants(const PyTree& tree, const std::string& name,
   for (size_t i = 0; i < tree.num_leaves(); ++i) {
     const Input& input = program_.inputs[user_inputs_[leaves.size()]];
     LEVIN_CHECK(input.constant.has_value(), "interchange.input",
-                "forward did not get '{}', the program takes {}", name, fmt::join(names_, ", "));
+                "forward did not get '{}', but the program takes {}", name,
+                fmt::join(names_, ", "));
     leaves.push_back(*input.constant);
   }
 }
@@ -255,23 +258,23 @@ void ProgramInputs::check_sizes(const std::vector<c10::IValue>& leaves) const {
     const auto wanted = size.value(symbols);
     if (wanted == got) return;
     if (!wanted) {
-      LEVIN_FAIL("interchange.input", "{} is {}, the program takes no such size of the form {}",
+      LEVIN_FAIL("interchange.input", "{} is {}, but the program takes only sizes of the form {}",
                  where(leaf, dim), got, size.text());
     }
     const auto names = size.symbols();
-    LEVIN_CHECK(
-        !names.empty(), "interchange.input",
-        "{} is {}, the program was exported for {} alone; export it with dynamic_shapes for "
-        "other sizes",
-        where(leaf, dim), got, *wanted);
-    LEVIN_FAIL("interchange.input", "{} is {}, wanted {}, as {} is {}", where(leaf, dim), got,
+    LEVIN_CHECK(!names.empty(), "interchange.input",
+                "{} is {}, but the program was exported for {} only; export it with dynamic_shapes "
+                "to allow other sizes",
+                where(leaf, dim), got, *wanted);
+    LEVIN_FAIL("interchange.input", "{} is {}, wanted {}, because {} is {}", where(leaf, dim), got,
                *wanted, sources[names.front()], symbols.find(names.front())->second);
   });
   for (const auto& [symbol, value] : symbols) {
     const auto range = program_.ranges.find(symbol);
     if (range == program_.ranges.end()) continue;
     LEVIN_CHECK(value >= range->second.least && value <= range->second.most, "interchange.input",
-                "{} is {}, the program takes {} to {}", sources[symbol], value, range->second.least,
+                "{} is {}, but the program takes {} to {}", sources[symbol], value,
+                range->second.least,
                 range->second.most == std::numeric_limits<int64_t>::max()
                     ? "any number"
                     : std::to_string(range->second.most));
@@ -282,7 +285,7 @@ void ProgramInputs::check_kind(const Input& input, const c10::IValue& value,
                                const std::string& name) const {
   if (input.constant) {
     LEVIN_CHECK(same_constant(value, *input.constant), "interchange.input",
-                "{} is {}, the program was exported with {} alone", name,
+                "{} is {}, but the program was exported with {} only", name,
                 value.isTensor() ? std::string("a tensor") : c10::str(value),
                 c10::str(*input.constant));
     return;
@@ -296,12 +299,14 @@ void ProgramInputs::check_kind(const Input& input, const c10::IValue& value,
               "{} is {}, wanted a tensor", name, value.tagKind());
   const at::Tensor& tensor = value.toTensor();
   LEVIN_CHECK(static_cast<size_t>(tensor.dim()) == input.type->sizes.size(), "interchange.input",
-              "{} has {} dims, the program takes {}", name, tensor.dim(), input.type->sizes.size());
+              "{} has {} dims, but the program takes {}", name, tensor.dim(),
+              input.type->sizes.size());
   // Floating-point types may differ: automatic mixed precision, or a module that was converted.
   const at::ScalarType wanted = input.type->dtype, got = tensor.scalar_type();
   const bool alike = c10::isFloatingType(wanted) && c10::isFloatingType(got);
-  LEVIN_CHECK(got == wanted || alike, "interchange.input", "{} has dtype {}, the program takes {}",
-              name, c10::toString(got), c10::toString(wanted));
+  LEVIN_CHECK(got == wanted || alike, "interchange.input",
+              "{} has dtype {}, but the program takes {}", name, c10::toString(got),
+              c10::toString(wanted));
 }
 
 }  // namespace levin::interchange

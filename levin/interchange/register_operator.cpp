@@ -28,7 +28,7 @@ void register_operator(const std::string& schema, torch::CppFunction&& function)
   std::string why;
   const auto known = parsed(schema, why);
   LEVIN_CHECK(known && schema.find("::") != std::string::npos, "interchange.operator",
-              "'{}' is no schema, wanted namespace::name(Tensor x, float alpha) -> Tensor: {}",
+              "'{}' is not a schema, wanted namespace::name(Tensor x, float alpha) -> Tensor: {}",
               printable(schema), why.empty() ? "it has no namespace" : printable(why));
   LEVIN_CHECK(!c10::Dispatcher::singleton().findSchema(known->operator_name()).has_value(),
               "interchange.operator", "{} is registered already",

@@ -220,7 +220,7 @@ void ask(const ExportedModule& net, const std::string& pattern, std::vector<Part
       if (!matches(pattern, names.back())) continue;
       is_any = true;
       LEVIN_CHECK(shard::layout_of(tensor) == nullptr, "interchange.init",
-                  "'{}' is divided over ranks; call reset_parameters before prepare", names.back());
+                  "'{}' is sharded; call reset_parameters before prepare", names.back());
       part.asked.insert(name);
     }
   }
@@ -254,8 +254,8 @@ void check_all_done(const std::vector<Part>& parts) {
     }
   }
   LEVIN_CHECK(unknown.empty(), "interchange.init",
-              "levin does not know how these are drawn; name others by the pattern, and give these "
-              "their values by torch::nn::init:\n  {}",
+              "levin does not know how to initialize these; exclude them from the pattern, and "
+              "initialize them with torch::nn::init:\n  {}",
               fmt::join(unknown, "\n  "));
 }
 

@@ -29,7 +29,7 @@ void warn_of_unknown(const Config& config, const KnownKeys& known) {
 void check_keys(const Config& config, const KnownKeys& known) {
   if (const auto refused = refused_key(config, known)) {
     LEVIN_FAIL("models.config",
-               "{}: got {} = {}, wanted {}; levin computes these models in no other way",
+               "{}: got {} = {}, wanted {}; levin supports no other value for this model",
                config.origin(), refused->key, refused->value, refused->wanted);
   }
   warn_of_unknown(config, known);

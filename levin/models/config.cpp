@@ -21,7 +21,7 @@ using OrderedJson = nlohmann::ordered_json;
 }
 
 [[noreturn]] void fail_missing(const std::string& origin, std::string_view key) {
-  LEVIN_FAIL("models.config", "{} has no {}, which this model needs", origin, key);
+  LEVIN_FAIL("models.config", "{} has no {}, but this model needs it", origin, key);
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ Config Config::from_folder(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "config.json";
   std::error_code error;
   LEVIN_CHECK(std::filesystem::exists(file, error), "models.missing",
-              "{} has no config.json; name a folder as transformers' save_pretrained writes it",
+              "{} has no config.json; give a folder that transformers' save_pretrained wrote",
               folder.string());
   return from_json(files::read_file(file), file.string());
 }
@@ -54,7 +54,7 @@ Config Config::from_folder(const std::filesystem::path& folder) {
 Config Config::from_json(std::string_view text, std::string origin) {
   OrderedJson value =
       OrderedJson::parse(detail::shallow_json(text), nullptr, /*allow_exceptions=*/false);
-  LEVIN_CHECK(value.is_object(), "models.config", "{} is no JSON object", origin);
+  LEVIN_CHECK(value.is_object(), "models.config", "{} is not a JSON object", origin);
   Config config;
   config.origin_ = std::move(origin);
   *config.tree_ = Tree(std::move(value));
@@ -79,7 +79,7 @@ bool Config::has(std::string_view key) const { return find(key) != nullptr; }
 int64_t Config::integer(std::string_view key, std::optional<int64_t> otherwise) const {
   const OrderedJson* value = find(key);
   if (value == nullptr) return otherwise ? *otherwise : (fail_missing(origin_, key), 0);
-  if (!value->is_number_integer()) fail(origin_, key, *value, "a whole number");
+  if (!value->is_number_integer()) fail(origin_, key, *value, "an integer");
   return value->get<int64_t>();
 }
 
@@ -106,7 +106,7 @@ bool Config::boolean(std::string_view key, bool otherwise) const {
 std::string Config::text(std::string_view key, const std::string& otherwise) const {
   const OrderedJson* value = find(key);
   if (value == nullptr) return otherwise;
-  if (!value->is_string()) fail(origin_, key, *value, "a text");
+  if (!value->is_string()) fail(origin_, key, *value, "a string");
   return value->get<std::string>();
 }
 
@@ -114,9 +114,9 @@ std::vector<std::string> Config::texts(std::string_view key) const {
   const OrderedJson* value = find(key);
   std::vector<std::string> texts;
   if (value == nullptr) return texts;
-  if (!value->is_array()) fail(origin_, key, *value, "a list of texts");
+  if (!value->is_array()) fail(origin_, key, *value, "a list of strings");
   for (const OrderedJson& item : *value) {
-    if (!item.is_string()) fail(origin_, key, *value, "a list of texts");
+    if (!item.is_string()) fail(origin_, key, *value, "a list of strings");
     texts.push_back(item.get<std::string>());
   }
   return texts;
@@ -126,10 +126,10 @@ std::vector<int64_t> Config::integers(std::string_view key) const {
   const OrderedJson* value = find(key);
   std::vector<int64_t> numbers;
   if (value == nullptr) return numbers;
-  if (!value->is_array()) fail(origin_, key, *value, "a list of whole numbers");
+  if (!value->is_array()) fail(origin_, key, *value, "a list of integers");
   for (const OrderedJson& item : *value) {
     if (!item.is_number_integer() && !item.is_boolean())
-      fail(origin_, key, *value, "a list of whole numbers");
+      fail(origin_, key, *value, "a list of integers");
     numbers.push_back(item.is_boolean() ? int64_t{item.get<bool>()} : item.get<int64_t>());
   }
   return numbers;

@@ -74,9 +74,10 @@ GPT2Impl::GPT2Impl(GPT2Config config) : config_(std::move(config)) {
 at::Tensor GPT2Impl::forward(const at::Tensor& input_ids) {
   LEVIN_CHECK(input_ids.dim() == 2, "models.gpt2.input",
               "got input_ids of {} dims, wanted [batch, tokens]", input_ids.dim());
-  LEVIN_CHECK(input_ids.size(1) <= config_.n_positions, "models.gpt2.length",
-              "got {} tokens, wanted at most n_positions = {}; cut the sequence or raise it",
-              input_ids.size(1), config_.n_positions);
+  LEVIN_CHECK(
+      input_ids.size(1) <= config_.n_positions, "models.gpt2.length",
+      "got {} tokens, wanted at most n_positions = {}; truncate the sequence, or raise n_positions",
+      input_ids.size(1), config_.n_positions);
   return at::linear(transformer_->forward(input_ids), transformer_->wte->weight);
 }
 

@@ -10,7 +10,7 @@ namespace levin::models {
 
 Inputs Inputs::from(const Batch& batch) {
   LEVIN_CHECK(batch.contains("input_ids"), "models.input",
-              "the batch has no input_ids; name the tokens' field so");
+              "the batch has no input_ids; name the field of the token ids input_ids");
   Inputs inputs;
   const std::pair<const char*, at::Tensor*> fields[] = {{"input_ids", &inputs.input_ids},
                                                         {"attention_mask", &inputs.attention_mask},
@@ -26,7 +26,7 @@ Inputs Inputs::from(const Batch& batch) {
               c10::toString(ids.scalar_type()), ids.dim());
   for (const auto& [name, field] : fields) {
     LEVIN_CHECK(!field->defined() || field->sizes() == ids.sizes(), "models.input",
-                "{} has sizes {}, input_ids {}; both are [batch, tokens]", name,
+                "{} has sizes {}, but input_ids has sizes {}; both must be [batch, tokens]", name,
                 c10::str(field->sizes()), c10::str(ids.sizes()));
   }
   return inputs;

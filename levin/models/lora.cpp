@@ -30,7 +30,7 @@ void check_pattern(const std::vector<std::pair<std::string, Value>>& pattern,
     const bool is_used = std::ranges::any_of(
         targets, [&](const Target& each) { return of_pattern(alone, each.name, false, which); });
     LEVIN_CHECK(is_used, "models.lora.options",
-                "{} has '{}', with which no adapted module's name ends", which,
+                "{} has the key '{}', but no adapted module's name ends with it", which,
                 printable(one.first));
   }
 }
@@ -61,7 +61,7 @@ void train_whole(Pretrained& net) {
 void add(Pretrained& net, const LoraOptions& options, Names names) {
   check_numbers(options);
   LEVIN_CHECK(!net.has_adapter(), "models.lora.twice",
-              "the model has an adapter; merge it, or open the model anew");
+              "the model already has an adapter; merge it, or load the model again");
   const auto whole = whole_modules(net, options, names);
   const auto targets = targets_of(net, options, whole, names);
   if (names == Names::kAll) {
@@ -91,12 +91,12 @@ void add(Pretrained& net, const LoraOptions& options, Names names) {
   if (is_of_base) {
     LEVIN_FAIL(
         "models.lora.weights",
-        "{} holds {}, a weight of the model itself that its adapter_config.json does not name "
-        "(PEFT saves embeddings of another size so); merge the adapter into its model with PEFT",
+        "{} holds {}, a weight of the base model that adapter_config.json does not name (PEFT "
+        "saves resized embeddings this way); merge the adapter into its base model with PEFT",
         folder.string(), printable(name));
   }
   LEVIN_FAIL("models.lora.weights",
-             "{} holds {}, for which the model has no place; it is of another model",
+             "{} holds {}, but the model has no such weight; the adapter belongs to another model",
              folder.string(), printable(name));
 }
 
@@ -106,7 +106,7 @@ void add(Pretrained& net, const LoraOptions& options) { add(net, options, Names:
 
 void save(const Pretrained& net, const fs::path& folder) {
   LEVIN_CHECK(net.has_adapter(), "models.lora.none",
-              "the model has no adapter; lora::add gives it one");
+              "the model has no adapter; add one with lora::add");
   std::error_code error;
   fs::create_directories(folder, error);
   LEVIN_CHECK(!error, "files.write", "cannot make {}: {}", folder.string(), error.message());
@@ -134,8 +134,9 @@ void load(Pretrained& net, const fs::path& folder) {
     }
     const at::Tensor& given = weights.tensor(name);
     LEVIN_CHECK(given.sizes() == found->second.sizes(), "models.lora.weights",
-                "{}: {} has sizes {}, wanted {}; it is of another model", folder.string(),
-                printable(name), c10::str(given.sizes()), c10::str(found->second.sizes()));
+                "{}: {} has sizes {}, wanted {}; the adapter belongs to another model",
+                folder.string(), printable(name), c10::str(given.sizes()),
+                c10::str(found->second.sizes()));
     casts.note(name, given.scalar_type(), found->second.scalar_type());
     found->second.copy_(given);
     parameters.erase(found);
@@ -144,8 +145,8 @@ void load(Pretrained& net, const fs::path& folder) {
   // A head that the adapter does not have stays the model's own.
   for (const auto& [name, parameter] : parameters) {
     LEVIN_CHECK(name.find(".lora_") == std::string::npos, "models.lora.weights",
-                "{} has no weights for {}; it is not whole, or of another model", folder.string(),
-                name);
+                "{} has no weights for {}; the adapter is incomplete, or belongs to another model",
+                folder.string(), name);
   }
 }
 
@@ -159,11 +160,10 @@ void unmerge(Pretrained& net) {
 
 WithoutAdapter::WithoutAdapter(Pretrained& net) : net_(net) {
   for (auto& [parameter, original] : net.parts().lora_originals) {
-    LEVIN_CHECK(
-        parameter.sizes() == original.sizes(), "models.lora.weights",
-        "a parameter of {} is divided over ranks, so that its value from before cannot take its "
-        "place; set strategy to ddp, or give FineTuneOptions a reference",
-        to_text(net.parts().lora_whole));
+    LEVIN_CHECK(parameter.sizes() == original.sizes(), "models.lora.weights",
+                "a parameter of {} is sharded, so its original value cannot replace it for the "
+                "reference; set strategy to ddp, or set FineTuneOptions::reference",
+                to_text(net.parts().lora_whole));
     original = original.to(parameter.options());
   }
   for (auto& [parameter, original] : net.parts().lora_originals) {

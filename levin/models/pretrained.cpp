@@ -29,14 +29,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What save_pretrained takes over from the folder that a model came from.
+/// Files that save_pretrained copies from the folder that a model was loaded from.
 constexpr const char* kBeside[] = {
     "tokenizer.json",  "tokenizer_config.json",   "vocab.txt",         "vocab.json",
     "merges.txt",      "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
     "tokenizer.model", "sentencepiece.bpe.model", "spiece.model"};
 constexpr const char* kGeneration = "generation_config.json";
 constexpr const char* kAdapterFile = "adapter_config.json";
-/// Of sentence-transformers, for that task alone.
+/// Files of sentence-transformers, copied for sentence-similarity only.
 constexpr const char* kSentence[] = {"modules.json", "config_sentence_transformers.json"};
 
 std::optional<at::ScalarType> dtype_of(const std::string& name) {
@@ -68,7 +68,8 @@ Task task_for(const Config& config, const Family& family, const std::string& ask
     if (name == classes.front()) return task;
     known.push_back(name);
   }
-  LEVIN_FAIL("models.task", "{}: got architecture '{}', wanted one of {}; or name a task",
+  LEVIN_FAIL("models.task",
+             "{}: got architecture '{}', wanted one of {}; set task to choose a head yourself",
              config.origin(), printable(classes.front()), to_text(known));
 }
 
@@ -200,7 +201,7 @@ void draw_anew(Pretrained& net, at::ScalarType dtype) {
     layer->to(dtype);
     for (auto& [parameter, values] : of_file) parameter.set_data(values);
   }
-  log::warn("models: {} has no weights for {}; they are drawn anew and have to be trained",
+  log::warn("models: {} has no weights for {}; they are newly initialized and must be trained",
             net.parts().folder.string(), to_text(net.drawn()));
 }
 
@@ -226,7 +227,8 @@ Network build(Config config, const PretrainedOptions& options, const fs::path& f
   Pretrained::Parts& parts = *given;
   const Family& family = family_of(config.model_type());
   LEVIN_CHECK(!config.has("quantization_config"), "models.quantized",
-              "{} has a quantization_config; levin reads weights of floating-point numbers",
+              "{} has a quantization_config, but levin reads floating-point weights only; use a "
+              "model that is not quantized",
               config.origin());
   check_keys(config, family.keys);
   for (const auto& [alias, key] : family.aliases) config.rename(alias, key);
@@ -264,7 +266,7 @@ Network build(Config config, const PretrainedOptions& options, const fs::path& f
   try {
     parts.body = family.body(*network.net, plan.base_prefix, parts.config);
   } catch (const c10::Error& error) {
-    LEVIN_FAIL("models.config", "{}: no network of its sizes can be made: {}",
+    LEVIN_FAIL("models.config", "{}: cannot build a model of these sizes: {}",
                parts.config.origin(), error.what_without_backtrace());
   }
   parts.body->activation_checkpointing = options.activation_checkpointing;
@@ -296,7 +298,7 @@ void finish(const Network& network, at::ScalarType dtype) {
   }
 }
 
-/// What stands in the folder's files, so that a checkpoint need not hold what is never trained of it.
+/// Marks the tensors that the folder's files hold, so that a checkpoint can leave out those that are never trained.
 void mark_as_base(const std::shared_ptr<Pretrained>& net) {
   const std::set<std::string> drawn(net->drawn().begin(), net->drawn().end());
   std::vector<at::Tensor> of_files;
@@ -329,9 +331,8 @@ std::shared_ptr<Pretrained> from_pretrained(const fs::path& folder,
   mark_as_base(network.net);
   if (is_there(folder / kAdapterFile)) {
     log::warn(
-        "models: {} has an {}, which from_pretrained does not take up; call lora::load on the "
-        "model "
-        "for its adapter",
+        "models: {} has an {}, but from_pretrained does not load adapters; call lora::load to load "
+        "it",
         folder.string(), kAdapterFile);
   }
   return network.net;

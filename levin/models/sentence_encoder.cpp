@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Of sentence_bert_config.json, the Transformer module's.
+/// Keys of sentence_bert_config.json, the file of the Transformer module.
 constexpr std::string_view kTransformerKeys = R"keys(
   read      max_seq_length modality_config
   harmless  unpad_inputs
@@ -35,7 +35,7 @@ constexpr std::string_view kTransformerKeys = R"keys(
   refused   tokenizer_name_or_path query_length document_length query_expansion
 )keys";
 
-/// Of config_sentence_transformers.json.
+/// Keys of config_sentence_transformers.json.
 constexpr std::string_view kSentenceKeys = R"keys(
   read      prompts default_prompt_name truncate_dim
   harmless  __version__ similarity_fn_name
@@ -51,7 +51,7 @@ Config config_of(const fs::path& file, std::string_view keys) {
   return config;
 }
 
-/// Of the first file of the Transformer module, else the shorter of what tokenizer and model are made for.
+/// Returns max_seq_length of the Transformer module, else the smaller of the tokenizer's and the model's limit.
 int64_t longest_text(const fs::path& folder, const Config& config,
                      const text::Tokenizer& tokenizer) {
   for (const char* name : kTransformerFiles) {
@@ -61,8 +61,8 @@ int64_t longest_text(const fs::path& folder, const Config& config,
     LEVIN_CHECK(texts.text("method", "forward") == "forward" &&
                     texts.text("method_output_name", "last_hidden_state") == "last_hidden_state",
                 "models.sentence",
-                "{}: got modality_config of another method than forward and last_hidden_state, "
-                "which levin does not have",
+                "{}: got a modality_config with another method, wanted method = forward and "
+                "method_output_name = last_hidden_state",
                 given.origin());
     if (given.has("max_seq_length")) return given.positive("max_seq_length");
     break;
@@ -71,18 +71,18 @@ int64_t longest_text(const fs::path& folder, const Config& config,
   return std::min(tokenizer.model_max_length().value_or(positions), positions);
 }
 
-/// What is put before each text.
+/// Returns the prompt that precedes each text.
 std::string prompt_of(const Config& config, bool include_prompt) {
   if (!config.has("default_prompt_name")) return "";
   const std::string name = config.text("default_prompt_name");
   const Config prompts = config.child("prompts");
   LEVIN_CHECK(prompts.has(name), "models.sentence",
-              "{}: got default_prompt_name '{}', which prompts does not have", config.origin(),
+              "{}: got default_prompt_name '{}', but prompts has no such name", config.origin(),
               printable(name));
   const std::string prompt = prompts.text(name);
   LEVIN_CHECK(prompt.empty() || include_prompt, "models.sentence",
-              "{}: got a prompt before each text and include_prompt = false of its pooling, which "
-              "levin does not have; take default_prompt_name out",
+              "{}: got a default prompt and a pooling with include_prompt = false, which levin "
+              "does not support together; remove default_prompt_name",
               config.origin());
   return prompt;
 }

@@ -62,7 +62,7 @@ class Names {
                                [&](const std::string& end) { return tensor.ends_with(end); });
   }
 
-  /// Whether a tensor of a file stands in a part of the body: what a head has may be superfluous.
+  /// Returns whether a file's tensor belongs to the body. Tensors of a head may be left over.
   bool is_of_body(const std::string& tensor) const {
     const std::string inner = below_body(tensor);
     return groups_.contains(inner.substr(0, inner.find('.')));
@@ -90,13 +90,12 @@ void check_superfluous(const std::vector<std::string>& names, const Names& known
   for (const std::string& name : names) {
     if (known.is_of_body(name)) of_body.push_back(name);
   }
-  LEVIN_CHECK(
-      of_body.empty(), "models.weights",
-      "{} holds tensors that the model of its config.json has no place for: {}; the two are "
-      "not of one model",
-      folder, shortened(of_body));
+  LEVIN_CHECK(of_body.empty(), "models.weights",
+              "{} holds tensors that the model of its config.json does not have: {}; the weights "
+              "and config.json belong to different models",
+              folder, shortened(of_body));
   if (!names.empty()) {
-    log::info("models: {} tensors of {} are of no part of this task's model: {}", names.size(),
+    log::info("models: {} tensors of {} are not used by the model for this task: {}", names.size(),
               folder, shortened(names));
   }
 }
@@ -139,16 +138,19 @@ std::vector<std::string> place_weights(torch::nn::Module& root, const Family& fa
     at::Tensor parameter = names.parameters().at(name);
     if (given.sizes() != parameter.sizes()) {
       if (placing.may_redraw && !placing.body.contains(name)) continue;
-      LEVIN_FAIL(
-          "models.weights",
-          "{}: {} has sizes {} in the file, and {} by config.json; the two are not of one model",
-          placing.folder, printable(tensor), c10::str(given.sizes()), c10::str(parameter.sizes()));
+      LEVIN_FAIL("models.weights",
+                 "{}: {} has sizes {} in the file, but {} by config.json; the weights and "
+                 "config.json belong to different models",
+                 placing.folder, printable(tensor), c10::str(given.sizes()),
+                 c10::str(parameter.sizes()));
     }
     LEVIN_CHECK(given.is_floating_point(), "models.quantized",
-                "{}: {} is of type {}; levin reads weights of floating-point numbers",
+                "{}: {} has dtype {}, but levin reads floating-point weights only; use a model "
+                "that is not quantized",
                 placing.folder, printable(tensor), c10::toString(given.scalar_type()));
     const auto [first, is_new] = placed.emplace(name, tensor);
-    LEVIN_CHECK(is_new, "models.weights", "{}: {} and {} are both for {}", placing.folder,
+    LEVIN_CHECK(is_new, "models.weights",
+                "{}: got two tensors, {} and {}, for the parameter {}; remove one", placing.folder,
                 printable(first->second), printable(tensor), name);
     casts.note(tensor, given.scalar_type(), placing.dtype);
     parameter.set_data(given.to(placing.dtype));
@@ -170,7 +172,8 @@ std::vector<std::string> place_weights(torch::nn::Module& root, const Family& fa
     if (!placed.contains(name)) (placing.body.contains(name) ? missing : drawn).push_back(name);
   }
   LEVIN_CHECK(missing.empty(), "models.weights",
-              "{} has no weights for {}; it is not whole, or not of the model of its config.json",
+              "{} has no weights for {}; the folder is incomplete, or its config.json belongs to "
+              "another model",
               placing.folder, shortened(missing));
   return drawn;
 }
@@ -217,9 +220,9 @@ void settle_tied_head(Config& config, State& weights, const Family& family,
       weights.erase(names.matrix);
     } else {
       log::warn(
-          "models: {} has tie_word_embeddings = true, and {} holds {} and {} of other values; the "
-          "head is not tied, as in transformers, and save_pretrained writes tie_word_embeddings = "
-          "false",
+          "models: {} has tie_word_embeddings = true, but {} holds different values for {} and {}; "
+          "the head is not tied, as in transformers, and save_pretrained writes "
+          "tie_word_embeddings = false",
           config.origin(), folder, names.matrix, embedding);
       config.set_flag("tie_word_embeddings", false);
       if (!names.bias.empty()) give_both(weights, names.bias, names.second);
@@ -232,8 +235,8 @@ void settle_tied_head(Config& config, State& weights, const Family& family,
     return;
   }
   LEVIN_CHECK(are_equal(weights.tensor(names.bias), weights.tensor(names.second)), "models.weights",
-              "{} holds {} and {} of other values, which tie_word_embeddings = true makes one; "
-              "take out the one that was not trained",
+              "{} holds different values for {} and {}, but tie_word_embeddings = true ties them; "
+              "remove the one that was not trained",
               folder, names.bias, names.second);
   weights.erase(names.second);
 }

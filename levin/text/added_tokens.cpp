@@ -61,9 +61,8 @@ void AddedTokens::put(AddedToken token, const Vocabulary& vocabulary,
     normalizer.apply(text);
     pattern = std::string(text.text());
     if (pattern.empty()) {
-      log::warn(
-          "the added token '{}' is nothing once it is normalized, so that it is not looked for",
-          printable(token.content));
+      log::warn("the added token '{}' is empty after normalization, so it never matches",
+                printable(token.content));
     }
   }
   greatest_ = std::max(greatest_, id);

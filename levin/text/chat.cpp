@@ -60,7 +60,8 @@ class Continued {
   Continued(Run& run, List& messages, const std::string& field, std::string_view source) {
     Dict& last = *messages.items.back().dict();
     const Value* found = last.find(field);
-    LEVIN_CHECK(found != nullptr, "text.chat", "the last message has no '{}' that could go on",
+    LEVIN_CHECK(found != nullptr, "text.chat",
+                "got continue_final_message, but the last message has no '{}' to continue",
                 printable(field));
     const Value value = *found;
     std::vector<std::string_view> fields = {field};
@@ -73,13 +74,15 @@ class Continued {
     }
     LEVIN_CHECK(std::ranges::any_of(
                     fields, [&](auto name) { return source.find(name) != std::string_view::npos; }),
-                "text.chat", "the chat template does not read '{}', which shall go on",
+                "text.chat",
+                "got continue_final_message for '{}', but the chat template does not read it",
                 printable(field));
     if (value.list() != nullptr) {
       tag_part(run, *value.list());
       return;
     }
-    LEVIN_CHECK(value.is_text(), "text.chat", "what shall go on is no text");
+    LEVIN_CHECK(value.is_text(), "text.chat",
+                "got continue_final_message, but the field to continue is not a string");
     message_ = std::string(value.text());
     for (const std::string_view name : fields)
       last.put(run.text(std::string(name)), run.text(message_ + std::string(kTag)));
@@ -91,8 +94,8 @@ class Continued {
     const bool whole =
         at != std::string::npos && text.find(jinja::strip(message_)) != std::string::npos;
     LEVIN_CHECK(whole, "text.chat",
-                "the last message, which shall go on, does not stand in the text; the chat "
-                "template changes it");
+                "got continue_final_message, but the last message does not appear in the text that "
+                "the chat template renders; the template changes it");
     const bool keeps_blank = std::string_view(text).substr(at).starts_with(kTag);
     text.resize(at);
     return keeps_blank ? text : std::string(jinja::strip(text, false, true));
@@ -103,12 +106,15 @@ class Continued {
     for (auto part = parts.items.rbegin(); part != parts.items.rend(); ++part) {
       const Value* text = part->dict() == nullptr ? nullptr : part->dict()->find("text");
       if (text == nullptr) continue;
-      LEVIN_CHECK(text->is_text(), "text.chat", "the text that shall go on is none");
+      LEVIN_CHECK(
+          text->is_text(), "text.chat",
+          "got continue_final_message, but the last text part of the message is not a string");
       message_ = std::string(text->text());
       part->dict()->put(run.text("text"), run.text(message_ + std::string(kTag)));
       return;
     }
-    LEVIN_FAIL("text.chat", "the last message has no text that could go on");
+    LEVIN_FAIL("text.chat",
+               "got continue_final_message, but the last message has no text part to continue");
   }
 
   std::string message_;
@@ -169,9 +175,9 @@ const std::string& Tokenizer::Parts::template_of(const ChatOptions& options) con
       return found->second;
   }
   LEVIN_CHECK(chat_template, "text.chat", "{}",
-              chat_templates.empty()
-                  ? "the tokenizer has no chat template; give one as chat_template"
-                  : "of the tokenizer's chat templates none is the default; name one");
+              chat_templates.empty() ? "the tokenizer has no chat template; set chat_template"
+                                     : "none of the tokenizer's chat templates is the default; set "
+                                       "chat_template to the name of one");
   return *chat_template;
 }
 
@@ -192,23 +198,23 @@ std::shared_ptr<const jinja::Template> Tokenizer::Parts::parsed_template(
 Chat Tokenizer::apply_chat_template(const Messages& messages, const ChatOptions& options) const {
   const bool goes_on = !options.continue_final_message.empty();
   LEVIN_CHECK(!goes_on || !options.add_generation_prompt, "text.chat",
-              "continue_final_message goes on with the last message, add_generation_prompt begins "
-              "another one; take one");
+              "got continue_final_message, which continues the last message, and "
+              "add_generation_prompt, which begins another one; set only one");
   LEVIN_CHECK(!goes_on || !options.return_assistant_tokens_mask, "text.chat",
-              "there is no assistant mask with continue_final_message");
+              "got return_assistant_tokens_mask and continue_final_message; set only one");
   LEVIN_CHECK(options.tokenize || !options.return_assistant_tokens_mask, "text.chat",
-              "an assistant mask is one of tokens; it needs tokenize");
+              "got return_assistant_tokens_mask without tokenize; set tokenize = true");
   const std::string& source = parts_->template_of(options);
   const auto chat_template = parts_->parsed_template(source);
-  LEVIN_CHECK(!options.return_assistant_tokens_mask || chat_template->has_generation(), "text.chat",
-              "the chat template has no generation block, so that nobody knows what the assistant "
-              "said; take a template "
-              "that has them");
-  LEVIN_CHECK(!options.sanitize_control_tokens ||
-                  (options.tokenize && !options.return_assistant_tokens_mask),
-              "text.chat",
-              "sanitize_control_tokens is about tokens; it needs tokenize, and there is no "
-              "assistant mask with it");
+  LEVIN_CHECK(
+      !options.return_assistant_tokens_mask || chat_template->has_generation(), "text.chat",
+      "got return_assistant_tokens_mask, but the chat template has no generation block; use a "
+      "template that puts {{% generation %}} and {{% endgeneration %}} around assistant text");
+  LEVIN_CHECK(
+      !options.sanitize_control_tokens ||
+          (options.tokenize && !options.return_assistant_tokens_mask),
+      "text.chat",
+      "sanitize_control_tokens needs tokenize = true and return_assistant_tokens_mask = false");
   Run run(options.limits);
   std::optional<ControlTokens> control;
   if (options.sanitize_control_tokens) {
@@ -228,7 +234,7 @@ Chat Tokenizer::apply_chat_template(const Messages& messages, const ChatOptions&
       for (const std::string_view own :
            {"messages", "tools", "documents", "add_generation_prompt"}) {
         LEVIN_CHECK(name.text() != own, "text.chat",
-                    "'{}' is none of the variables; it is set by its own option", own);
+                    "got the variable '{}', but it has an option of its own; set that option", own);
       }
       variables.emplace_back(name.text(), marked(value));
     }
@@ -239,7 +245,7 @@ Chat Tokenizer::apply_chat_template(const Messages& messages, const ChatOptions&
                     (value.list() != nullptr &&
                      std::ranges::all_of(value.list()->items,
                                          [](const Value& item) { return item.dict() != nullptr; })),
-                "text.chat", "{} are no list of objects", name);
+                "text.chat", "{} are not a list of objects", name);
     variables.emplace_back(name, marked(value));
   };
   listed(options.tools, "tools");

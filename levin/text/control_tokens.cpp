@@ -157,11 +157,11 @@ Encoding Tokenizer::Parts::encode_marked(std::string& text, const EncodeOptions&
       draft = draft_of(piece.text, piece.is_control);
       shift = at;
     }
-    LEVIN_CHECK(
-        !piece.is_control || std::ranges::count(draft.own.ids, added.find(piece.text)) == 0,
-        "text.chat",
-        "'{}' in a message cannot become plain text: the tokenizer makes that token of text too",
-        printable(piece.text));
+    LEVIN_CHECK(!piece.is_control || std::ranges::count(draft.own.ids, added.find(piece.text)) == 0,
+                "text.chat",
+                "'{}' in a message cannot be encoded as plain text: the tokenizer makes the same "
+                "token from plain text",
+                printable(piece.text));
     put(std::move(draft), shift);
   }
   text = std::move(shown);

@@ -12,8 +12,8 @@ namespace levin::text {
 namespace {
 
 constexpr size_t kLongest = 1U << 30;  // bytes of a text, which may grow on its way
-/// Of a list of tokens. Blocks below 128 bytes glibc keeps unmerged until a large one is asked for, and then merges all
-/// of them while other threads wait for their work.
+/// Least capacity of a list of tokens. glibc keeps freed blocks below 128 bytes unmerged until a large block is
+/// requested, and then merges all of them while other threads wait.
 constexpr size_t kLeastRoom = 32;
 
 /// White space and the letter that stands for a blank at both ends.

@@ -15,8 +15,8 @@ void cut(Draft& draft, size_t length, const TruncationOptions& options) {
   if (length >= draft.size()) return;
   const auto stride = static_cast<size_t>(options.stride);
   LEVIN_CHECK(length == 0 || stride < length, "text.truncation",
-              "a text is cut to {} tokens, with a stride of {}; give a stride below that", length,
-              stride);
+              "truncation leaves {} tokens of a text, but the stride is {}; set a smaller stride",
+              length, stride);
   truncate(draft, length, stride, side_of(options.direction));
 }
 
@@ -58,12 +58,13 @@ void Tokenizer::Parts::truncate_all(std::vector<Draft>& drafts, const Truncation
     return;
   }
   const size_t place = options.strategy == "only_first" ? 0 : 1;
-  LEVIN_CHECK(place < drafts.size(), "text.truncation",
-              "only the second text is to be cut, and there is only one; choose longest_first");
+  LEVIN_CHECK(
+      place < drafts.size(), "text.truncation",
+      "got the truncation strategy only_second, but there is only one text; use longest_first");
   const size_t excess = total - length;
   LEVIN_CHECK(drafts[place].size() > excess, "text.truncation",
-              "{} tokens are to be cut off the {} text, which has {}; choose longest_first", excess,
-              place == 0 ? "first" : "second", drafts[place].size());
+              "truncation must remove {} tokens from the {} text, but it has {}; use longest_first",
+              excess, place == 0 ? "first" : "second", drafts[place].size());
   cut(drafts[place], drafts[place].size() - excess, options);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a Tokenizer is made of, for its own sources.
+// The parts of a Tokenizer, for its own sources.
 
 #include <functional>
 #include <map>
@@ -16,7 +16,7 @@
 
 namespace levin::text {
 
-/// What one thread works with, kept from call to call.
+/// Memory of one thread, kept from call to call.
 struct EncodeMemory {
   explicit EncodeMemory(uint64_t seed) : model(seed) {}
   WorkingText text;
@@ -52,7 +52,7 @@ struct Tokenizer::Parts {
 
   uint64_t digest = 0;  // of the tokenizer.json
 
-  // Of the folder's other files.
+  // Read from the folder's other files.
   std::map<std::string, std::string, std::less<>> roles;  // of special tokens
   std::optional<int64_t> model_max_length;
   std::optional<std::string> chat_template;
@@ -91,11 +91,11 @@ struct Tokenizer::Parts {
   /// In the memory of `lists`, whose items go.
   Encoding encode(const EncodeInput& input, const EncodeOptions& options, EncodeMemory& memory,
                   Encoding lists = {}) const;
-  /// Of `count` inputs, on threads. `encodings` are those of an earlier call, or none.
+  /// Encodes `count` inputs on threads. `encodings` may hold those of an earlier call, whose memory is used again.
   template <class InputAt>
   void encode_all(std::vector<Encoding>& encodings, size_t count, const InputAt& input_at,
                   const EncodeOptions& options) const;
-  /// Of a text with marks around control tokens (control_tokens.h), which are dropped from it.
+  /// Encodes a text with marks around control tokens (control_tokens.h), and drops the marks from it.
   Encoding encode_marked(std::string& text, const EncodeOptions& options,
                          EncodeMemory& memory) const;
   void pad(std::span<Encoding> encodings, bool tracked) const;

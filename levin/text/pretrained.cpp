@@ -26,7 +26,8 @@ int32_t id_of(const Component& component, std::string_view key, int64_t otherwis
 
 int64_t length_of(const Component& component) {
   const int64_t length = component.whole();
-  if (length < 0 || length > std::numeric_limits<int32_t>::max()) component.fail("is no length");
+  if (length < 0 || length > std::numeric_limits<int32_t>::max())
+    component.fail("is not a valid length");
   return length;
 }
 
@@ -41,7 +42,7 @@ std::optional<TruncationOptions> read_truncation(const Component& component) {
   } else if (strategy == "OnlySecond") {
     options.strategy = "only_second";
   } else if (strategy != "LongestFirst") {
-    component.at("strategy").fail("is none of LongestFirst, OnlyFirst, OnlySecond");
+    component.at("strategy").fail("is not one of LongestFirst, OnlyFirst, OnlySecond");
   }
   return options;
 }
@@ -57,7 +58,7 @@ std::optional<PaddingOptions> read_padding(const Component& component) {
     options.length = length_of(strategy.at("Fixed"));
     if (*options.length > kLongestPadding) strategy.fail("is too long");
   } else if (strategy.text() != "BatchLongest") {
-    strategy.fail("is none of BatchLongest, {\"Fixed\": length}");
+    strategy.fail("is not one of BatchLongest, {\"Fixed\": length}");
   }
   if (component.has("pad_to_multiple_of")) {
     options.pad_to_multiple_of = length_of(component.at("pad_to_multiple_of"));
@@ -112,10 +113,9 @@ Tokenizer Tokenizer::from_file(const fs::path& path) {
 
 Tokenizer Tokenizer::from_pretrained(const fs::path& folder, const PretrainedOptions& options) {
   const fs::path path = folder / "tokenizer.json";
-  LEVIN_CHECK(
-      fs::exists(path), "text.missing",
-      "there is no {}; save the tokenizer by transformers' save_pretrained, which writes it",
-      path.string());
+  LEVIN_CHECK(fs::exists(path), "text.missing",
+              "there is no {}; write it with save_pretrained of a transformers tokenizer",
+              path.string());
   const std::string json = files::read_file(path);
   Folder rest(folder);
   TokenizerFile file = reading(path, [&] { return TokenizerFile(std::string_view(json)); });

@@ -150,9 +150,8 @@ bool Tokenizer::Parts::may_clean_up(const DecodeOptions& options) const {
   if (options.clean_up_tokenization_spaces) {
     std::call_once(told_of_bpe, [] {
       log::warn(
-          "got clean_up_tokenization_spaces for a BPE tokenizer, whose text would lose spaces; it "
-          "is ignored, as in "
-          "transformers");
+          "clean_up_tokenization_spaces is ignored, as in transformers: a BPE tokenizer's text "
+          "would lose spaces");
     });
   }
   return false;
@@ -177,9 +176,10 @@ std::optional<std::string> DecodeStream::step(int32_t id) {
   ids_.push_back(id);
   const std::string text = tokenizer_->decode(ids_, options_);
   if (text.size() <= prefix_.size() || text.ends_with(kIncomplete)) return std::nullopt;
-  LEVIN_CHECK(text.starts_with(prefix_), "text.stream",
-              "with token {} the text does not begin with '{}' any more; decode all tokens at once",
-              id, printable(prefix_));
+  LEVIN_CHECK(
+      text.starts_with(prefix_), "text.stream",
+      "token {} changes the text '{}', which was returned before; decode all tokens at once", id,
+      printable(prefix_));
   std::string more = text.substr(prefix_.size());
   const size_t rest = ids_.size() - prefix_size_;
   ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(prefix_size_));
@@ -195,17 +195,16 @@ void Tokenizer::set_truncation(std::optional<TruncationOptions> truncation) {
                 "got max_length {} and stride {}, wanted 0 or more", max_length, stride);
     LEVIN_CHECK(
         strategy == "longest_first" || strategy == "only_first" || strategy == "only_second",
-        "text.truncation", "got the strategy '{}', wanted longest_first, only_first or only_second",
+        "text.truncation",
+        "got the truncation strategy '{}', wanted longest_first, only_first or only_second",
         printable(strategy));
     LEVIN_CHECK(direction == "left" || direction == "right", "text.truncation",
                 "got the direction '{}', wanted left or right", printable(direction));
     const auto added =
         static_cast<int64_t>(parts_->post_processor ? parts_->post_processor->added(false) : 0);
-    LEVIN_CHECK(
-        stride == 0 || stride < max_length - added, "text.truncation",
-        "got a stride of {}, wanted less than the {} tokens that are left of max_length {} beside "
-        "special ones",
-        stride, max_length - added, max_length);
+    LEVIN_CHECK(stride == 0 || stride < max_length - added, "text.truncation",
+                "got a stride of {}, wanted less than {}: max_length = {} minus the special tokens",
+                stride, max_length - added, max_length);
   }
   parts_->truncation = std::move(truncation);
 }
@@ -215,7 +214,8 @@ void Tokenizer::set_padding(std::optional<PaddingOptions> padding) {
     LEVIN_CHECK(padding->direction == "left" || padding->direction == "right", "text.padding",
                 "got the direction '{}', wanted left or right", printable(padding->direction));
     LEVIN_CHECK(padding->length.value_or(0) >= 0 && padding->pad_to_multiple_of.value_or(0) >= 0,
-                "text.padding", "got a length or multiple below 0");
+                "text.padding",
+                "got a padding length or pad_to_multiple_of below 0, wanted 0 or more");
   }
   parts_->padding = std::move(padding);
 }
@@ -225,7 +225,7 @@ const std::optional<PaddingOptions>& Tokenizer::padding() const { return parts_-
 
 PaddingOptions Tokenizer::default_padding() const {
   const auto token = special_token("pad_token");
-  LEVIN_CHECK(token, "text.padding", "the folder's files name no pad_token; give PaddingOptions");
+  LEVIN_CHECK(token, "text.padding", "the tokenizer has no pad_token; pass PaddingOptions");
   return {.direction = parts_->padding_side,
           .pad_id = special_token_id("pad_token").value_or(0),
           .pad_token = *token};

@@ -99,9 +99,10 @@ TEST_F(ExportState, RefusesWhatChangesFromCallToCall) {
       net.buffer = net.buffer + 1;
       return x + net.buffer;
     };
-    EXPECT_THAT(refusal(replaces, false, dims),
-                AllOf(StartsWith("interchange.export.values: in another call with the same inputs"),
-                      HasSubstr("register_buffer")));
+    EXPECT_THAT(
+        refusal(replaces, false, dims),
+        AllOf(StartsWith("interchange.export.values: in a second call with the same inputs"),
+              HasSubstr("register_buffer")));
   }
   EXPECT_THAT(refusal([](Network& net, const Tensor& x) {
                 if (!net.kept.defined()) net.kept = torch::zeros({2, 6});
@@ -251,10 +252,14 @@ TEST_F(ExportState, NamesConstantsAndArgumentsBesideTheModulesOwn) {
     net->register_buffer(buffer, torch::ones({1}));
     return error_of([&] { export_program(net, {{input, torch::ones({4, 6})}}, file_); });
   };
-  EXPECT_THAT(named("class", "x"), StartsWith("interchange.export.input: 'class'"));
-  EXPECT_THAT(named("training", "x"), StartsWith("interchange.export.input: 'training'"));
-  EXPECT_THAT(named("mask", "class"), StartsWith("interchange.export.input: the input 'class'"));
-  EXPECT_THAT(named("mask", "torch"), StartsWith("interchange.export.input: the input 'torch'"));
+  EXPECT_THAT(named("class", "x"),
+              StartsWith("interchange.export.input: got the parameter or buffer name 'class'"));
+  EXPECT_THAT(named("training", "x"),
+              StartsWith("interchange.export.input: got the parameter or buffer name 'training'"));
+  EXPECT_THAT(named("mask", "class"),
+              StartsWith("interchange.export.input: got the input name 'class'"));
+  EXPECT_THAT(named("mask", "torch"),
+              StartsWith("interchange.export.input: got the input name 'torch'"));
   EXPECT_EQ(named("a b", "x"), "no error");
 }
 

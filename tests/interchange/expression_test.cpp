@@ -78,7 +78,7 @@ TEST(Expression, ThatIsNoneIsAnErrorThatShowsIt) {
         std::string("Symbol('s0'"), std::string("1 2"), std::string("99999999999999999999"),
         std::string("s0 ; rm"), deep}) {
     EXPECT_THAT(test::error_of([&] { Expression::parse(text); }),
-                HasSubstr("interchange.archive: the size '"))
+                HasSubstr("interchange.archive: levin cannot parse the size '"))
         << text.substr(0, 30);
   }
 }

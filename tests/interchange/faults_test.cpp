@@ -93,7 +93,7 @@ TEST(ExportedFaults, BuffersOutsideTheStateDictHaveTheirValues) {
   SmallProgram without = with_constants();
   without.constants_config.erase("position");
   EXPECT_THAT(error_of([&] { loaded(without); }),
-              AllOf(HasSubstr("interchange.archive: "), HasSubstr("no values of 'position'")));
+              AllOf(HasSubstr("interchange.archive: "), HasSubstr("no values for 'position'")));
 }
 
 // pytorch-cpp #127: constants stayed where the program was exported. Without parameters, which LibTorch cannot put
@@ -141,7 +141,7 @@ TEST(ExportedFaults, AnotherMinorVersionIsReadAndAnotherMajorOneIsNot) {
   for (const int major : {7, 9}) {
     program.version = {{"major", major}, {"minor", 1}};
     EXPECT_THAT(error_of([&] { loaded(program); }),
-                AllOf(HasSubstr("interchange.archive: "), HasSubstr("levin reads 8")))
+                AllOf(HasSubstr("interchange.archive: "), HasSubstr("wanted 8")))
         << major;
   }
 }

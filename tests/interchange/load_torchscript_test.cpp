@@ -52,8 +52,8 @@ TEST(LoadTorchScript, OfAnotherFileSaysWhichReaderThereIs) {
     return error_of([&] { load_torchscript(scratch / name); });
   };
   EXPECT_THAT(told("none.pt"), StartsWith("files.read: "));
-  EXPECT_THAT(told("text.pt"), HasSubstr("is no zip archive"));
-  EXPECT_THAT(told("net.pt2"), HasSubstr("levin::load_exported reads"));
+  EXPECT_THAT(told("text.pt"), HasSubstr("is not a zip archive"));
+  EXPECT_THAT(told("net.pt2"), HasSubstr("read it with levin::load_exported"));
 }
 
 TEST(LoadTorchScript, OfADamagedFileIsAnError) {

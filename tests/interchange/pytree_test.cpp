@@ -64,7 +64,7 @@ TEST(PyTree, NamesThePartThatDoesNotFit) {
   EXPECT_THAT(test::error_of([&] { pair.flatten(1, "batch"); }),
               HasSubstr("interchange.input: batch is Int, wanted a list or tuple of 2"));
   EXPECT_THAT(test::error_of([&] { pair.flatten(c10::ivalue::Tuple::create({1}), "batch"); }),
-              HasSubstr("batch has 1 parts, the program takes 2"));
+              HasSubstr("batch has 1 parts, but the program takes 2"));
   const PyTree keyed = parsed(tree("builtins.dict", R"("[\"a\"]")", {kLeaf}));
   EXPECT_THAT(test::error_of([&] { keyed.flatten(dict({{"b", 1}}), "batch"); }),
               HasSubstr("batch has no 'a'"));

@@ -76,7 +76,7 @@ TEST(RegisterOperator, OfAnotherSchemaOrATakenNameIsAnError) {
     return error_of([&] { register_operator(schema, same); });
   };
   EXPECT_THAT(told("levin_own::bad(Tensor x"),
-              AllOf(StartsWith("interchange.operator: "), HasSubstr("is no schema")));
+              AllOf(StartsWith("interchange.operator: "), HasSubstr("is not a schema")));
   EXPECT_THAT(told("bad(Tensor x) -> Tensor"), HasSubstr("it has no namespace"));
   EXPECT_THAT(told("aten::relu(Tensor self) -> Tensor"),
               HasSubstr("aten::relu is registered already"));

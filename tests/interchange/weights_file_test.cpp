@@ -81,7 +81,7 @@ TEST_F(WeightsFile, OfOtherNamesShapesOrDtypesIsAnErrorThatNamesThem) {
               AllOf(StartsWith("interchange.weights: "), HasSubstr("told.safetensors"),
                     HasSubstr("it lacks lin.bias")));
   EXPECT_THAT(told(other_values().set("head", at::ones({1}))),
-              HasSubstr("the program does not know head"));
+              HasSubstr("the program does not have head"));
   EXPECT_THAT(told(other_values().set("lin.bias", at::ones({3}))),
               HasSubstr("lin.bias is Float of [3], wanted Float of [2]"));
   // Not cast in silence.
@@ -101,8 +101,9 @@ TEST_F(WeightsFile, MakesTheArchivesValuesNeedless) {
               HasSubstr("missing or damaged"));
   program.weights_config = json::object();
   program.write(scratch_ / "bare.pt2");
-  EXPECT_THAT(error_of([&] { load_exported(scratch_ / "bare.pt2"); }),
-              AllOf(HasSubstr("no values of 'lin.weight'"), HasSubstr("ExportedOptions::weights")));
+  EXPECT_THAT(
+      error_of([&] { load_exported(scratch_ / "bare.pt2"); }),
+      AllOf(HasSubstr("no values for 'lin.weight'"), HasSubstr("ExportedOptions::weights")));
   save_weights(scratch_ / "net.safetensors", other_values());
   for (const char* name : {"net.pt2", "bare.pt2"}) {
     const auto net = load_exported(scratch_ / name, {.weights = scratch_ / "net.safetensors"});
@@ -143,7 +144,8 @@ TEST_F(WeightsFile, WithOneOfTwoTiedNamesGivesBoth) {
   EXPECT_EQ(told(State().set("emb.weight", value).set("head.weight", value.clone())), "no error");
   EXPECT_THAT(
       told(State().set("emb.weight", value).set("head.weight", value + 1)),
-      HasSubstr("emb.weight and head.weight are one tensor in the program, and have two values"));
+      HasSubstr(
+          "emb.weight and head.weight are one tensor in the program, but have different values"));
   EXPECT_THAT(told(State()), HasSubstr("it lacks emb.weight"));
 }
 

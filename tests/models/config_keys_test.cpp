@@ -53,15 +53,16 @@ TEST(ConfigKeys, ValuesThatChangeWhatIsComputedAreNamed) {
               HasSubstr(R"(got per_layer_config = {"0":{"head_dim":4}}, wanted {})"));
   EXPECT_THAT(
       told(test::small_qwen3(), R"("layer_types": ["full_attention", "sliding_attention"])"),
-      HasSubstr("got sliding_attention in layer_types, and no sliding_window"));
+      HasSubstr("got sliding_attention in layer_types, but no sliding_window"));
   EXPECT_THAT(told(test::small_modernbert(), R"("head_dim": 12)"),
-              HasSubstr("got head_dim = 12, wanted 6: hidden_size by num_attention_heads"));
+              HasSubstr("got head_dim = 12, wanted 6 (hidden_size / num_attention_heads)"));
   EXPECT_THAT(told(test::small_modernbert(),
                    R"("layer_types": ["full_attention", "chunked_attention", "full_attention"])"),
               HasSubstr("got 'chunked_attention' in layer_types, wanted full_attention"));
   EXPECT_THAT(
       told(test::small_modernbert(), R"("rope_parameters": {"rope_type": "default"})"),
-      HasSubstr("models.rotary: config.json: rope_parameters has rope_type, wanted full_a"));
+      HasSubstr(
+          "models.rotary: config.json: rope_parameters has the key rope_type, wanted only full_a"));
 }
 
 TEST(ConfigKeys, NullAndWhatTransformersWritesAreFine) {
@@ -95,7 +96,7 @@ TEST(ConfigKeys, OnesThatNobodyKnowsAreNamedOnce) {
   EXPECT_THAT(
       error_of([&] { net->generate(at::full({1, 2}, 5, at::kLong), {.max_new_tokens = 1}); }),
       AllOf(StartsWith("models.generate.config: "),
-            HasSubstr("generation_config.json asks for num_beams = 4, wanted 1")));
+            HasSubstr("generation_config.json has num_beams = 4, wanted 1")));
 }
 
 TEST(ConfigKeys, ATokenOfPaddingBelow0CountsFromTheEnd) {
@@ -122,7 +123,8 @@ TEST(ConfigKeys, AnAdapterBesideAModelIsNamed) {
   small(test::small_qwen3(), "text-generation")->save_pretrained(scratch.str());
   put(scratch / "adapter_config.json", "{}");
   EXPECT_THAT(warnings_of([&] { from_pretrained(scratch.str()); }),
-              ElementsAre(HasSubstr("has an adapter_config.json, which from_pretrained does not")));
+              ElementsAre(HasSubstr(
+                  "has an adapter_config.json, but from_pretrained does not load adapters")));
 }
 
 TEST(ConfigKeys, OtherNamesOfAKeyReplaceIt) {
@@ -144,7 +146,7 @@ TEST(ConfigKeys, ADecoderThatSeesBothSidesWritesNoText) {
   EXPECT_FALSE(at::allclose(first(ids), first(other)));
   EXPECT_THAT(
       error_of([&] { net->generate(ids, {.max_new_tokens = 1}); }),
-      StartsWith("models.generate.task: config.json makes a model whose tokens do not see"));
+      StartsWith("models.generate.task: config.json describes a model without causal attention"));
 }
 
 TEST(ConfigKeys, SinusoidalPositionsBeginAsSinesAndCosines) {

@@ -154,7 +154,7 @@ TEST(GPT2, OptionsAreReadByName) {
 
 TEST(GPT2, ImpossibleConfigurationsAreNamed) {
   EXPECT_THAT(error_of([] { GPT2(GPT2Config{.n_embd = 10, .n_head = 3}); }),
-              HasSubstr("models.gpt2.config: n_embd = 10 is no multiple of n_head = 3"));
+              HasSubstr("models.gpt2.config: n_embd = 10 is not a multiple of n_head = 3"));
   EXPECT_THAT(error_of([] { GPT2(GPT2Config{.n_layer = 0}); }),
               HasSubstr("models.gpt2.config: got n_layer = 0, wanted at least 1"));
   EXPECT_THAT(error_of([] { GPT2(GPT2Config{.attn_pdrop = 1.0}); }),

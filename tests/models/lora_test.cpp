@@ -142,20 +142,21 @@ TEST(Lora, WhatCannotBeIsNamed) {
   EXPECT_THAT(error({.target_modules = {"q_prj"}}), HasSubstr("models.lora.target"));
   EXPECT_THAT(error({.target_modules = {"q_prj"}}), HasSubstr("nearest is q_proj"));
   EXPECT_THAT(error({.target_modules = {"q_proj"}, .alpha_pattern = {{"k_.*", 4.0}}}),
-              HasSubstr("models.lora.options: alpha_pattern has 'k_.*'"));
+              HasSubstr("models.lora.options: alpha_pattern has the key 'k_.*'"));
   EXPECT_THAT(error({.modules_to_save = {"lm_haed"}}),
               HasSubstr("models.lora.target: modules_to_save has 'lm_haed'"));
   EXPECT_THAT(error({.modules_to_save = {"lm_haed"}}), HasSubstr("nearest is lm_head"));
-  EXPECT_THAT(error({.target_pattern = "(q_proj"}),
-              HasSubstr("models.lora.options: target_modules has the expression '(q_proj'"));
+  EXPECT_THAT(
+      error({.target_pattern = "(q_proj"}),
+      HasSubstr("models.lora.options: target_modules has the regular expression '(q_proj'"));
   EXPECT_THAT(error({.target_modules = {"q_proj"}, .target_pattern = "q_proj"}),
-              HasSubstr("models.lora.options: got target_pattern beside"));
+              HasSubstr("models.lora.options: got target_pattern together with"));
   EXPECT_THAT(error({.target_modules = {"embed_tokens", "q_proj"}}),
               HasSubstr("models.lora.target: target_modules names model.embed_tokens"));
   EXPECT_THAT(error({.target_modules = {"q_proj"}, .layers_to_transform = {7}}),
               HasSubstr("models.lora.target: no linear layer is in the layers 7"));
   EXPECT_THAT(error({.target_modules = {"q_proj"}, .layers_pattern = {"layers"}}),
-              HasSubstr("models.lora.options: got layers_pattern and no layers_to_transform"));
+              HasSubstr("models.lora.options: got layers_pattern without layers_to_transform"));
   EXPECT_THAT(error({.layers_to_transform = {0}, .layers_pattern = {"l.*"}}),
               HasSubstr("models.lora.options: got layers_pattern 'l.*'"));
   EXPECT_THAT(error({.r = 0}), HasSubstr("models.lora.options: got r = 0"));
@@ -175,7 +176,7 @@ TEST(Lora, WhatCannotBeIsNamed) {
   EXPECT_THAT(error_of([&] {
                 lora::load(*small(test::small_qwen3(), "text-generation"), scratch / "adapter");
               }),
-              HasSubstr("is of type 'IA3'"));
+              HasSubstr("has peft_type = 'IA3'"));
 }
 
 std::vector<std::string> adapted(const LoraOptions& options) {
@@ -280,8 +281,7 @@ TEST(Lora, AModuleThatSharesItsMatrixIsNotTrainedAlone) {
               HasSubstr("models.lora.options: modules_to_save has 'head'"));
   EXPECT_THAT(
       error({.modules_to_save = {"embed_tokens"}}),
-      HasSubstr(
-          "modules_to_save trains model.embed_tokens.weight, which is the matrix of the head"));
+      HasSubstr("modules_to_save trains model.embed_tokens.weight, but it is tied to the head"));
   EXPECT_EQ(error({.modules_to_save = {"embed_tokens"}, .ensure_weight_tying = true}), "no error");
   EXPECT_THAT(error_of([&] {
                 lora::add(small(test::small_bert(), "fill-mask"), {.modules_to_save = {"cls"}});

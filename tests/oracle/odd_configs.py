@@ -63,7 +63,7 @@ def cases():
     yes, no, mute = "the same", "refused", "no generation"
     yield "causal_llama", "llama", {"is_causal": True}, yes, {}
     for base in ("llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma3", "olmo2", "gpt2"):
-        yield f"not_causal_{base}", base, {"is_causal": False}, mute, {"names": "see only what stands before"}
+        yield f"not_causal_{base}", base, {"is_causal": False}, mute, {"names": "without causal attention"}
     yield "layers_llama", "llama", {"layer_types": [FULL] * 3}, yes, {}
     yield "sliding_layers_llama", "llama", {"layer_types": [FULL, SLIDING, FULL]}, no, {"names": "layer_types"}
     yield "window_llama", "llama", {"sliding_window": 3}, no, {}
@@ -93,7 +93,7 @@ def cases():
     yield "flat_rope_gemma3", "gemma3", {"rope_parameters": dict(LINEAR, rope_theta=500.0)}, no, {"names": "rope_parameters", "alone": True}
     yield "half_rope_gemma3", "gemma3", {"rope_parameters": {FULL: dict(LINEAR, rope_theta=500.0)}}, yes, {}
     yield "two_ropes_gemma3", "gemma3", {"rope_scaling": LINEAR}, yes, {}
-    yield "both_sides_gemma3", "gemma3", {"use_bidirectional_attention": True, "is_causal": False}, mute, {"names": "see only what stands before"}
+    yield "both_sides_gemma3", "gemma3", {"use_bidirectional_attention": True, "is_causal": False}, mute, {"names": "without causal attention"}
     for base in ("bert", "roberta", "xlm_roberta"):
         yield f"decoder_{base}", base, {"is_decoder": True}, no, {}
     yield "causal_bert", "bert", {"is_causal": True}, no, {}

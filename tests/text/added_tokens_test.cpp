@@ -61,7 +61,7 @@ TEST(AddedTokens, ThatTheNormalizerLeavesNothingOfAreNamed) {
       log::set_sink([&](log::Level, std::string_view text) { told += std::string(text); });
   const Tokenizer tokenizer = with({.content = "\n"}, R"({"type": "Strip"})");
   log::set_sink(before);
-  EXPECT_THAT(told, ::testing::HasSubstr("is nothing once it is normalized"));
+  EXPECT_THAT(told, ::testing::HasSubstr("is empty after normalization"));
   EXPECT_THAT(tokenizer.encode("a\nb").ids, ElementsAre(1, 2));
 }
 

@@ -165,11 +165,11 @@ TEST(Tokenizer, AFoldersClassMakesPartsOfItsOwn) {
   EXPECT_THAT(
       told_by([] { SmallFolder{.config = R"({"tokenizer_class": "GPT2Tokenizer"})"}.make(); }),
       AllOf(StartsWith("text.component: "),
-            HasSubstr("class is GPT2Tokenizer, whose model is BPE, and tokenizer.json has a "
-                      "WordLevel")));
+            HasSubstr("tokenizer_class is GPT2Tokenizer, which needs a BPE model, but "
+                      "tokenizer.json has a WordLevel model")));
   EXPECT_THAT(
       logged([] { SmallFolder{.config = R"({"tokenizer_class": "T5TokenizerFast"})"}.make(); }),
-      HasSubstr("T5Tokenizer of transformers makes"));
+      HasSubstr("T5Tokenizer of transformers builds"));
 }
 
 TEST(Tokenizer, AFoldersSettingsAreItsDefaults) {
@@ -203,10 +203,10 @@ TEST(Tokenizer, KeysOfItsFilesAreKnownOrNamed) {
   };
   EXPECT_THAT(said(R"({"fix_mistral_regex": true})"),
               AllOf(StartsWith("text.component: "), HasSubstr("tokenizer_config.json"),
-                    HasSubstr("'fix_mistral_regex' is true, and levin takes false")));
+                    HasSubstr("'fix_mistral_regex' is true, wanted false")));
   EXPECT_THAT(said(R"({"fast_tokenizer_files": ["tokenizer.4.json"]})"),
               HasSubstr("'fast_tokenizer_files'"));
-  EXPECT_THAT(said(R"({"post_processor": {"type": "X"}})"), HasSubstr("levin takes no such key"));
+  EXPECT_THAT(said(R"({"post_processor": {"type": "X"}})"), HasSubstr("wanted no such key"));
   EXPECT_EQ(said(R"({"fix_mistral_regex": false, "fast_tokenizer_files": [], "errors": "x"})"),
             "no error");
   const std::string told = logged([] {
@@ -237,14 +237,14 @@ TEST(Tokenizer, AFolderWithoutTokenizerJsonIsAnError) {
 TEST(Tokenizer, AnUnknownComponentIsNamed) {
   const auto said = [](const SmallTokenizer& small) { return told_by([&] { small.make(); }); };
   EXPECT_THAT(said({.model = R"({"type": "Neural", "vocab": {}})"}),
-              StartsWith("text.component: model is of the kind 'Neural', which is no model"));
+              StartsWith("text.component: model has the type 'Neural', which is not a model"));
   EXPECT_THAT(
       said({.pre_tokenizer = R"({"type": "Sequence", "pretokenizers": [{"type": "Jieba"}]})"}),
-      StartsWith("text.component: pre_tokenizer.pretokenizers[0] is of the kind 'Jieba'"));
+      StartsWith("text.component: pre_tokenizer.pretokenizers[0] has the type 'Jieba'"));
   EXPECT_THAT(said({.normalizer = R"({"type": "Rot13"})"}),
-              HasSubstr("no normalizer that levin knows"));
-  EXPECT_THAT(said({.post_processor = R"({"type": "X"})"}), HasSubstr("no post-processor"));
-  EXPECT_THAT(said({.decoder = R"({"type": "X"})"}), HasSubstr("no decoder"));
+              HasSubstr("not a normalizer that levin supports"));
+  EXPECT_THAT(said({.post_processor = R"({"type": "X"})"}), HasSubstr("not a post-processor"));
+  EXPECT_THAT(said({.decoder = R"({"type": "X"})"}), HasSubstr("not a decoder"));
   EXPECT_THAT(said({.normalizer = "{}"}), HasSubstr("normalizer has no 'type'"));
 }
 
@@ -255,25 +255,25 @@ TEST(Tokenizer, AMalformedFileIsAnErrorWithItsPlace) {
   const auto model = [&](const std::string& model) {
     return said(SmallTokenizer{.model = model}.json());
   };
-  EXPECT_THAT(said("{"), StartsWith("text.file: the file is no JSON at byte "));
+  EXPECT_THAT(said("{"), StartsWith("text.file: the file is not JSON at byte "));
   EXPECT_THAT(said("{}"), HasSubstr("has no 'model'"));
-  EXPECT_THAT(said(std::string(600, '[')), HasSubstr("nests more than 500 deep"));
+  EXPECT_THAT(said(std::string(600, '[')), HasSubstr("nested more than 500 levels deep"));
   EXPECT_THAT(said(R"({"version": "2.0"})"), HasSubstr("version is '2.0', wanted 1.0"));
   EXPECT_THAT(model(R"({"type": "WordLevel", "vocab": {"a": -1}})"),
-              HasSubstr("an id that is no whole number"));
+              HasSubstr("an id that is not an integer of 0 or more"));
   EXPECT_THAT(model(R"({"type": "WordLevel", "vocab": {"a": 4294967296}})"),
               HasSubstr("below 2^31"));
   EXPECT_THAT(model(R"({"type": "WordLevel"})"), HasSubstr("model has no vocab"));
   EXPECT_THAT(model(R"({"type": "WordLevel", "vocab": [["a", 0.5]]})"),
-              HasSubstr("a vocab that is no object"));
-  EXPECT_THAT(model(R"({"type": "Unigram", "vocab": [["a"]]})"), HasSubstr("no [token, score]"));
+              HasSubstr("a vocab that is not an object"));
+  EXPECT_THAT(model(R"({"type": "Unigram", "vocab": [["a"]]})"), HasSubstr("not [token, score]"));
   EXPECT_THAT(model(R"({"type": "BPE", "vocab": {"a": 0}})"), HasSubstr("has no merges"));
   EXPECT_THAT(model(R"({"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]})"),
               HasSubstr("no token 'b'"));
   EXPECT_THAT(model(R"({"type": "BPE", "vocab": {"a": 0}, "merges": ["a"]})"),
-              HasSubstr("no pair of tokens"));
+              HasSubstr("not two tokens with a space between"));
   EXPECT_THAT(model(R"({"type": "BPE", "vocab": {"a": 0}, "merges": [["a"]]})"),
-              HasSubstr("no pair"));
+              HasSubstr("an item that is not a pair"));
   EXPECT_THAT(said(SmallTokenizer{.normalizer =
                                       R"({"type": "Precompiled", "precompiled_charsmap": "AQAA"})"}
                        .json()),

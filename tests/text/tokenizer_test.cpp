@@ -147,9 +147,9 @@ TEST(Tokenizer, OfAPairTheLongerIsCutFirst) {
   tokenizer.set_truncation(TruncationOptions{.max_length = 5, .strategy = "only_second"});
   EXPECT_EQ(lengths("a b c a", "a b c"), std::pair(size_t{4}, size_t{1}));
   EXPECT_THAT(told_by([&] { lengths("a b c a b c", "a"); }),
-              StartsWith("text.truncation: 2 tokens"));
+              StartsWith("text.truncation: truncation must remove 2 tokens"));
   EXPECT_THAT(told_by([&] { tokenizer.encode("a b c a b c"); }),
-              HasSubstr("there is only one; choose longest_first"));
+              HasSubstr("there is only one text; use longest_first"));
 }
 
 TEST(Tokenizer, TruncationThatCannotBeIsAnError) {
@@ -162,13 +162,13 @@ TEST(Tokenizer, TruncationThatCannotBeIsAnError) {
   // Short enough for one text, too long for what a pair leaves.
   tokenizer.set_truncation(TruncationOptions{.max_length = 5, .stride = 2});
   EXPECT_THAT(told_by([&] { tokenizer.encode(EncodeInput{"a b c", "a b c"}); }),
-              HasSubstr("with a stride of 2; give a stride below that"));
+              HasSubstr("but the stride is 2; set a smaller stride"));
 }
 
 TEST(Tokenizer, TextThatIsNoUtf8NamesTheByte) {
   const Tokenizer tokenizer = SmallTokenizer{}.make();
   EXPECT_THAT(told_by([&] { tokenizer.encode("a \xc3("); }),
-              StartsWith("text.utf8: byte 2 of the text (0xc3) is no UTF-8"));
+              StartsWith("text.utf8: byte 2 of the text (0xc3) is not UTF-8"));
   const std::string text = "a";
   EXPECT_THAT(told_by([&] { tokenizer.encode(std::string_view(text.data(), 1U << 30)); }),
               StartsWith("text.length: got a text of 1073741824 bytes"));
@@ -178,7 +178,8 @@ TEST(Tokenizer, WhatNoTokenStandsForIsAnError) {
   const Tokenizer word_level =
       SmallTokenizer{.model = R"({"type": "WordLevel", "unk_token": "?", "vocab": {"a": 0}})"}
           .make();
-  EXPECT_THAT(told_by([&] { word_level.encode("x"); }), StartsWith("text.model: 'x' is not known"));
+  EXPECT_THAT(told_by([&] { word_level.encode("x"); }),
+              StartsWith("text.model: 'x' is not in the vocabulary"));
   const Tokenizer word_piece =
       SmallTokenizer{.model = R"({"type": "WordPiece", "vocab": {"a": 0}})"}.make();
   EXPECT_EQ(error_id([&] { word_piece.encode("x"); }), "text.model");
@@ -240,7 +241,8 @@ TEST(Tokenizer, AStreamWhoseTextTurnsIntoAnotherIsAnError) {
           .make();
   DecodeStream turning = fused.decode_stream();
   EXPECT_EQ(turning.step(2), "x");
-  EXPECT_THAT(told_by([&] { turning.step(1); }), StartsWith("text.stream: with token 1 "));
+  EXPECT_THAT(told_by([&] { turning.step(1); }),
+              StartsWith("text.stream: token 1 changes the text "));
 }
 
 TEST(Tokenizer, TokensAndIdsFindEachOther) {
@@ -303,7 +305,7 @@ TEST(Tokenizer, CleansUpAllButTextOfBpe) {
   EXPECT_EQ(told, "");
   EXPECT_EQ(tokenizer.decode(ids, {.clean_up_tokenization_spaces = true}), "a . a .");
   log::set_sink(before);
-  EXPECT_THAT(told, HasSubstr("it is ignored, as in transformers"));
+  EXPECT_THAT(told, HasSubstr("clean_up_tokenization_spaces is ignored, as in transformers"));
   EXPECT_EQ(
       folder(bpe,
              R"(, "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output": true)")

@@ -63,7 +63,7 @@ TEST(Utf8, EveryCodePointGoesThereAndBack) {
 
 TEST(Utf8, WhatIsNoneNamesTheByte) {
   EXPECT_EQ(test::told_by([] { utf8::check("ab\xfe"); }),
-            "text.utf8: byte 2 of the text (0xfe) is no UTF-8; convert the text first");
+            "text.utf8: byte 2 of the text (0xfe) is not UTF-8; convert the text first");
 }
 
 }  // namespace

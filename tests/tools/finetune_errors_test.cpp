@@ -107,7 +107,7 @@ TEST_F(FinetuneErrors, AnAdapterOfAnotherBaseIsRefused) {
   levin::lora::save(*other, scratch / "adapter");
   EXPECT_THAT(
       told("lm", "writer", "{\"text\": \"a b\"}", {"--adapter", (scratch / "adapter").string()}),
-      AllOf(StartsWith("models.lora.weights: "), HasSubstr("it is of another model")));
+      AllOf(StartsWith("models.lora.weights: "), HasSubstr("belongs to another model")));
 }
 
 TEST_F(FinetuneErrors, ALabelOutsideOfTheHeadHasItsLine) {

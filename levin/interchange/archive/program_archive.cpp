@@ -35,7 +35,8 @@ std::vector<int64_t> whole_numbers(const std::vector<Expression>& sizes, const s
   std::vector<int64_t> numbers;
   for (const Expression& each : sizes) {
     const auto number = each.value({});
-    if (!number || *number < 0) fail_reading(fmt::format("the sizes of '{}'", printable(name)));
+    if (!number || *number < 0)
+      fail_reading(fmt::format("the sizes of '{}' are not integers of 0 or more", printable(name)));
     numbers.push_back(*number);
   }
   return numbers;
@@ -46,17 +47,18 @@ ProgramArchive::ProgramArchive(const std::filesystem::path& path)
   try {
     records_ = std::make_unique<detail::ZipRecords>(map_->bytes());
   } catch (const std::exception&) {
-    LEVIN_FAIL("interchange.archive", "{} is no whole archive of torch.export.save", path.string());
+    LEVIN_FAIL("interchange.archive", "{} is not a complete archive of torch.export.save",
+               path.string());
   }
   LEVIN_CHECK(records_->contains("archive_format"), "interchange.archive",
-              "{} is no program of torch.export; load_torchscript reads torch.jit.save's, and "
-              "load_weights the state dicts of torch.save",
+              "{} is not a torch.export program; use load_torchscript for a file of "
+              "torch.jit.save, or load_weights for a state dict of torch.save",
               path.string());
   const auto order = records_->find("byteorder");
   LEVIN_CHECK(
       !order ||
           std::string_view(reinterpret_cast<const char*>(order->data()), order->size()) == "little",
-      "interchange.archive", "{} was written on a machine of another byte order", path.string());
+      "interchange.archive", "{} was written on a machine with another byte order", path.string());
   std::vector<std::string> models;
   for (const std::string& name : records_->names()) {
     constexpr std::string_view kFolder = "models/", kEnding = ".json";
@@ -101,7 +103,8 @@ Tensors ProgramArchive::tensors(const std::string& kind) const {
   Tensors tensors;
   for (const auto& [name, place] : places(kind)) {
     LEVIN_CHECK(!place.is_pickle, "interchange.unsupported",
-                "'{}' is stored as a pickle (it is sparse, or of a class of its own)",
+                "'{}' is stored as a pickle, because it is sparse or a tensor subclass; levin "
+                "reads plain dense tensors only",
                 printable(name));
     const auto bytes = records_->find(place.record);
     if (!bytes) {

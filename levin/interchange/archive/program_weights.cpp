@@ -108,7 +108,7 @@ class WeightsFile {
       const at::Tensor& other = state_.tensor(input->name);
       if (other.const_data_ptr() != value.const_data_ptr() && !same_bytes(other, value)) {
         different_.push_back(
-            fmt::format("{} and {} are one tensor in the program, and have two values",
+            fmt::format("{} and {} are one tensor in the program, but have different values",
                         printable(here.front()->name), printable(input->name)));
         return;
       }
@@ -125,13 +125,12 @@ class WeightsFile {
                         detail::name_hint(missing_, unknown_));
     }
     if (!unknown_.empty())
-      reasons.push_back("the program does not know " + detail::joined_names(unknown_));
+      reasons.push_back("the program does not have " + detail::joined_names(unknown_));
     reasons.insert(reasons.end(), different_.begin(), different_.end());
-    LEVIN_CHECK(
-        reasons.empty(), "interchange.weights",
-        "the weights of {} are not those of this program; write the state dict of the network "
-        "that was exported:\n  {}",
-        file_.string(), fmt::join(reasons, "\n  "));
+    LEVIN_CHECK(reasons.empty(), "interchange.weights",
+                "the weights of {} do not fit this program; save the state dict of the network "
+                "that was exported:\n  {}",
+                file_.string(), fmt::join(reasons, "\n  "));
   }
 
  private:
@@ -176,17 +175,17 @@ Tensors from_archive(const Program& program, const ProgramArchive& archive) {
   for (const Input& input : program.inputs) {
     if (!has_values(input)) continue;
     const auto found = tensors.find(input.name);
-    LEVIN_CHECK(found != tensors.end(), "interchange.archive",
-                "the archive has no values of '{}'; name a file that has them by "
-                "ExportedOptions::weights",
-                printable(input.name));
+    LEVIN_CHECK(
+        found != tensors.end(), "interchange.archive",
+        "the archive has no values for '{}'; set ExportedOptions::weights to a file that has them",
+        printable(input.name));
     const std::string words = difference(input.name, found->second, wanted_of(input));
     LEVIN_CHECK(words.empty(), "interchange.archive",
-                "the archive's values are not those of its program: {}", words);
+                "the archive's values do not fit its program: {}", words);
     others.erase(input.name);
   }
   LEVIN_CHECK(others.empty(), "interchange.archive",
-              "the archive has values that the program does not know: {}",
+              "the archive has values that the program does not have: {}",
               detail::joined_names(others));
   return tensors;
 }

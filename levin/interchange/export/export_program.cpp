@@ -76,9 +76,10 @@ class Exporter {
            const ExportProgramOptions& options)
       : module_(module), forward_(forward), sizes_(example, options.dynamic) {
     for (const auto& [name, tensor] : example.fields()) {
-      LEVIN_CHECK(can_be_argument(name), "interchange.export.input",
-                  "the input '{}' is no name that Python takes: letters, digits and underscores",
-                  name);
+      LEVIN_CHECK(
+          can_be_argument(name), "interchange.export.input",
+          "got the input name '{}', wanted a Python identifier: letters, digits and underscores",
+          name);
       input_names_.push_back(name);
     }
     find_tensors();
@@ -123,14 +124,16 @@ class Exporter {
     tensors_ = tensors_of(module_);
     for (const ModuleTensor& each : tensors_) {
       LEVIN_CHECK(can_be_attribute(each.name), "interchange.export.input",
-                  "'{}' is a name that no module of Python can have; register it by another",
+                  "got the parameter or buffer name '{}', wanted one that a Python module can "
+                  "have; register it under another name",
                   each.name);
       LEVIN_CHECK(!each.tensor.is_meta(), "interchange.export.input",
-                  "'{}' has no values, its device is meta; load the weights first", each.name);
-      LEVIN_CHECK(is_whole(each.tensor), "interchange.export.divided",
-                  "'{}' is divided over ranks; export within a levin::WholeScope, or from a "
-                  "checkpoint by one process",
+                  "'{}' is on the meta device and has no values; load the weights first",
                   each.name);
+      LEVIN_CHECK(
+          is_whole(each.tensor), "interchange.export.divided",
+          "'{}' is sharded; export within a levin::WholeScope, or in one process from a checkpoint",
+          each.name);
     }
   }
 
@@ -171,11 +174,11 @@ class Exporter {
     again();
     const Recording once = again();
     const std::string difference = difference_of(once, again(), /*exactly=*/true);
-    LEVIN_CHECK(
-        difference.empty(), "interchange.export.values",
-        "in another call with the same inputs the module runs {}; a program of torch.export "
-        "keeps nothing between calls but buffers: register_buffer, and write into it (copy_)",
-        difference);
+    LEVIN_CHECK(difference.empty(), "interchange.export.values",
+                "in a second call with the same inputs the module runs {}; a torch.export program "
+                "keeps state between calls in buffers only: use register_buffer, and write into "
+                "the buffer (copy_)",
+                difference);
   }
 
   std::string json_of(const Recordings& recordings) const {
@@ -221,7 +224,7 @@ class Exporter {
     } catch (const std::exception& error) {
       const std::string_view text = error.what();
       LEVIN_FAIL("interchange.export.size",
-                 "the module does not run with {}: {}; name the sizes that it takes by min, max or "
+                 "the module does not run with {}: {}; limit the sizes with min, max or "
                  "multiple_of of the dynamic dim",
                  text_of(point), text.substr(0, text.find('\n')));
     }
@@ -232,15 +235,15 @@ class Exporter {
     const std::string difference =
         difference_of(recordings.each.front(), recording, /*exactly=*/false);
     LEVIN_CHECK(difference.empty(), "interchange.export.size",
-                "with {} the module runs {}; a program has the same operators at all sizes: make "
-                "the dim not dynamic, or limit it by min and max",
+                "with {} the module runs {}; a torch.export program has the same operators at all "
+                "sizes: make the dim static, or limit it with min and max",
                 text_of(point), difference);
   }
 
   static void warn_unchecked(std::string_view reason) {
     log::warn(
-        "export_program did not check that the program is the same for other values of its inputs: "
-        "forward refuses the example's in the reverse order: {}",
+        "export_program could not check that the program is the same for other input values: "
+        "forward fails on the example's values in reverse order: {}",
         reason);
   }
 
@@ -257,11 +260,11 @@ class Exporter {
     }
     if (!other) return;
     const std::string difference = difference_of(first, *other, /*exactly=*/true);
-    LEVIN_CHECK(difference.empty(), "interchange.export.values",
-                "for the example's values in the reverse order the module runs {}; a program of "
-                "torch.export has the same operators and constants for all values: compute with "
-                "tensors alone",
-                difference);
+    LEVIN_CHECK(
+        difference.empty(), "interchange.export.values",
+        "with the example's values in reverse order the module runs {}; a torch.export program has "
+        "the same operators and constants for all values: compute with tensors only",
+        difference);
   }
 
   /// Where nobody says: the smallest at which the module runs the same operators, 1 for most.
@@ -327,8 +330,8 @@ Batch used_inputs(torch::nn::Module& module, const ExportedForward& forward, con
 
 void fail_forward(const Batch& batch) {
   LEVIN_FAIL("interchange.export.input",
-             "forward does not take {} tensors and gives what can be exported; give export_program "
-             "a function that calls the module",
+             "forward does not take {} tensors, or does not return what can be exported; pass "
+             "export_program a function that calls the module",
              batch.fields().size());
 }
 

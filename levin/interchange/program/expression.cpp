@@ -77,7 +77,7 @@ class Expression::Parser {
 
  private:
   [[noreturn]] void fail() const {
-    LEVIN_FAIL("interchange.archive", "the size '{}' is no expression that levin reads, at {}",
+    LEVIN_FAIL("interchange.archive", "levin cannot parse the size '{}' at character {}",
                printable(text_.substr(0, 200)), at_);
   }
   void skip_spaces() {

@@ -26,7 +26,7 @@ JsonValue JsonValue::field(const char* name) const {
       return JsonValue(&*found);
     }
   }
-  fail_reading(fmt::format("an object without '{}'", name));
+  fail_reading(fmt::format("an object has no '{}'", name));
 }
 
 std::optional<JsonValue> JsonValue::find_field(const char* name) const {
@@ -42,35 +42,35 @@ std::pair<std::string, JsonValue> JsonValue::only_field() const {
       if (!value.is_null()) return {key, JsonValue(&value)};
     }
   }
-  fail_reading("a value of no kind");
+  fail_reading("a value has no type");
 }
 
 std::vector<std::pair<std::string, JsonValue>> JsonValue::fields(const char* what) const {
-  if (!of(json_).is_object()) fail_reading(fmt::format("{} is no object", what));
+  if (!of(json_).is_object()) fail_reading(fmt::format("{} is not an object", what));
   std::vector<std::pair<std::string, JsonValue>> fields;
   for (const auto& [key, value] : of(json_).items()) fields.emplace_back(key, JsonValue(&value));
   return fields;
 }
 
 std::vector<JsonValue> JsonValue::items(const char* what) const {
-  if (!of(json_).is_array()) fail_reading(fmt::format("{} is no list", what));
+  if (!of(json_).is_array()) fail_reading(fmt::format("{} is not a list", what));
   std::vector<JsonValue> items;
   for (const nlohmann::json& item : of(json_)) items.emplace_back(&item);
   return items;
 }
 
 const std::string& JsonValue::text(const char* what) const {
-  if (!of(json_).is_string()) fail_reading(fmt::format("{} is no text", what));
+  if (!of(json_).is_string()) fail_reading(fmt::format("{} is not a string", what));
   return of(json_).get_ref<const std::string&>();
 }
 
 int64_t JsonValue::integer(const char* what) const {
-  if (!of(json_).is_number_integer()) fail_reading(fmt::format("{} is no integer", what));
+  if (!of(json_).is_number_integer()) fail_reading(fmt::format("{} is not an integer", what));
   return of(json_).get<int64_t>();
 }
 
 bool JsonValue::flag(const char* what) const {
-  if (!of(json_).is_boolean()) fail_reading(fmt::format("{} is neither true nor false", what));
+  if (!of(json_).is_boolean()) fail_reading(fmt::format("{} is not true or false", what));
   return of(json_).get<bool>();
 }
 
@@ -81,7 +81,7 @@ double JsonValue::number(const char* what) const {
   if (text == "Infinity" || text == "inf") return kInfinity;
   if (text == "-Infinity" || text == "-inf") return -kInfinity;
   if (text == "NaN" || text == "nan") return std::numeric_limits<double>::quiet_NaN();
-  fail_reading(fmt::format("{} is no number", what));
+  fail_reading(fmt::format("{} is not a number", what));
 }
 
 struct JsonDocument::Tree {
@@ -91,7 +91,7 @@ struct JsonDocument::Tree {
 JsonDocument::JsonDocument(std::string_view text, const std::string& origin)
     : tree_(std::make_unique<Tree>(
           nlohmann::json::parse(detail::shallow_json(text), nullptr, /*allow_exceptions=*/false))) {
-  if (!tree_->json.is_object()) fail_reading(origin + " is no JSON object");
+  if (!tree_->json.is_object()) fail_reading(origin + " is not a JSON object");
 }
 
 JsonDocument::~JsonDocument() = default;

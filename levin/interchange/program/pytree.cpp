@@ -20,8 +20,8 @@ using nlohmann::json;
 constexpr int kDeepestTree = 100;
 
 [[noreturn]] void fail(std::string_view what) {
-  LEVIN_FAIL("interchange.archive", "the structure of its inputs or outputs is not readable: {}",
-             what);
+  LEVIN_FAIL("interchange.archive",
+             "the tree of the program's inputs or outputs cannot be read: {}", what);
 }
 
 /// A dict's keys, or the names of an object's fields: the context is a list of them, in one of the forms
@@ -58,7 +58,7 @@ PyTree PyTree::Reader::read(const json& node, int depth) {
   }
   PyTree tree;
   if (type->is_null()) return tree;
-  if (!type->is_string()) fail("a type is no text");
+  if (!type->is_string()) fail("a type is not a string");
   tree.type_ = type->get<std::string>();
   tree.num_leaves_ = 0;
   for (const json& child : *children) {
@@ -110,13 +110,13 @@ void PyTree::add_leaves(const c10::IValue& value, const std::string& name,
   if (is_leaf()) return leaves.push_back(value);
   if (!keys_.empty()) {
     LEVIN_CHECK(value.isGenericDict(), "interchange.input",
-                "{} is {}, wanted a dict with {} as the program's", name, value.tagKind(),
+                "{} is {}, wanted a dict with {} as in the program", name, value.tagKind(),
                 fmt::join(keys_, ", "));
     const auto dict = value.toGenericDict();
     for (size_t i = 0; i < keys_.size(); ++i) {
       const auto found = dict.find(keys_[i]);
       LEVIN_CHECK(found != dict.end(), "interchange.input",
-                  "{} has no '{}', which the program takes", name, keys_[i]);
+                  "{} has no '{}', but the program takes it", name, keys_[i]);
       children_[i].add_leaves(found->value(), child_name(name, i), leaves);
     }
     for (const auto& entry : dict) {
@@ -135,11 +135,11 @@ void PyTree::add_leaves(const c10::IValue& value, const std::string& name,
   } else if (value.isList()) {
     for (const c10::IValue& item : value.toList()) items.push_back(item);
   } else {
-    LEVIN_FAIL("interchange.input", "{} is {}, wanted a list or tuple of {} as the program's", name,
-               value.tagKind(), children_.size());
+    LEVIN_FAIL("interchange.input", "{} is {}, wanted a list or tuple of {} as in the program",
+               name, value.tagKind(), children_.size());
   }
   LEVIN_CHECK(items.size() == children_.size(), "interchange.input",
-              "{} has {} parts, the program takes {}", name, items.size(), children_.size());
+              "{} has {} parts, but the program takes {}", name, items.size(), children_.size());
   for (size_t i = 0; i < items.size(); ++i) {
     children_[i].add_leaves(items[i], child_name(name, i), leaves);
   }

@@ -20,7 +20,7 @@ constexpr size_t kMostDims = 64;
 at::ScalarType dtype_of(int64_t number) {
   const auto found = exported_dtypes().find(number);
   if (found == exported_dtypes().end())
-    fail_reading(fmt::format("the dtype {} is not known", number));
+    fail_reading(fmt::format("the dtype {} is unknown", number));
   return found->second;
 }
 
@@ -47,7 +47,7 @@ template <class Table>
 auto number_in(const Table& table, const JsonValue& value, const char* what) {
   const int64_t number = value.integer(what);
   if (number < 0 || static_cast<size_t>(number) >= table.size()) {
-    fail_reading(fmt::format("{} {} is not known", what, number));
+    fail_reading(fmt::format("{} {} is unknown", what, number));
   }
   return table[static_cast<size_t>(number)];
 }
@@ -59,7 +59,7 @@ c10::Device device_of(const JsonValue& value) {
     return c10::Device(!index ? type
                               : fmt::format("{}:{}", type, index->integer("a device's index")));
   } catch (const c10::Error&) {
-    fail_reading(fmt::format("the device '{}' is not known", type));
+    fail_reading(fmt::format("the device '{}' is unknown", type));
   }
 }
 
@@ -77,7 +77,7 @@ Operand symbolic(const JsonValue& value, const std::function<Slot(const std::str
   if (kind == "as_int") return constant_of(own.integer("an integer"));
   if (kind == "as_float") return constant_of(own.number("a number"));
   if (kind == "as_bool") return constant_of(own.flag("a flag"));
-  fail_reading(fmt::format("a symbolic number of kind '{}'", kind));
+  fail_reading(fmt::format("a symbolic number has the unknown kind '{}'", kind));
 }
 
 template <class Read>
@@ -182,7 +182,7 @@ TensorMeta read_tensor_meta(const JsonValue& meta) {
   for (const auto& [name, sizes] :
        {std::pair("sizes", &made.sizes), std::pair("strides", &made.strides)}) {
     const auto list = meta.field(name).items(name);
-    if (list.size() > kMostDims) fail_reading("a tensor of too many dims");
+    if (list.size() > kMostDims) fail_reading("a tensor has too many dims");
     for (const JsonValue& size : list) sizes->push_back(size_of(size));
   }
   if (const auto offset = size_of(meta.field("storage_offset")).value({})) {
@@ -191,7 +191,7 @@ TensorMeta read_tensor_meta(const JsonValue& meta) {
   made.requires_grad = meta.field("requires_grad").flag("requires_grad");
   made.device = device_of(meta.field("device"));
   const at::Layout layout = number_in(kLayouts, meta.field("layout"), "the layout");
-  if (layout != at::kStrided) fail_reading("a tensor that is not strided");
+  if (layout != at::kStrided) fail_reading("a tensor is not strided");
   return made;
 }
 

@@ -92,11 +92,11 @@ class Reader {
     for (auto names = names_.rbegin(); names != names_.rend(); ++names) {
       if (const auto found = names->find(name); found != names->end()) return found->second;
     }
-    fail_reading(fmt::format("'{}' is used and nothing made it", name));
+    fail_reading(fmt::format("'{}' is used, but no node made it", name));
   }
 
   Body body(const JsonValue& graph, int depth) {
-    if (depth > kDeepestBody) fail_reading("bodies within bodies too deep");
+    if (depth > kDeepestBody) fail_reading("subgraphs are nested too deeply");
     Body made;
     for (const JsonValue& input : graph.field("inputs").items("inputs")) {
       made.inputs.push_back(define(name_of_value(input)));
@@ -198,7 +198,7 @@ class Reader {
   void read_inputs(const JsonValue& signature, const JsonValue& graph) {
     const auto specs = signature.field("input_specs").items("input_specs");
     if (specs.size() != program_.body.inputs.size()) {
-      fail_reading("as many input_specs as inputs are wanted");
+      fail_reading("the numbers of input_specs and inputs differ");
     }
     const JsonValue types = graph.field("tensor_values");
     for (size_t i = 0; i < specs.size(); ++i) {
@@ -255,7 +255,7 @@ class Reader {
   void read_outputs(const JsonValue& signature) {
     const auto specs = signature.field("output_specs").items("output_specs");
     if (specs.size() != program_.body.outputs.size()) {
-      fail_reading("as many output_specs as outputs are wanted");
+      fail_reading("the numbers of output_specs and outputs differ");
     }
     const std::map<std::string_view, std::pair<Output::Kind, const char*>> kinds = {
         {"buffer_mutation", {Output::Kind::kBufferMutation, "buffer_name"}},
@@ -294,7 +294,7 @@ class Reader {
     }
     const auto& parts = program_.input_tree.children();
     if (parts.size() != 2 || program_.input_tree.is_leaf()) {
-      fail_reading("the inputs are no tuple of arguments and named arguments");
+      fail_reading("the inputs are not a tuple of args and kwargs");
     }
   }
 
@@ -307,7 +307,7 @@ class Reader {
     if (unsupported_.empty()) return;
     std::string list;
     for (const std::string& each : unsupported_) list += "\n  " + each;
-    LEVIN_FAIL("interchange.unsupported", "levin cannot run this program, for it has:{}", list);
+    LEVIN_FAIL("interchange.unsupported", "levin cannot run this program, because it has:{}", list);
   }
 
   Program& program_;
@@ -321,8 +321,8 @@ void check_version(const JsonValue& whole) {
   const JsonValue version = whole.field("schema_version");
   const int64_t major = version.field("major").integer("schema_version.major");
   LEVIN_CHECK(major == kMajor, "interchange.archive",
-              "the program has version {}.{} of torch.export's schema, levin reads {}; export it "
-              "by PyTorch 2.6 to 2.15",
+              "the program has version {}.{} of torch.export's schema, wanted {}; export it with "
+              "PyTorch 2.6 to 2.15",
               major, version.field("minor").integer("schema_version.minor"), kMajor);
 }
 

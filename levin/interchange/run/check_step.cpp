@@ -46,7 +46,7 @@ class Constrain final : public Step {
     };
     const auto least = bound(least_), most = bound(most_);
     LEVIN_CHECK((!least || number >= *least) && (!most || number <= *most), "interchange.input",
-                "a number read from a tensor is {}, the program takes {} to {}, in {}", number,
+                "a number read from a tensor is {}, but the program takes {} to {}, in {}", number,
                 least ? std::to_string(*least) : "any", most ? std::to_string(*most) : "any",
                 place_of(node()));
   }

@@ -35,19 +35,20 @@ bool truth(const IValue& number) {
 
 int64_t whole_quotient(int64_t a, int64_t b) {
   constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
-  LEVIN_CHECK(b != 0 && !(a == kLeast && b == -1), "interchange.input", "a size of {} // {}", a, b);
+  LEVIN_CHECK(b != 0 && !(a == kLeast && b == -1), "interchange.input", "a size cannot be {} // {}",
+              a, b);
   return floor_div(a, b);
 }
 int64_t difference(int64_t a, int64_t b) {
   int64_t result = 0;
   LEVIN_CHECK(!__builtin_sub_overflow(a, b, &result), "interchange.input",
-              "a size of more than 64 bits: {} - {}", a, b);
+              "a size exceeds 64 bits: {} - {}", a, b);
   return result;
 }
 /// Python's int(number), which has no limit.
 int64_t whole(double number) {
   constexpr double kMost = 9.2e18;
-  LEVIN_CHECK(std::abs(number) < kMost, "interchange.input", "a size of {}", number);
+  LEVIN_CHECK(std::abs(number) < kMost, "interchange.input", "a size cannot be {}", number);
   return static_cast<int64_t>(number);
 }
 double floor_mod(double a, double b) {
@@ -75,7 +76,7 @@ IValue power(Numbers numbers) {
   int64_t result = 1;
   for (int64_t i = integer(*numbers[1]); i > 0; --i) {
     LEVIN_CHECK(!__builtin_mul_overflow(result, integer(*numbers[0]), &result), "interchange.input",
-                "a size of more than 64 bits");
+                "a size exceeds 64 bits");
   }
   return result;
 }
@@ -85,17 +86,17 @@ struct Known {
   Function function;
 };
 
-#define LEVIN_ARITHMETIC(symbol, checked)                                      \
-  [](Numbers n) {                                                              \
-    return arithmetic(                                                         \
-        n,                                                                     \
-        [](int64_t a, int64_t b) {                                             \
-          int64_t result = 0;                                                  \
-          LEVIN_CHECK(!checked(a, b, &result), "interchange.input",            \
-                      "a size of more than 64 bits: {} " #symbol " {}", a, b); \
-          return IValue(result);                                               \
-        },                                                                     \
-        [](double a, double b) { return IValue(a symbol b); });                \
+#define LEVIN_ARITHMETIC(symbol, checked)                                 \
+  [](Numbers n) {                                                         \
+    return arithmetic(                                                    \
+        n,                                                                \
+        [](int64_t a, int64_t b) {                                        \
+          int64_t result = 0;                                             \
+          LEVIN_CHECK(!checked(a, b, &result), "interchange.input",       \
+                      "a size exceeds 64 bits: {} " #symbol " {}", a, b); \
+          return IValue(result);                                          \
+        },                                                                \
+        [](double a, double b) { return IValue(a symbol b); });           \
   }
 #define LEVIN_COMPARISON(symbol) \
   [](Numbers n) { return compared(n, [](auto a, auto b) { return IValue(a symbol b); }); }
@@ -221,7 +222,7 @@ std::unique_ptr<Step> make_number_step(const Node& node) {
                       return input.operand.kind == Operand::Kind::kSlot ||
                              input.operand.kind == Operand::Kind::kConstant;
                     });
-  LEVIN_CHECK(fits, "interchange.archive", "{} has other arguments than it takes", place_of(node));
+  LEVIN_CHECK(fits, "interchange.archive", "{} has the wrong arguments", place_of(node));
   return std::make_unique<NumberStep>(node, known->second.function);
 }
 

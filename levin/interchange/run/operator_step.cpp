@@ -106,15 +106,16 @@ class OperatorStep final : public Step {
     const auto& formals = op.schema().arguments();
     for (const NamedOperand& input : node.inputs) {
       LEVIN_CHECK(std::ranges::find(formals, input.name, &c10::Argument::name) != formals.end(),
-                  "interchange.archive", "{} has the argument '{}', the operator is {}",
-                  place_of(node), input.name, c10::toString(op.schema()));
+                  "interchange.archive",
+                  "{} has the argument '{}', but the operator's schema is {}", place_of(node),
+                  input.name, c10::toString(op.schema()));
     }
     for (const c10::Argument& formal : formals) {
       arguments_.push_back(argument(node, formal, context));
     }
     LEVIN_CHECK(node.results.size() <= std::max<size_t>(op.schema().returns().size(), 1),
-                "interchange.archive", "{} has {} results, the operator is {}", place_of(node),
-                node.results.size(), c10::toString(op.schema()));
+                "interchange.archive", "{} has {} results, but the operator's schema is {}",
+                place_of(node), node.results.size(), c10::toString(op.schema()));
     modes_ = find_modes(node, op, context);
   }
 
@@ -169,15 +170,15 @@ class OperatorStep final : public Step {
       case Operand::Kind::kList: {
         const auto list = type->cast<c10::ListType>();
         LEVIN_CHECK(list != nullptr, "interchange.archive",
-                    "{} has a list for the argument '{}', the operator takes {}", place_of(node),
-                    formal.name(), formal.type()->str());
+                    "{} has a list for the argument '{}', but the operator takes {}",
+                    place_of(node), formal.name(), formal.type()->str());
         made.form = Form::kList;
         made.list = &operand;
         made.element = list->getElementType();
         break;
       }
       case Operand::Kind::kBody:
-        LEVIN_FAIL("interchange.archive", "{} has a body for the argument '{}'", place_of(node),
+        LEVIN_FAIL("interchange.archive", "{} has a subgraph for the argument '{}'", place_of(node),
                    formal.name());
     }
     return made;
@@ -213,7 +214,7 @@ class OperatorStep final : public Step {
     }
     const auto items = value.toListRef();
     LEVIN_CHECK(items.size() == result.slots.size(), "interchange.input",
-                "{} gave {} tensors, the program was exported with {}", place_of(node()),
+                "{} returned {} tensors, but the program was exported with {}", place_of(node()),
                 items.size(), result.slots.size());
     for (size_t i = 0; i < items.size(); ++i) frame.values[result.slots[i]] = items[i];
   }

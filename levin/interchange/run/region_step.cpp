@@ -18,19 +18,19 @@ class Region : public Step {
       : Step(node), num_settings_(num_settings) {
     LEVIN_CHECK(node.inputs.size() > num_settings &&
                     node.inputs[num_settings].operand.kind == Operand::Kind::kBody,
-                "interchange.archive", "{} has no body", place_of(node));
+                "interchange.archive", "{} has no subgraph", place_of(node));
     body_ = node.inputs[num_settings].operand.body;
     LEVIN_CHECK(node.inputs.size() - num_settings - 1 == body_->inputs.size(),
-                "interchange.archive", "{} has another number of inputs than its body",
+                "interchange.archive", "{} and its subgraph have different numbers of inputs",
                 place_of(node));
     for (const Result& result : node.results) {
       results_.insert(results_.end(), result.slots.begin(), result.slots.end());
     }
     LEVIN_CHECK(results_.size() == body_->outputs.size(), "interchange.archive",
-                "{} has another number of results than its body", place_of(node));
+                "{} and its subgraph have different numbers of results", place_of(node));
     for (const Operand& output : body_->outputs) {
       LEVIN_CHECK(output.kind == Operand::Kind::kSlot || output.kind == Operand::Kind::kConstant,
-                  "interchange.archive", "{} gives a list", place_of(node));
+                  "interchange.archive", "{} returns a list", place_of(node));
     }
     std::set<Slot> own(body_->inputs.begin(), body_->inputs.end());
     for (const Node& inner : body_->nodes) {
@@ -89,8 +89,8 @@ class Region : public Step {
 class GradRegion final : public Region {
  public:
   GradRegion(const Node& node, StepContext& context) : Region(node, 1, context) {
-    LEVIN_CHECK(setting(0).isBool(), "interchange.archive", "{} is neither on nor off",
-                place_of(node));
+    LEVIN_CHECK(setting(0).isBool(), "interchange.archive",
+                "{} has a setting that is not true or false", place_of(node));
   }
   // torch.no_grad() in a module holds where the caller has turned gradients off, and
   // torch.enable_grad() turns them on there too, as in Python.
@@ -106,7 +106,8 @@ class AutocastRegion final : public Region {
   AutocastRegion(const Node& node, StepContext& context) : Region(node, 4, context) {
     LEVIN_CHECK(setting(0).isString() && (setting(1).isInt() || setting(1).isNone()) &&
                     setting(2).isBool() && (setting(3).isBool() || setting(3).isNone()),
-                "interchange.archive", "{} has other settings than torch.autocast", place_of(node));
+                "interchange.archive", "{} does not have the settings of torch.autocast",
+                place_of(node));
     device_ = c10::Device(setting(0).toStringRef()).type();
     follows_device_ = device_ == context.exported_device.type();
   }

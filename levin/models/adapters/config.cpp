@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using models::Config;
 using OrderedJson = nlohmann::ordered_json;
 
-/// Of PEFT's LoraConfig and the classes that it is derived from.
+/// Keys of PEFT's LoraConfig and its base classes.
 constexpr std::string_view kAdapterKeys = R"keys(
   read      peft_type task_type r lora_alpha lora_dropout use_rslora use_dora
   read      target_modules exclude_modules layers_to_transform layers_pattern rank_pattern alpha_pattern
@@ -52,11 +52,10 @@ void check_keys(const OrderedJson& tree, const std::string& origin) {
     const std::string text = value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
     const auto [verdict, wanted] = known.judge(key, text);
     if (verdict == Verdict::kUnknown) unknown.push_back(key);
-    LEVIN_CHECK(
-        verdict != Verdict::kRefused, "models.lora.options",
-        "{} has {} = {}, which levin's adapters do not do; wanted {}; merge the adapter into its "
-        "model with PEFT",
-        origin, key, printable(text.substr(0, 60)), wanted);
+    LEVIN_CHECK(verdict != Verdict::kRefused, "models.lora.options",
+                "{} has {} = {}, wanted {}; levin supports no other value: merge the adapter into "
+                "its base model with PEFT",
+                origin, key, printable(text.substr(0, 60)), wanted);
   }
   levin::detail::warn_of_unknown_keys(origin, unknown);
 }
@@ -67,12 +66,11 @@ void check_begin(const OrderedJson& tree, const std::string& origin) {
   const OrderedJson& begin = tree["init_lora_weights"];
   if (begin.is_null() || begin.is_boolean()) return;
   const std::string name = begin.is_string() ? begin.get<std::string>() : begin.dump();
-  LEVIN_CHECK(
-      std::ranges::count(kHarmlessBegins, name) > 0, "models.lora.options",
-      "{} has init_lora_weights = {}, which changes the base's weights or trains otherwise; save "
-      "it "
-      "once more by PEFT with path_initial_model_for_weight_conversion, or merge it into its model",
-      origin, printable(name));
+  LEVIN_CHECK(std::ranges::count(kHarmlessBegins, name) > 0, "models.lora.options",
+              "{} has init_lora_weights = {}, which changes the base model's weights or the "
+              "training; save the adapter again by PEFT with "
+              "path_initial_model_for_weight_conversion, or merge it into its base model",
+              origin, printable(name));
 }
 
 template <class Value>
@@ -114,11 +112,12 @@ std::string task_type_of(const models::Pretrained& net) {
 
 LoraOptions read_config(const fs::path& file) {
   std::error_code error;
-  LEVIN_CHECK(fs::exists(file, error), "models.missing", "there is no {}", file.string());
+  LEVIN_CHECK(fs::exists(file, error), "models.missing",
+              "there is no {}; give a folder with an adapter of PEFT", file.string());
   const std::string text = files::read_file(file);
   const auto config = Config::from_json(text, file.string());
   LEVIN_CHECK(config.text("peft_type") == "LORA", "models.lora.options",
-              "{} is of type '{}'; levin has LORA", file.string(),
+              "{} has peft_type = '{}', wanted LORA", file.string(),
               printable(config.text("peft_type")));
   const auto tree = OrderedJson::parse(levin::detail::shallow_json(text), nullptr,
                                        /*allow_exceptions=*/false);
@@ -198,8 +197,8 @@ std::string config_text(const models::Pretrained& net) {
 State read_weights(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / kWeights;
   std::error_code error;
-  LEVIN_CHECK(std::filesystem::exists(file, error), "models.missing", "there is no {}",
-              file.string());
+  LEVIN_CHECK(std::filesystem::exists(file, error), "models.missing",
+              "there is no {}; give a folder with an adapter of PEFT", file.string());
   return load_weights(file);
 }
 

@@ -115,10 +115,11 @@ void add_layer(ExportedPart& part, const std::shared_ptr<const Adapter>& adapter
 void check(const ExportedModule& net, const LoraOptions& options) {
   check_numbers(options);
   LEVIN_CHECK(!options.use_dora && !options.ensure_weight_tying, "models.lora.options",
-              "got use_dora or ensure_weight_tying for an exported module, which has LoRA alone; "
-              "leave them out");
+              "got use_dora or ensure_weight_tying for an exported module, which supports plain "
+              "LoRA only; leave them unset");
   LEVIN_CHECK(layers_of(net).empty(), "models.lora.twice",
-              "the module has an adapter; merge it and save its weights, or load the program anew");
+              "the module already has an adapter; merge it and save its weights, or load the "
+              "program again");
 }
 
 /// Parameters that several names share would be trained, or merged into, under all of them.
@@ -126,11 +127,11 @@ void check_not_shared(const ExportedModule& net, const std::vector<std::string>&
   std::map<const c10::TensorImpl*, std::string> first;
   for (const auto& each : net.named_parameters()) {
     const auto [known, is_new] = first.try_emplace(each.value().unsafeGetTensorImpl(), each.key());
-    LEVIN_CHECK(is_new || (!is_below(each.key(), modules) && !is_below(known->second, modules)),
-                "models.lora.options",
-                "{} and {} are one matrix (tied weights), which levin does not adapt; name other "
-                "modules",
-                known->second, each.key());
+    LEVIN_CHECK(
+        is_new || (!is_below(each.key(), modules) && !is_below(known->second, modules)),
+        "models.lora.options",
+        "{} and {} share one matrix (tied weights), which levin cannot adapt; name other modules",
+        known->second, each.key());
   }
 }
 
@@ -179,7 +180,7 @@ void add(ExportedModule& net, const LoraOptions& options) { add(net, options, Na
 void save(const ExportedModule& net, const fs::path& folder) {
   const auto layers = layers_of(net);
   LEVIN_CHECK(!layers.empty(), "models.lora.none",
-              "the module has no adapter; lora::add gives it one");
+              "the module has no adapter; add one with lora::add");
   std::error_code error;
   fs::create_directories(folder, error);
   LEVIN_CHECK(!error, "files.write", "cannot make {}: {}", folder.string(), error.message());
@@ -197,20 +198,22 @@ void load(ExportedModule& net, const fs::path& folder) {
   std::map<std::string, at::Tensor> own = own_weights(net, layers_of(net));
   for (const auto& [name, value] : weights.values()) {
     const auto found = own.find(name);
-    LEVIN_CHECK(found != own.end(), "models.lora.weights",
-                "{} holds {}, for which the module has no place; it is of another model",
-                folder.string(), printable(name));
+    LEVIN_CHECK(
+        found != own.end(), "models.lora.weights",
+        "{} holds {}, but the module has no such weight; the adapter belongs to another model",
+        folder.string(), printable(name));
     const at::Tensor& given = weights.tensor(name);
     LEVIN_CHECK(given.sizes() == found->second.sizes(), "models.lora.weights",
-                "{}: {} has sizes {}, wanted {}; it is of another model", folder.string(),
-                printable(name), c10::str(given.sizes()), c10::str(found->second.sizes()));
+                "{}: {} has sizes {}, wanted {}; the adapter belongs to another model",
+                folder.string(), printable(name), c10::str(given.sizes()),
+                c10::str(found->second.sizes()));
     const at::NoGradGuard no_grad;
     found->second.copy_(given);
     own.erase(found);
   }
   LEVIN_CHECK(own.empty(), "models.lora.weights",
-              "{} has no weights for {}; it is not whole, or of another model", folder.string(),
-              own.begin()->first);
+              "{} has no weights for {}; the adapter is incomplete, or belongs to another model",
+              folder.string(), own.begin()->first);
 }
 
 void merge(ExportedModule& net) {

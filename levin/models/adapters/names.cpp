@@ -62,19 +62,17 @@ void check_shared(Pretrained& net, const std::vector<std::string>& wanted,
     for (size_t at = head.find('.');; at = head.find('.', at + 1)) {
       LEVIN_CHECK(
           !head.substr(0, at).ends_with(name), "models.lora.options",
-          "modules_to_save has '{}', and the head of this model has no matrix of its own: it is "
-          "that of the embedding (tie_word_embeddings); give the model a head of its own, or "
-          "leave '{}' out",
+          "modules_to_save has '{}', but the head of this model has no weight of its own: it is "
+          "tied to the embedding (tie_word_embeddings); untie the head, or leave '{}' out",
           printable(name), printable(name));
       if (at == std::string::npos) break;
     }
   }
-  LEVIN_CHECK(
-      ensure_weight_tying || !is_below(embedding, found), "models.lora.options",
-      "modules_to_save trains {}, which is the matrix of the head too (tie_word_embeddings); PEFT "
-      "leaves the head as it was, levin trains both as one; set ensure_weight_tying, or give the "
-      "model a head of its own",
-      embedding);
+  LEVIN_CHECK(ensure_weight_tying || !is_below(embedding, found), "models.lora.options",
+              "modules_to_save trains {}, but it is tied to the head (tie_word_embeddings); PEFT "
+              "would leave the head as it was, levin trains the tied weight: set "
+              "ensure_weight_tying, or untie the head",
+              embedding);
 }
 
 std::optional<int64_t> number_in(std::string_view text) {
@@ -125,21 +123,20 @@ class TargetRule {
     if (!options.target_pattern.empty()) pattern_.emplace(options.target_pattern, "target_modules");
     if (!options.exclude_pattern.empty())
       excluded_.emplace(options.exclude_pattern, "exclude_modules");
-    LEVIN_CHECK(
-        options.target_pattern.empty() ||
-            (options.target_modules.empty() && options.layers_to_transform.empty() &&
-             options.layers_pattern.empty()),
-        "models.lora.options",
-        "got target_pattern beside target_modules, layers_to_transform or layers_pattern; a "
-        "pattern says alone what is adapted");
-    LEVIN_CHECK(options.layers_pattern.empty() || !options.layers_to_transform.empty(),
+    LEVIN_CHECK(options.target_pattern.empty() ||
+                    (options.target_modules.empty() && options.layers_to_transform.empty() &&
+                     options.layers_pattern.empty()),
                 "models.lora.options",
-                "got layers_pattern and no layers_to_transform, whose layers it names; give both");
+                "got target_pattern together with target_modules, layers_to_transform or "
+                "layers_pattern; set either target_pattern or the others");
+    LEVIN_CHECK(options.layers_pattern.empty() || !options.layers_to_transform.empty(),
+                "models.lora.options", "got layers_pattern without layers_to_transform; set both");
     for (const std::string& pattern : options.layers_pattern)
-      LEVIN_CHECK(
-          pattern.find_first_of("\\^$*+?()[]{}|") == std::string::npos, "models.lora.options",
-          "got layers_pattern '{}', wanted a name, as layers; levin knows no expression there",
-          printable(pattern));
+      LEVIN_CHECK(pattern.find_first_of("\\^$*+?()[]{}|") == std::string::npos,
+                  "models.lora.options",
+                  "got layers_pattern '{}', wanted a name, such as layers; levin supports no "
+                  "regular expression here",
+                  printable(pattern));
   }
 
   bool excludes(const std::string& name) const {
@@ -211,8 +208,9 @@ NamePattern::NamePattern(const std::string& expression, const char* key)
   try {
     parts_->pattern = text::compile_expression("\\A(?:" + expression + ")\\z");
   } catch (const Error& error) {
-    LEVIN_FAIL("models.lora.options", "{} has the expression '{}', which levin cannot read: {}",
-               key, printable(expression), error.text());
+    LEVIN_FAIL("models.lora.options",
+               "{} has the regular expression '{}', which levin cannot parse: {}", key,
+               printable(expression), error.text());
   }
 }
 NamePattern::~NamePattern() = default;
@@ -227,7 +225,7 @@ bool NamePattern::fits(const std::string& name) const {
 void check_numbers(const LoraOptions& options) {
   LEVIN_CHECK(options.r >= 1 && options.lora_dropout >= 0 && options.lora_dropout < 1,
               "models.lora.options",
-              "got r = {} and lora_dropout = {}, wanted at least 1 and a probability below 1",
+              "got r = {} and lora_dropout = {}, wanted r >= 1 and 0 <= lora_dropout < 1",
               options.r, options.lora_dropout);
   for (const auto& [name, r] : options.rank_pattern)
     LEVIN_CHECK(r >= 1, "models.lora.options", "got rank_pattern of {} = {}, wanted at least 1",
@@ -282,7 +280,7 @@ void check_whole(const std::vector<NamedModule>& modules, const LoraOptions& opt
         });
     if (is_used || (is_head && names == Names::kSome)) continue;
     if (names == Names::kSome) {
-      log::warn("lora: modules_to_save has '{}', with which no module of this model ends",
+      log::warn("lora: modules_to_save has '{}', but no module's name in this model ends with it",
                 printable(name));
       continue;
     }
@@ -291,8 +289,7 @@ void check_whole(const std::vector<NamedModule>& modules, const LoraOptions& opt
     const auto near = nearest(name, ends);
     LEVIN_FAIL(
         "models.lora.target",
-        "modules_to_save has '{}', with which no module's name ends, so that nothing would be "
-        "trained{}",
+        "modules_to_save has '{}', but no module's name ends with it, so it would train nothing{}",
         printable(name), near ? "; nearest is " + *near : "");
   }
 }
@@ -325,7 +322,7 @@ std::vector<std::string> target_names(const std::vector<NamedModule>& modules,
     if (!rule.fits(name, is_linear)) continue;
     LEVIN_CHECK(
         is_linear, "models.lora.target",
-        "target_modules names {}, which is no linear layer; levin adapts linear layers alone",
+        "target_modules names {}, which is not a linear layer; levin adapts linear layers only",
         name);
     chosen.push_back(name);
   }

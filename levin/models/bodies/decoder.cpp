@@ -29,7 +29,7 @@ void check(const DecoderOptions& options) {
   for (const auto& [name, size] : sizes)
     LEVIN_CHECK(size >= 1, "models.config", "got {} = {}, wanted at least 1", name, size);
   LEVIN_CHECK(options.num_heads % options.num_key_value_heads == 0, "models.config",
-              "got num_attention_heads = {}, which num_key_value_heads = {} does not divide",
+              "got num_attention_heads = {}, wanted a multiple of num_key_value_heads = {}",
               options.num_heads, options.num_key_value_heads);
 }
 
@@ -180,8 +180,9 @@ DecoderOptions DecoderOptions::from(const Config& config, std::optional<double> 
   options.hidden_size = config.integer("hidden_size");
   options.intermediate_size = config.integer("intermediate_size");
   options.num_heads = config.integer("num_attention_heads");
-  LEVIN_CHECK(options.num_heads >= 1, "models.config", "{}: got num_attention_heads = {}",
-              config.origin(), options.num_heads);
+  LEVIN_CHECK(options.num_heads >= 1, "models.config",
+              "{}: got num_attention_heads = {}, wanted at least 1", config.origin(),
+              options.num_heads);
   options.num_key_value_heads = config.integer("num_key_value_heads", options.num_heads);
   options.head_dim = config.integer("head_dim", options.hidden_size / options.num_heads);
   options.hidden_act = config.text("hidden_act", "silu");
@@ -203,17 +204,18 @@ void DecoderOptions::read_layer_types(const Config& config, int64_t window) {
   if (!config.has("layer_types")) return;
   const std::vector<std::string> types = config.texts("layer_types");
   LEVIN_CHECK(types.size() == blocks.size(), "models.config",
-              "got layer_types of {} layers, and num_hidden_layers = {}", types.size(),
+              "got layer_types for {} layers, wanted num_hidden_layers = {}", types.size(),
               blocks.size());
   for (size_t i = 0; i < types.size(); ++i) {
     const bool sliding = types[i] == "sliding_attention";
     LEVIN_CHECK(sliding || types[i] == "full_attention", "models.config",
                 "{}: got '{}' in layer_types, wanted full_attention or sliding_attention",
                 config.origin(), printable(types[i]));
-    LEVIN_CHECK(!sliding || window > 0, "models.config",
-                "{}: got sliding_attention in layer_types, and no sliding_window that is in use; "
-                "set it, and use_sliding_window where the model has that, or name full_attention",
-                config.origin());
+    LEVIN_CHECK(
+        !sliding || window > 0, "models.config",
+        "{}: got sliding_attention in layer_types, but no sliding_window is in use; set "
+        "sliding_window (and use_sliding_window, if the model has it), or use full_attention",
+        config.origin());
     blocks[i].window = sliding ? window : 0;
   }
 }

@@ -28,7 +28,7 @@ void check(const EncoderOptions& options) {
   for (const auto& [name, size] : sizes)
     LEVIN_CHECK(size >= 1, "models.config", "got {} = {}, wanted at least 1", name, size);
   LEVIN_CHECK(options.hidden_size % options.num_heads == 0, "models.config",
-              "got hidden_size = {}, which num_attention_heads = {} does not divide",
+              "got hidden_size = {}, wanted a multiple of num_attention_heads = {}",
               options.hidden_size, options.num_heads);
 }
 
@@ -126,9 +126,10 @@ class Encoder : public Body {
   at::Tensor forward(const Inputs& inputs) override {
     const int64_t longest = options_.max_position_embeddings -
                             (options_.positions_skip_padding ? options_.padding_idx + 1 : 0);
-    LEVIN_CHECK(inputs.document.defined() || inputs.input_ids.size(1) <= longest, "models.length",
-                "got {} tokens, wanted at most {}: the model has no more positions; cut the text",
-                inputs.input_ids.size(1), longest);
+    LEVIN_CHECK(
+        inputs.document.defined() || inputs.input_ids.size(1) <= longest, "models.length",
+        "got {} tokens, wanted at most {}: the model has no more positions; truncate the text",
+        inputs.input_ids.size(1), longest);
     auto x = words_->forward(inputs.input_ids);
     if (types_) {
       x = x + types_->forward(inputs.token_type_ids.defined() ? inputs.token_type_ids

@@ -25,9 +25,10 @@ void check_gpt2(const GPT2Config& config) {
   for (const auto& [name, size] : sizes) {
     LEVIN_CHECK(size >= 1, "models.gpt2.config", "got {} = {}, wanted at least 1", name, size);
   }
-  LEVIN_CHECK(config.n_embd % config.n_head == 0, "models.gpt2.config",
-              "n_embd = {} is no multiple of n_head = {}; every head gets n_embd / n_head channels",
-              config.n_embd, config.n_head);
+  LEVIN_CHECK(
+      config.n_embd % config.n_head == 0, "models.gpt2.config",
+      "n_embd = {} is not a multiple of n_head = {}; every head gets n_embd / n_head channels",
+      config.n_embd, config.n_head);
   const std::pair<const char*, double> rates[] = {{"resid_pdrop", config.resid_pdrop},
                                                   {"embd_pdrop", config.embd_pdrop},
                                                   {"attn_pdrop", config.attn_pdrop}};
@@ -120,12 +121,11 @@ class GPT2Body : public Body {
   }
 
   at::Tensor forward(const Inputs& inputs) override {
-    LEVIN_CHECK(
-        inputs.document.defined() || inputs.input_ids.size(1) <= config_.n_positions,
-        "models.length",
-        "got {} tokens, wanted at most n_positions = {}: the model has no more positions; cut "
-        "the text",
-        inputs.input_ids.size(1), config_.n_positions);
+    LEVIN_CHECK(inputs.document.defined() || inputs.input_ids.size(1) <= config_.n_positions,
+                "models.length",
+                "got {} tokens, wanted at most n_positions = {}: the model has no more positions; "
+                "truncate the text",
+                inputs.input_ids.size(1), config_.n_positions);
     auto x = wte_->forward(inputs.input_ids) + wpe_->forward(inputs.positions());
     if (inputs.token_type_ids.defined()) x = x + wte_->forward(inputs.token_type_ids);
     x = at::dropout(x, config_.embd_pdrop, wte_->is_training());

@@ -56,7 +56,7 @@ Family roberta_family(const std::string& model_type, const std::string& class_pr
                 LEVIN_CHECK(
                     config.integer("pad_token_id", -1) >= 0 && options.padding_idx >= 0,
                     "models.config",
-                    "{}: got pad_token_id = {}, wanted a token: positions are counted from it",
+                    "{}: got pad_token_id = {}, wanted an id: positions are counted from it",
                     config.origin(), config.json("pad_token_id"));
                 options.positions_skip_padding = true;
                 return make_encoder(root, prefix, options);

@@ -63,13 +63,12 @@ struct Options {
         residual_deviation(deviation / std::sqrt(2.0 * static_cast<double>(layers))),
         cutoff(config.number("initializer_cutoff_factor", 2.0)),
         half_window(config.integer("sliding_window", config.integer("local_attention", 128) / 2)) {
-    LEVIN_CHECK(
-        heads >= 1 && layers >= 1 && width >= 1 && width % heads == 0, "models.config",
-        "{}: got hidden_size = {}, num_attention_heads = {} and num_hidden_layers = {}; each "
-        "is at least 1 and the heads divide the width",
-        config.origin(), width, heads, layers);
+    LEVIN_CHECK(heads >= 1 && layers >= 1 && width >= 1 && width % heads == 0, "models.config",
+                "{}: got hidden_size = {}, num_attention_heads = {} and num_hidden_layers = {}; "
+                "wanted each at least 1, and hidden_size a multiple of num_attention_heads",
+                config.origin(), width, heads, layers);
     LEVIN_CHECK(config.integer("head_dim", width / heads) == width / heads, "models.config",
-                "{}: got head_dim = {}, wanted {}: hidden_size by num_attention_heads",
+                "{}: got head_dim = {}, wanted {} (hidden_size / num_attention_heads)",
                 config.origin(), config.integer("head_dim", 0), width / heads);
     LEVIN_CHECK(half_window >= 1, "models.config",
                 "{}: got local_attention = {}, wanted at least 2", config.origin(),
@@ -77,8 +76,10 @@ struct Options {
     const std::vector<std::string> types = config.texts("layer_types");
     const int64_t every = config.integer("global_attn_every_n_layers", 3);
     LEVIN_CHECK(types.empty() ? every >= 1 : types.size() == static_cast<size_t>(layers),
-                "models.config", "{}: layer_types names {} layers of {}", config.origin(),
-                types.size(), layers);
+                "models.config",
+                "{}: got layer_types for {} layers and global_attn_every_n_layers = {}, wanted {} "
+                "layers, or no layer_types and at least 1",
+                config.origin(), types.size(), every, layers);
     for (const std::string& type : types) {
       LEVIN_CHECK(type == "sliding_attention" || type == "full_attention", "models.config",
                   "{}: got '{}' in layer_types, wanted full_attention or sliding_attention",

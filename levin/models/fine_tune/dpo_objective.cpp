@@ -21,8 +21,8 @@ namespace {
 std::shared_ptr<Pretrained> reference_of(const Pretrained& net, const FineTuneOptions& options) {
   if (options.reference || net.has_adapter()) return options.reference;
   LEVIN_CHECK(!net.folder().empty(), "models.dpo.reference",
-              "dpo holds the model against one from before, and it came from no folder and has no "
-              "adapter; give the reference in FineTuneOptions, or add an adapter");
+              "dpo needs a reference model, but the model was not loaded from a folder and has no "
+              "adapter; set FineTuneOptions::reference, or add an adapter");
   return from_pretrained(net.folder(), {.task = "text-generation", .dtype = net.config().dtype()});
 }
 

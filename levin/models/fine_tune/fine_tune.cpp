@@ -26,7 +26,7 @@ std::string objective_for(const std::string& task, const std::string& asked) {
     known.insert(known.end(), {"in-batch-negatives", "cosine", "triplet"});
   }
   LEVIN_CHECK(task != "feature-extraction", "models.fine_tune",
-              "a model for feature-extraction has no loss; open it with another task");
+              "a model for feature-extraction has no loss; load it with another task");
   const auto near = nearest(asked, known);
   LEVIN_CHECK(std::ranges::count(known, asked) > 0, "models.fine_tune",
               "got objective '{}' for {}, wanted one of {}{}", printable(asked), task,
@@ -62,11 +62,11 @@ void check_used(const Pretrained& net, const FineTuneOptions& options) {
     const std::vector<std::string> objectives = objectives_of_option(name);
     const bool is_used = objectives.empty() || std::ranges::count(objectives, objective) > 0;
     LEVIN_CHECK(is_used || value == otherwise.at(name), "models.fine_tune",
-                "got {} = {} for {}, which does not use it; it is of {}", name, value, objective,
-                to_text(objectives));
+                "got {} = {} for {}, which does not use it; it is an option of {}", name, value,
+                objective, to_text(objectives));
   }
   LEVIN_CHECK(!options.reference || objective == "dpo", "models.fine_tune",
-              "got a reference for {}, which does not use it; it is of dpo", objective);
+              "got a reference for {}, which does not use it; only dpo has a reference", objective);
 }
 
 void check_numbers(const FineTuneOptions& options) {
@@ -144,9 +144,8 @@ class FineTuned final : public Module {
     };
     if (!std::ranges::any_of(net_->parameters(), is_slow) || multiplies_bfloat16()) return;
     log::warn(
-        "models: weights are bfloat16, which this processor has no instructions for: steps will "
-        "take "
-        "several times as long as in float32; open the model with dtype = float32");
+        "models: got bfloat16 weights, but this CPU has no bfloat16 instructions, so steps take "
+        "several times as long as in float32; load the model with dtype = float32");
   }
 
   std::map<std::string, std::string> hparams() const override {

@@ -6,22 +6,23 @@ namespace levin::models {
 
 void FineTuneOptions::fields(FieldVisitor& field) {
   field("objective", objective,
-        "of embed: in-batch-negatives, cosine or triplet; auto: by the rows or the model");
-  field("lr", lr, "highest learning rate of AdamW; 5e-5, of sft 2e-5, of dpo 1e-6 when unset");
-  field("schedule", schedule, "of the learning rate: linear, cosine or constant");
+        "loss for embed: in-batch-negatives, cosine or triplet; auto: from the rows or the model");
+  field("lr", lr, "peak learning rate of AdamW; unset: 5e-5, for sft 2e-5, for dpo 1e-6");
+  field("schedule", schedule, "learning rate schedule: linear, cosine or constant");
   field("warmup_steps", warmup_steps, "optimizer steps in which the learning rate rises from 0");
-  field("weight_decay", weight_decay, "of AdamW; biases and norms have none");
-  field("adam_beta1", adam_beta1, "of AdamW: decay of the mean of gradients");
-  field("adam_beta2", adam_beta2, "of AdamW: decay of the mean of their squares");
-  field("adam_epsilon", adam_epsilon, "of AdamW: what the square root is raised by");
-  field("max_grad_norm", max_grad_norm, "gradients are clipped to this norm; 0: they are not");
-  field("beta", beta, "of dpo: how near the reference the model stays");
+  field("weight_decay", weight_decay, "weight decay of AdamW; not applied to biases and norms");
+  field("adam_beta1", adam_beta1, "beta1 of AdamW: decay rate of the mean of gradients");
+  field("adam_beta2", adam_beta2, "beta2 of AdamW: decay rate of the mean of squared gradients");
+  field("adam_epsilon", adam_epsilon, "epsilon of AdamW, added to the denominator");
+  field("max_grad_norm", max_grad_norm, "clip gradients to this norm; 0: no clipping");
+  field("beta", beta, "dpo: higher values keep the model closer to the reference");
   field("label_smoothing", label_smoothing,
-        "of dpo: the part of pairs that may be the wrong way round");
-  field("scale", scale, "of in-batch negatives: what similarities are multiplied by");
-  field("margin", margin, "of triplets: how much farther the wrong answer has to be");
+        "dpo: assumed fraction of pairs whose preference is swapped");
+  field("scale", scale, "in-batch-negatives: factor that multiplies similarities");
+  field("margin", margin,
+        "triplet: margin by which the negative must be farther than the positive");
   field("recall_at", recall_at,
-        "of in-batch negatives and triplets: validation counts answers among so many nearest");
+        "in-batch-negatives, triplet: validation reports recall among this many nearest");
 }
 
 std::vector<std::string> objectives_of_option(std::string_view option) {

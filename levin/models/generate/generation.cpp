@@ -24,7 +24,7 @@ at::Tensor prompt_ids(const Batch& prompts) {
                 "generate takes input_ids and attention_mask, and got {}", name);
   }
   LEVIN_CHECK(inputs.input_ids.numel() > 0, "models.input",
-              "the prompts have no tokens; begin with the token that begins a text");
+              "got prompts without tokens; begin them with the bos_token");
   return inputs.input_ids;
 }
 
@@ -38,8 +38,8 @@ at::Tensor padding_of(const Batch& prompts, const GenerateSettings& settings) {
   }
   if (!padding.defined() || !padding.any().item<bool>()) return {};
   LEVIN_CHECK(!padding.select(1, -1).any().item<bool>(), "models.generate.padding",
-              "a prompt ends with padding, after which nothing can be written; pad on the left, as "
-              "models::to_prompts does");
+              "got a prompt that ends with padding, wanted padding on the left; use "
+              "models::to_prompts, which pads on the left");
   return padding;
 }
 
@@ -92,8 +92,8 @@ Generation::Generation(Pretrained& net, const Batch& prompts, const GenerateOpti
   const int64_t times = settings_.num_return_sequences, rows = given.size(0) * times;
   LEVIN_CHECK(rows == 1 || settings_.pad >= 0 || settings_.stop_strings.empty(),
               "models.generate.options",
-              "texts of a batch end at different steps, and nobody says what follows; set "
-              "pad_token_id");
+              "the texts of a batch end at different steps, but there is no token to pad them "
+              "with; set pad_token_id");
   padding_ = padding_of(prompts, settings_);
   if (padding_.defined()) padding_ = repeated(padding_, times).to(sampling_device_);
   ids_ = at::full({rows, settings_.capacity}, std::max<int64_t>(settings_.pad, 0),
@@ -111,7 +111,8 @@ void Generation::begin_cache() {
   if (options_.kept != nullptr) {
     LEVIN_CHECK(settings_.use_cache && ids_.size(0) == 1 && !padding_.defined(),
                 "models.generate.options",
-                "a KeptCache is of one text without padding, and got {}; leave out kept",
+                "a KeptCache needs use_cache = true and one text without padding, but got {}; "
+                "leave kept unset",
                 !settings_.use_cache ? std::string("use_cache = false")
                 : padding_.defined() ? std::string("padding")
                                      : std::to_string(ids_.size(0)) + " texts");
@@ -244,11 +245,11 @@ Generated Generation::result() {
 
 Generated Pretrained::generate(const Batch& prompts, const GenerateOptions& options) {
   LEVIN_CHECK(parts_->task == Task::kTextGeneration, "models.generate.task",
-              "a {} for {} writes no text; open a decoder for text-generation",
+              "a {} model for {} cannot generate text; load a decoder for text-generation",
               parts_->family->model_type, task());
   LEVIN_CHECK(parts_->body->is_causal(), "models.generate.task",
-              "{} makes a model whose tokens do not see only what stands before them (is_causal = "
-              "false, or use_bidirectional_attention = true); it writes no text",
+              "{} describes a model without causal attention (is_causal = false, or "
+              "use_bidirectional_attention = true); generate() needs a causal language model",
               parts_->config.origin());
   const EvaluationMode mode(*this);
   const at::NoGradGuard no_grad;

@@ -33,7 +33,7 @@ Scores::Scores(const GenerateSettings& settings, const at::Tensor& padding,
 
 at::Tensor Scores::penalized(const at::Tensor& scores, const at::Tensor& ids) const {
   const int64_t words = scores.size(1);
-  // What is no text, and what the head has no score for, falls on one column more.
+  // Padding, and ids that the head has no score for, go to one extra column.
   auto seen = ids.clamp_max(words);
   if (padding_.defined()) seen.narrow(1, 0, padding_.size(1)).masked_fill_(padding_, words);
   const auto wide = at::constant_pad_nd(scores, {0, 1});

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kDefaultNewTokens = 20;
 
-/// Of transformers' GenerationConfig. What levin does not have is taken with the value that turns it off.
+/// Keys of transformers' GenerationConfig. levin accepts a feature that it lacks only with the value that turns it off.
 constexpr std::string_view kGenerationKeys = R"keys(
   read      max_length max_new_tokens min_length min_new_tokens stop_strings
   read      eos_token_id bos_token_id pad_token_id
@@ -57,7 +57,7 @@ void check_is_there(const Config& generation) {
   const auto refused = refused_key(generation, generation_keys());
   if (!refused) return;
   LEVIN_FAIL("models.generate.config",
-             "{} asks for {} = {}, wanted {}; levin does not have it; set it to null in the file",
+             "{} has {} = {}, wanted {}; levin does not support it: set it to null in the file",
              generation.origin(), refused->key, refused->value, refused->wanted);
 }
 
@@ -90,8 +90,8 @@ void check(const GenerateSettings& settings) {
   check_at_least("top_k", settings.top_k, 0);
   check_at_least("num_return_sequences", settings.num_return_sequences, 1);
   LEVIN_CHECK(settings.do_sample || settings.num_return_sequences == 1, "models.generate.options",
-              "got num_return_sequences = {} without do_sample, which would give one text several "
-              "times; set do_sample = true",
+              "got num_return_sequences = {} without do_sample, so all texts would be the same; "
+              "set do_sample = true",
               settings.num_return_sequences);
 }
 
@@ -106,28 +106,28 @@ int64_t capacity_of(const GenerateOptions& options, const Config& generation, co
     capacity = prompt + *more;
   } else if (all) {
     LEVIN_CHECK(prompt < *all, "models.generate.length",
-                "the prompt has {} tokens, and max_length is {}; set max_new_tokens", prompt, *all);
+                "the prompt has {} tokens, but max_length is {}; set max_new_tokens", prompt, *all);
     capacity = *all;
   } else {
     LEVIN_CHECK(has_end, "models.generate.length",
-                "nothing would end a text: {} and {} have no eos_token_id; set max_new_tokens",
+                "generation would not stop: {} and {} have no eos_token_id; set max_new_tokens",
                 generation.origin(), model.origin());
     capacity = prompt + kDefaultNewTokens;
     const int64_t positions =
         longest > 0 ? longest : model.integer("max_position_embeddings", capacity);
     LEVIN_CHECK(prompt < positions, "models.generate.length",
-                "the prompt has {} tokens, and the model was made for {}; cut the prompt", prompt,
-                positions);
+                "the prompt has {} tokens, but the model has {} positions; shorten the prompt",
+                prompt, positions);
     capacity = std::min(capacity, positions);
   }
   LEVIN_CHECK(longest == 0 || capacity <= longest, "models.length",
-              "got a prompt of {} tokens and {} more, wanted at most {} in all: the model has no "
-              "more positions; cut the prompt, or set max_new_tokens",
+              "got a prompt of {} tokens and {} new tokens, wanted at most {} together: the model "
+              "has no more positions; shorten the prompt, or set max_new_tokens",
               prompt, capacity - prompt, longest);
   const int64_t trained = model.integer("max_position_embeddings", capacity);
   if (capacity > trained)
-    log::warn("models: up to {} tokens are written by a model that was made for {}", capacity,
-              trained);
+    log::warn("models: generating up to {} tokens with a model that was trained for at most {}",
+              capacity, trained);
   return capacity;
 }
 
@@ -153,9 +153,9 @@ GenerateSettings GenerateSettings::of(const GenerateOptions& options, const Conf
     LEVIN_CHECK(!each.empty(), "models.generate.options", "got an empty text in stop_strings");
   LEVIN_CHECK(settings.stop_strings.empty() || options.tokenizer != nullptr,
               "models.generate.tokenizer",
-              "stop_strings need the text; set GenerateOptions::tokenizer");
+              "got stop_strings without a tokenizer; set GenerateOptions::tokenizer");
   LEVIN_CHECK(!options.on_text || options.tokenizer != nullptr, "models.generate.tokenizer",
-              "on_text needs the text; set GenerateOptions::tokenizer");
+              "got on_text without a tokenizer; set GenerateOptions::tokenizer");
   const bool has_end = !settings.ends.empty() || !settings.stop_strings.empty();
   settings.capacity = capacity_of(options, generation, model, prompt, longest, has_end);
   const auto least_more = whole_of(options.min_new_tokens, generation, "min_new_tokens");

@@ -24,11 +24,10 @@ at::Tensor mean_of_text(const at::Tensor& hidden, const at::Tensor& attention_ma
 
 at::Tensor last_of_text(const at::Tensor& hidden, const at::Tensor& ids, int64_t padding) {
   if (padding < 0) {
-    LEVIN_CHECK(
-        ids.size(0) == 1, "models.padding",
-        "the config has no pad_token_id, and the batch {} texts: which token is the last of "
-        "each is not known; name the padding in config.json or take a batch of 1",
-        ids.size(0));
+    LEVIN_CHECK(ids.size(0) == 1, "models.padding",
+                "the config has no pad_token_id, but the batch has {} texts, so the last token of "
+                "each is unknown; set pad_token_id in config.json, or use batches of 1 text",
+                ids.size(0));
     return hidden.select(1, -1);
   }
   const auto place = at::arange(ids.size(1), ids.options());
@@ -39,7 +38,7 @@ at::Tensor last_of_text(const at::Tensor& hidden, const at::Tensor& ids, int64_t
 /// A packed row has a vector a document: that of its first token, and nobody reads those of the others.
 at::Tensor of_documents(const at::Tensor& hidden, Pooling pooling) {
   LEVIN_CHECK(pooling == Pooling::kFirst, "models.packing",
-              "got packed rows for a head that reads {}; give it a text a row",
+              "got packed rows for a head that reads {}; give it one text per row",
               pooling == Pooling::kMean ? "the mean of a text" : "the last token of a text");
   return hidden;
 }

@@ -20,11 +20,10 @@ namespace {
 [[noreturn]] void fail_label(const at::Tensor& labels, int64_t classes) {
   const auto counted = labels.masked_select(labels != kNotCounted);
   const auto least = counted.min().item<int64_t>(), most = counted.max().item<int64_t>();
-  LEVIN_FAIL(
-      "models.labels",
-      "got the label {}, and the head has scores of 0 to {}; open the model with num_labels = "
-      "{}, or give {} to what does not count",
-      least < 0 ? least : most, classes - 1, std::max(most + 1, classes), kNotCounted);
+  LEVIN_FAIL("models.labels",
+             "got the label {}, but the head has scores for 0 to {}; load the model with "
+             "num_labels = {}, or use the label {} for what the loss ignores",
+             least < 0 ? least : most, classes - 1, std::max(most + 1, classes), kNotCounted);
 }
 
 /// logits [.., classes], labels [..]
@@ -48,7 +47,7 @@ TaskLoss mean_over_texts(const at::Tensor& loss, const at::Tensor& logits) {
           .count = at::scalar_tensor(logits.size(0), logits.options().dtype(at::kLong))};
 }
 
-/// What each token is to predict: the next one, if that is of the same document.
+/// Returns the label of each token: the next token, if it belongs to the same document.
 at::Tensor next_tokens(const at::Tensor& labels, const at::Tensor& document) {
   auto next = labels;
   if (document.defined()) {
@@ -69,10 +68,10 @@ TaskLoss classification(const at::Tensor& logits, const at::Tensor& labels, bool
                                    : "multi_label_classification";
   }
   LEVIN_CHECK(!is_packed || problem == "single_label_classification", "models.packing",
-              "got packed rows for {}; give it a text a row", problem);
+              "got packed rows for {}; give it one text per row", problem);
   if (problem == "regression" && logits.size(-1) == 1) {
     LEVIN_CHECK(labels.numel() == logits.size(0), "models.labels",
-                "got labels of sizes {}, wanted one a text", c10::str(labels.sizes()));
+                "got labels of sizes {}, wanted one label per text", c10::str(labels.sizes()));
     return mean_over_texts(at::mse_loss(logits.squeeze(-1), labels.flatten().to(at::kFloat)),
                            logits);
   }

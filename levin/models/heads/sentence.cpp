@@ -32,7 +32,7 @@ constexpr Mode kModes[] = {{"pooling_mode_cls_token", "cls"},
                            {"pooling_mode_weightedmean_tokens", "weightedmean"},
                            {"pooling_mode_lasttoken", "lasttoken"}};
 
-/// Of the modules' config.json.
+/// Keys of config.json of a Pooling module.
 constexpr std::string_view kPoolingKeys = R"keys(
   read      pooling_mode include_prompt
   read      pooling_mode_cls_token pooling_mode_max_tokens pooling_mode_mean_tokens
@@ -50,14 +50,15 @@ std::vector<std::string> read_pooling(const Config& config) {
   for (const std::string& name : pooling) {
     const bool is_known =
         std::ranges::any_of(kModes, [&](const Mode& mode) { return name == mode.name; });
-    LEVIN_CHECK(is_known, "models.sentence", "{}: got pooling_mode '{}', which levin does not have",
-                config.origin(), printable(name));
+    LEVIN_CHECK(is_known, "models.sentence",
+                "{}: got pooling_mode '{}', which levin does not support", config.origin(),
+                printable(name));
   }
   if (!pooling.empty()) return pooling;
   for (const Mode& mode : kModes) {
     if (config.boolean(mode.key, false)) pooling.emplace_back(mode.name);
   }
-  LEVIN_CHECK(!pooling.empty(), "models.sentence", "{} names no pooling", config.origin());
+  LEVIN_CHECK(!pooling.empty(), "models.sentence", "{} sets no pooling mode", config.origin());
   return pooling;
 }
 
@@ -90,7 +91,7 @@ SentencePlan SentencePlan::from_folder(const fs::path& folder) {
   if (!fs::exists(file, error)) return plan;
   const std::string text = files::read_file(file);
   const json modules = json::parse(detail::shallow_json(text), nullptr, /*allow_exceptions=*/false);
-  LEVIN_CHECK(modules.is_array(), "models.sentence", "{} is no list of modules", file.string());
+  LEVIN_CHECK(modules.is_array(), "models.sentence", "{} is not a list of modules", file.string());
   for (const json& module : modules) {
     const auto field = [&](const char* key) {
       return module.is_object() && module.contains(key) && module[key].is_string()
@@ -102,7 +103,7 @@ SentencePlan SentencePlan::from_folder(const fs::path& folder) {
     if (name == "Transformer") continue;
     const fs::path path = field("path");
     LEVIN_CHECK(!path.is_absolute() && path.string().find("..") == std::string::npos,
-                "models.sentence", "{} names a folder outside: '{}'", file.string(),
+                "models.sentence", "{} names a path outside of its folder: '{}'", file.string(),
                 printable(path.string()));
     if (name == "Pooling") {
       const Config config = Config::from_folder(folder / path);
@@ -117,7 +118,7 @@ SentencePlan SentencePlan::from_folder(const fs::path& folder) {
         check_keys(Config::from_folder(folder / path), detail::KnownKeys({kNormalizeKeys}));
     } else {
       LEVIN_FAIL("models.sentence",
-                 "{} has a module of type '{}'; levin has Transformer, Pooling and Normalize",
+                 "{} has a module of type '{}'; levin supports Transformer, Pooling and Normalize",
                  file.string(), printable(type));
     }
   }

@@ -29,8 +29,8 @@ at::Tensor mixed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, 
                                           mask.is_causal(options.window), scale);
 }
 
-/// Of one token a row: the heads of a group are to the kernel what several tokens are, and share their
-/// keys and values as they lie.
+/// Attention for one new token per row. The kernel gets the heads of a group as if they were several tokens, so
+/// they share keys and values without a copy.
 at::Tensor attend_next(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                        AttentionMask& mask, const AttendOptions& options) {
   const auto [k, v] = options.cache->append(key, value);
@@ -38,7 +38,7 @@ at::Tensor attend_next(const at::Tensor& query, const at::Tensor& key, const at:
   return mixed(q, k, v, mask, options).reshape({query.size(0), 1, -1});
 }
 
-/// Of several tokens behind those of a cache.
+/// Attention for several new tokens that follow those of the KV cache.
 at::Tensor attend_more(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                        AttentionMask& mask, const AttendOptions& options) {
   const auto [k, v] = options.cache->append(key, value);

@@ -19,7 +19,7 @@
 namespace levin::models {
 namespace {
 
-/// Of "rope_parameters" and "rope_scaling".
+/// Keys of "rope_parameters" and "rope_scaling".
 constexpr std::string_view kRotaryKeys = R"keys(
   read      rope_type type rope_theta partial_rotary_factor factor original_max_position_embeddings
   read      low_freq_factor high_freq_factor
@@ -31,7 +31,7 @@ constexpr std::string_view kRotaryKeys = R"keys(
   refused   full_attention sliding_attention
 )keys";
 
-/// Of CPU tensors with memory, in init_on_meta too: these are no weights.
+/// Returns a CPU tensor with memory, in init_on_meta too, because it is not a weight.
 at::Tensor steps(int64_t end, int64_t step) {
   return at::arange(0, end, step, at::TensorOptions(at::kFloat).device(at::kCPU));
 }
@@ -99,10 +99,10 @@ RotaryOptions RotaryOptions::of_layers(const Config& config, const std::string& 
                                        double theta) {
   const Config all = config.child("rope_parameters");
   for (const std::string& key : all.keys()) {
-    LEVIN_CHECK(
-        key == "full_attention" || key == "sliding_attention", "models.rotary",
-        "{} has {}, wanted full_attention and sliding_attention with parameters of their own",
-        all.origin(), printable(key));
+    LEVIN_CHECK(key == "full_attention" || key == "sliding_attention", "models.rotary",
+                "{} has the key {}, wanted only full_attention and sliding_attention, each with "
+                "its own parameters",
+                all.origin(), printable(key));
   }
   const Config own = all.child(type);
   Config given = config.child("rope_scaling");
@@ -119,13 +119,13 @@ RotaryOptions RotaryOptions::read(const Config& given, const Config& config, dou
   options.theta = given.number("rope_theta", theta);
   LEVIN_CHECK(
       given.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0)) == 1.0,
-      "models.rotary", "{} asks for a partial_rotary_factor, which levin does not have",
+      "models.rotary", "{} has a partial_rotary_factor other than 1, which levin does not support",
       given.origin());
   if (options.kind == "default") return options;
   const std::vector<std::string> kinds{"default", "linear", "llama3", "yarn"};
   LEVIN_CHECK(std::ranges::count(kinds, options.kind) == 1, "models.rotary",
-              "{} asks for rotary embeddings of kind '{}', wanted one of {}", given.origin(),
-              printable(options.kind), to_text(kinds));
+              "{} has rope_type '{}', wanted one of {}", given.origin(), printable(options.kind),
+              to_text(kinds));
   const int64_t longest = config.integer("max_position_embeddings", 2048);
   options.original_max_position_embeddings =
       config.integer("original_max_position_embeddings",
@@ -155,7 +155,7 @@ RotaryOptions RotaryOptions::read(const Config& given, const Config& config, dou
 }
 
 Rotary::Rotary(const RotaryOptions& options, int64_t head_dim) {
-  LEVIN_CHECK(head_dim % 2 == 0, "models.rotary", "got a head_dim of {}, wanted an even one",
+  LEVIN_CHECK(head_dim % 2 == 0, "models.rotary", "got head_dim = {}, wanted an even number",
               head_dim);
   const at::NoGradGuard no_grad;
   frequencies_ = 1.0 / powers(options.theta, head_dim);

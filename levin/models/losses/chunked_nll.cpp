@@ -16,7 +16,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using Tensors = torch::autograd::variable_list;
 
-/// What is to be differentiated; no gradient is computed of what is not.
+/// The inputs that need a gradient; the others get none.
 struct Wanted {
   bool hidden = false, matrix = false;
 };
@@ -33,7 +33,7 @@ at::Tensor unless_empty(const at::Tensor& tensor) {
   return tensor.numel() > 0 ? tensor : at::Tensor();
 }
 
-/// Whether what was saved for this backward is gone after it. LibTorch's engine says so of its own tasks;
+/// Returns whether saved tensors are freed after this backward. LibTorch's engine says so of its own tasks;
 /// levin::backward, which walks without one, keeps nothing.
 bool is_last_backward() {
   return torch::autograd::get_current_graph_task_id() < 0 ||

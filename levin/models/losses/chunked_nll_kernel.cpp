@@ -30,11 +30,11 @@ void check_labels(const at::Tensor& labels, int64_t vocabulary) {
   if (!labels.is_cpu() || labels.numel() == 0) return;
   const auto least = labels.min().item<int64_t>(), most = labels.max().item<int64_t>();
   LEVIN_CHECK(least >= 0 && most < vocabulary, "models.labels",
-              "got the label {}, wanted 0 to {}, or {} for what does not count",
+              "got the label {}, wanted 0 to {}, or {} for tokens that the loss ignores",
               least < 0 ? least : most, vocabulary - 1, kNotCounted);
 }
 
-/// What a call gives, filled chunk by chunk; what is not wanted stays empty.
+/// Results of a call, filled chunk by chunk; those that are not wanted stay empty.
 struct ChunkedNll {
   ChunkedNll(const at::Tensor& hidden, const OutputLayer& output, bool of_hidden, bool of_matrix)
       : output(output) {

@@ -95,7 +95,7 @@ at::Tensor cosine(const at::Tensor& a, const at::Tensor& b) {
 at::Tensor cosine_similarity_loss(const at::Tensor& embedding, const at::Tensor& labels) {
   check_texts(embedding, 2, 2, "2");
   LEVIN_CHECK(labels.numel() == embedding.size(0), "models.labels",
-              "got labels of sizes {}, wanted one a pair", c10::str(labels.sizes()));
+              "got labels of sizes {}, wanted one label per pair", c10::str(labels.sizes()));
   const auto found = cosine(embedding.select(1, 0), embedding.select(1, 1));
   return at::mse_loss(found, labels.flatten().to(found.scalar_type()));
 }

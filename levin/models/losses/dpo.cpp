@@ -13,10 +13,11 @@ at::Tensor DpoLoss::rewards_accuracies() const {
 }
 
 DpoLoss dpo_loss(const Preferences& preferences, const DpoOptions& options) {
-  LEVIN_CHECK(options.beta > 0 && options.label_smoothing >= 0 && options.label_smoothing < 0.5,
-              "models.loss.options",
-              "got beta = {} and label_smoothing = {}, wanted above 0, and 0 to below 0.5",
-              options.beta, options.label_smoothing);
+  LEVIN_CHECK(
+      options.beta > 0 && options.label_smoothing >= 0 && options.label_smoothing < 0.5,
+      "models.loss.options",
+      "got beta = {} and label_smoothing = {}, wanted beta > 0 and 0 <= label_smoothing < 0.5",
+      options.beta, options.label_smoothing);
   const auto gain = preferences.policy - preferences.reference.detach();
   const auto margin = options.beta * (gain.select(1, 0) - gain.select(1, 1));
   auto loss = -at::log_sigmoid(margin);

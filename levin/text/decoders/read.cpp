@@ -116,7 +116,7 @@ Decoder replace_decoder(const Component& component) {
         made += content;
         at = match.end;
         LEVIN_CHECK(made.size() < kMostBytes, "text.length",
-                    "the tokenizer's file makes more than {} bytes of a token", kMostBytes);
+                    "tokenizer.json expands a token to more than {} bytes", kMostBytes);
       }
       made.append(token, at);
       token = std::move(made);

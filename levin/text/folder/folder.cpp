@@ -30,7 +30,7 @@ std::string direction_of(const Component& component) {
   const std::string direction = component.text("direction", "Right");
   if (direction == "Right") return "right";
   if (direction == "Left") return "left";
-  component.at("direction").fail("is none of Left, Right");
+  component.at("direction").fail("is not one of Left, Right");
 }
 
 Folder::Folder(const std::filesystem::path& folder)
@@ -48,14 +48,13 @@ void Folder::prepare(TokenizerFile& file, Tokenizer::Parts& parts) {
     class_.emplace(config, model_.root(), file.root());
     if (!class_->unknown().empty()) {
       log::warn(
-          "{}: levin takes tokenizer.json as it is, where {} of transformers makes a normalizer, a "
-          "pre-tokenizer and "
-          "a decoder of its own; compare some texts",
+          "{}: levin uses tokenizer.json as it is, but {} of transformers builds its own "
+          "normalizer, pre-tokenizer and decoder; compare the tokens of some texts",
           config_.path().string(), class_->unknown());
     }
     if (config.has("auto_map") && config.at("auto_map").has("AutoTokenizer")) {
       log::warn(
-          "{}: auto_map names Python code for AutoTokenizer, which levin does not run; it takes "
+          "{}: auto_map names Python code for AutoTokenizer, which levin does not run; it uses "
           "tokenizer.json",
           config_.path().string());
     }
@@ -108,7 +107,7 @@ void Folder::read_settings(const Component& file, Tokenizer::Parts& parts) {
     std::string otherwise = left ? "left" : "right";
     if (file.has(of_file)) otherwise = direction_of(file.at(of_file));
     std::string read = config.text(key, otherwise);
-    if (read != "left" && read != "right") config.at(key).fail("is none of left, right");
+    if (read != "left" && read != "right") config.at(key).fail("is not one of left, right");
     return read;
   };
   parts.padding_side = side("padding_side", "padding", class_->pads_left());

@@ -146,7 +146,7 @@ void Bpe::begin_with_code_points(std::string_view piece, std::vector<Symbol>& sy
       symbols.push_back({id, size, 0, 0, 0, 0});
     } else if (!(falls_back_ && begin_with_byte_tokens(text, symbols)) && has_unknown_) {
       LEVIN_CHECK(unknown_id_ >= 0, "text.model",
-                  "'{}' is not known, and the vocabulary has no '{}' to stand for it",
+                  "'{}' is not in the vocabulary, and neither is the unknown token '{}'",
                   printable(text), printable(unknown_));
       if (!fuses_unknown_) put_unknown();
       unknown += size;

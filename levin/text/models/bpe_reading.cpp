@@ -43,7 +43,7 @@ Bpe::Bpe(const Component& component, const ModelData& data)
       fuses_unknown_(component.flag("fuse_unk", false)),
       falls_back_(component.flag("byte_fallback", false)),
       ignores_merges_(component.flag("ignore_merges", false)) {
-  if (!(dropout_ >= 0.0 && dropout_ <= 1.0)) component.at("dropout").fail("is not within 0 and 1");
+  if (!(dropout_ >= 0.0 && dropout_ <= 1.0)) component.at("dropout").fail("is not between 0 and 1");
   if (!data.has_merges) component.fail("has no merges");
   vocabulary_ = read_vocabulary(component, data);
   if (has_unknown_) unknown_id_ = vocabulary_.find(unknown_);
@@ -65,7 +65,7 @@ void Bpe::read_merges(const Component& component, const ModelData& data) {
     const auto id_of = [&](std::string_view token) {
       const int32_t id = vocabulary_.find(token);
       if (id < 0) {
-        component.fail(fmt::format("has a merge of '{}' and '{}', and no token '{}'",
+        component.fail(fmt::format("has a merge of '{}' and '{}', but no token '{}'",
                                    printable(left), printable(right), printable(token)));
       }
       return id;
@@ -90,7 +90,7 @@ void Bpe::find_joints(const ModelData& data) {
   if (!prefix_.empty() || !suffix_.empty() || dropout_ > 0.0) return;
   joints_.assign(kJointBits / 64, 0);
   for (const auto& [left, right] : data.merges) {
-    // What stands for a character that is not known has no first and last one.
+    // A token that stands for an unknown character has no first and last character.
     const auto is_substitute = [&](std::string_view token) {
       return (has_unknown_ && token == unknown_) ||
              (falls_back_ && token.size() == 6 && token.starts_with("<0x") && token.ends_with(">"));

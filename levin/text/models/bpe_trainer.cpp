@@ -196,7 +196,8 @@ void check(const BpeTrainerOptions& options) {
               "got a vocab_size of {}, wanted from 1 to 16,777,216", options.vocab_size);
   LEVIN_CHECK(options.min_frequency >= 0 && options.limit_alphabet.value_or(0) >= 0 &&
                   options.max_token_length.value_or(0) >= 0,
-              "text.train", "got a frequency, alphabet or length below 0");
+              "text.train",
+              "got a min_frequency, limit_alphabet or max_token_length below 0, wanted 0 or more");
   for (const AddedToken& token : options.special_tokens) utf8::check(token.content);
   for (const std::string& character : options.initial_alphabet) utf8::check(character);
   utf8::check(options.continuing_subword_prefix);
@@ -230,9 +231,9 @@ std::string train_bpe(std::string_view tokenizer, std::span<const std::string> t
   try {
     json = nlohmann::ordered_json::parse(detail::shallow_json(tokenizer));
   } catch (const nlohmann::json::parse_error& error) {
-    LEVIN_FAIL("text.file", "the tokenizer is no JSON: {}", error.what());
+    LEVIN_FAIL("text.file", "the tokenizer is not JSON: {}", error.what());
   }
-  LEVIN_CHECK(json.is_object(), "text.file", "the tokenizer is no object");
+  LEVIN_CHECK(json.is_object(), "text.file", "the tokenizer is not a JSON object");
   nlohmann::ordered_json model = {{"type", "BPE"},
                                   {"dropout", nullptr},
                                   {"unk_token", nullptr},
@@ -244,7 +245,7 @@ std::string train_bpe(std::string_view tokenizer, std::span<const std::string> t
   if (json.contains("model") && json["model"].is_object()) {
     for (const auto& [key, value] : json["model"].items()) model[key] = value;
     LEVIN_CHECK(model["type"] == "BPE", "text.train",
-                "got a tokenizer with a model of another kind than BPE");
+                "got a tokenizer whose model is not BPE, wanted a BPE tokenizer");
   }
   model["vocab"] = nlohmann::ordered_json::object();
   model["merges"] = nlohmann::ordered_json::array();

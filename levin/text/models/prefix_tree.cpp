@@ -41,7 +41,7 @@ class PrefixTree::Builder {
       reach(place);
       words_[place / 64] &= ~(uint64_t{1} << place % 64);
     }
-    /// Of the 64 places from one on.
+    /// Returns the 64 bits from a place on.
     uint64_t from(size_t place) {
       reach(place + 64);
       const uint64_t first = words_[place / 64] >> place % 64;

@@ -36,7 +36,8 @@ ModelPtr read_model(const Component& component, const ModelData& data) {
   const bool known = wants_list || kind == "BPE" || kind == "WordPiece" || kind == "WordLevel";
   if (!known) component.refuse_kind("model", {"BPE", "WordPiece", "WordLevel", "Unigram"});
   if (data.has_vocabulary && data.is_list != wants_list) {
-    component.fail(wants_list ? "has a vocab that is no list" : "has a vocab that is no object");
+    component.fail(wants_list ? "has a vocab that is not a list"
+                              : "has a vocab that is not an object");
   }
   if (wants_list) return read_unigram(component, data);
   if (kind == "BPE") return read_bpe(component, data);

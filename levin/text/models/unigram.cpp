@@ -21,7 +21,7 @@ class Unigram : public TreeModel {
     if (component.has("unk_id") &&
         (component.whole("unk_id", 0) < 0 ||
          component.whole("unk_id", 0) >= static_cast<int64_t>(data.vocabulary.size()))) {
-      component.at("unk_id").fail("is no place in the vocabulary");
+      component.at("unk_id").fail("is not an index of the vocabulary");
     }
     double least = std::numeric_limits<double>::infinity();
     for (const double score : scores_) least = std::min(least, score);
@@ -70,7 +70,7 @@ class Unigram : public TreeModel {
 
   void check_unknown(std::string_view piece) const {
     LEVIN_CHECK(unknown_id_ >= 0, "text.model",
-                "'{}' is not known, and the model has no unk_id to stand for it",
+                "'{}' is not in the vocabulary, and the model has no unk_id",
                 printable(piece.substr(0, 100)));
   }
 

@@ -18,7 +18,7 @@ class WordLevel : public Model {
     int32_t id = vocabulary_.find(piece);
     if (id < 0) id = unknown_id_;
     LEVIN_CHECK(id >= 0, "text.model",
-                "'{}' is not known, and the vocabulary has no '{}' to stand for it",
+                "'{}' is not in the vocabulary, and neither is the unknown token '{}'",
                 printable(piece.substr(0, 100)), printable(unknown_));
     tokens.push_back({id, 0, static_cast<uint32_t>(piece.size())});
   }

@@ -24,7 +24,7 @@ class WordPieceModel : public TreeModel {
     if (find_tokens(piece, tokens)) return;
     tokens.resize(first);
     LEVIN_CHECK(unknown_id_ >= 0, "text.model",
-                "'{}' is not known, and the vocabulary has no '{}' to stand for it",
+                "'{}' is not in the vocabulary, and neither is the unknown token '{}'",
                 printable(piece.substr(0, 100)), printable(unknown_));
     tokens.push_back({unknown_id_, 0, static_cast<uint32_t>(piece.size())});
   }

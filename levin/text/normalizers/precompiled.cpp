@@ -17,7 +17,7 @@ class CharacterMap {
   explicit CharacterMap(const Component& component) {
     const Component field = component.at("precompiled_charsmap");
     const auto bytes = from_base64(field.text());
-    if (!bytes) field.fail("is no base64");
+    if (!bytes) field.fail("is not base64");
     uint32_t size = 0;
     if (bytes->size() >= 4) std::memcpy(&size, bytes->data(), 4);
     if (bytes->size() < 4 || size > bytes->size() - 4 || size < 4) {
@@ -27,10 +27,10 @@ class CharacterMap {
     std::memcpy(units_.data(), bytes->data() + 4, units_.size() * 4);
     texts_ = bytes->substr(4 + units_.size() * 4);
     if (utf8::invalid_byte(texts_) != std::string_view::npos)
-      field.fail("holds texts that are no UTF-8");
+      field.fail("holds texts that are not UTF-8");
   }
 
-  /// What the shortest prefix that the map has becomes.
+  /// Returns the replacement of the shortest prefix that the map has.
   std::optional<std::string_view> find(std::string_view text) const {
     size_t node = offset(units_[0]);
     for (const char c : text) {

@@ -24,9 +24,10 @@ class Compiler {
   uint32_t here() const { return static_cast<uint32_t>(program_.instructions.size()); }
   /// Repetitions in each other multiply, those of nothing too.
   static void check_length(size_t length) {
-    LEVIN_CHECK(length < kMostInstructions, "text.pattern",
-                "an expression is too long: its repetitions make more than {} steps of it",
-                kMostInstructions);
+    LEVIN_CHECK(
+        length < kMostInstructions, "text.pattern",
+        "a regular expression is too long: its repetitions expand to more than {} instructions",
+        kMostInstructions);
   }
   Instruction& add(Code code, uint32_t a = 0) {
     check_length(here());

@@ -107,7 +107,8 @@ PatternPtr read_pattern(const Component& component) {
     if (text.empty()) return compile_expression("");
     return std::make_unique<Literal>(std::move(text));
   }
-  if (!component.has("Regex")) component.fail("is no pattern: it has neither 'String' nor 'Regex'");
+  if (!component.has("Regex"))
+    component.fail("is not a pattern: it has neither 'String' nor 'Regex'");
   const std::string expression = component.at("Regex").text();
   if (PatternPtr scanner = known_scanner(expression)) return scanner;
   return compile_expression(expression);

@@ -39,7 +39,7 @@ class Parser : public SetParser {
   }
 
   ExpressionPtr alternatives() {
-    if (++depth_ > kMostDepth) fail("too many groups in each other");
+    if (++depth_ > kMostDepth) fail("too deeply nested groups");
     // Options set within a group end with it; they reach over the alternatives that follow.
     const bool ignores_case = ignores_case_;
     const bool dot_takes_all = dot_takes_all_;
@@ -121,13 +121,13 @@ class Parser : public SetParser {
       }
       expression = alternatives();
     }
-    if (!take(")")) fail("a group without an end");
+    if (!take(")")) fail("an unterminated group");
     return expression;
   }
 
   void skip_name() {
     while (!done() && text_[at_] != '>' && text_[at_] != '\'') ++at_;
-    if (done()) fail("a name without an end");
+    if (done()) fail("an unterminated name");
     ++at_;
   }
 
@@ -137,7 +137,7 @@ class Parser : public SetParser {
                                                          : inside.width().has_value();
     if (!fine) {
       at_ = begin;
-      fail("a look behind of no fixed width");
+      fail("a lookbehind without a fixed width");
     }
   }
 
@@ -157,7 +157,7 @@ class Parser : public SetParser {
       } else if (take("x")) {
         extended_ = on;
       } else {
-        fail("a group of a kind that is not known");
+        fail("an unknown kind of group");
       }
     }
     if (take(")")) {
@@ -166,7 +166,7 @@ class Parser : public SetParser {
     }
     take(":");
     ExpressionPtr inside = alternatives();
-    if (!take(")")) fail("a group without an end");
+    if (!take(")")) fail("an unterminated group");
     ignores_case_ = ignores_case;
     dot_takes_all_ = dot_takes_all;
     extended_ = extended;
@@ -230,8 +230,8 @@ class Parser : public SetParser {
     if (at >= text_.size() || text_[at] != '}') return false;
     least = std::max(first, 0);
     most = last;
-    if (least > kMostTimes || most > kMostTimes) fail("more repetitions than 1000");
-    if (most >= 0 && least > most) fail("an interval from more to less");
+    if (least > kMostTimes || most > kMostTimes) fail("more than 1000 repetitions");
+    if (most >= 0 && least > most) fail("an interval in reverse order");
     at_ = at + 1;
     return true;
   }
@@ -271,11 +271,11 @@ class Parser : public SetParser {
       case 'g':
       case 'y':
       case 'Y':
-        fail("an escape that is not known");
+        fail("an unknown escape");
       default:
         break;
     }
-    if (text_[at_] >= '1' && text_[at_] <= '9') fail("a reference to a group");
+    if (text_[at_] >= '1' && text_[at_] <= '9') fail("a backreference");
     if (take("O")) return make_plain_set({{0, unicode::kEnd}});
     if (take("N")) return make_plain_set(complement(one('\n')));
     // (?i) does not reach into a class that stands alone.

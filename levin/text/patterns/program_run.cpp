@@ -22,8 +22,8 @@ std::optional<size_t> ProgramRun::run(uint32_t instruction, size_t at) {
   const size_t bottom = choices_.size();
   while (true) {
     LEVIN_CHECK(steps_left_-- > 0, "text.pattern",
-                "an expression takes too many steps on a text of {} bytes; write it without "
-                "repetitions in each other",
+                "a regular expression takes too many steps on a text of {} bytes; write it without "
+                "nested repetitions",
                 text_.size());
     bool fine = true;
     const Instruction& step = program_.instructions[instruction];

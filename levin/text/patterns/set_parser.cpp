@@ -20,12 +20,13 @@ bool is_hex_digit(char c) {
 
 void SetParser::fail(std::string_view what) const {
   LEVIN_FAIL("text.pattern",
-             "'{}' holds {} at byte {}; levin knows Oniguruma's syntax but for that",
+             "the regular expression '{}' has {} at byte {}; levin supports Oniguruma's syntax "
+             "except for this",
              printable(text_), what, at_);
 }
 
 char32_t SetParser::take_code_point() {
-  if (done()) fail("an end");
+  if (done()) fail("an unexpected end");
   return utf8::next(text_, at_);
 }
 
@@ -68,7 +69,7 @@ Ranges SetParser::property(bool in_brackets) {
   const bool negated = take("^");
   std::string name;
   while (!sees("}")) {
-    if (done()) fail("a property without an end");
+    if (done()) fail("an unterminated property");
     const char c = text_[at_++];
     if (c != ' ' && c != '_' && c != '-')
       name += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
@@ -77,7 +78,7 @@ Ranges SetParser::property(bool in_brackets) {
   const Ranges set = name == "punct"                 ? named_set("p")
                      : name == "word" && in_brackets ? word_set_in_brackets()
                                                      : named_set(name);
-  if (set.empty()) fail(fmt::format("the property '{}', which is not known,", printable(name)));
+  if (set.empty()) fail(fmt::format("the unknown property '{}'", printable(name)));
   return negated ? complement(set) : set;
 }
 
@@ -110,7 +111,7 @@ char32_t SetParser::take_character_escape(bool in_brackets) {
     case 'C':
     case 'M':
     case 'o':
-      fail("an escape that is not known");
+      fail("an unknown escape");
     default:
       if (!in_brackets || c < '1' || c > '7') return c;
       --at_;
@@ -132,7 +133,7 @@ char32_t SetParser::hex(int most, bool braced) {
     ++at_;
   }
   const bool is_cut = braced ? count == 0 || !take("}") : most == 4 && count < 4;
-  if (is_cut || value >= unicode::kEnd) fail("no code point");
+  if (is_cut || value >= unicode::kEnd) fail("an invalid code point");
   return value;
 }
 char32_t SetParser::octal(int most) {
@@ -145,7 +146,7 @@ char32_t SetParser::octal(int most) {
 
 /// Behind the [.
 Ranges SetParser::char_class() {
-  if (++depth_ > kMostDepth) fail("too many classes in each other");
+  if (++depth_ > kMostDepth) fail("too deeply nested character classes");
   const bool negated = take("^");
   Ranges left;  // of &&
   bool has_left = false;
@@ -157,7 +158,7 @@ Ranges SetParser::char_class() {
     set.clear();
   };
   while (true) {
-    if (done()) fail("a class without an end");
+    if (done()) fail("an unterminated character class");
     if (sees("]") && !(first && text_.find(']', at_ + 1) != std::string_view::npos)) break;
     first = false;
     if (take("&&")) {
@@ -191,7 +192,7 @@ Ranges SetParser::class_item() {
   Ranges set;
   char32_t begin = 0;
   if (take("\\")) {
-    if (done()) fail("a class without an end");
+    if (done()) fail("an unterminated character class");
     if (take_class_escape(set, true)) return set;
     begin = text_[at_] == 'b' ? (++at_, U'\b') : take_character_escape(true);
   } else {
@@ -206,7 +207,7 @@ Ranges SetParser::class_item() {
     return one(begin);
   }
   if (take("\\")) {
-    if (done()) fail("a class without an end");
+    if (done()) fail("an unterminated character class");
     if (take_class_escape(set, true)) {
       at_ = before;
       return one(begin);
@@ -215,7 +216,7 @@ Ranges SetParser::class_item() {
   } else {
     end = take_code_point();
   }
-  if (end < begin) fail("a range from more to less");
+  if (end < begin) fail("a range in reverse order");
   return {{begin, end + 1}};
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 int32_t id_of(const Component& component) {
   const int64_t id = component.whole();
-  if (id < 0 || id > std::numeric_limits<int32_t>::max()) component.fail("is no id");
+  if (id < 0 || id > std::numeric_limits<int32_t>::max()) component.fail("is not a valid id");
   return static_cast<int32_t>(id);
 }
 
@@ -125,19 +125,17 @@ class TemplateProcessing : public PostProcessor {
 
   void process(std::vector<Draft>& drafts, bool add_special_tokens) const override {
     // A template before this one may have left nothing, or more parts than there were texts.
-    LEVIN_CHECK(
-        drafts.size() == 1 || drafts.size() == 2, "text.component",
-        "a TemplateProcessing of a Sequence got {} parts, wanted one or two; in tokenizer.json the "
-        "processors before it have to leave as many as there are texts",
-        drafts.size());
+    LEVIN_CHECK(drafts.size() == 1 || drafts.size() == 2, "text.component",
+                "a TemplateProcessing of a Sequence got {} parts, wanted one or two; the "
+                "processors before it in tokenizer.json must leave one part per text",
+                drafts.size());
     std::vector<Draft> made;
     for (const Piece& piece : drafts.size() > 1 ? pair_ : single_) {
       if (piece.sequence) {
         const size_t place = *piece.sequence;
         LEVIN_CHECK(place < drafts.size(), "text.component",
-                    "the 'single' of a TemplateProcessing has a sequence B and got one text; give "
-                    "a pair, or "
-                    "take B out of tokenizer.json");
+                    "the 'single' of a TemplateProcessing has a sequence B, but got one text; give "
+                    "a pair, or remove B from tokenizer.json");
         Draft draft = drafts[place];
         draft.set_types(piece.type);
         draft.set_sequences(static_cast<int32_t>(place));
@@ -173,7 +171,7 @@ class TemplateProcessing : public PostProcessor {
     };
     return has(0) == 1 && has(1) == 0;
   }
-  /// What nearly every text asks for, without a copy of it.
+  /// Handles the most frequent case without a copy of the text.
   void put_around(Draft& draft, bool add_special_tokens) const {
     size_t place = 0;
     for (const Piece& piece : single_) {
@@ -194,14 +192,14 @@ class TemplateProcessing : public PostProcessor {
       if (item.has("Sequence")) {
         const Component sequence = item.at("Sequence");
         const std::string id = sequence.at("id").text();
-        if (id != "A" && id != "B") sequence.at("id").fail("is none of A, B");
+        if (id != "A" && id != "B") sequence.at("id").fail("is not one of A, B");
         pieces.push_back(
             {id == "A" ? 0 : 1, {}, static_cast<int32_t>(sequence.whole("type_id", 0))});
         continue;
       }
       const Component special = item.at("SpecialToken");
       const auto found = special_.find(special.at("id").text());
-      if (found == special_.end()) special.at("id").fail("is none of special_tokens");
+      if (found == special_.end()) special.at("id").fail("is not one of special_tokens");
       pieces.push_back(
           {std::nullopt, found->second, static_cast<int32_t>(special.whole("type_id", 0))});
     }

@@ -45,12 +45,12 @@ Prepend read_prepend(const Component& component) {
   } else if (scheme == "never") {
     prepend = Prepend::kNever;
   } else if (scheme != "always") {
-    component.at("prepend_scheme").fail("is none of first, never, always");
+    component.at("prepend_scheme").fail("is not one of first, never, always");
   }
   // The older spelling.
   if (!component.flag("add_prefix_space", true)) {
     if (component.has("prepend_scheme") && prepend != Prepend::kNever) {
-      component.fail("has add_prefix_space = false and another prepend_scheme than never");
+      component.fail("has add_prefix_space = false, but prepend_scheme is not never");
     }
     prepend = Prepend::kNever;
   }

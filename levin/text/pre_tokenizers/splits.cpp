@@ -32,7 +32,7 @@ SplitBehaviour read_behaviour(const Component& component) {
   if (name == "MergedWithPrevious") return SplitBehaviour::kMergedWithPrevious;
   if (name == "MergedWithNext") return SplitBehaviour::kMergedWithNext;
   if (name == "Contiguous") return SplitBehaviour::kContiguous;
-  component.fail("is none of Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous");
+  component.fail("is not one of Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous");
 }
 
 void put_pieces(std::vector<Part>& parts, SplitBehaviour behaviour, uint32_t base,

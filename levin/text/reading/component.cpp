@@ -71,7 +71,7 @@ std::vector<std::pair<std::string, Component>> Component::fields() const {
 
 std::string Component::text() const {
   const auto& json = json_of(node_);
-  if (!json.is_string()) fail(fmt::format("is {}, wanted a text", json.type_name()));
+  if (!json.is_string()) fail(fmt::format("is {}, wanted a string", json.type_name()));
   return json.get<std::string>();
 }
 
@@ -83,9 +83,9 @@ bool Component::flag() const {
 
 int64_t Component::whole() const {
   const auto& json = json_of(node_);
-  // What is above INT64_MAX is no number of anything here.
+  // A number above INT64_MAX is an error: no field can have one.
   if (!json.is_number_integer() || (json.is_number_unsigned() && json.get<uint64_t>() >> 63 != 0)) {
-    fail(fmt::format("is {}, wanted a whole number", json.type_name()));
+    fail(fmt::format("is {}, wanted an integer", json.type_name()));
   }
   return json.get<int64_t>();
 }
@@ -113,14 +113,14 @@ char32_t Component::code_point(std::string_view key) const {
   const std::string text = field.text();
   size_t at = 0;
   const char32_t c = text.empty() ? 0 : utf8::next(text, at);
-  if (text.empty() || at != text.size()) field.fail("is no text of one character");
+  if (text.empty() || at != text.size()) field.fail("is not a string of one character");
   return c;
 }
 
 std::string Component::kind() const {
   if (!has("type")) {
     LEVIN_FAIL("text.component",
-               "{} has no 'type'; save it by a newer version of Python's tokenizers", where_);
+               "{} has no 'type'; save it with a newer version of Python's tokenizers", where_);
   }
   return at("type").text();
 }
@@ -128,8 +128,8 @@ std::string Component::kind() const {
 void Component::refuse_kind(std::string_view what,
                             const std::vector<std::string_view>& known) const {
   LEVIN_FAIL("text.component",
-             "{} is of the kind '{}', which is no {} that levin knows; there are {}", where_,
-             printable(kind()), what, fmt::join(known, ", "));
+             "{} has the type '{}', which is not a {} that levin supports; wanted one of {}",
+             where_, printable(kind()), what, fmt::join(known, ", "));
 }
 
 void Component::fail(std::string_view problem) const {

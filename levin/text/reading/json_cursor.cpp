@@ -72,7 +72,7 @@ bool JsonCursor::escaped_text(const char* begin, std::string_view& text, TextMem
   return true;
 }
 
-/// What follows a backslash.
+/// Reads the escape after a backslash.
 bool JsonCursor::escape(std::string& bytes) {
   if (at_ == end_) return false;
   const char c = *at_++;

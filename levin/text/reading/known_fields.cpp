@@ -131,8 +131,8 @@ void check_keys(const Component& file, const KnownKeys& known, const std::string
     if (SpecialTokens::is_role(name, field)) continue;
     const auto [verdict, wanted] = known.judge(name, field.json());
     LEVIN_CHECK(verdict != KnownKeys::Verdict::kRefused, "text.component",
-                "'{}' is {}, and levin takes {}; save the tokenizer by transformers without it",
-                name, printable(field.json()), wanted);
+                "'{}' is {}, wanted {}; save the tokenizer with transformers without it", name,
+                printable(field.json()), wanted);
     if (verdict == KnownKeys::Verdict::kUnknown) unknown.push_back(name);
   }
   detail::warn_of_unknown_keys(origin, unknown);

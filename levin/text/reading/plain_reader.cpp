@@ -62,7 +62,7 @@ class PlainReader {
 
 using nlohmann::json;
 
-// What a token or a merge takes in a file, at least. Memory that nobody writes to costs nothing.
+// Bytes that a token or a merge takes in a file, at least. Reserved memory costs nothing until it is written.
 constexpr size_t kBytesAToken = 10;
 
 template <class Number>
@@ -142,7 +142,7 @@ bool PlainReader::read_number(json& value) {
   return true;
 }
 
-/// What comes twice is the parser's.
+/// Leaves a field that occurs twice to the JSON parser.
 bool PlainReader::read_model_field(std::string_view name, json& value) {
   const char first = at_.peek();
   const bool is_vocabulary = name == "vocab" && (first == '{' || first == '[');

@@ -66,7 +66,7 @@ const Class* class_of(std::string_view name) {
   return found == std::end(kClasses) ? nullptr : found;
 }
 
-/// Whether a pre-tokenizer or a decoder is ByteLevel, or a Sequence with one.
+/// Returns whether a pre-tokenizer or a decoder is ByteLevel, or a Sequence with one.
 bool has_byte_level(const Component& component, std::string_view items) {
   if (!component.is_object()) return false;
   const std::string kind = component.text("type", "");
@@ -94,7 +94,7 @@ json metaspace(std::string_view scheme, bool splits) {
       {"type", "Metaspace"}, {"replacement", kSign}, {"prepend_scheme", scheme}, {"split", splits}};
 }
 
-/// What a class makes; null stands for no such part.
+/// The parts that a tokenizer class builds; null means that it has no such part.
 struct Parts {
   json model;
   json normalizer;
@@ -230,9 +230,9 @@ void TokenizerClass::rebuild(TokenizerFile& file, const Component& config,
   if (made == nullptr) return;
   const std::string kind = model_kind(file.root().at("model"), file.model());
   LEVIN_CHECK(kind == made->model, "text.component",
-              "the folder's class is {}, whose model is {}, and tokenizer.json has a {}; to take "
-              "tokenizer.json as it "
-              "is, set tokenizer_class in tokenizer_config.json to TokenizersBackend",
+              "the folder's tokenizer_class is {}, which needs a {} model, but tokenizer.json has "
+              "a {} model; to use tokenizer.json as it is, set tokenizer_class in "
+              "tokenizer_config.json to TokenizersBackend",
               name_, made->model, printable(kind));
   Parts parts;
   if (name_ == "BertTokenizer" || name_ == "MPNetTokenizer") {

@@ -102,18 +102,18 @@ class TokenizerFile::Reader : public json::json_sax_t {
     }
     depth_ = 1;
     if (within_ == Within::kScored) {
-      if (texts_in_item_ != 1 || !has_score_) return refuse("an item that is no [token, score]");
+      if (texts_in_item_ != 1 || !has_score_) return refuse("an item that is not [token, score]");
     } else if (texts_in_item_ != 2) {
-      return refuse("an item that is no pair");
+      return refuse("an item that is not a pair");
     }
     return true;
   }
   bool parse_error(size_t position, const std::string&, const json::exception& error) override {
-    problem_ = fmt::format("is no JSON at byte {}: {}", position, error.what());
+    problem_ = fmt::format("is not JSON at byte {}: {}", position, error.what());
     return false;
   }
 
-  /// What is wrong with the file; empty where nothing is.
+  /// Describes what is wrong with the file; empty if nothing is.
   const std::string& problem() const { return problem_; }
 
  private:
@@ -153,7 +153,7 @@ class TokenizerFile::Reader : public json::json_sax_t {
 
   bool take_number(int64_t whole, double number, bool is_whole) {
     if (within_ == Within::kVocabulary) {
-      if (!is_whole || whole < 0) return refuse("an id that is no whole number from 0 on");
+      if (!is_whole || whole < 0) return refuse("an id that is not an integer of 0 or more");
       model_.vocabulary.push_back({token_, whole});
       return true;
     }
@@ -173,7 +173,7 @@ class TokenizerFile::Reader : public json::json_sax_t {
       return true;
     }
     if (depth_ == 2) {
-      if (++texts_in_item_ > 2) return refuse("an item that is no pair");
+      if (++texts_in_item_ > 2) return refuse("an item that is not a pair");
       if (texts_in_item_ == 1) {
         token_ = memory_.keep(text);
       } else {
@@ -182,7 +182,7 @@ class TokenizerFile::Reader : public json::json_sax_t {
       return true;
     }
     if (model_.add_merge(memory_.keep(text))) return true;
-    return refuse("a merge that is no pair of tokens with a blank between");
+    return refuse("a merge that is not two tokens with a space between");
   }
   bool refuse(std::string_view what) {
     problem_ =
@@ -209,7 +209,8 @@ TokenizerFile::TokenizerFile(std::string_view text, Way way) : tree_(std::make_u
   tree_->root = nullptr;
   const std::string_view shallow = detail::shallow_json(text);
   LEVIN_CHECK(!shallow.empty() || text.empty(), "text.file",
-              "the file nests more than {} deep, wanted a tokenizer.json", detail::kMaxJsonDepth);
+              "the file is nested more than {} levels deep, wanted a tokenizer.json",
+              detail::kMaxJsonDepth);
   Reader reader(tree_->root, memory_, model_);
   const bool whole = json::sax_parse(text.begin(), text.end(), &reader);
   LEVIN_CHECK(reader.problem().empty() && whole, "text.file", "the file {}", reader.problem());

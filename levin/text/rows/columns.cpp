@@ -69,7 +69,7 @@ std::map<std::string, std::string, std::less<>> given_columns(const RowsOptions&
   for (const std::string& entry : options.columns) {
     const size_t at = entry.find('=');
     LEVIN_CHECK(at != std::string::npos && at > 0 && at + 1 < entry.size(), "text.rows.options",
-                "got the column '{}', wanted role=column, as text=description", entry);
+                "got the column '{}', wanted role=column, such as text=description", entry);
     given[entry.substr(0, at)] = entry.substr(at + 1);
   }
   return given;
@@ -145,12 +145,11 @@ void find_columns(const data::Record& first, Plan& plan) {
   const std::string got = printable(fmt::format("{}", fmt::join(first.names(), ", ")));
   LEVIN_CHECK(
       !wanted.empty(), "text.rows.columns",
-      "{}: no task has the columns {}; rename them by columns, as text=description, or name "
-      "the task",
+      "{}: no task takes the columns {}; rename them with columns (text=description), or set task",
       first.where(), got);
   LEVIN_FAIL(
       "text.rows.columns",
-      "{}: got the columns {}, wanted {} for {}; rename them by columns, as text=description",
+      "{}: got the columns {}, wanted {} for {}; rename them with columns (text=description)",
       first.where(), got, columns_of(wanted), wanted);
 }
 

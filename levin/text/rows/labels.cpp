@@ -27,9 +27,9 @@ std::string words_of(LabelKind kind, bool by_name) {
     case LabelKind::kNone:
       return "nothing";
     case LabelKind::kClasses:
-      return by_name ? "a text" : "a whole number";
+      return by_name ? "a string" : "an integer";
     case LabelKind::kNumber:
-      return "a number with a point";
+      return "a float";
     case LabelKind::kNumbers:
       return "a list of numbers";
   }
@@ -79,17 +79,16 @@ void Labels::expect(LabelKind kind, bool by_name, std::string_view place) {
   const bool is_mixed = !known_ && !by_name && !by_name_ &&
                         ((set_.kind == LabelKind::kClasses && kind == LabelKind::kNumber) ||
                          (set_.kind == LabelKind::kNumber && kind == LabelKind::kClasses));
-  LEVIN_CHECK(
-      !is_mixed, "text.rows.label",
-      "{}: the label is {}, and in the rows before {}; set problem_type to regression where "
-      "they are values, or write classes as texts",
-      place, words_of(kind, by_name), words_of(set_.kind, by_name_));
+  LEVIN_CHECK(!is_mixed, "text.rows.label",
+              "{}: the label is {}, but {} in earlier rows; set problem_type to regression if "
+              "labels are values, or write classes as strings",
+              place, words_of(kind, by_name), words_of(set_.kind, by_name_));
   const bool fits =
       set_.kind == kind || (set_.kind == LabelKind::kNumber && kind == LabelKind::kClasses);
   const bool named = kind != LabelKind::kClasses || by_name == by_name_ || (known_ && by_name_);
   LEVIN_CHECK(fits && (named && (set_.kind == kind || !by_name)), "text.rows.label",
-              "{}: the label is {}, wanted {} as {}", place, words_of(kind, by_name),
-              words_of(set_.kind, by_name_), known_ ? "is known of it" : "in the rows before");
+              "{}: the label is {}, wanted {} as in {}", place, words_of(kind, by_name),
+              words_of(set_.kind, by_name_), known_ ? "the known labels" : "earlier rows");
 }
 
 int64_t Labels::number_of(const std::string& name, std::string_view place) {
@@ -97,8 +96,8 @@ int64_t Labels::number_of(const std::string& name, std::string_view place) {
   if (!is_new || !known_) return at->second;
   found_.erase(at);
   const auto near = nearest(name, known_->names);
-  LEVIN_FAIL("text.rows.label", "{}: there is no label '{}' among the {} that are known{}", place,
-             printable(name), known_->names.size(),
+  LEVIN_FAIL("text.rows.label", "{}: got the label '{}', which is not one of the {} known labels{}",
+             place, printable(name), known_->names.size(),
              near ? "; did you mean '" + printable(*near) + "'?" : "");
 }
 
@@ -109,7 +108,7 @@ int64_t Labels::number_of(int64_t value, std::string_view place) const {
   return value;
 }
 
-/// What problem_type says that labels are.
+/// Checks that a label has the type that problem_type requires.
 void Labels::check_problem(const Label& label, std::string_view place) const {
   const bool is_text = std::holds_alternative<std::string>(label);
   const bool is_list = std::holds_alternative<std::vector<double>>(label);
@@ -125,7 +124,7 @@ void Labels::check_problem(const Label& label, std::string_view place) const {
               place, words_of(kind, is_text),
               problem_ == kRegression   ? "a number"
               : problem_ == kMultiLabel ? "a list of numbers"
-                                        : "a text or a whole number",
+                                        : "a string or an integer",
               problem_);
 }
 
@@ -148,8 +147,8 @@ void Labels::add(const Label& given, std::string_view place) {
     expect(LabelKind::kNumbers, false, place);
     if (set_.count == 0) set_.count = std::ssize(*list);
     LEVIN_CHECK(!list->empty() && std::ssize(*list) == set_.count, "text.rows.label",
-                "{}: the label has {} numbers, wanted {} as in the rows before", place,
-                list->size(), std::max<int64_t>(set_.count, 1));
+                "{}: the label has {} numbers, wanted {} as in earlier rows", place, list->size(),
+                std::max<int64_t>(set_.count, 1));
     values_.insert(values_.end(), list->begin(), list->end());
   }
 }
@@ -184,9 +183,8 @@ bool Labels::become_numbers() {
   }
   if (problem_ == kClassify && !are_classes) return false;
   LEVIN_CHECK(with_point.empty() || without.empty(), "text.rows.label",
-              "labels are numbers with a point ('{}') and whole ones ('{}'); set problem_type to "
-              "regression where they are values, or to single_label_classification where they are "
-              "classes",
+              "labels are floats ('{}') and integers ('{}'); set problem_type to regression if "
+              "they are values, or to single_label_classification if they are classes",
               printable(with_point), printable(without));
   numbers_ = std::move(numbers);
   by_name_ = false;

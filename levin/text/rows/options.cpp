@@ -5,41 +5,49 @@
 namespace levin::text {
 
 void RowsOptions::fields(FieldVisitor& field) {
-  field("task", task, "lm, mlm, sft, dpo, classify, tag or embed; empty: found from the columns");
-  field("columns", columns, "columns of other names: text=description,label=section");
-  field("validation_file", validation_file, "a file of the same columns for validation");
-  field("label_names", label_names, "classes or tags by their number; empty: what comes, sorted");
+  field("task", task,
+        "training task: lm, mlm, sft, dpo, classify, tag or embed; empty: from the columns");
+  field("columns", columns, "rename columns, as role=column: text=description,label=section");
+  field("validation_file", validation_file, "path of a validation file with the same columns");
+  field("label_names", label_names,
+        "names of classes or tags, in order of their ids; empty: those in the file, sorted");
   field("problem_type", problem_type,
-        "of classify: single_label_classification, regression or multi_label_classification; "
-        "empty: by "
-        "the labels");
-  field("packing", packing, "put several rows of the file into one of max_length");
+        "classify: single_label_classification, regression or multi_label_classification; empty: "
+        "from the labels");
+  field("packing", packing, "pack several rows of the file into one of max_length tokens");
   field("packing_strategy", packing_strategy,
-        "bfd: what is longer than max_length is cut; bfd_split: it is divided");
+        "rows longer than max_length: bfd truncates them, bfd_split splits them");
   field("max_length", max_length,
-        "tokens of a row at most; none: 1024 for lm, sft and dpo, else the tokenizer's");
-  field("truncation_mode", truncation_mode, "keep_start, keep_end, or error for a longer row");
+        "maximum tokens per row; none: 1024 for lm, sft and dpo, else the tokenizer's maximum");
+  field("truncation_mode", truncation_mode,
+        "truncation of rows longer than max_length: keep_start, keep_end or error");
   field("completion_only_loss", completion_only_loss,
-        "the loss counts completions alone; none: where a row has a prompt");
-  field("assistant_only_loss", assistant_only_loss,
-        "the loss counts what the assistant says alone");
-  field("chat_template", chat_template, "in Jinja, or a name; empty: the tokenizer's");
-  field("eos_token", eos_token, "ends a text or completion; none: the tokenizer's; empty: nothing");
-  field("mlm_probability", mlm_probability, "of a token to be drawn, for mlm");
-  field("mask_replace_prob", mask_replace_prob, "of a drawn token to become the mask");
-  field("random_replace_prob", random_replace_prob, "of a drawn token to become any other");
-  field("batch_size", batch_size, "rows of a batch on one rank");
-  field("eval_batch_size", eval_batch_size, "rows of a batch in validation; none: batch_size");
+        "compute the loss on completions only; none: if rows have prompts");
+  field("assistant_only_loss", assistant_only_loss, "compute the loss on assistant messages only");
+  field("chat_template", chat_template,
+        "chat template: Jinja source or a name; empty: the tokenizer's");
+  field("eos_token", eos_token,
+        "token that ends a text or completion; none: the tokenizer's; empty: no token");
+  field("mlm_probability", mlm_probability,
+        "mlm: probability that a token is selected for prediction");
+  field("mask_replace_prob", mask_replace_prob,
+        "mlm: probability that a selected token becomes mask_token");
+  field("random_replace_prob", random_replace_prob,
+        "mlm: probability that a selected token becomes a random token");
+  field("batch_size", batch_size, "rows per batch on each rank");
+  field("eval_batch_size", eval_batch_size,
+        "rows per validation batch on each rank; none: batch_size");
   field("train_sampling_strategy", train_sampling_strategy,
-        "random, sequential or group_by_length");
-  field("pad_to_multiple_of", pad_to_multiple_of, "tokens; a batch is padded up to a multiple");
+        "order of training rows: random, sequential or group_by_length");
+  field("pad_to_multiple_of", pad_to_multiple_of,
+        "pad each batch to a multiple of this many tokens");
   field("pad_to_max_length", pad_to_max_length, "pad every batch to max_length");
-  field("drop_last", drop_last, "leave out a last batch of training that is shorter");
-  field("pad_last_batch", pad_last_batch, "fill a last batch up that is shorter");
-  field("num_workers", num_workers, "threads that put batches together");
-  field("num_threads", num_threads, "threads that tokenize; 0: as many as there are cores");
+  field("drop_last", drop_last, "drop the last training batch if it is smaller");
+  field("pad_last_batch", pad_last_batch, "fill up the last batch if it is smaller");
+  field("num_workers", num_workers, "number of threads that collate batches");
+  field("num_threads", num_threads, "number of threads that tokenize; 0: one per core");
   field("cache_dir", cache_dir,
-        "folder of tokenized files; empty: LEVIN_ROWS_CACHE, or levin/rows in the user's cache");
+        "folder for tokenized files; empty: LEVIN_ROWS_CACHE, or levin/rows in the user's cache");
 }
 
 std::vector<std::string> tasks_of_rows_option(std::string_view option) {

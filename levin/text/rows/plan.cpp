@@ -44,31 +44,31 @@ std::string eos_for(const Plan& plan, const Tokenizer& tokenizer) {
   if (!plan.is_causal() || plan.in_chats) return "";
   if (plan.options.eos_token) {
     LEVIN_CHECK(plan.options.eos_token->empty() || tokenizer.token_to_id(*plan.options.eos_token),
-                "text.rows.tokenizer", "the tokenizer has no token '{}', which eos_token names",
+                "text.rows.tokenizer", "got eos_token '{}', but the tokenizer has no such token",
                 *plan.options.eos_token);
     return *plan.options.eos_token;
   }
   const auto eos = tokenizer.special_token("eos_token");
-  LEVIN_CHECK(
-      eos && tokenizer.token_to_id(*eos), "text.rows.tokenizer",
-      "the tokenizer's files name no eos_token, which ends a text for {}; set eos_token, to "
-      "\"\" for none",
-      plan.task);
+  LEVIN_CHECK(eos && tokenizer.token_to_id(*eos), "text.rows.tokenizer",
+              "the tokenizer has no eos_token, which ends each text of {} rows; set eos_token, or "
+              "set it to \"\" for no token",
+              plan.task);
   return *eos;
 }
 
 /// Where what the assistant says is to be told from the rest.
 void check_generation(const Plan& plan, const Tokenizer& tokenizer) {
-  LEVIN_CHECK(plan.task == "sft" && plan.in_chats, "text.rows.options",
-              "assistant_only_loss is for chats, and these rows are for {}; leave it out",
-              plan.in_chats ? plan.task : plan.task + " of texts");
+  LEVIN_CHECK(
+      plan.task == "sft" && plan.in_chats, "text.rows.options",
+      "assistant_only_loss needs sft rows with messages, but these rows are for {}; leave it out",
+      plan.in_chats ? plan.task : plan.task + " of texts");
   const Tokenizer::Parts& parts = tokenizer.parts();
   const ChatOptions options{.chat_template = plan.options.chat_template};
   const std::string& source = parts.template_of(options);
   LEVIN_CHECK(parts.parsed_template(source)->has_generation(), "text.rows.generation",
-              "assistant_only_loss needs a chat template that puts {{% generation %}} and "
-              "{{% endgeneration %}} around what the assistant says, and this one does not; give "
-              "one as chat_template");
+              "assistant_only_loss needs a chat template that puts {{% generation %}} and {{% "
+              "endgeneration %}} around assistant text, but this one does not; set chat_template "
+              "to one that does");
 }
 
 /// An option of other tasks would do nothing.
@@ -78,7 +78,7 @@ void check_used(const Plan& plan) {
     const std::vector<std::string> tasks = tasks_of_rows_option(name);
     const bool is_used = tasks.empty() || std::ranges::count(tasks, plan.task) > 0;
     LEVIN_CHECK(is_used || value == otherwise.at(name), "text.rows.options",
-                "got {} = {} and rows for {}, which do not use it; it is of {}", name,
+                "got {} = {} and rows for {}, which do not use it; it is an option of {}", name,
                 printable(value), plan.task, to_text(tasks));
   }
 }
@@ -90,21 +90,21 @@ void check_together(const Plan& plan, const Tokenizer& tokenizer) {
               "got packing_strategy {} without packing; set packing, or leave it out",
               options.packing_strategy);
   LEVIN_CHECK(options.chat_template.empty() || plan.in_chats, "text.rows.options",
-              "got a chat_template, and these rows are no messages; leave it out");
+              "got a chat_template, but these rows have no messages; leave it out");
   LEVIN_CHECK(!options.eos_token || !plan.in_chats, "text.rows.options",
-              "got an eos_token, and the chat template says how messages end; leave it out");
+              "got an eos_token, but the chat template decides how messages end; leave it out");
   LEVIN_CHECK(!plan.splits() || plan.task == "lm" || plan.task == "sft", "text.rows.options",
-              "packing_strategy bfd_split divides texts, which rows for {} do not bear; take bfd",
+              "packing_strategy bfd_split splits texts, but rows for {} cannot be split; use bfd",
               plan.task);
   LEVIN_CHECK(plan.max_length || (!options.packing && !options.pad_to_max_length),
-              "text.rows.options",
-              "the tokenizer's files do not say how long a sample may be; set max_length");
+              "text.rows.options", "the tokenizer has no maximum length; set max_length");
   LEVIN_CHECK(!options.completion_only_loss.value_or(false) || plan.columns.has("completion"),
               "text.rows.options",
               "completion_only_loss needs rows with prompt and completion; leave it out");
   if (options.assistant_only_loss) check_generation(plan, tokenizer);
   LEVIN_CHECK(plan.task != "mlm" || tokenizer.special_token_id("mask_token"), "text.rows.tokenizer",
-              "the tokenizer's files name no mask_token, which mlm puts in place of tokens");
+              "the tokenizer has no mask_token, but mlm replaces tokens with it; use a tokenizer "
+              "that has one");
 }
 
 }  // namespace
@@ -129,16 +129,16 @@ void check_options(const RowsOptions& options) {
                {"", "single_label_classification", "regression", "multi_label_classification"});
   check_fraction("mlm_probability", options.mlm_probability);
   LEVIN_CHECK(options.mlm_probability > 0, "text.rows.options",
-              "got mlm_probability 0, with which no token is drawn and nothing is learnt");
+              "got mlm_probability 0, wanted above 0: without selected tokens there is no loss");
   check_fraction("mask_replace_prob", options.mask_replace_prob);
   check_fraction("random_replace_prob", options.random_replace_prob);
   check_fraction("mask_replace_prob + random_replace_prob",
                  options.mask_replace_prob + options.random_replace_prob);
   LEVIN_CHECK(!options.packing || options.train_sampling_strategy != "group_by_length",
               "text.rows.options",
-              "packed rows have one length, so that group_by_length does nothing; take random");
+              "got group_by_length with packing, but packed rows all have one length; use random");
   LEVIN_CHECK(!options.drop_last || !options.pad_last_batch, "text.rows.options",
-              "got drop_last and pad_last_batch; a short last batch is left out or filled up");
+              "got drop_last and pad_last_batch; set only one");
 }
 
 Plan make_plan(const data::Record& first, const Tokenizer& tokenizer, const RowsOptions& options) {

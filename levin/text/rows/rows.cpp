@@ -57,7 +57,7 @@ row::Layout layout_of(const row::Plan& plan, const Tokenizer& tokenizer) {
   return layout;
 }
 
-/// What the loss counts of rows for a task.
+/// Returns what the loss counts for a task.
 const char* counted_as(const std::string& task) {
   if (task == "classify") return "labels";
   if (task == "tag") return "tags";
@@ -83,10 +83,10 @@ void tell(const std::filesystem::path& file, const std::string& task, const row:
           bool from_cache) {
   const RowsReport& report = about.report;
   std::string line = fmt::format(
-      "rows: {}: {} rows read{}, {} cut, {} left out", file.filename().string(), report.rows,
+      "rows: {}: {} rows read{}, {} truncated, {} dropped", file.filename().string(), report.rows,
       from_cache ? " (tokenized before)" : "", report.truncated, report.dropped);
-  if (report.idle > 0) line += fmt::format(", {} kept that teach nothing", report.idle);
-  line += fmt::format(", {} {} that teach", report.counted, counted_as(task));
+  if (report.idle > 0) line += fmt::format(", {} kept without anything in the loss", report.idle);
+  line += fmt::format(", {} {} in the loss", report.counted, counted_as(task));
   if (task == "classify") line += ": " + problem_of(about.labels);
   if (report.dropped + report.idle > 0) {
     log::warn("{}", line);
@@ -124,7 +124,8 @@ struct Rows::Parts {
   }
 
   File& the_validation() {
-    LEVIN_CHECK(validation.records, "text.rows.options", "there is no validation_file");
+    LEVIN_CHECK(validation.records, "text.rows.options",
+                "there is no validation_file; set RowsOptions::validation_file");
     const row::LabelSet& labels = the_train().tokens->about().labels;
     const bool has_labels = labels.kind != row::LabelKind::kNone;
     make(validation, has_labels ? std::optional(labels) : std::nullopt);

@@ -6,7 +6,7 @@
 namespace levin::text::jinja {
 namespace {
 
-[[noreturn]] void overflow(Run& run) { run.fail("a whole number goes beyond 2^63"); }
+[[noreturn]] void overflow(Run& run) { run.fail("an integer exceeds 2^63"); }
 
 int64_t floor_quotient(int64_t left, int64_t right) {
   const int64_t quotient = left / right;
@@ -25,7 +25,8 @@ Value power(Run& run, const Value& left, const Value& right) {
   if (!base || !exponent || *exponent < 0) {
     if (*left.number() == 0 && *right.number() < 0) run.fail("0 has no negative power");
     const double value = std::pow(*left.number(), *right.number());
-    if (std::isnan(value) && !std::isnan(*left.number())) run.fail("the power is no real number");
+    if (std::isnan(value) && !std::isnan(*left.number()))
+      run.fail("the power is not a real number");
     if (std::isinf(value) && !std::isinf(*left.number()) && !std::isinf(*right.number()))
       run.fail("the power is too large");
     return Value(value);

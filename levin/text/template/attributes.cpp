@@ -1,4 +1,4 @@
-// What a value's attributes and items are, as jinja2's sandbox gives them.
+// Looks up a value's attributes and items as jinja2's sandbox does.
 #include <fmt/format.h>
 
 #include "levin/text/template/built_in/built_in.h"

@@ -1,4 +1,4 @@
-// What expressions are.
+// Evaluates expressions.
 #include <fmt/format.h>
 
 #include "levin/text/template/interpreter.h"
@@ -121,9 +121,9 @@ Arguments Interpreter::arguments(const CallArguments& written) {
     const Value value = evaluate(*written.dict);
     const Dict* dict = value.dict();
     if (dict == nullptr)
-      run_.fail(fmt::format("what stands behind '**' is {}, wanted a dict", type_name(value)));
+      run_.fail(fmt::format("the value after '**' is {}, wanted a dict", type_name(value)));
     for (const auto& [key, item] : dict->items) {
-      if (!key.is_text()) run_.fail("names of arguments must be texts");
+      if (!key.is_text()) run_.fail("argument names must be strings");
       for (const auto& [name, other] : made.named) {
         if (name == key.text()) run_.fail(fmt::format("got the argument '{}' twice", name));
       }
@@ -137,7 +137,7 @@ Value Interpreter::filter(const Expression& expression) {
   return apply_filter(expression, evaluate(*expression.parts[0]));
 }
 
-/// Of a block: the innermost filter gets what the block puts out.
+/// Applies the filters of a block; the innermost gets the block's output.
 Value Interpreter::filter_block_value(const Expression& expression, const Value& value) {
   const Expression* inner = expression.parts[0].get();
   return apply_filter(expression, inner == nullptr ? value : filter_block_value(*inner, value));

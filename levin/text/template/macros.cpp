@@ -40,7 +40,7 @@ Value Interpreter::call_macro(const MacroBody& macro, Scope& closure, Arguments&
       run_.take(sizeof(Value));
       rest->items.push_back(given.positional[i]);
     } else {
-      run_.fail(fmt::format("macro '{}' takes not more than {} arguments", macro.name, count));
+      run_.fail(fmt::format("macro '{}' takes at most {} arguments", macro.name, count));
     }
   }
   Dict* names = run_.dict();

@@ -14,8 +14,8 @@ namespace {
 [[noreturn]] void refuse(Run& run, std::string_view op, const Value& left, const Value& right) {
   fail_if_undefined(run, left);
   fail_if_undefined(run, right);
-  run.fail(
-      fmt::format("'{}' does not go between {} and {}", op, type_name(left), type_name(right)));
+  run.fail(fmt::format("unsupported operand types for '{}': {} and {}", op, type_name(left),
+                       type_name(right)));
 }
 
 Value repeated(Run& run, const Value& value, int64_t times) {
@@ -116,7 +116,7 @@ void fail_if_undefined(Run& run, const Value& value) {
 Value unary(Run& run, std::string_view op, const Value& value) {
   if (const auto made = signed_number(run, op, value)) return *made;
   fail_if_undefined(run, value);
-  run.fail(fmt::format("'{}' does not go before {}", op, type_name(value)));
+  run.fail(fmt::format("bad operand type for unary '{}': {}", op, type_name(value)));
 }
 
 Value binary(Run& run, std::string_view op, const Value& left, const Value& right) {

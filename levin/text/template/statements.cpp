@@ -1,4 +1,4 @@
-// What statements do.
+// Runs statements.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -137,7 +137,7 @@ Interpreter::Flow Interpreter::inner(const Block& block) {
   return execute(block);
 }
 
-/// What a block puts out goes to `use` as a text, unless the block leaves a loop that stands around it.
+/// Passes a block's output to `use` as a string, unless the block leaves a loop that surrounds it.
 template <class Use>
 Interpreter::Flow Interpreter::captured(const Block& block, const Use& use) {
   Value value;

@@ -43,7 +43,7 @@ size_t grapheme_end(std::string_view text, size_t at) {
   const Unicode& unicode = Unicode::instance();
   char32_t last = utf8::next(text, at);
   uint32_t traits = unicode.traits(last);
-  // What is behind the place so far: a pictograph, a consonant, one with a linker, one regional sign.
+  // The state before this place: after a pictograph, a consonant, a consonant with a linker, one regional sign.
   bool pictograph = (traits & kPictograph) != 0;
   bool consonant = (traits & kConsonant) != 0;
   bool linked = false;

@@ -67,7 +67,7 @@ size_t invalid_byte(std::string_view text) {
 void check(std::string_view text) {
   const size_t at = invalid_byte(text);
   LEVIN_CHECK(at == std::string_view::npos, "text.utf8",
-              "byte {} of the text (0x{:02x}) is no UTF-8; convert the text first", at,
+              "byte {} of the text (0x{:02x}) is not UTF-8; convert the text first", at,
               static_cast<uint8_t>(text[at]));
 }
 

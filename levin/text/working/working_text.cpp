@@ -20,10 +20,10 @@ void WorkingText::trim() {
             scratch_.matches, scratch_.parts, scratch_.bytes);
 }
 
-/// What a file makes of a text grows by some bytes a character, unless it means ill.
+/// A text grows by a few bytes per character. Only a malicious tokenizer.json makes it grow without limit.
 void WorkingText::check_size() const {
   LEVIN_CHECK(next_text_.size() <= most_, "text.length",
-              "the tokenizer's file makes more than {} bytes of a text", most_);
+              "tokenizer.json expands a text to more than {} bytes", most_);
 }
 
 Bytes WorkingText::origin(size_t at) const {
@@ -85,7 +85,7 @@ void WorkingText::transform(const std::vector<Change>& changes, size_t dropped) 
     finish();
     return;
   }
-  // What came from nowhere at the front is not part of the original, and stays.
+  // Text that was inserted at the front is not part of the original, and stays.
   size_t at = 0;
   while (!plain_ && at < text_.size() && is_bare(origin_[at])) ++at;
   copy(0, at);

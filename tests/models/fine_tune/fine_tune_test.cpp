@@ -199,7 +199,7 @@ TEST(FineTune, ALabelOutsideOfTheHeadIsNamed) {
   const auto net = test::small(test::small_bert(), "text-classification", {.num_labels = 3});
   const Batch batch{{"input_ids", drawn_ids({2, 4})}, {"labels", at::tensor({1, 3}, at::kLong)}};
   EXPECT_THAT(error_of([&] { net->forward(batch); }),
-              HasSubstr("models.labels: got the label 3, and the head has scores of 0 to 2"));
+              HasSubstr("models.labels: got the label 3, but the head has scores for 0 to 2"));
 }
 
 TEST(FineTune, DpoHoldsTheModelAgainstItselfWithoutItsAdapter) {
@@ -282,7 +282,7 @@ TEST(FineTune, WeightsOfBfloat16AreWarnedOfWhereTheProcessorIsSlowAtThem) {
     Trainer(quiet(scratch.path(), 1)).fit(fine_tune(net), texts());
     const std::string said = ::testing::internal::GetCapturedStderr();
     const bool is_warned =
-        said.find("weights are bfloat16, which this processor has no") != std::string::npos;
+        said.find("got bfloat16 weights, but this CPU has no") != std::string::npos;
     EXPECT_EQ(is_warned, !is_fast && dtype == std::string("bfloat16")) << said;
   }
 }
@@ -332,10 +332,9 @@ TEST(FineTune, TheLoggedLossIsThatOfAllBatchesOfAStep) {
 TEST(FineTune, AnOptionOfAnotherObjectiveIsAnError) {
   const auto bert = test::small(test::small_bert(), "text-classification");
   const auto writer = test::small(test::small_qwen3(), "text-generation");
-  EXPECT_THAT(
-      error_of([&] { fine_tune(bert, {.beta = 0.2}); }),
-      HasSubstr("models.fine_tune: got beta = 0.2 for text-classification, which does not use "
-                "it; it is of dpo"));
+  EXPECT_THAT(error_of([&] { fine_tune(bert, {.beta = 0.2}); }),
+              HasSubstr("models.fine_tune: got beta = 0.2 for text-classification, which does not "
+                        "use it; it is an option of dpo"));
   EXPECT_THAT(error_of([&] { fine_tune(writer, {.objective = "sft", .label_smoothing = 0.1}); }),
               HasSubstr("models.fine_tune: got label_smoothing = 0.1 for sft"));
   EXPECT_THAT(error_of([&] { fine_tune(writer, {.reference = writer}); }),

@@ -147,8 +147,8 @@ TEST(KeptCache, IsOfOneTextWithoutPaddingAndOfACache) {
   };
   const at::Tensor ids = random_tokens(4, 1);
   EXPECT_THAT(said({{"input_ids", ids.repeat({2, 1})}}, {.pad_token_id = 0}),
-              HasSubstr("models.generate.options: a KeptCache is of one text without padding, and "
-                        "got 2 texts"));
+              HasSubstr("models.generate.options: a KeptCache needs use_cache = true and one text "
+                        "without padding, but got 2 texts"));
   at::Tensor mask = at::ones_like(ids);
   mask[0][0] = 0;
   EXPECT_THAT(said({{"input_ids", ids}, {"attention_mask", mask}}, {}), HasSubstr("got padding"));

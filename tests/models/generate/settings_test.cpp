@@ -96,7 +96,7 @@ TEST(GenerateSettings, WhatCannotBeIsAnError) {
   EXPECT_EQ(id({.max_new_tokens = 1}, R"({"top_k": "many"})"), "models.config");
   EXPECT_THAT(error_of([&] { settings_of({}, "{}"); }), HasSubstr("eos_token_id"));
   EXPECT_THAT(error_of([&] { settings_of({}, R"({"num_beams": 4})"); }),
-              HasSubstr("generation_config.json asks for num_beams = 4"));
+              HasSubstr("generation_config.json has num_beams = 4"));
   EXPECT_EQ(error_id([&] { settings_of({.max_new_tokens = 4}, "{}", "{}", 5, /*longest=*/8); }),
             "models.length");
   EXPECT_EQ(error_id([&] { settings_of({}, R"({"eos_token_id": 1})", "{}", 8, /*longest=*/8); }),

@@ -77,10 +77,9 @@ TEST_F(RowsErrors, OptionsThatDoNotExistOrExcludeEachOther) {
   }
   EXPECT_EQ(said(kText, tokenizer, {.columns = {"txet=a"}}),
             "text.rows.options: there is no role 'txet' for the column 'a'; did you mean 'text'?");
-  EXPECT_EQ(
-      said(kText, tokenizer, {.mlm_probability = 0.3}),
-      "text.rows.options: got mlm_probability = 0.3 and rows for lm, which do not use it; it is "
-      "of mlm");
+  EXPECT_EQ(said(kText, tokenizer, {.mlm_probability = 0.3}),
+            "text.rows.options: got mlm_probability = 0.3 and rows for lm, which do not use it; it "
+            "is an option of mlm");
   EXPECT_EQ(
       said(kText, tokenizer, {.task = "chat"}),
       "text.rows.options: got task 'chat', wanted one of nothing, lm, mlm, sft, dpo, classify, "
@@ -92,41 +91,35 @@ TEST_F(RowsErrors, ALengthThatNobodyKnows) {
   test::put(folder / "tokenizer_config.json", R"({"pad_token": "[PAD]", "eos_token": "[EOS]"})");
   const auto tokenizer = Tokenizer::from_pretrained(folder);
   EXPECT_EQ(said(kLabelled, tokenizer, {.pad_to_max_length = true}),
-            "text.rows.options: the tokenizer's files do not say how long a sample may be; set "
-            "max_length");
+            "text.rows.options: the tokenizer has no maximum length; set max_length");
   EXPECT_EQ(files.rows(kLabelled, tokenizer)->max_length(), 1);  // what is the longest
-  EXPECT_EQ(
-      said(kText, tokenizer, {.task = "mlm"}),
-      "text.rows.tokenizer: the tokenizer's files name no mask_token, which mlm puts in place of "
-      "tokens");
+  EXPECT_EQ(said(kText, tokenizer, {.task = "mlm"}),
+            "text.rows.tokenizer: the tokenizer has no mask_token, but mlm replaces tokens with "
+            "it; use a tokenizer that has one");
 }
 
 TEST_F(RowsErrors, AnEndOfTextThatTheTokenizerHasNot) {
   const auto tokenizer =
       Tokenizer::from_file(test::letter_tokenizer(files.scratch / "bare") / "tokenizer.json");
-  EXPECT_EQ(
-      said(kText, tokenizer),
-      "text.rows.tokenizer: the tokenizer's files name no eos_token, which ends a text for lm; "
-      "set eos_token, to \"\" for none");
+  EXPECT_EQ(said(kText, tokenizer),
+            "text.rows.tokenizer: the tokenizer has no eos_token, which ends each text of lm rows; "
+            "set eos_token, or set it to \"\" for no token");
   EXPECT_EQ(said(kText, tokenizer, {.eos_token = "<stop>"}),
-            "text.rows.tokenizer: the tokenizer has no token '<stop>', which eos_token names");
+            "text.rows.tokenizer: got eos_token '<stop>', but the tokenizer has no such token");
   EXPECT_EQ(said("{\"text\": \"ab\"}", tokenizer, {.eos_token = ""}), "no error");
 }
 
 TEST_F(RowsErrors, ColumnsThatNoTaskHas) {
   const auto tokenizer = files.tokenizer();
-  EXPECT_EQ(
-      said("{\"txt\": \"a\", \"label\": 1}", tokenizer),
-      "text.rows.columns: rows.jsonl, line 1: no task has the columns txt, label; rename them by "
-      "columns, as text=description, or name the task");
-  EXPECT_EQ(
-      said(kText, tokenizer, {.task = "classify"}),
-      "text.rows.columns: rows.jsonl, line 1: got the columns text, wanted text and label for "
-      "classify; rename them by columns, as text=description");
-  EXPECT_EQ(
-      said("{\"txt\": \"a\"}", tokenizer, {.task = "sft"}),
-      "text.rows.columns: rows.jsonl, line 1: got the columns txt, wanted messages, or prompt and "
-      "completion, or text for sft; rename them by columns, as text=description");
+  EXPECT_EQ(said("{\"txt\": \"a\", \"label\": 1}", tokenizer),
+            "text.rows.columns: rows.jsonl, line 1: no task takes the columns txt, label; rename "
+            "them with columns (text=description), or set task");
+  EXPECT_EQ(said(kText, tokenizer, {.task = "classify"}),
+            "text.rows.columns: rows.jsonl, line 1: got the columns text, wanted text and label "
+            "for classify; rename them with columns (text=description)");
+  EXPECT_EQ(said("{\"txt\": \"a\"}", tokenizer, {.task = "sft"}),
+            "text.rows.columns: rows.jsonl, line 1: got the columns txt, wanted messages, or "
+            "prompt and completion, or text for sft; rename them with columns (text=description)");
 }
 
 TEST_F(RowsErrors, ARowWithoutAFieldIsNamedByItsLineWhateverThreadFoundIt) {
@@ -148,10 +141,9 @@ TEST_F(RowsErrors, ARowWithoutAFieldIsNamedByItsLineWhateverThreadFoundIt) {
 TEST_F(RowsErrors, FilesWithNothingToLearn) {
   const auto tokenizer = files.tokenizer();
   EXPECT_EQ(said("\n", tokenizer), "text.rows.empty: rows.jsonl has no rows");
-  EXPECT_EQ(
-      said("{\"text\": \"\"}\n{\"text\": \"\"}", tokenizer, {.eos_token = ""}),
-      "text.rows.empty: rows.jsonl: of 2 rows none has a token to learn; look at max_length and "
-      "at what the loss counts");
+  EXPECT_EQ(said("{\"text\": \"\"}\n{\"text\": \"\"}", tokenizer, {.eos_token = ""}),
+            "text.rows.empty: rows.jsonl: none of 2 rows has a token for the loss; raise "
+            "max_length, or check which tokens the loss counts");
 }
 
 TEST_F(RowsErrors, LabelsThatDoNotFit) {
@@ -159,20 +151,20 @@ TEST_F(RowsErrors, LabelsThatDoNotFit) {
   const std::string first = "{\"text\": \"a\", \"label\": 1}\n";
   const std::string at = "text.rows.label: rows.jsonl, line 2: ";
   EXPECT_EQ(said(first + "{\"text\": \"a\", \"label\": \"x\"}", tokenizer),
-            at + "the label is a text, wanted a whole number as in the rows before");
+            at + "the label is a string, wanted an integer as in earlier rows");
   EXPECT_EQ(said(first + "{\"text\": \"a\", \"label\": -1}", tokenizer),
             at + "the label is -1, wanted 0 to 16777215");
   EXPECT_EQ(said(first + "{\"text\": \"a\", \"label\": 3}", tokenizer, {.label_names = {"x", "y"}}),
             at + "the label is 3, wanted 0 to 1");
   EXPECT_EQ(
       said(first + "{\"text\": \"a\", \"label\": \"yy\"}", tokenizer, {.label_names = {"xx", "y"}}),
-      at + "there is no label 'yy' among the 2 that are known; did you mean 'y'?");
+      at + "got the label 'yy', which is not one of the 2 known labels; did you mean 'y'?");
   EXPECT_EQ(
       said("{\"text\": \"a\", \"label\": [1, 0]}\n{\"text\": \"a\", \"label\": [1]}", tokenizer),
-      at + "the label has 1 numbers, wanted 2 as in the rows before");
+      at + "the label has 1 numbers, wanted 2 as in earlier rows");
   EXPECT_EQ(
       said("{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"a\", \"label\": 0.5}", tokenizer),
-      at + "the label is a number with a point, wanted a text as in the rows before");
+      at + "the label is a float, wanted a string as in earlier rows");
 }
 
 TEST_F(RowsErrors, LabelsOfBothKindsOfNumbersAreValuesWhereTheUserSaysSo) {
@@ -183,19 +175,19 @@ TEST_F(RowsErrors, LabelsOfBothKindsOfNumbersAreValuesWhereTheUserSaysSo) {
   };
   const std::string at = "text.rows.label: rows.jsonl, line 2: the label is ";
   const std::string advice =
-      "; set problem_type to regression where they are values, or write classes as texts";
+      "; set problem_type to regression if labels are values, or write classes as strings";
   EXPECT_EQ(said(two("1", "0.5"), tokenizer),
-            at + "a number with a point, and in the rows before a whole number" + advice);
+            at + "a float, but an integer in earlier rows" + advice);
   EXPECT_EQ(said(two("0.5", "1"), tokenizer),
-            at + "a whole number, and in the rows before a number with a point" + advice);
-  EXPECT_EQ(said(two("1", "0.5"), tokenizer, {.problem_type = "single_label_classification"}),
-            at + "a number with a point, wanted a text or a whole number for problem_type = "
-                 "single_label_classification");
+            at + "an integer, but a float in earlier rows" + advice);
+  EXPECT_EQ(
+      said(two("1", "0.5"), tokenizer, {.problem_type = "single_label_classification"}),
+      at + "a float, wanted a string or an integer for problem_type = single_label_classification");
   EXPECT_EQ(said(two("\"x\"", "1"), tokenizer, {.problem_type = "regression"}),
-            "text.rows.label: rows.jsonl, line 1: the label is a text, wanted a number for "
+            "text.rows.label: rows.jsonl, line 1: the label is a string, wanted a number for "
             "problem_type = regression");
   EXPECT_EQ(said(two("1", "0"), tokenizer, {.problem_type = "multi_label_classification"}),
-            "text.rows.label: rows.jsonl, line 1: the label is a whole number, wanted a list of "
+            "text.rows.label: rows.jsonl, line 1: the label is an integer, wanted a list of "
             "numbers for problem_type = multi_label_classification");
 }
 
@@ -203,9 +195,9 @@ TEST_F(RowsErrors, RowsWhosePartsDoNotGoTogether) {
   const auto tokenizer = files.tokenizer();
   const std::string at = "text.rows.row: rows.jsonl, line 1: ";
   EXPECT_EQ(said("{\"tokens\": [\"a\", \"b\"], \"tags\": [1]}", tokenizer),
-            at + "got 2 'tokens' and 1 'tags', wanted as many");
+            at + "got 2 'tokens' and 1 'tags', wanted the same number");
   EXPECT_EQ(said("{\"tokens\": [\"a\"], \"tags\": [0.5]}", tokenizer),
-            at + "a tag is 0.5, wanted a text or a whole number");
+            at + "a tag is 0.5, wanted a string or an integer");
   EXPECT_EQ(said("{\"tokens\": [\"a\"], \"tags\": 1}", tokenizer),
             at + "'tags' is 1, wanted a list of tags");
   EXPECT_EQ(said("{\"messages\": [1]}", tokenizer),
@@ -216,9 +208,8 @@ TEST_F(RowsErrors, RowsWhosePartsDoNotGoTogether) {
 
 TEST_F(RowsErrors, AssistantOnlyLossNeedsATemplateThatMarksIt) {
   const std::string marked =
-      "assistant_only_loss needs a chat template that puts {% generation %} and "
-      "{% endgeneration %} around what the assistant says, and this one does "
-      "not; give one as chat_template";
+      "assistant_only_loss needs a chat template that puts {% generation %} and {% endgeneration "
+      "%} around assistant text, but this one does not; set chat_template to one that does";
   const auto plain = files.tokenizer(false, "{% for m in messages %}{{ m.content }} {% endfor %}");
   EXPECT_EQ(said(kChat, plain, {.assistant_only_loss = true}), "text.rows.generation: " + marked);
   EXPECT_EQ(said(kChat, plain, {.assistant_only_loss = true, .chat_template = test::kChatTemplate}),
@@ -227,9 +218,8 @@ TEST_F(RowsErrors, AssistantOnlyLossNeedsATemplateThatMarksIt) {
   EXPECT_EQ(
       said(R"({"messages": [{"role": "user", "content": "a"}]})", tokenizer,
            {.assistant_only_loss = true}),
-      "text.rows.generation: rows.jsonl, line 1: the assistant says nothing that the chat "
-      "template puts between {% generation %} and {% endgeneration %}, so that nothing would be "
-      "learnt");
+      "text.rows.generation: rows.jsonl, line 1: the chat template puts no assistant text between "
+      "{% generation %} and {% endgeneration %}, so the row has nothing for assistant_only_loss");
 }
 
 TEST_F(RowsErrors, WhatATemplateRefusesHasItsLine) {

@@ -55,39 +55,38 @@ TEST_F(RowsReportTest, OneLineTellsOfTheRowsOfEveryTask) {
     return told_twice(text, options);
   };
   EXPECT_EQ(line("{\"text\": \"ab\"}\n{\"text\": \"c\"}\n"),
-            "rows.jsonl: 2 rows read, 0 cut, 0 left out, 3 tokens that teach");
+            "rows.jsonl: 2 rows read, 0 truncated, 0 dropped, 3 tokens in the loss");
   EXPECT_EQ(line("{\"text\": \"ab\"}\n{\"text\": \"\"}\n", {.task = "mlm"}),
-            "warning: rows.jsonl: 2 rows read, 0 cut, 1 left out, 2 tokens that teach");
+            "warning: rows.jsonl: 2 rows read, 0 truncated, 1 dropped, 2 tokens in the loss");
   EXPECT_EQ(line(kTwoPrompts, {.max_length = 4}),
-            "warning: rows.jsonl: 2 rows read, 2 cut, 1 left out, 2 tokens that teach");
+            "warning: rows.jsonl: 2 rows read, 2 truncated, 1 dropped, 2 tokens in the loss");
   EXPECT_EQ(line("{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"cd\"}\n"),
-            "rows.jsonl: 1 rows read, 0 cut, 0 left out, 5 tokens that teach");
+            "rows.jsonl: 1 rows read, 0 truncated, 0 dropped, 5 tokens in the loss");
   EXPECT_EQ(line("{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"b\", \"label\": \"y\"}\n"),
-            "rows.jsonl: 2 rows read, 0 cut, 0 left out, 2 labels that teach: "
+            "rows.jsonl: 2 rows read, 0 truncated, 0 dropped, 2 labels in the loss: "
             "single_label_classification");
   EXPECT_EQ(line("{\"text\": \"a\", \"label\": 0.5}\n"),
-            "rows.jsonl: 1 rows read, 0 cut, 0 left out, 1 labels that teach: regression");
+            "rows.jsonl: 1 rows read, 0 truncated, 0 dropped, 1 labels in the loss: regression");
   EXPECT_EQ(line("{\"tokens\": [\"a\", \"b\"], \"tags\": [1, -100]}\n"),
-            "rows.jsonl: 1 rows read, 0 cut, 0 left out, 1 tags that teach");
+            "rows.jsonl: 1 rows read, 0 truncated, 0 dropped, 1 tags in the loss");
   EXPECT_EQ(line("{\"anchor\": \"a\", \"positive\": \"b\"}\n"),
-            "rows.jsonl: 1 rows read, 0 cut, 0 left out, 1 pairs that teach");
+            "rows.jsonl: 1 rows read, 0 truncated, 0 dropped, 1 pairs in the loss");
 }
 
 // TRL keeps rows of which all is masked where it packs.
 TEST_F(RowsReportTest, PackedRowsThatTeachNothingAreToldAndAnErrorWhereNoneTeaches) {
-  EXPECT_EQ(
-      told_twice(kTwoPrompts, {.packing = true, .max_length = 4}),
-      "warning: rows.jsonl: 2 rows read, 2 cut, 0 left out, 1 kept that teach nothing, 2 tokens "
-      "that teach");
+  EXPECT_EQ(told_twice(kTwoPrompts, {.packing = true, .max_length = 4}),
+            "warning: rows.jsonl: 2 rows read, 2 truncated, 0 dropped, 1 kept without anything in "
+            "the loss, 2 tokens in the loss");
   const std::string chat =
       R"({"messages": [{"role": "user", "content": "abcdef"}, {"role": "assistant", "content": "b"}]})"
       "\n";
   const std::string nothing =
-      ": of 1 rows none has a token to learn; look at max_length and at what "
-      "the loss counts";
+      ": none of 1 rows has a token for the loss; raise max_length, or check which tokens the loss "
+      "counts";
   const auto error_for = [&](const std::string& text, const RowsOptions& options) {
     EXPECT_TRUE(told(text, options).empty());
-    const size_t at = error.find(": of ");
+    const size_t at = error.find(": none of ");
     return at == std::string::npos ? error : error.substr(0, 15) + error.substr(at);
   };
   EXPECT_EQ(error_for(chat, {.packing = true, .max_length = 5, .assistant_only_loss = true}),
@@ -97,10 +96,9 @@ TEST_F(RowsReportTest, PackedRowsThatTeachNothingAreToldAndAnErrorWhereNoneTeach
             "text.rows.empty" + nothing);
   // A token that nothing stands before is not predicted.
   EXPECT_EQ(error_for("{\"text\": \"\"}\n", {.task = "lm"}), "text.rows.empty" + nothing);
-  EXPECT_EQ(
-      error_for("{\"tokens\": [\"a\"], \"tags\": [-100]}\n", {}),
-      "text.rows.empty: of 1 rows none has a tag to learn; look at max_length and at what the "
-      "loss counts");
+  EXPECT_EQ(error_for("{\"tokens\": [\"a\"], \"tags\": [-100]}\n", {}),
+            "text.rows.empty: none of 1 rows has a tag for the loss; raise max_length, or check "
+            "which tokens the loss counts");
 }
 
 // What the report says is what the batches hold.

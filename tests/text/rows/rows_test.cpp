@@ -123,7 +123,8 @@ TEST_F(RowsTest, APromptIsWhatBothPreferencesBeginWith) {
                                 tokenizer);
   EXPECT_EQ(test::told_by([&] { apart->report(); }),
             "text.rows.row: " + place(1) +
-                ": chosen and rejected begin with other messages and there is no prompt");
+                ": chosen and rejected begin with different messages, so there is no prompt; add a "
+                "prompt column");
 }
 
 TEST_F(RowsTest, TextsWithLabelsAreClassifiedByTheirSortedNames) {
@@ -217,7 +218,7 @@ TEST_F(RowsTest, TextsThatBelongTogetherAreEmbedded) {
       "{\"query\": \"a\", \"answer\": \"b\", \"negatives\": []}",
       tokenizer);
   EXPECT_EQ(test::told_by([&] { list->report(); }),
-            "text.rows.row: " + place(2) + ": got 0 negatives where the first row has 1");
+            "text.rows.row: " + place(2) + ": got 0 negatives, wanted 1 as in the first row");
   const auto scored =
       files.rows("{\"sentence1\": \"a\", \"sentence2\": \"b\", \"score\": 0.5}", tokenizer);
   EXPECT_EQ(scored->task(), "embed");
@@ -245,11 +246,9 @@ TEST_F(RowsTest, CsvHasLabelsOfEitherKind) {
   EXPECT_TRUE(
       files.all(*of("text,label\na,1.0\nb,0.5\n"))["labels"].equal(at::tensor({1.0F, 0.5F})));
   const std::string mixed = "text,label\na,1\nb,0.5\n";
-  EXPECT_EQ(
-      test::told_by([&] { of(mixed)->report(); }),
-      "text.rows.label: labels are numbers with a point ('0.5') and whole ones ('1'); set "
-      "problem_type to regression where they are values, or to single_label_classification where "
-      "they are classes");
+  EXPECT_EQ(test::told_by([&] { of(mixed)->report(); }),
+            "text.rows.label: labels are floats ('0.5') and integers ('1'); set problem_type to "
+            "regression if they are values, or to single_label_classification if they are classes");
   const auto as = [&](const char* problem) {
     return rows(test::put(files.scratch / "rows.csv", mixed), tokenizer,
                 files.with_cache({.problem_type = problem}));
@@ -314,7 +313,7 @@ TEST_F(RowsTest, ValidationHasTheLabelsOfTraining) {
   EXPECT_EQ(
       test::told_by([&] { with("{\"text\": \"c\", \"label\": \"z\"}\n")->validation_report(); }),
       "text.rows.label: " + (files.scratch / "val.jsonl").string() +
-          ", line 1: there is no label 'z' among the 2 that are known; did you mean 'x'?");
+          ", line 1: got the label 'z', which is not one of the 2 known labels; did you mean 'x'?");
 }
 
 TEST_F(RowsTest, WidthsAreMultiplesOrAlwaysTheLongest) {

@@ -119,14 +119,14 @@ void Capture::Impl::call(const c10::OperatorHandle& op, torch::jit::Stack& stack
   if (reads_on_host(schema)) {
     if (schema.name() == "aten::equal" && is_any_branch(stack, proceed)) return;
     LEVIN_FAIL("interchange.export.read",
-               "the module reads a value of a tensor by {}{}; a program of torch.export cannot "
-               "depend on values: compute with tensors (torch::where), or export the part of it "
-               "that reads none",
+               "the module reads a tensor's value by {}{}; a torch.export program cannot depend on "
+               "values: compute with tensors (torch::where), or export the part of the module that "
+               "reads none",
                schema.name(), place());
   }
   LEVIN_CHECK(!has_size_of_values(op, stack), "interchange.export.values",
-              "the size of what {} gives depends on values{}; a program of torch.export that levin "
-              "writes has sizes that follow from those of the inputs: use torch::where, or a mask",
+              "the size of the result of {} depends on values{}; levin exports only sizes that "
+              "follow from the sizes of the inputs: use torch::where, or a mask",
               schema.name(), place());
   LEVIN_CHECK(
       !schema.name().starts_with("levin::"), "interchange.export.operator",
@@ -187,7 +187,7 @@ RecordedArgument Capture::Impl::argument(const c10::Argument& formal, const IVal
     return made;
   }
   LEVIN_CHECK(!value.isGenerator(), "interchange.export.operator",
-              "the generator of its own cannot be exported, only the default one: the argument {}",
+              "a generator other than the default one cannot be exported: the argument {}",
               formal.name());
   LEVIN_CHECK(
       !value.isObject() && !value.isCustomClass() && !value.isStream() && !value.isStorage(),
@@ -219,15 +219,14 @@ void Capture::Impl::note_gradient(ValueId id, const at::Tensor& tensor) {
   // levin's own functions have the gradients of the operators that they are made of.
   LEVIN_CHECK(!options.training || name.find(kOwnFunctions) != std::string::npos,
               "interchange.export.function",
-              "{} has a backward of its own{}, which a program of torch.export cannot have; export "
-              "the module in evaluation mode (eval()), or write its forward of operators",
+              "{} has a custom backward{}, which a torch.export program cannot hold; export the "
+              "module in evaluation mode (eval()), or write forward with operators only",
               name, place());
   // It computed with gradients, and gave what it had detached from them.
   LEVIN_CHECK(
       !options.training || !made_in.grad_enabled, "interchange.export.function",
-      "{} computes its block anew in backward (activation_checkpoint){}, which a program of "
-      "torch.export cannot; export the module without activation checkpointing: it computes the "
-      "same",
+      "{} recomputes its block in backward (activation_checkpoint){}, which a torch.export program "
+      "cannot do; export the module without activation checkpointing: it computes the same",
       name, place());
   if (made_in.grad_enabled) return;
   // Its operators are recorded as if gradients were on.

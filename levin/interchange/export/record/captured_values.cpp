@@ -14,8 +14,8 @@ using c10::IValue;
 using Origin = RecordedValue::Origin;
 
 constexpr std::string_view kWritesConstant =
-    "a tensor that is written and is no parameter, buffer or input, and that this call did not "
-    "make, cannot be exported; use register_buffer";
+    "forward writes into a tensor that is not a parameter, buffer or input and that this call did "
+    "not make; use register_buffer";
 
 const c10::StorageImpl* memory_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
@@ -27,11 +27,11 @@ bool is_whole(const at::Tensor& tensor) {
 }
 
 [[noreturn]] void fail_host_write(const at::Tensor& tensor, const std::string& place) {
-  LEVIN_FAIL("interchange.export.host_write",
-             "the host wrote into a tensor of sizes {} that operators had computed, or that is the "
-             "module's (data_ptr, accessor){}; a program of torch.export has operators only: use "
-             "index_put_, torch::where",
-             c10::str(tensor.sizes()), place);
+  LEVIN_FAIL(
+      "interchange.export.host_write",
+      "C++ code (data_ptr, accessor) wrote into a tensor of sizes {} that operators computed or "
+      "the module owns{}; a torch.export program has operators only: use index_put_, torch::where",
+      c10::str(tensor.sizes()), place);
 }
 
 }  // namespace
@@ -87,8 +87,8 @@ ValueId Capture::Impl::add_filled(ValueId id, const at::Tensor& tensor, Use use)
     return id;
   }
   LEVIN_FAIL("interchange.export.host_write",
-             "the host and operators write parts of one tensor of sizes {}{}; a program of "
-             "torch.export has operators only: use index_put_, torch::where",
+             "C++ code (data_ptr, accessor) and operators write parts of one tensor of sizes {}{}; "
+             "a torch.export program has operators only: use index_put_, torch::where",
              c10::str(tensor.sizes()), place());
 }
 
@@ -152,8 +152,8 @@ void Capture::Impl::check_memory(const Known& known, const at::Tensor& tensor) c
   const bool is_same = known.storage == memory_of(tensor) && tensor.sizes() == known.sizes &&
                        tensor.strides() == known.strides;
   LEVIN_CHECK(is_same, "interchange.export.operator",
-              "a tensor of sizes {} was given other memory, of sizes {}, by no operator "
-              "(set_data); write into it (copy_): an argument",
+              "a tensor of sizes {} got other memory, of sizes {}, without an operator (set_data); "
+              "write into it (copy_): an argument",
               c10::str(at::IntArrayRef(known.sizes)), c10::str(tensor.sizes()));
 }
 
@@ -192,8 +192,8 @@ ValueId Capture::Impl::find(const at::Tensor& tensor) {
     }
   }
   LEVIN_CHECK(!shares || watch.is_independent(tensor), "interchange.export.operator",
-              "a tensor of sizes {} that shares memory with another, in a way that no operator "
-              "made, cannot be exported: an argument",
+              "a tensor of sizes {} aliases another through an untracked view and cannot be "
+              "exported: an argument",
               c10::str(tensor.sizes()));
   return kNoValue;
 }
@@ -253,8 +253,8 @@ ValueId Capture::Impl::add_constant(const at::Tensor& tensor) {
   LEVIN_CHECK(!options.training || !tensor.requires_grad() || tensor.is_leaf() ||
                   !c10::GradMode::is_enabled(),
               "interchange.export.operator",
-              "a tensor of sizes {} was computed of parameters before this call of forward, and "
-              "their gradients go through it; compute it in forward: an argument",
+              "a tensor of sizes {} was computed from parameters before this call of forward, and "
+              "gradients flow through it; compute it in forward: an argument",
               c10::str(tensor.sizes()));
   const ValueId id = add_contents(tensor);
   recording.values[id].device = tensor.device();

@@ -33,7 +33,7 @@ json tree_of(const c10::IValue& value, std::vector<c10::IValue>& leaves) {
     json keys = json::array();
     for (const auto& entry : value.toGenericDict()) {
       LEVIN_CHECK(entry.key().isString(), "interchange.export.output",
-                  "forward returns a dict with the key {}, wanted text", c10::str(entry.key()));
+                  "forward returns a dict with the key {}, wanted a string", c10::str(entry.key()));
       keys.push_back(entry.key().toStringRef());
       children.push_back(tree_of(entry.value(), leaves));
     }

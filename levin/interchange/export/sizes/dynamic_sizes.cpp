@@ -21,7 +21,7 @@ size_t input_of(const Batch& example, const std::string& name) {
   if (found == fields.end()) {
     std::string names;
     for (const auto& [field, tensor] : fields) names += (names.empty() ? "" : ", ") + field;
-    LEVIN_FAIL("interchange.export.input", "dynamic names the input '{}', the example has: {}",
+    LEVIN_FAIL("interchange.export.input", "dynamic names the input '{}', but the example has: {}",
                name, names);
   }
   return static_cast<size_t>(found - fields.begin());
@@ -47,13 +47,13 @@ DynamicSizes::DynamicSizes(const Batch& example, const std::vector<DynamicDim>& 
   for (const auto& [name, tensor] : example.fields()) {
     LEVIN_CHECK(tensor.defined() && tensor.layout() == at::kStrided, "interchange.export.input",
                 "the input '{}' is {}", name,
-                tensor.defined() ? "no strided tensor" : "an undefined tensor");
+                tensor.defined() ? "not a strided tensor" : "an undefined tensor");
     example_.push_back(tensor.detach());
   }
   for (const DynamicDim& each : dynamic) {
     const size_t input = input_of(example, each.input);
     LEVIN_CHECK(each.dim >= 0 && each.dim < example_[input].dim(), "interchange.export.input",
-                "dynamic names dim {} of '{}', which has {} dims", each.dim, each.input,
+                "dynamic names dim {} of '{}', but it has {} dims", each.dim, each.input,
                 example_[input].dim());
     for (const Symbol& symbol : symbols_) {
       LEVIN_CHECK(std::ranges::find(symbol.dims, std::pair(input, each.dim)) == symbol.dims.end(),
@@ -68,8 +68,8 @@ DynamicSizes::DynamicSizes(const Batch& example, const std::vector<DynamicDim>& 
     // torch.export takes sizes of 0 and 1 for constants: the first recording is larger.
     while (symbol.size < 2) symbol.size += symbol.multiple_of;
     LEVIN_CHECK(symbol.size <= symbol.max.value_or(symbol.size), "interchange.export.input",
-                "{} is at most {}: give it a size of 2 or more, or do not make it dynamic",
-                symbol.text, *symbol.max);
+                "{} is at most {}: give it a size of 2 or more, or make it static", symbol.text,
+                *symbol.max);
   }
 }
 
@@ -82,8 +82,9 @@ Symbol& DynamicSizes::symbol_of(const DynamicDim& dynamic, size_t input, const B
     const bool is_named = !dynamic.name.empty() && names_[i] == dynamic.name;
     if (!is_alike && !is_named) continue;
     LEVIN_CHECK(example_[other].size(dim) == size, "interchange.export.input",
-                "the dims named '{}' have the sizes {} and {} in the example", dynamic.name,
-                example_[other].size(dim), size);
+                "the dims named '{}' have the sizes {} and {} in the example, wanted one size; "
+                "name them differently or change the example",
+                dynamic.name, example_[other].size(dim), size);
     return symbols_[i];
   }
   names_.push_back(dynamic.name);
@@ -110,7 +111,7 @@ void DynamicSizes::limit(Symbol& symbol, const DynamicDim& dynamic) const {
   LEVIN_CHECK(size >= symbol.min.value_or(0) && size <= symbol.max.value_or(size) && size > 0 &&
                   size % symbol.multiple_of == 0,
               "interchange.export.input",
-              "{} is {} in the example, which is not within its min, max and multiple_of",
+              "{} is {} in the example, wanted a size that fits its min, max and multiple_of",
               symbol.text, size);
 }
 
@@ -137,7 +138,8 @@ std::vector<int64_t> DynamicSizes::other_sizes(const Symbol& symbol) const {
     sizes.push_back(least);
   }
   LEVIN_CHECK(!sizes.empty(), "interchange.export.input",
-              "{} has one size between its min and max, and is not dynamic", symbol.text);
+              "{} has only one size between its min and max; make it static, or widen min and max",
+              symbol.text);
   return sizes;
 }
 

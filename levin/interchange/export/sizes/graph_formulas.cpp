@@ -117,8 +117,8 @@ void GraphFormulas::fail(const std::string& what, const Samples& samples,
   const std::string place =
       call == nullptr || call->frames.empty() ? "" : graph::place_of(call->frames);
   LEVIN_FAIL("interchange.export.size",
-             "{} is no one formula of ({}): {}{}; wanted sums, products and quotients by a number: "
-             "make fewer dims dynamic, or give them multiple_of",
+             "{} does not follow one formula of ({}): {}{}; wanted sums, products and quotients by "
+             "a number: make fewer dims dynamic, or set their multiple_of",
              what, dims, seen, place);
 }
 
@@ -199,8 +199,8 @@ std::vector<NumberFormula> GraphFormulas::find_numbers(
     if (is_constant) continue;
     number.real = search_.find_real(samples);
     LEVIN_CHECK(number.real, "interchange.export.size",
-                "{} is {} at the first size and {} at the last, and no number times or divided by "
-                "a size",
+                "{} is {} at the first size and {} at the last, wanted a number times a size or "
+                "divided by a size",
                 where, samples.front(), samples.back());
   }
   return made;

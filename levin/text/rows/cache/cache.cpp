@@ -42,7 +42,7 @@ class MakingLock {
       if (errno != EWOULDBLOCK && errno != EINTR) return;
       const auto waited = steady_clock::now() - begin;
       if (waited > told) {
-        log::info("waiting for the process that tokenizes {}, for {} s now", path.stem().string(),
+        log::info("waiting for another process to tokenize {} ({} s so far)", path.stem().string(),
                   std::chrono::duration_cast<std::chrono::seconds>(waited).count());
         told += std::chrono::minutes(1);
       }
@@ -67,7 +67,7 @@ std::shared_ptr<const TokenFile> opened(const fs::path& path, const std::string&
     }
     return file;
   } catch (const TokenFile::Refusal& refusal) {
-    log::warn("rows: {} is made anew: {}", path.string(), refusal.what());
+    log::warn("rows: {} cannot be used and is written again: {}", path.string(), refusal.what());
     return nullptr;
   }
 }
@@ -140,7 +140,8 @@ std::shared_ptr<const TokenFile> open_tokens(const Wanted& wanted, bool& from_ca
   from_cache = false;
   make_tokens(wanted, path, fingerprint);
   auto made = opened(path, fingerprint, wanted.plan);
-  LEVIN_CHECK(made != nullptr, "files.read", "{} was made and cannot be read back", path.string());
+  LEVIN_CHECK(made != nullptr, "files.read", "{} was written but cannot be read back",
+              path.string());
   return made;
 }
 

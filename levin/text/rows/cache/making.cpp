@@ -20,7 +20,7 @@ struct Piece {
   std::vector<std::string> places;
 };
 
-/// What the tokenizer or a template says of a row, with its place.
+/// Makes the tokens of a row, and adds the row's place to errors of the tokenizer or a template.
 Made made_of(const Recipe& recipe, const data::Record& record, const std::string& place) {
   try {
     return recipe.make(record);
@@ -37,7 +37,7 @@ int64_t threads_for(const Wanted& wanted) {
   return std::clamp<int64_t>(given == 0 ? cores : given, 1, std::max<int64_t>(pieces, 1));
 }
 
-/// Of the labels that the user names, or of another file.
+/// Returns the labels that label_names or another file give.
 std::optional<LabelSet> known_labels(const Wanted& wanted) {
   if (wanted.known) return wanted.known;
   const std::vector<std::string>& names = wanted.plan.options.label_names;

@@ -24,7 +24,7 @@ void want(bool holds, const char* why) {
   if (!holds) throw TokenFile::Refusal(why);
 }
 
-/// What is said of the file in numbers, by name.
+/// Visits the numbers that describe the file, by name.
 template <class Visit>
 void visit_report(auto& report, const Visit& visit) {
   visit("rows", report.rows);
@@ -117,7 +117,7 @@ void TokenFile::check_metadata(const std::string& fingerprint) {
     const auto found = metadata.find(name);
     return found == metadata.end() ? std::string() : found->second;
   };
-  want(value("levin.rows") == kRowsVersion, "it is no file of rows of this version of levin");
+  want(value("levin.rows") == kRowsVersion, "it was not written by this version of levin");
   want(value("fingerprint") == fingerprint, "it was made of something else");
   want(value("xxh3") == checksum_of(file_.entries(), metadata),
        "its bytes are not those that were written");

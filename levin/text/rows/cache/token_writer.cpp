@@ -139,13 +139,14 @@ std::vector<files::TensorEntry> TokenWriter::entries() {
 
 void TokenWriter::commit(const std::string& fingerprint, const fs::path& source) {
   LEVIN_CHECK(offsets_.size() > 1 && about_.report.counted > 0, "text.rows.empty",
-              "{}: of {} rows none has a {} to learn; look at max_length and at what the loss "
-              "counts",
+              "{}: none of {} rows has a {} for the loss; raise max_length, or check which tokens "
+              "the loss counts",
               source.string(), about_.report.rows, plan_.task == "tag" ? "tag" : "token");
   labels_.finish();
   LEVIN_CHECK(!plan_.options.packing || labels_.set().kind == LabelKind::kClasses ||
                   labels_.set().kind == LabelKind::kNone,
-              "text.rows.options", "rows whose labels are numbers cannot be packed");
+              "text.rows.options",
+              "rows with numbers as labels cannot be packed; leave packing out");
   finish_report();
   const std::vector<files::TensorEntry> all = entries();
   files::TensorMetadata metadata = {

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// What the tokenizer itself cuts and pads is none of a row's business.
+/// Rows ignore the truncation that tokenizer.json sets.
 TruncationOptions no_truncation() { return {.max_length = std::numeric_limits<int32_t>::max()}; }
 
 void fail_length(int64_t length, int64_t most) {
@@ -124,9 +124,9 @@ void warn_of_seam(const data::Record& record) {
   static std::atomic<bool> said = false;
   if (said.exchange(true)) return;
   log::warn(
-      "{}: the prompt's last tokens are others when the completion follows it; they count as the "
-      "completion's. End prompts where a token ends, or take a chat template that writes both "
-      "alike (said once)",
+      "{}: the tokens of prompt and completion do not begin with the tokens of the prompt alone; "
+      "the tokens that differ count as completion. End prompts at a token boundary, or use a chat "
+      "template that renders both alike (logged once)",
       record.where());
 }
 

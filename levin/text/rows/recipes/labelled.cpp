@@ -62,7 +62,7 @@ class TagRecipe final : public Recipe {
     Made made;
     made.tags = tags_of(record, columns["tags"]);
     LEVIN_CHECK(words.size() == made.tags.size(), "text.rows.row",
-                "{}: got {} '{}' and {} '{}', wanted as many", record.where(), words.size(),
+                "{}: got {} '{}' and {} '{}', wanted the same number", record.where(), words.size(),
                 columns["tokens"], made.tags.size(), columns["tags"]);
     Encoding encoding =
         encoder_.cut({std::span<const std::string>(words), std::nullopt}, true, made.truncated);
@@ -86,7 +86,7 @@ class TagRecipe final : public Recipe {
     std::vector<Label> tags;
     for (const json& tag : list) {
       LEVIN_CHECK(tag.is_string() || tag.is_number_integer(), "text.rows.row",
-                  "{}: a tag is {}, wanted a text or a whole number", record.where(),
+                  "{}: a tag is {}, wanted a string or an integer", record.where(),
                   printable(tag.dump().substr(0, 60)));
       if (tag.is_string()) {
         tags.emplace_back(tag.get<std::string>());
@@ -110,12 +110,12 @@ class EmbedRecipe final : public Recipe {
   Made make(const data::Record& record) const override {
     const std::vector<std::string> texts = texts_of(record);
     LEVIN_CHECK(std::ssize(texts) == parts_, "text.rows.row",
-                "{}: got {} negatives where the first row has {}", record.where(),
+                "{}: got {} negatives, wanted {} as in the first row", record.where(),
                 std::ssize(texts) - 2, parts_ - 2);
     Made made;
     for (const std::string& text : texts) {
       Encoding encoding = encoder_.cut({text, std::nullopt}, false, made.truncated);
-      LEVIN_CHECK(!encoding.ids.empty(), "text.rows.row", "{}: a text has no token",
+      LEVIN_CHECK(!encoding.ids.empty(), "text.rows.row", "{}: a text has no tokens",
                   record.where());
       made.sequences.push_back({.tokens = std::move(encoding.ids), .second = {}});
     }

@@ -68,8 +68,8 @@ class LanguageRecipe final : public Recipe {
   std::vector<int32_t> counted(ChatTokens tokens, size_t begin, const data::Record& record) const {
     auto& [ids, mask] = tokens;
     LEVIN_CHECK(!masks() || std::ranges::count(mask, 1) > 0, "text.rows.generation",
-                "{}: the assistant says nothing that the chat template puts between "
-                "{{% generation %}} and {{% endgeneration %}}, so that nothing would be learnt",
+                "{}: the chat template puts no assistant text between {{% generation %}} and {{% "
+                "endgeneration %}}, so the row has nothing for assistant_only_loss",
                 record.where());
     for (size_t i = 0; i < ids.size(); ++i) {
       if (i < begin || (masks() && mask[i] == 0)) ids[i] = uncounted(ids[i]);

@@ -1,4 +1,4 @@
-// What was chosen and what was rejected, behind one prompt (TRL's DPOTrainer).
+// Makes rows of a prompt with a chosen and a rejected completion (TRL's DPOTrainer).
 
 #include <algorithm>
 
@@ -90,7 +90,8 @@ class PreferenceRecipe final : public Recipe {
       auto shared = std::ranges::mismatch(chosen, rejected).in1 - chosen.begin();
       if (shared == shorter) --shared;  // an answer is left
       LEVIN_CHECK(shared > 0, "text.rows.row",
-                  "{}: chosen and rejected begin with other messages and there is no prompt",
+                  "{}: chosen and rejected begin with different messages, so there is no prompt; "
+                  "add a prompt column",
                   record.where());
       prompt.assign(chosen.begin(), chosen.begin() + shared);
     }

@@ -72,7 +72,7 @@ Value make_namespace(Interpreter& interpreter, const Value& self, Arguments& arg
 Value raise(Interpreter& interpreter, const Value&, Arguments& arguments) {
   Run& run = interpreter.run();
   const Parameters given(run, "raise_exception", arguments, {"message"});
-  LEVIN_FAIL("text.template.refused", "{}: it refuses: {}", run.place(),
+  LEVIN_FAIL("text.template.refused", "{}: raise_exception: {}", run.place(),
              printable(written(run, given.need(0))));
 }
 

@@ -34,7 +34,7 @@ Value slice(Interpreter& in, const Value& v, Arguments& arguments) {
   return generator(in, [&](std::vector<Value>& made) {
     const std::vector<Value> items = in.items(v);
     const int64_t count = given.whole(0, 0);
-    if (count == 0) in.run().fail("slice wants another count than 0");
+    if (count == 0) in.run().fail("slice wants a count other than 0");
     if (count < 0) return;
     in.run().step(count);
     const auto slices = static_cast<size_t>(count);

@@ -50,7 +50,7 @@ std::string percent_format(Run& run, std::string_view format, const Value& value
       run.fail(fmt::format("levin knows %s, %r, %d, %i, %f and %% in formats, got '%{}'", kind));
     }
   }
-  // What has items by a key may bring more than the format takes.
+  // A value with items by key may hold more than the format uses.
   const bool mapping =
       value.dict() != nullptr || value.is_undefined() ||
       (list != nullptr && (list->kind == List::Kind::kList || list->kind == List::Kind::kRange));

@@ -136,7 +136,7 @@ Value unique(Interpreter& in, const Value& v, Arguments& arguments) {
 Value sum(Interpreter& in, const Value& v, Arguments& arguments) {
   const Parameters given(in.run(), "sum", arguments, {"attribute", "start"});
   Value total = given.has(1) ? given[1] : Value(int64_t{0});
-  if (total.is_text()) in.run().fail("sum does not add texts; use join");
+  if (total.is_text()) in.run().fail("sum cannot add strings; use join");
   for (const Value& item : in.items(v)) {
     total = binary(in.run(), "+", total, given.has(0) ? by_path(in, item, given[0]) : item);
   }

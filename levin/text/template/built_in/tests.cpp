@@ -23,8 +23,8 @@ bool has_remainder(Interpreter& in, const Value& value, const Value& by, int64_t
   return equal(binary(in.run(), "%", value, by), Value(wanted));
 }
 
-/// Whether Python's "is" holds between them. A text is itself; constants that are alike and texts of one byte are one,
-/// as Python shares them.
+/// Returns whether Python's "is" holds between them. Equal constants and strings of one byte are the same object, because
+/// Python shares them.
 bool is_same(const Value& value, const Value& other) {
   if (value.is_undefined() || value.held().index() != other.held().index()) return false;
   using Shared = std::shared_ptr<const Text>;
@@ -38,7 +38,7 @@ bool is_same(const Value& value, const Value& other) {
   return equal(value, other);
 }
 
-/// Whether `find` knows what a text names; what is no key of a dict is an error, as in Python.
+/// Returns whether `find` finds the name; a value that cannot be a key of a dict is an error, as in Python.
 template <class Find>
 bool is_name(Interpreter& in, const Value& value, const Find& find) {
   if (!hashable(value)) in.run().fail(fmt::format("unhashable type: '{}'", type_name(value)));

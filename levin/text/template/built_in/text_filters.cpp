@@ -127,7 +127,7 @@ Value truncate_text(Interpreter& in, const Value& v, Arguments& arguments) {
   const int64_t leeway = has_leeway ? given.whole(3, 0) : 5;
   const Value end = given.has(2) ? given[2] : run.text("...");
   const auto end_size = static_cast<int64_t>(utf8::count(text_of(run, end, "truncate")));
-  if (length < end_size || leeway < 0) run.fail("truncate wants a length of at least its end's");
+  if (length < end_size || leeway < 0) run.fail("truncate wants a length not below that of 'end'");
   if (size_of(run, v, "truncate") - leeway <= length) return v;
   text_of(run, v, "truncate");
   Value part = sliced(run, v, Value(None{}), Value(length - end_size), Value(None{}));
@@ -156,7 +156,7 @@ std::string url_quoted(Run& run, const Value& v, bool in_query) {
   return made;
 }
 
-/// Of a text, or of the pairs of a dict or a list.
+/// Encodes a string, or the pairs of a dict or a list.
 Value urlencode(Interpreter& in, const Value& v, Arguments& arguments) {
   Run& run = in.run();
   const Parameters given(run, "urlencode", arguments, {});
@@ -194,7 +194,7 @@ Value xmlattr(Interpreter& in, const Value& v, Arguments& arguments) {
     for (size_t at = 0; at < name.size();) {
       const char32_t c = utf8::next(name, at);
       if (c == '/' || c == '>' || c == '=' || is_space(c)) {
-        run.fail(fmt::format("'{}' is no name of an attribute", name));
+        run.fail(fmt::format("'{}' is not an attribute name", name));
       }
     }
     if (!made.empty() || given.flag(0, true)) made += ' ';
@@ -236,7 +236,7 @@ constexpr BuiltIn kTextFilters[] = {
     {"tojson", tojson},
     {"trim", trim},
     LEVIN_FILTER("attr", const Parameters given(in.run(), "attr", arguments, {"name"});
-                 // Of a dict only methods: its items are no attributes.
+                 // A dict has only methods as attributes, its items are not.
                  const bool is_item = v.dict() != nullptr && !find_method(v, given.text(0));
                  return is_item ? Value() : in.attribute(v, given.text(0))),
     LEVIN_PLAIN_FILTER("capitalize", text(in, v, capitalized(written(in.run(), v)))),

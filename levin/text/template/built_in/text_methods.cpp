@@ -166,7 +166,7 @@ Value ends(Interpreter& interpreter, const Value& self, Arguments& arguments, bo
   return Value(one(given.need(0)));
 }
 
-/// What a text of HTML takes in.
+/// Returns the value as HTML, escaped unless it is marked safe.
 std::string html_of(Run& run, const Value& value) {
   return value.is_safe() ? std::string(value.text()) : escaped(written(run, value));
 }
@@ -264,7 +264,7 @@ bool has_category(char32_t c, uint32_t bits) {
   return (unicode::Unicode::instance().category_bit(c) & bits) != 0;
 }
 
-/// Of a numeric type of digits: decimal ones, and those in circles, brackets, and above and below the line.
+/// Returns whether the character is a digit: decimal, circled, in brackets, superscript or subscript.
 bool is_digit(char32_t c) {
   constexpr std::pair<char32_t, char32_t> kOthers[] = {
       {0xb2, 0xb3},       {0xb9, 0xb9},       {0x1369, 0x1371},   {0x19da, 0x19da},

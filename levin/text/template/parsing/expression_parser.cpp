@@ -34,10 +34,9 @@ ExpressionPtr ExpressionParser::make(Expression::Kind kind, int line,
     if (part) made->depth = std::max(made->depth, part->depth + 1);
   }
   made->parts = std::move(parts);
-  LEVIN_CHECK(
-      made->depth <= kTallest, "text.template.depth",
-      "line {} of the chat template: an expression has more than {} parts within each other", line,
-      kTallest);
+  LEVIN_CHECK(made->depth <= kTallest, "text.template.depth",
+              "line {} of the chat template: an expression is nested more than {} levels deep",
+              line, kTallest);
   return made;
 }
 

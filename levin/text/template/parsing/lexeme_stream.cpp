@@ -72,8 +72,8 @@ void LexemeStream::deepen() {
   if (++depth_ > kDeepest) {
     --depth_;
     LEVIN_FAIL("text.template.depth",
-               "line {} of the chat template: more than {} parts stand within each other",
-               now().line, kDeepest);
+               "line {} of the chat template: it is nested more than {} levels deep", now().line,
+               kDeepest);
   }
 }
 

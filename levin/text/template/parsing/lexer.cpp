@@ -50,7 +50,7 @@ class Lexer {
     size_t end = 0;
   };
 
-  /// What stands before the next opening is data, then comes what it opens.
+  /// Reads the data before the next opening, then what it opens.
   void root() {
     const Opening opening = next_opening();
     if (opening.place == std::string_view::npos) {

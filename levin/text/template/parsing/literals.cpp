@@ -29,7 +29,7 @@ void append_code(std::string& text, int line, std::string_view digits, size_t si
     code = code * base + place;
   }
   if (!good || code >= unicode::kEnd || (code >= 0xd800 && code < 0xe000)) {
-    fail_at(line, "a text has an escape that is no character");
+    fail_at(line, "a string has an escape that is not a character");
   }
   utf8::append(text, static_cast<char32_t>(code));
 }

@@ -90,7 +90,7 @@ ExpressionPtr ExpressionParser::constant(const Lexeme& lexeme) {
   const auto [end, error] =
       std::from_chars(digits.data(), digits.data() + digits.size(), number, base);
   if (error != std::errc() || end != digits.data() + digits.size()) {
-    fail_at(lexeme.line, fmt::format("'{}' is no whole number below 2^63", printable(lexeme.text)));
+    fail_at(lexeme.line, fmt::format("'{}' is not an integer below 2^63", printable(lexeme.text)));
   }
   made->value = Value(number);
   return made;
@@ -237,7 +237,7 @@ CallArguments ExpressionParser::arguments() {
   CallArguments arguments;
   expect_op("(");
   const auto ensure = [&](bool good) {
-    if (!good) fail("arguments of a call stand in the wrong order");
+    if (!good) fail("the arguments of a call are in the wrong order");
   };
   while (!is_op(")")) {
     if (skip_op("*")) {

@@ -70,7 +70,7 @@ class Parser : public ExpressionParser {
     return block(ends);
   }
 
-  /// Of what becomes a function to jinja2, so that no loop around it can be left.
+  /// Parses a body that becomes a function in jinja2, so it cannot leave a surrounding loop.
   Block loopless_body(std::string_view end) {
     const int loops = std::exchange(loop_bodies_, 0);
     Block block = body({end});
@@ -201,7 +201,7 @@ class Parser : public ExpressionParser {
       if (skip_op("=")) {
         macro.defaults.push_back(expression());
       } else if (!macro.defaults.empty()) {
-        fail("a parameter without a default stands behind one with it");
+        fail("a parameter without a default follows one that has a default");
       }
     }
     expect_op(")");

@@ -49,7 +49,7 @@ class Reader : public json::json_sax_t {
   bool start_array(size_t) override { return open(false); }
   bool end_array() override { return close(run_.list(std::move(open_.back().values))); }
   bool parse_error(size_t position, const std::string&, const json::exception&) override {
-    problem = fmt::format("is no JSON at byte {}", position);
+    problem = fmt::format("is invalid at byte {}", position);
     return false;
   }
 
@@ -78,7 +78,7 @@ class Reader : public json::json_sax_t {
     return true;
   }
   bool refuse() {
-    problem = "holds a whole number beyond 2^63";
+    problem = "holds an integer beyond 2^63";
     return false;
   }
 
@@ -233,11 +233,11 @@ class Writer {
 
 Value read_json(Run& run, std::string_view text, std::string_view what) {
   const std::string_view shallow = detail::shallow_json(text);
-  LEVIN_CHECK(!shallow.empty() || text.empty(), "text.chat", "{} nest more than {} deep", what,
-              detail::kMaxJsonDepth);
+  LEVIN_CHECK(!shallow.empty() || text.empty(), "text.chat",
+              "{} are nested more than {} levels deep", what, detail::kMaxJsonDepth);
   Reader reader(run);
   const bool whole = json::sax_parse(text.begin(), text.end(), &reader);
-  LEVIN_CHECK(whole && reader.problem.empty(), "text.chat", "what stands for {} {}", what,
+  LEVIN_CHECK(whole && reader.problem.empty(), "text.chat", "the JSON of {} {}", what,
               reader.problem);
   return reader.root;
 }

@@ -26,17 +26,17 @@ void Run::fail_steps() const {
 }
 
 void Run::fail_depth(int64_t limit) const {
-  LEVIN_FAIL("text.template.depth",
-             "{}: more than {} parts stand within each other; raise TemplateLimits::max_depth if "
-             "you trust it",
-             place(), limit);
+  LEVIN_FAIL(
+      "text.template.depth",
+      "{}: it is nested more than {} levels deep; raise TemplateLimits::max_depth if you trust it",
+      place(), limit);
 }
 
 void Run::fail_output() const {
-  LEVIN_FAIL(
-      "text.template.output",
-      "{}: it puts out more than {} bytes; raise TemplateLimits::max_output_bytes if you trust it",
-      place(), limits_.max_output_bytes);
+  LEVIN_FAIL("text.template.output",
+             "{}: its output has more than {} bytes; raise TemplateLimits::max_output_bytes if you "
+             "trust it",
+             place(), limits_.max_output_bytes);
 }
 
 void Run::fail_memory() const {
