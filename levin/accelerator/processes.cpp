@@ -151,7 +151,8 @@ void Processes::all_or_throw(const Body& body) {
     const auto named = Error("accelerator.process_failed", error.what());
     failed(named);
   } catch (...) {
-    const auto named = Error("accelerator.process_failed", "it threw what is no std::exception");
+    const auto named =
+        Error("accelerator.process_failed", "it threw an exception that is not a std::exception");
     failed(named);
   }
   const std::vector<State> outcomes = gather_object(outcome);

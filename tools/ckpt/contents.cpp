@@ -175,7 +175,7 @@ std::string verified(const fs::path& path) {
                              bytes_text(static_cast<int64_t>(tensor.nbytes())));
     }
   }
-  return fmt::format("whole, {} tensors{}; a {} has no checksums", tensors, repeated,
+  return fmt::format("complete, {} tensors{}; a {} has no checksums", tensors, repeated,
                      contents.kind);
 }
 
