@@ -25,7 +25,7 @@ namespace {
 constexpr const char* kGraphHelp =
     "Prints the graph of a program's training step as text, one line per operator, or for "
     "Graphviz. Or writes an HTML page that shows the graph folded by module, with the memory over "
-    "time.\nThe program runs until it has written its first step as a graph; it may also be a "
+    "time.\nThe program runs until it has written its first step as a graph; PROGRAM may also be a "
     "graph's .safetensors file. The options may come after the program; everything after -- "
     "belongs to the program.";
 

@@ -18,8 +18,8 @@ namespace {
 constexpr const char* kPlanHelp =
     "Prints the cost of a program's training step by phase: arithmetic, memory traffic and "
     "roofline time. Prints its peak memory by kind, the tensors alive at the peak, and whether it "
-    "fits a device.\nThe program runs until it has written its first step as a graph; it may also "
-    "be a graph's .safetensors file. The time is the best that the device's data sheet "
+    "fits a device.\nThe program runs until it has written its first step as a graph; PROGRAM may "
+    "also be a graph's .safetensors file. The time is the best that the device's data sheet "
     "allows.\nWith --tpu it prints instead what the step loses on a TPU by its sizes and dtypes, "
     "and whether it fits a core; `levin xla check` asks the compiler.";
 

@@ -28,7 +28,7 @@ constexpr const char* kCheckHelp =
     "Compiles a program's training step for TPUs with libtpu's compiler; no TPU is needed. For "
     "each topology it prints the memory, arithmetic and communication of a core. If the step does "
     "not fit, the exit code is 1.\nThe program runs on the CPU until it has written its first step "
-    "as a graph; it may also be a graph's .safetensors file. Each core gets a batch of the "
+    "as a graph; PROGRAM may also be a graph's .safetensors file. Each core gets a batch of the "
     "program's batch size, as in training on it.\nlibtpu is Google's and not part of levin: `make "
     "libtpu` or `pip install libtpu` fetches it.";
 
