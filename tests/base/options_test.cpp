@@ -388,7 +388,7 @@ TEST(Options, OneWithoutHelpIsHidden) {
             "# how many\nranks = 1\n# where\nplace = \"\"\n# a switch\nalone = false\n");
   EXPECT_THAT(*options.read({"--help"}).text,
               AllOf(StartsWith("Usage: start [OPTIONS] PROGRAM [ARGUMENTS OF THE PROGRAM]\n\n"
-                               "Starts it.\n\nFlags win"),
+                               "Starts it.\n\nFlags override"),
                     HasSubstr("  --ranks, -n [1] "), Not(HasSubstr("hidden"))));
   options.read({"--hidden"});
   EXPECT_TRUE(options.hidden);
