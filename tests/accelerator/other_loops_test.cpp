@@ -298,9 +298,7 @@ TEST(OtherLoops, AParameterOutsideOfForwardIsTheSameErrorOnRanksWithoutRows) {
     });
     const std::string wanted =
         "error: strategy.fsdp.outside: parameter 1.weight of unit 0 was used outside of a forward "
-        "pass, "
-        "where "
-        "each rank has some of its rows or none";
+        "pass, where a rank holds only its shard";
     if (said.find(wanted) == std::string::npos) return said;
     return said.find(c10::str("[rank ", rank, "]")) == std::string::npos ? said : std::string();
   });
