@@ -303,7 +303,7 @@ TEST(TorchParts, AnOptionThatALoaderDoesNotHeedIsAnError) {
     return error_of([&] { accelerator.prepare(loader); });
   };
   EXPECT_THAT(error_with({.cpu = true, .dataloader_config = {.data_seed = 3}}),
-              StartsWith("accelerator.torch_loader: got data_seed and a loader of torch::data"));
+              StartsWith("accelerator.torch_loader: got data_seed with a loader of torch::data"));
   EXPECT_EQ(error_with({.cpu = true, .dataloader_config = {.split_batches = true}}), "no error");
   EXPECT_THAT(
       run_world(2,

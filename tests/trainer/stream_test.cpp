@@ -142,7 +142,7 @@ TEST(StreamTraining, AFractionOfAnUnknownLengthIsAnErrorThatNamesTheFlag) {
   };
   EXPECT_THAT(fit([](auto& o) { o.val_check_interval = 0.25; }),
               StartsWith("trainer.options: got val_check_interval = 0.25, a fraction, but the "
-                         "length oe length is not known; give a count"));
+                         "length of the stream is unknown; give a count"));
   EXPECT_THAT(fit([](auto& o) { o.limit_train_batches = 0.5; }),
               StartsWith("trainer.options: got limit_train_batches = 0.5"));
   EXPECT_THAT(fit([](auto& o) { o.limit_val_batches = 0.5; }),
