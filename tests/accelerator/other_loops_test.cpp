@@ -328,25 +328,26 @@ TEST_P(FsdpMisused, IsNamedOnTheRankWhereLibTorchSpeaksOfSomethingElse) {
 
 INSTANTIATE_TEST_SUITE_P(
     OtherLoops, FsdpMisused,
-    ::testing::Values(
-        Misuse{"ForwardOfTheModuleItself",
-               [](Accelerator& accelerator) {
-                 torch::nn::Sequential net(torch::nn::Linear(6, 3), torch::nn::Linear(3, 1));
-                 accelerator.prepare(net);
-                 net->forward(torch::ones({4, 6}));
-               },
-               "error: strategy.fsdp.outside: "},
-        Misuse{"AnOptimizerThatWasNotPrepared",
-               [](Accelerator& accelerator) {
-                 torch::nn::Sequential net(torch::nn::Linear(6, 3), torch::nn::Linear(3, 1));
-                 torch::optim::Adam optimizer(net->parameters());
-                 auto [model] = accelerator.prepare(net);
-                 accelerator.backward(model->forward(torch::ones({4, 6})).mean());
-                 optimizer.step();
-                 optimizer.zero_grad();
-               },
-               "error: strategy.fsdp.optimizer: zero_grad of an optimizer of torch::optim that was "
-               "not prepared"}),
+    ::testing::Values(Misuse{"ForwardOfTheModuleItself",
+                             [](Accelerator& accelerator) {
+                               torch::nn::Sequential net(torch::nn::Linear(6, 3),
+                                                         torch::nn::Linear(3, 1));
+                               accelerator.prepare(net);
+                               net->forward(torch::ones({4, 6}));
+                             },
+                             "error: strategy.fsdp.outside: "},
+                      Misuse{"AnOptimizerThatWasNotPrepared",
+                             [](Accelerator& accelerator) {
+                               torch::nn::Sequential net(torch::nn::Linear(6, 3),
+                                                         torch::nn::Linear(3, 1));
+                               torch::optim::Adam optimizer(net->parameters());
+                               auto [model] = accelerator.prepare(net);
+                               accelerator.backward(model->forward(torch::ones({4, 6})).mean());
+                               optimizer.step();
+                               optimizer.zero_grad();
+                             },
+                             "error: strategy.fsdp.optimizer: zero_grad of an unprepared "
+                             "torch::optim optimizer met"}),
     [](const auto& info) { return info.param.name; });
 
 /// What rank 0 said to the user, in a loop of two steps over two processes.
