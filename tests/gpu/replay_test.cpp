@@ -280,7 +280,7 @@ TEST_F(Gpu5Replay, IsRefusedByName) {
   };
   EXPECT_THAT(told({.mixed_precision = "fp16"}),
               StartsWith("accelerator.compile: 16-mixed checks in each step whether gradients are "
-                         "finite, and a recorded step cannot; set --precision bf16-mixed"));
+                         "finite, but a recorded step cannot; set --precision bf16-mixed"));
   EXPECT_THAT(told({.engine = {.loss_guard = {.nan_policy = "skip"}}}),
               StartsWith("accelerator.compile: --nan-policy and --spike-policy check each loss"));
   EXPECT_THAT(told({.strategy = "fsdp"}),
