@@ -25,7 +25,7 @@ int64_t bits_of(std::string_view type) {
   return bits;
 }
 
-/// What stands between the name of an instruction and its operands:
+/// The text between the name of an instruction and its operands:
 /// "%all-reduce.4 = (f32[2], f32[3]) all-reduce(%a, %b), ..."
 std::optional<std::pair<std::string_view, std::string_view>> shape_and_opcode(
     std::string_view line) {
@@ -39,8 +39,8 @@ std::optional<std::pair<std::string_view, std::string_view>> shape_and_opcode(
   return std::pair(rest.substr(0, shape_end), rest.substr(shape_end + 1, operands - shape_end - 1));
 }
 
-/// Of one that is started here and waited for elsewhere the start counts, whose result holds what
-/// goes in too.
+/// An asynchronous collective counts at its start, whose result also holds the
+/// operands.
 std::optional<Collective> collective_of(std::string_view line) {
   const auto parts = shape_and_opcode(line);
   if (!parts) return std::nullopt;

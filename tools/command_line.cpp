@@ -131,7 +131,7 @@ std::vector<std::string> program_of(const CLI::App& app, const std::string& subc
 }
 
 void add_device_option(CLI::App& app, std::string& device) {
-  app.add_option("--device", device, fmt::format("{}", fmt::join(device_names(), ", ")))
+  app.add_option("--device", device, fmt::format("device: {}", fmt::join(device_names(), ", ")))
       ->capture_default_str()
       ->type_name("");
 }

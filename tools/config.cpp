@@ -21,7 +21,7 @@ namespace levin::tools {
 namespace {
 
 constexpr const char* kAbout =
-    "Writes the options of levin run to a file that it reads; asks for them when none is given.";
+    "Writes options of levin run to the file that levin run reads. Without options, asks for them.";
 constexpr std::string_view kBeginning = "# written by levin config\n";
 
 struct Question {
@@ -47,9 +47,9 @@ std::vector<std::string> ask_all() {
   };
   take({"nproc-per-node", "processes on this machine (a number, cpu, gpu or auto)", "auto"});
   const std::string nodes = take({"nnodes", "machines (a number, or MIN:MAX)", "1"});
-  if (nodes != "1") take({"rdzv-endpoint", "where they meet, HOST:PORT of the first", ""});
-  take({"max-restarts", "how often a group that failed starts again", "0"});
-  take({"log-dir", "folder of the processes' logs, empty for none", ""});
+  if (nodes != "1") take({"rdzv-endpoint", "rendezvous, HOST:PORT of the first machine", ""});
+  take({"max-restarts", "maximum number of restarts after a failure", "0"});
+  take({"log-dir", "folder for the processes' logs, empty for none", ""});
   return words;
 }
 
@@ -73,9 +73,11 @@ int config(int argc, char** argv) {
   }
   told.given.erase("output");
   const bool asks = told.given.empty();
-  LEVIN_CHECK(!asks || ::isatty(STDIN_FILENO) != 0, "tools.config",
-              "got no option, and nobody is there to be asked; give those of levin run");
-  LEVIN_CHECK(!output.empty(), "tools.config", "--output got an empty name; name a file");
+  LEVIN_CHECK(
+      !asks || ::isatty(STDIN_FILENO) != 0, "tools.config",
+      "got no option, and standard input is no terminal to ask on; give options of levin run");
+  LEVIN_CHECK(!output.empty(), "tools.config",
+              "--output: got an empty name, wanted the name of a file");
   if (asks) told = read(ask_all());
   const std::filesystem::path path = files::absolute_path(output);
   std::error_code error;

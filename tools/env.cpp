@@ -75,7 +75,7 @@ std::string cuda_devices() {
   return fmt::format("yes, {} devices", at::hasCUDA() ? at::getNumGPUs() : 0);
 }
 
-// What LibTorch says it was built with: "..., USE_CUDA=1, USE_GLOO=ON, ...", in words that change.
+// LibTorch lists its build options: "..., USE_CUDA=1, USE_GLOO=ON, ...", in words that change.
 bool built_with(const std::string& config, const std::string& part) {
   return config.find(part + "=ON") != std::string::npos ||
          config.find(part + "=1") != std::string::npos;

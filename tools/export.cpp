@@ -19,13 +19,12 @@ namespace levin::tools {
 namespace {
 
 constexpr const char* kExportHelp =
-    "Writes what the module of a program computes in predict_step as a program of torch.export: "
-    "Python's torch.export.load opens it, and from there go torch.onnx.export, AOTInductor and "
-    "ExecuTorch.\n"
-    "PROGRAM is one that trains by a Trainer (`./train`, or `./train fit` of levin::cli); its "
-    "options may stand here too, after `--` where they have the names of those below. It loads the "
-    "checkpoint, takes the first batch of its training data as the example, writes the file and "
-    "ends: it does not train.";
+    "Writes predict_step of a program's module as a program of torch.export. Python's "
+    "torch.export.load opens it for torch.onnx.export, AOTInductor and ExecuTorch.\nPROGRAM trains "
+    "with a Trainer (`./train`, or `./train fit` of levin::cli). Its options may follow; put them "
+    "after `--` if they have the names of the options below. The program loads the checkpoint, "
+    "takes the first batch of its training data as the example, writes the file and ends without "
+    "training.";
 
 /// The program reads --dynamic; mistakes in it are said here, before the program starts.
 std::string joined(const std::vector<std::string>& dims) {
@@ -41,7 +40,7 @@ std::string joined(const std::vector<std::string>& dims) {
 std::vector<std::string> program_in(const CLI::App& app) {
   std::vector<std::string> command = program_of(app, "export");
   LEVIN_CHECK(!command.empty(), "tools.export",
-              "got no program, wanted one that trains by a Trainer, and its arguments");
+              "got no program, wanted a program that trains with a Trainer, and its arguments");
   if (app.remaining().front() != "--") {
     const auto ending = std::ranges::find(command, "--");
     if (ending != command.end()) command.erase(ending);
@@ -59,23 +58,27 @@ int export_module(int argc, char** argv) {
   std::optional<std::string> ckpt_path;
   std::vector<std::string> dims;
   bool training = false;
-  app.add_option("-o,--output", output, "the file to write")->capture_default_str();
+  app.add_option("-o,--output", output, "file to write")->capture_default_str();
   app.add_option("--ckpt-path", ckpt_path,
-                 "weights: a checkpoint's folder, `last` or `best`; '' for those that the program "
-                 "makes; else the program's own --ckpt-path, or `last`");
+                 "checkpoint of the weights: a folder, `last` or `best`; '': the weights that the "
+                 "program initializes; unset: the program's own --ckpt-path, or `last`");
   app.add_option("--dynamic", dims,
-                 "INPUT:DIM[:min=N][:max=N][:multiple_of=N][:name=TEXT]: a dim that may have other "
-                 "sizes than the example's; several by several --dynamic, or `none`; else dim 0 of "
-                 "all inputs, the batch")
+                 "INPUT:DIM[:min=N][:max=N][:multiple_of=N][:name=TEXT]: a dynamic dimension, "
+                 "whose size may differ from the example's; give --dynamic once for each, or "
+                 "`none`; unset: dim 0 of all inputs, the batch")
       ->allow_extra_args(false);
-  app.add_flag("--train", training, "the form that trains, with dropout, in place of evaluation");
+  app.add_flag("--train", training,
+               "export in training mode, with dropout, instead of evaluation mode");
   if (!parse_arguments(app, argc, argv, "tools.export")) return 0;
   const std::vector<std::string> command = program_in(app);
   std::error_code error;
   const std::filesystem::path file = std::filesystem::absolute(output, error);
-  LEVIN_CHECK(!std::filesystem::is_directory(file, error) &&
-                  std::filesystem::is_directory(file.parent_path(), error),
-              "tools.export", "-o '{}' names no file in a folder that is there", output);
+  LEVIN_CHECK(
+      !std::filesystem::is_directory(file, error) &&
+          std::filesystem::is_directory(file.parent_path(), error),
+      "tools.export",
+      "-o '{}' is a folder, or its folder does not exist; name a file in an existing folder",
+      output);
   const auto before = std::filesystem::last_write_time(file, error);
   const bool was_there = !error;
   Variables variables = {{"LEVIN_EXPORT_TO", file.string()}};
@@ -85,8 +88,8 @@ int export_module(int argc, char** argv) {
   run_program(command, variables, output);
   const auto after = std::filesystem::last_write_time(file, error);
   LEVIN_CHECK(!error && (!was_there || after != before), "tools.program",
-              "'{}' ended and wrote no {}: it called fit of no Trainer; give a program that trains "
-              "by one, or call levin::export_program in it",
+              "'{}' ended and wrote no {}, because it did not call fit of a Trainer; give a "
+              "program that trains with a Trainer, or call levin::export_program in it",
               command[0], output);
   std::cout << output << "\n";
   return 0;

@@ -36,19 +36,19 @@ namespace fs = std::filesystem;
 constexpr const char* kUsage =
     R"(usage: levin finetune TASK --model DIR --data FILE [--val FILE] [--lora-r 16] [options]
 
-  classify   rows of text and label: a head for the labels that come
-  tag        rows of tokens and tags: one label a word, entities in BIO
-  embed      rows of anchor, positive, negatives: in-batch negatives; with a score: its cosine
-  lm, mlm    rows of text: the next token, or masked ones
-  sft        rows of prompt and completion, or messages: the loss of what is to be answered
-  dpo        rows of prompt, chosen and rejected, against the model without its adapter
+  classify   rows of text and label: text classification with a new head for these labels
+  tag        rows of tokens and tags: token classification, one label per word, entities in BIO
+  embed      rows of anchor, positive, negatives: in-batch negatives; rows with a score: cosine loss
+  lm, mlm    rows of text: causal or masked language modelling
+  sft        rows of prompt and completion, or messages: the loss is computed on the answers
+  dpo        rows of prompt, chosen and rejected: the reference is the model without its adapter
 
-FILE is *.jsonl, *.json, *.csv or *.tsv. The result goes to --output: an adapter as PEFT saves it where --lora-r is above
-0, with --merge or without an adapter a whole model as transformers saves it. See docs/finetune.md.
+FILE is *.jsonl, *.json, *.csv or *.tsv. The result is written to --output: an adapter in PEFT's format if --lora-r is
+above 0; with --merge or without an adapter, a full model in the format of transformers. See docs/finetune.md.
 
   levin finetune classify --model minilm --data train.jsonl --val test.jsonl --lora-r 16 --devices 2
   levin finetune sft --model qwen3 --data chats.jsonl --lora-r 16 --packing --compile replay --output chat
-  levin finetune TASK --help            all options, those of the trainer among them
+  levin finetune TASK --help            lists all options, including those of the trainer
 )";
 
 struct Finetune {
@@ -63,28 +63,31 @@ struct Finetune {
   int64_t sample_every_n_steps = 0;
 
   void fields(FieldVisitor& field) {
-    field("model", model, "folder as transformers saves it");
-    field("data", data, "rows to train on: JSON lines, CSV or TSV");
-    field("val", val, "rows of the same columns to validate on");
-    field("output", output, "folder that the adapter or the model goes to");
-    field("overwrite", overwrite, "replace files of the output that levin has not written");
-    field("lora_r", lora_r, "rank of a LoRA adapter; 0: all weights are trained");
-    field("lora_alpha", lora_alpha, "what the adapter adds is multiplied by alpha / r; 0: 2 r");
-    field("lora_dropout", lora_dropout, "of the adapter's input");
-    field("lora_target", lora_target, "ends of modules' names, or all-linear; empty: the family's");
-    field("modules_to_save", modules_to_save, "modules that are trained whole beside the adapter");
-    field("use_dora", use_dora, "an adapter with magnitudes (DoRA)");
-    field("use_rslora", use_rslora, "alpha is divided by the root of r");
-    field("adapter", adapter, "folder of an adapter to go on from");
-    field("merge", merge, "write a whole model with the adapter in it");
-    field("dtype", dtype, "of the weights; empty: the folder's with an adapter, else float32");
+    field("model", model, "folder of the model, as transformers saves it");
+    field("data", data, "file of rows to train on: JSON lines, CSV or TSV");
+    field("val", val, "file of rows with the same columns to validate on");
+    field("output", output, "folder to write the adapter or the model to");
+    field("overwrite", overwrite, "replace files in an output folder that levin has not written");
+    field("lora_r", lora_r, "rank of the LoRA adapter; 0: train all weights");
+    field("lora_alpha", lora_alpha, "LoRA alpha: the adapter is scaled by alpha / r; 0: 2 r");
+    field("lora_dropout", lora_dropout, "dropout on the adapter's input");
+    field("lora_target", lora_target,
+          "modules that get an adapter: ends of their names, or all-linear; empty: the default of "
+          "the model family");
+    field("modules_to_save", modules_to_save, "modules to train in full and save with the adapter");
+    field("use_dora", use_dora, "use DoRA: an adapter with magnitudes");
+    field("use_rslora", use_rslora, "use rsLoRA: divide alpha by the square root of r");
+    field("adapter", adapter, "folder of an adapter to continue training");
+    field("merge", merge, "merge the adapter into the model and write the full model");
+    field("dtype", dtype,
+          "dtype of the weights; empty: the folder's with an adapter, else float32");
     field("activation_checkpointing", activation_checkpointing,
-          "compute blocks twice in place of keeping what they compute");
+          "recompute activations of the blocks in backward instead of keeping them");
     field("sample_prompts", sample_prompts,
-          "file of prompts, a line each, that the model writes on from after each epoch");
-    field("sample_chat", sample_chat, "those are messages for the model's chat template");
+          "file of prompts, one per line; the model generates from them after each epoch");
+    field("sample_chat", sample_chat, "format these prompts as messages with the chat template");
     field("sample_every_n_steps", sample_every_n_steps,
-          "optimizer steps after which it writes too; 0: at the end of epochs alone");
+          "generate from them also every N optimizer steps; 0: only after epochs");
   }
   bool adapts() const { return lora_r > 0 || !adapter.empty(); }
 };
@@ -132,8 +135,8 @@ void check_used(const std::string& task, const Given& given) {
   for (const std::string& option : given) {
     const std::vector<std::string> tasks = tasks_of(option);
     LEVIN_CHECK(tasks.empty() || std::ranges::count(tasks, task) > 0, "tools.finetune",
-                "got {}, which {} does not use; it is of {}; leave it out", detail::flag_of(option),
-                task, to_text(tasks));
+                "got {}, but {} does not use it (it is for {}); leave it out",
+                detail::flag_of(option), task, to_text(tasks));
   }
 }
 
@@ -142,7 +145,7 @@ void check_together(const Finetune& command, const Given& given) {
   const auto want = [&](bool is_there, const char* other, std::vector<std::string> options) {
     for (const std::string& option : options) {
       LEVIN_CHECK(is_there || !given.contains(option), "tools.finetune",
-                  "got {} and no {}, without which it does nothing; give both or none",
+                  "got {} without {}, so it has no effect; give both or neither",
                   detail::flag_of(option), other);
     }
   };
@@ -155,11 +158,12 @@ void check_together(const Finetune& command, const Given& given) {
                                         "use_dora",   "use_rslora",   "modules_to_save"};
   for (const std::string& option : shapes) {
     LEVIN_CHECK(command.adapter.empty() || !given.contains(option), "tools.finetune",
-                "got {} beside --adapter, whose files say it; leave out one of them",
+                "got {} and --adapter, but the files of the adapter set it; leave out one of them",
                 detail::flag_of(option));
   }
   LEVIN_CHECK(command.adapter.empty() || command.lora_r == 0, "tools.finetune",
-              "got --lora-r beside --adapter, whose files say it; leave out one of them");
+              "got --lora-r and --adapter, but the files of the adapter set the rank; leave out "
+              "one of them");
   want(command.lora_r > 0, "--lora-r, as --lora-r 16", shapes);
   want(!command.sample_prompts.empty(), "--sample-prompts",
        {"sample_chat", "sample_every_n_steps"});
@@ -168,7 +172,7 @@ void check_together(const Finetune& command, const Given& given) {
               "got --sample-every-n-steps {}, wanted 0 or more", command.sample_every_n_steps);
 }
 
-/// What rows with scores are trained for, and those without.
+/// The objective of the task: rows with scores and rows without have different ones.
 std::string objective_of(const std::string& task, const std::string& asked, bool has_scores,
                          const Given& given) {
   if (task == "sft" || task == "dpo") return task;
@@ -177,13 +181,14 @@ std::string objective_of(const std::string& task, const std::string& asked, bool
                                 : has_scores    ? "cosine"
                                                 : "in-batch-negatives";
   LEVIN_CHECK((objective == "cosine") == has_scores, "tools.finetune",
-              "got --objective {} and rows {} scores; cosine learns scores, and nothing else does",
+              "got --objective {} and rows {} scores; cosine needs scores, and the other "
+              "objectives take none",
               printable(objective), has_scores ? "with" : "without");
   for (const std::string& option : given) {
     const std::vector<std::string> objectives = models::objectives_of_option(option);
     LEVIN_CHECK(objectives.empty() || std::ranges::count(objectives, objective) > 0,
                 "tools.finetune",
-                "got {}, and these rows are trained by {}, which does not use it; it is of {}",
+                "got {}, but these rows are trained with {}, which does not use it (it is for {})",
                 detail::flag_of(option), objective, to_text(objectives));
   }
   return objective;
@@ -207,7 +212,9 @@ std::shared_ptr<models::Pretrained> open_model(const Finetune& command, const st
     options.num_labels = rows.num_labels();
     options.label_names = rows.label_names();
     LEVIN_CHECK(rows.num_labels() > 1 || rows.problem_type() != "single_label_classification",
-                "tools.finetune", "{} has one label alone, so that there is nothing to tell apart",
+                "tools.finetune",
+                "{} has only one label, so a classifier has nothing to learn; give rows with at "
+                "least two labels",
                 command.data);
   }
   auto net = models::from_pretrained(command.model, options);
@@ -231,18 +238,19 @@ std::shared_ptr<models::Pretrained> open_model(const Finetune& command, const st
 /// A folder of the model itself would then be of neither.
 void check_places(const Finetune& command) {
   LEVIN_CHECK(!command.model.empty() && !command.data.empty(), "tools.finetune",
-              "got no {}; --help says more", command.model.empty() ? "--model" : "--data");
+              "got no {}; levin finetune --help shows the usage",
+              command.model.empty() ? "--model" : "--data");
   std::error_code error;
   LEVIN_CHECK(!fs::equivalent(command.model, command.output, error), "tools.finetune",
-              "--output is the folder of the model, '{}'; name another", command.output);
+              "--output is the folder of the model, '{}'; name another folder", command.output);
   check_output_folder(command.output, command.overwrite, "tools.finetune");
   LEVIN_CHECK(!command.merge || command.adapts(), "tools.finetune",
-              "--merge puts an adapter into the model, and there is none; add --lora-r");
+              "--merge merges an adapter into the model, but there is no adapter; add --lora-r");
 }
 
 bool writes(const std::string& task) { return task == "lm" || task == "sft" || task == "dpo"; }
 
-/// What the model writes while it trains; nullptr where nobody asked.
+/// The callback that generates sample texts during training; nullptr without --sample-prompts.
 std::shared_ptr<Callback> samples(const Finetune& command,
                                   std::shared_ptr<const text::Tokenizer> tokenizer) {
   if (command.sample_prompts.empty()) return nullptr;
@@ -255,7 +263,7 @@ std::shared_ptr<Callback> samples(const Finetune& command,
   for (std::string line; std::getline(file, line);)
     if (!line.empty()) prompts.push_back(line);
   LEVIN_CHECK(!prompts.empty(), "tools.finetune",
-              "--sample-prompts: '{}' has no prompts; write one a line", command.sample_prompts);
+              "--sample-prompts: '{}' has no prompts; write one per line", command.sample_prompts);
   return sample_texts({.prompts = prompts,
                        .chat = command.sample_chat,
                        .tokenizer = std::move(tokenizer),

@@ -41,55 +41,62 @@ void add_options(CLI::App& app, GenerateCommand& command) {
   };
   app.get_formatter()->column_width(34);
   app.option_defaults()->group("Model");
-  app.add_option("--model", command.model, "folder as transformers saves it")
+  app.add_option("--model", command.model, "folder of the model, as transformers saves it")
       ->required()
       ->type_name("DIR");
   app.add_option("--adapter", command.adapter, "folder of a LoRA adapter, as PEFT saves it")
       ->type_name("DIR");
-  app.add_option("--tokenizer", command.tokenizer, "folder; else the model's")->type_name("DIR");
+  app.add_option("--tokenizer", command.tokenizer,
+                 "folder of the tokenizer; else that of the model")
+      ->type_name("DIR");
   app.option_defaults()->group("Prompts");
   app.add_option("--prompt", command.prompts,
-                 "what to write on from, or with --chat a question; several are several texts. "
-                 "Without it standard input: on a terminal a conversation, else a prompt a line")
+                 "prompt, or with --chat a message; repeat for several texts. Without it, prompts "
+                 "come from standard input: a conversation on a terminal, else one prompt per line")
       ->type_name("TEXT")
       ->expected(1)
       ->allow_extra_args(false)  // or "[a,b]" would be two
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_flag("--chat", command.chat, "prompts are messages for the model's chat template");
-  app.add_option("--system", command.system, "first message of a chat")->type_name("TEXT");
+  app.add_flag("--chat", command.chat, "format prompts as messages with the chat template");
+  app.add_option("--system", command.system, "system message of the chat")->type_name("TEXT");
   app.option_defaults()->group("Tokens");
   maybe("--max-new-tokens", options.max_new_tokens,
-        "of an answer; else as generation_config.json says, or 256");
-  app.add_flag("--greedy", command.greedy, "the likeliest token each time");
+        "maximum number of new tokens; else as in generation_config.json, or 256");
+  app.add_flag("--greedy", command.greedy, "greedy decoding: take the most likely token each time");
   app.add_flag("--sample", command.sample,
-               "draw tokens; so it is too where one of the next four is given");
-  maybe("--temperature", options.temperature, "divides the scores");
-  maybe("--top-k", options.top_k, "draw among the k likeliest; 0: all");
-  maybe("--top-p", options.top_p, "draw among the likeliest that make up p");
-  maybe("--min-p", options.min_p, "draw among those this many times as likely as the likeliest");
-  maybe("--repetition-penalty", options.repetition_penalty, "of tokens that were there");
-  maybe("--seed", options.seed, "draws the same text again");
-  app.add_option("--stop", options.stop_strings, "text that ends an answer; may be given often")
+               "sample tokens; implied by each of the next four options");
+  maybe("--temperature", options.temperature, "divide the logits by this");
+  maybe("--top-k", options.top_k, "sample from the k most likely tokens; 0: all");
+  maybe("--top-p", options.top_p,
+        "sample from the most likely tokens whose probabilities sum up to p");
+  maybe("--min-p", options.min_p,
+        "sample from tokens with at least this fraction of the top token's probability");
+  maybe("--repetition-penalty", options.repetition_penalty,
+        "penalty on tokens that occurred before; 1: none");
+  maybe("--seed", options.seed, "seed of sampling, to get the same text again");
+  app.add_option("--stop", options.stop_strings, "text that stops generation; may be repeated")
       ->type_name("TEXT")
       ->expected(1)
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.option_defaults()->group("Computation");
-  app.add_option("--dtype", command.dtype, "of the weights: auto, float32, bfloat16 or float16")
+  app.add_option("--dtype", command.dtype,
+                 "dtype of the weights: auto, float32, bfloat16 or float16")
       ->capture_default_str()
       ->type_name("");
-  app.add_option("--threads", command.threads, "of a computation; 0: LibTorch's choice")
+  app.add_option("--threads", command.threads, "threads of a computation; 0: LibTorch's choice")
       ->type_name("N");
-  app.add_flag("--speed", command.speed,
-               "tokens a second and how many were read, to standard error");
+  app.add_flag(
+      "--speed", command.speed,
+      "print tokens per second and the number of prompt tokens computed to standard error");
 }
 
-/// What of these was asked for, with what the folder says.
+/// Completes the options with those of the model's folder, and checks them.
 void settle(GenerateCommand& command, const models::Pretrained& net,
             const text::Tokenizer& tokenizer) {
   models::GenerateOptions& options = command.options;
   LEVIN_CHECK(!(command.greedy && command.sample), "tools.generate",
-              "got --greedy and --sample; take one of them");
+              "got --greedy and --sample; give one of them");
   const bool shapes = options.temperature || options.top_k || options.top_p || options.min_p;
   if (command.greedy) options.do_sample = false;
   if (command.sample || (shapes && !command.greedy)) options.do_sample = true;
@@ -98,7 +105,7 @@ void settle(GenerateCommand& command, const models::Pretrained& net,
   options.tokenizer = &tokenizer;
   if (!command.chat) {
     LEVIN_CHECK(command.system.empty(), "tools.generate",
-                "--system is a message of a chat; add --chat");
+                "--system is a message of a chat, but there is no --chat; add --chat");
     return;
   }
   LEVIN_CHECK(tokenizer.chat_template(), "tools.generate",
@@ -178,7 +185,7 @@ void talk(Writer& writer, bool chat) {
 
 int generate(int argc, char** argv) {
   GenerateCommand command;
-  CLI::App app("A model of a folder writes on from prompts, or answers in a chat.",
+  CLI::App app("Generates text from prompts with a pretrained model, or answers in a chat.",
                "levin generate");
   add_options(app, command);
   if (!parse_arguments(app, argc, argv, "tools.generate")) return 0;
@@ -202,7 +209,7 @@ int generate(int argc, char** argv) {
   int64_t count = 0;
   for (std::string line; std::getline(std::cin, line); ++count) writer.answer_alone(line);
   LEVIN_CHECK(count > 0, "tools.generate",
-              "got no prompt; give --prompt, or lines on standard input");
+              "got no prompt; give --prompt, or write prompts to standard input");
   return 0;
 }
 

@@ -38,14 +38,13 @@ void check_output_folder(const fs::path& folder, bool overwrite, const std::stri
   std::error_code unknown;
   const fs::file_status there = fs::status(folder, unknown);
   if (there.type() == fs::file_type::not_found) return;
-  LEVIN_CHECK(fs::is_directory(there), id, "--output: '{}' is no folder; name a new one",
+  LEVIN_CHECK(fs::is_directory(there), id, "--output: '{}' is no folder; name a new folder",
               folder.string());
   const auto entries = files::entries_of(folder);
-  LEVIN_CHECK(
-      entries.empty() || overwrite || is_marked(folder), id,
-      "--output: '{}' holds '{}', and levin has not written that folder; name a new one, or "
-      "add --overwrite to replace files of the same names",
-      folder.string(), entries.front().filename().string());
+  LEVIN_CHECK(entries.empty() || overwrite || is_marked(folder), id,
+              "--output: '{}' holds '{}', and levin did not write that folder; name a new folder, "
+              "or add --overwrite to replace files of the same names",
+              folder.string(), entries.front().filename().string());
 }
 
 void mark_output_folder(const fs::path& folder, const std::string& command) {

@@ -50,7 +50,7 @@ pid_t start(std::vector<std::string> command, const Variables& variables) {
       ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environment.data());
   ::posix_spawn_file_actions_destroy(&actions);
   LEVIN_CHECK(error == 0, "tools.program",
-              "cannot start '{}': {}; give the path of a program, or one that PATH finds",
+              "cannot start '{}': {}; give the path of a program, or the name of one in PATH",
               command[0], std::generic_category().message(error));
   return child;
 }
@@ -71,17 +71,17 @@ TemporaryFolder::~TemporaryFolder() {
 void run_program(std::vector<std::string> command, const Variables& variables,
                  const std::string& what) {
   LEVIN_CHECK(!command.empty(), "tools.program",
-              "got no program, wanted one and its arguments; --help has an example");
+              "got no program, wanted a program and its arguments; --help has an example");
   const std::string program = command.front();
   const pid_t child = start(std::move(command), variables);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   LEVIN_CHECK(!WIFSIGNALED(status), "tools.program",
-              "'{}' was ended by signal {} before it had written {}; see what it said above",
-              program, WTERMSIG(status), what);
+              "'{}' was killed by signal {} before it wrote {}; see its output above", program,
+              WTERMSIG(status), what);
   LEVIN_CHECK(WEXITSTATUS(status) == 0, "tools.program",
-              "'{}' ended with code {}, wanted 0; see what it said above", program,
+              "'{}' ended with code {}, wanted 0; see its output above", program,
               WEXITSTATUS(status));
 }
 

@@ -23,8 +23,8 @@ namespace levin::tools {
 namespace {
 
 constexpr const char* kAbout =
-    "Starts a program as the ranks of a group, watches over them and starts them again. An option "
-    "is\ntaken from its variable too, where neither a flag nor the file has it: --nnodes from "
+    "Starts a program as the ranks of a group, watches them and restarts them after a failure. An "
+    "option\nthat neither a flag nor the file sets is read from its variable: --nnodes from "
     "PET_NNODES.";
 
 int64_t num_cpus() {
@@ -57,7 +57,7 @@ void check_flags(const RunOptions& flags) {
               "--rdzv-backend: got '{}', wanted c10d or static", flags.rdzv_backend);
   const bool meets = !options.rdzv_endpoint.empty() || options.node_rank;
   LEVIN_CHECK(flags.hostfile.empty() || !meets, "tools.run",
-              "--hostfile says which nodes there are; leave out --rdzv-endpoint and --node-rank");
+              "--hostfile lists the nodes; leave out --rdzv-endpoint and --node-rank");
   LEVIN_CHECK(!flags.standalone || (options.nnodes.most == 1 && options.rdzv_endpoint.empty()),
               "tools.run", "--standalone is for one node; leave out --nnodes and --rdzv-endpoint");
   const auto& shown = options.local_ranks_filter;
@@ -70,13 +70,13 @@ void check_manifest(const ManifestFlags& flags) {
   const auto& [image, gpus, tpu_topology, token] = flags.options;
   const std::string& kind = flags.print_manifest;
   LEVIN_CHECK(kind != "no" || (image.empty() && !gpus && tpu_topology.empty()), "tools.run",
-              "--image, --gpus and --tpu-topology are for --print-manifest; add it");
+              "--image, --gpus and --tpu-topology belong to --print-manifest; add it");
   constexpr std::array<std::string_view, 5> kKinds = {"no", "true", "pytorchjob", "jobset",
                                                       "sbatch"};
   LEVIN_CHECK(std::ranges::find(kKinds, kind) != kKinds.end(), "tools.run",
               "--print-manifest: got '{}', wanted pytorchjob, jobset or sbatch", kind);
   LEVIN_CHECK(kind != "jobset" || !tpu_topology.empty(), "tools.run",
-              "a jobset is for a slice of TPUs; say which by --tpu-topology v5e:4x4");
+              "a jobset is for a TPU slice; name it with --tpu-topology v5e:4x4");
   LEVIN_CHECK(tpu_topology.empty() || kind == "true" || kind == "jobset", "tools.run",
               "--tpu-topology is for a jobset, got --print-manifest={}", kind);
 }

@@ -33,22 +33,24 @@ class WithVariables final : public FieldVisitor {
 void RunOptions::fields(FieldVisitor& to) {
   WithVariables field(to);
   option_group(field, "ranks");
-  field("nproc_per_node", nproc_per_node, "ranks on this node: a number, cpu, gpu, auto", "n");
+  field("nproc_per_node", nproc_per_node, "number of ranks on this node: N, cpu, gpu or auto", "n");
   launch.fields(field);
   option_group(field, "ranks");
-  field("no_python", no_python, "taken as torchrun does: programs are run as they are");
-  option_group(field, "where nodes meet");
-  field("rdzv_backend", rdzv_backend, "c10d or static: both are one here");
-  field("hostfile", hostfile, "lines of HOST slots=N; a launcher on each is started by ssh");
-  field("standalone", standalone, "one node on a free port, the default");
+  field("no_python", no_python,
+        "accepted as in torchrun, without effect: every program is run as it is");
+  option_group(field, "rendezvous");
+  field("rdzv_backend", rdzv_backend, "c10d or static, with the same effect");
+  field("hostfile", hostfile,
+        "file with lines of HOST slots=N; ssh starts a launcher on each host");
+  field("standalone", standalone, "run on one node with a free port, the default");
   option_group(field, "");
 }
 
 void ManifestFlags::fields(FieldVisitor& field) {
   option_group(field, "files for Kubernetes and Slurm");
   field.take({.name = "print_manifest",
-              .help = "print the files for Kubernetes and Slurm, start nothing; one of them by "
-                      "=pytorchjob, =jobset or =sbatch",
+              .help = "print the files for Kubernetes and Slurm and start nothing; =pytorchjob, "
+                      "=jobset or =sbatch prints one of them",
               .is_switch = true,
               .get = [this] { return print_manifest; },
               .set =
@@ -57,10 +59,10 @@ void ManifestFlags::fields(FieldVisitor& field) {
                                 "--print-manifest: got '', wanted pytorchjob, jobset or sbatch");
                     print_manifest = text;
                   }});
-  field("image", options.image, "in them: the image with levin and the program");
-  field("gpus", options.gpus, "in them: a GPU for each rank");
+  field("image", options.image, "container image in these files, with levin and the program");
+  field("gpus", options.gpus, "request a GPU for each rank in these files");
   field("tpu_topology", options.tpu_topology,
-        "in them: a slice of TPUs, v5e:4x4, in place of --nnodes and -n");
+        "TPU slice in these files, as v5e:4x4; replaces --nnodes and -n");
   option_group(field, "");
 }
 

@@ -27,7 +27,7 @@
 namespace levin::tools {
 namespace {
 
-/// What was wrong, "" for nothing.
+/// Returns the problem that it found, or "".
 using Check = std::function<std::string(Accelerator& accelerator, bool cpu)>;
 
 constexpr int64_t kBatch = 24;  ///< of all processes together
@@ -161,10 +161,10 @@ bool check_all(bool cpu) {
                                 accelerator.world().backend()));
   bool all_well = true;
   const std::vector<Row> rows = {
-      {"collectives give what they should", collectives},
-      {"training on all of them equals training on one", ranks_equal_one},
+      {"collectives give the right results", collectives},
+      {"training on all ranks equals training on one", ranks_equal_one},
       {"bf16-mixed learns", half_precision},
-      {"a checkpoint is taken up bit for bit", checkpoint},
+      {"a checkpoint resumes bit for bit", checkpoint},
   };
   for (const auto& [name, check] : rows) {
     const auto began = std::chrono::steady_clock::now();
@@ -196,11 +196,12 @@ int start_ranks(int64_t processes, bool cpu) {
 }  // namespace
 
 int test(int argc, char** argv) {
-  CLI::App app("Trains small networks on all devices and compares what comes out.", "levin test");
+  CLI::App app("Trains small networks on all devices and checks the results.", "levin test");
   int64_t processes = 0;
   bool cpu = false, in_rank = false;
-  app.add_option("-n,--num-processes", processes, "processes; 0: a GPU each, or 2 on the CPU");
-  app.add_flag("--cpu", cpu, "the CPU even where there is a GPU");
+  app.add_option("-n,--num-processes", processes,
+                 "number of processes; 0: one for each GPU, or 2 on the CPU");
+  app.add_flag("--cpu", cpu, "use the CPU even if there is a GPU");
   app.add_flag("--in-rank", in_rank)->group("");
   if (!parse_arguments(app, argc, argv, "tools.test")) return 0;
   if (in_rank) return check_all(cpu) ? 0 : 1;

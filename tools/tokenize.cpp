@@ -26,7 +26,7 @@ using text::Tokenizer;
 Tokenizer tokenizer_of(const std::string& path) {
   if (std::filesystem::is_directory(path)) return Tokenizer::from_pretrained(path);
   LEVIN_CHECK(std::filesystem::exists(path), "tools.tokenize",
-              "there is no '{}', wanted a folder with a tokenizer.json, or such a file", path);
+              "there is no '{}'; wanted a folder with a tokenizer.json, or the file", path);
   return Tokenizer::from_file(path);
 }
 
@@ -74,30 +74,34 @@ int tokenize(int argc, char** argv) {
   bool plain = false;
   bool long_form = false;
   bool count = false;
-  CLI::App app("Texts as tokens of a tokenizer.json, and tokens as text.", "levin tokenize");
-  app.add_option("TOKENIZER", path, "folder as transformers saves it, or a tokenizer.json")
+  CLI::App app("Encodes texts and chats with a tokenizer.json, and decodes ids to text.",
+               "levin tokenize");
+  app.add_option("TOKENIZER", path,
+                 "folder with a tokenizer.json, as transformers saves it, or the file")
       ->required();
-  app.add_option("TEXT", texts, "texts");
-  app.add_option("--file", file, "a text a line")->type_name("FILE");
-  app.add_option("--decode", ids, "ids that become text")->delimiter(',')->type_name("ID,...");
-  app.add_flag("--no-special-tokens", plain, "none around the text");
+  app.add_option("TEXT", texts, "texts to encode");
+  app.add_option("--file", file, "file of texts to encode, one per line")->type_name("FILE");
+  app.add_option("--decode", ids, "ids to decode to text")->delimiter(',')->type_name("ID,...");
+  app.add_flag("--no-special-tokens", plain,
+               "encode without special tokens; with --decode, leave them out of the text");
   app.add_flag("--long", long_form,
-               "a line a token: id, its bytes in the text, the token, the text");
-  app.add_flag("--count", count, "only how many tokens there are");
+               "print a line per token: id, its bytes in the text, the token, the text");
+  app.add_flag("--count", count, "print only the number of tokens");
   std::string chat;
   std::string tools_file;
   text::ChatOptions chat_options;
   bool chat_ids = false;
-  app.add_option("--chat", chat,
-                 "messages, a JSON list of {role, content}: the text of the chat template")
+  app.add_option(
+         "--chat", chat,
+         "file of messages, a JSON list of {role, content}: print the text of the chat template")
       ->type_name("FILE");
-  app.add_option("--tools", tools_file, "a JSON list of tools for the chat template")
+  app.add_option("--tools", tools_file, "file with a JSON list of tools for the chat template")
       ->type_name("FILE");
-  app.add_option("--variables", chat_options.variables, "what else the chat template reads")
+  app.add_option("--variables", chat_options.variables, "further variables of the chat template")
       ->type_name("JSON");
   app.add_flag("--generation-prompt", chat_options.add_generation_prompt,
-               "the chat ends with what begins an answer");
-  app.add_flag("--ids", chat_ids, "the chat's ids in place of its text");
+               "add the chat template's generation prompt");
+  app.add_flag("--ids", chat_ids, "print the ids of the chat instead of its text");
   if (!parse_arguments(app, argc, argv, "tools.tokenize")) return 0;
   const Tokenizer tokenizer = tokenizer_of(path);
   if (!chat.empty()) {
@@ -111,7 +115,7 @@ int tokenize(int argc, char** argv) {
     return 0;
   }
   if (!file.empty()) texts = lines_of(file);
-  LEVIN_CHECK(!texts.empty(), "tools.tokenize", "got no text; give some, --file or --decode");
+  LEVIN_CHECK(!texts.empty(), "tools.tokenize", "got no text; give texts, --file or --decode");
   const auto encodings = tokenizer.encode_batch(
       texts, {.add_special_tokens = !plain,
               .offsets = long_form ? OffsetUnit::kBytes : OffsetUnit::kNone});

@@ -33,11 +33,10 @@ ForwardConditions Accelerator::forward_conditions() const { return engine_->forw
 
 PreparedOptimizer Accelerator::prepare_optimizer(const OptimizerConfig& config) {
   const std::vector<OptimizerConfig> configs = config.list();
-  LEVIN_CHECK(
-      configs.size() == 1, "accelerator.optimizer",
-      "got {} optimizers in one OptimizerConfig, wanted one; give prepare its list(), which "
-      "comes back as a vector",
-      configs.size());
+  LEVIN_CHECK(configs.size() == 1, "accelerator.optimizer",
+              "got {} optimizers in one OptimizerConfig, wanted one; give prepare the "
+              "OptimizerConfig's list(), and it returns a vector",
+              configs.size());
   return prepare_own_optimizers(configs).front();
 }
 
@@ -45,8 +44,8 @@ std::vector<PreparedOptimizer> Accelerator::prepare_own_optimizers(
     const std::vector<OptimizerConfig>& configs) {
   for (const OptimizerConfig& config : configs) {
     LEVIN_CHECK(config.frequency() == 1, "accelerator.optimizer",
-                "{} has frequency({}), which the Trainer sees to; a loop of one's own steps it "
-                "when it is due, so leave frequency out",
+                "{} has frequency({}), but only the Trainer applies a frequency; leave it out and "
+                "call step() when it is due",
                 config.name(), config.frequency());
   }
   return engine_->prepare_optimizers(configs);
@@ -55,8 +54,9 @@ std::vector<PreparedOptimizer> Accelerator::prepare_own_optimizers(
 PreparedOptimizer Accelerator::prepare_torch_optimizer(
     std::shared_ptr<torch::optim::Optimizer> optimizer) {
   LEVIN_CHECK(!engine_->options_.engine.master_weights, "accelerator.optimizer",
-              "master_weights are kept by the optimizers of levin::optim, and got one of "
-              "torch::optim; give prepare levin::optim::sgd, adam or adamw, or leave them out");
+              "got master_weights with an optimizer of torch::optim, but only optimizers of "
+              "levin::optim keep master weights; give prepare levin::optim::sgd, adam or adamw, or "
+              "leave master_weights out");
   auto adapted = optim::adapt_torch_optimizer(std::move(optimizer), engine_->parameters_);
   engine_->optimizers_.push_back(make_prepared_optimizer(std::move(adapted), std::nullopt,
                                                          /*frequency=*/1, /*total_steps=*/-1,

@@ -24,7 +24,8 @@ PreparedLoader Accelerator::skip_first_batches(PreparedLoader loader, int64_t nu
   const bool is_there = num_batches == inner.batches_done();
   if (!is_there && inner.dataset() != nullptr) {  // nothing need be read
     LEVIN_CHECK(num_batches <= inner.size(), "accelerator.skip",
-                "got {} batches to skip and the epoch has {}", num_batches, inner.size());
+                "got {} batches to skip, but the epoch has {}; skip fewer", num_batches,
+                inner.size());
     State state = inner.state_dict();
     const int64_t samples =
         num_batches * inner.options().batch_size * engine_->strategy_->slice().world_size;
@@ -35,7 +36,7 @@ PreparedLoader Accelerator::skip_first_batches(PreparedLoader loader, int64_t nu
   while (inner.batches_done() < num_batches) {
     const int64_t done = inner.batches_done();
     LEVIN_CHECK(inner.next(batch), "accelerator.skip",
-                "got {} batches to skip and the stream has {}", num_batches, done);
+                "got {} batches to skip, but the stream has {}; skip fewer", num_batches, done);
   }
   inner.load_state_dict(inner.state_dict());  // stands there, to go on
   return loader;

@@ -92,13 +92,15 @@ void Accelerator::clip_grad_value(double clip_value) {
 
 void Accelerator::join_uneven_inputs(const std::function<void()>& loop,
                                      const JoinOptions& options) {
-  LEVIN_CHECK(engine_->synced_ == nullptr, "strategy.join",
-              "batch norm over all processes needs a batch of each; set sync_batchnorm = false");
+  LEVIN_CHECK(
+      engine_->synced_ == nullptr, "strategy.join",
+      "synchronized batch norm needs a batch from every process; set sync_batchnorm = false");
   if (num_processes() == 1) return loop();
   auto* joinable = dynamic_cast<Joinable*>(engine_->strategy_.get());
   LEVIN_CHECK(joinable != nullptr, "strategy.join",
-              "strategy '{}'{} wants the same number of batches on every rank",
-              engine_->strategy_->name(), compiles() ? " of recorded steps" : "");
+              "strategy '{}'{} needs the same number of batches on every rank; set even_batches = "
+              "true and leave join_uneven_inputs out",
+              engine_->strategy_->name(), compiles() ? " with recorded steps" : "");
   joinable->begin_join(!options.divide_by_initial_world_size);
   *engine_->joining_ = true;
   try {

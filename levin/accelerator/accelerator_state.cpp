@@ -1,4 +1,4 @@
-// What a loop of one's own saves, and takes up again.
+// Saves and loads the state of a training loop of one's own.
 
 #include <string>
 #include <utility>

@@ -20,8 +20,8 @@ LocalSGD::LocalSGD(Accelerator& accelerator, std::shared_ptr<torch::nn::Module> 
   for (const NamedTensor& parameter : named_parameters(*module_)) {
     LEVIN_CHECK(!options_.enabled || shard::layout_of(parameter.tensor) == nullptr,
                 "accelerator.local_sgd",
-                "{} is divided over ranks, and steps that ranks take by themselves need whole "
-                "parameters; set --strategy ddp, or leave LocalSGD out",
+                "parameter {} is sharded over ranks, but LocalSGD needs full parameters on every "
+                "rank; set --strategy ddp, or leave LocalSGD out",
                 parameter.name);
   }
   if (options_.enabled) no_sync_.emplace(accelerator.no_sync());

@@ -50,7 +50,7 @@ void Preparation::run(bool does, const std::function<void()>& body) {
   try {
     if (does) body();
   } catch (const std::exception& error) {
-    meeting.say(fmt::format("rank {} failed while it prepared data: {}", group_.rank(),
+    meeting.say(fmt::format("rank {} failed while preparing data: {}", group_.rank(),
                             std::string_view(error.what()).substr(0, kLongestWord / 2)));
     throw;
   }
@@ -61,14 +61,14 @@ void Preparation::run(bool does, const std::function<void()>& body) {
   for (int64_t here = 0; (here = store->add(meeting.key, 0)) < group_.size();) {
     meeting.check_failed();
     const std::chrono::duration<double> so_far = waited.look();
-    LEVIN_CHECK(
-        so_far.count() < timeout_s_, "accelerator.prepare",
-        "waited {} s while data is prepared (prepare_data), {} of {} processes are done; see "
-        "what the others do, or raise --comm-prepare-timeout-s",
-        timeout_s_, here, group_.size());
+    LEVIN_CHECK(so_far.count() < timeout_s_, "accelerator.prepare",
+                "waited {} s for data to be prepared (prepare_data), and {} of {} processes are "
+                "done; see the output of the others, or raise --comm-prepare-timeout-s",
+                timeout_s_, here, group_.size());
     if (so_far > told) {
-      log::info("waiting for {} of {} processes that prepare data (prepare_data), for {:.0f} s now",
-                group_.size() - here, group_.size(), so_far.count());
+      log::info(
+          "waiting for {} of {} processes to prepare data (prepare_data), for {:.0f} s so far",
+          group_.size() - here, group_.size(), so_far.count());
       told += kTold;
     }
     std::this_thread::sleep_for(pause);

@@ -96,7 +96,7 @@ at::Tensor Processes::gather(const at::Tensor& value) {
 at::Tensor Processes::pad_across_processes(const at::Tensor& value, int64_t dim, double pad_value,
                                            bool pad_first) {
   LEVIN_CHECK(dim >= -value.dim() && dim < value.dim(), "accelerator.pad",
-              "got dim {} for a tensor of {} dims", dim, value.dim());
+              "got dim {} for a tensor with {} dims, wanted an existing dim", dim, value.dim());
   if (dim < 0) dim += value.dim();
   if (rank_.world_size == 1) return value;
   const int64_t own = value.size(dim);
@@ -151,7 +151,8 @@ void Processes::all_or_throw(const Body& body) {
     const auto named = Error("accelerator.process_failed", error.what());
     failed(named);
   } catch (...) {
-    const auto named = Error("accelerator.process_failed", "it threw what is no std::exception");
+    const auto named =
+        Error("accelerator.process_failed", "it threw an exception that is not a std::exception");
     failed(named);
   }
   const std::vector<State> outcomes = gather_object(outcome);

@@ -24,7 +24,7 @@ std::string compose(std::string_view id, std::string_view text) {
   return message;
 }
 
-/// What the handler needs. Never destroyed: a program may end in any order.
+/// The state of the handler. Never destroyed: a program may end in any order.
 struct Ending {
   std::mutex mutex;
   std::terminate_handler before = nullptr;

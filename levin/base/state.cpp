@@ -66,8 +66,7 @@ const T& State::get(std::string_view key, std::string_view wanted) const {
   if (found == tree_->values.end()) {
     std::string there;
     for (const auto& [name, value] : tree_->values) there += (there.empty() ? "" : ", ") + name;
-    LEVIN_FAIL("base.state.missing", "no '{}' in this state, which holds [{}]", key,
-               printable(there));
+    LEVIN_FAIL("base.state.missing", "the state has no '{}', only [{}]", key, printable(there));
   }
   static constexpr std::array<std::string_view, 7> kTypes = {
       "a boolean", "an integer", "a number", "a text", "a tensor", "a state", "a part of a tensor"};

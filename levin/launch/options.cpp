@@ -42,28 +42,30 @@ Streams streams_of(std::string_view number) {
 void LaunchOptions::fields(FieldVisitor& field) {
   option_group(field, "ranks");
   field("nnodes", nnodes, "number of nodes, or MIN:MAX");
-  field("max_restarts", max_restarts, "how often a group that failed starts again");
+  field("max_restarts", max_restarts, "maximum number of restarts of the ranks after a failure");
   field("shutdown_timeout", shutdown_timeout_s,
-        "seconds for ranks to save after SIGTERM before they are killed");
+        "seconds that ranks have to save after SIGTERM, before SIGKILL");
   field("failure_timeout", failure_timeout_s,
-        "seconds for the other ranks to end when one has failed");
+        "seconds that the other ranks have to end after one has failed");
   field("numa_binding", numa_binding,
-        "CPUs of a rank: none, node, socket, core-complex, exclusive");
-  option_group(field, "where nodes meet");
-  field("node_rank", node_rank, "place of this node; left out: in the order they come");
-  field("rdzv_endpoint", rdzv_endpoint, "HOST[:PORT] where several nodes meet");
-  field("rdzv_id", rdzv_id, "name of the job, the same on all nodes");
-  field("rdzv_conf", timeouts, "seconds that nodes wait for each other");
-  field("master_addr", master_addr, "host of node 0, in place of --rdzv-endpoint");
-  field("master_port", master_port, "its port; left out on one node: a free one");
-  field("monitor_interval", monitor_interval_s, "seconds between looks at other nodes");
+        "CPUs to bind each rank to: none, node, socket, core-complex, exclusive");
+  option_group(field, "rendezvous");
+  field("node_rank", node_rank, "rank of this node; unset: order of arrival");
+  field("rdzv_endpoint", rdzv_endpoint, "HOST[:PORT] where the nodes meet");
+  field("rdzv_id", rdzv_id, "job id, the same on all nodes");
+  field("rdzv_conf", timeouts, "rendezvous timeouts, seconds");
+  field("master_addr", master_addr, "host of node 0, instead of --rdzv-endpoint");
+  field("master_port", master_port, "port of --master-addr; unset on one node: a free port");
+  field("monitor_interval", monitor_interval_s, "seconds between checks of the other nodes");
   field("token_from_input", token_from_input, "");
   field("signals_from_input", signals_from_input, "");
   option_group(field, "output");
   field("log_dir", log_dir, "folder for DIR/ID/attempt_N/RANK/{stdout,stderr}.log");
-  field("redirects", redirects, "streams to files only: 1 stdout, 2 stderr, 3 both; R:N,...", "r");
-  field("tee", tee, "streams to files and to the console, likewise", "t");
-  field("local_ranks_filter", local_ranks_filter, "ranks shown on the console: 0,2");
+  field("redirects", redirects,
+        "write streams to files only: 1 stdout, 2 stderr, 3 both; RANK:N,... for some ranks", "r");
+  field("tee", tee, "write streams to files and to the console; values as for --redirects", "t");
+  field("local_ranks_filter", local_ranks_filter,
+        "show only these local ranks on the console: 0,2");
   option_group(field, "");
 }
 

@@ -17,14 +17,15 @@
 namespace levin::models {
 
 void GPT2Config::fields(FieldVisitor& field) {
-  field("vocab_size", vocab_size, "number of tokens");
-  field("n_positions", n_positions, "longest sequence, in tokens");
-  field("n_embd", n_embd, "width, a multiple of n_head");
+  field("vocab_size", vocab_size, "size of the vocabulary");
+  field("n_positions", n_positions, "maximum sequence length, tokens");
+  field("n_embd", n_embd, "hidden size, a multiple of n_head");
   field("n_layer", n_layer, "number of blocks");
-  field("n_head", n_head, "attention heads of a block");
-  field("n_inner", n_inner, "width of the MLP; 0: 4 n_embd");
-  field("activation_function", activation_function, "of the MLP, by its name in transformers");
-  field("resid_pdrop", resid_pdrop, "dropout on what a block adds");
+  field("n_head", n_head, "attention heads per block");
+  field("n_inner", n_inner, "hidden size of the MLP; 0: 4 n_embd");
+  field("activation_function", activation_function,
+        "activation of the MLP, named as in transformers");
+  field("resid_pdrop", resid_pdrop, "dropout on the residual branches");
   field("embd_pdrop", embd_pdrop, "dropout on the embeddings");
   field("attn_pdrop", attn_pdrop, "dropout on attention probabilities");
   field("layer_norm_epsilon", layer_norm_epsilon, "added to the variance in layer norms");

@@ -26,7 +26,7 @@ using torch::autograd::Edge;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-/// What a call of the function ran under, and what it gave.
+/// The conditions of a call of the function, and its results.
 struct Segment : torch::CustomClassHolder {
   CheckpointedFunction function;
   size_t num_inputs = 0;
@@ -61,8 +61,8 @@ Edges edges_of(const variable_list& tensors) {
   return edges;
 }
 
-/// What a graph depends on beside its inputs: leaves, and tensors that were computed before it,
-/// whose edges is_outside() knows.
+/// The dependencies of a graph other than its inputs: leaves, and tensors that were computed before
+/// it, whose edges is_outside() knows.
 class Dependencies {
  public:
   using Outside = std::function<bool(const Edge&)>;
@@ -166,14 +166,14 @@ variable_list call_again(const Segment& segment, const variable_list& inputs) {
   const at::AutoGradMode grad(true);
   variable_list outputs = segment.function(inputs);
   LEVIN_CHECK(outputs.size() == segment.shapes.size(), "module.checkpoint.differs",
-              "the function gave {} outputs and {} when called again in backward; it must compute "
-              "the same from the same inputs",
+              "the function returned {} outputs in forward and {} when recomputed in backward; it "
+              "must compute the same from the same inputs",
               segment.shapes.size(), outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     LEVIN_CHECK(outputs[i].sizes() == segment.shapes[i] &&
                     outputs[i].requires_grad() >= segment.differentiable[i],
                 "module.checkpoint.differs",
-                "output {} had the shape {} and has {} when computed again in backward{}; the "
+                "output {} had shape {} in forward and {} when recomputed in backward{}; the "
                 "function must compute the same from the same inputs",
                 i, c10::str(at::IntArrayRef(segment.shapes[i])), c10::str(outputs[i].sizes()),
                 outputs[i].requires_grad() ? "" : ", and no gradient");
@@ -198,8 +198,8 @@ struct Checkpointed : torch::autograd::Function<Checkpointed> {
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     LEVIN_CHECK(!at::GradMode::is_enabled(), "module.checkpoint.twice",
-                "backward with create_graph=true goes through an activation_checkpoint, wanted "
-                "false; leave that block without a checkpoint");
+                "backward with create_graph=true reached an activation_checkpoint, which does not "
+                "support it; use that block without activation_checkpoint");
     const auto capsule = context->saved_data["segment"].toCapsule();
     const auto& segment = static_cast<const Segment&>(*capsule);
     const variable_list saved = context->get_saved_variables();
@@ -213,8 +213,8 @@ struct Checkpointed : torch::autograd::Function<Checkpointed> {
     };
     LEVIN_CHECK(edges_of(Dependencies(outputs, inputs, is_known).tensors()) == known,
                 "module.checkpoint.differs",
-                "the function depends on other parameters or captured tensors when called again "
-                "in backward; it must compute the same from the same inputs");
+                "the function used other parameters or captured tensors when recomputed in "
+                "backward; it must compute the same from the same inputs");
 
     variable_list roots, root_gradients;
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -282,11 +282,10 @@ std::vector<at::Tensor> activation_checkpoint(CheckpointedFunction function,
     std::optional<RandomOperators> draws;
     if (segment->device == at::kXLA) draws.emplace();
     variable_list results = function(given);
-    LEVIN_CHECK(
-        !draws || !draws->were_called(), "module.checkpoint.random",
-        "the function draws random numbers (dropout, as a rule), and on XLA it would draw others "
-        "when it is computed again in backward; leave dropout out of checkpointed blocks there, "
-        "or leave the block without a checkpoint");
+    LEVIN_CHECK(!draws || !draws->were_called(), "module.checkpoint.random",
+                "the function draws random numbers (for example dropout), and on XLA the "
+                "recomputation in backward would draw different ones; remove dropout from "
+                "checkpointed blocks, or use the block without activation_checkpoint");
     return results;
   }();
   if (same(*segment->random, random_state())) segment->random.reset();

@@ -99,16 +99,15 @@ void check_bases(const torch::nn::Module& module, const State& state) {
   for (const auto& [number, value] : state.values()) {
     const State& wanted = state.child(number);
     LEVIN_CHECK(here.contains(number), "module.base",
-                "the checkpoint was trained on the model in '{}' and holds what was trained alone; "
-                "open that model, and freeze what was frozen",
+                "the checkpoint was trained on the model in '{}' and holds only the trained "
+                "parameters; open that model, and freeze the same parameters",
                 printable(wanted.text("name")));
     const State& own = here.child(number);
-    LEVIN_CHECK(
-        own.text("digest") == wanted.text("digest"), "module.base",
-        "the checkpoint was trained on the model in '{}' (digest {}), and this one is of '{}' "
-        "(digest {}); open the model that it was trained on",
-        printable(wanted.text("name")), printable(wanted.text("digest")), own.text("name"),
-        own.text("digest"));
+    LEVIN_CHECK(own.text("digest") == wanted.text("digest"), "module.base",
+                "the checkpoint was trained on the model in '{}' (digest {}), but this model is "
+                "from '{}' (digest {}); open the model that it was trained on",
+                printable(wanted.text("name")), printable(wanted.text("digest")), own.text("name"),
+                own.text("digest"));
   }
 }
 

@@ -42,17 +42,16 @@ void JitModule::take_parts(Seen& seen) {
 
 c10::IValue JitModule::call(const std::string& method, std::vector<c10::IValue> arguments) {
   const auto found = module_->find_method(method);
-  LEVIN_CHECK(found.has_value(), "module.jit", "{} has no method '{}'; call one of its script's",
+  LEVIN_CHECK(found.has_value(), "module.jit", "{} has no method '{}'; call a method of its script",
               name(), method);
   return (*found)(std::move(arguments));
 }
 
 at::Tensor JitModule::tensor_of(const c10::IValue& output) {
-  LEVIN_CHECK(
-      output.isTensor(), "module.jit",
-      "forward gave {}, wanted a tensor; use call(\"forward\", {{...}}), which gives it as it "
-      "is",
-      output.tagKind());
+  LEVIN_CHECK(output.isTensor(), "module.jit",
+              "forward returned {}, wanted a tensor; use call(\"forward\", {{...}}) to get the "
+              "value as it is",
+              output.tagKind());
   return output.toTensor();
 }
 

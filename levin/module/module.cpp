@@ -14,26 +14,27 @@ at::Tensor Module::training_step(const Batch& batch, int64_t) {
 }
 
 at::Tensor Module::training_step(const Batch&) {
-  LEVIN_FAIL("module.training_step", "{} has none; override training_step to train it", name());
+  LEVIN_FAIL("module.training_step", "{} has no training_step; override it to train the module",
+             name());
 }
 
 void Module::validation_step(const Batch&, int64_t) {}
 void Module::test_step(const Batch&, int64_t) {}
 
 at::Tensor Module::predict_step(const Batch&, int64_t) {
-  LEVIN_FAIL("module.predict_step", "{} has none; override predict_step to use trainer.predict",
+  LEVIN_FAIL("module.predict_step", "{} has no predict_step; override it to use trainer.predict",
              name());
 }
 
 OptimizerConfig Module::configure_optimizers() {
   LEVIN_FAIL("module.configure_optimizers",
-             "{} has none; override configure_optimizers to train it", name());
+             "{} has no configure_optimizers; override it to train the module", name());
 }
 
 LoggedValues* Module::logged() {
   if (context_ != nullptr) return context_->logged();
   if (!warned_) {
-    log::warn("module.log: {} is not in a run of a Trainer, so what it logs is dropped", name());
+    log::warn("module.log: {} is not run by a Trainer, so its logged values are dropped", name());
     warned_ = true;
   }
   return nullptr;
@@ -58,7 +59,7 @@ void Module::log_dict(std::initializer_list<std::pair<std::string_view, at::Tens
 
 ModuleContext& Module::context(std::string_view caller) const {
   LEVIN_CHECK(context_ != nullptr, "module.context",
-              "{} was called outside of a run; a Trainer must be running this module", caller);
+              "{} was called outside of a run; call it while a Trainer runs this module", caller);
   return *context_;
 }
 

@@ -61,12 +61,13 @@ void check_patterns(const LoadOptions& options, const std::vector<Target>& targe
   for (const auto& [name, value] : state.values()) given.insert(name);
   for (const std::string& pattern : options.allow_missing) {
     LEVIN_CHECK(matches_one_of(pattern, own), "module.state.pattern",
-                "allow_missing has '{}', which matches no name of the module; it has {}", pattern,
-                joined_names(own));
+                "allow_missing has '{}', which matches no name of the module; the module has {}",
+                pattern, joined_names(own));
   }
   for (const std::string& pattern : options.allow_unexpected) {
     if (!matches_one_of(pattern, given)) {
-      log::warn("weights: allow_unexpected has '{}', which matches none of their names", pattern);
+      log::warn("weights: allow_unexpected has '{}', which matches no name of the weights",
+                pattern);
     }
   }
 }
@@ -109,8 +110,8 @@ void tell_of_passed(const std::set<std::string>& missing, const std::set<std::st
       log::warn("weights: {}: {}", what, joined_names(names));
     }
   };
-  tell("the module keeps its own values for names that they lack", missing);
-  tell("names that the module lacks are passed over", unexpected);
+  tell("the module keeps its own values for names that the weights lack", missing);
+  tell("names that the module lacks are ignored", unexpected);
 }
 
 }  // namespace
@@ -193,15 +194,16 @@ void load_module_state(torch::nn::Module& module, const State& state, const Load
   }
   std::set<std::string> passed = take_allowed(unexpected, options.allow_unexpected);
   LEVIN_CHECK(wrong_shape.empty(), "module.state.shape",
-              "weights of other shapes than the module's: {}", joined_names(wrong_shape));
+              "weights have other shapes than the module's parameters: {}",
+              joined_names(wrong_shape));
   LEVIN_CHECK(missing.empty() || !options.strict, "module.state.missing",
               "the module has parameters that the weights lack: {}{}", joined_names(missing),
               detail::name_hint(missing, unexpected));
   LEVIN_CHECK(unexpected.empty() || !options.strict, "module.state.unexpected",
               "the weights have names that the module lacks: {}", joined_names(unexpected));
   LEVIN_CHECK(on_meta.empty(), "module.state.meta",
-              "the module has tensors on the meta device, which take no values: {}; call "
-              "levin::materialize(module, {{.values = levin::InitValues::kNone}}) before",
+              "the module has tensors on the meta device, which cannot hold values: {}; call "
+              "levin::materialize(module, {{.values = levin::InitValues::kNone}}) first",
               joined_names(on_meta));
   passed_missing.merge(missing);
   passed.merge(unexpected);

@@ -1,5 +1,5 @@
 #pragma once
-// Whether operators that draw random numbers were called, on devices too whose generator does not show it.
+// Tells whether random operators were called, also on devices whose generator does not show it.
 
 #include <cstdint>
 
@@ -13,7 +13,7 @@ class RandomOperators {
   RandomOperators(const RandomOperators&) = delete;
   RandomOperators& operator=(const RandomOperators&) = delete;
 
-  /// Of dropout in evaluation mode, or with p = 0, there is none.
+  /// Dropout in evaluation mode, or with p = 0, does not count.
   bool were_called() const;
 
  private:

@@ -25,11 +25,11 @@ void check_classes(const at::Tensor& scores, const at::Tensor& labels, int64_t t
       shape(scores), shape(labels));
   LEVIN_CHECK(c10::isIntegralType(scores.scalar_type(), /*includeBool=*/true),
               "observe.metric.dtype",
-              "got scores of {} in the shape of labels, {}; give scores [N, C], or classes as "
-              "integers",
+              "got scores of {} in the shape of labels, {}; give scores [N, C], or class indices "
+              "as integers",
               c10::toString(scores.scalar_type()), shape(labels));
-  LEVIN_CHECK(top_k == 1, "observe.metric.top_k", "got top_k {} with classes, wanted scores [N, C]",
-              top_k);
+  LEVIN_CHECK(top_k == 1, "observe.metric.top_k",
+              "got top_k {} with class indices, wanted scores [N, C]", top_k);
 }
 
 void check_scores(const at::Tensor& scores, const at::Tensor& labels, int64_t top_k) {

@@ -60,14 +60,14 @@ class CsvFile {
   void open(std::string path) {
     std::string text = read(path);
     if (text.empty()) text = header_of({"step", "epoch"});
-    // Of a file without a line the check below says what it is.
+    // The check below reports a file without any line.
     if (text.find('\n') != std::string::npos) text.resize(text.rfind('\n') + 1);
     auto [columns, rows] = read_header(text);
-    LEVIN_CHECK(
-        columns.size() >= 2 && columns[0] == "step" && columns[1] == "epoch", "observe.logger.csv",
-        "{} is no metrics.csv of levin: its first line does not begin with step,epoch; move "
-        "it away",
-        path);
+    LEVIN_CHECK(columns.size() >= 2 && columns[0] == "step" && columns[1] == "epoch",
+                "observe.logger.csv",
+                "{} is not a metrics.csv of levin: its first line does not begin with step,epoch; "
+                "move it away",
+                path);
     replace(path, text);
     path_ = std::move(path);
     columns_ = std::move(columns);
@@ -106,7 +106,7 @@ class CsvFile {
     const std::filesystem::file_status there = std::filesystem::symlink_status(path, error);
     if (there.type() == std::filesystem::file_type::not_found) return "";
     LEVIN_CHECK(!std::filesystem::is_symlink(there), "observe.logger.csv",
-                "{} is a link; move it away", path);
+                "{} is a symbolic link; move it away", path);
     return files::read_file(path);
   }
 
@@ -204,8 +204,8 @@ class CsvLogger : public Logger {
       open();
       const int64_t cut = file_.keep_rows(rows);
       if (cut > 0) {
-        log::info("{}: the run goes on from step {}; rows from after it are cut: {}", path(), step,
-                  cut);
+        log::info("{}: the run continues from step {}; removed rows from after it: {}", path(),
+                  step, cut);
       }
     });
     return true;

@@ -27,12 +27,13 @@ LogEntry& LogBook::find(std::string_view name, const LogOptions& options, bool i
 }
 
 LogEntry& LogBook::add(std::string_view name, LogSettings settings, bool is_metric) {
-  LEVIN_CHECK(settings.on_step || settings.on_epoch, "observe.log.when",
-              "'{}' got on_step=false and on_epoch=false, so that nobody would see it; set one",
-              name);
+  LEVIN_CHECK(
+      settings.on_step || settings.on_epoch, "observe.log.when",
+      "'{}' got on_step=false and on_epoch=false, so it would not be logged; set one of them",
+      name);
   LEVIN_CHECK(!is_metric || settings.reduce == "mean", "observe.log.reduce",
-              "'{}' got reduce '{}' with a metric, which reduces itself; leave it out", name,
-              settings.reduce);
+              "'{}' got reduce '{}' with a metric, which has its own reduction; leave reduce out",
+              name, settings.reduce);
   LogEntry& entry = entries_.emplace_back(name, std::move(settings), is_metric);
   places_.emplace(name, entries_.size() - 1);
   next_ = entries_.size();
@@ -41,16 +42,17 @@ LogEntry& LogBook::add(std::string_view name, LogSettings settings, bool is_metr
 
 void LogBook::check_alike(const LogEntry& entry, const LogOptions& options, bool is_metric) const {
   LEVIN_CHECK(entry.is_metric == is_metric, "observe.log.kind",
-              "'{}' was logged as a {} before and as a {} now; use two names", entry.name,
+              "'{}' was logged as a {} before but as a {} now; use two names", entry.name,
               entry.is_metric ? "metric" : "value", is_metric ? "metric" : "value");
   const LogSettings& was = entry.settings;
   const bool alike = options.prog_bar == was.prog_bar && options.logger == was.logger &&
                      on_step(options, is_metric) == was.on_step &&
                      on_epoch(options, is_metric) == was.on_epoch && options.reduce == was.reduce;
-  LEVIN_CHECK(alike, "observe.log.options",
-              "'{}' was logged before with prog_bar={}, logger={}, on_step={}, on_epoch={}, "
-              "reduce={} and now with others; log it alike every time, or use two names",
-              entry.name, was.prog_bar, was.logger, was.on_step, was.on_epoch, was.reduce);
+  LEVIN_CHECK(
+      alike, "observe.log.options",
+      "'{}' was logged before with prog_bar={}, logger={}, on_step={}, on_epoch={}, reduce={} but "
+      "now with other options; log it with the same options every time, or use two names",
+      entry.name, was.prog_bar, was.logger, was.on_step, was.on_epoch, was.reduce);
 }
 
 int64_t LogBook::weight(std::string_view name, const LogOptions& options) const {

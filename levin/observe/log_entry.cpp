@@ -66,8 +66,7 @@ void LogEntry::take(const at::Tensor& value, int64_t weight, int64_t now) {
 
 void LogEntry::take(std::shared_ptr<Metric> object, int64_t now) {
   LEVIN_CHECK(metric == nullptr || metric == object, "observe.log.kind",
-              "'{}' was logged with another metric object before; keep one metric for a name",
-              name);
+              "'{}' was logged with another metric object before; use one metric per name", name);
   for (const State& state : unmerged) object->merge(state);
   unmerged.clear();
   metric = std::move(object);

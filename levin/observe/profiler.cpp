@@ -30,7 +30,7 @@ std::set<ActivityType> activities_of(const std::vector<std::string>& names) {
     LEVIN_CHECK(name == "cpu" || name == "cuda", "observe.profiler.activity",
                 "got the activity '{}', wanted cpu or cuda", name);
     LEVIN_CHECK(name == "cpu" || at::hasCUDA(), "observe.profiler.activity",
-                "got the activity cuda and there is no GPU; leave it out");
+                "got the activity cuda, but there is no GPU; leave it out");
     activities.insert(name == "cpu" ? ActivityType::CPU : ActivityType::CUDA);
   }
   if (!activities.empty()) return activities;
@@ -68,7 +68,7 @@ class Profiler::Recording {
 
   void begin() {
     LEVIN_CHECK(!torch::profiler::impl::profilerEnabled(), "observe.profiler.running",
-                "another profiler runs; stop that one first");
+                "another profiler is running; stop it first");
     result_.reset();
     ::setenv("KINETO_LOG_LEVEL", "3", /*overwrite=*/0);  // it reports every start and stop
     kineto::prepareProfiler(config_, activities_);
@@ -183,9 +183,9 @@ void Profiler::export_chrome_trace(const std::filesystem::path& file) const {
   try {
     files::StagedFile staged(file);
     result.save(staged.path().string());  // logs what goes wrong and returns
-    LEVIN_CHECK(std::filesystem::file_size(staged.path(), failed) > 0 && !failed,
-                "observe.profiler.write",
-                "the trace '{}' could not be written; is its folder writable?", file.string());
+    LEVIN_CHECK(
+        std::filesystem::file_size(staged.path(), failed) > 0 && !failed, "observe.profiler.write",
+        "the trace '{}' could not be written; check that its folder is writable", file.string());
     staged.commit();
   } catch (const Error& error) {
     if (error.id() == "observe.profiler.write") throw;
@@ -201,8 +201,8 @@ struct OpenEvent {
   uint64_t end_ns;
 };
 
-/// Of one thread, whose events lie within each other: adds each event's time to its own operator
-/// and takes it from the self time of the one it lies in.
+/// Adds each event's time to its own operator, and subtracts it from the self time of the event around
+/// it. All events are of one thread.
 void add_times(std::vector<const kineto::KinetoEvent*>& events,
                std::map<std::pair<std::string, bool>, OperatorAverage>& averages) {
   std::ranges::sort(events, [](const auto* a, const auto* b) {

@@ -18,7 +18,7 @@ namespace levin::detail {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-/// Of one reduction, at a time: the program that brings them together is compiled for that many.
+/// Values of one reduction read at a time: the program that stacks them is compiled for that many.
 constexpr size_t kReadTogether = 64;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 

@@ -117,9 +117,9 @@ std::string toml_key(const std::string& name) {
 Logger::~Logger() = default;
 
 void LoggerOptions::fields(FieldVisitor& field) {
-  field("save_dir", save_dir, "folder of all runs");
-  field("name", name, "folder of the experiment in save_dir; empty: none");
-  field("version", version, "number of the run; none: one more than the highest there is");
+  field("save_dir", save_dir, "folder that holds all runs");
+  field("name", name, "subfolder of save_dir for the experiment; empty: none");
+  field("version", version, "number of the run; none: the highest so far plus one");
 }
 
 int64_t claim_version(const std::string& dir) {
@@ -136,7 +136,7 @@ namespace detail {
 
 RunDirectory::RunDirectory(LoggerOptions options) : options_(std::move(options)) {
   LEVIN_CHECK(options_.version.value_or(0) >= 0, "observe.logger.dir",
-              "got version = {}, wanted at least 0, or none for the next that is free",
+              "got version = {}, wanted at least 0, or none for the next free number",
               *options_.version);
 }
 
@@ -178,7 +178,7 @@ bool RunDirectory::resume(const State& state) {
   if (id.empty()) return false;
   if (path_.empty() && options_.version) static_cast<void>(path());
   if (!path_.empty()) return id_ == id;
-  // What a checkpoint says is somebody's word: a name and no path, and the folder has to know the run too.
+  // A checkpoint's state is untrusted: accept a name only, no path, and a folder that knows the run.
   const std::string name = state.text("folder");
   const bool is_name = name.starts_with(kVersion) && name.find('/') == std::string::npos;
   const fs::path folder = redirected(experiment()) / name;
@@ -222,7 +222,8 @@ void RunDirectory::attempt(const std::function<void()>& write) const {
     write();
   } catch (const std::exception& error) {
     if (std::exchange(warned_, true)) return;
-    log::warn("{}; the logger drops what it cannot write and training goes on", error.what());
+    log::warn("{}; the logger drops values that it cannot write, and training continues",
+              error.what());
   }
 }
 

@@ -60,7 +60,7 @@ class TensorBoardLogger : public Logger {
     }
     return std::move(directory_->state_dict().set("newest", std::move(newest)));
   }
-  // What was logged at the checkpoint's step after it is dropped, so what came before it is written again.
+  // Values logged at the checkpoint's step are dropped, so those from before the checkpoint are rewritten.
   bool resume(const State& state, int64_t step) override {
     if (!directory_->resume(state)) return false;
     resumed_at_ = step;
@@ -94,7 +94,7 @@ class TensorBoardLogger : public Logger {
     file().add_scalar(name, value, step, wall_time_s);
   }
 
-  /// What one name was logged as at its newest step.
+  /// The values that one name was logged with at its newest step.
   struct Points {
     int64_t step = -1;
     std::vector<double> values;

@@ -20,10 +20,10 @@ void check(const SgdOptions& options) {
   LEVIN_CHECK(options.momentum >= 0.0, "optim.options", "got momentum = {}, wanted at least 0",
               options.momentum);
   LEVIN_CHECK(options.momentum > 0.0 || options.dampening == 0.0, "optim.options",
-              "got dampening = {} without momentum, which is what it dampens; set momentum too",
+              "got dampening = {} without momentum, where it has no effect; set momentum, too",
               options.dampening);
   LEVIN_CHECK(!options.nesterov || (options.momentum > 0.0 && options.dampening == 0.0),
-              "optim.options", "nesterov wants a momentum above 0 and no dampening, got {} and {}",
+              "optim.options", "nesterov needs a momentum above 0 and dampening = 0, got {} and {}",
               options.momentum, options.dampening);
 }
 
@@ -78,9 +78,10 @@ std::vector<ParameterGroup> form_groups(const OptimizerConfig& config,
     group->members.push_back(i);
   }
   for (size_t i = 0; i + 1 < groups.size(); ++i) {
-    LEVIN_CHECK(!groups[i].members.empty(), "optim.group",
-                "no parameter is left for the group '{}'; the first is named '{}'",
-                groups[i].pattern, parameters.front().name);
+    LEVIN_CHECK(
+        !groups[i].members.empty(), "optim.group",
+        "no parameter is left for the parameter group '{}'; the first parameter is named '{}'",
+        groups[i].pattern, parameters.front().name);
   }
   if (groups.back().members.empty()) groups.pop_back();
   for (ParameterGroup& group : groups) group.momentum = momentum_of(config.kind());
@@ -99,8 +100,9 @@ std::unique_ptr<Optimizer> build_optimizer(const OptimizerConfig& config,
            !matches(config.pattern(), parameter.name);
   });
   LEVIN_CHECK(!parameters.empty(), "optim.parameters",
-              "none of {} parameters can have a gradient and matches '{}'", offered,
-              config.pattern());
+              "none of the {} parameters requires a gradient and matches '{}'; change the pattern, "
+              "or set requires_grad",
+              offered, config.pattern());
   const bool has_half = std::ranges::any_of(parameters, [](const NamedTensor& parameter) {
     return at::isReducedFloatingType(parameter.tensor.scalar_type());
   });

@@ -27,8 +27,8 @@ namespace {
 at::Tensor values_of(const NamedTensor& parameter) {
   at::Tensor& gradient = parameter.tensor.mutable_grad();
   LEVIN_CHECK(gradient.is_sparse(), "optim.clip",
-              "the gradient of {} is laid out as {}, wanted dense or sparse (COO); convert it, or "
-              "do not clip it",
+              "the gradient of {} has layout {}, wanted dense or sparse (COO); convert it, or do "
+              "not clip it",
               parameter.name, c10::str(gradient.layout()));
   gradient = gradient.coalesce();
   return gradient._values();

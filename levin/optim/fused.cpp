@@ -153,7 +153,7 @@ class FusedOptimizer : public Optimizer {
   }
 
  private:
-  /// Whether there is a state of it to be loaded; none of one that was frozen all the time.
+  /// Returns whether `states` has a state to load; a parameter that was always frozen has none.
   bool has_state(const State& states, const NamedTensor& parameter) const {
     if (!states.contains(parameter.name)) return false;
     const State& state = states.child(parameter.name);
@@ -287,8 +287,8 @@ class FusedOptimizer : public Optimizer {
       return gradient;
     }
     LEVIN_CHECK(gradient.layout() == at::kStrided, "optim.sparse",
-                "{} takes dense gradients and a parameter of shape {} got a sparse one; use "
-                "optim::torch_optimizer or an embedding without sparse gradients",
+                "{} supports dense gradients only, but a parameter of shape {} got a sparse one; "
+                "use optim::torch_optimizer or an embedding without sparse gradients",
                 name(), c10::str(tensor.sizes()));
     at::Tensor laid_out =
         at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().requires_grad(false));

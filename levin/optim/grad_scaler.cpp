@@ -27,7 +27,7 @@ std::map<GradientKind, std::vector<at::Tensor>> gradients_by_kind(const Optimize
     if (!gradient.defined()) continue;
     LEVIN_CHECK(gradient.scalar_type() != at::kHalf, "optim.scaler.half",
                 "the gradient of {} is in float16, wanted float32; keep parameters in float32 "
-                "(--precision 16-mixed) or take no scaler (--precision 16-true)",
+                "(--precision 16-mixed) or use no scaler (--precision 16-true)",
                 parameter.name);
     if (gradient.is_sparse()) {
       // Rows that occur twice may overflow only in their sum.
@@ -43,12 +43,12 @@ std::map<GradientKind, std::vector<at::Tensor>> gradients_by_kind(const Optimize
 }  // namespace
 
 void GradScalerOptions::fields(FieldVisitor& field) {
-  field("scaler_init_scale", init_scale, "16-mixed: what the loss is multiplied by at first");
-  field("scaler_growth_factor", growth_factor, "16-mixed: the scale grows by it");
+  field("scaler_init_scale", init_scale, "16-mixed: initial loss scale");
+  field("scaler_growth_factor", growth_factor, "16-mixed: factor by which the loss scale grows");
   field("scaler_backoff_factor", backoff_factor,
-        "16-mixed: the scale shrinks by it at an overflow");
+        "16-mixed: factor by which the loss scale shrinks after an overflow");
   field("scaler_growth_interval", growth_interval,
-        "16-mixed: the scale grows after so many steps without overflow");
+        "16-mixed: steps without overflow after which the loss scale grows");
 }
 
 GradScaler::GradScaler(const GradScalerOptions& options, std::function<bool(bool)> agree)
@@ -73,9 +73,9 @@ bool GradScaler::is_unscaled(const Optimizer& optimizer) const {
 
 void GradScaler::unscale(const Optimizer& optimizer) {
   LEVIN_CHECK(!is_unscaled(optimizer), "optim.scaler.twice",
-              "the gradients of {} are already {} since the last update, wanted once a step; call "
-              "backward before the next",
-              optimizer.name(), has_stepped(optimizer) ? "stepped with" : "unscaled");
+              "the gradients of {} were already {} since the last update; unscale and step once "
+              "per step, and call backward before the next",
+              optimizer.name(), has_stepped(optimizer) ? "used in a step" : "unscaled");
   const at::NoGradGuard no_grad;
   const auto inverse = static_cast<float>(1.0 / static_cast<double>(scale_));
   bool overflowed = false;
@@ -116,7 +116,7 @@ bool GradScaler::has_stepped(const Optimizer& optimizer) const {
 
 void GradScaler::update() {
   LEVIN_CHECK(!stages_.empty(), "optim.scaler.update",
-              "no optimizer was stepped since the last update, wanted one; call step before");
+              "no optimizer was stepped since the last update; call step before update");
   const bool overflowed =
       std::ranges::any_of(stages_, [](const auto& stage) { return stage.second.overflowed; });
   stages_.clear();

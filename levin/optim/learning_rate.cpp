@@ -22,7 +22,8 @@ State LearningRate::state_dict(int64_t steps) const {
 
 int64_t LearningRate::steps_of(const State& state) const {
   LEVIN_CHECK(state.text("name") == schedule_.name, "optim.schedule.state",
-              "this state is of schedule '{}', wanted '{}'", state.text("name"), schedule_.name);
+              "the state is of schedule '{}', wanted '{}'; resume with the same schedule",
+              state.text("name"), schedule_.name);
   return state.integer("steps");
 }
 

@@ -29,8 +29,7 @@ void Optimizer::replayed(const Moved&) {}
 
 Moved Optimizer::moved() const {
   LEVIN_CHECK(false, "optim.capturable",
-              "{} was not set capturable; call set_capturable(true), and step() where that gives "
-              "false",
+              "{} is not capturable; call set_capturable(true), or step() if that returns false",
               name());
 }
 
@@ -45,8 +44,8 @@ void Optimizer::check_parameters() const {
       return fmt::format("{} {} on {}", c10::toString(type), c10::str(sizes), device.str());
     };
     LEVIN_FAIL("optim.parameters",
-               "{} is {} and was {} when {} was built, which keeps its state as that; convert the "
-               "module before its optimizer is prepared, or prepare both anew",
+               "parameter {} is {}, but it was {} when {} was built for it; convert the module "
+               "before you prepare its optimizer, or prepare both again",
                name, shown(tensor.scalar_type(), tensor.sizes(), tensor.device()),
                shown(built.type, built.sizes, built.device), name_);
   }
@@ -55,7 +54,7 @@ void Optimizer::check_parameters() const {
 void Optimizer::check_shape(std::string_view slot, const NamedTensor& parameter,
                             const State::Value& saved) {
   const std::string other = shard::difference(parameter.tensor, saved);
-  LEVIN_CHECK(other.empty(), "optim.state.shape", "{} of {} has another shape: {}", slot,
+  LEVIN_CHECK(other.empty(), "optim.state.shape", "{} of {} has a wrong shape: {}", slot,
               parameter.name, other);
 }
 
@@ -77,10 +76,9 @@ State Optimizer::state_dict() const {
 }
 
 void Optimizer::load_state_dict(const State& state) {
-  LEVIN_CHECK(
-      state.text("name") == name_, "optim.state.kind",
-      "this state is of optimizer '{}', wanted '{}'; resume with the optimizer it was saved from",
-      state.text("name"), name_);
+  LEVIN_CHECK(state.text("name") == name_, "optim.state.kind",
+              "the state is of optimizer '{}', wanted '{}'; resume with the same optimizer",
+              state.text("name"), name_);
   const State& saved = state.child("parameters");
   std::string missing, unexpected;
   std::set<std::string> wanted;
@@ -93,12 +91,13 @@ void Optimizer::load_state_dict(const State& state) {
     if (!wanted.contains(name)) unexpected += " " + name;
   }
   LEVIN_CHECK(missing.empty() && unexpected.empty(), "optim.state.names",
-              "the state is of other parameters: missing [{}], unexpected [{}]", missing,
-              unexpected);
+              "the state is of other parameters: it lacks [{}] and has the unexpected [{}]; resume "
+              "with the same module",
+              missing, unexpected);
   const State& groups = state.child("groups");
   LEVIN_CHECK(groups.values().size() == groups_.size(), "optim.state.groups",
-              "the state has {} parameter groups, wanted {}", groups.values().size(),
-              groups_.size());
+              "the state has {} parameter groups, wanted {}; resume with the same parameter groups",
+              groups.values().size(), groups_.size());
   load_parameter_states(saved);
   for (size_t i = 0; i < groups_.size(); ++i) {
     const State& group = groups.child(std::to_string(i));

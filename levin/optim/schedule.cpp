@@ -25,11 +25,11 @@ void check_fall(std::string_view schedule, const Options& options, double least)
   check_warmup(schedule, options.warmup_steps);
   const bool has_end = options.total_steps != -1;
   LEVIN_CHECK(!has_end || options.total_steps >= options.warmup_steps, "optim.schedule.options",
-              "got total_steps = {} and warmup_steps = {} for {}, wanted no less than the warm-up, "
-              "or -1 for the run's",
+              "got total_steps = {} and warmup_steps = {} for {}, wanted total_steps of at least "
+              "warmup_steps, or -1 for the run's total",
               options.total_steps, options.warmup_steps, schedule);
   LEVIN_CHECK(least >= 0.0, "optim.schedule.options",
-              "{} falls to a factor of {}, wanted at least 0", schedule, least);
+              "{} got a final factor of {}, wanted at least 0", schedule, least);
 }
 
 /// How much of the way from the end of the warm-up to the end of the run is gone, 0 to 1.
@@ -37,8 +37,8 @@ double progress(std::string_view schedule, int64_t step, int64_t warmup_steps, i
                 int64_t run_total) {
   const int64_t total = wanted_total >= 0 ? wanted_total : run_total;
   LEVIN_CHECK(total >= 0, "optim.schedule.total_steps",
-              "the {} schedule needs an end and the run has none; give total_steps to it, or "
-              "max_epochs or max_steps to the trainer",
+              "the {} schedule needs a total number of steps, but the run has no limit; give "
+              "total_steps to the schedule, or max_epochs or max_steps to the Trainer",
               schedule);
   const double length = static_cast<double>(std::max<int64_t>(1, total - warmup_steps));
   return std::min(1.0, static_cast<double>(step - warmup_steps) / length);
@@ -90,7 +90,7 @@ Schedule step(StepOptions options) {
 
 Schedule lambda(std::function<double(int64_t step)> factor) {
   LEVIN_CHECK(factor != nullptr, "optim.schedule.options",
-              "got no function for lambda, wanted one of the step");
+              "got no function for lambda, wanted a function of the step");
   return {"lambda", [factor = std::move(factor)](int64_t step, int64_t) { return factor(step); }};
 }
 

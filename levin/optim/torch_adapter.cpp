@@ -60,9 +60,9 @@ class TorchAdapter : public Optimizer {
     const Closure closure = std::exchange(closure_, nullptr);
     const bool needs_one = is_any_of<torch::optim::LBFGS>(optimizer_.get());
     LEVIN_CHECK(closure != nullptr || !needs_one, "optim.closure",
-                "{} computes the loss several times in a step and step() was called without a "
-                "closure; call optimizer.step([&] {{ ... return loss; }}) in a loop of your own, "
-                "or with automatic_optimization = false",
+                "{} computes the loss several times per step, but step() was called without a "
+                "closure; call optimizer.step([&] {{ ... return loss; }}) in your own loop, or "
+                "with automatic_optimization = false",
                 class_name());
     check_parameters();
     for (size_t i = 0; i < groups().size(); ++i) {
@@ -86,8 +86,8 @@ class TorchAdapter : public Optimizer {
     drop_scratch();
     const std::optional<TorchState> kept = take_apart(*optimizer_, parameters());
     LEVIN_CHECK(kept || first_divided() == nullptr, "optim.torch.divided",
-                "{} keeps something else than tensors and numbers for {}, which is divided over "
-                "ranks, so its state cannot be saved; use another optimizer",
+                "the state of {} for {}, which is sharded over ranks, holds other things than "
+                "tensors and numbers and cannot be saved; use another optimizer",
                 class_name(), first_divided()->name);
     State states;
     for (size_t i = 0; i < parameters().size(); ++i) {
@@ -104,12 +104,13 @@ class TorchAdapter : public Optimizer {
   void load_parameter_states(const State& states) override {
     for (size_t i = 0; i < parameters().size(); ++i) {
       LEVIN_CHECK(states.contains(parameters()[i].name), "optim.state.order",
-                  "{} keeps its state by position, and {} was not among its parameters when it was "
-                  "saved",
+                  "{} keeps its state by position, but {} was not among its parameters when the "
+                  "state was saved; resume with the same parameters",
                   name(), parameters()[i].name);
       const int64_t position = states.child(parameters()[i].name).integer("position");
       LEVIN_CHECK(position == static_cast<int64_t>(i), "optim.state.order",
-                  "{} keeps its state by position, and {} was number {} when it was saved, now {}",
+                  "{} keeps its state by position, but {} was number {} when the state was saved "
+                  "and is number {} now; register the parameters in the same order",
                   name(), parameters()[i].name, position, i);
     }
     const State& first = states.child(parameters().front().name);
@@ -147,8 +148,8 @@ class TorchAdapter : public Optimizer {
     const NamedTensor* first = first_divided();
     if (first == nullptr) return;
     LEVIN_CHECK(!is_any_of<torch::optim::LBFGS>(optimizer_.get()), "optim.torch.divided",
-                "{} computes with all parameters as one vector and {} is divided over ranks; use "
-                "another optimizer, or a strategy that keeps parameters whole",
+                "{} computes with all parameters as one vector, but {} is sharded over ranks; use "
+                "another optimizer, or a strategy that keeps full parameters",
                 class_name(), first->name);
     const std::optional<TorchState> kept = take_apart(*optimizer_, parameters());
     for (size_t i = 0; kept && i < parameters().size(); ++i) {
@@ -157,15 +158,15 @@ class TorchAdapter : public Optimizer {
         const bool fits =
             tensor == nullptr || tensor->dim() == 0 || tensor->sizes() == parameter(i).sizes();
         LEVIN_CHECK(fits, "optim.torch.divided",
-                    "{} made its {} of {} before that was divided over ranks; prepare the module "
-                    "first and make the optimizer of its parameters then, or give prepare "
+                    "{} created its {} of {} before the parameter was sharded; prepare the module "
+                    "first and then make the optimizer from its parameters, or give prepare "
                     "optim::torch_optimizer",
                     class_name(), slot, parameters()[i].name);
       }
     }
   }
 
-  /// What has the parameter's sizes is a part as the parameter is.
+  /// Tensors of the parameter's sizes are sharded as the parameter is.
   static State in_checkpoint(const NamedTensor& parameter, State slots) {
     State all;
     for (const auto& [slot, value] : slots.values()) {
@@ -202,8 +203,8 @@ class TorchAdapter : public Optimizer {
 
   void load_archive(const std::string& bytes) {
     LEVIN_CHECK(first_divided() == nullptr, "optim.torch.divided",
-                "the state holds {} by position and whole, and {} is divided over ranks; resume "
-                "with a strategy that keeps parameters whole",
+                "the state holds {} by position and unsharded, but {} is sharded over ranks; "
+                "resume with a strategy that keeps full parameters",
                 class_name(), first_divided()->name);
     torch::serialize::InputArchive archive;
     archive.load_from(bytes.data(), bytes.size());
@@ -251,7 +252,8 @@ std::unique_ptr<Optimizer> make_torch_adapter(const OptimizerConfig& config,
                                               std::vector<ParameterGroup> groups) {
   for (const OptimizerConfig::Group& group : config.groups()) {
     LEVIN_CHECK(!group.options.weight_decay.has_value(), "optim.group.weight_decay",
-                "{} cannot have a weight_decay for the group '{}' alone; give it in its options",
+                "{} does not support a weight_decay for the parameter group '{}' only; set it in "
+                "the options of the optimizer",
                 config.name(), group.pattern);
   }
   const TorchOptimizerOptions description =
@@ -277,11 +279,10 @@ std::unique_ptr<Optimizer> adapt_torch_optimizer(std::shared_ptr<torch::optim::O
     for (const at::Tensor& tensor : torch_group.params()) {
       const auto known = std::ranges::find_if(
           named, [&](const NamedTensor& parameter) { return parameter.tensor.is_same(tensor); });
-      LEVIN_CHECK(
-          known != named.end(), "optim.torch.parameters",
-          "parameter {} of an optimizer of torch::optim, of shape {}, belongs to no prepared "
-          "module; prepare its module before",
-          parameters.size(), c10::str(tensor.sizes()));
+      LEVIN_CHECK(known != named.end(), "optim.torch.parameters",
+                  "parameter {} of an optimizer of torch::optim, of shape {}, belongs to no "
+                  "prepared module; prepare its module first",
+                  parameters.size(), c10::str(tensor.sizes()));
       group.members.push_back(parameters.size());
       parameters.push_back(*known);
     }

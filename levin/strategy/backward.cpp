@@ -141,8 +141,8 @@ class Walk {
       as_planned = edges[i].function == (target == kNowhere ? NodePointer() : tasks_[target].node);
     }
     LEVIN_CHECK(as_planned, "strategy.backward.graph",
-                "the edges of {} were changed while backward ran, wanted the graph as the forward "
-                "pass made it; change it before backward",
+                "the edges of {} changed during backward, but backward needs the graph of the "
+                "forward pass; change the graph before backward",
                 task.node->name());
   }
 

@@ -57,11 +57,10 @@ at::Tensor Strategy::clip_grad_norm(const std::vector<NamedTensor>& parameters, 
 }
 
 std::unique_ptr<Strategy> make_single(const StrategyContext& context) {
-  LEVIN_CHECK(
-      context.group.size() == 1, "strategy.single.world_size",
-      "strategy 'single' runs one process and this run has {}; use --strategy ddp, or start "
-      "one process",
-      context.group.size());
+  LEVIN_CHECK(context.group.size() == 1, "strategy.single.world_size",
+              "strategy 'single' supports one process, but this run has {}; set --strategy ddp, or "
+              "start one process",
+              context.group.size());
   return std::make_unique<Single>(context.group);
 }
 
@@ -79,16 +78,16 @@ std::unique_ptr<Strategy> make_strategy(std::string_view name, const StrategyCon
   const std::string_view wanted = name == "auto" ? best : name;
   // Where one process is what a run of several came to, what they would exchange is nothing.
   const std::string changed = name == "single" ? changed_ddp_options(context.ddp) : "";
-  LEVIN_CHECK(changed.empty(), "strategy.ddp.options",
-              "strategy 'single' exchanges nothing and got {}; leave them out, or set --strategy "
-              "ddp",
-              changed);
+  LEVIN_CHECK(
+      changed.empty(), "strategy.ddp.options",
+      "strategy 'single' has no communication, but got {}; leave them out, or set --strategy ddp",
+      changed);
   const bool shards = wanted == "fsdp" || wanted == "zero";
   const std::string sharding = shards ? "" : changed_fsdp_options(context.fsdp);
-  LEVIN_CHECK(sharding.empty(), "strategy.fsdp.options",
-              "strategy '{}' does not divide parameters and got {}; leave them out, or set "
-              "--strategy fsdp",
-              wanted, sharding);
+  LEVIN_CHECK(
+      sharding.empty(), "strategy.fsdp.options",
+      "strategy '{}' does not shard parameters, but got {}; leave them out, or set --strategy fsdp",
+      wanted, sharding);
   for (const Entry& entry : kStrategies) {
     if (entry.name == wanted) return entry.make(context);
   }

@@ -9,8 +9,9 @@ namespace levin {
 void StrayGradients::check(std::string_view strategy) {
   if (first_.empty()) return;
   LEVIN_FAIL("strategy.backward.local",
-             "{} has a gradient that the ranks have not averaged: loss.backward() was called and "
-             "strategy '{}' needs accelerator.backward(loss), or manual_backward(loss) in a Module",
+             "parameter {} has a gradient that was not averaged over the ranks, because "
+             "loss.backward() was called; strategy '{}' needs accelerator.backward(loss), or "
+             "manual_backward(loss) in a Module",
              std::exchange(first_, {}), strategy);
 }
 

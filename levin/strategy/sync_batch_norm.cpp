@@ -55,7 +55,7 @@ Tensor count_of(const Tensor& input) {
 
 void check_device(const Tensor& input) {
   LEVIN_CHECK(input.is_cpu() || input.is_cuda() || input.is_xla(), "strategy.sync_batchnorm",
-              "got a batch norm over a tensor on {}, wanted the CPU, a GPU or XLA: set "
+              "got a batch norm over a tensor on {}, wanted the CPU, a GPU or XLA; set "
               "--sync-batchnorm false",
               input.device().str());
 }
@@ -126,7 +126,7 @@ ThreeTensors forward_over_ranks(const Tensor& input, const OptionalTensor& weigh
   return {output, mean, inverse};
 }
 
-/// Of what was summed for each channel of this rank's batch, over all of them.
+/// The means over all ranks of the sums that this rank's batch has for each channel.
 Tensor means_of(const Tensor& input, const Tensor& sum, const Tensor& product,
                 comm::ProcessGroup group) {
   if (input.is_xla()) {

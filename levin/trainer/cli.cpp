@@ -15,15 +15,15 @@ namespace levin::detail {
 namespace {
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kCommands = {{
-    {"fit", "train, and validate as the options say"},
-    {"validate", "run the validation data through a checkpoint's weights"},
-    {"test", "run the test data through a checkpoint's weights"},
-    {"predict", "write what the module predicts to a file"},
+    {"fit", "train the module, and validate it if the options say so"},
+    {"validate", "evaluate a checkpoint on the validation data"},
+    {"test", "evaluate a checkpoint on the test data"},
+    {"predict", "run predict_step on the prediction data and write the outputs to a file"},
 }};
 
 struct PredictOptions {
   std::string output = "predictions.safetensors";
-  void fields(FieldVisitor& field) { field("output", output, "file that predictions go to"); }
+  void fields(FieldVisitor& field) { field("output", output, "file to write the predictions to"); }
 };
 
 std::string usage(std::string_view program) {
@@ -52,7 +52,7 @@ void predict(Trainer& trainer, const std::shared_ptr<Module>& module,
   State predictions;
   predictions.set(kPredictions, joined(trainer, trainer.predict(module, data, from), watch));
   trainer.accelerator().save(predictions, output);
-  log::info("trainer: predictions are in {}", output);
+  log::info("trainer: predictions were written to {}", output);
 }
 
 void run_command(Trainer& trainer, const std::string& command, const CliParts& parts,

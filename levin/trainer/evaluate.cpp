@@ -68,7 +68,7 @@ bool Run::validation_due() const {
 }
 
 void Run::validate_in_fit() {
-  // What saves at its end saves it as held; one that throws was not.
+  // A checkpoint saved at its end counts this validation as done; one that throws does not count.
   const int64_t before = std::exchange(progress_.validated, progress_.batch);
   const RandomPlace random(engine_.device());
   try {
@@ -85,7 +85,7 @@ void Run::sanity_check() {
   const int64_t wanted = options_.num_sanity_val_steps;
   const int64_t batches = wanted < 0 ? limits_.val_batches : std::min(wanted, limits_.val_batches);
   if (!has_validation() || batches == 0 || options_.fast_dev_run > 0) return;
-  // What it draws must not change the run.
+  // Its random draws must not change the run.
   const State random = random_state();
   sanity_checking_ = true;
   log_.be_silent(true);

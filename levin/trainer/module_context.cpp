@@ -21,8 +21,8 @@ bool Run::record_log(std::string_view name, const at::Tensor& value, const LogOp
   graph::HostPart* recording = engine_.stepping().recording();
   if (recording == nullptr) return false;
   if (!value.defined()) {
-    recording->refuse(fmt::format(
-        "training_step logs '{}', a number of the host or a metric; log a tensor", name));
+    recording->refuse(
+        fmt::format("training_step logs '{}' as a host number or a metric; log a tensor", name));
     return false;
   }
   // A copy: what the step writes into the tensor later is not what it logged.
@@ -36,7 +36,7 @@ bool Run::record_log(std::string_view name, const at::Tensor& value, const LogOp
   return true;
 }
 
-// What the module asks for may decide what it does.
+// The module may branch on these values, so a recorded step compares them (`reads`).
 
 int64_t Run::batch_index() const {
   engine_.stepping().reads("batch_index()", [this] { return progress_.batch; });
@@ -55,25 +55,24 @@ int64_t Run::global_step() const {
 
 void Run::set_loss_weight(double weight) {
   if (graph::HostPart* recording = engine_.stepping().recording()) {
-    recording->refuse(
-        "training_step calls set_loss_weight() with a number of the host; give it a "
-        "tensor");
+    recording->refuse("training_step calls set_loss_weight() with a host number; give it a tensor");
   }
   set_loss_weight(at::scalar_tensor(weight, at::kDouble));
 }
 
 void Run::set_loss_weight(const at::Tensor& weight) {
   LEVIN_CHECK(weight.numel() == 1, "trainer.loss_weight",
-              "got a loss weight of shape {}, wanted one number; take its sum",
+              "got a loss weight of shape {}, wanted a scalar; take its sum",
               c10::str(weight.sizes()));
   LEVIN_CHECK(module_->automatic_optimization, "trainer.loss_weight",
-              "{} optimizes by itself (automatic_optimization = false), so nobody divides by the "
-              "weights of an accumulation window; weigh the losses in training_step",
+              "{} uses manual optimization (automatic_optimization = false), which does not divide "
+              "by the loss weights of an accumulation window; multiply the losses by their weights "
+              "in training_step",
               module_->name());
   for (const PreparedOptimizer& optimizer : optimizers_) {
     LEVIN_CHECK(optimizer.frequency() == 1, "trainer.loss_weight",
-                "gradients that wait for {} steps cannot be divided by the weights of each; set "
-                "accumulate_grad_batches in place of the optimizer's frequency",
+                "loss weights do not work with an optimizer of frequency {}; set "
+                "accumulate_grad_batches instead",
                 optimizer.frequency());
   }
   engine_.stepping().set_loss_weight(weight.detach().reshape({}));

@@ -21,73 +21,76 @@ void detail::seed_as_told(const TrainerOptions& options) {
 void TrainerOptions::fields(FieldVisitor& field) {
   PlacedFields shared(engine);
   option_group(field, "devices and processes");
-  field("accelerator", accelerator, "auto, cpu, gpu, tpu or xla");
-  field("strategy", strategy,
-        "how parameters are kept over devices: auto, single, ddp, fsdp, zero or xla");
-  field(
-      "devices", devices,
-      "processes on this machine (of tpu and xla: devices); auto: as a launcher started them, "
-      "else one for each GPU, or all TPU cores, of a CPU plugin one; several begin at main again, "
-      "so that what runs before the Trainer runs in each, with an empty stdin");
-  field("num_nodes", num_nodes, "machines");
-  field("tpu_cores", tpu_cores, "short for --accelerator tpu --devices so many; 0: unset");
+  field("accelerator", accelerator, "kind of device: auto, cpu, gpu, tpu or xla");
+  field("strategy", strategy, "distributed strategy: auto, single, ddp, fsdp, zero or xla");
+  field("devices", devices,
+        "processes on this machine, or devices with tpu and xla; auto: as many as a launcher "
+        "started, else one for each GPU or TPU core (a CPU plugin: one). N > 1 processes start the "
+        "program N times, from main(): code before the Trainer runs in each, with an empty stdin");
+  field("num_nodes", num_nodes, "number of machines");
+  field("tpu_cores", tpu_cores, "same as --accelerator tpu --devices N; 0: unset");
   shared.hand_on(field, {"pjrt_plugin"});
-  field("precision", precision, "32-true, 64-true, bf16-true, 16-true, bf16-mixed or 16-mixed");
+  field("precision", precision,
+        "precision: 32-true, 64-true, bf16-true, 16-true, bf16-mixed or 16-mixed");
   shared.hand_on(field, {"master_weights"});
   shared.hand_on(field, {"sync_batchnorm"});
   option_group(field, "length of the run");
   field("max_epochs", max_epochs,
-        "epochs to train; -1: no limit; none: 1000 unless max_steps or max_time");
-  field("min_epochs", min_epochs, "epochs to train at least");
-  field("max_steps", max_steps, "optimizer steps to train; -1: no limit");
-  field("min_steps", min_steps, "optimizer steps to train at least");
-  field("max_time", max_time, "time to train, DD:HH:MM:SS; empty: no limit");
+        "maximum number of epochs; -1: no limit; none: 1000 unless max_steps or max_time is set");
+  field("min_epochs", min_epochs, "minimum number of epochs");
+  field("max_steps", max_steps, "maximum number of optimizer steps; -1: no limit");
+  field("min_steps", min_steps, "minimum number of optimizer steps");
+  field("max_time", max_time, "maximum training time, DD:HH:MM:SS; empty: no limit");
   field("limit_train_batches", limit_train_batches,
-        "batches of an epoch: a count, or a fraction with a point");
-  field("limit_val_batches", limit_val_batches, "batches of a validation: a count or a fraction");
-  field("limit_test_batches", limit_test_batches, "batches of a test: a count or a fraction");
+        "training batches per epoch: a count, or a fraction with a decimal point");
+  field("limit_val_batches", limit_val_batches, "validation batches: a count or a fraction");
+  field("limit_test_batches", limit_test_batches, "test batches: a count or a fraction");
   field("limit_predict_batches", limit_predict_batches,
-        "batches to predict: a count or a fraction");
-  field("fast_dev_run", fast_dev_run, "run so many batches of each loop and write nothing; 0: off");
+        "prediction batches: a count or a fraction");
+  field("fast_dev_run", fast_dev_run, "run only N batches of each loop and write nothing; 0: off");
   option_group(field, "validation");
   field("val_check_interval", val_check_interval,
-        "validate after so many batches or this fraction of an epoch");
-  field("check_val_every_n_epoch", check_val_every_n_epoch, "epochs between validations");
+        "validate after every N batches, or after this fraction of an epoch");
+  field("check_val_every_n_epoch", check_val_every_n_epoch, "validate every N epochs");
   field("num_sanity_val_steps", num_sanity_val_steps,
-        "validation batches before training; -1: all");
-  field("inference_mode", inference_mode, "evaluate in inference mode");
+        "validation batches to run before training; -1: all");
+  field("inference_mode", inference_mode, "evaluate in inference mode; false: under no_grad");
   option_group(field, "optimization");
   field("accumulate_grad_batches", accumulate_grad_batches,
-        "batches whose gradients make one step");
-  field("gradient_clip_val", gradient_clip_val, "largest gradient norm (or value)");
-  field("gradient_clip_algorithm", gradient_clip_algorithm, "norm or value");
+        "gradient accumulation: batches per optimizer step");
+  field("gradient_clip_val", gradient_clip_val, "clip gradients to this norm (or value)");
+  field("gradient_clip_algorithm", gradient_clip_algorithm,
+        "clip gradients by norm or by value: norm or value");
   option_group(field, "logs and checkpoints");
   field("logger", logger, "write CSV and TensorBoard logs");
-  field("log_every_n_steps", log_every_n_steps, "steps between rows of the loggers");
+  field("log_every_n_steps", log_every_n_steps, "log every N steps");
   field("enable_checkpointing", enable_checkpointing, "write checkpoints");
-  field("enable_progress_bar", enable_progress_bar, "show progress");
+  field("enable_progress_bar", enable_progress_bar, "show the progress bar");
   field("enable_model_summary", enable_model_summary, "print the table of layers");
-  field("default_root_dir", default_root_dir, "folder that levin_logs is made in");
-  field("ckpt_path", ckpt_path, "resume from this checkpoint folder, or 'last' for the newest");
+  field("default_root_dir", default_root_dir,
+        "folder for logs and checkpoints, which go to levin_logs in it");
+  field("ckpt_path", ckpt_path, "checkpoint to resume from: a folder, or 'last' for the newest");
   field("resume_in_place", resume_in_place,
-        "a resumed run goes on in its own folder of logs, without rows from after the checkpoint; "
-        "false: in a new one");
-  field("exit_on_signal", exit_on_signal, "after SIGTERM or SIGINT save and exit with 143 or 130");
-  field("barebones", barebones, "no logging, checkpoints, bar or summary");
+        "continue a resumed run in its own log folder and remove rows from after the checkpoint; "
+        "false: start a new folder");
+  field("exit_on_signal", exit_on_signal,
+        "on SIGTERM or SIGINT, save a checkpoint and exit with 143 or 130");
+  field("barebones", barebones,
+        "disable logs, checkpoints, progress bar and summary, to measure overhead");
   option_group(field, "random numbers and algorithms");
-  field("seed", seed, "seed of everything random, from the reading of the options on");
-  field("deterministic", deterministic, "deterministic algorithms only");
-  field("benchmark", benchmark, "let cuDNN choose its algorithms by trying them");
-  field("detect_anomaly", detect_anomaly, "name the operator whose gradient is NaN (slow)");
-  option_group(field, "data over processes");
+  field("seed", seed, "seed of all random generators, set when the options are read");
+  field("deterministic", deterministic, "use deterministic algorithms only");
+  field("benchmark", benchmark, "let cuDNN benchmark its algorithms and use the fastest");
+  field("detect_anomaly", detect_anomaly, "name the operator that produced a NaN gradient (slow)");
+  option_group(field, "data loading");
   shared.hand_on(field, {"use_distributed_sampler"});
   field("dispatch_batches", dispatch_batches,
-        "the first process alone reads the data and hands out the batches");
-  option_group(field, "losses and gradients that are no numbers");
+        "only rank 0 reads the data and sends the batches to the other ranks");
+  option_group(field, "NaN losses and loss scaling");
   shared.hand_on(field, {"scaler_*", "nan_policy", "spike_*"});
   option_group(field, "compilation");
   shared.hand_on(field, {"compile*", "activation_memory_budget"});
-  option_group(field, "communication of processes");
+  option_group(field, "communication");
   shared.hand_on(field, {"backend", "comm_*"});
   option_group(field, "strategy ddp");
   shared.hand_on(field, {"ddp_*"});

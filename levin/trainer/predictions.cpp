@@ -27,8 +27,8 @@ void check_rows(const std::vector<at::Tensor>& outputs, const std::vector<int64_
   for (size_t i = 0; i < outputs.size(); ++i) {
     const bool has_rows = outputs[i].defined() && outputs[i].dim() > 0;
     LEVIN_CHECK(has_rows && outputs[i].size(0) == samples[i], "trainer.predictions",
-                "predict_step gave {} for a batch of {} samples, wanted a row for each: else the "
-                "rows of several processes have no order; predict in one",
+                "predict_step returned {} for a batch of {} samples, wanted one row per sample to "
+                "order the rows of several processes; predict with one process",
                 has_rows ? fmt::format("{} rows", outputs[i].size(0)) : "a tensor without rows",
                 samples[i]);
   }
@@ -78,7 +78,8 @@ at::Tensor joined(Trainer& trainer, const std::vector<at::Tensor>& outputs,
     rows.push_back(one.tensor("rows"));
     places.push_back(at::arange(rows.back().size(0), at::kLong) * processes + rank);
   }
-  LEVIN_CHECK(!rows.empty(), "trainer.predictions", "no process has predicted anything");
+  LEVIN_CHECK(!rows.empty(), "trainer.predictions",
+              "no process predicted anything; give a prediction loader with data");
   const at::Tensor joined = at::cat(rows);
   const bool is_split = watch.is_stream() && !trainer.options().dispatch_batches;
   if (is_split || rows.size() == 1) return joined;
@@ -99,8 +100,8 @@ void check_predictions_file(const std::string& path) {
     }
   }
   LEVIN_CHECK(is_own, "files.replace",
-              "cannot write predictions to {}: something else stands there; name a new file by "
-              "--output",
+              "cannot write predictions to {}: it exists and holds something else; name a new file "
+              "with --output",
               path);
 }
 

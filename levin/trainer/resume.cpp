@@ -1,4 +1,4 @@
-// What a checkpoint of a run holds, and how a run goes on from one.
+// Saves the state of a run to a checkpoint, and resumes a run from one.
 
 #include <torch/nn/module.h>
 
@@ -134,10 +134,10 @@ void Run::find_checkpoint(const std::string& ckpt_path) {
   LEVIN_CHECK(checkpoint_ || ckpt_path != "best", "trainer.ckpt_path", kNoBest,
               options_.default_root_dir);
   LEVIN_CHECK(checkpoint_ || stage_ == Stage::kFit, "trainer.ckpt_path",
-              "no checkpoint under '{}'; train first, or name one by --ckpt-path",
+              "found no checkpoint under '{}'; train first, or name one with --ckpt-path",
               options_.default_root_dir);
   if (checkpoint_) return;
-  log::info("trainer: no checkpoint under '{}' yet, so training starts anew",
+  log::info("trainer: found no checkpoint under '{}', so training starts from the beginning",
             options_.default_root_dir);
 }
 
@@ -177,11 +177,11 @@ void Run::resume_logs() {
     }
     if (!all) {
       log::info(
-          "trainer: the logs of the run that wrote the checkpoint are not here, or another run's; "
-          "those of this one go to a folder of their own");
+          "trainer: the logs of the run that wrote the checkpoint are missing or belong to another "
+          "run, so this run logs to a new folder");
     }
   } catch (const Error& error) {
-    log::warn("trainer: the logs before the checkpoint are left alone: {}", error.text());
+    log::warn("trainer: the logs from before the checkpoint are kept unchanged: {}", error.text());
   }
 }
 
@@ -210,7 +210,7 @@ void Run::load_weights() {
   });
   load_module_state(*module_, weights);
   loading_.clear();
-  log::info("trainer: weights are those of '{}'", shown(*checkpoint_));
+  log::info("trainer: loaded the weights of '{}'", shown(*checkpoint_));
 }
 
 // With another number of ranks the first takes up what all have logged.
@@ -239,8 +239,9 @@ void Run::take_up_place() {
   limits_.windows_from = progress_.batch;
   if (before == progress_.batch) return;
   progress_.validated = before == 0 ? 0 : progress_.validated * progress_.batch / before;
-  log::info("trainer: {} batches of this epoch were read, which are {} as this run counts them",
-            before, progress_.batch);
+  log::info(
+      "trainer: the checkpoint had read {} batches of this epoch, which is {} batches in this run",
+      before, progress_.batch);
 }
 
 // Those of optimizers that do not step after each training step, by optimizer and parameter.
@@ -269,7 +270,7 @@ void Run::load_waiting_gradients(const State& state) {
       const State::Value& saved = own.tensor_or_slice(parameter.name);
       const std::string other = shard::difference(parameter.tensor, saved);
       LEVIN_CHECK(other.empty(), "trainer.checkpoint",
-                  "the checkpoint's gradient of {} has another shape: {}", parameter.name, other);
+                  "the checkpoint's gradient of {} has a wrong shape: {}", parameter.name, other);
       parameter.tensor.mutable_grad() = shard::own_part(parameter.tensor, saved)
                                             .to(parameter.tensor.options(),
                                                 /*non_blocking=*/false, /*copy=*/true);

@@ -23,8 +23,8 @@ namespace {
 DataLoader apart_from(const DataLoader& training, const DataLoader& validation) {
   const auto& sampler = training.options().sampler;
   LEVIN_CHECK(sampler == nullptr || sampler != validation.options().sampler, "trainer.dataloader",
-              "the loaders of training and validation share a sampler, which cannot stand in two "
-              "places; give validation a sampler of its own");
+              "the training and validation loaders share one sampler, but it can have only one "
+              "position; give the validation loader its own sampler");
   return validation.impl() == training.impl() ? validation.copy() : validation;
 }
 
@@ -114,8 +114,8 @@ void Run::tear_down() {
 void Run::fit(DataLoader training, std::optional<DataLoader> validation,
               std::shared_ptr<DataModule> data, const std::string& ckpt_path) {
   const Active active(active_);
-  // What a signal could save is there when the run stands where it goes on from. Until then it ends the
-  // process, however long data and checkpoints are read; a program that wants to go on hears it.
+  // There is nothing to save on a signal until the run has reached its start. Until then a signal ends the
+  // process, however long data and checkpoints are read, unless the program has a handler of its own.
   std::optional<SignalGuard> signals;
   if (!options_.exit_on_signal) signals.emplace();
   const CompileStop compile_stop(options_.exit_on_signal ? engine_.xla().get() : nullptr);
@@ -135,8 +135,8 @@ void Run::fit(DataLoader training, std::optional<DataLoader> validation,
     say_what_is_not_trained();
     if (resumed && finished()) {
       log::info(
-          "trainer: that is the run's end, nothing is left to train; raise --max-epochs or "
-          "--max-steps to go on");
+          "trainer: the checkpoint is at the end of the run, so nothing is left to train; raise "
+          "--max-epochs or --max-steps to continue");
     }
     started_ = std::chrono::steady_clock::now();
     train();
@@ -172,8 +172,8 @@ void Run::prepare_fit(DataLoader training, std::optional<DataLoader> validation)
     LEVIN_CHECK(
         options_.accumulate_grad_batches == 1 && options_.gradient_clip_val.value_or(0.0) == 0.0,
         "trainer.manual_optimization",
-        "{} optimizes by itself (automatic_optimization = false), so accumulate_grad_batches "
-        "and gradient_clip_val have no effect; do both in training_step",
+        "{} uses manual optimization (automatic_optimization = false), so accumulate_grad_batches "
+        "and gradient_clip_val have no effect; leave them out and do both in training_step",
         module_->name());
   }
   optimizers_ =
@@ -204,8 +204,8 @@ void Run::say_what_is_not_trained() const {
   for (const auto& part : module_->modules()) count += part->is_training() ? 0 : 1;
   if (count == 0) return;
   log::warn(
-      "trainer: {} of the module's parts are in evaluation mode and stay there; call "
-      "train() before fit if that is not meant",
+      "trainer: {} modules are in evaluation mode and stay in it; call train() before fit if you "
+      "want to train them",
       count);
 }
 
@@ -224,8 +224,8 @@ void Run::note_unseeded(const DataLoader& training) {
 void Run::say_what_is_unseeded() const {
   if (unseeded_.empty()) return;
   log::warn(
-      "trainer.seed: {} come from before seed {} was set, and are others in each run; call "
-      "levin::seed_everything({}) before the module and the loader are made, or make them after "
+      "trainer.seed: {} come from before seed {} was set, so they differ in each run; call "
+      "levin::seed_everything({}) before you make the module and the loader, or make them after "
       "the Trainer",
       unseeded_, *options_.seed, *options_.seed);
 }
@@ -234,8 +234,8 @@ void Run::warn_of_few_steps() const {
   const int64_t steps = limits_.total_steps();
   if (log_.loggers().empty() || steps <= 0 || steps >= options_.log_every_n_steps) return;
   log::warn(
-      "trainer: this run takes {} steps and values of steps are logged every {}, so none "
-      "will be; lower --log-every-n-steps to see them",
+      "trainer: this run has {} steps, but step values are logged every {} steps, so none is "
+      "logged; lower --log-every-n-steps to see them",
       steps, options_.log_every_n_steps);
 }
 
@@ -263,7 +263,7 @@ void Run::tell_of_monitors() {
   if (knows_all && engine_.is_main_process()) warn_of_monitors(listeners_, log_);
 }
 
-// Of a stream nobody knew before how many batches it has.
+// The number of batches of a stream was unknown before.
 void Run::tell_of_no_validation() {
   const bool was_due = has_validation() && (progress_.epoch + 1) % limits_.val_epochs == 0;
   if (!was_due || limits_.counted || skip_epoch_ || limits_.val_interval == kUncounted) return;
@@ -328,10 +328,11 @@ WindowPlace Run::window_place(int64_t index) const {
 // the end must be seen when its last batch is at hand. All ranks see it at the same batch.
 void Run::look_for_end(int64_t batches) {
   if (limits_.counted || batches >= limits_.train_batches || !train_loader_->at_end()) return;
-  LEVIN_CHECK(batches > 0, "trainer.dataloader", "the stream of training data gave no batch{}",
-              engine_.rank().world_size == 1 ? ""
-                                             : " to some rank; see IterableDataset's "
-                                               "num_shards, or set dispatch_batches");
+  LEVIN_CHECK(
+      batches > 0, "trainer.dataloader", "the training stream gave no batch{}",
+      engine_.rank().world_size == 1
+          ? ""
+          : " to one of the ranks; see IterableDataset's num_shards, or set dispatch_batches");
   limits_.ended_after = batches;
 }
 

@@ -45,7 +45,7 @@ std::string best_of(const std::vector<std::shared_ptr<Callback>>& callbacks) {
 
 DataLoader needed(std::optional<DataLoader> loader, std::string_view what) {
   LEVIN_CHECK(loader.has_value(), "trainer.dataloader",
-              "there is no {0}; give a loader, or override {0} of the module or data module", what);
+              "got no {0}; give a loader, or override {0} of the module or data module", what);
   return std::move(*loader);
 }
 
@@ -78,8 +78,8 @@ Trainer::~Trainer() = default;
 // A callback of a run that it ends would go on in memory that is no more.
 void Trainer::check_idle(std::string_view what) const {
   LEVIN_CHECK(run_ == nullptr || !run_->is_active(), "trainer.run",
-              "{} was called in a {} of the same Trainer; make another Trainer for it, or call it "
-              "when this one has returned",
+              "{} was called during {} of the same Trainer; use another Trainer, or call it after "
+              "this one has returned",
               what, detail::stage_name(run_->stage()));
 }
 
@@ -91,7 +91,8 @@ void Trainer::set_up(const std::shared_ptr<DataModule>& data, std::string_view s
 }
 
 detail::Run& Trainer::run() const {
-  LEVIN_CHECK(run_ != nullptr, "trainer.run", "this can be asked in a run only; call fit first");
+  LEVIN_CHECK(run_ != nullptr, "trainer.run",
+              "this is available only during a run; call fit first");
   return *run_;
 }
 
@@ -150,7 +151,8 @@ void Trainer::export_as(const detail::ExportRequest& request, std::shared_ptr<Mo
   const std::string ckpt_path = options_.ckpt_path.empty() ? "last" : options_.ckpt_path;
   predict(std::move(module), std::move(loader),
           {.ckpt_path = request.ckpt_path.value_or(ckpt_path)});
-  LEVIN_FAIL("trainer.export", "the training data has no batch, by whose example to export");
+  LEVIN_FAIL("trainer.export",
+             "the training data has no batch to use as the example input; give it at least one");
 }
 
 detail::Run& Trainer::begin_evaluation(std::shared_ptr<Module> module, detail::Stage stage,
@@ -167,10 +169,9 @@ std::string Trainer::best_checkpoint() const {
                                   best_of(options_.callbacks)}) {
     if (!best.empty()) return best;
   }
-  LEVIN_CHECK(
-      !best_, "trainer.ckpt_path",
-      "got 'best', but the fit of this Trainer has ranked no checkpoint; name the folder of "
-      "one, or 'last'");
+  LEVIN_CHECK(!best_, "trainer.ckpt_path",
+              "got 'best', but this Trainer's fit has ranked no checkpoint; name a checkpoint "
+              "folder, or 'last'");
   return "best";  // of an earlier program, to be found on disk
 }
 

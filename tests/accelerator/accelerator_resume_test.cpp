@@ -204,26 +204,26 @@ std::string error_between(Prepare save, Other load) {
 TEST(AcceleratorState, AnotherNumberOfModelsIsAnErrorThatNamesBoth) {
   EXPECT_THAT(error_between([](auto& a) { a.prepare(OwnNet()); },
                             [](auto& a) { a.prepare(OwnNet(), OwnNet()); }),
-              StartsWith("accelerator.state: the checkpoint holds 1 modules and 2 are prepared"));
+              StartsWith("accelerator.state: the checkpoint holds 1 modules, but 2 are prepared"));
 }
 
 TEST(AcceleratorState, AnotherNumberOfOptimizersIsAnErrorThatNamesBoth) {
   EXPECT_THAT(
       error_between([](auto& a) { a.prepare(OwnNet(), sgd()); },
                     [](auto& a) { a.prepare(OwnNet()); }),
-      StartsWith("accelerator.state: the checkpoint holds 1 optimizers and 0 are prepared"));
+      StartsWith("accelerator.state: the checkpoint holds 1 optimizers, but 0 are prepared"));
 }
 
 TEST(AcceleratorState, AnotherNumberOfLoadersIsAnErrorThatNamesBoth) {
   EXPECT_THAT(
       error_between([](auto&) {}, [](auto& a) { a.prepare(levin::DataLoader(dataset(8))); }),
-      StartsWith("accelerator.state: the checkpoint holds 0 loaders and 1 are prepared"));
+      StartsWith("accelerator.state: the checkpoint holds 0 loaders, but 1 are prepared"));
 }
 
 TEST(AcceleratorState, AnotherNumberOfRegisteredObjectsIsAnErrorThatNamesBoth) {
   Counter counter;
   EXPECT_THAT(error_between([](auto&) {}, [&](auto& a) { a.register_for_checkpointing(counter); }),
-              StartsWith("accelerator.state: the checkpoint holds 0 registered objects and 1"));
+              StartsWith("accelerator.state: the checkpoint holds 0 registered objects, but 1"));
 }
 
 TEST(AcceleratorState, AnotherModelsStateIsAnErrorThatLeavesTheModelAsItWas) {
@@ -238,7 +238,7 @@ TEST(AcceleratorState, AnotherModelsStateIsAnErrorThatLeavesTheModelAsItWas) {
 TEST(AcceleratorState, AnotherOptimizersStateIsAnErrorThatNamesBoth) {
   EXPECT_THAT(error_between([](auto& a) { a.prepare(OwnNet(), sgd()); },
                             [](auto& a) { a.prepare(OwnNet(), adamw()); }),
-              StartsWith("optim.state.kind: this state is of optimizer 'sgd', wanted 'adamw'"));
+              StartsWith("optim.state.kind: the state is of optimizer 'sgd', wanted 'adamw'"));
 }
 
 TEST(AcceleratorState, AnotherDataSetsStateIsAnErrorThatNamesBothSizes) {

@@ -130,9 +130,10 @@ TEST(Accelerator, SeveralOptimizersInOneConfigAreAnErrorThatSaysWhatToGive) {
 
 TEST(Accelerator, AnUnboundOptimizerWithSeveralModelsIsAnError) {
   Accelerator accelerator({.cpu = true});
-  EXPECT_THAT(error_of([&] { accelerator.prepare(OwnNet(), OwnNet(), adamw()); }),
-              StartsWith("accelerator.optimizer: adamw is bound to no module and 2 are prepared; "
-                         "bind it: optim::adamw(...).of(module)"));
+  EXPECT_THAT(
+      error_of([&] { accelerator.prepare(OwnNet(), OwnNet(), adamw()); }),
+      StartsWith("accelerator.optimizer: adamw is bound to no module, but 2 modules are prepared; "
+                 "bind it with optim::adamw(...).of(module)"));
 }
 
 TEST(Accelerator, PatternsOfABoundOptimizerAreOverItsModulesOwnNames) {
@@ -154,8 +155,9 @@ TEST(Accelerator, ItsOptionsAreFlagsAndTomlKeys) {
 
 TEST(Accelerator, AnOptimizerWithoutAnyModelIsAnError) {
   Accelerator accelerator({.cpu = true});
-  EXPECT_THAT(error_of([&] { accelerator.prepare(adamw()); }),
-              StartsWith("accelerator.optimizer: adamw is bound to no module and 0 are prepared"));
+  EXPECT_THAT(
+      error_of([&] { accelerator.prepare(adamw()); }),
+      StartsWith("accelerator.optimizer: adamw is bound to no module, but 0 modules are prepared"));
 }
 
 TEST(Accelerator, AnOptimizerOfAModuleThatWasNotPreparedIsAnError) {

@@ -211,9 +211,9 @@ TEST(Accumulate, AStepBetweenTheBatchesOfAGroupIsAnError) {
     optimizer.step();
   }
   EXPECT_EQ(optimizer.steps(), 0);
-  EXPECT_THAT(
-      error_of([&] { optimizer.step(); }),
-      StartsWith("accelerator.step: a step after 1 of the 3 batches of an accumulation window"));
+  EXPECT_THAT(error_of([&] { optimizer.step(); }),
+              StartsWith("accelerator.step: step() was called after 1 of the 3 batches of an "
+                         "accumulation window"));
 }
 
 TEST(Accumulate, ForgetsAnOptimizerWithItsModule) {
@@ -261,10 +261,11 @@ int64_t count_of(const std::string& text, const std::string& part) {
 
 TEST(UnusedOptions, AreToldOfOnce) {
   const std::string groups = said_by({.gradient_accumulation_steps = 3, .cpu = true}, 30);
-  EXPECT_EQ(count_of(groups, "accelerator.accumulate: gradient_accumulation_steps = 3 and no"), 1);
+  EXPECT_EQ(count_of(groups, "accelerator.accumulate: gradient_accumulation_steps = 3, but no"), 1);
   EXPECT_THAT(groups, HasSubstr("`const auto scope = accelerator.accumulate();`"));
   const std::string compile = said_by({.cpu = true, .engine = {.compile = "replay"}}, 30);
-  EXPECT_EQ(count_of(compile, "accelerator.compile: compile = replay and no step is recorded"), 1);
+  EXPECT_EQ(count_of(compile, "accelerator.compile: compile = replay, but no step was recorded"),
+            1);
   EXPECT_THAT(compile, HasSubstr("`accelerator.compile("));
   const std::string loaders =
       said_by({.cpu = true, .dataloader_config = {.split_batches = true}}, 30);

@@ -57,8 +57,8 @@ TEST(GradientAccumulationPlugin, AndTheOptionMustNotNameTwo) {
                              .cpu = true,
                              .gradient_accumulation_plugin = {.num_steps = 2}});
               }),
-              StartsWith("accelerator.accumulate: got gradient_accumulation_steps = 3 and a plugin "
-                         "of 2"));
+              StartsWith("accelerator.accumulate: got gradient_accumulation_steps = 3 and "
+                         "gradient_accumulation_plugin.num_steps = 2"));
 }
 
 TEST(GradientAccumulationPlugin, AGroupMayGoOnInTheNextEpoch) {

@@ -157,24 +157,25 @@ TEST(Streams, WithJoinUnevenInputsEachBatchIsTrainedOn) {
 
 /// 3 batches on rank 0 and 2 on rank 1.
 TEST(JoinUnevenInputs, EndsWithAnExceptionInItsLoop) {
-  EXPECT_THAT(run_world(2,
-                        [](int64_t, const fs::path&) -> std::string {
-                          Accelerator accelerator(
-                              {.cpu = true, .dataloader_config = {.even_batches = false}});
-                          auto [loader] = accelerator.prepare(
-                              levin::DataLoader(small_nets::dataset(5), {.batch_size = 1}));
-                          const auto loop = [&, &loader = loader] {
-                            for ([[maybe_unused]] const auto& batch : loader) {
-                            }
-                          };
-                          try {
-                            accelerator.join_uneven_inputs([] { throw std::runtime_error("own"); });
-                          } catch (const std::runtime_error&) {
-                            loop();
-                          }
-                          return "nobody said that batches are uneven";
-                        }),
-              Each(StartsWith("accelerator.even_batches: 1 of 2 processes have a batch left")));
+  EXPECT_THAT(
+      run_world(
+          2,
+          [](int64_t, const fs::path&) -> std::string {
+            Accelerator accelerator({.cpu = true, .dataloader_config = {.even_batches = false}});
+            auto [loader] =
+                accelerator.prepare(levin::DataLoader(small_nets::dataset(5), {.batch_size = 1}));
+            const auto loop = [&, &loader = loader] {
+              for ([[maybe_unused]] const auto& batch : loader) {
+              }
+            };
+            try {
+              accelerator.join_uneven_inputs([] { throw std::runtime_error("own"); });
+            } catch (const std::runtime_error&) {
+              loop();
+            }
+            return "nobody said that batches are uneven";
+          }),
+      Each(StartsWith("accelerator.even_batches: only 1 of 2 processes have a batch left")));
 }
 
 /// What gather_for_metrics puts together of an evaluation, in order.
@@ -215,15 +216,16 @@ TEST(DispatchBatches, MetricsAreGatheredOverEachSampleOnceInOrder) {
 }
 
 TEST(DispatchBatches, WhereRanksAreToReadTheSameIsAnError) {
-  EXPECT_THAT(run_world(2,
-                        [](int64_t, const fs::path&) {
-                          auto options = on_cpu(true);
-                          options.engine.use_distributed_sampler = false;
-                          Accelerator accelerator(options);
-                          accelerator.prepare(by_index());
-                          return "";
-                        }),
-              Each(StartsWith("accelerator.dispatch_batches: each batch would be split over 2")));
+  EXPECT_THAT(
+      run_world(2,
+                [](int64_t, const fs::path&) {
+                  auto options = on_cpu(true);
+                  options.engine.use_distributed_sampler = false;
+                  Accelerator accelerator(options);
+                  accelerator.prepare(by_index());
+                  return "";
+                }),
+      Each(StartsWith("accelerator.dispatch_batches: dispatch_batches splits each batch over 2")));
 }
 
 TEST(DispatchBatches, OfOneRankChangesNothing) {

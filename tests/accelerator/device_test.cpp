@@ -33,7 +33,7 @@ TEST(Device, AGpuWhereThereIsNoneIsAnErrorThatSaysWhatToUse) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "there is a GPU";
   for (const std::string kind : {"gpu", "cuda"}) {
     EXPECT_THAT(error_of([&] { select_device(kind, {}); }),
-                StartsWith("accelerator.device: got '" + kind + "' and LibTorch sees no CUDA"));
+                StartsWith("accelerator.device: got '" + kind + "', but LibTorch finds no CUDA"));
   }
 }
 
@@ -41,7 +41,7 @@ TEST(Device, OnlyABuildWithoutCudaIsCalledOne) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "there is a GPU";
   const std::string error = error_of([] { select_device("gpu", {}); });
   const bool is_cuda_build = at::show_config().find("CUDA_VERSION=") != std::string::npos;
-  EXPECT_EQ(error.find("a build without CUDA") == std::string::npos, is_cuda_build) << error;
+  EXPECT_EQ(error.find("it was built without CUDA") == std::string::npos, is_cuda_build) << error;
 }
 
 TEST(Device, AnUnknownKindIsAnErrorThatListsThoseThereAre) {

@@ -159,12 +159,12 @@ TEST(PreparedModule, AParameterThatIsAddedOrReplacedLaterIsAnErrorThatNamesIt) {
   EXPECT_THAT(error_of([&] {
                 for (int i = 0; i < 3; ++i) added.step();
               }),
-              StartsWith("accelerator.parameters: late was added to its module"));
+              StartsWith("accelerator.parameters: parameter late was added to its module"));
   Loop replaced;
   replaced.step();
   replaced.net->out->weight = replaced.net->out->register_parameter("fresh", torch::ones({2, 16}));
   EXPECT_THAT(error_of([&] { replaced.accelerator.state_dict(); }),
-              StartsWith("accelerator.parameters: out.fresh was added to its module"));
+              StartsWith("accelerator.parameters: parameter out.fresh was added to its module"));
 }
 
 TEST(PreparedModule, WhatIsAddedFrozenIsNoError) {
@@ -180,13 +180,15 @@ TEST(PreparedModule, ConvertedAfterItsOptimizerIsAnErrorThatNamesBoth) {
   loop.step();
   loop.net->to(at::kDouble);
   loop.optimizer.zero_grad();
-  EXPECT_THAT(error_of([&] {
-                Batch batch = whole(dataset(8));
-                batch.set("image", batch["image"].to(at::kDouble));
-                loop.accelerator.backward(loss_of(loop.model, batch));
-                loop.optimizer.step();
-              }),
-              StartsWith("optim.parameters: hidden.weight is Double [16, 6] on cpu and was Float"));
+  EXPECT_THAT(
+      error_of([&] {
+        Batch batch = whole(dataset(8));
+        batch.set("image", batch["image"].to(at::kDouble));
+        loop.accelerator.backward(loss_of(loop.model, batch));
+        loop.optimizer.step();
+      }),
+      StartsWith(
+          "optim.parameters: parameter hidden.weight is Double [16, 6] on cpu, but it was Float"));
 }
 
 // Optimizers that share a parameter.
@@ -219,7 +221,7 @@ TEST(SharedParameter, WhoseGradientBothWouldChangeIsAnErrorThatNamesIt) {
     Accelerator accelerator(options);
     OwnNet net;
     EXPECT_THAT(error_of([&] { accelerator.prepare(net, sgd().of(net), sgd().of(net->out)); }),
-                StartsWith("accelerator.optimizer: out.weight belongs to two optimizers"))
+                StartsWith("accelerator.optimizer: parameter out.weight belongs to two optimizers"))
         << scaled;
   }
 }
@@ -230,8 +232,9 @@ TEST(OptimizerFrequency, IsAnErrorInALoopOfOnesOwn) {
   Accelerator accelerator(on_cpu());
   OwnNet net;
   accelerator.prepare(net);
-  EXPECT_THAT(error_of([&] { accelerator.prepare(sgd().frequency(3)); }),
-              StartsWith("accelerator.optimizer: sgd has frequency(3), which the Trainer sees to"));
+  EXPECT_THAT(
+      error_of([&] { accelerator.prepare(sgd().frequency(3)); }),
+      StartsWith("accelerator.optimizer: sgd has frequency(3), but only the Trainer applies"));
   EXPECT_THAT(
       error_of([&] {
         accelerator.prepare(std::vector<levin::OptimizerConfig>{sgd().frequency(2).of(net)});

@@ -216,7 +216,7 @@ TEST(MixedPrecision, MasterWeightsAreOfHalfParameters) {
       error_of([] {
         Accelerator({.mixed_precision = "bf16", .cpu = true, .engine = {.master_weights = true}});
       }),
-      StartsWith("accelerator.precision: master_weights are of parameters in bfloat16"));
+      StartsWith("accelerator.precision: master_weights are for parameters in bfloat16"));
 }
 
 TEST(MixedPrecision, AParameterThatChangedInsideAutocastIsCastAnew) {
@@ -260,8 +260,9 @@ TEST(LossGuard, WarnsAndGoesOn) {
 TEST(LossGuard, StopsWithAnErrorThatNamesTheBatch) {
   Training run({.cpu = true, .engine = {.loss_guard = {.nan_policy = "stop"}}});
   run.step();
-  EXPECT_THAT(error_of([&] { run.step(kInf); }),
-              StartsWith("accelerator.loss.stop: the loss of batch 1 is inf, the mean before 0."));
+  EXPECT_THAT(
+      error_of([&] { run.step(kInf); }),
+      StartsWith("accelerator.loss.stop: the loss of batch 1 is inf, and the mean before was 0."));
 }
 
 TEST(LossGuard, ASpikeIsFarAboveTheMeanOfManyLosses) {

@@ -256,7 +256,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Conditions{"Zero", 2, "zero"},
                       Conditions{"Replay", 1, "auto", "auto", "replay"},
                       Conditions{"DdpReplay", 2, "ddp", "auto", "replay",
-                                 "strategy.ddp.unused: first got no gradient"}),
+                                 "strategy.ddp.unused: parameter first got no gradient"}),
     [](const auto& info) { return info.param.name; });
 
 /// What a process says on its end by an error that nobody catches. In a thread of its own, as here
@@ -297,9 +297,8 @@ TEST(OtherLoops, AParameterOutsideOfForwardIsTheSameErrorOnRanksWithoutRows) {
       accelerator.backward(y.matmul(row).mean());
     });
     const std::string wanted =
-        "error: strategy.fsdp.outside: 1.weight of unit 0 was used outside of a forward pass, "
-        "where "
-        "each rank has some of its rows or none";
+        "error: strategy.fsdp.outside: parameter 1.weight of unit 0 was used outside of a forward "
+        "pass, where a rank holds only its shard";
     if (said.find(wanted) == std::string::npos) return said;
     return said.find(c10::str("[rank ", rank, "]")) == std::string::npos ? said : std::string();
   });
@@ -329,25 +328,26 @@ TEST_P(FsdpMisused, IsNamedOnTheRankWhereLibTorchSpeaksOfSomethingElse) {
 
 INSTANTIATE_TEST_SUITE_P(
     OtherLoops, FsdpMisused,
-    ::testing::Values(
-        Misuse{"ForwardOfTheModuleItself",
-               [](Accelerator& accelerator) {
-                 torch::nn::Sequential net(torch::nn::Linear(6, 3), torch::nn::Linear(3, 1));
-                 accelerator.prepare(net);
-                 net->forward(torch::ones({4, 6}));
-               },
-               "error: strategy.fsdp.outside: "},
-        Misuse{"AnOptimizerThatWasNotPrepared",
-               [](Accelerator& accelerator) {
-                 torch::nn::Sequential net(torch::nn::Linear(6, 3), torch::nn::Linear(3, 1));
-                 torch::optim::Adam optimizer(net->parameters());
-                 auto [model] = accelerator.prepare(net);
-                 accelerator.backward(model->forward(torch::ones({4, 6})).mean());
-                 optimizer.step();
-                 optimizer.zero_grad();
-               },
-               "error: strategy.fsdp.optimizer: zero_grad of an optimizer of torch::optim that was "
-               "not prepared"}),
+    ::testing::Values(Misuse{"ForwardOfTheModuleItself",
+                             [](Accelerator& accelerator) {
+                               torch::nn::Sequential net(torch::nn::Linear(6, 3),
+                                                         torch::nn::Linear(3, 1));
+                               accelerator.prepare(net);
+                               net->forward(torch::ones({4, 6}));
+                             },
+                             "error: strategy.fsdp.outside: "},
+                      Misuse{"AnOptimizerThatWasNotPrepared",
+                             [](Accelerator& accelerator) {
+                               torch::nn::Sequential net(torch::nn::Linear(6, 3),
+                                                         torch::nn::Linear(3, 1));
+                               torch::optim::Adam optimizer(net->parameters());
+                               auto [model] = accelerator.prepare(net);
+                               accelerator.backward(model->forward(torch::ones({4, 6})).mean());
+                               optimizer.step();
+                               optimizer.zero_grad();
+                             },
+                             "error: strategy.fsdp.optimizer: zero_grad of an unprepared "
+                             "torch::optim optimizer met"}),
     [](const auto& info) { return info.param.name; });
 
 /// What rank 0 said to the user, in a loop of two steps over two processes.
@@ -379,7 +379,7 @@ std::vector<std::string> said_without_loader(bool splits, bool prepares) {
 
 TEST(OtherLoops, ThatReadTheSameDataOnAllRanksAreToldOnce) {
   const auto words = said_without_loader(false, false);
-  EXPECT_THAT(words[0], HasSubstr("2 processes train and no loader was prepared"));
+  EXPECT_THAT(words[0], HasSubstr("2 processes train but no loader was prepared"));
   EXPECT_EQ(std::ranges::count(words[0], ';'), 2);  // the text has one
   EXPECT_THAT(words[1], IsEmpty());
   EXPECT_THAT(said_without_loader(true, false), Each(""));
@@ -419,7 +419,7 @@ TEST(JitModule, WhatGivesNoTensorIsAnErrorThatSaysWhatToDo) {
   pair.define("def forward(self, x):\n  return x, x\n");
   levin::JitModule net(pair);
   EXPECT_THAT(error_of([&] { net.forward(torch::ones({})); }),
-              HasSubstr("module.jit: forward gave Tuple, wanted a tensor"));
+              HasSubstr("module.jit: forward returned Tuple, wanted a tensor"));
   EXPECT_TRUE(net.call("forward", {torch::ones({})}).isTuple());
   EXPECT_THAT(error_of([&] { net.call("encode", {}); }),
               HasSubstr("module.jit: Pair has no method 'encode'"));

@@ -58,9 +58,9 @@ TEST(OutOfMemory, TheHintNamesTheBatchAndWhatHelps) {
       memory_hint(std::bad_alloc(), {.device = {at::kCUDA, 1}, .batch_size = 64, .accumulated = 2});
   EXPECT_THAT(
       hint,
-      StartsWith("accelerator.memory: cuda:1 has no memory left for a step with a batch_size of "
+      StartsWith("accelerator.memory: cuda:1 ran out of memory in a step with a batch_size of "
                  "64; lower batch_size and raise accumulate_grad_batches "
-                 "(gradient_accumulation_steps) from 2 as much"));
+                 "(gradient_accumulation_steps) from 2 by the same factor"));
   EXPECT_THAT(hint, AllOf(HasSubstr("levin::activation_checkpoint"),
                           HasSubstr("--precision bf16-mixed"), HasSubstr("--strategy fsdp")));
 }
@@ -73,8 +73,7 @@ TEST(OutOfMemory, TheHintLeavesOutWhatIsSetAlready) {
   EXPECT_THAT(hint, AllOf(Not(HasSubstr("lower batch_size")), Not(HasSubstr("bf16")),
                           Not(HasSubstr("fsdp"))));
   EXPECT_THAT(memory_hint(std::bad_alloc(), {}),
-              StartsWith("accelerator.memory: cpu has no memory left "
-                         "for a step; lower batch_size"));
+              StartsWith("accelerator.memory: cpu ran out of memory in a step; lower batch_size"));
 }
 
 /// In a thread, where no test catches it.
@@ -88,7 +87,7 @@ void end_in_a_step(const std::function<void()>& throws) {
 TEST(OutOfMemoryDeathTest, AProgramThatItEndsSaysTheHintBeforeTheError) {
   EXPECT_EXIT(
       end_in_a_step(throw_out_of_memory), ::testing::ExitedWithCode(1),
-      "error: accelerator.memory: cpu has no memory left for a step with a batch_size of 8; .*\n"
+      "error: accelerator.memory: cpu ran out of memory in a step with a batch_size of 8; .*\n"
       "error: CUDA out of memory. Tried to allocate 2.00 GiB.");
 }
 

@@ -79,7 +79,7 @@ TEST(Precision, Bfloat16OnAGpuWithoutItIsAnError) {
   for (const char* name : {"bf16-mixed", "bf16-true"}) {
     EXPECT_EQ(error_of([&] { check_precision(parse_precision(name), gpu, std::pair(7, 5)); }),
               "accelerator.precision.device: " + std::string(name) +
-                  " needs a GPU of compute capability 8.0 and cuda:0 has 7.5; set --precision "
+                  " needs a GPU of compute capability 8.0, but cuda:0 has 7.5; set --precision "
                   "16-mixed or 32-true");
     EXPECT_EQ(error_of([&] { check_precision(parse_precision(name), gpu, std::pair(9, 0)); }),
               "no error");

@@ -112,7 +112,7 @@ TEST(Processes, HearOfDataThatCannotBePrepared) {
   EXPECT_EQ(words[0], "the disk is full");
   for (const size_t rank : {1, 2}) {
     EXPECT_THAT(words[rank],
-                StartsWith("accelerator.prepare: rank 0 failed while it prepared data: the disk is "
+                StartsWith("accelerator.prepare: rank 0 failed while preparing data: the disk is "
                            "full"));
   }
 }
@@ -120,8 +120,8 @@ TEST(Processes, HearOfDataThatCannotBePrepared) {
 TEST(Processes, WaitForDataNoLongerThanTheyAreTold) {
   const auto words = prepare(0.5, [] { std::this_thread::sleep_for(std::chrono::seconds(2)); });
   for (const size_t rank : {1, 2}) {
-    EXPECT_THAT(words[rank], StartsWith("accelerator.prepare: waited 0.5 s while data is prepared "
-                                        "(prepare_data), 2 of 3 processes are done"));
+    EXPECT_THAT(words[rank], StartsWith("accelerator.prepare: waited 0.5 s for data to be prepared "
+                                        "(prepare_data), and 2 of 3 processes are done"));
   }
 }
 
@@ -149,7 +149,7 @@ TEST(Processes, PadToTheLargest) {
   EXPECT_THAT(words, Each(""));
   Processes alone({}, {});
   EXPECT_THAT(error_of([&] { alone.pad_across_processes(torch::ones({2}), 1); }),
-              StartsWith("accelerator.pad: got dim 1 for a tensor of 1 dims"));
+              StartsWith("accelerator.pad: got dim 1 for a tensor with 1 dims"));
 }
 
 TEST(Processes, SplitWhatAllHave) {
@@ -233,8 +233,8 @@ TEST(EvenBatches, UnevenOnesWithoutJoinAreAnError) {
       for ([[maybe_unused]] const auto& batch : loader) continue;
     });
   });
-  EXPECT_THAT(words, Each(StartsWith("accelerator.even_batches: 1 of 2 processes have a batch left "
-                                     "and the others none; set even_batches = true")));
+  EXPECT_THAT(words, Each(StartsWith("accelerator.even_batches: only 1 of 2 processes have a batch "
+                                     "left; set even_batches = true")));
 }
 
 }  // namespace

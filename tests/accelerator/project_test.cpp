@@ -40,8 +40,10 @@ levin::AcceleratorOptions numbered(const Scratch& scratch, int64_t limit) {
 }
 
 TEST(Project, ALimitOfCheckpointsThatAreNotNumberedIsAnError) {
-  EXPECT_THAT(error_of([] { Accelerator({.cpu = true, .project_config = {.total_limit = 2}}); }),
-              StartsWith("accelerator.project: got total_limit = 2 without automatic_checkpoint"));
+  EXPECT_THAT(
+      error_of([] { Accelerator({.cpu = true, .project_config = {.total_limit = 2}}); }),
+      StartsWith(
+          "accelerator.project: got total_limit = 2, which applies only to automatic_checkpoint"));
 }
 
 TEST(Project, NumbersItsCheckpointsAndKeepsTheNewest) {
@@ -110,7 +112,7 @@ TEST(Project, WithoutAFolderIsAnError) {
   const Scratch scratch;
   Accelerator empty(numbered(scratch, 0));
   EXPECT_THAT(error_of([&] { empty.load_state(); }),
-              StartsWith("accelerator.project: there is no checkpoint under"));
+              StartsWith("accelerator.project: found no checkpoint under"));
 }
 
 TEST(Project, HooksSeeWhatIsSavedAndLoaded) {
@@ -248,7 +250,7 @@ TEST(SkipFirstBatches, GoesOnInTheMiddleOfTheEpochOnce) {
   }
   EXPECT_THAT(firsts, ElementsAre(6, 8, 0, 2, 4, 6, 8));
   EXPECT_THAT(error_of([&] { accelerator.skip_first_batches(loader, 6); }),
-              StartsWith("accelerator.skip: got 6 batches to skip and the epoch has 5"));
+              StartsWith("accelerator.skip: got 6 batches to skip, but the epoch has 5"));
   EXPECT_THAT(error_of([&] { accelerator.skip_first_batches(loader, -1); }),
               StartsWith("accelerator.skip: got -1"));
 }
@@ -312,7 +314,7 @@ TEST(Trackers, WriteWhereTheProjectIs) {
   accelerator.log({{"loss", 0.25}}, 2);
   EXPECT_THAT(accelerator.get_tracker("csv")->log_dir(), HasSubstr("mine/version_0"));
   EXPECT_THAT(error_of([&] { accelerator.get_tracker("wandb"); }),
-              StartsWith("accelerator.tracker: there is no tracker 'wandb' among [csv"));
+              StartsWith("accelerator.tracker: got the tracker 'wandb', wanted one of [csv"));
   accelerator.end_training();
   EXPECT_THAT(get(scratch / "mine/version_0/metrics.csv"), HasSubstr("0.25"));
   EXPECT_EQ(names_in(scratch / "mine/version_0").size(), 4u);  // run_id is one
@@ -327,7 +329,7 @@ TEST(Trackers, LoggedToBeforeTheyAreThereSaySo) {
   accelerator.log({{"loss", 0.5}}, 1);
   accelerator.log({{"loss", 0.5}}, 2);
   const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(said, HasSubstr("accelerator.log_with: values are logged and no tracker takes them"));
+  EXPECT_THAT(said, HasSubstr("accelerator.log_with: log() was called, but no tracker is open"));
   EXPECT_EQ(said.find("accelerator.log_with"), said.rfind("accelerator.log_with"));
 }
 

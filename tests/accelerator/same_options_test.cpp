@@ -25,14 +25,14 @@ struct Case {
 
 TEST(SameOptions, ARankWithOthersIsNamedOnEveryRank) {
   const std::vector<Case> cases{
-      {"rank 1 has strategy = 'fsdp' and rank 0 has 'ddp'", [](auto& o) { o.strategy = "fsdp"; }},
-      {"rank 1 has mixed_precision = 'bf16' and rank 0 has 'no'",
+      {"rank 1 has strategy = 'fsdp', but rank 0 has 'ddp'", [](auto& o) { o.strategy = "fsdp"; }},
+      {"rank 1 has mixed_precision = 'bf16', but rank 0 has 'no'",
        [](auto& o) { o.mixed_precision = "bf16"; }},
-      {"rank 1 has gradient_accumulation_steps = '2' and rank 0 has '1'",
+      {"rank 1 has gradient_accumulation_steps = '2', but rank 0 has '1'",
        [](auto& o) { o.gradient_accumulation_steps = 2; }},
-      {"rank 1 has ddp_gradient_reduction = 'sum' and rank 0 has 'mean'",
+      {"rank 1 has ddp_gradient_reduction = 'sum', but rank 0 has 'mean'",
        [](auto& o) { o.engine.ddp.gradient_reduction = "sum"; }},
-      {"rank 1 has compile = 'replay' and rank 0 has 'no'",
+      {"rank 1 has compile = 'replay', but rank 0 has 'no'",
        [](auto& o) { o.engine.compile = "replay"; }}};
   for (const Case& c : cases) {
     const auto words = run_world(2, [&](int64_t rank, const auto&) -> std::string {

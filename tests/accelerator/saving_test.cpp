@@ -116,7 +116,7 @@ TEST(SavedTogether, ANumberOfProcessesThatDidNotSaveIsRefused) {
     prepared(loading);
     EXPECT_THAT(levin::test::error_of([&] { loading.load_state(scratch / "forged"); }),
                 ::testing::HasSubstr(fmt::format("accelerator.state: the checkpoint says that {} "
-                                                 "processes saved it and holds the random "
+                                                 "processes saved it, but it holds the random "
                                                  "generators of 1",
                                                  processes)));
   }
@@ -233,8 +233,8 @@ TEST(LocalSgd, RefusesDividedParameters) {
     const auto rows = levin::test::divide(levin::named_parameters(*net), mesh);
     return levin::test::told_by([&, model = model] { levin::LocalSGD(accelerator, model); });
   });
-  EXPECT_THAT(words, Each(::testing::StartsWith(
-                         "accelerator.local_sgd: 0.weight is divided over ranks, and steps")));
+  EXPECT_THAT(words, Each(::testing::StartsWith("accelerator.local_sgd: parameter 0.weight is "
+                                                "sharded over ranks, but LocalSGD needs full")));
 }
 
 TEST(SavedTogether, WeightsAreTheSameFilesOnAnyNumberOfRanks) {

@@ -145,7 +145,7 @@ TEST(Options, PrintedConfigKeepsEmptyItemsAndControlCharacters) {
 
 TEST(Options, WhatIsNoUtf8IsAnErrorInTomlEitherWay) {
   EXPECT_THAT(error_of({"--name", "\xff", "--print-config"}),
-              HasSubstr("base.options.value: name is '\\xff', which is no UTF-8"));
+              HasSubstr("base.options.value: name is '\\xff', which is not UTF-8"));
   const std::string file = write_toml("lr = 1\nname = '\xff'\n");
   EXPECT_THAT(error_of({"--config", file.c_str()}), HasSubstr("base.options.config: "));
 }
@@ -264,7 +264,7 @@ TEST(Options, AnEmptyValueIsTheEmptyValueInBothSpellings) {
 
 TEST(Options, AFlagIsNoValueOfTheFlagBeforeIt) {
   EXPECT_THAT(error_of({"--name", "--max-epochs", "1"}),
-              HasSubstr("--name got no value, since the next word '--max-epochs' is an option"));
+              HasSubstr("--name got no value, because the next word '--max-epochs' is an option"));
   EXPECT_THAT(error_of({"--name", "--max-epoch=1"}), HasSubstr("--name got no value"));
   EXPECT_THAT(error_of({"--name", "-h"}), HasSubstr("--name got no value"));
   EXPECT_THAT(error_of({"--name", "--"}), HasSubstr("--name got no value"));
@@ -285,7 +285,7 @@ TEST(Options, OfTwoValuesTheLastCounts) {
 
 TEST(Options, WhatNoFieldTakesIsAnError) {
   EXPECT_THAT(error_of({"--config="}),
-              HasSubstr("base.options.config: --config got an empty name"));
+              HasSubstr("base.options.config: --config: got an empty name"));
   EXPECT_THAT(error_of({"--print-config="}),
               HasSubstr("--print-config: got '', wanted true or false"));
   EXPECT_THAT(error_of({""}), HasSubstr("base.options.unknown: the command line has no option ''"));
@@ -388,7 +388,7 @@ TEST(Options, OneWithoutHelpIsHidden) {
             "# how many\nranks = 1\n# where\nplace = \"\"\n# a switch\nalone = false\n");
   EXPECT_THAT(*options.read({"--help"}).text,
               AllOf(StartsWith("Usage: start [OPTIONS] PROGRAM [ARGUMENTS OF THE PROGRAM]\n\n"
-                               "Starts it.\n\nFlags win"),
+                               "Starts it.\n\nFlags override"),
                     HasSubstr("  --ranks, -n [1] "), Not(HasSubstr("hidden"))));
   options.read({"--hidden"});
   EXPECT_TRUE(options.hidden);
@@ -409,21 +409,20 @@ TEST(Options, HelpHasEachOptionOnceUnderItsHeading) {
     }
   } options;
   const char* arguments[] = {"program", "--help"};
-  EXPECT_EQ(
-      *levin::detail::read_options(2, arguments,
-                                   [&](levin::FieldVisitor& field) { options.fields(field); }),
-      "Usage: program [OPTIONS]\n\n"
-      "Flags win over the file given by --config, which wins over the defaults, which stand in "
-      "brackets.\n\n"
-      "options:\n"
-      "  --help, -h                          print this and end\n"
-      "  --config FILE                       TOML file of these options\n"
-      "  --print-config                      print all options as TOML and end\n"
-      "  --file []                           where\n\n"
-      "network:\n"
-      "  --width [1]                         units of a layer\n"
-      "  --depth-of-net [2]                  aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n"
-      "                                      bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\n");
+  EXPECT_EQ(*levin::detail::read_options(
+                2, arguments, [&](levin::FieldVisitor& field) { options.fields(field); }),
+            "Usage: program [OPTIONS]\n\n"
+            "Flags override the file given by --config, which overrides the defaults, shown in "
+            "brackets.\n\n"
+            "options:\n"
+            "  --help, -h                          print this help and exit\n"
+            "  --config FILE                       TOML file to read these options from\n"
+            "  --print-config                      print all options as TOML and exit\n"
+            "  --file []                           where\n\n"
+            "network:\n"
+            "  --width [1]                         units of a layer\n"
+            "  --depth-of-net [2]                  aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n"
+            "                                      bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\n");
   // A heading is no option.
   EXPECT_EQ(levin::options_as_text(options).size(), 3U);
 }

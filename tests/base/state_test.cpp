@@ -50,7 +50,7 @@ TEST(State, MissingKeyAndWrongTypeAreNamed) {
     FAIL();
   } catch (const levin::Error& error) {
     EXPECT_EQ(error.id(), "base.state.missing");
-    EXPECT_STREQ(error.what(), "base.state.missing: no 'b' in this state, which holds [a]");
+    EXPECT_STREQ(error.what(), "base.state.missing: the state has no 'b', only [a]");
   }
   try {
     state.number("a");

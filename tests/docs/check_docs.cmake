@@ -52,6 +52,23 @@ foreach(guide IN LISTS guides)
   endforeach()
 endforeach()
 
+# Flags that error texts and warnings name. The exceptions are hidden flags and lines for sbatch.
+list(APPEND known --in-rank --token-from-input --signals-from-input --print_config --job-name --requeue --open-mode --signal --gpus-per-node)
+file(GLOB_RECURSE sources "${SOURCE}/levin/*.cpp" "${SOURCE}/levin/*.h" "${SOURCE}/tools/*.cpp" "${SOURCE}/tools/*.h")
+foreach(source IN LISTS sources)
+  file(READ "${source}" text)
+  string(REGEX REPLACE "[][;]" " " text "${text}")  # what separates CMake's lists
+  string(REGEX REPLACE "//[^\n]*" "" text "${text}")
+  file(RELATIVE_PATH name "${SOURCE}" "${source}")
+  string(REGEX MATCHALL "\"[^\"\n]*--[a-z][^\"\n]*\"" texts "${text}")
+  string(REGEX MATCHALL "--[a-z][a-z0-9_-]*" flags "${texts}")
+  foreach(flag IN LISTS flags)
+    if(NOT flag IN_LIST known)
+      string(APPEND wrong "${name}: no program takes ${flag}\n")
+    endif()
+  endforeach()
+endforeach()
+
 # levin's own variables that the scripts read; tests/layers looks for those of the sources.
 file(READ "${SOURCE}/docs/environment.md" documented)
 file(GLOB scripts "${SOURCE}/scripts/*.sh")

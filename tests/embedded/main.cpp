@@ -204,7 +204,7 @@ void same_trainer_in_itself(const Program& program) {
       try {
         call();
       } catch (const levin::Error& error) {
-        const bool says = std::strstr(error.what(), "was called in a fit of the same Trainer");
+        const bool says = std::strstr(error.what(), "was called during fit of the same Trainer");
         if (error.id() == "trainer.run" && says) ++refused;
       }
     }

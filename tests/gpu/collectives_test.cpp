@@ -198,8 +198,8 @@ TEST_F(Gpu4Collectives, AnAcceleratorWantsACardForEachProcess) {
   if (cards > 1) GTEST_SKIP() << "there are " << cards << " cards";
   const auto words = run_program(2, "Gpu4Collectives.DISABLED_RankOfAnAccelerator");
   EXPECT_THAT(words[1],
-              StartsWith("accelerator.device: got process 1 of this machine and 1 CUDA devices, "
-                         "wanted one for each process; set --devices 1, or --accelerator cpu"));
+              StartsWith("accelerator.device: got process 1 of this machine, but 1 CUDA devices; "
+                         "every process needs its own, so set --devices 1, or --accelerator cpu"));
   EXPECT_THAT(words[0], HasSubstr("comm."));  // who waited for it says so
 }
 

@@ -282,7 +282,7 @@ TEST_F(Gpu7Memory, AStepThatRunsOutOfItNamesItsBatchAndWhatHelps) {
                                HasSubstr("not enough memory")));
   EXPECT_THAT(said,
               AllOf(HasSubstr("accelerator.memory: " + device().str() +
-                              " has no memory left for a step with a batch_size of 24"),
+                              " ran out of memory in a step with a batch_size of 24"),
                     HasSubstr("accumulate_grad_batches"), HasSubstr("levin::activation_checkpoint"),
                     HasSubstr("--precision bf16-mixed"), HasSubstr("--strategy fsdp")));
   // The card can still be used.

@@ -279,22 +279,22 @@ TEST_F(Gpu5Replay, IsRefusedByName) {
     return told_by([&] { Accelerator accelerator(options); });
   };
   EXPECT_THAT(told({.mixed_precision = "fp16"}),
-              StartsWith("accelerator.compile: 16-mixed looks in each step whether gradients are "
-                         "finite, and a recorded step cannot; set --precision bf16-mixed"));
+              StartsWith("accelerator.compile: 16-mixed checks in each step whether gradients are "
+                         "finite, but a recorded step cannot; set --precision bf16-mixed"));
   EXPECT_THAT(told({.engine = {.loss_guard = {.nan_policy = "skip"}}}),
-              StartsWith("accelerator.compile: --nan-policy and --spike-policy look at each loss"));
+              StartsWith("accelerator.compile: --nan-policy and --spike-policy check each loss"));
   EXPECT_THAT(told({.strategy = "fsdp"}),
-              AllOf(StartsWith("strategy.fsdp.options: strategy 'fsdp' does not go with --compile "
+              AllOf(StartsWith("strategy.fsdp.options: strategy 'fsdp' does not support --compile "
                                "replay"),
                     HasSubstr("--strategy ddp")));
-  EXPECT_THAT(
-      told_by([&] {
-        AcceleratorOptions options;
-        options.accelerator = accelerator();
-        options.engine.activation_memory_budget = 0.5;
-        Accelerator accelerator(options);
-      }),
-      StartsWith("accelerator.compile: got activation_memory_budget = 0.5 without --compile"));
+  EXPECT_THAT(told_by([&] {
+                AcceleratorOptions options;
+                options.accelerator = accelerator();
+                options.engine.activation_memory_budget = 0.5;
+                Accelerator accelerator(options);
+              }),
+              StartsWith("accelerator.compile: got activation_memory_budget = 0.5, which works "
+                         "only with --compile"));
 }
 
 TEST_F(Gpu5Replay, AReadByTheHostIsComparedAtEachReplay) {

@@ -175,8 +175,8 @@ TEST_F(Hosts, TwoTrainADividedModelAsDdpDoes) {
         by_ddp = folder / "final.safetensors";
         continue;
       }
-      EXPECT_THAT(zero->err(), HasSubstr(processes == 1 ? "gathered when first touched"
-                                                        : "memory that a host's ranks share"));
+      EXPECT_THAT(zero->err(), HasSubstr(processes == 1 ? "all-gathered at first use"
+                                                        : "memory shared by the ranks of a host"));
       EXPECT_EQ(small_run::off_by(by_ddp, folder / "final.safetensors", 1e-5), "") << what;
     }
   }

@@ -89,7 +89,7 @@ TEST_F(WeightsFile, OfOtherNamesShapesOrDtypesIsAnErrorThatNamesThem) {
               HasSubstr("lin.weight is BFloat16 of [2, 3], wanted Float of [2, 3]"));
   EXPECT_THAT(
       told(State().set("net.lin.weight", other_weight()).set("net.lin.bias", other_bias())),
-      AllOf(HasSubstr("it lacks lin.bias, lin.weight"), HasSubstr("with 'net.' before the name")));
+      AllOf(HasSubstr("it lacks lin.bias, lin.weight"), HasSubstr("have the prefix 'net.'")));
   EXPECT_THAT(error_of([&] { loaded("none.safetensors"); }), StartsWith("checkpoint.missing: "));
 }
 

@@ -26,7 +26,7 @@ TEST(RunCommand, NamesWhatItDoesNotTake) {
        "tools.run: max_restarts of the command line: got 'x', wanted an integer"},
       {{"--rdzv-backend", "etcd", "x"}, "tools.run: --rdzv-backend: got 'etcd'"},
       {{"--standalone", "--nnodes", "2", "x"}, "tools.run: --standalone is for one node"},
-      {{"--hostfile", "h", "--node-rank", "1", "x"}, "tools.run: --hostfile says which nodes"},
+      {{"--hostfile", "h", "--node-rank", "1", "x"}, "tools.run: --hostfile lists the nodes"},
       {{"--print-manifest=nomad", "x"}, "tools.run: --print-manifest: got 'nomad'"},
       {{"-n", "2"}, "launch.options: no program to run"},
       {{}, "launch.options: no program to run"},

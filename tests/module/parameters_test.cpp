@@ -63,7 +63,8 @@ TEST(Parameters, MistakesAreNamedAndChangeNothing) {
             "module.state.missing: the module has parameters that the weights lack: norm.bias");
   state.set("norm.bias", torch::zeros({4}));
   EXPECT_EQ(error_of(*net, state),
-            "module.state.shape: weights of other shapes than the module's: norm.bias (got [4], "
+            "module.state.shape: weights have other shapes than the module's parameters: norm.bias "
+            "(got [4], "
             "wanted [3])");
   state.set("norm.bias", torch::zeros({3})).set("other", torch::zeros({1}));
   EXPECT_EQ(error_of(*net, state),
@@ -86,28 +87,26 @@ TEST(Parameters, APrefixThatOneOfBothHasIsShownWithNamesOfBoth) {
   const auto said_with = [&](const std::string& prefix) {
     return error_of(*net, renamed(state, [&](const std::string& name) { return prefix + name; }));
   };
-  EXPECT_THAT(
-      said_with("module."),
-      ::testing::HasSubstr("; the weights have 7 of them with 'module.' before the name, as "
-                           "DistributedDataParallel saves them: module.first.bias for "
-                           "first.bias; take it off the names"));
+  EXPECT_THAT(said_with("module."),
+              ::testing::HasSubstr("; 7 of the weights have the prefix 'module.', as "
+                                   "DistributedDataParallel saves them: module.first.bias for "
+                                   "first.bias; remove it from the names"));
   EXPECT_THAT(said_with("_orig_mod."), ::testing::HasSubstr("as torch.compile saves them"));
-  EXPECT_THAT(said_with("model."),
-              ::testing::HasSubstr("'model.' before the name, as a Lightning"));
+  EXPECT_THAT(said_with("model."), ::testing::HasSubstr("prefix 'model.', as a Lightning"));
   EXPECT_THAT(said_with("student.net."),
-              ::testing::HasSubstr("with 'student.net.' before the name: "
+              ::testing::HasSubstr("have the prefix 'student.net.': "
                                    "student.net.first.bias for first.bias"));
   torch::nn::ModuleList outer(net);
   EXPECT_THAT(error_of(*outer, state),
-              ::testing::HasSubstr("; the weights have 7 of them without '0.' before the name: "
-                                   "first.bias for 0.first.bias; load them into that part"));
+              ::testing::HasSubstr("; 7 of the weights lack the prefix '0.': "
+                                   "first.bias for 0.first.bias; load them into that submodule"));
   EXPECT_THAT(error_of(*net, renamed(state,
                                      [](std::string name) {
                                        return name.insert(name.find('.') + 1, "_orig_mod.");
                                      })),
               ::testing::HasSubstr("'_orig_mod.' within names, as torch.compile saves them: "));
   EXPECT_THAT(error_of(*net, renamed(state, [](const std::string& name) { return "x" + name; })),
-              ::testing::HasSubstr("; in their place the weights have xfirst.bias, xhead, "
+              ::testing::HasSubstr("; instead, the weights have xfirst.bias, xhead, "
                                    "xnorm.bias, xnorm.num_batches_tracked, and 3 more"));
 }
 
@@ -188,7 +187,7 @@ TEST(Parameters, MissingNamesAreAllowedByPattern) {
   EXPECT_EQ(said,
             "module.state.missing: the module has parameters that the weights lack: first.bias");
   EXPECT_EQ(said_by(*net, state, {.allow_missing = {"norm.*", "first.bia?"}}),
-            "levin info: weights: the module keeps its own values for names that they lack: "
+            "levin info: weights: the module keeps its own values for names that the weights lack: "
             "first.bias, norm.bias\n");
   EXPECT_TRUE(torch::equal(net->norm->bias, bias));
   EXPECT_TRUE(torch::equal(net->first->weight, state.tensor("head")));
@@ -197,9 +196,9 @@ TEST(Parameters, MissingNamesAreAllowedByPattern) {
   // A tied weight by either of its names.
   state = levin::module_state(*Tied());
   state.erase("head");
-  EXPECT_EQ(
-      said_by(*net, state, {.allow_missing = {"first.w*"}}),
-      "levin info: weights: the module keeps its own values for names that they lack: head\n");
+  EXPECT_EQ(said_by(*net, state, {.allow_missing = {"first.w*"}}),
+            "levin info: weights: the module keeps its own values for names that the weights lack: "
+            "head\n");
 }
 
 TEST(Parameters, UnexpectedNamesAreAllowedByPattern) {
@@ -209,7 +208,7 @@ TEST(Parameters, UnexpectedNamesAreAllowedByPattern) {
   EXPECT_EQ(said_by(*net, state, {.allow_unexpected = {"ema.*"}}),
             "module.state.unexpected: the weights have names that the module lacks: other");
   EXPECT_EQ(said_by(*net, state, {.allow_unexpected = {"ema.*", "other"}}),
-            "levin info: weights: names that the module lacks are passed over: ema.decay, other\n");
+            "levin info: weights: names that the module lacks are ignored: ema.decay, other\n");
   EXPECT_TRUE(torch::equal(net->first->weight, state.tensor("head")));
 }
 
@@ -219,11 +218,11 @@ TEST(Parameters, APatternOfNoNameIsAnErrorWhereItIsTheModulesAndAWarningWhereItI
   const levin::State state = levin::module_state(*Tied());
   EXPECT_EQ(said_by(*net, state, {.allow_missing = {"norm.*", "hed*"}}),
             "module.state.pattern: allow_missing has 'hed*', which matches no name of the module; "
-            "it has first.bias, first.weight, head, norm.bias, norm.num_batches_tracked, "
+            "the module has first.bias, first.weight, head, norm.bias, norm.num_batches_tracked, "
             "norm.running_mean, norm.running_var, norm.weight");
-  EXPECT_EQ(said_by(*net, state, {.allow_unexpected = {"ema.*"}}),
-            "levin warn: weights: allow_unexpected has 'ema.*', which matches none of their "
-            "names\n");
+  EXPECT_EQ(
+      said_by(*net, state, {.allow_unexpected = {"ema.*"}}),
+      "levin warn: weights: allow_unexpected has 'ema.*', which matches no name of the weights\n");
 }
 
 TEST(Parameters, WithoutStrictWhatIsPassedOverIsSaid) {
@@ -232,9 +231,9 @@ TEST(Parameters, WithoutStrictWhatIsPassedOverIsSaid) {
   state.erase("norm.bias");
   state.set("other", torch::ones({1}));
   EXPECT_EQ(said_by(*net, state, {.strict = false}),
-            "levin warn: weights: the module keeps its own values for names that they lack: "
+            "levin warn: weights: the module keeps its own values for names that the weights lack: "
             "norm.bias\n"
-            "levin warn: weights: names that the module lacks are passed over: other\n");
+            "levin warn: weights: names that the module lacks are ignored: other\n");
   EXPECT_TRUE(torch::equal(net->first->weight, state.tensor("head")));
 }
 
@@ -243,9 +242,10 @@ TEST(Parameters, AModuleWithoutMemoryTakesNoValuesInSilence) {
   net.register_parameter("weight", torch::empty({2, 3}, at::kMeta));
   levin::State state;
   state.set("weight", torch::ones({2, 3}));
-  EXPECT_EQ(said_by(net, state),
-            "module.state.meta: the module has tensors on the meta device, which take no values: "
-            "weight; call levin::materialize(module, {.values = levin::InitValues::kNone}) before");
+  EXPECT_EQ(
+      said_by(net, state),
+      "module.state.meta: the module has tensors on the meta device, which cannot hold values: "
+      "weight; call levin::materialize(module, {.values = levin::InitValues::kNone}) first");
 }
 
 TEST(Parameters, ThatAreDividedAreSlicesOfTheWhole) {
@@ -328,7 +328,8 @@ TEST(Parameters, ThatAreWholeTakeNoRows) {
   levin::State rows;
   rows.set("weight", levin::TensorSlice{torch::zeros({4, 2}), {8, 2}, {0, 0}});
   EXPECT_EQ(error_of(*net, rows),
-            "module.state.shape: weights of other shapes than the module's: weight (got [8, 2], "
+            "module.state.shape: weights have other shapes than the module's parameters: weight "
+            "(got [8, 2], "
             "wanted [4, 2])");
 }
 

@@ -271,7 +271,7 @@ TEST(Logged, MistakesAreNamed) {
       {[&] { logged.log("x", 1.0, {.on_step = false}); }, "observe.log.options"},
       {[&] { logged.log("x", 1.0, {.reduce = "sum"}); }, "observe.log.options"},
       {[&] { logged.log("x", metric); },
-       "observe.log.kind: 'x' was logged as a value before and as a metric now"},
+       "observe.log.kind: 'x' was logged as a value before but as a metric now"},
       {[&] { logged.log("m", 1.0); }, "observe.log.kind"},
       {[&] { logged.log("m", std::make_shared<levin::metrics::Mean>()); }, "observe.log.kind"},
       {[&] { logged.log("n", std::shared_ptr<levin::Metric>()); }, "observe.log.kind"},

@@ -139,15 +139,16 @@ TEST(Profiler, PrintsTheMostExpensiveFirst) {
 TEST(Profiler, RunsOneAtATime) {
   const Profiler first;
   EXPECT_THAT(error_of([] { const Profiler second; }),
-              StartsWith("observe.profiler.running: another profiler runs"));
+              StartsWith("observe.profiler.running: another profiler is running"));
 }
 
 TEST(Profiler, OfAnUnknownActivityOrScheduleIsAnError) {
   EXPECT_THAT(error_of([] { const Profiler profiler({.activities = {"tpu"}}); }),
               StartsWith("observe.profiler.activity: got the activity 'tpu'"));
   if (!torch::cuda::is_available()) {
-    EXPECT_THAT(error_of([] { const Profiler profiler({.activities = {"cuda"}}); }),
-                StartsWith("observe.profiler.activity: got the activity cuda and there is no GPU"));
+    EXPECT_THAT(
+        error_of([] { const Profiler profiler({.activities = {"cuda"}}); }),
+        StartsWith("observe.profiler.activity: got the activity cuda, but there is no GPU"));
   }
   EXPECT_THAT(error_of([] { const Profiler profiler({.schedule_option = {.wait = 1}}); }),
               StartsWith("observe.profiler.schedule: got a schedule with active = 0"));

@@ -60,7 +60,7 @@ TEST(Clip, GradientsOfOtherLayoutsAreAnErrorThatNamesThem) {
   at::Tensor parameter = torch::ones({2, 2}).requires_grad_();
   parameter.mutable_grad() = torch::ones({2, 2}).to_sparse_csr();
   EXPECT_THAT(levin::test::error_of([&] { levin::optim::clip_grad_norm({{"w", parameter}}, 1.0); }),
-              testing::StartsWith("optim.clip: the gradient of w is laid out as SparseCsr"));
+              testing::StartsWith("optim.clip: the gradient of w has layout SparseCsr"));
 }
 
 TEST(Clip, WhatHasNoValuesHasNoNorm) {

@@ -169,7 +169,7 @@ TEST(Divided, StateOfAnotherWholeIsRefused) {
                             const std::string told = levin::test::told_by(
                                 [&] { optimizer->load_state_dict(of_others->state_dict()); });
                             if (!told.starts_with("optim.state.shape: ") ||
-                                !told.ends_with(" of b has another shape: got [9], wanted [7]")) {
+                                !told.ends_with(" of b has a wrong shape: got [9], wanted [7]")) {
                               return config.name() + ": " + told;
                             }
                           }
@@ -180,20 +180,20 @@ TEST(Divided, StateOfAnotherWholeIsRefused) {
 
 // Elementwise it is not.
 TEST(Divided, LbfgsIsRefused) {
-  EXPECT_THAT(run_world(2,
-                        [](int64_t, const auto&) -> std::string {
-                          const DeviceMesh mesh(connect(), {{"dp", 2}});
-                          const auto parameters = whole_parameters();
-                          const auto rows = divide(parameters, mesh);
-                          return error_of([&] {
-                            build_optimizer(torch_optimizer<torch::optim::LBFGS>(
-                                                torch::optim::LBFGSOptions(0.1)),
-                                            parameters);
-                          });
-                        }),
-              Each(::testing::StartsWith(
-                  "optim.torch.divided: torch::optim::LBFGS computes with all parameters as one "
-                  "vector and a is divided over ranks")));
+  EXPECT_THAT(
+      run_world(2,
+                [](int64_t, const auto&) -> std::string {
+                  const DeviceMesh mesh(connect(), {{"dp", 2}});
+                  const auto parameters = whole_parameters();
+                  const auto rows = divide(parameters, mesh);
+                  return error_of([&] {
+                    build_optimizer(
+                        torch_optimizer<torch::optim::LBFGS>(torch::optim::LBFGSOptions(0.1)),
+                        parameters);
+                  });
+                }),
+      Each(::testing::StartsWith("optim.torch.divided: torch::optim::LBFGS computes with all "
+                                 "parameters as one vector, but a is sharded over ranks")));
 }
 
 TEST(Divided, StateFromBeforeTheParametersWereDividedIsRefused) {
@@ -214,7 +214,8 @@ TEST(Divided, StateFromBeforeTheParametersWereDividedIsRefused) {
                   return error_of([&] { levin::optim::adapt_torch_optimizer(early, parameters); });
                 }),
       // The second parameter is halved, the first is the first rank's.
-      Each(::testing::StartsWith("optim.torch.divided: torch::optim::Adagrad made its sum of ")));
+      Each(
+          ::testing::StartsWith("optim.torch.divided: torch::optim::Adagrad created its sum of ")));
 }
 
 /// Keeps a list for each parameter, as no class of torch::optim but LBFGS does.
@@ -266,8 +267,10 @@ TEST(Divided, AClassThatKeepsLists) {
     if (!loading.starts_with("optim.torch.divided: the state holds ")) return loading;
     return error_of([&] { optimizer->state_dict(); });
   });
-  EXPECT_THAT(said, Each(::testing::HasSubstr("keeps something else than tensors and numbers for "
-                                              "a, which is divided over ranks")));
+  EXPECT_THAT(
+      said,
+      Each(::testing::HasSubstr(
+          "for a, which is sharded over ranks, holds other things than tensors and numbers")));
 }
 
 /// What clipping gives on each rank against that of the wholes; all ranks the same bits.

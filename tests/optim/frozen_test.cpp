@@ -204,7 +204,7 @@ TEST(FrozenParameter, MayLackInAState) {
   EXPECT_EQ(states.child("head").integer("step"), 1);
   freeze(parameters[0], false);
   EXPECT_THAT(error_of([&] { optimizer->load_state_dict(saved->state_dict()); }),
-              StartsWith("optim.state.names: the state is of other parameters: missing [ body]"));
+              StartsWith("optim.state.names: the state is of other parameters: it lacks [ body]"));
 }
 
 // What was another tensor when the optimizer was built.
@@ -215,9 +215,11 @@ TEST(ChangedParameter, OfAnotherTypeOrShapeIsAnErrorThatNamesIt) {
     const auto optimizer = build_optimizer(one.config(), levin::named_parameters(*layer));
     layer->to(at::kDouble);
     layer->forward(torch::ones({1, 2}, at::kDouble)).sum().backward();
-    EXPECT_THAT(error_of([&] { optimizer->step(); }),
-                StartsWith("optim.parameters: weight is Double [2, 2] on cpu and was Float [2, 2] "
-                           "on cpu when"))
+    EXPECT_THAT(
+        error_of([&] { optimizer->step(); }),
+        StartsWith(
+            "optim.parameters: parameter weight is Double [2, 2] on cpu, but it was Float [2, 2] "
+            "on cpu when"))
         << one.name;
     torch::nn::Linear grown(2, 2);
     const auto of_grown = build_optimizer(one.config(), levin::named_parameters(*grown));
@@ -225,7 +227,7 @@ TEST(ChangedParameter, OfAnotherTypeOrShapeIsAnErrorThatNamesIt) {
     grown->bias.set_data(torch::ones({9}));
     grown->forward(torch::ones({1, 2})).sum().backward();
     EXPECT_THAT(error_of([&] { of_grown->step(); }),
-                StartsWith("optim.parameters: weight is Float [9, 2]"))
+                StartsWith("optim.parameters: parameter weight is Float [9, 2]"))
         << one.name;
   }
 }

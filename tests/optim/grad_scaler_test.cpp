@@ -53,11 +53,11 @@ TEST(GradScaler, UnscalesOnceAStep) {
   scaler.unscale(*one.optimizer);
   EXPECT_TRUE(torch::equal(one.weight.grad(), torch::ones({2})));
   EXPECT_THAT(error_of([&] { scaler.unscale(*one.optimizer); }),
-              StartsWith("optim.scaler.twice: the gradients of sgd are already unscaled"));
+              StartsWith("optim.scaler.twice: the gradients of sgd were already unscaled"));
   EXPECT_TRUE(scaler.step(*one.optimizer));
   EXPECT_TRUE(torch::equal(one.weight, torch::zeros({2})));
   EXPECT_THAT(error_of([&] { scaler.step(*one.optimizer); }),
-              StartsWith("optim.scaler.twice: the gradients of sgd are already stepped with"));
+              StartsWith("optim.scaler.twice: the gradients of sgd were already used in a step"));
 }
 
 TEST(GradScaler, LeavesOutAStepThatOverflowedAndBacksOff) {

@@ -98,7 +98,7 @@ TEST(MasterWeights, OfAStateOfAnotherShapeAreAnError) {
   const auto larger = build_optimizer(config.master_weights(), {{"weight", other}});
   EXPECT_THAT(
       error_of([&] { half.optimizer->load_state_dict(larger->state_dict()); }),
-      StartsWith("optim.state.shape: master of weight has another shape: got [4], wanted [3]"));
+      StartsWith("optim.state.shape: master of weight has a wrong shape: got [4], wanted [3]"));
 }
 
 TEST(MasterWeights, OfFloat32ParametersAreTheParameters) {

@@ -179,7 +179,7 @@ TEST_F(Ckpt, ConvertWritesWhatHuggingFaceReads) {
                   .equal(torch::ones({2}, at::kDouble)));
   EXPECT_EQ(ckpt({"diff", shards, file}).code, 1);
   EXPECT_THAT(error_of([&] { ckpt({"convert", folder_, file}); }),
-              AllOf(StartsWith("tools.ckpt: "), HasSubstr("is there; name a new path")));
+              AllOf(StartsWith("tools.ckpt: "), HasSubstr("exists; name a new path")));
   EXPECT_THAT(error_of([&] { ckpt({"convert", "--dtype", "int3", folder_, file + "2"}); }),
               HasSubstr("wanted float32, float16, bfloat16 or float64"));
 }
@@ -211,7 +211,7 @@ TEST_F(Ckpt, ConvertWritesWhatTorchLoads) {
     EXPECT_THAT(names_of(read), ElementsAre("layer.bias", "layer.weight"));
     EXPECT_TRUE(read.tensor("layer.weight").equal(torch::arange(6, at::kFloat).view({2, 3})));
     EXPECT_THAT(error_of([&] { ckpt({"convert", folder_, to}); }),
-                HasSubstr("is there; name a new path"));
+                HasSubstr("exists; name a new path"));
   }
   const std::string half = (scratch_ / "half.pt").string();
   EXPECT_EQ(ckpt({"convert", "--dtype", "float16", folder_, half}).code, 0);

@@ -178,7 +178,7 @@ TEST(Finetune, WhatItCannotTrainIsAnErrorBeforeAnythingIsOpened) {
   EXPECT_THAT(told({"sft", "--model", "x", "--data", "x", "--merge"}),
               HasSubstr("tools.finetune: --merge"));
   EXPECT_THAT(told({"sft", "--model", "x", "--data", "x", "--lora-target", "q_proj"}),
-              HasSubstr("tools.finetune: got --lora-target and no --lora-r"));
+              HasSubstr("tools.finetune: got --lora-target without --lora-r"));
   EXPECT_THAT(output_of(levin::tools::finetune, {"--help"}), HasSubstr("levin finetune TASK"));
   EXPECT_THAT(output_of(levin::tools::finetune, {"tag", "--help"}), HasSubstr("--lora-r"));
 }

@@ -70,7 +70,7 @@ TEST_F(ExportCommand, SaysWhatIsWrongBeforeItStartsTheProgram) {
 
 TEST_F(ExportCommand, RefusesAProgramThatWritesNothingOrFails) {
   EXPECT_THAT(said({"-o", file_, program("exit 0")}),
-              AllOf(StartsWith("tools.program: "), HasSubstr("it called fit of no Trainer")));
+              AllOf(StartsWith("tools.program: "), HasSubstr("it did not call fit of a Trainer")));
   EXPECT_THAT(said({"-o", file_, program("echo > \"$LEVIN_EXPORT_TO\"; exit 3")}),
               AllOf(StartsWith("tools.program: "), HasSubstr("code 3")));
   // What an earlier one left does not count.

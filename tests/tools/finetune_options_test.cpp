@@ -135,8 +135,8 @@ TEST_F(FinetuneOptions, AnOptionOfOtherTasksIsAnErrorThatNamesThem) {
     for (const std::string& task : kTasks) {
       if (std::ranges::count(option.tasks, task) > 0) continue;
       EXPECT_THAT(told(task, option.words),
-                  StartsWith("tools.finetune: got " + option.words[0] + ", which " + task +
-                             " does not use; it is of " + option.said + ";"))
+                  StartsWith("tools.finetune: got " + option.words[0] + ", but " + task +
+                             " does not use it (it is for " + option.said + ");"))
           << task;
     }
   }
@@ -163,23 +163,23 @@ TEST_F(FinetuneOptions, AnOptionThatDoesNothingBesideTheOthersIsAnError) {
                                                {"--use-dora"},
                                                {"--use-rslora"},
                                                {"--modules-to-save", "lm_head"}}) {
-    EXPECT_THAT(told("lm", words), StartsWith(prefix + words[0] + " and no --lora-r")) << words[0];
+    EXPECT_THAT(told("lm", words), StartsWith(prefix + words[0] + " without --lora-r")) << words[0];
     Words beside = words;
     beside.insert(beside.end(), {"--adapter", "x"});
-    EXPECT_THAT(told("lm", beside), StartsWith(prefix + words[0] + " beside --adapter"))
-        << words[0];
+    EXPECT_THAT(told("lm", beside), StartsWith(prefix + words[0] + " and --adapter")) << words[0];
   }
   EXPECT_THAT(told("lm", {"--lora-r", "2", "--lora-alpha", "-1"}),
               StartsWith(prefix + "--lora-alpha -1"));
   EXPECT_THAT(told("lm", {"--lora-r", "2", "--adapter", "x"}),
-              StartsWith(prefix + "--lora-r beside --adapter"));
+              StartsWith(prefix + "--lora-r and --adapter"));
   EXPECT_THAT(told("lm", {"--sample-chat"}),
-              StartsWith(prefix + "--sample-chat and no --sample-prompts"));
+              StartsWith(prefix + "--sample-chat without --sample-prompts"));
   EXPECT_THAT(told("lm", {"--eval-batch-size", "2"}),
-              StartsWith(prefix + "--eval-batch-size and no --val"));
-  EXPECT_THAT(told("embed", {"--recall-at", "2"}), StartsWith(prefix + "--recall-at and no --val"));
+              StartsWith(prefix + "--eval-batch-size without --val"));
+  EXPECT_THAT(told("embed", {"--recall-at", "2"}),
+              StartsWith(prefix + "--recall-at without --val"));
   EXPECT_THAT(told("embed", {"--margin", "2"}),
-              StartsWith(prefix + "--margin, and these rows are trained by in-batch-negatives"));
+              StartsWith(prefix + "--margin, but these rows are trained with in-batch-negatives"));
   EXPECT_THAT(told("embed", {"--objective", "cosine"}),
               StartsWith(prefix + "--objective cosine and rows without scores"));
   EXPECT_THAT(told("sft", {"--chat-template", "x"}),
@@ -187,7 +187,7 @@ TEST_F(FinetuneOptions, AnOptionThatDoesNothingBesideTheOthersIsAnError) {
   EXPECT_THAT(told("lm", {"--packing-strategy", "bfd_split"}),
               StartsWith("text.rows.options: got packing_strategy bfd_split without packing"));
   EXPECT_THAT(told("classify", "{\"text\": \"a\", \"label\": \"x\"}", {}),
-              HasSubstr("has one label alone"));
+              HasSubstr("has only one label"));
 }
 
 /// A number that cannot be is none that is left aside.

@@ -125,7 +125,7 @@ TEST(ProgramGraph, SaysWhatWentWrong) {
   EXPECT_THAT(error_of_program({"/no/such/program"}),
               StartsWith("tools.program: cannot start '/no/such/program': No such file"));
   EXPECT_THAT(error_of_program({"sh", "-c", "exit 7"}), HasSubstr("'sh' ended with code 7"));
-  EXPECT_THAT(error_of_program({"sh", "-c", "kill -9 $$"}), HasSubstr("ended by signal 9"));
+  EXPECT_THAT(error_of_program({"sh", "-c", "kill -9 $$"}), HasSubstr("killed by signal 9"));
   EXPECT_THAT(error_of_program({"true"}), HasSubstr("'true' ended and wrote no graph"));
 }
 

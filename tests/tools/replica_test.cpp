@@ -252,7 +252,7 @@ TEST_F(Replicas, AreCheckedByTheCompiler) {
 TEST(Replica, NeedsGradientsFromTheCpu) {
   levin::graph::Graph none = levin::graph::parse("%x = placeholder[\"x\"] : f32[4]\nreturn %x\n");
   EXPECT_THAT(error_of([&] { replica_of(none, 2); }),
-              StartsWith("tools.xla: the step leaves no gradients, which 2 devices would"));
+              StartsWith("tools.xla: the step leaves no gradients for 2 devices to"));
   EXPECT_EQ(replica_of(none, 1).outputs().size(), 1U);
   levin::graph::ValueType type = none.outputs()[0]->type();
   type.device = at::Device(at::kXLA, 0);

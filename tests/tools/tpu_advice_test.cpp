@@ -38,7 +38,7 @@ TEST(TpuSlice, ThatIsNoneNamesTheKinds) {
                     HasSubstr("did you mean 'v5")));
   for (const char* name : {"v5e:", "v5e:2x", "v5e:x4", "v5e:0x4", "v5e:2*4", "v5e:2x99999"}) {
     EXPECT_THAT(error_of([&] { tpu_slice(name); }),
-                HasSubstr("wanted the chips behind the colon as in v5e:2x4"))
+                HasSubstr("wanted the chips after the colon as in v5e:2x4"))
         << name;
   }
 }

@@ -87,7 +87,7 @@ TEST(CheckedOptions, AFolderThatCannotHoldCheckpointsIsFoundBeforeTheFirstBatch)
   const levin::DataLoader loader(dataset(8), {.batch_size = 4});
   EXPECT_THAT(
       error_of([&] { levin::Trainer(options).fit(net, loader); }),
-      HasSubstr("trainer.checkpoint.options: got the folder '" + (root / "file/inside").string() +
+      HasSubstr("trainer.checkpoint.options: got dirpath = '" + (root / "file/inside").string() +
                 "' for checkpoints, but " + (root / "file").string() + " is no folder"));
   EXPECT_EQ(net->steps, 0);
 }
@@ -118,22 +118,22 @@ levin::TrainerOptions with(std::shared_ptr<levin::Callback> callback) {
 TEST(ToldOptions, IntervalsThatNeverEndAreToldBeforeTheFirstBatch) {
   using levin::model_checkpoint;
   EXPECT_THAT(said({.check_val_every_n_epoch = 3}),
-              HasSubstr("check_val_every_n_epoch = 3 and the run takes 2 epochs, so it never "
+              HasSubstr("check_val_every_n_epoch = 3, but the run has 2 epochs, so it never "
                         "validates"));
   EXPECT_THAT(said({.check_val_every_n_epoch = 2}), Not(HasSubstr("never")));
   EXPECT_THAT(said({.check_val_every_n_epoch = 3}, /*validates=*/false), Not(HasSubstr("never")));
   EXPECT_THAT(said(with(model_checkpoint({.every_n_train_steps = 11}))),
-              HasSubstr("every_n_train_steps = 11 and the run takes 10 steps, so it saves at the "
-                        "run's end alone"));
+              HasSubstr("every_n_train_steps = 11, but the run has 10 steps, so it saves only at "
+                        "the end of the run"));
   EXPECT_THAT(said(with(model_checkpoint({.save_last = false, .every_n_epochs = 3}))),
-              HasSubstr("every_n_epochs = 3 and the run takes 2 epochs, so it never saves"));
+              HasSubstr("every_n_epochs = 3, but the run has 2 epochs, so it never saves"));
   EXPECT_THAT(said(with(model_checkpoint({.save_on_train_epoch_end = false})), false),
-              HasSubstr("save_on_train_epoch_end = false and the run has no validation"));
+              HasSubstr("save_on_train_epoch_end = false, but the run has no validation"));
   EXPECT_THAT(said(with(model_checkpoint({.every_n_train_steps = 10}))), Not(HasSubstr("alone")));
   EXPECT_THAT(
       said(with(levin::early_stopping({.monitor = "loss", .check_on_train_epoch_end = false})),
            false),
-      HasSubstr("early_stopping: it checks 'loss' after validations, and this run has "
+      HasSubstr("early_stopping: it checks 'loss' after each validation, but this run has "
                 "none"));
 }
 
@@ -189,7 +189,7 @@ TEST(ToldOptions, AStreamsEpochThatWasNotValidatedIsTold) {
                                 levin::DataLoader(dataset(8), {.batch_size = 4}));
     return GetCapturedStderr();
   };
-  EXPECT_THAT(said_with(7), HasSubstr("val_check_interval = 7 and the epoch had 5 batches"));
+  EXPECT_THAT(said_with(7), HasSubstr("val_check_interval = 7, but the epoch had 5 batches"));
   EXPECT_THAT(said_with(5), Not(HasSubstr("val_check_interval")));
 }
 

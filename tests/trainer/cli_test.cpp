@@ -163,7 +163,7 @@ TEST(Cli, PredictionsWithoutARowForEachSampleAreRefusedOnSeveralRanks) {
         root.str(), {"predict", "--output", (root / "out.safetensors").c_str()});
     return said.code == 1 ? said.err : "no error";
   });
-  EXPECT_THAT(words, Contains(HasSubstr("trainer.predictions: predict_step gave 1 rows")));
+  EXPECT_THAT(words, Contains(HasSubstr("trainer.predictions: predict_step returned 1 rows")));
   EXPECT_FALSE(fs::exists(root / "out.safetensors"));
 }
 

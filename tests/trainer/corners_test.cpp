@@ -39,7 +39,7 @@ TEST(Modes, PartsInEvaluationModeStayThereInFit) {
   levin::Trainer(bare()).fit(net, levin::DataLoader(dataset(32), {.batch_size = 8}),
                              levin::DataLoader(dataset(8), {.batch_size = 8}));
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("1 of the module's parts are in evaluation mode"));
+              HasSubstr("1 modules are in evaluation mode"));
   EXPECT_FALSE(norm->is_training());
   EXPECT_TRUE(torch::equal(norm->running_mean, mean));
 }
@@ -90,7 +90,7 @@ TEST(Loaders, ASamplerForTrainingAndValidationIsAnError) {
                             levin::DataLoader(data, {.sampler = sampler}),
                             levin::DataLoader(data, {.sampler = sampler}));
               }),
-              HasSubstr("share a sampler"));
+              HasSubstr("share one sampler"));
 }
 
 TEST(Loaders, ASecondFitReadsFromTheStart) {

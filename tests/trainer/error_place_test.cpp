@@ -222,10 +222,10 @@ TEST(ErrorHint, OfLibTorchsHalfErrorsSaysWhatToDo) {
     };
   };
   const at::Tensor zeros = torch::zeros({1, 8, 4});
-  EXPECT_THAT(
-      said_of("bf16-true", with_state(lstm, std::make_tuple(zeros, zeros)), lstm.ptr()),
-      ::testing::HasSubstr("levin error: trainer: with --precision bf16-true a tensor is bfloat16 "
-                           "that meets one of float32: a state of an LSTM"));
+  EXPECT_THAT(said_of("bf16-true", with_state(lstm, std::make_tuple(zeros, zeros)), lstm.ptr()),
+              ::testing::HasSubstr(
+                  "levin error: trainer: with --precision bf16-true, a bfloat16 tensor meets "
+                  "a float32 tensor; create the states of an LSTM"));
   EXPECT_THAT(said_of("bf16-true", with_state(gru, zeros), gru.ptr()),
               ::testing::HasSubstr("torch::zeros(sizes, x.options())"));
   auto encoder = torch::nn::TransformerEncoderLayer(
@@ -234,7 +234,7 @@ TEST(ErrorHint, OfLibTorchsHalfErrorsSaysWhatToDo) {
     return encoder->forward(x.unsqueeze(1), {}, torch::zeros({1, 8}, torch::kBool));
   };
   EXPECT_THAT(said_of("bf16-mixed", masked, encoder.ptr()),
-              ::testing::HasSubstr("take no key_padding_mask; give it as the attention's mask"));
+              ::testing::HasSubstr("do not accept a key_padding_mask; pass it as attention mask"));
 }
 
 TEST(ErrorHint, OtherErrorsHaveNone) {

@@ -222,7 +222,7 @@ TEST(CheckpointFiles, OneGivenTwiceIsAnError) {
   const auto one = levin::model_checkpoint({});
   const Scratch root;
   EXPECT_THAT(error_of([&] { fit(root.str(), {one, one}, 1); }),
-              HasSubstr("trainer.callbacks: the callback 'model_checkpoint' is given twice"));
+              HasSubstr("trainer.callbacks: got the callback 'model_checkpoint' twice"));
 }
 
 TEST(CheckpointFiles, TwoInOneFolderNeverRemoveEachOthers) {
@@ -257,7 +257,7 @@ TEST(CheckpointFiles, AMonitorThatIsNotThereYetIsAWarning) {
                               levin::DataLoader(dataset(8), {.batch_size = 8}));
   EXPECT_THAT(
       ::testing::internal::GetCapturedStderr(),
-      HasSubstr("nothing named 'score' was logged by step 5, so its checkpoint has no rank"));
+      HasSubstr("nothing named 'score' was logged by step 5, so this checkpoint is not ranked"));
   EXPECT_THAT(names_in(root / "checkpoints"), ElementsAre("epoch=1-score=0.50", "last"));
   EXPECT_EQ(checkpoint->best_model_score(), 0.5);
 }

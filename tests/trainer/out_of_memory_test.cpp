@@ -61,7 +61,7 @@ TEST(TrainerOutOfMemory, OfAnEvaluationIsOfItsBatch) {
 TEST(TrainerOutOfMemory, OfTheCpuIsKnownByItsWords) {
   EXPECT_THAT(
       said_of([] { torch::empty({int64_t{1} << 48}); }),
-      HasSubstr("accelerator.memory: cpu has no memory left for a step with a batch_size of 16"));
+      HasSubstr("accelerator.memory: cpu ran out of memory in a step with a batch_size of 16"));
 }
 
 TEST(TrainerOutOfMemory, OtherErrorsSayNothingOfIt) {

@@ -280,7 +280,7 @@ TEST(Ranks, BatchNormOverAllNeedsABatchOfEach) {
                   accelerator.join_uneven_inputs([] {});
                   return "";
                 }),
-      Each(StartsWith("strategy.join: batch norm over all processes")));
+      Each(StartsWith("strategy.join: synchronized batch norm needs")));
 }
 
 TEST(Ranks, LogsAndCheckpointsAreWrittenOnce) {
@@ -382,7 +382,7 @@ TEST(Ranks, OtherDevicesThanWereStartedAreAnError) {
                           levin::Trainer trainer(options);
                           return "";
                         }),
-              Each(StartsWith("accelerator.devices: got --devices 4 and torchrun has started 2")));
+              Each(StartsWith("accelerator.devices: got --devices 4, but torchrun has started 2")));
   EXPECT_THAT(run_world(1,
                         [](int64_t, const fs::path& folder) {
                           for (const char* name :
@@ -394,8 +394,8 @@ TEST(Ranks, OtherDevicesThanWereStartedAreAnError) {
                           levin::Trainer trainer(options);
                           return "";
                         }),
-              Each(StartsWith("accelerator.devices: got --num-nodes 2 for a program that was "
-                              "started by itself")));
+              Each(StartsWith(
+                  "accelerator.devices: got --num-nodes 2, but no launcher started this program")));
 }
 
 }  // namespace

@@ -192,7 +192,8 @@ TEST(ResumedLogs, AreCutAgainWhereARunIsResumedTwiceFromOneCheckpoint) {
   run.crash_at = -1;
   CaptureStderr();
   logged_run(root.path(), run);
-  EXPECT_THAT(GetCapturedStderr(), HasSubstr("goes on from step 24; rows from after it are cut: "));
+  EXPECT_THAT(GetCapturedStderr(),
+              HasSubstr("continues from step 24; removed rows from after it: "));
   EXPECT_EQ(metrics(root.path()), metrics(whole.path()));
 }
 

@@ -141,8 +141,8 @@ TEST(StreamTraining, AFractionOfAnUnknownLengthIsAnErrorThatNamesTheFlag) {
         [&] { fitted(options, stream_loader({40}, {.batch_size = 8}), stream_loader({9}, {})); });
   };
   EXPECT_THAT(fit([](auto& o) { o.val_check_interval = 0.25; }),
-              StartsWith("trainer.options: got val_check_interval = 0.25, a fraction of a stream "
-                         "whose length is not known; give a count"));
+              StartsWith("trainer.options: got val_check_interval = 0.25, a fraction, but the "
+                         "length of the stream is unknown; give a count"));
   EXPECT_THAT(fit([](auto& o) { o.limit_train_batches = 0.5; }),
               StartsWith("trainer.options: got limit_train_batches = 0.5"));
   EXPECT_THAT(fit([](auto& o) { o.limit_val_batches = 0.5; }),
@@ -161,7 +161,7 @@ TEST(StreamTraining, AStreamWithoutABatchIsAnError) {
   auto options = silent(root.str());
   options.max_steps = 2;
   EXPECT_THAT(error_of([&] { fitted(options, stream_loader({0, 0}, {.batch_size = 8})); }),
-              StartsWith("trainer.dataloader: the stream of training data gave no batch"));
+              StartsWith("trainer.dataloader: the training stream gave no batch"));
 }
 
 struct StopAt : levin::Callback {

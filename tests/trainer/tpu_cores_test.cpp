@@ -108,7 +108,7 @@ TEST_F(TpuCoresOnXla, AreAnErrorBesideFlagsThatSayOtherwise) {
   eight.devices = 2;
   EXPECT_THAT(
       error_of([&] { levin::Trainer trainer(eight); }),
-      HasSubstr("trainer.options: got tpu_cores = 8 beside accelerator = auto and devices = 2"));
+      HasSubstr("trainer.options: got tpu_cores = 8 with accelerator = auto and devices = 2"));
   eight.devices = "auto";
   eight.accelerator = "cpu";
   EXPECT_THAT(error_of([&] { levin::Trainer trainer(eight); }),

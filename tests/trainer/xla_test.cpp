@@ -343,8 +343,9 @@ TEST(TrainerOnXla, WhatAReplayCannotDoIsAnError) {
   budget.engine.activation_memory_budget = 0.5;
   EXPECT_THAT(error_of([&] { fit_bag(scaled, false, 16); }),
               AllOf(HasSubstr("accelerator.compile: 16-mixed"), HasSubstr("or --compile no")));
-  EXPECT_THAT(error_of([&] { fit_bag(guarded, false, 16); }),
-              AllOf(HasSubstr("accelerator.compile: --nan-policy"), HasSubstr("or --compile no")));
+  EXPECT_THAT(
+      error_of([&] { fit_bag(guarded, false, 16); }),
+      AllOf(HasSubstr("accelerator.compile: --nan-policy"), HasSubstr("or set --compile no")));
   EXPECT_THAT(error_of([&] { fit_bag(budget, false, 16); }),
               HasSubstr("on XLA use levin::activation_checkpoint"));
 }

@@ -17,22 +17,17 @@ namespace levin::tools {
 namespace {
 
 constexpr const char* kHelp =
-    "usage: levin ckpt ACTION [OPTIONS] PATH...\n\n"
-    "  inspect PATH          what is in it: tensors, their types and sizes, the training state\n"
-    "  verify PATH...        whether each byte is as it was written; the code is 1 where it is "
-    "not. Of\n"
-    "                        files without checksums: whether they hold all that they tell of\n"
-    "  diff ONE OTHER        tensors and numbers in which two differ; the code is 1 where some do\n"
-    "  convert FROM TO       the weights to TO.safetensors, as torch.save to TO.pt, .pth or .bin, "
-    "else to\n"
-    "                        a folder as save_pretrained's\n"
-    "  merge PART... TO      one checkpoint of what the hosts of a run wrote "
-    "(save_on_each_node)\n\n"
-    "PATH is a checkpoint's folder, a folder as transformers saves it (safetensors or "
-    "pytorch_model.bin,\n"
-    "in one file or several), a file of safetensors or of torch.save, or a folder of\n"
-    "torch.distributed.checkpoint.\n"
-    "  levin ckpt ACTION --help lists its options\n";
+    "usage: levin ckpt ACTION [OPTIONS] PATH...\n\n  inspect PATH          print its tensors, "
+    "their dtypes and sizes, and the training state\n  verify PATH...        check every byte "
+    "against the checksums; the exit code is 1 if one differs.\n                        Files "
+    "without checksums: check that all they list is there\n  diff ONE OTHER        print tensors "
+    "and numbers that differ; the exit code is 1 if some do\n  convert FROM TO       write the "
+    "weights to TO.safetensors, as torch.save to TO.pt, .pth or .bin, else to\n                    "
+    "    a folder as save_pretrained's\n  merge PART... TO      merge what the hosts of a run "
+    "wrote (save_on_each_node) into one checkpoint\n\nPATH is a checkpoint's folder, a folder as "
+    "transformers saves it (safetensors or pytorch_model.bin,\nin one file or several), a file of "
+    "safetensors or of torch.save, or a folder of\ntorch.distributed.checkpoint.\n  levin ckpt "
+    "ACTION --help lists its options\n";
 
 using Paths = std::vector<std::string>;
 
@@ -46,14 +41,14 @@ bool parse(CLI::App& app, int argc, char** argv, Paths& paths, const char* names
 }
 
 int inspect(int argc, char** argv) {
-  CLI::App app("What is in a checkpoint.", "levin ckpt inspect");
+  CLI::App app("Prints the contents of a checkpoint.", "levin ckpt inspect");
   Paths paths;
   bool is_all = false, is_json = false;
   int64_t num_tensors = 20;
-  app.add_option("--top", num_tensors, "how many of the largest tensors to name")
+  app.add_option("--top", num_tensors, "number of the largest tensors to list")
       ->capture_default_str();
-  app.add_flag("--all", is_all, "all tensors, by name");
-  app.add_flag("--json", is_json, "for other programs to read");
+  app.add_flag("--all", is_all, "list all tensors by name");
+  app.add_flag("--json", is_json, "print JSON");
   if (!parse(app, argc, argv, paths, "PATH", 1)) return 0;
   LEVIN_CHECK(paths.size() == 1, "tools.ckpt", "got {} paths, wanted one", paths.size());
   std::cout << inspected(paths[0], is_all ? -1 : num_tensors, is_json);
@@ -61,7 +56,7 @@ int inspect(int argc, char** argv) {
 }
 
 int verify(int argc, char** argv) {
-  CLI::App app("Whether each byte of checkpoints is as it was written.", "levin ckpt verify");
+  CLI::App app("Checks the bytes of checkpoints against their checksums.", "levin ckpt verify");
   Paths paths;
   if (!parse(app, argc, argv, paths, "PATH...", 1)) return 0;
   int code = 0;
@@ -77,12 +72,14 @@ int verify(int argc, char** argv) {
 }
 
 int diff(int argc, char** argv) {
-  CLI::App app("Tensors and numbers in which two checkpoints differ.", "levin ckpt diff");
+  CLI::App app("Prints the tensors and numbers in which two checkpoints differ.",
+               "levin ckpt diff");
   Paths paths;
   Tolerance tolerance;
-  app.add_option("--rtol", tolerance.relative, "numbers may differ by this much of their size")
+  app.add_option("--rtol", tolerance.relative, "relative tolerance of numbers")
       ->capture_default_str();
-  app.add_option("--atol", tolerance.absolute, "and by this much")->capture_default_str();
+  app.add_option("--atol", tolerance.absolute, "absolute tolerance of numbers")
+      ->capture_default_str();
   if (!parse(app, argc, argv, paths, "ONE OTHER", 2)) return 0;
   LEVIN_CHECK(paths.size() == 2, "tools.ckpt", "got {} paths, wanted two", paths.size());
   const CheckpointContents one = read_contents(paths[0]), other = read_contents(paths[1]);
@@ -95,18 +92,18 @@ int diff(int argc, char** argv) {
 
 int convert_action(int argc, char** argv) {
   CLI::App app(
-      "The weights of a checkpoint in one file of safetensors (TO.safetensors), in one that "
-      "torch.load and "
-      "load_state_dict(strict=True) take (TO.pt, TO.pth or TO.bin), or in a folder as Hugging "
-      "Face's "
-      "save_pretrained writes it (any other TO).",
+      "Writes the weights of a checkpoint to one safetensors file (TO.safetensors), to a file for "
+      "torch.load and load_state_dict(strict=True) (TO.pt, TO.pth or TO.bin), or to a folder as "
+      "save_pretrained of Hugging Face writes it (any other TO).",
       "levin ckpt convert");
   Paths paths;
   ConvertOptions options;
   app.add_option("--dtype", options.dtype,
-                 "of floating tensors: float32, float16, bfloat16 or float64; else as they are")
+                 "dtype to convert floating tensors to: float32, float16, bfloat16 or float64; "
+                 "else unchanged")
       ->type_name("");
-  app.add_option("--max-shard-bytes", options.max_shard_bytes, "of one file of a folder")
+  app.add_option("--max-shard-bytes", options.max_shard_bytes,
+                 "maximum size of one file of a folder")
       ->capture_default_str();
   if (!parse(app, argc, argv, paths, "FROM TO", 2)) return 0;
   LEVIN_CHECK(paths.size() == 2, "tools.ckpt", "got {} paths, wanted two", paths.size());
@@ -115,7 +112,8 @@ int convert_action(int argc, char** argv) {
 }
 
 int merge(int argc, char** argv) {
-  CLI::App app("One checkpoint of what the hosts of a run wrote of it.", "levin ckpt merge");
+  CLI::App app("Merges the parts that the hosts of a run wrote into one checkpoint.",
+               "levin ckpt merge");
   Paths paths;
   if (!parse(app, argc, argv, paths, "PART... TO", 2)) return 0;
   const std::filesystem::path to = paths.back();
@@ -144,7 +142,8 @@ int ckpt(int argc, char** argv) {
   }
   const auto* const action = std::ranges::find(kActions, name, &Action::name);
   LEVIN_CHECK(action != std::end(kActions), "tools.ckpt",
-              "got '{}', wanted inspect, verify, diff, convert or merge; levin ckpt --help", name);
+              "got '{}', wanted inspect, verify, diff, convert or merge; see levin ckpt --help",
+              name);
   return action->run(argc - 1, argv + 1);
 }
 

@@ -30,8 +30,8 @@ class Gathered {
       const std::string name = path.empty() ? key : path + "." + key;
       name_bytes_ += name.size();
       LEVIN_CHECK(name_bytes_ <= kMostNameBytes, "tools.ckpt",
-                  "the names in '{}' take more than {}; a key of it is too long", file_.string(),
-                  bytes_text(kMostNameBytes));
+                  "the names in '{}' take more than {}, because one key is too long",
+                  file_.string(), bytes_text(kMostNameBytes));
       if (const auto* child = std::get_if<State>(&value)) {
         gather(*child, name);
       } else if (const auto* tensor = std::get_if<at::Tensor>(&value)) {
@@ -63,7 +63,7 @@ int64_t storage_bytes(const State& weights) {
   return bytes;
 }
 
-/// What PyTorch saved may repeat a storage, in one tensor (stride 0) or in many. Files of Hugging Face
+/// A file of PyTorch may repeat a storage, in one tensor (stride 0) or in many. Files of Hugging Face
 /// hold every element.
 void check_repeated(const State& weights, const fs::path& path) {
   const int64_t stored = storage_bytes(weights);
@@ -72,9 +72,8 @@ void check_repeated(const State& weights, const fs::path& path) {
     const at::Tensor& tensor = std::get<at::Tensor>(value);
     const auto bytes = static_cast<int64_t>(tensor.nbytes());
     LEVIN_CHECK(bytes <= left, "tools.ckpt",
-                "the tensors of '{}' repeat what is stored ({}): with '{}' of sizes {} they would "
-                "take more "
-                "than {}; save them by .clone() in the program that wrote the file",
+                "the tensors of '{}' repeat stored elements ({}): with '{}' of sizes {} they would "
+                "take more than {}; save them with .clone() in the program that wrote the file",
                 path.string(), bytes_text(stored), printable(name), c10::str(tensor.sizes()),
                 bytes_text(stored + kMostRepeated));
     left -= bytes;
@@ -109,8 +108,8 @@ std::map<std::string, std::string> tied_in(const State& training) {
   return tied;
 }
 
-/// What is converted: of PyTorch's files the weights alone, whatever else they hold. Where a checkpoint tells of
-/// tied weights, these have all of their names if asked for.
+/// The weights to convert; everything else in PyTorch's files is left out. If a checkpoint records tied weights,
+/// they get all of their names on request.
 State weights_of(const fs::path& from, bool with_all_names) {
   if (is_torch_checkpoint(from)) return load_torch_weights(from);
   CheckpointContents contents = read_contents(from);
@@ -174,7 +173,7 @@ std::string verified(const fs::path& path) {
                              bytes_text(static_cast<int64_t>(tensor.nbytes())));
     }
   }
-  return fmt::format("whole, {} tensors{}; a {} has no checksums", tensors, repeated,
+  return fmt::format("complete, {} tensors{}; a {} has no checksums", tensors, repeated,
                      contents.kind);
 }
 
@@ -186,7 +185,7 @@ void convert(const fs::path& from, const fs::path& to, const ConvertOptions& opt
        {"float64", at::kDouble}}};
   std::error_code unknown;
   LEVIN_CHECK(!fs::exists(fs::symlink_status(to, unknown)), "tools.ckpt",
-              "'{}' is there; name a new path", to.string());
+              "'{}' exists; name a new path", to.string());
   const bool is_of_torch = is_torch_file_name(to);
   State weights = weights_of(from, /*with_all_names=*/is_of_torch);
   // In PyTorch's form what repeats elements still does, as long as none is cast.

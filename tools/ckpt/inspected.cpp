@@ -17,7 +17,7 @@ using nlohmann::json;
 
 constexpr size_t kLongestShown = 400;  // bytes
 
-/// Of the training state: "trainer.epoch: 3".
+/// Lines of the training state: "trainer.epoch: 3".
 struct Scalars {
   std::vector<std::string> lines;
   int64_t num_tensors = 0;

@@ -22,10 +22,11 @@ namespace levin::tools {
 namespace {
 
 constexpr const char* kGraphHelp =
-    "Prints the graph of a program's training step: a line of text an operator, or what Graphviz "
-    "draws; or writes a page that shows it folded by module, with the memory over time.\n"
-    "The program runs until it has written its first step as a graph; a graph's .safetensors file "
-    "does as well. The options may stand behind the program; what follows -- is the program's.";
+    "Prints the graph of a program's training step as text, one line per operator, or for "
+    "Graphviz. Or writes an HTML page that shows the graph folded by module, with the memory over "
+    "time.\nThe program runs until it has written its first step as a graph; PROGRAM may also be a "
+    "graph's .safetensors file. The options may come after the program; everything after -- "
+    "belongs to the program.";
 
 struct GraphFlags {
   std::string device = "cpu", page;
@@ -41,10 +42,12 @@ void write_page(const graph::Graph& graph, const std::string& title, const Graph
 }
 
 void add_graph_flags(CLI::App& app, GraphFlags& flags) {
-  auto* const page =
-      app.add_option("--html", flags.page, "write a page to this file")->type_name("FILE.html");
-  auto* const text = app.add_flag("--text", flags.is_text, "print it as text, the default");
-  app.add_flag("--dot", flags.is_dot, "print it for `dot -Tsvg`")->excludes(text)->excludes(page);
+  auto* const page = app.add_option("--html", flags.page, "write an HTML page to this file")
+                         ->type_name("FILE.html");
+  auto* const text = app.add_flag("--text", flags.is_text, "print the graph as text, the default");
+  app.add_flag("--dot", flags.is_dot, "print the graph for Graphviz: dot -Tsvg")
+      ->excludes(text)
+      ->excludes(page);
   text->excludes(page);
   add_device_option(app, flags.device);
 }
@@ -60,7 +63,7 @@ int graph(int argc, char** argv) {
   if (!parse_arguments(app, argc, argv, "tools.graph")) return 0;
   // A forgotten name would have the page written over the program.
   LEVIN_CHECK(flags.page.empty() || flags.page.ends_with(".html"), "tools.graph",
-              "--html: got '{}', wanted the page's file, whose name ends in .html", flags.page);
+              "--html: got '{}', wanted a file whose name ends in .html", flags.page);
   std::vector<std::string> command = program_of(app, "graph");
   const auto mark = std::ranges::find(command, "--");
   if (mark != command.end()) command.erase(mark);

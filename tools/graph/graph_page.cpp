@@ -45,7 +45,7 @@ class Columns {
   int64_t peak_bytes() const { return memory_.peak_bytes; }
 
  private:
-  /// What is there from the first operator to the last, and so at the peak.
+  /// Adds values that are alive from the first operator to the last, and so at the peak.
   void add_held(const graph::LiveValue& live) {
     const Node& node = live.value->node();
     if (node.opcode() == Opcode::kCallFunction) return;
@@ -78,7 +78,7 @@ class Columns {
     columns_["gradients"].push_back(gradient_bytes_);
   }
 
-  /// What is added to the gradient of the step before lies in its place.
+  /// A gradient that is added to that of the step before needs no bytes of its own.
   double new_gradient_bytes(const Node& node) const {
     const auto is_old = [](const graph::Value* input) {
       return input != nullptr && is_old_gradient(input->node());

@@ -60,7 +60,7 @@ for (let i = 0; i < count; ++i) {
   }
 }
 
-// What the chart stacks, from below.
+// The layers that the chart stacks, from below.
 const held = data.held, heldBytes = held.parameters + held.state + held.inputs;
 function stackAt(i) {
   const rest = Math.max(0, ops.memory[i] - heldBytes);

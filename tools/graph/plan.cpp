@@ -16,12 +16,12 @@ namespace levin::tools {
 namespace {
 
 constexpr const char* kPlanHelp =
-    "Prints the arithmetic, the memory traffic and a roofline time of a program's training step by "
-    "phase, its peak of memory by kind, what is alive then, and whether it fits a device.\n"
-    "The program runs until it has written its first step as a graph; a graph's .safetensors file "
-    "does as well. The time is what the device's data sheet allows at best.\n"
-    "--tpu says in their place what the step loses on a TPU by its sizes and types, and whether a "
-    "core holds it; `levin xla check` asks the compiler.";
+    "Prints the cost of a program's training step by phase: arithmetic, memory traffic and "
+    "roofline time. Prints its peak memory by kind, the tensors alive at the peak, and whether it "
+    "fits a device.\nThe program runs until it has written its first step as a graph; PROGRAM may "
+    "also be a graph's .safetensors file. The time is the best that the device's data sheet "
+    "allows.\nWith --tpu it prints instead what the step loses on a TPU by its sizes and dtypes, "
+    "and whether it fits a core; `levin xla check` asks the compiler.";
 
 constexpr const char* kDefaultSlice = "v5e:2x4";
 
@@ -43,10 +43,11 @@ int plan(int argc, char** argv) {
   bool is_json = false;
   std::string slice;
   add_device_option(app, device);
-  app.add_flag("--tpu{v5e:2x4}", slice, "advice for a slice of TPUs, as v4:2x2x2 or v6e; v5e:2x4");
-  app.add_option("--top", num_largest, "how many of the largest tensors to list")
+  app.add_flag("--tpu{v5e:2x4}", slice,
+               "print advice for a TPU slice, as v4:2x2x2 or v6e; default v5e:2x4");
+  app.add_option("--top", num_largest, "number of the largest tensors to list")
       ->capture_default_str();
-  app.add_flag("--json", is_json, "for other programs to read; numbers in bytes and seconds");
+  app.add_flag("--json", is_json, "print JSON; numbers in bytes and seconds");
   if (!parse_arguments(app, argc, argv, "tools.plan")) return 0;
   const graph::DeviceDescription target = device_named(device, "plan");
   std::vector<std::string> command = program_of(app, "plan");

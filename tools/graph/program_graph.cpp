@@ -44,7 +44,7 @@ bool is_graph_file(const std::vector<std::string>& command) {
 
 graph::GraphModule program_graph(const std::vector<std::string>& command, bool for_xla) {
   LEVIN_CHECK(!command.empty(), "tools.program",
-              "got no program, wanted one and its arguments, or a graph's .safetensors file");
+              "got no program, wanted a program and its arguments, or a graph's .safetensors file");
   if (is_graph_file(command)) return load(command[0]);
   const TemporaryFolder folder;
   const std::filesystem::path file = folder.path() / "step.safetensors";
@@ -54,9 +54,9 @@ graph::GraphModule program_graph(const std::vector<std::string>& command, bool f
   run_program(command, variables, "its graph");
   std::error_code error;
   LEVIN_CHECK(std::filesystem::exists(file, error), "tools.program",
-              "'{}' ended and wrote no graph: it made no two steps by a Trainer or by an optimizer "
-              "that Accelerator::prepare gave; let one of them make its steps, or save a "
-              "graph::GraphModule and give its .safetensors file",
+              "'{}' ended and wrote no graph, because it did not make two steps with a Trainer or "
+              "with an optimizer from Accelerator::prepare; let the program make its steps with "
+              "one of them, or save a graph::GraphModule and give its .safetensors file",
               command[0]);
   return load(file);
 }

@@ -26,7 +26,7 @@ int64_t numel(const Value& value) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies());
 }
 
-/// What lay where the operator has put this value; nullptr where it is a result of its own.
+/// The value that the operator has overwritten with this one; nullptr if this one has memory of its own.
 const Value* overwritten_by(const Node& node, const Value& value) {
   std::vector<const Value*> written;
   for (const size_t argument : node.info().written) {
@@ -125,7 +125,7 @@ class Outliner {
     }
   }
 
-  /// Of a parameter that is used twice, as tied weights are, the gradient is a sum.
+  /// The gradient of a parameter that is used twice, as tied weights are, is a sum.
   void credit(const Value& gradient, const std::string& module) {
     const Node& node = before_adjustments(gradient).node();
     gradients_of_[&node].push_back(module);

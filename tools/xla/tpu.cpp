@@ -40,13 +40,13 @@ TpuSlice tpu_slice(const std::string& topology) {
   for (const Tpu& known : kTpuGenerations) kinds.emplace_back(known.name);
   if (tpu == nullptr) {
     const auto guess = nearest(topology.substr(0, topology.find(':')), kinds);
-    LEVIN_FAIL("tools.tpu", "got '{}', wanted one of {}, and its chips as in v5e:2x4{}", topology,
+    LEVIN_FAIL("tools.tpu", "got '{}', wanted one of {}, with its chips as in v5e:2x4{}", topology,
                fmt::join(kinds, ", "), guess ? fmt::format("; did you mean '{}'?", *guess) : "");
   }
   const size_t colon = topology.find(':');
   const std::string shape = colon == std::string::npos ? "1" : topology.substr(colon + 1);
   const auto chips = num_chips(shape);
-  LEVIN_CHECK(chips, "tools.tpu", "got '{}', wanted the chips behind the colon as in {}:2x4",
+  LEVIN_CHECK(chips, "tools.tpu", "got '{}', wanted the chips after the colon as in {}:2x4",
               topology, tpu->name);
   return {.tpu = tpu, .topology = topology, .num_cores = *chips * tpu->cores_of_chip};
 }

@@ -1,4 +1,4 @@
-// What `levin plan --tpu` says.
+// The output of `levin plan --tpu`.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 

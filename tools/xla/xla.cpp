@@ -20,18 +20,17 @@ namespace levin::tools {
 namespace {
 
 constexpr const char* kXlaHelp =
-    "usage: levin xla check [OPTIONS] PROGRAM [ARGUMENTS OF THE PROGRAM]\n\n"
-    "  check    compile a program's training step for TPUs that need not be there\n\n"
-    "  levin xla check --help lists its options\n";
+    "usage: levin xla check [OPTIONS] PROGRAM [ARGUMENTS OF THE PROGRAM]\n\n  check    compile a "
+    "program's training step for TPUs; no TPU is needed\n\n  levin xla check --help lists its "
+    "options\n";
 
 constexpr const char* kCheckHelp =
-    "Compiles a program's training step for TPUs that need not be there, by libtpu's compiler, and "
-    "prints for each topology what a core holds in memory, computes and exchanges with the others. "
-    "A step that does not fit is refused, and the code is then 1.\n"
-    "The program runs on the CPU until it has written its first step as a graph; a graph's "
-    ".safetensors file does as well. Each core gets a batch of the program's batch size, as when "
-    "it trains there.\n"
-    "libtpu is Google's and no part of levin: `make libtpu` or `pip install libtpu` fetches it.";
+    "Compiles a program's training step for TPUs with libtpu's compiler; no TPU is needed. For "
+    "each topology it prints the memory, arithmetic and communication of a core. If the step does "
+    "not fit, the exit code is 1.\nThe program runs on the CPU until it has written its first step "
+    "as a graph; PROGRAM may also be a graph's .safetensors file. Each core gets a batch of the "
+    "program's batch size, as in training on it.\nlibtpu is Google's and not part of levin: `make "
+    "libtpu` or `pip install libtpu` fetches it.";
 
 struct CheckFlags {
   std::vector<std::string> topologies = {"v5e:2x4"};
@@ -44,19 +43,20 @@ void add_check_flags(CLI::App& app, CheckFlags& flags) {
   auto* const topology =
       app.add_option(
              "--topology", flags.topologies,
-             fmt::format("kind and chips of the slice; several with commas. Seen to work: {}",
-                         fmt::join(xla::pjrt::known_topologies(), ", ")))
+             fmt::format(
+                 "TPU generation and chips of the slice; several separated by commas. Tested: {}",
+                 fmt::join(xla::pjrt::known_topologies(), ", ")))
           ->delimiter(',')
           ->allow_extra_args(false)
           ->capture_default_str()
           ->type_name("");
-  app.add_flag("--all", flags.is_all, "all of these topologies")->excludes(topology);
+  app.add_flag("--all", flags.is_all, "compile for all of these topologies")->excludes(topology);
   app.add_option("--libtpu", flags.libtpu,
-                 "libtpu.so; else LEVIN_LIBTPU names it, or it is looked for as other plugins are")
+                 "path of libtpu.so; else LEVIN_LIBTPU, else where PJRT plugins are looked for")
       ->type_name("FILE");
-  app.add_option("--top", flags.num_largest, "how many of the largest tensors to name")
+  app.add_option("--top", flags.num_largest, "number of the largest tensors to list")
       ->capture_default_str();
-  app.add_flag("--json", flags.is_json, "for other programs to read; numbers in bytes and seconds");
+  app.add_flag("--json", flags.is_json, "print JSON; numbers in bytes and seconds");
 }
 
 std::string libtpu_file(const std::string& given) {
@@ -69,9 +69,9 @@ std::string libtpu_file(const std::string& given) {
   } catch (const Error& error) {
     if (error.id() != "xla.plugin.absent") throw;
     LEVIN_FAIL("tools.xla",
-               "found no libtpu, whose compiler this takes; fetch it by `make libtpu` or `pip "
-               "install libtpu` (a download of 213 MB under Google's licence), or name libtpu.so "
-               "by --libtpu or LEVIN_LIBTPU");
+               "found no libtpu, whose compiler this command needs; fetch it with `make libtpu` or "
+               "`pip install libtpu` (a download of 213 MB under Google's licence), or name "
+               "libtpu.so with --libtpu or LEVIN_LIBTPU");
   }
 }
 

@@ -52,7 +52,7 @@ void move_to_xla(Graph& graph) {
 void check_device(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     LEVIN_CHECK(!is_input(node) || node.output().type().device.is_cpu(), "tools.xla",
-                "the step was recorded on {}, wanted the CPU: there it keeps the gradients that "
+                "the step was recorded on {}, wanted the CPU, where it keeps the gradients that "
                 "the devices exchange; leave out the program's --accelerator",
                 c10::str(node.output().type().device));
   }
@@ -78,8 +78,8 @@ Graph replica_of(const Graph& step, int64_t num_devices) {
   Graph graph = step.clone();
   const size_t num_parameters = mark_parameters(graph);
   LEVIN_CHECK(num_devices == 1 || num_parameters > 0, "tools.xla",
-              "the step leaves no gradients, which {} devices would exchange; call zero_grad "
-              "before backward instead of after the update",
+              "the step leaves no gradients for {} devices to exchange; call zero_grad before "
+              "backward instead of after the update",
               num_devices);
   if (num_devices > 1) graph::insert_gradient_all_reduces(graph, "devices");
   move_to_xla(graph);

@@ -1,4 +1,4 @@
-// What `levin xla check` says: a column for each topology.
+// The output of `levin xla check`: a column for each topology.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -27,7 +27,7 @@ class Table {
     }
   }
 
-  /// Of one that was refused there is no cell, unless the row is of the devices.
+  /// A step that was refused has no cell, unless the row is about the device (`always`).
   template <class Cell>
   void add(std::string_view name, const Cell& cell, bool always = false) {
     text_ += fmt::format("{:<28}", name);

@@ -61,17 +61,19 @@ graph::CheckOptions check_options(const AcceleratorOptions& options) {
     const auto [end, error] = std::from_chars(when.data(), when.data() + when.size(), check.every);
     LEVIN_CHECK(error == std::errc() && end == when.data() + when.size() && check.every > 0,
                 "accelerator.compile_check",
-                "got '{}', wanted auto, every, no, or a number above 0; "
-                "set --compile-check",
+                "got compile_check = '{}', wanted auto, every, no, or a number above 0; set "
+                "--compile-check",
                 when);
   }
   const std::string& policy = options.engine.compile_check_policy;
   LEVIN_CHECK(policy == "warn" || policy == "stop", "accelerator.compile_check",
-              "got the policy '{}', wanted warn or stop; set --compile-check-policy", policy);
+              "got compile_check_policy = '{}', wanted warn or stop; set --compile-check-policy",
+              policy);
   check.stops = policy == "stop";
-  LEVIN_CHECK(options.engine.compile_check_memory >= 0, "accelerator.compile_check",
-              "got {} MB, wanted 0 (no limit) or more; set --compile-check-memory",
-              options.engine.compile_check_memory);
+  LEVIN_CHECK(
+      options.engine.compile_check_memory >= 0, "accelerator.compile_check",
+      "got compile_check_memory = {} MB, wanted 0 (no limit) or more; set --compile-check-memory",
+      options.engine.compile_check_memory);
   check.most_bytes = static_cast<int64_t>(options.engine.compile_check_memory * 1e6);
   return check;
 }
@@ -98,7 +100,7 @@ CompiledStep::CompiledStep(Engine& engine, std::string name)
 CompiledStep::~CompiledStep() = default;
 
 std::vector<at::Tensor> CompiledStep::operator()(const StepCall& call, const Function& function) {
-  // What is called by a function that is recorded is a part of that.
+  // A call within a function that is being recorded is a part of that recording.
   if (!engine_.compiles() || graph::HostPart::current() != nullptr) return function();
   if (generation_ != engine_.generation() || has_other_modules()) prepare();
   if (std::has_single_bit(++calls_)) engine_.check_prepared();
@@ -188,7 +190,7 @@ std::vector<at::Tensor> CompiledStep::weights() const {
   return weights;
 }
 
-/// Of all parameters together; replays and their own steps move them too.
+/// The sum of the versions of all parameters; replays and eager steps change it too.
 uint64_t CompiledStep::versions() const {
   uint64_t sum = 0;
   for (const NamedTensor& parameter : engine_.named_parameters()) {

@@ -47,8 +47,8 @@ void keep_graph(const graph::Graph& graph) {
 void check_recorded(bool is_recorded, int64_t num_losses) {
   if (is_recorded || num_losses < kManyLosses || graph_file().empty()) return;
   LEVIN_FAIL("accelerator.graph_to",
-             "{} batches were trained on and no step was recorded; train by a Trainer, or step "
-             "with an optimizer that was given to Accelerator::prepare",
+             "no step was recorded in {} batches of training; train with a Trainer, or step with "
+             "an optimizer that Accelerator::prepare returned",
              num_losses);
 }
 

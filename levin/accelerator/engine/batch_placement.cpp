@@ -8,8 +8,8 @@ int64_t BatchPlacement::parts() const { return runtime_ == nullptr ? 1 : runtime
 
 Batch BatchPlacement::to_device(const Batch& batch) const {
   if (runtime_ == nullptr) return batch.to(device_, /*non_blocking=*/true);
-  // What was computed between steps, as for a checkpoint, is to be no part of the next one: that
-  // would be another program, and on several processes not that of the others.
+  // Operators between steps, as for a checkpoint, must not become part of the next step's program:
+  // it would be compiled again, and on several processes it would differ from the others' program.
   runtime_->sync();
   const xla::SplitScope split(*runtime_);
   return batch.to(device_);

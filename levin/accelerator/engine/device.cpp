@@ -21,11 +21,11 @@ at::Device select_device(std::string_view kind, RankInfo rank) {
   const bool has_cuda = count > 0;
   if (kind == "cpu" || (kind == "auto" && !has_cuda)) return at::Device(at::kCPU);
   LEVIN_CHECK(has_cuda, "accelerator.device",
-              "got '{}' and LibTorch sees no CUDA device{}; use --accelerator cpu", kind,
-              c10::impl::hasDeviceGuardImpl(at::kCUDA) ? "" : " (it is a build without CUDA)");
+              "got '{}', but LibTorch finds no CUDA device{}; use --accelerator cpu", kind,
+              c10::impl::hasDeviceGuardImpl(at::kCUDA) ? "" : " (it was built without CUDA)");
   LEVIN_CHECK(rank.local_rank < count, "accelerator.device",
-              "got process {} of this machine and {} CUDA devices, wanted one for each process; "
-              "set --devices {}, or --accelerator cpu",
+              "got process {} of this machine, but {} CUDA devices; every process needs its own, "
+              "so set --devices {}, or --accelerator cpu",
               rank.local_rank, count, count);
   const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(rank.local_rank));
   c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
@@ -45,9 +45,10 @@ bool is_xla(const AcceleratorOptions& options) {
 
 at::Device device_of(const AcceleratorOptions& options, RankInfo rank) {
   if (is_xla(options)) return {at::kXLA, 0};
-  LEVIN_CHECK(options.engine.pjrt_plugin.empty(), "accelerator.device",
-              "got --pjrt-plugin {}, which --accelerator {} has no use for; set --accelerator xla",
-              options.engine.pjrt_plugin, options.accelerator);
+  LEVIN_CHECK(
+      options.engine.pjrt_plugin.empty(), "accelerator.device",
+      "got --pjrt-plugin {} with --accelerator {}, where it has no effect; set --accelerator xla",
+      options.engine.pjrt_plugin, options.accelerator);
   return select_device(options.cpu ? "cpu" : options.accelerator, rank);
 }
 

@@ -27,10 +27,10 @@ namespace {
 constexpr uint64_t kRankStream = 0x72616e6b;  // "rank"
 
 WorldOptions world_options(const AcceleratorOptions& options, bool on_gpu = false) {
-  LEVIN_CHECK(
-      options.devices >= -1, "accelerator.devices",
-      "got --devices {}, wanted a number, 0 (as they were started) or -1 (one for each GPU)",
-      options.devices);
+  LEVIN_CHECK(options.devices >= -1, "accelerator.devices",
+              "got --devices {}, wanted a number of devices, 0 (as many as were started) or -1 "
+              "(one for each GPU)",
+              options.devices);
   const bool one_a_gpu = options.devices < 0 && !is_xla(options);
   const std::string_view kind = options.cpu ? "cpu" : std::string_view(options.accelerator);
   return {.devices = is_xla(options) ? 0 : std::max<int64_t>(options.devices, 0),
@@ -93,13 +93,13 @@ Engine::Engine(const AcceleratorOptions& options, const comm::Environment& envir
   if (device_.is_cpu()) warn_of_slow_half(precision_);
   LEVIN_CHECK(!options_.engine.master_weights || precision_.has_half_parameters(),
               "accelerator.precision",
-              "master_weights are of parameters in bfloat16 or float16 and {} has none; set "
+              "master_weights are for parameters in bfloat16 or float16, but {} has none; set "
               "--precision bf16-true, or leave out --master-weights",
               precision_.name);
   LEVIN_CHECK(!options_.engine.ddp.overlap_update || !precision_.scales_loss,
               "strategy.ddp.options",
-              "--ddp-overlap-update updates parameters before all gradients are there and {} looks "
-              "at all of them first; leave it out, or set --precision bf16-mixed",
+              "--ddp-overlap-update updates parameters before all gradients are there, but {} must "
+              "check all gradients first; leave it out, or set --precision bf16-mixed",
               precision_.name);
   check_compile();
   static_cast<void>(optim::GradScaler(options_.engine.scaler));  // looked at in 16-mixed alone
@@ -171,25 +171,26 @@ void Engine::check_compile() const {
   LEVIN_CHECK(engine.activation_memory_budget > 0.0 && engine.activation_memory_budget <= 1.0,
               "accelerator.compile", "got activation_memory_budget = {}, wanted above 0, at most 1",
               engine.activation_memory_budget);
-  LEVIN_CHECK((compiles() && xla_ == nullptr) || engine.activation_memory_budget == 1.0,
-              "accelerator.compile",
-              "got activation_memory_budget = {} without --compile replay, which it belongs to{}",
-              engine.activation_memory_budget,
-              xla_ == nullptr ? "" : "; on XLA use levin::activation_checkpoint");
+  LEVIN_CHECK(
+      (compiles() && xla_ == nullptr) || engine.activation_memory_budget == 1.0,
+      "accelerator.compile",
+      "got activation_memory_budget = {}, which works only with --compile replay; {}",
+      engine.activation_memory_budget,
+      xla_ == nullptr ? "set --compile replay" : "on XLA use levin::activation_checkpoint instead");
   const bool sums_again = engine.ddp.gradient_reduction == "sum" && compiles() &&
                           options_.gradient_accumulation_plugin.sync_each_batch;
-  LEVIN_CHECK(
-      !sums_again, "strategy.ddp.options",
-      "--ddp-gradient-reduction sum with sync_each_batch would sum the gradients of a window's "
-      "earlier batches again in recorded steps; leave one of them out, or set --compile no");
+  LEVIN_CHECK(!sums_again, "strategy.ddp.options",
+              "with recorded steps, --ddp-gradient-reduction sum and sync_each_batch would add the "
+              "earlier batches of an accumulation window several times; leave one of them out, or "
+              "set --compile no");
   if (!compiles() || !detail::graph_file().empty()) return;
   LEVIN_CHECK(!precision_.scales_loss, "accelerator.compile",
-              "{} looks in each step whether gradients are finite, and a recorded step cannot; set "
-              "--precision bf16-mixed, or --compile no",
+              "{} checks in each step whether gradients are finite, but a recorded step cannot; "
+              "set --precision bf16-mixed, or --compile no",
               precision_.name);
   LEVIN_CHECK(!LossGuard(engine.loss_guard).is_on(), "accelerator.compile",
-              "--nan-policy and --spike-policy look at each loss, and a recorded step cannot; turn "
-              "them off, or --compile no");
+              "--nan-policy and --spike-policy check each loss, but a recorded step cannot; set "
+              "them to off, or set --compile no");
 }
 
 void Engine::prepare_module(const std::shared_ptr<torch::nn::Module>& module, InitValues values) {
@@ -228,7 +229,7 @@ std::vector<NamedTensor> Engine::name_parameters() const {
   return all;
 }
 
-// What was added or replaced since would not be trained, and ranks would not agree on it.
+// Parameters added or replaced since then would not be trained, and ranks would not agree on them.
 void Engine::check_prepared() const {
   std::unordered_set<const c10::TensorImpl*> known;
   for (const NamedTensor& parameter : parameters_) {
@@ -238,9 +239,8 @@ void Engine::check_prepared() const {
     LEVIN_CHECK(
         !parameter.tensor.requires_grad() || known.contains(parameter.tensor.unsafeGetTensorImpl()),
         "accelerator.parameters",
-        "{} was added to its module, or put in another's place, after prepare, so no "
-        "optimizer has it; build the module whole before, or free_memory() and prepare "
-        "everything again",
+        "parameter {} was added to its module or replaced after prepare, so no optimizer has it; "
+        "build the full module before prepare, or call free_memory() and prepare everything again",
         parameter.name);
   }
 }
@@ -264,7 +264,8 @@ std::vector<NamedTensor> Engine::named_state() const {
 std::vector<NamedTensor> Engine::parameters_for(const OptimizerConfig& config) const {
   if (config.module() == nullptr) {
     LEVIN_CHECK(modules_.size() == 1 || config.pattern() != "*", "accelerator.optimizer",
-                "{} is bound to no module and {} are prepared; bind it: optim::{}(...).of(module)",
+                "{} is bound to no module, but {} modules are prepared; bind it with "
+                "optim::{}(...).of(module)",
                 config.name(), modules_.size(), config.name());
     return parameters_;
   }
@@ -284,7 +285,7 @@ std::vector<NamedTensor> Engine::parameters_for(const OptimizerConfig& config) c
     if (own.size() == parameters.size() && !own.empty()) return own;
   }
   LEVIN_CHECK(!parameters.empty(), "accelerator.optimizer",
-              "{} is bound to a module that was not prepared; give that module to prepare too",
+              "{} is bound to a module that was not prepared; give that module to prepare, too",
               config.name());
   return parameters;
 }
@@ -314,9 +315,10 @@ void Engine::optimizers_changed() {
     for (const NamedTensor& parameter : optimizer.optimizer().parameters()) {
       LEVIN_CHECK(
           seen.insert(parameter.tensor.unsafeGetTensorImpl()).second, "accelerator.optimizer",
-          "{} belongs to two optimizers, and each of them would {}; give it to one", parameter.name,
+          "parameter {} belongs to two optimizers, and each would {}; give it to one optimizer",
+          parameter.name,
           precision_.scales_loss ? "divide its gradient by the loss scale"
-                                 : "weigh its gradient where an accumulation window is short");
+                                 : "scale its gradient in an incomplete accumulation window");
     }
   }
 }

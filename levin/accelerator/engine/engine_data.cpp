@@ -24,7 +24,7 @@ DataLoader Engine::split(const DataLoader& loader) const {
       "batches of {} samples cannot be split over {} processes{}; set another batch_size, or "
       "split_batches = false",
       part.batch_size, num_processes(),
-      loader.dataset() == nullptr ? " where they come from a stream" : "");
+      loader.dataset() == nullptr ? " if they come from a stream" : "");
   part.batch_size /= num_processes();
   DataLoader own(loader.dataset(), std::move(part));
   own.load_state_dict(loader.state_dict());
@@ -43,8 +43,8 @@ DataLoader Engine::enlarged(const DataLoader& loader) const {
     return loader;
   }
   LEVIN_CHECK(loader.dataset() != nullptr, "accelerator.batch_size",
-              "batches of a stream cannot be made {} times as large for as many devices; set the "
-              "batch_size of all of them and split_batches = true",
+              "batches of a stream cannot be made {} times as large, for as many devices; set "
+              "batch_size to the total of all devices and split_batches = true",
               parts);
   whole.batch_size *= parts;
   DataLoader own(loader.dataset(), std::move(whole));
@@ -61,8 +61,8 @@ DataLoader Engine::prepare_loader(DataLoader loader, LoaderRole role) {
       options_.engine.use_distributed_sampler ? strategy_->slice() : DataSlice();
   if (options_.dataloader_config.dispatch_batches) {
     LEVIN_CHECK(slice.world_size == num_processes(), "accelerator.dispatch_batches",
-                "each batch would be split over {} processes that are to read the same data; set "
-                "dispatch_batches = false or use_distributed_sampler = true",
+                "dispatch_batches splits each batch over {} processes, but they should all read "
+                "the same data; set dispatch_batches = false or use_distributed_sampler = true",
                 num_processes());
     loader = dispatched(loader, world(), even);
   } else {
@@ -124,8 +124,8 @@ PreparedLoader Engine::prepared_loader(const DataLoader& loader) {
       const at::Tensor left = at::full({1}, ended ? 0 : 1, at::kLong);
       const auto have_one = reduce(left, ReduceOp::kSum).item<int64_t>();
       LEVIN_CHECK(have_one == 0 || have_one == num_processes(), "accelerator.even_batches",
-                  "{} of {} processes have a batch left and the others none; set even_batches = "
-                  "true, or train in join_uneven_inputs",
+                  "only {} of {} processes have a batch left; set even_batches = true, or train in "
+                  "join_uneven_inputs",
                   have_one, num_processes());
     };
   }
@@ -150,11 +150,11 @@ void Engine::check_torch_loader() {
       {"even_batches = false", splits && !data.even_batches},
       {"use_distributed_sampler = false", splits && !options_.engine.use_distributed_sampler}};
   for (const auto& [option, is_set] : unheeded) {
-    LEVIN_CHECK(!is_set, "accelerator.torch_loader",
-                "got {} and a loader of torch::data, which it cannot be done with; give prepare a "
-                "levin::DataLoader over levin::data::torch_dataset(dataset), or leave the option "
-                "out",
-                option);
+    LEVIN_CHECK(
+        !is_set, "accelerator.torch_loader",
+        "got {} with a loader of torch::data, which does not support it; give prepare a "
+        "levin::DataLoader over levin::data::torch_dataset(dataset), or leave the option out",
+        option);
   }
 }
 

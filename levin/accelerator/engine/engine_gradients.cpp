@@ -18,7 +18,8 @@ void Engine::backward(const at::Tensor& loss, bool synchronize) {
               "got a loss of shape {}, wanted a scalar; take its mean or sum",
               c10::str(loss.sizes()));
   LEVIN_CHECK(loss.requires_grad(), "accelerator.loss",
-              "this loss depends on no parameter; was it detached, or computed without gradients?");
+              "this loss depends on no parameter; check that it was not detached or computed "
+              "without gradients");
   detail::check_recorded(stepping_->recording() != nullptr, ++losses_);
   const SyncBatchNormGuard batch_norm(synced_.get());
   if (std::has_single_bit(static_cast<uint64_t>(losses_))) check_prepared();
@@ -30,17 +31,16 @@ void Engine::backward(const at::Tensor& loss, bool synchronize) {
 void Engine::check_gradients() {
   reaches_parameters_ = std::ranges::any_of(
       parameters_, [](const NamedTensor& parameter) { return parameter.tensor.grad().defined(); });
-  LEVIN_CHECK(
-      reaches_parameters_ || parameters_.empty(), "accelerator.loss",
-      "this loss depends on no parameter of a prepared module; give prepare the module that "
-      "it was computed with");
+  LEVIN_CHECK(reaches_parameters_ || parameters_.empty(), "accelerator.loss",
+              "this loss depends on no parameter of a prepared module; give prepare the module "
+              "that computed it");
 }
 
 void Engine::after_step(const optim::Optimizer& optimizer) {
   constexpr int64_t kFewSteps = 10;
   if (++steps_ == 1) say_who_reads_what();
   if (steps_ == kFewSteps) warn_of_unused_options();
-  // What is given to compile() is recorded as a whole.
+  // A function given to compile() is recorded as a whole.
   if (stepping_->recording() == nullptr) loop_recording_.end_step(optimizer);
 }
 
@@ -48,26 +48,26 @@ void Engine::after_step(const optim::Optimizer& optimizer) {
 void Engine::say_who_reads_what() const {
   if (has_loader_ || has_split() || num_processes() == 1) return;
   log::warn(
-      "accelerator.loaders: {} processes train and no loader was prepared, so that each reads all "
-      "that the loop gives it, the same data on all unless the loop divides them; give prepare the "
-      "loader, or take this process' part by process_index() or split_between_processes()",
+      "accelerator.loaders: {} processes train but no loader was prepared, so all processes train "
+      "on the same data unless the loop splits it; give prepare the loader, or split the data by "
+      "process_index() or split_between_processes()",
       num_processes());
 }
 
-// Of options to which a call in the loop gives effect, those whose call has never come.
+// Warns of options that need a call in the loop, if that call has never come.
 void Engine::warn_of_unused_options() const {
   if (stepping_->accumulation_steps() > 1 && !stepping_->state().has_windows) {
     log::warn(
-        "accelerator.accumulate: gradient_accumulation_steps = {} and no batch is in an "
-        "accumulation window, so "
-        "that each is stepped with; begin the loop's body with `const auto scope = "
+        "accelerator.accumulate: gradient_accumulation_steps = {}, but no batch ran within "
+        "accumulate(), so every batch makes a step; begin the loop's body with `const auto scope = "
         "accelerator.accumulate();`",
         stepping_->accumulation_steps());
   }
   if (options_.engine.compile != "no" && !stepping_->state().has_recorded) {
     log::warn(
-        "accelerator.compile: compile = {} and no step is recorded, so that all run as they are; "
-        "make them by what `accelerator.compile([&](const Batch& batch) {{ ... }})` gives",
+        "accelerator.compile: compile = {}, but no step was recorded, so all steps ran eagerly; "
+        "run them with the function that `accelerator.compile([&](const Batch& batch) {{ ... }})` "
+        "returns",
         options_.engine.compile);
   }
   const DataLoaderConfiguration& data = options_.dataloader_config;
@@ -76,8 +76,8 @@ void Engine::warn_of_unused_options() const {
                           !options_.engine.use_distributed_sampler;
   if (configures && !has_loader_) {
     log::warn(
-        "accelerator.loaders: dataloader_config, rng_types and use_distributed_sampler are of "
-        "loaders that prepare was given, and it was given none; prepare the training's loader");
+        "accelerator.loaders: dataloader_config, rng_types and use_distributed_sampler apply to "
+        "prepared loaders only, but none was prepared; give prepare the training loader");
   }
 }
 

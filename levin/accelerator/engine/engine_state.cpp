@@ -1,4 +1,4 @@
-// What the engine saves, and takes up again.
+// Saves and loads the state of the engine.
 
 #include <ATen/ops/equal.h>
 
@@ -42,7 +42,7 @@ State numbered(const Items& items) {
   return state;
 }
 
-/// What the checkpoint leaves out, by the number of the module.
+/// The base models that the checkpoint leaves out, by the number of the module.
 State states_of_bases(const std::vector<std::shared_ptr<torch::nn::Module>>& modules) {
   State all;
   for (size_t i = 0; i < modules.size(); ++i) {
@@ -65,7 +65,7 @@ State states_of_ties(const std::vector<std::shared_ptr<torch::nn::Module>>& modu
 
 void check_count(std::string_view what, size_t saved, size_t here) {
   LEVIN_CHECK(saved == here, "accelerator.state",
-              "the checkpoint holds {} {} and {} are prepared; prepare the same before load_state",
+              "the checkpoint holds {} {}, but {} are prepared; prepare the same before load_state",
               saved, what, here);
 }
 
@@ -207,8 +207,8 @@ int64_t processes_in(const State& training) {
   if (!training.contains("processes")) return generators;
   const int64_t processes = training.integer("processes");
   LEVIN_CHECK(processes == generators, "accelerator.state",
-              "the checkpoint says that {} processes saved it and holds the random generators of "
-              "{}; load another one",
+              "the checkpoint says that {} processes saved it, but it holds the random generators "
+              "of {}; load another checkpoint",
               processes, generators);
   return processes;
 }
@@ -218,15 +218,14 @@ void check_same_shards(const State& saved, const State& here) {
   if (!saved.contains("num_shards") || !here.contains("num_shards")) return;
   LEVIN_CHECK(
       saved.integer("num_shards") == here.integer("num_shards"), "data.loader.state",
-      "the state is of a stream of {} shards, this one has {}; load it with the data that it "
-      "was saved with",
+      "the state is of a stream of {} shards, but this stream has {}; load it with the same data",
       saved.integer("num_shards"), here.integer("num_shards"));
 }
 
 }  // namespace
 
 // Each rank of a stream has a place of its own; on another number of ranks they share what is left.
-// Of other data rank 0's state is everybody's.
+// For other data all ranks load rank 0's state.
 void Engine::load_loaders(const State& training) {
   State states = training.child("loaders");
   const State others =

@@ -16,7 +16,7 @@ struct Deterministic {
   bool warns_only = false;
 };
 
-/// What the flags were before an engine changed them.
+/// The values of the flags before an engine changed them.
 struct Engines {
   std::mutex mutex;
   int64_t count = 0;

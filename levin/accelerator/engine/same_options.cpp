@@ -66,8 +66,8 @@ void check_same_options(comm::ProcessGroup& world,
       const std::string other = ranks[rank].contains(name) ? ranks[rank].text(name) : "nothing";
       LEVIN_CHECK(
           first == other, "accelerator.options",
-          "rank {} has {} = '{}' and rank 0 has '{}'; start every rank with the same options", rank,
-          name, printable(other), printable(first));
+          "rank {} has {} = '{}', but rank 0 has '{}'; start every rank with the same options",
+          rank, name, printable(other), printable(first));
     }
   }
 }

@@ -15,16 +15,16 @@ void check_launch(const comm::Environment& environment, const WorldOptions& opti
   const RankInfo& rank = environment.rank;
   const int64_t here = rank.local_world_size;
   LEVIN_CHECK(options.devices == 0 || options.devices == here, "accelerator.devices",
-              "got --devices {} and {} has started {} processes on this machine; leave --devices "
+              "got --devices {}, but {} has started {} processes on this machine; leave --devices "
               "out, or start as many",
               options.devices, environment.launcher, here);
   const int64_t nodes = rank.world_size / here;
   LEVIN_CHECK(options.num_nodes == 1 || options.num_nodes == nodes, "accelerator.devices",
-              "got --num-nodes {} and {} has started processes on {} machines; leave --num-nodes "
+              "got --num-nodes {}, but {} has started processes on {} machines; leave --num-nodes "
               "out, or start as many",
               options.num_nodes, environment.launcher, nodes);
   LEVIN_CHECK(environment.processes_per_node == 1, "accelerator.devices",
-              "this pod is asked for {} processes and holds one; let `levin run` start the program",
+              "this pod was asked for {} processes but has one; start the program with `levin run`",
               environment.processes_per_node);
 }
 
@@ -55,8 +55,8 @@ comm::Environment join_launch(const WorldOptions& options) {
     return environment;
   }
   LEVIN_CHECK(options.num_nodes == 1, "accelerator.devices",
-              "got --num-nodes {} for a program that was started by itself; start it on every "
-              "machine by `levin run --nnodes {}`, torchrun, mpirun or srun",
+              "got --num-nodes {}, but no launcher started this program; start it on every machine "
+              "with `levin run --nnodes {}`, torchrun, mpirun or srun",
               options.num_nodes, options.num_nodes);
   const int64_t processes = processes_alone(options);
   if (processes <= 1) return environment;

@@ -47,14 +47,15 @@ void PreparedOptimizer::step() {
 at::Tensor PreparedOptimizer::step(const optim::Closure& closure) {
   Stepping& stepping = *shared_->stepping;
   optim::Optimizer& optimizer = *shared_->optimizer;
-  LEVIN_CHECK(closure != nullptr, "optim.closure", "got an empty closure for {}; call step()",
-              optimizer.name());
+  LEVIN_CHECK(closure != nullptr, "optim.closure",
+              "got an empty closure for {}; give one, or call step()", optimizer.name());
   at::Tensor first;
   const auto evaluate = [&] {
     const at::AutoGradMode with_gradients(true);
     at::Tensor loss = closure();
     LEVIN_CHECK(loss.defined() && loss.numel() == 1, "optim.closure",
-                "the closure given to {} gave no scalar; return the loss", optimizer.name());
+                "the closure given to {} did not return a scalar; return the loss",
+                optimizer.name());
     if (!first.defined()) first = loss.detach();
     return loss;
   };
@@ -82,7 +83,7 @@ at::Tensor PreparedOptimizer::step(const optim::Closure& closure) {
   }
   end();
   LEVIN_CHECK(first.defined(), "optim.closure",
-              "{} has not called the closure that its step was given; call backward and step()",
+              "{} did not call the closure given to step; call backward and then step()",
               optimizer.name());
   return first;
 }

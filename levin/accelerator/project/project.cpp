@@ -21,12 +21,10 @@ Project::Project(std::filesystem::path project_dir, const ProjectConfiguration& 
   LEVIN_CHECK(configuration.iteration >= 0 && configuration.total_limit >= 0, "accelerator.project",
               "got total_limit = {} and iteration = {}, wanted 0 or more",
               configuration.total_limit, configuration.iteration);
-  LEVIN_CHECK(
-      configuration.total_limit == 0 || configuration.automatic_checkpoint_naming,
-      "accelerator.project",
-      "got total_limit = {} without automatic_checkpoint_naming, whose checkpoints it counts; "
-      "set both",
-      configuration.total_limit);
+  LEVIN_CHECK(configuration.total_limit == 0 || configuration.automatic_checkpoint_naming,
+              "accelerator.project",
+              "got total_limit = {}, which applies only to automatic_checkpoint_naming; set both",
+              configuration.total_limit);
 }
 
 void Project::check() const {
@@ -65,7 +63,7 @@ std::filesystem::path Project::newest_checkpoint() const {
   check();
   const std::vector<int64_t> known = numbers();
   LEVIN_CHECK(!known.empty(), "accelerator.project",
-              "there is no checkpoint under '{}' yet; call save_state first, or give a folder",
+              "found no checkpoint under '{}'; call save_state first, or give a folder",
               (project_dir_ / "checkpoints").string());
   return folder(known.back());
 }
@@ -79,7 +77,7 @@ void Project::remove_old_checkpoints() const {
     try {
       remove_checkpoint(folder(known[static_cast<size_t>(i)]));
     } catch (const Error& error) {
-      log::warn("accelerator: an old checkpoint stays: {}", error.text());
+      log::warn("accelerator: could not remove an old checkpoint: {}", error.text());
     }
   }
 }

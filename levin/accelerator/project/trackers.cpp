@@ -28,7 +28,8 @@ Trackers::Trackers(std::vector<std::string> names, std::string project_dir, bool
   }
   for (const std::string& name : names_) {
     LEVIN_CHECK(makers().contains(name), "accelerator.log_with",
-                "got '{}', wanted csv, tensorboard or all; others join by add_tracker", name);
+                "got '{}', wanted csv, tensorboard or all; add other trackers with add_tracker",
+                name);
   }
 }
 
@@ -51,8 +52,8 @@ void Trackers::add(std::string name, std::shared_ptr<Logger> logger) {
 void Trackers::log(const Scalars& values, int64_t step) {
   if (is_main_ && loggers_.empty() && !names_.empty() && !std::exchange(has_warned_, true)) {
     log::warn(
-        "accelerator.log_with: values are logged and no tracker takes them; call init_trackers "
-        "first, and end_training last");
+        "accelerator.log_with: log() was called, but no tracker is open; call init_trackers first "
+        "and end_training last");
   }
   for (const auto& [name, logger] : loggers_) logger->log_metrics(values, /*epoch=*/0, step);
 }
@@ -62,9 +63,10 @@ std::shared_ptr<Logger> Trackers::get(const std::string& name) const {
   const auto found = std::ranges::find_if(loggers_, [&](const auto& l) { return l.first == name; });
   std::vector<std::string> known;
   for (const auto& [other, logger] : loggers_) known.push_back(other);
-  LEVIN_CHECK(found != loggers_.end(), "accelerator.tracker",
-              "there is no tracker '{}' among [{}]; name it in log_with and call init_trackers",
-              name, to_text(known));
+  LEVIN_CHECK(
+      found != loggers_.end(), "accelerator.tracker",
+      "got the tracker '{}', wanted one of [{}]; name it in log_with and call init_trackers", name,
+      to_text(known));
   return found->second;
 }
 

@@ -49,16 +49,14 @@ std::string warning_of_slow_half(const Precision& precision, const HalfInstructi
   const auto type = half_type(precision);
   if (type == at::kBFloat16 && !instructions.bfloat16) {
     return fmt::format(
-        "precision: this CPU has no instructions for bfloat16, so {} is slower here than 32-true, "
-        "up "
-        "to 11 times; set --precision 32-true",
+        "precision: this CPU has no bfloat16 instructions, so {} is up to 11 times slower than "
+        "32-true; set --precision 32-true",
         precision.name);
   }
   if (type == at::kHalf && !instructions.float16) {
     return fmt::format(
-        "precision: this CPU has no instructions for float16, so {} is slower here than 32-true, "
-        "up to "
-        "100 times; set --precision {}",
+        "precision: this CPU has no float16 instructions, so {} is up to 100 times slower than "
+        "32-true; set --precision {}",
         precision.name, instructions.bfloat16 ? "bf16-mixed or 32-true" : "32-true");
   }
   return "";
@@ -83,19 +81,15 @@ std::string half_hint(const Precision& precision, std::string_view error) {
           : "with --precision 32-true or bf16-mixed";
   if (error.find("attn_output_weights.masked_fill") != std::string_view::npos) {
     return fmt::format(
-        "with --precision {} LibTorch's MultiheadAttention and Transformer take no "
-        "key_padding_mask; "
-        "give it as the attention's mask (-inf where nothing is to be seen), or compute them in "
-        "float32 "
-        "{}",
+        "with --precision {}, MultiheadAttention and Transformer of LibTorch do not accept a "
+        "key_padding_mask; pass it as attention mask (-inf for masked positions), or compute them "
+        "in float32 {}",
         precision.name, in_float);
   }
   return fmt::format(
-      "with --precision {} a tensor is {} that meets one of float32: a state of an LSTM or GRU and "
-      "a "
-      "mask that the step makes get their dtype from what they meet, torch::zeros(sizes, "
-      "x.options()) or "
-      ".to(x.scalar_type()); or compute that part in float32 {}",
+      "with --precision {}, a {} tensor meets a float32 tensor; create the states of an LSTM or "
+      "GRU and masks with the dtype of the input, torch::zeros(sizes, x.options()) or "
+      ".to(x.scalar_type()), or compute that part in float32 {}",
       precision.name, name, in_float);
 }
 

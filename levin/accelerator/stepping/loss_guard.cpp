@@ -25,10 +25,13 @@ void warn(std::string_view text) {
 }  // namespace
 
 void LossGuardOptions::fields(FieldVisitor& field) {
-  field("nan_policy", nan_policy, "a loss that is no number: off, warn, skip (the step) or stop");
-  field("spike_policy", spike_policy, "a loss far above those before: off, warn, skip or stop");
-  field("spike_factor", spike_factor, "how many times the running mean of losses is far above");
-  field("spike_window", spike_window, "batches that the mean of losses runs over");
+  field("nan_policy", nan_policy,
+        "what to do when a loss is NaN or infinite: off, warn, skip (the step) or stop");
+  field("spike_policy", spike_policy,
+        "what to do when a loss is far above the running mean: off, warn, skip or stop");
+  field("spike_factor", spike_factor,
+        "a loss is a spike above this multiple of the running mean of losses");
+  field("spike_window", spike_window, "number of batches in the running mean of losses");
 }
 
 LossGuard::LossGuard(const LossGuardOptions& options) : options_(options) {
@@ -54,12 +57,12 @@ bool LossGuard::look(const at::Tensor& loss, const std::function<std::string()>&
                       std::abs(value) > options_.spike_factor * std::abs(mean_);
   const std::string& policy = is_number ? options_.spike_policy : options_.nan_policy;
   if ((!is_number || spikes) && policy != "off") {
-    const std::string what =
-        fmt::format("the loss of {} is {:.4g}, the mean before {:.4g}", where(), value, mean_);
+    const std::string what = fmt::format("the loss of {} is {:.4g}, and the mean before was {:.4g}",
+                                         where(), value, mean_);
     LEVIN_CHECK(policy != "stop", "accelerator.loss.stop",
                 "{}; lower the learning rate, clip the gradients, or set {} skip", what,
                 is_number ? "--spike-policy" : "--nan-policy");
-    warn(what + (policy == "skip" ? "; its step is left out" : ""));
+    warn(what + (policy == "skip" ? "; its step is skipped" : ""));
     return policy == "skip";
   }
   if (!is_number) return false;

@@ -45,9 +45,9 @@ at::Tensor LossWeights::weighted(const at::Tensor& loss, int64_t window_size) {
 
 void LossWeights::check_same() {
   const bool weighs = batch_.has_value();
-  LEVIN_CHECK(weighing_.weighs.value_or(weighs) == weighs, "trainer.loss_weight",
-              "set_loss_weight was called for some batches and not for others; call it for all of "
-              "them");
+  LEVIN_CHECK(
+      weighing_.weighs.value_or(weighs) == weighs, "trainer.loss_weight",
+      "set_loss_weight was called for some batches but not for others; call it for all batches");
   weighing_.weighs = weighs;
 }
 
@@ -56,8 +56,9 @@ void LossWeights::check_same() {
 void LossWeights::agree() {
   if (weighing_.is_agreed || records_) return;
   const bool weighs = world_.any(weighing_.weighs.value_or(false));
-  LEVIN_CHECK(weighing_.weighs.value_or(weighs) == weighs, "trainer.loss_weight",
-              "set_loss_weight was called on other ranks and not on this one; call it on all");
+  LEVIN_CHECK(
+      weighing_.weighs.value_or(weighs) == weighs, "trainer.loss_weight",
+      "set_loss_weight was called on other ranks but not on this one; call it on all ranks");
   weighing_.weighs = weighs;
   weighing_.is_agreed = true;
 }

@@ -35,21 +35,21 @@ std::string memory_hint(const std::exception& error, const StepInMemory& step) {
   if (!is_out_of_memory(error)) return "";
   std::string batch;
   if (step.batch_size > 0) batch = fmt::format(" with a batch_size of {}", step.batch_size);
-  std::string text = fmt::format("{} has no memory left for a step{}", step.device.str(), batch);
+  std::string text = fmt::format("{} ran out of memory in a step{}", step.device.str(), batch);
   if (step.batch_size != 1) {
     text += fmt::format(
         "; lower batch_size and raise accumulate_grad_batches (gradient_accumulation_steps) from "
-        "{} as much, which takes the same optimizer steps",
+        "{} by the same factor, which keeps the optimizer steps the same",
         step.accumulated);
   }
   text +=
-      "; put levin::activation_checkpoint around the model's blocks, which computes their "
-      "activations again in backward";
+      "; wrap the model's blocks in levin::activation_checkpoint, which recomputes their "
+      "activations in backward";
   if (!step.is_half) text += "; set --precision bf16-mixed, which halves most activations";
   if (!step.divides_parameters) {
     text +=
-        "; set --strategy fsdp on several devices, which divides parameters, gradients and "
-        "optimizer state over them";
+        "; set --strategy fsdp on several devices, which shards parameters, gradients and "
+        "optimizer state";
   }
   return Error("accelerator.memory", text).what();
 }

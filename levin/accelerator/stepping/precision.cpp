@@ -47,8 +47,8 @@ void check_precision(const Precision& precision, at::Device device,
   if (!is_bf16 || !compute_capability) return;
   const auto [major, minor] = *compute_capability;
   LEVIN_CHECK(major >= 8, "accelerator.precision.device",
-              "{} needs a GPU of compute capability 8.0 and {} has {}.{}; set --precision 16-mixed "
-              "or 32-true",
+              "{} needs a GPU of compute capability 8.0, but {} has {}.{}; set --precision "
+              "16-mixed or 32-true",
               precision.name, device.str(), major, minor);
 }
 

@@ -57,7 +57,8 @@ std::string Stepping::where() const {
 
 void Stepping::begin_batch(const WindowPlace& place) {
   if (recording_ != nullptr) {
-    recording()->refuse("it calls accumulate(): let accumulate() stand around the call");
+    recording()->refuse(
+        "it calls accumulate(); call accumulate() outside of the compiled function");
   }
   AccumulationWindow& window = state_.place.window;
   if (window.is_complete) {
@@ -195,11 +196,11 @@ bool Stepping::leaves_out() {
 bool Stepping::step(optim::Optimizer& optimizer) {
   if (!sync_gradients()) return false;
   const AccumulationWindow& window = state_.place.window;
-  LEVIN_CHECK(window.in_batch || window.is_complete, "accelerator.step",
-              "a step after {} of the {} batches of an accumulation window; step while the scope "
-              "that accumulate() "
-              "gave is there, where the steps in between do nothing",
-              state_.batches, accumulation_steps());
+  LEVIN_CHECK(
+      window.in_batch || window.is_complete, "accelerator.step",
+      "step() was called after {} of the {} batches of an accumulation window; call it while the "
+      "scope of accumulate() is alive, where it does nothing until the window is complete",
+      state_.batches, accumulation_steps());
   finish_gradients(optimizer);
   const size_t number = number_of(optimizer);
   state_.place.optimizers[number].are_used_up = true;
@@ -308,8 +309,8 @@ void Stepping::check_closure(const optim::Optimizer& optimizer) const {
                                     ? "steps that nan_policy or spike_policy leave out"
                                     : "";
   LEVIN_CHECK(what.empty(), "optim.closure",
-              "{} computes the loss several times in a step, which does not go with {}; leave that "
-              "out, or use another optimizer",
+              "{} computes the loss several times per step, which does not work with {}; leave "
+              "that out, or use another optimizer",
               optimizer.name(), what);
 }
 

@@ -100,7 +100,7 @@ void warn_of_unknown_keys(const std::string& origin, const std::vector<std::stri
   if (keys.empty()) return;
   std::vector<std::string> names;
   for (const std::string& key : keys) names.push_back(printable(key));
-  log::warn("{} has keys that levin does not know and does not use: {}; check whether they matter",
+  log::warn("{} has keys that levin does not know and ignores: {}; check whether they matter",
             origin, fmt::join(names, ", "));
 }
 

@@ -61,10 +61,10 @@ class Splitter {
     }
     if (rule == FlagValue::kPossible) return;
     LEVIN_CHECK(!is_there, rules_.error_id,
-                "{0} got no value, since the next word '{1}' is an option; give one, or write "
-                "{0}={1} where that is meant as its value",
+                "{0} got no value, because the next word '{1}' is an option; give a value, or "
+                "write {0}={1} if that is the value",
                 read.text, printable(is_there ? words_[next_] : ""));
-    LEVIN_FAIL(rules_.error_id, "{0} got no value; give one, or write {0}= for an empty one",
+    LEVIN_FAIL(rules_.error_id, "{0} got no value; give one, or write {0}= for an empty value",
                read.text);
   }
 

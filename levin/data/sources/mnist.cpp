@@ -117,10 +117,10 @@ class FashionMnist final : public DataModule {
 }  // namespace
 
 void MnistOptions::fields(FieldVisitor& field) {
-  field("root", root, "folder of the four IDX files, gzipped or not");
-  field("batch_size", batch_size, "samples of a batch on one rank");
-  field("num_workers", num_workers, "threads that fetch ahead");
-  field("limit", limit, "use only so many samples of each part; -1: all");
+  field("root", root, "folder with the four IDX files, gzipped or not");
+  field("batch_size", batch_size, "samples per batch on one rank");
+  field("num_workers", num_workers, "threads that prefetch batches");
+  field("limit", limit, "use only the first N samples of each part; -1: all");
 }
 
 std::shared_ptr<DataModule> fashion_mnist(MnistOptions options) {

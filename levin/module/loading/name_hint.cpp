@@ -13,7 +13,7 @@
 namespace levin::detail {
 namespace {
 
-/// What wrappers of Python put before names, or between their parts.
+/// Prefixes and infixes that wrappers in Python add to names.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kWrappers = {{
     {"_orig_mod.", "torch.compile"},
     {"module.", "DistributedDataParallel"},
@@ -76,30 +76,27 @@ std::string name_hint(const std::set<std::string>& missing,
       if (match.prefix == part) by = fmt::format(", as {} saves them", wrapper);
     }
     return fmt::format(
-        "; the weights have {} of them with '{}' before the name{}: {} for {}; take it off the "
-        "names "
-        "before they are loaded",
+        "; {} of the weights have the prefix '{}'{}: {} for {}; remove it from the names before "
+        "loading",
         match.count, printable(match.prefix), by, printable(match.longer), match.shorter);
   }
   if (const Match match = most_common(missing, unexpected); match.count * 2 > missing.size()) {
     return fmt::format(
-        "; the weights have {} of them without '{}' before the name: {} for {}; load them into "
-        "that "
-        "part of the module, or put it before their names",
+        "; {} of the weights lack the prefix '{}': {} for {}; load them into that submodule, or "
+        "add the prefix to their names",
         match.count, match.prefix, printable(match.shorter), match.longer);
   }
   for (const auto& [part, wrapper] : kWrappers) {
     for (const std::string& name : unexpected) {
       if (std::string own = without(name, part); own != name && missing.contains(own)) {
         return fmt::format(
-            "; the weights have '{}' within names, as {} saves them: {} for {}; take it off the "
-            "names "
-            "before they are loaded",
+            "; the weights have '{}' within names, as {} saves them: {} for {}; remove it from the "
+            "names before loading",
             part, wrapper, printable(name), own);
       }
     }
   }
-  return fmt::format("; in their place the weights have {}", first_names(unexpected));
+  return fmt::format("; instead, the weights have {}", first_names(unexpected));
 }
 
 }  // namespace levin::detail

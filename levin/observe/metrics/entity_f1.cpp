@@ -45,7 +45,8 @@ std::set<Entity> entities_of(const std::vector<std::string_view>& names) {
 }  // namespace
 
 EntityF1::EntityF1(std::vector<std::string> names) : names_(std::move(names)) {
-  LEVIN_CHECK(!names_.empty(), "observe.metric.options", "got no names of labels");
+  LEVIN_CHECK(!names_.empty(), "observe.metric.options",
+              "got no names of labels, wanted a name for each label");
 }
 
 void EntityF1::update(const at::Tensor& scores, const at::Tensor& labels) {
@@ -58,7 +59,8 @@ void EntityF1::update(const at::Tensor& scores, const at::Tensor& labels) {
               c10::str(labels.sizes()));
   const auto name = [&](int64_t label) -> std::string_view {
     LEVIN_CHECK(label >= 0 && label < std::ssize(names_), "observe.metric.shape",
-                "got the label {} and names of {}", label, names_.size());
+                "got the label {}, but names for {} labels; give a name for each label", label,
+                names_.size());
     return names_[static_cast<size_t>(label)];
   };
   const auto* classes = found.const_data_ptr<int64_t>();

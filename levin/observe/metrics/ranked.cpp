@@ -62,7 +62,8 @@ void Kept::load_state_dict(const State& state) {
 
 void Spearman::update(const at::Tensor& found, const at::Tensor& wanted) {
   LEVIN_CHECK(found.numel() == wanted.numel(), "observe.metric.shape",
-              "got {} numbers and {} to compare them with", found.numel(), wanted.numel());
+              "got {} values and {} to compare them with, wanted the same number", found.numel(),
+              wanted.numel());
   const detail::OrdinaryTensors guard;
   keep(at::stack({found.flatten().to(at::kDouble), wanted.flatten().to(at::kDouble)}, 1));
 }

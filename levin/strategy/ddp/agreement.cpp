@@ -95,7 +95,7 @@ void check_same_tensors(comm::ProcessGroup& group, const std::vector<NamedTensor
       const std::string mine = here ? ranks[rank].text(number) : "nothing";
       const std::string first = there ? ranks.front().text(number) : "nothing";
       LEVIN_CHECK(mine == first, "strategy.parameters",
-                  "rank {} has {} where rank 0 has {}; build the same module on every rank", rank,
+                  "rank {} has {}, but rank 0 has {}; build the same module on every rank", rank,
                   mine, first);
     }
   }

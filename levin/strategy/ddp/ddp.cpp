@@ -36,8 +36,8 @@ void Ddp::setup(torch::nn::Module& module, at::Device device, InitValues values)
   ranks_agree_ = !device.is_xla();
   Part& part = part_of(module);
   LEVIN_CHECK(!options_.overlap_update || parts_.size() == 1, "strategy.ddp.options",
-              "--ddp-overlap-update goes with the gradients of one module and this is the "
-              "second; leave it out, or make them one");
+              "--ddp-overlap-update supports one module, but this is the second; leave it out, or "
+              "put both into one module");
   part.reducer.reset();
   part.parameters = own_parameters(module);
   part.reducer = std::make_unique<Reducer>(group_, part.parameters, options_, make_carrier(device),
@@ -59,9 +59,8 @@ std::unique_ptr<optim::Optimizer> Ddp::build_optimizer(const OptimizerConfig& co
   auto optimizer = optim::build_optimizer(config, std::move(parameters));
   const std::vector<int64_t> one_wave(optimizer->parameters().size(), 0);
   LEVIN_CHECK(!options_.overlap_update || optimizer->set_waves(one_wave), "strategy.ddp.options",
-              "--ddp-overlap-update updates some parameters before others and {} takes whole "
-              "steps alone; leave it out, or take optim::sgd, adam or adamw over parameters in "
-              "float32",
+              "--ddp-overlap-update updates some parameters before others, but {} can only update "
+              "all at once; leave it out, or use optim::sgd, adam or adamw with float32 parameters",
               optimizer->name());
   return optimizer;
 }
@@ -69,10 +68,9 @@ std::unique_ptr<optim::Optimizer> Ddp::build_optimizer(const OptimizerConfig& co
 bool Ddp::backward(const at::Tensor& loss, bool synchronize, bool has_gradients) {
   wait_gradients();
   LEVIN_CHECK(loss.defined() || !by_operators_, "strategy.skipped_batch",
-              "training_step gave no loss for the batch that ends an accumulation window, and "
-              "steps of strategy "
-              "'{}' that are recorded on several ranks need one; return a loss of weight 0 (see "
-              "set_loss_weight), or set --compile no",
+              "training_step returned no loss for the last batch of an accumulation window, but "
+              "strategy '{}' needs one when steps are recorded on several ranks; return a loss of "
+              "weight 0 (see set_loss_weight), or set --compile no",
               name());
   if (!loss.defined()) return join_backward(has_gradients);
   if (synchronize) begin_exchange();

@@ -12,17 +12,20 @@
 namespace levin {
 
 void DdpOptions::fields(FieldVisitor& field) {
-  field("ddp_broadcast_buffers", broadcast_buffers, "ddp: rank 0's buffers for all, each update");
+  field("ddp_broadcast_buffers", broadcast_buffers,
+        "ddp: broadcast the buffers of rank 0 to all ranks with each optimizer step");
   field("ddp_find_unused_parameters", find_unused_parameters,
         "ddp: allow parameters that get no gradient");
-  field("ddp_static_graph", static_graph, "ddp: each step uses the same parameters as the first");
-  field("ddp_gradient_reduction", gradient_reduction, "ddp: mean or sum over processes");
-  field("ddp_comm_hook", comm_hook, "ddp: gradients on their way: none, fp16, bf16 or fp32");
-  field("ddp_bucket_cap_mb", bucket_cap_mb, "ddp: gradients reduced at a time, MiB");
-  field("ddp_first_bucket_mb", first_bucket_mb, "ddp: the same of the first ones, MiB");
-  field("ddp_overlap", overlap, "ddp: reduce gradients while backward still runs");
+  field("ddp_static_graph", static_graph, "ddp: every step uses the same parameters as the first");
+  field("ddp_gradient_reduction", gradient_reduction,
+        "ddp: reduce gradients over ranks by mean or sum");
+  field("ddp_comm_hook", comm_hook,
+        "ddp: dtype of gradients while they are reduced: none (unchanged), fp16, bf16 or fp32");
+  field("ddp_bucket_cap_mb", bucket_cap_mb, "ddp: size of a gradient bucket, MiB");
+  field("ddp_first_bucket_mb", first_bucket_mb, "ddp: size of the first gradient bucket, MiB");
+  field("ddp_overlap", overlap, "ddp: overlap the reduction of gradients with backward");
   field("ddp_overlap_update", overlap_update,
-        "ddp: update parameters while other gradients are still on their way");
+        "ddp: update the parameters of a bucket while the next is being reduced");
 }
 
 namespace {

@@ -203,11 +203,10 @@ void Reducer::arrived(size_t index) {
   const at::NoGradGuard no_grad;
   Slot& slot = slots_[index];
   check_expected(index);
-  LEVIN_CHECK(
-      learning_ || !buckets_[*slot.bucket].launched, "strategy.ddp.twice",
-      "a second gradient came for {} in one backward, after the first was sent to the other "
-      "ranks; set --ddp-overlap false",
-      names_[index].name);
+  LEVIN_CHECK(learning_ || !buckets_[*slot.bucket].launched, "strategy.ddp.twice",
+              "parameter {} got a second gradient in one backward after its first was sent to the "
+              "other ranks; set --ddp-overlap false",
+              names_[index].name);
   carrier_->put(index, /*is_new=*/slot.was_empty);
   if (std::exchange(slot.arrived, true)) return;
   arrivals_.push_back(index);

@@ -29,12 +29,13 @@ std::string listed(const std::vector<NamedTensor>& names, const std::vector<size
 void Reducer::check_expected(size_t index) const {
   if (is_expected(index)) return;
   const std::string& name = names_[index].name;
-  LEVIN_CHECK(!carrier_->tells_used(), "strategy.ddp.static_graph",
-              "{} has a gradient and had none in the first step; turn --ddp-static-graph off",
-              name);
+  LEVIN_CHECK(
+      !carrier_->tells_used(), "strategy.ddp.static_graph",
+      "parameter {} has a gradient but had none in the first step; set --ddp-static-graph false",
+      name);
   LEVIN_FAIL("strategy.ddp.unused",
-             "{} has a gradient and had none in the first step; steps that are recorded use the "
-             "same parameters in each, so set --compile no",
+             "parameter {} has a gradient but had none in the first step; recorded steps must use "
+             "the same parameters every time, so set --compile no",
              name);
 }
 
@@ -69,10 +70,11 @@ void Reducer::check_use() const {
     if (!is_trained(index)) continue;
     const Use use = slots_[index].use;
     if (use == Use::kNowhere && is_here(index)) check_expected(index);
-    LEVIN_CHECK(use != Use::kHere || is_here(index), "strategy.ddp.unused",
-                "{} got no gradient and had one in the first step; steps that are recorded use the "
-                "same parameters in each, so use it, freeze it, or set --compile no",
-                names_[index].name);
+    LEVIN_CHECK(
+        use != Use::kHere || is_here(index), "strategy.ddp.unused",
+        "parameter {} got no gradient but had one in the first step; recorded steps must use the "
+        "same parameters every time, so use it in the loss, freeze it, or set --compile no",
+        names_[index].name);
   }
 }
 
@@ -88,12 +90,12 @@ void Reducer::settle_unused() {
   const std::string names = listed(names_, unused_);
   LEVIN_CHECK(options_.find_unused_parameters, "strategy.ddp.unused",
               "{} of {} parameters got no gradient on any rank: {}; use them in the loss, freeze "
-              "them, or allow it by --ddp-find-unused-parameters true",
+              "them, or set --ddp-find-unused-parameters true",
               unused_.size(), parameters_.size(), names);
   told_unused_ = true;
   log::warn("ddp: {} of {} parameters got no gradient in this backward: {}{}", unused_.size(),
             parameters_.size(), names,
-            carrier_->tells_used() || !agrees_ ? "" : "; recorded steps may not use them later");
+            carrier_->tells_used() || !agrees_ ? "" : "; recorded steps cannot use them later");
 }
 
 }  // namespace levin::ddp

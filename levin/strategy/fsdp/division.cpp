@@ -66,7 +66,7 @@ void Division::tell() const {
   int64_t in_files = 0;
   for (const NamedTensor& each : in_files_) in_files += static_cast<int64_t>(each.tensor.nbytes());
   if (in_files > 0) {
-    log::info("{}: {:.3g} MB of frozen parameters stay in the maps of their files", strategy_,
+    log::info("{}: {:.3g} MB of frozen parameters stay memory-mapped from their files", strategy_,
               megabytes(in_files));
   }
   for (size_t i = newest_; i < units_.size(); ++i) {
@@ -76,12 +76,12 @@ void Division::tell() const {
   }
   if (largest == nullptr) return;
   log::info(
-      "{}: {:.3g} MB of parameters in units of at most {:.3g} MB ({} of them; {} is the "
-      "largest), {:.3g} MB rank 0's own, {}",
+      "{}: {:.3g} MB of parameters in units of at most {:.3g} MB ({} units, the largest is {}), "
+      "rank 0 holds {:.3g} MB, {}",
       strategy_, megabytes(bytes), megabytes(largest->bytes()), units_.size() - newest_,
       largest->name(), megabytes(own),
-      shares_memory_ ? "in memory that the ranks share"
-      : hosts_       ? "gathered when first touched, into memory that a host's ranks share"
+      shares_memory_ ? "in memory shared by the ranks"
+      : hosts_       ? "all-gathered at first use, into memory shared by the ranks of a host"
                      : "gathered when first touched");
 }
 
@@ -107,7 +107,7 @@ UnitOptions Division::unit_options() const {
           .hosts = hosts_};
 }
 
-/// What a GPU computes with lies in its own memory.
+/// Does nothing for a GPU, which computes with tensors in its own memory.
 void Division::keep_base(const torch::nn::Module& module, at::Device device) {
   if (!device.is_cpu()) return;
   const auto same = ddp::same_base(group_, module, /*in_place=*/true);
@@ -119,9 +119,9 @@ void Division::keep_base(const torch::nn::Module& module, at::Device device) {
 void Division::check_frozen() const {
   for (const NamedTensor& parameter : in_files_) {
     LEVIN_CHECK(!parameter.tensor.requires_grad(), "strategy.fsdp.unfrozen",
-                "{} was frozen when strategy '{}' divided the module, and stayed in the map of its "
-                "file, which is not divided; unfreeze it before prepare or fit, or set --strategy "
-                "ddp",
+                "parameter {} was frozen when strategy '{}' sharded the module, so it stayed "
+                "memory-mapped from its file and is not sharded; unfreeze it before prepare or "
+                "fit, or set --strategy ddp",
                 parameter.name, strategy_);
   }
 }
@@ -145,7 +145,7 @@ Plan Division::own_parameters(const torch::nn::Module& module) const {
   return plan;
 }
 
-/// Of a module that was built without memory this rank makes its rows alone.
+/// Materializes only this rank's rows of a module that was built on the meta device.
 void Division::make_own_rows(torch::nn::Module& module,
                              const std::vector<std::unique_ptr<Unit>>& units, at::Device device,
                              InitValues values) const {
@@ -198,18 +198,18 @@ std::string Division::explain(std::string_view what) const {
   if (units_.empty()) return "";
   if (what.starts_with("Can't detach views in-place")) {
     return Error("strategy.fsdp.optimizer",
-                 "zero_grad of an optimizer of torch::optim that was not prepared got "
-                 "gradients of a sharded model; give the optimizer to prepare and call "
-                 "step and zero_grad of what prepare returns")
+                 "zero_grad of an unprepared torch::optim optimizer met gradients of a sharded "
+                 "model; give the optimizer to prepare, and call step and zero_grad of the "
+                 "optimizer that prepare returns")
         .what();
   }
   if (!is_of_sizes(what)) return "";
   const Leaf& leaf = units_.front()->leaves().front();
   return Error("strategy.fsdp.outside",
                fmt::format(
-                   "outside of a forward pass of the prepared model each rank has some rows of "
-                   "a parameter or none ({} is {} here and {} as a whole); if the module itself "
-                   "was called (net->forward), call the prepared model's forward",
+                   "outside of the prepared model's forward pass, a rank holds only its shard of a "
+                   "parameter ({} is {} here, the full shape is {}); if you called the module "
+                   "itself (net->forward), call the prepared model's forward",
                    leaf.name, c10::str(leaf.rows.sizes()), c10::str(leaf.sizes)))
       .what();
 }

@@ -46,15 +46,15 @@ class Fsdp final : public Strategy, public Presence {
         touch_(group_, hosts_ ? &*hosts_ : nullptr,
                {.gathered_bytes = gathered_bytes(name, context.fsdp)}) {}
 
-  /// Of a strategy that was not released: after an error, or at the program's end. Nobody can be
-  /// asked for what is not here.
+  /// Ends a strategy that was not released: after an error, or at the program's end. Other ranks
+  /// cannot be asked for the missing rows then.
   ~Fsdp() override {
     if (units().empty() || !shares_memory()) return;
     try {
       if (std::exchange(publishing_, false)) published_.wait();
       make_whole();
     } catch (const std::exception& error) {
-      log::warn("{}: parameters stay divided: {}", name(), error.what());
+      log::warn("{}: parameters stay sharded: {}", name(), error.what());
     }
   }
 
@@ -103,11 +103,10 @@ class Fsdp final : public Strategy, public Presence {
   }
 
   void begin_join(bool by_present) override {
-    LEVIN_CHECK(
-        shares_memory() || group_.size() == 1, "strategy.fsdp.join",
-        "strategy '{}' over {} gathers parameters in every forward pass, so ranks cannot run "
-        "out of data at different times; set even_batches, or --backend shm",
-        name(), group_.backend());
+    LEVIN_CHECK(shares_memory() || group_.size() == 1, "strategy.fsdp.join",
+                "strategy '{}' over {} all-gathers parameters in every forward pass, so all ranks "
+                "need the same number of batches; set even_batches, or --backend shm",
+                name(), group_.backend());
     Presence::begin_join(by_present);
   }
 
@@ -204,8 +203,8 @@ class Fsdp final : public Strategy, public Presence {
     if (is_of_backward || thread_.load() == std::this_thread::get_id()) return;
     --depth_;
     LEVIN_FAIL("strategy.fsdp.thread",
-               "a forward pass of unit {} began in a thread while another thread computes with it; "
-               "run the passes of a module under strategy '{}' one after the other",
+               "a thread began a forward pass of unit {} while another thread computes with it; "
+               "under strategy '{}', run the forward passes of a module one after the other",
                units().empty() ? "" : units().front()->name(), name());
   }
 
@@ -259,8 +258,8 @@ class Fsdp final : public Strategy, public Presence {
     }
   }
 
-  /// What all ranks have written can be read, an update of theirs and what code has written between
-  /// steps (a callback, weights that are clipped), which it does on every rank.
+  /// Makes writes of all ranks readable: their update, and writes of code between steps (a callback,
+  /// weight clipping), which runs on every rank.
   void settle() {
     if (std::exchange(publishing_, false)) published_.wait();
     bool is_written = false;
@@ -320,16 +319,16 @@ class Fsdp final : public Strategy, public Presence {
 std::unique_ptr<Strategy> make(std::string_view name, const StrategyContext& context) {
   check_fsdp_options(context.fsdp);
   const std::string changed = changed_ddp_options(context.ddp);
-  LEVIN_CHECK(changed.empty(), "strategy.fsdp.options",
-              "strategy '{}' got {}, which are of ddp; leave them out, or set --strategy ddp", name,
-              changed);
+  LEVIN_CHECK(
+      changed.empty(), "strategy.fsdp.options",
+      "strategy '{}' got {}, which apply to ddp only; leave them out, or set --strategy ddp", name,
+      changed);
   LEVIN_CHECK(!context.recordable, "strategy.fsdp.options",
-              "strategy '{}' does not go with --compile replay, levin plan and levin graph yet; "
-              "leave it out, or set "
-              "--strategy ddp",
+              "strategy '{}' does not support --compile replay, levin plan and levin graph yet; "
+              "leave them out, or set --strategy ddp",
               name);
   LEVIN_CHECK(context.xla == nullptr, "strategy.fsdp.options",
-              "strategy '{}' is for CPUs and GPUs and the devices are XLA's; set --strategy xla",
+              "strategy '{}' supports CPUs and GPUs, but the devices are XLA's; set --strategy xla",
               name);
   return std::make_unique<Fsdp>(name, context);
 }
@@ -338,7 +337,8 @@ std::unique_ptr<Strategy> make(std::string_view name, const StrategyContext& con
 
 std::unique_ptr<Strategy> make_fsdp(const StrategyContext& context) {
   LEVIN_CHECK(context.fsdp.zero_stage == FsdpOptions().zero_stage, "strategy.fsdp.options",
-              "got --zero-stage {} with strategy fsdp, which it is not of; set --strategy zero",
+              "got --zero-stage {} with strategy fsdp, but it applies to strategy zero; set "
+              "--strategy zero",
               context.fsdp.zero_stage);
   return make("fsdp", context);
 }

@@ -6,15 +6,19 @@
 namespace levin {
 
 void FsdpOptions::fields(FieldVisitor& field) {
-  field("fsdp_cut", cut, "fsdp, zero: where units are cut over ranks: rows, or owned parameters");
-  field("fsdp_gradient_reduction", gradient_reduction, "fsdp, zero: mean or sum over processes");
+  field("fsdp_cut", cut,
+        "fsdp, zero: where units are split into shards: rows (at any row of a parameter) or owned "
+        "(between parameters)");
+  field("fsdp_gradient_reduction", gradient_reduction,
+        "fsdp, zero: reduce gradients over ranks by mean or sum");
   field("fsdp_reduce_in_float32", reduce_in_float32,
-        "fsdp, zero: sum gradients of half types in float32");
+        "fsdp, zero: reduce float16 and bfloat16 gradients in float32");
   field("zero_stage", zero_stage,
-        "zero: 1 divides optimizer state, 2 gradients too, 3 parameters too");
-  field("fsdp_unit_mb", unit_mb, "fsdp, zero: size of units where no module is marked, MiB");
+        "zero: 1 shards optimizer state, 2 also gradients, 3 also parameters");
+  field("fsdp_unit_mb", unit_mb,
+        "fsdp, zero: size of units in modules that wrap() did not mark, MiB");
   field("fsdp_gathered_mb", gathered_mb,
-        "fsdp, zero: memory for gathered parameters, MiB; 0: three units, -1: all");
+        "fsdp, zero: memory for all-gathered parameters, MiB; 0: three units, -1: all");
 }
 
 std::string changed_fsdp_options(const FsdpOptions& options) { return changed_flags(options); }
@@ -28,7 +32,7 @@ void check_fsdp_options(const FsdpOptions& options) {
   LEVIN_CHECK(options.zero_stage >= 1 && options.zero_stage <= 3, "strategy.fsdp.options",
               "got --zero-stage {}, wanted 1, 2 or 3", options.zero_stage);
   LEVIN_CHECK(options.unit_mb > 0, "strategy.fsdp.options",
-              "got units of {} MiB by --fsdp-unit-mb, wanted more than 0", options.unit_mb);
+              "got --fsdp-unit-mb {}, wanted more than 0", options.unit_mb);
   LEVIN_CHECK(options.gathered_mb >= 0 || options.gathered_mb == -1, "strategy.fsdp.options",
               "got --fsdp-gathered-mb {}, wanted a number of MiB, 0 or -1", options.gathered_mb);
 }

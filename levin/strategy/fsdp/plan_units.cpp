@@ -34,7 +34,8 @@ class Planner {
       if (!parameter.defined() || !seen_.insert(parameter.unsafeGetTensorImpl()).second) continue;
       NamedTensor named{prefix + item.key(), parameter};
       LEVIN_CHECK(parameter.layout() == at::kStrided, "strategy.fsdp.parameter",
-                  "{} is laid out as {} and only dense parameters can be divided; use ddp",
+                  "parameter {} has layout {}, but only dense parameters can be sharded; set "
+                  "--strategy ddp",
                   named.name, c10::str(parameter.layout()));
       if (parameter.dim() == 0 || parameter.numel() == 0) {
         plan_.whole.push_back(std::move(named));

@@ -67,13 +67,13 @@ bool holds(const at::Tensor& parameter, const at::Tensor& values) {
          parameter.sizes() == values.sizes() && parameter.scalar_type() == values.scalar_type();
 }
 
-/// Of an exception that LibTorch throws.
+/// The text of an exception that LibTorch throws.
 std::string unseen_text(const std::string& parameter, const std::string& unit) {
   return Error("strategy.fsdp.unseen",
                fmt::format(
-                   "{} of unit {} is read where it was not gathered: in another thread than "
-                   "that of the forward pass, after fit, or, by a view, outside of a forward pass; "
-                   "read it within forward, or take levin::full({}) on all ranks",
+                   "parameter {} of unit {} is read while it is not gathered: from another thread "
+                   "than the forward pass, after fit, or through a view outside of the forward "
+                   "pass; read it within forward, or use levin::full({}) on all ranks",
                    parameter, unit, parameter))
       .what();
 }
@@ -88,8 +88,8 @@ void check_apart(const std::vector<NamedTensor>& parameters, const std::string& 
   std::ranges::sort(places);
   for (size_t i = 1; i < places.size(); ++i) {
     LEVIN_CHECK(places[i - 1].first.second <= places[i].first.first, "strategy.fsdp.shared_memory",
-                "{} and {} of unit {} are two parameters in one memory, which cannot be divided; "
-                "register one tensor under both names",
+                "{} and {} of unit {} are two parameters that share memory, which cannot be "
+                "sharded; register one tensor under both names",
                 *places[i - 1].second, *places[i].second, unit);
   }
 }
@@ -209,12 +209,13 @@ void Unit::detach() {
 // A graph of the rows would give a gradient of their sizes to what is whole in backward; and of one
 // row LibTorch would sum the gradient of the whole without a word.
 void Unit::check_outside(const Leaf& leaf) const {
-  LEVIN_CHECK(torch::autograd::impl::try_get_grad_accumulator(leaf.parameter) == nullptr,
-              "strategy.fsdp.outside",
-              "{} of unit {} was used outside of a forward pass, where each rank has some of its "
-              "rows or none, in a graph that is still alive; use it in a method of the module, "
-              "called by the prepared model's ->, or take levin::full({}) for its values",
-              leaf.name, name_, leaf.name);
+  LEVIN_CHECK(
+      torch::autograd::impl::try_get_grad_accumulator(leaf.parameter) == nullptr,
+      "strategy.fsdp.outside",
+      "parameter {} of unit {} was used outside of a forward pass, where a rank holds only its "
+      "shard, and that graph is still alive; use the parameter in a method of the module, called "
+      "through the prepared model's ->, or use levin::full({}) for its values",
+      leaf.name, name_, leaf.name);
 }
 
 std::string Unit::graph_of_rows() const {
@@ -228,30 +229,28 @@ std::string Unit::graph_of_rows() const {
 
 // Module::to, a load or set_data has put another tensor in the place of the rows.
 void Unit::adopt(Leaf& leaf) {
-  LEVIN_CHECK(
-      leaf.parameter.sizes() == leaf.rows.sizes() &&
-          leaf.parameter.scalar_type() == leaf.rows.scalar_type() &&
-          leaf.parameter.device() == leaf.rows.device(),
-      "strategy.fsdp.replaced",
-      "{} of unit {} was replaced by {} {} on {}, wanted this rank's rows {} {} on {}; set it "
-      "within levin::WholeScope, or before prepare",
-      leaf.name, name_, c10::toString(leaf.parameter.scalar_type()),
-      c10::str(leaf.parameter.sizes()), leaf.parameter.device().str(),
-      c10::toString(leaf.rows.scalar_type()), c10::str(leaf.rows.sizes()),
-      leaf.rows.device().str());
+  LEVIN_CHECK(leaf.parameter.sizes() == leaf.rows.sizes() &&
+                  leaf.parameter.scalar_type() == leaf.rows.scalar_type() &&
+                  leaf.parameter.device() == leaf.rows.device(),
+              "strategy.fsdp.replaced",
+              "parameter {} of unit {} was replaced by {} {} on {}, wanted this rank's rows {} {} "
+              "on {}; set it within levin::WholeScope, or before prepare",
+              leaf.name, name_, c10::toString(leaf.parameter.scalar_type()),
+              c10::str(leaf.parameter.sizes()), leaf.parameter.device().str(),
+              c10::toString(leaf.rows.scalar_type()), c10::str(leaf.rows.sizes()),
+              leaf.rows.device().str());
   const at::NoGradGuard no_grad;
   leaf.rows.copy_(leaf.parameter.detach());
   leaf.version = -1;
 }
 
-// What it put there would be gone with the pass, and other ranks may read their old values yet.
+// A tensor set within a pass would be lost at its end, and other ranks may still read the old values.
 void Unit::check_not_replaced(Leaf& leaf) const {
-  LEVIN_CHECK(
-      !std::exchange(leaf.is_replaced, false), "strategy.fsdp.replaced",
-      "{} of unit {} was given another tensor (set_data, Module::to or a load) within a forward "
-      "or backward pass, where it is memory that all ranks read; set it between steps, within "
-      "levin::WholeScope",
-      leaf.name, name_);
+  LEVIN_CHECK(!std::exchange(leaf.is_replaced, false), "strategy.fsdp.replaced",
+              "parameter {} of unit {} was set to another tensor (set_data, Module::to or a load) "
+              "within a forward or backward pass, when all ranks read its memory; set it between "
+              "steps, within levin::WholeScope",
+              leaf.name, name_);
 }
 
 void Unit::enter() {

@@ -10,7 +10,7 @@
 
 namespace levin::fsdp {
 
-/// Of this process.
+/// The traps of this process, and the signal handler before them.
 struct Trapping {
   std::mutex mutex;
   std::vector<WriteTrap*> traps;
@@ -77,9 +77,8 @@ void WriteTrap::add(const void* begin, size_t bytes, const std::string& what) {
   ranges_.push_front(
       {first, first + bytes,
        fmt::format("levin error: strategy.fsdp.write: something writes to {} within a forward or "
-                   "backward pass or after fit, where it is memory that all ranks read; write to "
-                   "parameters "
-                   "between steps, or within levin::WholeScope [rank {}]\n",
+                   "backward pass or after fit, when all ranks read that memory; write to "
+                   "parameters between steps, or within levin::WholeScope [rank {}]\n",
                    what, rank_)});
 }
 

@@ -19,8 +19,8 @@ class Xla final : public ddp::Ddp {
     LEVIN_CHECK(context.group.size() == 1 || (ddp.comm_hook == "none" && !ddp.static_graph &&
                                               ddp.overlap && !ddp.overlap_update),
                 "strategy.ddp.options",
-                "strategy 'xla' takes no --ddp-comm-hook, --ddp-static-graph, --ddp-overlap and "
-                "--ddp-overlap-update, and got {}; leave them out",
+                "strategy 'xla' does not support --ddp-comm-hook, --ddp-static-graph, "
+                "--ddp-overlap and --ddp-overlap-update, but got {}; leave them out",
                 changed_ddp_options(ddp));
   }
 
@@ -79,10 +79,9 @@ class Xla final : public ddp::Ddp {
 }  // namespace
 
 std::unique_ptr<Strategy> make_xla(const StrategyContext& context) {
-  LEVIN_CHECK(
-      context.xla != nullptr, "strategy.xla",
-      "strategy 'xla' keeps a module on devices of an XLA plugin; set --accelerator tpu, or "
-      "--accelerator xla with --pjrt-plugin");
+  LEVIN_CHECK(context.xla != nullptr, "strategy.xla",
+              "strategy 'xla' needs devices of an XLA plugin; set --accelerator tpu, or "
+              "--accelerator xla with --pjrt-plugin");
   return std::make_unique<Xla>(context);
 }
 

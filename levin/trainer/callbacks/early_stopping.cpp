@@ -11,7 +11,7 @@ namespace levin {
 
 EarlyStopping::EarlyStopping(EarlyStoppingOptions options) : options_(std::move(options)) {
   LEVIN_CHECK(!options_.monitor.empty(), "trainer.early_stopping",
-              "got no monitor, wanted the name of a logged value");
+              "got no monitor, wanted the name of a logged value; set monitor");
   LEVIN_CHECK(options_.mode == "min" || options_.mode == "max", "trainer.early_stopping",
               "got mode = '{}', wanted min or max", options_.mode);
   LEVIN_CHECK(options_.patience >= 0 && options_.min_delta >= 0.0, "trainer.early_stopping",
@@ -40,8 +40,8 @@ void EarlyStopping::on_train_start(Trainer& trainer, Module&) {
   const bool never = !at_train_epoch_end(trainer) && !trainer.has_validation();
   if (!never || !trainer.accelerator().is_main_process()) return;
   log::warn(
-      "early_stopping: it checks '{}' after validations, and this run has none, so it never stops "
-      "the run; set check_on_train_epoch_end = true, or give a validation loader",
+      "early_stopping: it checks '{}' after each validation, but this run has no validation, so it "
+      "never stops the run; set check_on_train_epoch_end = true, or give a validation loader",
       options_.monitor);
 }
 
@@ -70,11 +70,11 @@ std::string EarlyStopping::judge(double value) {
     return fmt::format("{} is {}", options_.monitor, value);
   }
   if (options_.stopping_threshold && beats(value, *options_.stopping_threshold)) {
-    return fmt::format("{} = {} is past the wanted {}", options_.monitor, value,
+    return fmt::format("{} = {} is better than the stopping_threshold {}", options_.monitor, value,
                        *options_.stopping_threshold);
   }
   if (options_.divergence_threshold && beats(*options_.divergence_threshold, value)) {
-    return fmt::format("{} = {} is worse than {}", options_.monitor, value,
+    return fmt::format("{} = {} is worse than the divergence_threshold {}", options_.monitor, value,
                        *options_.divergence_threshold);
   }
   const double margin = options_.mode == "min" ? -options_.min_delta : options_.min_delta;
@@ -84,22 +84,21 @@ std::string EarlyStopping::judge(double value) {
     return "";
   }
   if (++waited_ < options_.patience) return "";
-  return fmt::format("{} did not get better than {} in {} checks", options_.monitor, best_,
-                     waited_);
+  return fmt::format("{} did not improve on {} in {} checks", options_.monitor, best_, waited_);
 }
 
 void EarlyStopping::check(Trainer& trainer) {
   const double value = trainer.accelerator().from_main(trainer.monitored(options_.monitor));
   const std::string reason = judge(value);
   if (options_.verbose && reason.empty()) {
-    log::info("early_stopping: {} = {}, best {}, {} checks without getting better",
-              options_.monitor, value, best_, waited_);
+    log::info("early_stopping: {} = {}, best {}, {} checks without improvement", options_.monitor,
+              value, best_, waited_);
   }
   // One rank's wish is every rank's, or the others would wait for it in the next step.
   if (!trainer.accelerator().any(!reason.empty())) return;
   stopped_epoch_ = trainer.current_epoch();
   trainer.request_stop(reason);
-  log::info("early_stopping: the run ends, since {}", reason);
+  log::info("early_stopping: the run stops because {}", reason);
 }
 
 std::shared_ptr<EarlyStopping> early_stopping(EarlyStoppingOptions options) {

@@ -86,7 +86,7 @@ class ExportCallback final : public Callback {
       }
     }
     write_program(module, with_rest, example, request_.path, options);
-    log::info("predict_step is in {} as a program of torch.export; the run ends here",
+    log::info("predict_step was exported to {} as a program of torch.export; the run ends here",
               request_.path.string());
     std::cout.flush();
     std::fflush(nullptr);

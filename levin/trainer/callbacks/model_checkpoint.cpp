@@ -30,8 +30,8 @@ void check_folder(const std::string& folder) {
   }
   const bool is_folder = std::filesystem::is_directory(there, error);
   LEVIN_CHECK(is_folder && ::access(there.c_str(), W_OK | X_OK) == 0, "trainer.checkpoint.options",
-              "got the folder '{}' for checkpoints, but {} {}; set dirpath to another", folder,
-              there.string(), is_folder ? "cannot be written" : "is no folder");
+              "got dirpath = '{}' for checkpoints, but {} {}; set dirpath to another folder",
+              folder, there.string(), is_folder ? "cannot be written" : "is no folder");
 }
 
 }  // namespace
@@ -51,14 +51,13 @@ ModelCheckpoint::ModelCheckpoint(ModelCheckpointOptions options)
                        int{options_.every_n_epochs.value_or(0) > 0};
   LEVIN_CHECK(triggers <= 1, "trainer.checkpoint.options",
               "got more than one of every_n_train_steps, train_time_interval and every_n_epochs; "
-              "give the run a model_checkpoint for each");
-  LEVIN_CHECK(
-      !options_.filename.empty() && options_.filename.find('/') == std::string::npos &&
-          options_.filename != "last",
-      "trainer.checkpoint.options",
-      "got filename = '{}', wanted a name without slashes that is not 'last'; dirpath gives "
-      "the folder",
-      options_.filename);
+              "use a separate model_checkpoint for each");
+  LEVIN_CHECK(!options_.filename.empty() && options_.filename.find('/') == std::string::npos &&
+                  options_.filename != "last",
+              "trainer.checkpoint.options",
+              "got filename = '{}', wanted a name without slashes other than 'last'; set the "
+              "folder with dirpath",
+              options_.filename);
   static_cast<void>(detail::checkpoint_name(options_.filename, {}));  // throws where it is none
   LEVIN_CHECK(options_.train_time_interval.value_or(std::chrono::seconds(0)).count() >= 0,
               "trainer.checkpoint.options", "got train_time_interval = {} s, wanted at least 0",
@@ -91,7 +90,8 @@ void ModelCheckpoint::setup(Trainer& trainer, Module&, std::string_view) {
     removed = files::remove_stale_staging(folder_);
   });
   if (removed > 0) {
-    log::info("model_checkpoint: removed {} half-written checkpoints of a run that died", removed);
+    log::info("model_checkpoint: removed {} incomplete checkpoints of a run that was killed",
+              removed);
   }
 }
 
@@ -110,17 +110,17 @@ void ModelCheckpoint::warn_of_no_save(const Trainer& trainer) const {
   const int64_t every = options_.every_n_epochs.value_or(1);
   std::string why;
   if (options_.every_n_train_steps > 0 && steps >= 0 && options_.every_n_train_steps > steps) {
-    why = fmt::format("every_n_train_steps = {} and the run takes {} steps",
+    why = fmt::format("every_n_train_steps = {}, but the run has {} steps",
                       options_.every_n_train_steps, steps);
   } else if (every > 1 && epochs >= 0 && every > epochs) {
-    why = fmt::format("every_n_epochs = {} and the run takes {} epochs", every, epochs);
+    why = fmt::format("every_n_epochs = {}, but the run has {} epochs", every, epochs);
   } else if (epoch_due(every - 1) && !at_train_epoch_end(trainer) && !trainer.has_validation()) {
-    why = "save_on_train_epoch_end = false and the run has no validation";
+    why = "save_on_train_epoch_end = false, but the run has no validation";
   }
   if (why.empty()) return;
   log::warn(
       "model_checkpoint: {}, so it {}", why,
-      options_.save_last ? "saves at the run's end alone" : "never saves; change one of them");
+      options_.save_last ? "saves only at the end of the run" : "never saves; change one of them");
 }
 
 bool ModelCheckpoint::epoch_due(int64_t epoch) const {
@@ -134,7 +134,7 @@ bool ModelCheckpoint::at_train_epoch_end(const Trainer& trainer) const {
       !trainer.has_validation() || detail::validates_once_an_epoch(trainer.options()));
 }
 
-// What it would be ranked by is another step's otherwise, or nothing yet.
+// Without it the monitored value would be another step's, or none yet.
 bool ModelCheckpoint::waits_for_validation(const Trainer& trainer) const {
   if (options_.monitor.empty() || !trainer.has_validation()) return false;
   return trainer.validation_due();
@@ -154,7 +154,7 @@ void ModelCheckpoint::warn_of_monitor(const Trainer& trainer, std::string_view s
 bool ModelCheckpoint::can_rank(Trainer& trainer, bool validation_may_tell) {
   // Rank 0's view for all: another may have logged other names.
   if (!trainer.accelerator().from_main(lacks_monitor(trainer))) return true;
-  if (!validation_may_tell) warn_of_monitor(trainer, "its checkpoint waits for it");
+  if (!validation_may_tell) warn_of_monitor(trainer, "saving waits until it is logged");
   return false;
 }
 
@@ -165,7 +165,7 @@ std::optional<double> ModelCheckpoint::score(Trainer& trainer) {
   Accelerator& accelerator = trainer.accelerator();
   double value = 0.0;
   if (accelerator.from_main(lacks_monitor(trainer)) && !validated_) {
-    warn_of_monitor(trainer, "its checkpoint has no rank");
+    warn_of_monitor(trainer, "this checkpoint is not ranked");
     return std::nullopt;
   }
   accelerator.all_or_throw([&] {
@@ -214,7 +214,7 @@ void ModelCheckpoint::on_exception(Trainer& trainer, Module&, const std::excepti
   if (!worth_it || !trainer.at_step_boundary() || trainer.global_step() == last_step_) return;
   training_ = false;  // and so not behind it
   save(trainer, newest_epoch(trainer), std::nullopt, /*by_rule=*/false);
-  log::error("model_checkpoint: the run ends by an error; step {} was saved in {}",
+  log::error("model_checkpoint: the run ends with an error; step {} was saved in {}",
              trainer.global_step(), last_folder_);
 }
 

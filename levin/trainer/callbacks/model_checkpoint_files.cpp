@@ -1,4 +1,4 @@
-// What a ModelCheckpoint writes where, which of it it keeps, and what it removes.
+// Where a ModelCheckpoint writes its files, which of them it keeps, and which it removes.
 
 #include <algorithm>
 #include <cmath>
@@ -70,8 +70,8 @@ bool ModelCheckpoint::keeps(const std::string& folder) const {
   return std::ranges::any_of(kept_, [&](const Saved& saved) { return saved.folder == folder; });
 }
 
-// What goes now anyway, or is of the step that is saved now: written by this run before it was
-// killed between the checkpoint and the link to it.
+// Returns whether the folder is to be removed anyway, or is of the step that is saved now: this run
+// wrote it before it was killed between the checkpoint and the link to it.
 bool ModelCheckpoint::may_replace(const std::string& folder, int64_t step) const {
   const auto is_it = [&](const Saved& saved) { return saved.own && saved.folder == folder; };
   if (std::ranges::any_of(surplus_, is_it)) return true;
@@ -202,7 +202,7 @@ void ModelCheckpoint::link_newest(Trainer& trainer, const std::string& folder) c
   });
 }
 
-// What this run has written, in its own folder, if it still is a checkpoint.
+// Removes only folders that this run has written in its own folder and that still are checkpoints.
 void ModelCheckpoint::remove_surplus() {
   for (const Saved& old : surplus_) {
     const auto place = place_of(old.folder);
@@ -210,19 +210,18 @@ void ModelCheckpoint::remove_surplus() {
     try {
       remove_checkpoint(*place);
     } catch (const Error& error) {  // costs room and nothing else
-      log::warn("model_checkpoint: {} stays: {}", *place, error.text());
+      log::warn("model_checkpoint: could not remove {}: {}", *place, error.text());
     }
   }
   surplus_.clear();
 }
 
 void ModelCheckpoint::fail(int64_t step, const std::exception& error) const {
-  const std::string before =
-      last_folder_.empty() ? "there is no earlier checkpoint of this run"
-                           : fmt::format(
-                                 "the checkpoint before it is whole: make room and resume with "
-                                 "--ckpt-path {}",
-                                 last_folder_);
+  const std::string before = last_folder_.empty() ? "this run has no earlier checkpoint"
+                                                  : fmt::format(
+                                                        "the previous checkpoint is complete: free "
+                                                        "disk space and resume with --ckpt-path {}",
+                                                        last_folder_);
   // Without the rank that says it: all say the same.
   const auto* own = dynamic_cast<const Error*>(&error);
   const std::string why = own == nullptr ? error.what() : own->id() + ": " + own->text();

@@ -1,4 +1,4 @@
-// What a ModelCheckpoint remembers, and what of that a later run may act upon.
+// The state of a ModelCheckpoint, and the part of it that a later run may act upon.
 
 #include <filesystem>
 #include <random>
@@ -93,9 +93,9 @@ void ModelCheckpoint::load_state_dict(const State& state) {
   if (state.contains("due")) due_ = state.boolean("due");
 }
 
-// What a checkpoint says is somebody's word, and decides about files. This run goes on with what
-// the one before has written only where it came from the newest checkpoint of its own folder; from
-// anywhere else it is another run, which only ranks what is there.
+// A checkpoint's state is untrusted, and it decides about files. This run manages the files of the
+// run before only if it resumes from the newest checkpoint of its own folder. From anywhere else it
+// is another run, which only ranks the checkpoints that are there.
 void ModelCheckpoint::on_load_checkpoint(Trainer& trainer, Module&, const State&) {
   const fs::path from = trainer.resumed_from();
   std::error_code error;

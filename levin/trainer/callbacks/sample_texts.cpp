@@ -26,8 +26,9 @@ models::Pretrained& pretrained_of(const Module& module) {
   for (const auto& part : module.modules()) {
     if (auto* net = dynamic_cast<models::Pretrained*>(part.get())) return *net;
   }
-  LEVIN_FAIL("trainer.sample_texts",
-             "the module has no models::Pretrained, which alone can write; register it");
+  LEVIN_FAIL(
+      "trainer.sample_texts",
+      "the module has no models::Pretrained to generate text with; register one as a submodule");
 }
 
 Batch batch_of(const SampleTextsOptions& options) {
@@ -44,28 +45,30 @@ Batch batch_of(const SampleTextsOptions& options) {
 }  // namespace
 
 SampleTexts::SampleTexts(SampleTextsOptions options) : options_(std::move(options)) {
-  LEVIN_CHECK(!options_.prompts.empty(), "trainer.sample_texts", "got no prompts");
-  LEVIN_CHECK(options_.tokenizer != nullptr, "trainer.sample_texts", "got no tokenizer");
-  LEVIN_CHECK(!options_.chat || options_.tokenizer->chat_template(), "trainer.sample_texts",
-              "the tokenizer has no chat template; leave out chat, and give prompts as texts");
+  LEVIN_CHECK(!options_.prompts.empty(), "trainer.sample_texts", "got no prompts; set prompts");
+  LEVIN_CHECK(options_.tokenizer != nullptr, "trainer.sample_texts",
+              "got no tokenizer; set tokenizer");
+  LEVIN_CHECK(
+      !options_.chat || options_.tokenizer->chat_template(), "trainer.sample_texts",
+      "the tokenizer has no chat template; leave out chat, and give the prompts as plain text");
   LEVIN_CHECK(options_.every_n_steps >= 0 && options_.every_n_epochs >= 0, "trainer.sample_texts",
               "got every_n_steps = {} and every_n_epochs = {}, wanted 0 or more",
               options_.every_n_steps, options_.every_n_epochs);
   LEVIN_CHECK(options_.every_n_steps > 0 || options_.every_n_epochs > 0, "trainer.sample_texts",
-              "got every_n_steps = 0 and every_n_epochs = 0, so that nothing is ever written; set "
-              "one of them");
+              "got every_n_steps = 0 and every_n_epochs = 0, so no text is ever generated; set one "
+              "of them");
   const std::filesystem::path file = options_.file;
   const bool is_inside = file.is_relative() && std::ranges::find(file, "..") == file.end();
   LEVIN_CHECK(is_inside, "trainer.sample_texts",
-              "got file = '{}', wanted a name within the run's folder of logs", options_.file);
+              "got file = '{}', wanted a relative path within the run's log folder", options_.file);
   options_.generate.tokenizer = options_.tokenizer.get();
 }
 
-// What generate() would find wrong is found before the first batch.
+// Reports errors of generate() before the first batch.
 void SampleTexts::on_fit_start(Trainer& trainer, Module& module) {
   models::Pretrained::Parts& parts = pretrained_of(module).parts();
   LEVIN_CHECK(parts.task == models::Task::kTextGeneration && parts.body->is_causal(),
-              "trainer.sample_texts", "a model for {} writes no text; leave the callback out",
+              "trainer.sample_texts", "a model for {} cannot generate text; leave the callback out",
               pretrained_of(module).task());
   const int64_t prompt = batch_of(options_)["input_ids"].size(1);
   static_cast<void>(models::GenerateSettings::of(options_.generate, parts.generation, parts.config,
@@ -75,7 +78,7 @@ void SampleTexts::on_fit_start(Trainer& trainer, Module& module) {
   });
   const at::Device device = trainer.accelerator().device();
   LEVIN_CHECK(device.is_cpu() || device.is_cuda(), "trainer.sample_texts",
-              "got device {}, where each token would be a program of its own; sample on cpu or gpu",
+              "got device {}, where every token would be compiled separately; sample on cpu or gpu",
               device.str());
 }
 

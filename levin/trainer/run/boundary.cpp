@@ -65,7 +65,7 @@ bool Boundary::go_back(Progress& progress, int64_t updates) {
   stepping_.restore(*step_);
   buffers_.go_back();
   if (const auto& left_out = buffers_.left_out(); !left_out.empty()) {
-    log::warn("trainer: the buffers {} stay as the step that failed has left them",
+    log::warn("trainer: the buffers {} keep the values that the failed step left in them",
               fmt::join(left_out, ", "));
   }
   return true;

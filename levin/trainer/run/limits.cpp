@@ -47,10 +47,9 @@ void check_options(const TrainerOptions& o) {
   LEVIN_CHECK(o.gradient_clip_algorithm == "norm" || o.gradient_clip_algorithm == "value",
               "trainer.options", "got gradient_clip_algorithm = '{}', wanted norm or value",
               o.gradient_clip_algorithm);
-  LEVIN_CHECK(
-      !o.detect_anomaly || o.engine.compile != "replay", "trainer.options",
-      "--detect-anomaly looks at each gradient on the host, and a recorded step cannot; set "
-      "--compile no, or turn it off");
+  LEVIN_CHECK(!o.detect_anomaly || o.engine.compile != "replay", "trainer.options",
+              "--detect-anomaly checks each gradient on the host, but a recorded step cannot; set "
+              "--compile no, or leave --detect-anomaly out");
   LEVIN_CHECK(o.devices.valid(), "trainer.options", "got devices = {}, wanted auto or at least 1",
               to_text(o.devices));
   check_at_least("num_nodes", o.num_nodes, 1);
@@ -58,7 +57,7 @@ void check_options(const TrainerOptions& o) {
   const bool is_tpu = o.accelerator == "auto" || o.accelerator == "tpu" || o.accelerator == "xla";
   const bool has_devices = o.devices.count() != 0 && o.devices.count() != o.tpu_cores;
   LEVIN_CHECK(o.tpu_cores == 0 || (is_tpu && !has_devices), "trainer.options",
-              "got tpu_cores = {} beside accelerator = {} and devices = {}; set tpu_cores alone",
+              "got tpu_cores = {} with accelerator = {} and devices = {}; set only tpu_cores",
               o.tpu_cores, o.accelerator, o.devices.count());
   parse_duration(o.max_time);
 }
@@ -87,14 +86,14 @@ int64_t portion_of(std::optional<int64_t> total, std::string_view option, const 
   if (total) {
     const int64_t batches = portion.of(*total);
     LEVIN_CHECK(batches > 0 || *total == 0 || portion.is_none(), "trainer.options",
-                "got {} = {}, which of {} batches is less than one; give a larger fraction, or a "
+                "got {} = {}, which is less than one of {} batches; give a larger fraction, or a "
                 "count: {} = 1",
                 option, to_text(portion), *total, option);
     return batches;
   }
   if (!portion.is_fraction()) return portion.of(kUncounted);
   LEVIN_CHECK(portion.is_whole() || portion.is_none(), "trainer.options",
-              "got {} = {}, a fraction of a stream whose length is not known; give a count, or "
+              "got {} = {}, a fraction, but the length of the stream is unknown; give a count, or "
               "override shard_size() of the data set",
               option, to_text(portion));
   return portion.is_none() ? 0 : kUncounted;
@@ -160,7 +159,7 @@ Limits resolve_limits(const TrainerOptions& o, std::optional<int64_t> train_size
                   limits.train_batches == 0 || o.limit_val_batches.is_none(),
               "trainer.options",
               "got val_check_interval = {}, but an epoch has {} batches; lower it, use "
-              "check_val_every_n_epoch, or set limit_val_batches = 0 for no validation",
+              "check_val_every_n_epoch, or set limit_val_batches = 0 to disable validation",
               to_text(interval), limits.train_batches);
   return limits;
 }

@@ -33,12 +33,13 @@ Listeners::Listeners(Trainer& trainer, Module& module,
   for (const auto& callback : all_) {
     const std::string key = callback->state_key();
     LEVIN_CHECK(seen.insert(callback.get()).second, "trainer.callbacks",
-                "the callback '{}' is given twice; give each once", key);
+                "got the callback '{}' twice; give it once", key);
     // Several may monitor the same thing: the second is "key-2".
     std::string place = key;
     for (int64_t number = 2; std::ranges::count(keys_, place) > 0; ++number) {
       LEVIN_CHECK(callback->writes_checkpoints(), "trainer.callbacks",
-                  "two callbacks have the state key '{}'; give one of them another", key);
+                  "two callbacks have the state key '{}'; override state_key() in one of them",
+                  key);
       place = fmt::format("{}-{}", key, number);
     }
     keys_.push_back(std::move(place));
@@ -73,7 +74,10 @@ void Listeners::load_state_dict(const State& state) const {
     if (state.contains(keys_[i])) {
       all_[i]->load_state_dict(state.child(keys_[i]));
     } else {
-      log::warn("trainer: the checkpoint has no state of callback {}, which starts anew", keys_[i]);
+      log::warn(
+          "trainer: the checkpoint has no state of callback {}, so it starts from its initial "
+          "state",
+          keys_[i]);
     }
   }
 }

@@ -19,8 +19,8 @@ void Progress::load_state_dict(const State& state) {
   seconds = state.number("seconds");
   for (const int64_t count : {epoch, batch, evaluated, global_step, validated}) {
     LEVIN_CHECK(count >= 0 && count <= kMost, "trainer.checkpoint",
-                "the checkpoint stands at epoch {}, batch {}, step {}, wanted numbers from 0 on; "
-                "resume from another one",
+                "the checkpoint is at epoch {}, batch {}, step {}, wanted non-negative numbers; "
+                "resume from another checkpoint",
                 epoch, batch, global_step);
   }
 }

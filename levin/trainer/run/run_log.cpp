@@ -8,7 +8,7 @@ namespace levin::detail {
 
 namespace {
 
-/// Whether only other ranks logged some metric, so that its value cannot be computed here.
+/// Returns whether only other ranks logged some metric, so that its value cannot be computed here.
 bool lacks_a_metric(const State& values, const std::vector<State>& ranks) {
   for (const State& rank : ranks) {
     for (int64_t i = 0; i < rank.integer("size"); ++i) {
@@ -34,9 +34,9 @@ RunLog::~RunLog() {
 LoggedValues* RunLog::open() {
   if (off_) return nullptr;
   LEVIN_CHECK(collecting_ != nullptr, "trainer.log",
-              "log() was called where nothing is collected; in fit call it from on_train_start to "
-              "on_train_epoch_end, in validation and test from their on_..._start to "
-              "on_..._epoch_end, in predict not at all");
+              "log() was called outside of the hooks that collect values; call it in fit from "
+              "on_train_start to on_train_epoch_end, in validation and test from their "
+              "on_..._start to on_..._epoch_end, and not in predict");
   return collecting_;
 }
 

@@ -57,7 +57,7 @@ SignalGuard::SignalGuard() {
   }
 }
 
-// What the program has installed meanwhile stays.
+// Handlers that the program has installed meanwhile stay.
 SignalGuard::~SignalGuard() {
   Watch& all = watch();
   const std::lock_guard lock(all.mutex);

@@ -34,14 +34,14 @@ std::string monitor_of(const Callback& callback) {
 void warn_of_intervals(const TrainerOptions& options, const Limits& limits, bool has_validation) {
   if (!has_validation || limits.max_epochs < 0 || limits.val_epochs <= limits.max_epochs) return;
   log::warn(
-      "trainer: check_val_every_n_epoch = {} and the run takes {} epochs, so it never validates; "
+      "trainer: check_val_every_n_epoch = {}, but the run has {} epochs, so it never validates; "
       "lower --check-val-every-n-epoch",
       options.check_val_every_n_epoch, limits.max_epochs);
 }
 
 void warn_of_no_validation(const Limits& limits, int64_t batches) {
   log::warn(
-      "trainer: val_check_interval = {} and the epoch had {} batches, so it was not validated; "
+      "trainer: val_check_interval = {}, but the epoch had {} batches, so it was not validated; "
       "lower --val-check-interval",
       limits.val_interval, batches);
 }
@@ -58,8 +58,9 @@ void warn_of_monitors(const Listeners& listeners, RunLog& log) {
     if (monitor.empty() || std::ranges::count(names, monitor) > 0) continue;
     const auto close = nearest(monitor, names);
     if (!close) continue;
-    log::warn("{}: nothing named '{}' has been logged so far, but '{}' has; is that the monitor?",
-              callback->state_key(), monitor, *close);
+    log::warn(
+        "{}: nothing named '{}' has been logged so far, but '{}' has; check the monitor's name",
+        callback->state_key(), monitor, *close);
   }
 }
 

@@ -176,7 +176,7 @@ TEST(Ddp, AStaticGraphThatChangesIsAnErrorThatNamesTheParameter) {
                           strategy->backward(net->second->forward(ones()).sum(), true);
                           return "";
                         }),
-              Each(AllOf(StartsWith("strategy.ddp.static_graph: second."),
+              Each(AllOf(StartsWith("strategy.ddp.static_graph: parameter second."),
                          HasSubstr("had none in the first step"))));
 }
 
@@ -375,7 +375,7 @@ TEST(Ddp, ASecondGradientThatComesTooLateIsAnErrorThatSaysSo) {
                           strategy->backward(out.sum(), true);
                           return std::string();
                         }),
-              Each(AllOf(StartsWith("strategy.ddp.twice: a second gradient came for 0.weight"),
+              Each(AllOf(StartsWith("strategy.ddp.twice: parameter 0.weight got a second gradient"),
                          HasSubstr("--ddp-overlap false"))));
 }
 
@@ -455,7 +455,7 @@ TEST(Ddp, DifferentModulesAreAnErrorThatNamesTheTensor) {
                           ddp()->setup(*net, at::kCPU);
                           return "";
                         }),
-              Each(StartsWith("strategy.parameters: rank 1 has 0.weight Float [3, 3] where rank 0 "
+              Each(StartsWith("strategy.parameters: rank 1 has 0.weight Float [3, 3], but rank 0 "
                               "has 0.weight Float [2, 3]")));
 }
 
@@ -468,7 +468,7 @@ TEST(Ddp, AModuleWithMoreParametersOnOneRankIsAnError) {
                           return "";
                         }),
               Each(AllOf(StartsWith("strategy.parameters: rank 1 has"),
-                         HasSubstr("where rank 0 has nothing"))));
+                         HasSubstr(", but rank 0 has nothing"))));
 }
 
 TEST(Ddp, SingleOfSeveralRanksIsAnErrorAndAutoIsDdp) {
@@ -479,8 +479,8 @@ TEST(Ddp, SingleOfSeveralRanksIsAnErrorAndAutoIsDdp) {
                           levin::make_strategy("single", context);
                           return "";
                         }),
-              Each(StartsWith("strategy.single.world_size: strategy 'single' runs one process and "
-                              "this run has 2")));
+              Each(StartsWith("strategy.single.world_size: strategy 'single' supports one process, "
+                              "but this run has 2")));
 }
 
 TEST(Ddp, WordsThatAreNoneAreErrors) {
@@ -506,7 +506,7 @@ std::string error_with(const levin::DdpOptions& options, const std::string& stra
 
 TEST(DdpOptions, ThatAStrategyDoesNotKnowAreErrorsThatNameBoth) {
   EXPECT_THAT(error_with({.comm_hook = "fp16", .overlap = false}, "single"),
-              HasSubstr("strategy 'single' exchanges nothing and got --ddp-comm-hook"));
+              HasSubstr("strategy 'single' has no communication, but got --ddp-comm-hook"));
   EXPECT_EQ(error_with({.comm_hook = "fp16"}, "auto"), "no error");  // a run of several, on one
 }
 
@@ -518,10 +518,10 @@ TEST(DdpOptions, OverlapUpdateWantsOneModuleAndAnOptimizerOfPartSteps) {
       levin::optim::torch_optimizer<torch::optim::Adagrad>(torch::optim::AdagradOptions(0.1));
   EXPECT_THAT(levin::test::error_of(
                   [&] { strategy->build_optimizer(adagrad, levin::named_parameters(*net)); }),
-              HasSubstr("takes whole steps alone"));
+              HasSubstr("can only update all at once"));
   Layers other = linear();
   EXPECT_THAT(levin::test::error_of([&] { strategy->setup(*other, at::kCPU); }),
-              StartsWith("strategy.ddp.options: --ddp-overlap-update goes with the gradients of"));
+              StartsWith("strategy.ddp.options: --ddp-overlap-update supports one module"));
 }
 
 }  // namespace

@@ -536,15 +536,15 @@ at::Tensor fewer_heads_later(Job& job, const at::Tensor& x) {
 TEST(DdpRecorded, AParameterThatIsUsedLaterIsAnErrorThatNamesIt) {
   EXPECT_THAT(
       run_world(2, [](int64_t, const auto&) { return error_in({"", another_head_later<0, 1>}); }),
-      Each(AllOf(StartsWith("strategy.ddp.unused: head1."), HasSubstr("had none in the first step"),
-                 HasSubstr("--compile no"))));
+      Each(AllOf(StartsWith("strategy.ddp.unused: parameter head1."),
+                 HasSubstr("had none in the first step"), HasSubstr("--compile no"))));
 }
 
 TEST(DdpRecorded, AParameterThatIsNoLongerUsedIsAnErrorThatNamesIt) {
   EXPECT_THAT(
       run_world(2, [](int64_t, const auto&) { return error_in({"", fewer_heads_later<2>}); }),
-      Each(AllOf(StartsWith("strategy.ddp.unused: head2."), HasSubstr("had one in the first step"),
-                 HasSubstr("--compile no"))));
+      Each(AllOf(StartsWith("strategy.ddp.unused: parameter head2."),
+                 HasSubstr("had one in the first step"), HasSubstr("--compile no"))));
 }
 
 /// Within the batches of a group: its gradient would stay one rank's own.
@@ -560,7 +560,7 @@ at::Tensor used_without_synchronizing(Job& job, const at::Tensor& x) {
 TEST(DdpRecorded, AParameterThatIsUsedLaterWithoutSynchronizingIsAnErrorToo) {
   EXPECT_THAT(
       run_world(2, [](int64_t, const auto&) { return error_in({"", used_without_synchronizing}); }),
-      Each(StartsWith("strategy.ddp.unused: head2.")));
+      Each(StartsWith("strategy.ddp.unused: parameter head2.")));
 }
 
 TEST(DdpRecorded, UnusedParametersAreTheErrorOfEagerSteps) {

@@ -147,7 +147,8 @@ TEST_P(DividedBase, UnfrozenLaterIsAnErrorThatNamesTheParameter) {
     trained.step(some_inputs());
     trained.net->named_parameters()["2.bias"].set_requires_grad(true);
     const std::string error = error_of([&] { trained.step(some_inputs()); });
-    if (error.find("strategy.fsdp.unfrozen: 2.bias was frozen") == std::string::npos) return error;
+    if (error.find("strategy.fsdp.unfrozen: parameter 2.bias was frozen") == std::string::npos)
+      return error;
     trained.net->named_parameters()["2.bias"].set_requires_grad(false);
     trained.step(some_inputs());
     return "";

@@ -41,7 +41,8 @@ TEST_P(FsdpErrors, AParameterInAGraphOutsideOfForwardIsAnErrorThatNamesIt) {
       const at::Tensor penalty = weight.square().sum();
       error = error_of([&] { trained.strategy->backward(out.mean() + penalty, true); });
     }
-    if (error.find("strategy.fsdp.outside: 0.weight of unit") == std::string::npos) return error;
+    if (error.find("strategy.fsdp.outside: parameter 0.weight of unit") == std::string::npos)
+      return error;
     if (error.find("rank " + std::to_string(rank)) == std::string::npos &&
         error.find("1 rows of this rank") == std::string::npos)
       return error;
@@ -89,8 +90,9 @@ TEST_P(FsdpErrors, AParameterThatIsReplacedByOneOfOtherSizesIsAnError) {
     trained.step(some_inputs());
     trained.net->parameters().front().set_data(torch::ones({9, 6}));
     const std::string error = error_of([&] { trained.step(some_inputs()); });
-    return error.find("strategy.fsdp.replaced: 0.weight") != std::string::npos ? ""
-                                                                               : "got " + error;
+    return error.find("strategy.fsdp.replaced: parameter 0.weight") != std::string::npos
+               ? ""
+               : "got " + error;
   });
   EXPECT_THAT(words, Each(""));
 }
@@ -106,7 +108,7 @@ TEST_P(FsdpErrors, AParameterThatIsReplacedWithinForwardIsAnErrorThatNamesIt) {
       loss = trained.net->forward(some_inputs()).mean();
     }
     const std::string error = error_of([&] { trained.strategy->backward(loss, true); });
-    return error.find("strategy.fsdp.replaced: 2.weight") != std::string::npos &&
+    return error.find("strategy.fsdp.replaced: parameter 2.weight") != std::string::npos &&
                    error.find("within a forward") != std::string::npos
                ? ""
                : "got " + error;
@@ -169,7 +171,8 @@ TEST_P(FsdpErrors, AParameterThatAnotherThreadReadsHasItsValuesOrIsAnErrorThatNa
       error = refusal_of([&] { sum = weight.sum().item<double>(); });
     }).join();
     if (GetParam() == "shm") return error.empty() && sum == wanted ? "" : "got " + error;
-    const bool is_named = error.find("strategy.fsdp.unseen: 2.weight of unit") != std::string::npos;
+    const bool is_named =
+        error.find("strategy.fsdp.unseen: parameter 2.weight of unit") != std::string::npos;
     const bool is_of_rank = error.find(c10::str("[rank ", rank, "]")) != std::string::npos;
     return is_named && is_of_rank ? "" : "got " + error;
   });
@@ -185,7 +188,8 @@ TEST_P(FsdpErrors, AViewThatIsReadOutsideOfForwardHasItsValuesOrIsAnErrorThatNam
     double sum = 0;
     const std::string error = refusal_of([&] { sum = kept.sum().item<double>(); });
     if (GetParam() == "gloo") {
-      const bool named = error.find("strategy.fsdp.unseen: 0.weight of unit") != std::string::npos;
+      const bool named =
+          error.find("strategy.fsdp.unseen: parameter 0.weight of unit") != std::string::npos;
       return named ? "" : "got " + error;
     }
     const at::Tensor whole = levin::full(net->ptr(0)->as<torch::nn::Linear>()->weight);

@@ -90,7 +90,7 @@ TEST(PlanUnits, RefusesSparseParameters) {
     Net() { register_parameter("table", torch::eye(3).to_sparse()); }
   };
   EXPECT_THAT(error_of([] { plan_units(*std::make_shared<Net>(), kLarge); }),
-              HasSubstr("strategy.fsdp.parameter: table"));
+              HasSubstr("strategy.fsdp.parameter: parameter table"));
 }
 
 TEST(Wrap, MarksByTypeBySizeAndAll) {

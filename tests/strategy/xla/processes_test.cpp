@@ -115,8 +115,8 @@ TEST(JoinedProcesses, SayWhoDoesNotCome) {
     training.step(0);
     return "trained";
   });
-  EXPECT_THAT(words[0], HasSubstr("xla.peers: process 1 is to agree with this one, 0, on the "
-                                  "program 0"));
+  EXPECT_THAT(words[0],
+              HasSubstr("xla.peers: process 1 did not answer process 0 about the program 0"));
 }
 
 /// As rank 0 reads a value that the others do not look at.

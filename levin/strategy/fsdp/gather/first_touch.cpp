@@ -37,7 +37,7 @@ bool is_autocasting(at::DeviceType device) {
   return at::autocast::decrement_nesting() > 0 && !at::autocast::is_autocast_enabled(device);
 }
 
-/// Of aten::_to_copy: to which type, where it changes nothing else.
+/// The dtype that a call of aten::_to_copy casts to; none if it changes anything else.
 std::optional<at::ScalarType> type_of_cast(const c10::IValue* arguments, const at::Tensor& from) {
   const auto& [dtype, layout, device, pinned, memory_format] =
       std::tie(arguments[1], arguments[2], arguments[3], arguments[4], arguments[6]);
@@ -61,11 +61,10 @@ void check_write(const LeafPlaces& places, const c10::FunctionSchema& schema,
                  const at::Tensor& tensor) {
   const LeafPlace* place = places.find(tensor);
   if (place == nullptr) return;
-  LEVIN_FAIL(
-      "strategy.fsdp.write",
-      "{} writes to {} of unit {} within a forward or backward pass, where it is memory that "
-      "all ranks read; write to parameters between steps, or within levin::WholeScope",
-      schema.name(), place->leaf().name, place->unit->name());
+  LEVIN_FAIL("strategy.fsdp.write",
+             "{} writes to {} of unit {} within a forward or backward pass, when all ranks read "
+             "that memory; write to parameters between steps, or within levin::WholeScope",
+             schema.name(), place->leaf().name, place->unit->name());
 }
 
 void check_writes(const LeafPlaces& places, const c10::FunctionSchema& schema,
@@ -199,7 +198,7 @@ void FirstTouch::call(graph::OperatorCall& call) {
   call.proceed();
 }
 
-/// What the others of its arguments read is to stay where it is while the rest is gathered.
+/// Keeps the parameters that the other arguments read in place while the rest is gathered.
 void FirstTouch::look(const std::vector<c10::IValue>& stack, size_t count) {
   const auto each = [&](const auto& see) {
     for (size_t i = stack.size() - count; i < stack.size(); ++i) {

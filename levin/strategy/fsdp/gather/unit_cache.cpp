@@ -245,8 +245,8 @@ std::optional<size_t> UnitCache::exchange_wishes(int64_t mine) {
     if (wishes[rank] < 0) continue;
     const auto wish = static_cast<size_t>(wishes[rank]);
     LEVIN_CHECK(!wanted || *wanted == wish, "comm.mismatch",
-                "rank {} computes with unit {} in an evaluation and another one with {}; all ranks "
-                "must run the same code there",
+                "during evaluation, rank {} computes with unit {} but another rank with {}; all "
+                "ranks must run the same code",
                 rank, entries_[wish].image->unit().name(), entries_[*wanted].image->unit().name());
     wanted = wish;
   }

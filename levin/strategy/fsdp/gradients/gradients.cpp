@@ -62,7 +62,7 @@ Gradients::~Gradients() {
   }
 }
 
-/// Of what is frozen nothing is sent. Rows of a rank lie one behind the other, as in the unit.
+/// Frozen parameters send nothing. The rows of a rank lie one behind the other, as in the unit.
 void Gradients::plan(Part& part) {
   part.numel = 0;
   part.runs.assign(static_cast<size_t>(group_.size()), 0);
@@ -108,14 +108,14 @@ void Gradients::begin(bool synchronize) {
         member.held.reset();
         member.aside.reset();
       } else {
-        LEVIN_CHECK(gradient.is_alias_of(member.held) &&
-                        static_cast<int64_t>(gradient._version()) == member.held_version,
-                    "strategy.fsdp.gradients",
-                    "the gradient of {} was changed between the batches of an accumulation window, "
-                    "where it is one "
-                    "rank's own; set gradient_accumulation_plugin.sync_each_batch, under which "
-                    "gradients agree after each batch",
-                    member.leaf->name);
+        LEVIN_CHECK(
+            gradient.is_alias_of(member.held) &&
+                static_cast<int64_t>(gradient._version()) == member.held_version,
+            "strategy.fsdp.gradients",
+            "the gradient of {} was changed between the batches of an accumulation window, when it "
+            "is only this rank's gradient; set gradient_accumulation_plugin.sync_each_batch, which "
+            "reduces gradients after each batch",
+            member.leaf->name);
         gradient = member.held;
       }
     }
@@ -148,11 +148,10 @@ void Gradients::arrived(Part& part, size_t index) {
   if (!synchronizing_) return;
   const at::NoGradGuard no_grad;
   Member& member = part.members[index];
-  LEVIN_CHECK(
-      !part.launched, "strategy.fsdp.twice",
-      "a second gradient came for {} in one backward, after the first was sent to the other "
-      "ranks; let one backward give it one gradient",
-      member.leaf->name);
+  LEVIN_CHECK(!part.launched, "strategy.fsdp.twice",
+              "parameter {} got a second gradient in one backward after its first was sent to the "
+              "other ranks; make one backward give it one gradient",
+              member.leaf->name);
   at::Tensor gradient = std::exchange(member.leaf->parameter.mutable_grad(), at::Tensor());
   member.held.reset();  // is in it
   if (std::exchange(member.arrived, true)) return fill(part, member, gradient, /*adds=*/true);

@@ -11,7 +11,7 @@
 
 namespace levin::fsdp {
 
-/// Of this many bytes one is made in its place. Smaller ones are copied there: they are in a cache.
+/// Gradients of at least this many bytes are computed in place. Smaller ones, which are in a cache, are copied.
 constexpr size_t kLargeGradient = 256 << 10;
 
 /// A parameter's gradient.

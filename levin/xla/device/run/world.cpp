@@ -42,12 +42,10 @@ std::vector<std::string> World::all_say(const std::string& name, const std::stri
       words.emplace_back(said.begin(), said.end());
     }
   } catch (const std::exception& error) {
-    LEVIN_FAIL(
-        "xla.peers",
-        "process {} is to agree with this one, {}, on the {} that they run together, and has "
-        "not come within {} s: it takes other steps, or has ended; see what it says, or set "
-        "--comm-timeout. {}",
-        rank, rank_, name, timeout_.count() / 1000, error.what());
+    LEVIN_FAIL("xla.peers",
+               "process {} did not answer process {} about the {} of their common run within {} s: "
+               "it takes other steps, or has ended; see its output, or raise --comm-timeout-s. {}",
+               rank, rank_, name, timeout_.count() / 1000, error.what());
   }
   return words;
 }
