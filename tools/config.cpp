@@ -48,7 +48,7 @@ std::vector<std::string> ask_all() {
   take({"nproc-per-node", "processes on this machine (a number, cpu, gpu or auto)", "auto"});
   const std::string nodes = take({"nnodes", "machines (a number, or MIN:MAX)", "1"});
   if (nodes != "1") take({"rdzv-endpoint", "where they meet, HOST:PORT of the first", ""});
-  take({"max-restarts", "how often a group that failed starts again", "0"});
+  take({"max-restarts", "maximum number of restarts of the ranks", "0"});
   take({"log-dir", "folder of the processes' logs, empty for none", ""});
   return words;
 }

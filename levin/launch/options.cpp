@@ -41,29 +41,31 @@ Streams streams_of(std::string_view number) {
 
 void LaunchOptions::fields(FieldVisitor& field) {
   option_group(field, "ranks");
-  field("nnodes", nnodes, "number of nodes, or MIN:MAX");
-  field("max_restarts", max_restarts, "how often a group that failed starts again");
+  field("nnodes", nnodes, "number of nodes, or a range MIN:MAX");
+  field("max_restarts", max_restarts, "maximum number of restarts of the ranks");
   field("shutdown_timeout", shutdown_timeout_s,
-        "seconds for ranks to save after SIGTERM before they are killed");
+        "seconds that ranks have to save after SIGTERM before they are killed");
   field("failure_timeout", failure_timeout_s,
-        "seconds for the other ranks to end when one has failed");
+        "seconds that the other ranks have to end after one has failed");
   field("numa_binding", numa_binding,
-        "CPUs of a rank: none, node, socket, core-complex, exclusive");
+        "bind each rank to CPUs: none, node, socket, core-complex, exclusive");
   option_group(field, "where nodes meet");
-  field("node_rank", node_rank, "place of this node; left out: in the order they come");
-  field("rdzv_endpoint", rdzv_endpoint, "HOST[:PORT] where several nodes meet");
-  field("rdzv_id", rdzv_id, "name of the job, the same on all nodes");
-  field("rdzv_conf", timeouts, "seconds that nodes wait for each other");
-  field("master_addr", master_addr, "host of node 0, in place of --rdzv-endpoint");
-  field("master_port", master_port, "its port; left out on one node: a free one");
-  field("monitor_interval", monitor_interval_s, "seconds between looks at other nodes");
+  field("node_rank", node_rank, "rank of this node; default: nodes are numbered as they join");
+  field("rdzv_endpoint", rdzv_endpoint, "rendezvous endpoint of several nodes, HOST[:PORT]");
+  field("rdzv_id", rdzv_id, "id of the job, the same on all nodes");
+  field("rdzv_conf", timeouts,
+        "rendezvous timeouts: join_timeout=S,last_call_timeout=S,node_timeout=S");
+  field("master_addr", master_addr, "host of node 0, instead of --rdzv-endpoint");
+  field("master_port", master_port, "port on the host of node 0; default on one node: a free port");
+  field("monitor_interval", monitor_interval_s, "seconds between checks of the other nodes");
   field("token_from_input", token_from_input, "");
   field("signals_from_input", signals_from_input, "");
   option_group(field, "output");
   field("log_dir", log_dir, "folder for DIR/ID/attempt_N/RANK/{stdout,stderr}.log");
-  field("redirects", redirects, "streams to files only: 1 stdout, 2 stderr, 3 both; R:N,...", "r");
-  field("tee", tee, "streams to files and to the console, likewise", "t");
-  field("local_ranks_filter", local_ranks_filter, "ranks shown on the console: 0,2");
+  field("redirects", redirects,
+        "write streams to files only: 1 stdout, 2 stderr, 3 both; RANK:N,...", "r");
+  field("tee", tee, "write streams to files and to the console; values as for --redirects", "t");
+  field("local_ranks_filter", local_ranks_filter, "local ranks to show on the console: 0,2");
   option_group(field, "");
 }
 
@@ -142,24 +144,25 @@ void check_options(const LaunchOptions& options) {
               "--master-port: got {}, wanted a port from 0 to 65535", port);
   const bool files = options.redirects != "0" || options.tee != "0";
   LEVIN_CHECK(!files || !options.log_dir.empty(), "launch.options",
-              "--redirects and --tee write files; say where by --log-dir");
+              "--redirects and --tee write files; name their folder with --log-dir");
   for (int64_t rank = 0; rank < options.nproc_per_node; ++rank) {
     static_cast<void>(parse_streams(options.redirects, rank));
     static_cast<void>(parse_streams(options.tee, rank));
   }
   const bool met = !options.rdzv_endpoint.empty() || !options.master_addr.empty();
   LEVIN_CHECK(options.nnodes.most == 1 || met, "launch.options",
-              "{} nodes need a place to meet; give every node the same --rdzv-endpoint HOST:PORT, "
-              "or --master-addr HOST",
+              "{} nodes need a rendezvous endpoint; give every node the same --rdzv-endpoint "
+              "HOST:PORT, or --master-addr HOST",
               options.nnodes.most);
-  LEVIN_CHECK(options.rdzv_endpoint.empty() || options.master_addr.empty(), "launch.options",
-              "--rdzv-endpoint and --master-addr both say where to meet; give one of them");
+  LEVIN_CHECK(
+      options.rdzv_endpoint.empty() || options.master_addr.empty(), "launch.options",
+      "--rdzv-endpoint and --master-addr both name the rendezvous endpoint; give one of them");
   LEVIN_CHECK(
       !options.node_rank || (*options.node_rank >= 0 && *options.node_rank < options.nnodes.most),
       "launch.options", "--node-rank: got {} of {} nodes, wanted one from 0 to {}",
       options.node_rank.value_or(0), options.nnodes.most, options.nnodes.most - 1);
   LEVIN_CHECK(!options.master_addr.starts_with('-'), "launch.options",
-              "--master-addr: got '{}', wanted a host, whose name does not begin with -",
+              "--master-addr: got '{}', wanted a host name that does not begin with -",
               options.master_addr);
   check_binding(options.numa_binding);
 }
