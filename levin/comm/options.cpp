@@ -4,15 +4,15 @@ namespace levin {
 
 void CommOptions::fields(FieldVisitor& field) {
   field("backend", backend,
-        "what carries bytes between processes: auto, shm, gloo, mpi, hierarchical or "
+        "communication backend between processes: auto, shm, gloo, mpi, hierarchical or "
         "hierarchical-mpi");
-  field("comm_timeout_s", timeout_s, "longest wait for other processes, seconds");
+  field("comm_timeout_s", timeout_s, "seconds that a collective waits for other processes");
   field("comm_connect_timeout_s", connect_timeout_s,
-        "longest wait for all processes to come at the start, seconds");
+        "seconds to wait at the start until all processes have connected");
   field("comm_prepare_timeout_s", prepare_timeout_s,
-        "longest wait for a process that prepares data (prepare_data), seconds");
+        "seconds to wait for the process that runs prepare_data");
   field("comm_check", check,
-        "compare each exchange between GPUs over the processes first, as it is between CPUs");
+        "check before each GPU collective that all processes make the same call, as on CPUs");
 }
 
 }  // namespace levin

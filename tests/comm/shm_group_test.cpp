@@ -321,7 +321,7 @@ TEST(ShmGroup, SaysWhoDidNotCome) {
     Group group(rank, 3, board_in(folder), {.timeout = std::chrono::milliseconds(200)});
     return std::string("no error");
   });
-  EXPECT_THAT(words[0], StartsWith("comm.shm.link: rank 1 did not come in time"));
+  EXPECT_THAT(words[0], StartsWith("comm.shm.link: rank 1 did not connect in time"));
 }
 
 TEST(ShmGroup, RefusesAReductionThatIsNotDefined) {
@@ -397,9 +397,9 @@ TEST(ShmGroup, HearsOfASenderThatIsGone) {
     ::raise(SIGKILL);
     return std::string("no error");
   });
-  EXPECT_THAT(words[0], StartsWith("comm.peer: rank 2 died before a message was through: 1000000 x "
-                                   "Float with tag 0 from rank 2 to rank 0"));
-  EXPECT_THAT(words[1], StartsWith("comm.peer: rank 2 died before a message was through"));
+  EXPECT_THAT(words[0], StartsWith("comm.peer: rank 2 died before a message was complete: 1000000 "
+                                   "x Float with tag 0 from rank 2 to rank 0"));
+  EXPECT_THAT(words[1], StartsWith("comm.peer: rank 2 died before a message was complete"));
 }
 
 TEST(ShmGroup, WaitsForAMessageNoLongerThanTheTimeout) {

@@ -324,7 +324,7 @@ return %all_reduce
   ASSERT_NE(group, nullptr);
   EXPECT_EQ(group, levin::comm::NamedGroup::called("world"));
   EXPECT_THAT(error_of([&] { levin::graph::interpret(graph, {torch::ones({4})}); }),
-              HasSubstr("no group is called world in this process"));
+              HasSubstr("this process has no group named world"));
 }
 
 TEST(DataParallel, RecordingsOverOtherGroupsDiffer) {
