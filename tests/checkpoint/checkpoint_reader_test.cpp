@@ -84,7 +84,7 @@ TEST(CheckpointReader, FindsDamageInWhatItTouchesAlone) {
   EXPECT_TRUE(same_bits(first, torch::arange(1000, torch::kFloat) + 3));
   EXPECT_THAT(error_of([&] { reader.tensor("model", "embedding"); }),
               AllOf(StartsWith("checkpoint.corrupt: "), HasSubstr("c/model.safetensors"),
-                    HasSubstr("its bytes are not those that were saved")));
+                    HasSubstr("its bytes differ from the saved ones")));
   EXPECT_THAT(error_of([&] { levin::load_checkpoint(scratch / "c"); }),
               StartsWith("checkpoint.corrupt: "));
 }

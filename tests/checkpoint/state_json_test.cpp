@@ -114,8 +114,9 @@ TEST(StateJson, AKeyThatTheFormatKeepsForItselfIsAnErrorWhenItIsSaved) {
     State inner, state;
     inner.set(key, "nan");
     state.set("mine", inner);
-    EXPECT_THAT(error_of([&] { levin::save_checkpoint(scratch / "c", {.training = state}); }),
-                StartsWith("checkpoint.path: the state has 'mine/" + std::string(key) + "'"));
+    EXPECT_THAT(
+        error_of([&] { levin::save_checkpoint(scratch / "c", {.training = state}); }),
+        StartsWith("checkpoint.path: the state has the name 'mine/" + std::string(key) + "'"));
   }
 }
 
