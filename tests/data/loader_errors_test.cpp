@@ -55,7 +55,7 @@ TEST_P(LoaderErrors, NameTheBatchWhenEachSampleCanBeRead) {
                             return samples.front();
                           }});
   EXPECT_EQ(error_of([&] { read(one); }),
-            "data.loader.sample: samples 0 to 3 together, each of which can be read: too many");
+            "data.loader.sample: samples 0 to 3 can each be read, but not together: too many");
 }
 
 TEST_P(LoaderErrors, ComeInTheirTurn) {

@@ -150,8 +150,9 @@ TEST(StreamLoader, HasASizeWhereTheShardsTellTheirs) {
 TEST(StreamLoader, HasNoSizeElse) {
   const DataLoader loader(numbers_in_shards({3}), {.batch_size = 2});
   EXPECT_FALSE(loader.has_size());
-  EXPECT_THAT(error_of([&] { (void)loader.size(); }),
-              StartsWith("data.loader.size: the number of batches of this stream is not known"));
+  EXPECT_THAT(
+      error_of([&] { (void)loader.size(); }),
+      StartsWith("data.loader.size: the number of batches of this iterable dataset is unknown"));
   EXPECT_EQ(loader.dataset(), nullptr);
 }
 
@@ -245,7 +246,7 @@ TEST(StreamLoader, HandsOutBatchesThatAreReadymade) {
   loader.set_slice({1, 2}, true);
   EXPECT_EQ(read(loader), (Order{{3}}));
   EXPECT_THAT(error_of([] { DataLoader(std::make_shared<Readymade>(), {.batch_size = 2}); }),
-              StartsWith("data.loader.batch_size: got 2, but the data set gives batches"));
+              StartsWith("data.loader.batch_size: got 2, but the dataset yields batches"));
 }
 
 TEST(StreamLoader, KnowsItsEndBeforeItIsReadAndStaysWhereItIs) {
