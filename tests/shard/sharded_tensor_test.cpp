@@ -104,19 +104,20 @@ TEST_P(ShardedTensors, GoFromAnyLayoutToAnyOther) {
 }
 
 TEST_P(ShardedTensors, GoToAnotherMeshOfTheSameRanks) {
-  EXPECT_THAT(on(square(),
-                 [](const DeviceMesh& mesh) {
-                   const DeviceMesh line(mesh.flat(), {{"all", 4}});
-                   const at::Tensor whole = whole_of({7, 3});
-                   const auto rows = distribute(whole, line, {Shard{0}});
-                   const auto both = rows.redistribute(mesh, {Shard{1}, Shard{0}});
-                   const at::Tensor own = part_of(whole, levin::shard::box_of_whole(rows.sizes()),
-                                                  both.layout().box(mesh.rank()));
-                   if (!both.local().equal(own)) return std::string("values");
-                   return error_of([&] { rows.redistribute(mesh[{"dp"}], {Shard{0}}); });
-                 }),
-              Each(HasSubstr("shard.mesh: cannot go from the mesh all=4 to dp=2, which is of other "
-                             "ranks")));
+  EXPECT_THAT(
+      on(square(),
+         [](const DeviceMesh& mesh) {
+           const DeviceMesh line(mesh.flat(), {{"all", 4}});
+           const at::Tensor whole = whole_of({7, 3});
+           const auto rows = distribute(whole, line, {Shard{0}});
+           const auto both = rows.redistribute(mesh, {Shard{1}, Shard{0}});
+           const at::Tensor own = part_of(whole, levin::shard::box_of_whole(rows.sizes()),
+                                          both.layout().box(mesh.rank()));
+           if (!both.local().equal(own)) return std::string("values");
+           return error_of([&] { rows.redistribute(mesh[{"dp"}], {Shard{0}}); });
+         }),
+      Each(HasSubstr(
+          "shard.mesh: cannot redistribute from the mesh all=4 to dp=2, wanted the same ranks")));
 }
 
 TEST_P(ShardedTensors, GiveEachRankTheSliceThatItAsksFor) {
@@ -275,7 +276,7 @@ TEST(ShardedTensor, MistakesAreErrorsThatSayWhatWasWanted) {
   EXPECT_THAT(error_of([&] { ShardedTensor::from_local({}, mesh, layout); }),
               HasSubstr("got an undefined tensor"));
   EXPECT_THAT(error_of([&] { distribute({}, mesh, {Shard{0}}); }),
-              HasSubstr("shard.local: got an undefined tensor, wanted the whole"));
+              HasSubstr("shard.local: got an undefined tensor, wanted the full tensor"));
   const Layout elsewhere({5, 3}, {{"tp", 1}}, {Shard{0}});
   EXPECT_THAT(error_of([&] { ShardedTensor::from_local(torch::ones({5, 3}), mesh, elsewhere); }),
               HasSubstr("shard.mesh: got Layout [5, 3] on tp=1: Shard(0: 5) on the mesh dp=1"));
