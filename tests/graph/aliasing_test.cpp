@@ -326,7 +326,7 @@ TEST(AliasingErrors, NameWhatIsShared) {
               testing::StartsWith("graph.record.alias: a tensor [4, 6] that shares memory"));
   const auto grows = [](const Tensor& a) { return (a + 1).resize_({100}); };
   EXPECT_THAT(levin::test::error_of([&] { levin::trace(grows, {x}); }),
-              testing::StartsWith("graph.record.alias: resize_ of a tensor that has contents"));
+              testing::StartsWith("graph.record.alias: got resize_ of a tensor with contents"));
 }
 
 TEST(AliasingErrors, ListsThatReadWhatTheyWriteAreNamed) {

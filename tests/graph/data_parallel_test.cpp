@@ -451,7 +451,7 @@ TEST(DataParallel, OfAGradientMadeFromAnotherIsAnError) {
   other.set_type(x.type());
   graph.set_updates({{&first, &gradient, true}, {&second, &other, true}});
   EXPECT_THAT(error_of([&] { insert_gradient_all_reduces(graph, "self"); }),
-              StartsWith("graph.data_parallel: the gradient of second is made from another"));
+              StartsWith("graph.data_parallel: the gradient of second is computed from another"));
 }
 
 }  // namespace
