@@ -178,7 +178,7 @@ TEST(ProgramsOnXla, AMaskThatTheHostMakesInEachStepIsAnInput) {
   EXPECT_EQ(replayed.compiled.replayed, 0);
   EXPECT_THAT(replayed.compiled.refusals,
               Contains(AllOf(HasSubstr("is another tensor than in the call before"),
-                             HasSubstr("give it as an input"), HasSubstr("HostMask"))));
+                             HasSubstr("pass it as an input"), HasSubstr("HostMask"))));
 }
 
 /// The operators are those of a called step, and so is the program, though replay knows which tensors

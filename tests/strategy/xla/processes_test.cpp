@@ -115,8 +115,8 @@ TEST(JoinedProcesses, SayWhoDoesNotCome) {
     training.step(0);
     return "trained";
   });
-  EXPECT_THAT(words[0], HasSubstr("xla.peers: process 1 is to agree with this one, 0, on the "
-                                  "program 0"));
+  EXPECT_THAT(words[0],
+              HasSubstr("xla.peers: process 1 did not agree with this one, 0, on the program 0"));
 }
 
 /// As rank 0 reads a value that the others do not look at.
@@ -164,7 +164,7 @@ TEST(JoinedProcesses, WithOtherNumbersOfDevicesAreAnError) {
                         .store = group.store("xla")});
     return "opened";
   });
-  EXPECT_THAT(words, Each(HasSubstr("set devices to what all have")));
+  EXPECT_THAT(words, Each(HasSubstr("set devices to one number on all processes")));
 }
 
 }  // namespace
