@@ -93,8 +93,9 @@ TEST(CheckpointReader, NamesWhatIsNotThere) {
   const Scratch scratch;
   levin::save_checkpoint(scratch / "c", sample(3));
   CheckpointReader reader(scratch / "c");
-  EXPECT_THAT(error_of([&] { reader.weights("other"); }),
-              AllOf(StartsWith("checkpoint.weights: "), HasSubstr("only [model, model_1]")));
+  EXPECT_THAT(
+      error_of([&] { reader.weights("other"); }),
+      AllOf(StartsWith("checkpoint.weights: "), HasSubstr("wanted one of [model, model_1]")));
   EXPECT_THAT(error_of([&] { reader.tensor("model", "nothing"); }),
               HasSubstr("hold no tensor 'nothing'"));
   for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{-1, 2}, {0, 3}, {2, 1}}) {

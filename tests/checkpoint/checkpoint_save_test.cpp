@@ -158,7 +158,7 @@ TEST(CheckpointSave, OfColumnsIsAnErrorThatSaysWhatToDo) {
   const at::Tensor whole = torch::ones({8, 2});
   expect_refused(
       [&](int64_t rank) { return with_weight({whole.narrow(1, rank, 1), {8, 2}, {0, rank}}); },
-      "checkpoint.slice: on rank 0: of 'w' of [8, 2] this rank has [8, 1] from [0, 0] on",
+      "checkpoint.slice: on rank 0: 'w' of [8, 2] has the shard [8, 1] at offset [0, 0] here",
       "redistribute it along dim 0");
 }
 

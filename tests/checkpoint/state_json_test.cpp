@@ -137,7 +137,7 @@ TEST(StateJson, TextThatIsNoStateIsAnErrorThatNamesTheFile) {
                            "{\"a\": {\"$tensor\": 3}}", "{\"a\": {\"$number\": 3}}"}) {
     EXPECT_THAT(error_of_json(scratch, json),
                 AllOf(StartsWith("checkpoint.corrupt: "),
-                      HasSubstr("training_state.json is no training state")))
+                      HasSubstr("training_state.json is not a training state")))
         << json;
   }
 }

@@ -94,7 +94,7 @@ TEST_F(RecordsTest, AValueThatIsMissingOrOfAnotherKindIsAnErrorWithFileAndLine) 
   const Record record = records->read(0);
   const std::string at = "data.records.field: " + (scratch / "rows.jsonl").string() + ", line 2: ";
   EXPECT_EQ(told_by([&] { record.text("label"); }),
-            at + "there is no 'label'; it has text, n, big");
+            at + "the field 'label' is missing; the row has text, n, big");
   EXPECT_EQ(told_by([&] { record.text("text"); }), at + "'text' is 5, wanted a text");
   EXPECT_EQ(told_by([&] { record.integer("n"); }), at + "'n' is \"x\", wanted a whole number");
   EXPECT_EQ(told_by([&] { record.integer("big"); }),
@@ -129,7 +129,7 @@ TEST_F(RecordsTest, CsvCountsLinesAndReadsNumbersThatAreAskedFor) {
 TEST_F(RecordsTest, ADamagedCsvIsAnErrorWithFileAndLine) {
   const std::string file = (scratch / "rows.csv").string();
   const auto told = [&](std::string_view text) { return told_by([&] { read_all(table(text)); }); };
-  EXPECT_EQ(told("\n\n"), "data.csv: " + file + " is empty, wanted a header");
+  EXPECT_EQ(told("\n\n"), "data.csv: " + file + " is empty, wanted a header line");
   EXPECT_EQ(told("a,a\n"), "data.csv: " + file + ", line 1: two columns are named 'a'; rename one");
   EXPECT_EQ(told("a,b\n1,2\n1\n"), "data.csv: " + file + ", line 3: got 1 fields, wanted 2: a,b");
   EXPECT_EQ(told("a,b\n1,2,3\n"), "data.csv: " + file + ", line 2: got 3 fields, wanted 2: a,b");

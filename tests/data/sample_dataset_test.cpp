@@ -86,9 +86,11 @@ TEST(SampleDataset, MistakesAreErrors) {
               }),
               StartsWith("data.samples.stack"));
   EXPECT_EQ(get([](int64_t i) { return Sample{{i > 0 ? "y" : "x", torch::zeros({2})}}; }),
-            "data.samples.stack: sample 3 has no 'x', but sample 0 has it");
+            "data.samples.stack: sample 3 has no 'x', but sample 0 has it; give all samples the "
+            "same fields");
   EXPECT_EQ(get([](int64_t i) { return i > 0 ? Sample{} : row(0); }),
-            "data.samples.stack: sample 3 has 0 fields, but sample 0 has 2");
+            "data.samples.stack: sample 3 has 0 fields, but sample 0 has 2; give all samples the "
+            "same fields");
   EXPECT_THAT(error_of([] { levin::data::samples(3, row)->get(Indices{3}); }),
               StartsWith("data.samples.index: got index 3"));
   EXPECT_THAT(error_of([] { levin::data::samples(-1, row); }), StartsWith("data.samples.get"));

@@ -206,7 +206,7 @@ TEST_P(StreamErrors, OfSamplesThatDoNotStackNameThem) {
   loader.next(batch);
   EXPECT_THAT(error_of([&] { loader.next(batch); }),
               StartsWith("data.loader.sample: shard 0, sample 4: data.samples.stack: 'x' of sample "
-                         "3 is Float [5], of sample 2 Float [2]"));
+                         "3 is Float [5], but of sample 2 Float [2]"));
 }
 
 TEST_P(StreamErrors, OfAShardThatDoesNotOpen) {
@@ -217,8 +217,8 @@ TEST_P(StreamErrors, OfAShardThatDoesNotOpen) {
   };
   DataLoader loader(std::make_shared<Closed>(), {.num_workers = GetParam()});
   EXPECT_THAT(error_of([&] { read(loader); }),
-              StartsWith("data.loader.sample: shard 0, sample 0: data.stream.open: open() gave a "
-                         "null pointer"));
+              StartsWith("data.loader.sample: shard 0, sample 0: data.stream.open: open() returned "
+                         "a null pointer"));
 }
 
 INSTANTIATE_TEST_SUITE_P(StreamLoader, StreamErrors, testing::Values(0, 1, 2));

@@ -173,10 +173,10 @@ TEST(Safetensors, RefusesHeadersThatCannotBe) {
       {with_length(""), "byte 8 is not '{'"},
       {with_length(" {}"), "byte 8 is not '{'"},
       {with_length(std::string("{}\0", 3)), "the header has a zero byte at byte 10"},
-      {with_length("{\"a\" 1}"), "no JSON from byte 13 on"},
-      {with_length("{} x"), "no JSON from byte 11 on"},
-      {with_length("{\"\xff\":{}}"), "no JSON from byte 10 on"},
-      {with_length("{", "x"), "no JSON from byte 9 on"},
+      {with_length("{\"a\" 1}"), "invalid JSON from byte 13 on"},
+      {with_length("{} x"), "invalid JSON from byte 11 on"},
+      {with_length("{\"\xff\":{}}"), "invalid JSON from byte 10 on"},
+      {with_length("{", "x"), "invalid JSON from byte 9 on"},
   };
   for (const auto& [bytes, wanted] : cases) {
     const std::string message =

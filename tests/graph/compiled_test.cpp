@@ -190,8 +190,8 @@ at::Tensor depends_on_each_call(const at::Tensor& x, int64_t, Compiled& compiled
 INSTANTIATE_TEST_SUITE_P(
     Compiled, CompiledTrouble,
     ::testing::Values(
-        Trouble{"ReadByTheHost", read_by_the_host, "the host reads what aten::_local_scalar_dense",
-                "read_by_the_host"},
+        Trouble{"ReadByTheHost", read_by_the_host,
+                "the host reads the result of aten::_local_scalar_dense", "read_by_the_host"},
         Trouble{"SizedByValues", sized_by_values, "the host reads the result of aten::nonzero",
                 "sized_by_values"},
         Trouble{"NumberOfTheHost", number_of_the_host, "its other was", "number_of_the_host"},

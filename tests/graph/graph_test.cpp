@@ -147,14 +147,14 @@ TEST(GraphErrors, NameWhatIsWrong) {
   GraphModule module = two_relus();
   Graph& graph = module.graph();
   EXPECT_THAT(error_of([&] { graph.erase_node(*graph.find_nodes("aten::relu")[0]); }),
-              StartsWith("graph.erase: aten::relu gives a value that aten::mul.Scalar uses"));
+              StartsWith("graph.erase: aten::relu has a result that aten::mul.Scalar uses"));
   EXPECT_THAT(error_of([&] { graph.call_function("aten::no_such", {}); }),
-              StartsWith("graph.operator: aten::no_such, wanted the name of an operator"));
+              StartsWith("graph.operator: got aten::no_such, wanted the name of an operator"));
   EXPECT_THAT(
       error_of([&] { graph.call_function("aten::relu", {}); }),
       StartsWith("graph.operator: got aten::relu without its argument self, which has no default"));
   EXPECT_THAT(error_of([&] { graph.call_function("aten::relu", {1, 2}); }),
-              StartsWith("graph.operator: 2 arguments for aten::relu, wanted at most 1"));
+              StartsWith("graph.operator: got 2 arguments for aten::relu, wanted at most 1"));
   EXPECT_THAT(
       error_of([&] { graph.call_function("aten::relu", {*graph.outputs()[0]}, {{"dim", 1}}); }),
       StartsWith("graph.operator: got 1 of 1 named arguments that aten::relu does not have"));
@@ -163,8 +163,9 @@ TEST(GraphErrors, NameWhatIsWrong) {
               StartsWith("graph.name: got a second state tensor named weight"));
   EXPECT_THAT(error_of([&] { module({torch::ones({4})}); }),
               StartsWith("graph.input: input is f32[4], wanted f32[3]; trace"));
-  EXPECT_THAT(error_of([&] { module({}); }), StartsWith("graph.input: 0 inputs, wanted 1"));
-  EXPECT_THAT(error_of([&] { module.bind("bias", {}); }), StartsWith("graph.state: bias, wanted"));
+  EXPECT_THAT(error_of([&] { module({}); }), StartsWith("graph.input: got 0 inputs, wanted 1"));
+  EXPECT_THAT(error_of([&] { module.bind("bias", {}); }),
+              StartsWith("graph.state: got bias, wanted"));
 }
 
 TEST(GraphErrors, LintFindsWhatDoesNotFit) {
@@ -180,9 +181,9 @@ TEST(GraphErrors, LintFindsWhatDoesNotFit) {
               StartsWith("graph.lint: got a value that aten::relu returns later"));
   EXPECT_THAT(
       fault([](Graph& graph) { graph.find_nodes("aten::relu")[0]->set_argument(0, "text"); }),
-      StartsWith("graph.lint: str for self, wanted Tensor: %relu = aten::relu("));
+      StartsWith("graph.lint: got str for self, wanted Tensor: %relu = aten::relu("));
   EXPECT_THAT(fault([](Graph& graph) { graph.placeholder("input", {}); }),
-              StartsWith("graph.lint: a second input of that name"));
+              StartsWith("graph.lint: got a second input of that name"));
   EXPECT_THAT(fault([](Graph& graph) {
                 Value& state = graph.random_state();
                 graph.call_function("aten::rand", {std::vector<int64_t>{2}});
@@ -401,7 +402,7 @@ TEST(GraphInterpreter, NoticesAnOperatorThatGivesAnotherNumberOfValues) {
   Value& x = graph.placeholder("x", {});
   graph.set_outputs({&graph.call_function("aten::split.Tensor", {x, 1}, {}, 2).output()});
   EXPECT_THAT(error_of([&] { levin::graph::interpret(graph, {torch::ones({3})}); }),
-              StartsWith("graph.interpret: aten::split.Tensor gave 3 values, wanted 2"));
+              StartsWith("graph.interpret: aten::split.Tensor returned 3 values, wanted 2"));
 }
 
 }  // namespace

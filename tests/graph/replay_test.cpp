@@ -118,7 +118,7 @@ TEST(Replay, OfAnUnknownValueThatTheHostReadsIsAnError) {
                                    {torch::ones({3})}, {.allow_host_reads = true});
   const auto read_back = levin::graph::parse(levin::graph::to_text(module.graph()));
   EXPECT_THAT(error_of([&] { const Replay replay(read_back); }),
-              StartsWith("graph.replay: the host reads what aten::_local_scalar_dense gives"));
+              StartsWith("graph.replay: the host reads the result of aten::_local_scalar_dense"));
 }
 
 TEST(Replay, OfValuesOfUnknownTypeIsAnError) {

@@ -201,8 +201,9 @@ TEST(Plan, MistakesAreErrorsThatSayWhatWasWanted) {
   const Layout layout({8}, four(), {Shard{0}});
   EXPECT_THAT(
       error_of([&] { plan_redistribute(layout, Layout({9}, four(), {Shard{0}})); }),
-      HasSubstr("shard.plan: cannot go from Layout [8] on dp=4: Shard(0: 2 2 2 2) to Layout "
-                "[9] on dp=4"));
+      HasSubstr(
+          "shard.plan: cannot redistribute from Layout [8] on dp=4: Shard(0: 2 2 2 2) to Layout "
+          "[9] on dp=4"));
   EXPECT_THAT(error_of([&] { plan_redistribute(layout, Layout({8}, {{"dp", 2}}, {Shard{0}})); }),
               HasSubstr("wanted the same sizes and number of ranks"));
   const auto ask = [&](const Box& box) {

@@ -271,7 +271,7 @@ TEST(ShardedTensor, MistakesAreErrorsThatSayWhatWasWanted) {
   const DeviceMesh mesh = mesh_of_one();
   const Layout layout({5, 3}, {{"dp", 1}}, {Shard{0}});
   EXPECT_THAT(error_of([&] { ShardedTensor::from_local(torch::ones({4, 3}), mesh, layout); }),
-              HasSubstr("shard.local: got sizes [4, 3] as the part of rank 0 of Layout [5, 3] on "
+              HasSubstr("shard.local: got sizes [4, 3] as the shard of rank 0 of Layout [5, 3] on "
                         "dp=1: Shard(0: 5), wanted sizes [5, 3]"));
   EXPECT_THAT(error_of([&] { ShardedTensor::from_local({}, mesh, layout); }),
               HasSubstr("got an undefined tensor"));

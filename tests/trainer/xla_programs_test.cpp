@@ -256,9 +256,10 @@ TEST(ProgramsOnXla, AReadThatIsAnotherInEachCallIsRefusedWithItsLine) {
         });
       },
       "xla", "replay");
-  EXPECT_THAT(replayed.compiled.refusals,
-              Contains(AllOf(HasSubstr("the host reads what aten::_local_scalar_dense gives, in "),
-                             HasSubstr("another value in each call"), HasSubstr("torch::where"))));
+  EXPECT_THAT(
+      replayed.compiled.refusals,
+      Contains(AllOf(HasSubstr("the host reads the result of aten::_local_scalar_dense, in "),
+                     HasSubstr("another value in each call"), HasSubstr("torch::where"))));
 }
 
 /// A copy is no number that could be compared, and a draw of the read would be no draw of the step.

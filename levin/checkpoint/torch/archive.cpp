@@ -59,8 +59,8 @@ void TorchArchive::open_zip() {
   }
   if (records_->contains("archive_format")) {
     fail(
-        "it is a program of torch.export (.pt2), of which levin::load_exported makes a module; for "
-        "its weights alone save its state_dict in Python, torch.save(program.state_dict, ...)");
+        "it is a program of torch.export (.pt2); load it as a module with levin::load_exported, or "
+        "save its weights in Python with torch.save(program.state_dict, ...)");
   }
   if (records_->contains("byteorder")) {
     const auto order = record("byteorder");

@@ -117,7 +117,7 @@ bool Compiled::is_ready(Recordings& recordings, Variant* variant, const Conditio
   recordings.num_wasted += variant->num_replays < kFewReplays ? 1 : 0;
   recordings.drop(*variant);
   if (recordings.num_wasted >= kMostWasted) {
-    refuse(recordings, "it is recorded over and over: " + trouble);
+    refuse(recordings, "it is recorded too many times: " + trouble);
   }
   return false;
 }

@@ -320,7 +320,7 @@ TEST(InitOnMeta, ANumberReadIsAnErrorThatNamesTensorAndLine) {
       if (torch::rand({3, 5}).max().item<float>() > 0.5) torch::rand({1});
     });
   });
-  EXPECT_THAT(error, AllOf(StartsWith("graph.meta.values: aten::_local_scalar_dense looks"),
+  EXPECT_THAT(error, AllOf(StartsWith("graph.meta.values: aten::_local_scalar_dense reads"),
                            HasSubstr("[] of Float, in InitOnMeta_ANumberRead")));
   EXPECT_THAT(error_of([] { levin::init_on_meta([] { return torch::rand({1}).is_nonzero(); }); }),
               StartsWith("graph.meta.values: "));
