@@ -66,7 +66,8 @@ class ModuleReader {
   // A forged file refers to one module, or to one long list of names, again and again.
   void count(size_t values, int64_t depth) {
     LEVIN_CHECK(depth <= kDeepestPart && archive_.budget().take_values(values), "checkpoint.torch",
-                "{} cannot be read: its modules contain themselves or are nested too deep", archive_.source());
+                "{} cannot be read: its modules contain themselves or are nested too deep",
+                archive_.source());
   }
   void count_part(const PickleValue& value, int64_t depth) {
     const size_t entries = value.state == nullptr ? 0 : value.state->entries.size();
