@@ -366,7 +366,7 @@ TEST(ManyNodes, AFollowerEndsWhenTheServingLauncherIsSilent) {
   ASSERT_TRUE(soon([&] { return has(scratch, "0.up") && has(scratch, "1.up"); }));
   first.signal(SIGSTOP);
   EXPECT_EQ(second.wait(), 1);
-  EXPECT_THAT(second.err(), HasSubstr("(no answer from it for "));
+  EXPECT_THAT(second.err(), HasSubstr("(it did not answer for "));
 }
 
 }  // namespace
